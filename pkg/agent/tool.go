@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"cel.dev/cel-go/cel"
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// CompiledTool is a tool with its schema and approval rule compiled.
+type CompiledTool struct {
+	Tool
+
+	schema *jsonschema.Resolved
+	rule   func(args map[string]any) (bool, error)
+}
+
+const (
+	approvalAlways = "always"
+	approvalNever  = "never"
+)
+
+// NeedsApproval reports whether a person must approve a call with these
+// arguments, a JSON object. A rule that cannot be evaluated on them errs on the
+// side of the person: true.
+func (t *CompiledTool) NeedsApproval(arguments string) bool {
+	if t.rule == nil {
+		return false
+	}
+	var args map[string]any
+	if json.Unmarshal([]byte(arguments), &args) != nil {
+		return true
+	}
+	yes, err := t.rule(args)
+	return yes || err != nil
+}
+
+// Validate returns nil if arguments is a JSON object that the tool's schema
+// admits, and otherwise an error whose text a model can act on.
+func (t *CompiledTool) Validate(arguments string) error {
+	var args map[string]any
+	if err := json.Unmarshal([]byte(arguments), &args); err != nil || args == nil {
+		return fmt.Errorf("Invalid arguments for tool %q: they must be a JSON object", t.Name) //nolint:staticcheck // a sentence for the model
+	}
+	if err := t.schema.Validate(args); err != nil {
+		return fmt.Errorf("Invalid arguments for tool %q: %w", t.Name, err) //nolint:staticcheck // a sentence for the model
+	}
+	return nil
+}
+
+// compileRule compiles an approval rule: nil for never.
+func compileRule(rule Approval) (func(map[string]any) (bool, error), error) {
+	switch rule {
+	case "", approvalNever:
+		return nil, nil
+	case approvalAlways:
+		return func(map[string]any) (bool, error) { return true, nil }, nil
+	}
+	env, err := cel.NewEnv(cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)))
+	if err != nil {
+		return nil, err
+	}
+	ast, issues := env.Compile(string(rule))
+	if issues.Err() != nil {
+		return nil, fmt.Errorf("%q: %w", rule, issues.Err())
+	}
+	if out := ast.OutputType(); !out.IsExactType(cel.BoolType) && !out.IsExactType(cel.DynType) {
+		return nil, fmt.Errorf("%q gives %s, not a boolean", rule, out)
+	}
+	program, err := env.Program(ast, cel.CostLimit(100_000))
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", rule, err)
+	}
+	return func(args map[string]any) (bool, error) {
+		v, _, err := program.Eval(map[string]any{"args": args})
+		if err != nil {
+			return false, err
+		}
+		yes, ok := v.Value().(bool)
+		if !ok {
+			return false, fmt.Errorf("%q gave %v, not a boolean", rule, v.Type())
+		}
+		return yes, nil
+	}, nil
+}

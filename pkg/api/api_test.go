@@ -1,0 +1,95 @@
+package api_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+var at = state.At(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
+
+// The run object has every field of the contract, whatever the run is.
+func TestRunHasEveryField(t *testing.T) {
+	t.Parallel()
+	b, err := json.Marshal(api.RunOf(state.State{Status: state.Queued, CreatedAt: at}, at.Time))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	fields := "id agent agent_version loop tenant priority metadata parent status reason transition turn_count version output structured_output " +
+		"waiting usage budget confidence error created_at started_at updated_at finished_at"
+	for _, f := range strings.Fields(fields) {
+		if _, ok := got[f]; !ok {
+			t.Errorf("field %s is missing", f)
+		}
+	}
+	for _, f := range strings.Fields("reason waiting output structured_output error parent finished_at") {
+		if got[f] != nil {
+			t.Errorf("%s = %v, want null", f, got[f])
+		}
+	}
+}
+
+func TestEventsCarryTheRun(t *testing.T) {
+	t.Parallel()
+	e := state.Entry{Seq: 3, Type: state.EntryTransition, Turn: 1, At: at, Reason: state.NextTurn, Version: 2, Status: state.Queued}
+	b, err := api.EncodeEvent("run_x", e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"seq":3,"run_id":"run_x","type":"transition","turn":1,"at":"2026-11-20T12:00:00.000Z","reason":"next_turn","version":2,"status":"queued"}`
+	if diff := cmp.Diff(want, string(b)); diff != "" {
+		t.Errorf("EncodeEvent:\n%s", diff)
+	}
+	got, err := api.DecodeEvent(b)
+	if err != nil || got.RunID != "run_x" || got.Seq != 3 || got.Reason != state.NextTurn {
+		t.Errorf("DecodeEvent = %+v, %v", got, err)
+	}
+	live := api.EncodeLive("run_x", api.Live{Type: state.LiveTurnStarted, Turn: 1, Attempt: 2, At: at})
+	if !strings.HasPrefix(string(live), `{"seq":null,"run_id":"run_x","type":"turn.started","turn":1,"attempt":2`) {
+		t.Errorf("EncodeLive = %s", live)
+	}
+}
+
+func TestDecodeNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ body, want string }{
+		{``, "empty"},
+		{`{"agent":`, "too early"},
+		{`{"agent":"a"} {}`, "more than one"},
+		{`{"agnet":"a"}`, `"agnet"`},
+		{`{"agent":1}`, `"agent" must be a string`},
+		{`{"limits":{"max_turns":"x"}}`, "max_turns"},
+		{`{"limits":{"deadline":"soon"}}`, "10m"},
+		{`{"start_at":"tomorrow"}`, "RFC 3339"},
+		{strings.Repeat("[", 100), "deeper"},
+		{`nonsense`, "not JSON"},
+	}
+	for _, tt := range tests {
+		var r api.SubmitRequest
+		if err := api.Decode([]byte(tt.body), &r); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("Decode(%.40s) = %v, want an error with %q", tt.body, err, tt.want)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"agent":"a","input":"x","limits":{"deadline":"10m","cost_usd":0.5}}`))
+	f.Add([]byte(`{"answer":"x","approvals":[{"call_id":"c","decision":"approve"}]}`))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		var s api.SubmitRequest
+		_ = api.Decode(data, &s)
+		var g api.SignalRequest
+		_ = api.Decode(data, &g)
+		_, _ = api.DecodeEvent(data)
+	})
+}

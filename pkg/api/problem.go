@@ -1,0 +1,40 @@
+package api
+
+import "fmt"
+
+// Problem is an error as RFC 9457 has it, with a stable code.
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Code   string `json:"code"`
+
+	// RetryAfter in seconds, 0 if it does not help to wait.
+	RetryAfter int `json:"-"`
+}
+
+func (p *Problem) Error() string { return fmt.Sprintf("%s: %s", p.Code, p.Detail) }
+
+// Codes of problems.
+const (
+	CodeInvalidJSON         = "invalid_json"
+	CodeInvalidRequest      = "invalid_request"
+	CodeInvalidID           = "invalid_id"
+	CodeInvalidAgent        = "invalid_agent"
+	CodeInvalidCursor       = "invalid_cursor"
+	CodeBodyTooLarge        = "body_too_large"
+	CodeNotFound            = "not_found"
+	CodeRunNotFound         = "run_not_found"
+	CodeAgentNotFound       = "agent_not_found"
+	CodeMethodNotAllowed    = "method_not_allowed"
+	CodeIdempotencyConflict = "idempotency_conflict"
+	CodeRunFinished         = "run_finished"
+	CodeNotWaiting          = "not_waiting"
+	CodeNotSupported        = "not_supported"
+	CodeNotImplemented      = "not_implemented"
+	CodeForbidden           = "forbidden"
+	CodeStoreUnavailable    = "store_unavailable"
+	CodeBusUnavailable      = "bus_unavailable"
+	CodeInternal            = "internal"
+)

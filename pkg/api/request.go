@@ -1,0 +1,177 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// SubmitRequest is the body of a submission, over HTTP or NATS.
+type SubmitRequest struct {
+	Agent        string            `json:"agent,omitempty"`
+	Input        json.RawMessage   `json:"input"` // text, or a list of messages
+	Limits       *SubmitLimits     `json:"limits,omitempty"`
+	Priority     string            `json:"priority,omitempty"`
+	StartAt      *state.Time       `json:"start_at,omitempty"`
+	OutputSchema json.RawMessage   `json:"output_schema,omitempty"`
+	Metadata     map[string]string `json:"metadata,omitempty"`
+	Webhook      *state.Webhook    `json:"webhook,omitempty"`
+	Stream       string            `json:"stream,omitempty"` // turns (the default) or deltas
+}
+
+// SubmitLimits tighten the limits of the agent for one run.
+type SubmitLimits struct {
+	MaxTurns     int            `json:"max_turns,omitempty"`
+	OutputTokens int64          `json:"output_tokens,omitempty"`
+	TotalTokens  int64          `json:"total_tokens,omitempty"`
+	CostUSD      state.MicroUSD `json:"cost_usd,omitempty"`
+	Deadline     *Deadline      `json:"deadline,omitempty"`
+	Wait         model.Duration `json:"wait,omitempty"`
+}
+
+// Deadline is a duration from the submission ("10m") or an instant (RFC 3339).
+type Deadline struct {
+	In time.Duration
+	At state.Time
+}
+
+// MarshalJSON encodes d as it was given.
+func (d Deadline) MarshalJSON() ([]byte, error) {
+	if !d.At.IsZero() {
+		return d.At.MarshalJSON()
+	}
+	return model.Duration(d.In).MarshalJSON()
+}
+
+// UnmarshalJSON reads either form.
+func (d *Deadline) UnmarshalJSON(b []byte) error {
+	var in model.Duration
+	if in.UnmarshalJSON(b) == nil {
+		d.In = time.Duration(in)
+		return nil
+	}
+	if err := d.At.UnmarshalJSON(b); err != nil {
+		return fmt.Errorf("deadline %s: write a duration such as \"10m\" or a time such as \"2026-11-20T15:04:05Z\"", b)
+	}
+	return nil
+}
+
+// SignalRequest is a message to a run: exactly one of its kinds.
+type SignalRequest struct {
+	SignalID    string          `json:"signal_id,omitempty"`
+	Approvals   []Approval      `json:"approvals,omitempty"`
+	ToolResults []ToolResult    `json:"tool_results,omitempty"`
+	Answer      *string         `json:"answer,omitempty"`
+	Message     json.RawMessage `json:"message,omitempty"` // text, or a message
+}
+
+// Approval decides about one call.
+type Approval struct {
+	CallID    string          `json:"call_id"`
+	Decision  string          `json:"decision"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	Reason    string          `json:"reason,omitempty"`
+}
+
+// ToolResult is the result of a call that the client made. Content is text, or
+// any JSON, which is kept as its text.
+type ToolResult struct {
+	CallID  string          `json:"call_id"`
+	Content json.RawMessage `json:"content"`
+	IsError bool            `json:"is_error,omitempty"`
+}
+
+// CancelRequest is the body of a cancellation.
+type CancelRequest struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// Text returns the text of a JSON string, and any other JSON as it stands.
+func Text(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	return string(raw)
+}
+
+// maxDepth bounds how deep a request may nest.
+const maxDepth = 64
+
+// Decode reads one JSON document into v. Unknown fields, other types, more than
+// one document and excessive depth are errors that name what is wrong.
+func Decode(data []byte, v any) error {
+	if err := checkDepth(data); err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return explain(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("the body holds more than one JSON document")
+	}
+	return nil
+}
+
+func explain(err error) error {
+	var typ *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("the body is empty, it must be a JSON object")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the JSON ends too early")
+	case errors.As(err, &typ):
+		return fmt.Errorf("field %q must be %s, not %s", typ.Field, jsonName(typ.Type.String()), typ.Value)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("not JSON at byte %d: %w", syntax.Offset, err)
+	default:
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
+}
+
+func jsonName(goType string) string {
+	switch {
+	case strings.HasPrefix(goType, "int"), strings.HasPrefix(goType, "float"):
+		return "a number"
+	case goType == "string":
+		return "a string"
+	case goType == "bool":
+		return "true or false"
+	case strings.HasPrefix(goType, "[]"):
+		return "a list"
+	default:
+		return "an object"
+	}
+}
+
+func checkDepth(data []byte) error {
+	depth, inString, escaped := 0, false, false
+	for _, c := range data {
+		switch {
+		case escaped:
+			escaped = false
+		case inString && c == '\\':
+			escaped = true
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
+				return fmt.Errorf("the JSON nests deeper than %d levels", maxDepth)
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}

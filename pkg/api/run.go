@@ -1,0 +1,140 @@
+// Package api holds the wire types of Turnpike: what the gateway, its clients and
+// the event stream say to each other. Its JSON is the contract.
+package api
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/budget"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Run is a run as a reader sees it. Every field is always present.
+type Run struct {
+	ID               string            `json:"id"`
+	Agent            string            `json:"agent"`
+	AgentVersion     int               `json:"agent_version"`
+	Loop             string            `json:"loop"`
+	Tenant           string            `json:"tenant"`
+	Priority         string            `json:"priority"`
+	Metadata         map[string]string `json:"metadata"`
+	Parent           *Parent           `json:"parent"`
+	Status           string            `json:"status"`
+	Reason           *string           `json:"reason"`
+	Transition       Transition        `json:"transition"`
+	TurnCount        int               `json:"turn_count"`
+	Version          int64             `json:"version"`
+	Output           *string           `json:"output"`
+	StructuredOutput json.RawMessage   `json:"structured_output"`
+	Waiting          *Waiting          `json:"waiting"`
+	Usage            state.Usage       `json:"usage"`
+	Budget           Budget            `json:"budget"`
+	Confidence       *float64          `json:"confidence"`
+	Error            *state.Error      `json:"error"`
+	CreatedAt        state.Time        `json:"created_at"`
+	StartedAt        state.Time        `json:"started_at"`
+	UpdatedAt        state.Time        `json:"updated_at"`
+	FinishedAt       state.Time        `json:"finished_at"`
+}
+
+// Parent names the run and the call that started a child run.
+type Parent = state.Parent
+
+// Transition is the latest move of a run.
+type Transition = state.Transition
+
+// Waiting is what a waiting run waits for.
+type Waiting struct {
+	Reason    string           `json:"reason"`
+	Since     state.Time       `json:"since"`
+	ExpiresAt state.Time       `json:"expires_at"`
+	Calls     []state.WaitCall `json:"calls"`
+	Question  *string          `json:"question"`
+}
+
+// Budget is what a run may spend. A null is no limit.
+type Budget struct {
+	MaxTurns     *int            `json:"max_turns"`
+	OutputTokens *int64          `json:"output_tokens"`
+	TotalTokens  *int64          `json:"total_tokens"`
+	CostUSD      *state.MicroUSD `json:"cost_usd"`
+	Deadline     state.Time      `json:"deadline"`
+	UsedFraction float64         `json:"used_fraction"`
+}
+
+// Terminal reports whether the run has ended.
+func (r Run) Terminal() bool { return state.Status(r.Status).Terminal() }
+
+// RunOf returns s as a reader sees it at an instant.
+func RunOf(s state.State, now time.Time) Run {
+	r := Run{
+		ID: string(s.ID), Agent: s.Agent, AgentVersion: s.AgentVersion, Loop: s.Loop, Tenant: s.Tenant, Priority: string(s.Priority),
+		Metadata: s.Metadata, Parent: s.Parent, Status: string(s.Status), Transition: s.Transition, TurnCount: s.Turn, Version: s.Version,
+		Output: s.Output, StructuredOutput: s.StructuredOutput, Usage: s.Usage, Confidence: s.Confidence, Error: s.Error,
+		CreatedAt: s.CreatedAt, StartedAt: s.StartedAt, UpdatedAt: s.UpdatedAt, FinishedAt: s.FinishedAt,
+		Budget: Budget{
+			MaxTurns: some(s.Limits.MaxTurns), OutputTokens: some(s.Limits.OutputTokens), TotalTokens: some(s.Limits.TotalTokens),
+			CostUSD: some(s.Limits.CostUSD), Deadline: s.Limits.DeadlineAt,
+		},
+	}
+	if r.Metadata == nil {
+		r.Metadata = map[string]string{}
+	}
+	if len(r.StructuredOutput) == 0 {
+		r.StructuredOutput = json.RawMessage("null")
+	}
+	if s.Status.Terminal() {
+		reason := string(s.Transition.Reason)
+		r.Reason = &reason
+		now = s.FinishedAt.Time
+	}
+	if w := s.Waiting; w != nil {
+		reason := string(w.Reason)
+		r.Reason = &reason
+		r.Waiting = &Waiting{Reason: reason, Since: w.Since, ExpiresAt: w.ExpiresAt, Calls: w.Calls}
+		if w.Question != "" {
+			r.Waiting.Question = &w.Question
+		}
+		if r.Waiting.Calls == nil {
+			r.Waiting.Calls = []state.WaitCall{}
+		}
+	}
+	r.Budget.UsedFraction = budget.UsedFraction(s.Limits, s.Usage, s.Turn-s.TurnBase, s.CreatedAt.Time, now)
+	return r
+}
+
+// some returns nil for a limit that is not set.
+func some[T int | int64 | state.MicroUSD](v T) *T {
+	if v == 0 {
+		return nil
+	}
+	return &v
+}
+
+// Message is one message of a transcript.
+type Message = state.Message
+
+// Turn is one row of the audit trail.
+type Turn = state.AuditRow
+
+// Page is one page of a list. NextCursor is null at the end.
+type Page[T any] struct {
+	Items      []T     `json:"items"`
+	NextCursor *string `json:"next_cursor"`
+}
+
+// NewPage returns a page whose items encode as a list even if there are none.
+func NewPage[T any](items []T, next string) Page[T] {
+	if items == nil {
+		items = []T{}
+	}
+	p := Page[T]{Items: items}
+	if next != "" {
+		p.NextCursor = &next
+	}
+	return p
+}
+
+// Agent is one version of an agent's definition.
+type Agent = state.AgentVersion

@@ -1,0 +1,97 @@
+// Package budget is the arithmetic of limits: what is used up, what soon will be.
+// It is pure. Limits are checked before each model call and charged after it, so
+// spend passes a limit by at most the one call that was under way (I10).
+package budget
+
+import (
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// DefaultWarnAt is the fraction of a limit at which a warning is given.
+const DefaultWarnAt = 0.8
+
+// Names of the limits, as events and details give them.
+const (
+	MaxTurns     = "max_turns"
+	OutputTokens = "output_tokens"
+	TotalTokens  = "total_tokens"
+	CostUSD      = "cost_usd"
+	Deadline     = "deadline"
+)
+
+// meter is one limit and how much of it is used.
+type meter struct {
+	name   string
+	reason state.Reason
+	used   float64
+	limit  float64
+}
+
+func meters(l state.Limits, u state.Usage, turns int) []meter {
+	var cost float64
+	if u.CostUSD != nil {
+		cost = float64(*u.CostUSD)
+	}
+	all := []meter{
+		{OutputTokens, state.EndTokenBudget, float64(u.OutputTokens), float64(l.OutputTokens)},
+		{TotalTokens, state.EndTokenBudget, float64(u.InputTokens + u.OutputTokens), float64(l.TotalTokens)},
+		{CostUSD, state.EndCostBudget, cost, float64(l.CostUSD)},
+		{MaxTurns, state.EndMaxTurns, float64(turns), float64(l.MaxTurns)},
+	}
+	return slices.DeleteFunc(all, func(m meter) bool { return m.limit <= 0 })
+}
+
+// Exhausted returns the reason with which a run ends, and the limit's name, if
+// what is used leaves no room for another model call. turns are those that count
+// against max_turns.
+func Exhausted(l state.Limits, u state.Usage, turns int, now time.Time) (state.Reason, string, bool) {
+	if !l.DeadlineAt.IsZero() && !now.Before(l.DeadlineAt.Time) {
+		return state.EndDeadline, Deadline, true
+	}
+	for _, m := range meters(l, u, turns) {
+		if m.used >= m.limit {
+			return m.reason, m.name, true
+		}
+	}
+	return "", "", false
+}
+
+// Warning says that a limit is nearly used up.
+type Warning struct {
+	Limit    string
+	Fraction float64
+}
+
+// Warnings returns the limits that have newly reached the soft threshold: not
+// those in warned, and not max_turns, whose end is foreseeable.
+func Warnings(l state.Limits, u state.Usage, turns int, _ time.Time, warned []string) []Warning {
+	at := l.WarnAt
+	if at == 0 {
+		at = DefaultWarnAt
+	}
+	var ws []Warning
+	for _, m := range meters(l, u, turns) {
+		if m.name != MaxTurns && m.used >= at*m.limit && !slices.Contains(warned, m.name) {
+			ws = append(ws, Warning{m.name, m.used / m.limit})
+		}
+	}
+	return ws
+}
+
+// UsedFraction returns how much of its tightest limit a run has used, from 0; it
+// may exceed 1 by what the last call spent.
+func UsedFraction(l state.Limits, u state.Usage, turns int, createdAt, now time.Time) float64 {
+	var most float64
+	for _, m := range meters(l, u, turns) {
+		most = max(most, m.used/m.limit)
+	}
+	if !l.DeadlineAt.IsZero() {
+		if whole := l.DeadlineAt.Sub(createdAt); whole > 0 {
+			most = max(most, min(1, float64(now.Sub(createdAt))/float64(whole)))
+		}
+	}
+	return most
+}

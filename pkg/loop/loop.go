@@ -1,0 +1,146 @@
+// Package loop decides what a run does next. It is pure: no clock, no
+// randomness, no network, no queue, no log. Equal arguments give equal results,
+// so a turn can be replayed from its inputs.
+//
+// A loop is asked one question, over and over: given this state, something has
+// happened; what now? It answers with the next state and at most one effect for
+// the worker to perform. The result of the effect is the next event. A decision
+// without an effect ends the turn: the state has made its transition, and the
+// worker commits it.
+//
+//	TurnBegan ──► CallModel ──► ModelResponded ──► RunTools ──► ToolsFinished ──► (turn ends)
+//	                  │
+//	                  ├──► ModelFailed ──► (turn ends)
+//	                  └──► Aborted ──────► (turn ends)
+package loop
+
+import (
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Loop is a way of working, bound to one agent. The worker holds any number of
+// runs to one value, so it must be immutable.
+type Loop interface {
+	// Step returns what follows s once ev has happened. It never changes s or ev.
+	Step(s state.State, ev Event) Decision
+}
+
+// Decision is what a loop concluded.
+type Decision struct {
+	Next state.State
+
+	// Effect for the worker to perform; nil ends the turn.
+	Effect Effect
+}
+
+// Event is something that happened to a run.
+type Event interface{ event() }
+
+// TurnBegan is the first event of every turn.
+type TurnBegan struct {
+	At      state.Time
+	Worker  string
+	Attempt int
+
+	// Signals that lie in the run's inbox, the oldest first. The loop uses all.
+	Signals []state.Signal
+
+	// Abort that was asked for, or nil.
+	Abort *state.Abort
+
+	// Poisoned says that the turn was claimed too often without a commit.
+	Poisoned bool
+
+	// Results of calls that an earlier attempt at this turn finished.
+	Results []ToolResult
+}
+
+// ModelResponded is a whole response.
+type ModelResponded struct {
+	At       state.Time
+	Attempt  int
+	Response model.Response
+
+	// Failed is how many calls failed in this turn before this one.
+	Failed int
+}
+
+// ModelFailed is a model call that failed for good in this turn.
+type ModelFailed struct {
+	At  state.Time
+	Err *model.Error
+
+	// Failed is how many calls failed, the last included.
+	Failed int
+}
+
+// ToolsFinished brings the result of every call that RunTools named.
+type ToolsFinished struct {
+	At      state.Time
+	Results []ToolResult
+}
+
+// Aborted cuts short a model call or tool calls.
+type Aborted struct {
+	At     state.Time
+	Cause  AbortCause
+	Reason string
+
+	// Response holds the tool calls that had arrived complete; nil if none.
+	Response *model.Response
+
+	// Started says that at least one tool was started, and Results are those of
+	// the calls that had finished.
+	Started bool
+	Results []ToolResult
+}
+
+// AbortCause is who cut a turn short.
+type AbortCause string
+
+// The causes.
+const (
+	ByUser     AbortCause = "user"
+	ByDeadline AbortCause = "deadline"
+)
+
+// ToolResult is the outcome of one call.
+type ToolResult struct {
+	CallID   string
+	Name     string
+	Content  string
+	IsError  bool
+	Reused   bool
+	Duration time.Duration
+	At       state.Time
+}
+
+func (TurnBegan) event()      {}
+func (ModelResponded) event() {}
+func (ModelFailed) event()    {}
+func (ToolsFinished) event()  {}
+func (Aborted) event()        {}
+
+// Effect is work for the worker.
+type Effect interface{ effect() }
+
+// CallModel asks for one model call. The worker adds what it alone knows: keys,
+// addresses, the number of the call.
+type CallModel struct {
+	Messages []state.Message
+	Tools    []model.ToolSpec
+	Schema   []byte // of structured output; nil for none
+}
+
+// RunTools asks for these calls to be made. The worker makes them in batches:
+// neighbours that may run in parallel together, the others alone, in order
+// (A14).
+type RunTools struct {
+	Calls []state.OpenCall
+}
+
+func (CallModel) effect() {}
+func (RunTools) effect()  {}

@@ -1,0 +1,583 @@
+package loop_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// run drives a loop by hand: the test is the worker.
+type run struct {
+	t    *testing.T
+	loop loop.Loop
+	s    state.State
+	last loop.Decision
+	at   time.Time
+	from int64 // log length at the start of the turn
+}
+
+func compile(t *testing.T, def agent.Definition) *agent.Agent {
+	t.Helper()
+	def.Name = "test"
+	if def.Model.Provider == "" {
+		def.Model = agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "unused"}}}
+	}
+	a, err := agent.Compile(def, 1, loop.Builtin().Names())
+	if err != nil {
+		t.Fatalf("Compile: %v", err)
+	}
+	return a
+}
+
+func start(t *testing.T, def agent.Definition, limits state.Limits) *run {
+	t.Helper()
+	a := compile(t, def)
+	name := def.Loop.Type
+	if name == "" {
+		name = "react"
+	}
+	if limits.MaxTurns == 0 {
+		limits.MaxTurns = agent.DefaultMaxTurns
+	}
+	s := state.State{ID: "run_01JD3X9K3W8Q4V5N6M7P8R9S0T", Agent: "test", AgentVersion: 1, Loop: name, Limits: limits}
+	input := state.UserText("hello")
+	input.ID = "msg_1_0"
+	s, err := s.Move(state.Submitted, state.Entry{At: state.At(epoch), Messages: []state.Message{input}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &run{t: t, loop: loop.Builtin()[name](a), s: s, at: epoch}
+}
+
+// step feeds one event, and checks that the loop left its arguments alone.
+func (r *run) step(ev loop.Event) loop.Decision {
+	r.t.Helper()
+	before := encode(r.t, r.s)
+	again := r.loop.Step(r.s, ev)
+	r.last = r.loop.Step(r.s, ev)
+	if diff := cmp.Diff(encode(r.t, again.Next), encode(r.t, r.last.Next)); diff != "" {
+		r.t.Fatalf("Step: equal inputs gave different outputs:\n%s", diff)
+	}
+	if diff := cmp.Diff(before, encode(r.t, r.s)); diff != "" {
+		r.t.Fatalf("Step changed its input (A2):\n%s", diff)
+	}
+	r.s = r.last.Next
+	if r.last.Effect == nil && r.s.Version == 0 {
+		r.t.Fatal("Step ended the turn without a transition")
+	}
+	return r.last
+}
+
+func encode(t *testing.T, s state.State) string {
+	t.Helper()
+	b, err := state.EncodeState(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range s.Log {
+		line, err := state.EncodeEntry(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = append(append(b, '\n'), line...)
+	}
+	return string(b)
+}
+
+func (r *run) now() state.Time {
+	r.at = r.at.Add(time.Second)
+	return state.At(r.at)
+}
+
+func (r *run) begin(ev loop.TurnBegan) loop.Decision {
+	r.t.Helper()
+	ev.At = r.now()
+	if ev.Attempt == 0 {
+		ev.Attempt = 1
+	}
+	ev.Worker = "w1"
+	return r.step(ev)
+}
+
+func (r *run) respond(resp model.Response) loop.Decision {
+	r.t.Helper()
+	resp.Usage.InputTokens += 10
+	return r.step(loop.ModelResponded{At: r.now(), Attempt: 1, Response: resp})
+}
+
+func (r *run) finishTools(results ...loop.ToolResult) loop.Decision {
+	r.t.Helper()
+	return r.step(loop.ToolsFinished{At: r.now(), Results: results})
+}
+
+func text(s string) model.Response {
+	return model.Response{Parts: []state.Part{{Type: state.PartText, Text: s}}, Stop: model.StopEnd, Usage: state.Usage{OutputTokens: 5}}
+}
+
+func calls(names ...string) model.Response {
+	var parts []state.Part
+	for i, n := range names {
+		name, args, _ := strings.Cut(n, " ")
+		if args == "" {
+			args = "{}"
+		}
+		parts = append(parts, state.Part{Type: state.PartToolCall, ID: fmt.Sprintf("c%d", i+1), Name: name, Arguments: args})
+	}
+	return model.Response{Parts: parts, Stop: model.StopToolCalls, Usage: state.Usage{OutputTokens: 5}}
+}
+
+func ok(id, content string) loop.ToolResult {
+	return loop.ToolResult{CallID: id, Name: "t", Content: content}
+}
+
+func (r *run) wantReason(want state.Reason) {
+	r.t.Helper()
+	if r.last.Effect != nil {
+		r.t.Fatalf("turn goes on with %T, want it to end %s", r.last.Effect, want)
+	}
+	if got := r.s.Transition.Reason; got != want {
+		r.t.Fatalf("reason = %s (%s), want %s", got, r.s.Transition.Detail, want)
+	}
+}
+
+func wantEffect[E loop.Effect](r *run) E {
+	r.t.Helper()
+	e, ok := r.last.Effect.(E)
+	if !ok {
+		r.t.Fatalf("effect = %T (reason %s), want %T", r.last.Effect, r.s.Transition.Reason, e)
+	}
+	return e
+}
+
+// wantPaired checks I5: every call has exactly one result, directly behind it and
+// in order.
+func (r *run) wantPaired() {
+	r.t.Helper()
+	view := state.View(r.s.Log)
+	for i := 0; i < len(view); i++ {
+		asked := view[i].Calls()
+		for j, c := range asked {
+			k := i + 1 + j
+			if k >= len(view) || view[k].Role != state.RoleTool || view[k].Parts[0].CallID != c.ID {
+				r.t.Fatalf("call %s has no result in its place (I5): %s", c.ID, dump(view))
+			}
+		}
+		i += len(asked)
+	}
+}
+
+func dump(v any) string {
+	b, _ := json.MarshalIndent(v, "", " ")
+	return string(b)
+}
+
+func tools(ts ...agent.Tool) []agent.Tool { return ts }
+
+var (
+	plain  = agent.Tool{Name: "t"}
+	client = agent.Tool{Name: "pick", Kind: agent.KindClient, Schema: json.RawMessage(`{"type":"object"}`)}
+	gated  = agent.Tool{Name: "refund", Approval: "args.amount > 100"}
+	human  = agent.Tool{Name: agent.AskUser, Kind: agent.KindHuman}
+)
+
+// D2, D4, A1, A2: a call and an answer are two turns.
+func TestReactCallsToolAndAnswers(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	if got := len(wantEffect[loop.CallModel](r).Messages); got != 1 {
+		t.Fatalf("model sees %d messages, want 1", got)
+	}
+	r.respond(calls("t {}"))
+	if got := wantEffect[loop.RunTools](r).Calls; len(got) != 1 || got[0].ID != "c1" {
+		t.Fatalf("calls = %v, want c1", got)
+	}
+	if last := r.s.Log[len(r.s.Log)-1]; last.Type != state.EntryModel {
+		t.Fatalf("last entry before tools = %s, want the assistant's message (A1)", last.Type)
+	}
+	r.finishTools(ok("c1", "42"))
+	r.wantReason(state.NextTurn)
+	r.begin(loop.TurnBegan{})
+	r.respond(text("the answer is 42"))
+	r.wantReason(state.EndCompleted)
+	if r.s.Turn != 2 || *r.s.Output != "the answer is 42" || r.s.Usage.ModelCalls != 2 || r.s.Usage.ToolCalls != 1 {
+		t.Fatalf("state = %s", dump(r.s))
+	}
+	var roles []string
+	for _, m := range state.View(r.s.Log) {
+		roles = append(roles, fmt.Sprintf("%s@%d", m.Role, m.Turn))
+	}
+	if diff := cmp.Diff([]string{"user@0", "assistant@1", "tool@1", "assistant@2"}, roles); diff != "" {
+		t.Fatalf("transcript (D12):\n%s", diff)
+	}
+	r.wantPaired()
+}
+
+// A3: the provider's stop reason decides nothing.
+func TestReactIgnoresStopReason(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	resp := calls("t")
+	resp.Stop = model.StopEnd
+	r.respond(resp)
+	wantEffect[loop.RunTools](r)
+
+	r = start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	resp = text("done")
+	resp.Stop = model.StopToolCalls
+	r.respond(resp)
+	r.wantReason(state.EndCompleted)
+}
+
+// D3: max_turns N means N model calls; the tools of the last turn run.
+func TestReactMaxTurns(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{MaxTurns: 1})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("t"))
+	wantEffect[loop.RunTools](r)
+	r.finishTools(ok("c1", "1"))
+	r.wantReason(state.EndMaxTurns)
+	if r.s.Status != state.Incomplete || r.s.Turn != 1 {
+		t.Fatalf("status %s turn %d, want incomplete 1", r.s.Status, r.s.Turn)
+	}
+	r.wantPaired()
+}
+
+// D5, D6: server tools of a mixed turn run, the rest waits; each wait is answered
+// by its own signal, and results keep the order of the calls (A14).
+func TestReactPauses(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain, client, gated, human)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`refund {"amount":500}`, "t", "pick", `ask_user {"question":"which one?"}`))
+	if got := wantEffect[loop.RunTools](r).Calls; len(got) != 1 || got[0].ID != "c2" {
+		t.Fatalf("runs %v, want c2 only", got)
+	}
+	r.finishTools(ok("c2", "server"))
+	r.wantReason(state.WaitingApproval)
+	if diff := cmp.Diff([]string{"approval:c1", "result:c3", "answer"}, r.s.Awaits()); diff != "" {
+		t.Fatalf("Awaits:\n%s", diff)
+	}
+	if r.s.Turn != 1 {
+		t.Fatalf("turn = %d on the pause, want 1 (D4)", r.s.Turn)
+	}
+
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve, Arguments: `{"amount":50}`}}}}})
+	r.wantReason(state.Approved)
+	r.begin(loop.TurnBegan{})
+	if got := wantEffect[loop.RunTools](r).Calls; len(got) != 1 || got[0].Arguments != `{"amount":50}` {
+		t.Fatalf("runs %v, want the refund with edited arguments", got)
+	}
+	r.finishTools(ok("c1", "refunded"))
+	r.wantReason(state.WaitingHumanInput)
+	if r.s.Waiting.Question != "which one?" {
+		t.Fatalf("question = %q", r.s.Waiting.Question)
+	}
+	answer := "the red one"
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Answer: &answer}, {ToolResults: []state.SignalResult{{CallID: "c3", Content: "picked"}}}}})
+	r.wantReason(state.Answered)
+	r.begin(loop.TurnBegan{})
+	msgs := wantEffect[loop.CallModel](r).Messages
+	var got []string
+	for _, m := range msgs[2:] {
+		got = append(got, m.Parts[0].Content)
+	}
+	if diff := cmp.Diff([]string{"refunded", "server", "picked", "the red one"}, got); diff != "" {
+		t.Fatalf("results in the order of the calls:\n%s", diff)
+	}
+	r.respond(text("done"))
+	r.wantReason(state.EndCompleted)
+	if r.s.Turn != 2 {
+		t.Fatalf("turn = %d, want 2 (D4)", r.s.Turn)
+	}
+	r.wantPaired()
+}
+
+// D6: a denial feeds an error result to the model.
+func TestReactDenied(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(gated)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`refund {"amount":500}`))
+	r.wantReason(state.WaitingApproval)
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Approvals: []state.Approval{{CallID: "c1", Decision: state.Deny, Reason: "too much"}}}}})
+	r.wantReason(state.Denied)
+	r.begin(loop.TurnBegan{})
+	msgs := wantEffect[loop.CallModel](r).Messages
+	if p := msgs[len(msgs)-1].Parts[0]; !p.IsError || p.Content != "Denied: too much" {
+		t.Fatalf("result = %+v", p)
+	}
+	// Below the rule's threshold nobody is asked.
+	resp := calls(`refund {"amount":5}`)
+	resp.Parts[0].ID = "c9"
+	r.respond(resp)
+	wantEffect[loop.RunTools](r)
+}
+
+// A6: at most three continuations in a row, within the turn, then a typed end.
+func TestReactMaxOutputTokens(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{}, state.Limits{})
+	cut := text("part")
+	cut.Stop = model.StopMaxOutputTokens
+	for range 3 {
+		r.begin(loop.TurnBegan{})
+		r.respond(cut)
+		r.wantReason(state.MaxOutputTokensRecovery)
+		if r.s.Turn != 1 {
+			t.Fatalf("turn = %d, want 1", r.s.Turn)
+		}
+	}
+	r.begin(loop.TurnBegan{})
+	msgs := wantEffect[loop.CallModel](r).Messages
+	if got := msgs[len(msgs)-1].Text(); got != "You were cut off. Please continue from where you stopped." {
+		t.Fatalf("continuation = %q", got)
+	}
+	r.respond(cut)
+	r.wantReason(state.EndMaxOutputTokens)
+	if r.s.Status != state.Incomplete {
+		t.Fatalf("status = %s, never completed", r.s.Status)
+	}
+}
+
+// A4: the three places at which an abort strikes, and those between turns.
+func TestReactAborts(t *testing.T) {
+	t.Parallel()
+	abort := &state.Abort{Reason: "enough"}
+	tests := []struct {
+		name string
+		do   func(r *run)
+		want state.Reason
+		says string // of the last result
+	}{
+		{"queued", func(r *run) { r.begin(loop.TurnBegan{Abort: abort}) }, state.EndAbortedQueued, ""},
+		{"path A", func(r *run) {
+			r.begin(loop.TurnBegan{})
+			r.step(loop.Aborted{At: r.now(), Cause: loop.ByUser})
+		}, state.EndAbortedStreaming, ""},
+		{"path A with whole calls", func(r *run) {
+			r.begin(loop.TurnBegan{})
+			resp := calls("t")
+			r.step(loop.Aborted{At: r.now(), Cause: loop.ByUser, Response: &resp})
+		}, state.EndAbortedStreaming, "Interrupted by user"},
+		{"path B", func(r *run) {
+			r.begin(loop.TurnBegan{})
+			r.respond(calls("t", "t"))
+			r.step(loop.Aborted{At: r.now(), Cause: loop.ByUser})
+		}, state.EndAbortedStreaming, "Interrupted by user"},
+		{"path C", func(r *run) {
+			r.begin(loop.TurnBegan{})
+			r.respond(calls("t", "t"))
+			r.step(loop.Aborted{At: r.now(), Cause: loop.ByUser, Started: true, Results: []loop.ToolResult{ok("c1", "kept")}})
+		}, state.EndAbortedTools, "Interrupted mid-execution"},
+		{"after tools", func(r *run) {
+			r.begin(loop.TurnBegan{})
+			r.respond(calls("t"))
+			r.finishTools(ok("c1", "kept"))
+			r.begin(loop.TurnBegan{Abort: abort})
+		}, state.EndAbortedTools, "kept"},
+		{"waiting", func(r *run) {
+			r.begin(loop.TurnBegan{})
+			r.respond(calls("pick"))
+			r.wantReason(state.WaitingClientTool)
+			r.begin(loop.TurnBegan{Abort: abort})
+		}, state.EndAbortedWaiting, "Interrupted by user"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, agent.Definition{Tools: tools(plain, client)}, state.Limits{})
+			tt.do(r)
+			r.wantReason(tt.want)
+			if r.s.Status != state.Cancelled {
+				t.Fatalf("status = %s, want cancelled", r.s.Status)
+			}
+			r.wantPaired()
+			view := state.View(r.s.Log)
+			if last := view[len(view)-1]; tt.says != "" && last.Parts[0].Content != tt.says {
+				t.Fatalf("last result = %q, want %q", last.Parts[0].Content, tt.says)
+			}
+			// Whatever happened, a user message continues the run.
+			said := state.UserText("go on")
+			r.begin(loop.TurnBegan{Signals: []state.Signal{{Message: &said}}})
+			r.wantReason(state.UserMessage)
+			r.begin(loop.TurnBegan{})
+			wantEffect[loop.CallModel](r)
+		})
+	}
+}
+
+// A journaled response is not asked for again, and what its calls need is found
+// anew (I3, F4).
+func TestReactReplaysJournal(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain, client)}, state.Limits{})
+	header := r.s
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("t", "pick", "t"))
+	wantEffect[loop.RunTools](r)
+
+	// The worker dies. The next one has the old header and the journaled entry.
+	journaled := r.s.Log[len(r.s.Log)-1]
+	r.s = header.Append(journaled)
+	r.begin(loop.TurnBegan{Attempt: 2, Results: []loop.ToolResult{ok("c1", "journaled")}})
+	if got := wantEffect[loop.RunTools](r).Calls; len(got) != 1 || got[0].ID != "c3" {
+		t.Fatalf("runs %v, want c3 only", got)
+	}
+	if r.s.Turn != 1 || r.s.Usage.ModelCalls != 1 {
+		t.Fatalf("turn %d, model calls %d, want 1 and 1", r.s.Turn, r.s.Usage.ModelCalls)
+	}
+	r.finishTools(ok("c3", "new"))
+	r.wantReason(state.WaitingClientTool)
+	recovered := 0
+	for _, e := range r.s.Log {
+		if e.Reason == state.Recovered {
+			recovered++
+		}
+	}
+	if recovered != 1 {
+		t.Fatalf("recovered entries = %d, want 1", recovered)
+	}
+}
+
+// A passing failure of the model gives the turn back for a known time; one that
+// does not pass ends the run (A17).
+func TestReactModelFailures(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.step(loop.ModelFailed{At: r.now(), Failed: 1, Err: &model.Error{Class: model.RateLimited, RetryAfter: time.Minute}})
+	r.wantReason(state.WaitingSchedule)
+	if got := r.s.Due(); !got.Equal(r.at.Add(time.Minute)) {
+		t.Fatalf("due %s, want in a minute", got)
+	}
+	r.begin(loop.TurnBegan{})
+	r.wantReason(state.WaitingSchedule) // woken too early
+	r.at = r.at.Add(time.Hour)
+	r.begin(loop.TurnBegan{})
+	r.wantReason(state.ModelRetry)
+	r.begin(loop.TurnBegan{})
+	wantEffect[loop.CallModel](r)
+	r.step(loop.ModelFailed{At: r.now(), Failed: 1, Err: &model.Error{Class: model.Auth, Message: "bad key"}})
+	r.wantReason(state.EndModelError)
+	if r.s.Error == nil || r.s.Error.Code != "auth" || r.s.FailedCalls != 2 {
+		t.Fatalf("error = %+v, failed calls %d", r.s.Error, r.s.FailedCalls)
+	}
+}
+
+// A deadline and an expired wait are typed ends with every call answered.
+func TestReactTimeLimits(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(client)}, state.Limits{WaitMS: 60_000})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("pick"))
+	r.wantReason(state.WaitingClientTool)
+	r.at = r.at.Add(2 * time.Minute)
+	r.begin(loop.TurnBegan{})
+	r.wantReason(state.EndExpired)
+	r.wantPaired()
+
+	r = start(t, agent.Definition{Tools: tools(client)}, state.Limits{DeadlineAt: state.At(epoch.Add(time.Minute))})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("pick"))
+	r.at = r.at.Add(2 * time.Minute)
+	r.begin(loop.TurnBegan{})
+	r.wantReason(state.EndDeadline)
+	r.wantPaired()
+}
+
+// A turn that kills its workers ends the run with every call answered.
+func TestReactPoisoned(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("t"))
+	r.begin(loop.TurnBegan{Attempt: 6, Poisoned: true})
+	r.wantReason(state.EndPoisoned)
+	r.wantPaired()
+}
+
+// A converse agent waits for the next message after each answer, and counts
+// turns across them.
+func TestReactConverse(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Loop: agent.Loop{Converse: true}}, state.Limits{MaxTurns: 2})
+	r.begin(loop.TurnBegan{})
+	r.respond(text("who are you?"))
+	r.wantReason(state.WaitingHumanInput)
+	answer := "me"
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Answer: &answer}}})
+	r.wantReason(state.Answered)
+	r.begin(loop.TurnBegan{})
+	r.respond(text("and now?"))
+	r.wantReason(state.WaitingHumanInput)
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Answer: &answer}}})
+	r.begin(loop.TurnBegan{})
+	r.wantReason(state.EndMaxTurns)
+}
+
+// Colliding or missing call ids of a provider become unique ones.
+func TestCallIDsAreUnique(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
+	resp := calls("t", "t", "t")
+	resp.Parts[1].ID, resp.Parts[2].ID = "c1", ""
+	r.begin(loop.TurnBegan{})
+	r.respond(resp)
+	seen := map[string]bool{}
+	for _, c := range wantEffect[loop.RunTools](r).Calls {
+		if c.ID == "" || seen[c.ID] {
+			t.Fatalf("call id %q is empty or doubled", c.ID)
+		}
+		seen[c.ID] = true
+	}
+}
+
+// D7, D8: one call, no tools, and structured output that is validated.
+func TestSingleCall(t *testing.T) {
+	t.Parallel()
+	def := agent.Definition{Loop: agent.Loop{Type: "single_call"}, OutputSchema: json.RawMessage(`{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}`)}
+	tests := []struct {
+		name string
+		resp model.Response
+		want state.Reason
+	}{
+		{"valid", text(`{"n":1}`), state.EndCompleted},
+		{"invalid", text(`{"n":"x"}`), state.EndInvalidOutput},
+		{"not JSON", text(`one`), state.EndInvalidOutput},
+		{"tool calls", calls("t"), state.EndModelError},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, def, state.Limits{})
+			r.begin(loop.TurnBegan{})
+			if len(wantEffect[loop.CallModel](r).Schema) == 0 {
+				t.Fatal("the model is not told the schema")
+			}
+			r.respond(tt.resp)
+			r.wantReason(tt.want)
+			if r.s.Turn != 1 {
+				t.Fatalf("turn = %d, want 1", r.s.Turn)
+			}
+			if tt.want == state.EndCompleted && string(r.s.StructuredOutput) != `{"n":1}` {
+				t.Fatalf("structured output = %s", r.s.StructuredOutput)
+			}
+			r.wantPaired()
+		})
+	}
+}

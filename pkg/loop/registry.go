@@ -1,0 +1,26 @@
+package loop
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+)
+
+// Factory binds a loop to an agent.
+type Factory func(a *agent.Agent) Loop
+
+// Registry finds a loop by the name that agents give it (D1).
+type Registry map[string]Factory
+
+// Builtin returns the loops that ship with Turnpike. A third party adds its own
+// to the map; the worker needs nothing else (D10).
+func Builtin() Registry {
+	return Registry{
+		"react":       React,
+		"single_call": SingleCall,
+	}
+}
+
+// Names returns the names in r, sorted.
+func (r Registry) Names() []string { return slices.Sorted(maps.Keys(r)) }

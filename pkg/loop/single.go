@@ -1,0 +1,78 @@
+package loop
+
+import (
+	"fmt"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+type singleCall struct{ agent *agent.Agent }
+
+// SingleCall is the loop of exactly one model call and no tools, with structured
+// output if the agent or the run has a schema (D7, D8).
+func SingleCall(a *agent.Agent) Loop { return singleCall{a} }
+
+// Step implements Loop.
+func (l singleCall) Step(s state.State, ev Event) Decision {
+	switch ev := ev.(type) {
+	case TurnBegan:
+		t := &turn{s, ev.At}
+		if d, over := t.begin(ev); over {
+			return d
+		}
+		if d, over := t.exhausted(); over {
+			return d
+		}
+		return Decision{Next: t.s, Effect: CallModel{Messages: state.View(t.s.Log), Schema: l.schema(t.s)}}
+	case ModelResponded:
+		return l.responded(&turn{s, ev.At}, ev)
+	case ModelFailed:
+		return (&turn{s, ev.At}).failed(ev)
+	case Aborted:
+		return (&turn{s, ev.At}).cutShort(ev)
+	default:
+		panic(fmt.Sprintf("loop: unexpected event %T", ev))
+	}
+}
+
+func (l singleCall) schema(s state.State) []byte {
+	if len(s.OutputSchema) > 0 {
+		return s.OutputSchema
+	}
+	return l.agent.OutputSchema
+}
+
+func (l singleCall) responded(t *turn, ev ModelResponded) Decision {
+	m := t.respond(ev.Response, ev.Attempt, ev.Failed)
+	text := m.Text()
+	if n := len(m.Calls()); n > 0 {
+		return t.finish(state.EndModelError, "single_call runs no tools", state.Entry{
+			Detail: "unexpected_tool_calls",
+			Error: &state.Error{
+				Code:    "unexpected_tool_calls",
+				Message: fmt.Sprintf("the model asked for %d tool calls, but a single_call agent has none", n),
+			},
+		})
+	}
+	switch ev.Response.Stop {
+	case model.StopRefusal, model.StopContentFilter:
+		return t.move(state.EndRefused, state.Entry{Output: &text, Detail: string(ev.Response.Stop)})
+	case model.StopMaxOutputTokens:
+		return t.move(state.EndMaxOutputTokens, state.Entry{Output: &text})
+	default:
+	}
+	schema := l.schema(t.s)
+	if len(schema) == 0 {
+		return t.move(state.EndCompleted, state.Entry{Output: &text})
+	}
+	value, err := agent.ValidateOutput(schema, text)
+	if err != nil {
+		return t.move(state.EndInvalidOutput, state.Entry{
+			Output: &text, Detail: err.Error(),
+			Error: &state.Error{Code: string(state.EndInvalidOutput), Message: err.Error()},
+		})
+	}
+	return t.move(state.EndCompleted, state.Entry{Output: &text, StructuredOutput: value})
+}

@@ -1,0 +1,188 @@
+// Package model is the contract with language models: one neutral request, one
+// neutral response, one table of error classes. Nothing of a provider's format
+// leaks out of the adapters below this package.
+package model
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Provider calls one kind of model. Implementations pass modeltest.Exercise and
+// may be called from any goroutine.
+type Provider interface {
+	// Generate makes one model call, streaming, and returns the whole response.
+	// It calls onDelta, if not nil, for each piece as it arrives, from the calling
+	// goroutine. It makes no retries of its own beyond those of Retry.
+	//
+	// The error is a *Error, or wraps one. With an error of class Cancelled the
+	// response holds the tool calls that had arrived complete by then, and nothing
+	// else: half a call is never returned.
+	Generate(ctx context.Context, r Request, onDelta func(Delta)) (Response, error)
+}
+
+// Request is what a model is asked.
+type Request struct {
+	// Run, and Call, the number of model calls that were made for the run before
+	// this one, failed ones included.
+	Run  state.RunID
+	Call int
+
+	Model           string // the provider's name for it
+	Messages        []state.Message
+	Tools           []ToolSpec
+	MaxOutputTokens int64 // 0: the provider's default
+	OutputSchema    json.RawMessage
+
+	BaseURL string // empty: the provider's own
+	APIKey  string
+
+	// Responses of a scripted model.
+	Responses []Scripted
+}
+
+// ToolSpec is a tool as a model sees it.
+type ToolSpec struct {
+	Name        string
+	Description string
+	Schema      json.RawMessage // JSON Schema of the arguments; never empty
+}
+
+// Delta is a piece of a response under way.
+type Delta struct {
+	Text     string `json:"text,omitempty"`
+	Thinking string `json:"thinking,omitempty"`
+
+	// A piece of a tool call: ID and Name with its first piece.
+	Index     int    `json:"index,omitempty"`
+	CallID    string `json:"call_id,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Arguments string `json:"arguments,omitempty"`
+}
+
+// Stop is why a model stopped. It informs; whether a turn goes on depends on the
+// tool calls in the response alone (A3).
+type Stop string
+
+// The stop reasons.
+const (
+	StopEnd             Stop = "end"
+	StopToolCalls       Stop = "tool_calls"
+	StopMaxOutputTokens Stop = "max_output_tokens"
+	StopRefusal         Stop = "refusal"
+	StopContentFilter   Stop = "content_filter"
+	StopPause           Stop = "pause"
+)
+
+// Response is what a model answered.
+type Response struct {
+	Parts    []state.Part
+	Stop     Stop
+	Usage    state.Usage
+	Model    string // as the provider reports it
+	Provider string
+}
+
+// Class says what kind of failure an error is, and so what may help.
+type Class string
+
+// The classes of failure.
+const (
+	PromptTooLong  Class = "prompt_too_long"
+	RateLimited    Class = "rate_limited"
+	Overloaded     Class = "overloaded"
+	Quota          Class = "quota"
+	InvalidRequest Class = "invalid_request"
+	Auth           Class = "auth"
+	ContentFilter  Class = "content_filter"
+	Transport      Class = "transport"
+	Timeout        Class = "timeout"
+	Cancelled      Class = "cancelled"
+	Exhausted      Class = "script_exhausted"
+)
+
+// Retryable reports whether the same request may succeed later.
+func (c Class) Retryable() bool {
+	return c == RateLimited || c == Overloaded || c == Transport || c == Timeout
+}
+
+// Error is a classified failure of a model call.
+type Error struct {
+	Class      Class
+	Provider   string
+	Status     int           // of HTTP; 0 if there was no answer
+	RetryAfter time.Duration // 0: unknown
+	Message    string        // the provider's words, without secrets
+	Err        error
+}
+
+func (e *Error) Error() string {
+	if e.Status != 0 {
+		return fmt.Sprintf("model call: %s (HTTP %d): %s", e.Class, e.Status, e.Message)
+	}
+	return fmt.Sprintf("model call: %s: %s", e.Class, e.Message)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Scripted is one response of a scripted model, as in an agent's definition.
+type Scripted struct {
+	Text      string         `json:"text,omitempty"`
+	Thinking  string         `json:"thinking,omitempty"`
+	ToolCalls []ScriptedCall `json:"tool_calls,omitempty"`
+
+	// Stop is max_output_tokens or refusal; empty follows from the rest.
+	Stop  Stop           `json:"stop,omitempty"`
+	Usage *ScriptedUsage `json:"usage,omitempty"`
+	Delay Duration       `json:"delay,omitempty"`
+
+	// Error makes the call fail: rate_limited, overloaded, prompt_too_long,
+	// invalid_request, auth or transport.
+	Error      Class    `json:"error,omitempty"`
+	RetryAfter Duration `json:"retry_after,omitempty"`
+}
+
+// ScriptedCall is a tool call of a scripted response. Without an ID it gets one
+// from its place.
+type ScriptedCall struct {
+	ID        string          `json:"id,omitempty"`
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+}
+
+// ScriptedUsage is the usage that a scripted response reports.
+type ScriptedUsage struct {
+	InputTokens  int64 `json:"input_tokens"`
+	OutputTokens int64 `json:"output_tokens"`
+}
+
+// Duration is a time.Duration that encodes as text: "1.5s", "10m".
+type Duration time.Duration
+
+// MarshalJSON encodes d as Go writes it.
+func (d Duration) MarshalJSON() ([]byte, error) {
+	return json.Marshal(time.Duration(d).String())
+}
+
+// UnmarshalJSON reads a text such as "30s", or a number of seconds.
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	var text string
+	if json.Unmarshal(b, &text) == nil {
+		v, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("duration %q: write it like \"30s\", \"10m\" or \"1h30m\"", text)
+		}
+		*d = Duration(v)
+		return nil
+	}
+	var seconds float64
+	if err := json.Unmarshal(b, &seconds); err != nil || seconds != seconds || seconds > 1e9 || seconds < -1e9 {
+		return fmt.Errorf("duration %s: write it like \"30s\", \"10m\" or \"1h30m\"", b)
+	}
+	*d = Duration(seconds * float64(time.Second))
+	return nil
+}

@@ -1,0 +1,216 @@
+package state
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Time is an instant in UTC that encodes as RFC 3339 with milliseconds.
+type Time struct{ time.Time }
+
+const timeFormat = "2006-01-02T15:04:05.000Z07:00"
+
+// At returns t in UTC, cut to milliseconds so that it survives its own codec.
+func At(t time.Time) Time { return Time{t.UTC().Truncate(time.Millisecond)} }
+
+// MarshalJSON encodes t, and the zero time as null.
+func (t Time) MarshalJSON() ([]byte, error) {
+	if t.IsZero() {
+		return []byte("null"), nil
+	}
+	return t.UTC().AppendFormat(nil, `"`+timeFormat+`"`), nil
+}
+
+// UnmarshalJSON accepts any RFC 3339 time, or null.
+func (t *Time) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		*t = Time{}
+		return nil
+	}
+	var v time.Time
+	if err := v.UnmarshalJSON(b); err != nil {
+		return fmt.Errorf("time %s is not RFC 3339, as in \"2026-11-20T15:04:05Z\"", b)
+	}
+	*t = At(v)
+	return nil
+}
+
+// MicroUSD is an amount of money in millionths of a US dollar. It encodes as
+// dollars, so 500000 is 0.5 in JSON.
+type MicroUSD int64
+
+// MarshalJSON encodes m as a JSON number of dollars, exactly.
+func (m MicroUSD) MarshalJSON() ([]byte, error) {
+	sign, n := "", int64(m)
+	if n < 0 {
+		sign, n = "-", -n
+	}
+	s := fmt.Sprintf("%s%d.%06d", sign, n/1_000_000, n%1_000_000)
+	return []byte(strings.TrimSuffix(strings.TrimRight(s, "0"), ".")), nil
+}
+
+// UnmarshalJSON reads a JSON number of dollars, rounded to a micro-dollar.
+func (m *MicroUSD) UnmarshalJSON(b []byte) error {
+	f, err := strconv.ParseFloat(string(b), 64)
+	if err != nil || f != f || f > 9e12 || f < -9e12 {
+		return fmt.Errorf("amount %s is not a number of dollars", b)
+	}
+	if f < 0 {
+		*m = MicroUSD(f*1e6 - 0.5)
+	} else {
+		*m = MicroUSD(f*1e6 + 0.5)
+	}
+	return nil
+}
+
+// partWire carries arguments as a JSON object where the model produced one, and
+// as a JSON string that holds the model's text where it did not.
+type partWire struct {
+	Type      PartType        `json:"type"`
+	Text      *string         `json:"text,omitempty"`
+	ID        string          `json:"id,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	CallID    string          `json:"call_id,omitempty"`
+	Content   *string         `json:"content,omitempty"`
+	IsError   *bool           `json:"is_error,omitempty"`
+	MediaType string          `json:"media_type,omitempty"`
+	Data      string          `json:"data,omitempty"`
+	URL       string          `json:"url,omitempty"`
+	Opaque    json.RawMessage `json:"opaque,omitempty"`
+	OpaqueBy  string          `json:"opaque_by,omitempty"`
+}
+
+// MarshalJSON encodes p with the fields of its type always present.
+func (p Part) MarshalJSON() ([]byte, error) {
+	w := partWire{
+		Type: p.Type, ID: p.ID, Name: p.Name, CallID: p.CallID, MediaType: p.MediaType,
+		Data: p.Data, URL: p.URL, Opaque: p.Opaque, OpaqueBy: p.OpaqueBy,
+	}
+	switch p.Type {
+	case PartText, PartThinking:
+		w.Text = &p.Text
+	case PartToolCall:
+		w.Arguments = json.RawMessage(p.Arguments)
+		if !compactObject(p.Arguments) {
+			text, err := marshal(p.Arguments)
+			if err != nil {
+				return nil, err
+			}
+			w.Arguments = text
+		}
+	case PartToolResult:
+		w.Content, w.IsError = &p.Content, &p.IsError
+	case PartImage:
+	}
+	return marshal(w)
+}
+
+// CompactObject returns the JSON object in text without white space, and false
+// if text is anything but one JSON object.
+func CompactObject(text string) (string, bool) {
+	var b bytes.Buffer
+	if json.Compact(&b, []byte(text)) != nil || b.Len() == 0 || b.Bytes()[0] != '{' {
+		return "", false
+	}
+	return b.String(), true
+}
+
+// compactObject reports whether text survives the encoder byte for byte: the
+// encoder strips white space, so anything else travels as a string.
+func compactObject(text string) bool {
+	c, ok := CompactObject(text)
+	return ok && c == text
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (p *Part) UnmarshalJSON(b []byte) error {
+	var w partWire
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	*p = Part{
+		Type: w.Type, ID: w.ID, Name: w.Name, Arguments: string(w.Arguments), CallID: w.CallID,
+		MediaType: w.MediaType, Data: w.Data, URL: w.URL, Opaque: w.Opaque, OpaqueBy: w.OpaqueBy,
+	}
+	if w.Text != nil {
+		p.Text = *w.Text
+	}
+	if len(w.Arguments) > 0 && w.Arguments[0] == '"' {
+		if err := json.Unmarshal(w.Arguments, &p.Arguments); err != nil {
+			return err
+		}
+	}
+	if w.Content != nil {
+		p.Content = *w.Content
+	}
+	if w.IsError != nil {
+		p.IsError = *w.IsError
+	}
+	return nil
+}
+
+// marshal encodes without escaping HTML, so text costs its own length.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// Format is the version of the encoding that this build writes. A build reads
+// every format up to its own and refuses newer ones.
+const Format = 1
+
+// ErrFormat reports a record that a newer build wrote.
+var ErrFormat = errors.New("written by a newer build")
+
+// EncodeState encodes a header, without its log.
+func EncodeState(s State) ([]byte, error) {
+	s.Format = Format
+	return marshal(s)
+}
+
+// DecodeState decodes a header; its log is empty.
+func DecodeState(b []byte) (State, error) {
+	var s State
+	if err := decode(b, &s); err != nil {
+		return State{}, fmt.Errorf("decode state: %w", err)
+	}
+	if s.Format > Format {
+		return State{}, fmt.Errorf("decode state: format %d, this build reads up to %d: %w", s.Format, Format, ErrFormat)
+	}
+	return s, nil
+}
+
+// EncodeEntry encodes one entry of a log.
+func EncodeEntry(e Entry) ([]byte, error) { return marshal(e) }
+
+// DecodeEntry decodes one entry of a log.
+func DecodeEntry(b []byte) (Entry, error) {
+	var e Entry
+	if err := decode(b, &e); err != nil {
+		return Entry{}, fmt.Errorf("decode entry: %w", err)
+	}
+	return e, nil
+}
+
+func decode(b []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("trailing data")
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package state
+
+import "encoding/json"
+
+// EntryType names what an entry of the log records. The names are those of the
+// event stream: an entry is a committed event, and its position in the log is
+// the event's number (I9).
+type EntryType string
+
+// The entry types.
+const (
+	EntrySubmitted  EntryType = "run.submitted"
+	EntryModel      EntryType = "model.message"
+	EntryTombstoned EntryType = "message.tombstoned"
+	EntryTool       EntryType = "tool.finished"
+	EntryReused     EntryType = "tool.reused"
+	EntryProgress   EntryType = "progress"
+	EntryReflect    EntryType = "reflect"
+	EntryWarning    EntryType = "budget.warning"
+	EntryExceeded   EntryType = "budget.exceeded"
+	EntryTransition EntryType = "transition"
+	EntryWaiting    EntryType = "run.waiting"
+	EntryFinished   EntryType = "run.finished"
+)
+
+// Types of live events: they belong to an attempt and have no number.
+const (
+	LiveTurnStarted  EntryType = "turn.started"
+	LiveToolStarted  EntryType = "tool.started"
+	LiveToolProgress EntryType = "tool.progress"
+	LiveModelDelta   EntryType = "model.delta"
+)
+
+// Entry is one record of a run's append-only log. Which fields are set follows
+// from Type.
+type Entry struct {
+	Seq     int64     `json:"seq"`
+	Type    EntryType `json:"type"`
+	Turn    int       `json:"turn"`
+	Attempt int       `json:"attempt,omitempty"`
+	At      Time      `json:"at"`
+
+	// Reason, Detail, Version, Status, Worker and DurationMS describe a
+	// transition: run.submitted, transition, run.waiting, run.finished.
+	Reason     Reason `json:"reason,omitempty"`
+	Detail     string `json:"detail,omitempty"`
+	Version    int64  `json:"version,omitempty"`
+	Status     Status `json:"status,omitempty"`
+	Worker     string `json:"worker,omitempty"`
+	DurationMS int64  `json:"duration_ms,omitempty"`
+
+	// Messages that a transition added to the history: the submission's input, a
+	// user's message, a continuation prompt.
+	Messages []Message `json:"messages,omitempty"`
+
+	// Message of model.message, tool.finished and tool.reused.
+	Message *Message `json:"message,omitempty"`
+
+	// StopReason and Usage of model.message, and how many calls failed before the
+	// one that it answers.
+	StopReason  string `json:"stop_reason,omitempty"`
+	Usage       *Usage `json:"usage,omitempty"`
+	FailedCalls int    `json:"failed_calls,omitempty"`
+
+	// CallID, Name and IsError of tool.finished and tool.reused.
+	CallID  string `json:"call_id,omitempty"`
+	Name    string `json:"name,omitempty"`
+	IsError bool   `json:"is_error,omitempty"`
+
+	// MessageIDs that message.tombstoned withdraws.
+	MessageIDs []string `json:"message_ids,omitempty"`
+
+	// Waiting of run.waiting.
+	Waiting *Wait `json:"waiting,omitempty"`
+
+	// Output, StructuredOutput and Error of run.finished.
+	Output           *string         `json:"output,omitempty"`
+	StructuredOutput json.RawMessage `json:"structured_output,omitempty"`
+	Error            *Error          `json:"error,omitempty"`
+
+	// Step, Action and Target of progress.
+	Step   int    `json:"step,omitempty"`
+	Action string `json:"action,omitempty"`
+	Target string `json:"target,omitempty"`
+
+	// Limit that budget.warning or budget.exceeded is about, and the fraction
+	// of it that is used.
+	Limit        string  `json:"limit,omitempty"`
+	UsedFraction float64 `json:"used_fraction,omitempty"`
+
+	// Confidence, Assessment and Guidance of reflect.
+	Confidence *float64 `json:"confidence,omitempty"`
+	Assessment string   `json:"assessment,omitempty"`
+	Guidance   string   `json:"guidance,omitempty"`
+}
+
+// transition reports whether e is one of the entries that record a checkpoint.
+func (e Entry) transition() bool {
+	switch e.Type {
+	case EntrySubmitted, EntryTransition, EntryWaiting, EntryFinished:
+		return e.Reason != Recovered
+	default:
+		return false
+	}
+}
+
+// View returns what the model sees of a log: no tombstoned message, and every
+// tool result directly behind the message that asked for it, in the order of
+// the calls, wherever in the log it stands (A14, I5).
+func View(log []Entry) []Message {
+	return view(log, false)
+}
+
+// FullView returns everything that was ever said, with tombstoned messages
+// marked.
+func FullView(log []Entry) []Message {
+	return view(log, true)
+}
+
+func view(log []Entry, full bool) []Message {
+	dead := map[string]bool{}
+	results := map[string]Message{}
+	n := 0
+	for _, e := range log {
+		for _, id := range e.MessageIDs {
+			dead[id] = true
+		}
+		if e.Message != nil {
+			n++
+			if e.Message.Role == RoleTool {
+				results[e.CallID] = *e.Message
+			}
+		}
+		n += len(e.Messages)
+	}
+	out := make([]Message, 0, n)
+	add := func(m Message) {
+		if dead[m.ID] {
+			if !full {
+				return
+			}
+			m.Tombstoned = true
+		}
+		out = append(out, m)
+		for _, p := range m.Parts {
+			if p.Type != PartToolCall {
+				continue
+			}
+			if r, ok := results[p.ID]; ok {
+				out = append(out, r)
+			}
+		}
+	}
+	for _, e := range log {
+		for _, m := range e.Messages {
+			add(m)
+		}
+		if e.Message != nil && e.Message.Role != RoleTool {
+			add(*e.Message)
+		}
+	}
+	return out
+}
+
+// AuditRow is one row of the audit trail: one transition and what led to it.
+type AuditRow struct {
+	Version    int64       `json:"version"`
+	Turn       int         `json:"turn"`
+	Reason     Reason      `json:"reason"`
+	Detail     string      `json:"detail"`
+	Status     Status      `json:"status"`
+	At         Time        `json:"at"`
+	DurationMS int64       `json:"duration_ms"`
+	Attempt    int         `json:"attempt"`
+	Worker     string      `json:"worker"`
+	Usage      Usage       `json:"usage"`
+	ToolCalls  []AuditCall `json:"tool_calls"`
+}
+
+// AuditCall is one tool call of a turn.
+type AuditCall struct {
+	ID         string `json:"id"`
+	Name       string `json:"name"`
+	IsError    bool   `json:"is_error"`
+	Reused     bool   `json:"reused"`
+	DurationMS int64  `json:"duration_ms"`
+}
+
+// Audit folds a log into its audit trail, one row a transition.
+func Audit(log []Entry) []AuditRow {
+	var rows []AuditRow
+	row := AuditRow{ToolCalls: []AuditCall{}}
+	for _, e := range log {
+		switch {
+		case e.Type == EntryModel && e.Usage != nil:
+			row.Usage = row.Usage.Add(*e.Usage)
+		case e.Type == EntryTool || e.Type == EntryReused:
+			row.Usage.ToolCalls++
+			row.ToolCalls = append(row.ToolCalls, AuditCall{
+				ID: e.CallID, Name: e.Name, IsError: e.IsError, Reused: e.Type == EntryReused, DurationMS: e.DurationMS,
+			})
+		case e.transition():
+			row.Version, row.Turn, row.Reason, row.Detail, row.Status = e.Version, e.Turn, e.Reason, e.Detail, e.Status
+			row.At, row.DurationMS, row.Attempt, row.Worker = e.At, e.DurationMS, e.Attempt, e.Worker
+			if e.Usage != nil {
+				row.Usage = row.Usage.Add(*e.Usage)
+			}
+			rows = append(rows, row)
+			row = AuditRow{ToolCalls: []AuditCall{}}
+		}
+	}
+	return rows
+}

@@ -1,0 +1,384 @@
+// Package memstore keeps runs in memory, for tests and simulation. It passes
+// everything through the codec, so that sharing memory cannot hide a bug.
+package memstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/record"
+)
+
+// Config of a Store.
+type Config struct {
+	// Now is the store's clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Store is a state.Store in memory.
+type Store struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	runs   map[state.RunID]*run
+	keys   map[string]key
+	agents map[string][]state.AgentVersion
+	gone   map[string]bool
+}
+
+type run struct {
+	record []byte
+	log    [][]byte
+}
+
+type key struct {
+	run         state.RunID
+	fingerprint string
+}
+
+var _ state.Store = (*Store)(nil)
+
+// New returns an empty store.
+func New(cfg Config) *Store {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Store{
+		now: cfg.Now, runs: map[state.RunID]*run{}, keys: map[string]key{},
+		agents: map[string][]state.AgentVersion{}, gone: map[string]bool{},
+	}
+}
+
+// get returns the record of a run; s.mu is held.
+func (s *Store) get(id state.RunID) (record.Record, *run, error) {
+	r := s.runs[id]
+	if r == nil {
+		return record.Record{}, nil, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	}
+	var rec record.Record
+	if err := json.Unmarshal(r.record, &rec); err != nil {
+		return record.Record{}, nil, fmt.Errorf("decode run %s: %w", id, err)
+	}
+	return rec, r, nil
+}
+
+// put swaps the record of a run and appends to its log; s.mu is held.
+func (r *run) put(rec record.Record, entries []state.Entry) error {
+	b, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	encoded := make([][]byte, len(entries))
+	for i, e := range entries {
+		if encoded[i], err = state.EncodeEntry(e); err != nil {
+			return err
+		}
+	}
+	r.record, r.log = b, append(r.log, encoded...)
+	return nil
+}
+
+// update applies change to a run in one step.
+func (s *Store) update(ctx context.Context, id state.RunID, change func(*record.Record, time.Time) ([]state.Entry, error)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec, r, err := s.get(id)
+	if err != nil {
+		return err
+	}
+	entries, err := change(&rec, s.now())
+	if err != nil {
+		return err
+	}
+	return r.put(rec, entries)
+}
+
+// Create implements state.Runs.
+func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return state.State{}, false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := n.State.Tenant + "\x00" + n.Key
+	if have, ok := s.keys[name]; ok && n.Key != "" {
+		if have.fingerprint != n.Fingerprint {
+			return state.State{}, false, state.ErrIdempotencyConflict
+		}
+		rec, _, err := s.get(have.run)
+		return rec.Read(), true, err
+	}
+	if rec, _, err := s.get(n.State.ID); err == nil {
+		return rec.Read(), true, nil
+	}
+	rec := record.New(n.State, s.now(), n.Grace)
+	r := &run{}
+	if err := r.put(rec, n.State.Log); err != nil {
+		return state.State{}, false, err
+	}
+	s.runs[n.State.ID] = r
+	if n.Key != "" {
+		s.keys[name] = key{n.State.ID, n.Fingerprint}
+	}
+	return rec.Read(), false, nil
+}
+
+// Load implements state.Runs.
+func (s *Store) Load(_ context.Context, id state.RunID) (state.State, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec, _, err := s.get(id)
+	return rec.Read(), err
+}
+
+// Log implements state.Runs.
+func (s *Store) Log(_ context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, r, err := s.get(id)
+	if err != nil {
+		return nil, err
+	}
+	return r.entries(after, limit)
+}
+
+func (r *run) entries(after int64, limit int) ([]state.Entry, error) {
+	if after >= int64(len(r.log)) {
+		return nil, nil
+	}
+	encoded := r.log[after:]
+	if limit > 0 && limit < len(encoded) {
+		encoded = encoded[:limit]
+	}
+	entries := make([]state.Entry, len(encoded))
+	for i, b := range encoded {
+		e, err := state.DecodeEntry(b)
+		if err != nil {
+			return nil, err
+		}
+		entries[i] = e
+	}
+	return entries, nil
+}
+
+// List implements state.Runs.
+func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []state.RunID
+	for id := range s.runs {
+		if f.Cursor == "" || string(id) < f.Cursor {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b state.RunID) int { return strings.Compare(string(b), string(a)) })
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 50
+	}
+	var page state.RunPage
+	for _, id := range ids {
+		rec, _, err := s.get(id)
+		if err != nil {
+			return state.RunPage{}, err
+		}
+		st := rec.Read()
+		if !f.Match(st) {
+			continue
+		}
+		if len(page.Runs) == limit {
+			page.Next = string(page.Runs[limit-1].ID)
+			break
+		}
+		page.Runs = append(page.Runs, st)
+	}
+	return page, nil
+}
+
+// Claim implements state.Turns.
+func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+	var c state.Claim
+	err := s.update(ctx, q.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
+		c = rec.Claim(q, now)
+		if c.Outcome != state.Claimed {
+			return nil, nil
+		}
+		var err error
+		c.State.Log, err = s.runs[q.Run].entries(0, 0)
+		return nil, err
+	})
+	if errors.Is(err, state.ErrNotFound) {
+		return state.Claim{Outcome: state.ClaimMissing}, nil
+	}
+	return c, err
+}
+
+// Renew implements state.Turns.
+func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (abort *state.Abort, err error) {
+	err = s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
+		abort, err = rec.Renew(l, lease, grace, now)
+		return nil, err
+	})
+	return abort, err
+}
+
+// Record implements state.Turns.
+func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error {
+	return s.update(ctx, l.Run, func(rec *record.Record, _ time.Time) ([]state.Entry, error) { return rec.Record(l, j) })
+}
+
+// Commit implements state.Turns.
+func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done state.Committed, err error) {
+	err = s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (entries []state.Entry, err error) {
+		entries, done, err = rec.Commit(l, c, now)
+		return entries, err
+	})
+	return done, err
+}
+
+// Release implements state.Turns.
+func (s *Store) Release(ctx context.Context, l state.Lease) error {
+	return s.update(ctx, l.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) { return nil, rec.Release(l, now) })
+}
+
+// Signal implements state.Signals.
+func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, grace time.Duration) (w state.Wake, err error) {
+	err = s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
+		w, err = rec.Signal(id, sig, now, grace)
+		return nil, err
+	})
+	return w, err
+}
+
+// Abort implements state.Signals.
+func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, grace time.Duration) (w state.Wake, err error) {
+	err = s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
+		w, err = rec.RequestAbort(id, reason, now, grace)
+		return nil, err
+	})
+	return w, err
+}
+
+// each applies change to every run until limit answers were found.
+func (s *Store) each(ctx context.Context, limit int, change func(*record.Record, state.RunID, time.Time) (state.Due, bool)) ([]state.Due, error) {
+	s.mu.Lock()
+	ids := make([]state.RunID, 0, len(s.runs))
+	for id := range s.runs {
+		ids = append(ids, id)
+	}
+	s.mu.Unlock()
+	var due []state.Due
+	for _, id := range ids {
+		if len(due) == limit {
+			break
+		}
+		err := s.update(ctx, id, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
+			if d, ok := change(rec, id, now); ok {
+				due = append(due, d)
+			}
+			return nil, nil
+		})
+		if err != nil {
+			return due, err
+		}
+	}
+	return due, nil
+}
+
+// Sweep implements state.Schedule.
+func (s *Store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]state.Due, error) {
+	return s.each(ctx, limit, func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
+		return rec.Sweep(id, now, grace)
+	})
+}
+
+// Evict implements state.Schedule.
+func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) ([]state.Due, error) {
+	return s.each(ctx, -1, func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
+		return rec.Evict(id, worker, now, grace)
+	})
+}
+
+// Announced implements state.Schedule.
+func (s *Store) Announced(ctx context.Context, id state.RunID, seq int64) error {
+	return s.update(ctx, id, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
+		rec.NoteAnnounced(seq)
+		return nil, nil
+	})
+}
+
+// Counts implements state.Schedule.
+func (s *Store) Counts(context.Context) (map[state.Status]int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := map[state.Status]int64{}
+	for id := range s.runs {
+		rec, _, err := s.get(id)
+		if err != nil {
+			return nil, err
+		}
+		counts[rec.Status]++
+	}
+	return counts, nil
+}
+
+// PutAgent implements state.Agents.
+func (s *Store) PutAgent(_ context.Context, name string, definition json.RawMessage) (state.AgentVersion, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := state.AgentVersion{
+		Name: name, Version: len(s.agents[name]) + 1, Definition: slices.Clone(definition), CreatedAt: state.At(s.now()),
+	}
+	s.agents[name] = append(s.agents[name], v)
+	delete(s.gone, name)
+	return v, nil
+}
+
+// Agent implements state.Agents.
+func (s *Store) Agent(_ context.Context, name string, version int) (state.AgentVersion, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	versions := s.agents[name]
+	if version == 0 && !s.gone[name] {
+		version = len(versions)
+	}
+	if version < 1 || version > len(versions) {
+		return state.AgentVersion{}, fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
+	}
+	return versions[version-1], nil
+}
+
+// ListAgents implements state.Agents.
+func (s *Store) ListAgents(context.Context) ([]state.AgentVersion, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []state.AgentVersion
+	for name, versions := range s.agents {
+		if !s.gone[name] {
+			list = append(list, versions[len(versions)-1])
+		}
+	}
+	slices.SortFunc(list, func(a, b state.AgentVersion) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// DeleteAgent implements state.Agents.
+func (s *Store) DeleteAgent(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.agents[name]) == 0 || s.gone[name] {
+		return fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
+	}
+	s.gone[name] = true
+	return nil
+}

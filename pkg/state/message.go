@@ -1,0 +1,110 @@
+package state
+
+import "encoding/json"
+
+// Role says who speaks in a message.
+type Role string
+
+// The roles.
+const (
+	RoleSystem    Role = "system"
+	RoleUser      Role = "user"
+	RoleAssistant Role = "assistant"
+	RoleTool      Role = "tool"
+)
+
+// PartType names the kind of one part of a message.
+type PartType string
+
+// The part types.
+const (
+	PartText       PartType = "text"
+	PartThinking   PartType = "thinking"
+	PartToolCall   PartType = "tool_call"
+	PartToolResult PartType = "tool_result"
+	PartImage      PartType = "image"
+)
+
+// Part is one piece of a message. Which fields are set follows from Type.
+type Part struct {
+	Type PartType `json:"type"`
+
+	// Text of a text or thinking part.
+	Text string `json:"text,omitempty"`
+
+	// ID, Name and Arguments of a tool call. Arguments is the JSON text that the
+	// model produced, kept byte for byte; it need not be valid JSON.
+	ID        string `json:"id,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Arguments string `json:"-"`
+
+	// CallID, Content and IsError of a tool result.
+	CallID  string `json:"call_id,omitempty"`
+	Content string `json:"content,omitempty"`
+	IsError bool   `json:"is_error,omitempty"`
+
+	// MediaType with Data (base64) or URL of an image.
+	MediaType string `json:"media_type,omitempty"`
+	Data      string `json:"data,omitempty"`
+	URL       string `json:"url,omitempty"`
+
+	// Opaque is provider-bound content, such as the signature of a thinking
+	// block, replayed byte for byte to the provider that made it and to no
+	// other. OpaqueBy names that provider.
+	Opaque   json.RawMessage `json:"opaque,omitempty"`
+	OpaqueBy string          `json:"opaque_by,omitempty"`
+}
+
+// Message is one entry of the transcript. Messages are values: once in a log
+// they never change.
+type Message struct {
+	ID   string `json:"id"`
+	Role Role   `json:"role"`
+	Turn int    `json:"turn"`
+	At   Time   `json:"at"`
+
+	// Model that wrote an assistant message.
+	Model string `json:"model,omitempty"`
+
+	// Synthetic marks a message that Turnpike wrote: a nudge, a continuation
+	// prompt, the result of a call that an abort cut short.
+	Synthetic bool `json:"synthetic,omitempty"`
+
+	// Tombstoned and Compacted are set by FullView only.
+	Tombstoned bool `json:"tombstoned,omitempty"`
+	Compacted  bool `json:"compacted,omitempty"`
+
+	Parts []Part `json:"parts"`
+}
+
+// Text joins the text parts of m.
+func (m Message) Text() string {
+	var s string
+	for _, p := range m.Parts {
+		if p.Type == PartText {
+			s += p.Text
+		}
+	}
+	return s
+}
+
+// Calls returns the tool calls of m in the order in which the model made them.
+func (m Message) Calls() []Part {
+	var calls []Part
+	for _, p := range m.Parts {
+		if p.Type == PartToolCall {
+			calls = append(calls, p)
+		}
+	}
+	return calls
+}
+
+// UserText returns a user message that says text.
+func UserText(text string) Message {
+	return Message{Role: RoleUser, Parts: []Part{{Type: PartText, Text: text}}}
+}
+
+// ToolResult returns the message that answers one tool call.
+func ToolResult(callID, content string, isError bool) Message {
+	return Message{Role: RoleTool, Parts: []Part{{Type: PartToolResult, CallID: callID, Content: content, IsError: isError}}}
+}

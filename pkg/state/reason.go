@@ -1,0 +1,207 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Status is where a run stands. A run starts Queued and rests in a terminal
+// status until a user message continues it.
+type Status string
+
+// The statuses.
+const (
+	Queued     Status = "queued"
+	Running    Status = "running"
+	Waiting    Status = "waiting"
+	Completed  Status = "completed"
+	Incomplete Status = "incomplete"
+	Failed     Status = "failed"
+	Cancelled  Status = "cancelled"
+)
+
+// Statuses lists every status, in the order of a run's life.
+func Statuses() []Status {
+	return []Status{Queued, Running, Waiting, Completed, Incomplete, Failed, Cancelled}
+}
+
+// Terminal reports whether the run has ended.
+func (s Status) Terminal() bool {
+	return s == Completed || s == Incomplete || s == Failed || s == Cancelled
+}
+
+// Reason says why a run moved. Two moves may lead to the same status for
+// different reasons; metrics, logs and tests tell them apart by Reason.
+type Reason string
+
+// Why a run goes on.
+const (
+	Submitted               Reason = "submitted"
+	NextTurn                Reason = "next_turn"
+	MaxOutputTokensRecovery Reason = "max_output_tokens_recovery"
+	StopHookBlocking        Reason = "stop_hook_blocking"
+	ReactiveCompactRetry    Reason = "reactive_compact_retry"
+	BudgetContinuation      Reason = "budget_continuation"
+	ModelFallback           Reason = "model_fallback"
+	ModelRetry              Reason = "model_retry"
+	Reflected               Reason = "reflected"
+	FinalResponse           Reason = "final_response"
+	ToolResults             Reason = "tool_results"
+	Approved                Reason = "approved"
+	Denied                  Reason = "denied"
+	Answered                Reason = "answered"
+	ChildFinished           Reason = "child_finished"
+	UserMessage             Reason = "user_message"
+	Forked                  Reason = "forked"
+	Recovered               Reason = "recovered"
+)
+
+// What a run waits for.
+const (
+	WaitingApproval   Reason = "waiting_approval"
+	WaitingClientTool Reason = "waiting_client_tool"
+	WaitingHumanInput Reason = "waiting_human_input"
+	WaitingChild      Reason = "waiting_child"
+	WaitingTool       Reason = "waiting_tool"
+	WaitingSchedule   Reason = "waiting_schedule"
+)
+
+// Why a run ended.
+const (
+	EndCompleted          Reason = "completed"
+	EndConfident          Reason = "confident"
+	EndStopHookPrevented  Reason = "stop_hook_prevented"
+	EndMaxTurns           Reason = "max_turns"
+	EndTokenBudget        Reason = "token_budget_exhausted"
+	EndDiminishingReturns Reason = "diminishing_returns"
+	EndCostBudget         Reason = "cost_budget_exhausted"
+	EndDeadline           Reason = "deadline_exceeded"
+	EndPromptTooLong      Reason = "prompt_too_long"
+	EndMaxOutputTokens    Reason = "max_output_tokens"
+	EndToolLoop           Reason = "tool_loop"
+	EndRefused            Reason = "refused"
+	EndModelError         Reason = "model_error"
+	EndInvalidOutput      Reason = "invalid_output"
+	EndInvalidAgent       Reason = "invalid_agent"
+	EndPoisoned           Reason = "poisoned"
+	EndExpired            Reason = "expired"
+	EndLost               Reason = "lost"
+	EndAbortedQueued      Reason = "aborted_queued"
+	EndAbortedStreaming   Reason = "aborted_streaming"
+	EndAbortedTools       Reason = "aborted_tools"
+	EndAbortedWaiting     Reason = "aborted_waiting"
+)
+
+// edge is one legal move: from any of these statuses to that one.
+type edge struct {
+	reason Reason
+	from   []Status
+	to     Status
+}
+
+var (
+	fresh   = []Status{""}
+	turning = []Status{Queued, Waiting}
+	resting = []Status{Queued, Waiting, Completed, Incomplete, Failed, Cancelled}
+)
+
+// edges is the whole state machine: a move that is not here cannot be made.
+// The diagram in docs/state-machine.md is generated from it.
+//
+// Queued and Running are one status to the machine: a claim makes a queued run
+// running and a commit decides where it goes, so a turn moves from the status
+// its claim found.
+var edges = []edge{
+	{Submitted, fresh, Queued},
+	{Forked, fresh, Queued},
+
+	{NextTurn, turning, Queued},
+	{MaxOutputTokensRecovery, turning, Queued},
+	{StopHookBlocking, turning, Queued},
+	{ReactiveCompactRetry, turning, Queued},
+	{BudgetContinuation, turning, Queued},
+	{ModelFallback, turning, Queued},
+	{ModelRetry, turning, Queued},
+	{Reflected, turning, Queued},
+	{FinalResponse, turning, Queued},
+	{ToolResults, turning, Queued},
+	{Approved, turning, Queued},
+	{Denied, turning, Queued},
+	{Answered, turning, Queued},
+	{ChildFinished, turning, Queued},
+	{UserMessage, resting, Queued},
+
+	{WaitingApproval, turning, Waiting},
+	{WaitingClientTool, turning, Waiting},
+	{WaitingHumanInput, turning, Waiting},
+	{WaitingChild, turning, Waiting},
+	{WaitingTool, turning, Waiting},
+	{WaitingSchedule, append([]Status{""}, turning...), Waiting},
+
+	{EndCompleted, turning, Completed},
+	{EndConfident, turning, Completed},
+	{EndStopHookPrevented, turning, Completed},
+
+	{EndMaxTurns, turning, Incomplete},
+	{EndTokenBudget, turning, Incomplete},
+	{EndDiminishingReturns, turning, Incomplete},
+	{EndCostBudget, turning, Incomplete},
+	{EndDeadline, turning, Incomplete},
+	{EndPromptTooLong, turning, Incomplete},
+	{EndMaxOutputTokens, turning, Incomplete},
+	{EndToolLoop, turning, Incomplete},
+	{EndRefused, turning, Incomplete},
+
+	{EndModelError, turning, Failed},
+	{EndInvalidOutput, turning, Failed},
+	{EndInvalidAgent, turning, Failed},
+	{EndPoisoned, turning, Failed},
+	{EndExpired, turning, Failed},
+	{EndLost, turning, Failed},
+
+	{EndAbortedQueued, turning, Cancelled},
+	{EndAbortedStreaming, turning, Cancelled},
+	{EndAbortedTools, turning, Cancelled},
+	{EndAbortedWaiting, turning, Cancelled},
+}
+
+var edgeByReason = func() map[Reason]edge {
+	m := make(map[Reason]edge, len(edges))
+	for _, e := range edges {
+		m[e.reason] = e
+	}
+	return m
+}()
+
+// Status returns the status to which r leads, and false for a word that is no
+// move of the machine. Recovered moves nothing: it marks that a turn was taken
+// up again after a fault.
+func (r Reason) Status() (Status, bool) {
+	e, ok := edgeByReason[r]
+	return e.to, ok
+}
+
+// Terminal reports whether r ends a run.
+func (r Reason) Terminal() bool {
+	s, ok := r.Status()
+	return ok && s.Terminal()
+}
+
+// TransitionError reports a move that the machine does not have.
+type TransitionError struct {
+	From   Status
+	Reason Reason
+}
+
+func (e *TransitionError) Error() string {
+	return fmt.Sprintf("no transition from status %q for reason %q", e.From, e.Reason)
+}
+
+// legal reports the status after a move, or a *TransitionError.
+func legal(from Status, r Reason) (Status, error) {
+	e, ok := edgeByReason[r]
+	if !ok || !slices.Contains(e.from, from) {
+		return "", &TransitionError{From: from, Reason: r}
+	}
+	return e.to, nil
+}

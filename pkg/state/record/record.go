@@ -1,0 +1,336 @@
+// Package record is the turn protocol as a pure function of one run's record: the
+// rules that every store enforces, without any storage. A store that can swap a
+// record atomically needs nothing else; the Redis scripts are their second
+// writing, held to the same suite.
+package record
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// seenLimit is how many signal ids a run remembers.
+const seenLimit = 1000
+
+// maxBackoff is the largest exponent of the sweeper's backoff: 64 times the grace.
+const maxBackoff = 6
+
+// Record is what a store keeps of a run beside its log: the header and what the
+// schedule needs to know without it. It is a value; methods change the receiver's
+// copy and callers swap the whole.
+type Record struct {
+	Header state.State `json:"header"`
+
+	Status    state.Status `json:"status"`
+	Version   int64        `json:"version"`
+	Token     string       `json:"token,omitempty"`
+	Owner     string       `json:"owner,omitempty"`
+	LeaseEnd  state.Time   `json:"lease_end,omitzero"`
+	Attempts  int          `json:"attempts,omitempty"`
+	StartedAt state.Time   `json:"started_at,omitzero"`
+
+	Abort  *state.Abort   `json:"abort,omitempty"`
+	Awaits []string       `json:"awaits,omitempty"`
+	Inbox  []state.Signal `json:"inbox,omitempty"`
+	Seen   []string       `json:"seen,omitempty"`
+
+	// The journal of the turn under way.
+	Started []string      `json:"started,omitempty"`
+	Results []state.Entry `json:"results,omitempty"`
+
+	CommitID  string          `json:"commit_id,omitempty"`
+	Committed state.Committed `json:"committed,omitzero"`
+
+	LogLen    int64 `json:"log_len"` // journaled entries included
+	Base      int64 `json:"base"`    // committed entries
+	Announced int64 `json:"announced"`
+
+	Due    state.Time `json:"due,omitzero"` // when the sweeper looks; zero is never
+	WakeAt state.Time `json:"wake_at,omitzero"`
+	Sweeps int        `json:"sweeps,omitempty"`
+}
+
+// New returns the record of a run that was just created.
+func New(s state.State, now time.Time, grace time.Duration) Record {
+	r := Record{Header: s, Status: s.Status, Version: s.Version, LogLen: s.LogLen(), Base: s.LogLen(), Awaits: s.Awaits()}
+	r.schedule(now, grace)
+	return r
+}
+
+// Read returns the run as a reader sees it.
+func (r Record) Read() state.State { return r.Header.As(r.Status, r.StartedAt) }
+
+// schedule sets when the sweeper looks next, if nothing happens before.
+func (r *Record) schedule(now time.Time, grace time.Duration) {
+	r.WakeAt = state.Time{}
+	if due := r.Header.Due(); r.Status == state.Waiting && !due.IsZero() {
+		r.WakeAt = state.At(due)
+	}
+	switch {
+	case r.Status == state.Queued || r.Announced < r.LogLen:
+		r.Due = state.At(now.Add(grace))
+		if !r.WakeAt.IsZero() && r.WakeAt.Before(r.Due.Time) {
+			r.Due = r.WakeAt
+		}
+	default:
+		r.Due = r.WakeAt
+	}
+}
+
+// queue makes the run claimable; the sweeper looks after grace.
+func (r *Record) queue(now time.Time, grace time.Duration) {
+	r.Status, r.Token, r.Owner, r.LeaseEnd, r.Sweeps = state.Queued, "", "", state.Time{}, 0
+	r.Due = state.At(now.Add(grace))
+}
+
+func (r *Record) leased(now time.Time) bool {
+	return r.Status == state.Running && now.Before(r.LeaseEnd.Time)
+}
+
+// Claim takes the lease, or says why not. The log of the returned state is the
+// caller's to fill in.
+func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
+	c := state.Claim{
+		Status: r.Status, Version: r.Version, Priority: r.Header.Priority, Announced: r.Announced, LogLen: r.LogLen, Now: now,
+	}
+	switch {
+	case r.Status.Terminal():
+		c.Outcome = state.ClaimTerminal
+	case q.Version < r.Version:
+		c.Outcome = state.ClaimStale
+	case q.Version > r.Version:
+		c.Outcome = state.ClaimAhead
+	case r.Status == state.Waiting:
+		c.Outcome = state.ClaimWaiting
+	case r.leased(now) && r.Token != q.Token:
+		c.Outcome, c.Busy = state.ClaimBusy, r.LeaseEnd.Sub(now)
+	}
+	if c.Outcome != "" {
+		return c
+	}
+	// A claim that is repeated with its own token counts once.
+	if r.Token != q.Token {
+		r.Attempts++
+	}
+	r.Status, r.Token, r.Owner = state.Running, q.Token, q.Worker
+	r.LeaseEnd = state.At(now.Add(q.Lease))
+	r.Due = state.At(now.Add(q.Lease + q.Grace))
+	if r.StartedAt.IsZero() {
+		r.StartedAt = state.At(now)
+	}
+	c.Outcome, c.Status = state.Claimed, state.Running
+	c.Lease = state.Lease{Run: q.Run, Token: q.Token, Version: r.Version, Worker: q.Worker}
+	c.State = r.Header
+	if c.State.StartedAt.IsZero() {
+		c.State.StartedAt = r.StartedAt
+	}
+	c.Base, c.Attempt, c.Abort = r.Base, r.Attempts, r.Abort
+	c.Signals = slices.Clone(r.Inbox)
+	c.Journal = state.Journal{Started: map[string]bool{}, Results: map[string]state.Entry{}}
+	for _, id := range r.Started {
+		c.Journal.Started[id] = true
+	}
+	for _, e := range r.Results {
+		c.Journal.Results[e.CallID] = e
+	}
+	return c
+}
+
+// fence returns ErrFenced unless l is the lease in force.
+func (r *Record) fence(l state.Lease) error {
+	if r.Status != state.Running || r.Token != l.Token || r.Version != l.Version {
+		return state.ErrFenced
+	}
+	return nil
+}
+
+// Renew prolongs the lease.
+func (r *Record) Renew(l state.Lease, lease, grace time.Duration, now time.Time) (*state.Abort, error) {
+	if err := r.fence(l); err != nil {
+		return nil, err
+	}
+	r.LeaseEnd, r.Due = state.At(now.Add(lease)), state.At(now.Add(lease+grace))
+	return r.Abort, nil
+}
+
+// Record journals; the returned entries are to be appended to the log.
+func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
+	if err := r.fence(l); err != nil {
+		return nil, err
+	}
+	entries := j.Entries
+	if len(entries) > 0 && r.LogLen == j.From+int64(len(entries)) {
+		entries = nil // repeated
+	} else if r.LogLen != j.From {
+		return nil, fmt.Errorf("record entries of run %s: log has %d entries, want %d", l.Run, r.LogLen, j.From)
+	}
+	for _, id := range j.Started {
+		if !slices.Contains(r.Started, id) {
+			r.Started = append(slices.Clip(r.Started), id)
+		}
+	}
+	for _, e := range j.Results {
+		if !slices.ContainsFunc(r.Results, func(have state.Entry) bool { return have.CallID == e.CallID }) {
+			r.Results = append(slices.Clip(r.Results), e)
+		}
+	}
+	r.LogLen += int64(len(entries))
+	return entries, nil
+}
+
+// Commit ends the turn; the returned entries are to be appended to the log.
+func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.Entry, state.Committed, error) {
+	if r.CommitID == c.ID && c.ID != "" {
+		return nil, r.Committed, nil
+	}
+	if err := r.fence(l); err != nil {
+		return nil, state.Committed{}, err
+	}
+	if r.LogLen != c.From {
+		return nil, state.Committed{}, fmt.Errorf("commit run %s: log has %d entries, want %d", l.Run, r.LogLen, c.From)
+	}
+	entries := c.State.Log[c.From:]
+	r.Header = c.State
+	r.Header.Log = nil
+	r.Inbox = slices.Clone(r.Inbox[min(c.Consumed, len(r.Inbox)):])
+	r.Status, r.Version = c.State.Status, c.State.Version
+	r.Awaits = c.State.Awaits()
+	r.Started, r.Results, r.Attempts, r.Sweeps = nil, nil, 0, 0
+	r.Token, r.Owner, r.LeaseEnd = "", "", state.Time{}
+	r.LogLen += int64(len(entries))
+	r.Base = r.LogLen
+	r.Announced = max(r.Announced, c.Announced)
+	if r.Status.Terminal() {
+		// What came too late for the run that ended is dropped, but for what the
+		// user says: that continues it.
+		r.Abort = nil
+		r.Inbox = slices.DeleteFunc(r.Inbox, func(s state.Signal) bool { return s.Message == nil })
+	}
+	// A signal in hand whose wait the turn has opened again stays answered.
+	for _, s := range r.Inbox {
+		r.answer(s)
+	}
+	if r.Status != state.Queued && (r.Abort != nil || len(r.Inbox) > 0) {
+		r.queue(now, c.Grace)
+	}
+	r.schedule(now, c.Grace)
+	r.CommitID, r.Committed = c.ID, state.Committed{Status: r.Status, Version: r.Version}
+	return entries, r.Committed, nil
+}
+
+// Release gives the lease up and the attempt back.
+func (r *Record) Release(l state.Lease, now time.Time) error {
+	if err := r.fence(l); err != nil {
+		return err
+	}
+	r.Attempts--
+	r.queue(now, 0)
+	return nil
+}
+
+// answer removes the waits that s answers, and reports the first that is not
+// open.
+func (r *Record) answer(s state.Signal) (missing string) {
+	open := slices.Clone(r.Awaits)
+	for _, name := range s.Names() {
+		i := slices.Index(open, name)
+		if i < 0 {
+			return name
+		}
+		open = slices.Delete(open, i, i+1)
+	}
+	r.Awaits = open
+	return ""
+}
+
+// Signal takes a signal in.
+func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, grace time.Duration) (state.Wake, error) {
+	if slices.Contains(r.Seen, s.ID) {
+		return state.Wake{}, nil
+	}
+	if name := r.answer(s); name != "" {
+		return state.Wake{}, &state.NotWaitingError{ID: id, Status: r.Status, Name: name}
+	}
+	r.Inbox = append(slices.Clip(r.Inbox), s)
+	r.Seen = append(slices.Clip(r.Seen), s.ID)
+	if n := len(r.Seen); n > seenLimit {
+		r.Seen = r.Seen[n-seenLimit:]
+	}
+	return r.wake(now, grace), nil
+}
+
+// wake queues a run that rests.
+func (r *Record) wake(now time.Time, grace time.Duration) state.Wake {
+	w := state.Wake{Version: r.Version, Priority: r.Header.Priority}
+	if r.Status == state.Waiting || r.Status.Terminal() {
+		r.queue(now, grace)
+		w.Publish = true
+	}
+	return w
+}
+
+// RequestAbort marks the run to be ended.
+func (r *Record) RequestAbort(id state.RunID, reason string, now time.Time, grace time.Duration) (state.Wake, error) {
+	if r.Status.Terminal() {
+		return state.Wake{}, &state.TerminalError{ID: id, Status: r.Status}
+	}
+	if r.Abort == nil {
+		r.Abort = &state.Abort{Reason: reason}
+	}
+	w := r.wake(now, grace)
+	// A queued run may be far back in its lane: another message overtakes.
+	w.Publish = w.Publish || r.Status == state.Queued
+	return w, nil
+}
+
+// Sweep moves a run that is due on in the schedule, and returns what to do.
+func (r *Record) Sweep(id state.RunID, now time.Time, grace time.Duration) (state.Due, bool) {
+	if r.Due.IsZero() || now.Before(r.Due.Time) {
+		return state.Due{}, false
+	}
+	d := state.Due{Run: id, Version: r.Version, Priority: r.Header.Priority}
+	switch {
+	case r.leased(now):
+		r.Due = state.At(r.LeaseEnd.Add(grace))
+		return d, false
+	case r.Status == state.Waiting && !r.WakeAt.IsZero() && !now.Before(r.WakeAt.Time):
+		r.queue(now, grace)
+		d.Turn = true
+	case r.Status == state.Queued || r.Status == state.Running:
+		r.Status, r.Token, r.Owner = state.Queued, "", ""
+		d.Turn = true
+	case r.Announced < r.LogLen:
+		d.Announce = true
+	default:
+		r.Due = r.WakeAt
+		return d, false
+	}
+	r.Due = state.At(now.Add(grace << min(r.Sweeps, maxBackoff)))
+	if d.Announce && !r.WakeAt.IsZero() && r.WakeAt.Before(r.Due.Time) {
+		r.Due = r.WakeAt
+	}
+	r.Sweeps++
+	d.Sweeps = r.Sweeps
+	return d, true
+}
+
+// Evict ends the lease of a worker that is gone.
+func (r *Record) Evict(id state.RunID, worker string, now time.Time, grace time.Duration) (state.Due, bool) {
+	if r.Status != state.Running || r.Owner != worker {
+		return state.Due{}, false
+	}
+	r.queue(now, grace)
+	r.Sweeps = 1
+	return state.Due{Run: id, Version: r.Version, Priority: r.Header.Priority, Turn: true, Sweeps: 1}, true
+}
+
+// NoteAnnounced notes that entries up to seq were announced.
+func (r *Record) NoteAnnounced(seq int64) {
+	r.Announced = max(r.Announced, min(seq, r.LogLen))
+	if r.Announced == r.LogLen && r.Status != state.Queued && r.Status != state.Running {
+		r.Due = r.WakeAt
+	}
+}

@@ -1,0 +1,72 @@
+package state
+
+// Signal is an outside message to a run. It lies in the run's inbox until a
+// turn consumes it.
+type Signal struct {
+	// ID makes a signal count once however often it is sent. Stores keep the ids
+	// of a run's last 1,000 signals.
+	ID string `json:"id"`
+
+	// Exactly one of these is set.
+	Approvals   []Approval     `json:"approvals,omitempty"`
+	ToolResults []SignalResult `json:"tool_results,omitempty"`
+	Answer      *string        `json:"answer,omitempty"`
+	Message     *Message       `json:"message,omitempty"`
+	Child       *ChildResult   `json:"child,omitempty"`
+
+	At Time `json:"at"`
+}
+
+// Decision on a tool call.
+type Decision string
+
+// The decisions.
+const (
+	Approve Decision = "approve"
+	Deny    Decision = "deny"
+)
+
+// Approval decides about one call that waits for it.
+type Approval struct {
+	CallID   string   `json:"call_id"`
+	Decision Decision `json:"decision"`
+
+	// Arguments, if not empty, replace those of the call: a JSON object.
+	Arguments string `json:"arguments,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+}
+
+// SignalResult is the result of a call that somebody outside made.
+type SignalResult struct {
+	CallID  string `json:"call_id"`
+	Content string `json:"content"`
+	IsError bool   `json:"is_error"`
+}
+
+// ChildResult is what a child run ended with.
+type ChildResult struct {
+	CallID  string `json:"call_id"`
+	RunID   RunID  `json:"run_id"`
+	Content string `json:"content"`
+	IsError bool   `json:"is_error"`
+	Usage   Usage  `json:"usage"`
+}
+
+// Names returns the waits that s answers. All of them must be open for s to be
+// accepted. A user message answers none: it is welcome at any time.
+func (s Signal) Names() []string {
+	var names []string
+	for _, a := range s.Approvals {
+		names = append(names, AwaitCall(NeedApproval, a.CallID))
+	}
+	for _, r := range s.ToolResults {
+		names = append(names, AwaitCall(NeedResult, r.CallID))
+	}
+	if s.Child != nil {
+		names = append(names, AwaitCall(NeedChild, s.Child.CallID))
+	}
+	if s.Answer != nil {
+		names = append(names, AwaitAnswer)
+	}
+	return names
+}

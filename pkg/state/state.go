@@ -1,0 +1,362 @@
+package state
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+)
+
+// RunID names one run for its whole life: "run_" and a ULID.
+type RunID string
+
+// Priority is the lane a run travels on.
+type Priority string
+
+// The priorities.
+const (
+	High   Priority = "high"
+	Normal Priority = "normal"
+	Low    Priority = "low"
+)
+
+// Priorities lists the lanes, the most urgent first.
+func Priorities() []Priority { return []Priority{High, Normal, Low} }
+
+// State is the header of one run after one transition, with the log behind it.
+// It is a value: methods return a changed copy and never touch the receiver, so
+// a State may be shared freely.
+type State struct {
+	Format       int               `json:"format"`
+	ID           RunID             `json:"id"`
+	Agent        string            `json:"agent"`
+	AgentVersion int               `json:"agent_version"`
+	Loop         string            `json:"loop"`
+	Tenant       string            `json:"tenant"`
+	Priority     Priority          `json:"priority"`
+	Metadata     map[string]string `json:"metadata,omitempty"`
+	Parent       *Parent           `json:"parent,omitempty"`
+
+	Status     Status     `json:"status"`
+	Transition Transition `json:"transition"`
+	Turn       int        `json:"turn"`
+	Version    int64      `json:"version"`
+
+	Output           *string         `json:"output,omitempty"`
+	StructuredOutput json.RawMessage `json:"structured_output,omitempty"`
+	OutputSchema     json.RawMessage `json:"output_schema,omitempty"`
+	Error            *Error          `json:"error,omitempty"`
+	Confidence       *float64        `json:"confidence,omitempty"`
+
+	// Waiting says what a waiting run waits for; nil otherwise.
+	Waiting *Wait `json:"waiting,omitempty"`
+
+	// Open are the tool calls of the last assistant message that have no result
+	// yet, in the order of the calls.
+	Open []OpenCall `json:"open,omitempty"`
+
+	// Cleared says that the needs of the open calls were determined: what is
+	// empty now may run.
+	Cleared bool `json:"cleared,omitempty"`
+
+	// ResumeAt is when a run in waiting_schedule goes on by itself.
+	ResumeAt Time `json:"resume_at,omitzero"`
+
+	Usage  Usage  `json:"usage"`
+	Limits Limits `json:"limits"`
+
+	// Warned lists the limits whose soft warning was given.
+	Warned []string `json:"warned,omitempty"`
+
+	// TurnBase is the turn count when the run was last continued by a user
+	// message after it had ended: max_turns counts from there.
+	TurnBase int `json:"turn_base,omitempty"`
+
+	// Reenter says that the next model response belongs to the turn that is
+	// already counted: the run recovers within it (A6, A8).
+	Reenter bool `json:"reenter,omitempty"`
+
+	// Failures are turns in a row in which the model call failed; Recoveries are
+	// continuations in a row after the output limit.
+	Failures   int `json:"failures,omitempty"`
+	Recoveries int `json:"recoveries,omitempty"`
+
+	// FailedCalls of the whole run: with Usage.ModelCalls, the number of times
+	// that the model was asked.
+	FailedCalls int `json:"failed_calls,omitempty"`
+
+	Stream     string   `json:"stream,omitempty"`
+	ReplyTo    string   `json:"reply_to,omitempty"`
+	Webhook    *Webhook `json:"webhook,omitempty"`
+	TraceSpan  string   `json:"trace_parent,omitempty"`
+	CreatedAt  Time     `json:"created_at"`
+	StartedAt  Time     `json:"started_at"`
+	UpdatedAt  Time     `json:"updated_at"`
+	FinishedAt Time     `json:"finished_at"`
+
+	// Log is the run's history as far as the holder has read it. It is kept
+	// apart from the header in every store.
+	Log []Entry `json:"-"`
+}
+
+// Parent names the run and the call that started a child run.
+type Parent struct {
+	RunID  RunID  `json:"run_id"`
+	CallID string `json:"call_id"`
+	Depth  int    `json:"depth"`
+}
+
+// Transition is the typed reason of the latest move.
+type Transition struct {
+	Reason  Reason `json:"reason"`
+	Detail  string `json:"detail"`
+	Turn    int    `json:"turn"`
+	Version int64  `json:"version"`
+	At      Time   `json:"at"`
+}
+
+// Error is why a run failed, in words that a program can branch on and in words
+// for people.
+type Error struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// Wait is what a waiting run waits for.
+type Wait struct {
+	Reason    Reason     `json:"reason"`
+	Since     Time       `json:"since"`
+	ExpiresAt Time       `json:"expires_at"`
+	Calls     []WaitCall `json:"calls"`
+	Question  string     `json:"question,omitempty"`
+}
+
+// WaitCall is one tool call that somebody outside has to decide or to answer.
+type WaitCall struct {
+	ID        string          `json:"id"`
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments"`
+	Message   string          `json:"message,omitempty"`
+}
+
+// OpenCall is a tool call without a result.
+type OpenCall struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+
+	// Arguments as the tool will get them: an approval may have edited them.
+	Arguments string `json:"arguments"`
+
+	// Needs is what must come from outside before the call can go on; empty
+	// means that the worker may run it now.
+	Needs Need `json:"needs,omitempty"`
+
+	// Question of a call that asks a person.
+	Question string `json:"question,omitempty"`
+}
+
+// Need is what an open call waits for.
+type Need string
+
+// The needs of an open call.
+const (
+	NeedApproval Need = "approval"
+	NeedResult   Need = "result"
+	NeedAnswer   Need = "answer"
+	NeedChild    Need = "child"
+	NeedAsync    Need = "async"
+)
+
+// Usage is what a run has spent. CostUSD is nil while nothing has a known price.
+type Usage struct {
+	InputTokens      int64     `json:"input_tokens"`
+	OutputTokens     int64     `json:"output_tokens"`
+	CacheReadTokens  int64     `json:"cache_read_tokens"`
+	CacheWriteTokens int64     `json:"cache_write_tokens"`
+	ModelCalls       int64     `json:"model_calls"`
+	ToolCalls        int64     `json:"tool_calls"`
+	CostUSD          *MicroUSD `json:"cost_usd"`
+}
+
+// Add returns the sum of u and v. A cost that is unknown on one side counts as
+// nothing.
+func (u Usage) Add(v Usage) Usage {
+	u.InputTokens += v.InputTokens
+	u.OutputTokens += v.OutputTokens
+	u.CacheReadTokens += v.CacheReadTokens
+	u.CacheWriteTokens += v.CacheWriteTokens
+	u.ModelCalls += v.ModelCalls
+	u.ToolCalls += v.ToolCalls
+	if v.CostUSD != nil {
+		sum := *v.CostUSD
+		if u.CostUSD != nil {
+			sum += *u.CostUSD
+		}
+		u.CostUSD = &sum
+	}
+	return u
+}
+
+// Limits bound a run. A zero field is no limit, but MaxTurns, which every run
+// has (A4).
+type Limits struct {
+	MaxTurns     int      `json:"max_turns,omitempty"`
+	OutputTokens int64    `json:"output_tokens,omitempty"`
+	TotalTokens  int64    `json:"total_tokens,omitempty"`
+	CostUSD      MicroUSD `json:"cost_usd,omitempty"`
+
+	// DeadlineAt ends the run at an instant, wherever it stands.
+	DeadlineAt Time `json:"deadline_at,omitzero"`
+
+	// WaitMS bounds each wait for somebody outside; 0 waits for ever.
+	WaitMS int64 `json:"wait_ms,omitempty"`
+
+	// WarnAt is the fraction of a limit at which a warning is given; 0 means 0.8.
+	WarnAt float64 `json:"warn_at,omitempty"`
+}
+
+// Webhook is an address that hears of a run's events.
+type Webhook struct {
+	URL    string   `json:"url"`
+	Events []string `json:"events,omitempty"`
+}
+
+// As returns s as a reader sees it while its scheduler status is status: a run
+// that was woken or claimed since its last transition no longer waits, and is not
+// finished.
+func (s State) As(status Status, startedAt Time) State {
+	if status != s.Status {
+		s.Waiting, s.FinishedAt, s.Output, s.StructuredOutput, s.Error = nil, Time{}, nil, nil, nil
+	}
+	s.Status = status
+	if s.StartedAt.IsZero() {
+		s.StartedAt = startedAt
+	}
+	return s
+}
+
+// LogLen is the number of entries in the log that s carries.
+func (s State) LogLen() int64 { return int64(len(s.Log)) }
+
+// Append returns s with e as the next entry of its log, and with what e tells
+// folded into the header: a journaled model response that a crashed worker left
+// behind brings a header up to date exactly as it did for that worker (I3, F4).
+func (s State) Append(e Entry) State {
+	e.Seq = s.LogLen() + 1
+	switch e.Type {
+	case EntryModel:
+		s.Turn = e.Turn
+		s.Reenter = false
+		s.Failures = 0
+		s.FailedCalls += e.FailedCalls
+		if e.Usage != nil {
+			s.Usage = s.Usage.Add(*e.Usage)
+		}
+		if e.Message != nil {
+			s.Open, s.Cleared = nil, false
+			for _, c := range e.Message.Calls() {
+				s.Open = append(s.Open, OpenCall{ID: c.ID, Name: c.Name, Arguments: c.Arguments})
+			}
+		}
+	case EntryTool, EntryReused:
+		s.Usage.ToolCalls++
+		s.Open = slices.DeleteFunc(slices.Clone(s.Open), func(o OpenCall) bool { return o.ID == e.CallID })
+	case EntryWarning:
+		s.Warned = append(slices.Clip(s.Warned), e.Limit)
+	case EntryReflect:
+		s.Confidence = e.Confidence
+	default:
+	}
+	// The clip keeps two states that share a prefix from writing into each
+	// other's log.
+	s.Log = append(slices.Clip(s.Log), e)
+	return s
+}
+
+// Move returns s after the transition r: one version later, with the entry that
+// records it in the log. Entry carries what else the transition has to tell; its
+// type, reason, version and status are set here.
+func (s State) Move(r Reason, e Entry) (State, error) {
+	to, err := legal(s.Status, r)
+	if err != nil {
+		return State{}, err
+	}
+	s.Status = to
+	s.Version++
+	s.UpdatedAt = e.At
+	e.Turn, e.Reason, e.Version, e.Status = s.Turn, r, s.Version, to
+	switch {
+	case r == Submitted:
+		e.Type = EntrySubmitted
+		s.CreatedAt = e.At
+	case to == Waiting:
+		e.Type = EntryWaiting
+		s.Waiting = e.Waiting
+	case to.Terminal():
+		e.Type = EntryFinished
+		s.Output, s.StructuredOutput, s.Error = e.Output, e.StructuredOutput, e.Error
+		s.FinishedAt = e.At
+	default:
+		e.Type = EntryTransition
+	}
+	if to != Waiting {
+		s.Waiting = nil
+	}
+	if !to.Terminal() {
+		s.Output, s.StructuredOutput, s.Error, s.FinishedAt = nil, nil, nil, Time{}
+	}
+	s.Transition = Transition{Reason: r, Detail: e.Detail, Turn: s.Turn, Version: s.Version, At: e.At}
+	return s.Append(e), nil
+}
+
+// Due returns when a waiting run must be woken if no signal does it earlier: the
+// end of its delay, of its wait or of its deadline. Zero means never.
+func (s State) Due() time.Time {
+	var due time.Time
+	earliest := func(t Time) {
+		if !t.IsZero() && (due.IsZero() || t.Before(due)) {
+			due = t.Time
+		}
+	}
+	if s.Status == Waiting {
+		earliest(s.ResumeAt)
+		if s.Waiting != nil {
+			earliest(s.Waiting.ExpiresAt)
+		}
+		earliest(s.Limits.DeadlineAt)
+	}
+	return due
+}
+
+// Awaits returns the names of the signals that s is open to: one for each open
+// call that needs somebody outside, and AwaitAnswer for a question without a
+// call. A run that goes on because some of its calls were decided stays open to
+// the decisions about the others.
+func (s State) Awaits() []string {
+	if s.Status.Terminal() {
+		return nil
+	}
+	var names []string
+	for _, o := range s.Open {
+		if o.Needs != "" {
+			names = append(names, AwaitCall(o.Needs, o.ID))
+		}
+	}
+	if s.Waiting != nil && s.Waiting.Reason == WaitingHumanInput && !slices.ContainsFunc(s.Open, func(o OpenCall) bool { return o.Needs == NeedAnswer }) {
+		names = append(names, AwaitAnswer)
+	}
+	return names
+}
+
+// AwaitAnswer is the name of the wait for an answer to a question.
+const AwaitAnswer = "answer"
+
+// AwaitCall is the name of the wait of one open call.
+func AwaitCall(need Need, callID string) string {
+	if need == NeedAnswer {
+		return AwaitAnswer
+	}
+	if need == NeedAsync {
+		need = NeedResult
+	}
+	return string(need) + ":" + callID
+}

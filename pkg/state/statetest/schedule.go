@@ -1,0 +1,324 @@
+package statetest
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func testCreate(t *testing.T, s *suite) {
+	run := newRun(t)
+	run.Metadata = map[string]string{"k": "v"}
+	got, existing, err := s.Create(t.Context(), state.NewRun{State: run, Grace: long})
+	if err != nil || existing || got.ID != run.ID || got.Status != state.Queued {
+		t.Fatalf("Create = %s, %v, %v", encode(t, got), existing, err)
+	}
+	loaded, err := s.Load(t.Context(), run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded.Format, run.Format = 0, 0
+	if diff := cmp.Diff(encode(t, run), encode(t, loaded)); diff != "" {
+		t.Errorf("Load:\n%s", diff)
+	}
+	if _, existing, err := s.Create(t.Context(), state.NewRun{State: run, Grace: long}); err != nil || !existing {
+		t.Errorf("second Create = existing %v, %v", existing, err)
+	}
+	if _, err := s.Load(t.Context(), newRun(t).ID); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Load of nobody = %v", err)
+	}
+	s.notDue(t, run.ID)
+}
+
+// One run for one key, however many submit at once.
+func testCreateIdempotent(t *testing.T, s *suite) {
+	var mu sync.Mutex
+	ids := map[state.RunID]int{}
+	fresh := 0
+	var wg sync.WaitGroup
+	for range 8 {
+		run := newRun(t)
+		wg.Go(func() {
+			got, existing, err := s.Create(t.Context(), state.NewRun{State: run, Key: "key", Fingerprint: "f", Grace: long})
+			if err != nil {
+				t.Errorf("Create: %v", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			ids[got.ID]++
+			if !existing {
+				fresh++
+			}
+		})
+	}
+	wg.Wait()
+	if len(ids) != 1 || fresh != 1 {
+		t.Errorf("%d runs, %d of them new; want 1 and 1", len(ids), fresh)
+	}
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: newRun(t), Key: "key", Fingerprint: "other", Grace: long}); !errors.Is(err, state.ErrIdempotencyConflict) {
+		t.Errorf("Create with another body = %v", err)
+	}
+	other := newRun(t)
+	other.Tenant = "other"
+	if _, existing, err := s.Create(t.Context(), state.NewRun{State: other, Key: "key", Fingerprint: "f", Grace: long}); err != nil || existing {
+		t.Errorf("Create of another tenant = existing %v, %v", existing, err)
+	}
+}
+
+// I2: a run whose message was lost comes up again and again.
+func testSweepLostMessage(t *testing.T, s *suite) {
+	run := newRun(t)
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: short}); err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n <= 3; n++ {
+		d := s.sweepFor(t, run.ID, time.Millisecond)
+		if !d.Turn || d.Version != 1 || d.Sweeps != n || d.Priority != state.Normal {
+			t.Fatalf("Sweep %d = %+v", n, d)
+		}
+	}
+	// So does one whose worker was lost, once the lease is over.
+	q := s.request(run.ID, 1, "w1")
+	q.Lease, q.Grace = short, time.Millisecond
+	if c, err := s.Claim(t.Context(), q); err != nil || c.Outcome != state.Claimed {
+		t.Fatalf("Claim = %s, %v", c.Outcome, err)
+	}
+	if d := s.sweepFor(t, run.ID, long); !d.Turn {
+		t.Fatalf("Sweep = %+v", d)
+	}
+	c := s.mustClaim(t, run.ID, 1)
+	if c.Attempt != 2 {
+		t.Errorf("attempt = %d, want 2", c.Attempt)
+	}
+	s.notDue(t, run.ID)
+}
+
+// A wait whose time has come is queued by the sweep; one that waits for ever is
+// never due (I6).
+func testSweepSchedule(t *testing.T, s *suite) {
+	run := s.create(t)
+	c := s.mustClaim(t, run.ID, 1)
+	next := c.State
+	next.ResumeAt = state.At(c.Now.Add(short))
+	done := s.commitState(t, c, move(t, next, state.WaitingSchedule, state.Entry{Waiting: &state.Wait{Reason: state.WaitingSchedule, Calls: []state.WaitCall{}}}))
+	if done.Status != state.Waiting {
+		t.Fatalf("Commit = %+v", done)
+	}
+	if err := s.Announced(t.Context(), run.ID, 2); err != nil {
+		t.Fatal(err)
+	}
+	if d := s.sweepFor(t, run.ID, long); !d.Turn || d.Version != 2 {
+		t.Fatalf("Sweep = %+v", d)
+	}
+	if c := s.mustClaim(t, run.ID, 2); c.State.Status != state.Waiting {
+		t.Errorf("header = %s", c.State.Status)
+	}
+
+	run = s.create(t)
+	s.wait(t, run.ID, 1, "c1")
+	if err := s.Announced(t.Context(), run.ID, 99); err != nil {
+		t.Fatal(err)
+	}
+	s.notDue(t, run.ID)
+}
+
+// An ended run stays due until its last entries were announced (I9).
+func testSweepAnnounce(t *testing.T, s *suite) {
+	run := s.create(t)
+	c := s.mustClaim(t, run.ID, 1)
+	commit := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
+	commit.Grace, commit.Announced = time.Millisecond, 0
+	if _, err := s.Commit(t.Context(), c.Lease, commit); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if d := s.sweepFor(t, run.ID, time.Millisecond); !d.Announce || d.Turn {
+			t.Fatalf("Sweep = %+v, want an announcement only", d)
+		}
+	}
+	if err := s.Announced(t.Context(), run.ID, 2); err != nil {
+		t.Fatal(err)
+	}
+	s.notDue(t, run.ID)
+}
+
+// The runs of a worker that is gone are taken up without waiting for the lease.
+func testEvict(t *testing.T, s *suite) {
+	mine, other := s.create(t), s.create(t)
+	first := s.mustClaim(t, mine.ID, 1)
+	q := s.request(other.ID, 1, "w2")
+	if _, err := s.Claim(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	due, err := s.Evict(t.Context(), "w1", long)
+	if err != nil || len(due) != 1 || due[0].Run != mine.ID || !due[0].Turn || due[0].Version != 1 {
+		t.Fatalf("Evict = %+v, %v", due, err)
+	}
+	if due, err := s.Evict(t.Context(), "w1", long); err != nil || len(due) != 0 {
+		t.Errorf("second Evict = %+v, %v", due, err)
+	}
+	if c := s.mustClaim(t, mine.ID, 1); c.Attempt != 2 {
+		t.Errorf("attempt = %d, want 2", c.Attempt)
+	}
+	if _, err := s.Renew(t.Context(), first.Lease, long, long); !errors.Is(err, state.ErrFenced) {
+		t.Errorf("Renew of the evicted = %v, want fenced", err)
+	}
+	if c := s.claim(t, other.ID, 1); c.Outcome != state.ClaimBusy {
+		t.Errorf("the other worker's run is %s, want busy", c.Outcome)
+	}
+}
+
+func testList(t *testing.T, s *suite) {
+	var ids []state.RunID
+	for i := range 7 {
+		run := newRun(t)
+		run.Metadata = map[string]string{"n": string(rune('a' + i))}
+		run.Agent = []string{"even", "odd"}[i%2]
+		s.store(t, run)
+		ids = append(ids, run.ID)
+	}
+	s.commit(t, s.mustClaim(t, ids[0], 1), state.EndCompleted, state.Entry{})
+
+	var got []state.RunID
+	f := state.Filter{Limit: 3}
+	for pages := 0; ; pages++ {
+		page, err := s.List(t.Context(), f)
+		if err != nil || pages > 5 {
+			t.Fatalf("List: page %d, %v", pages, err)
+		}
+		for _, r := range page.Runs {
+			got = append(got, r.ID)
+		}
+		if page.Next == "" {
+			break
+		}
+		f.Cursor = page.Next
+	}
+	want := []state.RunID{ids[6], ids[5], ids[4], ids[3], ids[2], ids[1], ids[0]}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("List, the newest first:\n%s", diff)
+	}
+	filters := []struct {
+		f    state.Filter
+		want int
+	}{
+		{state.Filter{Status: []state.Status{state.Completed}}, 1},
+		{state.Filter{Status: []state.Status{state.Completed, state.Queued}}, 7},
+		{state.Filter{Agent: "odd"}, 3},
+		{state.Filter{Metadata: map[string]string{"n": "c"}}, 1},
+		{state.Filter{Tenant: "nobody"}, 0},
+		{state.Filter{CreatedAfter: created.Time}, 0},
+		{state.Filter{CreatedAfter: created.Add(-time.Second)}, 7},
+	}
+	for _, tt := range filters {
+		page, err := s.List(t.Context(), tt.f)
+		if err != nil || len(page.Runs) != tt.want {
+			t.Errorf("List(%+v) = %d runs, %v; want %d", tt.f, len(page.Runs), err, tt.want)
+		}
+	}
+}
+
+func testLog(t *testing.T, s *suite) {
+	run := s.create(t)
+	for v := int64(1); v <= 4; v++ {
+		s.commit(t, s.mustClaim(t, run.ID, v), state.NextTurn, state.Entry{})
+	}
+	for _, tt := range []struct {
+		after       int64
+		limit       int
+		first, many int64
+	}{{0, 0, 1, 5}, {2, 0, 3, 3}, {1, 2, 2, 2}, {5, 0, 0, 0}, {99, 0, 0, 0}} {
+		log, err := s.Log(t.Context(), run.ID, tt.after, tt.limit)
+		if err != nil || int64(len(log)) != tt.many || len(log) > 0 && log[0].Seq != tt.first {
+			t.Errorf("Log(%d, %d) = %d entries, %v", tt.after, tt.limit, len(log), err)
+		}
+	}
+	if _, err := s.Log(t.Context(), newRun(t).ID, 0, 0); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Log of nobody = %v", err)
+	}
+}
+
+func testCounts(t *testing.T, s *suite) {
+	s.create(t)
+	s.mustClaim(t, s.create(t).ID, 1)
+	s.wait(t, s.create(t).ID, 1, "c1")
+	s.commit(t, s.mustClaim(t, s.create(t).ID, 1), state.EndCompleted, state.Entry{})
+	got, err := s.Counts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for st, n := range got {
+		if n == 0 {
+			delete(got, st)
+		}
+	}
+	want := map[state.Status]int64{state.Queued: 1, state.Running: 1, state.Waiting: 1, state.Completed: 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Counts:\n%s", diff)
+	}
+}
+
+func testAgents(t *testing.T, s *suite) {
+	if _, err := s.Agent(t.Context(), "a", 0); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Agent = %v, want not found", err)
+	}
+	for v := 1; v <= 2; v++ {
+		got, err := s.PutAgent(t.Context(), "a", json.RawMessage(`{"v":`+string(rune('0'+v))+`}`))
+		if err != nil || got.Version != v || got.CreatedAt.IsZero() {
+			t.Fatalf("PutAgent = %+v, %v", got, err)
+		}
+	}
+	if _, err := s.PutAgent(t.Context(), "b.c/d", json.RawMessage(`{}`)); err != nil {
+		t.Fatalf("PutAgent with an odd name: %v", err)
+	}
+	for version, want := range map[int]string{0: `{"v":2}`, 1: `{"v":1}`, 2: `{"v":2}`} {
+		if got, err := s.Agent(t.Context(), "a", version); err != nil || string(got.Definition) != want {
+			t.Errorf("Agent(%d) = %s, %v", version, got.Definition, err)
+		}
+	}
+	list, err := s.ListAgents(t.Context())
+	if err != nil || len(list) != 2 || list[0].Name != "a" || list[0].Version != 2 || list[1].Name != "b.c/d" {
+		t.Errorf("ListAgents = %+v, %v", list, err)
+	}
+	if err := s.DeleteAgent(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DeleteAgent(t.Context(), "a"); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("second DeleteAgent = %v", err)
+	}
+	if _, err := s.Agent(t.Context(), "a", 0); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("deleted agent's latest = %v", err)
+	}
+	if _, err := s.Agent(t.Context(), "a", 1); err != nil {
+		t.Errorf("a version that runs may have pinned: %v", err)
+	}
+	if got, err := s.PutAgent(t.Context(), "a", json.RawMessage(`{}`)); err != nil || got.Version != 3 {
+		t.Errorf("PutAgent after deletion = %+v, %v", got, err)
+	}
+	// Writers that race get versions of their own.
+	var mu sync.Mutex
+	versions := map[int]bool{}
+	var wg sync.WaitGroup
+	for range 5 {
+		wg.Go(func() {
+			got, err := s.PutAgent(t.Context(), "race", json.RawMessage(`{}`))
+			if err != nil {
+				t.Errorf("PutAgent: %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			versions[got.Version] = true
+		})
+	}
+	wg.Wait()
+	if len(versions) != 5 {
+		t.Errorf("5 writers got versions %v", versions)
+	}
+}

@@ -1,0 +1,204 @@
+package statetest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func testSignalWakes(t *testing.T, s *suite) {
+	run := s.create(t)
+	v := s.wait(t, run.ID, 1, "c1", "c2")
+	if got, _ := s.Load(t.Context(), run.ID); got.Status != state.Waiting || got.Waiting == nil {
+		t.Fatalf("run is %s, waiting %v", got.Status, got.Waiting)
+	}
+	w, err := s.Signal(t.Context(), run.ID, resultSignal("s1", "c1"), long)
+	if err != nil || !w.Publish || w.Version != v || w.Priority != state.Normal {
+		t.Fatalf("Signal = %+v, %v; want to publish version %d", w, err, v)
+	}
+	if got, _ := s.Load(t.Context(), run.ID); got.Status != state.Queued || got.Waiting != nil {
+		t.Errorf("woken run is %s, waiting %v", got.Status, got.Waiting)
+	}
+	// The second result is welcome while the run is on its way.
+	if w, err := s.Signal(t.Context(), run.ID, resultSignal("s2", "c2"), long); err != nil || w.Publish {
+		t.Errorf("second Signal = %+v, %v; want it stored without a message", w, err)
+	}
+	c := s.mustClaim(t, run.ID, v)
+	if len(c.Signals) != 2 || c.Signals[0].ID != "s1" || c.Signals[1].ID != "s2" {
+		t.Fatalf("signals = %s", encode(t, c.Signals))
+	}
+	s.commit(t, c, state.ToolResults, state.Entry{})
+	if c = s.mustClaim(t, run.ID, v+1); len(c.Signals) != 0 {
+		t.Errorf("signals after the commit = %s", encode(t, c.Signals))
+	}
+}
+
+func testSignalRefused(t *testing.T, s *suite) {
+	if _, err := s.Signal(t.Context(), newRun(t).ID, message("s1", "x"), long); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Signal to nobody = %v, want not found", err)
+	}
+	run := s.create(t)
+	if _, err := s.Signal(t.Context(), run.ID, resultSignal("s1", "c1"), long); wantErr[*state.NotWaitingError](t, err).Status != state.Queued {
+		t.Errorf("Signal to a queued run = %v", err)
+	}
+	v := s.wait(t, run.ID, 1, "c1", "c2")
+	// All waits of a signal must be open, or none of it counts.
+	_, err := s.Signal(t.Context(), run.ID, resultSignal("s2", "c1", "other"), long)
+	if e := wantErr[*state.NotWaitingError](t, err); e.Name != "result:other" {
+		t.Errorf("refused for %q", e.Name)
+	}
+	if _, err := s.Signal(t.Context(), run.ID, resultSignal("s3", "c1", "c1"), long); err == nil {
+		t.Error("one signal answers a call twice")
+	}
+	answer := "x"
+	if _, err := s.Signal(t.Context(), run.ID, state.Signal{ID: "s4", Answer: &answer}, long); err == nil {
+		t.Error("an answer to a run that asked nothing is accepted")
+	}
+	if w, err := s.Signal(t.Context(), run.ID, resultSignal("s5", "c1", "c2"), long); err != nil || !w.Publish {
+		t.Fatalf("Signal = %+v, %v", w, err)
+	}
+	// The same signal again counts once and is no error.
+	if w, err := s.Signal(t.Context(), run.ID, resultSignal("s5", "c1", "c2"), long); err != nil || w != (state.Wake{}) {
+		t.Errorf("repeated Signal = %+v, %v; want nothing", w, err)
+	}
+	if _, err := s.Signal(t.Context(), run.ID, resultSignal("s6", "c1"), long); err == nil {
+		t.Error("a second result for one call is accepted")
+	}
+	c := s.mustClaim(t, run.ID, v)
+	if len(c.Signals) != 1 {
+		t.Fatalf("inbox holds %d signals, want 1", len(c.Signals))
+	}
+	s.commit(t, c, state.EndCompleted, state.Entry{})
+	if _, err := s.Signal(t.Context(), run.ID, resultSignal("s7", "c1"), long); wantErr[*state.NotWaitingError](t, err).Status != state.Completed {
+		t.Errorf("Signal to an ended run = %v", err)
+	}
+}
+
+// Of signals that race for one wait exactly one wins.
+func testSignalRace(t *testing.T, s *suite) {
+	run := s.create(t)
+	v := s.wait(t, run.ID, 1, "c1")
+	var won, wakes atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() {
+			w, err := s.Signal(t.Context(), run.ID, resultSignal(fmt.Sprint("s", i), "c1"), long)
+			var refused *state.NotWaitingError
+			switch {
+			case err == nil:
+				won.Add(1)
+				if w.Publish {
+					wakes.Add(1)
+				}
+			case !errors.As(err, &refused):
+				t.Errorf("Signal: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if won.Load() != 1 || wakes.Load() != 1 {
+		t.Errorf("%d signals won and %d woke, want 1 and 1", won.Load(), wakes.Load())
+	}
+	if c := s.mustClaim(t, run.ID, v); len(c.Signals) != 1 {
+		t.Errorf("inbox holds %d signals", len(c.Signals))
+	}
+}
+
+// A signal that lands while the turn runs is found by the commit: no wake is lost
+// (I2).
+func testSignalDuringTurn(t *testing.T, s *suite) {
+	run := s.create(t)
+	c := s.mustClaim(t, run.ID, 1)
+	if w, err := s.Signal(t.Context(), run.ID, message("s1", "wait"), long); err != nil || w.Publish {
+		t.Fatalf("Signal = %+v, %v; want it stored", w, err)
+	}
+	done := s.commit(t, c, state.WaitingHumanInput, state.Entry{Waiting: &state.Wait{Reason: state.WaitingHumanInput, Calls: []state.WaitCall{}}})
+	if done.Status != state.Queued || done.Version != 2 {
+		t.Fatalf("Commit = %+v, want queued", done)
+	}
+	c = s.mustClaim(t, run.ID, 2)
+	if len(c.Signals) != 1 || c.State.Status != state.Waiting {
+		t.Errorf("signals %s, header %s; want the message, and the header as committed", encode(t, c.Signals), c.State.Status)
+	}
+}
+
+func testMessageContinues(t *testing.T, s *suite) {
+	run := s.create(t)
+	s.commit(t, s.mustClaim(t, run.ID, 1), state.EndCompleted, state.Entry{})
+	w, err := s.Signal(t.Context(), run.ID, message("s1", "more"), long)
+	if err != nil || !w.Publish || w.Version != 2 {
+		t.Fatalf("Signal = %+v, %v", w, err)
+	}
+	c := s.mustClaim(t, run.ID, 2)
+	if c.State.Status != state.Completed || len(c.Signals) != 1 {
+		t.Fatalf("claim = %s with %d signals", c.State.Status, len(c.Signals))
+	}
+	if done := s.commit(t, c, state.UserMessage, state.Entry{}); done.Status != state.Queued {
+		t.Errorf("Commit = %+v", done)
+	}
+	// What a user says while the run is about to end continues it too.
+	c = s.mustClaim(t, run.ID, 3)
+	if _, err := s.Signal(t.Context(), run.ID, message("s2", "and more"), long); err != nil {
+		t.Fatal(err)
+	}
+	if done := s.commit(t, c, state.EndCompleted, state.Entry{}); done.Status != state.Queued {
+		t.Errorf("Commit = %+v, want queued: a message is in hand", done)
+	}
+}
+
+func testAbort(t *testing.T, s *suite) {
+	if _, err := s.Abort(t.Context(), newRun(t).ID, "x", long); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Abort of nobody = %v", err)
+	}
+	run := s.create(t)
+	if w, err := s.Abort(t.Context(), run.ID, "first", long); err != nil || !w.Publish || w.Version != 1 {
+		t.Fatalf("Abort of a queued run = %+v, %v; want a message that overtakes", w, err)
+	}
+	if _, err := s.Abort(t.Context(), run.ID, "second", long); err != nil {
+		t.Fatalf("repeated Abort: %v", err)
+	}
+	c := s.mustClaim(t, run.ID, 1)
+	if c.Abort == nil || c.Abort.Reason != "first" {
+		t.Fatalf("claim's abort = %v, want the first reason", c.Abort)
+	}
+	s.commit(t, c, state.EndAbortedQueued, state.Entry{})
+	if _, err := s.Abort(t.Context(), run.ID, "late", long); wantErr[*state.TerminalError](t, err).Status != state.Cancelled {
+		t.Errorf("Abort of an ended run = %v", err)
+	}
+	// The flag ends with the run: a user message continues it unhindered.
+	if _, err := s.Signal(t.Context(), run.ID, message("s1", "go on"), long); err != nil {
+		t.Fatal(err)
+	}
+	if c := s.mustClaim(t, run.ID, 2); c.Abort != nil {
+		t.Errorf("continued run is still aborted: %v", c.Abort)
+	}
+
+	run = s.create(t)
+	v := s.wait(t, run.ID, 1, "c1")
+	if w, err := s.Abort(t.Context(), run.ID, "x", long); err != nil || !w.Publish || w.Version != v {
+		t.Fatalf("Abort of a waiting run = %+v, %v", w, err)
+	}
+	if c := s.mustClaim(t, run.ID, v); c.Abort == nil || c.State.Status != state.Waiting {
+		t.Errorf("claim = abort %v, header %s", c.Abort, c.State.Status)
+	}
+}
+
+// I7: an abort that lands during a turn is seen at the next claim at the latest.
+func testAbortDuringTurn(t *testing.T, s *suite) {
+	run := s.create(t)
+	c := s.mustClaim(t, run.ID, 1)
+	if w, err := s.Abort(t.Context(), run.ID, "x", long); err != nil || w.Publish {
+		t.Fatalf("Abort = %+v, %v", w, err)
+	}
+	done := s.commit(t, c, state.WaitingHumanInput, state.Entry{Waiting: &state.Wait{Reason: state.WaitingHumanInput, Calls: []state.WaitCall{}}})
+	if done.Status != state.Queued {
+		t.Fatalf("Commit = %+v, want queued", done)
+	}
+	if c := s.mustClaim(t, run.ID, 2); c.Abort == nil {
+		t.Error("the abort is forgotten")
+	}
+}

@@ -1,0 +1,352 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors that callers branch on.
+var (
+	// ErrNotFound reports that a store holds no such run or agent.
+	ErrNotFound = errors.New("not found")
+
+	// ErrFenced reports that the caller's lease is no longer the run's. It must
+	// touch nothing any more: no ack, no nak, no event (I8).
+	ErrFenced = errors.New("lease lost")
+
+	// ErrIdempotencyConflict reports a submission under a key that was used for a
+	// different one.
+	ErrIdempotencyConflict = errors.New("idempotency key was used with another body")
+)
+
+// NotWaitingError reports a signal that the run does not wait for: it never did,
+// another signal was first, or the run has ended.
+type NotWaitingError struct {
+	ID     RunID
+	Status Status
+	Name   string // the wait that is not open
+}
+
+func (e *NotWaitingError) Error() string {
+	return fmt.Sprintf("run %s is %s and does not wait for %q", e.ID, e.Status, e.Name)
+}
+
+// TerminalError reports that a run has ended and cannot do what was asked.
+type TerminalError struct {
+	ID     RunID
+	Status Status
+}
+
+func (e *TerminalError) Error() string { return fmt.Sprintf("run %s is %s", e.ID, e.Status) }
+
+// Store keeps runs and agent definitions. Implementations pass
+// statetest.Exercise, which holds the guarantees below.
+//
+// Every method that changes a run is one atomic step, durable when it returns
+// nil as far as the server syncs what it acknowledges. A call whose outcome is
+// unknown (a time-out, a broken connection) may be repeated with the same
+// arguments: it applies once. Methods return early when ctx ends; what they were
+// about to do may still happen.
+//
+// Entries and states that a Store returns are shared and must not be modified.
+type Store interface {
+	Runs
+	Turns
+	Signals
+	Schedule
+	Agents
+}
+
+// Runs creates and reads runs.
+type Runs interface {
+	// Create stores a new run: its header and log, durable before it returns. It
+	// enters the schedule, due after grace, so that a caller that dies before it
+	// publishes the first turn loses nothing. With an idempotency key that is
+	// known, the earlier run is returned and existing is true; if its fingerprint
+	// differs, ErrIdempotencyConflict. Creating an id that exists returns that
+	// run with existing true.
+	Create(ctx context.Context, run NewRun) (s State, existing bool, err error)
+
+	// Load returns the header of a run as it stands, without its log, or
+	// ErrNotFound.
+	Load(ctx context.Context, id RunID) (State, error)
+
+	// Log returns up to limit entries of a run's log after the first `after`
+	// entries, or ErrNotFound. limit 0 means all. Journaled entries of the turn
+	// under way are included.
+	Log(ctx context.Context, id RunID, after int64, limit int) ([]Entry, error)
+
+	// List returns the runs that match f, the newest first.
+	List(ctx context.Context, f Filter) (RunPage, error)
+}
+
+// NewRun is a run to create.
+type NewRun struct {
+	// State has made its first transition and carries its whole log.
+	State State
+
+	// Key, with Tenant of the state, makes Create idempotent; empty is no key.
+	// Fingerprint identifies what was submitted under it. Stores keep keys for at
+	// least 24 hours.
+	Key         string
+	Fingerprint string
+
+	Grace time.Duration
+}
+
+// Filter selects runs. Zero fields match everything.
+type Filter struct {
+	Tenant       string
+	Status       []Status
+	Agent        string
+	Loop         string
+	Metadata     map[string]string
+	Parent       RunID
+	CreatedAfter time.Time
+	Cursor       string // opaque, from RunPage.Next
+	Limit        int    // 0 means 50
+}
+
+// RunPage is one page of runs.
+type RunPage struct {
+	Runs []State
+	Next string // empty at the end
+}
+
+// Match reports whether f selects s. Cursor and Limit play no part.
+func (f Filter) Match(s State) bool {
+	if f.Tenant != "" && s.Tenant != f.Tenant ||
+		f.Agent != "" && s.Agent != f.Agent ||
+		f.Loop != "" && s.Loop != f.Loop ||
+		f.Parent != "" && (s.Parent == nil || s.Parent.RunID != f.Parent) ||
+		!f.CreatedAfter.IsZero() && !s.CreatedAt.After(f.CreatedAfter) {
+		return false
+	}
+	if len(f.Status) > 0 {
+		ok := false
+		for _, st := range f.Status {
+			ok = ok || st == s.Status
+		}
+		if !ok {
+			return false
+		}
+	}
+	for k, v := range f.Metadata {
+		if got, ok := s.Metadata[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Turns is the turn protocol: claim, record, commit.
+type Turns interface {
+	// Claim gives the caller the lease of a run for the turn that follows
+	// version, unless Outcome says why not. It checks, in this order: missing,
+	// terminal, stale, ahead, waiting, busy. Attempt counts the claims of this
+	// version, this one included.
+	Claim(ctx context.Context, r ClaimRequest) (Claim, error)
+
+	// Renew prolongs a lease and returns the reason of an abort that has come in
+	// since, or nil.
+	Renew(ctx context.Context, l Lease, lease, grace time.Duration) (*Abort, error)
+
+	// Record journals what must survive a crash of the turn: entries for the end
+	// of the log (a model response, before any tool of it starts), start marks,
+	// and tool results. All or nothing, fenced by the lease (I3, I4).
+	Record(ctx context.Context, l Lease, r Record) error
+
+	// Commit ends the turn: it appends entries, replaces the header, drops the
+	// signals used and the journal, gives up the lease and moves the run in the
+	// schedule. The status that results differs from the header's in one case: a
+	// run that would wait or end, but has signals or an abort in hand, is Queued.
+	// Committing the same Commit.ID again returns the same answer.
+	Commit(ctx context.Context, l Lease, c Commit) (Committed, error)
+
+	// Release gives up a lease and takes the attempt back. The run is due at
+	// once.
+	Release(ctx context.Context, l Lease) error
+}
+
+// ClaimRequest asks for a run's lease.
+type ClaimRequest struct {
+	Run     RunID
+	Version int64 // of the state that the turn follows
+
+	// Token is random and of this claim only: a counter would be handed out twice
+	// after a failover.
+	Token  string
+	Worker string
+
+	Lease time.Duration // how long the claim holds without Renew
+	Grace time.Duration // how long after that the sweeper looks
+}
+
+// Outcome is what a claim found.
+type Outcome string
+
+// The outcomes of a claim.
+const (
+	Claimed       Outcome = "claimed"
+	ClaimMissing  Outcome = "missing"  // no such run
+	ClaimTerminal Outcome = "terminal" // the run has ended
+	ClaimStale    Outcome = "stale"    // the turn was already taken
+	ClaimAhead    Outcome = "ahead"    // the store is older than the message
+	ClaimWaiting  Outcome = "waiting"  // the run waits for a signal
+	ClaimBusy     Outcome = "busy"     // somebody else holds the lease
+)
+
+// Claim is the answer to a ClaimRequest. For every outcome but ClaimMissing,
+// Status, Version, Priority, Announced and LogLen tell how the run stands. The
+// rest is set for Claimed only.
+type Claim struct {
+	Outcome   Outcome
+	Status    Status
+	Version   int64
+	Priority  Priority
+	Announced int64         // entries up to this number were announced
+	LogLen    int64         // entries in the log
+	Busy      time.Duration // ClaimBusy: until the lease ends
+
+	Lease   Lease
+	State   State   // the last committed header; its Log holds journaled entries too
+	Base    int64   // entries of the log that are committed; the rest are journaled
+	Journal Journal // of the turn under way
+	Signals []Signal
+	Abort   *Abort
+	Attempt int
+	Now     time.Time // the store's clock
+}
+
+// Lease is proof of a claim.
+type Lease struct {
+	Run     RunID
+	Token   string
+	Version int64
+	Worker  string
+}
+
+// Journal is what earlier attempts at a turn left behind.
+type Journal struct {
+	Started map[string]bool  // call id: the tool may have run
+	Results map[string]Entry // call id: its tool.finished or tool.reused entry
+}
+
+// Record is a write to the journal of a turn.
+type Record struct {
+	// From is the length of the log before Entries. If the log is already longer
+	// by exactly these entries, the call was a repetition and succeeds.
+	From    int64
+	Entries []Entry
+	Started []string
+	Results []Entry // keyed by CallID; the first writer wins
+}
+
+// Commit is a turn's end.
+type Commit struct {
+	// ID names this commit; the store remembers the last one.
+	ID string
+
+	// State is the next header. Entries of its Log after From are appended.
+	State State
+	From  int64
+
+	// Consumed is how many signals, from the oldest, the turn has used.
+	Consumed int
+
+	// Announced is the number of the last entry known to be announced.
+	Announced int64
+
+	Grace time.Duration
+}
+
+// Committed is what a commit came to.
+type Committed struct {
+	Status  Status
+	Version int64
+}
+
+// Abort is a request to end a run.
+type Abort struct {
+	Reason string `json:"reason"`
+}
+
+// Signals takes messages from outside into a run.
+type Signals interface {
+	// Signal puts sig into the inbox of a run and wakes it. All waits that sig
+	// names must be open, or the whole signal is refused with a
+	// *NotWaitingError; of two signals for one wait exactly one is accepted. A
+	// user message is accepted in every status and continues a run that has
+	// ended. A signal whose ID the run has seen changes nothing: the Wake is the
+	// zero value and the error nil.
+	Signal(ctx context.Context, id RunID, sig Signal, grace time.Duration) (Wake, error)
+
+	// Abort marks a run to be ended and wakes it if it waits. Repeating it is
+	// harmless; the first reason stays. A run that has ended gives a
+	// *TerminalError.
+	Abort(ctx context.Context, id RunID, reason string, grace time.Duration) (Wake, error)
+}
+
+// Wake tells a caller which turn to publish.
+type Wake struct {
+	Publish  bool // a turn message is needed
+	Version  int64
+	Priority Priority
+}
+
+// Schedule finds runs that somebody must look at.
+type Schedule interface {
+	// Sweep returns up to limit runs that are due, at most once per grace each
+	// (backing off up to 64 times that), and moves them on in the schedule: a
+	// turn whose message or worker was lost, a wait whose time has come (the run
+	// is queued by this call), and entries that were never announced.
+	Sweep(ctx context.Context, limit int, grace time.Duration) ([]Due, error)
+
+	// Evict ends the leases that worker holds, counting the attempts, and returns
+	// its runs, due at once.
+	Evict(ctx context.Context, worker string, grace time.Duration) ([]Due, error)
+
+	// Announced notes that all entries of a run up to number seq were announced.
+	Announced(ctx context.Context, id RunID, seq int64) error
+
+	// Counts returns the number of runs by status.
+	Counts(ctx context.Context) (map[Status]int64, error)
+}
+
+// Due is a run that somebody must look at.
+type Due struct {
+	Run      RunID
+	Version  int64
+	Priority Priority
+	Sweeps   int  // how often this version was swept, this time included
+	Turn     bool // publish the turn that follows Version
+	Announce bool // entries are left to announce
+}
+
+// Agents keeps the definitions of agents, each version for ever.
+type Agents interface {
+	// PutAgent stores a definition as the next version of name, starting from 1.
+	PutAgent(ctx context.Context, name string, definition json.RawMessage) (AgentVersion, error)
+
+	// Agent returns one version of an agent, or the latest if version is 0.
+	// ErrNotFound if it does not exist; a deleted agent has no latest version, but
+	// its numbered ones stay for the runs that pinned them.
+	Agent(ctx context.Context, name string, version int) (AgentVersion, error)
+
+	// ListAgents returns the latest version of every agent, by name.
+	ListAgents(ctx context.Context) ([]AgentVersion, error)
+
+	// DeleteAgent removes an agent from the list and from submission.
+	DeleteAgent(ctx context.Context, name string) error
+}
+
+// AgentVersion is one stored version of an agent definition.
+type AgentVersion struct {
+	Name       string          `json:"name"`
+	Version    int             `json:"version"`
+	Definition json.RawMessage `json:"definition"`
+	CreatedAt  Time            `json:"created_at"`
+}

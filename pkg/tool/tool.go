@@ -1,0 +1,105 @@
+// Package tool is the contract with the things that an agent can do, and the
+// registry in which a worker finds them.
+package tool
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Tool runs calls. It may be called from any goroutine.
+type Tool interface {
+	// Call runs one call. It honours ctx: an abort, a timeout and a lost lease
+	// all end it. A failure of the tool is a Result with IsError, for the model to
+	// read; an error means that the outcome is unknown or that the call never
+	// started, and becomes an error result too (A7).
+	Call(ctx context.Context, c Call) (Result, error)
+}
+
+// Call is one tool call.
+type Call struct {
+	Run    state.RunID
+	ID     string
+	Name   string
+	Tenant string
+
+	// Arguments is a JSON object.
+	Arguments json.RawMessage
+
+	// IdempotencyKey is the same for every attempt at this call and for no other
+	// call: a tool that honours it may be called again after a crash.
+	IdempotencyKey string
+
+	// Deadline is when the caller stops listening.
+	Deadline time.Time
+}
+
+// Result is what a call came to.
+type Result struct {
+	Content string
+	IsError bool
+}
+
+// Error returns an error result for the model to read.
+func Error(text string) Result { return Result{Content: text, IsError: true} }
+
+// Func is a tool in Go.
+type Func func(ctx context.Context, c Call) (Result, error)
+
+// Call calls f.
+func (f Func) Call(ctx context.Context, c Call) (Result, error) { return f(ctx, c) }
+
+// IdempotencyKey names one call for whoever must not do it twice. It depends on
+// what the call is and not on when or where it is made, so it is the same after a
+// crash, and even after the journal is lost.
+func IdempotencyKey(run state.RunID, callID, name string, arguments json.RawMessage) string {
+	canonical := arguments
+	var v any
+	if json.Unmarshal(arguments, &v) == nil {
+		if b, err := json.Marshal(v); err == nil {
+			canonical = b
+		}
+	}
+	h := sha256.New()
+	for _, part := range []string{string(run), callID, name, string(canonical)} {
+		fmt.Fprintf(h, "%d:%s,", len(part), part)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Batches splits calls into groups that are made one after the other: neighbours
+// that may run in parallel together, each serial one alone (A14). It returns
+// indices into names.
+func Batches(names []string, serial func(name string) bool) [][]int {
+	var batches [][]int
+	open := false // whether the last batch takes another call
+	for i, name := range names {
+		alone := serial(name)
+		if alone || !open {
+			batches = append(batches, nil)
+		}
+		batches[len(batches)-1] = append(batches[len(batches)-1], i)
+		open = !alone
+	}
+	return batches
+}
+
+// Truncate returns content if it has at most limit bytes, and otherwise its start
+// with a note of what was cut.
+func Truncate(content string, limit int) string {
+	if len(content) <= limit {
+		return content
+	}
+	cut := max(limit, 0)
+	for cut > 0 && !utf8.RuneStart(content[cut]) {
+		cut--
+	}
+	return fmt.Sprintf("%s\n[output truncated: %d of %d bytes]", content[:cut], cut, len(content))
+}
