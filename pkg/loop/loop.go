@@ -89,6 +89,10 @@ type Aborted struct {
 	Cause  AbortCause
 	Reason string
 
+	// Failed is how many model calls brought no response, the one that was cut
+	// short included.
+	Failed int
+
 	// Response holds the tool calls that had arrived complete; nil if none.
 	Response *model.Response
 

@@ -242,7 +242,9 @@ func (t *turn) cutShort(ev Aborted) Decision {
 		unfinished, untouched, end = interruptedLate, interruptedLate, state.EndDeadline
 	}
 	if len(t.s.Open) == 0 && ev.Response != nil && len((state.Message{Parts: ev.Response.Parts}).Calls()) > 0 {
-		t.respond(*ev.Response, 0, 0)
+		t.respond(*ev.Response, 0, max(0, ev.Failed-1))
+	} else {
+		t.s.FailedCalls += ev.Failed
 	}
 	t.results(ev.Results)
 	for _, o := range t.s.Open {

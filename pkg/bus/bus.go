@@ -1,0 +1,182 @@
+// Package bus is the contract for what travels between gateway, workers and the
+// services around them. The state in the store is the truth; a message is only a
+// hint to look at it. Losing, doubling or reordering any message costs time and
+// never correctness.
+//
+// Implementations pass bustest.Exercise.
+package bus
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// ErrClosed reports that the bus, or the subscription, is closed.
+var ErrClosed = errors.New("bus closed")
+
+// Bus carries turns, events, aborts, submissions and dead letters. Its methods
+// may be called from any goroutine.
+type Bus interface {
+	Turns
+	Events
+	Control
+	Intake
+	Presence
+
+	// Ready returns nil if messages can be published now.
+	Ready(ctx context.Context) error
+
+	// Close drops every subscription and the connection.
+	Close() error
+}
+
+// Turns is a durable work queue of turns, one lane a priority: each message is
+// delivered until it is acknowledged.
+type Turns interface {
+	// PublishTurn stores a turn message. While the server remembers id, a second
+	// message with it is dropped without an error.
+	PublishTurn(ctx context.Context, t Turn, id string) error
+
+	// Turns returns the queue of one lane. All pullers of a lane share its
+	// messages, none is preferred.
+	Turns(ctx context.Context, lane state.Priority) (TurnQueue, error)
+
+	// Lag returns the number of turn messages that wait for a worker or are held
+	// by one.
+	Lag(ctx context.Context) (int64, error)
+}
+
+// Turn is the hint "look at run Run, the turn that follows Version".
+type Turn struct {
+	Run      state.RunID    `json:"run_id"`
+	Version  int64          `json:"version"`
+	Priority state.Priority `json:"-"` // the lane
+
+	// Repair marks a message that a sweeper or a helper sent: unlike one from the
+	// worker of the turn before, it does not imply that this worker announced its
+	// events.
+	Repair bool `json:"-"`
+
+	// TraceParent carries the W3C trace context.
+	TraceParent string `json:"-"`
+}
+
+// TurnQueue hands out turns one at a time.
+type TurnQueue interface {
+	// Next waits for a message until ctx ends. A delivery that is neither
+	// acknowledged nor kept with InProgress within the bus's ack wait (30 s by
+	// default) is delivered again.
+	Next(ctx context.Context) (TurnDelivery, error)
+	Close() error
+}
+
+// TurnDelivery is a turn message in the hands of one worker. Each method
+// concerns this message only; none of them proves that the caller still holds
+// the run.
+type TurnDelivery interface {
+	Turn() Turn
+
+	// Delivered counts the deliveries of this message, from 1.
+	Delivered() int
+
+	// Ack removes the message for good. Malformed messages are acknowledged by
+	// the bus itself, after a dead letter.
+	Ack() error
+
+	// Nak asks for another delivery after delay.
+	Nak(delay time.Duration) error
+
+	// InProgress starts the ack wait anew.
+	InProgress() error
+}
+
+// Events carries what runs do to those who watch.
+type Events interface {
+	// Announce stores committed events, in order, and returns when all are
+	// stored. An event that was announced before is dropped.
+	Announce(ctx context.Context, run state.RunID, events []Event) error
+
+	// Live sends an event that nobody stores, to whoever watches now.
+	Live(run state.RunID, data []byte)
+
+	// Watch delivers the events of a run from now on, committed and live, to fn,
+	// one at a time and in the order of arrival, until the returned stop is
+	// called. After stop returns fn is not called again. Events may be missing or
+	// doubled; numbers tell. fn must not block.
+	Watch(ctx context.Context, run state.RunID, fn func(Event)) (stop func(), err error)
+}
+
+// Event is one encoded event. Seq is 0 for a live one.
+type Event struct {
+	Seq  int64
+	Data []byte
+}
+
+// Control carries aborts.
+type Control interface {
+	// PublishAbort tells every worker, and whoever keeps the durable flag, that a
+	// run shall end. It is stored before it returns.
+	PublishAbort(ctx context.Context, run state.RunID, reason string) error
+
+	// Aborts calls fn for every abort published from now on, as soon as it is
+	// heard. fn must not block.
+	Aborts(ctx context.Context, fn func(run state.RunID, reason string)) (stop func(), err error)
+}
+
+// Intake is the durable entrance for services that speak only to the bus.
+type Intake interface {
+	// Submissions and AbortRequests hand out messages, each to one of all callers
+	// until it is acknowledged.
+	Submissions(ctx context.Context) (Queue, error)
+	AbortRequests(ctx context.Context) (Queue, error)
+
+	// Reply sends data to a subject that a submitter named. Nobody stores it.
+	Reply(ctx context.Context, subject string, data []byte) error
+
+	// DeadLetter stores what was given up on, with the cause.
+	DeadLetter(ctx context.Context, d DeadLetter) error
+
+	// DeadLetters returns up to limit dead letters, the oldest first, after
+	// number `after`.
+	DeadLetters(ctx context.Context, after uint64, limit int) ([]DeadLetter, error)
+}
+
+// Queue hands out messages one at a time.
+type Queue interface {
+	Next(ctx context.Context) (Message, error)
+	Close() error
+}
+
+// Message is one message of the intake.
+type Message interface {
+	// Key is the last token of the subject: the agent of a submission, the run id
+	// of an abort request.
+	Key() string
+	Data() []byte
+	Header(name string) string
+	Delivered() int
+	Ack() error
+	Nak(delay time.Duration) error
+}
+
+// DeadLetter is a message that was given up on.
+type DeadLetter struct {
+	Seq   uint64         `json:"seq"` // set by the bus
+	Lane  state.Priority `json:"lane"`
+	Run   state.RunID    `json:"run_id,omitempty"`
+	Cause string         `json:"cause"`
+	At    state.Time     `json:"at"`
+	Data  string         `json:"data"` // the message as it came
+}
+
+// Presence lets workers notice that one of them is gone.
+type Presence interface {
+	// Beat tells the others that worker is alive; gone tells that it leaves.
+	Beat(worker string, gone bool)
+
+	// Beats calls fn for every beat that is heard, the caller's own included.
+	Beats(ctx context.Context, fn func(worker string, gone bool)) (stop func(), err error)
+}

@@ -1,0 +1,385 @@
+// Package membus is a bus in memory, for tests and simulation. It loses what it
+// holds when it is closed, and nothing before.
+package membus
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// ackWait is how long a delivery may stay unacknowledged.
+const ackWait = 30 * time.Second
+
+// Bus is a bus.Bus in memory.
+type Bus struct {
+	mu     sync.Mutex
+	closed chan struct{}
+	lanes  map[state.Priority]*queue
+	submit *queue
+	aborts *queue
+	seen   map[string]bool
+	events map[string]bool
+	dead   []bus.DeadLetter
+	subs   map[string]map[int]func(any)
+	nextID int
+
+	// Replies are kept for tests to look at.
+	replies map[string][][]byte
+}
+
+var _ bus.Bus = (*Bus)(nil)
+
+// New returns an empty bus.
+func New() *Bus {
+	b := &Bus{
+		closed: make(chan struct{}), lanes: map[state.Priority]*queue{}, seen: map[string]bool{}, events: map[string]bool{},
+		subs: map[string]map[int]func(any){}, replies: map[string][][]byte{},
+	}
+	for _, p := range state.Priorities() {
+		b.lanes[p] = newQueue(b)
+	}
+	b.submit, b.aborts = newQueue(b), newQueue(b)
+	return b
+}
+
+// item is a message until it is acknowledged.
+type item struct {
+	key       string
+	data      []byte
+	headers   map[string]string
+	turn      bus.Turn
+	delivered int
+	until     time.Time // not to be delivered before
+}
+
+// queue is a work queue: an item is handed out until it is acknowledged.
+type queue struct {
+	b     *Bus
+	mu    sync.Mutex
+	items []*item
+	wake  chan struct{}
+}
+
+func newQueue(b *Bus) *queue { return &queue{b: b, wake: make(chan struct{})} }
+
+func (q *queue) changed() {
+	close(q.wake)
+	q.wake = make(chan struct{})
+}
+
+func (q *queue) push(it *item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.items = append(q.items, it)
+	q.changed()
+}
+
+func (q *queue) next(ctx context.Context) (*item, int, error) {
+	for {
+		q.mu.Lock()
+		now, soonest := time.Now(), time.Time{}
+		for _, it := range q.items {
+			if !it.until.After(now) {
+				it.delivered++
+				it.until = now.Add(ackWait)
+				n := it.delivered
+				q.mu.Unlock()
+				return it, n, nil
+			}
+			if soonest.IsZero() || it.until.Before(soonest) {
+				soonest = it.until
+			}
+		}
+		wake := q.wake
+		q.mu.Unlock()
+		var due <-chan time.Time
+		var timer *time.Timer
+		if !soonest.IsZero() {
+			timer = time.NewTimer(time.Until(soonest))
+			due = timer.C
+		}
+		var err error
+		select {
+		case <-wake:
+		case <-due:
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-q.b.closed:
+			err = bus.ErrClosed
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+func (q *queue) ack(it *item) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.items = slices.DeleteFunc(q.items, func(have *item) bool { return have == it })
+	return nil
+}
+
+func (q *queue) hold(it *item, d time.Duration) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	it.until = time.Now().Add(d)
+	q.changed()
+	return nil
+}
+
+// Close implements bus.Queue; the queue itself stays.
+func (*queue) Close() error { return nil }
+
+type delivery struct {
+	q  *queue
+	it *item
+	n  int
+}
+
+func (d delivery) Turn() bus.Turn            { return d.it.turn }
+func (d delivery) Key() string               { return d.it.key }
+func (d delivery) Data() []byte              { return d.it.data }
+func (d delivery) Header(n string) string    { return d.it.headers[n] }
+func (d delivery) Delivered() int            { return d.n }
+func (d delivery) Ack() error                { return d.q.ack(d.it) }
+func (d delivery) Nak(t time.Duration) error { return d.q.hold(d.it, t) }
+func (d delivery) InProgress() error         { return d.q.hold(d.it, ackWait) }
+
+type turns struct{ *queue }
+
+// Next implements bus.TurnQueue.
+func (t turns) Next(ctx context.Context) (bus.TurnDelivery, error) {
+	it, n, err := t.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return delivery{t.queue, it, n}, nil
+}
+
+type messages struct{ *queue }
+
+// Next implements bus.Queue.
+func (m messages) Next(ctx context.Context) (bus.Message, error) {
+	it, n, err := m.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return delivery{m.queue, it, n}, nil
+}
+
+func (b *Bus) open() error {
+	select {
+	case <-b.closed:
+		return bus.ErrClosed
+	default:
+		return nil
+	}
+}
+
+// first reports whether id is new in set.
+func (b *Bus) first(set map[string]bool, id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if set[id] {
+		return false
+	}
+	set[id] = true
+	return true
+}
+
+// PublishTurn implements bus.Turns.
+func (b *Bus) PublishTurn(_ context.Context, t bus.Turn, id string) error {
+	if err := b.open(); err != nil {
+		return err
+	}
+	if b.first(b.seen, id) {
+		b.lanes[t.Priority].push(&item{turn: t})
+	}
+	return nil
+}
+
+// Turns implements bus.Turns.
+func (b *Bus) Turns(_ context.Context, lane state.Priority) (bus.TurnQueue, error) {
+	return turns{b.lanes[lane]}, b.open()
+}
+
+// Lag implements bus.Turns.
+func (b *Bus) Lag(context.Context) (int64, error) {
+	var n int64
+	for _, q := range b.lanes {
+		q.mu.Lock()
+		n += int64(len(q.items))
+		q.mu.Unlock()
+	}
+	return n, nil
+}
+
+// subscribe registers fn under a subject.
+func (b *Bus) subscribe(subject string, fn func(any)) (func(), error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.subs[subject] == nil {
+		b.subs[subject] = map[int]func(any){}
+	}
+	b.nextID++
+	id := b.nextID
+	var mu sync.Mutex
+	stopped := false
+	b.subs[subject][id] = func(v any) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !stopped {
+			fn(v)
+		}
+	}
+	return func() {
+		b.mu.Lock()
+		delete(b.subs[subject], id)
+		b.mu.Unlock()
+		mu.Lock()
+		stopped = true
+		mu.Unlock()
+	}, nil
+}
+
+func (b *Bus) send(subject string, v any) {
+	b.mu.Lock()
+	ids := make([]int, 0, len(b.subs[subject]))
+	for id := range b.subs[subject] {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	fns := make([]func(any), len(ids))
+	for i, id := range ids {
+		fns[i] = b.subs[subject][id]
+	}
+	b.mu.Unlock()
+	for _, fn := range fns {
+		fn(v)
+	}
+}
+
+// Announce implements bus.Events.
+func (b *Bus) Announce(_ context.Context, run state.RunID, events []bus.Event) error {
+	if err := b.open(); err != nil {
+		return err
+	}
+	for _, e := range events {
+		if b.first(b.events, string(run)+":"+strconv.FormatInt(e.Seq, 10)) {
+			b.send("events."+string(run), e)
+		}
+	}
+	return nil
+}
+
+// Live implements bus.Events.
+func (b *Bus) Live(run state.RunID, data []byte) {
+	b.send("events."+string(run), bus.Event{Data: data})
+}
+
+// Watch implements bus.Events.
+func (b *Bus) Watch(_ context.Context, run state.RunID, fn func(bus.Event)) (func(), error) {
+	return b.subscribe("events."+string(run), func(v any) { fn(v.(bus.Event)) }) //nolint:forcetypeassert // only Announce and Live send
+}
+
+type abort struct {
+	run    state.RunID
+	reason string
+}
+
+// PublishAbort implements bus.Control.
+func (b *Bus) PublishAbort(_ context.Context, run state.RunID, reason string) error {
+	if err := b.open(); err != nil {
+		return err
+	}
+	b.aborts.push(&item{key: string(run), data: []byte(`{"reason":` + strconv.Quote(reason) + `}`)})
+	b.send("aborts", abort{run, reason})
+	return nil
+}
+
+// Aborts implements bus.Control.
+func (b *Bus) Aborts(_ context.Context, fn func(state.RunID, string)) (func(), error) {
+	return b.subscribe("aborts", func(v any) { a := v.(abort); fn(a.run, a.reason) }) //nolint:forcetypeassert // only PublishAbort sends
+}
+
+// Submit puts a submission into the intake, as a service would.
+func (b *Bus) Submit(agent string, data []byte, headers map[string]string) {
+	b.submit.push(&item{key: agent, data: data, headers: headers})
+}
+
+// Submissions implements bus.Intake.
+func (b *Bus) Submissions(context.Context) (bus.Queue, error) { return messages{b.submit}, b.open() }
+
+// AbortRequests implements bus.Intake.
+func (b *Bus) AbortRequests(context.Context) (bus.Queue, error) { return messages{b.aborts}, b.open() }
+
+// Reply implements bus.Intake.
+func (b *Bus) Reply(_ context.Context, subject string, data []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.replies[subject] = append(b.replies[subject], data)
+	return nil
+}
+
+// Replies returns what was sent to a subject.
+func (b *Bus) Replies(subject string) [][]byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.replies[subject])
+}
+
+// DeadLetter implements bus.Intake.
+func (b *Bus) DeadLetter(_ context.Context, d bus.DeadLetter) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d.Seq = uint64(len(b.dead) + 1)
+	b.dead = append(b.dead, d)
+	return nil
+}
+
+// DeadLetters implements bus.Intake.
+func (b *Bus) DeadLetters(_ context.Context, after uint64, limit int) ([]bus.DeadLetter, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if after >= uint64(len(b.dead)) {
+		return nil, nil
+	}
+	rest := b.dead[after:]
+	return slices.Clone(rest[:min(limit, len(rest))]), nil
+}
+
+type beat struct {
+	worker string
+	gone   bool
+}
+
+// Beat implements bus.Presence.
+func (b *Bus) Beat(worker string, gone bool) { b.send("beats", beat{worker, gone}) }
+
+// Beats implements bus.Presence.
+func (b *Bus) Beats(_ context.Context, fn func(string, bool)) (func(), error) {
+	return b.subscribe("beats", func(v any) { x := v.(beat); fn(x.worker, x.gone) }) //nolint:forcetypeassert // only Beat sends
+}
+
+// Ready implements bus.Bus.
+func (b *Bus) Ready(context.Context) error { return b.open() }
+
+// Close implements bus.Bus.
+func (b *Bus) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open() == nil {
+		close(b.closed)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// maxAgents bounds the compiled agents that are kept. Versions never change, so
+// what is dropped is only compiled again.
+const maxAgents = 1024
+
+// agents compiles and keeps the agents of the runs that pass by.
+type agents struct {
+	store state.Agents
+	loops loop.Registry
+
+	mu   sync.Mutex
+	kept map[agentKey]bound
+}
+
+type agentKey struct {
+	name    string
+	version int
+}
+
+type bound struct {
+	agent *agent.Agent
+	loops map[string]loop.Loop
+}
+
+// invalidAgentError reports that a run's agent cannot be had any more, however
+// often it is tried.
+type invalidAgentError struct{ err error }
+
+func (e *invalidAgentError) Error() string { return e.err.Error() }
+func (e *invalidAgentError) Unwrap() error { return e.err }
+
+func newAgents(store state.Agents, loops loop.Registry) *agents {
+	return &agents{store: store, loops: loops, kept: map[agentKey]bound{}}
+}
+
+// get returns one version of an agent, or an *invalidAgentError.
+func (a *agents) get(ctx context.Context, name string, version int) (*agent.Agent, error) {
+	b, err := a.load(ctx, agentKey{name, version})
+	return b.agent, err
+}
+
+// loop returns the loop of a run, bound to its agent.
+func (a *agents) loop(ctx context.Context, s state.State) (loop.Loop, error) {
+	b, err := a.load(ctx, agentKey{s.Agent, s.AgentVersion})
+	if err != nil {
+		return nil, err
+	}
+	l := b.loops[s.Loop]
+	if l == nil {
+		return nil, &invalidAgentError{fmt.Errorf("this worker has no loop %q; it has %s", s.Loop, strings.Join(a.loops.Names(), ", "))}
+	}
+	return l, nil
+}
+
+func (a *agents) load(ctx context.Context, key agentKey) (bound, error) {
+	a.mu.Lock()
+	b, ok := a.kept[key]
+	a.mu.Unlock()
+	if ok {
+		return b, nil
+	}
+	record, err := a.store.Agent(ctx, key.name, key.version)
+	if errors.Is(err, state.ErrNotFound) {
+		return bound{}, &invalidAgentError{fmt.Errorf("agent %s version %d: %w", key.name, key.version, err)}
+	}
+	if err != nil {
+		return bound{}, fmt.Errorf("read agent %s version %d: %w", key.name, key.version, err)
+	}
+	def, err := agent.Parse(record.Definition)
+	if err != nil {
+		return bound{}, &invalidAgentError{err}
+	}
+	compiled, err := agent.Compile(def, key.version, a.loops.Names())
+	if err != nil {
+		return bound{}, &invalidAgentError{err}
+	}
+	b = bound{agent: compiled, loops: make(map[string]loop.Loop, len(a.loops))}
+	for name, factory := range a.loops {
+		b.loops[name] = factory(compiled)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.kept) >= maxAgents {
+		clear(a.kept)
+	}
+	a.kept[key] = b
+	return b, nil
+}
+
+// secretScheme starts a reference to a secret.
+const secretScheme = "secret://"
+
+// secret resolves a reference at the moment of its use: an environment variable,
+// or a file under the secrets directory.
+func (w *Worker) secret(ref string) (string, error) {
+	name, ok := strings.CutPrefix(ref, secretScheme)
+	if !ok || name == "" || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, ".") {
+		return "", errors.New("api_key must be a reference such as secret://OPENAI_API_KEY")
+	}
+	if v := os.Getenv(name); v != "" {
+		return v, nil
+	}
+	if w.cfg.SecretsDir != "" {
+		b, err := os.ReadFile(filepath.Join(w.cfg.SecretsDir, name))
+		if err == nil {
+			return strings.TrimSpace(string(b)), nil
+		}
+	}
+	return "", fmt.Errorf("secret %s: set the environment variable %s or put a file of that name into TURNPIKE_SECRETS_DIR", name, name)
+}

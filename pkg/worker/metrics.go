@@ -1,0 +1,71 @@
+package worker
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// metrics of a worker. Labels come from closed sets only.
+type metrics struct {
+	turns        *prometheus.CounterVec
+	turnSeconds  prometheus.Histogram
+	claims       *prometheus.CounterVec
+	redeliveries prometheus.Counter
+	swept        prometheus.Counter
+	underWay     prometheus.Gauge
+	lag          prometheus.Gauge
+	modelSeconds prometheus.Histogram
+	modelErrors  *prometheus.CounterVec
+	toolCalls    *prometheus.CounterVec
+	tokens       *prometheus.CounterVec
+}
+
+func newMetrics(r *prometheus.Registry) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	buckets := prometheus.ExponentialBuckets(0.001, 2.5, 14)
+	m := &metrics{
+		turns:        counter("turnpike_turns_total", "Committed turns by transition reason.", "reason"),
+		turnSeconds:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_turn_duration_seconds", Help: "From claim to commit.", Buckets: buckets}),
+		claims:       counter("turnpike_claims_total", "Turn messages by what the claim found.", "outcome"),
+		redeliveries: prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_redeliveries_total", Help: "Turn messages delivered more than once."}),
+		swept:        prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_sweeper_publishes_total", Help: "Turns published by the sweeper: lost messages and lost workers."}),
+		underWay:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_turns_under_way", Help: "Turns that this worker holds."}),
+		lag:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_queue_lag", Help: "Turn messages that wait or are held, over all workers."}),
+		modelSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_model_call_duration_seconds", Help: "Model calls, retries included.", Buckets: buckets}),
+		modelErrors:  counter("turnpike_model_errors_total", "Model calls that failed, by class.", "class"),
+		toolCalls:    counter("turnpike_tool_calls_total", "Tool calls by whether the result is an error.", "is_error"),
+		tokens:       counter("turnpike_tokens_total", "Tokens by direction.", "direction"),
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{
+		m.turns, m.turnSeconds, m.claims, m.redeliveries, m.swept, m.underWay, m.lag, m.modelSeconds, m.modelErrors, m.toolCalls, m.tokens,
+	} {
+		errs = append(errs, r.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+// observe writes the one line and the figures of a committed turn.
+func (t *turn) observe(done state.Committed) {
+	took := time.Since(t.started)
+	reason := string(t.s.Transition.Reason)
+	t.w.metrics.turns.WithLabelValues(reason).Inc()
+	t.w.metrics.turnSeconds.Observe(took.Seconds())
+	t.log.Info().
+		Int("turn", t.s.Turn).
+		Int64("version", done.Version).
+		Str("reason", reason).
+		Str("status", string(done.Status)).
+		Int("attempt", t.claim.Attempt).
+		Int64("input_tokens", t.s.Usage.InputTokens-t.claim.State.Usage.InputTokens).
+		Int64("output_tokens", t.s.Usage.OutputTokens-t.claim.State.Usage.OutputTokens).
+		Int64("tool_calls", t.s.Usage.ToolCalls-t.claim.State.Usage.ToolCalls).
+		Dur("duration_ms", took).
+		Msg("turn")
+}

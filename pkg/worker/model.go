@@ -1,0 +1,148 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// defaultModelTimeout bounds one model call.
+const defaultModelTimeout = 10 * time.Minute
+
+// callModel makes the model call of a turn, with short retries inside it.
+func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (loop.Event, error) {
+	a, err := t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
+	if err != nil {
+		return nil, fmt.Errorf("%w: load agent: %w", errDrop, err)
+	}
+	provider, req, err := t.w.request(a, effect)
+	if err != nil {
+		return loop.ModelFailed{At: now(), Err: asModelError(err), Failed: 0}, nil
+	}
+	req.Run = t.s.ID
+	asked := int(t.s.Usage.ModelCalls) + t.s.FailedCalls
+
+	timeout := time.Duration(a.Model.Timeout)
+	if timeout == 0 {
+		timeout = defaultModelTimeout
+	}
+	var deltas *deltaStream
+	var onDelta func(model.Delta)
+	if t.s.Stream == "deltas" {
+		deltas = &deltaStream{t: t}
+		onDelta = deltas.add
+	}
+	failed := 0
+	began := time.Now()
+	resp, err := model.Retry(ctx, model.RetryPolicy{}, func(ctx context.Context) (model.Response, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		req.Call = asked + failed
+		resp, err := provider.Generate(ctx, req, onDelta)
+		if err != nil {
+			failed++
+		}
+		return resp, err
+	})
+	if deltas != nil {
+		deltas.flush()
+	}
+	t.w.metrics.modelSeconds.Observe(time.Since(began).Seconds())
+
+	if err != nil && ctx.Err() != nil {
+		ev := loop.Aborted{Failed: failed}
+		if len(resp.Parts) > 0 {
+			ev.Response = &resp
+		}
+		return interrupted(ctx, ev)
+	}
+	if err != nil {
+		e := asModelError(err)
+		t.w.metrics.modelErrors.WithLabelValues(string(e.Class)).Inc()
+		return loop.ModelFailed{At: now(), Err: e, Failed: failed}, nil
+	}
+	resp.Usage.CostUSD = model.Cost(resp.Model, resp.Usage)
+	t.w.metrics.tokens.WithLabelValues("input").Add(float64(resp.Usage.InputTokens))
+	t.w.metrics.tokens.WithLabelValues("output").Add(float64(resp.Usage.OutputTokens))
+	return loop.ModelResponded{At: now(), Attempt: t.claim.Attempt, Response: resp, Failed: failed}, nil
+}
+
+// request completes what the loop asks for with what only the worker knows.
+func (w *Worker) request(a *agent.Agent, effect loop.CallModel) (model.Provider, model.Request, error) {
+	m := a.Model
+	req := model.Request{
+		Model: m.Name, Messages: effect.Messages, Tools: effect.Tools, OutputSchema: effect.Schema,
+		MaxOutputTokens: m.MaxOutputTokens, BaseURL: m.BaseURL, Responses: m.Responses,
+	}
+	name := m.Provider
+	if w.cfg.MockResponses != nil {
+		name, req.Responses = "scripted", w.cfg.MockResponses
+	}
+	provider := w.cfg.Providers[name]
+	if provider == nil {
+		return nil, model.Request{}, &model.Error{
+			Class: model.InvalidRequest, Provider: name, Message: fmt.Sprintf("this worker has no model provider %q", name),
+		}
+	}
+	if w.cfg.MockResponses == nil && m.APIKey != "" {
+		key, err := w.secret(m.APIKey)
+		if err != nil {
+			return nil, model.Request{}, &model.Error{Class: model.Auth, Provider: name, Message: err.Error()}
+		}
+		req.APIKey = key
+	}
+	return provider, req, nil
+}
+
+func asModelError(err error) *model.Error {
+	if e, ok := errors.AsType[*model.Error](err); ok {
+		return e
+	}
+	return &model.Error{Class: model.Transport, Message: err.Error(), Err: err}
+}
+
+// deltaEvery bounds live deltas to 20 a second.
+const deltaEvery = 50 * time.Millisecond
+
+// deltaStream joins the pieces of a response into live events.
+type deltaStream struct {
+	t    *turn
+	last time.Time
+	have bool
+	d    model.Delta
+}
+
+func (s *deltaStream) add(d model.Delta) {
+	call := d.CallID != "" || d.Name != "" || d.Arguments != ""
+	was := s.d.CallID != "" || s.d.Name != "" || s.d.Arguments != ""
+	if s.have && (call != was || call && (d.Index != s.d.Index || d.CallID != "")) {
+		s.flush()
+	}
+	s.have = true
+	s.d.Text += d.Text
+	s.d.Thinking += d.Thinking
+	s.d.Index = d.Index
+	s.d.CallID += d.CallID
+	s.d.Name += d.Name
+	s.d.Arguments += d.Arguments
+	if time.Since(s.last) >= deltaEvery {
+		s.flush()
+	}
+}
+
+func (s *deltaStream) flush() {
+	if !s.have {
+		return
+	}
+	l := s.t.liveEvent(state.LiveModelDelta)
+	d := s.d
+	l.Delta = &d
+	s.t.live(l)
+	s.have, s.d, s.last = false, model.Delta{}, time.Now()
+}

@@ -1,0 +1,161 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// sweepBatch is how many due runs one pass takes at most.
+const sweepBatch = 512
+
+// sweep is the sweeper, a part of the protocol: it publishes the turns whose
+// message or worker was lost, wakes runs whose time has come, and announces what
+// nobody announced. Any number of workers sweep, without agreeing on who does.
+func (w *Worker) sweep(ctx context.Context) {
+	for pause(ctx, w.cfg.SweepEvery) {
+		for {
+			due, err := w.store.Sweep(ctx, sweepBatch, w.cfg.Grace)
+			if err != nil {
+				if ctx.Err() == nil {
+					w.log.Warn().Err(err).Msg("sweep")
+				}
+				break
+			}
+			w.drive(ctx, due, "s")
+			if len(due) < sweepBatch {
+				break
+			}
+		}
+		if lag, err := w.bus.Lag(ctx); err == nil {
+			w.metrics.lag.Set(float64(lag))
+		}
+	}
+}
+
+// drive does for each due run what its entry says. What fails now is due again.
+func (w *Worker) drive(ctx context.Context, due []state.Due, kind string) {
+	for _, d := range due {
+		if err := w.driveOne(ctx, d, kind); err != nil {
+			w.log.Warn().Err(err).Str("run_id", string(d.Run)).Msg("sweep")
+		}
+	}
+}
+
+func (w *Worker) driveOne(ctx context.Context, d state.Due, kind string) error {
+	if d.Announce {
+		s, err := w.store.Load(ctx, d.Run)
+		if err != nil {
+			return fmt.Errorf("load run: %w", err)
+		}
+		entries, err := w.store.Log(ctx, d.Run, 0, 0)
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		if err := w.announce(ctx, d.Run, entries); err != nil {
+			return fmt.Errorf("announce: %w", err)
+		}
+		if err := w.reply(ctx, s); err != nil {
+			return fmt.Errorf("reply: %w", err)
+		}
+		if err := w.store.Announced(ctx, d.Run, int64(len(entries))); err != nil {
+			return fmt.Errorf("note announcement: %w", err)
+		}
+	}
+	if !d.Turn {
+		return nil
+	}
+	w.metrics.swept.Inc()
+	t := bus.Turn{Run: d.Run, Version: d.Version, Priority: d.Priority, Repair: true}
+	// An id of its own: under the turn's the server would drop the message as a
+	// double of the one that was lost.
+	return w.bus.PublishTurn(ctx, t, fmt.Sprintf("%s:%s%d:%d", turnID(d.Run, d.Version), kind, d.Sweeps, time.Now().UnixNano()))
+}
+
+// presence notices workers that are gone, long before their leases run out. A
+// worker that was only paused is evicted too, and fenced by its token.
+type presence struct {
+	w    *Worker
+	stop func()
+
+	mu   sync.Mutex
+	seen map[string]time.Time
+}
+
+// silence is how many beats a worker may miss.
+const silence = 4
+
+func (w *Worker) watchPresence(ctx context.Context) (*presence, error) {
+	p := &presence{w: w, seen: map[string]time.Time{}}
+	stop, err := w.bus.Beats(ctx, p.heard)
+	p.stop = stop
+	return p, err
+}
+
+func (p *presence) heard(worker string, gone bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if gone {
+		delete(p.seen, worker)
+		return
+	}
+	p.seen[worker] = time.Now()
+}
+
+// run beats and looks around until ctx ends.
+func (p *presence) run(ctx context.Context) {
+	every := p.w.cfg.BeatEvery
+	last := time.Now()
+	var ready time.Time
+	for {
+		p.w.bus.Beat(p.w.cfg.ID, false)
+		if !pause(ctx, every) {
+			return
+		}
+		// Who was asleep, or does not hear itself, cannot tell silence from its own
+		// deafness: it judges nobody until it has listened for a while again.
+		if time.Since(last) > 2*every || p.deaf(2*every) {
+			ready = time.Now().Add(silence * every)
+		}
+		last = time.Now()
+		if last.After(ready) {
+			p.evict(ctx, p.silent(silence*every))
+		}
+	}
+}
+
+func (p *presence) deaf(d time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.seen[p.w.cfg.ID]) > d
+}
+
+// silent forgets and returns the workers that were not heard for d.
+func (p *presence) silent(d time.Duration) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var gone []string
+	for id, at := range p.seen {
+		if id != p.w.cfg.ID && time.Since(at) > d {
+			gone = append(gone, id)
+			delete(p.seen, id)
+		}
+	}
+	return gone
+}
+
+func (p *presence) evict(ctx context.Context, workers []string) {
+	for _, id := range workers {
+		due, err := p.w.store.Evict(ctx, id, p.w.cfg.Grace)
+		if err != nil {
+			p.w.log.Warn().Err(err).Str("gone", id).Msg("evict")
+			continue
+		}
+		p.w.log.Warn().Str("gone", id).Int("runs", len(due)).Msg("worker is gone")
+		p.w.drive(ctx, due, "e")
+	}
+}

@@ -1,0 +1,224 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+const (
+	// defaultToolTimeout bounds one tool call.
+	defaultToolTimeout = 2 * time.Minute
+
+	// straggle is how long an interrupted turn waits for tools that have not
+	// noticed.
+	straggle = time.Second
+
+	unknownOutcome = "The outcome of this call is unknown: a worker was lost while it ran, and the tool must not be called twice. " +
+		"Find out what happened before you call it again."
+)
+
+// outcome is what became of one call. Without a result it was cut short.
+type outcome struct {
+	call   state.OpenCall
+	result *loop.ToolResult
+}
+
+// runTools makes the calls of a turn: in batches, journaled, and each at most
+// once unless its tool says that once more does no harm (I3, I4, A14).
+func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, error) {
+	a, err := t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
+	if err != nil {
+		return nil, fmt.Errorf("%w: load agent: %w", errDrop, err)
+	}
+	names := make([]string, len(effect.Calls))
+	for i, c := range effect.Calls {
+		names[i] = c.Name
+	}
+	batches := tool.Batches(names, func(name string) bool {
+		spec := a.Tool(name)
+		return spec != nil && spec.Concurrency == "serial"
+	})
+
+	// The response and the start marks of the first batch are one write, and the
+	// watchers hear of the response before its first tool starts.
+	if err := t.record(ctx, t.marks(a, effect.Calls, batches[0])); err != nil {
+		return nil, err
+	}
+	if err := t.announce(ctx); err != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w: announce: %w", errDrop, err)
+	}
+	var done []loop.ToolResult
+	started := false
+	for b, batch := range batches {
+		if ctx.Err() != nil {
+			return interrupted(ctx, loop.Aborted{Started: started, Results: done})
+		}
+		started = true
+		results := make(chan outcome, len(batch))
+		for _, i := range batch {
+			c := effect.Calls[i]
+			// The goroutine ends when the tool does. One that ignores its context
+			// after an abort is left to itself; the channel has room for it.
+			go func() { results <- t.runTool(ctx, a, c) }()
+		}
+		left := straggler{ctx: ctx}
+		for n := range batch {
+			o, ok := left.next(results)
+			if !ok {
+				break
+			}
+			if o.result == nil {
+				continue
+			}
+			done = append(done, *o.result)
+			last := n == len(batch)-1
+			// The last result of a turn is written by the commit that follows at once.
+			if last && b == len(batches)-1 {
+				break
+			}
+			var marks []string
+			if last {
+				marks = t.marks(a, effect.Calls, batches[b+1])
+			}
+			if err := t.record(ctx, marks, entryOf(*o.result)); err != nil {
+				return nil, err
+			}
+		}
+		left.stop()
+	}
+	if len(done) < len(effect.Calls) {
+		if ctx.Err() == nil {
+			return nil, fmt.Errorf("%w: %d of %d calls came back", errDrop, len(done), len(effect.Calls))
+		}
+		return interrupted(ctx, loop.Aborted{Started: true, Results: done})
+	}
+	return loop.ToolsFinished{At: now(), Results: done}, nil
+}
+
+// straggler receives outcomes; once its context has ended, for a short while
+// only.
+type straggler struct {
+	ctx   context.Context
+	timer *time.Timer
+}
+
+func (s *straggler) next(results <-chan outcome) (outcome, bool) {
+	if s.timer == nil {
+		select {
+		case o := <-results:
+			return o, true
+		case <-s.ctx.Done():
+			s.timer = time.NewTimer(straggle)
+		}
+	}
+	select {
+	case o := <-results:
+		return o, true
+	case <-s.timer.C:
+		s.timer.Reset(0)
+		return outcome{}, false
+	}
+}
+
+func (s *straggler) stop() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+// marks returns the ids of the calls in a batch that must be marked before they
+// start: those that may be started once only.
+func (t *turn) marks(a *agent.Agent, calls []state.OpenCall, batch []int) []string {
+	var ids []string
+	for _, i := range batch {
+		if spec := a.Tool(calls[i].Name); spec != nil && !spec.Idempotent {
+			ids = append(ids, calls[i].ID)
+		}
+	}
+	return ids
+}
+
+func entryOf(r loop.ToolResult) state.Entry {
+	m := state.ToolResult(r.CallID, r.Content, r.IsError)
+	m.At = r.At
+	return state.Entry{
+		Type: state.EntryTool, At: r.At, Message: &m, CallID: r.CallID, Name: r.Name, IsError: r.IsError,
+		DurationMS: r.Duration.Milliseconds(),
+	}
+}
+
+// runTool makes one call and turns whatever happens into a result for the model
+// (A7). The result is nil only if the turn was cut short.
+func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) outcome {
+	began := time.Now()
+	r, ok := t.call(ctx, a, c)
+	if !ok {
+		return outcome{call: c}
+	}
+	t.w.metrics.toolCalls.WithLabelValues(fmt.Sprint(r.IsError)).Inc()
+	return outcome{call: c, result: &loop.ToolResult{
+		CallID: c.ID, Name: c.Name, Content: tool.Truncate(r.Content, t.w.cfg.ToolOutput), IsError: r.IsError,
+		Duration: time.Since(began), At: now(),
+	}}
+}
+
+func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r tool.Result, ok bool) {
+	spec := a.Tool(c.Name)
+	if spec == nil {
+		return tool.Error("Unknown tool: " + c.Name), true
+	}
+	if err := spec.Validate(c.Arguments); err != nil {
+		return tool.Error(err.Error()), true
+	}
+	if t.claim.Journal.Started[c.ID] && !spec.Idempotent {
+		return tool.Error(unknownOutcome), true
+	}
+	impl := t.w.cfg.Tools[c.Name]
+	if spec.Kind == agent.KindNATS {
+		impl = t.w.cfg.NATSTools
+	}
+	if impl == nil {
+		return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker", c.Name)), true
+	}
+	timeout := time.Duration(spec.Timeout)
+	if timeout == 0 {
+		timeout = defaultToolTimeout
+	}
+	callCtx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	deadline, _ := callCtx.Deadline()
+
+	live := t.liveEvent(state.LiveToolStarted)
+	live.CallID, live.Name = c.ID, c.Name
+	t.live(live)
+
+	defer func() {
+		if p := recover(); p != nil {
+			t.log.Error().Interface("panic", p).Str("tool", c.Name).Bytes("stack", debug.Stack()).Msg("tool panicked")
+			r, ok = tool.Error(fmt.Sprintf("Tool %q failed: it panicked", c.Name)), true
+		}
+	}()
+	r, err := impl.Call(callCtx, tool.Call{
+		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: deadline,
+		IdempotencyKey: tool.IdempotencyKey(t.s.ID, c.ID, c.Name, json.RawMessage(c.Arguments)),
+	})
+	switch {
+	case err == nil:
+		return r, true
+	case ctx.Err() != nil:
+		return tool.Result{}, false
+	case errors.Is(err, context.DeadlineExceeded):
+		return tool.Error(fmt.Sprintf("Tool %q timed out after %s", c.Name, timeout)), true
+	default:
+		return tool.Error(err.Error()), true
+	}
+}

@@ -1,0 +1,343 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// A turn that must be given up without touching anything (I8), and one that is
+// handed back.
+var (
+	errDrop    = errors.New("turn dropped")
+	errRelease = errors.New("turn handed back")
+)
+
+// turn is one claimed turn on its way through the protocol.
+type turn struct {
+	w       *Worker
+	lease   *lease
+	claim   state.Claim
+	log     zerolog.Logger
+	started time.Time
+
+	s         state.State // as the loop last decided
+	recorded  int64       // entries of s.Log that the store has
+	announced int64       // entries that the bus has
+}
+
+// take carries one delivery through the protocol. It is the whole of a turn, in
+// the order of durability.
+func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
+	msg := d.Turn()
+	log := w.log.With().Str("run_id", string(msg.Run)).Logger()
+	defer func() {
+		if p := recover(); p != nil {
+			// The lease runs out and the attempt counts: a turn that panics every
+			// time ends poisoned.
+			log.Error().Interface("panic", p).Bytes("stack", debug.Stack()).Msg("turn panicked")
+		}
+	}()
+
+	claim, err := w.store.Claim(ctx, state.ClaimRequest{
+		Run: msg.Run, Version: msg.Version, Token: token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, Grace: w.cfg.Grace,
+	})
+	if err != nil {
+		log.Warn().Err(err).Msg("claim")
+		w.check(d.Nak(w.cfg.SweepEvery), "nak")
+		return
+	}
+	w.metrics.claims.WithLabelValues(string(claim.Outcome)).Inc()
+	if d.Delivered() > 1 {
+		w.metrics.redeliveries.Inc()
+	}
+	if claim.Outcome != state.Claimed {
+		w.decline(ctx, log, d, claim)
+		return
+	}
+
+	turnCtx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	t := &turn{
+		w: w, claim: claim, log: log, started: time.Now(), s: replayed(claim),
+		recorded: claim.State.LogLen(), announced: claim.Announced,
+		lease: &lease{Lease: claim.Lease, delivery: d, cancel: cancel},
+	}
+	w.held.add(t.lease)
+	defer w.held.remove(t.lease)
+	w.metrics.underWay.Inc()
+	defer w.metrics.underWay.Dec()
+
+	// A worker publishes the next turn after it has announced its own, so the
+	// message is the proof, unless somebody else sent it.
+	if !msg.Repair && claim.Attempt == 1 {
+		t.announced = max(t.announced, claim.Base)
+	}
+
+	err = t.run(turnCtx, msg)
+	switch {
+	case err == nil:
+		w.check(d.Ack(), "ack")
+	case errors.Is(err, errRelease):
+		if err := w.store.Release(context.WithoutCancel(ctx), t.lease.Lease); err != nil {
+			log.Warn().Err(err).Msg("release")
+			return
+		}
+		w.check(d.Nak(0), "nak")
+		log.Info().Msg("turn handed back")
+	default:
+		log.Warn().Err(err).Msg("turn dropped")
+	}
+}
+
+// replayed returns the committed header with what earlier attempts at the turn
+// have journaled folded into it: the state in which the last of them stood (F4).
+func replayed(c state.Claim) state.State {
+	s, journaled := c.State, c.State.Log[c.Base:]
+	s.Log = s.Log[:c.Base]
+	for _, e := range journaled {
+		s = s.Append(e)
+	}
+	return s
+}
+
+// run decides, acts, commits, announces and publishes.
+func (t *turn) run(ctx context.Context, msg bus.Turn) error {
+	if err := t.decide(ctx); err != nil {
+		return err
+	}
+	// What follows must not be cut short by an abort or a shutdown: the work is
+	// done and only has to be written down.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease)
+	defer cancel()
+	done, err := t.commit(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.announce(ctx); err != nil {
+		return fmt.Errorf("announce: %w", err)
+	}
+	if done.Status == state.Queued {
+		next := bus.Turn{Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, TraceParent: msg.TraceParent}
+		if err := t.w.bus.PublishTurn(ctx, next, turnID(next.Run, next.Version)); err != nil {
+			return fmt.Errorf("publish next turn: %w", err)
+		}
+		return nil
+	}
+	return t.settle(ctx)
+}
+
+// turnID is the canonical id of a turn message: whoever publishes it on behalf of
+// the worker uses the same, and the server keeps one.
+func turnID(run state.RunID, version int64) string { return fmt.Sprintf("%s:%d", run, version) }
+
+// decide asks the loop and performs its effects until it has made a transition.
+func (t *turn) decide(ctx context.Context) error {
+	began := t.began()
+	if t.s.Status == state.Queued || t.s.Status == state.Waiting {
+		t.live(liveStarted(t))
+	}
+	l, err := t.w.agents.loop(ctx, t.s)
+	if err != nil {
+		var gone *invalidAgentError
+		if !errors.As(err, &gone) {
+			return fmt.Errorf("load agent: %w", errors.Join(errDrop, err))
+		}
+		t.s = loop.Fail(t.s, now(), state.EndInvalidAgent, gone.Error()).Next
+		return nil
+	}
+	if !t.s.Limits.DeadlineAt.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, t.s.Limits.DeadlineAt.Time, errDeadline)
+		defer cancel()
+	}
+	var ev loop.Event = began
+	for {
+		d := l.Step(t.s, ev)
+		t.s = d.Next
+		switch effect := d.Effect.(type) {
+		case nil:
+			return nil
+		case loop.CallModel:
+			ev, err = t.callModel(ctx, effect)
+		case loop.RunTools:
+			ev, err = t.runTools(ctx, effect)
+		default:
+			return fmt.Errorf("%w: unknown effect %T", errDrop, effect)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (t *turn) began() loop.TurnBegan {
+	began := loop.TurnBegan{
+		At: now(), Worker: t.w.cfg.ID, Attempt: t.claim.Attempt, Signals: t.claim.Signals, Abort: t.claim.Abort,
+		Poisoned: t.claim.Attempt > t.w.cfg.MaxAttempts,
+	}
+	for id, e := range t.claim.Journal.Results {
+		began.Results = append(began.Results, loop.ToolResult{
+			CallID: id, Name: e.Name, Content: contentOf(e), IsError: e.IsError, Reused: e.Type == state.EntryReused,
+			Duration: time.Duration(e.DurationMS) * time.Millisecond, At: e.At,
+		})
+	}
+	return began
+}
+
+func contentOf(e state.Entry) string {
+	if e.Message == nil || len(e.Message.Parts) == 0 {
+		return ""
+	}
+	return e.Message.Parts[0].Content
+}
+
+// interrupted says what an effect that was cut short means: an event for the loop
+// (an abort, the deadline), or that the turn is given up.
+func interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, error) {
+	cause := context.Cause(ctx)
+	var abort *abortError
+	switch {
+	case errors.As(cause, &abort):
+		ev.Cause, ev.Reason = loop.ByUser, abort.reason
+	case errors.Is(cause, errDeadline):
+		ev.Cause, ev.Reason = loop.ByDeadline, "limit deadline"
+	case errors.Is(cause, errShutdown):
+		return nil, errRelease
+	default:
+		return nil, fmt.Errorf("%w: %w", errDrop, cause)
+	}
+	ev.At = now()
+	return ev, nil
+}
+
+// record journals entries that the loop has appended, start marks and results.
+func (t *turn) record(ctx context.Context, started []string, results ...state.Entry) error {
+	// A result that is here must be kept even when the turn was aborted meanwhile.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease/2)
+	defer cancel()
+	r := state.Record{From: t.recorded, Entries: t.s.Log[t.recorded:], Started: started, Results: results}
+	if err := t.w.store.Record(ctx, t.lease.Lease, r); err != nil {
+		return fmt.Errorf("%w: record: %w", errDrop, err)
+	}
+	t.recorded = t.s.LogLen()
+	return nil
+}
+
+// commit ends the turn in the store. An unknown outcome is asked again with the
+// same id until the lease is surely over.
+func (t *turn) commit(ctx context.Context) (state.Committed, error) {
+	stamp(&t.s, t.w.cfg.ID, t.claim.Attempt, time.Since(t.started))
+	c := state.Commit{
+		ID: t.lease.Token, State: t.s, From: t.recorded, Consumed: len(t.claim.Signals),
+		Announced: min(t.announced, t.claim.Base), Grace: t.w.cfg.Grace,
+	}
+	for {
+		done, err := t.w.store.Commit(ctx, t.lease.Lease, c)
+		if err == nil {
+			t.observe(done)
+			return done, nil
+		}
+		if errors.Is(err, state.ErrFenced) || t.w.held.age(t.lease) > t.w.cfg.Lease || !pause(ctx, 100*time.Millisecond) {
+			return state.Committed{}, fmt.Errorf("%w: commit: %w", errDrop, err)
+		}
+	}
+}
+
+// stamp writes into the turn's transition who made it and how long it took: facts
+// that no loop may see.
+func stamp(s *state.State, worker string, attempt int, took time.Duration) {
+	last := &s.Log[len(s.Log)-1]
+	last.Worker, last.Attempt, last.DurationMS = worker, attempt, took.Milliseconds()
+}
+
+// announce puts what the log has gained on the bus.
+func (t *turn) announce(ctx context.Context) error {
+	if err := t.w.announce(ctx, t.s.ID, t.s.Log[t.announced:]); err != nil {
+		return err
+	}
+	t.announced = t.s.LogLen()
+	return nil
+}
+
+// settle does what is left when nothing follows: whoever waits for the run is
+// told, and the schedule lets go of its announcements.
+func (t *turn) settle(ctx context.Context) error {
+	if err := t.w.reply(ctx, t.s); err != nil {
+		return fmt.Errorf("reply: %w", err)
+	}
+	if err := t.w.store.Announced(ctx, t.s.ID, t.announced); err != nil {
+		return fmt.Errorf("note announcement: %w", err)
+	}
+	return nil
+}
+
+// decline answers a message whose turn this worker may not take.
+func (w *Worker) decline(ctx context.Context, log zerolog.Logger, d bus.TurnDelivery, c state.Claim) {
+	msg := d.Turn()
+	log = log.With().Str("outcome", string(c.Outcome)).Int64("message_version", msg.Version).Int64("version", c.Version).Logger()
+	switch c.Outcome {
+	case state.ClaimBusy:
+		w.check(d.Nak(min(c.Busy+w.cfg.SweepEvery, w.cfg.Lease)), "nak")
+		log.Debug().Msg("turn declined")
+		return
+	case state.ClaimAhead, state.ClaimMissing:
+		// The store is older than the message: a replica that was just promoted,
+		// or a loss. It gets some time to catch up; then the store's word counts,
+		// and the sweeper drives the run from where the store has it.
+		if d.Delivered() <= 3 {
+			w.check(d.Nak(time.Duration(d.Delivered())*w.cfg.SweepEvery), "nak")
+			return
+		}
+		if c.Outcome == state.ClaimMissing {
+			if err := w.bus.DeadLetter(ctx, bus.DeadLetter{
+				Lane: msg.Priority, Run: msg.Run, Cause: string(state.EndLost), At: now(),
+				Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, msg.Run, msg.Version),
+			}); err != nil {
+				log.Warn().Err(err).Msg("dead letter")
+				return
+			}
+		}
+		log.Warn().Msg("store is older than the message")
+	case state.ClaimStale, state.ClaimTerminal, state.ClaimWaiting:
+		// Whoever took the turn may have died before it published what follows.
+		if err := w.help(ctx, c, msg.Run); err != nil {
+			log.Warn().Err(err).Msg("help")
+			return
+		}
+		log.Debug().Msg("turn declined")
+	default:
+		log.Error().Msg("unknown outcome")
+		return
+	}
+	w.check(d.Ack(), "ack")
+}
+
+// help does for a run what a worker does after its commit.
+func (w *Worker) help(ctx context.Context, c state.Claim, run state.RunID) error {
+	if err := w.catchUp(ctx, run, c.Announced); err != nil {
+		return err
+	}
+	if c.Status != state.Queued {
+		return nil
+	}
+	next := bus.Turn{Run: run, Version: c.Version, Priority: c.Priority, Repair: true}
+	return w.bus.PublishTurn(ctx, next, turnID(run, c.Version))
+}
+
+// token returns 128 random bits for one claim.
+func token() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
