@@ -1,0 +1,128 @@
+package natsbus_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/internal/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/bustest"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func open(tb testing.TB, nc *nats.Conn, prefix string) *natsbus.Bus {
+	tb.Helper()
+	b, err := natsbus.Open(tb.Context(), nc, natsbus.Config{Prefix: prefix})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func TestBus(t *testing.T) {
+	t.Parallel()
+	server := testbed.NATSServer(t)
+	n := 0
+	bustest.Exercise(t, func(t *testing.T) bus.Bus {
+		t.Helper()
+		n++
+		nc, err := natsbus.Connect(server.URL(), t.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		return open(t, nc, fmt.Sprintf("t%d-%s", n, strings.ToLower(ulid.Make().String())))
+	})
+}
+
+// A stream that would lose turns is refused with the setting and the remedy.
+func TestOpenRefusesWrongSettings(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "TURNPIKE_TURNS", Subjects: []string{"turnpike.turn.>"}, Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew, MaxAge: time.Hour,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = natsbus.Open(t.Context(), nc, natsbus.Config{})
+	if err == nil || !strings.Contains(err.Error(), "max age") || !strings.Contains(err.Error(), "nats stream edit TURNPIKE_TURNS") {
+		t.Fatalf("Open = %v, want the setting and the remedy", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	b := open(t, testbed.NATS(t), "")
+	if err := check.Err(b.Check(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+// A message that is no turn becomes a dead letter and holds nobody up.
+func TestMalformedTurn(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b := open(t, nc, "")
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range []string{"", "{", `{"run_id":"x","version":1}`, `{"run_id":"run_01JD3X9K3W8Q4V5N6M7P8R9S0T","version":-1}`} {
+		if _, err := js.Publish(t.Context(), "turnpike.turn.normal.0", []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := state.RunID(state.RunPrefix + ulid.Make().String())
+	if err := b.PublishTurn(t.Context(), bus.Turn{Run: good, Version: 1, Priority: state.Normal}, "good"); err != nil {
+		t.Fatal(err)
+	}
+	q, err := b.Turns(t.Context(), state.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := q.Next(t.Context())
+	if err != nil || d.Turn().Run != good {
+		t.Fatalf("Next = %v, %v", d, err)
+	}
+	letters, err := b.DeadLetters(t.Context(), 0, 10)
+	if err != nil || len(letters) != 4 {
+		t.Fatalf("DeadLetters = %+v, %v; want 4", letters, err)
+	}
+}
+
+func BenchmarkTurn(b *testing.B) {
+	x := open(b, testbed.NATS(b), "")
+	q, err := x.Turns(b.Context(), state.Normal)
+	if err != nil {
+		b.Fatal(err)
+	}
+	run := state.RunID(state.RunPrefix + ulid.Make().String())
+	var version int64
+	for b.Loop() {
+		version++
+		if err := x.PublishTurn(b.Context(), bus.Turn{Run: run, Version: version, Priority: state.Normal}, fmt.Sprint(version)); err != nil {
+			b.Fatal(err)
+		}
+		d, err := q.Next(context.Background())
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := d.Ack(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
