@@ -1,0 +1,40 @@
+package redisstore
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// keys builds the names of everything that the store keeps. All keys of a run,
+// and the index and counts of its shard, carry the shard's hash tag: they live on
+// one slot, so one script may touch them together.
+type keys struct{ prefix string }
+
+func (k keys) shard(n int) string { return fmt.Sprintf("%s:{s%03d}", k.prefix, n) }
+
+func (k keys) due(shard int) string   { return k.shard(shard) + ":due" }
+func (k keys) count(shard int) string { return k.shard(shard) + ":count" }
+
+// run is the keys of one run.
+type run struct{ header, log, journal, inbox, seen, due, count string }
+
+func (k keys) run(id state.RunID) run {
+	n := id.Shard()
+	of := func(kind string) string { return k.shard(n) + ":" + kind + ":" + string(id) }
+	return run{of("run"), of("log"), of("journal"), of("inbox"), of("seen"), k.due(n), k.count(n)}
+}
+
+// index is the set of all run ids, in the order of their creation.
+func (k keys) index() string { return k.prefix + ":runs" }
+
+func (k keys) idempotency(tenant, key string) string {
+	sum := sha256.Sum256([]byte(strconv.Itoa(len(tenant)) + ":" + tenant + key))
+	return k.prefix + ":idem:" + hex.EncodeToString(sum[:])
+}
+
+func (k keys) agent(name string) string { return k.prefix + ":agent:" + name }
+func (k keys) agents() string           { return k.prefix + ":agents" }

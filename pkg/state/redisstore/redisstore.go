@@ -1,0 +1,346 @@
+// Package redisstore keeps runs in Redis 7 or later: standalone, behind Sentinel,
+// or in a cluster. Every change of a run is one script on one slot.
+//
+// What is durable when a call returns depends on the server: with appendonly and
+// appendfsync always, everything; with everysec, all but the last second or two
+// of a power cut. Replication is asynchronous, so a failover may roll runs back;
+// random claim tokens keep that safe, and the sweeper drives them on.
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/logcache"
+)
+
+const (
+	// keyTTL is how long an idempotency key is remembered.
+	keyTTL = 7 * 24 * time.Hour
+
+	// remembered is how many signal ids a run keeps.
+	remembered = 1000
+
+	defaultCache = 64 << 20
+	defaultLimit = 50
+)
+
+// Config of a Store.
+type Config struct {
+	// URL of the server: redis://user:password@host:port/db or rediss://…; several
+	// hosts, separated by commas, are the nodes of a cluster; ?master_name=NAME
+	// makes them Sentinels.
+	URL string
+
+	Prefix     string // of every key; default "turnpike"
+	CacheBytes int64  // of logs kept in memory; default 64 MiB
+}
+
+// Store is a state.Store in Redis.
+type Store struct {
+	rdb   redis.UniversalClient
+	keys  keys
+	cache *logcache.Cache
+}
+
+var _ state.Store = (*Store)(nil)
+
+// Open connects to Redis. It does not wait for the server; Check does.
+func Open(_ context.Context, cfg Config) (*Store, error) {
+	if cfg.Prefix == "" {
+		cfg.Prefix = "turnpike"
+	}
+	if cfg.CacheBytes == 0 {
+		cfg.CacheBytes = defaultCache
+	}
+	opts, err := options(cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{rdb: redis.NewUniversalClient(opts), keys: keys{cfg.Prefix}, cache: logcache.New(cfg.CacheBytes)}, nil
+}
+
+func options(url string) (*redis.UniversalOptions, error) {
+	scheme, rest, ok := strings.Cut(url, "://")
+	if !ok {
+		return nil, fmt.Errorf("redis url %q: write it like redis://127.0.0.1:6379/0", url)
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	user := ""
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		user, rest = rest[:i+1], rest[i+1:]
+	}
+	hosts, db, _ := strings.Cut(rest, "/")
+	addrs := strings.Split(hosts, ",")
+	one, err := redis.ParseURL(scheme + "://" + user + addrs[0] + "/" + db)
+	if err != nil {
+		// The parser's error repeats the URL, which may hold a password.
+		return nil, errors.New("redis url: write it like redis://user:password@127.0.0.1:6379/0")
+	}
+	o := &redis.UniversalOptions{
+		Addrs: addrs, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig, Protocol: 3,
+		PoolSize: 64, MinIdleConns: 4, MaxActiveConns: 256, PoolTimeout: 3 * time.Second,
+		DialTimeout: 2 * time.Second, ReadTimeout: 3 * time.Second, WriteTimeout: 3 * time.Second, ContextTimeoutEnabled: true,
+		MaxRetries: 2, MinRetryBackoff: 20 * time.Millisecond, MaxRetryBackoff: 500 * time.Millisecond, ConnMaxIdleTime: 5 * time.Minute,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if len(addrs) == 1 {
+		o.Addrs = []string{one.Addr}
+	}
+	for pair := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		switch name {
+		case "":
+		case "master_name":
+			o.MasterName = value
+		case "cluster":
+			o.IsClusterMode = value == "true"
+		default:
+			return nil, fmt.Errorf("redis url: unknown option %q; known are master_name and cluster", name)
+		}
+	}
+	return o, nil
+}
+
+// Close closes the connections.
+func (s *Store) Close() error { return s.rdb.Close() }
+
+type idempotency struct {
+	Run         state.RunID `json:"run"`
+	Fingerprint string      `json:"fingerprint"`
+}
+
+// Create implements state.Runs. The key is taken first and the run created under
+// the id that the key names: whoever comes after a crash in between completes it.
+func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, error) {
+	st := n.State
+	if n.Key != "" {
+		owner, err := s.takeKey(ctx, n)
+		if err != nil {
+			return state.State{}, false, err
+		}
+		st.ID = owner
+	}
+	header, err := state.EncodeState(st)
+	if err != nil {
+		return state.State{}, false, err
+	}
+	entries, err := encodeEntries(st.Log)
+	if err != nil {
+		return state.State{}, false, err
+	}
+	awaited, err := names(st.Awaits())
+	if err != nil {
+		return state.State{}, false, err
+	}
+	// An id in the index without a run is passed over; a run that is not in the
+	// index would never be listed.
+	if err := s.rdb.ZAdd(ctx, s.keys.index(), redis.Z{Member: string(st.ID)}).Err(); err != nil {
+		return state.State{}, false, fmt.Errorf("create run: %w", err)
+	}
+	k := s.keys.run(st.ID)
+	args := append([]any{
+		string(st.ID), n.Grace.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority),
+	}, entries...)
+	r, err := s.call(ctx, createScript, []string{k.header, k.log, k.due, k.count}, args...)
+	if err != nil {
+		return state.State{}, false, fmt.Errorf("create run: %w", err)
+	}
+	if r.str(0) == "exists" {
+		st, err = s.Load(ctx, st.ID)
+		return st, true, err
+	}
+	return st, false, nil
+}
+
+func (s *Store) takeKey(ctx context.Context, n state.NewRun) (state.RunID, error) {
+	mine := idempotency{n.State.ID, n.Fingerprint}
+	b, err := json.Marshal(mine)
+	if err != nil {
+		return "", err
+	}
+	name := s.keys.idempotency(n.State.Tenant, n.Key)
+	taken, err := s.rdb.SetNX(ctx, name, b, keyTTL).Result()
+	if err != nil {
+		return "", fmt.Errorf("take idempotency key: %w", err)
+	}
+	if taken {
+		return mine.Run, nil
+	}
+	have, err := s.rdb.Get(ctx, name).Bytes()
+	if err != nil {
+		return "", fmt.Errorf("read idempotency key: %w", err)
+	}
+	var owner idempotency
+	if err := json.Unmarshal(have, &owner); err != nil {
+		return "", fmt.Errorf("decode idempotency key: %w", err)
+	}
+	if owner.Fingerprint != n.Fingerprint {
+		return "", state.ErrIdempotencyConflict
+	}
+	return owner.Run, nil
+}
+
+// wake is when a waiting run has to be woken, in milliseconds; 0 is never.
+func wake(s state.State) int64 {
+	if due := s.Due(); !due.IsZero() {
+		return due.UnixMilli()
+	}
+	return 0
+}
+
+func names(list []string) (string, error) {
+	if len(list) == 0 {
+		return "", nil
+	}
+	b, err := json.Marshal(list)
+	return string(b), err
+}
+
+func encodeEntries(entries []state.Entry) ([]any, error) {
+	out := make([]any, len(entries))
+	for i, e := range entries {
+		b, err := state.EncodeEntry(e)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = b
+	}
+	return out, nil
+}
+
+func decodeEntries(encoded []string) ([]state.Entry, error) {
+	out := make([]state.Entry, len(encoded))
+	for i, text := range encoded {
+		e, err := state.DecodeEntry([]byte(text))
+		if err != nil {
+			return nil, err
+		}
+		out[i] = e
+	}
+	return out, nil
+}
+
+// read decodes the fields h, st and sa of a header hash.
+func read(id state.RunID, fields []any) (state.State, error) {
+	header, ok := fields[0].(string)
+	if !ok {
+		return state.State{}, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	}
+	st, err := state.DecodeState([]byte(header))
+	if err != nil {
+		return state.State{}, fmt.Errorf("run %s: %w", id, err)
+	}
+	r := reply(fields)
+	return st.As(state.Status(r.str(1)), millis(r.num(2))), nil
+}
+
+func millis(ms int64) state.Time {
+	if ms == 0 {
+		return state.Time{}
+	}
+	return state.At(time.UnixMilli(ms))
+}
+
+// Load implements state.Runs.
+func (s *Store) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	fields, err := s.rdb.HMGet(ctx, s.keys.run(id).header, "h", "st", "sa").Result()
+	if err != nil {
+		return state.State{}, fmt.Errorf("load run: %w", err)
+	}
+	return read(id, fields)
+}
+
+// Log implements state.Runs.
+func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
+	k := s.keys.run(id)
+	stop := int64(-1)
+	if limit > 0 {
+		stop = after + int64(limit) - 1
+	}
+	pipe := s.rdb.Pipeline()
+	exists := pipe.Exists(ctx, k.header)
+	list := pipe.LRange(ctx, k.log, after, stop)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("read log: %w", err)
+	}
+	if exists.Val() == 0 {
+		return nil, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	}
+	return decodeEntries(list.Val())
+}
+
+// listPage is how many headers List reads at once.
+const listPage = 200
+
+// List implements state.Runs. It walks the index from the newest run; a filter
+// that matches few of many runs costs the walk.
+func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = defaultLimit
+	}
+	top := "+"
+	if f.Cursor != "" {
+		top = "(" + f.Cursor
+	}
+	var page state.RunPage
+	for {
+		ids, err := s.rdb.ZRevRangeByLex(ctx, s.keys.index(), &redis.ZRangeBy{Min: "-", Max: top, Count: listPage}).Result()
+		if err != nil {
+			return state.RunPage{}, fmt.Errorf("list runs: %w", err)
+		}
+		runs, err := s.headers(ctx, ids)
+		if err != nil {
+			return state.RunPage{}, err
+		}
+		for _, st := range runs {
+			if !f.Match(st) {
+				continue
+			}
+			if len(page.Runs) == limit {
+				page.Next = string(page.Runs[limit-1].ID)
+				return page, nil
+			}
+			page.Runs = append(page.Runs, st)
+		}
+		if len(ids) < listPage {
+			return page, nil
+		}
+		top = "(" + ids[len(ids)-1]
+	}
+}
+
+// headers reads the runs of these ids, without those that do not exist.
+func (s *Store) headers(ctx context.Context, ids []string) ([]state.State, error) {
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.SliceCmd, len(ids))
+	for i, id := range ids {
+		cmds[i] = pipe.HMGet(ctx, s.keys.run(state.RunID(id)).header, "h", "st", "sa")
+	}
+	if len(ids) > 0 {
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, fmt.Errorf("read runs: %w", err)
+		}
+	}
+	runs := make([]state.State, 0, len(ids))
+	for i, c := range cmds {
+		st, err := read(state.RunID(ids[i]), c.Val())
+		if errors.Is(err, state.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, st)
+	}
+	return runs, nil
+}

@@ -1,0 +1,242 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Sweep implements state.Schedule. One round trip asks all shards.
+func (s *Store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]state.Due, error) {
+	now, err := s.rdb.Time(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("sweep: %w", err)
+	}
+	ids, err := s.indexed(ctx, func(pipe redis.Pipeliner, key string) *redis.StringSliceCmd {
+		return pipe.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.UnixMilli(), 10), Count: int64(limit)})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sweep: %w", err)
+	}
+	var due []state.Due
+	for _, id := range ids[:min(len(ids), limit)] {
+		k := s.keys.run(id)
+		r, err := s.call(ctx, sweepScript, []string{k.header, k.log, k.due, k.count}, string(id), grace.Milliseconds())
+		if err != nil {
+			return due, fmt.Errorf("sweep run %s: %w", id, err)
+		}
+		if r.str(0) != "none" {
+			due = append(due, dueOf(id, r))
+		}
+	}
+	return due, nil
+}
+
+func dueOf(id state.RunID, r reply) state.Due {
+	return state.Due{
+		Run: id, Version: r.num(1), Priority: state.Priority(r.str(2)), Sweeps: int(r.num(3)),
+		Turn: r.str(0) == "turn", Announce: r.str(0) == "announce",
+	}
+}
+
+// indexed collects run ids from the due index of every shard.
+func (s *Store) indexed(ctx context.Context, ask func(redis.Pipeliner, string) *redis.StringSliceCmd) ([]state.RunID, error) {
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.StringSliceCmd, state.Shards)
+	for n := range cmds {
+		cmds[n] = ask(pipe, s.keys.due(n))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	var ids []state.RunID
+	for _, c := range cmds {
+		for _, id := range c.Val() {
+			ids = append(ids, state.RunID(id))
+		}
+	}
+	return ids, nil
+}
+
+// Evict implements state.Schedule. It looks at every run in the due index, which
+// holds all runs under way; workers do not vanish often.
+func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) ([]state.Due, error) {
+	ids, err := s.indexed(ctx, func(pipe redis.Pipeliner, key string) *redis.StringSliceCmd { return pipe.ZRange(ctx, key, 0, -1) })
+	if err != nil {
+		return nil, fmt.Errorf("evict %s: %w", worker, err)
+	}
+	var due []state.Due
+	for batch := range slices.Chunk(ids, 500) {
+		pipe := s.rdb.Pipeline()
+		owners := make([]*redis.StringCmd, len(batch))
+		for i, id := range batch {
+			owners[i] = pipe.HGet(ctx, s.keys.run(id).header, "own")
+		}
+		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+			return due, fmt.Errorf("evict %s: %w", worker, err)
+		}
+		for i, id := range batch {
+			if owners[i].Val() != worker {
+				continue
+			}
+			k := s.keys.run(id)
+			r, err := s.call(ctx, evictScript, []string{k.header, k.due, k.count}, string(id), worker, grace.Milliseconds())
+			if err != nil {
+				return due, fmt.Errorf("evict %s from run %s: %w", worker, id, err)
+			}
+			if r.str(0) != "none" {
+				due = append(due, dueOf(id, r))
+			}
+		}
+	}
+	return due, nil
+}
+
+// Announced implements state.Schedule.
+func (s *Store) Announced(ctx context.Context, id state.RunID, seq int64) error {
+	k := s.keys.run(id)
+	r, err := s.call(ctx, announcedScript, []string{k.header, k.log, k.due}, string(id), seq)
+	if err != nil {
+		return fmt.Errorf("note announcement of run %s: %w", id, err)
+	}
+	return verdict(r, id, 0)
+}
+
+// Counts implements state.Schedule.
+func (s *Store) Counts(ctx context.Context) (map[state.Status]int64, error) {
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.MapStringStringCmd, state.Shards)
+	for n := range cmds {
+		cmds[n] = pipe.HGetAll(ctx, s.keys.count(n))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("count runs: %w", err)
+	}
+	counts := map[state.Status]int64{}
+	for _, c := range cmds {
+		for st, text := range c.Val() {
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("count runs: %w", err)
+			}
+			counts[state.Status(st)] += n
+		}
+	}
+	return counts, nil
+}
+
+// PutAgent implements state.Agents.
+func (s *Store) PutAgent(ctx context.Context, name string, definition json.RawMessage) (state.AgentVersion, error) {
+	// A name in the list without a version is passed over.
+	if err := s.rdb.SAdd(ctx, s.keys.agents(), name).Err(); err != nil {
+		return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
+	}
+	r, err := s.call(ctx, agentScript, []string{s.keys.agent(name)}, name, []byte(definition))
+	if err != nil {
+		return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
+	}
+	return state.AgentVersion{Name: name, Version: int(r.num(0)), Definition: definition, CreatedAt: millis(r.num(1))}, nil
+}
+
+// Agent implements state.Agents.
+func (s *Store) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
+	key := s.keys.agent(name)
+	missing := fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
+	if version == 0 {
+		fields, err := s.rdb.HMGet(ctx, key, "latest", "deleted").Result()
+		if err != nil {
+			return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
+		}
+		r := reply(fields)
+		version = int(r.num(0))
+		if version == 0 || r.num(1) == 1 {
+			return state.AgentVersion{}, missing
+		}
+	}
+	v := strconv.Itoa(version)
+	fields, err := s.rdb.HMGet(ctx, key, "v"+v, "t"+v).Result()
+	if err != nil {
+		return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
+	}
+	r := reply(fields)
+	if r.str(0) == "" {
+		return state.AgentVersion{}, missing
+	}
+	return state.AgentVersion{Name: name, Version: version, Definition: json.RawMessage(r.str(0)), CreatedAt: millis(r.num(1))}, nil
+}
+
+// ListAgents implements state.Agents.
+func (s *Store) ListAgents(ctx context.Context) ([]state.AgentVersion, error) {
+	names, err := s.rdb.SMembers(ctx, s.keys.agents()).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list agents: %w", err)
+	}
+	slices.Sort(names)
+	var list []state.AgentVersion
+	for _, name := range names {
+		v, err := s.Agent(ctx, name, 0)
+		if errors.Is(err, state.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+// DeleteAgent implements state.Agents.
+func (s *Store) DeleteAgent(ctx context.Context, name string) error {
+	if _, err := s.Agent(ctx, name, 0); err != nil {
+		return err
+	}
+	if err := s.rdb.HSet(ctx, s.keys.agent(name), "deleted", 1).Err(); err != nil {
+		return fmt.Errorf("delete agent: %w", err)
+	}
+	return nil
+}
+
+// maxSkew is how far the server's clock may be off.
+const maxSkew = 5 * time.Second
+
+// Check looks at the server, for doctor and at start-up.
+func (s *Store) Check(ctx context.Context) []check.Finding {
+	server := check.Finding{Name: "redis: server", OK: true, Fatal: true}
+	info, err := s.rdb.InfoMap(ctx, "server", "memory", "persistence").Result()
+	if err != nil {
+		server.OK, server.Detail, server.Remedy = false, err.Error(), "start redis-server, or set TURNPIKE_REDIS_URL"
+		return []check.Finding{server}
+	}
+	version := info["Server"]["redis_version"]
+	server.Detail = "version " + version
+	var major int
+	if _, err := fmt.Sscanf(version, "%d.", &major); err != nil || major < 7 {
+		server.OK, server.Remedy = false, "upgrade to Redis 7.0 or later"
+	}
+	policy := check.Finding{Name: "redis: maxmemory-policy", OK: true, Fatal: true, Detail: info["Memory"]["maxmemory_policy"]}
+	if policy.Detail != "noeviction" {
+		policy.OK, policy.Remedy = false, "runs would vanish when memory is full: set `maxmemory-policy noeviction`"
+	}
+	aof := check.Finding{Name: "redis: appendonly", OK: true, Detail: "on"}
+	if info["Persistence"]["aof_enabled"] != "1" {
+		aof.OK, aof.Detail, aof.Remedy = false, "off", "a restart loses runs: set `appendonly yes` and `appendfsync always`"
+	}
+	clock := check.Finding{Name: "redis: clock", OK: true, Fatal: true, Detail: "in step"}
+	if now, err := s.rdb.Time(ctx).Result(); err != nil {
+		clock.OK, clock.Detail, clock.Remedy = false, err.Error(), "see whether the server answers"
+	} else if skew := time.Since(now).Abs(); skew > maxSkew {
+		clock.OK, clock.Detail = false, fmt.Sprintf("off by %s", skew.Round(time.Millisecond))
+		clock.Remedy = "deadlines and schedules would be off: run an NTP client on both machines"
+	}
+	return []check.Finding{server, policy, aof, clock}
+}

@@ -1,0 +1,113 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The scripts are the turn protocol's second writing; pkg/state/record is the
+// first, and statetest holds both to the same behaviour.
+var (
+	//go:embed scripts/lib.lua
+	lib string
+	//go:embed scripts/create.lua
+	createSrc string
+	//go:embed scripts/claim.lua
+	claimSrc string
+	//go:embed scripts/renew.lua
+	renewSrc string
+	//go:embed scripts/record.lua
+	recordSrc string
+	//go:embed scripts/commit.lua
+	commitSrc string
+	//go:embed scripts/release.lua
+	releaseSrc string
+	//go:embed scripts/signal.lua
+	signalSrc string
+	//go:embed scripts/abort.lua
+	abortSrc string
+	//go:embed scripts/sweep.lua
+	sweepSrc string
+	//go:embed scripts/evict.lua
+	evictSrc string
+	//go:embed scripts/announced.lua
+	announcedSrc string
+	//go:embed scripts/agent.lua
+	agentSrc string
+
+	createScript    = redis.NewScript(lib + createSrc)
+	claimScript     = redis.NewScript(lib + claimSrc)
+	renewScript     = redis.NewScript(lib + renewSrc)
+	recordScript    = redis.NewScript(lib + recordSrc)
+	commitScript    = redis.NewScript(lib + commitSrc)
+	releaseScript   = redis.NewScript(lib + releaseSrc)
+	signalScript    = redis.NewScript(lib + signalSrc)
+	abortScript     = redis.NewScript(lib + abortSrc)
+	sweepScript     = redis.NewScript(lib + sweepSrc)
+	evictScript     = redis.NewScript(lib + evictSrc)
+	announcedScript = redis.NewScript(lib + announcedSrc)
+	agentScript     = redis.NewScript(lib + agentSrc)
+)
+
+// reply is what a script returned: a list whose first element says which list.
+type reply []any
+
+func (s *Store) call(ctx context.Context, script *redis.Script, keys []string, args ...any) (reply, error) {
+	v, err := script.Run(ctx, s.rdb, keys, args...).Slice()
+	if err != nil {
+		return nil, err
+	}
+	if len(v) == 0 {
+		return nil, errors.New("script returned nothing")
+	}
+	return v, nil
+}
+
+func (r reply) str(i int) string {
+	if i >= len(r) {
+		return ""
+	}
+	switch v := r[i].(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	default:
+		return ""
+	}
+}
+
+func (r reply) num(i int) int64 {
+	if i < len(r) {
+		if n, ok := r[i].(int64); ok {
+			return n
+		}
+	}
+	n, err := strconv.ParseInt(r.str(i), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func (r reply) list(i int) ([]string, error) {
+	if i >= len(r) {
+		return nil, fmt.Errorf("script returned %d elements", len(r))
+	}
+	elements, ok := r[i].([]any)
+	if !ok {
+		return nil, fmt.Errorf("script returned %T, want a list", r[i])
+	}
+	out := make([]string, len(elements))
+	for j, e := range elements {
+		if out[j], ok = e.(string); !ok {
+			return nil, fmt.Errorf("script returned a list of %T", e)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,8 @@
+-- KEYS R L D · ARGV run seq · returns {'ok'} or {'missing'}
+local h = redis.call('HMGET', KEYS[1], 'st', 'ann', 'wake')
+if not h[1] then return {'missing'} end
+local len = redis.call('LLEN', KEYS[2])
+local ann = math.max(tonumber(h[2]), math.min(tonumber(ARGV[2]), len))
+redis.call('HSET', KEYS[1], 'ann', ann)
+if ann == len and h[1] ~= 'queued' and h[1] ~= 'running' then due(KEYS[3], ARGV[1], tonumber(h[3])) end
+return {'ok'}

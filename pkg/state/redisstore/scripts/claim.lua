@@ -1,0 +1,29 @@
+-- KEYS R L J I D · ARGV run version token worker lease(ms) grace(ms) have sum
+--   have, sum: how many entries of the log the caller knows, and the sha1 of the last
+-- returns {outcome, status, version, lane, announced, loglen, busy(ms), now(ms)} and for 'claimed' also
+--   header, base, attempt, started(ms), abort, index of the first entry, entries, journal, inbox
+local R, L, J, I, D = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local h = redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'h', 'base', 'sa', 'ab')
+local st, ver = h[1], tonumber(h[2])
+if not st then return {'missing'} end
+local n, len, want, lease = now(), redis.call('LLEN', L), tonumber(ARGV[2]), tonumber(h[4])
+local function no(outcome, busy) return {outcome, st, ver, h[6], h[7], len, busy or 0, n} end
+if terminal(st) then return no('terminal') end
+if want < ver then return no('stale') end
+if want > ver then return no('ahead') end
+if st == 'waiting' then return no('waiting') end
+if st == 'running' and lease > n and h[3] ~= ARGV[3] then return no('busy', lease - n) end
+local att, sa = tonumber(h[5]), tonumber(h[10])
+if h[3] ~= ARGV[3] then att = att + 1 end
+if sa == 0 then sa = n end
+lease = n + tonumber(ARGV[5])
+if st ~= 'running' then status(R, KEYS[6], st, 'running') end
+redis.call('HSET', R, 'tok', ARGV[3], 'own', ARGV[4], 'lease', lease, 'att', att, 'sa', sa)
+redis.call('ZADD', D, lease + tonumber(ARGV[6]), ARGV[1])
+local have = tonumber(ARGV[7])
+if have > 0 then
+  local last = redis.call('LINDEX', L, have - 1)
+  if not last or redis.sha1hex(last) ~= ARGV[8] then have = 0 end
+end
+return {'claimed', 'running', ver, h[6], h[7], len, 0, n, h[8], h[9], att, sa, h[11], have,
+  redis.call('LRANGE', L, have, -1), redis.call('HGETALL', J), redis.call('LRANGE', I, 0, -1)}

@@ -1,0 +1,51 @@
+-- KEYS R L J I D C · ARGV run token version commit-id status next-version header awaited wake(ms) consumed announced
+--   grace(ms) from entries…
+-- returns {'ok', status, version}, {'fenced'}, {'missing'} or {'gap', loglen}
+local R, L, J, I, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local h = redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'ann')
+if not h[1] then return {'missing'} end
+if h[4] == ARGV[4] then return {'ok', h[5], h[6]} end
+if h[1] ~= 'running' or h[2] ~= ARGV[2] or h[3] ~= ARGV[3] then return {'fenced'} end
+local len = redis.call('LLEN', L)
+if len ~= tonumber(ARGV[13]) then return {'gap', len} end
+push(L, 14)
+len = len + #ARGV - 13
+redis.call('DEL', J)
+local consumed = tonumber(ARGV[10])
+if consumed > 0 then redis.call('LTRIM', I, consumed, -1) end
+local st, ab, aw = ARGV[5], h[7], ARGV[8]
+local rest = redis.call('LRANGE', I, 0, -1)
+if terminal(st) then
+  -- What came too late is dropped, but for what the user says: that continues the run.
+  ab = ''
+  local keep = {}
+  for _, s in ipairs(rest) do
+    local _, kind = parts(s)
+    if kind == 'm' then keep[#keep + 1] = s end
+  end
+  if #keep < #rest then
+    redis.call('DEL', I)
+    for _, s in ipairs(keep) do redis.call('RPUSH', I, s) end
+    rest = keep
+  end
+end
+if #rest > 0 then
+  -- A signal in hand whose wait the turn has opened again stays answered.
+  local open = decode(aw)
+  for _, s in ipairs(rest) do answer(open, decode((parts(s)))) end
+  aw = encode(open)
+end
+if st ~= 'queued' and (ab ~= '' or #rest > 0) then st = 'queued' end
+local ann = math.max(tonumber(h[8]), tonumber(ARGV[11]))
+status(R, C, 'running', st)
+local wake = tonumber(ARGV[9])
+if st ~= 'waiting' then wake = 0 end
+redis.call('HSET', R, 'h', ARGV[7], 'ver', ARGV[6], 'tok', '', 'own', '', 'lease', 0, 'att', 0, 'ab', ab, 'aw', aw,
+  'cid', ARGV[4], 'cst', st, 'cver', ARGV[6], 'ann', ann, 'base', len, 'wake', wake, 'sw', 0)
+local at = wake
+if st == 'queued' or ann < len then
+  at = now() + tonumber(ARGV[12])
+  if wake > 0 and wake < at then at = wake end
+end
+due(D, ARGV[1], at)
+return {'ok', st, ARGV[6]}

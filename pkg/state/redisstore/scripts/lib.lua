@@ -1,0 +1,55 @@
+-- Shared by all scripts. A run's header hash R has
+--   h header · st status · ver version · tok own lease(ms) att of the claim
+--   sa started at (ms) · ab abort as JSON, or '' · aw awaited names as a JSON list, or ''
+--   cid cst cver of the last commit · ln lane · ann announced · base committed entries
+--   wake when a wait ends (ms), 0 never · sw sweeps of this version
+-- Clocks are the server's own: those of workers do not matter.
+local function now() local t = redis.call('TIME'); return t[1] * 1000 + math.floor(t[2] / 1000) end
+
+local function terminal(st) return st == 'completed' or st == 'incomplete' or st == 'failed' or st == 'cancelled' end
+
+-- status moves a run from one status to another and keeps the counts.
+local function status(R, C, old, new)
+  if old ~= new then
+    redis.call('HINCRBY', C, old, -1); redis.call('HINCRBY', C, new, 1); redis.call('HSET', R, 'st', new)
+  end
+end
+
+-- due puts a run into the index of what somebody must look at; 0 takes it out.
+local function due(D, run, at)
+  if at > 0 then redis.call('ZADD', D, at, run) else redis.call('ZREM', D, run) end
+end
+
+-- queue makes a run claimable; the sweeper looks after grace.
+local function queue(R, C, D, run, old, grace)
+  status(R, C, old, 'queued')
+  redis.call('HSET', R, 'tok', '', 'own', '', 'lease', 0, 'sw', 0)
+  due(D, run, now() + grace)
+end
+
+-- answer takes names out of a list of awaited ones; false if one is missing.
+local function answer(aw, names)
+  for _, n in ipairs(names) do
+    local found = false
+    for k, a in ipairs(aw) do
+      if a == n then table.remove(aw, k); found = true; break end
+    end
+    if not found then return false, n end
+  end
+  return true
+end
+
+local function decode(list) if not list or list == '' then return {} end return cjson.decode(list) end
+local function encode(list) if #list == 0 then return '' end return cjson.encode(list) end
+
+-- A signal lies in the inbox as names (JSON), 'm' for a user message or '-', and
+-- its payload, one below the other.
+local function parts(sig)
+  local a = string.find(sig, '\n', 1, true)
+  local b = string.find(sig, '\n', a + 1, true)
+  return string.sub(sig, 1, a - 1), string.sub(sig, a + 1, b - 1)
+end
+
+local function push(L, from)
+  for i = from, #ARGV, 500 do redis.call('RPUSH', L, unpack(ARGV, i, math.min(i + 499, #ARGV))) end
+end

@@ -1,0 +1,262 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Claim implements state.Turns. The log's tail is read by the claim itself; what
+// the store has seen of the log before comes from memory.
+func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+	k := s.keys.run(q.Run)
+	known, sum := s.cache.Get(q.Run)
+	r, err := s.call(ctx, claimScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
+		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.Grace.Milliseconds(), len(known), sum)
+	if err != nil {
+		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
+	}
+	c := state.Claim{
+		Outcome: state.Outcome(r.str(0)), Status: state.Status(r.str(1)), Version: r.num(2), Priority: state.Priority(r.str(3)),
+		Announced: r.num(4), LogLen: r.num(5), Busy: time.Duration(r.num(6)) * time.Millisecond, Now: time.UnixMilli(r.num(7)),
+	}
+	if c.Outcome != state.Claimed {
+		return c, nil
+	}
+	c.Lease = state.Lease{Run: q.Run, Token: q.Token, Version: c.Version, Worker: q.Worker}
+	if c.State, err = state.DecodeState([]byte(r.str(8))); err != nil {
+		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
+	}
+	if c.State.StartedAt.IsZero() {
+		c.State.StartedAt = millis(r.num(11))
+	}
+	c.Base, c.Attempt = r.num(9), int(r.num(10))
+	if text := r.str(12); text != "" {
+		if err := json.Unmarshal([]byte(text), &c.Abort); err != nil {
+			return state.Claim{}, fmt.Errorf("decode abort of run %s: %w", q.Run, err)
+		}
+	}
+	if err := s.fill(&c, r, known); err != nil {
+		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
+	}
+	return c, nil
+}
+
+// fill decodes the lists of a claim: the log's tail, the journal, the inbox.
+func (s *Store) fill(c *state.Claim, r reply, known []state.Entry) error {
+	tail, err := r.list(14)
+	if err != nil {
+		return err
+	}
+	entries, err := decodeEntries(tail)
+	if err != nil {
+		return err
+	}
+	c.State.Log = append(known[:r.num(13):r.num(13)], entries...)
+	if len(tail) > 0 {
+		s.remember(c.State, []byte(tail[len(tail)-1]), size(tail))
+	}
+	journal, err := r.list(15)
+	if err != nil {
+		return err
+	}
+	c.Journal = state.Journal{Started: map[string]bool{}, Results: map[string]state.Entry{}}
+	for i := 0; i+1 < len(journal); i += 2 {
+		if id, ok := strings.CutPrefix(journal[i], "s:"); ok {
+			c.Journal.Started[id] = true
+		} else if id, ok := strings.CutPrefix(journal[i], "r:"); ok {
+			if c.Journal.Results[id], err = state.DecodeEntry([]byte(journal[i+1])); err != nil {
+				return err
+			}
+		}
+	}
+	inbox, err := r.list(16)
+	if err != nil {
+		return err
+	}
+	for _, text := range inbox {
+		parts := strings.SplitN(text, "\n", 3)
+		var sig state.Signal
+		if err := json.Unmarshal([]byte(parts[len(parts)-1]), &sig); err != nil {
+			return fmt.Errorf("decode signal: %w", err)
+		}
+		c.Signals = append(c.Signals, sig)
+	}
+	return nil
+}
+
+func size(encoded []string) int64 {
+	var n int64
+	for _, e := range encoded {
+		n += int64(len(e))
+	}
+	return n
+}
+
+// remember keeps the log of a run for the next claim.
+func (s *Store) remember(st state.State, last []byte, added int64) {
+	s.cache.Put(st.ID, st.Log, last, added)
+}
+
+// Renew implements state.Turns.
+func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (*state.Abort, error) {
+	k := s.keys.run(l.Run)
+	r, err := s.call(ctx, renewScript, []string{k.header, k.due},
+		string(l.Run), l.Token, l.Version, lease.Milliseconds(), grace.Milliseconds())
+	if err != nil {
+		return nil, fmt.Errorf("renew lease of run %s: %w", l.Run, err)
+	}
+	if r.str(0) == "fenced" {
+		return nil, state.ErrFenced
+	}
+	if r.str(1) == "" {
+		return nil, nil //nolint:nilnil // no abort is the common answer
+	}
+	var a state.Abort
+	if err := json.Unmarshal([]byte(r.str(1)), &a); err != nil {
+		return nil, fmt.Errorf("decode abort of run %s: %w", l.Run, err)
+	}
+	return &a, nil
+}
+
+// Record implements state.Turns.
+func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error {
+	args := []any{l.Token, l.Version, j.From, len(j.Started), len(j.Results), len(j.Entries)}
+	for _, id := range j.Started {
+		args = append(args, id)
+	}
+	for _, e := range j.Results {
+		b, err := state.EncodeEntry(e)
+		if err != nil {
+			return err
+		}
+		args = append(args, e.CallID, b)
+	}
+	entries, err := encodeEntries(j.Entries)
+	if err != nil {
+		return err
+	}
+	k := s.keys.run(l.Run)
+	r, err := s.call(ctx, recordScript, []string{k.header, k.log, k.journal}, append(args, entries...)...)
+	if err != nil {
+		return fmt.Errorf("record for run %s: %w", l.Run, err)
+	}
+	return verdict(r, l.Run, j.From)
+}
+
+// verdict turns what a fenced script answered into an error.
+func verdict(r reply, id state.RunID, from int64) error {
+	switch r.str(0) {
+	case "ok":
+		return nil
+	case "fenced":
+		return state.ErrFenced
+	case "missing":
+		return fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	default:
+		return fmt.Errorf("write log of run %s: it has %d entries, want %d", id, r.num(1), from)
+	}
+}
+
+// Commit implements state.Turns.
+func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
+	header, err := state.EncodeState(c.State)
+	if err != nil {
+		return state.Committed{}, err
+	}
+	entries, err := encodeEntries(c.State.Log[c.From:])
+	if err != nil {
+		return state.Committed{}, err
+	}
+	awaited, err := names(c.State.Awaits())
+	if err != nil {
+		return state.Committed{}, err
+	}
+	k := s.keys.run(l.Run)
+	args := append([]any{
+		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
+		c.Consumed, c.Announced, c.Grace.Milliseconds(), c.From,
+	}, entries...)
+	r, err := s.call(ctx, commitScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count}, args...)
+	if err != nil {
+		return state.Committed{}, fmt.Errorf("commit run %s: %w", l.Run, err)
+	}
+	if err := verdict(r, l.Run, c.From); err != nil {
+		return state.Committed{}, err
+	}
+	if n := len(entries); n > 0 {
+		var added int64
+		for _, e := range entries {
+			added += int64(len(e.([]byte))) //nolint:forcetypeassert // encodeEntries makes nothing else
+		}
+		s.remember(c.State, entries[n-1].([]byte), added) //nolint:forcetypeassert // as above
+	}
+	return state.Committed{Status: state.Status(r.str(1)), Version: r.num(2)}, nil
+}
+
+// Release implements state.Turns.
+func (s *Store) Release(ctx context.Context, l state.Lease) error {
+	k := s.keys.run(l.Run)
+	r, err := s.call(ctx, releaseScript, []string{k.header, k.due, k.count}, string(l.Run), l.Token, l.Version)
+	if err != nil {
+		return fmt.Errorf("release run %s: %w", l.Run, err)
+	}
+	return verdict(r, l.Run, 0)
+}
+
+// Signal implements state.Signals.
+func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, grace time.Duration) (state.Wake, error) {
+	payload, err := json.Marshal(sig)
+	if err != nil {
+		return state.Wake{}, err
+	}
+	waits, err := names(sig.Names())
+	if err != nil {
+		return state.Wake{}, err
+	}
+	kind := "-"
+	if sig.Message != nil {
+		kind = "m"
+	}
+	k := s.keys.run(id)
+	r, err := s.call(ctx, signalScript, []string{k.header, k.inbox, k.seen, k.due, k.count},
+		string(id), sig.ID, waits, kind, payload, grace.Milliseconds(), remembered)
+	if err != nil {
+		return state.Wake{}, fmt.Errorf("signal run %s: %w", id, err)
+	}
+	switch r.str(0) {
+	case "missing":
+		return state.Wake{}, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	case "seen":
+		return state.Wake{}, nil
+	case "closed":
+		return state.Wake{}, &state.NotWaitingError{ID: id, Status: state.Status(r.str(1)), Name: r.str(2)}
+	default:
+		return state.Wake{Publish: r.num(1) == 1, Version: r.num(2), Priority: state.Priority(r.str(3))}, nil
+	}
+}
+
+// Abort implements state.Signals.
+func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, grace time.Duration) (state.Wake, error) {
+	flag, err := json.Marshal(state.Abort{Reason: reason})
+	if err != nil {
+		return state.Wake{}, err
+	}
+	k := s.keys.run(id)
+	r, err := s.call(ctx, abortScript, []string{k.header, k.due, k.count}, string(id), flag, grace.Milliseconds())
+	if err != nil {
+		return state.Wake{}, fmt.Errorf("abort run %s: %w", id, err)
+	}
+	switch r.str(0) {
+	case "missing":
+		return state.Wake{}, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	case "terminal":
+		return state.Wake{}, &state.TerminalError{ID: id, Status: state.Status(r.str(1))}
+	default:
+		return state.Wake{Publish: r.num(1) == 1, Version: r.num(2), Priority: state.Priority(r.str(3))}, nil
+	}
+}
