@@ -79,7 +79,8 @@ type Runs interface {
 	// under way are included.
 	Log(ctx context.Context, id RunID, after int64, limit int) ([]Entry, error)
 
-	// List returns the runs that match f, the newest first.
+	// List returns the runs that match f, the newest first. It may lag behind the
+	// writes of other processes for a moment; so may Counts.
 	List(ctx context.Context, f Filter) (RunPage, error)
 }
 

@@ -1,0 +1,56 @@
+package natsstore_test
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// alternating sends every other write to another store.
+type alternating struct {
+	state.Store
+
+	other state.Store
+	n     atomic.Int64
+}
+
+func newAlternating(a, b state.Store) *alternating { return &alternating{Store: a, other: b} }
+
+func (a *alternating) next() state.Store {
+	if a.n.Add(1)%2 == 0 {
+		return a.other
+	}
+	return a.Store
+}
+
+// catchUp lets the first store's index learn of what the other wrote: lists and
+// counts may lag behind other processes for a moment, and the suite is in haste.
+func (a *alternating) catchUp(ctx context.Context, id state.RunID) { _, _ = a.Store.Load(ctx, id) }
+
+func (a *alternating) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
+	defer a.catchUp(ctx, r.Run)
+	return a.next().Claim(ctx, r)
+}
+
+func (a *alternating) Record(ctx context.Context, l state.Lease, r state.Record) error {
+	return a.next().Record(ctx, l, r)
+}
+
+func (a *alternating) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
+	defer a.catchUp(ctx, l.Run)
+	return a.next().Commit(ctx, l, c)
+}
+
+func (a *alternating) Signal(ctx context.Context, id state.RunID, s state.Signal, grace time.Duration) (state.Wake, error) {
+	return a.next().Signal(ctx, id, s, grace)
+}
+
+func (a *alternating) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	return a.next().Load(ctx, id)
+}
+
+func (a *alternating) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
+	return a.next().Log(ctx, id, after, limit)
+}

@@ -1,0 +1,75 @@
+package natsstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// maxHeld is how many entries of logs are kept in memory.
+const maxHeld = 200_000
+
+// cachedLog is a run's log up to a message of the stream.
+type cachedLog struct {
+	entries []state.Entry
+	seq     uint64
+}
+
+// extend adds what this process has written to the log that it holds.
+func (s *Store) extend(id state.RunID, before, seq uint64, entries []state.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l, ok := s.logs[id]; ok && l.seq == before {
+		s.hold(id, cachedLog{append(l.entries[:len(l.entries):len(l.entries)], entries...), seq})
+	}
+}
+
+// hold keeps a log; s.mu is held.
+func (s *Store) hold(id state.RunID, l cachedLog) {
+	s.held += len(l.entries) - len(s.logs[id].entries)
+	s.logs[id] = l
+	if s.held > maxHeld {
+		clear(s.logs)
+		s.held = 0
+	}
+}
+
+// logAt returns a run's log as of a message of the stream, reading what is new.
+func (s *Store) logAt(ctx context.Context, id state.RunID, seq uint64) ([]state.Entry, error) {
+	s.mu.Lock()
+	l := s.logs[id]
+	s.mu.Unlock()
+	if l.seq > seq {
+		l = cachedLog{} // a rare reader of the past
+	}
+	entries := l.entries[:len(l.entries):len(l.entries)]
+	for at := l.seq + 1; at <= seq; {
+		m, err := s.stream.GetMsg(ctx, at, jetstream.WithGetMsgSubject(s.runSubject(id)))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read log of run %s: %w", id, err)
+		}
+		if m.Sequence > seq {
+			break
+		}
+		var ch change
+		if err := json.Unmarshal(m.Data, &ch); err != nil {
+			return nil, fmt.Errorf("decode log of run %s: %w", id, err)
+		}
+		entries = append(entries, ch.Entries...)
+		at = m.Sequence + 1
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.logs[id].seq < seq {
+		s.hold(id, cachedLog{entries, seq})
+	}
+	return entries, nil
+}

@@ -1,0 +1,298 @@
+// Package natsstore keeps runs in a JetStream stream, so that one NATS server is
+// all that a small site or `turnpike dev` needs.
+//
+// Every run has a subject, and every change of a run is one message on it: the
+// run's record as it then stands, and what the change adds to the log. A change
+// is published on the condition that the subject's last message is the one it was
+// made from. So one publish is one atomic, durable step; the last message is the
+// run's record, and all of them together are its log.
+//
+// An index of all records is kept in memory for lists and for the sweeper, so this
+// store suits thousands of runs, not millions. Its clock is the process's own.
+package natsstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/record"
+)
+
+// Config of a Store. The zero value of each field gives its default.
+type Config struct {
+	Prefix   string // default "turnpike"
+	Replicas int    // of the stream; default 1
+	Now      func() time.Time
+	Logger   zerolog.Logger
+}
+
+// Store is a state.Store in JetStream.
+type Store struct {
+	cfg    Config
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	stream jetstream.Stream
+	feed   jetstream.ConsumeContext
+
+	mu    sync.Mutex
+	index map[state.RunID]version
+	logs  map[state.RunID]cachedLog
+	held  int // entries in logs
+}
+
+// version is a record and the place in the stream at which it stands.
+type version struct {
+	rec record.Record
+	seq uint64
+}
+
+// change is one message on a run's subject.
+type change struct {
+	// Op tells a change from others, so that one whose acknowledgement was lost
+	// can be recognised.
+	Op      string        `json:"op"`
+	Record  record.Record `json:"record"`
+	Entries []state.Entry `json:"entries,omitempty"`
+}
+
+var _ state.Store = (*Store)(nil)
+
+// Open creates the stream if it is missing, and returns when the index is up to
+// date. Closing the store leaves the connection to its owner.
+func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
+	if cfg.Prefix == "" {
+		cfg.Prefix = "turnpike"
+	}
+	if cfg.Replicas == 0 {
+		cfg.Replicas = 1
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("open JetStream: %w", err)
+	}
+	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, logs: map[state.RunID]cachedLog{}}
+	want := jetstream.StreamConfig{
+		Name:     strings.ToUpper(strings.ReplaceAll(cfg.Prefix, ".", "_")) + "_STATE",
+		Subjects: []string{cfg.Prefix + ".state.>"}, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, Duplicates: 2 * time.Minute, AllowDirect: false,
+	}
+	s.stream, err = js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s.stream, err = js.CreateStream(ctx, want)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open stream %s: %w", want.Name, err)
+	}
+	if have := s.stream.CachedInfo().Config; have.MaxAge != 0 || have.MaxMsgsPerSubject > 0 {
+		return nil, fmt.Errorf("stream %s: it forgets messages (max age %s, %d per subject): runs would be lost; remove these limits", want.Name, have.MaxAge, have.MaxMsgsPerSubject)
+	}
+	if err := s.follow(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// follow keeps the index up to date, and returns when it has caught up once.
+func (s *Store) follow(ctx context.Context) error {
+	c, err := s.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{s.runSubject("*")}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+	})
+	if err != nil {
+		return fmt.Errorf("follow runs: %w", err)
+	}
+	// The consumer tells at its creation how much there is to catch up with.
+	missing := c.CachedInfo().NumPending
+	caughtUp := make(chan struct{})
+	if missing == 0 {
+		close(caughtUp)
+	}
+	s.feed, err = c.Consume(func(m jetstream.Msg) {
+		s.note(m)
+		if missing > 0 {
+			if missing--; missing == 0 {
+				close(caughtUp)
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("follow runs: %w", err)
+	}
+	select {
+	case <-caughtUp:
+		return nil
+	case <-ctx.Done():
+		s.feed.Stop()
+		return fmt.Errorf("read runs: %w", ctx.Err())
+	}
+}
+
+// note takes a message of the feed into the index.
+func (s *Store) note(m jetstream.Msg) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return
+	}
+	var ch change
+	if err := json.Unmarshal(m.Data(), &ch); err != nil {
+		s.cfg.Logger.Error().Err(err).Str("subject", m.Subject()).Msg("unreadable run")
+		return
+	}
+	s.learn(state.RunID(m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:]), version{ch.Record, meta.Sequence.Stream})
+}
+
+// learn takes a record into the index unless a later one is there.
+func (s *Store) learn(id state.RunID, v version) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v.seq > s.index[id].seq {
+		s.index[id] = v
+	}
+}
+
+// Close stops following.
+func (s *Store) Close() error {
+	s.feed.Stop()
+	<-s.feed.Closed()
+	return nil
+}
+
+func (s *Store) runSubject(id state.RunID) string { return s.cfg.Prefix + ".state.run." + string(id) }
+
+// read returns a run's last record from the stream's leader.
+func (s *Store) read(ctx context.Context, id state.RunID) (version, string, error) {
+	m, err := s.stream.GetLastMsgForSubject(ctx, s.runSubject(id))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return version{}, "", fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	}
+	if err != nil {
+		return version{}, "", fmt.Errorf("read run %s: %w", id, err)
+	}
+	var ch change
+	if err := json.Unmarshal(m.Data, &ch); err != nil {
+		return version{}, "", fmt.Errorf("decode run %s: %w", id, err)
+	}
+	v := version{ch.Record, m.Sequence}
+	s.learn(id, v)
+	return v, ch.Op, nil
+}
+
+// errUnchanged is returned by an update that has nothing to write.
+var errUnchanged = errors.New("unchanged")
+
+// Conflicts of several writers are retried; so many in a row mean a fault.
+const maxConflicts = 100
+
+// update applies fn to a run's record in one atomic step. fn may be called several
+// times; its last call is the one that counts. What it refuses on the word of the
+// index it is asked again with the leader's.
+func (s *Store) update(ctx context.Context, id state.RunID, fn func(*record.Record, time.Time) ([]state.Entry, error)) error {
+	s.mu.Lock()
+	v, known := s.index[id]
+	s.mu.Unlock()
+	fresh := false
+	op := nats.NewInbox()
+	for range maxConflicts {
+		if !known {
+			var err error
+			if v, _, err = s.read(ctx, id); err != nil {
+				return err
+			}
+			fresh = true
+		}
+		rec := v.rec
+		entries, err := fn(&rec, s.cfg.Now())
+		if err != nil {
+			if fresh {
+				if errors.Is(err, errUnchanged) {
+					return nil
+				}
+				return err
+			}
+			known = false
+			continue
+		}
+		seq, err := s.publish(ctx, s.runSubject(id), change{op, rec, entries}, v.seq)
+		if err != nil && !conflict(err) {
+			// Whether it was stored is unknown: the last message tells.
+			last, lastOp, readErr := s.read(ctx, id)
+			if readErr != nil || lastOp != op {
+				return fmt.Errorf("write run %s: %w", id, err)
+			}
+			seq, err = last.seq, nil
+		}
+		if err == nil {
+			s.learn(id, version{rec, seq})
+			s.extend(id, v.seq, seq, entries)
+			return nil
+		}
+		known = false
+		if !pause(ctx, time.Duration(rand.IntN(2000))*time.Microsecond) { //nolint:gosec // jitter
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("write run %s: %d conflicts in a row", id, maxConflicts)
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// publish stores v on a subject whose last message is number last; 0 is none.
+func (s *Store) publish(ctx context.Context, subject string, v any, last uint64) (uint64, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return 0, err
+	}
+	if limit := s.nc.MaxPayload(); int64(len(data)) > limit {
+		return 0, fmt.Errorf("a change of %d bytes is above the server's max_payload of %d: raise it, or keep messages and tool results smaller", len(data), limit)
+	}
+	callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	ack, err := s.js.Publish(callCtx, subject, data, jetstream.WithExpectLastSequencePerSubject(last))
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
+// conflict reports that another writer was faster.
+func conflict(err error) bool {
+	var api *jetstream.APIError
+	const wrongLastSequenceConstant = 10164
+	return errors.As(err, &api) &&
+		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == wrongLastSequenceConstant)
+}
+
+// Check looks at the stream, for doctor and at start-up.
+func (s *Store) Check(ctx context.Context) []check.Finding {
+	f := check.Finding{Name: "store: JetStream", OK: true, Fatal: true}
+	info, err := s.stream.Info(ctx)
+	if err != nil {
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "start nats-server with -js, or set TURNPIKE_NATS_URL"
+		return []check.Finding{f}
+	}
+	f.Detail = fmt.Sprintf("stream %s, %d messages, %d bytes", info.Config.Name, info.State.Msgs, info.State.Bytes)
+	return []check.Finding{f}
+}

@@ -1,0 +1,122 @@
+package natsstore_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/internal/devserver"
+	"github.com/turnpike-dev/turnpike/internal/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
+	"github.com/turnpike-dev/turnpike/pkg/state/statetest"
+)
+
+func open(tb testing.TB, nc *nats.Conn, prefix string) *natsstore.Store {
+	tb.Helper()
+	s, err := natsstore.Open(tb.Context(), nc, natsstore.Config{Prefix: prefix})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func prefix() string { return "t-" + strings.ToLower(ulid.Make().String()) }
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	statetest.Exercise(t, func(t *testing.T) state.Store { t.Helper(); return open(t, nc, prefix()) })
+}
+
+// Processes that share a store see each other's changes at once: every other call
+// goes to another store, whose index runs behind.
+func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
+	server := testbed.NATSServer(t)
+	statetest.Exercise(t, func(t *testing.T) state.Store {
+		t.Helper()
+		p := prefix()
+		var stores [2]*natsstore.Store
+		for i := range stores {
+			nc, err := server.Conn(fmt.Sprint("process ", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(nc.Close)
+			stores[i] = open(t, nc, p)
+		}
+		return newAlternating(stores[0], stores[1])
+	})
+}
+
+// What was acknowledged is there after a restart.
+func TestReopen(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	id := state.RunID(state.RunPrefix + ulid.Make().String())
+	for restart := range 3 {
+		server, err := devserver.Start(devserver.Options{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nc, err := server.Conn("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := natsstore.Open(t.Context(), nc, natsstore.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if restart == 0 {
+			run, err := state.State{ID: id, Priority: state.Normal}.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		page, err := s.List(t.Context(), state.Filter{})
+		if err != nil || len(page.Runs) != 1 || page.Runs[0].ID != id {
+			t.Fatalf("restart %d: List = %+v, %v", restart, page, err)
+		}
+		if log, err := s.Log(t.Context(), id, 0, 0); err != nil || len(log) != 1 {
+			t.Fatalf("restart %d: Log = %d entries, %v", restart, len(log), err)
+		}
+		_ = s.Close()
+		nc.Close()
+		server.Close()
+	}
+}
+
+func BenchmarkTurn(b *testing.B) {
+	s := open(b, testbed.NATS(b), "")
+	run, err := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Priority: state.Normal}.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, _, err := s.Create(b.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+		b.Fatal(err)
+	}
+	var v int64
+	for b.Loop() {
+		v++
+		c, err := s.Claim(b.Context(), state.ClaimRequest{Run: run.ID, Version: v, Token: fmt.Sprint(v), Worker: "w", Lease: time.Hour, Grace: time.Hour})
+		if err != nil {
+			b.Fatal(err)
+		}
+		next, err := c.State.Move(state.NextTurn, state.Entry{At: state.At(time.Now())})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := s.Commit(b.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.Base, Grace: time.Hour}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,416 @@
+package natsstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/record"
+)
+
+type idempotency struct {
+	Run         state.RunID `json:"run"`
+	Fingerprint string      `json:"fingerprint"`
+}
+
+// Create implements state.Runs. The key is taken first; whoever comes after a
+// crash in between creates the run that it names.
+func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, error) {
+	st := n.State
+	if n.Key != "" {
+		owner, err := s.takeKey(ctx, n)
+		if err != nil {
+			return state.State{}, false, err
+		}
+		st.ID = owner
+	}
+	rec := record.New(st, s.cfg.Now(), n.Grace)
+	op := nats.NewInbox()
+	seq, err := s.publish(ctx, s.runSubject(st.ID), change{op, rec, st.Log}, 0)
+	if err == nil {
+		s.learn(st.ID, version{rec, seq})
+		s.mu.Lock()
+		s.hold(st.ID, cachedLog{slices.Clone(st.Log), seq})
+		s.mu.Unlock()
+		return rec.Read(), false, nil
+	}
+	have, lastOp, readErr := s.read(ctx, st.ID)
+	if readErr != nil {
+		return state.State{}, false, fmt.Errorf("create run %s: %w", st.ID, err)
+	}
+	return have.rec.Read(), lastOp != op, nil
+}
+
+func (s *Store) takeKey(ctx context.Context, n state.NewRun) (state.RunID, error) {
+	sum := sha256.Sum256([]byte(strconv.Itoa(len(n.State.Tenant)) + ":" + n.State.Tenant + n.Key))
+	subject := s.cfg.Prefix + ".state.idem." + hex.EncodeToString(sum[:])
+	_, err := s.publish(ctx, subject, idempotency{n.State.ID, n.Fingerprint}, 0)
+	if err == nil {
+		return n.State.ID, nil
+	}
+	m, readErr := s.stream.GetLastMsgForSubject(ctx, subject)
+	if readErr != nil {
+		return "", fmt.Errorf("take idempotency key: %w", err)
+	}
+	var owner idempotency
+	if err := json.Unmarshal(m.Data, &owner); err != nil {
+		return "", fmt.Errorf("decode idempotency key: %w", err)
+	}
+	if owner.Fingerprint != n.Fingerprint {
+		return "", state.ErrIdempotencyConflict
+	}
+	return owner.Run, nil
+}
+
+// Load implements state.Runs.
+func (s *Store) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	v, _, err := s.read(ctx, id)
+	return v.rec.Read(), err
+}
+
+// Log implements state.Runs.
+func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
+	v, _, err := s.read(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := s.logAt(ctx, id, v.seq)
+	if err != nil || after >= int64(len(entries)) {
+		return nil, err
+	}
+	entries = entries[after:]
+	if limit > 0 && limit < len(entries) {
+		entries = entries[:limit]
+	}
+	return entries, nil
+}
+
+// known returns the index, the newest run first.
+func (s *Store) known() []state.RunID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := make([]state.RunID, 0, len(s.index))
+	for id := range s.index {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b state.RunID) int { return strings.Compare(string(b), string(a)) })
+	return ids
+}
+
+func (s *Store) indexed(id state.RunID) record.Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.index[id].rec
+}
+
+// List implements state.Runs, from the index.
+func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 50
+	}
+	var page state.RunPage
+	for _, id := range s.known() {
+		if f.Cursor != "" && string(id) >= f.Cursor {
+			continue
+		}
+		st := s.indexed(id).Read()
+		if !f.Match(st) {
+			continue
+		}
+		if len(page.Runs) == limit {
+			page.Next = string(page.Runs[limit-1].ID)
+			break
+		}
+		page.Runs = append(page.Runs, st)
+	}
+	return page, nil
+}
+
+// Claim implements state.Turns.
+func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+	var c state.Claim
+	err := s.update(ctx, q.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
+		c = rec.Claim(q, now)
+		if c.Outcome != state.Claimed {
+			return nil, errUnchanged
+		}
+		return nil, nil
+	})
+	if errors.Is(err, state.ErrNotFound) {
+		return state.Claim{Outcome: state.ClaimMissing}, nil
+	}
+	if err != nil || c.Outcome != state.Claimed {
+		return c, err
+	}
+	s.mu.Lock()
+	seq := s.index[q.Run].seq
+	s.mu.Unlock()
+	if c.State.Log, err = s.logAt(ctx, q.Run, seq); err != nil {
+		return state.Claim{}, err
+	}
+	if int64(len(c.State.Log)) < c.LogLen {
+		return state.Claim{}, fmt.Errorf("claim run %s: log has %d entries, want %d", q.Run, len(c.State.Log), c.LogLen)
+	}
+	c.State.Log = c.State.Log[:c.LogLen:c.LogLen]
+	return c, nil
+}
+
+// Renew implements state.Turns.
+func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (abort *state.Abort, err error) {
+	err = s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
+		abort, err = rec.Renew(l, lease, grace, now)
+		return nil, err
+	})
+	return abort, err
+}
+
+// Record implements state.Turns.
+func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error {
+	return s.update(ctx, l.Run, func(rec *record.Record, _ time.Time) ([]state.Entry, error) { return rec.Record(l, j) })
+}
+
+// Commit implements state.Turns.
+func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done state.Committed, err error) {
+	err = s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (entries []state.Entry, err error) {
+		repeated := rec.CommitID == c.ID
+		if entries, done, err = rec.Commit(l, c, now); err == nil && repeated {
+			err = errUnchanged
+		}
+		return entries, err
+	})
+	return done, err
+}
+
+// Release implements state.Turns.
+func (s *Store) Release(ctx context.Context, l state.Lease) error {
+	return s.update(ctx, l.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) { return nil, rec.Release(l, now) })
+}
+
+// Signal implements state.Signals.
+func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, grace time.Duration) (w state.Wake, err error) {
+	err = s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
+		w, err = rec.Signal(id, sig, now, grace)
+		if err == nil && w == (state.Wake{}) {
+			err = errUnchanged
+		}
+		return nil, err
+	})
+	return w, err
+}
+
+// Abort implements state.Signals.
+func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, grace time.Duration) (w state.Wake, err error) {
+	err = s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
+		w, err = rec.RequestAbort(id, reason, now, grace)
+		return nil, err
+	})
+	return w, err
+}
+
+// each applies fn to the runs that look right in the index, up to limit answers;
+// a negative limit is none.
+func (s *Store) each(ctx context.Context, limit int, looks func(record.Record) bool, fn func(*record.Record, state.RunID, time.Time) (state.Due, bool)) ([]state.Due, error) {
+	s.mu.Lock()
+	var ids []state.RunID
+	for id, v := range s.index {
+		if looks(v.rec) {
+			ids = append(ids, id)
+		}
+	}
+	s.mu.Unlock()
+	var due []state.Due
+	for _, id := range ids {
+		if len(due) == limit {
+			break
+		}
+		var d state.Due
+		var ok bool
+		err := s.update(ctx, id, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
+			before := rec.Due
+			if d, ok = fn(rec, id, now); !ok && rec.Due == before {
+				return nil, errUnchanged
+			}
+			return nil, nil
+		})
+		if err != nil {
+			return due, err
+		}
+		if ok {
+			due = append(due, d)
+		}
+	}
+	return due, nil
+}
+
+// Sweep implements state.Schedule.
+func (s *Store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]state.Due, error) {
+	now := s.cfg.Now()
+	return s.each(ctx, limit,
+		func(rec record.Record) bool { return !rec.Due.IsZero() && !now.Before(rec.Due.Time) },
+		func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
+			return rec.Sweep(id, now, grace)
+		})
+}
+
+// Evict implements state.Schedule.
+func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) ([]state.Due, error) {
+	return s.each(ctx, -1,
+		func(rec record.Record) bool { return rec.Status == state.Running && rec.Owner == worker },
+		func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
+			return rec.Evict(id, worker, now, grace)
+		})
+}
+
+// Announced implements state.Schedule.
+func (s *Store) Announced(ctx context.Context, id state.RunID, seq int64) error {
+	return s.update(ctx, id, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
+		rec.NoteAnnounced(seq)
+		return nil, nil
+	})
+}
+
+// Counts implements state.Schedule, from the index.
+func (s *Store) Counts(context.Context) (map[state.Status]int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := map[state.Status]int64{}
+	for _, v := range s.index {
+		counts[v.rec.Status]++
+	}
+	return counts, nil
+}
+
+// latest says which version of an agent is the current one.
+type latest struct {
+	Name    string `json:"name"`
+	Version int    `json:"version"`
+	Deleted bool   `json:"deleted,omitempty"`
+}
+
+func (s *Store) latestSubject(name string) string {
+	return s.cfg.Prefix + ".state.latest." + hex.EncodeToString([]byte(name))
+}
+
+func (s *Store) agentSubject(name string, version int) string {
+	return fmt.Sprintf("%s.state.agent.%s.%d", s.cfg.Prefix, hex.EncodeToString([]byte(name)), version)
+}
+
+func (s *Store) latest(ctx context.Context, subject string) (latest, uint64, error) {
+	m, err := s.stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return latest{}, 0, nil
+	}
+	if err != nil {
+		return latest{}, 0, fmt.Errorf("read agent: %w", err)
+	}
+	var l latest
+	if err := json.Unmarshal(m.Data, &l); err != nil {
+		return latest{}, 0, fmt.Errorf("decode agent: %w", err)
+	}
+	return l, m.Sequence, nil
+}
+
+// PutAgent implements state.Agents. A version is created first and made the
+// latest then; one that a crash left in between is passed over by the next.
+func (s *Store) PutAgent(ctx context.Context, name string, definition json.RawMessage) (state.AgentVersion, error) {
+	for range maxConflicts {
+		l, seq, err := s.latest(ctx, s.latestSubject(name))
+		if err != nil {
+			return state.AgentVersion{}, err
+		}
+		v := state.AgentVersion{Name: name, Version: l.Version + 1, Definition: definition, CreatedAt: state.At(s.cfg.Now())}
+		_, err = s.publish(ctx, s.agentSubject(name, v.Version), v, 0)
+		taken := conflict(err)
+		if err != nil && !taken {
+			return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
+		}
+		_, err = s.publish(ctx, s.latestSubject(name), latest{Name: name, Version: v.Version}, seq)
+		if err != nil && !conflict(err) {
+			return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
+		}
+		if !taken {
+			return v, nil
+		}
+	}
+	return state.AgentVersion{}, fmt.Errorf("put agent %s: %d conflicts in a row", name, maxConflicts)
+}
+
+// Agent implements state.Agents.
+func (s *Store) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
+	missing := fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
+	if version == 0 {
+		l, _, err := s.latest(ctx, s.latestSubject(name))
+		if err != nil {
+			return state.AgentVersion{}, err
+		}
+		if l.Version == 0 || l.Deleted {
+			return state.AgentVersion{}, missing
+		}
+		version = l.Version
+	}
+	m, err := s.stream.GetLastMsgForSubject(ctx, s.agentSubject(name, version))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return state.AgentVersion{}, missing
+	}
+	if err != nil {
+		return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
+	}
+	var v state.AgentVersion
+	if err := json.Unmarshal(m.Data, &v); err != nil {
+		return state.AgentVersion{}, fmt.Errorf("decode agent: %w", err)
+	}
+	return v, nil
+}
+
+// ListAgents implements state.Agents.
+func (s *Store) ListAgents(ctx context.Context) ([]state.AgentVersion, error) {
+	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(s.cfg.Prefix+".state.latest.*"))
+	if err != nil {
+		return nil, fmt.Errorf("list agents: %w", err)
+	}
+	var list []state.AgentVersion
+	for subject := range info.State.Subjects {
+		l, _, err := s.latest(ctx, subject)
+		if err != nil {
+			return nil, err
+		}
+		if l.Deleted {
+			continue
+		}
+		v, err := s.Agent(ctx, l.Name, l.Version)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	slices.SortFunc(list, func(a, b state.AgentVersion) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// DeleteAgent implements state.Agents.
+func (s *Store) DeleteAgent(ctx context.Context, name string) error {
+	l, seq, err := s.latest(ctx, s.latestSubject(name))
+	if err != nil {
+		return err
+	}
+	if l.Version == 0 || l.Deleted {
+		return fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
+	}
+	l.Deleted = true
+	if _, err := s.publish(ctx, s.latestSubject(name), l, seq); err != nil {
+		return fmt.Errorf("delete agent: %w", err)
+	}
+	return nil
+}
