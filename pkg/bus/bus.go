@@ -115,10 +115,14 @@ type Event struct {
 	Data []byte
 }
 
+// HeaderApplied marks an abort whose durable flag was set before it was published:
+// setting it again, late, could end a run that was continued since.
+const HeaderApplied = "Turnpike-Applied"
+
 // Control carries aborts.
 type Control interface {
-	// PublishAbort tells every worker, and whoever keeps the durable flag, that a
-	// run shall end. It is stored before it returns.
+	// PublishAbort tells every worker that a run shall end, whose durable flag the
+	// caller has set. It is stored before it returns, with HeaderApplied.
 	PublishAbort(ctx context.Context, run state.RunID, reason string) error
 
 	// Aborts calls fn for every abort published from now on, as soon as it is

@@ -302,7 +302,7 @@ func (b *Bus) PublishAbort(_ context.Context, run state.RunID, reason string) er
 	if err := b.open(); err != nil {
 		return err
 	}
-	b.aborts.push(&item{key: string(run), data: []byte(`{"reason":` + strconv.Quote(reason) + `}`)})
+	b.aborts.push(&item{key: string(run), headers: map[string]string{bus.HeaderApplied: "1"}, data: []byte(`{"reason":` + strconv.Quote(reason) + `}`)})
 	b.send("aborts", abort{run, reason})
 	return nil
 }

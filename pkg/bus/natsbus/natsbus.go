@@ -281,6 +281,7 @@ func (b *Bus) PublishAbort(ctx context.Context, run state.RunID, reason string) 
 	}
 	m := nats.NewMsg(b.subject("abort", string(run)))
 	m.Data = data
+	m.Header.Set(bus.HeaderApplied, "1")
 	if err := b.publish(ctx, m, ""); err != nil {
 		return fmt.Errorf("publish abort: %w", err)
 	}

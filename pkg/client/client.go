@@ -1,0 +1,252 @@
+// Package client talks to a Turnpike gateway over HTTP.
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// Client is a gateway's client. It is safe for concurrent use. Errors that the
+// gateway answers with are *api.Problem.
+type Client struct {
+	url  string
+	http *http.Client
+}
+
+// New returns a client of the gateway at url, as in http://127.0.0.1:7070.
+func New(url string) *Client {
+	return &Client{url: strings.TrimRight(url, "/"), http: &http.Client{}}
+}
+
+// do makes one request and decodes the answer into out, if not nil.
+func (c *Client) do(ctx context.Context, method, path string, header http.Header, body []byte, out any) error {
+	req, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	if body != nil && req.Header.Get("Content-Type") == "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusBadRequest {
+		return problemOf(resp)
+	}
+	if out == nil || resp.StatusCode == http.StatusNoContent {
+		return nil
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fmt.Errorf("decode answer of %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+func problemOf(resp *http.Response) error {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return err
+	}
+	p := &api.Problem{}
+	if json.Unmarshal(b, p) != nil || p.Code == "" {
+		return fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(b))
+	}
+	p.RetryAfter, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
+	return p
+}
+
+func send[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
+	var out T
+	b, err := json.Marshal(in)
+	if err != nil {
+		return out, err
+	}
+	return out, c.do(ctx, method, path, nil, b, &out)
+}
+
+func get[T any](ctx context.Context, c *Client, path string) (T, error) {
+	var out T
+	return out, c.do(ctx, http.MethodGet, path, nil, nil, &out)
+}
+
+func runPath(id string) string { return "/v1/runs/" + url.PathEscape(id) }
+
+// Submit submits a run. With a key, submitting again gives the same run.
+func (c *Client) Submit(ctx context.Context, r api.SubmitRequest, key string) (api.Run, error) {
+	var out api.Run
+	b, err := json.Marshal(r)
+	if err != nil {
+		return out, err
+	}
+	header := http.Header{}
+	if key != "" {
+		header.Set("Idempotency-Key", key)
+	}
+	return out, c.do(ctx, http.MethodPost, "/v1/runs", header, b, &out)
+}
+
+// Get reads a run.
+func (c *Client) Get(ctx context.Context, id string) (api.Run, error) {
+	return get[api.Run](ctx, c, runPath(id))
+}
+
+// List reads one page of runs. query has the parameters of GET /v1/runs.
+func (c *Client) List(ctx context.Context, query url.Values) (api.Page[api.Run], error) {
+	return get[api.Page[api.Run]](ctx, c, "/v1/runs?"+query.Encode())
+}
+
+// Messages reads the transcript as the model sees it.
+func (c *Client) Messages(ctx context.Context, id string) ([]api.Message, error) {
+	page, err := get[api.Page[api.Message]](ctx, c, runPath(id)+"/messages")
+	return page.Items, err
+}
+
+// Turns reads the audit trail.
+func (c *Client) Turns(ctx context.Context, id string) ([]api.Turn, error) {
+	page, err := get[api.Page[api.Turn]](ctx, c, runPath(id)+"/turns")
+	return page.Items, err
+}
+
+// Cancel aborts a run.
+func (c *Client) Cancel(ctx context.Context, id, reason string) (api.Run, error) {
+	return send[api.Run](ctx, c, http.MethodPost, runPath(id)+"/cancel", api.CancelRequest{Reason: reason})
+}
+
+// Signal sends a signal to a run.
+func (c *Client) Signal(ctx context.Context, id string, s api.SignalRequest) (api.Run, error) {
+	return send[api.Run](ctx, c, http.MethodPost, runPath(id)+"/signals", s)
+}
+
+// PutAgent defines an agent, in JSON or YAML.
+func (c *Client) PutAgent(ctx context.Context, name string, definition []byte) (api.Agent, error) {
+	var out api.Agent
+	return out, c.do(ctx, http.MethodPut, "/v1/agents/"+url.PathEscape(name), nil, definition, &out)
+}
+
+// Agent reads the latest version of an agent.
+func (c *Client) Agent(ctx context.Context, name string) (api.Agent, error) {
+	return get[api.Agent](ctx, c, "/v1/agents/"+url.PathEscape(name))
+}
+
+// Agents lists the agents.
+func (c *Client) Agents(ctx context.Context) ([]api.Agent, error) {
+	page, err := get[api.Page[api.Agent]](ctx, c, "/v1/agents")
+	return page.Items, err
+}
+
+// DeleteAgent removes an agent.
+func (c *Client) DeleteAgent(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/agents/"+url.PathEscape(name), nil, nil, nil)
+}
+
+// Ready returns nil if the gateway and what it depends on answer.
+func (c *Client) Ready(ctx context.Context) error {
+	return c.do(ctx, http.MethodGet, "/readyz", nil, nil, nil)
+}
+
+// Dead lists the dead letters.
+func (c *Client) Dead(ctx context.Context) (api.Page[json.RawMessage], error) {
+	return get[api.Page[json.RawMessage]](ctx, c, "/v1/dead")
+}
+
+// Reconnects of a stream: how long between them, and how many in a row.
+const (
+	reconnectEvery = 250 * time.Millisecond
+	reconnectLimit = 120
+)
+
+// Events follows a run's events after number after, until the run has ended or ctx
+// ends. It comes back by itself when the connection breaks, and misses nothing.
+func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[api.Event, error] {
+	return func(yield func(api.Event, error) bool) {
+		for failures := 0; ; failures++ {
+			last, ended, err := c.follow(ctx, id, after, func(e api.Event) bool { return yield(e, nil) })
+			if ended {
+				return
+			}
+			if last > after {
+				after, failures = last, 0
+			}
+			_, refused := errors.AsType[*api.Problem](err)
+			if ctx.Err() != nil || failures == reconnectLimit || refused && !temporary(err) {
+				yield(api.Event{}, errors.Join(err, ctx.Err()))
+				return
+			}
+			timer := time.NewTimer(reconnectEvery)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+			}
+		}
+	}
+}
+
+func temporary(err error) bool {
+	p, ok := errors.AsType[*api.Problem](err)
+	return ok && p.Status >= http.StatusInternalServerError
+}
+
+// follow reads one connection's worth of events. It reports the number of the last
+// committed one and whether there is no more to come, because the run has ended or
+// the caller has seen enough.
+func (c *Client) follow(ctx context.Context, id string, after int64, see func(api.Event) bool) (last int64, ended bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+runPath(id)+"/events", nil)
+	if err != nil {
+		return after, false, err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set("Last-Event-ID", strconv.FormatInt(after, 10))
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return after, false, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return after, false, problemOf(resp)
+	}
+	lines := bufio.NewReader(resp.Body)
+	finished := false
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			if errors.Is(err, io.EOF) && finished {
+				return after, true, nil
+			}
+			return after, false, fmt.Errorf("event stream: %w", err)
+		}
+		data, ok := bytes.CutPrefix(bytes.TrimRight(line, "\r\n"), []byte("data: "))
+		if !ok {
+			continue
+		}
+		e, err := api.DecodeEvent(data)
+		if err != nil {
+			return after, false, err
+		}
+		if e.Seq > 0 {
+			after = e.Seq
+			finished = e.Type == "run.finished"
+		}
+		if !see(e) {
+			return after, true, nil
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("name")
+	b, err := g.body(w, r)
+	if err != nil {
+		return err
+	}
+	def, err := agent.Parse(b)
+	if err != nil {
+		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
+	}
+	if def.Name == "" {
+		def.Name = name
+	}
+	if def.Name != name {
+		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "the definition is named %q, the path says %q", def.Name, name)
+	}
+	if _, err := agent.Compile(def, 0, g.cfg.Loops); err != nil {
+		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
+	}
+	stored, err := json.Marshal(def)
+	if err != nil {
+		return err
+	}
+	v, err := g.store.PutAgent(r.Context(), name, stored)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if v.Version == 1 {
+		status = http.StatusCreated
+	}
+	return reply(w, status, v)
+}
+
+func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
+	version := 0
+	if text := r.URL.Query().Get("version"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return invalid("version %q must be a number from 1", text)
+		}
+		version = n
+	}
+	v, err := g.store.Agent(r.Context(), r.PathValue("name"), version)
+	if err != nil {
+		return agentError(err)
+	}
+	return reply(w, http.StatusOK, v)
+}
+
+func agentError(err error) error {
+	if errors.Is(err, state.ErrNotFound) {
+		return problem(http.StatusNotFound, api.CodeAgentNotFound, "%v", err)
+	}
+	return err
+}
+
+func (g *Gateway) listAgents(w http.ResponseWriter, r *http.Request) error {
+	list, err := g.store.ListAgents(r.Context())
+	if err != nil {
+		return err
+	}
+	return pageOf(w, r, list)
+}
+
+func (g *Gateway) deleteAgent(w http.ResponseWriter, r *http.Request) error {
+	if err := g.store.DeleteAgent(r.Context(), r.PathValue("name")); err != nil {
+		return agentError(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

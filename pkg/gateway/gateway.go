@@ -1,0 +1,267 @@
+// Package gateway lets the world in: runs, signals, aborts and agents over HTTP,
+// and submissions and aborts over the bus. It keeps nothing: what it answered for
+// is in the store.
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Config of a Gateway. The zero value of each field gives its default.
+type Config struct {
+	Loops   []string // names of the loops that workers have; default the built-in ones
+	Tenant  string   // of every run; default "default"
+	MaxBody int64    // bytes of a request; default 1 MiB
+
+	// Grace is how long a new run is left to its message before the sweeper
+	// publishes another. Default 5 s.
+	Grace time.Duration
+
+	Logger   zerolog.Logger
+	Registry *prometheus.Registry // nil: one of its own
+}
+
+func (c Config) withDefaults() Config {
+	if c.Loops == nil {
+		c.Loops = loop.Builtin().Names()
+	}
+	if c.Tenant == "" {
+		c.Tenant = "default"
+	}
+	if c.MaxBody == 0 {
+		c.MaxBody = 1 << 20
+	}
+	if c.Grace == 0 {
+		c.Grace = 5 * time.Second
+	}
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+	}
+	return c
+}
+
+// Gateway serves the API.
+type Gateway struct {
+	cfg     Config
+	store   state.Store
+	bus     bus.Bus
+	log     zerolog.Logger
+	metrics *metrics
+	ids     ids
+
+	mu     sync.Mutex
+	agents map[agentKey]*agent.Agent
+
+	// quit ends streams when the server shuts down.
+	quit chan struct{}
+	stop func()
+}
+
+type agentKey struct {
+	name    string
+	version int
+}
+
+type metrics struct {
+	requests  *prometheus.CounterVec
+	submitted *prometheus.CounterVec
+	readers   prometheus.Gauge
+}
+
+// New returns a gateway over a store and a bus.
+func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
+	cfg = cfg.withDefaults()
+	m := &metrics{
+		requests:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_http_requests_total", Help: "Requests by route and status code."}, []string{"route", "code"}),
+		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_runs_submitted_total", Help: "Accepted runs by entrance."}, []string{"entrance"}),
+		readers:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_event_readers", Help: "Open event streams."}),
+	}
+	if err := errors.Join(cfg.Registry.Register(m.requests), cfg.Registry.Register(m.submitted), cfg.Registry.Register(m.readers)); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	g := &Gateway{cfg: cfg, store: store, bus: b, log: cfg.Logger, metrics: m, agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{})}
+	g.stop = sync.OnceFunc(func() { close(g.quit) })
+	return g, nil
+}
+
+// handler answers a request, or returns what went wrong.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// routes is the API: each row a pattern of http.ServeMux and who answers.
+func (g *Gateway) routes() map[string]handler {
+	return map[string]handler{
+		"POST /v1/runs":              g.postRun,
+		"GET /v1/runs":               g.listRuns,
+		"GET /v1/runs/{id}":          g.getRun,
+		"GET /v1/runs/{id}/messages": g.getMessages,
+		"GET /v1/runs/{id}/turns":    g.getTurns,
+		"GET /v1/runs/{id}/events":   g.getEvents,
+		"POST /v1/runs/{id}/cancel":  g.postCancel,
+		"POST /v1/runs/{id}/signals": g.postSignal,
+		"POST /v1/runs/{id}/fork":    notImplemented,
+		"POST /v1/runs:batch":        notImplemented,
+		"GET /v1/batches/{id}":       notImplemented,
+		"GET /v1/agents":             g.listAgents,
+		"GET /v1/agents/{name}":      g.getAgent,
+		"PUT /v1/agents/{name}":      g.putAgent,
+		"DELETE /v1/agents/{name}":   g.deleteAgent,
+		"GET /v1/dead":               g.listDead,
+		"GET /healthz":               g.healthz,
+		"GET /readyz":                g.readyz,
+		"GET /openapi.json":          openAPI,
+	}
+}
+
+// Handler returns the API as an http.Handler.
+func (g *Gateway) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range g.routes() {
+		mux.Handle(pattern, g.serve(pattern, h))
+	}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /ui/", page())
+	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusFound))
+	// A page of another site must not act in the name of whoever looks at it.
+	guard := http.NewCrossOriginProtection()
+	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.fail(w, r, problem(http.StatusForbidden, api.CodeForbidden, "cross-origin request refused"))
+	}))
+	return guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		h, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		// The mux knows: 404, or 405 with the methods that there are.
+		rec := &headOnly{header: http.Header{}}
+		h.ServeHTTP(rec, r)
+		if rec.status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", rec.header.Get("Allow"))
+			g.fail(w, r, problem(http.StatusMethodNotAllowed, api.CodeMethodNotAllowed, "%s is not allowed here, %s is", r.Method, rec.header.Get("Allow")))
+			return
+		}
+		g.fail(w, r, problem(http.StatusNotFound, api.CodeNotFound, "there is nothing at %s; /openapi.json lists what is", r.URL.Path))
+	}))
+}
+
+// headOnly keeps the head of a response and drops its body.
+type headOnly struct {
+	header http.Header
+	status int
+}
+
+func (h *headOnly) Header() http.Header         { return h.header }
+func (h *headOnly) WriteHeader(status int)      { h.status = status }
+func (h *headOnly) Write(b []byte) (int, error) { return len(b), nil }
+
+// serve runs a handler and reports what it returns.
+func (g *Gateway) serve(route string, h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := &recorder{ResponseWriter: w}
+		if err := h(rec, r); err != nil {
+			g.fail(rec, r, err)
+		}
+		g.metrics.requests.WithLabelValues(route, strconv.Itoa(max(rec.status, 200))).Inc()
+	})
+}
+
+// recorder remembers the status of a response.
+type recorder struct {
+	http.ResponseWriter
+
+	status int
+}
+
+func (r *recorder) WriteHeader(status int) {
+	r.status = status
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController flush.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func reply(w http.ResponseWriter, status int, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // the reader may be gone; there is nobody to tell
+	return nil
+}
+
+// body reads a request's body, bounded.
+func (g *Gateway) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, g.cfg.MaxBody))
+	if err == nil {
+		return b, nil
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", g.cfg.MaxBody)
+	}
+	return nil, problem(http.StatusBadRequest, api.CodeInvalidRequest, "the body could not be read: %v", err)
+}
+
+// decode reads a request's body into v, strictly.
+func (g *Gateway) decode(w http.ResponseWriter, r *http.Request, v any) ([]byte, error) {
+	b, err := g.body(w, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := api.Decode(b, v); err != nil {
+		return nil, problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
+	}
+	return b, nil
+}
+
+// compiled returns one version of an agent, compiled; 0 is the latest.
+func (g *Gateway) compiled(ctx context.Context, name string, version int) (*agent.Agent, error) {
+	record, err := g.store.Agent(ctx, name, version)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil, problem(http.StatusNotFound, api.CodeAgentNotFound, "there is no agent %q: PUT /v1/agents/%s defines it", name, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	key := agentKey{name, record.Version}
+	g.mu.Lock()
+	a := g.agents[key]
+	g.mu.Unlock()
+	if a != nil {
+		return a, nil
+	}
+	def, err := agent.Parse(record.Definition)
+	if err == nil {
+		a, err = agent.Compile(def, record.Version, g.cfg.Loops)
+	}
+	if err != nil {
+		return nil, problem(http.StatusUnprocessableEntity, api.CodeInvalidAgent, "agent %q is not valid for this build: %v", name, err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.agents) > 1000 {
+		clear(g.agents)
+	}
+	g.agents[key] = a
+	return a, nil
+}

@@ -1,0 +1,82 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func problem(status int, code, format string, args ...any) *api.Problem {
+	return &api.Problem{
+		Type: "https://turnpike.dev/problems/" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: fmt.Sprintf(format, args...),
+	}
+}
+
+// busError marks a failure of the bus, which looks like any other.
+type busError struct{ err error }
+
+func (e *busError) Error() string { return e.err.Error() }
+func (e *busError) Unwrap() error { return e.err }
+
+// retryAfter is what a client is told to wait while a dependency is away.
+const retryAfter = 2
+
+// problemOf is the one place where errors become answers.
+func problemOf(err error) *api.Problem {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return p
+	}
+	if e, ok := errors.AsType[*state.NotWaitingError](err); ok {
+		if e.Status.Terminal() {
+			return problem(http.StatusConflict, api.CodeRunFinished, "%v", e)
+		}
+		return problem(http.StatusConflict, api.CodeNotWaiting, "%v", e)
+	}
+	if e, ok := errors.AsType[*state.TerminalError](err); ok {
+		return problem(http.StatusConflict, api.CodeRunFinished, "%v", e)
+	}
+	unavailable := func(code, what string) *api.Problem {
+		p := problem(http.StatusServiceUnavailable, code, "%s does not answer; nothing was changed that you were not told of: try again", what)
+		p.RetryAfter = retryAfter
+		return p
+	}
+	if _, ok := errors.AsType[*busError](err); ok || errors.Is(err, bus.ErrClosed) {
+		return unavailable(api.CodeBusUnavailable, "the bus")
+	}
+	switch {
+	case errors.Is(err, state.ErrNotFound):
+		return problem(http.StatusNotFound, api.CodeRunNotFound, "%v", err)
+	case errors.Is(err, state.ErrIdempotencyConflict):
+		return problem(http.StatusConflict, api.CodeIdempotencyConflict, "%v: use a new key for a new run", err)
+	default:
+		return unavailable(api.CodeStoreUnavailable, "the store")
+	}
+}
+
+// fail answers with what went wrong.
+func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		return // the client is gone
+	}
+	p := problemOf(err)
+	if p.Status >= http.StatusInternalServerError {
+		g.log.Warn().Err(err).Str("path", r.URL.Path).Str("code", p.Code).Msg("request failed")
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if p.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the reader may be gone
+}
+
+func notImplemented(_ http.ResponseWriter, r *http.Request) error {
+	return problem(http.StatusNotImplemented, api.CodeNotImplemented, "%s %s is not available in this build yet", r.Method, r.URL.Path)
+}

@@ -1,0 +1,249 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// maxWait bounds ?wait=.
+const maxWait = 10 * time.Minute
+
+func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
+	wait, err := waitOf(r)
+	if err != nil {
+		return err
+	}
+	sub := submission{key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get("Traceparent")}
+	if sub.body, err = g.decode(w, r, &sub.req); err != nil {
+		return err
+	}
+	st, err := g.submit(r.Context(), sub)
+	if err != nil {
+		return err
+	}
+	g.metrics.submitted.WithLabelValues("http").Inc()
+	w.Header().Set("Location", "/v1/runs/"+string(st.ID))
+	status := http.StatusAccepted
+	if wait > 0 {
+		if settled, ok := g.settled(r.Context(), st.ID, wait); ok {
+			st, status = settled, http.StatusOK
+		}
+	}
+	return reply(w, status, api.RunOf(st, time.Now()))
+}
+
+func waitOf(r *http.Request) (time.Duration, error) {
+	text := r.URL.Query().Get("wait")
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if seconds, numErr := strconv.Atoi(text); numErr == nil {
+		d, err = time.Duration(seconds)*time.Second, nil
+	}
+	if err != nil || d < 0 || d > maxWait {
+		return 0, invalid("wait %q must be a duration up to %s, such as 30s", text, maxWait)
+	}
+	return d, nil
+}
+
+// settled waits until a run is terminal or waits for somebody, and reports whether
+// it is.
+func (g *Gateway) settled(ctx context.Context, id state.RunID, wait time.Duration) (state.State, bool) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	moved := make(chan struct{}, 1)
+	stop, err := g.bus.Watch(ctx, id, func(bus.Event) {
+		select {
+		case moved <- struct{}{}:
+		default:
+		}
+	})
+	if err == nil {
+		defer stop()
+	}
+	// The poll is the backstop for an announcement that was lost.
+	poll := time.NewTicker(time.Second)
+	defer poll.Stop()
+	for {
+		if st, err := g.store.Load(ctx, id); err == nil && (st.Status.Terminal() || st.Status == state.Waiting) {
+			return st, true
+		}
+		select {
+		case <-moved:
+		case <-poll.C:
+		case <-g.quit:
+			return state.State{}, false
+		case <-ctx.Done():
+			return state.State{}, false
+		}
+	}
+}
+
+func runID(r *http.Request) (state.RunID, error) {
+	id, err := state.ParseRunID(r.PathValue("id"))
+	if err != nil {
+		return "", problem(http.StatusBadRequest, api.CodeInvalidID, "%q: %v", r.PathValue("id"), err)
+	}
+	return id, nil
+}
+
+func (g *Gateway) getRun(w http.ResponseWriter, r *http.Request) error {
+	id, err := runID(r)
+	if err != nil {
+		return err
+	}
+	st, err := g.store.Load(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, api.RunOf(st, time.Now()))
+}
+
+const (
+	defaultPage = 50
+	maxPage     = 1000
+)
+
+func limitOf(r *http.Request) (int, error) {
+	text := r.URL.Query().Get("limit")
+	if text == "" {
+		return defaultPage, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxPage {
+		return 0, invalid("limit %q must be a number from 1 to %d", text, maxPage)
+	}
+	return n, nil
+}
+
+func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
+	f, err := filterOf(r)
+	if err != nil {
+		return err
+	}
+	f.Tenant = g.cfg.Tenant
+	page, err := g.store.List(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	runs := make([]api.Run, len(page.Runs))
+	for i, st := range page.Runs {
+		runs[i] = api.RunOf(st, now)
+	}
+	return reply(w, http.StatusOK, api.NewPage(runs, page.Next))
+}
+
+func filterOf(r *http.Request) (state.Filter, error) {
+	var f state.Filter
+	var err error
+	if f.Limit, err = limitOf(r); err != nil {
+		return f, err
+	}
+	for name, values := range r.URL.Query() {
+		value := values[0]
+		key, isMetadata := strings.CutPrefix(name, "metadata.")
+		switch {
+		case isMetadata:
+			if f.Metadata == nil {
+				f.Metadata = map[string]string{}
+			}
+			f.Metadata[key] = value
+		case name == "status":
+			for text := range strings.SplitSeq(value, ",") {
+				if !slices.Contains(state.Statuses(), state.Status(text)) {
+					return f, invalid("status %q is not one of %v", text, state.Statuses())
+				}
+				f.Status = append(f.Status, state.Status(text))
+			}
+		case name == "agent":
+			f.Agent = value
+		case name == "loop":
+			f.Loop = value
+		case name == "parent":
+			if f.Parent, err = state.ParseRunID(value); err != nil {
+				return f, problem(http.StatusBadRequest, api.CodeInvalidID, "parent %q: %v", value, err)
+			}
+		case name == "created_after":
+			if f.CreatedAfter, err = time.Parse(time.RFC3339, value); err != nil {
+				return f, invalid("created_after %q is not RFC 3339, as in 2026-11-20T15:04:05Z", value)
+			}
+		case name == "cursor":
+			if _, err := state.ParseRunID(value); err != nil {
+				return f, problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
+			}
+			f.Cursor = value
+		case name == "limit":
+		default:
+			return f, invalid("unknown parameter %q; known are status, agent, loop, metadata.KEY, parent, created_after, cursor, limit", name)
+		}
+	}
+	return f, nil
+}
+
+func (g *Gateway) getMessages(w http.ResponseWriter, r *http.Request) error {
+	id, err := runID(r)
+	if err != nil {
+		return err
+	}
+	view := r.URL.Query().Get("view")
+	if view != "" && view != "full" && view != "model" {
+		return invalid("view %q is not one of model, full", view)
+	}
+	log, err := g.store.Log(r.Context(), id, 0, 0)
+	if err != nil {
+		return err
+	}
+	messages := state.View(log)
+	if view == "full" {
+		messages = state.FullView(log)
+	}
+	return pageOf(w, r, messages)
+}
+
+func (g *Gateway) getTurns(w http.ResponseWriter, r *http.Request) error {
+	id, err := runID(r)
+	if err != nil {
+		return err
+	}
+	log, err := g.store.Log(r.Context(), id, 0, 0)
+	if err != nil {
+		return err
+	}
+	return pageOf(w, r, state.Audit(log))
+}
+
+// pageOf answers with one page of a list that is at hand; the cursor is a place.
+// Without a limit the whole list is one page.
+func pageOf[T any](w http.ResponseWriter, r *http.Request, items []T) error {
+	from := 0
+	if text := r.URL.Query().Get("cursor"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
+		}
+		from = min(n, len(items))
+	}
+	to := len(items)
+	if r.URL.Query().Has("limit") {
+		n, err := limitOf(r)
+		if err != nil {
+			return err
+		}
+		to = min(from+n, to)
+	}
+	next := ""
+	if to < len(items) {
+		next = strconv.Itoa(to)
+	}
+	return reply(w, http.StatusOK, api.NewPage(items[from:to], next))
+}

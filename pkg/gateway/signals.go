@@ -1,0 +1,161 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
+	id, err := runID(r)
+	if err != nil {
+		return err
+	}
+	var req api.SignalRequest
+	if _, err := g.decode(w, r, &req); err != nil {
+		return err
+	}
+	sig, err := signalOf(req)
+	if err != nil {
+		return err
+	}
+	st, err := g.store.Load(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	if sig.Message != nil && st.Loop == "single_call" {
+		return problem(http.StatusConflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call and cannot be continued", id)
+	}
+	wake, err := g.store.Signal(r.Context(), id, sig, g.cfg.Grace)
+	if err != nil {
+		return err
+	}
+	if wake.Publish {
+		g.publish(r.Context(), bus.Turn{Run: id, Version: wake.Version, Priority: wake.Priority}, turnID(id, wake.Version))
+	}
+	return g.accepted(w, r, id)
+}
+
+// accepted answers 202 with the run as it stands.
+func (g *Gateway) accepted(w http.ResponseWriter, r *http.Request, id state.RunID) error {
+	st, err := g.store.Load(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusAccepted, api.RunOf(st, time.Now()))
+}
+
+func signalOf(req api.SignalRequest) (state.Signal, error) {
+	sig := state.Signal{ID: req.SignalID, At: state.At(time.Now()), Answer: req.Answer}
+	if sig.ID == "" {
+		sig.ID = ulid.Make().String()
+	}
+	if len(sig.ID) > maxKey {
+		return sig, invalid("signal_id has %d bytes, at most %d are allowed", len(sig.ID), maxKey)
+	}
+	kinds := 0
+	for _, given := range []bool{len(req.Approvals) > 0, len(req.ToolResults) > 0, req.Answer != nil, len(req.Message) > 0} {
+		if given {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		return sig, invalid("a signal is exactly one of approvals, tool_results, answer, message")
+	}
+	for i, a := range req.Approvals {
+		approval := state.Approval{CallID: a.CallID, Decision: state.Decision(a.Decision), Reason: a.Reason}
+		if approval.Decision != state.Approve && approval.Decision != state.Deny {
+			return sig, invalid("approvals[%d].decision %q is not one of approve, deny", i, a.Decision)
+		}
+		if len(a.Arguments) > 0 && string(a.Arguments) != "null" {
+			args, ok := state.CompactObject(string(a.Arguments))
+			if !ok {
+				return sig, invalid("approvals[%d].arguments must be a JSON object", i)
+			}
+			approval.Arguments = args
+		}
+		if a.CallID == "" {
+			return sig, invalid("approvals[%d].call_id is missing", i)
+		}
+		sig.Approvals = append(sig.Approvals, approval)
+	}
+	for i, res := range req.ToolResults {
+		if res.CallID == "" {
+			return sig, invalid("tool_results[%d].call_id is missing", i)
+		}
+		sig.ToolResults = append(sig.ToolResults, state.SignalResult{CallID: res.CallID, Content: api.Text(res.Content), IsError: res.IsError})
+	}
+	if len(req.Message) > 0 {
+		m, err := userMessage(req.Message)
+		if err != nil {
+			return sig, invalid("message: %v", err)
+		}
+		sig.Message = &m
+	}
+	return sig, nil
+}
+
+// userMessage reads what a user says: a text, or a message of role user.
+func userMessage(raw json.RawMessage) (state.Message, error) {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		if text == "" {
+			return state.Message{}, fmt.Errorf("it is empty")
+		}
+		return state.UserText(text), nil
+	}
+	m, err := messageOf(raw)
+	if err == nil && m.Role != state.RoleUser {
+		err = fmt.Errorf("its role is %s, it must be user", m.Role)
+	}
+	return m, err
+}
+
+func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
+	id, err := runID(r)
+	if err != nil {
+		return err
+	}
+	var req api.CancelRequest
+	b, err := g.body(w, r)
+	if err != nil {
+		return err
+	}
+	if len(b) > 0 {
+		if err := api.Decode(b, &req); err != nil {
+			return problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
+		}
+	}
+	if err := g.abort(r.Context(), id, req.Reason); err != nil {
+		return err
+	}
+	// The flag is durable; the message only makes it instant.
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	defer cancel()
+	if err := g.bus.PublishAbort(ctx, id, req.Reason); err != nil {
+		g.log.Warn().Err(err).Str("run_id", string(id)).Msg("publish abort; the lease's renewal will see it")
+	}
+	return g.accepted(w, r, id)
+}
+
+// abort sets the durable flag and wakes the run where it rests.
+func (g *Gateway) abort(ctx context.Context, id state.RunID, reason string) error {
+	wake, err := g.store.Abort(ctx, id, reason, g.cfg.Grace)
+	if err != nil {
+		return err
+	}
+	if wake.Publish {
+		// On the fast lane and under an id of its own: the run's own message may be
+		// far back in its queue.
+		g.publish(ctx, bus.Turn{Run: id, Version: wake.Version, Priority: state.High, Repair: true}, turnID(id, wake.Version)+":abort")
+	}
+	return nil
+}
