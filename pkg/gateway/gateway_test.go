@@ -92,7 +92,7 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	w, err := worker.New(s.store, s.bus, worker.Config{
-		ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(),
+		ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond,
 		Tools: map[string]tool.Tool{"add": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "42"}, nil })},
 	})
 	if err != nil {

@@ -1,0 +1,289 @@
+// Package app wires the parts of Turnpike into processes.
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/nats-io/nats.go"
+	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/term"
+	"sigs.k8s.io/yaml"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
+	"github.com/turnpike-dev/turnpike/pkg/model/openai"
+	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
+	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// Config of a process: flags over TURNPIKE_* variables over a YAML file.
+type Config struct {
+	NATSURL  string `name:"nats-url" env:"TURNPIKE_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS server with JetStream."`
+	RedisURL string `name:"redis-url" env:"TURNPIKE_REDIS_URL" help:"Redis for checkpoints. Without it they are kept in JetStream."`
+	Prefix   string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of subjects, streams and keys."`
+	Replicas int    `env:"TURNPIKE_NATS_REPLICAS" default:"1" help:"Replicas of new streams."`
+	Log      Log    `embed:""`
+}
+
+// Log configures the log.
+type Log struct {
+	LogLevel string `name:"log-level" env:"TURNPIKE_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least severe level to log: ${enum}."`
+}
+
+// Logger returns a logger on standard error: for people on a terminal, JSON
+// elsewhere.
+func (l Log) Logger() zerolog.Logger {
+	var out io.Writer = os.Stderr
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		out = zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}
+	}
+	level, err := zerolog.ParseLevel(l.LogLevel)
+	if err != nil {
+		level = zerolog.InfoLevel
+	}
+	return zerolog.New(out).Level(level).With().Timestamp().Logger()
+}
+
+// YAML reads a configuration file for kong.
+func YAML(r io.Reader) (kong.Resolver, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	asJSON, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, fmt.Errorf("configuration file: %w", err)
+	}
+	return kong.JSON(bytes.NewReader(asJSON))
+}
+
+// Parse reads a process's configuration from args, the environment and the file
+// that TURNPIKE_CONFIG names, and ends the process on a mistake.
+func Parse(into any, name, description string) {
+	options := []kong.Option{kong.Name(name), kong.Description(description), kong.UsageOnError()}
+	if path := os.Getenv("TURNPIKE_CONFIG"); path != "" {
+		options = append(options, kong.Configuration(YAML, path))
+	}
+	kong.Parse(into, options...)
+}
+
+// Site is a store and a bus, connected.
+type Site struct {
+	Store  state.Store
+	Bus    bus.Bus
+	NATS   *nats.Conn
+	Log    zerolog.Logger
+	prefix string
+	closer []func()
+}
+
+// Close lets go of everything, the last first.
+func (s *Site) Close() {
+	for i := len(s.closer) - 1; i >= 0; i-- {
+		s.closer[i]()
+	}
+}
+
+// Open connects to NATS and to the store, and refuses to go on where the one or
+// the other could lose runs.
+func Open(ctx context.Context, cfg Config, name string) (*Site, error) {
+	log := cfg.Log.Logger()
+	nc, err := natsbus.Connect(cfg.NATSURL, name, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		log.Warn().Err(err).Msg("nats")
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("%w: is nats-server running with -js at %s? TURNPIKE_NATS_URL sets the address", err, cfg.NATSURL)
+	}
+	s, err := OpenOn(ctx, cfg, nc, log)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	s.closer = append([]func(){nc.Close}, s.closer...)
+	return s, nil
+}
+
+// OpenOn opens a site on a connection that the caller closes.
+func OpenOn(ctx context.Context, cfg Config, nc *nats.Conn, log zerolog.Logger) (*Site, error) {
+	s := &Site{NATS: nc, Log: log, prefix: cfg.Prefix}
+	b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	s.Bus = b
+	s.closer = append(s.closer, func() { _ = b.Close() })
+	findings := b.Check(ctx)
+	var store interface {
+		state.Store
+		Check(ctx context.Context) []check.Finding
+		Close() error
+	}
+	if cfg.RedisURL != "" {
+		store, err = redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Prefix: cfg.Prefix})
+	} else {
+		store, err = natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, Logger: log})
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.Store = store
+	s.closer = append(s.closer, func() { _ = store.Close() })
+	findings = append(findings, store.Check(ctx)...)
+	if err := check.Err(findings); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("refused to start:\n%w", err)
+	}
+	for _, f := range findings {
+		if !f.OK {
+			log.Warn().Str("check", f.Name).Str("found", f.Detail).Msg(f.Remedy)
+		}
+	}
+	return s, nil
+}
+
+// Findings looks at everything that a site depends on.
+func Findings(ctx context.Context, cfg Config) []check.Finding {
+	nc, err := natsbus.Connect(cfg.NATSURL, "turnpike doctor")
+	if err != nil {
+		return []check.Finding{{Name: "nats: server", Fatal: true, Detail: err.Error(), Remedy: "start nats-server with -js, or set TURNPIKE_NATS_URL"}}
+	}
+	defer nc.Close()
+	var findings []check.Finding
+	if b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, Logger: zerolog.Nop()}); err != nil {
+		findings = append(findings, check.Finding{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"})
+	} else {
+		findings = append(findings, b.Check(ctx)...)
+		_ = b.Close()
+	}
+	if cfg.RedisURL == "" {
+		if s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Logger: zerolog.Nop()}); err != nil {
+			findings = append(findings, check.Finding{Name: "store: JetStream", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named"})
+		} else {
+			findings = append(findings, s.Check(ctx)...)
+			_ = s.Close()
+		}
+		return findings
+	}
+	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Prefix: cfg.Prefix})
+	if err != nil {
+		return append(findings, check.Finding{Name: "redis: url", Fatal: true, Detail: err.Error(), Remedy: "mend TURNPIKE_REDIS_URL"})
+	}
+	defer s.Close()
+	return append(findings, s.Check(ctx)...)
+}
+
+// GatewayConfig is what a gateway process is told.
+type GatewayConfig struct {
+	Addr string `env:"TURNPIKE_ADDR" default:"127.0.0.1:7070" help:"Address of the HTTP API."`
+}
+
+// WorkerConfig is what a worker process is told.
+type WorkerConfig struct {
+	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the site; default the host's name and a random part."`
+	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Turns under way at once."`
+	SecretsDir    string        `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret."`
+	ShutdownGrace time.Duration `env:"TURNPIKE_SHUTDOWN_GRACE" default:"20s" help:"How long turns may finish at shutdown."`
+	MetricsAddr   string        `env:"TURNPIKE_METRICS_ADDR" help:"Address of the worker's /metrics and /healthz; none without."`
+	MockResponses string        `env:"DEBUG_MOCK_RESPONSES" hidden:"" help:"JSON array of strings that replaces the model of every agent."`
+}
+
+// Worker returns a worker of the site. tools are its tools in Go.
+func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *prometheus.Registry) (*worker.Worker, error) {
+	if cfg.ID == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "worker"
+		}
+		id := ulid.Make().String()
+		cfg.ID = host + "-" + id[len(id)-6:]
+	}
+	c := worker.Config{
+		ID: cfg.ID, Slots: cfg.Slots, SecretsDir: cfg.SecretsDir, ShutdownGrace: cfg.ShutdownGrace, Logger: s.Log, Registry: registry,
+		Tools: tools, NATSTools: natstool.New(s.NATS, s.prefix),
+		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(nil), "anthropic": anthropic.New(nil)},
+	}
+	if cfg.MockResponses != "" {
+		responses, err := scripted.FromEnv(cfg.MockResponses)
+		if err != nil {
+			return nil, err
+		}
+		c.MockResponses = responses
+	}
+	return worker.New(s.Store, s.Bus, c)
+}
+
+// shutdownTimeout bounds how long open requests may finish.
+const shutdownTimeout = 10 * time.Second
+
+// Serve runs the API until ctx ends.
+func (s *Site) Serve(ctx context.Context, listener net.Listener, registry *prometheus.Registry) error {
+	g, err := gateway.New(s.Store, s.Bus, gateway.Config{Logger: s.Log, Registry: registry})
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return g.Run(ctx) })
+	group.Go(func() error { return serve(ctx, listener, g.Handler()) })
+	return group.Wait()
+}
+
+// serve runs an HTTP server until ctx ends. Streams end with the gateway, so
+// there is no write timeout.
+func serve(ctx context.Context, listener net.Listener, h http.Handler) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	stopped := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		stopped <- server.Shutdown(down)
+	})
+	err := server.Serve(listener)
+	if stop() || !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return <-stopped
+}
+
+// ServeMetrics serves a process's metrics and liveness until ctx ends.
+func ServeMetrics(ctx context.Context, addr string, registry *prometheus.Registry) error {
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("listen for metrics: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	return serve(ctx, listener, mux)
+}
+
+// Listen opens the address of the API.
+func Listen(addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w: choose another address with --addr", err)
+	}
+	return l, nil
+}
