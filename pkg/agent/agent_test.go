@@ -1,6 +1,10 @@
 package agent_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +98,39 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "limits: {output_tokens: -1}", "negative"},
 		{"name: a\nmodel: {provider: scripted, responses: [{error: gremlins}]}", "gremlins"},
 		{"name: a\nname: b\nmodel: {provider: scripted}", "name"},
+		{"name: a\nmodel: {provider: gemini, name: x}", `"gemini" is not supported by this build`},
+		{"name: a\nmodel: {provider: openai, name: x, base_url: localhost}", "model.base_url"},
+		{"name: a\nmodel: {provider: openai, name: x, api_key: \"secret://../key\"}", "model.api_key"},
+		{"name: a\nmodel: {provider: scripted, responses_file: r.json}", "model.responses_file"},
+		{"name: a\nmodel: {provider: scripted, responses: [{delay: -1s}]}", "model.responses[0].delay"},
+		{"name: yes\nmodel: {provider: scripted}", "name: true stands where a text"},
+		{scripted + "loop: {type: reflect}", "reflect is not available in this build yet"},
+		{scripted + "loop: {type: two_phase, max_steps: 5}", "loop.type: two_phase is not available in this build yet"},
+		{scripted + "loop: {max_turns: 2.5}", "loop.max_turns: 2.5 stands where a whole number"},
+		{scripted + "output_schema: [1]", "output_schema: not a JSON Schema"},
+		{scripted + "hooks: {stop: [{kind: nats}]}", "hooks"},
+		{scripted + "tools: {name: t}", "tools: a mapping stands where a list"},
+		{scripted + "tools: [{name: \"a b\"}]", "tools[0].name"},
+		{scripted + "tools: [{name: t, descripton: x}]", "tools[0].descripton: unknown key"},
+		{scripted + "tools: [{name: t, Kind: go}]", "tools[0].Kind: unknown key"},
+		{scripted + "tools: [{name: t, kind: client, schema: null}]", "needs a JSON Schema"},
+		{scripted + "tools: [{name: t, kind: http, url: \"http://x\", method: GET}]", "tools[0].kind: http tools are not available in this build yet"},
+		{scripted + "tools: [{kind: mcp, command: [npx]}]", "tools[0].kind: mcp tools are not available"},
+		{scripted + "tools: [{name: t, kind: agent}]", "tools[0].kind: agent tools are not available"},
+		{scripted + "tools: [{name: ask_user, kind: nats}]", "reserved"},
+		{scripted + "tools: [{name: t, schema: {type: string}}]", "must be \"object\""},
+		{scripted + "tools: [{name: t, schema: {$ref: \"http://x/y\"}}]", "tools[0].schema"},
+		{scripted + "tools: [{name: t, approval: [1]}]", "tools[0].approval: write"},
+		{scripted + "tools: [{name: t, timeout: -1s}]", "tools[0].timeout"},
+		{scripted + "tools: [{name: t, concurrency: both}]", "tools[0].concurrency"},
+		{scripted + "limits: {deadline: soon}", "limits.deadline"},
+		{scripted + "limits: {cost_usd: cheap}", "limits.cost_usd"},
+		{scripted + "---\n" + scripted, "more than one document"},
+		{`{"name": "a", "model": {"provider": "scripted", "provider": "openai"}}`, "model.provider: the key is there twice"},
+		{"", "empty"},
+		{"null", "name"},
+		{"name: a\ninstructions: " + strings.Repeat("x", agent.MaxDefinition), "at most"},
+		{"description: &x " + strings.Repeat("x", 100_000) + "\nhooks: {stop: [" + strings.Repeat("*x, ", 20) + "*x]}", "aliases"},
 	}
 	for _, tt := range tests {
 		_, err := parse(t, tt.text)
@@ -103,9 +140,237 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
+// Every mistake is reported at once, each with its place.
+func TestMistakesComeTogether(t *testing.T) {
+	t.Parallel()
+	const bad = `
+nam: a
+model: {provider: scripted, responses: [{}, {delay: soon}]}
+tools: [{name: t}, {name: u, timeout: later, shema: {}}]
+`
+	_, err := agent.Parse([]byte(bad))
+	for _, want := range []string{"nam:", "model.responses[1].delay:", "tools[1].timeout:", "tools[1].shema:"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Parse: error = %v, want one with %q", err, want)
+		}
+	}
+	_, err = parse(t, "name: A\nmodel: {provider: openai}\nloop: {max_turns: 500}\ntools: [{name: t}, {name: t}]")
+	for _, want := range []string{"name:", "model.name:", "loop.max_turns:", "tools[1].name:"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Compile: error = %v, want one with %q", err, want)
+		}
+	}
+}
+
+// JSON that no YAML parser takes: tabs, surrogate pairs, escaped slashes.
+func TestParseJSON(t *testing.T) {
+	t.Parallel()
+	def, err := agent.Parse([]byte("{\n\t\"name\": \"a\",\n\t\"instructions\": \"\\ud83d\\ude00 \\/\",\n\t\"model\": {\"provider\": \"scripted\"}\n}"))
+	if err != nil || def.Instructions != "😀 /" {
+		t.Fatalf("Parse = %q, %v", def.Instructions, err)
+	}
+}
+
+// A definition that was saved as JSON reads back as it was.
+func TestParseRoundTrip(t *testing.T) {
+	t.Parallel()
+	def, err := agent.Parse([]byte(scripted + `
+loop: {max_turns: 7, converse: true}
+tools: [{name: t, approval: true, timeout: 1.5, schema: {type: object, properties: {n: {type: integer}}}}]
+limits: {cost_usd: 0.25, deadline: 10m}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, err := json.Marshal(def)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := agent.Parse(saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(def, again); diff != "" {
+		t.Errorf("after Marshal and Parse:\n%s", diff)
+	}
+}
+
+// A third party's loop is accepted by name (D10), and planned names are free to
+// be registered.
+func TestCompileRegisteredLoop(t *testing.T) {
+	t.Parallel()
+	def, err := agent.Parse([]byte(scripted + "loop: {type: reflect}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agent.Compile(def, 1, []string{"reflect"}); err != nil {
+		t.Errorf("Compile: %v", err)
+	}
+}
+
+func TestApprovalRules(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		rule, args string
+		want       bool
+	}{
+		{"always", `{}`, true},
+		{"never", `{}`, false},
+		{"true", `{}`, true},
+		{"false", `{}`, false},
+		{`"has(args.path) && args.path.startsWith('/etc')"`, `{"path":"/etc/passwd"}`, true},
+		{`"has(args.path) && args.path.startsWith('/etc')"`, `{}`, false},
+		{`"args.items.exists(i, i.price > 10)"`, `{"items":[{"price":1},{"price":11}]}`, true},
+		{`"args.sure"`, `{"sure":"maybe"}`, true}, // no boolean: a person decides
+		{`"args.sure"`, `{"sure":false}`, false},
+		{`"args.sure"`, `not JSON`, true},
+	}
+	for _, tt := range tests {
+		a, err := parse(t, scripted+"tools: [{name: t, approval: "+tt.rule+"}]")
+		if err != nil {
+			t.Errorf("approval %s: %v", tt.rule, err)
+			continue
+		}
+		if got := a.Tool("t").NeedsApproval(tt.args); got != tt.want {
+			t.Errorf("approval %s: NeedsApproval(%s) = %v, want %v", tt.rule, tt.args, got, tt.want)
+		}
+	}
+}
+
+// D3: every run has a limit of turns; a submission may only tighten.
+func TestTighten(t *testing.T) {
+	t.Parallel()
+	created := state.At(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	soon := state.At(created.Add(time.Minute))
+	late := state.At(created.Add(time.Hour))
+	tests := []struct {
+		name, def  string
+		more, want state.Limits
+	}{
+		{"defaults", "", state.Limits{}, state.Limits{MaxTurns: 20, WarnAt: 0.8}},
+		{"more turns than the agent has", "loop: {max_turns: 3}", state.Limits{MaxTurns: 9}, state.Limits{MaxTurns: 3, WarnAt: 0.8}},
+		{"limits of the run only", "", state.Limits{OutputTokens: 5, WaitMS: 7, DeadlineAt: soon}, state.Limits{MaxTurns: 20, OutputTokens: 5, WaitMS: 7, DeadlineAt: soon, WarnAt: 0.8}},
+		{"looser", "limits: {total_tokens: 10, cost_usd: 1, deadline: 1m, wait: 1s, warn_at: 0.5}", state.Limits{TotalTokens: 11, CostUSD: 2e6, DeadlineAt: late, WaitMS: 5000}, state.Limits{MaxTurns: 20, TotalTokens: 10, CostUSD: 1e6, DeadlineAt: soon, WaitMS: 1000, WarnAt: 0.5}},
+		{"negative", "limits: {total_tokens: 10}", state.Limits{TotalTokens: -1, OutputTokens: -1, MaxTurns: -1}, state.Limits{MaxTurns: 20, TotalTokens: 10, WarnAt: 0.8}},
+	}
+	for _, tt := range tests {
+		a, err := parse(t, scripted+tt.def)
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if diff := cmp.Diff(tt.want, a.Tighten(tt.more, created)); diff != "" {
+			t.Errorf("%s: Tighten:\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("r.yaml", "- {text: hello}\n- {error: overloaded, retry_after: 1s}\n")
+	write("bad.json", `[{"txt": "hello"}]`)
+	def, err := agent.Load(write("a.yaml", "name: a\nmodel: {provider: scripted, responses_file: r.yaml}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agent.Compile(def, 1, nil); err != nil || len(def.Model.Responses) != 2 || def.Model.Responses[0].Text != "hello" {
+		t.Fatalf("Load = %+v, Compile: %v", def.Model, err)
+	}
+	for text, want := range map[string]string{
+		"name: a\nmodel: {provider: scripted, responses_file: none.yaml}":                      "none.yaml",
+		"name: a\nmodel: {provider: scripted, responses_file: bad.json}":                       "[0].txt: unknown key",
+		"name: a\nmodel: {provider: scripted, responses_file: r.yaml, responses: [{text: x}]}": "not both",
+	} {
+		if _, err := agent.Load(write("b.yaml", text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Load(%s): error = %v, want one with %q", text, err, want)
+		}
+	}
+}
+
+func TestValidateOutput(t *testing.T) {
+	t.Parallel()
+	schema := json.RawMessage(`{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}`)
+	got, err := agent.ValidateOutput(schema, ` { "n": 9007199254740993 } `)
+	if err != nil || string(got) != `{"n":9007199254740993}` {
+		t.Errorf("ValidateOutput = %s, %v", got, err)
+	}
+	for _, bad := range []string{``, `{}`, `{"n":1.5}`, `{"n":1} and more`} {
+		if _, err := agent.ValidateOutput(schema, bad); err == nil {
+			t.Errorf("ValidateOutput(%s) accepts it", bad)
+		}
+	}
+}
+
+// A schema that might never come to an end would take the process with it; one
+// that is recursive as trees are is fine.
+func TestSchemaBounds(t *testing.T) {
+	t.Parallel()
+	chain := func(n int) string {
+		var b strings.Builder
+		b.WriteString(`{"$ref": "#/$defs/0", "$defs": {`)
+		for i := range n {
+			fmt.Fprintf(&b, `"%d": {"$ref": "#/$defs/%d"}, `, i, i+1)
+		}
+		fmt.Fprintf(&b, `"%d": {}}}`, n)
+		return b.String()
+	}
+	tests := []struct{ schema, want string }{
+		{`{"type":"object","properties":{"left":{"$ref":"#"},"right":{"$ref":"#"}}}`, ""},
+		{`{"$ref":"#/$defs/a~1b%20c","$defs":{"a/b c":{"type":"object"}}}`, ""},
+		{`{"$ref":"#top","$defs":{"x":{"$anchor":"top","properties":{"x":{"$ref":"#top"}}}}}`, ""},
+		{`{"properties":{"$ref":{"type":"string"},"not":{"type":"string"},"$id":{"type":"string"}}}`, ""},
+		{`{"allOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/a"}],"$defs":{"a":{}}}`, ""},
+		{chain(90), ""},
+		{chain(200), "more than 100 schemas"},
+		{`{"$ref":"#"}`, "by way of itself"},
+		{`{"$defs":{"a":{"$ref":"#/$defs/a"}}}`, "by way of itself"},
+		{`{"properties":{"x":{"$ref":"#/$defs/a"}},"$defs":{"a":{"anyOf":[{"not":{"$ref":"#/$defs/b"}}]},"b":{"if":{"$ref":"#/$defs/a"}}}}`, "by way of itself"},
+		{`{"dependentSchemas":{"x":{"$ref":"#"}}}`, "by way of itself"},
+		{`{"$ref":"#x","$anchor":"x"}`, "by way of itself"},
+		{`{"NOT":{"$REF":"#"}}`, "by way of itself"},
+		{`{"not":{"$ref":"#"},"not":{}}`, "by way of itself"},
+		{`{"$defs":{"a":{"$anchor":"x"},"b":{"$anchor":"x"}}}`, "twice"},
+		{`{"$dynamicRef":"#x","$dynamicAnchor":"x"}`, "$dynamicRef"},
+		{`{"$id":"http://a/b","$ref":"http://a/b"}`, "start with #"},
+		{`{"$defs":{"a":{"$id":"http://a/b"}}}`, "$id"},
+		{`{"$ref":"#/$defs/none"}`, "no such place"},
+		{`{"$ref":"#none"}`, "no such place"},
+		{`{"$ref":"#/%zz"}`, "$ref"},
+		{strings.Repeat(`{"items":`, 300) + "{}" + strings.Repeat("}", 300), "levels deep"},
+		{strings.Repeat(`{"not":`, 150) + "{}" + strings.Repeat("}", 150), "more than 100 schemas"},
+	}
+	for _, tt := range tests {
+		err := agent.CheckSchema(json.RawMessage(tt.schema))
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("CheckSchema(%.150s) = %v, want %q", tt.schema, err, tt.want)
+		}
+	}
+	a, err := parse(t, scripted+`tools: [{name: t, schema: {type: object, properties: {in: {$ref: "#"}}}}]`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nested := func(n int) string { return strings.Repeat(`{"in":`, n) + "{}" + strings.Repeat("}", n) }
+	if err := a.Tool("t").Validate(nested(150)); err != nil {
+		t.Errorf("Validate: %v", err)
+	}
+	if err := a.Tool("t").Validate(nested(5000)); err == nil || !strings.Contains(err.Error(), "levels deep") {
+		t.Errorf("Validate of 5000 levels: %v", err)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(scripted))
 	f.Add([]byte(`{"name":"a","model":{"provider":"scripted","responses":[{"delay":"1s"}]},"tools":[{"name":"t","approval":"args.x > 1"}]}`))
+	f.Add([]byte("name: a\nmodel: &m {provider: openai, name: x, fallback: [*m]}\n"))
+	f.Add([]byte(scripted + "tools: [{name: t, kind: client, timeout: 1.5, schema: {type: object, $defs: {a: {$ref: \"#/$defs/a\"}}, properties: {x: {$ref: \"#/$defs/a\"}}}}]\nlimits: {cost_usd: 0.1, warn_at: 1e-3}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		def, err := agent.Parse(data)
 		if err != nil {
@@ -114,6 +379,18 @@ func FuzzParse(f *testing.F) {
 		a, err := agent.Compile(def, 1, nil)
 		if err != nil {
 			return
+		}
+		// What is saved is what was checked.
+		saved, err := json.Marshal(def)
+		if err != nil {
+			t.Fatalf("Marshal: %v", err)
+		}
+		again, err := agent.Parse(saved)
+		if err != nil {
+			t.Fatalf("Parse(%s): %v", saved, err)
+		}
+		if _, err := agent.Compile(again, 1, nil); err != nil {
+			t.Fatalf("Compile(%s): %v", saved, err)
 		}
 		for _, s := range a.ToolSpecs() {
 			a.Tool(s.Name).NeedsApproval(`{"x":1}`)

@@ -1,34 +1,24 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-
-	"sigs.k8s.io/yaml"
-
-	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// MaxDefinition bounds the size of a definition, in bytes.
+// MaxDefinition bounds the size of a definition, and of a file of responses, in
+// bytes.
 const MaxDefinition = 1 << 20
 
-// Parse reads a definition in YAML or JSON. An unknown key, a wrong type or
-// trailing data is an error that names the place.
+// Parse reads a definition in YAML or JSON. The error joins every mistake that
+// can be seen without knowing what the values mean: unknown keys, keys given
+// twice, wrong types, each with its place.
 func Parse(data []byte) (Definition, error) {
-	if len(data) > MaxDefinition {
-		return Definition{}, fmt.Errorf("read definition: it has %d bytes, at most %d are allowed", len(data), MaxDefinition)
-	}
-	asJSON, err := yaml.YAMLToJSONStrict(data)
-	if err != nil {
-		return Definition{}, fmt.Errorf("read definition: %w", err)
-	}
 	var def Definition
-	if err := strict(asJSON, &def); err != nil {
+	if err := decode(data, &def); err != nil {
 		return Definition{}, fmt.Errorf("read definition: %w", err)
 	}
 	return def, nil
@@ -37,7 +27,7 @@ func Parse(data []byte) (Definition, error) {
 // Load reads a definition from a file, with the responses that it keeps in
 // another file beside it.
 func Load(path string) (Definition, error) {
-	data, err := os.ReadFile(path)
+	data, err := readFile(path)
 	if err != nil {
 		return Definition{}, err
 	}
@@ -45,44 +35,36 @@ func Load(path string) (Definition, error) {
 	if err != nil {
 		return Definition{}, fmt.Errorf("%s: %w", path, err)
 	}
-	if file := def.Model.ResponsesFile; file != "" {
-		if !filepath.IsAbs(file) {
-			file = filepath.Join(filepath.Dir(path), file)
-		}
-		if def.Model.Responses, err = loadResponses(file); err != nil {
-			return Definition{}, fmt.Errorf("%s: model.responses_file: %w", path, err)
-		}
-		def.Model.ResponsesFile = ""
+	file := def.Model.ResponsesFile
+	if file == "" {
+		return def, nil
 	}
+	if len(def.Model.Responses) > 0 {
+		return Definition{}, fmt.Errorf("%s: model: give responses or responses_file, not both", path)
+	}
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(filepath.Dir(path), file)
+	}
+	data, err = readFile(file)
+	if err == nil {
+		err = decode(data, &def.Model.Responses)
+	}
+	if err != nil {
+		return Definition{}, fmt.Errorf("%s: model.responses_file %s: %w", path, def.Model.ResponsesFile, err)
+	}
+	def.Model.ResponsesFile = ""
 	return def, nil
 }
 
-func loadResponses(path string) ([]model.Scripted, error) {
-	data, err := os.ReadFile(path)
+// readFile reads a file, and no more of it than decode needs to see that it is
+// too large.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	asJSON, err := yaml.YAMLToJSONStrict(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	var responses []model.Scripted
-	if err := strict(asJSON, &responses); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return responses, nil
-}
-
-func strict(data []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more than one document")
-	}
-	return nil
+	defer f.Close() //nolint:errcheck // it was only read
+	return io.ReadAll(io.LimitReader(f, MaxDefinition+1))
 }
 
 // UnmarshalJSON accepts a rule as text, or a boolean for always or never.
@@ -95,7 +77,7 @@ func (a *Approval) UnmarshalJSON(b []byte) error {
 	default:
 		var text string
 		if err := json.Unmarshal(b, &text); err != nil {
-			return errors.New(`approval: write "always", "never" or a rule such as "args.amount > 100"`)
+			return errors.New(`write "always", "never" or a rule such as "args.amount > 100"`)
 		}
 		*a = Approval(text)
 	}

@@ -43,6 +43,9 @@ func (t *CompiledTool) Validate(arguments string) error {
 	if err := json.Unmarshal([]byte(arguments), &args); err != nil || args == nil {
 		return fmt.Errorf("Invalid arguments for tool %q: they must be a JSON object", t.Name) //nolint:staticcheck // a sentence for the model
 	}
+	if tooDeep([]byte(arguments)) {
+		return fmt.Errorf("Invalid arguments for tool %q: they are nested more than %d levels deep", t.Name, maxDepth) //nolint:staticcheck // a sentence for the model
+	}
 	if err := t.schema.Validate(args); err != nil {
 		return fmt.Errorf("Invalid arguments for tool %q: %w", t.Name, err) //nolint:staticcheck // a sentence for the model
 	}

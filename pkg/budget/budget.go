@@ -82,16 +82,18 @@ func Warnings(l state.Limits, u state.Usage, turns int, _ time.Time, warned []st
 }
 
 // UsedFraction returns how much of its tightest limit a run has used, from 0; it
-// may exceed 1 by what the last call spent.
+// may exceed 1 by what the last call spent. A run without limits has used 0.
 func UsedFraction(l state.Limits, u state.Usage, turns int, createdAt, now time.Time) float64 {
 	var most float64
 	for _, m := range meters(l, u, turns) {
 		most = max(most, m.used/m.limit)
 	}
 	if !l.DeadlineAt.IsZero() {
+		used := 1.0 // of a deadline that was past from the beginning
 		if whole := l.DeadlineAt.Sub(createdAt); whole > 0 {
-			most = max(most, min(1, float64(now.Sub(createdAt))/float64(whole)))
+			used = float64(now.Sub(createdAt)) / float64(whole)
 		}
+		most = max(most, min(1, used))
 	}
 	return most
 }

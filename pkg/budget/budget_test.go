@@ -22,18 +22,24 @@ func TestExhausted(t *testing.T) {
 		usage  state.Usage
 		turns  int
 		want   state.Reason
+		limit  string
 	}{
-		{"nothing set", state.Limits{}, state.Usage{OutputTokens: 1e9}, 1e6, ""},
-		{"turns left", state.Limits{MaxTurns: 3}, state.Usage{}, 2, ""},
-		{"turns", state.Limits{MaxTurns: 3}, state.Usage{}, 3, state.EndMaxTurns},
-		{"output", state.Limits{OutputTokens: 10}, state.Usage{OutputTokens: 10}, 0, state.EndTokenBudget},
-		{"total", state.Limits{TotalTokens: 10}, state.Usage{InputTokens: 5, OutputTokens: 5}, 0, state.EndTokenBudget},
-		{"cost", state.Limits{CostUSD: 10}, state.Usage{CostUSD: usd(11)}, 0, state.EndCostBudget},
-		{"deadline", state.Limits{DeadlineAt: state.At(now)}, state.Usage{}, 0, state.EndDeadline},
+		{"nothing set", state.Limits{}, state.Usage{OutputTokens: 1e9}, 1e6, "", ""},
+		{"turns left", state.Limits{MaxTurns: 3}, state.Usage{}, 2, "", ""},
+		{"turns", state.Limits{MaxTurns: 3}, state.Usage{}, 3, state.EndMaxTurns, budget.MaxTurns},
+		{"output", state.Limits{OutputTokens: 10}, state.Usage{OutputTokens: 10}, 0, state.EndTokenBudget, budget.OutputTokens},
+		{"total", state.Limits{TotalTokens: 10}, state.Usage{InputTokens: 5, OutputTokens: 5}, 0, state.EndTokenBudget, budget.TotalTokens},
+		{"cost", state.Limits{CostUSD: 10}, state.Usage{CostUSD: usd(11)}, 0, state.EndCostBudget, budget.CostUSD},
+		{"deadline", state.Limits{DeadlineAt: state.At(now)}, state.Usage{}, 0, state.EndDeadline, budget.Deadline},
+		{"just before the deadline", state.Limits{DeadlineAt: state.At(now.Add(time.Millisecond))}, state.Usage{}, 0, "", ""},
+		{"cost unknown", state.Limits{CostUSD: 1}, state.Usage{OutputTokens: 1e9}, 0, "", ""},
+		{"cached tokens are not counted twice", state.Limits{TotalTokens: 10}, state.Usage{InputTokens: 9, CacheReadTokens: 9}, 0, "", ""},
+		{"money before turns", state.Limits{CostUSD: 1, MaxTurns: 1}, state.Usage{CostUSD: usd(1)}, 1, state.EndCostBudget, budget.CostUSD},
 	}
 	for _, tt := range tests {
-		if got, _, over := budget.Exhausted(tt.limits, tt.usage, tt.turns, now); got != tt.want || over != (tt.want != "") {
-			t.Errorf("%s: Exhausted = %q, %v; want %q", tt.name, got, over, tt.want)
+		got, limit, over := budget.Exhausted(tt.limits, tt.usage, tt.turns, now)
+		if got != tt.want || limit != tt.limit || over != (tt.want != "") {
+			t.Errorf("%s: Exhausted = %q, %q, %v; want %q, %q", tt.name, got, limit, over, tt.want, tt.limit)
 		}
 	}
 }
@@ -51,22 +57,79 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// I10: whatever a call costs, spend passes the limit by at most that one call.
+func TestWarningThreshold(t *testing.T) {
+	t.Parallel()
+	// Without a threshold of its own a run is warned at 0.8.
+	l := state.Limits{OutputTokens: 100, MaxTurns: 10}
+	if got := budget.Warnings(l, state.Usage{OutputTokens: 79}, 9, now, nil); len(got) != 0 {
+		t.Errorf("Warnings = %v at 79 of 100, want none", got)
+	}
+	if got := budget.Warnings(l, state.Usage{OutputTokens: 80}, 9, now, nil); len(got) != 1 {
+		t.Errorf("Warnings = %v at 80 of 100, want one", got)
+	}
+}
+
+func TestUsedFraction(t *testing.T) {
+	t.Parallel()
+	created := now.Add(-time.Minute)
+	tests := []struct {
+		name   string
+		limits state.Limits
+		usage  state.Usage
+		turns  int
+		want   float64
+	}{
+		{"no limits", state.Limits{}, state.Usage{OutputTokens: 5}, 5, 0},
+		{"the tightest counts", state.Limits{MaxTurns: 10, OutputTokens: 100}, state.Usage{OutputTokens: 75}, 5, 0.75},
+		{"passed by the last call", state.Limits{OutputTokens: 100}, state.Usage{OutputTokens: 150}, 0, 1.5},
+		{"half the time", state.Limits{DeadlineAt: state.At(now.Add(time.Minute))}, state.Usage{}, 0, 0.5},
+		{"long past", state.Limits{DeadlineAt: state.At(now.Add(-time.Second))}, state.Usage{}, 0, 1},
+		{"past from the beginning", state.Limits{DeadlineAt: state.At(created)}, state.Usage{}, 0, 1},
+	}
+	for _, tt := range tests {
+		if got := budget.UsedFraction(tt.limits, tt.usage, tt.turns, created, now); got != tt.want {
+			t.Errorf("%s: UsedFraction = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// I10: whatever calls cost, spend passes a limit by at most the last of them, if
+// the limits are checked before each.
 func TestSpendPassesLimitByOneCall(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l := state.Limits{OutputTokens: rapid.Int64Range(1, 1000).Draw(t, "limit")}
-		var u state.Usage
+		l := state.Limits{
+			MaxTurns:     rapid.IntRange(1, 50).Draw(t, "max_turns"),
+			OutputTokens: rapid.Int64Range(0, 1000).Draw(t, "output_tokens"),
+			TotalTokens:  rapid.Int64Range(0, 1000).Draw(t, "total_tokens"),
+			CostUSD:      state.MicroUSD(rapid.Int64Range(0, 1000).Draw(t, "cost")),
+		}
+		var u, before state.Usage
+		turns := 0
 		for {
-			if _, _, over := budget.Exhausted(l, u, 0, now); over {
+			if _, _, over := budget.Exhausted(l, u, turns, now); over {
 				break
 			}
-			cost := rapid.Int64Range(1, 300).Draw(t, "cost")
-			before := u.OutputTokens
-			u.OutputTokens += cost
-			if before >= l.OutputTokens {
-				t.Fatalf("a call was made with %d of %d spent", before, l.OutputTokens)
+			if turns++; turns > 50 {
+				t.Fatal("the run does not end")
 			}
+			before = u
+			u = u.Add(state.Usage{
+				InputTokens:  rapid.Int64Range(0, 300).Draw(t, "input"),
+				OutputTokens: rapid.Int64Range(0, 300).Draw(t, "output"),
+				CostUSD:      usd(rapid.Int64Range(0, 300).Draw(t, "cost")),
+			})
+		}
+		// Without the last call every limit is kept.
+		var cost state.MicroUSD
+		if before.CostUSD != nil {
+			cost = *before.CostUSD
+		}
+		if turns > l.MaxTurns ||
+			l.OutputTokens > 0 && before.OutputTokens >= l.OutputTokens ||
+			l.TotalTokens > 0 && before.InputTokens+before.OutputTokens >= l.TotalTokens ||
+			l.CostUSD > 0 && cost >= l.CostUSD {
+			t.Fatalf("the call after %+v and %d turns was one too many for %+v", before, turns-1, l)
 		}
 	})
 }

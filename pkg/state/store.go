@@ -310,6 +310,9 @@ type Schedule interface {
 	// its runs, due at once.
 	Evict(ctx context.Context, worker string, grace time.Duration) ([]Due, error)
 
+	// Owners returns the workers that hold leases.
+	Owners(ctx context.Context) ([]string, error)
+
 	// Announced notes that all entries of a run up to number seq were announced.
 	Announced(ctx context.Context, id RunID, seq int64) error
 

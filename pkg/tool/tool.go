@@ -3,6 +3,7 @@
 package tool
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -60,18 +61,30 @@ func (f Func) Call(ctx context.Context, c Call) (Result, error) { return f(ctx, 
 // what the call is and not on when or where it is made, so it is the same after a
 // crash, and even after the journal is lost.
 func IdempotencyKey(run state.RunID, callID, name string, arguments json.RawMessage) string {
-	canonical := arguments
-	var v any
-	if json.Unmarshal(arguments, &v) == nil {
-		if b, err := json.Marshal(v); err == nil {
-			canonical = b
-		}
-	}
 	h := sha256.New()
-	for _, part := range []string{string(run), callID, name, string(canonical)} {
+	for _, part := range []string{string(run), callID, name, string(canonical(arguments))} {
 		fmt.Fprintf(h, "%d:%s,", len(part), part)
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// canonical returns JSON with its keys sorted and without space between tokens;
+// numbers keep their digits. What is not JSON stays as it is.
+func canonical(data json.RawMessage) []byte {
+	if !json.Valid(data) {
+		return data
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	var v any
+	if dec.Decode(&v) != nil {
+		return data
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return data
+	}
+	return b
 }
 
 // Batches splits calls into groups that are made one after the other: neighbours
@@ -98,8 +111,12 @@ func Truncate(content string, limit int) string {
 		return content
 	}
 	cut := max(limit, 0)
-	for cut > 0 && !utf8.RuneStart(content[cut]) {
-		cut--
+	// Back to the start of the rune that the limit cuts, if it is one at all.
+	for i := cut; i > 0 && i > cut-utf8.UTFMax; i-- {
+		if utf8.RuneStart(content[i]) {
+			cut = i
+			break
+		}
 	}
 	return fmt.Sprintf("%s\n[output truncated: %d of %d bytes]", content[:cut], cut, len(content))
 }

@@ -36,14 +36,36 @@ func TestIdempotencyKey(t *testing.T) {
 	if got := tool.IdempotencyKey("run_1", "c2", "pay", json.RawMessage(`{"a":1,"b":2}`)); got == key {
 		t.Errorf("two calls share a key")
 	}
+	// Numbers keep all their digits.
+	one, two := tool.IdempotencyKey("run_1", "c1", "pay", json.RawMessage(`{"id":9007199254740992}`)), tool.IdempotencyKey("run_1", "c1", "pay", json.RawMessage(`{"id":9007199254740993}`))
+	if one == two {
+		t.Errorf("two large numbers share a key")
+	}
+	// Neither parts that run into each other nor broken arguments collide.
+	if tool.IdempotencyKey("run_1", "c1", "pay", json.RawMessage(`{`)) == tool.IdempotencyKey("run_1", "c1p", "ay", json.RawMessage(`{`)) {
+		t.Errorf("the parts of a key run into each other")
+	}
 }
 
 func TestTruncate(t *testing.T) {
 	t.Parallel()
-	if got := tool.Truncate("short", 10); got != "short" {
-		t.Errorf("Truncate = %q", got)
+	tests := []struct {
+		content string
+		limit   int
+		want    string
+	}{
+		{"short", 10, "short"},
+		{"exact", 5, "exact"},
+		{"aé!", 2, "a\n[output truncated: 1 of 4 bytes]"},
+		{"aé!", 3, "aé\n[output truncated: 3 of 4 bytes]"},
+		{"😀😀", 7, "😀\n[output truncated: 4 of 8 bytes]"},
+		{"abc", 0, "\n[output truncated: 0 of 3 bytes]"},
+		{"abc", -1, "\n[output truncated: 0 of 3 bytes]"},
+		{strings.Repeat("\x80", 20), 10, strings.Repeat("\x80", 10) + "\n[output truncated: 10 of 20 bytes]"},
 	}
-	if got, want := tool.Truncate("aé!", 2), "a\n[output truncated: 1 of 4 bytes]"; got != want {
-		t.Errorf("Truncate = %q, want %q", got, want)
+	for _, tt := range tests {
+		if got := tool.Truncate(tt.content, tt.limit); got != tt.want {
+			t.Errorf("Truncate(%q, %d) = %q, want %q", tt.content, tt.limit, got, tt.want)
+		}
 	}
 }

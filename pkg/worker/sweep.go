@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -110,7 +111,7 @@ func (p *presence) heard(worker string, gone bool) {
 func (p *presence) run(ctx context.Context) {
 	every := p.w.cfg.BeatEvery
 	last := time.Now()
-	var ready time.Time
+	ready, settled := last.Add(silence*every), false
 	for {
 		p.w.bus.Beat(p.w.cfg.ID, false)
 		if !pause(ctx, every) {
@@ -119,12 +120,18 @@ func (p *presence) run(ctx context.Context) {
 		// Who was asleep, or does not hear itself, cannot tell silence from its own
 		// deafness: it judges nobody until it has listened for a while again.
 		if time.Since(last) > 2*every || p.deaf(2*every) {
-			ready = time.Now().Add(silence * every)
+			ready, settled = time.Now().Add(silence*every), false
 		}
 		last = time.Now()
-		if last.After(ready) {
-			p.evict(ctx, p.silent(silence*every))
+		if last.Before(ready) {
+			continue
 		}
+		if !settled {
+			// Whoever holds a lease and was not heard all the while died before this
+			// worker listened.
+			settled = p.evictUnheard(ctx)
+		}
+		p.evict(ctx, p.silent(silence*every))
 	}
 }
 
@@ -146,6 +153,21 @@ func (p *presence) silent(d time.Duration) []string {
 		}
 	}
 	return gone
+}
+
+// evictUnheard evicts the owners of leases that were never heard, and reports
+// whether it could look.
+func (p *presence) evictUnheard(ctx context.Context) bool {
+	owners, err := p.w.store.Owners(ctx)
+	if err != nil {
+		p.w.log.Warn().Err(err).Msg("read owners of leases")
+		return false
+	}
+	p.mu.Lock()
+	unheard := slices.DeleteFunc(owners, func(id string) bool { _, heard := p.seen[id]; return heard })
+	p.mu.Unlock()
+	p.evict(ctx, unheard)
+	return true
 }
 
 func (p *presence) evict(ctx context.Context, workers []string) {

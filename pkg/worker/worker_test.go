@@ -533,3 +533,16 @@ func (echo) Step(s state.State, ev loop.Event) loop.Decision {
 	}
 	return loop.Decision{Next: next}
 }
+
+// So do those of a worker that died before any of the others listened.
+func TestUnheardWorkerIsEvicted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	id := s.create(state.Limits{}, nil, model.Scripted{Text: "hi"})
+	c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "dead", Worker: "dead", Lease: time.Hour, Grace: time.Hour})
+	if err != nil || c.Outcome != state.Claimed {
+		t.Fatalf("Claim = %s, %v", c.Outcome, err)
+	}
+	s.work(s.config())
+	s.awaitReason(id, state.EndCompleted)
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -307,6 +308,23 @@ func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) (
 	return s.each(ctx, -1, func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
 		return rec.Evict(id, worker, now, grace)
 	})
+}
+
+// Owners implements state.Schedule.
+func (s *Store) Owners(context.Context) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owners := map[string]bool{}
+	for id := range s.runs {
+		rec, _, err := s.get(id)
+		if err != nil {
+			return nil, err
+		}
+		if rec.Status == state.Running {
+			owners[rec.Owner] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(owners)), nil
 }
 
 // Announced implements state.Schedule.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -271,6 +272,19 @@ func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) (
 		func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
 			return rec.Evict(id, worker, now, grace)
 		})
+}
+
+// Owners implements state.Schedule, from the index.
+func (s *Store) Owners(context.Context) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owners := map[string]bool{}
+	for _, v := range s.index {
+		if v.rec.Status == state.Running {
+			owners[v.rec.Owner] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(owners)), nil
 }
 
 // Announced implements state.Schedule.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -67,14 +68,14 @@ func (s *Store) indexed(ctx context.Context, ask func(redis.Pipeliner, string) *
 	return ids, nil
 }
 
-// Evict implements state.Schedule. It looks at every run in the due index, which
-// holds all runs under way; workers do not vanish often.
-func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) ([]state.Due, error) {
+// leases returns the runs that workers hold, by worker. It looks at every run in
+// the due index, which has all runs under way; workers do not vanish often.
+func (s *Store) leases(ctx context.Context) (map[string][]state.RunID, error) {
 	ids, err := s.indexed(ctx, func(pipe redis.Pipeliner, key string) *redis.StringSliceCmd { return pipe.ZRange(ctx, key, 0, -1) })
 	if err != nil {
-		return nil, fmt.Errorf("evict %s: %w", worker, err)
+		return nil, fmt.Errorf("read leases: %w", err)
 	}
-	var due []state.Due
+	held := map[string][]state.RunID{}
 	for batch := range slices.Chunk(ids, 500) {
 		pipe := s.rdb.Pipeline()
 		owners := make([]*redis.StringCmd, len(batch))
@@ -82,23 +83,41 @@ func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) (
 			owners[i] = pipe.HGet(ctx, s.keys.run(id).header, "own")
 		}
 		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-			return due, fmt.Errorf("evict %s: %w", worker, err)
+			return nil, fmt.Errorf("read leases: %w", err)
 		}
 		for i, id := range batch {
-			if owners[i].Val() != worker {
-				continue
-			}
-			k := s.keys.run(id)
-			r, err := s.call(ctx, evictScript, []string{k.header, k.due, k.count}, string(id), worker, grace.Milliseconds())
-			if err != nil {
-				return due, fmt.Errorf("evict %s from run %s: %w", worker, id, err)
-			}
-			if r.str(0) != "none" {
-				due = append(due, dueOf(id, r))
+			if own := owners[i].Val(); own != "" {
+				held[own] = append(held[own], id)
 			}
 		}
 	}
+	return held, nil
+}
+
+// Evict implements state.Schedule.
+func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) ([]state.Due, error) {
+	held, err := s.leases(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("evict %s: %w", worker, err)
+	}
+	var due []state.Due
+	for _, id := range held[worker] {
+		k := s.keys.run(id)
+		r, err := s.call(ctx, evictScript, []string{k.header, k.due, k.count}, string(id), worker, grace.Milliseconds())
+		if err != nil {
+			return due, fmt.Errorf("evict %s from run %s: %w", worker, id, err)
+		}
+		if r.str(0) != "none" {
+			due = append(due, dueOf(id, r))
+		}
+	}
 	return due, nil
+}
+
+// Owners implements state.Schedule.
+func (s *Store) Owners(ctx context.Context) ([]string, error) {
+	held, err := s.leases(ctx)
+	return slices.Sorted(maps.Keys(held)), err
 }
 
 // Announced implements state.Schedule.

@@ -3,6 +3,7 @@ package statetest
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -156,6 +157,9 @@ func testEvict(t *testing.T, s *suite) {
 	q := s.request(other.ID, 1, "w2")
 	if _, err := s.Claim(t.Context(), q); err != nil {
 		t.Fatal(err)
+	}
+	if owners, err := s.Owners(t.Context()); err != nil || !slices.Equal(owners, []string{"w1", "w2"}) {
+		t.Errorf("Owners = %v, %v", owners, err)
 	}
 	due, err := s.Evict(t.Context(), "w1", long)
 	if err != nil || len(due) != 1 || due[0].Run != mine.ID || !due[0].Turn || due[0].Version != 1 {

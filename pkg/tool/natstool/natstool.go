@@ -1,5 +1,17 @@
-// Package natstool calls tools that are NATS micro services, in any language: a
-// request on <prefix>.tool.<name>, one reply.
+// Package natstool makes tools of NATS micro services, in any language.
+//
+// A tool refund is a service that answers on turnpike.tool.refund, for the prefix
+// turnpike:
+//
+//	request  {"call_id", "run_id", "arguments", "idempotency_key", "deadline"}
+//	reply    {"content": "text, or any JSON"}  or  {"error": "text"}
+//
+// An error in the headers of NATS micro services is understood as well. A message
+// on <reply subject>.cancel says that the caller no longer listens; a service may
+// ignore it.
+//
+// Request and reply are delivered at most once: a call whose reply does not come
+// may or may not have been made.
 package natstool
 
 import (
@@ -7,32 +19,44 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Request is what a service gets.
+// patience is how long a call waits for a service to appear: long enough for one
+// that is being restarted, short enough for a model that may do something else.
+const patience = 3 * time.Second
+
+// Request is what a service is asked.
 type Request struct {
 	CallID         string          `json:"call_id"`
-	RunID          string          `json:"run_id"`
-	Arguments      json.RawMessage `json:"arguments"`
+	RunID          state.RunID     `json:"run_id"`
+	Arguments      json.RawMessage `json:"arguments"` // a JSON object
 	IdempotencyKey string          `json:"idempotency_key"`
-	Deadline       time.Time       `json:"deadline"`
+
+	// Deadline is when the caller stops listening, by the caller's clock; zero if
+	// it does not say.
+	Deadline time.Time `json:"deadline,omitzero"`
 }
 
-// Reply is what it answers: content, as text or any JSON, or an error for the
-// model to read.
-type Reply struct {
+type reply struct {
 	Content json.RawMessage `json:"content,omitempty"`
-	Error   string          `json:"error,omitempty"`
+	Error   json.RawMessage `json:"error,omitempty"`
 }
 
-// Tool calls services over one connection.
+// Subject is the subject on which the service of a tool answers.
+func Subject(prefix, name string) string { return prefix + ".tool." + name }
+
+const cancelSuffix = ".cancel"
+
+// Tool calls NATS services: the name of a call says which.
 type Tool struct {
 	nc     *nats.Conn
 	prefix string
@@ -40,98 +64,123 @@ type Tool struct {
 
 var _ tool.Tool = (*Tool)(nil)
 
-// New returns a tool whose calls go to the service of their name.
+// New returns a Tool that calls services on nc. The connection stays the
+// caller's.
 func New(nc *nats.Conn, prefix string) *Tool { return &Tool{nc, prefix} }
 
-// Call sends the request and waits for the reply. Nobody there is retried for a
-// moment, since such a call never started; after that the outcome of a request
-// without a reply is unknown, which is an error.
+// Call implements tool.Tool. A service that is not there is waited for, for a few
+// seconds. An error that wraps ctx's means that the request is out and the
+// outcome unknown; no request is ever sent twice.
 func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
-	data, err := json.Marshal(Request{
-		CallID: c.ID, RunID: string(c.Run), Arguments: c.Arguments, IdempotencyKey: c.IdempotencyKey, Deadline: c.Deadline,
-	})
-	if err != nil {
-		return tool.Result{}, err
+	if c.Name == "" || strings.ContainsAny(c.Name, ".*> \t\r\n") {
+		return tool.Error(fmt.Sprintf("Tool %q cannot be called: its name is no token of a NATS subject", c.Name)), nil
 	}
-	subject := t.prefix + ".tool." + c.Name
-	var m *nats.Msg
-	patience := backoff.WithContext(backoff.WithMaxRetries(backoff.NewConstantBackOff(200*time.Millisecond), 10), ctx)
-	err = backoff.Retry(func() error {
-		var err error
-		m, err = t.nc.RequestWithContext(ctx, subject, data)
-		if err != nil && !errors.Is(err, nats.ErrNoResponders) {
-			return backoff.Permanent(err)
+	subject := Subject(t.prefix, c.Name)
+	arguments := c.Arguments
+	if len(arguments) == 0 {
+		arguments = json.RawMessage("{}")
+	}
+	request, err := json.Marshal(Request{CallID: c.ID, RunID: c.Run, Arguments: arguments, IdempotencyKey: c.IdempotencyKey, Deadline: c.Deadline})
+	if err != nil {
+		return tool.Result{}, fmt.Errorf("encode call of %s: %w", subject, err)
+	}
+	// A request that nobody took never started a call, so it may be sent again.
+	var unsent error
+	msg, err := backoff.RetryWithData(func() (*nats.Msg, error) {
+		msg, err := t.request(ctx, subject, request)
+		if unsent = nil; neverStarted(err) {
+			unsent = err
+			return nil, err
 		}
-		return err
-	}, patience)
+		if err != nil {
+			return nil, backoff.Permanent(err)
+		}
+		return msg, nil
+	}, backoff.WithContext(backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond),
+		backoff.WithMaxInterval(500*time.Millisecond),
+		backoff.WithMaxElapsedTime(patience),
+	), ctx))
 	switch {
-	case errors.Is(err, nats.ErrNoResponders):
-		return tool.Error(fmt.Sprintf("Tool %q is not available: no service listens on %s", c.Name, subject)), nil
-	case err != nil:
-		return tool.Result{}, fmt.Errorf("call tool %q: %w", c.Name, err)
+	case err == nil:
+		return result(c.Name, msg), nil
+	case errors.Is(ctx.Err(), context.Canceled):
+		return tool.Result{}, fmt.Errorf("call %s: %w", subject, err)
+	case errors.Is(unsent, nats.ErrNoResponders):
+		return tool.Error(fmt.Sprintf("Tool %q was not called: no service answers on the subject %s. "+
+			"Start one that does, for example with natstool.Serve in Go or the micro service library of another language.", c.Name, subject)), nil
+	case unsent != nil:
+		return tool.Error(fmt.Sprintf("Tool %q was not called: the connection to NATS is down", c.Name)), nil
+	case errors.Is(err, nats.ErrMaxPayload):
+		return tool.Error(fmt.Sprintf("Tool %q was not called: the request has %d bytes, more than the NATS server takes (%d)", c.Name, len(request), t.nc.MaxPayload())), nil
+	default:
+		return tool.Result{}, fmt.Errorf("call %s: %w", subject, err)
 	}
-	if text := m.Header.Get(micro.ErrorHeader); text != "" {
-		return tool.Error(text), nil
+}
+
+// neverStarted reports whether err proves that no service got the request.
+func neverStarted(err error) bool {
+	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrReconnectBufExceeded)
+}
+
+// request sends one request on an inbox of its own, so that the service can be
+// told when nobody listens any more.
+func (t *Tool) request(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	var r Reply
-	if err := json.Unmarshal(m.Data, &r); err != nil {
-		return tool.Error(fmt.Sprintf("Tool %q answered something else than {\"content\"} or {\"error\"}", c.Name)), nil
+	inbox := t.nc.NewInbox()
+	sub, err := t.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
 	}
-	if r.Error != "" {
-		return tool.Error(r.Error), nil
+	defer sub.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
+	if err := t.nc.PublishRequest(subject, inbox, data); err != nil {
+		return nil, err
 	}
+	msg, err := sub.NextMsgWithContext(ctx)
+	if err != nil && ctx.Err() != nil && !neverStarted(err) {
+		// A courtesy; the outcome is unknown either way.
+		_ = t.nc.Publish(inbox+cancelSuffix, nil)
+		return nil, fmt.Errorf("no reply came, the outcome is unknown: %w", ctx.Err())
+	}
+	return msg, err
+}
+
+// result reads what a service replied.
+func result(name string, msg *nats.Msg) tool.Result {
+	var r reply
+	err := json.Unmarshal(msg.Data, &r)
+	if code, text := msg.Header.Get(micro.ErrorCodeHeader), msg.Header.Get(micro.ErrorHeader); code != "" || text != "" {
+		if failure := textOf(r.Error); err == nil && failure != "" {
+			return tool.Error(failure)
+		}
+		return tool.Error(fmt.Sprintf("Tool %q failed: %s (%s)", name, text, code))
+	}
+	switch {
+	case err == nil && textOf(r.Error) != "":
+		return tool.Error(textOf(r.Error))
+	case err == nil && len(r.Content) > 0:
+		return tool.Result{Content: contentOf(r.Content)}
+	default:
+		return tool.Error(fmt.Sprintf(`Tool %q was called, but its reply is neither {"content": ...} nor {"error": "..."}: %s`, name, tool.Truncate(string(msg.Data), 300)))
+	}
+}
+
+// contentOf returns a JSON string as the text that it holds, and any other JSON
+// as it is.
+func contentOf(raw json.RawMessage) string {
 	var text string
-	if json.Unmarshal(r.Content, &text) != nil {
-		text = string(r.Content)
+	if len(raw) > 0 && raw[0] == '"' && json.Unmarshal(raw, &text) == nil {
+		return text
 	}
-	return tool.Result{Content: text}, nil
+	return string(raw)
 }
 
-// Service is a tool in Go, offered to every worker of a site.
-type Service struct {
-	Name        string
-	Description string
-	Schema      json.RawMessage
-
-	// Handler returns the content for the model, or an error for it to read.
-	Handler func(ctx context.Context, r Request) (string, error)
-}
-
-// Serve offers a service until stop is called. Any number of processes may serve
-// the same tool; each call goes to one of them.
-func Serve(nc *nats.Conn, prefix string, s Service) (stop func() error, err error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	svc, err := micro.AddService(nc, micro.Config{Name: s.Name, Version: "1.0.0", Description: s.Description})
-	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("serve tool %s: %w", s.Name, err)
+// textOf returns the text of an error; null is none.
+func textOf(raw json.RawMessage) string {
+	if string(raw) == "null" {
+		return ""
 	}
-	handle := micro.HandlerFunc(func(m micro.Request) {
-		go func() { // micro calls one after the other; calls are independent
-			var r Request
-			if err := json.Unmarshal(m.Data(), &r); err != nil {
-				_ = m.Error("400", "malformed request: "+err.Error(), nil) // the caller may be gone
-				return
-			}
-			callCtx, done := context.WithDeadline(ctx, r.Deadline)
-			defer done()
-			text, err := s.Handler(callCtx, r)
-			if err != nil {
-				_ = m.RespondJSON(Reply{Error: err.Error()}) // as above
-				return
-			}
-			content, err := json.Marshal(text)
-			if err != nil {
-				content = []byte(`""`)
-			}
-			_ = m.RespondJSON(Reply{Content: content}) // as above
-		}()
-	})
-	err = svc.AddEndpoint(s.Name, handle, micro.WithEndpointSubject(prefix+".tool."+s.Name),
-		micro.WithEndpointMetadata(map[string]string{"description": s.Description, "schema": string(s.Schema)}))
-	if err != nil {
-		cancel()
-		return nil, errors.Join(fmt.Errorf("serve tool %s: %w", s.Name, err), svc.Stop())
-	}
-	return func() error { cancel(); return svc.Stop() }, nil
+	return contentOf(raw)
 }

@@ -1,0 +1,442 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Exit codes of `run` and `watch`, by how the run stands in the end.
+const (
+	exitIncomplete = 3
+	exitFailed     = 4
+	exitCancelled  = 5
+	exitWaiting    = 6
+)
+
+// print writes v as JSON, or text for people.
+func (e *env) print(v any, text string) error {
+	if !e.json {
+		_, err := fmt.Fprintln(e.out, text)
+		return err
+	}
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(e.out, string(b))
+	return err
+}
+
+// submission is what `run` and `submit` share.
+type submission struct {
+	Agent    string            `arg:"" help:"Name of an agent, or a file that defines one."`
+	Input    string            `arg:"" help:"What to do."`
+	MaxTurns int               `help:"Most model calls."`
+	Deadline string            `help:"Time to finish, as in 10m."`
+	Priority string            `enum:"high,normal,low" default:"normal" help:"Lane: ${enum}."`
+	Metadata map[string]string `short:"m" help:"Metadata, as in -m key=value."`
+	Key      string            `help:"Idempotency key."`
+	Stream   string            `hidden:""`
+}
+
+func (s submission) submit(e *env) (api.Run, error) {
+	name := s.Agent
+	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" || ext == ".json" {
+		put, err := putFile(e, name)
+		if err != nil {
+			return api.Run{}, err
+		}
+		name = put.Name
+	}
+	input, err := json.Marshal(s.Input)
+	if err != nil {
+		return api.Run{}, err
+	}
+	req := api.SubmitRequest{Agent: name, Input: input, Priority: s.Priority, Metadata: s.Metadata, Stream: s.Stream}
+	if s.MaxTurns != 0 || s.Deadline != "" {
+		req.Limits = &api.SubmitLimits{MaxTurns: s.MaxTurns}
+		if s.Deadline != "" {
+			d, err := time.ParseDuration(s.Deadline)
+			if err != nil {
+				return api.Run{}, fmt.Errorf("--deadline %q: write it like 10m", s.Deadline)
+			}
+			req.Limits.Deadline = &api.Deadline{In: d}
+		}
+	}
+	return e.client.Submit(e.ctx, req, s.Key)
+}
+
+func putFile(e *env, path string) (api.Agent, error) {
+	def, err := agent.Load(path)
+	if err != nil {
+		return api.Agent{}, err
+	}
+	b, err := json.Marshal(def)
+	if err != nil {
+		return api.Agent{}, err
+	}
+	return e.client.PutAgent(e.ctx, def.Name, b)
+}
+
+type runCmd struct{ submission }
+
+func (c *runCmd) Run(e *env) error {
+	if e.terminal && !e.json {
+		c.Stream = "deltas"
+	}
+	run, err := c.submit(e)
+	if err != nil {
+		return err
+	}
+	return follow(e, run.ID, 0, true)
+}
+
+type submitCmd struct{ submission }
+
+func (c *submitCmd) Run(e *env) error {
+	run, err := c.submit(e)
+	if err != nil {
+		return err
+	}
+	return e.print(run, run.ID)
+}
+
+type watchCmd struct {
+	ID    string `arg:"" help:"Run id."`
+	After int64  `help:"Number of the last event known."`
+}
+
+func (c *watchCmd) Run(e *env) error { return follow(e, c.ID, c.After, false) }
+
+// follow shows a run's events until it has ended, or, for `run`, waits for
+// somebody.
+func follow(e *env, id string, after int64, stopAtWait bool) error {
+	if !e.json {
+		fmt.Fprintf(e.out, "run %s\n", id)
+	}
+	w := &watcher{out: e.out, terminal: e.terminal}
+	for ev, err := range e.client.Events(e.ctx, id, after) {
+		if err != nil {
+			if e.ctx.Err() != nil {
+				return exitError(130)
+			}
+			return err
+		}
+		if e.json {
+			fmt.Fprintf(e.out, "%s\n", ev.Data)
+		} else {
+			w.show(ev)
+		}
+		if stopAtWait && ev.Type == state.EntryWaiting && ev.Reason != state.WaitingSchedule && ev.Reason != state.WaitingChild {
+			if !e.json {
+				fmt.Fprintf(e.out, "%s\n", hint(id, ev.Waiting))
+			}
+			return exitError(exitWaiting)
+		}
+	}
+	run, err := e.client.Get(e.ctx, id)
+	if err != nil {
+		return err
+	}
+	return exitOf(run)
+}
+
+func exitOf(run api.Run) error {
+	switch state.Status(run.Status) {
+	case state.Completed:
+		return nil
+	case state.Incomplete:
+		return exitError(exitIncomplete)
+	case state.Failed:
+		return exitError(exitFailed)
+	case state.Cancelled:
+		return exitError(exitCancelled)
+	default:
+		return exitError(exitWaiting)
+	}
+}
+
+// hint says how to go on with a run that waits.
+func hint(id string, w *state.Wait) string {
+	if w == nil {
+		return ""
+	}
+	switch w.Reason {
+	case state.WaitingApproval:
+		return fmt.Sprintf("go on with: turnpike approve %s   (or: turnpike deny %s)", id, id)
+	case state.WaitingHumanInput:
+		return fmt.Sprintf("go on with: turnpike answer %s \"…\"", id)
+	default:
+		return fmt.Sprintf("go on with a signal to /v1/runs/%s/signals", id)
+	}
+}
+
+type psCmd struct {
+	Status string `help:"Only these statuses, by commas."`
+	Agent  string `help:"Only this agent."`
+	Limit  int    `default:"50" help:"Most rows."`
+}
+
+func (c *psCmd) Run(e *env) error {
+	q := url.Values{"limit": {fmt.Sprint(c.Limit)}}
+	if c.Status != "" {
+		q.Set("status", c.Status)
+	}
+	if c.Agent != "" {
+		q.Set("agent", c.Agent)
+	}
+	page, err := e.client.List(e.ctx, q)
+	if err != nil {
+		return err
+	}
+	return e.print(page, table("RUN\tAGENT\tSTATUS\tREASON\tTURNS\tAGE", page.Items, func(r api.Run) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s", r.ID, r.Agent, r.Status, orDash(r.Reason), r.TurnCount, time.Since(r.CreatedAt.Time).Round(time.Second))
+	}))
+}
+
+func orDash(s *string) string {
+	if s == nil {
+		return "-"
+	}
+	return *s
+}
+
+func table[T any](head string, rows []T, row func(T) string) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, head)
+	for _, r := range rows {
+		fmt.Fprintln(w, row(r))
+	}
+	_ = w.Flush() // a strings.Builder takes everything
+	return strings.TrimRight(b.String(), "\n")
+}
+
+type showCmd struct {
+	ID string `arg:"" help:"Run id."`
+}
+
+func (c *showCmd) Run(e *env) error {
+	run, err := e.client.Get(e.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(run, "")
+	}
+	turns, err := e.client.Turns(e.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	messages, err := e.client.Messages(e.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "run       %s\nagent     %s, version %d, loop %s\nstatus    %s", run.ID, run.Agent, run.AgentVersion, run.Loop, run.Status)
+	if run.Reason != nil {
+		fmt.Fprintf(&b, " (%s)", *run.Reason)
+	}
+	fmt.Fprintf(&b, "\nturns     %d, version %d\ntokens    %d in, %d out; %d model calls, %d tool calls\n",
+		run.TurnCount, run.Version, run.Usage.InputTokens, run.Usage.OutputTokens, run.Usage.ModelCalls, run.Usage.ToolCalls)
+	if run.Error != nil {
+		fmt.Fprintf(&b, "error     %s: %s\n", run.Error.Code, run.Error.Message)
+	}
+	if run.Waiting != nil {
+		for _, call := range run.Waiting.Calls {
+			fmt.Fprintf(&b, "waits     %s %s %s\n", call.ID, call.Tool, call.Arguments)
+		}
+		if run.Waiting.Question != nil {
+			fmt.Fprintf(&b, "asks      %s\n", *run.Waiting.Question)
+		}
+	}
+	b.WriteString("\n" + table("VERSION\tTURN\tREASON\tSTATUS\tATTEMPT\tWORKER\tMS\tTOOLS", turns, func(t api.Turn) string {
+		var names []string
+		for _, call := range t.ToolCalls {
+			names = append(names, call.Name)
+		}
+		return fmt.Sprintf("%d\t%d\t%s\t%s\t%d\t%s\t%d\t%s", t.Version, t.Turn, t.Reason, t.Status, t.Attempt, t.Worker, t.DurationMS, strings.Join(names, " "))
+	}) + "\n\n")
+	for _, m := range messages {
+		b.WriteString(messageLines(m))
+	}
+	return e.print(nil, strings.TrimRight(b.String(), "\n"))
+}
+
+type cancelCmd struct {
+	ID     string `arg:"" help:"Run id."`
+	Reason string `help:"Why."`
+}
+
+func (c *cancelCmd) Run(e *env) error {
+	run, err := e.client.Cancel(e.ctx, c.ID, c.Reason)
+	if err != nil {
+		return err
+	}
+	return e.print(run, "abort accepted")
+}
+
+type approveCmd struct {
+	ID        string `arg:"" help:"Run id."`
+	Call      string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
+	Arguments string `help:"Other arguments for the call, a JSON object."`
+}
+
+func (c *approveCmd) Run(e *env) error {
+	return decide(e, c.ID, c.Call, api.Approval{Decision: "approve", Arguments: json.RawMessage(c.Arguments)})
+}
+
+type denyCmd struct {
+	ID     string `arg:"" help:"Run id."`
+	Call   string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
+	Reason string `help:"Why; the model reads it."`
+}
+
+func (c *denyCmd) Run(e *env) error {
+	return decide(e, c.ID, c.Call, api.Approval{Decision: "deny", Reason: c.Reason})
+}
+
+func decide(e *env, id, call string, a api.Approval) error {
+	var approvals []api.Approval
+	if call != "" {
+		a.CallID = call
+		approvals = append(approvals, a)
+	} else {
+		run, err := e.client.Get(e.ctx, id)
+		if err != nil {
+			return err
+		}
+		if run.Waiting == nil || run.Waiting.Reason != string(state.WaitingApproval) {
+			return fmt.Errorf("run %s is %s and waits for no approval", id, run.Status)
+		}
+		for _, w := range run.Waiting.Calls {
+			if strings.HasSuffix(w.Message, "asks for approval") {
+				a.CallID = w.ID
+				approvals = append(approvals, a)
+			}
+		}
+	}
+	return send(e, id, api.SignalRequest{Approvals: approvals})
+}
+
+func send(e *env, id string, s api.SignalRequest) error {
+	run, err := e.client.Signal(e.ctx, id, s)
+	if err != nil {
+		return err
+	}
+	return e.print(run, "accepted")
+}
+
+type answerCmd struct {
+	ID   string `arg:"" help:"Run id."`
+	Text string `arg:"" help:"The answer."`
+}
+
+func (c *answerCmd) Run(e *env) error { return send(e, c.ID, api.SignalRequest{Answer: &c.Text}) }
+
+type messageCmd struct {
+	ID   string `arg:"" help:"Run id."`
+	Text string `arg:"" help:"What to say."`
+}
+
+func (c *messageCmd) Run(e *env) error {
+	text, err := json.Marshal(c.Text)
+	if err != nil {
+		return err
+	}
+	return send(e, c.ID, api.SignalRequest{Message: text})
+}
+
+type agentsCmd struct {
+	Ls  agentsLsCmd  `cmd:"" default:"1" help:"List agents."`
+	Get agentsGetCmd `cmd:"" help:"Show an agent."`
+	Put agentsPutCmd `cmd:"" help:"Define an agent from a YAML or JSON file."`
+	Rm  agentsRmCmd  `cmd:"" help:"Remove an agent."`
+}
+
+type agentsLsCmd struct{}
+
+func (*agentsLsCmd) Run(e *env) error {
+	list, err := e.client.Agents(e.ctx)
+	if err != nil {
+		return err
+	}
+	return e.print(list, table("AGENT\tVERSION\tCREATED", list, func(a api.Agent) string {
+		return fmt.Sprintf("%s\t%d\t%s", a.Name, a.Version, a.CreatedAt.Local().Format(time.DateTime))
+	}))
+}
+
+type agentsGetCmd struct {
+	Name string `arg:""`
+}
+
+func (c *agentsGetCmd) Run(e *env) error {
+	a, err := e.client.Agent(e.ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	return e.print(a, string(a.Definition))
+}
+
+type agentsPutCmd struct {
+	File []string `arg:"" type:"existingfile"`
+}
+
+func (c *agentsPutCmd) Run(e *env) error {
+	var errs []error
+	for _, f := range c.File {
+		a, err := putFile(e, f)
+		if err == nil {
+			err = e.print(a, fmt.Sprintf("%s version %d", a.Name, a.Version))
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+type agentsRmCmd struct {
+	Name string `arg:""`
+}
+
+func (c *agentsRmCmd) Run(e *env) error { return e.client.DeleteAgent(e.ctx, c.Name) }
+
+type deadCmd struct {
+	Ls deadLsCmd `cmd:"" default:"1" help:"List dead letters."`
+}
+
+type deadLsCmd struct{}
+
+func (*deadLsCmd) Run(e *env) error {
+	page, err := e.client.Dead(e.ctx)
+	if err != nil {
+		return err
+	}
+	return e.print(page, table("LETTER", page.Items, func(m json.RawMessage) string { return string(m) }))
+}
+
+// agentFiles returns the definitions in a directory.
+func agentFiles(dir string) ([]string, error) {
+	var files []string
+	for _, pattern := range []string{"*.yaml", "*.yml", "*.json"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found...)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return nil, err
+	}
+	return files, nil
+}

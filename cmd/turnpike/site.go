@@ -1,0 +1,203 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/bench"
+	"github.com/turnpike-dev/turnpike/internal/demo"
+	"github.com/turnpike-dev/turnpike/internal/devserver"
+	"github.com/turnpike-dev/turnpike/internal/mockmodel"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+)
+
+type devCmd struct {
+	app.GatewayConfig
+	app.WorkerConfig
+	app.Log
+
+	DataDir    string `default:".turnpike" help:"Directory of the data."`
+	NATSListen string `name:"nats-listen" default:"127.0.0.1:0" help:"Address of the embedded NATS for services; its URL is in DATA-DIR/nats.url."`
+	Agents     string `help:"Directory of agent files to define at start."`
+}
+
+func (c *devCmd) Run(e *env) error {
+	log := c.Logger()
+	server, err := devserver.Start(devserver.Options{Dir: c.DataDir, Listen: c.NATSListen})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	// The address is taken before anything is touched, so a second site fails early.
+	listener, err := app.Listen(c.Addr)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(c.DataDir, "nats.url"), []byte(server.URL()+"\n"), 0o600); err != nil {
+		return err
+	}
+	nc, err := server.Conn("turnpike dev")
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	site, err := app.OpenOn(e.ctx, app.Config{Prefix: "turnpike", Replicas: 1}, nc, log)
+	if err != nil {
+		return err
+	}
+	defer site.Close()
+	if c.Agents != "" {
+		if err := define(e, site, c.Agents); err != nil {
+			return err
+		}
+	}
+	registry := prometheus.NewRegistry()
+	w, err := site.Worker(c.WorkerConfig, nil, registry)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "turnpike dev: http://%s  (page at /ui/, NATS at %s, data in %s)\n", listener.Addr(), server.URL(), c.DataDir)
+	group, ctx := errgroup.WithContext(e.ctx)
+	group.Go(func() error { return w.Run(ctx) })
+	group.Go(func() error { return site.Serve(ctx, listener, registry) })
+	return group.Wait()
+}
+
+// define stores the agents of a directory.
+func define(e *env, site *app.Site, dir string) error {
+	files, err := agentFiles(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		def, err := agent.Load(f)
+		if err != nil {
+			return err
+		}
+		if _, err := agent.Compile(def, 0, loop.Builtin().Names()); err != nil {
+			return fmt.Errorf("%s: %w", f, err)
+		}
+		b, err := json.Marshal(def)
+		if err != nil {
+			return err
+		}
+		if _, err := site.Store.PutAgent(e.ctx, def.Name, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type demoCmd struct{}
+
+func (*demoCmd) Run(e *env) error {
+	w := &watcher{out: e.out, terminal: e.terminal}
+	return demo.Run(e.ctx, e.out, w.show)
+}
+
+type demoWorkerCmd struct {
+	URL    string `arg:""`
+	ID     string `arg:""`
+	Ledger string `arg:""`
+}
+
+func (c *demoWorkerCmd) Run(e *env) error { return demo.Worker(e.ctx, c.URL, c.ID, c.Ledger) }
+
+type doctorCmd struct{ app.Config }
+
+func (c *doctorCmd) Run(e *env) error {
+	findings := app.Findings(e.ctx, c.Config)
+	gateway := check.Finding{Name: "gateway: " + e.server, OK: true, Detail: "ready"}
+	if err := e.client.Ready(e.ctx); err != nil {
+		gateway.OK, gateway.Detail, gateway.Remedy = false, explain(err, e.server), "start a gateway, or name it with --server"
+	}
+	findings = append(findings, gateway)
+	text := table("CHECK\tFOUND", findings, func(f check.Finding) string {
+		mark := "ok  "
+		if !f.OK && f.Fatal {
+			mark = "FAIL"
+		} else if !f.OK {
+			mark = "warn"
+		}
+		row := fmt.Sprintf("%s %s\t%s", mark, f.Name, f.Detail)
+		if f.Remedy != "" {
+			row += "\n     \t  " + f.Remedy
+		}
+		return row
+	})
+	if err := e.print(findings, text); err != nil {
+		return err
+	}
+	if check.Err(findings) != nil {
+		return exitError(1)
+	}
+	return nil
+}
+
+type mockModelCmd struct {
+	Addr          string `default:"127.0.0.1:7080" help:"Address to listen at."`
+	Script        string `help:"Script file, YAML or JSON; see docs/mock-model.md."`
+	Conversations string `help:"Recorded conversations, one JSON object a line, played to models named …/ID."`
+}
+
+func (c *mockModelCmd) Run(e *env) error {
+	var cfg mockmodel.Config
+	var err error
+	if c.Script != "" {
+		if cfg, err = mockmodel.Load(c.Script); err != nil {
+			return err
+		}
+	}
+	if c.Conversations != "" {
+		if cfg.Conversations, err = mockmodel.LoadConversations(c.Conversations); err != nil {
+			return err
+		}
+	}
+	listener, err := app.Listen(c.Addr)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: mockmodel.New(cfg), ReadHeaderTimeout: 10 * time.Second}
+	go func() { <-e.ctx.Done(); _ = server.Close() }()
+	fmt.Fprintf(os.Stderr, "mock-model at http://%s/v1\n", listener.Addr())
+	if err := server.Serve(listener); e.ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+type benchCmd struct{ bench.Config }
+
+func (c *benchCmd) Run(e *env) error {
+	report, err := bench.Run(e.ctx, c.Config)
+	if err != nil {
+		return err
+	}
+	return e.print(report, report.String())
+}
+
+// natsServerCmd is the embedded NATS server as a process of its own, for bench.
+type natsServerCmd struct {
+	Dir string `arg:""`
+}
+
+func (c *natsServerCmd) Run(e *env) error {
+	server, err := devserver.Start(devserver.Options{Dir: c.Dir, Listen: "127.0.0.1:0"})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	fmt.Fprintln(e.out, server.URL())
+	<-e.ctx.Done()
+	return nil
+}

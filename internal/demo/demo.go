@@ -1,0 +1,226 @@
+// Package demo shows in a few seconds what Turnpike is for: a run whose worker is
+// killed in the middle of a turn, and finishes without a step done twice.
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/devserver"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+const definition = `
+name: traveller
+instructions: You plan trips.
+model:
+  provider: scripted
+  responses:
+    - {text: "I look at the weather first.", tool_calls: [{name: weather, id: call_weather, arguments: {city: Lisbon}}]}
+    - {text: "Sunny. I book the train.", tool_calls: [{name: book, id: call_book, arguments: {to: Lisbon}}]}
+    - {text: "You are booked to Lisbon; it will be sunny."}
+tools:
+  - {name: weather, idempotent: true, schema: {type: object, required: [city], properties: {city: {type: string}}}}
+  - {name: book, idempotent: true, schema: {type: object, required: [to], properties: {to: {type: string}}}}
+`
+
+// workers of the demo, and how long its booking takes: long enough to be killed
+// in.
+const (
+	workers  = 3
+	bookTime = 2 * time.Second
+)
+
+// Run plays the demo on out. show writes one event.
+func Run(ctx context.Context, out io.Writer, show func(api.Event)) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "turnpike-demo-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	server, err := devserver.Start(devserver.Options{Dir: filepath.Join(dir, "data"), Listen: "127.0.0.1:0"})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	nc, err := server.Conn("demo")
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	site, err := app.OpenOn(ctx, app.Config{Prefix: "turnpike", Replicas: 1}, nc, zerolog.Nop())
+	if err != nil {
+		return err
+	}
+	defer site.Close()
+	listener, err := app.Listen("127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	defer func() {
+		cancel()
+		if waitErr := group.Wait(); err == nil {
+			err = waitErr
+		}
+	}()
+	group.Go(func() error { return site.Serve(ctx, listener, prometheus.NewRegistry()) })
+
+	ledger := filepath.Join(dir, "ledger")
+	staff, err := hire(ctx, server.URL(), ledger)
+	defer staff.dismiss()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d workers, each a process of its own; NATS and the store are embedded.\n\n", workers)
+	return play(ctx, out, client.New("http://"+listener.Addr().String()), staff, ledger, show)
+}
+
+// play submits the run, kills the worker that books, and checks the outcome.
+func play(ctx context.Context, out io.Writer, c *client.Client, staff staff, ledger string, show func(api.Event)) error {
+	if _, err := c.PutAgent(ctx, "traveller", []byte(definition)); err != nil {
+		return err
+	}
+	run, err := c.Submit(ctx, api.SubmitRequest{Agent: "traveller", Input: json.RawMessage(`"Get me to Lisbon."`)}, "")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "run %s\n", run.ID)
+	var killed string
+	var killedAt time.Time
+	var gap time.Duration
+	for e, err := range c.Events(ctx, run.ID, 0) {
+		if err != nil {
+			return err
+		}
+		show(e)
+		if e.Type == state.LiveToolStarted && e.Name == "book" {
+			if killed == "" {
+				killed, killedAt = e.Worker, time.Now()
+				staff.kill(killed)
+				fmt.Fprintf(out, "  ☠ kill -9 %s, in the middle of turn %d\n", killed, e.Turn)
+			} else if gap == 0 {
+				gap = time.Since(killedAt)
+			}
+		}
+	}
+	done, err := c.Get(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	return verify(out, done, killed, gap, ledger)
+}
+
+// verify checks that nothing was lost and nothing done twice.
+func verify(out io.Writer, done api.Run, killed string, gap time.Duration, ledger string) error {
+	booked, err := os.ReadFile(ledger)
+	if err != nil {
+		return fmt.Errorf("read ledger: %w", err)
+	}
+	lines := bytes.Count(booked, []byte("\n"))
+	switch {
+	case killed == "":
+		return fmt.Errorf("no worker was killed: the demo shows nothing")
+	case done.Status != string(state.Completed):
+		return fmt.Errorf("the run ended %s, not completed", done.Status)
+	case done.Usage.ModelCalls != 3:
+		return fmt.Errorf("the model was called %d times, not 3: a journaled response was asked for again", done.Usage.ModelCalls)
+	case lines != 2:
+		return fmt.Errorf("%d effects in the ledger, not 2:\n%s", lines, booked)
+	}
+	fmt.Fprintf(out, "\n%s died; another worker took the turn up %s later, from its journal.\n", killed, gap.Round(10*time.Millisecond))
+	fmt.Fprintf(out, "3 model calls, 2 tool effects, 0 repeated. The run's log tells it all: %d versions, %d turns.\n", done.Version, done.TurnCount)
+	return nil
+}
+
+// staff is the worker processes, by name.
+type staff map[string]*exec.Cmd
+
+func hire(ctx context.Context, url, ledger string) (staff, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	s := staff{}
+	for i := range workers {
+		id := fmt.Sprintf("worker-%d", i+1)
+		cmd := exec.CommandContext(ctx, self, "demo-worker", url, id, ledger)
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			return s, fmt.Errorf("start %s: %w", id, err)
+		}
+		s[id] = cmd
+	}
+	return s, nil
+}
+
+// kill ends a worker as kill -9 does.
+func (s staff) kill(id string) {
+	if cmd := s[id]; cmd != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		delete(s, id)
+	}
+}
+
+func (s staff) dismiss() {
+	for id := range s {
+		s.kill(id)
+	}
+}
+
+// Worker is one worker process of the demo. Its tools write what they do into the
+// ledger.
+func Worker(ctx context.Context, url, id, ledger string) error {
+	site, err := app.Open(ctx, app.Config{NATSURL: url, Prefix: "turnpike", Replicas: 1, Log: app.Log{LogLevel: "error"}}, id)
+	if err != nil {
+		return err
+	}
+	defer site.Close()
+	note := func(c tool.Call, d time.Duration) error {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		f, err := os.OpenFile(ledger, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(f, "%s %s by %s\n", c.Name, c.Arguments, id)
+		if closeErr := f.Close(); err == nil {
+			err = closeErr
+		}
+		return err
+	}
+	tools := map[string]tool.Tool{
+		"weather": tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+			return tool.Result{Content: "sunny, 24 °C"}, note(c, 0)
+		}),
+		"book": tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+			return tool.Result{Content: "booked, seat 12A"}, note(c, bookTime)
+		}),
+	}
+	w, err := site.Worker(app.WorkerConfig{ID: id, Slots: 10, ShutdownGrace: time.Second}, tools, prometheus.NewRegistry())
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}

@@ -1,0 +1,217 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+)
+
+var (
+	namePattern     = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+	toolNamePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+	secretPattern   = regexp.MustCompile(`^secret://[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$`)
+)
+
+// Names of loops and providers that have rules of their own.
+const (
+	loopReact  = "react"
+	loopSingle = "single_call"
+	scripted   = "scripted"
+)
+
+// providers are those that this build can call.
+var providers = []string{scripted, "openai", "anthropic"}
+
+// What a definition may ask for one day, and what to say until then.
+var (
+	plannedKinds = map[string]string{
+		"http":  "http tools are not available in this build yet: put the request into a NATS service (kind nats) or a Go function (kind go)",
+		"mcp":   "mcp tools are not available in this build yet: put the client into a NATS service (kind nats) or a Go function (kind go)",
+		"agent": "agent tools are not available in this build yet: let the caller start the other run (kind client)",
+	}
+	plannedLoops = map[string]string{
+		"reflect":   "reflect is not available in this build yet: use react, or register a loop of your own in Go",
+		"two_phase": "two_phase is not available in this build yet: use react, or register a loop of your own in Go",
+	}
+)
+
+// checker collects the mistakes of a definition.
+type checker struct{ faults []error }
+
+func (c *checker) fault(place, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if place != "" {
+		text = place + ": " + text
+	}
+	c.faults = append(c.faults, errors.New(text))
+}
+
+func (c *checker) model(place string, m Model) {
+	if !slices.Contains(providers, m.Provider) {
+		c.fault(place+".provider", "%q is not supported by this build; it has %s", m.Provider, strings.Join(providers, ", "))
+	}
+	if m.Provider != scripted {
+		if m.Name == "" {
+			c.fault(place+".name", "the model's name is missing")
+		}
+		if len(m.Responses) > 0 || m.ResponsesFile != "" {
+			c.fault(place+".responses", "only the provider scripted has responses")
+		}
+	}
+	if m.ResponsesFile != "" {
+		c.fault(place+".responses_file", "a file is read by the command line only: send its content as responses")
+	}
+	if m.BaseURL != "" {
+		if u, err := url.Parse(m.BaseURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			c.fault(place+".base_url", "%q is not an http or https URL", m.BaseURL)
+		}
+	}
+	if m.APIKey != "" && !secretPattern.MatchString(m.APIKey) {
+		// The key itself must not get into an error.
+		c.fault(place+".api_key", "write a reference such as secret://OPENAI_API_KEY, never the key itself")
+	}
+	if m.MaxOutputTokens < 0 {
+		c.fault(place+".max_output_tokens", "%d is negative", m.MaxOutputTokens)
+	}
+	if m.Timeout < 0 {
+		c.fault(place+".timeout", "%s is negative", time.Duration(m.Timeout))
+	}
+	if len(m.Fallback) > 0 {
+		c.fault(place+".fallback", "not available in this build yet")
+	}
+	for i, r := range m.Responses {
+		c.response(fmt.Sprintf("%s.responses[%d]", place, i), r)
+	}
+}
+
+func (c *checker) response(place string, r model.Scripted) {
+	switch r.Error {
+	case "", model.RateLimited, model.Overloaded, model.PromptTooLong, model.InvalidRequest, model.Auth, model.Transport:
+	default:
+		c.fault(place+".error", "%q is not one of rate_limited, overloaded, prompt_too_long, invalid_request, auth, transport", r.Error)
+	}
+	switch r.Stop {
+	case "", model.StopMaxOutputTokens, model.StopRefusal:
+	default:
+		c.fault(place+".stop", "%q is not one of max_output_tokens, refusal", r.Stop)
+	}
+	if r.Delay < 0 {
+		c.fault(place+".delay", "%s is negative", time.Duration(r.Delay))
+	}
+	if r.RetryAfter < 0 {
+		c.fault(place+".retry_after", "%s is negative", time.Duration(r.RetryAfter))
+	}
+	if u := r.Usage; u != nil && (u.InputTokens < 0 || u.OutputTokens < 0) {
+		c.fault(place+".usage", "a number of tokens is negative")
+	}
+	for i, call := range r.ToolCalls {
+		if call.Name == "" {
+			c.fault(fmt.Sprintf("%s.tool_calls[%d].name", place, i), "it is missing")
+		}
+	}
+}
+
+func (c *checker) loop(a *Agent, loops []string) {
+	l := a.Loop
+	if l.Type != loopReact && l.Type != loopSingle && !slices.Contains(loops, l.Type) {
+		if why := plannedLoops[l.Type]; why != "" {
+			c.fault("loop.type", "%s", why)
+		} else {
+			c.fault("loop.type", "%q is not one of react, single_call, or a loop registered in Go", l.Type)
+		}
+	}
+	if l.MaxTurns < 0 {
+		c.fault("loop.max_turns", "%d is below 1", l.MaxTurns)
+	}
+	if l.MaxTurns > MaxMaxTurns {
+		c.fault("loop.max_turns", "%d is above the ceiling of %d", l.MaxTurns, MaxMaxTurns)
+	}
+	if l.Converse && l.Type != loopReact {
+		c.fault("loop.converse", "only react waits for the next message of a person, this agent uses %s", l.Type)
+	}
+	// Without tools there is nothing that could pause, either.
+	if l.Type == loopSingle && len(a.Tools) > 0 {
+		c.fault("tools", "agent %q uses the loop single_call but has %d tool(s): single_call makes exactly one model call, runs none and waits for nobody; use react", a.Name, len(a.Tools))
+	}
+}
+
+func (c *checker) hooks(h *Hooks) {
+	if h != nil && len(h.Stop)+len(h.StopFailure)+len(h.PreTool)+len(h.PostSampling) > 0 {
+		c.fault("hooks", "not available in this build yet")
+	}
+}
+
+func (c *checker) limits(l Limits) {
+	for _, limit := range []struct {
+		name  string
+		value int64
+	}{
+		{"output_tokens", l.OutputTokens},
+		{"total_tokens", l.TotalTokens},
+		{"cost_usd", int64(l.CostUSD)},
+		{"deadline", int64(l.Deadline)},
+		{"wait", int64(l.Wait)},
+	} {
+		if limit.value < 0 {
+			c.fault("limits."+limit.name, "it is negative")
+		}
+	}
+	if !(l.WarnAt >= 0 && l.WarnAt <= 1) { // not a number is refused, too
+		c.fault("limits.warn_at", "%v is not between 0 and 1", l.WarnAt)
+	}
+}
+
+func (c *checker) tool(place string, t Tool) *CompiledTool {
+	if !toolNamePattern.MatchString(t.Name) {
+		c.fault(place+".name", "%q must match %s", t.Name, toolNamePattern)
+	}
+	if t.Kind == "" {
+		t.Kind = KindGo
+	}
+	if t.Name == AskUser && t.Kind != KindHuman {
+		c.fault(place+".kind", "the name %s is reserved for tools of kind human", AskUser)
+	}
+	t.Schema = given(t.Schema)
+	switch t.Kind {
+	case KindGo, KindNATS:
+	case KindHuman:
+		if len(t.Schema) == 0 {
+			t.Schema = json.RawMessage(`{"type":"object","properties":{"question":{"type":"string"}},"required":["question"]}`)
+		}
+	case KindClient:
+		if len(t.Schema) == 0 {
+			c.fault(place+".schema", "a client tool needs a JSON Schema of its arguments")
+		}
+	default:
+		if why := plannedKinds[t.Kind]; why != "" {
+			c.fault(place+".kind", "%s", why)
+		} else {
+			c.fault(place+".kind", "%q is not one of go, nats, client, human", t.Kind)
+		}
+	}
+	if !slices.Contains([]string{"", "parallel", "serial"}, t.Concurrency) {
+		c.fault(place+".concurrency", "%q is not one of parallel, serial", t.Concurrency)
+	}
+	if t.Timeout < 0 {
+		c.fault(place+".timeout", "%s is negative", time.Duration(t.Timeout))
+	}
+	if len(t.Schema) == 0 {
+		t.Schema = json.RawMessage(`{"type":"object"}`)
+	}
+	compiled := &CompiledTool{Tool: t}
+	var err error
+	if compiled.schema, err = compileArguments(t.Schema); err != nil {
+		c.fault(place+".schema", "%v", err)
+	}
+	if compiled.rule, err = compileRule(t.Approval); err != nil {
+		c.fault(place+".approval", "%v", err)
+	}
+	return compiled
+}

@@ -1,0 +1,222 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Bounds of schemas and of what is checked against them. Checking one value takes
+// stack for each level of the value times the schemas that apply to it in a
+// chain, and a stack that overflows takes the process with it.
+const (
+	maxDepth = 200 // levels of a schema, or of a value
+	maxChain = 100 // schemas that apply to one value, each by way of the one before
+)
+
+// boundSchema returns an error if checking a value against the schema raw might
+// not end, or not within a bounded stack. A schema that refers to itself for a
+// part of the value is fine, as trees need; one that refers to itself for the
+// same value is not.
+func boundSchema(raw json.RawMessage) error {
+	var root any
+	if err := json.Unmarshal(raw, &root); err != nil {
+		return err
+	}
+	r := references{root: root, anchors: map[string]string{}, heights: map[string]int{}}
+	if err := r.find("", root); err != nil {
+		return err
+	}
+	for _, place := range r.places {
+		if _, err := r.height(place, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// references are the schemas in a document, by JSON pointer. Any object counts:
+// one that is no schema has no effect.
+type references struct {
+	root    any
+	places  []string
+	anchors map[string]string
+	heights map[string]int // of the chains that start at a place; 0 while it is looked at
+}
+
+// find notes every object and anchor at place and below it.
+func (r *references) find(place string, v any) error {
+	switch v := v.(type) {
+	case map[string]any:
+		r.places = append(r.places, place)
+		if _, ok := v["$id"].(string); ok && place != "" {
+			return errors.New("an $id below the top is not supported")
+		}
+		for _, key := range []string{"$dynamicRef", "$recursiveRef"} {
+			if _, ok := v[key].(string); ok {
+				return fmt.Errorf("%s is not supported", key)
+			}
+		}
+		for _, key := range []string{"$anchor", "$dynamicAnchor"} {
+			name, ok := v[key].(string)
+			if _, twice := r.anchors[name]; ok && twice {
+				return fmt.Errorf("the anchor %q is there twice", name)
+			}
+			if ok {
+				r.anchors[name] = place
+			}
+		}
+		for key, inner := range v {
+			if err := r.find(below(place, key), inner); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for i, inner := range v {
+			if err := r.find(below(place, strconv.Itoa(i)), inner); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// height returns the length of the longest chain that starts at place.
+func (r *references) height(place string, above int) (int, error) {
+	switch h, seen := r.heights[place]; {
+	case seen && h == 0:
+		return 0, fmt.Errorf("the schema at #%s applies to a value by way of itself, without end", place)
+	case above+h > maxChain:
+		return 0, fmt.Errorf("more than %d schemas apply to one value by way of each other", maxChain)
+	case seen:
+		return h, nil
+	}
+	r.heights[place] = 0
+	highest := 0
+	next, err := r.next(place)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range next {
+		h, err := r.height(p, above+1)
+		if err != nil {
+			return 0, err
+		}
+		highest = max(highest, h)
+	}
+	r.heights[place] = highest + 1
+	return highest + 1, nil
+}
+
+// next returns the schemas that apply to the same value as the one at place.
+func (r *references) next(place string) ([]string, error) {
+	v, _ := r.at(place)
+	schema, ok := v.(map[string]any)
+	if !ok {
+		return nil, nil
+	}
+	var places []string
+	if ref, ok := schema["$ref"].(string); ok {
+		target, err := r.target(ref)
+		if err != nil {
+			return nil, err
+		}
+		places = append(places, target)
+	}
+	for _, key := range []string{"not", "if", "then", "else"} {
+		if schema[key] != nil {
+			places = append(places, below(place, key))
+		}
+	}
+	for _, key := range []string{"allOf", "anyOf", "oneOf"} {
+		list, _ := schema[key].([]any)
+		for i := range list {
+			places = append(places, below(below(place, key), strconv.Itoa(i)))
+		}
+	}
+	for _, key := range []string{"dependentSchemas", "dependencies"} {
+		object, _ := schema[key].(map[string]any)
+		for name := range object {
+			places = append(places, below(below(place, key), name))
+		}
+	}
+	return places, nil
+}
+
+// target returns the place that a reference names.
+func (r *references) target(ref string) (string, error) {
+	fragment, ok := strings.CutPrefix(ref, "#")
+	if !ok {
+		return "", fmt.Errorf("$ref %q: a reference must stay inside the schema and start with #", ref)
+	}
+	fragment, err := url.PathUnescape(fragment)
+	if err != nil {
+		return "", fmt.Errorf("$ref %q: %w", ref, err)
+	}
+	place, known := fragment, true
+	if fragment != "" && fragment[0] != '/' {
+		place, known = r.anchors[fragment]
+	}
+	if _, there := r.at(place); !known || !there {
+		return "", fmt.Errorf("$ref %q: there is no such place in the schema", ref)
+	}
+	return place, nil
+}
+
+// at returns what is at a place.
+func (r *references) at(place string) (any, bool) {
+	v := r.root
+	if place == "" {
+		return v, true
+	}
+	for _, token := range strings.Split(place[1:], "/") {
+		token = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
+		switch in := v.(type) {
+		case map[string]any:
+			inner, ok := in[token]
+			if !ok {
+				return nil, false
+			}
+			v = inner
+		case []any:
+			i, err := strconv.Atoi(token)
+			if err != nil || i < 0 || i >= len(in) || token != strconv.Itoa(i) {
+				return nil, false
+			}
+			v = in[i]
+		default:
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+func below(place, token string) string {
+	return place + "/" + strings.ReplaceAll(strings.ReplaceAll(token, "~", "~0"), "/", "~1")
+}
+
+// tooDeep reports whether JSON is nested more than maxDepth levels deep.
+func tooDeep(data []byte) bool {
+	depth, text, escaped := 0, false, false
+	for _, b := range data {
+		switch {
+		case escaped:
+			escaped = false
+		case text && b == '\\':
+			escaped = true
+		case b == '"':
+			text = !text
+		case text:
+		case b == '{' || b == '[':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case b == '}' || b == ']':
+			depth--
+		}
+	}
+	return false
+}

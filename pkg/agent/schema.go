@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// compileSchema compiles a JSON Schema. Nothing is loaded from anywhere, and
+// checking a value that is not too deep against the result ends.
+func compileSchema(raw json.RawMessage) (*jsonschema.Resolved, error) {
+	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
+		return nil, errors.New("not a JSON Schema: it must be an object such as {\"type\": \"object\"}")
+	}
+	if tooDeep(raw) {
+		return nil, fmt.Errorf("not a usable JSON Schema: it is nested more than %d levels deep", maxDepth)
+	}
+	var s jsonschema.Schema
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return nil, fmt.Errorf("not a JSON Schema: %w", err)
+	}
+	// What the library understood is looked at, not what was written: it may take
+	// a doubled or a wrongly capitalised key for one that counts.
+	understood, err := json.Marshal(&s)
+	if err == nil {
+		err = boundSchema(understood)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("not a usable JSON Schema: %w", err)
+	}
+	r, err := s.Resolve(nil)
+	if err != nil {
+		return nil, fmt.Errorf("not a JSON Schema: %w", err)
+	}
+	return r, nil
+}
+
+// compileArguments compiles the schema of a tool's arguments, which are an object.
+func compileArguments(raw json.RawMessage) (*jsonschema.Resolved, error) {
+	r, err := compileSchema(raw)
+	if err != nil {
+		return nil, err
+	}
+	s := r.Schema()
+	if s.Type != "" && s.Type != "object" || len(s.Types) > 0 && !slices.Contains(s.Types, "object") {
+		return nil, errors.New("the arguments of a tool are an object: its type must be \"object\"")
+	}
+	return r, nil
+}
+
+// CheckSchema returns an error if raw is no JSON Schema.
+func CheckSchema(raw json.RawMessage) error {
+	_, err := compileSchema(raw)
+	return err
+}
+
+// ValidateOutput returns text as a JSON value if schema admits it.
+func ValidateOutput(schema json.RawMessage, text string) (json.RawMessage, error) {
+	r, err := compileSchema(schema)
+	if err != nil {
+		return nil, err
+	}
+	if tooDeep([]byte(text)) {
+		return nil, fmt.Errorf("the output is nested more than %d levels deep", maxDepth)
+	}
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		return nil, fmt.Errorf("the output is not JSON: %w", err)
+	}
+	if err := r.Validate(v); err != nil {
+		return nil, fmt.Errorf("the output does not match the schema: %w", err)
+	}
+	// Compacted, not encoded anew: large numbers keep their digits.
+	var b bytes.Buffer
+	if err := json.Compact(&b, []byte(text)); err != nil {
+		return nil, fmt.Errorf("the output is not JSON: %w", err)
+	}
+	return b.Bytes(), nil
+}

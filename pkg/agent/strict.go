@@ -1,0 +1,229 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	yamlv2 "go.yaml.in/yaml/v2"
+	"sigs.k8s.io/yaml"
+)
+
+// decode reads one YAML or JSON document into v, strictly. The error joins every
+// mistake, each with its place.
+func decode(data []byte, v any) error {
+	if len(data) > MaxDefinition {
+		return fmt.Errorf("it has %d bytes, at most %d are allowed", len(data), MaxDefinition)
+	}
+	// JSON is read as JSON: a YAML parser refuses tabs and surrogate pairs.
+	if !json.Valid(data) {
+		var err error
+		if data, err = fromYAML(data); err != nil {
+			return err
+		}
+	}
+	c := &checker{}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	c.shape("", c.tree(dec, ""), reflect.TypeOf(v).Elem())
+	if err := errors.Join(c.faults...); err != nil {
+		return err
+	}
+	return json.Unmarshal(data, v)
+}
+
+func fromYAML(data []byte) ([]byte, error) {
+	dec := yamlv2.NewDecoder(bytes.NewReader(data))
+	dec.SetStrict(true)
+	var first, second any
+	if err := dec.Decode(&first); errors.Is(err, io.EOF) {
+		return nil, errors.New("it is empty")
+	} else if err != nil {
+		return nil, err
+	}
+	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
+		return nil, errors.New("it holds more than one document")
+	}
+	// An alias costs a few bytes and may stand for any number of them.
+	if spare(first, MaxDefinition) < 0 {
+		return nil, fmt.Errorf("it has more than %d bytes once its aliases are written out", MaxDefinition)
+	}
+	return yaml.YAMLToJSONStrict(data)
+}
+
+// spare returns what v leaves of a number of bytes, negative if it takes more.
+func spare(v any, left int) int {
+	left--
+	switch v := v.(type) {
+	case string:
+		left -= len(v)
+	case []any:
+		for _, e := range v {
+			if left < 0 {
+				break
+			}
+			left = spare(e, left)
+		}
+	case map[any]any:
+		for k, e := range v {
+			if left < 0 {
+				break
+			}
+			left = spare(e, spare(k, left))
+		}
+	}
+	return left
+}
+
+// tree reads one valid JSON value, noting the keys that an object has twice.
+func (c *checker) tree(dec *json.Decoder, place string) any {
+	token, err := dec.Token()
+	if err != nil {
+		c.fault(place, "%v", err)
+		return nil
+	}
+	switch token {
+	case json.Delim('{'):
+		object := map[string]any{}
+		for dec.More() {
+			key, err := dec.Token()
+			name, ok := key.(string)
+			if err != nil || !ok {
+				c.fault(place, "%v is no key", key)
+				return nil
+			}
+			inner := join(place, name)
+			if _, twice := object[name]; twice {
+				c.fault(inner, "the key is there twice")
+			}
+			object[name] = c.tree(dec, inner)
+		}
+		_, _ = dec.Token() // the closing brace
+		return object
+	case json.Delim('['):
+		list := []any{}
+		for dec.More() {
+			list = append(list, c.tree(dec, fmt.Sprintf("%s[%d]", place, len(list))))
+		}
+		_, _ = dec.Token() // the closing bracket
+		return list
+	default:
+		return token
+	}
+}
+
+// shape notes where v does not fit type t: unknown keys and wrong types.
+// encoding/json would name the first mistake only, and no index.
+func (c *checker) shape(place string, v any, t reflect.Type) {
+	if v == nil {
+		return // null is the same as nothing
+	}
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		b, err := json.Marshal(v)
+		if err == nil {
+			err = json.Unmarshal(b, reflect.New(t).Interface())
+		}
+		if err != nil {
+			c.fault(place, "%v", err)
+		}
+		return
+	}
+	ok, want := false, ""
+	switch t.Kind() {
+	case reflect.Pointer:
+		c.shape(place, v, t.Elem())
+		return
+	case reflect.Struct:
+		object, is := v.(map[string]any)
+		if ok, want = is, "a mapping"; ok {
+			c.keys(place, object, t)
+		}
+	case reflect.Slice:
+		list, is := v.([]any)
+		ok, want = is, "a list"
+		for i, e := range list {
+			c.shape(fmt.Sprintf("%s[%d]", place, i), e, t.Elem())
+		}
+	case reflect.String:
+		_, ok = v.(string)
+		want = "a text (write it in quotes)"
+	case reflect.Bool:
+		_, ok = v.(bool)
+		want = "true or false"
+	case reflect.Float64:
+		_, ok = v.(json.Number)
+		want = "a number"
+	default:
+		n, is := v.(json.Number)
+		ok, want = is && json.Unmarshal([]byte(n), reflect.New(t).Interface()) == nil, "a whole number"
+	}
+	if !ok {
+		c.fault(place, "%s stands where %s is wanted", described(v), want)
+	}
+}
+
+func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
+	known := map[string]reflect.Type{}
+	var names []string
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		known[name] = f.Type
+		names = append(names, name)
+	}
+	strange := 0
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		if inner, ok := known[key]; ok {
+			c.shape(join(place, key), object[key], inner)
+			continue
+		}
+		// Keys of what is yet to come are no typing errors.
+		if field, why := planned(object, t); why != "" {
+			if strange++; strange == 1 {
+				c.fault(join(place, field), "%s", why)
+			}
+			continue
+		}
+		c.fault(join(place, key), "unknown key; the keys here are %s", strings.Join(names, ", "))
+	}
+}
+
+// planned returns the field of object that asks for something that this build
+// does not have yet, and what to say about it.
+func planned(object map[string]any, t reflect.Type) (field, why string) {
+	switch t {
+	case reflect.TypeFor[Tool]():
+		kind, _ := object["kind"].(string)
+		return "kind", plannedKinds[kind]
+	case reflect.TypeFor[Loop]():
+		name, _ := object["type"].(string)
+		return "type", plannedLoops[name]
+	default:
+		return "", ""
+	}
+}
+
+func described(v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		return "a mapping"
+	case []any:
+		return "a list"
+	case string:
+		return "a text"
+	default:
+		return fmt.Sprintf("%v", v)
+	}
+}
+
+func join(place, key string) string {
+	if place == "" {
+		return key
+	}
+	return place + "." + key
+}
