@@ -74,10 +74,10 @@ func (a *Agent) ToolSpecs() []model.ToolSpec { return slices.Clip(a.specs) }
 
 // Tighten returns the limits of a run that was submitted at createdAt and asks
 // for more: the smaller of each pair, where 0 is no limit. Every run gets a limit
-// of turns, and a threshold for warnings.
+// of turns, the default one if neither sets it, and a threshold for warnings.
 func (a *Agent) Tighten(more state.Limits, createdAt state.Time) state.Limits {
 	l := state.Limits{
-		MaxTurns:     smaller(orElse(a.Loop.MaxTurns, DefaultMaxTurns), more.MaxTurns),
+		MaxTurns:     orElse(smaller(a.Loop.MaxTurns, more.MaxTurns), DefaultMaxTurns),
 		OutputTokens: smaller(a.Limits.OutputTokens, more.OutputTokens),
 		TotalTokens:  smaller(a.Limits.TotalTokens, more.TotalTokens),
 		CostUSD:      smaller(a.Limits.CostUSD, more.CostUSD),

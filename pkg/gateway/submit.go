@@ -79,7 +79,8 @@ func turnID(id state.RunID, version int64) string { return fmt.Sprintf("%s:%d", 
 // publish sends a turn message. The run is in the store: a message that cannot be
 // sent now is the sweeper's.
 func (g *Gateway) publish(ctx context.Context, t bus.Turn, id string) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	// A client that goes away must not cost its run a sweep.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if err := g.bus.PublishTurn(ctx, t, id); err != nil {
 		g.log.Warn().Err(err).Str("run_id", string(t.Run)).Msg("publish turn; the sweeper will")

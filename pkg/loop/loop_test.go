@@ -581,3 +581,22 @@ func TestSingleCall(t *testing.T) {
 		})
 	}
 }
+
+// Providers repeat call ids over the turns of a run: each result stays with its
+// own response (I5).
+func TestCallIDsMayComeBack(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
+	for _, content := range []string{"first", "second"} {
+		r.begin(loop.TurnBegan{})
+		r.respond(calls("t"))
+		if got := wantEffect[loop.RunTools](r).Calls; got[0].ID != "c1" {
+			t.Fatalf("call id = %s, want the provider's", got[0].ID)
+		}
+		r.finishTools(ok("c1", content))
+	}
+	view := state.View(r.s.Log)
+	if len(view) != 5 || view[2].Parts[0].Content != "first" || view[4].Parts[0].Content != "second" {
+		t.Fatalf("transcript = %s", dump(view))
+	}
+}

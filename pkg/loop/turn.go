@@ -133,18 +133,11 @@ func (t *turn) respond(r model.Response, attempt, failed int) state.Message {
 	return m
 }
 
-// normalise gives every call an id that no other call of the run has, and
-// arguments in compact form.
+// normalise gives every call an id that no other call of the response has, and
+// arguments in compact form. Ids that come back in a later turn stay as the
+// provider gave them: a result belongs to the response before it.
 func (t *turn) normalise(parts []state.Part) []state.Part {
 	used := map[string]bool{}
-	for _, e := range t.s.Log {
-		if e.Message == nil {
-			continue
-		}
-		for _, c := range e.Message.Calls() {
-			used[c.ID] = true
-		}
-	}
 	out := slices.Clone(parts)
 	for i := range out {
 		p := &out[i]

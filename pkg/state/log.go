@@ -119,7 +119,6 @@ func FullView(log []Entry) []Message {
 
 func view(log []Entry, full bool) []Message {
 	dead := map[string]bool{}
-	results := map[string]Message{}
 	n := 0
 	for _, e := range log {
 		for _, id := range e.MessageIDs {
@@ -127,39 +126,51 @@ func view(log []Entry, full bool) []Message {
 		}
 		if e.Message != nil {
 			n++
-			if e.Message.Role == RoleTool {
-				results[e.CallID] = *e.Message
-			}
 		}
 		n += len(e.Messages)
 	}
 	out := make([]Message, 0, n)
-	add := func(m Message) {
+	add := func(m Message) bool {
 		if dead[m.ID] {
 			if !full {
-				return
+				return false
 			}
 			m.Tombstoned = true
 		}
 		out = append(out, m)
-		for _, p := range m.Parts {
-			if p.Type != PartToolCall {
-				continue
-			}
-			if r, ok := results[p.ID]; ok {
+		return true
+	}
+	for i, e := range log {
+		for _, m := range e.Messages {
+			add(m)
+		}
+		if e.Type != EntryModel || e.Message == nil || !add(*e.Message) {
+			continue
+		}
+		// Providers repeat call ids over the turns of a run, so a result belongs to
+		// the last response before it.
+		results := resultsOf(log[i+1:])
+		for _, c := range e.Message.Calls() {
+			if r, ok := results[c.ID]; ok {
 				out = append(out, r)
 			}
 		}
 	}
+	return out
+}
+
+// resultsOf returns the tool results before the next model response, by call id.
+func resultsOf(log []Entry) map[string]Message {
+	results := map[string]Message{}
 	for _, e := range log {
-		for _, m := range e.Messages {
-			add(m)
-		}
-		if e.Message != nil && e.Message.Role != RoleTool {
-			add(*e.Message)
+		switch {
+		case e.Type == EntryModel:
+			return results
+		case e.Message != nil && e.Message.Role == RoleTool:
+			results[e.CallID] = *e.Message
 		}
 	}
-	return out
+	return results
 }
 
 // AuditRow is one row of the audit trail: one transition and what led to it.

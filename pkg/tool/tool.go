@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -59,10 +60,11 @@ func (f Func) Call(ctx context.Context, c Call) (Result, error) { return f(ctx, 
 
 // IdempotencyKey names one call for whoever must not do it twice. It depends on
 // what the call is and not on when or where it is made, so it is the same after a
-// crash, and even after the journal is lost.
-func IdempotencyKey(run state.RunID, callID, name string, arguments json.RawMessage) string {
+// crash, and even after the journal is lost. The turn is part of it, since
+// providers repeat call ids over the turns of a run.
+func IdempotencyKey(run state.RunID, turn int, callID, name string, arguments json.RawMessage) string {
 	h := sha256.New()
-	for _, part := range []string{string(run), callID, name, string(canonical(arguments))} {
+	for _, part := range []string{string(run), strconv.Itoa(turn), callID, name, string(canonical(arguments))} {
 		fmt.Fprintf(h, "%d:%s,", len(part), part)
 	}
 	return hex.EncodeToString(h.Sum(nil))

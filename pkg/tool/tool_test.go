@@ -29,20 +29,20 @@ func TestBatches(t *testing.T) {
 
 func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
-	key := tool.IdempotencyKey("run_1", "c1", "pay", json.RawMessage(`{"a":1,"b":2}`))
-	if got := tool.IdempotencyKey("run_1", "c1", "pay", json.RawMessage(`{"b":2, "a":1}`)); got != key {
+	key := tool.IdempotencyKey("run_1", 1, "c1", "pay", json.RawMessage(`{"a":1,"b":2}`))
+	if got := tool.IdempotencyKey("run_1", 1, "c1", "pay", json.RawMessage(`{"b":2, "a":1}`)); got != key {
 		t.Errorf("key depends on the order of the arguments")
 	}
-	if got := tool.IdempotencyKey("run_1", "c2", "pay", json.RawMessage(`{"a":1,"b":2}`)); got == key {
+	if got := tool.IdempotencyKey("run_1", 1, "c2", "pay", json.RawMessage(`{"a":1,"b":2}`)); got == key {
 		t.Errorf("two calls share a key")
 	}
 	// Numbers keep all their digits.
-	one, two := tool.IdempotencyKey("run_1", "c1", "pay", json.RawMessage(`{"id":9007199254740992}`)), tool.IdempotencyKey("run_1", "c1", "pay", json.RawMessage(`{"id":9007199254740993}`))
+	one, two := tool.IdempotencyKey("run_1", 1, "c1", "pay", json.RawMessage(`{"id":9007199254740992}`)), tool.IdempotencyKey("run_1", 1, "c1", "pay", json.RawMessage(`{"id":9007199254740993}`))
 	if one == two {
 		t.Errorf("two large numbers share a key")
 	}
 	// Neither parts that run into each other nor broken arguments collide.
-	if tool.IdempotencyKey("run_1", "c1", "pay", json.RawMessage(`{`)) == tool.IdempotencyKey("run_1", "c1p", "ay", json.RawMessage(`{`)) {
+	if tool.IdempotencyKey("run_1", 1, "c1", "pay", json.RawMessage(`{`)) == tool.IdempotencyKey("run_1", 1, "c1p", "ay", json.RawMessage(`{`)) {
 		t.Errorf("the parts of a key run into each other")
 	}
 }

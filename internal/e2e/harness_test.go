@@ -1,0 +1,232 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/internal/devserver"
+	"github.com/turnpike-dev/turnpike/internal/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+)
+
+// built is the directory of the compiled commands, if any test needed them.
+var built string
+
+// build compiles the commands once for all tests of the package.
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "turnpike-e2e-")
+	if err != nil {
+		return "", err
+	}
+	built = dir
+	cmd := exec.Command("go", "build", "-o", dir, "./cmd/turnpike", "./cmd/gateway", "./cmd/worker")
+	cmd.Dir = "../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built != "" {
+		_ = os.RemoveAll(built)
+	}
+	os.Exit(code)
+}
+
+// process is a child that may be killed and started again.
+type process struct {
+	t    *testing.T
+	name string
+	args []string
+	env  []string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	out  *bytes.Buffer
+	done chan struct{}
+}
+
+func (p *process) start() {
+	p.t.Helper()
+	dir, err := build()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cmd = exec.Command(filepath.Join(dir, p.name), p.args...)
+	p.cmd.Env = append(os.Environ(), p.env...)
+	// A child must not outlive the test, however the test ends.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if p.out == nil {
+		p.out = &bytes.Buffer{}
+	}
+	log := &lockedWriter{mu: &sync.Mutex{}, w: p.out}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatalf("start %s: %v", p.name, err)
+	}
+	done := make(chan struct{})
+	p.done = done
+	cmd := p.cmd
+	go func() { _ = cmd.Wait(); close(done) }()
+}
+
+// kill sends SIGKILL and waits for the end.
+func (p *process) kill() {
+	p.mu.Lock()
+	cmd, done := p.cmd, p.done
+	p.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	_ = cmd.Process.Kill()
+	<-done
+}
+
+// terminate sends SIGTERM and waits for the end.
+func (p *process) terminate() error {
+	p.mu.Lock()
+	cmd, done := p.cmd, p.done
+	p.mu.Unlock()
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	<-done
+	if code := cmd.ProcessState.ExitCode(); code != 0 {
+		return fmt.Errorf("exit code %d", code)
+	}
+	return nil
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  *bytes.Buffer
+}
+
+func (l *lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}
+
+// spawn starts a process that is killed at the test's end; its output is shown if
+// the test failed.
+func spawn(t *testing.T, name string, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, name: name, args: args, env: env}
+	p.start()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			out := p.out.String()
+			t.Logf("%s %s:\n%s", name, strings.Join(args, " "), out[max(0, len(out)-4000):])
+		}
+	})
+	return p
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// eventually polls until ok returns nil.
+func eventually(t *testing.T, what string, ok func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	var err error
+	for {
+		if err = ok(); err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// site is a deployment: NATS, Redis, a gateway and workers, as processes.
+type site struct {
+	t       *testing.T
+	env     []string
+	nats    *nats.Conn
+	client  *client.Client
+	url     string
+	gateway *process
+	workers []*process
+}
+
+func newSite(t *testing.T, workers int) *site {
+	t.Helper()
+	server, err := devserver.Start(devserver.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	addr := freeAddr(t)
+	s := &site{t: t, url: "http://" + addr}
+	s.env = []string{
+		"TURNPIKE_NATS_URL=" + server.URL(),
+		"TURNPIKE_REDIS_URL=" + testbed.Redis(t),
+		"TURNPIKE_ADDR=" + addr,
+		"TURNPIKE_PREFIX=" + strings.ToLower("e2e"+fmt.Sprint(time.Now().UnixNano())),
+		"TURNPIKE_LOG_LEVEL=info",
+	}
+	conn, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	s.nats = conn
+	s.client = client.New(s.url)
+	s.gateway = spawn(t, "gateway", s.env)
+	eventually(t, "gateway is ready", func() error {
+		resp, err := http.Get(s.url + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+	for range workers {
+		s.workers = append(s.workers, spawn(t, "worker", s.env))
+	}
+	return s
+}
+
+func (s *site) prefix() string {
+	for _, e := range s.env {
+		if v, ok := strings.CutPrefix(e, "TURNPIKE_PREFIX="); ok {
+			return v
+		}
+	}
+	return "turnpike"
+}
