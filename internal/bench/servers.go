@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -152,7 +153,7 @@ func (s *servers) cpu() time.Duration {
 		if err != nil {
 			continue
 		}
-		fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 		for _, f := range fields[11:13] { // utime, stime
 			n, _ := strconv.ParseInt(f, 10, 64)
 			total += time.Duration(n) * time.Second / ticksPerSecond

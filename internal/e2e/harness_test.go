@@ -100,19 +100,6 @@ func (p *process) kill() {
 	<-done
 }
 
-// terminate sends SIGTERM and waits for the end.
-func (p *process) terminate() error {
-	p.mu.Lock()
-	cmd, done := p.cmd, p.done
-	p.mu.Unlock()
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	<-done
-	if code := cmd.ProcessState.ExitCode(); code != 0 {
-		return fmt.Errorf("exit code %d", code)
-	}
-	return nil
-}
-
 type lockedWriter struct {
 	mu *sync.Mutex
 	w  *bytes.Buffer

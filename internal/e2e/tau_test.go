@@ -209,6 +209,7 @@ func sameJSON(a, b string) bool {
 // killAtRandom kills one worker after another with SIGKILL and starts it again,
 // until the test ends.
 func killAtRandom(t *testing.T, s *site) (killed func() int) {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -343,6 +344,8 @@ func same(want recordedEntry, got api.Message) error {
 				return fmt.Errorf("call %s %s %s, recorded %s %s %s", p.ID, p.Name, p.Arguments, w.ID, w.Function.Name, w.Function.Arguments)
 			}
 			call++
+		default:
+			return fmt.Errorf("a part of type %s", p.Type)
 		}
 	}
 	if call != len(want.ToolCalls) {

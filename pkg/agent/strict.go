@@ -134,7 +134,8 @@ func (c *checker) shape(place string, v any, t reflect.Type) {
 		}
 		return
 	}
-	ok, want := false, ""
+	var ok bool
+	var want string
 	switch t.Kind() {
 	case reflect.Pointer:
 		c.shape(place, v, t.Elem())

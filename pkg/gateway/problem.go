@@ -74,7 +74,7 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the reader may be gone
+	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // strings and numbers encode; the reader may be gone
 }
 
 func notImplemented(_ http.ResponseWriter, r *http.Request) error {

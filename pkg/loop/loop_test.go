@@ -24,7 +24,6 @@ type run struct {
 	s    state.State
 	last loop.Decision
 	at   time.Time
-	from int64 // log length at the start of the turn
 }
 
 func compile(t *testing.T, def agent.Definition) *agent.Agent {
@@ -547,41 +546,6 @@ func TestCallIDsAreUnique(t *testing.T) {
 	}
 }
 
-// D7, D8: one call, no tools, and structured output that is validated.
-func TestSingleCall(t *testing.T) {
-	t.Parallel()
-	def := agent.Definition{Loop: agent.Loop{Type: "single_call"}, OutputSchema: json.RawMessage(`{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}`)}
-	tests := []struct {
-		name string
-		resp model.Response
-		want state.Reason
-	}{
-		{"valid", text(`{"n":1}`), state.EndCompleted},
-		{"invalid", text(`{"n":"x"}`), state.EndInvalidOutput},
-		{"not JSON", text(`one`), state.EndInvalidOutput},
-		{"tool calls", calls("t"), state.EndModelError},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			r := start(t, def, state.Limits{})
-			r.begin(loop.TurnBegan{})
-			if len(wantEffect[loop.CallModel](r).Schema) == 0 {
-				t.Fatal("the model is not told the schema")
-			}
-			r.respond(tt.resp)
-			r.wantReason(tt.want)
-			if r.s.Turn != 1 {
-				t.Fatalf("turn = %d, want 1", r.s.Turn)
-			}
-			if tt.want == state.EndCompleted && string(r.s.StructuredOutput) != `{"n":1}` {
-				t.Fatalf("structured output = %s", r.s.StructuredOutput)
-			}
-			r.wantPaired()
-		})
-	}
-}
-
 // Providers repeat call ids over the turns of a run: each result stays with its
 // own response (I5).
 func TestCallIDsMayComeBack(t *testing.T) {
@@ -598,5 +562,17 @@ func TestCallIDsMayComeBack(t *testing.T) {
 	view := state.View(r.s.Log)
 	if len(view) != 5 || view[2].Parts[0].Content != "first" || view[4].Parts[0].Content != "second" {
 		t.Fatalf("transcript = %s", dump(view))
+	}
+}
+
+// I11: without compaction a prompt that is too long ends the run, once and typed.
+func TestPromptTooLong(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.step(loop.ModelFailed{At: r.now(), Failed: 1, Err: &model.Error{Class: model.PromptTooLong, Message: "too long"}})
+	r.wantReason(state.EndPromptTooLong)
+	if r.s.Status != state.Incomplete {
+		t.Fatalf("status = %s, want incomplete", r.s.Status)
 	}
 }

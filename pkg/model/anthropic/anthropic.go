@@ -205,7 +205,7 @@ type block struct {
 func (a *accumulator) add(e sdk.MessageStreamEventUnion, onDelta func(model.Delta)) {
 	switch e.Type {
 	case "message_start":
-		a.model = string(e.Message.Model)
+		a.model = e.Message.Model
 		u := e.Message.Usage
 		a.usage.CacheReadTokens, a.usage.CacheWriteTokens = u.CacheReadInputTokens, u.CacheCreationInputTokens
 		a.usage.InputTokens = u.InputTokens + u.CacheReadInputTokens + u.CacheCreationInputTokens

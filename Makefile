@@ -1,0 +1,76 @@
+# `make help` lists what there is.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GOLANGCI_VERSION := v2.15.0
+export GOBIN := $(CURDIR)/.bin
+
+.PHONY: help
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## Build the three commands into .bin
+	go build -o .bin/ ./cmd/...
+
+.PHONY: test
+test: redis ## Run all tests, with what they need installed or started
+	go test -race -shuffle=on -timeout 10m ./...
+
+.PHONY: redis
+redis: ## See that tests find a Redis: Docker, redis-server, or apt-get as root
+	@deployments/ensure-redis.sh
+
+.PHONY: real
+real: redis ## Run recorded conversations through the real parts while workers are killed
+	@test -n "$${TURNPIKE_REAL_DATA:-}" || { echo "make real: set TURNPIKE_REAL_DATA to the folder of recorded conversations"; exit 1; }
+	go test -count=1 -timeout 5m -run TestRecordedConversations -v ./internal/e2e
+
+.PHONY: demo
+demo: ## See a run survive the death of its worker
+	go run ./cmd/turnpike demo
+
+.PHONY: bench
+bench: ## Measure the real path and the floor under it
+	go run ./cmd/turnpike bench
+
+.PHONY: fuzz
+fuzz: ## Fuzz every decoder that meets the outside, ten seconds each
+	@for target in ./pkg/state:FuzzDecode ./pkg/api:FuzzDecode ./pkg/agent:FuzzParse ./internal/mockmodel:FuzzParse; do \
+		go test "$${target%%:*}" -run '^$$' -fuzz "^$${target##*:}\$$" -fuzztime 10s; \
+	done
+
+.PHONY: lint
+lint: .bin/golangci-lint ## Lint with the pinned golangci-lint
+	.bin/golangci-lint run ./...
+
+.bin/golangci-lint:
+	go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+
+.PHONY: fmt
+fmt: ## Format
+	gofmt -w cmd internal pkg
+
+.PHONY: generate
+generate: ## Rewrite generated files
+	go test ./pkg/state -run TestStateMachineDoc -update
+
+.PHONY: verify
+verify: generate ## Fail if anything is not formatted, tidy or generated
+	test -z "$$(gofmt -l cmd internal pkg)"
+	go vet ./...
+	go mod tidy -diff
+	git diff --exit-code
+
+.PHONY: smoke
+smoke: ## Start a deployment as processes and send a run through it
+	deployments/smoke.sh
+
+.PHONY: up
+up: ## Bring up the compose deployment
+	docker compose -f deployments/compose.yaml up --build -d
+
+.PHONY: down
+down: ## Take down the compose deployment
+	docker compose -f deployments/compose.yaml down

@@ -1,0 +1,203 @@
+// Package arch tests the shape of the module rather than its behaviour.
+package arch
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/turnpike-dev/turnpike/"
+
+// floors lists the packages from the ground up. A package may import its own
+// subtree and any lower floor; neighbours on one floor do not know each other. A
+// package on no floor fails the test, so the table stays complete.
+var floors = [][]string{
+	{"pkg/check"},
+	{"pkg/state"},
+	{"pkg/budget", "pkg/model", "pkg/tool"},
+	{"pkg/agent"},
+	{"pkg/loop"},
+	{"pkg/bus", "pkg/api"},
+	{"pkg/worker", "pkg/client"},
+	{"pkg/gateway"},
+	{"internal"},
+	{"cmd"},
+}
+
+// sealed lists what pure packages must never see, their adapters below them apart.
+var sealed = []string{"net", "net/http", "os", "math/rand", "math/rand/v2", "crypto/rand", "github.com/rs/zerolog"}
+
+var pure = []string{"pkg/state", "pkg/state/record", "pkg/loop", "pkg/budget"}
+
+// vendors says where the name of a vendor may appear.
+var vendors = map[string][]string{
+	"github.com/nats-io/":                  {"pkg/bus/natsbus", "pkg/state/natsstore", "pkg/tool/natstool", "internal", "cmd"},
+	"github.com/redis/":                    {"pkg/state/redisstore", "internal", "cmd"},
+	"github.com/openai/":                   {"pkg/model/openai"},
+	"github.com/anthropics/":               {"pkg/model/anthropic"},
+	"github.com/testcontainers/":           {"internal/testbed"},
+	"github.com/stretchr/testify":          {},
+	"github.com/alecthomas/kong":           {"internal/app", "cmd"},
+	"github.com/cenkalti/backoff/v4":       {"pkg/bus/natsbus", "pkg/model", "pkg/tool/natstool"},
+	"github.com/prometheus/client_golang/": {"pkg/worker", "pkg/gateway", "internal", "cmd"},
+}
+
+// file is one Go file of the module.
+type file struct {
+	name string
+	src  []byte
+	ast  *ast.File
+}
+
+// The files are parsed in this process, not by "go list": the test cache only sees
+// files that the test itself opens.
+func files(t *testing.T, tests bool) []file {
+	t.Helper()
+	root := os.DirFS("../..")
+	var all []file
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if d != nil && d.IsDir() && strings.HasPrefix(d.Name(), ".") && name != "." {
+				return fs.SkipDir
+			}
+			return err
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") != tests {
+			return nil
+		}
+		src, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		all = append(all, file{name, src, f})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestImportsPointDown(t *testing.T) {
+	t.Parallel()
+	for _, f := range files(t, false) {
+		pkg := path.Dir(f.name)
+		for _, spec := range f.ast.Imports {
+			imp, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkImport(t, pkg, imp)
+		}
+	}
+}
+
+func checkImport(t *testing.T, pkg, imp string) {
+	t.Helper()
+	here, home := locate(pkg)
+	if here < 0 {
+		t.Errorf("%s is on no floor; add it to the table", pkg)
+	}
+	if slices.Contains(pure, pkg) && slices.Contains(sealed, imp) {
+		t.Errorf("%s imports %s; it must stay pure", pkg, imp)
+	}
+	for vendor, places := range vendors {
+		if strings.HasPrefix(imp, vendor) && !slices.ContainsFunc(places, func(p string) bool { return pkg == p || strings.HasPrefix(pkg, p+"/") }) {
+			t.Errorf("%s imports %s; only %v may", pkg, imp, places)
+		}
+	}
+	if dep, ours := strings.CutPrefix(imp, module); ours {
+		if there, house := locate(dep); there > here || there == here && house != home {
+			t.Errorf("%s may not import %s", pkg, dep)
+		}
+	}
+}
+
+// locate returns the floor of a package and the name it has there, or -1.
+func locate(pkg string) (floor int, house string) {
+	for i, names := range floors {
+		for _, name := range names {
+			if pkg == name || strings.HasPrefix(pkg, name+"/") {
+				return i, name
+			}
+		}
+	}
+	return -1, ""
+}
+
+// The loop has no clock (the worker's events carry the time).
+func TestLoopHasNoClock(t *testing.T) {
+	t.Parallel()
+	for _, f := range files(t, false) {
+		if slices.Contains(pure, path.Dir(f.name)) && bytes.Contains(f.src, []byte("time.Now(")) {
+			t.Errorf("%s reads the clock; times arrive inside events", f.name)
+		}
+	}
+}
+
+func TestEveryPackageHasOneComment(t *testing.T) {
+	t.Parallel()
+	comments := map[string]int{}
+	for _, f := range files(t, false) {
+		comments[path.Dir(f.name)] += 0
+		if f.ast.Doc != nil {
+			comments[path.Dir(f.name)]++
+		}
+	}
+	for pkg, n := range comments {
+		if n != 1 {
+			t.Errorf("%s has %d package comments, want 1", pkg, n)
+		}
+	}
+}
+
+func TestFilesAndNames(t *testing.T) {
+	t.Parallel()
+	banned := []string{"util", "utils", "common", "helpers", "types", "manager"}
+	for _, f := range append(files(t, false), files(t, true)...) {
+		if n := bytes.Count(f.src, []byte("\n")); n > 600 {
+			t.Errorf("%s has %d lines, at most 600 are allowed", f.name, n)
+		}
+		if slices.Contains(banned, f.ast.Name.Name) {
+			t.Errorf("%s: a package named %s says nothing", f.name, f.ast.Name.Name)
+		}
+	}
+}
+
+// Every invariant is held by a test that names it.
+func TestInvariantsAreTested(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/invariants.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := regexp.MustCompile(`(?m)^\| (I\d+) \|`).FindAllSubmatch(doc, -1)
+	if len(ids) < 12 {
+		t.Fatalf("docs/invariants.md lists %d invariants", len(ids))
+	}
+	var tests bytes.Buffer
+	for _, f := range append(files(t, true), files(t, false)...) {
+		if strings.HasSuffix(f.name, "_test.go") || strings.Contains(f.name, "statetest") {
+			tests.Write(f.src)
+		}
+	}
+	for _, id := range ids {
+		if !regexp.MustCompile(`\b` + string(id[1]) + `\b`).Match(tests.Bytes()) {
+			t.Errorf("no test names invariant %s", id[1])
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package state
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/state-machine.md")
+
+const machineDoc = "../../docs/state-machine.md"
+
+// The diagram in the docs is the table in the code.
+func TestStateMachineDoc(t *testing.T) {
+	t.Parallel()
+	want := renderMachine()
+	if *update {
+		if err := os.WriteFile(machineDoc, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(machineDoc)
+	if err != nil || !bytes.Equal(have, want) {
+		t.Fatalf("docs/state-machine.md is stale (%v): run `make generate`", err)
+	}
+}
+
+func renderMachine() []byte {
+	var b bytes.Buffer
+	fmt.Fprintln(&b, "# The state machine\n\nGenerated from the table `edges` in pkg/state/reason.go by `make generate`. A move that is not here cannot be made.")
+	fmt.Fprintln(&b, "\nA claim makes a queued run `running`, a signal or the end of a delay makes a waiting run `queued`: neither is a transition,\nso the machine knows the statuses between commits only.")
+	fmt.Fprintln(&b, "\n```mermaid\nstateDiagram-v2")
+	counts := map[string]int{}
+	var order []string
+	for _, e := range edges {
+		for _, from := range e.from {
+			arrow := fmt.Sprintf("    %s --> %s", node(from), node(e.to))
+			if counts[arrow] == 0 {
+				order = append(order, arrow)
+			}
+			counts[arrow]++
+		}
+	}
+	for _, arrow := range order {
+		fmt.Fprintf(&b, "%s : %d reason(s)\n", arrow, counts[arrow])
+	}
+	fmt.Fprintln(&b, "```\n\n| reason | from | to |\n|---|---|---|")
+	for _, e := range edges {
+		from := make([]string, len(e.from))
+		for i, f := range e.from {
+			from[i] = node(f)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", e.reason, strings.Join(from, ", "), node(e.to))
+	}
+	return b.Bytes()
+}
+
+func node(s Status) string {
+	if s == "" {
+		return "[*]"
+	}
+	return string(s)
+}
