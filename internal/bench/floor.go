@@ -60,7 +60,7 @@ func newFloor(ctx context.Context, s *servers) (*floor, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.queue, err = c.Messages(jetstream.PullMaxMessages(1))
+	f.queue, err = c.Messages(jetstream.PullMaxMessages(100))
 	return f, err
 }
 
