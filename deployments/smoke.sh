@@ -15,11 +15,8 @@ trap cleanup EXIT
 deployments/ensure-redis.sh
 go build -o "$dir/" ./cmd/...
 GOBIN="$dir" go install github.com/nats-io/nats-server/v2@v2.15.2
-port() { python3 - <<'P' 2>/dev/null || echo $((20000 + RANDOM % 20000))
-import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])
-P
-}
-nats=$(port) redis=$(port) http=$(port)
+base=$((10000 + RANDOM % 20000))
+nats=$base redis=$((base + 1)) http=$((base + 2))
 "$dir/nats-server" -js -a 127.0.0.1 -p "$nats" -sd "$dir/nats" >"$dir/nats.log" 2>&1 & pids+=($!)
 redis-server --port "$redis" --bind 127.0.0.1 --dir "$dir" --appendonly yes --appendfsync always --maxmemory-policy noeviction >"$dir/redis.log" 2>&1 & pids+=($!)
 export TURNPIKE_NATS_URL=nats://127.0.0.1:$nats TURNPIKE_REDIS_URL=redis://127.0.0.1:$redis/0 TURNPIKE_ADDR=127.0.0.1:$http TURNPIKE_URL=http://127.0.0.1:$http

@@ -3,7 +3,9 @@ package testbed
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -106,7 +108,7 @@ func RedisProcess(tb testing.TB, args ...string) *RedisServer {
 }
 
 func startRedis(dir string, args ...string) (*RedisServer, error) {
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -117,13 +119,18 @@ func startRedis(dir string, args ...string) (*RedisServer, error) {
 	return s, s.Start()
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// FreePort returns a port of loopback that nothing listens at. It is not from the
+// range out of which the system serves clients, so no connection of another test
+// takes it before its server does.
+func FreePort() (int, error) {
+	for range 100 {
+		port := 10_000 + rand.IntN(20_000) //nolint:gosec // not a secret
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			return port, l.Close()
+		}
 	}
-	port := l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // a TCP listener has no other
-	return port, l.Close()
+	return 0, errors.New("no free port found")
 }
 
 // Start starts the server, again after Kill.
