@@ -184,6 +184,8 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[a
 			}
 			if last > after {
 				after, failures = last, 0
+			} else if run, getErr := c.Get(ctx, id); getErr == nil && run.Terminal() {
+				return // the caller had the last event already
 			}
 			_, refused := errors.AsType[*api.Problem](err)
 			if ctx.Err() != nil || failures == reconnectLimit || refused && !temporary(err) {

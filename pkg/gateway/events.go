@@ -59,6 +59,10 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
+	// A reader of a run that waits must know at once that it is connected.
+	if err := s.rc.Flush(); err != nil {
+		return nil //nolint:nilerr // the reader is gone
+	}
 	if err := s.run(r.Context()); err != nil {
 		g.log.Debug().Err(err).Str("run_id", string(id)).Msg("event stream ends")
 	}

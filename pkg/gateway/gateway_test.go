@@ -366,6 +366,13 @@ func TestEventsResume(t *testing.T) {
 			t.Errorf("after %d: %d events from %d", after, len(rest), rest[0].Seq)
 		}
 	}
+	// Whoever has the last event of an ended run already is done at once.
+	for e, err := range s.client.Events(t.Context(), id, int64(len(whole))) {
+		t.Errorf("after the last event: %+v, %v", e, err)
+	}
+	if code, _, list := s.call("GET", "/v1/runs?status=failed&status=completed", ""); code != 200 || len(list["items"].([]any)) != 1 {
+		t.Errorf("two statuses: %d %v", code, list)
+	}
 	code, _, page := s.call("GET", "/v1/runs/"+id+"/events?limit=2", "", "Accept", "application/json")
 	if code != 200 || len(page["items"].([]any)) != 2 || page["next_cursor"] != "2" {
 		t.Errorf("page = %d %v", code, page)
@@ -468,5 +475,24 @@ func TestOpenAPIAgrees(t *testing.T) {
 	defer resp.Body.Close()
 	if resp.StatusCode != 200 || !strings.Contains(resp.Header.Get("Content-Security-Policy"), "'self'") {
 		t.Errorf("page = %s %v", resp.Status, resp.Header)
+	}
+}
+
+// A stream with nothing to say yet still tells that it is open.
+func TestSilentStreamOpens(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/runs/"+run["id"].(string)+"/events?after=100", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req) // returns with the headers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got := resp.Header.Get("Content-Type"); got != "text/event-stream" {
+		t.Errorf("Content-Type = %q", got)
 	}
 }

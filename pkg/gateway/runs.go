@@ -159,7 +159,7 @@ func filterOf(r *http.Request) (state.Filter, error) {
 			}
 			f.Metadata[key] = value
 		case name == "status":
-			for text := range strings.SplitSeq(value, ",") {
+			for text := range strings.SplitSeq(strings.Join(values, ","), ",") {
 				if !slices.Contains(state.Statuses(), state.Status(text)) {
 					return f, invalid("status %q is not one of %v", text, state.Statuses())
 				}
