@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
+	"math/big"
 	"strings"
 	"time"
 )
@@ -19,22 +19,32 @@ const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 // At returns t in UTC, cut to milliseconds so that it survives its own codec.
 func At(t time.Time) Time { return Time{t.UTC().Truncate(time.Millisecond)} }
 
+// writable reports whether RFC 3339 can write t in UTC: it has four digits for
+// the year.
+func (t Time) writable() bool {
+	y := t.UTC().Year()
+	return y >= 0 && y <= 9999
+}
+
 // MarshalJSON encodes t, and the zero time as null.
 func (t Time) MarshalJSON() ([]byte, error) {
 	if t.IsZero() {
 		return []byte("null"), nil
 	}
+	if !t.writable() {
+		return nil, fmt.Errorf("time in the year %d has no form in RFC 3339", t.UTC().Year())
+	}
 	return t.UTC().AppendFormat(nil, `"`+timeFormat+`"`), nil
 }
 
-// UnmarshalJSON accepts any RFC 3339 time, or null.
+// UnmarshalJSON accepts any RFC 3339 time that MarshalJSON can write, or null.
 func (t *Time) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		*t = Time{}
 		return nil
 	}
 	var v time.Time
-	if err := v.UnmarshalJSON(b); err != nil {
+	if err := v.UnmarshalJSON(b); err != nil || !(Time{v}).writable() {
 		return fmt.Errorf("time %s is not RFC 3339, as in \"2026-11-20T15:04:05Z\"", b)
 	}
 	*t = At(v)
@@ -47,8 +57,8 @@ type MicroUSD int64
 
 // MarshalJSON encodes m as a JSON number of dollars, exactly.
 func (m MicroUSD) MarshalJSON() ([]byte, error) {
-	sign, n := "", int64(m)
-	if n < 0 {
+	sign, n := "", uint64(m)
+	if m < 0 {
 		sign, n = "-", -n
 	}
 	s := fmt.Sprintf("%s%d.%06d", sign, n/1_000_000, n%1_000_000)
@@ -57,15 +67,30 @@ func (m MicroUSD) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads a JSON number of dollars, rounded to a micro-dollar.
 func (m *MicroUSD) UnmarshalJSON(b []byte) error {
-	f, err := strconv.ParseFloat(string(b), 64)
-	if err != nil || f != f || f > 9e12 || f < -9e12 {
+	// A float64 cannot hold every amount; 128 bits hold all that there are.
+	f, _, err := big.ParseFloat(string(b), 10, 128, big.ToNearestEven)
+	if err != nil {
 		return fmt.Errorf("amount %s is not a number of dollars", b)
 	}
-	if f < 0 {
-		*m = MicroUSD(f*1e6 - 0.5)
-	} else {
-		*m = MicroUSD(f*1e6 + 0.5)
+	// The exponent first: sums and integers of a billion digits are not worth
+	// making.
+	switch exp := f.MantExp(nil); {
+	case f.IsInf() || exp > 64:
+		return fmt.Errorf("amount %s is more than any number of dollars", b)
+	case exp < -64:
+		*m = 0
+		return nil
 	}
+	half := big.NewFloat(0.5)
+	if f.Signbit() {
+		half.Neg(half)
+	}
+	f.Add(f.Mul(f, big.NewFloat(1e6)), half)
+	n, _ := f.Int(nil)
+	if !n.IsInt64() {
+		return fmt.Errorf("amount %s is more than any number of dollars", b)
+	}
+	*m = MicroUSD(n.Int64())
 	return nil
 }
 

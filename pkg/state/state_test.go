@@ -1,168 +1,275 @@
 package state_test
 
 import (
-	"encoding/json"
-	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-var at = state.At(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
+var noon = state.At(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 
-func entry() *rapid.Generator[state.Entry] {
-	return rapid.Custom(func(t *rapid.T) state.Entry {
-		text := rapid.String()
-		part := rapid.SampledFrom([]state.Part{
-			{Type: state.PartText, Text: text.Draw(t, "text")},
-			{Type: state.PartThinking, Text: "t", Opaque: json.RawMessage(`{"s":1}`), OpaqueBy: "p"},
-			{Type: state.PartToolCall, ID: "c", Name: "n", Arguments: rapid.SampledFrom([]string{`{"a":1}`, `{"a": 1}`, `"x"`, `{`, ``, `[1]`}).Draw(t, "arguments")},
-			{Type: state.PartToolResult, CallID: "c", Content: text.Draw(t, "content"), IsError: rapid.Bool().Draw(t, "error")},
-			{Type: state.PartImage, MediaType: "image/png", Data: "AA=="},
-		})
-		m := state.Message{ID: "m", Role: state.RoleAssistant, At: at, Parts: rapid.SliceOfN(part, 1, 4).Draw(t, "parts")}
-		cost := state.MicroUSD(rapid.Int64Range(-5e9, 5e9).Draw(t, "cost"))
-		return state.Entry{
-			Seq: 1, Type: state.EntryModel, Turn: rapid.IntRange(0, 200).Draw(t, "turn"), At: at, Message: &m,
-			Usage: &state.Usage{OutputTokens: rapid.Int64Range(0, 1e9).Draw(t, "tokens"), CostUSD: &cost},
-		}
-	})
+func must(tb testing.TB, s state.State, r state.Reason, e state.Entry) state.State {
+	tb.Helper()
+	if e.At.IsZero() {
+		e.At = noon
+	}
+	next, err := s.Move(r, e)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return next
 }
 
-// What is decoded is what was encoded, whatever a model has said.
-func TestCodecIsIdentity(t *testing.T) {
+// A state is a value: whatever is derived from it leaves it, and everything else
+// derived from it, as it was.
+func TestAppendSharesNoMemory(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		want := entry().Draw(t, "entry")
-		b, err := state.EncodeEntry(want)
+	entry := rapid.Custom(func(t *rapid.T) state.Entry {
+		e := state.Entry{
+			Type: rapid.SampledFrom([]state.EntryType{state.EntryModel, state.EntryTool, state.EntryReused, state.EntryWarning, state.EntryReflect, state.EntryProgress}).Draw(t, "type"),
+			At:   noon, Detail: rapid.StringN(0, 4, -1).Draw(t, "detail"), Limit: rapid.StringN(0, 4, -1).Draw(t, "limit"),
+			CallID: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "call"),
+		}
+		if e.Type == state.EntryModel {
+			m := state.Message{Role: state.RoleAssistant}
+			for _, id := range rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 3).Draw(t, "calls") {
+				m.Parts = append(m.Parts, state.Part{Type: state.PartToolCall, ID: id, Arguments: "{}"})
+			}
+			cost := state.MicroUSD(rapid.Int64Range(0, 9).Draw(t, "cost"))
+			e.Message, e.Usage = &m, &state.Usage{CostUSD: &cost}
+		}
+		return e
+	})
+	picture := func(t *rapid.T, s state.State) string {
+		b, err := state.EncodeState(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := state.DecodeEntry(b)
-		if err != nil {
-			t.Fatal(err)
+		text := string(b)
+		for _, e := range s.Log {
+			b, err := state.EncodeEntry(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text += "\n" + string(b)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("%s\n%s", b, diff)
-		}
-	})
-}
-
-// A2: a state is a value. Two states that share a prefix never write into each
-// other, and no method changes its receiver.
-func TestStatesShareNothing(t *testing.T) {
-	t.Parallel()
+		return text
+	}
 	rapid.Check(t, func(t *rapid.T) {
-		base := state.State{Status: state.Queued}
-		for range rapid.IntRange(0, 5).Draw(t, "prefix") {
-			base = base.Append(entry().Draw(t, "e"))
-		}
-		before := slices.Clone(base.Log)
-		a := base.Append(state.Entry{Type: state.EntryProgress, Target: "a"})
-		b := base.Append(state.Entry{Type: state.EntryProgress, Target: "b"})
-		if a.Log[len(a.Log)-1].Target != "a" || b.Log[len(b.Log)-1].Target != "b" {
-			t.Fatal("two successors share their last entry")
-		}
-		if _, err := base.Move(state.NextTurn, state.Entry{At: at}); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(before, base.Log); diff != "" || base.Version != 0 {
-			t.Fatalf("the receiver changed:\n%s", diff)
-		}
-		for i, e := range a.Log {
-			if e.Seq != int64(i+1) {
-				t.Fatalf("entry %d has number %d (I9)", i+1, e.Seq)
+		states := []state.State{{Status: state.Queued}}
+		pictures := []string{picture(t, states[0])}
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			from := states[rapid.IntRange(0, len(states)-1).Draw(t, "from")]
+			next := from.Append(entry.Draw(t, "entry"))
+			if rapid.Bool().Draw(t, "move") {
+				var err error
+				if next, err = next.Move(state.NextTurn, state.Entry{At: noon}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			states, pictures = append(states, next), append(pictures, picture(t, next))
+			for i, s := range states {
+				if got := picture(t, s); got != pictures[i] {
+					t.Fatalf("state %d changed from\n%s\nto\n%s", i, pictures[i], got)
+				}
 			}
 		}
 	})
 }
 
-// A move that is not in the table cannot be made.
-func TestMoveRefusesIllegal(t *testing.T) {
+// I9: the entries of a log are numbered from 1 without gap or double.
+func TestAppendNumbers(t *testing.T) {
 	t.Parallel()
-	for _, s := range []state.State{{Status: state.Completed}, {Status: state.Queued}} {
-		_, err := s.Move(state.Submitted, state.Entry{})
-		var illegal *state.TransitionError
-		if !errors.As(err, &illegal) || illegal.From != s.Status {
-			t.Errorf("Move(submitted) from %s = %v", s.Status, err)
-		}
+	s := must(t, state.State{}, state.Submitted, state.Entry{})
+	for range 5 {
+		s = must(t, s.Append(state.Entry{Type: state.EntryProgress, Seq: 99}), state.NextTurn, state.Entry{})
 	}
-	if _, err := (state.State{Status: state.Completed}).Move(state.NextTurn, state.Entry{}); err == nil {
-		t.Error("an ended run takes a turn")
-	}
-	if _, err := (state.State{Status: state.Queued}).Move("nonsense", state.Entry{}); err == nil {
-		t.Error("an unknown reason moves a run")
-	}
-}
-
-// A12: a tombstoned message is neither sent nor shown, but kept.
-func TestViewHidesTombstones(t *testing.T) {
-	t.Parallel()
-	partial := state.Message{ID: "m2", Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: "half"}}}
-	var s state.State
-	s = s.Append(state.Entry{Type: state.EntrySubmitted, Messages: []state.Message{{ID: "m1", Role: state.RoleUser}}})
-	s = s.Append(state.Entry{Type: state.EntryModel, Message: &partial})
-	s = s.Append(state.Entry{Type: state.EntryTombstoned, MessageIDs: []string{"m2"}})
-	if got := state.View(s.Log); len(got) != 1 || got[0].ID != "m1" {
-		t.Errorf("View = %+v", got)
-	}
-	if got := state.FullView(s.Log); len(got) != 2 || !got[1].Tombstoned || s.Log[1].Message.Tombstoned {
-		t.Errorf("FullView = %+v", got)
-	}
-}
-
-func TestMoney(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]state.MicroUSD{"0.5": 500_000, "0": 0, "12": 12_000_000, "0.000001": 1, "-1.25": -1_250_000} {
-		var got state.MicroUSD
-		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
-			t.Errorf("decode %s = %d, %v; want %d", text, got, err, want)
-		}
-		if b, err := json.Marshal(want); err != nil || string(b) != text {
-			t.Errorf("encode %d = %s, %v; want %s", want, b, err, text)
+	for i, e := range s.Log {
+		if e.Seq != int64(i+1) {
+			t.Errorf("entry %d has number %d", i+1, e.Seq)
 		}
 	}
 }
 
-func TestNewerFormatIsRefused(t *testing.T) {
+// A journaled response brings a header up to date (I3): turn, usage, open calls.
+func TestAppendFolds(t *testing.T) {
 	t.Parallel()
-	if _, err := state.DecodeState([]byte(`{"format":99}`)); !errors.Is(err, state.ErrFormat) {
-		t.Errorf("DecodeState = %v, want ErrFormat", err)
-	}
-}
-
-func TestRunIDs(t *testing.T) {
-	t.Parallel()
-	if _, err := state.ParseRunID("run_01JD3X9K3W8Q4V5N6M7P8R9S0T"); err != nil {
-		t.Error(err)
-	}
-	for _, bad := range []string{"", "run_", "01JD3X9K3W8Q4V5N6M7P8R9S0T", "run_01JD3X9K3W8Q4V5N6M7P8R9S0", "run_81JD3X9K3W8Q4V5N6M7P8R9S0T", "run_01JD3X9K3W8Q4V5N6M7P8R9SIL", "run_01jd3x9k3w8q4v5n6m7p8r9s0t"} {
-		if _, err := state.ParseRunID(bad); err == nil {
-			t.Errorf("ParseRunID(%q) accepts it", bad)
-		}
-	}
-}
-
-func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"format":1,"id":"run_x","status":"queued","usage":{"cost_usd":0.1}}`))
-	f.Add([]byte(`{"seq":1,"type":"model.message","at":"2026-01-01T00:00:00Z","message":{"parts":[{"type":"tool_call","arguments":"{"}]}}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if s, err := state.DecodeState(data); err == nil {
-			if _, err := state.EncodeState(s); err != nil {
-				t.Fatalf("decodes but does not encode: %v", err)
-			}
-		}
-		if e, err := state.DecodeEntry(data); err == nil {
-			if _, err := state.EncodeEntry(e); err != nil {
-				t.Fatalf("decodes but does not encode: %v", err)
-			}
-			state.View([]state.Entry{e})
-			state.Audit([]state.Entry{e})
-		}
+	cost := state.MicroUSD(5)
+	s := state.State{Status: state.Queued, Reenter: true, Failures: 2, Cleared: true}
+	s = s.Append(state.Entry{
+		Type: state.EntryModel, Turn: 3, FailedCalls: 1, Usage: &state.Usage{ModelCalls: 1, OutputTokens: 7, CostUSD: &cost},
+		Message: &state.Message{Parts: []state.Part{{Type: state.PartToolCall, ID: "a", Name: "t", Arguments: "{}"}, {Type: state.PartToolCall, ID: "b"}}},
 	})
+	if s.Turn != 3 || s.Reenter || s.Cleared || s.Failures != 0 || s.FailedCalls != 1 || s.Usage.OutputTokens != 7 || *s.Usage.CostUSD != 5 || len(s.Open) != 2 {
+		t.Errorf("after a response: %+v", s)
+	}
+	s = s.Append(state.Entry{Type: state.EntryTool, CallID: "a"}).Append(state.Entry{Type: state.EntryWarning, Limit: "cost_usd"})
+	if len(s.Open) != 1 || s.Open[0].ID != "b" || s.Usage.ToolCalls != 1 || !slices.Equal(s.Warned, []string{"cost_usd"}) {
+		t.Errorf("after a result: open %+v, warned %v", s.Open, s.Warned)
+	}
+}
+
+func TestMoveRecords(t *testing.T) {
+	t.Parallel()
+	text := "done"
+	later := state.At(noon.Add(time.Minute))
+	s := must(t, state.State{}, state.Submitted, state.Entry{})
+	if e := s.Log[0]; e.Type != state.EntrySubmitted || e.Version != 1 || e.Status != state.Queued || !s.CreatedAt.Equal(noon.Time) {
+		t.Errorf("submitted: %+v", e)
+	}
+	s = must(t, s, state.WaitingHumanInput, state.Entry{Waiting: &state.Wait{Question: "?"}})
+	if e := s.Log[1]; e.Type != state.EntryWaiting || s.Waiting == nil || s.Waiting.Question != "?" {
+		t.Errorf("waiting: %+v", e)
+	}
+	s = must(t, s, state.Answered, state.Entry{})
+	if e := s.Log[2]; e.Type != state.EntryTransition || s.Waiting != nil {
+		t.Errorf("answered: %+v, waiting %v", e, s.Waiting)
+	}
+	s = must(t, s, state.EndCompleted, state.Entry{At: later, Output: &text, Detail: "why"})
+	if e := s.Log[3]; e.Type != state.EntryFinished || *s.Output != text || !s.FinishedAt.Equal(later.Time) || s.Transition.Detail != "why" || s.Transition.Version != 4 {
+		t.Errorf("finished: %+v", e)
+	}
+	s = must(t, s, state.UserMessage, state.Entry{})
+	if s.Status != state.Queued || s.Output != nil || !s.FinishedAt.IsZero() {
+		t.Errorf("continued: status %s, output %v, finished %s", s.Status, s.Output, s.FinishedAt)
+	}
+}
+
+// A reader sees the scheduler's status, and nothing that only held before it.
+func TestAs(t *testing.T) {
+	t.Parallel()
+	text := "done"
+	waiting := must(t, state.State{Status: state.Queued}, state.WaitingHumanInput, state.Entry{Waiting: &state.Wait{}})
+	ended := must(t, state.State{Status: state.Queued}, state.EndModelError, state.Entry{Output: &text, Error: &state.Error{Code: "x"}})
+	if got := waiting.As(state.Waiting, noon); got.Status != state.Waiting || got.Waiting == nil || !got.StartedAt.Equal(noon.Time) {
+		t.Errorf("a waiting run as waiting: %+v", got)
+	}
+	if got := waiting.As(state.Queued, noon); got.Status != state.Queued || got.Waiting != nil {
+		t.Errorf("a woken run: status %s, waiting %v", got.Status, got.Waiting)
+	}
+	if got := ended.As(state.Failed, state.Time{}); got.Output == nil || got.Error == nil || got.FinishedAt.IsZero() {
+		t.Errorf("an ended run: %+v", got)
+	}
+	if got := ended.As(state.Running, state.Time{}); got.Output != nil || got.Error != nil || !got.FinishedAt.IsZero() {
+		t.Errorf("a continued run: %+v", got)
+	}
+	started := state.At(noon.Add(-time.Hour))
+	if got := (state.State{StartedAt: started}).As("", noon); !got.StartedAt.Equal(started.Time) {
+		t.Errorf("a run that started before: %s", got.StartedAt)
+	}
+	if waiting.Status != state.Waiting || waiting.Waiting == nil || ended.Output == nil {
+		t.Error("As changed its receiver")
+	}
+}
+
+func TestAwaits(t *testing.T) {
+	t.Parallel()
+	open := []state.OpenCall{
+		{ID: "a", Needs: state.NeedApproval},
+		{ID: "r", Needs: state.NeedResult},
+		{ID: "s", Needs: state.NeedAsync}, // its result comes as any other
+		{ID: "c", Needs: state.NeedChild},
+		{ID: "free"},
+	}
+	all := []string{"approval:a", "result:r", "result:s", "child:c"}
+	question := &state.Wait{Reason: state.WaitingHumanInput}
+	tests := []struct {
+		name string
+		s    state.State
+		want []string
+	}{
+		{"calls", state.State{Status: state.Waiting, Waiting: &state.Wait{Reason: state.WaitingApproval}, Open: open}, all},
+		{"partly decided", state.State{Status: state.Queued, Open: open}, all},
+		{"question", state.State{Status: state.Waiting, Waiting: question}, []string{"answer"}},
+		{"question of a call", state.State{Status: state.Waiting, Waiting: question, Open: []state.OpenCall{{ID: "q", Needs: state.NeedAnswer}}}, []string{"answer"}},
+		{"schedule", state.State{Status: state.Waiting, Waiting: &state.Wait{Reason: state.WaitingSchedule}}, nil},
+		{"ended", state.State{Status: state.Failed, Open: open}, nil},
+	}
+	for _, tt := range tests {
+		if got := tt.s.Awaits(); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: Awaits() = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	// What a signal answers has the name of what the run waits for.
+	sig := state.Signal{
+		Approvals: []state.Approval{{CallID: "a"}}, ToolResults: []state.SignalResult{{CallID: "r"}, {CallID: "s"}}, Child: &state.ChildResult{CallID: "c"},
+	}
+	if got := sig.Names(); !slices.Equal(got, all) {
+		t.Errorf("Names() = %v, want %v", got, all)
+	}
+	if got := (state.Signal{Message: &state.Message{}}).Names(); len(got) != 0 {
+		t.Errorf("Names() of a user message = %v, want none", got)
+	}
+}
+
+func TestDue(t *testing.T) {
+	t.Parallel()
+	at := func(minutes int) state.Time { return state.At(noon.Add(time.Duration(minutes) * time.Minute)) }
+	tests := []struct {
+		s    state.State
+		want state.Time
+	}{
+		{state.State{Status: state.Waiting}, state.Time{}},
+		{state.State{Status: state.Waiting, ResumeAt: at(3), Waiting: &state.Wait{ExpiresAt: at(2)}}, at(2)},
+		{state.State{Status: state.Waiting, ResumeAt: at(3), Waiting: &state.Wait{}, Limits: state.Limits{DeadlineAt: at(1)}}, at(1)},
+		{state.State{Status: state.Queued, ResumeAt: at(3), Limits: state.Limits{DeadlineAt: at(1)}}, state.Time{}},
+	}
+	for _, tt := range tests {
+		if got := tt.s.Due(); !got.Equal(tt.want.Time) {
+			t.Errorf("Due() = %s, want %s", got, tt.want)
+		}
+	}
+}
+
+func TestUsageAdd(t *testing.T) {
+	t.Parallel()
+	one := state.MicroUSD(1)
+	a := state.Usage{InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, ModelCalls: 5, ToolCalls: 6, CostUSD: &one}
+	sum := a.Add(a)
+	if *sum.CostUSD != 2 || sum.InputTokens != 2 || sum.OutputTokens != 4 || sum.CacheReadTokens != 6 || sum.CacheWriteTokens != 8 || sum.ModelCalls != 10 || sum.ToolCalls != 12 {
+		t.Errorf("sum = %+v", sum)
+	}
+	if one != 1 {
+		t.Error("Add wrote into its operand")
+	}
+	if got := (state.Usage{}).Add(a); *got.CostUSD != 1 {
+		t.Errorf("unknown + 1 = %d", *got.CostUSD)
+	}
+	if got := (state.Usage{}).Add(state.Usage{}); got.CostUSD != nil {
+		t.Errorf("unknown + unknown = %d", *got.CostUSD)
+	}
+}
+
+func TestParseRunID(t *testing.T) {
+	t.Parallel()
+	const good = "run_01JD3X9K3W8Q4V5N6M7P8R9S0T"
+	if id, err := state.ParseRunID(good); err != nil || string(id) != good {
+		t.Errorf("ParseRunID(%q) = %s, %v", good, id, err)
+	}
+	for _, text := range []string{"", "run_", "01JD3X9K3W8Q4V5N6M7P8R9S0T", strings.ToLower(good), good + "0", good[:len(good)-1] + "U", "run_81JD3X9K3W8Q4V5N6M7P8R9S0T", good[:len(good)-1] + "\n"} {
+		if _, err := state.ParseRunID(text); err == nil {
+			t.Errorf("ParseRunID(%q) succeeds", text)
+		}
+	}
+	shards := map[int]int{}
+	for i := range 64 * state.Shards {
+		s := state.RunID(good[:len(good)-4] + string([]byte{'A' + byte(i>>12), 'A' + byte(i>>8&15), 'A' + byte(i>>4&15), 'A' + byte(i&15)})).Shard()
+		if s < 0 || s >= state.Shards {
+			t.Fatalf("shard %d", s)
+		}
+		shards[s]++
+	}
+	for s, n := range shards {
+		if n > 64*3 {
+			t.Errorf("shard %d has %d of %d runs", s, n, 64*state.Shards)
+		}
+	}
+	if len(shards) != state.Shards {
+		t.Errorf("runs fall on %d shards, want %d", len(shards), state.Shards)
+	}
 }

@@ -28,7 +28,8 @@ type log struct {
 	bytes   int64
 }
 
-// New returns a cache of at most limit bytes of encoded entries.
+// New returns a cache of at most limit bytes of encoded entries. It keeps one log
+// even if that alone is larger.
 func New(limit int64) *Cache {
 	return &Cache{limit: limit, order: list.New(), logs: map[state.RunID]*list.Element{}}
 }
@@ -54,37 +55,35 @@ func (c *Cache) Get(run state.RunID) (entries []state.Entry, sum string) {
 	return l.entries[:len(l.entries):len(l.entries)], l.sum
 }
 
-// Put remembers a run's log. last is its last entry encoded, and added the size of
-// what is new since the last Put.
-func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, added int64) {
+// Put remembers a run's log, of which the first known entries came from Get. last
+// is its last entry encoded, and size that of all entries after the known ones.
+//
+// With nothing known the log replaces what is held, which may be from before a
+// failover. Otherwise it must continue what is held; who comes late, or after the
+// log was dropped, changes nothing.
+func (c *Cache) Put(run state.RunID, entries []state.Entry, known int64, last []byte, size int64) {
 	if len(entries) == 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := &log{run: run, entries: entries, sum: Sum(last), bytes: added}
+	l := &log{run: run, entries: entries, sum: Sum(last), bytes: size}
 	if e := c.logs[run]; e != nil {
-		old := e.Value.(*log) //nolint:forcetypeassert // as above
-		if len(old.entries) > len(entries) {
-			return // a slower reader came late
+		old := e.Value.(*log) //nolint:forcetypeassert // the list holds nothing else
+		if known > 0 && int64(len(old.entries)) != known {
+			return
 		}
-		l.bytes += old.bytes
-		c.size -= old.bytes
-		c.order.Remove(e)
+		if known > 0 {
+			l.bytes += old.bytes
+		}
+		c.drop(e)
+	} else if known > 0 {
+		return
 	}
 	c.logs[run] = c.order.PushFront(l)
 	c.size += l.bytes
 	for c.size > c.limit && c.order.Len() > 1 {
 		c.drop(c.order.Back())
-	}
-}
-
-// Drop forgets a run.
-func (c *Cache) Drop(run state.RunID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e := c.logs[run]; e != nil {
-		c.drop(e)
 	}
 }
 

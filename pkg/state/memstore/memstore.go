@@ -157,7 +157,7 @@ func (r *run) entries(after int64, limit int) ([]state.Entry, error) {
 	if after >= int64(len(r.log)) {
 		return nil, nil
 	}
-	encoded := r.log[after:]
+	encoded := r.log[max(after, 0):]
 	if limit > 0 && limit < len(encoded) {
 		encoded = encoded[:limit]
 	}

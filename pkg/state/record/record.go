@@ -192,10 +192,13 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	if r.LogLen != c.From {
 		return nil, state.Committed{}, fmt.Errorf("commit run %s: log has %d entries, want %d", l.Run, r.LogLen, c.From)
 	}
+	if c.From > c.State.LogLen() {
+		return nil, state.Committed{}, fmt.Errorf("commit run %s: state carries %d entries, want %d and more", l.Run, c.State.LogLen(), c.From)
+	}
 	entries := c.State.Log[c.From:]
 	r.Header = c.State
 	r.Header.Log = nil
-	r.Inbox = slices.Clone(r.Inbox[min(c.Consumed, len(r.Inbox)):])
+	r.Inbox = slices.Clone(r.Inbox[max(0, min(c.Consumed, len(r.Inbox))):])
 	r.Status, r.Version = c.State.Status, c.State.Version
 	r.Awaits = c.State.Awaits()
 	r.Started, r.Results, r.Attempts, r.Sweeps = nil, nil, 0, 0

@@ -28,8 +28,14 @@ func (k keys) run(id state.RunID) run {
 	return run{of("run"), of("log"), of("journal"), of("inbox"), of("seen"), k.due(n), k.count(n)}
 }
 
-// index is the set of all run ids, in the order of their creation.
-func (k keys) index() string { return k.prefix + ":runs" }
+// index is the set of all run ids, in the order of their creation: of all
+// tenants, or of one.
+func (k keys) index(tenant string) string {
+	if tenant == "" {
+		return k.prefix + ":runs"
+	}
+	return k.prefix + ":runs:" + tenant
+}
 
 func (k keys) idempotency(tenant, key string) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(tenant)) + ":" + tenant + key))

@@ -40,15 +40,20 @@ type Config struct {
 	// makes them Sentinels.
 	URL string
 
-	Prefix     string // of every key; default "turnpike"
+	Prefix     string // of every key, without braces; default "turnpike"
 	CacheBytes int64  // of logs kept in memory; default 64 MiB
+
+	// RequireAOF makes Check refuse a server without an append-only file; it warns
+	// otherwise.
+	RequireAOF bool
 }
 
 // Store is a state.Store in Redis.
 type Store struct {
-	rdb   redis.UniversalClient
-	keys  keys
-	cache *logcache.Cache
+	rdb        redis.UniversalClient
+	keys       keys
+	cache      *logcache.Cache
+	requireAOF bool
 }
 
 var _ state.Store = (*Store)(nil)
@@ -58,6 +63,9 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "turnpike"
 	}
+	if strings.ContainsAny(cfg.Prefix, "{}") {
+		return nil, fmt.Errorf("redis key prefix %q: braces would put a run's keys on different slots", cfg.Prefix)
+	}
 	if cfg.CacheBytes == 0 {
 		cfg.CacheBytes = defaultCache
 	}
@@ -65,7 +73,9 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{rdb: redis.NewUniversalClient(opts), keys: keys{cfg.Prefix}, cache: logcache.New(cfg.CacheBytes)}, nil
+	return &Store{
+		rdb: redis.NewUniversalClient(opts), keys: keys{cfg.Prefix}, cache: logcache.New(cfg.CacheBytes), requireAOF: cfg.RequireAOF,
+	}, nil
 }
 
 func options(url string) (*redis.UniversalOptions, error) {
@@ -94,6 +104,10 @@ func options(url string) (*redis.UniversalOptions, error) {
 	}
 	if len(addrs) == 1 {
 		o.Addrs = []string{one.Addr}
+	}
+	if o.TLSConfig != nil && len(addrs) > 1 {
+		// The parser names the first host; each node answers to its own.
+		o.TLSConfig.ServerName = ""
 	}
 	for pair := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(pair, "=")
@@ -143,7 +157,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	}
 	// An id in the index without a run is passed over; a run that is not in the
 	// index would never be listed.
-	if err := s.rdb.ZAdd(ctx, s.keys.index(), redis.Z{Member: string(st.ID)}).Err(); err != nil {
+	if err := s.index(ctx, st); err != nil {
 		return state.State{}, false, fmt.Errorf("create run: %w", err)
 	}
 	k := s.keys.run(st.ID)
@@ -159,6 +173,17 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 		return st, true, err
 	}
 	return st, false, nil
+}
+
+// index puts a run into the lists that List pages through.
+func (s *Store) index(ctx context.Context, st state.State) error {
+	pipe := s.rdb.Pipeline()
+	pipe.ZAdd(ctx, s.keys.index(""), redis.Z{Member: string(st.ID)})
+	if st.Tenant != "" {
+		pipe.ZAdd(ctx, s.keys.index(st.Tenant), redis.Z{Member: string(st.ID)})
+	}
+	_, err := pipe.Exec(ctx)
+	return err
 }
 
 func (s *Store) takeKey(ctx context.Context, n state.NewRun) (state.RunID, error) {
@@ -262,6 +287,7 @@ func (s *Store) Load(ctx context.Context, id state.RunID) (state.State, error) {
 // Log implements state.Runs.
 func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	k := s.keys.run(id)
+	after = max(after, 0) // below, the server would count from the end
 	stop := int64(-1)
 	if limit > 0 {
 		stop = after + int64(limit) - 1
@@ -281,8 +307,8 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 // listPage is how many headers List reads at once.
 const listPage = 200
 
-// List implements state.Runs. It walks the index from the newest run; a filter
-// that matches few of many runs costs the walk.
+// List implements state.Runs. It walks the index of the tenant, or of all, from
+// the newest run; another filter that matches few of many runs costs the walk.
 func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
 	limit := f.Limit
 	if limit <= 0 {
@@ -294,7 +320,7 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 	}
 	var page state.RunPage
 	for {
-		ids, err := s.rdb.ZRevRangeByLex(ctx, s.keys.index(), &redis.ZRangeBy{Min: "-", Max: top, Count: listPage}).Result()
+		ids, err := s.rdb.ZRevRangeByLex(ctx, s.keys.index(f.Tenant), &redis.ZRangeBy{Min: "-", Max: top, Count: listPage}).Result()
 		if err != nil {
 			return state.RunPage{}, fmt.Errorf("list runs: %w", err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/statetest"
 )
@@ -33,6 +34,12 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	url := testbed.Redis(t)
 	statetest.Exercise(t, func(t *testing.T) state.Store { t.Helper(); return open(t, url) })
+}
+
+// The scripts answer as pkg/state/record does, whatever is called in whatever order.
+func TestAgreesWithModel(t *testing.T) {
+	t.Parallel()
+	statetest.Agree(t, open(t, testbed.Redis(t)), memstore.New(memstore.Config{}))
 }
 
 // Without its cache of logs a store does the same.

@@ -6,17 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Sweep implements state.Schedule. One round trip asks all shards.
+// Sweep implements state.Schedule. One round trip asks all shards, and one more
+// looks at what they have due. A run that cannot be looked at does not keep the
+// others from it; its error is reported when nothing else is due.
 func (s *Store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]state.Due, error) {
 	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {
@@ -28,18 +30,40 @@ func (s *Store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]st
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
-	var due []state.Due
-	for _, id := range ids[:min(len(ids), limit)] {
+	// No shard comes first every time: when more is due than fits, all get on.
+	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	ids = ids[:min(len(ids), limit)]
+	cmds := make([]*redis.Cmd, len(ids))
+	look := func(rdb redis.Scripter, id state.RunID, run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) *redis.Cmd {
 		k := s.keys.run(id)
-		r, err := s.call(ctx, sweepScript, []string{k.header, k.log, k.due, k.count}, string(id), grace.Milliseconds())
-		if err != nil {
-			return due, fmt.Errorf("sweep run %s: %w", id, err)
+		return run(ctx, rdb, []string{k.header, k.log, k.due, k.count}, string(id), grace.Milliseconds())
+	}
+	if len(ids) > 0 {
+		pipe := s.rdb.Pipeline()
+		for i, id := range ids {
+			cmds[i] = look(pipe, id, sweepScript.EvalSha)
 		}
-		if r.str(0) != "none" {
+		_, _ = pipe.Exec(ctx) // each command has its own error
+	}
+	var due []state.Due
+	var failed error
+	for i, id := range ids {
+		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
+			cmds[i] = look(s.rdb, id, sweepScript.Run)
+		}
+		r, err := cmds[i].Slice()
+		if err != nil {
+			failed = fmt.Errorf("sweep run %s: %w", id, err)
+			continue
+		}
+		if r := reply(r); r.str(0) != "none" {
 			due = append(due, dueOf(id, r))
 		}
 	}
-	return due, nil
+	if len(due) > 0 {
+		return due, nil
+	}
+	return nil, failed
 }
 
 func dueOf(id state.RunID, r reply) state.Due {
@@ -223,39 +247,4 @@ func (s *Store) DeleteAgent(ctx context.Context, name string) error {
 		return fmt.Errorf("delete agent: %w", err)
 	}
 	return nil
-}
-
-// maxSkew is how far the server's clock may be off.
-const maxSkew = 5 * time.Second
-
-// Check looks at the server, for doctor and at start-up.
-func (s *Store) Check(ctx context.Context) []check.Finding {
-	server := check.Finding{Name: "redis: server", OK: true, Fatal: true}
-	info, err := s.rdb.InfoMap(ctx, "server", "memory", "persistence").Result()
-	if err != nil {
-		server.OK, server.Detail, server.Remedy = false, err.Error(), "start redis-server, or set TURNPIKE_REDIS_URL"
-		return []check.Finding{server}
-	}
-	version := info["Server"]["redis_version"]
-	server.Detail = "version " + version
-	var major int
-	if _, err := fmt.Sscanf(version, "%d.", &major); err != nil || major < 7 {
-		server.OK, server.Remedy = false, "upgrade to Redis 7.0 or later"
-	}
-	policy := check.Finding{Name: "redis: maxmemory-policy", OK: true, Fatal: true, Detail: info["Memory"]["maxmemory_policy"]}
-	if policy.Detail != "noeviction" {
-		policy.OK, policy.Remedy = false, "runs would vanish when memory is full: set `maxmemory-policy noeviction`"
-	}
-	aof := check.Finding{Name: "redis: appendonly", OK: true, Detail: "on"}
-	if info["Persistence"]["aof_enabled"] != "1" {
-		aof.OK, aof.Detail, aof.Remedy = false, "off", "a restart loses runs: set `appendonly yes` and `appendfsync always`"
-	}
-	clock := check.Finding{Name: "redis: clock", OK: true, Fatal: true, Detail: "in step"}
-	if now, err := s.rdb.Time(ctx).Result(); err != nil {
-		clock.OK, clock.Detail, clock.Remedy = false, err.Error(), "see whether the server answers"
-	} else if skew := time.Since(now).Abs(); skew > maxSkew {
-		clock.OK, clock.Detail = false, fmt.Sprintf("off by %s", skew.Round(time.Millisecond))
-		clock.Remedy = "deadlines and schedules would be off: run an NTP client on both machines"
-	}
-	return []check.Finding{server, policy, aof, clock}
 }

@@ -56,9 +56,11 @@ func (s *Store) fill(c *state.Claim, r reply, known []state.Entry) error {
 	if err != nil {
 		return err
 	}
-	c.State.Log = append(known[:r.num(13):r.num(13)], entries...)
+	// The server names how much of what is known holds: all or nothing.
+	have := r.num(13)
+	c.State.Log = append(known[:have:have], entries...)
 	if len(tail) > 0 {
-		s.remember(c.State, []byte(tail[len(tail)-1]), size(tail))
+		s.cache.Put(c.Lease.Run, c.State.Log, have, []byte(tail[len(tail)-1]), size(tail))
 	}
 	journal, err := r.list(15)
 	if err != nil {
@@ -97,9 +99,19 @@ func size(encoded []string) int64 {
 	return n
 }
 
-// remember keeps the log of a run for the next claim.
-func (s *Store) remember(st state.State, last []byte, added int64) {
-	s.cache.Put(st.ID, st.Log, last, added)
+// remember keeps a log for the next claim: the encoded entries are the last ones
+// of it, and what came before them was kept already.
+func (s *Store) remember(id state.RunID, log []state.Entry, encoded []any) {
+	if len(encoded) == 0 {
+		return
+	}
+	var last []byte
+	var n int64
+	for _, e := range encoded {
+		last = e.([]byte) //nolint:forcetypeassert // encodeEntries makes nothing else
+		n += int64(len(last))
+	}
+	s.cache.Put(id, log, int64(len(log)-len(encoded)), last, n)
 }
 
 // Renew implements state.Turns.
@@ -145,7 +157,13 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error
 	if err != nil {
 		return fmt.Errorf("record for run %s: %w", l.Run, err)
 	}
-	return verdict(r, l.Run, j.From)
+	if err := verdict(r, l.Run, j.From); err != nil {
+		return err
+	}
+	if known, _ := s.cache.Get(l.Run); int64(len(known)) == j.From {
+		s.remember(l.Run, append(known, j.Entries...), entries)
+	}
+	return nil
 }
 
 // verdict turns what a fenced script answered into an error.
@@ -164,6 +182,9 @@ func verdict(r reply, id state.RunID, from int64) error {
 
 // Commit implements state.Turns.
 func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
+	if c.From < 0 || c.From > c.State.LogLen() {
+		return state.Committed{}, fmt.Errorf("commit run %s: state carries %d entries, want %d and more", l.Run, c.State.LogLen(), c.From)
+	}
 	header, err := state.EncodeState(c.State)
 	if err != nil {
 		return state.Committed{}, err
@@ -188,13 +209,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if err := verdict(r, l.Run, c.From); err != nil {
 		return state.Committed{}, err
 	}
-	if n := len(entries); n > 0 {
-		var added int64
-		for _, e := range entries {
-			added += int64(len(e.([]byte))) //nolint:forcetypeassert // encodeEntries makes nothing else
-		}
-		s.remember(c.State, entries[n-1].([]byte), added) //nolint:forcetypeassert // as above
-	}
+	s.remember(l.Run, c.State.Log, entries)
 	return state.Committed{Status: state.Status(r.str(1)), Version: r.num(2)}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,28 +102,83 @@ func testSweepLostMessage(t *testing.T, s *suite) {
 	s.notDue(t, run.ID)
 }
 
+// Of sweepers that run at once, one gets a run.
+func testSweepRace(t *testing.T, s *suite) {
+	run := newRun(t)
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: 0}); err != nil {
+		t.Fatal(err)
+	}
+	var found atomic.Int64
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			due, err := s.Sweep(t.Context(), 1000, long)
+			if err != nil {
+				t.Errorf("Sweep: %v", err)
+			}
+			for _, d := range due {
+				if d.Run == run.ID {
+					found.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if found.Load() != 1 {
+		t.Errorf("%d sweepers got the run, want 1", found.Load())
+	}
+}
+
+// A sweep takes no more than it was asked for, and the next ones take the rest.
+func testSweepLimit(t *testing.T, s *suite) {
+	const runs = 9
+	for range runs {
+		if _, _, err := s.Create(t.Context(), state.NewRun{State: newRun(t), Grace: 0}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[state.RunID]bool{}
+	for range 3 {
+		due, err := s.Sweep(t.Context(), 4, long)
+		if err != nil || len(due) > 4 {
+			t.Fatalf("Sweep = %d runs, %v; want 4 at most", len(due), err)
+		}
+		for _, d := range due {
+			if seen[d.Run] {
+				t.Errorf("run %s came up twice within its grace", d.Run)
+			}
+			seen[d.Run] = true
+		}
+	}
+	if len(seen) != runs {
+		t.Errorf("%d runs came up, want %d", len(seen), runs)
+	}
+}
+
 // A wait whose time has come is queued by the sweep; one that waits for ever is
 // never due (I6).
 func testSweepSchedule(t *testing.T, s *suite) {
-	run := s.create(t)
-	c := s.mustClaim(t, run.ID, 1)
-	next := c.State
-	next.ResumeAt = state.At(c.Now.Add(short))
-	done := s.commitState(t, c, move(t, next, state.WaitingSchedule, state.Entry{Waiting: &state.Wait{Reason: state.WaitingSchedule, Calls: []state.WaitCall{}}}))
-	if done.Status != state.Waiting {
-		t.Fatalf("Commit = %+v", done)
-	}
-	if err := s.Announced(t.Context(), run.ID, 2); err != nil {
-		t.Fatal(err)
-	}
-	if d := s.sweepFor(t, run.ID, long); !d.Turn || d.Version != 2 {
-		t.Fatalf("Sweep = %+v", d)
-	}
-	if c := s.mustClaim(t, run.ID, 2); c.State.Status != state.Waiting {
-		t.Errorf("header = %s", c.State.Status)
+	for _, announced := range []int64{2, 0} { // what is left to announce delays no wait
+		run := s.create(t)
+		c := s.mustClaim(t, run.ID, 1)
+		next := c.State
+		next.ResumeAt = state.At(c.Now.Add(short))
+		done := s.commitState(t, c, move(t, next, state.WaitingSchedule, state.Entry{Waiting: &state.Wait{Reason: state.WaitingSchedule, Calls: []state.WaitCall{}}}))
+		if done.Status != state.Waiting {
+			t.Fatalf("Commit = %+v", done)
+		}
+		if err := s.Announced(t.Context(), run.ID, announced); err != nil {
+			t.Fatal(err)
+		}
+		if d := s.sweepFor(t, run.ID, long); !d.Turn || d.Version != 2 {
+			t.Fatalf("Sweep = %+v", d)
+		}
+		if c := s.mustClaim(t, run.ID, 2); c.State.Status != state.Waiting {
+			t.Errorf("header = %s", c.State.Status)
+		}
 	}
 
-	run = s.create(t)
+	run := s.create(t)
 	s.wait(t, run.ID, 1, "c1")
 	if err := s.Announced(t.Context(), run.ID, 99); err != nil {
 		t.Fatal(err)

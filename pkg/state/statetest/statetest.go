@@ -51,6 +51,8 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"Abort", testAbort},
 		{"AbortDuringTurn", testAbortDuringTurn},
 		{"SweepLostMessage", testSweepLostMessage},
+		{"SweepRace", testSweepRace},
+		{"SweepLimit", testSweepLimit},
 		{"SweepSchedule", testSweepSchedule},
 		{"SweepAnnounce", testSweepAnnounce},
 		{"Evict", testEvict},

@@ -1,8 +1,8 @@
--- KEYS R L J I D · ARGV run version token worker lease(ms) grace(ms) have sum
+-- KEYS R L J I D C · ARGV run version token worker lease(ms) grace(ms) have sum
 --   have, sum: how many entries of the log the caller knows, and the sha1 of the last
 -- returns {outcome, status, version, lane, announced, loglen, busy(ms), now(ms)} and for 'claimed' also
 --   header, base, attempt, started(ms), abort, index of the first entry, entries, journal, inbox
-local R, L, J, I, D = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local R, L, J, I, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local h = redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'h', 'base', 'sa', 'ab')
 local st, ver = h[1], tonumber(h[2])
 if not st then return {'missing'} end
@@ -17,7 +17,7 @@ local att, sa = tonumber(h[5]), tonumber(h[10])
 if h[3] ~= ARGV[3] then att = att + 1 end
 if sa == 0 then sa = n end
 lease = n + tonumber(ARGV[5])
-if st ~= 'running' then status(R, KEYS[6], st, 'running') end
+if st ~= 'running' then status(R, C, st, 'running') end
 redis.call('HSET', R, 'tok', ARGV[3], 'own', ARGV[4], 'lease', lease, 'att', att, 'sa', sa)
 redis.call('ZADD', D, lease + tonumber(ARGV[6]), ARGV[1])
 local have = tonumber(ARGV[7])

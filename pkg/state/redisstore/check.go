@@ -1,0 +1,96 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/turnpike-dev/turnpike/pkg/check"
+)
+
+// maxSkew is how far the server's clock may be off.
+const maxSkew = 5 * time.Second
+
+// Check looks at the server, for doctor and at start-up; in a cluster, at every
+// master.
+func (s *Store) Check(ctx context.Context) []check.Finding {
+	cluster, ok := s.rdb.(*redis.ClusterClient)
+	if !ok {
+		return s.checkServer(ctx, s.rdb, "")
+	}
+	var mu sync.Mutex
+	var all []check.Finding
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		found := s.checkServer(ctx, node, " at "+node.Options().Addr)
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, found...)
+		return nil
+	})
+	if err != nil {
+		return []check.Finding{unreachable("redis: cluster", err)}
+	}
+	slices.SortFunc(all, func(a, b check.Finding) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+func unreachable(name string, err error) check.Finding {
+	return check.Finding{Name: name, Fatal: true, Detail: err.Error(), Remedy: "start redis-server, or set TURNPIKE_REDIS_URL"}
+}
+
+// checkServer looks at one server; at says where it is if there are several.
+func (s *Store) checkServer(ctx context.Context, node redis.Cmdable, at string) []check.Finding {
+	server := check.Finding{Name: "redis: server" + at, OK: true, Fatal: true}
+	// All sections: servers before 7.0 do not take a list, and are to be told so.
+	info := node.InfoMap(ctx)
+	if err := info.Err(); err != nil {
+		return []check.Finding{unreachable(server.Name, err)}
+	}
+	version := info.Item("Server", "redis_version")
+	server.Detail = "version " + version
+	var major int
+	if _, err := fmt.Sscanf(version, "%d.", &major); err != nil || major < 7 {
+		server.OK, server.Remedy = false, "upgrade to Redis 7.0 or later"
+	}
+	policy := check.Finding{Name: "redis: maxmemory-policy" + at, OK: true, Fatal: true, Detail: info.Item("Memory", "maxmemory_policy")}
+	if policy.Detail != "noeviction" {
+		policy.OK, policy.Remedy = false, "runs would vanish when memory is full: set `maxmemory-policy noeviction`"
+	}
+	return []check.Finding{server, policy, s.checkAOF(ctx, node, info, at), checkClock(ctx, node, at)}
+}
+
+func (s *Store) checkAOF(ctx context.Context, node redis.Cmdable, info *redis.InfoCmd, at string) check.Finding {
+	f := check.Finding{Name: "redis: appendonly" + at, OK: true, Fatal: s.requireAOF}
+	if info.Item("Persistence", "aof_enabled") != "1" {
+		f.OK, f.Detail, f.Remedy = false, "off", "a restart loses runs: set `appendonly yes` and `appendfsync always`"
+		return f
+	}
+	// Hosted servers often refuse CONFIG; that says nothing about what they sync.
+	fsync := "unknown"
+	if got, err := node.ConfigGet(ctx, "appendfsync").Result(); err == nil && got["appendfsync"] != "" {
+		fsync = got["appendfsync"]
+	}
+	f.Detail = "on, appendfsync " + fsync
+	return f
+}
+
+func checkClock(ctx context.Context, node redis.Cmdable, at string) check.Finding {
+	f := check.Finding{Name: "redis: clock" + at, OK: true, Fatal: true, Detail: "in step"}
+	asked := time.Now()
+	now, err := node.Time(ctx).Result()
+	if err != nil {
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "see whether the server answers"
+		return f
+	}
+	// The server looked at its clock somewhere between question and answer.
+	if skew := min(now.Sub(asked).Abs(), time.Since(now).Abs()); skew > maxSkew {
+		f.OK, f.Detail = false, fmt.Sprintf("off by %s", skew.Round(time.Millisecond))
+		f.Remedy = "deadlines and schedules would be off: run an NTP client on both machines"
+	}
+	return f
+}

@@ -1,0 +1,304 @@
+package statetest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/oklog/ulid/v2"
+	"pgregory.net/rapid"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Agree makes the same random calls on a store and on a model of it, a store that
+// is known to be right, and compares every answer. It finds what Exercise has no
+// topic for: the second writing of the rules is held to the first, call by call.
+//
+// Leases and delays are over at once or last for ever, so the clocks of the two
+// play no part.
+func Agree(t *testing.T, store, model state.Store) {
+	t.Helper()
+	rapid.Check(t, func(rt *rapid.T) {
+		d := &duel{t: t, rt: rt, store: store, model: model, id: state.RunID(state.RunPrefix + ulid.Make().String())}
+		run := newRun(t)
+		run.ID = d.id
+		if rapid.Bool().Draw(rt, "starts later") {
+			run.Status, run.ResumeAt = state.Waiting, past
+		}
+		d.both("Create", func(s state.Store) (any, error) {
+			_, existing, err := s.Create(t.Context(), state.NewRun{State: run, Grace: d.span("grace")})
+			return existing, err
+		})
+		// Calls that make a run go on come more often than those that interrupt it.
+		rt.Repeat(map[string]func(*rapid.T){
+			"claim": d.claim, "claim 2": d.claim, "claim 3": d.claim, "commit": d.commit, "commit 2": d.commit, "commit 3": d.commit,
+			"record": d.record, "record 2": d.record, "signal": d.signal, "signal 2": d.signal, "signal 3": d.signal,
+			"renew": d.renew, "release": d.release, "abort": d.abort, "sweep": d.sweep, "sweep 2": d.sweep, "sweep 3": d.sweep, "evict": d.evict, "announced": d.announced,
+			"": d.read,
+		})
+	})
+}
+
+var (
+	past   = state.At(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
+	future = state.At(time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC))
+)
+
+// duel is one sequence of calls, on one run.
+type duel struct {
+	t            *testing.T
+	rt           *rapid.T
+	store, model state.Store
+	id           state.RunID
+	claims       []turn
+	commits      []sent
+	tokens       int // and other words used once
+	drawn        map[string]time.Duration
+}
+
+// turn is a claim that was granted, with what was recorded under it.
+type turn struct {
+	state.Claim
+	recorded []state.Entry
+}
+
+type sent struct {
+	lease  state.Lease
+	commit state.Commit
+}
+
+// span is a duration that is over at once or never; both stores get the same.
+func (d *duel) span(label string) time.Duration {
+	if v, ok := d.drawn[label]; ok {
+		return v
+	}
+	if d.drawn == nil {
+		d.drawn = map[string]time.Duration{}
+	}
+	v := rapid.SampledFrom([]time.Duration{0, long}).Draw(d.rt, label)
+	d.drawn[label] = v
+	return v
+}
+
+// both makes one call on the model and on the store, and returns what the model
+// said.
+func (d *duel) both(name string, call func(state.Store) (any, error)) any {
+	d.drawn = nil
+	want, wantErr := call(d.model)
+	got, err := call(d.store)
+	if diff := cmp.Diff(describe(d.t, want, wantErr), describe(d.t, got, err)); diff != "" {
+		d.rt.Fatalf("%s: -model +store\n%s", name, diff)
+	}
+	return want
+}
+
+// describe is an answer without what may differ: times of the store's clock, and
+// the words of errors nobody branches on.
+func describe(t *testing.T, v any, err error) string {
+	var waiting *state.NotWaitingError
+	var ended *state.TerminalError
+	switch {
+	case err == nil:
+	case errors.Is(err, state.ErrFenced):
+		return "fenced"
+	case errors.Is(err, state.ErrNotFound):
+		return "not found"
+	case errors.As(err, &waiting):
+		return waiting.Error()
+	case errors.As(err, &ended):
+		return ended.Error()
+	default:
+		return "another error"
+	}
+	switch v := v.(type) {
+	case state.Claim:
+		v.Now, v.Busy = time.Time{}, 0
+		v.State = timeless(v.State)
+		return encode(t, v) + encode(t, v.State.Log)
+	case state.State:
+		return encode(t, timeless(v))
+	default:
+		return encode(t, v)
+	}
+}
+
+func timeless(s state.State) state.State {
+	if !s.StartedAt.IsZero() {
+		s.StartedAt = created
+	}
+	s.Format = 0
+	return s
+}
+
+func (d *duel) version() int64 {
+	s, err := d.model.Load(d.t.Context(), d.id)
+	if err != nil {
+		d.rt.Fatalf("Load: %v", err)
+	}
+	return s.Version
+}
+
+func (d *duel) claim(rt *rapid.T) {
+	d.tokens++
+	token := fmt.Sprint("token", d.tokens)
+	if len(d.claims) > 0 && rapid.IntRange(0, 4).Draw(rt, "its own token") == 0 {
+		token = d.claims[len(d.claims)-1].Lease.Token
+	}
+	q := state.ClaimRequest{
+		Run: d.id, Version: d.version() + int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, -1, 1}).Draw(rt, "off")), Token: token,
+		Worker: rapid.SampledFrom([]string{"w1", "w2"}).Draw(rt, "worker"), Lease: rapid.SampledFrom([]time.Duration{long, long, 0}).Draw(rt, "lease"),
+	}
+	c, _ := d.both("Claim", func(s state.Store) (any, error) {
+		q.Grace = d.span("grace")
+		return s.Claim(d.t.Context(), q)
+	}).(state.Claim)
+	if c.Outcome == state.Claimed {
+		d.claims = append(d.claims, turn{Claim: c})
+	}
+}
+
+// held picks a lease, most often the last one.
+func (d *duel) held(rt *rapid.T) *turn {
+	if len(d.claims) == 0 {
+		rt.Skip("nothing claimed")
+	}
+	i := len(d.claims) - 1
+	if rapid.IntRange(0, 3).Draw(rt, "an old lease") == 0 {
+		i = rapid.IntRange(0, i).Draw(rt, "which")
+	}
+	return &d.claims[i]
+}
+
+func (d *duel) renew(rt *rapid.T) {
+	c := d.held(rt)
+	d.both("Renew", func(s state.Store) (any, error) {
+		return s.Renew(d.t.Context(), c.Lease, d.span("lease"), d.span("grace"))
+	})
+}
+
+func (d *duel) release(rt *rapid.T) {
+	c := d.held(rt)
+	d.both("Release", func(s state.Store) (any, error) { return nil, s.Release(d.t.Context(), c.Lease) })
+}
+
+func (d *duel) record(rt *rapid.T) {
+	c := d.held(rt)
+	r := state.Record{From: c.State.LogLen() + int64(len(c.recorded))}
+	from := r.From
+	r.From += int64(rapid.SampledFrom([]int{0, 0, 0, 0, -1, 1}).Draw(rt, "off"))
+	for i := range rapid.IntRange(0, 2).Draw(rt, "entries") {
+		e := response(c.State.Turn+1, "c1", "c2")
+		e.Seq = r.From + int64(i) + 1
+		r.Entries = append(r.Entries, e)
+	}
+	calls := rapid.SampledFrom([]string{"c1", "c2", "c3"})
+	r.Started = rapid.SliceOfN(calls, 0, 2).Draw(rt, "started")
+	for _, id := range rapid.SliceOfN(calls, 0, 2).Draw(rt, "results") {
+		d.tokens++
+		r.Results = append(r.Results, result(id, fmt.Sprint(d.tokens)))
+	}
+	call := func(s state.Store) (any, error) {
+		err := s.Record(d.t.Context(), c.Lease, r)
+		return err == nil, err
+	}
+	for range rapid.IntRange(1, 2).Draw(rt, "times") {
+		if ok, _ := d.both("Record", call).(bool); ok && r.From == from && len(r.Entries) > 0 {
+			c.recorded, from = append(c.recorded, r.Entries...), -1
+		}
+	}
+}
+
+func (d *duel) commit(rt *rapid.T) {
+	c := d.held(rt)
+	next := c.State
+	for _, e := range c.recorded {
+		next = next.Append(e)
+	}
+	from := next.LogLen()
+	if rapid.Bool().Draw(rt, "responds") {
+		next = next.Append(response(next.Turn+1, "c1", "c2"))
+	}
+	next.Open = slices.Clone(next.Open)
+	for i := range next.Open {
+		next.Open[i].Needs = rapid.SampledFrom([]state.Need{state.NeedResult, state.NeedResult, state.NeedApproval, ""}).Draw(rt, "need")
+	}
+	next.ResumeAt = rapid.SampledFrom([]state.Time{{}, past, future}).Draw(rt, "resume")
+	reasons := []state.Reason{state.NextTurn, state.WaitingClientTool, state.WaitingHumanInput, state.EndCompleted}
+	if next.Status.Terminal() {
+		reasons = []state.Reason{state.UserMessage}
+	}
+	next = move(d.t, next, rapid.SampledFrom(reasons).Draw(rt, "reason"), state.Entry{})
+	if next.Status == state.Waiting {
+		next.Waiting = &state.Wait{Reason: next.Transition.Reason, Since: created, Calls: []state.WaitCall{}}
+	}
+	s := sent{c.Lease, state.Commit{
+		ID: c.Lease.Token, State: next, From: from + int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, -1, 1}).Draw(rt, "off")),
+		Consumed: rapid.IntRange(0, len(c.Signals)).Draw(rt, "consumed"), Announced: rapid.Int64Range(0, from).Draw(rt, "announced"),
+	}}
+	// A repetition has the same arguments, and may come late.
+	if len(d.commits) > 0 && rapid.IntRange(0, 4).Draw(rt, "again") == 0 {
+		s = d.commits[len(d.commits)-1]
+	}
+	d.commits = append(d.commits, s)
+	d.both("Commit", func(st state.Store) (any, error) {
+		s.commit.Grace = d.span("grace")
+		return st.Commit(d.t.Context(), s.lease, s.commit)
+	})
+}
+
+func (d *duel) signal(rt *rapid.T) {
+	id := rapid.StringMatching(`s[0-9]`).Draw(rt, "id")
+	text := "yes"
+	sig := rapid.SampledFrom([]state.Signal{
+		resultSignal(id, "c1"), resultSignal(id, "c2"), resultSignal(id, "c1", "c2"), resultSignal(id, "c1", "c1"), message(id, "line\nline"),
+		{ID: id, Answer: &text}, {ID: id, Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve}}},
+		{ID: id, Message: message(id, "both").Message, ToolResults: resultSignal(id, "c2").ToolResults},
+	}).Draw(rt, "signal")
+	d.both("Signal", func(s state.Store) (any, error) { return s.Signal(d.t.Context(), d.id, sig, d.span("grace")) })
+}
+
+func (d *duel) abort(rt *rapid.T) {
+	reason := rapid.SampledFrom([]string{"", "enough", `"quoted"`}).Draw(rt, "reason")
+	d.both("Abort", func(s state.Store) (any, error) { return s.Abort(d.t.Context(), d.id, reason, d.span("grace")) })
+}
+
+// mine keeps what an answer says of the run: the stores hold those of earlier
+// sequences too.
+func (d *duel) mine(due []state.Due, err error) (any, error) {
+	for _, v := range due {
+		if v.Run == d.id {
+			return v, err
+		}
+	}
+	return nil, err
+}
+
+func (d *duel) sweep(*rapid.T) {
+	d.both("Sweep", func(s state.Store) (any, error) { return d.mine(s.Sweep(d.t.Context(), 1<<20, d.span("grace"))) })
+}
+
+func (d *duel) evict(rt *rapid.T) {
+	worker := rapid.SampledFrom([]string{"w1", "w2"}).Draw(rt, "worker")
+	d.both("Evict", func(s state.Store) (any, error) { return d.mine(s.Evict(d.t.Context(), worker, d.span("grace"))) })
+}
+
+func (d *duel) announced(rt *rapid.T) {
+	seq := rapid.Int64Range(0, 12).Draw(rt, "seq")
+	d.both("Announced", func(s state.Store) (any, error) { return nil, s.Announced(d.t.Context(), d.id, seq) })
+}
+
+// read compares what the two stores hold, after every call.
+func (d *duel) read(*rapid.T) {
+	d.both("Load", func(s state.Store) (any, error) { return s.Load(d.t.Context(), d.id) })
+	d.both("Log", func(s state.Store) (any, error) { return s.Log(d.t.Context(), d.id, 0, 0) })
+	d.both("Counts", func(s state.Store) (any, error) {
+		counts, err := s.Counts(d.t.Context())
+		maps.DeleteFunc(counts, func(_ state.Status, n int64) bool { return n == 0 })
+		return counts, err
+	})
+}
