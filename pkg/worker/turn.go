@@ -273,6 +273,15 @@ func (t *turn) announce(ctx context.Context) error {
 // settle does what is left when nothing follows: whoever waits for the run is
 // told, and the schedule lets go of its announcements.
 func (t *turn) settle(ctx context.Context) error {
+	if t.s.Transition.Reason == state.EndPoisoned {
+		letter := bus.DeadLetter{
+			Lane: t.s.Priority, Run: t.s.ID, Cause: string(state.EndPoisoned) + ": " + t.s.Transition.Detail, At: t.s.UpdatedAt,
+			Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, t.s.ID, t.claim.Version),
+		}
+		if err := t.w.bus.DeadLetter(ctx, letter); err != nil {
+			return fmt.Errorf("dead letter: %w", err)
+		}
+	}
 	if err := t.w.reply(ctx, t.s); err != nil {
 		return fmt.Errorf("reply: %w", err)
 	}

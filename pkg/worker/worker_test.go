@@ -416,6 +416,11 @@ func TestPoisonedTurn(t *testing.T) {
 	if st.Error == nil || st.Error.Code != "poisoned" {
 		t.Errorf("error = %+v", st.Error)
 	}
+	// The message is parked with the cause.
+	s.await(id, "parked", func(state.State) bool {
+		letters, err := s.bus.DeadLetters(t.Context(), 0, 10)
+		return err == nil && len(letters) == 1 && letters[0].Run == id
+	})
 }
 
 type provider func(context.Context, model.Request) (model.Response, error)
