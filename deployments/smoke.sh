@@ -12,7 +12,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-deployments/ensure-redis.sh
+deployments/ensure-redis.sh --server
 go build -o "$dir/" ./cmd/...
 GOBIN="$dir" go install github.com/nats-io/nats-server/v2@v2.15.2
 base=$((10000 + RANDOM % 20000))
