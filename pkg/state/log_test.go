@@ -73,6 +73,19 @@ func TestViewOrder(t *testing.T) {
 	}
 }
 
+// Providers repeat call ids: a result belongs to the response before it.
+func TestViewRepeatedCallIDs(t *testing.T) {
+	t.Parallel()
+	again := done("c1")
+	m := *again.Message
+	m.ID = "r-c1-again"
+	again.Message = &m
+	log := []state.Entry{{Type: state.EntrySubmitted, Messages: input("u1")}, said("a1", "c1"), done("c1"), said("a2", "c1"), again}
+	if got, want := ids(state.View(log)), "u1 a1 r-c1 a2 r-c1-again"; got != want {
+		t.Errorf("View = %s, want %s", got, want)
+	}
+}
+
 // A message that was withdrawn takes the results of its calls along; the full
 // view shows and marks it.
 func TestViewTombstones(t *testing.T) {

@@ -8,7 +8,16 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/statetest"
 )
 
+func open(*testing.T) state.Store { return memstore.New(memstore.Config{}) }
+
 func TestStore(t *testing.T) {
 	t.Parallel()
-	statetest.Exercise(t, func(*testing.T) state.Store { return memstore.New(memstore.Config{}) })
+	statetest.Exercise(t, open)
+}
+
+// The comparison of stores is itself sound: a store agrees with another of its
+// kind.
+func TestAgree(t *testing.T) {
+	t.Parallel()
+	statetest.Agree(t, open, open)
 }

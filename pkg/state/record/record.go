@@ -213,8 +213,13 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 		r.Inbox = slices.DeleteFunc(r.Inbox, func(s state.Signal) bool { return s.Message == nil })
 	}
 	// A signal in hand whose wait the turn has opened again stays answered.
+	// Each wait by itself: the turn may have opened only some of them.
 	for _, s := range r.Inbox {
-		r.answer(s)
+		for _, name := range s.Names() {
+			if i := slices.Index(r.Awaits, name); i >= 0 {
+				r.Awaits = slices.Delete(slices.Clone(r.Awaits), i, i+1)
+			}
+		}
 	}
 	if r.Status != state.Queued && (r.Abort != nil || len(r.Inbox) > 0) {
 		r.queue(now, c.Grace)

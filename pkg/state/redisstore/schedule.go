@@ -33,37 +33,46 @@ func (s *Store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]st
 	// No shard comes first every time: when more is due than fits, all get on.
 	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	ids = ids[:min(len(ids), limit)]
-	cmds := make([]*redis.Cmd, len(ids))
-	look := func(rdb redis.Scripter, id state.RunID, run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) *redis.Cmd {
-		k := s.keys.run(id)
-		return run(ctx, rdb, []string{k.header, k.log, k.due, k.count}, string(id), grace.Milliseconds())
-	}
-	if len(ids) > 0 {
-		pipe := s.rdb.Pipeline()
-		for i, id := range ids {
-			cmds[i] = look(pipe, id, sweepScript.EvalSha)
-		}
-		_, _ = pipe.Exec(ctx) // each command has its own error
-	}
 	var due []state.Due
 	var failed error
-	for i, id := range ids {
-		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-			cmds[i] = look(s.rdb, id, sweepScript.Run)
-		}
-		r, err := cmds[i].Slice()
+	for i, cmd := range s.look(ctx, ids, grace) {
+		r, err := cmd.Slice()
 		if err != nil {
-			failed = fmt.Errorf("sweep run %s: %w", id, err)
+			failed = fmt.Errorf("sweep run %s: %w", ids[i], err)
 			continue
 		}
 		if r := reply(r); r.str(0) != "none" {
-			due = append(due, dueOf(id, r))
+			due = append(due, dueOf(ids[i], r))
 		}
 	}
 	if len(due) > 0 {
 		return due, nil
 	}
 	return nil, failed
+}
+
+// look runs the sweep script for each run, in one round trip unless the server has
+// forgotten the script.
+func (s *Store) look(ctx context.Context, ids []state.RunID, grace time.Duration) []*redis.Cmd {
+	cmds := make([]*redis.Cmd, len(ids))
+	if len(ids) == 0 {
+		return cmds
+	}
+	call := func(run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd, on redis.Scripter, id state.RunID) *redis.Cmd {
+		k := s.keys.run(id)
+		return run(ctx, on, []string{k.header, k.log, k.due, k.count}, string(id), grace.Milliseconds())
+	}
+	pipe := s.rdb.Pipeline()
+	for i, id := range ids {
+		cmds[i] = call(sweepScript.EvalSha, pipe, id)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, id := range ids {
+		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
+			cmds[i] = call(sweepScript.Run, s.rdb, id)
+		}
+	}
+	return cmds
 }
 
 func dueOf(id state.RunID, r reply) state.Due {

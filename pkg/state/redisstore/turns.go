@@ -160,7 +160,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error
 	if err := verdict(r, l.Run, j.From); err != nil {
 		return err
 	}
-	if known, _ := s.cache.Get(l.Run); int64(len(known)) == j.From {
+	if known, _ := s.cache.Get(l.Run); r.num(1) > 0 && int64(len(known)) == j.From {
 		s.remember(l.Run, append(known, j.Entries...), entries)
 	}
 	return nil
@@ -209,7 +209,10 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if err := verdict(r, l.Run, c.From); err != nil {
 		return state.Committed{}, err
 	}
-	s.remember(l.Run, c.State.Log, entries)
+	// A repetition applied nothing: what the log holds came from the first one.
+	if r.num(3) == 1 {
+		s.remember(l.Run, c.State.Log, entries)
+	}
 	return state.Committed{Status: state.Status(r.str(1)), Version: r.num(2)}, nil
 }
 

@@ -126,6 +126,30 @@ func testSignalDuringTurn(t *testing.T, s *suite) {
 	}
 }
 
+// Of the waits that a turn leaves open, those that a signal in hand answers are
+// answered, whatever else the signal says: no second signal for them is accepted.
+func testSignalPartlyReopened(t *testing.T, s *suite) {
+	for _, calls := range [][]string{{"c1", "c2"}, {"c2", "c1"}} {
+		run := s.create(t)
+		v := s.wait(t, run.ID, 1, calls...)
+		if _, err := s.Signal(t.Context(), run.ID, resultSignal("first", calls...), long); err != nil {
+			t.Fatal(err)
+		}
+		c := s.mustClaim(t, run.ID, v)
+		next := c.State
+		next.Open = []state.OpenCall{{ID: "c2", Name: "t", Arguments: "{}", Needs: state.NeedResult}}
+		next = move(t, next, state.WaitingClientTool, state.Entry{Waiting: &state.Wait{Reason: state.WaitingClientTool, Calls: []state.WaitCall{}}})
+		commit := commitOf(c, next)
+		commit.Consumed = 0
+		if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || done.Status != state.Queued {
+			t.Fatalf("Commit = %+v, %v; want queued: a signal is in hand", done, err)
+		}
+		if _, err := s.Signal(t.Context(), run.ID, resultSignal("second", "c2"), long); wantErr[*state.NotWaitingError](t, err).Name != "result:c2" {
+			t.Errorf("a second result for c2 = %v", err)
+		}
+	}
+}
+
 func testMessageContinues(t *testing.T, s *suite) {
 	run := s.create(t)
 	s.commit(t, s.mustClaim(t, run.ID, 1), state.EndCompleted, state.Entry{})

@@ -1,10 +1,10 @@
 -- KEYS R L J I D C · ARGV run token version commit-id status next-version header awaited wake(ms) consumed announced
 --   grace(ms) from entries…
--- returns {'ok', status, version}, {'fenced'}, {'missing'} or {'gap', loglen}
+-- returns {'ok', status, version, applied(0/1)}, {'fenced'}, {'missing'} or {'gap', loglen}
 local R, L, J, I, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local h = redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'ann')
 if not h[1] then return {'missing'} end
-if h[4] == ARGV[4] then return {'ok', h[5], h[6]} end
+if h[4] == ARGV[4] then return {'ok', h[5], h[6], 0} end
 if h[1] ~= 'running' or h[2] ~= ARGV[2] or h[3] ~= ARGV[3] then return {'fenced'} end
 local len = redis.call('LLEN', L)
 if len ~= tonumber(ARGV[13]) then return {'gap', len} end
@@ -30,9 +30,12 @@ if terminal(st) then
   end
 end
 if #rest > 0 then
-  -- A signal in hand whose wait the turn has opened again stays answered.
+  -- A signal in hand whose wait the turn has opened again stays answered. Each wait
+  -- by itself: the turn may have opened only some of them.
   local open = decode(aw)
-  for _, s in ipairs(rest) do answer(open, decode((parts(s)))) end
+  for _, s in ipairs(rest) do
+    for _, name in ipairs(decode((parts(s)))) do answer(open, {name}) end
+  end
   aw = encode(open)
 end
 if st ~= 'queued' and (ab ~= '' or #rest > 0) then st = 'queued' end
@@ -48,4 +51,4 @@ if st == 'queued' or ann < len then
   if wake > 0 and wake < at then at = wake end
 end
 due(D, ARGV[1], at)
-return {'ok', st, ARGV[6]}
+return {'ok', st, ARGV[6], 1}

@@ -27,7 +27,8 @@ local function queue(R, C, D, run, old, grace)
   due(D, run, now() + grace)
 end
 
--- answer takes names out of a list of awaited ones; false if one is missing.
+-- answer takes names out of a list of awaited ones; false if one is missing, and
+-- the list is then of no use.
 local function answer(aw, names)
   for _, n in ipairs(names) do
     local found = false

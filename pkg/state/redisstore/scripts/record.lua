@@ -1,6 +1,6 @@
 -- KEYS R L J · ARGV token version from started results entries, then the ids of started calls, then id and entry
 --   of each result, then the entries
--- returns {'ok'}, {'fenced'} or {'gap', loglen}
+-- returns {'ok', entries appended}, {'fenced'} or {'gap', loglen}
 local R, L, J = KEYS[1], KEYS[2], KEYS[3]
 local h = redis.call('HMGET', R, 'st', 'tok', 'ver')
 if h[1] ~= 'running' or h[2] ~= ARGV[1] or h[3] ~= ARGV[2] then return {'fenced'} end
@@ -11,5 +11,6 @@ if not repeated and len ~= from then return {'gap', len} end
 local at = 7
 for _ = 1, started do redis.call('HSETNX', J, 's:' .. ARGV[at], '1'); at = at + 1 end
 for _ = 1, results do redis.call('HSETNX', J, 'r:' .. ARGV[at], ARGV[at + 1]); at = at + 2 end
-if not repeated then push(L, at) end
-return {'ok'}
+if repeated then return {'ok', 0} end
+push(L, at)
+return {'ok', entries}
