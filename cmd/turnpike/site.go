@@ -163,11 +163,15 @@ func (c *mockModelCmd) Run(e *env) error {
 			return err
 		}
 	}
+	handler, err := mockmodel.New(cfg)
+	if err != nil {
+		return err
+	}
 	listener, err := app.Listen(c.Addr)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: mockmodel.New(cfg), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	go func() { <-e.ctx.Done(); _ = server.Close() }()
 	fmt.Fprintf(os.Stderr, "mock-model at http://%s/v1\n", listener.Addr())
 	if err := server.Serve(listener); e.ctx.Err() == nil {

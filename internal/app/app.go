@@ -223,7 +223,7 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 	c := worker.Config{
 		ID: cfg.ID, Slots: cfg.Slots, SecretsDir: cfg.SecretsDir, ShutdownGrace: cfg.ShutdownGrace, Logger: s.Log, Registry: registry,
 		Tools: tools, NATSTools: natstool.New(s.NATS, s.prefix),
-		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(nil), "anthropic": anthropic.New(nil)},
+		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},
 	}
 	if cfg.MockResponses != "" {
 		responses, err := scripted.FromEnv(cfg.MockResponses)

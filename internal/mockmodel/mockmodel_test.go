@@ -1,12 +1,17 @@
 package mockmodel_test
 
 import (
-	"context"
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -17,158 +22,308 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
+func start(t *testing.T, c mockmodel.Config) string {
+	t.Helper()
+	server, err := mockmodel.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(server)
+	t.Cleanup(h.Close)
+	return h.URL
+}
+
+// post sends a body and returns the status and the answer.
+func post(t *testing.T, url, body string) (int, http.Header, string) {
+	t.Helper()
+	resp, err := http.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, string(b)
+}
+
+func chat(name string, assistants int) string {
+	messages := []any{map[string]any{"role": "user", "content": "I want a refund"}}
+	for i := range assistants {
+		messages = append(messages, map[string]any{"role": "assistant", "content": fmt.Sprint(i)}, map[string]any{"role": "user", "content": []any{map[string]any{"type": "text", "text": "go on"}}})
+	}
+	b, _ := json.Marshal(map[string]any{"model": name, "messages": messages}) // texts and numbers
+	return string(b)
+}
+
+func content(t *testing.T, body string) string {
+	t.Helper()
+	var r struct {
+		Choices []struct{ Message struct{ Content string } }
+	}
+	if err := json.Unmarshal([]byte(body), &r); err != nil || len(r.Choices) != 1 {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return r.Choices[0].Message.Content
+}
+
 const script = `
 scripts:
-  - model: ^good$
+  - model: ^picky-
+    match: (?i)user:.*nothing
+    responses: [{text: never}]
+  - model: ^picky-
+    match: (?i)user:.*refund
+    responses: [{text: matched}]
+  - model: ^looping$
+    repeat: true
+    responses: [{text: a}, {text: b}]
+  - model: ^counting$
+    count: calls
+    responses: [{text: a}, {text: b}]
+  - model: ^failing$
     responses:
-      - {thinking: let me see, text: I will call two tools, tool_calls: [{id: c1, name: add, arguments: {a: 1, b: 2}}, {id: c2, name: sub}], usage: {input_tokens: 7, output_tokens: 9}}
-      - {text: cut off, stop: max_output_tokens}
-      - {text: I will not, stop: refusal}
-  - {model: ^limited$, responses: [{error: rate_limited, retry_after: 1500ms}, {error: overloaded}, {text: at last}]}
-  - {model: ^long$, responses: [{error: prompt_too_long}]}
-  - {model: ^key$, responses: [{error: auth}]}
-  - {model: ^quota$, responses: [{error: quota}]}
-  - {model: ^broken$, responses: [{error: transport}]}
-  - {model: ^slow$, responses: [{text: never, delay: 1h}]}
+      - {error: rate_limited, retry_after: 1500ms}
+      - {error: overloaded}
+      - {text: a, usage: {input_tokens: 3, output_tokens: 4}}
+      - {error: auth}
+      - {text: b}
 `
 
-// Both adapters, through the official SDKs, over HTTP, against the server.
-func TestAdapters(t *testing.T) {
+func TestScripts(t *testing.T) {
 	t.Parallel()
-	cfg, err := mockmodel.Parse([]byte(script))
+	file := filepath.Join(t.TempDir(), "script.yaml")
+	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := mockmodel.Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(mockmodel.New(cfg))
-	t.Cleanup(server.Close)
-	providers := map[string]struct {
-		p   model.Provider
-		url string
-	}{"openai": {openai.New(nil), server.URL + "/v1"}, "anthropic": {anthropic.New(nil), server.URL}}
-	for name, x := range providers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			exercise(t, x.p, x.url)
-		})
-	}
-}
-
-func request(url, name string, messages ...state.Message) model.Request {
-	return model.Request{
-		Model: name, BaseURL: url, APIKey: "sk-secret", Messages: append([]state.Message{state.UserText("hello")}, messages...),
-		Tools: []model.ToolSpec{{Name: "add", Description: "adds", Schema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"number"}}}`)}},
-	}
-}
-
-func said(text string) state.Message {
-	return state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: text}}}
-}
-
-func exercise(t *testing.T, p model.Provider, url string) {
-	t.Helper()
-	var deltas model.Delta
-	resp, err := p.Generate(t.Context(), request(url, "good"), func(d model.Delta) {
-		deltas.Text += d.Text
-		deltas.Arguments += d.Arguments
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text, thinking string
-	var calls []string
-	for _, part := range resp.Parts {
-		switch part.Type {
-		case state.PartText:
-			text += part.Text
-		case state.PartThinking:
-			thinking += part.Text
-		case state.PartToolCall:
-			calls = append(calls, part.ID+" "+part.Name+" "+part.Arguments)
-		default:
-		}
-	}
-	if text != "I will call two tools" || thinking != "let me see" || resp.Stop != model.StopToolCalls || resp.Model != "good" {
-		t.Errorf("response = %+v", resp)
-	}
-	if diff := cmp.Diff([]string{`c1 add {"a":1,"b":2}`, "c2 sub {}"}, calls); diff != "" {
-		t.Errorf("calls:\n%s", diff)
-	}
-	if resp.Usage.InputTokens != 7 || resp.Usage.OutputTokens != 9 {
-		t.Errorf("usage = %+v", resp.Usage)
-	}
-	if deltas.Text != text || deltas.Arguments != `{"a":1,"b":2}{}` {
-		t.Errorf("deltas = %+v", deltas)
-	}
-	// The history goes back: thinking, calls and their results.
-	history := []state.Message{
-		{Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: "be brief"}}},
-		{Role: state.RoleAssistant, Parts: resp.Parts}, state.ToolResult("c1", "3", false), state.ToolResult("c2", "no", true),
-	}
-	if resp, err = p.Generate(t.Context(), request(url, "good", history...), nil); err != nil || resp.Stop != model.StopMaxOutputTokens {
-		t.Errorf("second response = %+v, %v", resp, err)
-	}
-	if resp, err = p.Generate(t.Context(), request(url, "good", said("1"), state.UserText("x"), said("2"), state.UserText("y")), nil); err != nil || resp.Stop != model.StopRefusal {
-		t.Errorf("third response = %+v, %v", resp, err)
-	}
-	for _, tt := range []struct {
-		name  string
-		class model.Class
-		after time.Duration
+	url := start(t, cfg) + "/v1/chat/completions"
+	for _, test := range []struct {
+		model      string
+		assistants int
+		want       string // text, or the status
 	}{
-		{"limited", model.RateLimited, 1500 * time.Millisecond}, {"limited", model.Overloaded, 0}, {"long", model.PromptTooLong, 0},
-		{"key", model.Auth, 0}, {"quota", model.Quota, 0}, {"broken", model.Transport, 0}, {"nobody", model.InvalidRequest, 0},
+		{"picky-1", 0, "matched"},
+		{"other", 0, "404"},
+		{"looping", 0, "a"}, {"looping", 1, "b"}, {"looping", 2, "a"}, {"looping", 0, "a"},
+		{"counting", 0, "a"}, {"counting", 0, "b"}, {"counting", 0, "400"},
+		// A failure stands before the answer that it delays and comes once.
+		{"failing", 0, "429"}, {"failing", 0, "503"}, {"failing", 0, "a"}, {"failing", 0, "a"},
+		{"failing", 1, "401"}, {"failing", 1, "b"}, {"failing", 2, "400"},
 	} {
-		_, err := p.Generate(t.Context(), request(url, tt.name), nil)
-		var e *model.Error
-		if !errors.As(err, &e) || e.Class != tt.class || e.RetryAfter != tt.after {
-			t.Errorf("%s: error = %v (%+v), want %s", tt.name, err, e, tt.class)
+		status, header, body := post(t, url, chat(test.model, test.assistants))
+		got := fmt.Sprint(status)
+		if status == http.StatusOK {
+			got = content(t, body)
 		}
-	}
-	if resp, err := p.Generate(t.Context(), request(url, "limited"), nil); err != nil || (state.Message{Parts: resp.Parts}).Text() != "at last" {
-		t.Errorf("after the failures: %+v, %v", resp, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	var e *model.Error
-	if _, err := p.Generate(ctx, request(url, "slow"), nil); !errors.As(err, &e) || e.Class != model.Cancelled {
-		t.Errorf("cancelled: %v", err)
-	}
-	cutEverywhere(t, p)
-}
-
-// A stream that is cut at any byte is a classified error, and never half a call.
-func cutEverywhere(t *testing.T, p model.Provider) {
-	t.Helper()
-	whole := model.Scripted{Text: "hi", ToolCalls: []model.ScriptedCall{
-		{ID: "c1", Name: "add", Arguments: json.RawMessage(`{"a":12345}`)}, {ID: "c2", Name: "sub", Arguments: json.RawMessage(`{"b":67890}`)},
-	}}
-	for cut := 1; ; cut += 7 {
-		server := httptest.NewServer(mockmodel.New(mockmodel.Config{Scripts: []mockmodel.Script{{Responses: []mockmodel.Answer{{Scripted: whole, CutAfter: cut}}}}}))
-		url := server.URL
-		if _, ok := p.(*openai.Provider); ok {
-			url += "/v1"
+		if got != test.want {
+			t.Errorf("%s after %d: %s, want %s: %s", test.model, test.assistants, got, test.want, body)
 		}
-		resp, err := p.Generate(t.Context(), request(url, "m"), nil)
-		server.Close()
-		for _, c := range (state.Message{Parts: resp.Parts}).Calls() {
-			if c.Arguments != `{"a":12345}` && c.Arguments != `{"b":67890}` {
-				t.Fatalf("cut after %d bytes: half a call: %s", cut, c.Arguments)
-			}
-		}
-		var e *model.Error
-		if err == nil {
-			if cut < 500 {
-				t.Fatalf("cut after %d bytes: no error", cut)
-			}
-			return // nothing was cut any more
-		}
-		if !errors.As(err, &e) || e.Class != model.Transport {
-			t.Fatalf("cut after %d bytes: %v", cut, err)
+		if after := header.Get("Retry-After") + " " + header.Get("Retry-After-Ms"); status == http.StatusTooManyRequests && after != "2 1500" {
+			t.Errorf("retry after %q", after)
 		}
 	}
 }
 
-func FuzzParse(f *testing.F) {
+// Both formats, whole, carry the same answer as their streams, which the adapters
+// check.
+func TestWholeAnswers(t *testing.T) {
+	t.Parallel()
+	url := start(t, mockmodel.Config{Scripts: []mockmodel.Script{{Responses: []mockmodel.Response{{Scripted: model.Scripted{
+		Text: "Hi", Thinking: "Hm", ToolCalls: []model.ScriptedCall{{Name: "f", Arguments: json.RawMessage(`{"a": "<b>"}`)}},
+		Usage: &model.ScriptedUsage{InputTokens: 10, OutputTokens: 2, CacheReadTokens: 4},
+	}}}}}})
+	for path, want := range map[string]string{
+		"/v1/chat/completions": `{"choices":[{"finish_reason":"tool_calls","index":0,"logprobs":null,"message":{"content":"Hi","reasoning_content":"Hm","refusal":null,"role":"assistant","tool_calls":[{"function":{"arguments":"{\"a\": \"<b>\"}","name":"f"},"id":"call_0_0","type":"function"}]}}],"created":1790000000,"id":"chatcmpl-mock-0-0","model":"m","object":"chat.completion","usage":{"completion_tokens":2,"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":4},"total_tokens":12}}`,
+		"/v1/messages":         `{"content":[{"signature":"MzUwNDIxMDdiNTUxZDQxOA==","thinking":"Hm","type":"thinking"},{"text":"Hi","type":"text"},{"id":"call_0_0","input":{"a":"<b>"},"name":"f","type":"tool_use"}],"id":"msg_mock-0-0","model":"m","role":"assistant","stop_reason":"tool_use","stop_sequence":null,"type":"message","usage":{"cache_creation_input_tokens":0,"cache_read_input_tokens":4,"input_tokens":6,"output_tokens":2}}`,
+	} {
+		status, _, body := post(t, url+path, `{"model":"m","messages":[{"role":"user","content":"x"}]}`)
+		var got bytes.Buffer
+		if err := json.Compact(&got, []byte(body)); err != nil || status != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, status, body)
+		}
+		// The signature is the server's own business.
+		if diff := cmp.Diff(strip(want), strip(got.String())); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", path, diff)
+		}
+	}
+}
+
+func strip(body string) string {
+	before, after, ok := strings.Cut(body, `"signature":"`)
+	if !ok {
+		return body
+	}
+	_, after, _ = strings.Cut(after, `"`)
+	return before + after
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	url := start(t, mockmodel.Config{APIKey: "key"})
+	if status, _, body := post(t, url+"/v1/messages", `{}`); status != http.StatusUnauthorized || !strings.Contains(body, "authentication_error") {
+		t.Errorf("without a key: %d %s", status, body)
+	}
+	url = start(t, mockmodel.Config{})
+	for path, bodies := range map[string][]string{
+		"/v1/messages":         {`{`, `[]`, `{"messages":[{"content":5}]}`, `{"messages":5}`},
+		"/v1/chat/completions": {``, `{"messages":[{"content":[1]}]}`, `{"metadata":{"conversation":{}}}`},
+	} {
+		for _, body := range bodies {
+			if status, _, got := post(t, url+path, body); status != http.StatusBadRequest || !strings.Contains(got, "invalid_request_error") {
+				t.Errorf("%s %s: %d %s", path, body, status, got)
+			}
+		}
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, body := range map[string]string{
+		"unknown key": `{scripts: [{responses: [{txt: a}]}]}`, "expression": `{scripts: [{match: "("}]}`, "model": `{scripts: [{model: "["}]}`,
+		"error": `{scripts: [{responses: [{error: tired}]}]}`, "stop": `{scripts: [{responses: [{stop: never}]}]}`,
+		"count": `{scripts: [{count: fingers}]}`, "no name": `{scripts: [{responses: [{tool_calls: [{id: a}]}]}]}`,
+		"negative": `{scripts: [{responses: [{delay: -1s}]}]}`, "missing file": `{conversation_files: [none.jsonl]}`, "no YAML": "\t{",
+	} {
+		file := filepath.Join(dir, strings.ReplaceAll(name, " ", "-")+".yaml")
+		if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := mockmodel.Load(file); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := mockmodel.Load(filepath.Join(dir, "none.yaml")); err == nil {
+		t.Error("a missing file gives no error")
+	}
+	twice := mockmodel.Config{Conversations: []mockmodel.Conversation{{ID: "1"}, {ID: "1"}}}
+	if _, err := mockmodel.New(twice); err == nil {
+		t.Error("two conversations with one id give no error")
+	}
+}
+
+const recorded = `
+{"id": 7, "task": "ignored", "messages": [{"role": "system", "content": "Policy"}, {"role": "user", "content": "Hi"}, {"role": "assistant", "content": null, "tool_calls": [{"id": "call_GDP9", "type": "function", "function": {"name": "get", "arguments": "{\"id\":  \"EUJ\"}"}}]}, {"role": "tool", "tool_call_id": "call_GDP9", "name": "get", "content": "[]"}, {"role": "assistant", "content": "Grüße  \n"}]}
+
+{"id": "b", "messages": []}
+`
+
+// A recorded conversation comes back byte for byte through both adapters.
+func TestConversations(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, body := range map[string]string{"c.jsonl": recorded, "c.yaml": "conversation_files: [c.jsonl]"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alone, err := mockmodel.Load(filepath.Join(dir, "c.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := mockmodel.Load(filepath.Join(dir, "c.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(alone.Conversations, cfg.Conversations); diff != "" || len(cfg.Conversations) != 2 {
+		t.Fatalf("conversations: %s", diff)
+	}
+	url := start(t, cfg)
+	want := [][]state.Part{
+		{{Type: state.PartToolCall, ID: "call_GDP9", Name: "get", Arguments: `{"id":  "EUJ"}`}},
+		{{Type: state.PartText, Text: "Grüße  \n"}},
+	}
+	for base, p := range map[string]model.Provider{url + "/v1": openai.New(openai.Config{}), url: anthropic.New(anthropic.Config{})} {
+		messages := []state.Message{state.UserText("Hi")}
+		for _, parts := range want {
+			resp, err := p.Generate(t.Context(), model.Request{Model: "any/thing/7", BaseURL: base, Messages: messages}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(parts, resp.Parts); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", base, diff)
+			}
+			messages = append(messages, state.Message{Role: state.RoleAssistant, Parts: resp.Parts})
+			for _, c := range (state.Message{Parts: resp.Parts}).Calls() {
+				messages = append(messages, state.ToolResult(c.ID, "[]", false))
+			}
+		}
+		_, err := p.Generate(t.Context(), model.Request{Model: "m/7", BaseURL: base, Messages: messages}, nil)
+		if e, ok := errors.AsType[*model.Error](err); !ok || e.Class != model.Exhausted {
+			t.Errorf("past the end: %v", err)
+		}
+	}
+	if _, _, body := post(t, url+"/v1/chat/completions", `{"model":"m","metadata":{"conversation":7},"messages":[{"role":"assistant","content":""}]}`); content(t, body) != "Grüße  \n" {
+		t.Errorf("by metadata: %s", body)
+	}
+}
+
+// Every answer of the recorded conversations comes back as it was.
+func TestRecordedTrajectories(t *testing.T) {
+	t.Parallel()
+	dir := os.Getenv("TURNPIKE_REAL_DATA")
+	if dir == "" {
+		t.Log("TURNPIKE_REAL_DATA is not set: no recordings are loaded")
+		return
+	}
+	cfg, err := mockmodel.Load(filepath.Join(dir, "tau-airline", "trajectories.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := start(t, cfg)
+	p := openai.New(openai.Config{})
+	answers := 0
+	for _, c := range cfg.Conversations {
+		n := 0
+		history := []state.Message{state.UserText("Hi")}
+		for _, m := range c.Messages {
+			if m.Role != "assistant" {
+				continue
+			}
+			resp, err := p.Generate(t.Context(), model.Request{Model: "tau/" + string(c.ID), BaseURL: url + "/v1", Messages: history}, nil)
+			if err != nil {
+				t.Fatalf("conversation %s, answer %d: %v", c.ID, n, err)
+			}
+			got := state.Message{Role: state.RoleAssistant, Parts: resp.Parts}
+			text := ""
+			if m.Content != nil {
+				text = *m.Content
+			}
+			calls := got.Calls()
+			same := got.Text() == text && len(calls) == len(m.ToolCalls)
+			for i := range calls {
+				same = same && calls[i].ID == m.ToolCalls[i].ID && calls[i].Name == m.ToolCalls[i].Function.Name && calls[i].Arguments == m.ToolCalls[i].Function.Arguments
+			}
+			if !same {
+				t.Fatalf("conversation %s, answer %d: %+v, recorded %+v", c.ID, n, got, m)
+			}
+			history = append(history, got)
+			n++
+			answers++
+		}
+	}
+	t.Logf("%d conversations, %d answers", len(cfg.Conversations), answers)
+}
+
+func FuzzLoad(f *testing.F) {
 	f.Add([]byte(script))
-	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = mockmodel.Parse(data) })
+	f.Add([]byte(recorded))
+	f.Add([]byte(`{"scripts": [{"responses": [{"tool_calls": [{"name": "f", "arguments": "{"}], "cut_after": 3}]}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dir := t.TempDir()
+		for _, name := range []string{"c.yaml", "c.jsonl"} {
+			file := filepath.Join(dir, name)
+			if err := os.WriteFile(file, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if cfg, err := mockmodel.Load(file); err == nil {
+				_, _ = mockmodel.New(cfg) // two conversations may share an id
+			}
+		}
+	})
 }

@@ -1,93 +1,189 @@
 package model
 
 import (
-	"context"
-	"errors"
-	"net"
+	"encoding/json"
 	"net/http"
-	"strconv"
+	"regexp"
 	"strings"
-	"time"
 )
 
-// markers are the words by which providers tell what an HTTP status does not. The
-// first row that fits decides; a row with a status fits that status only.
-var markers = []struct {
-	status int
-	words  string
+// rule is one row of the table below: an answer that matches all that the row
+// sets is of its class.
+type rule struct {
+	status int            // of HTTP; 0 matches any
+	words  []string       // error.type or error.code is one of them
+	text   *regexp.Regexp // matches error.message
 	class  Class
-}{
-	{0, "insufficient_quota", Quota},
-	{0, "billing", Quota},
-	{0, "context_length_exceeded", PromptTooLong},
-	{0, "prompt is too long", PromptTooLong},
-	{0, "maximum context length", PromptTooLong},
-	{0, "exceeds the context window", PromptTooLong},
-	{0, "exceeds the maximum number of tokens", PromptTooLong},
-	{0, "request_too_large", PromptTooLong},
-	{0, "content_filter", ContentFilter},
-	{0, "content management policy", ContentFilter},
-	{0, "overloaded", Overloaded},
-	{0, "rate_limit", RateLimited},
-	{http.StatusBadRequest, "", InvalidRequest},
-	{http.StatusUnauthorized, "", Auth},
-	{http.StatusForbidden, "", Auth},
-	{http.StatusPaymentRequired, "", Quota},
-	{http.StatusNotFound, "", InvalidRequest},
-	{http.StatusRequestTimeout, "", Timeout},
-	{http.StatusConflict, "", Overloaded},
-	{http.StatusRequestEntityTooLarge, "", PromptTooLong},
-	{http.StatusUnprocessableEntity, "", InvalidRequest},
-	{http.StatusTooManyRequests, "", RateLimited},
-	{http.StatusServiceUnavailable, "", Overloaded},
-	{http.StatusGatewayTimeout, "", Timeout},
-	{529, "", Overloaded},
 }
 
-// Classify returns the error of an answer with an HTTP status and the provider's
-// error text: its code, type and message, in any order.
-func Classify(provider string, status int, header http.Header, text string) *Error {
-	e := &Error{Provider: provider, Status: status, Message: text, RetryAfter: retryAfter(header), Class: InvalidRequest}
-	if status == 0 || status >= http.StatusInternalServerError {
-		e.Class = Overloaded
+// rules is the classification of every failure that a provider reports itself:
+// by a status, or by an error event in a stream that began with status 200. The
+// first row that matches counts. Words come before texts, which come before
+// statuses, since proxies and compatible servers choose statuses freely; what is
+// said about rate limits comes before what is said about lengths, since "too many
+// tokens" may mean either.
+//
+// The words of OpenAI's and Anthropic's formats do not collide, so one table
+// serves both and every server that imitates them.
+var rules = []rule{
+	{words: []string{"script_exhausted"}, class: Exhausted}, // the mock model server
+
+	{words: []string{"context_length_exceeded", "request_too_large", "exceed_context_size_error", "model_context_window_exceeded"}, class: PromptTooLong},
+	{words: []string{"insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active", "credit_balance_too_low", "access_terminated"}, class: Quota},
+	{words: []string{"content_filter", "content_policy_violation", "invalid_prompt", "cyber_policy_violation"}, class: ContentFilter},
+
+	// A request above the limit of tokens a minute never fits, however long one waits.
+	{text: regexp.MustCompile(`(?i)request too large for .*tokens per min`), class: PromptTooLong},
+	{text: regexp.MustCompile(`(?i)credit balance is too low|exceeded your current quota|reached your specified api usage limits|insufficient (credits|balance|funds|quota)`), class: Quota},
+	{words: []string{"overloaded_error", "server_is_overloaded", "slow_down", "engine_overloaded"}, class: Overloaded},
+	{words: []string{"rate_limit_error", "rate_limit_exceeded", "rate_limit_reached", "too_many_requests", "tokens", "requests"}, class: RateLimited},
+	{text: regexp.MustCompile(`(?i)rate limit|too many requests|throttl`), class: RateLimited},
+	{status: http.StatusTooManyRequests, class: RateLimited},
+
+	{text: regexp.MustCompile(`(?i)(prompt|input|request|conversation) is too long`), class: PromptTooLong},                               // Anthropic, Bedrock
+	{text: regexp.MustCompile(`(?i)input length and .?max_tokens.? exceed context limit`), class: PromptTooLong},                          // Anthropic
+	{text: regexp.MustCompile(`(?i)exceeds? the (model.s )?context (window|length)`), class: PromptTooLong},                               // OpenAI
+	{text: regexp.MustCompile(`(?i)maximum (context|prompt|input) length`), class: PromptTooLong},                                         // OpenAI, vLLM, OpenRouter, xAI
+	{text: regexp.MustCompile(`(?i)maximum allowed input length`), class: PromptTooLong},                                                  // OpenRouter
+	{text: regexp.MustCompile(`(?i)input token count .*exceeds`), class: PromptTooLong},                                                   // Gemini
+	{text: regexp.MustCompile(`(?i)reduce the length of the (messages|prompt|input)`), class: PromptTooLong},                              // Groq
+	{text: regexp.MustCompile(`(?i)longer than the model.s context length`), class: PromptTooLong},                                        // Together
+	{text: regexp.MustCompile(`(?i)exceeds the available context size|greater than the context length`), class: PromptTooLong},            // llama.cpp, LM Studio
+	{text: regexp.MustCompile(`(?i)(prompt token count of \d+|context window) exceeds|exceeded model token limit`), class: PromptTooLong}, // Copilot, MiniMax, Kimi
+	{text: regexp.MustCompile(`(?i)prompt too long`), class: PromptTooLong},                                                               // Ollama
+	{status: http.StatusRequestEntityTooLarge, class: PromptTooLong},
+
+	{text: regexp.MustCompile(`(?i)content (filtering|management) policy|violating our usage policy|flagged as potentially violating`), class: ContentFilter},
+
+	{words: []string{"authentication_error", "permission_error", "invalid_api_key", "invalid_authentication", "account_deactivated", "unsupported_country_region_territory"}, class: Auth},
+	{words: []string{"timeout_error"}, class: Timeout},
+	{words: []string{"api_error", "server_error", "internal_server_error", "internal_error"}, class: Overloaded},
+	{words: []string{"invalid_request_error", "not_found_error", "model_not_found", "unsupported_parameter", "unsupported_value", "invalid_value"}, class: InvalidRequest, status: http.StatusOK},
+
+	{status: http.StatusUnauthorized, class: Auth},
+	{status: http.StatusForbidden, class: Auth},
+	{status: http.StatusPaymentRequired, class: Quota},
+	{status: http.StatusRequestTimeout, class: Timeout},
+	{status: http.StatusGatewayTimeout, class: Timeout},
+	{status: http.StatusConflict, class: Overloaded},
+}
+
+// Failure is what a provider said about a call that it did not answer.
+type Failure struct {
+	Provider string
+	Secret   string // the API key, to be kept out of the message
+	Status   int
+	Header   http.Header // may be nil
+	Body     []byte      // of the response, or the data of an error event
+}
+
+// Classify turns what a provider said into an error. The table in this file is
+// the whole of it; a status that is in no row is Overloaded from 500 on, Transport
+// below 400 and InvalidRequest between.
+func Classify(f Failure) *Error {
+	said := parseBody(f.Body)
+	e := &Error{Provider: f.Provider, Status: f.Status, Class: said.class(f.Status)}
+	if e.Class == RateLimited || e.Class == Overloaded {
+		e.RetryAfter = retryAfter(f.Header, said.Message)
 	}
-	low := strings.ToLower(text)
-	for _, m := range markers {
-		if (m.status == 0 || m.status == status) && strings.Contains(low, m.words) {
-			e.Class = m.class
-			break
+	text := said.Message
+	if text == "" {
+		text = strings.TrimSpace(http.StatusText(f.Status))
+	}
+	if text == "" {
+		text = "no message"
+	}
+	e.Message = Redact(text, f.Secret)
+	return e
+}
+
+// said is the part of an error body that all formats share.
+type said struct {
+	Type    string
+	Code    string
+	Message string
+}
+
+func (s said) class(status int) Class {
+	for _, r := range rules {
+		if r.matches(status, s) {
+			return r.class
 		}
 	}
-	return e
-}
-
-// retryAfter reads how long a provider asks to wait.
-func retryAfter(h http.Header) time.Duration {
-	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
-		return time.Duration(ms * float64(time.Millisecond))
-	}
-	text := h.Get("Retry-After")
-	if s, err := strconv.ParseFloat(text, 64); err == nil && s > 0 {
-		return time.Duration(s * float64(time.Second))
-	}
-	if at, err := http.ParseTime(text); err == nil {
-		return max(0, time.Until(at))
-	}
-	return 0
-}
-
-// ClassifyTransport returns the error of a call that got no answer, or half of
-// one.
-func ClassifyTransport(ctx context.Context, provider string, err error) *Error {
-	e := &Error{Provider: provider, Class: Transport, Message: "the connection broke: " + err.Error(), Err: err}
-	var timeout net.Error
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		e.Class, e.Message = Timeout, "no answer in time"
-	case ctx.Err() != nil:
-		e.Class, e.Message = Cancelled, "cancelled"
-	case errors.As(err, &timeout) && timeout.Timeout():
-		e.Class, e.Message = Timeout, "no answer in time"
+	case status >= http.StatusInternalServerError:
+		return Overloaded
+	case status >= http.StatusBadRequest:
+		return InvalidRequest
+	default:
+		return Transport
 	}
-	return e
+}
+
+func (r rule) matches(status int, s said) bool {
+	if r.status != 0 && r.status != status {
+		return false
+	}
+	if r.text != nil && !r.text.MatchString(s.Message) {
+		return false
+	}
+	if r.words == nil {
+		return true
+	}
+	for _, w := range r.words {
+		if w == s.Type || w == s.Code {
+			return true
+		}
+	}
+	return false
+}
+
+// parseBody reads {"error": {type, code, message}}, the error object alone, an
+// error that is a text, or {"message"} and {"detail"} as other servers send them.
+// Anything else is its own message.
+func parseBody(body []byte) said {
+	type fields struct {
+		Type    any             `json:"type"`
+		Code    any             `json:"code"`
+		Message any             `json:"message"`
+		Detail  any             `json:"detail"`
+		Error   json.RawMessage `json:"error"`
+	}
+	var f fields
+	if json.Unmarshal(body, &f) != nil {
+		return said{Message: plain(string(body))}
+	}
+	if len(f.Error) > 0 {
+		var text string
+		if json.Unmarshal(f.Error, &text) == nil {
+			f.Message = text
+		} else {
+			var inner fields
+			if json.Unmarshal(f.Error, &inner) == nil {
+				f = inner
+			}
+		}
+	}
+	s := said{Type: text(f.Type), Code: text(f.Code), Message: text(f.Message)}
+	if s.Message == "" {
+		s.Message = text(f.Detail)
+	}
+	if s.Message == "" {
+		s.Message = strings.TrimSpace(s.Type + " " + s.Code)
+	}
+	return s
+}
+
+// text returns v if it is a string; codes are numbers with some servers and say
+// no more than the status.
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+var tags = regexp.MustCompile(`(?s)<(script|style).*?</(script|style)>|<[^>]*>`)
+
+// plain takes the mark-up out of an error page of a proxy.
+func plain(s string) string {
+	return strings.Join(strings.Fields(tags.ReplaceAllString(s, " ")), " ")
 }

@@ -118,6 +118,10 @@ type Error struct {
 	RetryAfter time.Duration // 0: unknown
 	Message    string        // the provider's words, without secrets
 	Err        error
+
+	// Streamed says that pieces of the response had been passed to onDelta. A new
+	// try inside the same attempt would show them twice, so Retry makes none.
+	Streamed bool
 }
 
 func (e *Error) Error() string {
@@ -155,9 +159,26 @@ type ScriptedCall struct {
 }
 
 // ScriptedUsage is the usage that a scripted response reports.
+// InputTokens include the cached ones.
 type ScriptedUsage struct {
-	InputTokens  int64 `json:"input_tokens"`
-	OutputTokens int64 `json:"output_tokens"`
+	InputTokens      int64 `json:"input_tokens"`
+	OutputTokens     int64 `json:"output_tokens"`
+	CacheReadTokens  int64 `json:"cache_read_tokens,omitempty"`
+	CacheWriteTokens int64 `json:"cache_write_tokens,omitempty"`
+}
+
+// Text returns the arguments byte for byte as the model is to produce them: the
+// content of a JSON string, any other JSON as it stands, {} if there are none.
+func (c ScriptedCall) Text() string {
+	var quoted string
+	switch {
+	case len(c.Arguments) == 0 || string(c.Arguments) == "null":
+		return "{}"
+	case json.Unmarshal(c.Arguments, &quoted) == nil:
+		return quoted
+	default:
+		return string(c.Arguments)
+	}
 }
 
 // Duration is a time.Duration that encodes as text: "1.5s", "10m".

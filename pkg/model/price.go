@@ -1,47 +1,82 @@
 package model
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// price of a model in micro-dollars for a million tokens, which is pico-dollars
-// for one.
-type price struct {
-	prefix                               string
-	input, output, cacheRead, cacheWrite int64
+// Price of a model in micro-dollars for a million tokens, which is pico-dollars
+// for one. CacheRead and CacheWrite are the whole price of such a token, not a
+// discount.
+type Price struct {
+	Input      int64 `json:"input"`
+	Output     int64 `json:"output"`
+	CacheRead  int64 `json:"cache_read"`
+	CacheWrite int64 `json:"cache_write"`
 }
 
-// prices are list prices of November 2026. The longest prefix of a model's name
-// counts, so dated versions need no row of their own.
-var prices = []price{
-	{"claude-haiku-4-5", 1_000_000, 5_000_000, 100_000, 1_250_000},
-	{"claude-sonnet-4", 3_000_000, 15_000_000, 300_000, 3_750_000},
-	{"claude-opus-4", 15_000_000, 75_000_000, 1_500_000, 18_750_000},
-	{"gpt-4o", 2_500_000, 10_000_000, 1_250_000, 2_500_000},
-	{"gpt-4o-mini", 150_000, 600_000, 75_000, 150_000},
-	{"gpt-4.1", 2_000_000, 8_000_000, 500_000, 2_000_000},
-	{"gpt-4.1-mini", 400_000, 1_600_000, 100_000, 400_000},
-	{"gpt-5", 1_250_000, 10_000_000, 125_000, 1_250_000},
-	{"gpt-5-mini", 250_000, 2_000_000, 25_000, 250_000},
-	{"gpt-5-nano", 50_000, 400_000, 5_000, 50_000},
+// Prices maps the names of models to prices. A name also covers its dated
+// versions ("gpt-5-mini-2025-08-07") and its alias "-latest", and nothing else: a
+// wrong price is worse than none, because a cost budget would trust it.
+type Prices map[string]Price
+
+// DefaultPrices returns the list prices of November 2026 for a handful of models,
+// as a new map. Anyone with other prices, or other models, changes or replaces it
+// and calls [Prices.Cost].
+func DefaultPrices() Prices {
+	claude := func(input, output int64) Price {
+		return Price{Input: input, Output: output, CacheRead: input / 10, CacheWrite: input * 5 / 4}
+	}
+	gpt := func(input, output, cached int64) Price {
+		return Price{Input: input, Output: output, CacheRead: cached, CacheWrite: input}
+	}
+	return Prices{
+		"claude-haiku-4-5":  claude(1_000_000, 5_000_000),
+		"claude-sonnet-4":   claude(3_000_000, 15_000_000),
+		"claude-sonnet-4-5": claude(3_000_000, 15_000_000),
+		"claude-sonnet-4-6": claude(3_000_000, 15_000_000),
+		"claude-opus-4":     claude(15_000_000, 75_000_000),
+		"claude-opus-4-1":   claude(15_000_000, 75_000_000),
+		"claude-opus-4-5":   claude(5_000_000, 25_000_000),
+		"claude-opus-4-6":   claude(5_000_000, 25_000_000),
+
+		"gpt-4o":       gpt(2_500_000, 10_000_000, 1_250_000),
+		"gpt-4o-mini":  gpt(150_000, 600_000, 75_000),
+		"gpt-4.1":      gpt(2_000_000, 8_000_000, 500_000),
+		"gpt-4.1-mini": gpt(400_000, 1_600_000, 100_000),
+		"gpt-4.1-nano": gpt(100_000, 400_000, 25_000),
+		"gpt-5":        gpt(1_250_000, 10_000_000, 125_000),
+		"gpt-5-mini":   gpt(250_000, 2_000_000, 25_000),
+		"gpt-5-nano":   gpt(50_000, 400_000, 5_000),
+		"gpt-5-pro":    gpt(15_000_000, 120_000_000, 15_000_000),
+		"gpt-5.1":      gpt(1_250_000, 10_000_000, 125_000),
+	}
 }
+
+var dated = regexp.MustCompile(`[-@](\d{8}|\d{4}-\d{2}-\d{2}|latest)$`)
 
 // Cost returns what a call to a model costs, rounded up to a micro-dollar, or nil
 // if the model's price is not known. InputTokens include the cached ones.
-func Cost(model string, u state.Usage) *state.MicroUSD {
-	var found *price
-	for i, p := range prices {
-		if strings.HasPrefix(model, p.prefix) && (found == nil || len(p.prefix) > len(found.prefix)) {
-			found = &prices[i]
-		}
+func (p Prices) Cost(model string, u state.Usage) *state.MicroUSD {
+	price, ok := p[model]
+	if !ok {
+		price, ok = p[strings.TrimSuffix(model, dated.FindString(model))]
 	}
-	if found == nil {
+	if !ok {
 		return nil
 	}
-	fresh := max(0, u.InputTokens-u.CacheReadTokens-u.CacheWriteTokens)
-	pico := fresh*found.input + u.OutputTokens*found.output + u.CacheReadTokens*found.cacheRead + u.CacheWriteTokens*found.cacheWrite
+	read, write := tokens(u.CacheReadTokens), tokens(u.CacheWriteTokens)
+	fresh := max(0, tokens(u.InputTokens)-read-write)
+	pico := fresh*price.Input + tokens(u.OutputTokens)*price.Output + read*price.CacheRead + write*price.CacheWrite
 	cost := state.MicroUSD((pico + 999_999) / 1_000_000)
 	return &cost
 }
+
+// Cost is [Prices.Cost] with the default prices.
+func Cost(model string, u state.Usage) *state.MicroUSD { return DefaultPrices().Cost(model, u) }
+
+// tokens keeps a count that a server reported in a range in which prices do not
+// overflow.
+func tokens(n int64) int64 { return min(max(n, 0), 1_000_000_000) }

@@ -1,347 +1,252 @@
-// Package anthropic speaks Anthropic's messages API through the official SDK.
+// Package anthropic calls models through Anthropic's messages API. Requests always
+// stream, and the SDK makes no retries of its own.
 package anthropic
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
-	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 const (
-	name = "anthropic"
-
-	// defaultMaxTokens is sent where the agent sets no limit: the API needs one.
-	defaultMaxTokens = 8192
+	provider       = "anthropic"
+	defaultBaseURL = "https://api.anthropic.com"
 )
 
+// Config of a Provider.
+type Config struct {
+	// BaseURL is used where a request has none; empty is Anthropic's own. A path of
+	// /v1 at its end is accepted and makes no difference.
+	BaseURL string
+
+	// APIKey is used where a request has none, and only towards BaseURL: a key is
+	// never sent to a server that an agent's definition names.
+	APIKey string
+
+	// Client makes the HTTP requests; nil is one without time-outs, since the
+	// context of a call bounds it. Redirects are not followed.
+	Client *http.Client
+}
+
 // Provider calls the messages API.
-type Provider struct{ http *http.Client }
+type Provider struct {
+	cfg    Config
+	client *http.Client
+}
 
 var _ model.Provider = (*Provider)(nil)
 
-// New returns a provider that uses client, or one of its own if nil.
-func New(client *http.Client) *Provider {
-	if client == nil {
-		client = &http.Client{}
+// New returns a provider.
+func New(cfg Config) *Provider {
+	if cfg.BaseURL == "" {
+		cfg.BaseURL = defaultBaseURL
 	}
-	return &Provider{client}
+	client := http.Client{}
+	if cfg.Client != nil {
+		client = *cfg.Client
+	}
+	// A redirect would carry the conversation, and the key, elsewhere.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Provider{cfg, &client}
 }
 
-// Generate implements model.Provider.
+// Generate makes one streaming call.
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
-	params, err := paramsOf(r)
-	if err != nil {
-		return model.Response{}, &model.Error{Class: model.InvalidRequest, Provider: name, Message: err.Error(), Err: err}
+	base, key := r.BaseURL, r.APIKey
+	if base == "" || base == p.cfg.BaseURL {
+		base = p.cfg.BaseURL
+		if key == "" {
+			key = p.cfg.APIKey
+		}
 	}
-	// Retries are ours: the SDK's would hide failed calls from the run.
-	opts := []option.RequestOption{option.WithHTTPClient(p.http), option.WithMaxRetries(0), option.WithAPIKey(r.APIKey)}
-	if r.BaseURL != "" {
-		opts = append(opts, option.WithBaseURL(r.BaseURL))
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" {
+		return model.Response{}, &model.Error{Class: model.InvalidRequest, Provider: provider, Message: "base_url is not a URL"}
 	}
-	client := sdk.NewClient(opts...)
-	stream := client.Messages.NewStreaming(ctx, params)
-	defer stream.Close()
-	var a accumulator
+	u.Path = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1") + "/"
+	service := sdk.NewMessageService(
+		option.WithoutEnvironmentDefaults(),
+		option.WithoutOpenTelemetry(), // a span a call is the worker's
+		option.WithBaseURL(u.String()),
+		option.WithHTTPClient(p.client),
+		option.WithMaxRetries(0),
+		option.WithMiddleware(func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+			if key != "" {
+				req.Header.Set("X-Api-Key", key)
+			}
+			if r.Run != "" {
+				req.Header.Set("X-Client-Request-Id", fmt.Sprintf("%s/%d", r.Run, r.Call))
+			}
+			resp, err := next(req)
+			if err != nil {
+				return nil, err
+			}
+			if err := model.CheckHTTP(provider, key, resp); err != nil {
+				return nil, err
+			}
+			return resp, nil
+		}),
+	)
+	a := &answer{onDelta: onDelta, call: r.Call, model: r.Model, blocks: newBlocks(r.Call)}
+	stream := service.NewStreaming(ctx, params(r))
+	defer func() { _ = stream.Close() }()
 	for stream.Next() {
-		a.add(stream.Current(), onDelta)
+		a.add(stream.Current())
 	}
-	if err := stream.Err(); err != nil {
-		return a.salvage(), classify(ctx, err)
-	}
-	if ctx.Err() != nil {
-		return a.salvage(), model.ClassifyTransport(ctx, name, ctx.Err())
-	}
-	if !a.stopped {
-		return model.Response{}, &model.Error{Class: model.Transport, Provider: name, Message: "the stream ended before the response did"}
-	}
-	return a.response(), nil
+	return a.end(ctx, key, stream.Err())
 }
 
-func classify(ctx context.Context, err error) error {
-	e, ok := errors.AsType[*sdk.Error](err)
-	if !ok || ctx.Err() != nil {
-		return model.ClassifyTransport(ctx, name, err)
-	}
-	var header http.Header
-	if e.Response != nil {
-		header = e.Response.Header
-	}
-	var body struct {
-		Error struct {
-			Type    string `json:"type"`
-			Message string `json:"message"`
-		} `json:"error"`
-	}
-	text := http.StatusText(e.StatusCode)
-	if json.Unmarshal([]byte(e.RawJSON()), &body) == nil && body.Error.Type != "" {
-		text = fmt.Sprintf("%s (%s)", body.Error.Message, body.Error.Type)
-	}
-	status := e.StatusCode
-	if status == http.StatusOK {
-		status = 0 // an error inside a stream: its type alone tells
-	}
-	return model.Classify(name, status, header, text)
+// answer is a response under way.
+type answer struct {
+	onDelta func(model.Delta)
+	call    int
+
+	id        string
+	model     string
+	blocks    *blocks
+	stop      sdk.StopReason
+	finished  bool
+	usage     tokens
+	delivered bool
 }
 
-func paramsOf(r model.Request) (sdk.MessageNewParams, error) {
-	p := sdk.MessageNewParams{Model: r.Model, MaxTokens: r.MaxOutputTokens}
-	if p.MaxTokens == 0 {
-		p.MaxTokens = defaultMaxTokens
-	}
-	for _, m := range r.Messages {
-		if m.Role == state.RoleSystem {
-			p.System = append(p.System, sdk.TextBlockParam{Text: m.Text()})
-			continue
-		}
-		role := sdk.MessageParamRoleUser
-		if m.Role == state.RoleAssistant {
-			role = sdk.MessageParamRoleAssistant
-		}
-		blocks := blocksOf(m)
-		// Neighbours of one role are one message: the results of parallel calls must
-		// be.
-		if n := len(p.Messages); n > 0 && p.Messages[n-1].Role == role {
-			p.Messages[n-1].Content = append(p.Messages[n-1].Content, blocks...)
-		} else if len(blocks) > 0 {
-			p.Messages = append(p.Messages, sdk.MessageParam{Role: role, Content: blocks})
-		}
-	}
-	for _, t := range r.Tools {
-		var schema map[string]any
-		if err := json.Unmarshal(t.Schema, &schema); err != nil {
-			return p, fmt.Errorf("schema of tool %s: %w", t.Name, err)
-		}
-		delete(schema, "type")
-		tool := sdk.ToolParam{Name: t.Name, InputSchema: sdk.ToolInputSchemaParam{ExtraFields: schema}}
-		if t.Description != "" {
-			tool.Description = param.NewOpt(t.Description)
-		}
-		p.Tools = append(p.Tools, sdk.ToolUnionParam{OfTool: &tool})
-	}
-	if len(r.OutputSchema) > 0 {
-		var schema map[string]any
-		if err := json.Unmarshal(r.OutputSchema, &schema); err != nil {
-			return p, fmt.Errorf("output schema: %w", err)
-		}
-		p.OutputConfig.Format.Schema = schema
-	}
-	return p, nil
-}
+// tokens as Anthropic counts them: input without what came from or went to the
+// cache.
+type tokens struct{ input, output, cacheRead, cacheWrite int64 }
 
-func blocksOf(m state.Message) []sdk.ContentBlockParamUnion {
-	var blocks []sdk.ContentBlockParamUnion
-	for _, p := range m.Parts {
-		switch p.Type {
-		case state.PartText:
-			if p.Text != "" { // the API refuses empty text
-				blocks = append(blocks, sdk.NewTextBlock(p.Text))
-			}
-		case state.PartThinking:
-			if b, ok := thinkingOf(p); ok {
-				blocks = append(blocks, b)
-			}
-		case state.PartToolCall:
-			args := json.RawMessage(p.Arguments)
-			if _, ok := state.CompactObject(p.Arguments); !ok {
-				args = json.RawMessage("{}")
-			}
-			blocks = append(blocks, sdk.NewToolUseBlock(p.ID, args, p.Name))
-		case state.PartToolResult:
-			blocks = append(blocks, sdk.NewToolResultBlock(p.CallID, p.Content, p.IsError))
-		case state.PartImage:
-			if p.URL != "" {
-				blocks = append(blocks, sdk.NewImageBlock(sdk.URLImageSourceParam{URL: p.URL}))
-			} else {
-				blocks = append(blocks, sdk.NewImageBlockBase64(p.MediaType, p.Data))
-			}
-		}
-	}
-	return blocks
-}
-
-// signature is what a thinking block carries for its maker only.
-type signature struct {
-	Signature string `json:"signature,omitempty"`
-	Redacted  string `json:"redacted,omitempty"`
-}
-
-// thinkingOf returns a thinking block as it came; those of other providers are not
-// replayed (A12).
-func thinkingOf(p state.Part) (sdk.ContentBlockParamUnion, bool) {
-	var s signature
-	if p.OpaqueBy != name || json.Unmarshal(p.Opaque, &s) != nil {
-		return sdk.ContentBlockParamUnion{}, false
-	}
-	if s.Redacted != "" {
-		return sdk.NewRedactedThinkingBlock(s.Redacted), true
-	}
-	return sdk.NewThinkingBlock(s.Signature, p.Text), true
-}
-
-// accumulator joins the events of one stream.
-type accumulator struct {
-	blocks  []block
-	stop    string
-	stopped bool
-	usage   state.Usage
-	model   string
-}
-
-type block struct {
-	part state.Part
-	sig  signature
-	done bool
-}
-
-func (a *accumulator) add(e sdk.MessageStreamEventUnion, onDelta func(model.Delta)) {
+func (a *answer) add(e sdk.MessageStreamEventUnion) {
 	switch e.Type {
 	case "message_start":
-		a.model = e.Message.Model
-		u := e.Message.Usage
-		a.usage.CacheReadTokens, a.usage.CacheWriteTokens = u.CacheReadInputTokens, u.CacheCreationInputTokens
-		a.usage.InputTokens = u.InputTokens + u.CacheReadInputTokens + u.CacheCreationInputTokens
-		a.usage.OutputTokens = u.OutputTokens
+		a.begin(e.Message)
 	case "content_block_start":
-		a.start(e, onDelta)
+		a.startBlock(e.Index, e.ContentBlock)
 	case "content_block_delta":
-		a.delta(e, onDelta)
-	case "content_block_stop":
-		if b := a.at(e.Index); b != nil {
-			b.done = true
+		switch e.Delta.Type {
+		case "text_delta":
+			a.emit(a.blocks.write(e.Index, e.Delta.Text))
+		case "thinking_delta":
+			a.emit(a.blocks.write(e.Index, e.Delta.Thinking))
+		case "input_json_delta":
+			a.emit(a.blocks.write(e.Index, e.Delta.PartialJSON))
+		case "signature_delta":
+			a.blocks.sign(e.Index, e.Delta.Signature)
 		}
+	case "content_block_stop":
+		a.blocks.stop(e.Index)
 	case "message_delta":
 		if e.Delta.StopReason != "" {
-			a.stop = string(e.Delta.StopReason)
+			a.stop, a.finished = e.Delta.StopReason, true
 		}
-		if e.Usage.OutputTokens > 0 {
-			a.usage.OutputTokens = e.Usage.OutputTokens
-		}
+		a.count(e.Usage)
 	case "message_stop":
-		a.stopped = true
+		a.finished = true
 	}
 }
 
-// at returns the block of an index, or nil.
-func (a *accumulator) at(i int64) *block {
-	if i < 0 || i >= int64(len(a.blocks)) {
-		return nil
+// begin takes the head of a message. A second one with the same id repeats the
+// first; with another id the provider began anew, and what came before is void.
+func (a *answer) begin(m sdk.Message) {
+	if a.id != "" && a.id != m.ID {
+		a.blocks = newBlocks(a.call)
 	}
-	return &a.blocks[i]
+	a.id = m.ID
+	if m.Model != "" {
+		a.model = m.Model
+	}
+	a.usage = tokens{m.Usage.InputTokens, m.Usage.OutputTokens, m.Usage.CacheReadInputTokens, m.Usage.CacheCreationInputTokens}
 }
 
-// maxBlocks bounds what a broken stream can make us keep.
-const maxBlocks = 10_000
-
-func (a *accumulator) start(e sdk.MessageStreamEventUnion, onDelta func(model.Delta)) {
-	for int64(len(a.blocks)) <= e.Index && len(a.blocks) < maxBlocks {
-		a.blocks = append(a.blocks, block{})
+func (a *answer) startBlock(index int64, b sdk.ContentBlockStartEventContentBlockUnion) {
+	block := contentBlock{kind: b.Type, id: b.ID, name: b.Name, signature: b.Signature, redacted: b.Data}
+	if input := b.JSON.Input.Raw(); b.Type == kindToolUse && input != "" && input != "null" {
+		block.input = input
 	}
-	b := a.at(e.Index)
-	if b == nil {
-		return
+	text := b.Text
+	if b.Type == kindThinking {
+		text = b.Thinking
 	}
-	c := e.ContentBlock
-	switch c.Type {
-	case "text":
-		b.part = state.Part{Type: state.PartText, Text: c.Text}
-	case "thinking":
-		b.part, b.sig = state.Part{Type: state.PartThinking, Text: c.Thinking}, signature{Signature: c.Signature}
-	case "redacted_thinking":
-		b.part, b.sig = state.Part{Type: state.PartThinking}, signature{Redacted: c.Data}
-	case "tool_use":
-		b.part = state.Part{Type: state.PartToolCall, ID: c.ID, Name: c.Name}
-		if onDelta != nil {
-			onDelta(model.Delta{Index: int(e.Index), CallID: c.ID, Name: c.Name})
-		}
-	}
+	a.emit(a.blocks.start(index, block, text))
 }
 
-func (a *accumulator) delta(e sdk.MessageStreamEventUnion, onDelta func(model.Delta)) {
-	b := a.at(e.Index)
-	if b == nil {
-		return
+// count takes the totals so far; a total that is left out stays.
+func (a *answer) count(u sdk.MessageDeltaUsage) {
+	if u.JSON.InputTokens.Valid() {
+		a.usage.input = u.InputTokens
 	}
-	d := model.Delta{}
-	switch e.Delta.Type {
-	case "text_delta":
-		b.part.Text += e.Delta.Text
-		d.Text = e.Delta.Text
-	case "thinking_delta":
-		b.part.Text += e.Delta.Thinking
-		d.Thinking = e.Delta.Thinking
-	case "signature_delta":
-		b.sig.Signature += e.Delta.Signature
-		return
-	case "input_json_delta":
-		b.part.Arguments += e.Delta.PartialJSON
-		d.Index, d.Arguments = int(e.Index), e.Delta.PartialJSON
-	default:
-		return
+	if u.JSON.OutputTokens.Valid() {
+		a.usage.output = u.OutputTokens
 	}
-	if onDelta != nil {
-		onDelta(d)
+	if u.JSON.CacheReadInputTokens.Valid() {
+		a.usage.cacheRead = u.CacheReadInputTokens
+	}
+	if u.JSON.CacheCreationInputTokens.Valid() {
+		a.usage.cacheWrite = u.CacheCreationInputTokens
 	}
 }
 
-func (a *accumulator) response() model.Response {
-	r := model.Response{Provider: name, Model: a.model, Usage: a.usage, Stop: model.StopEnd}
-	calls := false
-	for _, b := range a.blocks {
-		p := b.part
-		switch p.Type {
-		case state.PartThinking:
-			if opaque, err := json.Marshal(b.sig); err == nil {
-				p.Opaque, p.OpaqueBy = opaque, name
-			}
-		case state.PartToolCall:
-			calls = true
-			if p.Arguments == "" {
-				p.Arguments = "{}"
-			}
-		case state.PartText:
-		default:
-			continue // a server-side tool's block: nothing for us to keep
-		}
-		r.Parts = append(r.Parts, p)
+func (a *answer) emit(d model.Delta) {
+	if a.onDelta != nil && d != (model.Delta{}) && (d != model.Delta{Index: d.Index}) {
+		a.delivered = true
+		a.onDelta(d)
 	}
-	if len(r.Parts) == 0 {
-		r.Parts = []state.Part{{Type: state.PartText}}
+}
+
+// end makes the response, or the error.
+func (a *answer) end(ctx context.Context, key string, err error) (model.Response, error) {
+	if a.finished {
+		return a.response(), nil
 	}
+	e := a.failure(ctx, key, err)
+	e.Streamed = a.delivered
+	resp := model.Response{}
+	if e.Class == model.Cancelled {
+		resp = model.Response{Provider: provider, Model: a.model, Parts: a.blocks.known()}
+	}
+	return resp, e
+}
+
+// failure reads an error event too: it comes as an error of the API with the
+// status of the stream.
+func (a *answer) failure(ctx context.Context, key string, err error) *model.Error {
+	if api, ok := errors.AsType[*sdk.Error](err); ok && ctx.Err() == nil {
+		return model.Classify(model.Failure{Provider: provider, Secret: key, Status: api.StatusCode, Body: []byte(api.RawJSON())})
+	}
+	return model.Broken(ctx, provider, key, err)
+}
+
+func (a *answer) response() model.Response {
+	stop := a.reason()
+	u := a.usage
+	read, write := max(0, u.cacheRead), max(0, u.cacheWrite)
+	return model.Response{
+		Provider: provider, Model: a.model, Stop: stop, Parts: a.blocks.parts(stop),
+		Usage: state.Usage{
+			InputTokens: max(0, u.input) + read + write, OutputTokens: max(0, u.output), CacheReadTokens: read, CacheWriteTokens: write,
+		},
+	}
+}
+
+func (a *answer) reason() model.Stop {
 	switch a.stop {
-	case "max_tokens", "model_context_window_exceeded":
-		r.Stop = model.StopMaxOutputTokens
-	case "refusal":
-		r.Stop = model.StopRefusal
-	case "pause_turn":
-		r.Stop = model.StopPause
+	case sdk.StopReasonMaxTokens, sdk.StopReasonModelContextWindowExceeded:
+		return model.StopMaxOutputTokens
+	case sdk.StopReasonRefusal:
+		return model.StopRefusal
+	case sdk.StopReasonPauseTurn:
+		return model.StopPause
 	default:
-		if calls {
-			r.Stop = model.StopToolCalls
+		if a.blocks.calls > 0 {
+			return model.StopToolCalls
 		}
+		return model.StopEnd
 	}
-	return r
-}
-
-// salvage returns the calls that had arrived whole when a stream was cut.
-func (a *accumulator) salvage() model.Response {
-	r := model.Response{Provider: name, Model: a.model}
-	for _, b := range a.blocks {
-		if b.part.Type == state.PartToolCall && b.done {
-			p := b.part
-			if p.Arguments == "" {
-				p.Arguments = "{}"
-			}
-			r.Parts = append(r.Parts, p)
-		}
-	}
-	return r
 }

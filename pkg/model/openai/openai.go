@@ -1,5 +1,6 @@
-// Package openai speaks chat completions, OpenAI's own and those of compatible
-// servers, through the official SDK.
+// Package openai calls models through OpenAI's chat completions, the format that
+// most compatible servers speak too. Requests always stream, and the SDK makes no
+// retries of its own.
 package openai
 
 import (
@@ -8,266 +9,237 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
 
 	sdk "github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
-	"github.com/openai/openai-go/v3/packages/param"
-	"github.com/openai/openai-go/v3/shared"
+	"github.com/openai/openai-go/v3/packages/ssestream"
 
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-const name = "openai"
+const (
+	provider       = "openai"
+	defaultBaseURL = "https://api.openai.com/v1"
+
+	// reasoningField is what compatible servers call thinking; a few leave out the
+	// second word.
+	reasoningField      = "reasoning_content"
+	reasoningFieldShort = "reasoning"
+)
+
+// Config of a Provider.
+type Config struct {
+	// BaseURL, with its version path, is used where a request has none; empty is
+	// OpenAI's own.
+	BaseURL string
+
+	// APIKey is used where a request has none, and only towards BaseURL: a key is
+	// never sent to a server that an agent's definition names.
+	APIKey string
+
+	// Client makes the HTTP requests; nil is one without time-outs, since the
+	// context of a call bounds it. Redirects are not followed.
+	Client *http.Client
+}
 
 // Provider calls chat completions.
-type Provider struct{ http *http.Client }
+type Provider struct {
+	cfg    Config
+	client *http.Client
+}
 
 var _ model.Provider = (*Provider)(nil)
 
-// New returns a provider that uses client, or one of its own if nil.
-func New(client *http.Client) *Provider {
-	if client == nil {
-		client = &http.Client{}
+// New returns a provider.
+func New(cfg Config) *Provider {
+	if cfg.BaseURL == "" {
+		cfg.BaseURL = defaultBaseURL
 	}
-	return &Provider{client}
+	client := http.Client{}
+	if cfg.Client != nil {
+		client = *cfg.Client
+	}
+	// A redirect would carry the conversation, and perhaps the key, elsewhere.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Provider{cfg, &client}
 }
 
-// Generate implements model.Provider.
+// Generate makes one streaming call.
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
-	params, err := paramsOf(r)
-	if err != nil {
-		return model.Response{}, &model.Error{Class: model.InvalidRequest, Provider: name, Message: err.Error(), Err: err}
-	}
-	// Retries are ours: the SDK's would hide failed calls from the run.
-	opts := []option.RequestOption{option.WithHTTPClient(p.http), option.WithMaxRetries(0)}
-	if r.BaseURL != "" {
-		opts = append(opts, option.WithBaseURL(r.BaseURL))
-	}
-	key := r.APIKey
-	if key == "" {
-		key = "none" // servers that need no key still get a header
-	}
-	opts = append(opts, option.WithAPIKey(key))
-	client := sdk.NewClient(opts...)
-	stream := client.Chat.Completions.NewStreaming(ctx, params)
-	defer stream.Close()
-	var a accumulator
-	for stream.Next() {
-		a.add(stream.Current(), onDelta)
-	}
-	if err := stream.Err(); err != nil {
-		return a.salvage(), classify(ctx, err)
-	}
-	if ctx.Err() != nil {
-		return a.salvage(), model.ClassifyTransport(ctx, name, ctx.Err())
-	}
-	if a.finish == "" {
-		return model.Response{}, &model.Error{Class: model.Transport, Provider: name, Message: "the stream ended before the response did"}
-	}
-	return a.response(), nil
-}
-
-func classify(ctx context.Context, err error) error {
-	if e, ok := errors.AsType[*sdk.Error](err); ok && ctx.Err() == nil {
-		var header http.Header
-		if e.Response != nil {
-			header = e.Response.Header
+	base, key := r.BaseURL, r.APIKey
+	if base == "" || base == p.cfg.BaseURL {
+		base = p.cfg.BaseURL
+		if key == "" {
+			key = p.cfg.APIKey
 		}
-		text := e.Message
-		if e.Code != "" || e.Type != "" {
-			text = fmt.Sprintf("%s (%s %s)", e.Message, e.Code, e.Type)
-		}
-		if e.Message == "" {
-			text = http.StatusText(e.StatusCode)
-		}
-		return model.Classify(name, e.StatusCode, header, text)
 	}
-	return model.ClassifyTransport(ctx, name, err)
-}
-
-func paramsOf(r model.Request) (sdk.ChatCompletionNewParams, error) {
-	p := sdk.ChatCompletionNewParams{
-		Model: r.Model, StreamOptions: sdk.ChatCompletionStreamOptionsParam{IncludeUsage: param.NewOpt(true)},
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" {
+		return model.Response{}, &model.Error{Class: model.InvalidRequest, Provider: provider, Message: "base_url is not a URL"}
 	}
-	if r.MaxOutputTokens > 0 {
-		p.MaxCompletionTokens = param.NewOpt(r.MaxOutputTokens)
-	}
-	for _, m := range r.Messages {
-		msgs, err := messagesOf(m)
-		if err != nil {
-			return p, err
-		}
-		p.Messages = append(p.Messages, msgs...)
-	}
-	for _, t := range r.Tools {
-		var schema map[string]any
-		if err := json.Unmarshal(t.Schema, &schema); err != nil {
-			return p, fmt.Errorf("schema of tool %s: %w", t.Name, err)
-		}
-		f := shared.FunctionDefinitionParam{Name: t.Name, Parameters: schema}
-		if t.Description != "" {
-			f.Description = param.NewOpt(t.Description)
-		}
-		p.Tools = append(p.Tools, sdk.ChatCompletionFunctionTool(f))
-	}
-	if len(r.OutputSchema) > 0 {
-		p.ResponseFormat = sdk.ChatCompletionNewParamsResponseFormatUnion{OfJSONSchema: &shared.ResponseFormatJSONSchemaParam{
-			JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "output", Schema: r.OutputSchema},
-		}}
-	}
-	return p, nil
-}
-
-func messagesOf(m state.Message) ([]sdk.ChatCompletionMessageParamUnion, error) {
-	switch m.Role {
-	case state.RoleSystem:
-		return []sdk.ChatCompletionMessageParamUnion{sdk.SystemMessage(m.Text())}, nil
-	case state.RoleUser:
-		var parts []sdk.ChatCompletionContentPartUnionParam
-		for _, p := range m.Parts {
-			switch p.Type {
-			case state.PartText:
-				parts = append(parts, sdk.TextContentPart(p.Text))
-			case state.PartImage:
-				url := p.URL
-				if url == "" {
-					url = "data:" + p.MediaType + ";base64," + p.Data
-				}
-				parts = append(parts, sdk.ImageContentPart(sdk.ChatCompletionContentPartImageImageURLParam{URL: url}))
-			default:
+	service := sdk.NewChatCompletionService(
+		option.WithBaseURL(base),
+		option.WithHTTPClient(p.client),
+		option.WithMaxRetries(0),
+		option.WithMiddleware(func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+			if key != "" {
+				req.Header.Set("Authorization", "Bearer "+key)
 			}
-		}
-		if len(parts) == 1 && m.Parts[0].Type == state.PartText {
-			return []sdk.ChatCompletionMessageParamUnion{sdk.UserMessage(m.Parts[0].Text)}, nil
-		}
-		return []sdk.ChatCompletionMessageParamUnion{sdk.UserMessage(parts)}, nil
-	case state.RoleTool:
-		var out []sdk.ChatCompletionMessageParamUnion
-		for _, p := range m.Parts {
-			out = append(out, sdk.ToolMessage(p.Content, p.CallID))
-		}
-		return out, nil
-	case state.RoleAssistant:
-		a := sdk.ChatCompletionAssistantMessageParam{}
-		if text := m.Text(); text != "" || len(m.Calls()) == 0 {
-			a.Content.OfString = param.NewOpt(text)
-		}
-		for _, c := range m.Calls() {
-			a.ToolCalls = append(a.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{OfFunction: &sdk.ChatCompletionMessageFunctionToolCallParam{
-				ID: c.ID, Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{Name: c.Name, Arguments: c.Arguments},
-			}})
-		}
-		return []sdk.ChatCompletionMessageParamUnion{{OfAssistant: &a}}, nil
-	default:
-		return nil, fmt.Errorf("message %s has role %q", m.ID, m.Role)
+			if r.Run != "" {
+				// OpenAI logs it, so a call can be traced with their support.
+				req.Header.Set("X-Client-Request-Id", fmt.Sprintf("%s/%d", r.Run, r.Call))
+			}
+			resp, err := next(req)
+			if err != nil {
+				return nil, err
+			}
+			if err := model.CheckHTTP(provider, key, resp); err != nil {
+				return nil, err
+			}
+			return resp, nil
+		}),
+	)
+	a := newAnswer(r, u.Host, onDelta)
+	stream := service.NewStreaming(ctx, params(r, official(u), u.Host))
+	defer func() { _ = stream.Close() }()
+	for stream.Next() {
+		a.add(stream.Current())
 	}
+	return a.end(ctx, key, stream.Err())
 }
 
-// accumulator joins the chunks of one stream.
-type accumulator struct {
-	text, refusal, thinking string
-	calls                   []call
-	finish                  string
-	usage                   state.Usage
-	model                   string
+// answer is a response under way.
+type answer struct {
+	r       model.Request
+	host    string
+	onDelta func(model.Delta)
+
+	model     string
+	text      strings.Builder
+	thinking  strings.Builder
+	refused   bool
+	calls     *calls
+	finish    string
+	usage     state.Usage
+	delivered bool
 }
 
-type call struct {
-	index    int64
-	id, name string
-	args     string
+func newAnswer(r model.Request, host string, onDelta func(model.Delta)) *answer {
+	return &answer{r: r, host: host, onDelta: onDelta, model: r.Model, calls: newCalls(r.Call)}
 }
 
-func (a *accumulator) add(chunk sdk.ChatCompletionChunk, onDelta func(model.Delta)) {
-	if chunk.Model != "" {
-		a.model = chunk.Model
+func (a *answer) add(c sdk.ChatCompletionChunk) {
+	if c.Model != "" {
+		a.model = c.Model
 	}
-	if u := chunk.Usage; u.TotalTokens > 0 || u.PromptTokens > 0 {
-		a.usage.InputTokens, a.usage.OutputTokens = u.PromptTokens, u.CompletionTokens
-		a.usage.CacheReadTokens = u.PromptTokensDetails.CachedTokens
+	if c.JSON.Usage.Valid() {
+		a.usage = usage(c.Usage)
 	}
-	for _, choice := range chunk.Choices {
+	for _, choice := range c.Choices {
 		if choice.Index != 0 {
 			continue
 		}
-		d := choice.Delta
-		a.text += d.Content
-		a.refusal += d.Refusal
-		delta := model.Delta{Text: d.Content}
-		// Compatible servers send the thoughts of a model beside the text.
-		if f, ok := d.JSON.ExtraFields["reasoning_content"]; ok && json.Unmarshal([]byte(f.Raw()), &delta.Thinking) == nil {
-			a.thinking += delta.Thinking
-		}
-		if onDelta != nil && (delta.Text != "" || delta.Thinking != "") {
-			onDelta(delta)
-		}
-		for _, t := range d.ToolCalls {
-			a.addCall(t, onDelta)
-		}
+		a.delta(choice.Delta)
 		if choice.FinishReason != "" {
 			a.finish = choice.FinishReason
 		}
 	}
 }
 
-// addCall takes a piece of a tool call. Servers differ: the index may be missing
-// from all pieces, the id from all but the first.
-func (a *accumulator) addCall(t sdk.ChatCompletionChunkChoiceDeltaToolCall, onDelta func(model.Delta)) {
-	i := -1
-	for k := range a.calls {
-		if a.calls[k].index == t.Index {
-			i = k
+func (a *answer) delta(d sdk.ChatCompletionChunkChoiceDelta) {
+	for _, name := range []string{reasoningField, reasoningFieldShort} {
+		var text string
+		if f, ok := d.JSON.ExtraFields[name]; ok && json.Unmarshal([]byte(f.Raw()), &text) == nil && text != "" {
+			a.thinking.WriteString(text)
+			a.emit(model.Delta{Thinking: text})
+			break
 		}
 	}
-	last := len(a.calls) - 1
-	if i < 0 || i == last && t.ID != "" && a.calls[i].id != "" && t.ID != a.calls[i].id && t.Function.Name != "" {
-		a.calls = append(a.calls, call{index: t.Index})
-		i = len(a.calls) - 1
+	if text := d.Content + d.Refusal; text != "" {
+		a.refused = a.refused || d.Refusal != ""
+		a.text.WriteString(text)
+		a.emit(model.Delta{Text: text})
 	}
-	c := &a.calls[i]
-	if c.id == "" {
-		c.id = t.ID
-	}
-	c.name += t.Function.Name
-	c.args += t.Function.Arguments
-	if onDelta != nil {
-		onDelta(model.Delta{Index: i, CallID: t.ID, Name: t.Function.Name, Arguments: t.Function.Arguments})
+	for _, c := range d.ToolCalls {
+		a.emit(a.calls.add(piece{
+			index: c.Index, hasIndex: c.JSON.Index.Valid(), id: c.ID, name: c.Function.Name, args: c.Function.Arguments,
+		}))
 	}
 }
 
-func (a *accumulator) response() model.Response {
-	r := model.Response{Provider: name, Model: a.model, Usage: a.usage, Stop: model.StopEnd}
-	if a.thinking != "" {
-		r.Parts = append(r.Parts, state.Part{Type: state.PartThinking, Text: a.thinking})
+func (a *answer) emit(d model.Delta) {
+	if a.onDelta != nil {
+		a.delivered = true
+		a.onDelta(d)
 	}
-	if text := a.text + a.refusal; text != "" || len(a.calls) == 0 {
-		r.Parts = append(r.Parts, state.Part{Type: state.PartText, Text: text})
+}
+
+// end makes the response, or the error. A finish reason makes a response whole:
+// what may still follow is usage, and a response that was paid for is not thrown
+// away because its usage got lost.
+func (a *answer) end(ctx context.Context, key string, err error) (model.Response, error) {
+	if a.finish != "" {
+		return a.response(), nil
 	}
-	r.Parts = append(r.Parts, a.callParts(len(a.calls))...)
+	e := a.failure(ctx, key, err)
+	if strings.Contains(e.Message, "max_tokens or model output limit was reached") {
+		// Reasoning models say so with an error when they got nowhere.
+		a.finish = "length"
+		return a.response(), nil
+	}
+	e.Streamed = a.delivered
+	resp := model.Response{}
+	if e.Class == model.Cancelled {
+		resp = model.Response{Provider: provider, Model: a.model, Parts: a.calls.known()}
+	}
+	return resp, e
+}
+
+func (a *answer) failure(ctx context.Context, key string, err error) *model.Error {
+	if event, ok := errors.AsType[*ssestream.StreamError](err); ok && ctx.Err() == nil {
+		return model.Classify(model.Failure{Provider: provider, Secret: key, Status: http.StatusOK, Body: event.Event.Data})
+	}
+	return model.Broken(ctx, provider, key, err)
+}
+
+func (a *answer) response() model.Response {
+	stop := a.stop()
+	resp := model.Response{Provider: provider, Model: a.model, Stop: stop, Usage: a.usage}
+	if a.thinking.Len() > 0 {
+		resp.Parts = append(resp.Parts, state.Part{
+			Type: state.PartThinking, Text: a.thinking.String(),
+			Opaque: json.RawMessage(`"` + reasoningField + `"`), OpaqueBy: opaqueBy(a.host),
+		})
+	}
+	calls := a.calls.parts(stop)
+	if a.text.Len() > 0 || len(calls) == 0 {
+		resp.Parts = append(resp.Parts, state.Part{Type: state.PartText, Text: a.text.String()})
+	}
+	resp.Parts = append(resp.Parts, calls...)
+	return resp
+}
+
+func (a *answer) stop() model.Stop {
 	switch {
 	case a.finish == "length":
-		r.Stop = model.StopMaxOutputTokens
+		return model.StopMaxOutputTokens
 	case a.finish == "content_filter":
-		r.Stop = model.StopContentFilter
-	case a.refusal != "":
-		r.Stop = model.StopRefusal
-	case len(a.calls) > 0:
-		r.Stop = model.StopToolCalls
+		return model.StopContentFilter
+	case a.refused:
+		return model.StopRefusal
+	case len(a.calls.list) > 0:
+		return model.StopToolCalls
+	default:
+		return model.StopEnd
 	}
-	return r
 }
 
-// salvage returns the calls that surely had arrived whole when a stream was cut:
-// those after which another began.
-func (a *accumulator) salvage() model.Response {
-	return model.Response{Provider: name, Model: a.model, Parts: a.callParts(len(a.calls) - 1)}
-}
-
-func (a *accumulator) callParts(n int) []state.Part {
-	var parts []state.Part
-	for _, c := range a.calls[:max(0, n)] {
-		parts = append(parts, state.Part{Type: state.PartToolCall, ID: c.id, Name: c.name, Arguments: c.args})
+func usage(u sdk.CompletionUsage) state.Usage {
+	return state.Usage{
+		InputTokens: max(0, u.PromptTokens), OutputTokens: max(0, u.CompletionTokens),
+		CacheReadTokens: max(0, u.PromptTokensDetails.CachedTokens),
 	}
-	return parts
 }

@@ -28,6 +28,9 @@ var _ model.Provider = (*Provider)(nil)
 // Generate returns the response whose place is Request.Call. Past the last one it
 // fails with class Exhausted: nothing is repeated.
 func (*Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	if err := ctx.Err(); err != nil {
+		return model.Response{}, model.Interrupted(provider, err)
+	}
 	if r.Call < 0 || r.Call >= len(r.Responses) {
 		return model.Response{}, &model.Error{
 			Class: model.Exhausted, Provider: provider,
@@ -48,8 +51,18 @@ func (*Provider) Generate(ctx context.Context, r model.Request, onDelta func(mod
 	if resp.Model == "" {
 		resp.Model = provider
 	}
-	if onDelta != nil {
-		stream(resp.Parts, onDelta)
+	if onDelta == nil {
+		return resp, nil
+	}
+	known, err := stream(ctx, resp.Parts, onDelta)
+	if err != nil {
+		e := model.Interrupted(provider, err)
+		e.Streamed = true
+		partial := model.Response{}
+		if e.Class == model.Cancelled {
+			partial = model.Response{Provider: provider, Model: resp.Model, Parts: known}
+		}
+		return partial, e
 	}
 	return resp, nil
 }
@@ -62,11 +75,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 	}
 	if err := ctx.Err(); err != nil {
-		class := model.Cancelled
-		if errors.Is(err, context.DeadlineExceeded) {
-			class = model.Timeout
-		}
-		return &model.Error{Class: class, Provider: provider, Message: err.Error(), Err: err}
+		return model.Interrupted(provider, err)
 	}
 	return nil
 }
@@ -79,48 +88,67 @@ func response(s model.Scripted, call int) model.Response {
 	if s.Text != "" || len(s.ToolCalls) == 0 {
 		resp.Parts = append(resp.Parts, state.Part{Type: state.PartText, Text: s.Text})
 	}
-	for i, c := range s.ToolCalls {
-		id := c.ID
-		if id == "" {
-			id = fmt.Sprintf("call_%d_%d", call, i)
-		}
-		args := string(c.Arguments)
-		if args == "" {
-			args = "{}"
-		}
-		resp.Parts = append(resp.Parts, state.Part{Type: state.PartToolCall, ID: id, Name: c.Name, Arguments: args})
-	}
-	if resp.Stop == "" {
+	if s.Stop == "" {
 		resp.Stop = model.StopEnd
 		if len(s.ToolCalls) > 0 {
 			resp.Stop = model.StopToolCalls
 		}
 	}
+	for i, c := range s.ToolCalls {
+		if _, whole := state.CompactObject(c.Text()); !whole && s.Stop == model.StopMaxOutputTokens && i == len(s.ToolCalls)-1 {
+			break // the output limit cut it off: half a call is never returned
+		}
+		id := c.ID
+		if id == "" {
+			id = fmt.Sprintf("call_%d_%d", call, i)
+		}
+		resp.Parts = append(resp.Parts, state.Part{Type: state.PartToolCall, ID: id, Name: c.Name, Arguments: c.Text()})
+	}
 	if s.Usage != nil {
-		resp.Usage.InputTokens, resp.Usage.OutputTokens = s.Usage.InputTokens, s.Usage.OutputTokens
+		resp.Usage = state.Usage{
+			InputTokens: s.Usage.InputTokens, OutputTokens: s.Usage.OutputTokens,
+			CacheReadTokens: s.Usage.CacheReadTokens, CacheWriteTokens: s.Usage.CacheWriteTokens,
+		}
 	}
 	return resp
 }
 
-// stream cuts a response into the pieces in which a model would send it: words,
-// and calls in two.
-func stream(parts []state.Part, onDelta func(model.Delta)) {
-	index := 0
+// stream passes a response on in the pieces in which a model would send it: words,
+// and calls in two. If ctx ends on the way it returns the calls that were through
+// by then, and the error of ctx.
+func stream(ctx context.Context, parts []state.Part, onDelta func(model.Delta)) (known []state.Part, err error) {
+	calls := 0
 	for _, p := range parts {
-		switch p.Type {
-		case state.PartText:
-			for _, word := range strings.SplitAfter(p.Text, " ") {
-				onDelta(model.Delta{Text: word})
+		for _, d := range pieces(p, calls) {
+			if err := ctx.Err(); err != nil {
+				return known, err
 			}
-		case state.PartThinking:
-			onDelta(model.Delta{Thinking: p.Text})
-		case state.PartToolCall:
-			onDelta(model.Delta{Index: index, CallID: p.ID, Name: p.Name})
-			onDelta(model.Delta{Index: index, Arguments: p.Arguments})
-			index++
-		default:
+			onDelta(d)
+		}
+		if p.Type == state.PartToolCall {
+			calls++
+			known = append(known, p)
 		}
 	}
+	return known, nil
+}
+
+func pieces(p state.Part, index int) []model.Delta {
+	var out []model.Delta
+	switch p.Type {
+	case state.PartText:
+		for _, word := range strings.SplitAfter(p.Text, " ") {
+			if word != "" {
+				out = append(out, model.Delta{Text: word})
+			}
+		}
+	case state.PartThinking:
+		out = append(out, model.Delta{Thinking: p.Text})
+	case state.PartToolCall:
+		out = append(out, model.Delta{Index: index, CallID: p.ID, Name: p.Name}, model.Delta{Index: index, Arguments: p.Arguments})
+	default:
+	}
+	return out
 }
 
 // FromEnv reads the value of DEBUG_MOCK_RESPONSES: a JSON array of strings (K8).
@@ -131,24 +159,28 @@ func FromEnv(value string) ([]model.Scripted, error) {
 	if err := json.Unmarshal([]byte(value), &texts); err != nil {
 		return nil, fmt.Errorf("DEBUG_MOCK_RESPONSES must be a JSON array of strings: %w", err)
 	}
+	if texts == nil {
+		return nil, errors.New("DEBUG_MOCK_RESPONSES must be a JSON array of strings, not null")
+	}
 	responses := make([]model.Scripted, len(texts))
 	for i, text := range texts {
-		calls, err := nativeCalls(text)
+		response, native, err := nativeCalls(text)
 		if err != nil {
 			return nil, fmt.Errorf("DEBUG_MOCK_RESPONSES[%d]: %w", i, err)
 		}
-		if calls != nil {
-			responses[i].ToolCalls = calls
-		} else {
-			responses[i].Text = text
+		if !native {
+			response.Text = text
 		}
+		responses[i] = response
 	}
 	return responses, nil
 }
 
-// nativeCalls returns the calls of a response that has some, or nil.
-func nativeCalls(text string) ([]model.ScriptedCall, error) {
+// nativeCalls reads a response with native tool calls, and returns false for any
+// other text.
+func nativeCalls(text string) (model.Scripted, bool, error) {
 	var native struct {
+		Content   string `json:"content"`
 		ToolCalls []struct {
 			ID        string          `json:"id"`
 			Name      string          `json:"name"`
@@ -160,7 +192,7 @@ func nativeCalls(text string) ([]model.ScriptedCall, error) {
 		} `json:"tool_calls"`
 	}
 	if !strings.HasPrefix(strings.TrimSpace(text), "{") || json.Unmarshal([]byte(text), &native) != nil || len(native.ToolCalls) == 0 {
-		return nil, nil
+		return model.Scripted{}, false, nil
 	}
 	calls := make([]model.ScriptedCall, len(native.ToolCalls))
 	for i, c := range native.ToolCalls {
@@ -169,14 +201,9 @@ func nativeCalls(text string) ([]model.ScriptedCall, error) {
 			name, args = c.Function.Name, c.Function.Arguments
 		}
 		if name == "" {
-			return nil, fmt.Errorf("tool_calls[%d] has no name", i)
-		}
-		// OpenAI sends arguments as a string that holds JSON.
-		var quoted string
-		if json.Unmarshal(args, &quoted) == nil {
-			args = json.RawMessage(quoted)
+			return model.Scripted{}, false, fmt.Errorf("tool_calls[%d] has no name", i)
 		}
 		calls[i] = model.ScriptedCall{ID: c.ID, Name: name, Arguments: args}
 	}
-	return calls, nil
+	return model.Scripted{Text: native.Content, ToolCalls: calls}, true, nil
 }

@@ -1,0 +1,369 @@
+package anthropic_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// serve answers every request with the same events, named by their type.
+func serve(t *testing.T, lines ...string) string {
+	t.Helper()
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, line := range lines {
+			var e struct{ Type string }
+			_ = json.Unmarshal([]byte(line), &e) // an event without a type is sent as one
+			_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", e.Type, line)
+		}
+	}))
+	t.Cleanup(h.Close)
+	return h.URL
+}
+
+func generate(t *testing.T, base string) (model.Response, error) {
+	t.Helper()
+	return anthropic.New(anthropic.Config{}).Generate(t.Context(), model.Request{Call: 2, Model: "m", BaseURL: base, Messages: []state.Message{state.UserText("hi")}}, nil)
+}
+
+const (
+	start = `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"served","content":[],"usage":{"input_tokens":10,"output_tokens":1}}}`
+	again = `{"type":"message_start","message":{"id":"msg_2","type":"message","role":"assistant","model":"served","content":[],"usage":{"input_tokens":20,"output_tokens":1}}}`
+	stop  = `{"type":"message_stop"}`
+)
+
+func begin(i int, block string) string {
+	return fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":%s}`, i, block)
+}
+
+func delta(i int, d string) string {
+	return fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":%s}`, i, d)
+}
+
+func end(i int) string { return fmt.Sprintf(`{"type":"content_block_stop","index":%d}`, i) }
+
+func done(reason string) string {
+	return `{"type":"message_delta","delta":{"stop_reason":"` + reason + `"},"usage":{"output_tokens":30}}`
+}
+
+func text(s string) state.Part { return state.Part{Type: state.PartText, Text: s} }
+
+func call(id, name, args string) state.Part {
+	return state.Part{Type: state.PartToolCall, ID: id, Name: name, Arguments: args}
+}
+
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	tool := func(i int, id string, json ...string) []string {
+		out := []string{begin(i, `{"type":"tool_use","id":"`+id+`","name":"f","input":{}}`)}
+		for _, j := range json {
+			out = append(out, delta(i, `{"type":"input_json_delta","partial_json":"`+j+`"}`))
+		}
+		return out
+	}
+	join := func(lists ...[]string) []string {
+		var out []string
+		for _, l := range lists {
+			out = append(out, l...)
+		}
+		return out
+	}
+	signed := func(thinking, opaque string) state.Part {
+		return state.Part{Type: state.PartThinking, Text: thinking, Opaque: json.RawMessage(opaque), OpaqueBy: "anthropic"}
+	}
+	for name, test := range map[string]struct {
+		lines []string
+		parts []state.Part
+		stop  model.Stop
+	}{
+		"thinking": {[]string{start, begin(0, `{"type":"thinking","thinking":"","signature":""}`), delta(0, `{"type":"thinking_delta","thinking":"Hm"}`),
+			delta(0, `{"type":"signature_delta","signature":"s1"}`), end(0), begin(1, `{"type":"redacted_thinking","data":"r1"}`), end(1), done("end_turn"), stop},
+			[]state.Part{signed("Hm", `{"signature":"s1"}`), signed("", `{"redacted":"r1"}`), text("")}, model.StopEnd},
+		"input at the start": {[]string{start, begin(0, `{"type":"tool_use","id":"a","name":"f","input":{"x": 1}}`), end(0), done("tool_use"), stop}, []state.Part{call("a", "f", `{"x": 1}`)}, model.StopToolCalls},
+		"no id":              {join([]string{start}, tool(0, "", `{}`), []string{end(0), done("tool_use")}), []state.Part{call("call_2_0", "f", `{}`)}, model.StopToolCalls},
+		// Two streams in one: the second is the answer.
+		"begun anew": {join([]string{start}, tool(0, "a", `{\"x\":\"Spa`), []string{again}, tool(0, "b", `{\"x\":1}`), []string{end(0), done("tool_use"), stop}), []state.Part{call("b", "f", `{"x":1}`)}, model.StopToolCalls},
+		"repeated":   {[]string{start, start, begin(0, `{"type":"text","text":"h"}`), start, delta(0, `{"type":"text_delta","text":"i"}`), end(0), done("end_turn"), stop}, []state.Part{text("hi")}, model.StopEnd},
+		// The output limit stops a block like any other.
+		"limit inside a call":       {join([]string{start}, tool(0, "a", `{}`), []string{end(0)}, tool(1, "b", `{\"x\":`), []string{end(1), done("max_tokens"), stop}), []state.Part{call("a", "f", `{}`)}, model.StopMaxOutputTokens},
+		"limit before arguments":    {join([]string{start}, tool(0, "a"), []string{end(0), done("max_tokens"), stop}), []state.Part{text("")}, model.StopMaxOutputTokens},
+		"context window":            {[]string{start, done("model_context_window_exceeded"), stop}, []state.Part{text("")}, model.StopMaxOutputTokens},
+		"pause":                     {[]string{start, done("pause_turn"), stop}, []state.Part{text("")}, model.StopPause},
+		"unknown reason":            {[]string{start, done("tired"), stop}, []state.Part{text("")}, model.StopEnd},
+		"no stop event":             {[]string{start, done("end_turn")}, []state.Part{text("")}, model.StopEnd},
+		"block that never began":    {[]string{start, delta(7, `{"type":"text_delta","text":"x"}`), end(7), done("end_turn")}, []state.Part{text("")}, model.StopEnd},
+		"call that was not stopped": {join([]string{start}, tool(0, "a", `{\"x\":`), []string{done("tool_use"), stop}), []state.Part{text("")}, model.StopToolCalls},
+		"unknown events":            {[]string{start, `{"type":"novelty","index":{"deep":[]}}`, begin(0, `{"type":"novel_block","text":"x"}`), delta(0, `{"type":"novel_delta"}`), end(0), done("end_turn"), stop}, []state.Part{text("")}, model.StopEnd},
+	} {
+		resp, err := generate(t, serve(t, test.lines...))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(test.parts, resp.Parts); diff != "" || resp.Stop != test.stop {
+			t.Errorf("%s: stop %q, want %q, parts (-want +got):\n%s", name, resp.Stop, test.stop, diff)
+		}
+	}
+}
+
+func TestBrokenStreams(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		lines []string
+		want  model.Class
+	}{
+		"empty":      {nil, model.Transport},
+		"no end":     {[]string{start, begin(0, `{"type":"text","text":"hi"}`), end(0)}, model.Transport},
+		"not JSON":   {[]string{start, "{nope"}, model.Transport},
+		"overloaded": {[]string{start, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`}, model.Overloaded},
+		"internal":   {[]string{start, `{"type":"error","error":{"type":"api_error","message":"Internal server error"}}`}, model.Overloaded},
+		"invalid":    {[]string{start, `{"type":"error","error":{"type":"invalid_request_error","message":"messages: text content blocks must be non-empty"}}`}, model.InvalidRequest},
+	} {
+		resp, err := generate(t, serve(t, test.lines...))
+		if e, ok := errors.AsType[*model.Error](err); !ok || (e.Class != test.want && name != "not JSON") || len(resp.Parts) > 0 {
+			t.Errorf("%s: %+v, %v; want class %s", name, resp, err, test.want)
+		}
+	}
+}
+
+func record(t *testing.T) (base string, body *map[string]any, header *http.Header) {
+	t.Helper()
+	body, header = new(map[string]any), new(http.Header)
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*body = nil
+		if err := json.NewDecoder(r.Body).Decode(body); err != nil || r.URL.Path != "/v1/messages" {
+			t.Errorf("%s: %v", r.URL, err)
+		}
+		*header = r.Header
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, line := range []string{"event: message_start\ndata: " + start, "event: message_delta\ndata: " + done("end_turn")} {
+			_, _ = fmt.Fprintf(w, "%s\n\n", line)
+		}
+	}))
+	t.Cleanup(h.Close)
+	return h.URL, body, header
+}
+
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	base, body, header := record(t)
+	thought := func(by, opaque string) state.Part {
+		return state.Part{Type: state.PartThinking, Text: "Hm", Opaque: json.RawMessage(opaque), OpaqueBy: by}
+	}
+	say := func(role state.Role, parts ...state.Part) state.Message {
+		return state.Message{Role: role, Parts: parts}
+	}
+	closed := `{"type":"object","properties":{"b":{"type":"string"},"a":{"type":"string"}},"required":["a"],"additionalProperties":false}`
+	r := model.Request{
+		Run: "run_x", Call: 4, Model: "m", BaseURL: base + "/v1", APIKey: "key",
+		Messages: []state.Message{
+			say(state.RoleSystem, text("Be brief.")),
+			say(state.RoleUser, text("What is it?"), state.Part{Type: state.PartImage, MediaType: "image/png", Data: "AAAA"}, state.Part{Type: state.PartImage, URL: "https://example.com/a.png"}),
+			say(state.RoleAssistant, thought("anthropic", `{"signature":"s1"}`), thought("anthropic", `{"redacted":"r1"}`), thought("openai x", `"y"`), text(" "),
+				call("a", "f", `{"a": 1}`), call("functions.f:0", "f", `not json`)),
+			state.ToolResult("a", "1", false),
+			state.ToolResult("functions.f:0", "", true),
+			say(state.RoleUser, text("And?")),
+			say(state.RoleSystem, text("A hook says so.")),
+			say(state.RoleAssistant, text("")),
+			say(state.RoleUser, text("Well?")),
+			say(state.RoleAssistant, text("Yes")),
+		},
+		Tools:        []model.ToolSpec{{Name: "f", Description: "does f", Schema: json.RawMessage(`{"type":"object","$defs":{"x":{}},"properties":{"a":{}}}`)}},
+		OutputSchema: json.RawMessage(closed),
+	}
+	p := anthropic.New(anthropic.Config{})
+	if _, err := p.Generate(t.Context(), r, nil); err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(*body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(got), `"tool_use_id":"call_`)
+	id, _, _ := strings.Cut(after, `"`)
+	golden := strings.ReplaceAll(`{
+		"model": "m", "stream": true, "max_tokens": 8192,
+		"system": [{"type": "text", "text": "Be brief."}, {"type": "text", "text": "A hook says so."}],
+		"messages": [
+			{"role": "user", "content": [{"type": "text", "text": "What is it?"},
+				{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+				{"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}]},
+			{"role": "assistant", "content": [
+				{"type": "thinking", "thinking": "Hm", "signature": "s1"}, {"type": "redacted_thinking", "data": "r1"},
+				{"type": "tool_use", "id": "a", "name": "f", "input": {"a": 1}},
+				{"type": "tool_use", "id": "ID", "name": "f", "input": {"invalid_arguments": "not json"}}]},
+			{"role": "user", "content": [
+				{"type": "tool_result", "tool_use_id": "a", "is_error": false, "content": [{"type": "text", "text": "1"}]},
+				{"type": "tool_result", "tool_use_id": "ID", "is_error": true, "content": [{"type": "text", "text": "The tool failed without a message."}]},
+				{"type": "text", "text": "And?"}, {"type": "text", "text": "Well?"}]},
+			{"role": "assistant", "content": [{"type": "text", "text": "Yes"}]}
+		],
+		"tools": [{"name": "f", "description": "does f", "input_schema": {"type": "object", "$defs": {"x": {}}, "properties": {"a": {}}}}],
+		"output_config": {"format": {"type": "json_schema", "schema": `+closed+`}}
+	}`, `"ID"`, `"call_`+id+`"`)
+	var want map[string]any
+	if err := json.Unmarshal([]byte(golden), &want); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, *body); diff != "" || len(id) != 32 {
+		t.Errorf("id %q, request (-want +got):\n%s", id, diff)
+	}
+	if got := header.Get("X-Api-Key") + " " + header.Get("X-Client-Request-Id"); got != "key run_x/4" || header.Get("Anthropic-Version") == "" {
+		t.Errorf("headers %v", header)
+	}
+
+	// A schema that the API would refuse becomes an instruction.
+	r.OutputSchema = json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer","minimum":1}},"additionalProperties":false}`)
+	if _, err := p.Generate(t.Context(), r, nil); err != nil {
+		t.Fatal(err)
+	}
+	if system, _ := (*body)["system"].([]any); len(system) != 3 || (*body)["output_config"] != nil || !strings.Contains(fmt.Sprint(system[2]), `"minimum":1`) {
+		t.Errorf("system %v, output_config %v", (*body)["system"], (*body)["output_config"])
+	}
+}
+
+// A12: what a provider signed goes back to it byte for byte.
+func TestThinkingReturns(t *testing.T) {
+	t.Parallel()
+	const thinking, signature = "Hm… <b>\u2028</b>", "EqQB/+=="
+	quoted, _ := json.Marshal(thinking) // a text
+	resp, err := generate(t, serve(t, start, begin(0, `{"type":"thinking","thinking":"","signature":""}`),
+		delta(0, `{"type":"thinking_delta","thinking":`+string(quoted)+`}`), delta(0, `{"type":"signature_delta","signature":"`+signature+`"}`), end(0),
+		begin(1, `{"type":"tool_use","id":"a","name":"f","input":{}}`), end(1), done("tool_use"), stop))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Through the store and back.
+	raw, err := state.EncodeEntry(state.Entry{Message: &state.Message{Role: state.RoleAssistant, Parts: resp.Parts}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, err := state.DecodeEntry(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, body, _ := record(t)
+	if _, err := anthropic.New(anthropic.Config{}).Generate(t.Context(), model.Request{
+		Model: "m", BaseURL: base, Messages: []state.Message{state.UserText("hi"), *entry.Message, state.ToolResult("a", "1", false)},
+	}, nil); err != nil {
+		t.Fatal(err)
+	}
+	messages, _ := (*body)["messages"].([]any)
+	sent := messages[1].(map[string]any)["content"].([]any)[0]
+	if diff := cmp.Diff(map[string]any{"type": "thinking", "thinking": thinking, "signature": signature}, sent); diff != "" {
+		t.Errorf("thinking (-want +got):\n%s", diff)
+	}
+}
+
+// The provider's key goes to the provider's server only.
+func TestKeyStaysHome(t *testing.T) {
+	t.Setenv("ANTHROPIC_API_KEY", "key-of-the-environment")
+	home, _, homeHeader := record(t)
+	other, _, otherHeader := record(t)
+	p := anthropic.New(anthropic.Config{BaseURL: home, APIKey: "own-key"})
+	for _, base := range []string{"", home, other} {
+		if _, err := p.Generate(t.Context(), model.Request{Model: "m", BaseURL: base}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if homeHeader.Get("X-Api-Key") != "own-key" || otherHeader.Get("X-Api-Key")+otherHeader.Get("Authorization") != "" {
+		t.Errorf("home got %v, the other %v", homeHeader, otherHeader)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	resp, err := generate(t, serve(t,
+		`{"type":"message_start","message":{"id":"msg_1","model":"m","usage":{"input_tokens":2,"cache_creation_input_tokens":30,"cache_read_input_tokens":400,"output_tokens":1}}}`,
+		`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":6,"output_tokens":50}}`, stop))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := state.Usage{InputTokens: 436, OutputTokens: 50, CacheReadTokens: 400, CacheWriteTokens: 30}
+	if diff := cmp.Diff(want, resp.Usage); diff != "" {
+		t.Errorf("usage (-want +got):\n%s", diff)
+	}
+}
+
+// Recordings of real responses, over HTTP through the SDK, against the SDK's own
+// accumulator.
+func TestRecordings(t *testing.T) {
+	t.Parallel()
+	dir := os.Getenv("TURNPIKE_REAL_DATA")
+	if dir == "" {
+		t.Log("TURNPIKE_REAL_DATA is not set: no recordings are replayed")
+		return
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "wire", "anthropic", "*.chunks.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no recordings in %s: %v", dir, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			f, err := os.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = f.Close() }()
+			var lines []string
+			var oracle sdk.Message
+			scan := bufio.NewScanner(f)
+			scan.Buffer(nil, 32<<20)
+			for scan.Scan() {
+				lines = append(lines, scan.Text())
+				var e sdk.MessageStreamEventUnion
+				if err := json.Unmarshal(scan.Bytes(), &e); err != nil {
+					t.Fatal(err)
+				}
+				_ = oracle.Accumulate(e) // it knows fewer kinds of block than there are
+			}
+			resp, err := generate(t, serve(t, lines...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []state.Part
+			for _, b := range oracle.Content {
+				switch b.Type {
+				case "text":
+					want = append(want, text(b.Text))
+				case "thinking":
+					want = append(want, state.Part{Type: state.PartThinking, Text: b.Thinking})
+				case "tool_use":
+					want = append(want, call(b.ID, b.Name, string(b.Input)))
+				}
+			}
+			var got []state.Part
+			for _, p := range resp.Parts {
+				if p.Type == state.PartThinking && p.OpaqueBy != "anthropic" {
+					t.Errorf("thinking without a signature: %+v", p)
+				}
+				p.Opaque, p.OpaqueBy = nil, ""
+				if p.Type != state.PartText || p.Text != "" {
+					got = append(got, p)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("parts (-want +got):\n%s", diff)
+			}
+			if resp.Usage.OutputTokens != oracle.Usage.OutputTokens || resp.Model != oracle.Model || resp.Stop == "" {
+				t.Errorf("response %+v, want %d output tokens of %s", resp, oracle.Usage.OutputTokens, oracle.Model)
+			}
+		})
+	}
+}

@@ -1,0 +1,165 @@
+package anthropic
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// The kinds of content block that become parts; others are the business of server
+// tools, which Turnpike does not ask for.
+const (
+	kindText     = "text"
+	kindThinking = "thinking"
+	kindRedacted = "redacted_thinking"
+	kindToolUse  = "tool_use"
+)
+
+// contentBlock is a content block under way.
+type contentBlock struct {
+	kind      string
+	id, name  string
+	text      strings.Builder // text, thinking, or the JSON of the input
+	input     string          // input that came with the start
+	signature string
+	redacted  string
+	stopped   bool
+	slot      int // place among the tool calls
+}
+
+// blocks puts a response together from its content blocks.
+type blocks struct {
+	list    []*contentBlock
+	byIndex map[int64]*contentBlock
+	calls   int
+	prefix  string // of made-up call ids
+}
+
+func newBlocks(modelCall int) *blocks {
+	return &blocks{byIndex: map[int64]*contentBlock{}, prefix: fmt.Sprintf("call_%d_", modelCall)}
+}
+
+// start begins a block and returns its first delta.
+func (s *blocks) start(index int64, b contentBlock, text string) model.Delta {
+	if b.kind == kindToolUse {
+		b.slot = s.calls
+		s.calls++
+		if b.id == "" {
+			b.id = fmt.Sprintf("%s%d", s.prefix, b.slot)
+		}
+	}
+	added := &b
+	s.list = append(s.list, added)
+	s.byIndex[index] = added
+	if b.kind == kindToolUse {
+		return model.Delta{Index: b.slot, CallID: b.id, Name: b.name}
+	}
+	return s.write(index, text)
+}
+
+// write adds text, thinking or JSON to the block with that number. A delta for a
+// block that was never begun, or has stopped, is dropped.
+func (s *blocks) write(index int64, text string) model.Delta {
+	b := s.byIndex[index]
+	if b == nil || b.stopped {
+		return model.Delta{}
+	}
+	b.text.WriteString(text)
+	switch b.kind {
+	case kindText:
+		return model.Delta{Text: text}
+	case kindThinking:
+		return model.Delta{Thinking: text}
+	case kindToolUse:
+		return model.Delta{Index: b.slot, Arguments: text}
+	default:
+		return model.Delta{}
+	}
+}
+
+func (s *blocks) sign(index int64, signature string) {
+	if b := s.byIndex[index]; b != nil {
+		b.signature += signature
+	}
+}
+
+func (s *blocks) stop(index int64) {
+	if b := s.byIndex[index]; b != nil {
+		b.stopped = true
+	}
+}
+
+func (b *contentBlock) arguments() string {
+	switch {
+	case strings.TrimSpace(b.text.String()) != "":
+		return b.text.String()
+	case b.input != "":
+		return b.input
+	default:
+		return "{}"
+	}
+}
+
+// whole reports whether a tool call may run. A block that the output limit cut
+// off is stopped like any other, so there the arguments must be whole too.
+func (b *contentBlock) whole(cut bool) bool {
+	_, ok := state.CompactObject(b.text.String())
+	return ok || b.stopped && !cut
+}
+
+// parts returns the parts of a finished response.
+func (s *blocks) parts(stop model.Stop) []state.Part {
+	var parts []state.Part
+	said := false
+	for i, b := range s.list {
+		switch b.kind {
+		case kindText:
+			if b.text.Len() > 0 {
+				said = true
+				parts = append(parts, state.Part{Type: state.PartText, Text: b.text.String()})
+			}
+		case kindThinking:
+			if b.signature != "" || b.text.Len() > 0 {
+				parts = append(parts, b.thinking(opaque{Signature: b.signature}))
+			}
+		case kindRedacted:
+			parts = append(parts, b.thinking(opaque{Redacted: b.redacted}))
+		case kindToolUse:
+			if b.whole(stop == model.StopMaxOutputTokens && i == len(s.list)-1) {
+				said = true
+				parts = append(parts, b.call())
+			}
+		}
+	}
+	if !said {
+		parts = append(parts, state.Part{Type: state.PartText})
+	}
+	return parts
+}
+
+// known returns the calls that are known to be whole although the response is
+// not. The last block may have been stopped by the output limit.
+func (s *blocks) known() []state.Part {
+	var parts []state.Part
+	for i, b := range s.list {
+		if b.kind == kindToolUse && b.stopped && b.whole(i == len(s.list)-1) {
+			parts = append(parts, b.call())
+		}
+	}
+	return parts
+}
+
+func (b *contentBlock) call() state.Part {
+	return state.Part{Type: state.PartToolCall, ID: b.id, Name: b.name, Arguments: b.arguments()}
+}
+
+func (b *contentBlock) thinking(o opaque) state.Part {
+	p := state.Part{Type: state.PartThinking, Text: b.text.String()}
+	if raw, err := json.Marshal(o); err == nil && o != (opaque{}) {
+		p.Opaque, p.OpaqueBy = raw, provider
+	}
+	return p
+}

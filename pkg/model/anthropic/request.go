@@ -1,0 +1,223 @@
+package anthropic
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"regexp"
+	"strings"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/packages/param"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// defaultMaxTokens is sent where the agent sets no limit: the API wants one.
+const defaultMaxTokens = 8192
+
+func params(r model.Request) sdk.MessageNewParams {
+	p := sdk.MessageNewParams{Model: r.Model, MaxTokens: r.MaxOutputTokens}
+	if p.MaxTokens <= 0 {
+		p.MaxTokens = defaultMaxTokens
+	}
+	p.System, p.Messages = messages(r.Messages)
+	for _, t := range r.Tools {
+		tool := &sdk.ToolParam{Name: t.Name, InputSchema: param.Override[sdk.ToolInputSchemaParam](t.Schema)}
+		if t.Description != "" {
+			tool.Description = param.NewOpt(t.Description)
+		}
+		p.Tools = append(p.Tools, sdk.ToolUnionParam{OfTool: tool})
+	}
+	switch {
+	case len(r.OutputSchema) == 0:
+	case enforceable(r.OutputSchema):
+		p.OutputConfig.Format = param.Override[sdk.JSONOutputFormatParam](struct {
+			Type   string          `json:"type"`
+			Schema json.RawMessage `json:"schema"`
+		}{"json_schema", r.OutputSchema})
+	default:
+		p.System = append(p.System, sdk.TextBlockParam{
+			Text: "Answer with one JSON value and nothing else, no prose and no code fence. It must match this JSON Schema:\n" + string(r.OutputSchema),
+		})
+	}
+	return p
+}
+
+// messages translates a transcript. System messages become the system prompt.
+// Neighbours of one role become one message, with tool results first: the API
+// wants every result of a message at the start of the very next one.
+func messages(in []state.Message) (system []sdk.TextBlockParam, out []sdk.MessageParam) {
+	var results, rest []sdk.ContentBlockParamUnion
+	role := sdk.MessageParamRoleUser
+	flush := func() {
+		if blocks := append(results, rest...); len(blocks) > 0 {
+			out = append(out, sdk.MessageParam{Role: role, Content: blocks})
+		}
+		results, rest = nil, nil
+	}
+	for _, m := range in {
+		if m.Role == state.RoleSystem {
+			if text := m.Text(); strings.TrimSpace(text) != "" {
+				system = append(system, sdk.TextBlockParam{Text: text})
+			}
+			continue
+		}
+		var answers, said []sdk.ContentBlockParamUnion
+		for _, p := range m.Parts {
+			block, ok := block(p)
+			switch {
+			case !ok:
+			case p.Type == state.PartToolResult:
+				answers = append(answers, block)
+			default:
+				said = append(said, block)
+			}
+		}
+		if len(answers)+len(said) == 0 {
+			continue // nothing that the API would take: its neighbours meet
+		}
+		speaker := sdk.MessageParamRoleUser
+		if m.Role == state.RoleAssistant {
+			speaker = sdk.MessageParamRoleAssistant
+		}
+		if speaker != role {
+			flush()
+			role = speaker
+		}
+		results, rest = append(results, answers...), append(rest, said...)
+	}
+	flush()
+	return system, out
+}
+
+// block translates a part, and reports false for one that the API would refuse or
+// that is another provider's.
+func block(p state.Part) (sdk.ContentBlockParamUnion, bool) {
+	switch p.Type {
+	case state.PartText:
+		return sdk.NewTextBlock(p.Text), strings.TrimSpace(p.Text) != ""
+	case state.PartThinking:
+		return thinking(p)
+	case state.PartToolCall:
+		return sdk.NewToolUseBlock(callID(p.ID), input(p.Arguments), p.Name), true
+	case state.PartToolResult:
+		content := p.Content
+		if p.IsError && strings.TrimSpace(content) == "" {
+			content = "The tool failed without a message." // an error must say something
+		}
+		result := &sdk.ToolResultBlockParam{ToolUseID: callID(p.CallID), IsError: param.NewOpt(p.IsError)}
+		if content != "" {
+			result.Content = []sdk.ToolResultBlockParamContentUnion{{OfText: &sdk.TextBlockParam{Text: content}}}
+		}
+		return sdk.ContentBlockParamUnion{OfToolResult: result}, true
+	case state.PartImage:
+		if p.URL != "" {
+			return sdk.NewImageBlock(sdk.URLImageSourceParam{URL: p.URL}), true
+		}
+		return sdk.NewImageBlockBase64(p.MediaType, p.Data), true
+	default:
+		return sdk.ContentBlockParamUnion{}, false
+	}
+}
+
+// opaque is what a thinking block must be sent back with.
+type opaque struct {
+	Signature string `json:"signature,omitempty"`
+	Redacted  string `json:"redacted,omitempty"`
+}
+
+// thinking is replayed to Anthropic only, and only as it came (A12).
+func thinking(p state.Part) (sdk.ContentBlockParamUnion, bool) {
+	var o opaque
+	if p.OpaqueBy != provider || json.Unmarshal(p.Opaque, &o) != nil {
+		return sdk.ContentBlockParamUnion{}, false
+	}
+	if o.Redacted != "" {
+		return sdk.NewRedactedThinkingBlock(o.Redacted), true
+	}
+	return sdk.NewThinkingBlock(o.Signature, p.Text), o.Signature != ""
+}
+
+// input returns arguments as the JSON object that the API wants, whatever another
+// model made of them; the call's result says what was wrong.
+func input(arguments string) any {
+	if object, ok := state.CompactObject(arguments); ok {
+		return json.RawMessage(object)
+	}
+	return map[string]string{"invalid_arguments": arguments}
+}
+
+var validID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
+
+// callID rewrites the ids of other providers that the API would refuse, the same
+// way each time.
+func callID(id string) string {
+	if validID.MatchString(id) {
+		return id
+	}
+	h := fnv.New128a()
+	_, _ = h.Write([]byte(id)) // cannot fail
+	return fmt.Sprintf("call_%x", h.Sum(nil))
+}
+
+// unsupported are the schema keywords that the API refuses in an output format.
+var unsupported = map[string]bool{
+	"minimum": true, "maximum": true, "exclusiveMinimum": true, "exclusiveMaximum": true, "multipleOf": true,
+	"minLength": true, "maxLength": true, "pattern": true, "minItems": true, "maxItems": true, "uniqueItems": true,
+	"oneOf": true, "not": true, "if": true, "patternProperties": true, "minProperties": true, "maxProperties": true, "$ref": true,
+}
+
+// enforceable reports whether the API can enforce a schema: every object closed,
+// and no keyword that it refuses.
+func enforceable(schema json.RawMessage) bool {
+	var v map[string]any
+	return json.Unmarshal(schema, &v) == nil && closed(v)
+}
+
+func closed(schema map[string]any) bool {
+	if schema["type"] == "object" && schema["additionalProperties"] != false {
+		return false
+	}
+	for key, v := range schema {
+		if unsupported[key] {
+			return false
+		}
+		switch key {
+		case "properties", "$defs", "definitions":
+			named, ok := v.(map[string]any)
+			if !ok || !allClosed(values(named)) {
+				return false
+			}
+		case "items":
+			if !allClosed([]any{v}) {
+				return false
+			}
+		case "anyOf", "allOf":
+			list, ok := v.([]any)
+			if !ok || !allClosed(list) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func allClosed(schemas []any) bool {
+	for _, s := range schemas {
+		object, ok := s.(map[string]any)
+		if !ok || !closed(object) {
+			return false
+		}
+	}
+	return true
+}
+
+func values(m map[string]any) []any {
+	out := make([]any, 0, len(m))
+	for _, v := range m {
+		out = append(out, v)
+	}
+	return out
+}

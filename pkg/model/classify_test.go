@@ -1,0 +1,134 @@
+package model_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+)
+
+// The bodies are those that providers and compatible servers send, as reported by
+// their users.
+func TestClassify(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		status int
+		body   string
+		want   model.Class
+	}{
+		{"openai context", 400, `{"error":{"message":"This model's maximum context length is 128000 tokens. However, your messages resulted in 200341 tokens. Please reduce the length of the messages.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}`, model.PromptTooLong},
+		{"openai context window", 400, `{"error":{"message":"Your input exceeds the context window of this model. Please adjust your input and try again.","type":"invalid_request_error","param":"input","code":null}}`, model.PromptTooLong},
+		{"openai above tokens per minute", 429, `{"error":{"message":"Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Requested 55000. The input or output tokens must be reduced in order to run successfully.","type":"tokens","param":null,"code":"rate_limit_exceeded"}}`, model.PromptTooLong},
+		{"openai rate", 429, `{"error":{"message":"Rate limit reached for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Used 29500, Requested 1200. Please try again in 1.4s.","type":"tokens","param":null,"code":"rate_limit_exceeded"}}`, model.RateLimited},
+		{"openai quota", 429, `{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`, model.Quota},
+		{"openai key", 401, `{"error":{"message":"Incorrect API key provided: sk-abc***xyz.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}`, model.Auth},
+		{"openai region", 403, `{"error":{"code":"unsupported_country_region_territory","message":"Country, region, or territory not supported","param":null,"type":"request_forbidden"}}`, model.Auth},
+		{"openai model", 404, `{"error":{"message":"The model 'gpt-9' does not exist or you do not have access to it.","type":"invalid_request_error","param":null,"code":"model_not_found"}}`, model.InvalidRequest},
+		{"openai unpaired call", 400, `{"error":{"message":"An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'.","type":"invalid_request_error","param":"messages","code":null}}`, model.InvalidRequest},
+		{"openai overloaded", 503, `{"error":{"message":"The engine is currently overloaded, please try again later","type":"server_error","param":null,"code":null}}`, model.Overloaded},
+		{"openai server", 500, `{"error":{"message":"The server had an error while processing your request. Sorry about that!","type":"server_error","param":null,"code":null}}`, model.Overloaded},
+		{"openai policy", 400, `{"error":{"message":"Invalid prompt: your prompt was flagged as potentially violating our usage policy.","type":"invalid_request_error","param":null,"code":"invalid_prompt"}}`, model.ContentFilter},
+		{"azure filter", 400, `{"error":{"message":"The response was filtered due to the prompt triggering Azure OpenAI's content management policy.","type":null,"param":"prompt","code":"content_filter","status":400}}`, model.ContentFilter},
+		{"openai quota in a stream", 200, `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}`, model.Quota},
+		{"openai server in a stream", 200, `{"error":{"message":"The server had an error","type":"server_error"}}`, model.Overloaded},
+
+		{"anthropic context", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 213462 tokens > 200000 maximum"},"request_id":"req_1"}`, model.PromptTooLong},
+		{"anthropic context with output", 400, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length or `max_tokens` and try again\"}}", model.PromptTooLong},
+		{"anthropic size", 413, `{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}`, model.PromptTooLong},
+		{"anthropic output limit", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for claude-haiku-4-5"}}`, model.InvalidRequest},
+		{"anthropic rate", 429, `{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed your organization's rate limit of 50,000 input tokens per minute. Please reduce the prompt length or the maximum tokens requested, or try again later."}}`, model.RateLimited},
+		{"anthropic overloaded", 529, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, model.Overloaded},
+		{"anthropic overloaded in a stream", 200, `{"type":"error","error":{"details":null,"type":"overloaded_error","message":"Overloaded"}}`, model.Overloaded},
+		{"anthropic internal", 500, `{"type":"error","error":{"type":"api_error","message":"Internal server error"}}`, model.Overloaded},
+		{"anthropic internal in a stream", 200, `{"type":"error","error":{"type":"api_error","message":"Internal server error"}}`, model.Overloaded},
+		{"anthropic credit", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits."}}`, model.Quota},
+		{"anthropic spend limit", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"You have reached your specified API usage limits. You will regain access on 2026-12-01 at 00:00 UTC."}}`, model.Quota},
+		{"anthropic billing", 402, `{"type":"error","error":{"type":"billing_error","message":"There is an issue with your payment."}}`, model.Quota},
+		{"anthropic key", 401, `{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}`, model.Auth},
+		{"anthropic permission", 403, `{"type":"error","error":{"type":"permission_error","message":"Your API key does not have permission to use the specified resource."}}`, model.Auth},
+		{"anthropic filter", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"Output blocked by content filtering policy"}}`, model.ContentFilter},
+		{"anthropic timeout", 504, `{"type":"error","error":{"type":"timeout_error","message":"Request timed out"}}`, model.Timeout},
+		{"anthropic unpaired call", 400, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"messages.2: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1.\"}}", model.InvalidRequest},
+
+		{"vllm", 400, `{"object":"error","message":"This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.","type":"BadRequestError","param":null,"code":400}`, model.PromptTooLong},
+		{"llama.cpp", 400, `{"error":{"code":400,"message":"the request exceeds the available context size, try increasing it","type":"exceed_context_size_error"}}`, model.PromptTooLong},
+		{"groq", 400, `{"error":{"message":"Please reduce the length of the messages or completion.","type":"invalid_request_error"}}`, model.PromptTooLong},
+		{"together", 422, `{"error":{"message":"The input (9000 tokens) is longer than the model's context length (8192 tokens)."}}`, model.PromptTooLong},
+		{"bedrock throttles", 400, `{"message":"ThrottlingException: Too many tokens, please wait before trying again."}`, model.RateLimited},
+		{"ollama", 500, `{"error":"no user query found in messages"}`, model.Overloaded},
+		{"fastapi", 422, `{"detail":"Unprocessable"}`, model.InvalidRequest},
+		{"proxy page", 502, "<html>\n<head><title>502 Bad Gateway</title></head>\n<body><h1>502 Bad Gateway</h1></body></html>", model.Overloaded},
+		{"cloudflare", 524, "error code: 524", model.Overloaded},
+		{"proxy time-out", 504, "", model.Timeout},
+		{"request time-out", 408, "", model.Timeout},
+		{"moved", 301, "", model.Transport},
+		{"nothing", 400, "", model.InvalidRequest},
+		{"unknown in a stream", 200, "garbage", model.Transport},
+	} {
+		e := model.Classify(model.Failure{Provider: "p", Status: test.status, Body: []byte(test.body)})
+		if e.Class != test.want || e.Message == "" || e.Provider != "p" || e.Status != test.status {
+			t.Errorf("%s: %+v, want class %s", test.name, e, test.want)
+		}
+		if strings.ContainsAny(e.Message, "<>") && strings.HasPrefix(test.body, "<") {
+			t.Errorf("%s: message %q has mark-up", test.name, e.Message)
+		}
+	}
+}
+
+// A17
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		header  http.Header
+		message string
+		want    time.Duration
+	}{
+		{http.Header{"Retry-After": {"2"}}, "", 2 * time.Second},
+		{http.Header{"Retry-After": {"0.5"}}, "", 500 * time.Millisecond},
+		{http.Header{"Retry-After": {"2"}, "Retry-After-Ms": {"1500"}}, "", 1500 * time.Millisecond},
+		{http.Header{"Retry-After": {"Fri, 20 Nov 2026 10:01:00 GMT"}, "Date": {"Fri, 20 Nov 2026 10:00:00 GMT"}}, "", time.Minute},
+		{http.Header{"Retry-After": {"Fri, 20 Nov 2026 09:00:00 GMT"}, "Date": {"Fri, 20 Nov 2026 10:00:00 GMT"}}, "", 0},
+		{http.Header{"Retry-After": {"-3"}}, "", 0},
+		{http.Header{"Retry-After": {"NaN"}}, "", 0},
+		{http.Header{"Retry-After": {"1e300"}}, "", 24 * time.Hour},
+		{http.Header{"Retry-After": {"soon"}}, "", 0},
+		{nil, "Please try again in 6m0s.", 6 * time.Minute},
+		{nil, "Please try again in 1.4s. Visit us", 1400 * time.Millisecond},
+		{nil, "Please try again in 250ms", 250 * time.Millisecond},
+		{nil, "Please retry after 6 seconds.", 6 * time.Second},
+		{nil, "Try again in 20 minutes", 20 * time.Minute},
+		{nil, "Please try again later", 0},
+	} {
+		body := `{"error":{"code":"rate_limit_exceeded","message":"` + test.message + `"}}`
+		e := model.Classify(model.Failure{Status: 429, Header: test.header, Body: []byte(body)})
+		if e.Class != model.RateLimited || e.RetryAfter != test.want {
+			t.Errorf("%v %q: %s after %s, want %s", test.header, test.message, e.Class, e.RetryAfter, test.want)
+		}
+	}
+}
+
+func TestRedact(t *testing.T) {
+	t.Parallel()
+	got := model.Redact("key hunter2-hunter2 and sk-proj-abcdef123456 and sk-ab***yz99, not risk-taking", "hunter2-hunter2")
+	if want := "key [redacted] and [redacted] and [redacted], not risk-taking"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if long := model.Redact(strings.Repeat("ä", 5000), ""); len(long) > 1010 || !strings.HasSuffix(long, "ä…") {
+		t.Errorf("a long message has %d bytes and ends in %q", len(long), long[len(long)-8:])
+	}
+}
+
+func FuzzClassify(f *testing.F) {
+	f.Add(400, []byte(`{"error":{"message":"x","type":"t","code":1}}`), "1")
+	f.Add(200, []byte(`{"error":"x"}`), "Fri, 20 Nov 2026 10:01:00 GMT")
+	f.Add(0, []byte(`<html>`), "")
+	f.Fuzz(func(t *testing.T, status int, body []byte, after string) {
+		e := model.Classify(model.Failure{Provider: "p", Secret: "topsecret", Status: status, Header: http.Header{"Retry-After": {after}}, Body: body})
+		if e.Class == "" || e.Message == "" || e.RetryAfter < 0 || strings.Contains(e.Message, "topsecret") {
+			t.Fatalf("%+v", e)
+		}
+	})
+}

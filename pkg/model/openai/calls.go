@@ -1,0 +1,133 @@
+package openai
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// piece is one delta of a tool call as a server sent it.
+type piece struct {
+	index    int64
+	hasIndex bool // compatible servers leave it out
+	id       string
+	name     string
+	args     string
+}
+
+// call is a tool call under way.
+type call struct {
+	id   string
+	name string
+	args strings.Builder
+}
+
+// complete reports whether the arguments are one whole JSON object.
+func (c *call) complete() bool {
+	_, ok := state.CompactObject(c.args.String())
+	return ok
+}
+
+// calls puts tool calls together from their pieces. OpenAI numbers the calls and
+// sends id and name first; compatible servers leave out the number or the id,
+// number every call 0, change the id on the way, or send the name in pieces or
+// with each piece.
+type calls struct {
+	list    []*call
+	byIndex map[int64]int // number of the server -> place in list
+	last    int           // place that got the last piece
+	prefix  string        // of made-up ids
+}
+
+func newCalls(modelCall int) *calls {
+	return &calls{byIndex: map[int64]int{}, prefix: fmt.Sprintf("call_%d_", modelCall)}
+}
+
+// add takes a piece and returns it as a delta.
+func (s *calls) add(p piece) model.Delta {
+	slot, found := s.find(p)
+	if !found {
+		slot = len(s.list)
+		c := &call{id: p.id}
+		if c.id == "" {
+			c.id = fmt.Sprintf("%s%d", s.prefix, slot)
+		}
+		s.list = append(s.list, c)
+	}
+	if p.hasIndex {
+		s.byIndex[p.index] = slot
+	}
+	s.last = slot
+	c := s.list[slot]
+	d := model.Delta{Index: slot, Arguments: p.args}
+	if !found {
+		d.CallID = c.id
+	}
+	if c.args.Len() == 0 && p.name != c.name {
+		c.name += p.name
+		d.Name = p.name
+	}
+	c.args.WriteString(p.args)
+	return d
+}
+
+func (s *calls) find(p piece) (slot int, found bool) {
+	if p.hasIndex {
+		slot, found = s.byIndex[p.index]
+		return slot, found && !begins(s.list[slot], p)
+	}
+	if len(s.list) == 0 {
+		return 0, false
+	}
+	if p.id != "" {
+		slot = slices.IndexFunc(s.list, func(c *call) bool { return c.id == p.id })
+		return slot, slot >= 0
+	}
+	return s.last, p.name == "" || !s.list[s.last].complete()
+}
+
+// begins reports whether a piece with the number of c begins another call: some
+// servers number all calls 0. A new id alone does not: others change it.
+func begins(c *call, p piece) bool {
+	if p.id == "" || p.id == c.id || p.name == "" || c.name == "" {
+		return false
+	}
+	return c.complete() || c.args.Len() == 0 && p.name != c.name
+}
+
+// parts returns the calls of a finished response. If the output limit ended it,
+// the call that was under way is left out unless it is whole: half a call never
+// runs.
+func (s *calls) parts(stop model.Stop) []state.Part {
+	var parts []state.Part
+	for i, c := range s.list {
+		if c.name == "" || stop == model.StopMaxOutputTokens && i == s.last && !c.complete() {
+			continue
+		}
+		parts = append(parts, c.part())
+	}
+	return parts
+}
+
+// known returns the calls that are known to be whole although the response is
+// not: a later piece belonged to another call.
+func (s *calls) known() []state.Part {
+	var parts []state.Part
+	for i, c := range s.list {
+		if i != s.last && c.name != "" && c.complete() {
+			parts = append(parts, c.part())
+		}
+	}
+	return parts
+}
+
+func (c *call) part() state.Part {
+	args := c.args.String()
+	if strings.TrimSpace(args) == "" {
+		args = "{}"
+	}
+	return state.Part{Type: state.PartToolCall, ID: c.id, Name: c.name, Arguments: args}
+}

@@ -1,0 +1,305 @@
+package openai_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/model/openai"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// serve answers every request with the same events.
+func serve(t *testing.T, lines ...string) string {
+	t.Helper()
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, line := range lines {
+			_, _ = fmt.Fprintf(w, "data: %s\n\n", line)
+		}
+	}))
+	t.Cleanup(h.Close)
+	return h.URL + "/v1"
+}
+
+func generate(t *testing.T, base string) (model.Response, error) {
+	t.Helper()
+	return openai.New(openai.Config{}).Generate(t.Context(), model.Request{Model: "m", BaseURL: base, Messages: []state.Message{state.UserText("hi")}}, nil)
+}
+
+func chunk(delta, finish string) string {
+	if finish != "null" {
+		finish = `"` + finish + `"`
+	}
+	return `{"id":"c","object":"chat.completion.chunk","model":"served","choices":[{"index":0,"delta":` + delta + `,"finish_reason":` + finish + `}]}`
+}
+
+func text(s string) state.Part { return state.Part{Type: state.PartText, Text: s} }
+
+// What compatible servers do otherwise.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	call := state.Part{Type: state.PartToolCall, ID: "a", Name: "f", Arguments: `{"x":1}`}
+	calls := `{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]}`
+	for name, test := range map[string]struct {
+		lines []string
+		parts []state.Part
+		stop  model.Stop
+		usage state.Usage
+	}{
+		"finish in the last delta": {[]string{chunk(`{"content":"hi"}`, "stop")}, []state.Part{text("hi")}, model.StopEnd, state.Usage{}},
+		"no DONE, usage alone": {[]string{chunk(`{"content":"hi"}`, "stop"), `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}`},
+			[]state.Part{text("hi")}, model.StopEnd, state.Usage{InputTokens: 9, OutputTokens: 2, CacheReadTokens: 4}},
+		"usage each time": {[]string{`{"choices":[{"index":0,"delta":{"content":"hi"}}],"usage":{"prompt_tokens":9,"completion_tokens":1}}`, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`, "[DONE]"},
+			[]state.Part{text("hi")}, model.StopEnd, state.Usage{InputTokens: 9, OutputTokens: 2}},
+		// A3: what counts are the calls.
+		"stop with calls":          {[]string{chunk(calls, "null"), chunk(`{}`, "stop"), "[DONE]"}, []state.Part{call}, model.StopToolCalls, state.Usage{}},
+		"calls without any":        {[]string{chunk(`{"content":"hi"}`, "tool_calls")}, []state.Part{text("hi")}, model.StopEnd, state.Usage{}},
+		"refusal":                  {[]string{chunk(`{"refusal":"No."}`, "null"), chunk(`{}`, "stop")}, []state.Part{text("No.")}, model.StopRefusal, state.Usage{}},
+		"content filter":           {[]string{chunk(`{}`, "content_filter")}, []state.Part{text("")}, model.StopContentFilter, state.Usage{}},
+		"unknown finish":           {[]string{chunk(`{"content":"hi"}`, "eos")}, []state.Part{text("hi")}, model.StopEnd, state.Usage{}},
+		"second choice":            {[]string{`{"choices":[{"index":1,"delta":{"content":"no"},"finish_reason":"stop"}]}`, chunk(`{"content":"yes"}`, "stop")}, []state.Part{text("yes")}, model.StopEnd, state.Usage{}},
+		"negative usage":           {[]string{chunk(`{"content":"hi"}`, "stop"), `{"choices":[],"usage":{"prompt_tokens":-9,"completion_tokens":-2}}`}, []state.Part{text("hi")}, model.StopEnd, state.Usage{}},
+		"output limit as an error": {[]string{`{"error":{"message":"Could not finish the message because max_tokens or model output limit was reached. Please try again with higher max_tokens.","type":"invalid_request_error"}}`}, []state.Part{text("")}, model.StopMaxOutputTokens, state.Usage{}},
+	} {
+		resp, err := generate(t, serve(t, test.lines...))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(test.parts, resp.Parts); diff != "" || resp.Stop != test.stop {
+			t.Errorf("%s: stop %q, want %q, parts (-want +got):\n%s", name, resp.Stop, test.stop, diff)
+		}
+		if diff := cmp.Diff(test.usage, resp.Usage); diff != "" {
+			t.Errorf("%s: usage (-want +got):\n%s", name, diff)
+		}
+	}
+	resp, err := generate(t, serve(t, chunk(`{"reasoning":"Hm."}`, "null"), chunk(`{"content":"hi"}`, "stop")))
+	if err != nil || len(resp.Parts) != 2 || resp.Parts[0].Text != "Hm." {
+		t.Errorf("reasoning: %+v, %v", resp.Parts, err)
+	}
+}
+
+func TestBrokenStreams(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		lines []string
+		want  model.Class
+	}{
+		"empty":               {nil, model.Transport},
+		"no finish":           {[]string{chunk(`{"content":"hi"}`, "null")}, model.Transport},
+		"DONE without finish": {[]string{chunk(`{"content":"hi"}`, "null"), "[DONE]"}, model.Transport},
+		"not JSON":            {[]string{"{nope"}, model.Transport},
+		"server error":        {[]string{chunk(`{"content":"hi"}`, "null"), `{"error":{"message":"The server had an error","type":"server_error"}}`}, model.Overloaded},
+		"quota":               {[]string{`{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}`}, model.Quota},
+	} {
+		resp, err := generate(t, serve(t, test.lines...))
+		if e, ok := errors.AsType[*model.Error](err); !ok || e.Class != test.want || len(resp.Parts) > 0 {
+			t.Errorf("%s: %+v, %v; want class %s", name, resp, err, test.want)
+		}
+	}
+}
+
+func TestAnswersThatAreNoStream(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		status      int
+		header      http.Header
+		body        string
+		want        model.Class
+		wantMessage string
+	}{
+		"whole answer": {200, http.Header{"Content-Type": {"application/json"}}, `{"choices":[]}`, model.Transport, "without streaming"},
+		"error in 200": {200, http.Header{"Content-Type": {"application/json"}}, `{"error":{"message":"slow down","code":"rate_limit_exceeded"}}`, model.RateLimited, "slow down"},
+		"proxy page":   {502, http.Header{"Content-Type": {"text/html"}}, `<html><body>Bad gateway</body></html>`, model.Overloaded, "Bad gateway"},
+		"redirect":     {307, http.Header{"Location": {"http://127.0.0.1:1/elsewhere"}}, ``, model.Transport, "Temporary Redirect"},
+	} {
+		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for k, v := range test.header {
+				w.Header()[k] = v
+			}
+			w.WriteHeader(test.status)
+			_, _ = io.WriteString(w, test.body)
+		}))
+		t.Cleanup(h.Close)
+		_, err := generate(t, h.URL)
+		if e, ok := errors.AsType[*model.Error](err); !ok || e.Class != test.want || !strings.Contains(e.Message, test.wantMessage) {
+			t.Errorf("%s: %v; want class %s", name, err, test.want)
+		}
+	}
+}
+
+// record answers and keeps what was asked.
+func record(t *testing.T) (base string, body *map[string]any, header *http.Header) {
+	body, header = new(map[string]any), new(http.Header)
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*body = nil
+		if err := json.NewDecoder(r.Body).Decode(body); err != nil {
+			t.Error(err)
+		}
+		*header = r.Header
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprintf(w, "data: %s\n\n", chunk(`{"content":"ok"}`, "stop"))
+	}))
+	t.Cleanup(h.Close)
+	return h.URL, body, header
+}
+
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	base, body, header := record(t)
+	host := strings.TrimPrefix(base, "http://")
+	long := strings.Repeat("x", 60)
+	thought := func(by string) state.Part {
+		return state.Part{Type: state.PartThinking, Text: "Hm", Opaque: json.RawMessage(`"x"`), OpaqueBy: by}
+	}
+	toolCall := func(id string) state.Part {
+		return state.Part{Type: state.PartToolCall, ID: id, Name: "f", Arguments: `{"a": 1}`}
+	}
+	_, err := openai.New(openai.Config{}).Generate(t.Context(), model.Request{
+		Run: "run_x", Call: 4, Model: "m", BaseURL: base, APIKey: "key", MaxOutputTokens: 7,
+		Messages: []state.Message{
+			{Role: state.RoleSystem, Parts: []state.Part{text("Be brief.")}},
+			{Role: state.RoleUser, Parts: []state.Part{text("What is it?"), {Type: state.PartImage, MediaType: "image/png", Data: "AAAA"}, {Type: state.PartImage, URL: "https://example.com/a.png"}}},
+			{Role: state.RoleAssistant, Parts: []state.Part{thought("anthropic"), thought("openai " + host), toolCall("a"), toolCall(long)}},
+			state.ToolResult("a", "1", false),
+			state.ToolResult(long, "", true),
+			{Role: state.RoleAssistant, Parts: []state.Part{text("")}},
+		},
+		Tools:        []model.ToolSpec{{Name: "f", Description: "does f", Schema: json.RawMessage(`{"type":"object","properties":{"b":{},"a":{}}}`)}},
+		OutputSchema: json.RawMessage(`{"type":"object"}`),
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want map[string]any
+	short := "call_" + "%"
+	golden := `{
+		"model": "m", "stream": true, "stream_options": {"include_usage": true}, "max_tokens": 7,
+		"messages": [
+			{"role": "system", "content": "Be brief."},
+			{"role": "user", "content": [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]},
+			{"role": "assistant", "reasoning_content": "Hm", "tool_calls": [
+				{"type": "function", "id": "a", "function": {"name": "f", "arguments": "{\"a\": 1}"}},
+				{"type": "function", "id": "` + short + `", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
+			{"role": "tool", "tool_call_id": "a", "content": "1"},
+			{"role": "tool", "tool_call_id": "` + short + `", "content": ""},
+			{"role": "assistant", "content": ""}
+		],
+		"tools": [{"type": "function", "function": {"name": "f", "description": "does f", "parameters": {"type": "object", "properties": {"b": {}, "a": {}}}}}],
+		"response_format": {"type": "json_schema", "json_schema": {"name": "output", "strict": false, "schema": {"type": "object"}}}
+	}`
+	got, err := json.Marshal(*body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Ids longer than OpenAI takes are shortened, alike in the call and its result.
+	_, after, _ := strings.Cut(string(got), `"tool_call_id":"call_`)
+	id, _, _ := strings.Cut(after, `"`)
+	if len(id) != 32 {
+		t.Errorf("shortened id %q", id)
+	}
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(golden, short, "call_"+id)), &want); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, *body); diff != "" {
+		t.Errorf("request (-want +got):\n%s", diff)
+	}
+	if got := header.Get("Authorization") + " " + header.Get("X-Client-Request-Id"); got != "Bearer key run_x/4" {
+		t.Errorf("headers %q", got)
+	}
+}
+
+// The provider's key goes to the provider's server only: an agent's definition may
+// name any other.
+func TestKeyStaysHome(t *testing.T) {
+	t.Parallel()
+	home, _, homeHeader := record(t)
+	other, _, otherHeader := record(t)
+	p := openai.New(openai.Config{BaseURL: home, APIKey: "own-key"})
+	for _, base := range []string{"", home, other} {
+		if _, err := p.Generate(t.Context(), model.Request{Model: "m", BaseURL: base}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if homeHeader.Get("Authorization") != "Bearer own-key" || otherHeader.Get("Authorization") != "" {
+		t.Errorf("home got %q, the other %q", homeHeader.Get("Authorization"), otherHeader.Get("Authorization"))
+	}
+}
+
+func TestBadAddresses(t *testing.T) {
+	t.Parallel()
+	for base, want := range map[string]model.Class{
+		"not a url": model.InvalidRequest, "http://%zz": model.InvalidRequest, "http://user:hunter22@127.0.0.1:1/v1?key=hunter22": model.Transport,
+	} {
+		_, err := openai.New(openai.Config{}).Generate(t.Context(), model.Request{Model: "m", BaseURL: base, APIKey: "sesame-open"}, nil)
+		e, ok := errors.AsType[*model.Error](err)
+		if !ok || e.Class != want || strings.Contains(fmt.Sprintf("%v %#v", err, e.Err), "hunter22") {
+			t.Errorf("%s: %v; want class %s", base, err, want)
+		}
+	}
+}
+
+// Recordings of real responses, over HTTP through the SDK.
+func TestRecordings(t *testing.T) {
+	t.Parallel()
+	dir := os.Getenv("TURNPIKE_REAL_DATA")
+	if dir == "" {
+		t.Log("TURNPIKE_REAL_DATA is not set: no recordings are replayed")
+		return
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "wire", "openai", "chat", "*.chunks.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no recordings in %s: %v", dir, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			var lines []string
+			var said string
+			var output int64
+			f, err := os.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = f.Close() }()
+			scan := bufio.NewScanner(f)
+			scan.Buffer(nil, 32<<20)
+			for scan.Scan() {
+				// An independent, simpler reading of the same recording.
+				var c struct {
+					Choices []struct{ Delta struct{ Content string } }
+					Usage   struct {
+						Completion int64 `json:"completion_tokens"`
+					}
+				}
+				if err := json.Unmarshal(scan.Bytes(), &c); err != nil {
+					t.Fatal(err)
+				}
+				for _, choice := range c.Choices {
+					said += choice.Delta.Content
+				}
+				output = max(output, c.Usage.Completion)
+				lines = append(lines, scan.Text())
+			}
+			resp, err := generate(t, serve(t, append(lines, "[DONE]")...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := (state.Message{Parts: resp.Parts}).Text(); got != said || resp.Usage.OutputTokens != output || resp.Stop == "" || resp.Model == "" {
+				t.Errorf("text %q, want %q; response %+v", got, said, resp)
+			}
+		})
+	}
+}

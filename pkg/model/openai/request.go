@@ -1,0 +1,190 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"net/url"
+	"slices"
+	"strings"
+
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/shared"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// params translates a request. official is whether OpenAI or Azure answers it,
+// which know max_completion_tokens only, where older servers know max_tokens only.
+func params(r model.Request, official bool, host string) sdk.ChatCompletionNewParams {
+	p := sdk.ChatCompletionNewParams{
+		Model:         r.Model,
+		Messages:      messages(r.Messages, host),
+		StreamOptions: sdk.ChatCompletionStreamOptionsParam{IncludeUsage: param.NewOpt(true)},
+	}
+	switch {
+	case r.MaxOutputTokens > 0 && official:
+		p.MaxCompletionTokens = param.NewOpt(r.MaxOutputTokens)
+	case r.MaxOutputTokens > 0:
+		p.MaxTokens = param.NewOpt(r.MaxOutputTokens)
+	}
+	for _, t := range r.Tools {
+		p.Tools = append(p.Tools, tool(t))
+	}
+	if len(r.OutputSchema) > 0 {
+		p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
+			JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{
+				Name: "output", Schema: r.OutputSchema, Strict: param.NewOpt(strict(r.OutputSchema)),
+			},
+		}
+	}
+	return p
+}
+
+// tool keeps the schema's own order of properties, which models read.
+func tool(t model.ToolSpec) sdk.ChatCompletionToolUnionParam {
+	return sdk.ChatCompletionFunctionTool(param.Override[shared.FunctionDefinitionParam](struct {
+		Name        string          `json:"name"`
+		Description string          `json:"description,omitempty"`
+		Parameters  json.RawMessage `json:"parameters"`
+	}{t.Name, t.Description, t.Schema}))
+}
+
+func messages(in []state.Message, host string) []sdk.ChatCompletionMessageParamUnion {
+	out := make([]sdk.ChatCompletionMessageParamUnion, 0, len(in))
+	// Reasoning belongs to the tool calls behind the last thing a user said: servers
+	// want it back there and refuse or ignore it elsewhere.
+	current := 1 + lastUser(in)
+	for i, m := range in {
+		switch m.Role {
+		case state.RoleSystem:
+			out = append(out, sdk.SystemMessage(m.Text()))
+		case state.RoleUser:
+			out = append(out, user(m))
+		case state.RoleAssistant:
+			out = append(out, assistant(m, i >= current, host))
+		case state.RoleTool:
+			for _, p := range m.Parts {
+				if p.Type == state.PartToolResult {
+					out = append(out, sdk.ToolMessage(p.Content, callID(p.CallID)))
+				}
+			}
+		}
+	}
+	return out
+}
+
+func lastUser(in []state.Message) int {
+	for i, m := range slices.Backward(in) {
+		if m.Role == state.RoleUser {
+			return i
+		}
+	}
+	return -1
+}
+
+func user(m state.Message) sdk.ChatCompletionMessageParamUnion {
+	if !slices.ContainsFunc(m.Parts, func(p state.Part) bool { return p.Type == state.PartImage }) {
+		return sdk.UserMessage(m.Text())
+	}
+	var parts []sdk.ChatCompletionContentPartUnionParam
+	for _, p := range m.Parts {
+		switch p.Type {
+		case state.PartText:
+			parts = append(parts, sdk.TextContentPart(p.Text))
+		case state.PartImage:
+			link := p.URL
+			if link == "" {
+				link = "data:" + p.MediaType + ";base64," + p.Data
+			}
+			parts = append(parts, sdk.ImageContentPart(sdk.ChatCompletionContentPartImageImageURLParam{URL: link}))
+		default:
+		}
+	}
+	return sdk.UserMessage(parts)
+}
+
+func assistant(m state.Message, current bool, host string) sdk.ChatCompletionMessageParamUnion {
+	a := &sdk.ChatCompletionAssistantMessageParam{}
+	var reasoning strings.Builder
+	for _, p := range m.Parts {
+		switch {
+		case p.Type == state.PartToolCall:
+			a.ToolCalls = append(a.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{
+				OfFunction: &sdk.ChatCompletionMessageFunctionToolCallParam{
+					ID:       callID(p.ID),
+					Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{Name: p.Name, Arguments: p.Arguments},
+				},
+			})
+		case p.Type == state.PartThinking && p.OpaqueBy == opaqueBy(host):
+			reasoning.WriteString(p.Text)
+		}
+	}
+	if text := m.Text(); text != "" || len(a.ToolCalls) == 0 {
+		a.Content.OfString = param.NewOpt(text)
+	}
+	if current && len(a.ToolCalls) > 0 && reasoning.Len() > 0 {
+		a.SetExtraFields(map[string]any{reasoningField: reasoning.String()})
+	}
+	return sdk.ChatCompletionMessageParamUnion{OfAssistant: a}
+}
+
+// opaqueBy marks reasoning text with the server that sent it, and that gets it
+// back.
+func opaqueBy(host string) string { return provider + " " + host }
+
+// longestCallID is OpenAI's limit.
+const longestCallID = 40
+
+// callID shortens the ids of other providers, the same way each time.
+func callID(id string) string {
+	if len(id) <= longestCallID {
+		return id
+	}
+	h := fnv.New128a()
+	_, _ = h.Write([]byte(id)) // cannot fail
+	return fmt.Sprintf("call_%x", h.Sum(nil))
+}
+
+// official reports whether a base URL is OpenAI's or Azure's own.
+func official(u *url.URL) bool {
+	h := u.Hostname()
+	return strings.HasSuffix(h, ".openai.com") || strings.HasSuffix(h, ".azure.com")
+}
+
+// strict reports whether a schema is within the subset that OpenAI can enforce:
+// it refuses any other schema that asks for it. The output is validated anyway.
+func strict(schema json.RawMessage) bool {
+	var v any
+	if json.Unmarshal(schema, &v) != nil {
+		return false
+	}
+	root, ok := v.(map[string]any)
+	return ok && root["type"] == "object" && strictNode(v) && !bytes.Contains(schema, []byte(`"oneOf"`)) &&
+		!bytes.Contains(schema, []byte(`"allOf"`)) && !bytes.Contains(schema, []byte(`"patternProperties"`))
+}
+
+// strictNode wants every object closed and every property required.
+func strictNode(v any) bool {
+	switch v := v.(type) {
+	case []any:
+		return !slices.ContainsFunc(v, func(e any) bool { return !strictNode(e) })
+	case map[string]any:
+		properties, isObject := v["properties"].(map[string]any)
+		if isObject || v["type"] == "object" {
+			required, _ := v["required"].([]any)
+			if v["additionalProperties"] != false || len(required) != len(properties) {
+				return false
+			}
+		}
+		for _, e := range v {
+			if !strictNode(e) {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,171 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"mime"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// longestRetryAfter caps what a server may ask for.
+const longestRetryAfter = 24 * time.Hour
+
+// longestMessage bounds the text of an error, in bytes.
+const longestMessage = 1000
+
+// CheckHTTP returns nil for a streaming response with status 2xx, and otherwise
+// reads the body, closes it and returns what it says as a *Error. Adapters call it
+// in a middleware of the provider's SDK, because the SDKs lose the status of an
+// error that is not in their format.
+func CheckHTTP(provider, secret string, resp *http.Response) error {
+	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if ok && media != "application/json" {
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	_ = resp.Body.Close()
+	if err != nil && len(body) == 0 {
+		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the answer broke off", Err: plainCause(err)}
+	}
+	if ok && !bytes.Contains(body, []byte(`"error"`)) {
+		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the server answered without streaming"}
+	}
+	return Classify(Failure{Provider: provider, Secret: secret, Status: resp.StatusCode, Header: resp.Header, Body: body})
+}
+
+// Broken returns the *Error for a call that ended without an answer of the
+// provider: the context's end, or a broken connection. An err that is a *Error
+// already is returned as it is.
+func Broken(ctx context.Context, provider, secret string, err error) *Error {
+	if cause := ctx.Err(); cause != nil {
+		return Interrupted(provider, cause)
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	if err == nil {
+		return &Error{Class: Transport, Provider: provider, Message: "the stream ended before the response was complete"}
+	}
+	cause := plainCause(err)
+	class := Transport
+	var timeout interface{ Timeout() bool }
+	if errors.As(cause, &timeout) && timeout.Timeout() {
+		class = Timeout
+	}
+	return &Error{Class: class, Provider: provider, Message: Redact(cause.Error(), secret), Err: sentinel(cause)}
+}
+
+// Interrupted returns the error of a call whose context ended: Cancelled, or
+// Timeout if its deadline passed.
+func Interrupted(provider string, cause error) *Error {
+	class := Cancelled
+	if errors.Is(cause, context.DeadlineExceeded) {
+		class = Timeout
+	}
+	return &Error{Class: class, Provider: provider, Message: cause.Error(), Err: sentinel(cause)}
+}
+
+// plainCause takes the URL off an error: it may hold a secret.
+func plainCause(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err
+	}
+	return err
+}
+
+// sentinel returns the well-known error in err's chain, or nil. Nothing else is
+// kept: errors of the SDKs hold the request and its headers.
+func sentinel(err error) error {
+	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
+		if errors.Is(err, known) {
+			return known
+		}
+	}
+	return nil
+}
+
+var keyLike = regexp.MustCompile(`\b(sk|pk|rk|xai|gsk)-[A-Za-z0-9_*\-]{6,}`)
+
+// Redact takes secret, and whatever looks like an API key, out of a text, and
+// bounds its length.
+func Redact(text, secret string) string {
+	if len(secret) >= 4 {
+		text = strings.ReplaceAll(text, secret, "[redacted]")
+	}
+	text = keyLike.ReplaceAllString(text, "[redacted]")
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) > longestMessage {
+		cut := longestMessage
+		for !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut] + "…"
+	}
+	return text
+}
+
+// retryText finds a delay in the words of OpenAI ("try again in 6m0s", "in
+// 250ms") and Azure ("retry after 6 seconds").
+var retryText = regexp.MustCompile(`(?i)(?:try again in|retry after) ((?:\d+(?:\.\d+)?(?:ms|h|m|s))+|\d+(?:\.\d+)? ?(milliseconds?|seconds?|minutes?))`)
+
+// retryAfter returns how long to wait, as the headers say, else the message, else
+// 0. It is never negative and at most a day.
+func retryAfter(h http.Header, message string) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
+		return seconds(ms / 1000)
+	}
+	if v := h.Get("Retry-After"); v != "" {
+		if s, err := strconv.ParseFloat(v, 64); err == nil {
+			return seconds(s)
+		}
+		if at, err := http.ParseTime(v); err == nil {
+			// The server's own clock counts, where it tells it.
+			now, err := http.ParseTime(h.Get("Date"))
+			if err != nil {
+				now = time.Now()
+			}
+			return seconds(at.Sub(now).Seconds())
+		}
+	}
+	m := retryText.FindStringSubmatch(message)
+	if m == nil {
+		return 0
+	}
+	if m[2] == "" {
+		d, err := time.ParseDuration(strings.ToLower(m[1]))
+		if err != nil {
+			return 0
+		}
+		return seconds(d.Seconds())
+	}
+	n, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(m[1], m[2])), 64)
+	if err != nil {
+		return 0
+	}
+	switch strings.ToLower(m[2][:2]) {
+	case "mi":
+		if strings.HasPrefix(strings.ToLower(m[2]), "milli") {
+			return seconds(n / 1000)
+		}
+		return seconds(n * 60)
+	default:
+		return seconds(n)
+	}
+}
+
+func seconds(s float64) time.Duration {
+	if math.IsNaN(s) || s <= 0 {
+		return 0
+	}
+	return time.Duration(min(s, longestRetryAfter.Seconds()) * float64(time.Second))
+}
