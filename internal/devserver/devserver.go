@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 )
@@ -30,77 +28,109 @@ type Options struct {
 	// SyncAlways syncs every write to the disk before it is acknowledged, so that
 	// not even a power cut loses it. Without, a killed process loses nothing.
 	SyncAlways bool
+
+	// Logger gets what the server has to say. The zero value says nothing.
+	Logger zerolog.Logger
 }
+
+// Limits of the embedded server. Without them it would size itself by the host.
+const (
+	// MaxPayload is the largest message that the embedded server takes, in bytes.
+	MaxPayload = 8 << 20
+
+	maxMemory = 64 << 20
+	maxStore  = 64 << 30
+)
+
+// startTimeout is how long Start waits until the server takes connections. It has
+// to read its data first.
+const startTimeout = 30 * time.Second
 
 // Server is an embedded NATS server.
 type Server struct {
-	srv  *server.Server
-	lock *os.File
+	srv      *server.Server
+	released chan struct{} // closed when the directory is free again
 }
 
-// MaxPayload is the largest message that the embedded server takes.
-const MaxPayload = 8 << 20
-
 // Start starts a server on a directory and locks it: JetStream itself does not
-// notice when two servers write to one.
+// notice when two servers write to one. It returns when the server takes
+// connections.
 func Start(o Options) (*Server, error) {
-	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+	opts, err := options(o)
+	if err != nil {
+		return nil, err
+	}
+	// What people say to an agent is nobody else's business.
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
 	lock, err := lockDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	opts := &server.Options{
-		ServerName: "turnpike-dev", JetStream: true, StoreDir: o.Dir, NoSigs: true, NoLog: true, DontListen: o.Listen == "",
-		SyncAlways: o.SyncAlways, DisableJetStreamBanner: true, MaxPayload: MaxPayload,
-		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 64 << 30,
-	}
-	if o.Listen != "" {
-		host, port, err := net.SplitHostPort(o.Listen)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("NATS listen address: %w", err), lock.Close())
-		}
-		opts.Host = host
-		if opts.Port, err = strconv.Atoi(port); err != nil {
-			return nil, errors.Join(fmt.Errorf("NATS listen port: %w", err), lock.Close())
-		}
-		if opts.Port == 0 {
-			opts.Port = server.RANDOM_PORT
-		}
-	}
-	srv, err := server.NewServer(opts)
+	srv, err := start(opts, o.Logger)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start NATS: %w", err), lock.Close())
 	}
-	go srv.Start() // ends with Shutdown
-	if !srv.ReadyForConnections(10 * time.Second) {
-		srv.Shutdown()
-		return nil, errors.Join(fmt.Errorf("start NATS: not ready in 10 s; is %s in use?", o.Listen), lock.Close())
-	}
-	return &Server{srv, lock}, nil
+	s := &Server{srv, make(chan struct{})}
+	// The lock lasts as long as the server writes, even if the caller forgets both:
+	// a file that nothing refers to is closed by the garbage collector.
+	go func() { // ends with Close
+		defer close(s.released)
+		srv.WaitForShutdown()
+		_ = lock.Close() // it was not written to
+	}()
+	return s, nil
 }
 
-// lockDir takes the directory for this process until the file is closed.
-func lockDir(dir string) (*os.File, error) {
-	path := filepath.Join(dir, "LOCK")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+func options(o Options) (*server.Options, error) {
+	if o.Dir == "" {
+		return nil, errors.New("start NATS: no data directory")
+	}
+	opts := &server.Options{
+		ServerName: "turnpike-dev", JetStream: true, StoreDir: o.Dir, NoSigs: true, DontListen: o.Listen == "",
+		SyncAlways: o.SyncAlways, DisableJetStreamBanner: true, MaxPayload: MaxPayload,
+		JetStreamMaxMemory: maxMemory, JetStreamMaxStore: maxStore,
+	}
+	if o.Listen == "" {
+		return opts, nil
+	}
+	host, port, err := net.SplitHostPort(o.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("lock data directory: %w", err)
+		return nil, fmt.Errorf("NATS listen address: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		owner, _ := os.ReadFile(path)
-		_ = f.Close()
-		who := "another process"
-		if pid := strings.TrimSpace(string(owner)); pid != "" {
-			who = "process " + pid
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("NATS listen port: %w", err)
+	}
+	opts.Host, opts.Port = host, int(n)
+	if n == 0 {
+		opts.Port = server.RANDOM_PORT
+	}
+	return opts, nil
+}
+
+func start(opts *server.Options, log zerolog.Logger) (*server.Server, error) {
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return nil, err
+	}
+	out := &logger{log: log.With().Str("part", "nats").Logger(), fatal: make(chan error, 1)}
+	srv.SetLogger(out, false, false)
+	ready := make(chan bool, 1)
+	go srv.Start() // ends with Shutdown
+	go func() { ready <- srv.ReadyForConnections(startTimeout) }()
+	select {
+	case ok := <-ready:
+		if ok {
+			return srv, nil
 		}
-		return nil, fmt.Errorf("data directory %s is in use by %s: stop it, or choose another with --data-dir", dir, who)
+		err = fmt.Errorf("not ready in %v", startTimeout)
+	case err = <-out.fatal:
 	}
-	if err := f.Truncate(0); err == nil {
-		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0) // tells people, proves nothing
-	}
-	return f, nil
+	srv.Shutdown()
+	srv.WaitForShutdown()
+	return nil, err
 }
 
 // Conn opens a connection inside the process.
@@ -108,12 +138,33 @@ func (s *Server) Conn(name string, opts ...nats.Option) (*nats.Conn, error) {
 	return natsbus.Connect("", name, append([]nats.Option{nats.InProcessServer(s.srv)}, opts...)...)
 }
 
-// URL is the address for clients outside the process; empty if there is none.
+// URL is the address for clients outside the process, if it listens.
 func (s *Server) URL() string { return s.srv.ClientURL() }
 
 // Close stops the server and gives the directory free.
 func (s *Server) Close() {
 	s.srv.Shutdown()
-	s.srv.WaitForShutdown()
-	_ = s.lock.Close()
+	<-s.released
+}
+
+// logger hands the server's words on. Its Fatalf must return: the process belongs
+// to others.
+type logger struct {
+	log   zerolog.Logger
+	fatal chan error
+}
+
+func (l *logger) Noticef(format string, v ...any) { l.log.Debug().Msgf(format, v...) }
+func (l *logger) Warnf(format string, v ...any)   { l.log.Warn().Msgf(format, v...) }
+func (l *logger) Errorf(format string, v ...any)  { l.log.Error().Msgf(format, v...) }
+func (l *logger) Debugf(format string, v ...any)  { l.log.Debug().Msgf(format, v...) }
+func (l *logger) Tracef(format string, v ...any)  { l.log.Trace().Msgf(format, v...) }
+
+func (l *logger) Fatalf(format string, v ...any) {
+	err := fmt.Errorf(format, v...)
+	l.log.Error().Err(err).Msg("fatal")
+	select {
+	case l.fatal <- err:
+	default:
+	}
 }

@@ -96,7 +96,8 @@ type TurnDelivery interface {
 // Events carries what runs do to those who watch.
 type Events interface {
 	// Announce stores committed events, in order, and returns when all are
-	// stored. An event that was announced before is dropped.
+	// stored. An event that was announced before is dropped, and one that is larger
+	// than the bus can carry is left out: the store has both.
 	Announce(ctx context.Context, run state.RunID, events []Event) error
 
 	// Live sends an event that nobody stores, to whoever watches now.
@@ -105,7 +106,7 @@ type Events interface {
 	// Watch delivers the events of a run from now on, committed and live, to fn,
 	// one at a time and in the order of arrival, until the returned stop is
 	// called. After stop returns fn is not called again. Events may be missing or
-	// doubled; numbers tell. fn must not block.
+	// doubled; numbers tell. fn must not block, nor call stop.
 	Watch(ctx context.Context, run state.RunID, fn func(Event)) (stop func(), err error)
 }
 
@@ -137,7 +138,8 @@ type Intake interface {
 	Submissions(ctx context.Context) (Queue, error)
 	AbortRequests(ctx context.Context) (Queue, error)
 
-	// Reply sends data to a subject that a submitter named. Nobody stores it.
+	// Reply sends data to a subject that a submitter named. Nobody stores it, and it
+	// is dropped where the subject is not one that may get replies.
 	Reply(ctx context.Context, subject string, data []byte) error
 
 	// DeadLetter stores what was given up on, with the cause.

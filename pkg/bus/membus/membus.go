@@ -4,6 +4,8 @@ package membus
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -13,11 +15,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// ackWait is how long a delivery may stay unacknowledged.
-const ackWait = 30 * time.Second
-
 // Bus is a bus.Bus in memory.
 type Bus struct {
+	// AckWait is how long a delivery may stay unacknowledged; New sets 30 s. Set it
+	// before the bus is used.
+	AckWait time.Duration
+
 	mu     sync.Mutex
 	closed chan struct{}
 	lanes  map[state.Priority]*queue
@@ -38,7 +41,7 @@ var _ bus.Bus = (*Bus)(nil)
 // New returns an empty bus.
 func New() *Bus {
 	b := &Bus{
-		closed: make(chan struct{}), lanes: map[state.Priority]*queue{}, seen: map[string]bool{}, events: map[string]bool{},
+		AckWait: 30 * time.Second, closed: make(chan struct{}), lanes: map[state.Priority]*queue{}, seen: map[string]bool{}, events: map[string]bool{},
 		subs: map[string]map[int]func(any){}, replies: map[string][][]byte{},
 	}
 	for _, p := range state.Priorities() {
@@ -46,135 +49,6 @@ func New() *Bus {
 	}
 	b.submit, b.aborts = newQueue(b), newQueue(b)
 	return b
-}
-
-// item is a message until it is acknowledged.
-type item struct {
-	key       string
-	data      []byte
-	headers   map[string]string
-	turn      bus.Turn
-	delivered int
-	until     time.Time // not to be delivered before
-}
-
-// queue is a work queue: an item is handed out until it is acknowledged.
-type queue struct {
-	b     *Bus
-	mu    sync.Mutex
-	items []*item
-	wake  chan struct{}
-}
-
-func newQueue(b *Bus) *queue { return &queue{b: b, wake: make(chan struct{})} }
-
-func (q *queue) changed() {
-	close(q.wake)
-	q.wake = make(chan struct{})
-}
-
-func (q *queue) push(it *item) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.items = append(q.items, it)
-	q.changed()
-}
-
-func (q *queue) next(ctx context.Context) (*item, int, error) {
-	for {
-		q.mu.Lock()
-		now, soonest := time.Now(), time.Time{}
-		for _, it := range q.items {
-			if !it.until.After(now) {
-				it.delivered++
-				it.until = now.Add(ackWait)
-				n := it.delivered
-				q.mu.Unlock()
-				return it, n, nil
-			}
-			if soonest.IsZero() || it.until.Before(soonest) {
-				soonest = it.until
-			}
-		}
-		wake := q.wake
-		q.mu.Unlock()
-		var due <-chan time.Time
-		var timer *time.Timer
-		if !soonest.IsZero() {
-			timer = time.NewTimer(time.Until(soonest))
-			due = timer.C
-		}
-		var err error
-		select {
-		case <-wake:
-		case <-due:
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-q.b.closed:
-			err = bus.ErrClosed
-		}
-		if timer != nil {
-			timer.Stop()
-		}
-		if err != nil {
-			return nil, 0, err
-		}
-	}
-}
-
-func (q *queue) ack(it *item) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.items = slices.DeleteFunc(q.items, func(have *item) bool { return have == it })
-	return nil
-}
-
-func (q *queue) hold(it *item, d time.Duration) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	it.until = time.Now().Add(d)
-	q.changed()
-	return nil
-}
-
-// Close implements bus.Queue; the queue itself stays.
-func (*queue) Close() error { return nil }
-
-type delivery struct {
-	q  *queue
-	it *item
-	n  int
-}
-
-func (d delivery) Turn() bus.Turn            { return d.it.turn }
-func (d delivery) Key() string               { return d.it.key }
-func (d delivery) Data() []byte              { return d.it.data }
-func (d delivery) Header(n string) string    { return d.it.headers[n] }
-func (d delivery) Delivered() int            { return d.n }
-func (d delivery) Ack() error                { return d.q.ack(d.it) }
-func (d delivery) Nak(t time.Duration) error { return d.q.hold(d.it, t) }
-func (d delivery) InProgress() error         { return d.q.hold(d.it, ackWait) }
-
-type turns struct{ *queue }
-
-// Next implements bus.TurnQueue.
-func (t turns) Next(ctx context.Context) (bus.TurnDelivery, error) {
-	it, n, err := t.next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return delivery{t.queue, it, n}, nil
-}
-
-type messages struct{ *queue }
-
-// Next implements bus.Queue.
-func (m messages) Next(ctx context.Context) (bus.Message, error) {
-	it, n, err := m.next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return delivery{m.queue, it, n}, nil
 }
 
 func (b *Bus) open() error {
@@ -202,15 +76,23 @@ func (b *Bus) PublishTurn(_ context.Context, t bus.Turn, id string) error {
 	if err := b.open(); err != nil {
 		return err
 	}
-	if b.first(b.seen, id) {
-		b.lanes[t.Priority].push(&item{turn: t})
+	q := b.lanes[t.Priority]
+	if q == nil {
+		return fmt.Errorf("publish turn: no lane %q", t.Priority)
+	}
+	if id == "" || b.first(b.seen, id) {
+		q.push(&item{turn: t})
 	}
 	return nil
 }
 
 // Turns implements bus.Turns.
 func (b *Bus) Turns(_ context.Context, lane state.Priority) (bus.TurnQueue, error) {
-	return turns{b.lanes[lane]}, b.open()
+	if b.lanes[lane] == nil {
+		return nil, fmt.Errorf("no lane %q", lane)
+	}
+	h, err := b.handle(b.lanes[lane])
+	return turns{h}, err
 }
 
 // Lag implements bus.Turns.
@@ -302,7 +184,11 @@ func (b *Bus) PublishAbort(_ context.Context, run state.RunID, reason string) er
 	if err := b.open(); err != nil {
 		return err
 	}
-	b.aborts.push(&item{key: string(run), headers: map[string]string{bus.HeaderApplied: "1"}, data: []byte(`{"reason":` + strconv.Quote(reason) + `}`)})
+	data, err := json.Marshal(state.Abort{Reason: reason})
+	if err != nil {
+		return fmt.Errorf("encode abort: %w", err)
+	}
+	b.aborts.push(&item{key: string(run), headers: map[string]string{bus.HeaderApplied: "1"}, data: data})
 	b.send("aborts", abort{run, reason})
 	return nil
 }
@@ -318,10 +204,16 @@ func (b *Bus) Submit(agent string, data []byte, headers map[string]string) {
 }
 
 // Submissions implements bus.Intake.
-func (b *Bus) Submissions(context.Context) (bus.Queue, error) { return messages{b.submit}, b.open() }
+func (b *Bus) Submissions(context.Context) (bus.Queue, error) {
+	h, err := b.handle(b.submit)
+	return messages{h}, err
+}
 
 // AbortRequests implements bus.Intake.
-func (b *Bus) AbortRequests(context.Context) (bus.Queue, error) { return messages{b.aborts}, b.open() }
+func (b *Bus) AbortRequests(context.Context) (bus.Queue, error) {
+	h, err := b.handle(b.aborts)
+	return messages{h}, err
+}
 
 // Reply implements bus.Intake.
 func (b *Bus) Reply(_ context.Context, subject string, data []byte) error {

@@ -10,5 +10,9 @@ import (
 
 func TestBus(t *testing.T) {
 	t.Parallel()
-	bustest.Exercise(t, func(*testing.T) bus.Bus { return membus.New() })
+	bustest.Exercise(t, func(*testing.T) bus.Bus {
+		b := membus.New()
+		b.AckWait = bustest.AckWait
+		return b
+	})
 }

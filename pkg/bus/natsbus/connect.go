@@ -31,6 +31,8 @@ func Connect(url, name string, opts ...nats.Option) (*nats.Conn, error) {
 		nats.MaxPingsOutstanding(2),
 		nats.ReconnectBufSize(-1),
 		nats.FlusherTimeout(5 * time.Second),
+		nats.ReconnectOnFlusherError(),
+		nats.IgnoreAuthErrorAbort(), // rotated credentials may need a while to be known everywhere
 		nats.DrainTimeout(20 * time.Second),
 	}, opts...)
 	nc, err := nats.Connect(url, opts...)

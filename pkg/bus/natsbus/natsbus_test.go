@@ -29,18 +29,60 @@ func open(tb testing.TB, nc *nats.Conn, prefix string) *natsbus.Bus {
 	return b
 }
 
-func TestBus(t *testing.T) {
-	t.Parallel()
-	server := testbed.NATSServer(t)
+// site is a bus with a service beside it that submits.
+type site struct {
+	*natsbus.Bus
+
+	t      *testing.T
+	nc     *nats.Conn
+	prefix string
+}
+
+func (s site) Submit(agent string, data []byte, headers map[string]string) {
+	s.t.Helper()
+	m := nats.NewMsg(s.prefix + ".submit." + agent)
+	m.Data = data
+	for name, value := range headers {
+		m.Header.Set(name, value)
+	}
+	js, err := jetstream.New(s.nc)
+	if err == nil {
+		_, err = js.PublishMsg(s.t.Context(), m)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func exercise(t *testing.T, connect func(name string) (*nats.Conn, error)) {
+	t.Helper()
 	bustest.Exercise(t, func(t *testing.T) bus.Bus {
 		t.Helper()
-		nc, err := natsbus.Connect(server.URL(), t.Name())
+		nc, err := connect(t.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(nc.Close)
-		return open(t, nc, "t-"+strings.ToLower(ulid.Make().String()))
+		prefix := "t-" + strings.ToLower(ulid.Make().String())
+		b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: prefix, AckWait: bustest.AckWait})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = b.Close() })
+		return site{b, t, nc, prefix}
 	})
+}
+
+func TestBusInProcess(t *testing.T) {
+	t.Parallel()
+	server := testbed.NATSServer(t)
+	exercise(t, func(name string) (*nats.Conn, error) { return server.Conn(name) })
+}
+
+func TestBusOverTCP(t *testing.T) {
+	t.Parallel()
+	server := testbed.NATSServer(t)
+	exercise(t, func(name string) (*nats.Conn, error) { return natsbus.Connect(server.URL(), name) })
 }
 
 // A stream that would lose turns is refused with the setting and the remedy.

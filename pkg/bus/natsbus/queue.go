@@ -2,9 +2,11 @@ package natsbus
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,140 +14,281 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // puller hands out the messages of one consumer. It asks the server for one
 // message at a time and only when somebody waits: whatever it held beyond that,
-// an idle worker elsewhere would lack.
+// an idle worker elsewhere would lack. A message that comes when nobody waits any
+// more goes back at once.
 //
 // It speaks the pull protocol itself. The client library's iterator, with room for
 // one message, skips a pull now and then when a message outruns its bookkeeping, and
-// then stands still until its heartbeat is missed ten seconds later.
+// then stands still until its heartbeat is missed ten seconds later; and what comes
+// while nobody calls it lies there until the ack wait is over.
 type puller struct {
-	nc      *nats.Conn
-	sub     *nats.Subscription
-	subject string // of the consumer's next message
-	closed  chan struct{}
-	stop    func()
+	b      *Bus
+	spec   consumerSpec
+	sub    *nats.Subscription
+	inbox  string // requests are answered to <inbox>.<number>
+	msgs   chan *nats.Msg
+	status chan nats.Status
 
-	mu    sync.Mutex // one caller of next at a time
-	until time.Time  // when the request that is open expires; zero is none
+	mu      sync.Mutex
+	waiters []chan result // each takes one result
+
+	asked chan struct{} // holds a token if somebody may wait
+	quit  chan struct{} // closed by Close
+	done  chan struct{} // closed when run has returned
+	close func()
 }
 
-// pullExpiry is how long the server keeps a request open. After a reconnect it may
-// have forgotten it, so it is short.
-const pullExpiry = 5 * time.Second
+type result struct {
+	msg *nats.Msg
+	err error
+}
 
-func (b *Bus) pull(c jetstream.Consumer) (*puller, error) {
-	info := c.CachedInfo()
-	sub, err := b.nc.SubscribeSync(b.nc.NewInbox())
-	if err != nil {
-		return nil, fmt.Errorf("pull: %w", err)
-	}
+const (
+	// pullExpiry is how long the server keeps a request open. It may have forgotten
+	// it without a word, so it is short.
+	pullExpiry = 5 * time.Second
+
+	// pullPause is the time between requests that fail.
+	pullPause = 200 * time.Millisecond
+
+	// farewell is how long Close waits for what the server has sent already.
+	farewell = 2 * time.Second
+)
+
+func (b *Bus) pull(ctx context.Context, spec consumerSpec) (*puller, error) {
 	p := &puller{
-		nc: b.nc, sub: sub, closed: make(chan struct{}),
-		subject: fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", info.Stream, info.Name),
+		b: b, spec: spec, inbox: b.nc.NewInbox(), msgs: make(chan *nats.Msg, 64),
+		asked: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
-	p.stop = sync.OnceFunc(func() {
-		close(p.closed)
-		// What the server has sent already goes back at once.
-		_ = sub.Drain()
-		for {
-			m, err := sub.NextMsg(50 * time.Millisecond)
-			if err != nil {
-				return
-			}
-			_ = m.Nak()
-		}
+	end := sync.OnceFunc(func() {
+		close(p.quit)
+		<-p.done
 	})
-	if err := b.onClose(p.stop); err != nil {
-		p.stop()
+	forget, err := b.onClose(end)
+	if err != nil {
 		return nil, err
 	}
+	p.close = func() { forget(); end() }
+	if p.sub, err = b.nc.ChanSubscribe(p.inbox+".*", p.msgs); err != nil {
+		forget()
+		close(p.done) // for a Close at the same time
+		return nil, fmt.Errorf("pull: %w", err)
+	}
+	p.status = b.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	go p.run(context.WithoutCancel(ctx)) // ends with Close
 	return p, nil
 }
 
-func (p *puller) next(ctx context.Context) (*nats.Msg, error) {
+// run asks the server while somebody waits, until Close.
+func (p *puller) run(ctx context.Context) {
+	defer close(p.done)
+	defer p.b.nc.RemoveStatusListener(p.status)
+	defer p.leave()
+	var (
+		number int              // of the latest request
+		open   bool             // it has no answer yet
+		again  <-chan time.Time // ends the request, or the pause after one that failed
+	)
+	timer := time.NewTimer(pullExpiry)
+	defer timer.Stop()
+	wait := func(d time.Duration) {
+		timer.Reset(d)
+		again = timer.C
+	}
+	for {
+		if !open && again == nil && p.wanted() {
+			number++
+			if err := p.request(number); err == nil {
+				open = true
+				wait(pullExpiry + time.Second)
+			} else if p.b.nc.IsClosed() {
+				p.fail(fmt.Errorf("%w: %w", bus.ErrClosed, err))
+			} else {
+				wait(pullPause) // the server is away
+			}
+		}
+		select {
+		case m := <-p.msgs:
+			status := statusOf(m)
+			if status == "" {
+				open, again = false, nil
+				p.hand(m)
+				continue
+			}
+			if m.Subject != p.inbox+"."+strconv.Itoa(number) {
+				continue // about a request that was given up
+			}
+			open, again = false, nil
+			if status != "408" && status != "404" { // expired, or nothing there
+				p.refused(ctx, status, m.Header.Get("Description"))
+				wait(pullPause)
+			}
+		case <-again:
+			open, again = false, nil
+		case s := <-p.status:
+			// The server that had the request is not the one we talk to now.
+			open, again = false, nil
+			if s == nats.CLOSED {
+				p.fail(fmt.Errorf("%w: %w", bus.ErrClosed, nats.ErrConnectionClosed))
+			}
+		case <-p.asked:
+		case <-p.quit:
+			return
+		}
+	}
+}
+
+func (p *puller) request(number int) error {
+	subject := fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", p.spec.stream, p.spec.config.Durable)
+	body := fmt.Sprintf(`{"batch":1,"expires":%d}`, pullExpiry.Nanoseconds())
+	return p.b.nc.PublishRequest(subject, p.inbox+"."+strconv.Itoa(number), []byte(body))
+}
+
+// statusOf returns the code of an answer that is no message.
+func statusOf(m *nats.Msg) string {
+	if len(m.Data) > 0 || m.Reply != "" { // a message has a subject for its ack
+		return ""
+	}
+	return m.Header.Get("Status")
+}
+
+// refused deals with an answer that says that something is wrong: a queue that is
+// gone is made anew, since whatever was in it is found again by the sweepers.
+func (p *puller) refused(ctx context.Context, status, description string) {
+	log := p.b.log.With().Str("consumer", p.spec.config.Durable).Logger()
+	log.Debug().Str("status", status).Str("description", description).Msg("pull refused")
+	if status != "503" && !strings.Contains(description, "Deleted") {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	if _, err := p.b.js.Consumer(ctx, p.spec.stream, p.spec.config.Durable); !isMissing(err) {
+		return
+	}
+	if err := p.b.ensure(ctx); err != nil {
+		log.Warn().Err(err).Msg("restore streams")
+		return
+	}
+	log.Warn().Msg("streams were gone and are made anew")
+}
+
+// isMissing reports whether a stream or consumer does not exist.
+func isMissing(err error) bool {
+	for _, missing := range []error{jetstream.ErrConsumerNotFound, jetstream.ErrConsumerDoesNotExist, jetstream.ErrStreamNotFound} {
+		if errors.Is(err, missing) {
+			return true
+		}
+	}
+	return false
+}
+
+// leave gives back what the server has sent already.
+func (p *puller) leave() {
+	drained := make(chan struct{})
+	p.sub.SetClosedHandler(func(string) { close(drained) })
+	if p.sub.Drain() != nil {
+		return // the connection is closed
+	}
+	bye := time.NewTimer(farewell)
+	defer bye.Stop()
+	for {
+		select {
+		case m := <-p.msgs:
+			p.giveBack(m)
+		case <-drained:
+			for {
+				select {
+				case m := <-p.msgs:
+					p.giveBack(m)
+				default:
+					return
+				}
+			}
+		case <-bye.C: // a server that is away does not answer
+			return
+		}
+	}
+}
+
+func (p *puller) giveBack(m *nats.Msg) {
+	if statusOf(m) != "" {
+		return
+	}
+	if err := m.Nak(); err != nil {
+		p.b.log.Debug().Err(err).Msg("nak") // delivered again after the ack wait
+	}
+}
+
+func (p *puller) wanted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() { // ends with this call
-		select {
-		case <-p.closed:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	for {
-		m, err := p.once(ctx)
-		switch {
-		case p.isClosed():
-			if m != nil {
-				_ = m.Nak()
-			}
-			return nil, bus.ErrClosed
-		case ctx.Err() != nil && m == nil:
-			return nil, ctx.Err()
-		case errors.Is(err, nats.ErrConnectionClosed):
-			return nil, bus.ErrClosed
-		case err != nil && !errors.Is(err, context.DeadlineExceeded):
-			// The server is away, or turned the request down: again in a moment.
-			pause(ctx, 100*time.Millisecond)
-		case m != nil:
-			return m, nil
-		}
-	}
+	return len(p.waiters) > 0
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
+// hand gives a message to whoever waits longest, or back to the server.
+func (p *puller) hand(m *nats.Msg) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.waiters) == 0 {
+		p.giveBack(m)
+		return
 	}
+	p.waiters[0] <- result{msg: m}
+	p.waiters = p.waiters[1:]
 }
 
-func (p *puller) isClosed() bool {
-	select {
-	case <-p.closed:
-		return true
-	default:
-		return false
+// fail tells everybody who waits.
+func (p *puller) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.waiters {
+		w <- result{err: err}
 	}
+	p.waiters = nil
 }
 
-// once opens a request if none is open, and waits for its answer. Neither a message
-// nor an error means that the request has expired.
-func (p *puller) once(ctx context.Context) (*nats.Msg, error) {
-	if time.Now().After(p.until) {
-		req := fmt.Sprintf(`{"batch":1,"expires":%d}`, pullExpiry.Nanoseconds())
-		if err := p.nc.PublishRequest(p.subject, p.sub.Subject, []byte(req)); err != nil {
-			return nil, err
-		}
-		p.until = time.Now().Add(pullExpiry + time.Second)
-	}
-	waitCtx, cancel := context.WithDeadline(ctx, p.until)
-	defer cancel()
-	m, err := p.sub.NextMsgWithContext(waitCtx)
-	if err != nil {
+func (p *puller) next(ctx context.Context) (*nats.Msg, error) {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	p.until = time.Time{}
-	if status := m.Header.Get("Status"); status != "" && len(m.Data) == 0 {
-		if status == "408" || status == "404" {
-			return nil, nil //nolint:nilnil // expired, as the comment says
-		}
-		return nil, fmt.Errorf("pull: status %s %s", status, m.Header.Get("Description"))
+	w := make(chan result, 1)
+	p.mu.Lock()
+	p.waiters = append(p.waiters, w)
+	p.mu.Unlock()
+	select {
+	case p.asked <- struct{}{}:
+	default:
 	}
-	return m, nil
+	var err error
+	select {
+	case r := <-w:
+		return r.msg, r.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-p.quit:
+		err = bus.ErrClosed
+	}
+	p.mu.Lock()
+	if i := slices.Index(p.waiters, w); i >= 0 {
+		p.waiters = slices.Delete(p.waiters, i, i+1)
+		p.mu.Unlock()
+		return nil, err
+	}
+	p.mu.Unlock()
+	// A message came at the same moment: to the next in line, or back.
+	if r := <-w; r.msg != nil {
+		p.hand(r.msg)
+	}
+	return nil, err
 }
 
 // Close gives back what is held and ends the pull.
 func (p *puller) Close() error {
-	p.stop()
+	p.close()
 	return nil
 }
 
@@ -172,98 +315,4 @@ func (d delivery) Nak(delay time.Duration) error {
 		return d.msg.Nak()
 	}
 	return d.msg.NakWithDelay(delay)
-}
-
-type turnQueue struct {
-	*puller
-
-	b    *Bus
-	lane state.Priority
-}
-
-// Turns implements bus.Turns.
-func (b *Bus) Turns(_ context.Context, lane state.Priority) (bus.TurnQueue, error) {
-	c := b.lanes[lane]
-	if c == nil {
-		return nil, fmt.Errorf("no lane %q", lane)
-	}
-	p, err := b.pull(c)
-	if err != nil {
-		return nil, err
-	}
-	return turnQueue{p, b, lane}, nil
-}
-
-type turnDelivery struct {
-	delivery
-
-	turn bus.Turn
-}
-
-func (d turnDelivery) Turn() bus.Turn { return d.turn }
-
-// Next implements bus.TurnQueue. What is no turn message ends as a dead letter.
-func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
-	for {
-		m, err := q.next(ctx)
-		if err != nil {
-			return nil, err
-		}
-		t, err := decodeTurn(m.Data)
-		if err == nil {
-			t.Priority = q.lane
-			t.Repair = m.Header.Get(headerRepair) != ""
-			t.TraceParent = m.Header.Get(headerTrace)
-			return turnDelivery{delivery{m}, t}, nil
-		}
-		letter := bus.DeadLetter{Lane: q.lane, Cause: "malformed turn message: " + err.Error(), At: state.At(time.Now()), Data: string(m.Data)}
-		if err := q.b.DeadLetter(ctx, letter); err != nil {
-			q.b.log.Warn().Err(err).Msg("dead letter")
-			continue // delivered again after the ack wait
-		}
-		_ = m.Ack()
-	}
-}
-
-func decodeTurn(data []byte) (bus.Turn, error) {
-	var t bus.Turn
-	if err := json.Unmarshal(data, &t); err != nil {
-		return bus.Turn{}, err
-	}
-	if _, err := state.ParseRunID(string(t.Run)); err != nil {
-		return bus.Turn{}, err
-	}
-	if t.Version < 0 {
-		return bus.Turn{}, fmt.Errorf("version is %d", t.Version)
-	}
-	return t, nil
-}
-
-type queue struct{ *puller }
-
-type message struct{ delivery }
-
-func (m message) Key() string               { return lastToken(m.msg.Subject) }
-func (m message) Data() []byte              { return m.msg.Data }
-func (m message) Header(name string) string { return m.msg.Header.Get(name) }
-
-// Next implements bus.Queue.
-func (q queue) Next(ctx context.Context) (bus.Message, error) {
-	m, err := q.next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return message{delivery{m}}, nil
-}
-
-// Submissions implements bus.Intake.
-func (b *Bus) Submissions(context.Context) (bus.Queue, error) {
-	p, err := b.pull(b.submit)
-	return queue{p}, err
-}
-
-// AbortRequests implements bus.Intake.
-func (b *Bus) AbortRequests(context.Context) (bus.Queue, error) {
-	p, err := b.pull(b.abort)
-	return queue{p}, err
 }

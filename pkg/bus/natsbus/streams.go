@@ -4,22 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// maxWaiting is how many workers may wait for a turn at once. It cannot be
-// changed once a consumer exists.
-const maxWaiting = 8192
+// Settings of the queues.
+const (
+	maxWaiting    = 8192 // workers that may wait for a turn at once; fixed once a consumer exists
+	maxAckPending = 50_000
+	intakeWaiting = 512
+	intakePending = 10_000
+	remembered    = 2 * time.Minute // how long the server knows the id of a message
+	eventsAge     = 72 * time.Hour
+)
 
 func (b *Bus) streams() []jetstream.StreamConfig {
-	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Duplicates: 2 * time.Minute, AllowDirect: true}
+	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Duplicates: remembered, AllowDirect: true}
 	queue, events, dead := base, base, base
 	queue.Retention, queue.Discard = jetstream.WorkQueuePolicy, jetstream.DiscardNew
 	turns, submit, control := queue, queue, queue
@@ -28,51 +32,102 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 	submit.Name, submit.Subjects = b.stream("SUBMIT"), []string{b.subject("submit", "*")}
 	control.Name, control.Subjects = b.stream("CONTROL"), []string{b.subject("abort", "*")}
 	events.Name, events.Subjects = b.stream("EVENTS"), []string{b.subject("events", "*")}
-	events.Retention, events.Discard, events.MaxAge = jetstream.LimitsPolicy, jetstream.DiscardOld, 72*time.Hour
+	events.Retention, events.Discard, events.MaxAge = jetstream.LimitsPolicy, jetstream.DiscardOld, eventsAge
 	dead.Name, dead.Subjects = b.stream("DEAD"), []string{b.subject("dead", "*")}
 	return []jetstream.StreamConfig{turns, submit, control, events, dead}
 }
 
-func (b *Bus) laneConfig(lane state.Priority) jetstream.ConsumerConfig {
-	return jetstream.ConsumerConfig{
-		Durable: "workers-" + string(lane), FilterSubject: b.subject("turn", string(lane), ">"),
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.cfg.AckWait, MaxDeliver: -1, MaxAckPending: 50_000, MaxWaiting: maxWaiting,
-	}
+// consumerSpec is a durable consumer as it should be.
+type consumerSpec struct {
+	stream string
+	config jetstream.ConsumerConfig
 }
 
-// ensure creates what is missing and refuses what could lose turns.
+func (b *Bus) lane(p state.Priority) (consumerSpec, bool) {
+	return consumerSpec{b.stream("TURNS"), jetstream.ConsumerConfig{
+		Durable: "workers-" + string(p), FilterSubject: b.subject("turn", string(p), ">"),
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.cfg.AckWait, MaxDeliver: -1, MaxAckPending: maxAckPending, MaxWaiting: maxWaiting,
+	}}, slices.Contains(state.Priorities(), p)
+}
+
+func (b *Bus) gateway(stream string) consumerSpec {
+	return consumerSpec{b.stream(stream), jetstream.ConsumerConfig{
+		Durable: "gateway", AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.cfg.AckWait, MaxDeliver: -1,
+		MaxAckPending: intakePending, MaxWaiting: intakeWaiting,
+	}}
+}
+
+func (b *Bus) consumers() []consumerSpec {
+	specs := []consumerSpec{b.gateway("SUBMIT"), b.gateway("CONTROL")}
+	for _, p := range state.Priorities() {
+		spec, _ := b.lane(p)
+		specs = append(specs, spec)
+	}
+	return specs
+}
+
+// ensure creates what is missing and refuses what could lose turns. What is as it
+// should be is only read, so that a worker needs no right to create or change.
 func (b *Bus) ensure(ctx context.Context) error {
 	for _, want := range b.streams() {
-		s, err := b.js.Stream(ctx, want.Name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			s, err = b.js.CreateStream(ctx, want)
-		}
-		if err != nil {
-			return fmt.Errorf("open stream %s: %w", want.Name, err)
-		}
-		if err := differs(want, s.CachedInfo().Config); err != nil {
+		if err := b.ensureStream(ctx, want); err != nil {
 			return err
 		}
 	}
-	for _, lane := range state.Priorities() {
-		c, err := b.js.CreateOrUpdateConsumer(ctx, b.stream("TURNS"), b.laneConfig(lane))
-		if err != nil {
-			return fmt.Errorf("open consumer of lane %s: %w", lane, err)
+	for _, want := range b.consumers() {
+		if err := b.ensureConsumer(ctx, want); err != nil {
+			return err
 		}
-		b.lanes[lane] = c
-	}
-	intake := jetstream.ConsumerConfig{
-		Durable: "gateway", AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.cfg.AckWait, MaxDeliver: -1, MaxAckPending: 10_000, MaxWaiting: 512,
-	}
-	var err error
-	if b.submit, err = b.js.CreateOrUpdateConsumer(ctx, b.stream("SUBMIT"), intake); err != nil {
-		return fmt.Errorf("open consumer of submissions: %w", err)
-	}
-	if b.abort, err = b.js.CreateOrUpdateConsumer(ctx, b.stream("CONTROL"), intake); err != nil {
-		return fmt.Errorf("open consumer of aborts: %w", err)
 	}
 	return nil
 }
+
+func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) error {
+	s, err := b.js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if s, err = b.js.CreateStream(ctx, want); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			s, err = b.js.Stream(ctx, want.Name) // another process was faster, with other settings
+		}
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("open stream %s: %w: start nats-server with -js, and enable it for the account", want.Name, err)
+	case err != nil:
+		return fmt.Errorf("open stream %s: %w", want.Name, err)
+	}
+	return differs(want, s.CachedInfo().Config)
+}
+
+func (b *Bus) ensureConsumer(ctx context.Context, want consumerSpec) error {
+	c, err := b.js.Consumer(ctx, want.stream, want.config.Durable)
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerDoesNotExist):
+		if _, err := b.js.CreateOrUpdateConsumer(ctx, want.stream, want.config); err != nil {
+			return fmt.Errorf("create consumer %s of %s: %w", want.config.Durable, want.stream, err)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("open consumer %s of %s: %w", want.config.Durable, want.stream, err)
+	}
+	have := c.CachedInfo().Config
+	if err := differsFixed(want, have); err != nil {
+		return err
+	}
+	if have.AckWait == want.config.AckWait && have.MaxDeliver == want.config.MaxDeliver && enough(have.MaxAckPending, want.config.MaxAckPending) {
+		return nil
+	}
+	have.AckWait, have.MaxDeliver = want.config.AckWait, want.config.MaxDeliver
+	if !enough(have.MaxAckPending, want.config.MaxAckPending) {
+		have.MaxAckPending = want.config.MaxAckPending
+	}
+	if _, err := b.js.UpdateConsumer(ctx, want.stream, have); err != nil {
+		return fmt.Errorf("update consumer %s of %s: %w", want.config.Durable, want.stream, err)
+	}
+	return nil
+}
+
+// enough compares limits of which -1 is none.
+func enough(have, want int) bool { return have < 0 || have >= want }
 
 // differs returns an error that names the first setting of a stream on which
 // messages could be lost, and how to mend it.
@@ -81,72 +136,52 @@ func differs(want, have jetstream.StreamConfig) error {
 		return fmt.Errorf("stream %s: %s is %v, it must be %v: change it with `nats stream edit %s`, or delete the stream while no run is under way",
 			want.Name, setting, is, should, want.Name)
 	}
+	queue := want.Retention == jetstream.WorkQueuePolicy
 	switch {
 	case have.Retention != want.Retention:
 		return wrong("retention", have.Retention, want.Retention)
-	case have.MaxAge != want.MaxAge && want.MaxAge == 0:
+	case have.MaxAge != 0 && want.MaxAge == 0:
 		return wrong("max age", have.MaxAge, "unlimited")
-	case want.Retention == jetstream.WorkQueuePolicy && have.Discard != jetstream.DiscardNew:
+	case queue && have.Discard != jetstream.DiscardNew:
 		return wrong("discard policy", have.Discard, jetstream.DiscardNew)
+	case have.MaxMsgsPerSubject > 0:
+		return wrong("max messages per subject", have.MaxMsgsPerSubject, "unlimited")
+	case have.NoAck:
+		return wrong("no ack", true, false)
+	case have.Sealed:
+		return wrong("sealed", true, false)
+	case have.Duplicates < time.Second:
+		return wrong("duplicate window", have.Duplicates, want.Duplicates)
 	case have.Storage != want.Storage:
 		return wrong("storage", have.Storage, want.Storage)
-	case strings.Join(have.Subjects, " ") != strings.Join(want.Subjects, " "):
+	case !slices.Equal(slices.Sorted(slices.Values(have.Subjects)), want.Subjects):
 		return wrong("subjects", have.Subjects, want.Subjects)
 	default:
 		return nil
 	}
 }
 
-// Check looks at the server and at the streams, for doctor and at start-up.
-func (b *Bus) Check(ctx context.Context) []check.Finding {
-	findings := []check.Finding{b.checkServer()}
-	for _, want := range b.streams() {
-		f := check.Finding{Name: "nats: stream " + want.Name, OK: true, Fatal: true, Detail: "settings are right"}
-		s, err := b.js.Stream(ctx, want.Name)
-		if err == nil {
-			err = differs(want, s.CachedInfo().Config)
-		}
-		if err != nil {
-			f.OK, f.Detail, f.Remedy = false, err.Error(), "start a gateway or a worker, which create it, or mend the setting"
-		}
-		findings = append(findings, f)
+// differsFixed does the same for what cannot be changed on a consumer.
+func differsFixed(want consumerSpec, have jetstream.ConsumerConfig) error {
+	name := want.config.Durable
+	wrong := func(setting string, is, should any) error {
+		return fmt.Errorf("consumer %s of %s: %s is %v, it must be %v: delete it with `nats consumer rm %s %s` while all workers and gateways are stopped; it is created anew, and no message is lost",
+			name, want.stream, setting, is, should, want.stream, name)
 	}
-	for _, lane := range state.Priorities() {
-		f := check.Finding{Name: "nats: consumer of lane " + string(lane), OK: true, Detail: "settings are right"}
-		if info, err := b.lanes[lane].Info(ctx); err != nil {
-			f.OK, f.Fatal, f.Detail, f.Remedy = false, true, err.Error(), "start a worker, which creates it"
-		} else if info.Config.MaxWaiting < maxWaiting {
-			f.OK, f.Detail = false, fmt.Sprintf("max waiting is %d: workers beyond that get no turns", info.Config.MaxWaiting)
-			f.Remedy = "delete the consumer while no turn is under way; it is created anew"
-		}
-		findings = append(findings, f)
+	switch {
+	case have.AckPolicy != want.config.AckPolicy:
+		return wrong("ack policy", have.AckPolicy, want.config.AckPolicy)
+	case have.FilterSubject != want.config.FilterSubject || len(have.FilterSubjects) > 0:
+		return wrong("filter", fmt.Sprint(have.FilterSubject, have.FilterSubjects), want.config.FilterSubject)
+	case have.DeliverSubject != "":
+		return wrong("delivery", "push", "pull")
+	case have.MaxWaiting < want.config.MaxWaiting:
+		return wrong("max waiting", have.MaxWaiting, want.config.MaxWaiting)
+	case len(have.BackOff) > 0:
+		return wrong("back-off", have.BackOff, "none")
+	case have.MaxRequestExpires > 0 && have.MaxRequestExpires < pullExpiry:
+		return wrong("max request expires", have.MaxRequestExpires, "unlimited")
+	default:
+		return nil
 	}
-	return findings
-}
-
-func (b *Bus) checkServer() check.Finding {
-	f := check.Finding{Name: "nats: server", OK: true, Fatal: true}
-	if !b.nc.IsConnected() {
-		f.OK, f.Detail, f.Remedy = false, "not connected", "start nats-server with -js, or set TURNPIKE_NATS_URL"
-		return f
-	}
-	version := b.nc.ConnectedServerVersion()
-	f.Detail = fmt.Sprintf("version %s, max payload %d bytes", version, b.nc.MaxPayload())
-	switch major, minor := parseVersion(version); {
-	case major < 2 || major == 2 && minor < 12:
-		f.OK, f.Remedy = false, "upgrade to nats-server 2.15 or later; 2.12 is the least"
-	case major == 2 && minor < 15:
-		f.OK, f.Fatal, f.Remedy = false, false, "nats-server 2.15 or later is recommended: earlier ones lost messages after leader changes"
-	}
-	return f
-}
-
-func parseVersion(v string) (major, minor int) {
-	parts := strings.SplitN(v, ".", 3)
-	if len(parts) < 2 {
-		return 0, 0
-	}
-	major, _ = strconv.Atoi(parts[0])
-	minor, _ = strconv.Atoi(parts[1])
-	return major, minor
 }

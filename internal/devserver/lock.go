@@ -1,0 +1,44 @@
+package devserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// lockDir takes the directory for this process until the file is closed. The
+// system lets go of it when the process dies, however it dies.
+func lockDir(dir string) (*os.File, error) {
+	path := filepath.Join(dir, "LOCK")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close() // nothing was written
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
+		}
+		return nil, fmt.Errorf("data directory %s is in use by %s: stop it, or choose another with --data-dir", dir, owner(path))
+	}
+	if err := f.Truncate(0); err == nil {
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0) // tells people, proves nothing
+	}
+	return f, nil
+}
+
+func owner(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "another process"
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return "another process"
+	}
+	return fmt.Sprintf("process %d", pid)
+}

@@ -1,0 +1,294 @@
+package bustest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// I9: watchers see each event once, in order.
+func testAnnounce(t *testing.T, b bus.Bus) {
+	run := newID()
+	got := make(chan bus.Event, 100)
+	stop, err := b.Watch(t.Context(), run, func(e bus.Event) { got <- e })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	events := []bus.Event{{Seq: 1, Data: []byte(`{"seq":1}`)}, {Seq: 2, Data: []byte(`{"seq":2}`)}, {Seq: 3, Data: []byte(`{"seq":3}`)}}
+	for range 2 {
+		if err := b.Announce(t.Context(), run, slices.Clone(events)); err != nil {
+			t.Fatalf("Announce: %v", err)
+		}
+	}
+	if err := b.Announce(t.Context(), newID(), events[:1]); err != nil {
+		t.Fatalf("Announce: %v", err)
+	}
+	b.Live(run, []byte(`{"seq":null}`))
+	// Doubles are allowed, gaps and disorder are not.
+	var last int64
+	for {
+		select {
+		case e := <-got:
+			if e.Seq == 0 {
+				if string(e.Data) != `{"seq":null}` || last != 3 {
+					t.Fatalf("live event %s after %d", e.Data, last)
+				}
+				return
+			}
+			if e.Seq > last+1 {
+				t.Fatalf("event %d after %d", e.Seq, last)
+			}
+			if want := fmt.Sprintf(`{"seq":%d}`, e.Seq); string(e.Data) != want {
+				t.Fatalf("event %d is %s", e.Seq, e.Data)
+			}
+			last = max(last, e.Seq)
+		case <-time.After(soon):
+			t.Fatalf("nothing after event %d", last)
+		}
+	}
+}
+
+// A watcher of one run hears nothing of another.
+func testWatchOneRun(t *testing.T, b bus.Bus) {
+	run, other := newID(), newID()
+	got := make(chan bus.Event, 100)
+	stop, err := b.Watch(t.Context(), run, func(e bus.Event) { got <- e })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	b.Live(other, []byte("other"))
+	if err := b.Announce(t.Context(), other, []bus.Event{{Seq: 1, Data: []byte("other")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Announce(t.Context(), run, nil); err != nil {
+		t.Fatalf("Announce of nothing: %v", err)
+	}
+	b.Live(run, []byte("mine"))
+	select {
+	case e := <-got:
+		if diff := cmp.Diff(bus.Event{Data: []byte("mine")}, e); diff != "" {
+			t.Errorf("event:\n%s", diff)
+		}
+	case <-time.After(soon):
+		t.Fatal("a live event was not heard")
+	}
+}
+
+func testWatchStops(t *testing.T, b bus.Bus) {
+	run := newID()
+	var mu sync.Mutex
+	stopped := false
+	stop, err := b.Watch(t.Context(), run, func(bus.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if stopped {
+			t.Error("called after stop")
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(20) {
+		b.Live(run, []byte("x"))
+		if i == 10 {
+			stop()
+			mu.Lock()
+			stopped = true
+			mu.Unlock()
+		}
+	}
+	stop()
+}
+
+// An abort is heard by all at once, and waits for one who keeps it.
+func testAborts(t *testing.T, b bus.Bus) {
+	run := newID()
+	heard := make(chan string, 2)
+	for range 2 {
+		stop, err := b.Aborts(t.Context(), func(id state.RunID, reason string) { heard <- string(id) + reason })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+	}
+	if err := b.PublishAbort(t.Context(), run, "enough"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		select {
+		case got := <-heard:
+			if got != string(run)+"enough" {
+				t.Errorf("heard %q", got)
+			}
+		case <-time.After(soon):
+			t.Fatal("an abort was not heard")
+		}
+	}
+	q := requests(t, b)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	m, err := q.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a state.Abort
+	if err := json.Unmarshal(m.Data(), &a); err != nil || a.Reason != "enough" || m.Key() != string(run) || m.Delivered() != 1 || m.Header(bus.HeaderApplied) == "" {
+		t.Errorf("request = %s %s, %v", m.Key(), m.Data(), err)
+	}
+	if err := m.Ack(); err != nil {
+		t.Error(err)
+	}
+	nobody(t, requests(t, b))
+}
+
+func requests(t *testing.T, b bus.Bus) bus.Queue {
+	t.Helper()
+	q, err := b.AbortRequests(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = q.Close() })
+	return q
+}
+
+func nobody(t *testing.T, q bus.Queue) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), briefly)
+	defer cancel()
+	if m, err := q.Next(ctx); err == nil {
+		t.Fatalf("Next = %s %s, want nothing", m.Key(), m.Data())
+	}
+}
+
+func testAbortsStop(t *testing.T, b bus.Bus) {
+	heard := make(chan state.RunID, 10)
+	stop, err := b.Aborts(t.Context(), func(id state.RunID, _ string) { t.Errorf("%s heard after stop", id) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	stop()
+	stopOther, err := b.Aborts(t.Context(), func(id state.RunID, _ string) { heard <- id })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopOther()
+	if err := b.PublishAbort(t.Context(), newID(), ""); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-heard:
+	case <-time.After(soon):
+		t.Fatal("an abort was not heard")
+	}
+}
+
+// A submission is handed to one gateway, and to another if that one does not say
+// that it is in the store.
+func testSubmissions(t *testing.T, b bus.Bus) {
+	service, ok := b.(Submitter)
+	if !ok {
+		t.Fatal("the bus under test is no bustest.Submitter")
+	}
+	queues := make([]bus.Queue, 2)
+	for i := range queues {
+		q, err := b.Submissions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = q.Close() })
+		queues[i] = q
+	}
+	service.Submit("support", []byte(`{"input":"hi"}`), map[string]string{"Nats-Msg-Id": "key", "Turnpike-Reply": "answers.here"})
+	take := func(q bus.Queue) bus.Message {
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		defer cancel()
+		m, err := q.Next(ctx)
+		if err != nil {
+			t.Fatalf("Next: %v", err)
+		}
+		return m
+	}
+	m := take(queues[0])
+	if m.Key() != "support" || string(m.Data()) != `{"input":"hi"}` || m.Delivered() != 1 {
+		t.Errorf("submission = %s %s, delivery %d", m.Key(), m.Data(), m.Delivered())
+	}
+	if m.Header("Nats-Msg-Id") != "key" || m.Header("Turnpike-Reply") != "answers.here" || m.Header("Other") != "" {
+		t.Errorf("headers = %q, %q, %q", m.Header("Nats-Msg-Id"), m.Header("Turnpike-Reply"), m.Header("Other"))
+	}
+	nobody(t, queues[1])
+	if err := m.Nak(0); err != nil {
+		t.Fatal(err)
+	}
+	// A pull that was given up may have had it meanwhile: numbers only grow.
+	m = take(queues[0])
+	seen := m.Delivered()
+	if seen < 2 {
+		t.Errorf("Delivered = %d after a nak, want 2 or more", seen)
+	}
+	m = take(queues[1]) // the gateway died
+	if m.Delivered() <= seen {
+		t.Errorf("Delivered = %d after the ack wait, want more than %d", m.Delivered(), seen)
+	}
+	if err := m.Ack(); err != nil {
+		t.Fatal(err)
+	}
+	nobody(t, queues[0])
+}
+
+func testDeadLetters(t *testing.T, b bus.Bus) {
+	for i := range 3 {
+		d := bus.DeadLetter{Lane: state.Normal, Run: newID(), Cause: fmt.Sprint("cause ", i), At: state.At(time.Now()), Data: "{"}
+		if err := b.DeadLetter(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := b.DeadLetters(t.Context(), 0, 2)
+	if err != nil || len(page) != 2 || page[0].Cause != "cause 0" || page[0].Data != "{" {
+		t.Fatalf("DeadLetters = %+v, %v", page, err)
+	}
+	rest, err := b.DeadLetters(t.Context(), page[1].Seq, 10)
+	if err != nil || len(rest) != 1 || rest[0].Cause != "cause 2" {
+		t.Fatalf("DeadLetters = %+v, %v", rest, err)
+	}
+}
+
+func testPresence(t *testing.T, b bus.Bus) {
+	got := make(chan string, 10)
+	stop, err := b.Beats(t.Context(), func(worker string, gone bool) { got <- fmt.Sprint(worker, gone) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	// Names are what hosts are called: not every one fits into a subject.
+	b.Beat("w1.example.org", false)
+	b.Beat("w1.example.org", true)
+	b.Beat("a b*>", false)
+	for _, want := range []string{"w1.example.orgfalse", "w1.example.orgtrue", "a b*>false"} {
+		select {
+		case beat := <-got:
+			if beat != want {
+				t.Errorf("beat %s, want %s", beat, want)
+			}
+		case <-time.After(soon):
+			t.Fatal("a beat was not heard")
+		}
+	}
+}
+
+func testReady(t *testing.T, b bus.Bus) {
+	if err := b.Ready(t.Context()); err != nil {
+		t.Errorf("Ready: %v", err)
+	}
+}

@@ -1,0 +1,336 @@
+package bustest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func testTurnUntilAcked(t *testing.T, b bus.Bus) {
+	q := lane(t, b, state.Normal)
+	want := bus.Turn{Run: newID(), Version: 7, Priority: state.Normal, Repair: true, TraceParent: "00-x"}
+	publish(t, b, want, "1")
+	d := next(t, q)
+	if diff := cmp.Diff(want, d.Turn()); diff != "" {
+		t.Errorf("turn:\n%s", diff)
+	}
+	if d.Delivered() != 1 {
+		t.Errorf("Delivered = %d, want 1", d.Delivered())
+	}
+	if err := d.InProgress(); err != nil {
+		t.Errorf("InProgress: %v", err)
+	}
+	if err := d.Nak(0); err != nil {
+		t.Fatalf("Nak: %v", err)
+	}
+	d = next(t, q)
+	if d.Delivered() != 2 {
+		t.Errorf("Delivered = %d after a nak, want 2", d.Delivered())
+	}
+	if err := d.Nak(20 * time.Millisecond); err != nil {
+		t.Fatalf("Nak: %v", err)
+	}
+	d = next(t, q)
+	if n, err := b.Lag(t.Context()); err != nil || n != 1 {
+		t.Errorf("Lag = %d, %v; want 1", n, err)
+	}
+	if err := d.Ack(); err != nil {
+		t.Fatalf("Ack: %v", err)
+	}
+	nothing(t, q)
+	if n, err := b.Lag(t.Context()); err != nil || n != 0 {
+		t.Errorf("Lag = %d, %v; want 0", n, err)
+	}
+}
+
+func testTurnDuplicates(t *testing.T, b bus.Bus) {
+	q := lane(t, b, state.Normal)
+	turn := bus.Turn{Run: newID(), Version: 1}
+	publish(t, b, turn, "same")
+	publish(t, b, turn, "same")
+	publish(t, b, turn, "other")
+	for range 2 {
+		if err := next(t, q).Ack(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nothing(t, q)
+}
+
+func testTurnLanes(t *testing.T, b bus.Bus) {
+	ids := map[state.Priority]state.RunID{}
+	for _, p := range state.Priorities() {
+		ids[p] = newID()
+		publish(t, b, bus.Turn{Run: ids[p], Version: 1, Priority: p}, string(p))
+	}
+	for _, p := range state.Priorities() {
+		q := lane(t, b, p)
+		if got := next(t, q).Turn(); got.Run != ids[p] || got.Priority != p {
+			t.Errorf("lane %s hands out %+v", p, got)
+		}
+		nothing(t, q)
+	}
+}
+
+func testTurnUnknownLane(t *testing.T, b bus.Bus) {
+	if err := b.PublishTurn(t.Context(), bus.Turn{Run: newID(), Version: 1, Priority: "urgent"}, "1"); err == nil {
+		t.Error("PublishTurn takes a lane that nobody reads")
+	}
+	if _, err := b.Turns(t.Context(), "urgent"); err == nil {
+		t.Error("Turns opens a lane that does not exist")
+	}
+}
+
+// A worker that died without a word holds its message up for the ack wait.
+func testTurnAfterAckWait(t *testing.T, b bus.Bus) {
+	q, other := lane(t, b, state.Normal), lane(t, b, state.Normal)
+	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "1")
+	first := next(t, q)
+	second := next(t, other)
+	if diff := cmp.Diff(first.Turn(), second.Turn()); diff != "" {
+		t.Errorf("delivered again as:\n%s", diff)
+	}
+	if second.Delivered() != 2 {
+		t.Errorf("Delivered = %d, want 2", second.Delivered())
+	}
+	if err := second.Ack(); err != nil {
+		t.Fatal(err)
+	}
+	nothing(t, q)
+}
+
+// A message in progress stays with its worker beyond the ack wait.
+func testTurnInProgress(t *testing.T, b bus.Bus) {
+	q, other := lane(t, b, state.Normal), lane(t, b, state.Normal)
+	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "1")
+	d := next(t, q)
+	for start, last := time.Now(), time.Now(); time.Since(start) < AckWait*3/2; last = time.Now() {
+		ctx, cancel := context.WithTimeout(t.Context(), AckWait/10)
+		again, err := other.Next(ctx)
+		cancel()
+		if time.Since(last) > AckWait/2 {
+			t.Skip("this machine is too slow to keep a message in time")
+		}
+		if err == nil {
+			t.Fatalf("delivered to another worker, as number %d", again.Delivered())
+		}
+		if err := d.InProgress(); err != nil {
+			t.Fatalf("InProgress: %v", err)
+		}
+	}
+	if err := d.Ack(); err != nil {
+		t.Fatal(err)
+	}
+	nothing(t, other)
+}
+
+// A message that was put off does not hold up the others.
+func testTurnNakDelay(t *testing.T, b bus.Bus) {
+	q := lane(t, b, state.Normal)
+	later, now := newID(), newID()
+	publish(t, b, bus.Turn{Run: later, Version: 1}, "1")
+	publish(t, b, bus.Turn{Run: now, Version: 1}, "2")
+	if err := next(t, q).Nak(500 * time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []state.RunID{now, later} {
+		d := next(t, q)
+		if got := d.Turn().Run; got != want {
+			t.Fatalf("message %d is of run %s, want %s", i, got, want)
+		}
+		if err := d.Ack(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// No puller takes more than it asked for.
+func testTurnsAreShared(t *testing.T, b bus.Bus) {
+	const pullers, each = 4, 10
+	for i := range pullers * each {
+		publish(t, b, bus.Turn{Run: newID(), Version: 1}, fmt.Sprint(i))
+	}
+	var wg sync.WaitGroup
+	for range pullers {
+		q := lane(t, b, state.Normal)
+		wg.Go(func() {
+			for range each {
+				ctx, cancel := context.WithTimeout(t.Context(), soon)
+				d, err := q.Next(ctx)
+				cancel()
+				if err != nil {
+					t.Errorf("Next: %v", err)
+					return
+				}
+				if d.Delivered() != 1 {
+					t.Errorf("Delivered = %d: another puller had it", d.Delivered())
+				}
+				if err := d.Ack(); err != nil {
+					t.Errorf("Ack: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// I6: what a worker has no room for is there for the others.
+func testBusyPullerHoardsNothing(t *testing.T, b bus.Bus) {
+	busy, idle := lane(t, b, state.Normal), lane(t, b, state.Normal)
+	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "held")
+	held := next(t, busy)
+	for i := range 20 {
+		publish(t, b, bus.Turn{Run: newID(), Version: 1}, fmt.Sprint(i))
+	}
+	for range 20 {
+		d := next(t, idle)
+		if d.Delivered() != 1 {
+			t.Fatalf("Delivered = %d: the busy puller had it", d.Delivered())
+		}
+		if err := d.Ack(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := held.Ack(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testNextEndsWithContext(t *testing.T, b bus.Bus) {
+	q := lane(t, b, state.Normal)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := q.Next(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Next = %v, want canceled", err)
+	}
+}
+
+// A message that was on its way to a caller who gave up comes to the next one,
+// long before the ack wait.
+func testCancelledNextLosesNothing(t *testing.T, b bus.Bus) {
+	q := lane(t, b, state.Normal)
+	nothing(t, q)
+	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "1")
+	if err := next(t, q).Ack(); err != nil {
+		t.Fatal(err)
+	}
+	nothing(t, q)
+	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "2")
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next(t, lane(t, b, state.Normal))
+}
+
+// Many callers give up while messages arrive: every message comes to somebody.
+func testCancelledNextsLoseNothing(t *testing.T, b bus.Bus) {
+	const messages = 50
+	q := lane(t, b, state.Normal)
+	done, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got := make(chan state.RunID, 10*messages)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for done.Err() == nil {
+				ctx, stop := context.WithTimeout(done, time.Duration(i+1)*time.Millisecond)
+				d, err := q.Next(ctx)
+				stop()
+				if err != nil {
+					continue
+				}
+				if err := d.Ack(); err != nil {
+					t.Errorf("Ack: %v", err)
+				}
+				got <- d.Turn().Run
+			}
+		})
+	}
+	missing := map[state.RunID]bool{}
+	for i := range messages {
+		id := newID()
+		missing[id] = true
+		publish(t, b, bus.Turn{Run: id, Version: 1}, fmt.Sprint(i))
+	}
+	limit := time.After(soon)
+	for len(missing) > 0 {
+		select {
+		case id := <-got:
+			delete(missing, id)
+		case <-limit:
+			t.Errorf("%d messages did not come", len(missing))
+			clear(missing)
+		}
+	}
+	cancel()
+	wg.Wait()
+}
+
+func testQueueCloseEndsNext(t *testing.T, b bus.Bus) {
+	q, err := b.Turns(t.Context(), state.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := q.Next(context.WithoutCancel(t.Context()))
+		ended <- err
+	}()
+	for range 2 {
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantClosed(t, ended)
+	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "1")
+	next(t, lane(t, b, state.Normal)) // the others go on
+}
+
+func testClosedBus(t *testing.T, b bus.Bus) {
+	for range 2 {
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Ready(t.Context()); err == nil {
+		t.Error("Ready = nil after Close")
+	}
+	if q, err := b.Turns(t.Context(), state.Normal); err == nil {
+		if _, err := q.Next(t.Context()); !errors.Is(err, bus.ErrClosed) {
+			t.Errorf("Next = %v, want %v", err, bus.ErrClosed)
+		}
+	}
+}
+
+func wantClosed(t *testing.T, ended <-chan error) {
+	t.Helper()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, bus.ErrClosed) {
+			t.Errorf("Next = %v, want %v", err, bus.ErrClosed)
+		}
+	case <-time.After(soon):
+		t.Fatal("Next still waits after Close")
+	}
+}
+
+func testCloseEndsNext(t *testing.T, b bus.Bus) {
+	q := lane(t, b, state.Normal)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := q.Next(context.WithoutCancel(t.Context()))
+		ended <- err
+	}()
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantClosed(t, ended)
+}

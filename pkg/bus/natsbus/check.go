@@ -1,0 +1,118 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/check"
+)
+
+// wantPayload is the smallest max_payload that carries whatever the gateway takes.
+const wantPayload = 1 << 20
+
+// Check looks at the server, the streams and the consumers, for doctor and at
+// start-up.
+func (b *Bus) Check(ctx context.Context) []check.Finding {
+	if !b.nc.IsConnected() {
+		return []check.Finding{{
+			Name: "nats: server", Fatal: true, Detail: "not connected", Remedy: "start nats-server with -js, and see that the URL is right",
+		}}
+	}
+	jet := b.checkJetStream(ctx)
+	findings := []check.Finding{checkVersion(b.nc.ConnectedServerVersion()), b.checkPayload(), jet}
+	if !jet.OK {
+		return findings
+	}
+	for _, want := range b.streams() {
+		findings = append(findings, b.checkStream(ctx, want))
+	}
+	for _, want := range b.consumers() {
+		findings = append(findings, b.checkConsumer(ctx, want))
+	}
+	return findings
+}
+
+func checkVersion(version string) check.Finding {
+	f := check.Finding{Name: "nats: version", OK: true, Detail: "nats-server " + version}
+	major, minor := parseVersion(version)
+	switch {
+	case major < 2 || major == 2 && minor < 12:
+		f.OK, f.Fatal, f.Remedy = false, true, "upgrade to nats-server 2.15 or later; 2.12 is the least"
+	case major == 2 && minor < 15:
+		f.OK, f.Remedy = false, "upgrade to nats-server 2.15 or later: earlier ones may lose messages when a machine fails"
+	}
+	return f
+}
+
+// parseVersion returns zeros for what is no version.
+func parseVersion(v string) (major, minor int) {
+	parts := strings.SplitN(strings.TrimPrefix(v, "v"), ".", 3)
+	if len(parts) < 2 {
+		return 0, 0
+	}
+	major, errMajor := strconv.Atoi(parts[0])
+	minor, errMinor := strconv.Atoi(parts[1])
+	if errors.Join(errMajor, errMinor) != nil {
+		return 0, 0
+	}
+	return major, minor
+}
+
+func (b *Bus) checkPayload() check.Finding {
+	n := b.nc.MaxPayload()
+	f := check.Finding{Name: "nats: max_payload", OK: n >= wantPayload, Detail: fmt.Sprintf("%d bytes", n)}
+	if !f.OK {
+		f.Remedy = fmt.Sprintf("set max_payload to %d or more: larger events are left out of the stream", wantPayload)
+	}
+	return f
+}
+
+func (b *Bus) checkJetStream(ctx context.Context) check.Finding {
+	f := check.Finding{Name: "nats: jetstream", OK: true, Fatal: true}
+	info, err := b.js.AccountInfo(ctx)
+	if err != nil {
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "start nats-server with -js, enable JetStream for the account, and allow $JS.API.INFO"
+		return f
+	}
+	f.Detail = fmt.Sprintf("%d streams, %d bytes stored", info.Streams, info.Store)
+	return f
+}
+
+func (b *Bus) checkStream(ctx context.Context, want jetstream.StreamConfig) check.Finding {
+	f := check.Finding{Name: "nats: stream " + want.Name, OK: true, Detail: "settings are right"}
+	s, err := b.js.Stream(ctx, want.Name)
+	if err == nil {
+		err = differs(want, s.CachedInfo().Config)
+	}
+	if err != nil {
+		f.OK, f.Fatal, f.Detail, f.Remedy = false, true, err.Error(), "start a gateway or a worker, which create it, or mend the setting"
+		return f
+	}
+	if n := s.CachedInfo().Config.Replicas; n < want.Replicas {
+		f.OK, f.Detail = false, fmt.Sprintf("replicas is %d, want %d", n, want.Replicas)
+		f.Remedy = fmt.Sprintf("nats stream edit %s --replicas %d", want.Name, want.Replicas)
+	}
+	return f
+}
+
+func (b *Bus) checkConsumer(ctx context.Context, want consumerSpec) check.Finding {
+	f := check.Finding{Name: fmt.Sprintf("nats: consumer %s of %s", want.config.Durable, want.stream), OK: true, Detail: "settings are right"}
+	c, err := b.js.Consumer(ctx, want.stream, want.config.Durable)
+	if err == nil {
+		err = differsFixed(want, c.CachedInfo().Config)
+	}
+	if err != nil {
+		f.OK, f.Fatal, f.Detail, f.Remedy = false, true, err.Error(), "start a gateway or a worker, which create it, or mend the setting"
+		return f
+	}
+	if n := c.CachedInfo().Config.MaxAckPending; !enough(n, want.config.MaxAckPending) {
+		f.OK, f.Detail = false, fmt.Sprintf("max ack pending is %d: no more messages than that are worked on at once", n)
+		f.Remedy = "restart a gateway or a worker, which mends it"
+	}
+	return f
+}

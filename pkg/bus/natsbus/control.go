@@ -1,0 +1,127 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// PublishAbort implements bus.Control.
+func (b *Bus) PublishAbort(ctx context.Context, run state.RunID, reason string) error {
+	data, err := json.Marshal(state.Abort{Reason: reason})
+	if err != nil {
+		return fmt.Errorf("encode abort: %w", err)
+	}
+	m := nats.NewMsg(b.subject("abort", token(string(run))))
+	m.Data = data
+	m.Header.Set(bus.HeaderApplied, "1")
+	if err := b.publish(ctx, m, ""); err != nil {
+		return fmt.Errorf("publish abort: %w", err)
+	}
+	return nil
+}
+
+// Aborts implements bus.Control.
+func (b *Bus) Aborts(ctx context.Context, fn func(state.RunID, string)) (func(), error) {
+	return b.listen(ctx, []string{b.subject("abort", "*")}, func(m *nats.Msg) {
+		var a state.Abort
+		_ = json.Unmarshal(m.Data, &a) // an abort without a readable reason is an abort
+		fn(state.RunID(lastToken(m.Subject)), a.Reason)
+	})
+}
+
+// Reply implements bus.Intake. A reply that can never be sent is dropped: the
+// subject came from outside, and a run must not hang on it.
+func (b *Bus) Reply(_ context.Context, subject string, data []byte) error {
+	err := b.mayReply(subject)
+	if err == nil {
+		err = b.nc.Publish(subject, data)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrMaxPayload):
+		b.log.Warn().Err(err).Str("subject", subject).Msg("reply dropped")
+		return nil
+	default:
+		return fmt.Errorf("reply: %w", err)
+	}
+}
+
+// mayReply refuses subjects through which a submitter could make us give orders
+// in our own name: to the server, to workers or to tools.
+func (b *Bus) mayReply(subject string) error {
+	if strings.HasPrefix(subject, "$") || strings.ContainsAny(subject, "*> \t\r\n") {
+		return fmt.Errorf("%w: a reply goes to a plain subject", nats.ErrBadSubject)
+	}
+	if rest, own := strings.CutPrefix(subject, b.cfg.Prefix+"."); own {
+		first, _, _ := strings.Cut(rest, ".")
+		if slices.Contains([]string{"turn", "submit", "abort", "events", "live", "dead", "presence", "tool"}, first) {
+			return fmt.Errorf("%w: %s is reserved", nats.ErrBadSubject, b.subject(first, ">"))
+		}
+	}
+	return nil
+}
+
+// DeadLetter implements bus.Intake.
+func (b *Bus) DeadLetter(ctx context.Context, d bus.DeadLetter) error { return b.bury(ctx, d, "") }
+
+func (b *Bus) bury(ctx context.Context, d bus.DeadLetter, id string) error {
+	if d.Lane == "" {
+		d.Lane = state.Normal
+	}
+	d.Seq = 0 // the stream numbers it
+	data, err := json.Marshal(d)
+	if err != nil {
+		return fmt.Errorf("encode dead letter: %w", err)
+	}
+	if limit := int(b.nc.MaxPayload()) - headerRoom; len(data) > limit {
+		// JSON may write one byte as six. What was given up on is told in part rather
+		// than not at all.
+		d.Cause = fmt.Sprintf("%.1000s (cut from %d bytes)", d.Cause, len(d.Data))
+		d.Data = strings.ToValidUTF8(d.Data[:min(len(d.Data), limit/8)], "")
+		if data, err = json.Marshal(d); err != nil {
+			return fmt.Errorf("encode dead letter: %w", err)
+		}
+	}
+	m := nats.NewMsg(b.subject("dead", token(string(d.Lane))))
+	m.Data = data
+	if err := b.publish(ctx, m, id); err != nil {
+		return fmt.Errorf("publish dead letter: %w", err)
+	}
+	return nil
+}
+
+// DeadLetters implements bus.Intake.
+func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) ([]bus.DeadLetter, error) {
+	s, err := b.js.Stream(ctx, b.stream("DEAD"))
+	if err != nil {
+		return nil, fmt.Errorf("read dead letters: %w", err)
+	}
+	letters := []bus.DeadLetter{}
+	for len(letters) < limit {
+		m, err := s.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(b.subject("dead", "*")))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read dead letter after %d: %w", after, err)
+		}
+		var d bus.DeadLetter
+		if err := json.Unmarshal(m.Data, &d); err != nil {
+			d = bus.DeadLetter{Lane: state.Priority(lastToken(m.Subject)), Cause: "unreadable dead letter", At: state.At(m.Time), Data: string(m.Data)}
+		}
+		d.Seq, after = m.Sequence, m.Sequence
+		letters = append(letters, d)
+	}
+	return letters, nil
+}

@@ -1,0 +1,179 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Announce implements bus.Events. The messages of one call travel together, in
+// order; those that failed are sent again under the same ids.
+func (b *Bus) Announce(ctx context.Context, run state.RunID, events []bus.Event) error {
+	type sent struct {
+		msg    *nats.Msg
+		id     string
+		future jetstream.PubAckFuture
+	}
+	batch := make([]sent, 0, len(events))
+	var trouble error // once one message failed, the rest goes after it
+	for _, e := range events {
+		s := sent{msg: b.eventMsg(run, e), id: fmt.Sprintf("%s:%d", run, e.Seq)}
+		if int64(s.msg.Size()) > b.nc.MaxPayload()-headerRoom {
+			// Left out: a run must not stop for it, and watchers read the store when
+			// they see the gap.
+			b.log.Warn().Str("run_id", string(run)).Int64("seq", e.Seq).Int("bytes", len(e.Data)).Msg("event is larger than max_payload")
+			continue
+		}
+		if trouble == nil {
+			s.future, trouble = b.js.PublishMsgAsync(s.msg, jetstream.WithMsgID(s.id))
+		}
+		batch = append(batch, s)
+	}
+	for _, s := range batch {
+		if s.future != nil {
+			select {
+			case <-s.future.Ok():
+				continue
+			case <-s.future.Err(): //nolint:errcheck // it is sent again, whatever it was
+			case <-ctx.Done():
+				return fmt.Errorf("announce events: %w", ctx.Err())
+			}
+		}
+		// The client marked the message as answered to its own inbox.
+		s.msg.Reply = ""
+		if err := b.publish(ctx, s.msg, s.id); err != nil {
+			return fmt.Errorf("announce event: %w", err)
+		}
+	}
+	return nil
+}
+
+// headerRoom is what the client library adds to a message: the id.
+const headerRoom = 256
+
+func (b *Bus) eventMsg(run state.RunID, e bus.Event) *nats.Msg {
+	m := nats.NewMsg(b.subject("events", token(string(run))))
+	m.Data = e.Data
+	m.Header.Set(headerSeq, strconv.FormatInt(e.Seq, 10))
+	return m
+}
+
+// Live implements bus.Events.
+func (b *Bus) Live(run state.RunID, data []byte) {
+	if err := b.nc.Publish(b.subject("live", token(string(run))), data); err != nil {
+		b.log.Debug().Err(err).Msg("live event")
+	}
+}
+
+// Watch implements bus.Events.
+func (b *Bus) Watch(ctx context.Context, run state.RunID, fn func(bus.Event)) (func(), error) {
+	subjects := []string{b.subject("events", token(string(run))), b.subject("live", token(string(run)))}
+	return b.listen(ctx, subjects, func(m *nats.Msg) {
+		e := bus.Event{Data: m.Data}
+		if text := m.Header.Get(headerSeq); text != "" {
+			seq, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return
+			}
+			e.Seq = seq
+		}
+		fn(e)
+	})
+}
+
+// listenBuffer is how many messages may wait for a listener before some are lost.
+const listenBuffer = 1024
+
+// listen calls fn for each message on the subjects, one at a time, until stop or
+// Close. One channel for all subjects keeps the order of arrival.
+func (b *Bus) listen(ctx context.Context, subjects []string, fn func(*nats.Msg)) (stop func(), err error) {
+	ch := make(chan *nats.Msg, listenBuffer)
+	quit, done := make(chan struct{}), make(chan struct{})
+	var subs []*nats.Subscription
+	drop := func() {
+		for _, s := range subs {
+			_ = s.Unsubscribe() // fails if the connection is gone, and the subscription with it
+		}
+	}
+	for _, subject := range subjects {
+		s, err := b.nc.ChanSubscribe(subject, ch)
+		if err != nil {
+			drop()
+			return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
+		}
+		subs = append(subs, s)
+	}
+	// The server must know of the interest before the caller reads what was there
+	// before.
+	flushCtx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	if err := b.nc.FlushWithContext(flushCtx); err != nil {
+		drop()
+		return nil, fmt.Errorf("subscribe to %s: %w", subjects[0], err)
+	}
+	end := sync.OnceFunc(func() {
+		drop()
+		close(quit)
+		<-done
+	})
+	forget, err := b.onClose(end)
+	if err != nil {
+		drop()
+		return nil, err
+	}
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case m := <-ch:
+				select {
+				case <-quit:
+					return
+				default:
+					fn(m)
+				}
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() { forget(); end() }, nil
+}
+
+type beat struct {
+	Worker string `json:"worker"` // the subject has it too, but not every name fits there
+	Gone   bool   `json:"gone,omitempty"`
+}
+
+// Beat implements bus.Presence.
+func (b *Bus) Beat(worker string, gone bool) {
+	data, err := json.Marshal(beat{worker, gone})
+	if err == nil {
+		err = b.nc.Publish(b.subject("presence", token(worker)), data)
+	}
+	if err == nil && gone {
+		err = b.nc.FlushTimeout(time.Second) // the last words before the connection closes
+	}
+	if err != nil {
+		b.log.Debug().Err(err).Msg("beat")
+	}
+}
+
+// Beats implements bus.Presence.
+func (b *Bus) Beats(ctx context.Context, fn func(string, bool)) (func(), error) {
+	return b.listen(ctx, []string{b.subject("presence", "*")}, func(m *nats.Msg) {
+		var x beat
+		if json.Unmarshal(m.Data, &x) == nil && x.Worker != "" {
+			fn(x.Worker, x.Gone)
+		}
+	})
+}

@@ -1,0 +1,275 @@
+package natsbus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/internal/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func newRun() state.RunID { return state.RunID(state.RunPrefix + ulid.Make().String()) }
+
+func jet(t *testing.T, nc *nats.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+func soon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// I6: a message that comes to a worker whose slots are taken meanwhile goes to
+// another at once, not after the ack wait.
+func TestAbandonedPullGivesBack(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{AckWait: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	gone, err := b.Turns(t.Context(), state.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := gone.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Next = %v, want the deadline", err)
+	}
+	run := newRun()
+	if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, "1"); err != nil {
+		t.Fatal(err)
+	}
+	other, err := b.Turns(t.Context(), state.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := other.Next(soon(t))
+	if err != nil || d.Turn().Run != run {
+		t.Fatalf("Next = %v, %v", d, err)
+	}
+}
+
+// Losing the whole queue loses nothing: streams that are gone are made anew, by
+// whoever publishes and by whoever waits.
+func TestStreamsAreRestored(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b := open(t, nc, "")
+	q, err := b.Turns(t.Context(), state.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		_, err := q.Next(soon(t))
+		got <- err
+	}()
+	js := jet(t, nc)
+	for _, name := range []string{"TURNPIKE_TURNS", "TURNPIKE_EVENTS", "TURNPIKE_DEAD"} {
+		if err := js.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := newRun()
+	if err := b.Announce(t.Context(), run, []bus.Event{{Seq: 1, Data: []byte("{}")}}); err != nil {
+		t.Fatalf("Announce: %v", err)
+	}
+	if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, "1"); err != nil {
+		t.Fatalf("PublishTurn: %v", err)
+	}
+	if err := <-got; err != nil {
+		t.Fatalf("Next: %v", err)
+	}
+}
+
+func TestCloseLeavesTheConnection(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b := open(t, nc, "")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !nc.IsConnected() || nc.Flush() != nil {
+		t.Error("Close closed the connection of its owner")
+	}
+}
+
+// A connection that its owner closed ends those who wait on it.
+func TestClosedConnectionEndsNext(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	q, err := open(t, nc, "").Turns(t.Context(), state.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		_, err := q.Next(soon(t))
+		got <- err
+	}()
+	nc.Close()
+	if err := <-got; !errors.Is(err, bus.ErrClosed) {
+		t.Errorf("Next = %v, want %v", err, bus.ErrClosed)
+	}
+}
+
+// I9: however often events are announced, the stream has each once, in order.
+func TestAnnouncedOnce(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b := open(t, nc, "")
+	run := newRun()
+	var events []bus.Event
+	for i := range int64(20) {
+		events = append(events, bus.Event{Seq: i + 1, Data: fmt.Appendf(nil, `{"seq":%d}`, i+1)})
+	}
+	for _, part := range [][]bus.Event{events[:5], events[:12], events[3:], events} {
+		if err := b.Announce(t.Context(), run, part); err != nil {
+			t.Fatalf("Announce: %v", err)
+		}
+	}
+	s, err := jet(t, nc).Stream(t.Context(), "TURNPIKE_EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.CachedInfo().State.Msgs; n != 20 {
+		t.Fatalf("%d events stored, want 20", n)
+	}
+	for i := range uint64(20) {
+		m, err := s.GetMsg(t.Context(), i+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprint(i + 1)
+		if m.Subject != "turnpike.events."+string(run) || m.Header.Get("Turnpike-Seq") != want || m.Header.Get("Nats-Msg-Id") != string(run)+":"+want {
+			t.Errorf("message %s is %s %v", want, m.Subject, m.Header)
+		}
+	}
+}
+
+// An event that the server does not take must not stop its run.
+func TestOversizedEventIsLeftOut(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b := open(t, nc, "")
+	run := newRun()
+	events := []bus.Event{{Seq: 1, Data: []byte("1")}, {Seq: 2, Data: make([]byte, nc.MaxPayload())}, {Seq: 3, Data: []byte("3")}}
+	if err := b.Announce(t.Context(), run, events); err != nil {
+		t.Fatalf("Announce: %v", err)
+	}
+	s, err := jet(t, nc).Stream(t.Context(), "TURNPIKE_EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.CachedInfo().State.Msgs; n != 2 {
+		t.Errorf("%d events stored, want 2", n)
+	}
+	if err := b.DeadLetter(t.Context(), bus.DeadLetter{Run: run, Cause: "large", Data: strings.Repeat("\x01", int(nc.MaxPayload()))}); err != nil {
+		t.Errorf("DeadLetter: %v", err)
+	}
+}
+
+// A submitter names where the answer goes, and must not give orders that way.
+func TestReplySubjects(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b := open(t, nc, "")
+	sub, err := nc.SubscribeSync(">")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	refused := []string{
+		"", "a b", "a.*", "a.>", ".a", "a..b", "$JS.API.STREAM.DELETE.TURNPIKE_TURNS", "$SYS.x",
+		"turnpike.abort.run_x", "turnpike.turn.normal.1", "turnpike.submit.a", "turnpike.tool.refund", "turnpike.presence.w",
+	}
+	for _, subject := range refused {
+		if err := b.Reply(t.Context(), subject, []byte("refused")); err != nil {
+			t.Errorf("Reply to %q = %v: a run would hang on it", subject, err)
+		}
+	}
+	if err := b.Reply(t.Context(), "answers.here", []byte("taken")); err != nil {
+		t.Fatal(err)
+	}
+	m, err := sub.NextMsgWithContext(soon(t))
+	if err != nil || m.Subject != "answers.here" || string(m.Data) != "taken" {
+		t.Fatalf("heard %v, %v", m, err)
+	}
+}
+
+// max waiting cannot be changed once a consumer exists, and starves workers.
+func TestOpenRefusesWrongConsumer(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	open(t, nc, "")
+	js := jet(t, nc)
+	if err := js.DeleteConsumer(t.Context(), "TURNPIKE_TURNS", "workers-low"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateConsumer(t.Context(), "TURNPIKE_TURNS", jetstream.ConsumerConfig{
+		Durable: "workers-low", FilterSubject: "turnpike.turn.low.>", AckPolicy: jetstream.AckExplicitPolicy, MaxWaiting: 2,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := natsbus.Open(t.Context(), nc, natsbus.Config{})
+	if err == nil || !strings.Contains(err.Error(), "max waiting is 2") || !strings.Contains(err.Error(), "nats consumer rm TURNPIKE_TURNS workers-low") {
+		t.Fatalf("Open = %v, want the setting and the remedy", err)
+	}
+}
+
+// What can be changed is brought to what this process needs.
+func TestOpenMendsConsumer(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	open(t, nc, "")
+	js := jet(t, nc)
+	c, err := js.Consumer(t.Context(), "TURNPIKE_TURNS", "workers-high")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := c.CachedInfo().Config
+	config.MaxAckPending, config.AckWait = 7, time.Minute
+	if _, err := js.UpdateConsumer(t.Context(), "TURNPIKE_TURNS", config); err != nil {
+		t.Fatal(err)
+	}
+	open(t, nc, "")
+	if c, err = js.Consumer(t.Context(), "TURNPIKE_TURNS", "workers-high"); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.CachedInfo().Config; got.MaxAckPending != 50_000 || got.AckWait != 30*time.Second || got.MaxDeliver != -1 {
+		t.Errorf("max ack pending %d, ack wait %v, max deliver %d", got.MaxAckPending, got.AckWait, got.MaxDeliver)
+	}
+}
+
+func TestOpenRefusesBadConfig(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	_, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: "a.>", Replicas: 9, AckWait: time.Nanosecond})
+	for _, want := range []string{"prefix", "replicas", "ack wait"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Open = %v, want %q in it", err, want)
+		}
+	}
+}

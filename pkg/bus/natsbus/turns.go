@@ -1,0 +1,161 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// PublishTurn implements bus.Turns.
+func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
+	if _, ok := b.lane(t.Priority); !ok {
+		return fmt.Errorf("publish turn: no lane %q", t.Priority)
+	}
+	data, err := json.Marshal(t)
+	if err != nil {
+		return fmt.Errorf("encode turn: %w", err)
+	}
+	m := nats.NewMsg(b.subject("turn", string(t.Priority), strconv.Itoa(t.Run.Shard())))
+	m.Data = data
+	if t.Repair {
+		m.Header.Set(headerRepair, "1")
+	}
+	if t.TraceParent != "" {
+		m.Header.Set(headerTrace, t.TraceParent)
+	}
+	if err := b.publish(ctx, m, id); err != nil {
+		return fmt.Errorf("publish turn: %w", err)
+	}
+	return nil
+}
+
+// Lag implements bus.Turns.
+func (b *Bus) Lag(ctx context.Context) (int64, error) {
+	var n int64
+	for _, p := range state.Priorities() {
+		spec, _ := b.lane(p)
+		c, err := b.js.Consumer(ctx, spec.stream, spec.config.Durable)
+		if err != nil {
+			return 0, fmt.Errorf("read consumer %s: %w", spec.config.Durable, err)
+		}
+		info := c.CachedInfo()
+		n += int64(info.NumPending) + int64(info.NumAckPending) //nolint:gosec // a queue of 2^63 messages does not exist
+	}
+	return n, nil
+}
+
+type turnQueue struct {
+	*puller
+
+	lane state.Priority
+}
+
+// Turns implements bus.Turns.
+func (b *Bus) Turns(ctx context.Context, lane state.Priority) (bus.TurnQueue, error) {
+	spec, ok := b.lane(lane)
+	if !ok {
+		return nil, fmt.Errorf("no lane %q", lane)
+	}
+	p, err := b.pull(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return turnQueue{p, lane}, nil
+}
+
+type turnDelivery struct {
+	delivery
+
+	turn bus.Turn
+}
+
+func (d turnDelivery) Turn() bus.Turn { return d.turn }
+
+// Next implements bus.TurnQueue. What is no turn message ends as a dead letter.
+func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
+	for {
+		m, err := q.next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		t, err := decodeTurn(m.Data)
+		if err != nil {
+			q.reject(ctx, m, err)
+			continue
+		}
+		t.Priority = q.lane
+		t.Repair = m.Header.Get(headerRepair) != ""
+		t.TraceParent = m.Header.Get(headerTrace)
+		return turnDelivery{delivery{m}, t}, nil
+	}
+}
+
+// reject moves a message that nobody can take to the dead letters.
+func (q turnQueue) reject(ctx context.Context, m *nats.Msg, cause error) {
+	letter := bus.DeadLetter{Lane: q.lane, Cause: "malformed turn message: " + cause.Error(), At: state.At(time.Now()), Data: string(m.Data)}
+	id := ""
+	if meta, err := m.Metadata(); err == nil {
+		id = fmt.Sprintf("malformed:%d", meta.Sequence.Stream) // once, should the ack get lost
+	}
+	err := q.b.bury(ctx, letter, id)
+	if err == nil {
+		err = m.Ack()
+	} else {
+		_ = m.NakWithDelay(q.b.cfg.AckWait / 4) // else it comes again after the ack wait
+	}
+	if err != nil {
+		q.b.log.Warn().Err(err).Msg("malformed turn message")
+	}
+}
+
+func decodeTurn(data []byte) (bus.Turn, error) {
+	var t bus.Turn
+	if err := json.Unmarshal(data, &t); err != nil {
+		return bus.Turn{}, err
+	}
+	if _, err := state.ParseRunID(string(t.Run)); err != nil {
+		return bus.Turn{}, err
+	}
+	if t.Version < 0 {
+		return bus.Turn{}, fmt.Errorf("version is %d", t.Version)
+	}
+	return t, nil
+}
+
+type queue struct{ *puller }
+
+type message struct{ delivery }
+
+func (m message) Key() string               { return lastToken(m.msg.Subject) }
+func (m message) Data() []byte              { return m.msg.Data }
+func (m message) Header(name string) string { return m.msg.Header.Get(name) }
+
+// Next implements bus.Queue.
+func (q queue) Next(ctx context.Context) (bus.Message, error) {
+	m, err := q.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return message{delivery{m}}, nil
+}
+
+// Submissions implements bus.Intake.
+func (b *Bus) Submissions(ctx context.Context) (bus.Queue, error) { return b.intake(ctx, "SUBMIT") }
+
+// AbortRequests implements bus.Intake.
+func (b *Bus) AbortRequests(ctx context.Context) (bus.Queue, error) { return b.intake(ctx, "CONTROL") }
+
+func (b *Bus) intake(ctx context.Context, stream string) (bus.Queue, error) {
+	p, err := b.pull(ctx, b.gateway(stream))
+	if err != nil {
+		return nil, err
+	}
+	return queue{p}, nil
+}
