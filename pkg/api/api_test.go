@@ -46,7 +46,7 @@ func TestEventsCarryTheRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"seq":3,"run_id":"run_x","type":"transition","turn":1,"at":"2026-11-20T12:00:00.000Z","reason":"next_turn","version":2,"status":"queued"}`
+	want := `{"seq":3,"run_id":"run_x","type":"transition","turn":1,"attempt":0,"at":"2026-11-20T12:00:00.000Z","reason":"next_turn","version":2,"status":"queued"}`
 	if diff := cmp.Diff(want, string(b)); diff != "" {
 		t.Errorf("EncodeEvent:\n%s", diff)
 	}
@@ -67,6 +67,15 @@ func TestDecodeNamesWhatIsWrong(t *testing.T) {
 		{`{"agent":`, "too early"},
 		{`{"agent":"a"} {}`, "more than one"},
 		{`{"agnet":"a"}`, `"agnet"`},
+		{`{"Agent":"a"}`, `"Agent"`},
+		{`{"limits":{"max_tuns":1}}`, `"limits.max_tuns"`},
+		{`{"agent":"a","agent":"b"}`, `"agent" is given twice`},
+		{`{"metadata":{"k":"v","k":"w"}}`, `"metadata.k" is given twice`},
+		{`{"webhook":{"uri":"x"}}`, `"webhook.uri"`},
+		{`{"metadata":{"k":1}}`, "must be a string"},
+		{`[]`, "must be an object"},
+		{`"x"`, "must be an object"},
+		{`{"limits":{"max_turns":1.5}}`, "a whole number"},
 		{`{"agent":1}`, `"agent" must be a string`},
 		{`{"limits":{"max_turns":"x"}}`, "max_turns"},
 		{`{"limits":{"deadline":"soon"}}`, "10m"},
@@ -79,6 +88,52 @@ func TestDecodeNamesWhatIsWrong(t *testing.T) {
 		if err := api.Decode([]byte(tt.body), &r); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("Decode(%.40s) = %v, want an error with %q", tt.body, err, tt.want)
 		}
+	}
+}
+
+func TestDecodeNamesPlacesInLists(t *testing.T) {
+	t.Parallel()
+	var r api.SignalRequest
+	err := api.Decode([]byte(`{"approvals":[{"call_id":"a","decision":"deny"},{"callid":"b"}]}`), &r)
+	if err == nil || !strings.Contains(err.Error(), `"approvals[1].callid"`) {
+		t.Errorf("Decode = %v", err)
+	}
+	// What is free in form stays free in names.
+	if err := api.Decode([]byte(`{"approvals":[{"call_id":"a","decision":"approve","arguments":{"Any":{"thing":[{"x":1}]}}}]}`), &r); err != nil {
+		t.Errorf("Decode = %v", err)
+	}
+}
+
+// A message and a wait have every field of the contract, whatever is in them.
+func TestMessagesHaveEveryField(t *testing.T) {
+	t.Parallel()
+	by := state.Message{ID: "m", Role: state.RoleAssistant, Model: "gpt", Synthetic: true}
+	b, err := json.Marshal(api.MessagesOf([]state.Message{state.UserText("<hi>"), by}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []map[string]any
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range strings.Fields("id role turn at model synthetic tombstoned compacted parts") {
+		for i := range got {
+			if _, ok := got[i][f]; !ok {
+				t.Errorf("message %d: field %s is missing: %s", i, f, b)
+			}
+		}
+	}
+	if got[0]["model"] != nil || got[1]["model"] != "gpt" || got[1]["synthetic"] != true {
+		t.Errorf("messages = %s", b)
+	}
+	// They read back as the plain ones.
+	var plain []api.Message
+	if err := json.Unmarshal(b, &plain); err != nil || plain[1].Model != "gpt" || plain[0].Text() != "<hi>" {
+		t.Errorf("as plain messages: %+v, %v", plain, err)
+	}
+	r := api.RunOf(state.State{Status: state.Waiting, Waiting: &state.Wait{Reason: state.WaitingApproval, Calls: []state.WaitCall{{ID: "c"}}}}, at.Time)
+	if b, err := json.Marshal(r.Waiting); err != nil || !strings.Contains(string(b), `"message":""`) || !strings.Contains(string(b), `"question":null`) {
+		t.Errorf("waiting = %s, %v", b, err)
 	}
 }
 

@@ -34,24 +34,29 @@ func DecodeEvent(data []byte) (Event, error) {
 	return e, nil
 }
 
-// EncodeEvent returns a committed entry as an event of its run.
+// eventWire is an entry with the fields that every event has, in front and always
+// there; they hide their namesakes in the entry.
+type eventWire struct {
+	Seq     int64           `json:"seq"`
+	RunID   state.RunID     `json:"run_id"`
+	Type    state.EntryType `json:"type"`
+	Turn    int             `json:"turn"`
+	Attempt int             `json:"attempt"`
+	At      state.Time      `json:"at"`
+	state.Entry
+}
+
+// EncodeEvent returns a committed entry as an event of its run. Attempt is 0 where
+// no worker was at work, as in run.submitted.
 func EncodeEvent(id state.RunID, e state.Entry) ([]byte, error) {
-	entry, err := state.EncodeEntry(e)
-	if err != nil {
-		return nil, err
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	w := eventWire{Seq: e.Seq, RunID: id, Type: e.Type, Turn: e.Turn, Attempt: e.Attempt, At: e.At, Entry: e}
+	if err := enc.Encode(w); err != nil {
+		return nil, fmt.Errorf("encode event %d: %w", e.Seq, err)
 	}
-	// The entry starts with its number; the run's id follows it.
-	prefix := fmt.Sprintf(`{"seq":%d,`, e.Seq)
-	rest, ok := bytes.CutPrefix(entry, []byte(prefix))
-	if !ok {
-		return nil, fmt.Errorf("entry %d is encoded as %.40s", e.Seq, entry)
-	}
-	out := make([]byte, 0, len(entry)+len(id)+12)
-	out = append(out, prefix...)
-	out = append(out, `"run_id":"`...)
-	out = append(out, id...)
-	out = append(out, `",`...)
-	return append(out, rest...), nil
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // Live is an event that belongs to an attempt and is not kept.

@@ -16,7 +16,7 @@ type Problem struct {
 
 func (p *Problem) Error() string { return fmt.Sprintf("%s: %s", p.Code, p.Detail) }
 
-// Codes of problems.
+// Codes of problems: a closed set, listed in docs/api-errors.md.
 const (
 	CodeInvalidJSON         = "invalid_json"
 	CodeInvalidRequest      = "invalid_request"
@@ -36,5 +36,4 @@ const (
 	CodeForbidden           = "forbidden"
 	CodeStoreUnavailable    = "store_unavailable"
 	CodeBusUnavailable      = "bus_unavailable"
-	CodeInternal            = "internal"
 )

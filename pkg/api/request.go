@@ -1,12 +1,8 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -100,78 +96,4 @@ func Text(raw json.RawMessage) string {
 		return s
 	}
 	return string(raw)
-}
-
-// maxDepth bounds how deep a request may nest.
-const maxDepth = 64
-
-// Decode reads one JSON document into v. Unknown fields, other types, more than
-// one document and excessive depth are errors that name what is wrong.
-func Decode(data []byte, v any) error {
-	if err := checkDepth(data); err != nil {
-		return err
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return explain(err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("the body holds more than one JSON document")
-	}
-	return nil
-}
-
-func explain(err error) error {
-	var typ *json.UnmarshalTypeError
-	var syntax *json.SyntaxError
-	switch {
-	case errors.Is(err, io.EOF):
-		return errors.New("the body is empty, it must be a JSON object")
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("the JSON ends too early")
-	case errors.As(err, &typ):
-		return fmt.Errorf("field %q must be %s, not %s", typ.Field, jsonName(typ.Type.String()), typ.Value)
-	case errors.As(err, &syntax):
-		return fmt.Errorf("not JSON at byte %d: %w", syntax.Offset, err)
-	default:
-		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
-	}
-}
-
-func jsonName(goType string) string {
-	switch {
-	case strings.HasPrefix(goType, "int"), strings.HasPrefix(goType, "float"):
-		return "a number"
-	case goType == "string":
-		return "a string"
-	case goType == "bool":
-		return "true or false"
-	case strings.HasPrefix(goType, "[]"):
-		return "a list"
-	default:
-		return "an object"
-	}
-}
-
-func checkDepth(data []byte) error {
-	depth, inString, escaped := 0, false, false
-	for _, c := range data {
-		switch {
-		case escaped:
-			escaped = false
-		case inString && c == '\\':
-			escaped = true
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
-				return fmt.Errorf("the JSON nests deeper than %d levels", maxDepth)
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return nil
 }

@@ -46,11 +46,19 @@ type Transition = state.Transition
 
 // Waiting is what a waiting run waits for.
 type Waiting struct {
-	Reason    string           `json:"reason"`
-	Since     state.Time       `json:"since"`
-	ExpiresAt state.Time       `json:"expires_at"`
-	Calls     []state.WaitCall `json:"calls"`
-	Question  *string          `json:"question"`
+	Reason    string     `json:"reason"`
+	Since     state.Time `json:"since"`
+	ExpiresAt state.Time `json:"expires_at"`
+	Calls     []WaitCall `json:"calls"`
+	Question  *string    `json:"question"`
+}
+
+// WaitCall is one tool call that somebody outside has to decide or to answer.
+type WaitCall struct {
+	ID        string          `json:"id"`
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments"`
+	Message   string          `json:"message"`
 }
 
 // Budget is what a run may spend. A null is no limit.
@@ -92,12 +100,12 @@ func RunOf(s state.State, now time.Time) Run {
 	if w := s.Waiting; w != nil {
 		reason := string(w.Reason)
 		r.Reason = &reason
-		r.Waiting = &Waiting{Reason: reason, Since: w.Since, ExpiresAt: w.ExpiresAt, Calls: w.Calls}
+		r.Waiting = &Waiting{Reason: reason, Since: w.Since, ExpiresAt: w.ExpiresAt, Calls: make([]WaitCall, len(w.Calls))}
+		for i, c := range w.Calls {
+			r.Waiting.Calls[i] = WaitCall(c)
+		}
 		if w.Question != "" {
 			r.Waiting.Question = &w.Question
-		}
-		if r.Waiting.Calls == nil {
-			r.Waiting.Calls = []state.WaitCall{}
 		}
 	}
 	r.Budget.UsedFraction = budget.UsedFraction(s.Limits, s.Usage, s.Turn-s.TurnBase, s.CreatedAt.Time, now)
@@ -114,6 +122,34 @@ func some[T int | int64 | state.MicroUSD](v T) *T {
 
 // Message is one message of a transcript.
 type Message = state.Message
+
+// FullMessage is a message that encodes with every field of the contract present.
+type FullMessage struct {
+	Message
+
+	// They hide their namesakes, which are left out where they are empty.
+	Model      *string      `json:"model"`
+	Synthetic  bool         `json:"synthetic"`
+	Tombstoned bool         `json:"tombstoned"`
+	Compacted  bool         `json:"compacted"`
+	Parts      []state.Part `json:"parts"`
+}
+
+// MessagesOf returns messages as a reader sees them. Model is null where no model
+// wrote the message.
+func MessagesOf(messages []state.Message) []FullMessage {
+	out := make([]FullMessage, len(messages))
+	for i, m := range messages {
+		out[i] = FullMessage{Message: m, Synthetic: m.Synthetic, Tombstoned: m.Tombstoned, Compacted: m.Compacted, Parts: m.Parts}
+		if m.Model != "" {
+			out[i].Model = &m.Model
+		}
+		if m.Parts == nil {
+			out[i].Parts = []state.Part{}
+		}
+	}
+	return out
+}
 
 // Turn is one row of the audit trail.
 type Turn = state.AuditRow

@@ -2,19 +2,15 @@
 package client
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
@@ -119,6 +115,13 @@ func (c *Client) Messages(ctx context.Context, id string) ([]api.Message, error)
 	return page.Items, err
 }
 
+// AllMessages reads everything that was ever said, with what the model no longer
+// sees marked.
+func (c *Client) AllMessages(ctx context.Context, id string) ([]api.Message, error) {
+	page, err := get[api.Page[api.Message]](ctx, c, runPath(id)+"/messages?view=full")
+	return page.Items, err
+}
+
 // Turns reads the audit trail.
 func (c *Client) Turns(ctx context.Context, id string) ([]api.Turn, error) {
 	page, err := get[api.Page[api.Turn]](ctx, c, runPath(id)+"/turns")
@@ -165,90 +168,4 @@ func (c *Client) Ready(ctx context.Context) error {
 // Dead lists the dead letters.
 func (c *Client) Dead(ctx context.Context) (api.Page[json.RawMessage], error) {
 	return get[api.Page[json.RawMessage]](ctx, c, "/v1/dead")
-}
-
-// Reconnects of a stream: how long between them, and how many in a row.
-const (
-	reconnectEvery = 250 * time.Millisecond
-	reconnectLimit = 120
-)
-
-// Events follows a run's events after number after, until the run has ended or ctx
-// ends. It comes back by itself when the connection breaks, and misses nothing.
-func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[api.Event, error] {
-	return func(yield func(api.Event, error) bool) {
-		for failures := 0; ; failures++ {
-			last, ended, err := c.follow(ctx, id, after, func(e api.Event) bool { return yield(e, nil) })
-			if ended {
-				return
-			}
-			if last > after {
-				after, failures = last, 0
-			} else if run, getErr := c.Get(ctx, id); getErr == nil && run.Terminal() {
-				return // the caller had the last event already
-			}
-			_, refused := errors.AsType[*api.Problem](err)
-			if ctx.Err() != nil || failures == reconnectLimit || refused && !temporary(err) {
-				yield(api.Event{}, errors.Join(err, ctx.Err()))
-				return
-			}
-			timer := time.NewTimer(reconnectEvery)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-			}
-		}
-	}
-}
-
-func temporary(err error) bool {
-	p, ok := errors.AsType[*api.Problem](err)
-	return ok && p.Status >= http.StatusInternalServerError
-}
-
-// follow reads one connection's worth of events. It reports the number of the last
-// committed one and whether there is no more to come, because the run has ended or
-// the caller has seen enough.
-func (c *Client) follow(ctx context.Context, id string, after int64, see func(api.Event) bool) (last int64, ended bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+runPath(id)+"/events", nil)
-	if err != nil {
-		return after, false, err
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	req.Header.Set("Last-Event-ID", strconv.FormatInt(after, 10))
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return after, false, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return after, false, problemOf(resp)
-	}
-	lines := bufio.NewReader(resp.Body)
-	finished := false
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			if errors.Is(err, io.EOF) && finished {
-				return after, true, nil
-			}
-			return after, false, fmt.Errorf("event stream: %w", err)
-		}
-		data, ok := bytes.CutPrefix(bytes.TrimRight(line, "\r\n"), []byte("data: "))
-		if !ok {
-			continue
-		}
-		e, err := api.DecodeEvent(data)
-		if err != nil {
-			return after, false, err
-		}
-		if e.Seq > 0 {
-			after = e.Seq
-			finished = e.Type == "run.finished"
-		}
-		if !see(e) {
-			return after, true, nil
-		}
-	}
 }

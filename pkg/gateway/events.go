@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/api/sse"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -25,13 +26,15 @@ const (
 	// readerBuffer is how many events may wait for a slow reader. Beyond, they are
 	// read from the store when the reader comes round.
 	readerBuffer = 256
+
+	eventStream = "text/event-stream"
 )
 
 // getEvents streams a run's events: those in the store after the reader's last,
 // then those that come. The store is the truth, so a reader that comes back misses
 // nothing and sees nothing twice.
 func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
-	id, err := runID(r)
+	st, err := g.run(r)
 	if err != nil {
 		return err
 	}
@@ -39,32 +42,37 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if strings.Contains(r.Header.Get("Accept"), "application/json") {
-		return g.eventPage(w, r, id, after)
+	if accept := r.Header.Get("Accept"); strings.Contains(accept, "application/json") && !strings.Contains(accept, eventStream) {
+		return g.eventPage(w, r, st.ID, after)
 	}
-	if _, err := g.store.Load(r.Context(), id); err != nil {
-		return err
+	// Workers send deltas of the runs that asked for them when they were submitted;
+	// a reader may do without.
+	wants := r.URL.Query().Get("stream")
+	if wants != "" && wants != "turns" && wants != "deltas" {
+		return invalid("stream %q is not one of turns, deltas", wants)
 	}
-	s := &stream{g: g, id: id, w: w, rc: http.NewResponseController(w), after: after, live: make(chan bus.Event, readerBuffer)}
+	s := &stream{
+		g: g, id: st.ID, w: w, rc: http.NewResponseController(w), after: after, noDeltas: wants == "turns", live: make(chan bus.Event, readerBuffer),
+	}
+	h := w.Header()
+	h.Set("Content-Type", eventStream)
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
+	if r.Method == http.MethodHead {
+		return nil
+	}
 	// Interest first, the store second: nothing can fall between.
-	stop, err := g.bus.Watch(r.Context(), id, s.hear)
+	stop, err := g.bus.Watch(r.Context(), st.ID, s.hear)
 	if err != nil {
+		h.Del("Cache-Control")
 		return &busError{err}
 	}
 	defer stop()
 	g.metrics.readers.Inc()
 	defer g.metrics.readers.Dec()
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
-	// A reader of a run that waits must know at once that it is connected.
-	if err := s.rc.Flush(); err != nil {
-		return nil //nolint:nilerr // the reader is gone
-	}
 	if err := s.run(r.Context()); err != nil {
-		g.log.Debug().Err(err).Str("run_id", string(id)).Msg("event stream ends")
+		g.log.Debug().Err(err).Str("run_id", string(st.ID)).Msg("event stream ends")
 	}
 	return nil
 }
@@ -118,8 +126,11 @@ type stream struct {
 	id    state.RunID
 	w     http.ResponseWriter
 	rc    *http.ResponseController
-	after int64 // number of the last event sent
+	after int64 // number of the last committed event sent
+	turn  int   // its turn
 	live  chan bus.Event
+
+	noDeltas bool
 }
 
 // hear takes what the bus brings. A reader that does not keep up loses it here and
@@ -135,6 +146,10 @@ func (s *stream) hear(e bus.Event) {
 var errEnded = errors.New("run has ended")
 
 func (s *stream) run(ctx context.Context) error {
+	// At once, so that a reader of a silent run knows that it is connected.
+	if err := s.write(sse.AppendComment(nil, "open")); err != nil {
+		return err
+	}
 	if err := s.catchUp(ctx); err != nil {
 		return err
 	}
@@ -150,7 +165,7 @@ func (s *stream) run(ctx context.Context) error {
 		case <-look.C:
 			err = s.catchUp(ctx)
 		case <-alive.C:
-			err = s.write([]byte(": keep-alive\n\n"))
+			err = s.write(sse.AppendComment(nil, "keep-alive"))
 		case <-s.g.quit:
 			return nil
 		case <-ctx.Done():
@@ -164,18 +179,23 @@ func (s *stream) run(ctx context.Context) error {
 
 // take sends an event that the bus brought, if it is the next one.
 func (s *stream) take(ctx context.Context, e bus.Event) error {
+	head := headOf(e.Data)
 	switch {
 	case e.Seq == 0:
-		return s.send(0, e.Data)
+		// One that was heard while older events were read may come too late.
+		if head.Turn < s.turn || s.noDeltas && head.Type == state.LiveModelDelta {
+			return nil
+		}
+		return s.write(sse.Append(nil, sse.Event{Type: string(head.Type), Data: e.Data}))
 	case e.Seq <= s.after:
 		return nil
 	case e.Seq > s.after+1:
 		return s.catchUp(ctx)
 	}
-	if err := s.send(e.Seq, e.Data); err != nil {
+	if err := s.send(e.Seq, head, e.Data); err != nil {
 		return err
 	}
-	if isFinish(e.Data) {
+	if head.Type == state.EntryFinished {
 		return s.end(ctx)
 	}
 	return nil
@@ -192,7 +212,7 @@ func (s *stream) catchUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.send(e.Seq, data); err != nil {
+		if err := s.send(e.Seq, head{e.Type, e.Turn}, data); err != nil {
 			return err
 		}
 	}
@@ -218,30 +238,28 @@ func (s *stream) end(ctx context.Context) error {
 	return errEnded
 }
 
-func isFinish(data []byte) bool { return eventType(data) == string(state.EntryFinished) }
-
-func eventType(data []byte) string {
-	var e struct {
-		Type string `json:"type"`
-	}
-	if json.Unmarshal(data, &e) != nil {
-		return ""
-	}
-	return e.Type
+// head is what a stream must know of an event.
+type head struct {
+	Type state.EntryType `json:"type"`
+	Turn int             `json:"turn"`
 }
 
-// send writes one event in one piece; a live one has no id.
-func (s *stream) send(seq int64, data []byte) error {
-	frame := make([]byte, 0, len(data)+64)
-	if seq > 0 {
-		frame = append(strconv.AppendInt(append(frame, "id: "...), seq, 10), '\n')
-		s.after = seq
+// headOf reads the head of an event; of one that is no JSON it is empty.
+func headOf(data []byte) head {
+	var h head
+	if json.Unmarshal(data, &h) != nil {
+		return head{}
 	}
-	frame = append(append(append(frame, "event: "...), eventType(data)...), '\n')
-	frame = append(append(append(frame, "data: "...), data...), "\n\n"...)
-	return s.write(frame)
+	return h
 }
 
+// send writes a committed event. Its number is its id.
+func (s *stream) send(seq int64, h head, data []byte) error {
+	s.after, s.turn = seq, h.Turn
+	return s.write(sse.Append(nil, sse.Event{ID: strconv.FormatInt(seq, 10), Type: string(h.Type), Data: data}))
+}
+
+// write sends a frame in one piece.
 func (s *stream) write(frame []byte) error {
 	// A reader that takes nothing for so long is gone.
 	if err := s.rc.SetWriteDeadline(time.Now().Add(30 * time.Second)); err != nil && !isUnsupported(err) {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -34,6 +36,10 @@ type Config struct {
 	// Grace is how long a new run is left to its message before the sweeper
 	// publishes another. Default 5 s.
 	Grace time.Duration
+
+	// Checks, if not nil, looks at the dependencies for GET /readyz: a fatal
+	// finding means not ready.
+	Checks func(ctx context.Context) []check.Finding
 
 	Logger   zerolog.Logger
 	Registry *prometheus.Registry // nil: one of its own
@@ -144,23 +150,31 @@ func (g *Gateway) Handler() http.Handler {
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.fail(w, r, problem(http.StatusForbidden, api.CodeForbidden, "cross-origin request refused"))
 	}))
-	return guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		h, pattern := mux.Handler(r)
-		if pattern != "" {
-			mux.ServeHTTP(w, r)
+	guarded := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h, pattern := mux.Handler(r); pattern == "" {
+			g.unmatched(h).ServeHTTP(w, r)
 			return
 		}
+		mux.ServeHTTP(w, r)
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		guarded.ServeHTTP(w, r)
+	})
+}
+
+// unmatched answers what no route takes, with a problem instead of the mux's text.
+func (g *Gateway) unmatched(h http.Handler) http.Handler {
+	return g.serve("unmatched", func(w http.ResponseWriter, r *http.Request) error {
 		// The mux knows: 404, or 405 with the methods that there are.
 		rec := &headOnly{header: http.Header{}}
 		h.ServeHTTP(rec, r)
-		if rec.status == http.StatusMethodNotAllowed {
-			w.Header().Set("Allow", rec.header.Get("Allow"))
-			g.fail(w, r, problem(http.StatusMethodNotAllowed, api.CodeMethodNotAllowed, "%s is not allowed here, %s is", r.Method, rec.header.Get("Allow")))
-			return
+		if allow := rec.header.Get("Allow"); rec.status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", allow)
+			return problem(http.StatusMethodNotAllowed, api.CodeMethodNotAllowed, "%s is not allowed here, %s is", r.Method, allow)
 		}
-		g.fail(w, r, problem(http.StatusNotFound, api.CodeNotFound, "there is nothing at %s; /openapi.json lists what is", r.URL.Path))
-	}))
+		return problem(http.StatusNotFound, api.CodeNotFound, "there is nothing at %s; /openapi.json lists what is", r.URL.Path)
+	})
 }
 
 // headOnly keeps the head of a response and drops its body.
@@ -177,7 +191,14 @@ func (h *headOnly) Write(b []byte) (int, error) { return len(b), nil }
 func (g *Gateway) serve(route string, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w}
-		if err := h(rec, r); err != nil {
+		// Query would leave out what it cannot read.
+		_, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil {
+			err = invalid("the query cannot be read: %v", err)
+		} else {
+			err = h(rec, r)
+		}
+		if err != nil {
 			g.fail(rec, r, err)
 		}
 		g.metrics.requests.WithLabelValues(route, strconv.Itoa(max(rec.status, 200))).Inc()

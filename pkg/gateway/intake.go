@@ -23,24 +23,23 @@ const intakeWorkers = 16
 // ends as a dead letter with the cause.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer g.stop()
-	group, ctx := errgroup.WithContext(ctx)
-	intakes := []struct {
-		open func(context.Context) (bus.Queue, error)
-		take func(context.Context, bus.Message) error
-	}{
-		{g.bus.Submissions, g.takeSubmission},
-		{g.bus.AbortRequests, g.takeAbort},
+	submissions, err := g.bus.Submissions(ctx)
+	if err != nil {
+		return fmt.Errorf("open submissions: %w", err)
 	}
-	for _, in := range intakes {
-		q, err := in.open(ctx)
-		if err != nil {
-			return fmt.Errorf("open intake: %w", err)
-		}
-		group.Go(func() error {
-			g.drain(ctx, q, in.take)
-			return q.Close()
-		})
+	aborts, err := g.bus.AbortRequests(ctx)
+	if err != nil {
+		return errors.Join(fmt.Errorf("open abort requests: %w", err), submissions.Close())
 	}
+	var group errgroup.Group
+	group.Go(func() error {
+		g.drain(ctx, submissions, g.takeSubmission)
+		return submissions.Close()
+	})
+	group.Go(func() error {
+		g.drain(ctx, aborts, g.takeAbort)
+		return aborts.Close()
+	})
 	return group.Wait()
 }
 
@@ -91,9 +90,7 @@ func (g *Gateway) settle(ctx context.Context, m bus.Message, err error) {
 		return
 	}
 	if subject := m.Header(headerReply); subject != "" {
-		if b, err := json.Marshal(p); err == nil {
-			_ = g.bus.Reply(ctx, subject, b) // nobody waits for it for sure
-		}
+		g.reply(ctx, subject, p)
 	}
 	g.settle(ctx, m, nil)
 }
@@ -106,6 +103,9 @@ const (
 
 func (g *Gateway) takeSubmission(ctx context.Context, m bus.Message) error {
 	sub := submission{body: m.Data(), key: m.Header(headerMsgID), replyTo: m.Header(headerReply), trace: m.Header("traceparent")}
+	if int64(len(sub.body)) > g.cfg.MaxBody {
+		return problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", g.cfg.MaxBody)
+	}
 	if err := api.Decode(sub.body, &sub.req); err != nil {
 		return problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
 	}

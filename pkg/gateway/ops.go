@@ -3,11 +3,14 @@ package gateway
 import (
 	"context"
 	"embed"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 //go:embed ui
@@ -16,11 +19,13 @@ var uiFiles embed.FS
 //go:embed openapi.json
 var openAPIDocument []byte
 
-// page serves the embedded page. It may load nothing from elsewhere.
+// page serves the embedded page. It may load nothing from elsewhere, and no other
+// page may frame it: its buttons approve calls.
 func page() http.Handler {
 	files := http.FileServerFS(uiFiles)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Security-Policy", "default-src 'self'")
+		w.Header().Set("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+		w.Header().Set("Referrer-Policy", "no-referrer")
 		files.ServeHTTP(w, r)
 	})
 }
@@ -43,20 +48,37 @@ const readyTimeout = 3 * time.Second
 func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
-	answer := map[string]string{"status": "ok", "bus": "ok", "store": "ok"}
-	status := http.StatusOK
-	down := func(what string, err error) {
-		answer["status"], answer[what] = "unavailable", "does not answer"
-		status = http.StatusServiceUnavailable
+	answer := readiness{Status: "ok", Bus: "ok", Store: "ok", Findings: []check.Finding{}}
+	down := func(what string, field *string, err error) {
+		answer.Status, *field = "unavailable", "does not answer"
 		g.log.Warn().Err(err).Str("dependency", what).Msg("not ready")
 	}
 	if err := g.bus.Ready(ctx); err != nil {
-		down("bus", err)
+		down("bus", &answer.Bus, err)
 	}
-	if _, err := g.store.ListAgents(ctx); err != nil {
-		down("store", err)
+	// No run has this id: the store answers that it does not.
+	if _, err := g.store.Load(ctx, state.RunPrefix+"00000000000000000000000000"); err != nil && !errors.Is(err, state.ErrNotFound) {
+		down("store", &answer.Store, err)
+	}
+	if g.cfg.Checks != nil {
+		answer.Findings = append(answer.Findings, g.cfg.Checks(ctx)...)
+		if check.Err(answer.Findings) != nil {
+			answer.Status = "unavailable"
+		}
+	}
+	status := http.StatusOK
+	if answer.Status != "ok" {
+		status = http.StatusServiceUnavailable
 	}
 	return reply(w, status, answer)
+}
+
+// readiness is the answer of /readyz.
+type readiness struct {
+	Status   string          `json:"status"`
+	Bus      string          `json:"bus"`
+	Store    string          `json:"store"`
+	Findings []check.Finding `json:"findings"`
 }
 
 func (g *Gateway) listDead(w http.ResponseWriter, r *http.Request) error {

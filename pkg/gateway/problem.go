@@ -43,7 +43,7 @@ func problemOf(err error) *api.Problem {
 		return problem(http.StatusConflict, api.CodeRunFinished, "%v", e)
 	}
 	unavailable := func(code, what string) *api.Problem {
-		p := problem(http.StatusServiceUnavailable, code, "%s does not answer; nothing was changed that you were not told of: try again", what)
+		p := problem(http.StatusServiceUnavailable, code, "%s does not answer; whether the request took effect is unknown: try again, a submission with the same Idempotency-Key", what)
 		p.RetryAfter = retryAfter
 		return p
 	}

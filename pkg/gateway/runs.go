@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -35,6 +36,8 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 	if wait > 0 {
 		if settled, ok := g.settled(r.Context(), st.ID, wait); ok {
 			st, status = settled, http.StatusOK
+		} else if now, err := g.store.Load(r.Context(), st.ID); err == nil {
+			st = now
 		}
 	}
 	return reply(w, status, api.RunOf(st, time.Now()))
@@ -88,20 +91,21 @@ func (g *Gateway) settled(ctx context.Context, id state.RunID, wait time.Duratio
 	}
 }
 
-func runID(r *http.Request) (state.RunID, error) {
+// run returns the run that a request is about. One of another tenant is none.
+func (g *Gateway) run(r *http.Request) (state.State, error) {
 	id, err := state.ParseRunID(r.PathValue("id"))
 	if err != nil {
-		return "", problem(http.StatusBadRequest, api.CodeInvalidID, "%q: %v", r.PathValue("id"), err)
+		return state.State{}, problem(http.StatusBadRequest, api.CodeInvalidID, "%q: %v", r.PathValue("id"), err)
 	}
-	return id, nil
+	st, err := g.store.Load(r.Context(), id)
+	if err == nil && st.Tenant != g.cfg.Tenant {
+		err = fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	}
+	return st, err
 }
 
 func (g *Gateway) getRun(w http.ResponseWriter, r *http.Request) error {
-	id, err := runID(r)
-	if err != nil {
-		return err
-	}
-	st, err := g.store.Load(r.Context(), id)
+	st, err := g.run(r)
 	if err != nil {
 		return err
 	}
@@ -151,6 +155,9 @@ func filterOf(r *http.Request) (state.Filter, error) {
 	}
 	for name, values := range r.URL.Query() {
 		value := values[0]
+		if len(values) > 1 && name != "status" {
+			return f, invalid("parameter %q is given %d times", name, len(values))
+		}
 		key, isMetadata := strings.CutPrefix(name, "metadata.")
 		switch {
 		case isMetadata:
@@ -174,7 +181,8 @@ func filterOf(r *http.Request) (state.Filter, error) {
 				return f, problem(http.StatusBadRequest, api.CodeInvalidID, "parent %q: %v", value, err)
 			}
 		case name == "created_after":
-			if f.CreatedAfter, err = time.Parse(time.RFC3339, value); err != nil {
+			// A plus that was not escaped arrives as a space.
+			if f.CreatedAfter, err = time.Parse(time.RFC3339, strings.ReplaceAll(value, " ", "+")); err != nil {
 				return f, invalid("created_after %q is not RFC 3339, as in 2026-11-20T15:04:05Z", value)
 			}
 		case name == "cursor":
@@ -191,7 +199,7 @@ func filterOf(r *http.Request) (state.Filter, error) {
 }
 
 func (g *Gateway) getMessages(w http.ResponseWriter, r *http.Request) error {
-	id, err := runID(r)
+	st, err := g.run(r)
 	if err != nil {
 		return err
 	}
@@ -199,7 +207,7 @@ func (g *Gateway) getMessages(w http.ResponseWriter, r *http.Request) error {
 	if view != "" && view != "full" && view != "model" {
 		return invalid("view %q is not one of model, full", view)
 	}
-	log, err := g.store.Log(r.Context(), id, 0, 0)
+	log, err := g.store.Log(r.Context(), st.ID, 0, 0)
 	if err != nil {
 		return err
 	}
@@ -207,15 +215,15 @@ func (g *Gateway) getMessages(w http.ResponseWriter, r *http.Request) error {
 	if view == "full" {
 		messages = state.FullView(log)
 	}
-	return pageOf(w, r, messages)
+	return pageOf(w, r, api.MessagesOf(messages))
 }
 
 func (g *Gateway) getTurns(w http.ResponseWriter, r *http.Request) error {
-	id, err := runID(r)
+	st, err := g.run(r)
 	if err != nil {
 		return err
 	}
-	log, err := g.store.Log(r.Context(), id, 0, 0)
+	log, err := g.store.Log(r.Context(), st.ID, 0, 0)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,11 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -15,19 +18,16 @@ import (
 )
 
 func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
-	id, err := runID(r)
+	st, err := g.run(r)
 	if err != nil {
 		return err
 	}
+	id := st.ID
 	var req api.SignalRequest
 	if _, err := g.decode(w, r, &req); err != nil {
 		return err
 	}
 	sig, err := signalOf(req)
-	if err != nil {
-		return err
-	}
-	st, err := g.store.Load(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -100,6 +100,13 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 		}
 		sig.Message = &m
 	}
+	names := sig.Names()
+	slices.Sort(names)
+	for i := range names[min(1, len(names)):] {
+		if names[i] == names[i+1] {
+			return sig, invalid("the signal decides %s twice", names[i])
+		}
+	}
 	return sig, nil
 }
 
@@ -107,8 +114,8 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 func userMessage(raw json.RawMessage) (state.Message, error) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
-		if text == "" {
-			return state.Message{}, fmt.Errorf("it is empty")
+		if strings.TrimSpace(text) == "" {
+			return state.Message{}, errors.New("it is empty")
 		}
 		return state.UserText(text), nil
 	}
@@ -120,10 +127,11 @@ func userMessage(raw json.RawMessage) (state.Message, error) {
 }
 
 func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
-	id, err := runID(r)
+	st, err := g.run(r)
 	if err != nil {
 		return err
 	}
+	id := st.ID
 	var req api.CancelRequest
 	b, err := g.body(w, r)
 	if err != nil {
@@ -133,6 +141,9 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
 		if err := api.Decode(b, &req); err != nil {
 			return problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
 		}
+	}
+	if len(req.Reason) > maxValue {
+		return invalid("reason has %d bytes, at most %d are allowed", len(req.Reason), maxValue)
 	}
 	if err := g.abort(r.Context(), id, req.Reason); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -51,7 +52,9 @@ type submission struct {
 
 const (
 	maxMessages = 2000
+	maxMetadata = 64
 	maxKey      = 255
+	maxValue    = 4096
 )
 
 // submit stores a run and publishes its first turn. When it returns nil the run is
@@ -61,14 +64,16 @@ func (g *Gateway) submit(ctx context.Context, sub submission) (state.State, erro
 	if err != nil {
 		return state.State{}, err
 	}
-	sum := sha256.Sum256(canonical(sub.body))
-	st, existing, err := g.store.Create(ctx, state.NewRun{
-		State: run, Key: sub.key, Fingerprint: hex.EncodeToString(sum[:]), Grace: g.cfg.Grace,
-	})
+	st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: sub.key, Fingerprint: fingerprint(sub), Grace: g.cfg.Grace})
 	if err != nil {
 		return state.State{}, err
 	}
-	if st.Status == state.Queued && !existing {
+	if existing && sub.replyTo != "" && st.Status.Terminal() {
+		g.reply(ctx, sub.replyTo, api.RunOf(st, time.Now())) // no worker will
+	}
+	// A run that exists may be one that this very call made, if the store repeated
+	// it, or whose publisher died: the bus drops the message if it is the second.
+	if st.Status == state.Queued && (!existing || st.Version == run.Version) {
 		g.publish(ctx, bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, TraceParent: sub.trace}, turnID(st.ID, st.Version))
 	}
 	return st, nil
@@ -87,15 +92,32 @@ func (g *Gateway) publish(ctx context.Context, t bus.Turn, id string) {
 	}
 }
 
-// canonical is a body without the accidents of its spelling.
-func canonical(body []byte) []byte {
-	var v any
-	if json.Unmarshal(body, &v) == nil {
-		if b, err := json.Marshal(v); err == nil {
-			return b
+// reply tells a submitter who named a subject; nobody waits there for sure.
+func (g *Gateway) reply(ctx context.Context, subject string, v any) {
+	b, err := json.Marshal(v)
+	if err == nil {
+		err = g.bus.Reply(ctx, subject, b)
+	}
+	if err != nil {
+		g.log.Debug().Err(err).Msg("reply")
+	}
+}
+
+// fingerprint identifies what was submitted, without the accidents of its
+// spelling. Over the bus the agent may stand in the subject alone.
+func fingerprint(sub submission) string {
+	body := sub.body
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber() // large numbers that differ must not become one
+	var fields map[string]any
+	if dec.Decode(&fields) == nil && fields != nil {
+		fields["agent"] = sub.req.Agent
+		if b, err := json.Marshal(fields); err == nil {
+			body = b
 		}
 	}
-	return body
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
 }
 
 // newRun checks a submission and returns the run that it asks for.
@@ -120,12 +142,15 @@ func (g *Gateway) newRun(ctx context.Context, sub submission) (state.State, erro
 	if err != nil {
 		return state.State{}, err
 	}
+	if string(req.OutputSchema) == "null" {
+		req.OutputSchema = nil
+	}
 	run := state.State{
 		Agent: req.Agent, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: g.cfg.Tenant, Priority: state.Priority(req.Priority),
 		Metadata: req.Metadata, Limits: a.Tighten(limits, now), OutputSchema: req.OutputSchema, Stream: req.Stream, ReplyTo: sub.replyTo,
 		Webhook: req.Webhook, TraceSpan: sub.trace,
 	}
-	if err := check(&run, req, a); err != nil {
+	if err := verify(&run, req, a); err != nil {
 		return state.State{}, err
 	}
 	if run.ID, err = g.ids.next(now.Time); err != nil {
@@ -150,8 +175,8 @@ func invalid(format string, args ...any) error {
 	return problem(http.StatusBadRequest, api.CodeInvalidRequest, format, args...)
 }
 
-// check refuses what makes no sense in the rest of a submission.
-func check(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
+// verify refuses what makes no sense in the rest of a submission.
+func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 	if run.Priority == "" {
 		run.Priority = state.Normal
 	}
@@ -175,8 +200,16 @@ func check(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 		}
 		return problem(http.StatusNotImplemented, api.CodeNotImplemented, "webhooks are not available in this build yet: read the events, or submit over NATS with a Turnpike-Reply header")
 	}
-	if len(req.Metadata) > 64 {
-		return invalid("metadata has %d entries, at most 64 are allowed", len(req.Metadata))
+	if len(req.Metadata) > maxMetadata {
+		return invalid("metadata has %d entries, at most %d are allowed", len(req.Metadata), maxMetadata)
+	}
+	for k, v := range req.Metadata {
+		if k == "" || len(k) > maxKey || len(v) > maxValue {
+			return invalid("metadata %.40q: a key has 1 to %d bytes and a value at most %d", k, maxKey, maxValue)
+		}
+	}
+	if at, end := req.StartAt, run.Limits.DeadlineAt; at != nil && !end.IsZero() && !at.Before(end.Time) {
+		return invalid("start_at is not before the run's deadline, %s, which counts from the submission", end.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -204,106 +237,4 @@ func limitsOf(l *api.SubmitLimits, now state.Time) (state.Limits, error) {
 		}
 	}
 	return out, nil
-}
-
-// inputOf returns the first messages of a run: the agent's instructions, then what
-// was submitted.
-func inputOf(raw json.RawMessage, instructions string) ([]state.Message, error) {
-	var messages []state.Message
-	if instructions != "" {
-		messages = append(messages, state.Message{Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: instructions}}})
-	}
-	var text string
-	if json.Unmarshal(raw, &text) == nil && len(raw) > 0 && raw[0] == '"' {
-		if text == "" {
-			return nil, invalid("input is empty")
-		}
-		return append(messages, state.UserText(text)), nil
-	}
-	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
-		return nil, invalid("input must be a text or a list of messages, and must not be empty")
-	}
-	if len(list) > maxMessages {
-		return nil, invalid("input has %d messages, at most %d are allowed", len(list), maxMessages)
-	}
-	for i, item := range list {
-		m, err := messageOf(item)
-		if err != nil {
-			return nil, invalid("input[%d]: %v", i, err)
-		}
-		messages = append(messages, m)
-	}
-	if err := paired(messages); err != nil {
-		return nil, invalid("input: %v", err)
-	}
-	return messages, nil
-}
-
-// messageOf reads a message: {role, content: "text"} or {role, parts: [...]}.
-func messageOf(raw json.RawMessage) (state.Message, error) {
-	var in struct {
-		Role    state.Role   `json:"role"`
-		Content *string      `json:"content"`
-		Parts   []state.Part `json:"parts"`
-	}
-	if err := api.Decode(raw, &in); err != nil {
-		return state.Message{}, err
-	}
-	m := state.Message{Role: in.Role, Parts: in.Parts}
-	if m.Role == "" {
-		m.Role = state.RoleUser
-	}
-	if !slices.Contains([]state.Role{state.RoleSystem, state.RoleUser, state.RoleAssistant, state.RoleTool}, m.Role) {
-		return state.Message{}, fmt.Errorf("role %q is not one of system, user, assistant, tool", m.Role)
-	}
-	if in.Content != nil {
-		m.Parts = append([]state.Part{{Type: state.PartText, Text: *in.Content}}, m.Parts...)
-	}
-	if len(m.Parts) == 0 {
-		return state.Message{}, fmt.Errorf("it has neither content nor parts")
-	}
-	for i, p := range m.Parts {
-		ok := false
-		switch p.Type {
-		case state.PartText, state.PartImage:
-			ok = m.Role != state.RoleTool
-		case state.PartThinking, state.PartToolCall:
-			ok = m.Role == state.RoleAssistant
-		case state.PartToolResult:
-			ok = m.Role == state.RoleTool
-		}
-		if !ok {
-			return state.Message{}, fmt.Errorf("parts[%d]: a part of type %q does not belong into a message of role %s", i, p.Type, m.Role)
-		}
-	}
-	return m, nil
-}
-
-// paired checks that every tool call of a given history has its result directly
-// behind it (I5).
-func paired(messages []state.Message) error {
-	var open []string
-	for i, m := range messages {
-		if m.Role == state.RoleTool {
-			for _, p := range m.Parts {
-				k := slices.Index(open, p.CallID)
-				if k < 0 {
-					return fmt.Errorf("messages[%d] answers a call %q that is not open", i, p.CallID)
-				}
-				open = slices.Delete(open, k, k+1)
-			}
-			continue
-		}
-		if len(open) > 0 {
-			return fmt.Errorf("the tool call %q has no result before messages[%d]", open[0], i)
-		}
-		for _, c := range m.Calls() {
-			open = append(open, c.ID)
-		}
-	}
-	if len(open) > 0 {
-		return fmt.Errorf("the tool call %q has no result", open[0])
-	}
-	return nil
 }

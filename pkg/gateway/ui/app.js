@@ -69,7 +69,7 @@ async function showRun(id) {
 
 async function route() {
   stream?.close();
-  const id = location.hash.slice(1);
+  const id = encodeURIComponent(location.hash.slice(1));
   try {
     if (!id) return await showRuns();
     if (await showRun(id)) return;

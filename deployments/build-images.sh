@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Builds the images of compose.yaml without pulling one: the commands as static
+# binaries, nats-server from its Go module, redis-server from this machine. It prints
+# the settings that make compose.yaml use them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+# carry copies a program and the libraries that it loads into a root directory.
+carry() {
+  local root=$1 program lib
+  program=$(command -v "$2")
+  install -D "$program" "$root/usr/bin/$2"
+  { ldd "$program" 2>/dev/null || true; } | { grep -o '/[^ ]*' || true; } | while read -r lib; do install -D "$lib" "$root$lib"; done
+}
+
+# image makes an image of a root directory.
+image() {
+  local name=$1 root=$2 change=()
+  shift 2
+  for c in "$@"; do change+=(--change "$c"); done
+  tar -C "$root" --owner 0 --group 0 -c . | docker import "${change[@]}" - "$name" >/dev/null
+}
+
+deployments/ensure-redis.sh --server
+if ! command -v busybox >/dev/null; then
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "build-images: install busybox-static, for the health check of NATS" >&2
+    exit 1
+  fi
+  apt-get update -qq >/dev/null
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq busybox-static >/dev/null
+fi
+
+export CGO_ENABLED=0
+for command in gateway worker; do
+  go build -trimpath -o "$dir/$command/app" "./cmd/$command"
+  if [ -f /etc/ssl/certs/ca-certificates.crt ]; then
+    install -D -m 644 /etc/ssl/certs/ca-certificates.crt "$dir/$command/etc/ssl/certs/ca-certificates.crt"
+  fi
+  image "turnpike-$command" "$dir/$command" "USER 65532:65532" 'ENTRYPOINT ["/app"]'
+done
+
+go build -trimpath -o "$dir/nats/usr/bin/nats-server" github.com/nats-io/nats-server/v2
+carry "$dir/nats" busybox
+ln -s busybox "$dir/nats/usr/bin/wget"
+image turnpike-nats "$dir/nats" "ENV PATH=/usr/bin"
+
+carry "$dir/redis" redis-server
+carry "$dir/redis" redis-cli
+image turnpike-redis "$dir/redis" "ENV PATH=/usr/bin"
+
+echo "export TURNPIKE_NATS_IMAGE=turnpike-nats TURNPIKE_REDIS_IMAGE=turnpike-redis"

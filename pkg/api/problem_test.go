@@ -1,0 +1,39 @@
+package api_test
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The codes and their documentation agree, both ways.
+func TestCodesAreDocumented(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("problem.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/api-errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defined, documented := map[string]bool{}, map[string]bool{}
+	for _, m := range regexp.MustCompile(`Code\w+ += "(\w+)"`).FindAllSubmatch(source, -1) {
+		defined[string(m[1])] = true
+	}
+	for line := range strings.Lines(string(page)) {
+		if cells := strings.Split(line, "|"); len(cells) > 1 {
+			for _, m := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(cells[1], -1) {
+				documented[m[1]] = true
+			}
+		}
+	}
+	delete(documented, "code") // the head of the table
+	if !maps.Equal(defined, documented) || len(defined) == 0 {
+		t.Errorf("codes defined (-) and documented (+):\n%s", cmp.Diff(defined, documented))
+	}
+}

@@ -1,0 +1,130 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/api/sse"
+)
+
+// Reconnects of a stream: how long between them, and how many in a row.
+const (
+	reconnectEvery = 250 * time.Millisecond
+	reconnectLimit = 120
+)
+
+// Events follows a run's events after number after, until the run has ended or ctx
+// ends. It comes back by itself when the connection breaks: committed events come
+// without gap or double, live ones of the meantime are missed. The last pair has
+// the error, if there is one.
+func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[api.Event, error] {
+	return func(yield func(api.Event, error) bool) {
+		for failures := 0; ; failures++ {
+			last, enough, err := c.follow(ctx, id, after, func(e api.Event) bool { return yield(e, nil) })
+			if enough {
+				return
+			}
+			if last > after {
+				after, failures = last, 0
+			}
+			if ctx.Err() == nil && c.ended(ctx, id, after) {
+				return
+			}
+			if ctx.Err() != nil || failures == reconnectLimit || permanent(err) {
+				yield(api.Event{}, errors.Join(err, ctx.Err()))
+				return
+			}
+			timer := time.NewTimer(reconnectEvery)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+			}
+		}
+	}
+}
+
+// ended reports whether a run has ended and has no event after number after. That
+// its stream ended proves neither: a gateway that shuts down ends it just so.
+func (c *Client) ended(ctx context.Context, id string, after int64) bool {
+	run, err := c.Get(ctx, id)
+	if err != nil || !run.Terminal() {
+		return false
+	}
+	var rest api.Page[json.RawMessage]
+	path := runPath(id) + "/events?limit=1&after=" + strconv.FormatInt(after, 10)
+	err = c.do(ctx, http.MethodGet, path, http.Header{"Accept": {"application/json"}}, nil, &rest)
+	return err == nil && len(rest.Items) == 0
+}
+
+// permanent reports whether the gateway refused for a reason that will not pass.
+func permanent(err error) bool {
+	p, ok := errors.AsType[*api.Problem](err)
+	return ok && p.Status < http.StatusInternalServerError
+}
+
+// follow reads one connection's worth of events. It reports the number of the last
+// committed one and whether the caller has seen enough.
+func (c *Client) follow(ctx context.Context, id string, after int64, see func(api.Event) bool) (last int64, enough bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+runPath(id)+"/events", nil)
+	if err != nil {
+		return after, false, err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set("Last-Event-ID", strconv.FormatInt(after, 10))
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return after, false, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return after, false, problemOf(resp)
+	}
+	for frames := sse.NewReader(resp.Body); ; {
+		frame, err := frames.Next()
+		if err != nil {
+			return after, false, err
+		}
+		e, err := api.DecodeEvent(frame.Data)
+		if err != nil {
+			return after, false, err
+		}
+		if e.Seq > 0 && e.Seq <= after {
+			continue // nothing is seen twice, whatever is in between
+		}
+		after = max(after, e.Seq)
+		if !see(e) {
+			return after, true, nil
+		}
+	}
+}
+
+// Wait returns a run once it has ended or waits for somebody, or the error with
+// which ctx ends.
+func (c *Client) Wait(ctx context.Context, id string) (api.Run, error) {
+	run, err := c.Get(ctx, id)
+	if err != nil || settled(run) {
+		return run, err
+	}
+	for e, err := range c.Events(ctx, id, 0) {
+		if err != nil {
+			return run, err
+		}
+		if e.Type != "run.waiting" && e.Type != "run.finished" {
+			continue
+		}
+		// The event may be of an earlier rest.
+		if run, err = c.Get(ctx, id); err != nil || settled(run) {
+			return run, err
+		}
+	}
+	return c.Get(ctx, id)
+}
+
+func settled(r api.Run) bool { return r.Terminal() || r.Waiting != nil }

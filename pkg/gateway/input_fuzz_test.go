@@ -1,0 +1,37 @@
+package gateway
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// Whatever is accepted as input reads back from its transcript as it was, with the
+// instructions once.
+func FuzzInput(f *testing.F) {
+	f.Add([]byte(`"hello"`))
+	f.Add([]byte(`[{"role":"user","content":"a"},{"role":"assistant","parts":[{"type":"thinking","text":"t","opaque":{"a":1},"opaque_by":"p"},{"type":"tool_call","id":"c","name":"t","arguments":{"x":[1]}}]},{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":"r","is_error":true}]}]`))
+	f.Add([]byte(`[{"parts":[{"type":"image","media_type":"image/png","data":"AAAA"},{"type":"text","text":"x"}]}]`))
+	f.Add([]byte(`[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"t","arguments":"no JSON"}]},{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":""}]}]`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		messages, err := inputOf(raw, "Be kind.")
+		if err != nil {
+			return
+		}
+		transcript, err := json.Marshal(api.MessagesOf(messages))
+		if err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		again, err := inputOf(transcript, "Be kind.")
+		if err != nil {
+			t.Fatalf("the transcript of %s is refused: %v\n%s", raw, err, transcript)
+		}
+		if diff := cmp.Diff(messages, again, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("%s:\n%s", raw, diff)
+		}
+	})
+}

@@ -1,0 +1,52 @@
+package gateway_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// What is answered has the fields that the document says, all of them and no other.
+func TestAnswersAgreeWithOpenAPI(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	_, _, doc := s.call("GET", "/openapi.json", "")
+	schemas := doc["components"].(map[string]any)["schemas"].(map[string]any)
+	at := func(v any, path ...string) map[string]any {
+		for _, p := range path {
+			v = v.(map[string]any)[p]
+		}
+		return v.(map[string]any)
+	}
+	agree := func(what string, got, schema any) {
+		t.Helper()
+		want := slices.Sorted(maps.Keys(at(schema, "properties")))
+		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(got.(map[string]any)))); diff != "" {
+			t.Errorf("%s: documented (-) and answered (+):\n%s", what, diff)
+		}
+	}
+	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
+	schema := at(schemas, "Run")
+	agree("run", run, schema)
+	for _, f := range []string{"transition", "waiting", "budget"} {
+		agree(f, run[f], at(schema, "properties", f))
+	}
+	agree("usage", run["usage"], schemas["Usage"])
+	calls := at(schema, "properties", "waiting", "properties", "calls", "items")
+	agree("call", run["waiting"].(map[string]any)["calls"].([]any)[0], calls)
+	path := "/v1/runs/" + run["id"].(string)
+	for name, sub := range map[string]string{"Message": "/messages", "Turn": "/turns"} {
+		_, _, page := s.call("GET", path+sub, "")
+		for _, item := range page["items"].([]any) {
+			agree(name, item, schemas[name])
+		}
+	}
+	_, _, ready := s.call("GET", "/readyz", "")
+	agree("readyz", ready, schemas["Readiness"])
+	_, _, p := s.call("GET", "/v1/runs/42", "")
+	agree("problem", p, schemas["Problem"])
+	_, _, a := s.call("GET", "/v1/agents/gated", "")
+	agree("agent", a, schemas["Agent"])
+}
