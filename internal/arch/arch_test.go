@@ -24,7 +24,7 @@ const module = "github.com/turnpike-dev/turnpike/"
 var floors = [][]string{
 	{"pkg/check"},
 	{"pkg/state"},
-	{"pkg/budget", "pkg/model", "pkg/tool"},
+	{"pkg/budget", "pkg/hook", "pkg/model", "pkg/tool"},
 	{"pkg/agent"},
 	{"pkg/loop"},
 	{"pkg/bus", "pkg/api"},
@@ -48,7 +48,7 @@ var pure = []string{"pkg/state", "pkg/state/record", "pkg/loop", "pkg/budget"}
 
 // vendors says where the name of a vendor may appear.
 var vendors = map[string][]string{
-	"github.com/nats-io/":                  {"pkg/bus/natsbus", "pkg/state/natsstore", "pkg/tool/natstool", "internal", "cmd"},
+	"github.com/nats-io/":                  {"pkg/bus/natsbus", "pkg/state/natsstore", "pkg/hook/natshook", "pkg/tool/natstool", "internal", "cmd"},
 	"github.com/redis/":                    {"pkg/state/redisstore", "internal", "cmd"},
 	"github.com/openai/":                   {"pkg/model/openai"},
 	"github.com/anthropics/":               {"pkg/model/anthropic"},

@@ -77,7 +77,7 @@ func (a *Agent) ToolSpecs() []model.ToolSpec { return slices.Clip(a.specs) }
 // of turns, the default one if neither sets it, and a threshold for warnings.
 func (a *Agent) Tighten(more state.Limits, createdAt state.Time) state.Limits {
 	l := state.Limits{
-		MaxTurns:     orElse(smaller(a.Loop.MaxTurns, more.MaxTurns), DefaultMaxTurns),
+		MaxTurns:     orElse(smaller(orElse(a.Loop.MaxTurns, a.Limits.MaxTurns), more.MaxTurns), DefaultMaxTurns),
 		OutputTokens: smaller(a.Limits.OutputTokens, more.OutputTokens),
 		TotalTokens:  smaller(a.Limits.TotalTokens, more.TotalTokens),
 		CostUSD:      smaller(a.Limits.CostUSD, more.CostUSD),

@@ -21,9 +21,11 @@ var (
 
 // Names of loops and providers that have rules of their own.
 const (
-	loopReact  = "react"
-	loopSingle = "single_call"
-	scripted   = "scripted"
+	loopReact    = "react"
+	loopSingle   = "single_call"
+	loopReflect  = "reflect"
+	loopTwoPhase = "two_phase"
+	scripted     = "scripted"
 )
 
 // providers are those that this build can call.
@@ -32,13 +34,8 @@ var providers = []string{scripted, "openai", "anthropic"}
 // What a definition may ask for one day, and what to say until then.
 var (
 	plannedKinds = map[string]string{
-		"http":  "http tools are not available in this build yet: put the request into a NATS service (kind nats) or a Go function (kind go)",
-		"mcp":   "mcp tools are not available in this build yet: put the client into a NATS service (kind nats) or a Go function (kind go)",
-		"agent": "agent tools are not available in this build yet: let the caller start the other run (kind client)",
-	}
-	plannedLoops = map[string]string{
-		"reflect":   "reflect is not available in this build yet: use react, or register a loop of your own in Go",
-		"two_phase": "two_phase is not available in this build yet: use react, or register a loop of your own in Go",
+		"http": "http tools are not available in this build yet: put the request into a NATS service (kind nats) or a Go function (kind go)",
+		"mcp":  "mcp tools are not available in this build yet: put the client into a NATS service (kind nats) or a Go function (kind go)",
 	}
 )
 
@@ -83,8 +80,13 @@ func (c *checker) model(place string, m Model) {
 	if m.Timeout < 0 {
 		c.fault(place+".timeout", "%s is negative", time.Duration(m.Timeout))
 	}
-	if len(m.Fallback) > 0 {
-		c.fault(place+".fallback", "not available in this build yet")
+	for i, f := range m.Fallback {
+		inner := fmt.Sprintf("%s.fallback[%d]", place, i)
+		if len(f.Fallback) > 0 {
+			c.fault(inner+".fallback", "a fallback has none of its own: write them one after the other")
+			f.Fallback = nil
+		}
+		c.model(inner, f)
 	}
 	for i, r := range m.Responses {
 		c.response(fmt.Sprintf("%s.responses[%d]", place, i), r)
@@ -120,13 +122,10 @@ func (c *checker) response(place string, r model.Scripted) {
 
 func (c *checker) loop(a *Agent, loops []string) {
 	l := a.Loop
-	if l.Type != loopReact && l.Type != loopSingle && !slices.Contains(loops, l.Type) {
-		if why := plannedLoops[l.Type]; why != "" {
-			c.fault("loop.type", "%s", why)
-		} else {
-			c.fault("loop.type", "%q is not one of react, single_call, or a loop registered in Go", l.Type)
-		}
+	if !slices.Contains([]string{loopReact, loopSingle, loopReflect, loopTwoPhase}, l.Type) && !slices.Contains(loops, l.Type) {
+		c.fault("loop.type", "%q is not one of react, single_call, reflect, two_phase, or a loop registered in Go", l.Type)
 	}
+	c.loopSettings(a)
 	if l.MaxTurns < 0 {
 		c.fault("loop.max_turns", "%d is below 1", l.MaxTurns)
 	}
@@ -142,6 +141,54 @@ func (c *checker) loop(a *Agent, loops []string) {
 	}
 }
 
+// loopSettings checks what only some loops have.
+func (c *checker) loopSettings(a *Agent) {
+	l := a.Loop
+	for _, s := range []struct {
+		name  string
+		value int
+	}{
+		{"tool_loop_threshold", l.ToolLoopThreshold}, {"reflect_interval", l.ReflectInterval}, {"max_steps", l.MaxSteps},
+	} {
+		if s.value < 0 {
+			c.fault("loop."+s.name, "%d is negative", s.value)
+		}
+	}
+	if l.ToolLoopThreshold == 1 {
+		c.fault("loop.tool_loop_threshold", "1 would end every run that calls a tool; write 2 or more")
+	}
+	if at := l.ConfidenceThreshold; at != nil && !(*at >= 0 && *at <= 1) {
+		c.fault("loop.confidence_threshold", "%v is not between 0 and 1", *at)
+	}
+	reflects := l.ConfidenceThreshold != nil || l.EnableReflection != nil || l.ReflectInterval != 0 || l.TellGuidance || len(l.TerminalTools) > 0
+	builtin := slices.Contains([]string{loopReact, loopSingle, loopTwoPhase}, l.Type)
+	if reflects && builtin {
+		c.fault("loop", "confidence_threshold, enable_reflection, reflect_interval, tell_guidance and terminal_tools are for the loop reflect, this agent uses %s", l.Type)
+	}
+	if l.MaxSteps != 0 && (builtin && l.Type != loopTwoPhase || l.Type == loopReflect) {
+		c.fault("loop.max_steps", "it is for the loop two_phase, this agent uses %s", l.Type)
+	}
+	for i, name := range l.TerminalTools {
+		if !slices.ContainsFunc(a.Tools, func(t Tool) bool { return t.Name == name }) {
+			c.fault(fmt.Sprintf("loop.terminal_tools[%d]", i), "the agent has no tool %q", name)
+		}
+	}
+	if k := a.Compaction; k != nil {
+		if !(k.At >= 0 && k.At <= 1) {
+			c.fault("compaction.at", "%v is not between 0 and 1", k.At)
+		}
+		if k.At > 0 && k.Window <= 0 {
+			c.fault("compaction.window", "compaction.at is a share of the model's window: give its size in tokens")
+		}
+		if k.Keep < 0 {
+			c.fault("compaction.keep", "%d is negative", k.Keep)
+		}
+		if l.Type == loopSingle {
+			c.fault("compaction", "single_call has no history to compact")
+		}
+	}
+}
+
 func (c *checker) hooks(h *Hooks) {
 	if h != nil && len(h.Stop)+len(h.StopFailure)+len(h.PreTool)+len(h.PostSampling) > 0 {
 		c.fault("hooks", "not available in this build yet")
@@ -153,6 +200,7 @@ func (c *checker) limits(l Limits) {
 		name  string
 		value int64
 	}{
+		{"max_turns", int64(l.MaxTurns)},
 		{"output_tokens", l.OutputTokens},
 		{"total_tokens", l.TotalTokens},
 		{"cost_usd", int64(l.CostUSD)},
@@ -161,6 +209,14 @@ func (c *checker) limits(l Limits) {
 	} {
 		if limit.value < 0 {
 			c.fault("limits."+limit.name, "it is negative")
+		}
+	}
+	if l.MaxTurns > MaxMaxTurns {
+		c.fault("limits.max_turns", "%d is above the ceiling of %d", l.MaxTurns, MaxMaxTurns)
+	}
+	if b := l.TokenBudget; b != nil {
+		if err := b.Check(); err != nil {
+			c.fault("limits.token_budget", "%v", err)
 		}
 	}
 	if !(l.WarnAt >= 0 && l.WarnAt <= 1) { // not a number is refused, too
@@ -181,6 +237,16 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	t.Schema = given(t.Schema)
 	switch t.Kind {
 	case KindGo, KindNATS:
+	case KindAgent:
+		if !namePattern.MatchString(t.Agent) {
+			c.fault(place+".agent", "%q is not the name of an agent", t.Agent)
+		}
+		if len(t.Schema) == 0 {
+			t.Schema = json.RawMessage(`{"type":"object","properties":{"task":{"type":"string","description":"What the agent is to do, with all that it has to know."}},"required":["task"]}`)
+		}
+		if t.Idempotent || t.Timeout != 0 {
+			c.fault(place, "a tool of kind agent is neither idempotent nor has it a timeout: the other agent's limits bound it")
+		}
 	case KindHuman:
 		if len(t.Schema) == 0 {
 			t.Schema = json.RawMessage(`{"type":"object","properties":{"question":{"type":"string"}},"required":["question"]}`)
@@ -193,8 +259,17 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 		if why := plannedKinds[t.Kind]; why != "" {
 			c.fault(place+".kind", "%s", why)
 		} else {
-			c.fault(place+".kind", "%q is not one of go, nats, client, human", t.Kind)
+			c.fault(place+".kind", "%q is not one of go, nats, client, human, agent", t.Kind)
 		}
+	}
+	if (t.Agent != "" || t.MaxDepth != 0) && t.Kind != KindAgent {
+		c.fault(place, "agent and max_depth are for tools of kind agent, this one is of kind %s", t.Kind)
+	}
+	if t.Async && t.Kind != KindGo && t.Kind != KindNATS {
+		c.fault(place+".async", "only tools of kind go and nats can answer later, this one is of kind %s", t.Kind)
+	}
+	if t.MaxCalls < 0 || t.MaxResult < 0 || t.MaxDepth < 0 {
+		c.fault(place, "a limit of the tool is negative")
 	}
 	if !slices.Contains([]string{"", "parallel", "serial"}, t.Concurrency) {
 		c.fault(place+".concurrency", "%q is not one of parallel, serial", t.Concurrency)

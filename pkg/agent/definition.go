@@ -5,6 +5,7 @@ package agent
 import (
 	"encoding/json"
 
+	"github.com/turnpike-dev/turnpike/pkg/budget"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -20,6 +21,7 @@ type Definition struct {
 	Tools        []Tool          `json:"tools,omitempty"`
 	Hooks        *Hooks          `json:"hooks,omitempty"`
 	Limits       Limits          `json:"limits,omitzero"`
+	Compaction   *Compaction     `json:"compaction,omitempty"`
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 }
 
@@ -43,12 +45,46 @@ type Model struct {
 
 // Loop says how an agent goes about its work.
 type Loop struct {
-	Type     string `json:"type,omitempty"`      // react, single_call, or a name registered in Go; "" is react
+	Type     string `json:"type,omitempty"`      // react, single_call, reflect, two_phase, or a name registered in Go; "" is react
 	MaxTurns int    `json:"max_turns,omitempty"` // 0 means 20; at most 200
 
 	// Converse makes an answer without tool calls wait for the person's next
 	// message (waiting_human_input) instead of ending the run.
 	Converse bool `json:"converse,omitempty"`
+
+	// ToolLoopThreshold ends a run (tool_loop) whose model makes the same calls
+	// with the same arguments in so many responses in a row (L3). 0 means 3 for
+	// reflect and never for the others.
+	ToolLoopThreshold int `json:"tool_loop_threshold,omitempty"`
+
+	// Of reflect (L1, L2): the confidence that ends a run (default 0.85), whether
+	// it reflects at all (default true), in every how many turns (default 1),
+	// whether the model is told what was found, and tools after which the run is
+	// complete.
+	ConfidenceThreshold *float64 `json:"confidence_threshold,omitempty"`
+	EnableReflection    *bool    `json:"enable_reflection,omitempty"`
+	ReflectInterval     int      `json:"reflect_interval,omitempty"`
+	TellGuidance        bool     `json:"tell_guidance,omitempty"`
+	TerminalTools       []string `json:"terminal_tools,omitempty"`
+
+	// MaxSteps of the first phase of two_phase; 0 means 5 (K1).
+	MaxSteps int `json:"max_steps,omitempty"`
+}
+
+// Compaction says when and how the history is shortened for the model (A10, A18).
+// Without one, the history is cut once, when a prompt was too long.
+type Compaction struct {
+	// At is the share of the model's window, in tokens, from which the history is
+	// compacted ahead of time; 0 is never.
+	At     float64 `json:"at,omitempty"`
+	Window int64   `json:"window,omitempty"`
+
+	// Keep is how many messages at the end stay, each with its results; 0 means 4.
+	Keep int `json:"keep,omitempty"`
+
+	// Summarize has the agent's model write what replaces the rest, in a call of
+	// its own. Without it the rest is cut, with a remark.
+	Summarize bool `json:"summarize,omitempty"`
 }
 
 // Kinds of tool.
@@ -57,6 +93,7 @@ const (
 	KindNATS   = "nats"   // a NATS micro service
 	KindClient = "client" // the caller makes the call and sends the result as a signal
 	KindHuman  = "human"  // asks a person; the answer is the result
+	KindAgent  = "agent"  // another agent does it, in a run of its own
 )
 
 // Tool is something that an agent can do.
@@ -73,6 +110,22 @@ type Tool struct {
 	// Idempotent says that a second call with the same idempotency key does no
 	// harm. A call of any other tool is started at most once (I4).
 	Idempotent bool `json:"idempotent,omitempty"`
+
+	// Async says that the tool may answer later: it takes the call (pending), and
+	// the run waits (waiting_tool) until the result comes as a signal.
+	Async bool `json:"async,omitempty"`
+
+	// MaxCalls bounds the calls of the tool in one run; 0 is no limit.
+	MaxCalls int `json:"max_calls,omitempty"`
+
+	// MaxResult bounds the bytes of a result that the model gets to see; 0 means
+	// the worker's limit.
+	MaxResult int `json:"max_result,omitempty"`
+
+	// Agent of kind agent: who does it, and how many runs deep a chain of
+	// delegations may be that uses this tool (D11); 0 means 10.
+	Agent    string `json:"agent,omitempty"`
+	MaxDepth int    `json:"max_depth,omitempty"`
 
 	// Timeout of one call; 0 means 2 minutes.
 	Timeout model.Duration `json:"timeout,omitempty"`
@@ -95,6 +148,13 @@ type Hooks struct {
 
 // Limits bound each run of an agent. A submission may tighten them.
 type Limits struct {
+	// MaxTurns is what loop.max_turns overrides (F3).
+	MaxTurns int `json:"max_turns,omitempty"`
+
+	// TokenBudget makes the agent work on towards a budget instead of ending with
+	// its first answer (A11).
+	TokenBudget *budget.Tokens `json:"token_budget,omitempty"`
+
 	OutputTokens int64          `json:"output_tokens,omitempty"`
 	TotalTokens  int64          `json:"total_tokens,omitempty"`
 	CostUSD      state.MicroUSD `json:"cost_usd,omitempty"`
@@ -108,4 +168,9 @@ const (
 	DefaultMaxTurns = 20
 	MaxMaxTurns     = 200
 	AskUser         = "ask_user" // reserved: a call asks the person, whether declared or not
+
+	DefaultMaxSteps   = 5
+	DefaultMaxDepth   = 10
+	DefaultStopBlocks = 15
+	MaxChildren       = 32 // child runs of one run at a time
 )

@@ -197,16 +197,11 @@ func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
 // planned returns the field of object that asks for something that this build
 // does not have yet, and what to say about it.
 func planned(object map[string]any, t reflect.Type) (field, why string) {
-	switch t {
-	case reflect.TypeFor[Tool]():
-		kind, _ := object["kind"].(string)
-		return "kind", plannedKinds[kind]
-	case reflect.TypeFor[Loop]():
-		name, _ := object["type"].(string)
-		return "type", plannedLoops[name]
-	default:
+	if t != reflect.TypeFor[Tool]() {
 		return "", ""
 	}
+	kind, _ := object["kind"].(string)
+	return "kind", plannedKinds[kind]
 }
 
 func described(v any) string {

@@ -59,6 +59,7 @@ type WaitCall struct {
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
 	Message   string          `json:"message"`
+	RunID     state.RunID     `json:"run_id,omitempty"` // of the child run that answers
 }
 
 // Budget is what a run may spend. A null is no limit.

@@ -8,15 +8,20 @@
 // without an effect ends the turn: the state has made its transition, and the
 // worker commits it.
 //
-//	TurnBegan ──► CallModel ──► ModelResponded ──► RunTools ──► ToolsFinished ──► (turn ends)
+//	TurnBegan ──► CallModel ──► ModelResponded ──► RunHooks ──► HooksAnswered ──► RunTools ──► ToolsFinished ──► (turn ends)
 //	                  │
 //	                  ├──► ModelFailed ──► (turn ends)
 //	                  └──► Aborted ──────► (turn ends)
+//
+// What all loops share — signals, limits, hooks, recoveries, compaction, aborts,
+// and that every call gets exactly one result — is done by New. A loop of its own
+// kind is a value of Rules.
 package loop
 
 import (
 	"time"
 
+	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -54,8 +59,10 @@ type TurnBegan struct {
 	// Poisoned says that the turn was claimed too often without a commit.
 	Poisoned bool
 
-	// Results of calls that an earlier attempt at this turn finished.
+	// Results of calls that an earlier attempt at this turn finished, and the ids
+	// of those that it started.
 	Results []ToolResult
+	Started []string
 }
 
 // ModelResponded is a whole response.
@@ -66,6 +73,9 @@ type ModelResponded struct {
 
 	// Failed is how many calls failed in this turn before this one.
 	Failed int
+
+	// Purpose of the CallModel that it answers.
+	Purpose Purpose
 }
 
 // ModelFailed is a model call that failed for good in this turn.
@@ -75,12 +85,23 @@ type ModelFailed struct {
 
 	// Failed is how many calls failed, the last included.
 	Failed int
+
+	// Purpose of the CallModel that failed.
+	Purpose Purpose
 }
 
 // ToolsFinished brings the result of every call that RunTools named.
 type ToolsFinished struct {
 	At      state.Time
 	Results []ToolResult
+}
+
+// HooksAnswered brings what hooks said: one answer for each call that RunHooks
+// named, or one alone if it named none.
+type HooksAnswered struct {
+	At      state.Time
+	Asked   RunHooks
+	Answers []hook.Answer
 }
 
 // Aborted cuts short a model call or tool calls.
@@ -120,12 +141,17 @@ type ToolResult struct {
 	Reused   bool
 	Duration time.Duration
 	At       state.Time
+
+	// Pending says that the tool has taken the call and answers later, with a
+	// signal.
+	Pending bool
 }
 
 func (TurnBegan) event()      {}
 func (ModelResponded) event() {}
 func (ModelFailed) event()    {}
 func (ToolsFinished) event()  {}
+func (HooksAnswered) event()  {}
 func (Aborted) event()        {}
 
 // Effect is work for the worker.
@@ -137,7 +163,20 @@ type CallModel struct {
 	Messages []state.Message
 	Tools    []model.ToolSpec
 	Schema   []byte // of structured output; nil for none
+	Purpose  Purpose
+
+	// Quiet keeps the pieces of the response from those who watch.
+	Quiet bool
 }
+
+// Purpose is what a model call is for.
+type Purpose string
+
+// The purposes.
+const (
+	ForTurn    Purpose = ""        // the turn's own response
+	ForSummary Purpose = "summary" // a compaction
+)
 
 // RunTools asks for these calls to be made. The worker makes them in batches:
 // neighbours that may run in parallel together, the others alone, in order
@@ -146,5 +185,15 @@ type RunTools struct {
 	Calls []state.OpenCall
 }
 
+// RunHooks asks the agent's hooks at one point: before each of Calls, or about
+// Output, with which the run would end for Reason.
+type RunHooks struct {
+	Point  hook.Point
+	Calls  []state.OpenCall
+	Output string
+	Reason state.Reason
+}
+
 func (CallModel) effect() {}
 func (RunTools) effect()  {}
+func (RunHooks) effect()  {}

@@ -18,7 +18,9 @@ type Registry map[string]Factory
 func Builtin() Registry {
 	return Registry{
 		"react":       React,
+		"reflect":     Reflective,
 		"single_call": SingleCall,
+		"two_phase":   TwoPhase,
 	}
 }
 

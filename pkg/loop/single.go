@@ -18,7 +18,7 @@ func SingleCall(a *agent.Agent) Loop { return singleCall{a} }
 func (l singleCall) Step(s state.State, ev Event) Decision {
 	switch ev := ev.(type) {
 	case TurnBegan:
-		t := &turn{s, ev.At}
+		t := &Turn{s: s, at: ev.At, agent: l.agent}
 		if d, over := t.begin(ev); over {
 			return d
 		}
@@ -27,11 +27,11 @@ func (l singleCall) Step(s state.State, ev Event) Decision {
 		}
 		return Decision{Next: t.s, Effect: CallModel{Messages: state.View(t.s.Log), Schema: l.schema(t.s)}}
 	case ModelResponded:
-		return l.responded(&turn{s, ev.At}, ev)
+		return l.responded(&Turn{s: s, at: ev.At, agent: l.agent}, ev)
 	case ModelFailed:
-		return (&turn{s, ev.At}).failed(ev)
+		return (&Turn{s: s, at: ev.At, agent: l.agent}).failed(ev)
 	case Aborted:
-		return (&turn{s, ev.At}).cutShort(ev)
+		return (&Turn{s: s, at: ev.At, agent: l.agent}).cutShort(ev)
 	default:
 		panic(fmt.Sprintf("loop: unexpected event %T", ev))
 	}
@@ -44,7 +44,7 @@ func (l singleCall) schema(s state.State) []byte {
 	return l.agent.OutputSchema
 }
 
-func (l singleCall) responded(t *turn, ev ModelResponded) Decision {
+func (l singleCall) responded(t *Turn, ev ModelResponded) Decision {
 	m := t.respond(ev.Response, ev.Attempt, ev.Failed)
 	text := m.Text()
 	if n := len(m.Calls()); n > 0 {

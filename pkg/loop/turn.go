@@ -3,8 +3,8 @@ package loop
 import (
 	"fmt"
 	"slices"
-	"time"
 
+	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/budget"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -17,24 +17,59 @@ const (
 	interruptedLate   = "Interrupted: the run's deadline has passed"
 	waitExpired       = "No answer: the wait for it has expired"
 	poisonedText      = "Interrupted: the turn failed its workers too often"
+	unknownOutcome    = "The outcome of this call is unknown: a worker was lost while it ran, and the tool must not be called twice. " +
+		"Find out what happened before you call it again."
 )
 
-// Retries of a model call that failed for a passing reason, over turns.
-const (
-	maxFailures   = 5
-	firstBackoff  = time.Second
-	longestBackof = 30 * time.Second
-)
-
-// turn is a State on its way through one decision. A move that the machine does
-// not have is a bug in a loop, so it panics; the worker recovers and the turn
-// ends poisoned rather than wrong.
-type turn struct {
-	s  state.State
-	at state.Time
+// Turn is a State on its way through one decision, and the tool with which Rules
+// write theirs. A move that the machine does not have is a bug in a loop, so it
+// panics; the worker recovers and the run ends poisoned rather than wrong.
+type Turn struct {
+	s     state.State
+	at    state.Time
+	agent *agent.Agent
 }
 
-func (t *turn) append(e state.Entry) {
+// State returns the run as it stands at this moment of the turn.
+func (t *Turn) State() state.State { return t.s }
+
+// Agent returns the definition at work.
+func (t *Turn) Agent() *agent.Agent { return t.agent }
+
+// Count returns how many turns the run has taken since its submission or, if it
+// was continued after an end, since then: what max_turns counts.
+func (t *Turn) Count() int { return t.s.Turn - t.s.TurnBase }
+
+// Enter sets the phase of the run, a word of the loop's own.
+func (t *Turn) Enter(phase string) { t.s.Phase = phase }
+
+// Note appends an entry that records what the loop did, such as progress or
+// reflect.
+func (t *Turn) Note(e state.Entry) { t.append(e) }
+
+// Next ends the turn and goes on with another model call. What is said stands in
+// the history before it, marked as written by Turnpike.
+func (t *Turn) Next(r state.Reason, detail string, say ...state.Message) Decision {
+	t.s.Undecided = false
+	for i := range say {
+		say[i].Synthetic = true
+	}
+	return t.move(r, state.Entry{Detail: detail, Messages: say})
+}
+
+// End ends the run without asking anybody. Calls that are open are answered with
+// an error (I5).
+func (t *Turn) End(r state.Reason, detail, output string) Decision {
+	return t.finish(r, "Interrupted: "+detail, state.Entry{Detail: detail, Output: &output})
+}
+
+// Ask pauses the run until a person answers.
+func (t *Turn) Ask(question string) Decision {
+	t.s.Undecided = false
+	return t.wait(state.WaitingHumanInput, question)
+}
+
+func (t *Turn) append(e state.Entry) {
 	if e.At.IsZero() {
 		e.At = t.at
 	}
@@ -44,7 +79,7 @@ func (t *turn) append(e state.Entry) {
 	t.s = t.s.Append(e)
 }
 
-func (t *turn) move(r state.Reason, e state.Entry) Decision {
+func (t *Turn) move(r state.Reason, e state.Entry) Decision {
 	e.At = t.at
 	for i := range e.Messages {
 		t.stamp(&e.Messages[i], i)
@@ -59,7 +94,7 @@ func (t *turn) move(r state.Reason, e state.Entry) Decision {
 
 // stamp completes the i-th message of the entry that is appended next. Ids follow
 // from the place in the log, so a replay gives the same ones.
-func (t *turn) stamp(m *state.Message, i int) {
+func (t *Turn) stamp(m *state.Message, i int) {
 	m.ID = fmt.Sprintf("msg_%d_%d", t.s.LogLen()+1, i)
 	m.Turn = t.s.Turn
 	m.At = t.at
@@ -67,13 +102,13 @@ func (t *turn) stamp(m *state.Message, i int) {
 
 // finish ends the run. Every call that has no result yet gets one that says why
 // (I5).
-func (t *turn) finish(r state.Reason, unanswered string, e state.Entry) Decision {
+func (t *Turn) finish(r state.Reason, unanswered string, e state.Entry) Decision {
 	t.answerAll(unanswered)
 	return t.move(r, e)
 }
 
 // answerAll gives every open call a synthetic error result.
-func (t *turn) answerAll(text string) {
+func (t *Turn) answerAll(text string) {
 	for _, o := range t.s.Open {
 		t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: text, IsError: true}, true)
 	}
@@ -81,8 +116,9 @@ func (t *turn) answerAll(text string) {
 
 // result appends the result of a call. A call that is not open has its result
 // already, so a second one changes nothing.
-func (t *turn) result(r ToolResult, synthetic bool) {
-	if !slices.ContainsFunc(t.s.Open, func(o state.OpenCall) bool { return o.ID == r.CallID }) {
+func (t *Turn) result(r ToolResult, synthetic bool) {
+	i := slices.IndexFunc(t.s.Open, func(o state.OpenCall) bool { return o.ID == r.CallID })
+	if i < 0 {
 		return
 	}
 	m := state.ToolResult(r.CallID, r.Content, r.IsError)
@@ -98,11 +134,14 @@ func (t *turn) result(r ToolResult, synthetic bool) {
 	if r.Reused {
 		e.Type = state.EntryReused
 	}
+	if o := t.s.Open[i]; o.Edited {
+		e.Arguments = o.Arguments
+	}
 	t.append(e)
 }
 
 // results appends what tools returned, in the order of the calls (A14).
-func (t *turn) results(rs []ToolResult) {
+func (t *Turn) results(rs []ToolResult) {
 	for _, o := range slices.Clone(t.s.Open) {
 		for _, r := range rs {
 			if r.CallID == o.ID {
@@ -114,7 +153,7 @@ func (t *turn) results(rs []ToolResult) {
 }
 
 // respond appends a model response and returns its message.
-func (t *turn) respond(r model.Response, attempt, failed int) state.Message {
+func (t *Turn) respond(r model.Response, attempt, failed int) state.Message {
 	m := state.Message{Role: state.RoleAssistant, Model: r.Model, Parts: t.normalise(r.Parts)}
 	t.stamp(&m, 0)
 	turnNo := t.s.Turn
@@ -127,7 +166,7 @@ func (t *turn) respond(r model.Response, attempt, failed int) state.Message {
 	t.append(state.Entry{
 		Type: state.EntryModel, Turn: turnNo, Attempt: attempt, Message: &m, StopReason: string(r.Stop), Usage: &u, FailedCalls: failed,
 	})
-	for _, w := range budget.Warnings(t.s.Limits, t.s.Usage, t.turns(), t.at.Time, t.s.Warned) {
+	for _, w := range budget.Warnings(t.s.Limits, t.s.Usage, t.Count(), t.at.Time, t.s.Warned) {
 		t.append(state.Entry{Type: state.EntryWarning, Limit: w.Limit, UsedFraction: w.Fraction})
 	}
 	return m
@@ -136,7 +175,7 @@ func (t *turn) respond(r model.Response, attempt, failed int) state.Message {
 // normalise gives every call an id that no other call of the response has, and
 // arguments in compact form. Ids that come back in a later turn stay as the
 // provider gave them: a result belongs to the response before it.
-func (t *turn) normalise(parts []state.Part) []state.Part {
+func (t *Turn) normalise(parts []state.Part) []state.Part {
 	used := map[string]bool{}
 	out := slices.Clone(parts)
 	for i := range out {
@@ -158,12 +197,9 @@ func (t *turn) normalise(parts []state.Part) []state.Part {
 	return out
 }
 
-// turns is how many turns count against max_turns.
-func (t *turn) turns() int { return t.s.Turn - t.s.TurnBase }
-
 // exhausted ends the run if a limit leaves no room for another model call.
-func (t *turn) exhausted() (Decision, bool) {
-	turns := t.turns()
+func (t *Turn) exhausted() (Decision, bool) {
+	turns := t.Count()
 	if t.s.Reenter {
 		turns--
 	}
@@ -178,7 +214,7 @@ func (t *turn) exhausted() (Decision, bool) {
 }
 
 // lastText is what the model said last, for runs that end without an answer.
-func (t *turn) lastText() *string {
+func (t *Turn) lastText() *string {
 	for _, e := range slices.Backward(t.s.Log) {
 		if e.Type == state.EntryModel {
 			if text := e.Message.Text(); text != "" {
@@ -190,96 +226,20 @@ func (t *turn) lastText() *string {
 	return nil
 }
 
-// aborted ends a run that somebody aborted between two effects.
-func (t *turn) aborted(reason string) Decision {
-	end := state.EndAbortedStreaming
-	switch {
-	case t.s.Status == state.Waiting:
-		end = state.EndAbortedWaiting
-	case t.s.Turn == 0:
-		end = state.EndAbortedQueued
-	case len(t.s.Open) > 0 || t.lastIsTool():
-		end = state.EndAbortedTools
+// WithNotes returns s with system messages added to the transition that was made
+// last: what hooks have to say for the next model call (A13).
+func WithNotes(s state.State, notes []string) state.State {
+	if len(notes) == 0 || len(s.Log) == 0 {
+		return s
 	}
-	return t.finish(end, interruptedByUser, state.Entry{Detail: reason})
-}
-
-func (t *turn) lastIsTool() bool {
-	for _, e := range slices.Backward(t.s.Log) {
-		switch e.Type {
-		case state.EntryTool, state.EntryReused:
-			return true
-		case state.EntryModel, state.EntrySubmitted:
-			return false
-		default:
-			if len(e.Messages) > 0 {
-				return false
-			}
-		}
-	}
-	return false
-}
-
-// cutShort ends a run that was aborted, or that met its deadline, during an
-// effect (A4): before any call was seen, with calls seen but not started, or with
-// tools under way.
-func (t *turn) cutShort(ev Aborted) Decision {
-	unfinished, untouched := interruptedMid, interruptedByUser
-	end := state.EndAbortedStreaming
-	if ev.Started {
-		end = state.EndAbortedTools
-	} else {
-		unfinished = untouched
-	}
-	if ev.Cause == ByDeadline {
-		unfinished, untouched, end = interruptedLate, interruptedLate, state.EndDeadline
-	}
-	if len(t.s.Open) == 0 && ev.Response != nil && len((state.Message{Parts: ev.Response.Parts}).Calls()) > 0 {
-		t.respond(*ev.Response, 0, max(0, ev.Failed-1))
-	} else {
-		t.s.FailedCalls += ev.Failed
-	}
-	t.results(ev.Results)
-	for _, o := range t.s.Open {
-		text := unfinished
-		if o.Needs != "" {
-			text = untouched
-		}
-		t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: text, IsError: true}, true)
-	}
-	return t.move(end, state.Entry{Detail: ev.Reason})
-}
-
-// Fail ends a run for a reason that no loop can see: its definition does not
-// load, or its loop is unknown to this worker.
-func Fail(s state.State, at state.Time, r state.Reason, message string) Decision {
-	t := &turn{s, at}
-	return t.finish(r, "Interrupted: "+message, state.Entry{Detail: message, Error: &state.Error{Code: string(r), Message: message}})
-}
-
-// failed decides what follows a model call that failed: a later try, or the end.
-func (t *turn) failed(ev ModelFailed) Decision {
-	t.s.FailedCalls += ev.Failed
-	e := ev.Err
-	switch {
-	case e.Class == model.PromptTooLong:
-		return t.finish(state.EndPromptTooLong, "", state.Entry{Detail: e.Message, Error: &state.Error{Code: string(e.Class), Message: e.Message}})
-	case e.Class == model.ContentFilter:
-		return t.finish(state.EndRefused, "", state.Entry{Detail: e.Message})
-	case e.Class.Retryable() && t.s.Failures < maxFailures:
-		t.s.Failures++
-		delay := e.RetryAfter
-		if delay <= 0 {
-			delay = min(firstBackoff<<(t.s.Failures-1), longestBackof)
-		}
-		t.s.ResumeAt = state.At(t.at.Add(delay))
-		return t.move(state.WaitingSchedule, state.Entry{
-			Detail:  fmt.Sprintf("model call failed (%s), again in %s", e.Class, delay),
-			Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: t.at, ExpiresAt: t.s.ResumeAt, Calls: []state.WaitCall{}},
-		})
-	default:
-		return t.finish(state.EndModelError, "", state.Entry{
-			Detail: string(e.Class), Error: &state.Error{Code: string(e.Class), Message: e.Message},
+	s.Log = slices.Clone(s.Log)
+	last := &s.Log[len(s.Log)-1]
+	last.Messages = slices.Clone(last.Messages)
+	for _, text := range notes {
+		last.Messages = append(last.Messages, state.Message{
+			ID: fmt.Sprintf("msg_%d_%d", last.Seq, len(last.Messages)), Role: state.RoleSystem, Turn: last.Turn, At: last.At, Synthetic: true,
+			Parts: []state.Part{{Type: state.PartText, Text: text}},
 		})
 	}
+	return s
 }

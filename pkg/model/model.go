@@ -122,6 +122,10 @@ type Error struct {
 	// Streamed says that pieces of the response had been passed to onDelta. A new
 	// try inside the same attempt would show them twice, so Retry makes none.
 	Streamed bool
+
+	// Partial is the text of the response that had arrived. It is withdrawn: no
+	// model sees it again (A12).
+	Partial string
 }
 
 func (e *Error) Error() string {

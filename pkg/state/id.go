@@ -1,8 +1,12 @@
 package state
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"strings"
+
+	"github.com/oklog/ulid/v2"
 )
 
 // RunPrefix starts every run id.
@@ -32,4 +36,14 @@ func (id RunID) Shard() int {
 		h *= 16777619
 	}
 	return int((h ^ h>>16) % Shards)
+}
+
+// ChildID returns the id of the run that answers a call of another run: the same
+// for the same call, so that it is started once however often it is tried.
+func ChildID(parent RunID, turn int, callID string, at Time) RunID {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%s", parent, turn, callID))
+	var id ulid.ULID
+	_ = id.SetTime(ulid.Timestamp(at.Time)) // fails after the year 10889
+	_ = id.SetEntropy(sum[:10])             // fails for other than 10 bytes
+	return RunID(RunPrefix + id.String())
 }

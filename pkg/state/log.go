@@ -12,6 +12,7 @@ const (
 	EntrySubmitted  EntryType = "run.submitted"
 	EntryModel      EntryType = "model.message"
 	EntryTombstoned EntryType = "message.tombstoned"
+	EntryCompacted  EntryType = "message.compacted"
 	EntryTool       EntryType = "tool.finished"
 	EntryReused     EntryType = "tool.reused"
 	EntryProgress   EntryType = "progress"
@@ -53,7 +54,8 @@ type Entry struct {
 	// user's message, a continuation prompt.
 	Messages []Message `json:"messages,omitempty"`
 
-	// Message of model.message, tool.finished and tool.reused.
+	// Message of model.message, tool.finished and tool.reused, and of
+	// message.tombstoned the response that broke off.
 	Message *Message `json:"message,omitempty"`
 
 	// StopReason and Usage of model.message, and how many calls failed before the
@@ -67,7 +69,12 @@ type Entry struct {
 	Name    string `json:"name,omitempty"`
 	IsError bool   `json:"is_error,omitempty"`
 
-	// MessageIDs that message.tombstoned withdraws.
+	// Arguments with which the tool was called, if they are not those of the
+	// response: a person or a hook has edited them.
+	Arguments string `json:"arguments,omitempty"`
+
+	// MessageIDs that message.tombstoned withdraws, or that message.compacted
+	// replaces with Messages: they stand side by side in the view.
 	MessageIDs []string `json:"message_ids,omitempty"`
 
 	// Waiting of run.waiting.
@@ -88,10 +95,12 @@ type Entry struct {
 	Limit        string  `json:"limit,omitempty"`
 	UsedFraction float64 `json:"used_fraction,omitempty"`
 
-	// Confidence, Assessment and Guidance of reflect.
-	Confidence *float64 `json:"confidence,omitempty"`
-	Assessment string   `json:"assessment,omitempty"`
-	Guidance   string   `json:"guidance,omitempty"`
+	// Confidence, Assessment and Guidance of reflect. ConfidenceDelta is what the
+	// assessment stands for, before it is scaled.
+	Confidence      *float64 `json:"confidence,omitempty"`
+	ConfidenceDelta float64  `json:"confidence_delta,omitempty"`
+	Assessment      string   `json:"assessment,omitempty"`
+	Guidance        string   `json:"guidance,omitempty"`
 }
 
 // transition reports whether e is one of the entries that record a checkpoint.
@@ -104,25 +113,29 @@ func (e Entry) transition() bool {
 	}
 }
 
-// View returns what the model sees of a log: no tombstoned message, and every
-// tool result directly behind the message that asked for it, in the order of
-// the calls, wherever in the log it stands (A14, I5).
+// View returns what the model sees of a log: no tombstoned message, the
+// replacement of those that were compacted, and every tool result directly behind
+// the message that asked for it, in the order of the calls, wherever in the log it
+// stands (A14, I5).
 func View(log []Entry) []Message {
 	return view(log, false)
 }
 
-// FullView returns everything that was ever said, with tombstoned messages
-// marked.
+// FullView returns everything that was ever said, with tombstoned and compacted
+// messages marked.
 func FullView(log []Entry) []Message {
 	return view(log, true)
 }
 
+// hidden says which entry of the log took a message out of the view.
+type hidden map[string]*Entry
+
 func view(log []Entry, full bool) []Message {
-	dead := map[string]bool{}
+	gone := hidden{}
 	n := 0
-	for _, e := range log {
+	for i, e := range log {
 		for _, id := range e.MessageIDs {
-			dead[id] = true
+			gone[id] = &log[i]
 		}
 		if e.Message != nil {
 			n++
@@ -130,21 +143,39 @@ func view(log []Entry, full bool) []Message {
 		n += len(e.Messages)
 	}
 	out := make([]Message, 0, n)
-	add := func(m Message) bool {
-		if dead[m.ID] {
-			if !full {
-				return false
-			}
-			m.Tombstoned = true
+	shown := map[int64]bool{} // compactions whose replacement is in out
+	var add func(m Message)
+	add = func(m Message) {
+		by := gone[m.ID]
+		if by == nil {
+			out = append(out, m)
+			return
 		}
-		out = append(out, m)
-		return true
+		if full {
+			m.Tombstoned, m.Compacted = by.Type == EntryTombstoned, by.Type == EntryCompacted
+			out = append(out, m)
+		}
+		if by.Type == EntryCompacted && !shown[by.Seq] && !full {
+			shown[by.Seq] = true
+			for _, r := range by.Messages {
+				add(r)
+			}
+		}
 	}
 	for i, e := range log {
-		for _, m := range e.Messages {
-			add(m)
+		if e.Type != EntryCompacted || full {
+			for _, m := range e.Messages {
+				add(m)
+			}
 		}
-		if e.Type != EntryModel || e.Message == nil || !add(*e.Message) {
+		if e.Type == EntryTombstoned && e.Message != nil && full {
+			add(*e.Message)
+		}
+		if e.Type != EntryModel || e.Message == nil {
+			continue
+		}
+		add(*e.Message)
+		if by := gone[e.Message.ID]; by != nil && by.Type == EntryTombstoned && !full {
 			continue
 		}
 		// Providers repeat call ids over the turns of a run, so a result belongs to
@@ -152,7 +183,7 @@ func view(log []Entry, full bool) []Message {
 		results := resultsOf(log[i+1:])
 		for _, c := range e.Message.Calls() {
 			if r, ok := results[c.ID]; ok {
-				out = append(out, r)
+				add(r)
 			}
 		}
 	}

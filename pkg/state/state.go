@@ -58,6 +58,14 @@ type State struct {
 	// empty now may run.
 	Cleared bool `json:"cleared,omitempty"`
 
+	// Undecided says that the last model response was not dealt with yet: calls of
+	// it are open, or a worker was lost before the loop had decided about it.
+	Undecided bool `json:"undecided,omitempty"`
+
+	// Phase is where a loop of several phases stands, in its own words. A user
+	// message that continues an ended run begins at the first phase, "", again.
+	Phase string `json:"phase,omitempty"`
+
 	// ResumeAt is when a run in waiting_schedule goes on by itself.
 	ResumeAt Time `json:"resume_at,omitzero"`
 
@@ -80,9 +88,24 @@ type State struct {
 	Failures   int `json:"failures,omitempty"`
 	Recoveries int `json:"recoveries,omitempty"`
 
-	// FailedCalls of the whole run: with Usage.ModelCalls, the number of times
-	// that the model was asked.
-	FailedCalls int `json:"failed_calls,omitempty"`
+	// Compacted says that the one compaction which answers a prompt that was too
+	// long has been made (A10, I11).
+	Compacted bool `json:"compacted,omitempty"`
+
+	// StopBlocks counts how often stop hooks sent the run on (A8).
+	StopBlocks int `json:"stop_blocks,omitempty"`
+
+	// Fallback is the place of the model in use in the chain of fallbacks, and
+	// FallbackBase how often models before it were asked (A12).
+	Fallback     int `json:"fallback,omitempty"`
+	FallbackBase int `json:"fallback_base,omitempty"`
+
+	// Nudges tracks the continuations towards a token budget (A11).
+	Nudges Nudges `json:"nudges,omitzero"`
+
+	// Asked is how often models were asked for this run, failed calls included and
+	// those of child runs not.
+	Asked int `json:"asked,omitempty"`
 
 	Stream     string   `json:"stream,omitempty"`
 	ReplyTo    string   `json:"reply_to,omitempty"`
@@ -96,6 +119,14 @@ type State struct {
 	// Log is the run's history as far as the holder has read it. It is kept
 	// apart from the header in every store.
 	Log []Entry `json:"-"`
+}
+
+// Nudges are the continuations that a token budget gave, with what the last one
+// brought.
+type Nudges struct {
+	Count     int   `json:"count"`
+	LastDelta int64 `json:"last_delta"`
+	LastTotal int64 `json:"last_total"`
 }
 
 // Parent names the run and the call that started a child run.
@@ -136,6 +167,7 @@ type WaitCall struct {
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
 	Message   string          `json:"message,omitempty"`
+	RunID     RunID           `json:"run_id,omitempty"` // of the child run that answers
 }
 
 // OpenCall is a tool call without a result.
@@ -143,8 +175,10 @@ type OpenCall struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 
-	// Arguments as the tool will get them: an approval may have edited them.
+	// Arguments as the tool will get them: an approval or a hook may have edited
+	// them.
 	Arguments string `json:"arguments"`
+	Edited    bool   `json:"edited,omitempty"`
 
 	// Needs is what must come from outside before the call can go on; empty
 	// means that the worker may run it now.
@@ -152,6 +186,9 @@ type OpenCall struct {
 
 	// Question of a call that asks a person.
 	Question string `json:"question,omitempty"`
+
+	// Child is the run that answers a call which delegates.
+	Child RunID `json:"child,omitempty"`
 }
 
 // Need is what an open call waits for.
@@ -245,9 +282,9 @@ func (s State) Append(e Entry) State {
 	switch e.Type {
 	case EntryModel:
 		s.Turn = e.Turn
-		s.Reenter = false
+		s.Reenter, s.Undecided = false, true
 		s.Failures = 0
-		s.FailedCalls += e.FailedCalls
+		s.Asked += 1 + e.FailedCalls
 		if e.Usage != nil {
 			s.Usage = s.Usage.Add(*e.Usage)
 		}
@@ -256,6 +293,11 @@ func (s State) Append(e Entry) State {
 			for _, c := range e.Message.Calls() {
 				s.Open = append(s.Open, OpenCall{ID: c.ID, Name: c.Name, Arguments: c.Arguments})
 			}
+		}
+	case EntryCompacted:
+		if e.Usage != nil {
+			s.Asked++
+			s.Usage = s.Usage.Add(*e.Usage)
 		}
 	case EntryTool, EntryReused:
 		s.Usage.ToolCalls++

@@ -105,7 +105,7 @@ func TestAppendFolds(t *testing.T) {
 		Type: state.EntryModel, Turn: 3, FailedCalls: 1, Usage: &state.Usage{ModelCalls: 1, OutputTokens: 7, CostUSD: &cost},
 		Message: &state.Message{Parts: []state.Part{{Type: state.PartToolCall, ID: "a", Name: "t", Arguments: "{}"}, {Type: state.PartToolCall, ID: "b"}}},
 	})
-	if s.Turn != 3 || s.Reenter || s.Cleared || s.Failures != 0 || s.FailedCalls != 1 || s.Usage.OutputTokens != 7 || *s.Usage.CostUSD != 5 || len(s.Open) != 2 {
+	if s.Turn != 3 || s.Reenter || s.Cleared || s.Failures != 0 || s.Asked != 2 || s.Usage.OutputTokens != 7 || *s.Usage.CostUSD != 5 || len(s.Open) != 2 {
 		t.Errorf("after a response: %+v", s)
 	}
 	s = s.Append(state.Entry{Type: state.EntryTool, CallID: "a"}).Append(state.Entry{Type: state.EntryWarning, Limit: "cost_usd"})

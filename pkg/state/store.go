@@ -244,6 +244,10 @@ type Record struct {
 	Entries []Entry
 	Started []string
 	Results []Entry // keyed by CallID; the first writer wins
+
+	// Awaits are waits to open at once, before the turn ends: the result of an
+	// asynchronous tool may come sooner.
+	Awaits []string
 }
 
 // Commit is a turn's end.

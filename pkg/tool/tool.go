@@ -47,6 +47,11 @@ type Call struct {
 type Result struct {
 	Content string
 	IsError bool
+
+	// Pending says that the tool has taken the call and that its result comes
+	// later, as a signal to the run. Only a tool that the agent declares as async
+	// may answer so; Content is then of no account.
+	Pending bool
 }
 
 // Error returns an error result for the model to read.
@@ -64,15 +69,15 @@ func (f Func) Call(ctx context.Context, c Call) (Result, error) { return f(ctx, 
 // providers repeat call ids over the turns of a run.
 func IdempotencyKey(run state.RunID, turn int, callID, name string, arguments json.RawMessage) string {
 	h := sha256.New()
-	for _, part := range []string{string(run), strconv.Itoa(turn), callID, name, string(canonical(arguments))} {
+	for _, part := range []string{string(run), strconv.Itoa(turn), callID, name, string(Canonical(arguments))} {
 		fmt.Fprintf(h, "%d:%s,", len(part), part)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// canonical returns JSON with its keys sorted and without space between tokens;
+// Canonical returns JSON with its keys sorted and without space between tokens;
 // numbers keep their digits. What is not JSON stays as it is.
-func canonical(data json.RawMessage) []byte {
+func Canonical(data json.RawMessage) []byte {
 	if !json.Valid(data) {
 		return data
 	}

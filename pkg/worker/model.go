@@ -17,24 +17,28 @@ const defaultModelTimeout = 10 * time.Minute
 
 // callModel makes the model call of a turn, with short retries inside it.
 func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (loop.Event, error) {
-	a, err := t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
+	a, err := t.agent(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: load agent: %w", errDrop, err)
+		return nil, err
 	}
-	provider, req, err := t.w.request(a, effect)
+	m := a.ModelAt(t.s.Fallback)
+	if m == nil {
+		m = &a.Model
+	}
+	provider, req, err := t.w.request(*m, effect)
 	if err != nil {
-		return loop.ModelFailed{At: now(), Err: asModelError(err), Failed: 0}, nil
+		return loop.ModelFailed{At: now(), Err: asModelError(err), Purpose: effect.Purpose}, nil
 	}
 	req.Run = t.s.ID
-	asked := int(t.s.Usage.ModelCalls) + t.s.FailedCalls
+	asked := t.s.Asked - t.s.FallbackBase
 
-	timeout := time.Duration(a.Model.Timeout)
+	timeout := time.Duration(m.Timeout)
 	if timeout == 0 {
 		timeout = defaultModelTimeout
 	}
 	var deltas *deltaStream
 	var onDelta func(model.Delta)
-	if t.s.Stream == "deltas" {
+	if t.s.Stream == "deltas" && !effect.Quiet {
 		deltas = &deltaStream{t: t}
 		onDelta = deltas.add
 	}
@@ -65,17 +69,16 @@ func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (loop.Event
 	if err != nil {
 		e := asModelError(err)
 		t.w.metrics.modelErrors.WithLabelValues(string(e.Class)).Inc()
-		return loop.ModelFailed{At: now(), Err: e, Failed: failed}, nil
+		return loop.ModelFailed{At: now(), Err: e, Failed: failed, Purpose: effect.Purpose}, nil
 	}
 	resp.Usage.CostUSD = model.Cost(resp.Model, resp.Usage)
 	t.w.metrics.tokens.WithLabelValues("input").Add(float64(resp.Usage.InputTokens))
 	t.w.metrics.tokens.WithLabelValues("output").Add(float64(resp.Usage.OutputTokens))
-	return loop.ModelResponded{At: now(), Attempt: t.claim.Attempt, Response: resp, Failed: failed}, nil
+	return loop.ModelResponded{At: now(), Attempt: t.claim.Attempt, Response: resp, Failed: failed, Purpose: effect.Purpose}, nil
 }
 
 // request completes what the loop asks for with what only the worker knows.
-func (w *Worker) request(a *agent.Agent, effect loop.CallModel) (model.Provider, model.Request, error) {
-	m := a.Model
+func (w *Worker) request(m agent.Model, effect loop.CallModel) (model.Provider, model.Request, error) {
 	req := model.Request{
 		Model: m.Name, Messages: effect.Messages, Tools: effect.Tools, OutputSchema: effect.Schema,
 		MaxOutputTokens: m.MaxOutputTokens, BaseURL: m.BaseURL, Responses: m.Responses,

@@ -49,22 +49,8 @@ func (w *Worker) drive(ctx context.Context, due []state.Due, kind string) {
 
 func (w *Worker) driveOne(ctx context.Context, d state.Due, kind string) error {
 	if d.Announce {
-		s, err := w.store.Load(ctx, d.Run)
-		if err != nil {
-			return fmt.Errorf("load run: %w", err)
-		}
-		entries, err := w.store.Log(ctx, d.Run, 0, 0)
-		if err != nil {
-			return fmt.Errorf("read log: %w", err)
-		}
-		if err := w.announce(ctx, d.Run, entries); err != nil {
-			return fmt.Errorf("announce: %w", err)
-		}
-		if err := w.reply(ctx, s); err != nil {
-			return fmt.Errorf("reply: %w", err)
-		}
-		if err := w.store.Announced(ctx, d.Run, int64(len(entries))); err != nil {
-			return fmt.Errorf("note announcement: %w", err)
+		if err := w.settleRun(ctx, d.Run, 0); err != nil {
+			return err
 		}
 	}
 	if !d.Turn {

@@ -21,9 +21,6 @@ const (
 	// straggle is how long an interrupted turn waits for tools that have not
 	// noticed.
 	straggle = time.Second
-
-	unknownOutcome = "The outcome of this call is unknown: a worker was lost while it ran, and the tool must not be called twice. " +
-		"Find out what happened before you call it again."
 )
 
 // outcome is what became of one call. Without a result it was cut short.
@@ -35,9 +32,9 @@ type outcome struct {
 // runTools makes the calls of a turn: in batches, journaled, and each at most
 // once unless its tool says that once more does no harm (I3, I4, A14).
 func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, error) {
-	a, err := t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
+	a, err := t.agent(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: load agent: %w", errDrop, err)
+		return nil, err
 	}
 	names := make([]string, len(effect.Calls))
 	for i, c := range effect.Calls {
@@ -50,7 +47,7 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 
 	// The response and the start marks of the first batch are one write, and the
 	// watchers hear of the response before its first tool starts.
-	if err := t.record(ctx, t.marks(a, effect.Calls, batches[0])); err != nil {
+	if err := t.record(ctx, marks(a, effect.Calls, batches[0])); err != nil {
 		return nil, err
 	}
 	if err := t.announce(ctx); err != nil && ctx.Err() == nil {
@@ -85,11 +82,14 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 			if last && b == len(batches)-1 {
 				break
 			}
-			var marks []string
+			var rec state.Record
 			if last {
-				marks = t.marks(a, effect.Calls, batches[b+1])
+				rec = marks(a, effect.Calls, batches[b+1])
 			}
-			if err := t.record(ctx, marks, entryOf(*o.result)); err != nil {
+			if !o.result.Pending {
+				rec.Results = []state.Entry{entryOf(*o.result)}
+			}
+			if err := t.record(ctx, rec); err != nil {
 				return nil, err
 			}
 		}
@@ -135,16 +135,25 @@ func (s *straggler) stop() {
 	}
 }
 
-// marks returns the ids of the calls in a batch that must be marked before they
-// start: those that may be started once only.
-func (t *turn) marks(a *agent.Agent, calls []state.OpenCall, batch []int) []string {
-	var ids []string
+// marks returns what must be written before the calls of a batch start: the marks
+// of those that may be started once only, and the waits of those whose result may
+// come as a signal before the turn has ended.
+func marks(a *agent.Agent, calls []state.OpenCall, batch []int) state.Record {
+	var r state.Record
 	for _, i := range batch {
-		if spec := a.Tool(calls[i].Name); spec != nil && !spec.Idempotent {
-			ids = append(ids, calls[i].ID)
+		c := calls[i]
+		spec := a.Tool(c.Name)
+		if spec == nil {
+			continue
+		}
+		if !spec.Idempotent || spec.Async {
+			r.Started = append(r.Started, c.ID)
+		}
+		if spec.Async {
+			r.Awaits = append(r.Awaits, state.AwaitCall(state.NeedAsync, c.ID))
 		}
 	}
-	return ids
+	return r
 }
 
 func entryOf(r loop.ToolResult) state.Entry {
@@ -164,9 +173,18 @@ func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) ou
 	if !ok {
 		return outcome{call: c}
 	}
+	limit := t.w.cfg.ToolOutput
+	if spec := a.Tool(c.Name); spec != nil {
+		if spec.MaxResult > 0 {
+			limit = min(limit, spec.MaxResult)
+		}
+		if r.Pending && !spec.Async {
+			r = tool.Error(fmt.Sprintf("Tool %q answered that its result comes later, but it is not declared async", c.Name))
+		}
+	}
 	t.w.metrics.toolCalls.WithLabelValues(fmt.Sprint(r.IsError)).Inc()
 	return outcome{call: c, result: &loop.ToolResult{
-		CallID: c.ID, Name: c.Name, Content: tool.Truncate(r.Content, t.w.cfg.ToolOutput), IsError: r.IsError,
+		CallID: c.ID, Name: c.Name, Content: tool.Truncate(r.Content, limit), IsError: r.IsError, Pending: r.Pending,
 		Duration: time.Since(began), At: now(),
 	}}
 }
@@ -178,9 +196,6 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 	}
 	if err := spec.Validate(c.Arguments); err != nil {
 		return tool.Error(err.Error()), true
-	}
-	if t.claim.Journal.Started[c.ID] && !spec.Idempotent {
-		return tool.Error(unknownOutcome), true
 	}
 	impl := t.w.cfg.Tools[c.Name]
 	if spec.Kind == agent.KindNATS {

@@ -11,8 +11,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -34,6 +36,18 @@ type turn struct {
 	s         state.State // as the loop last decided
 	recorded  int64       // entries of s.Log that the store has
 	announced int64       // entries that the bus has
+
+	failure *model.Error    // of the model, if it answered last with one
+	notes   <-chan []string // what hooks say about the response
+}
+
+// agent returns the definition of the run.
+func (t *turn) agent(ctx context.Context) (*agent.Agent, error) {
+	a, err := t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
+	if err != nil {
+		return nil, fmt.Errorf("%w: load agent: %w", errDrop, err)
+	}
+	return a, nil
 }
 
 // take carries one delivery through the protocol. It is the whole of a turn, in
@@ -116,10 +130,17 @@ func (t *turn) run(ctx context.Context, msg bus.Turn) error {
 	if err := t.decide(ctx); err != nil {
 		return err
 	}
+	t.takeNotes(ctx)
+	t.mourn(ctx)
 	// What follows must not be cut short by an abort or a shutdown: the work is
 	// done and only has to be written down.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease)
 	defer cancel()
+	// Before the end is written down: whoever takes the turn up after a crash here
+	// does it again, and nobody would afterwards.
+	if err := t.abortChildren(ctx); err != nil {
+		return err
+	}
 	done, err := t.commit(ctx)
 	if err != nil {
 		return err
@@ -172,10 +193,15 @@ func (t *turn) decide(ctx context.Context) error {
 			ev, err = t.callModel(ctx, effect)
 		case loop.RunTools:
 			ev, err = t.runTools(ctx, effect)
+		case loop.RunHooks:
+			ev, err = t.runHooks(ctx, effect)
 		default:
 			return fmt.Errorf("%w: unknown effect %T", errDrop, effect)
 		}
 		if err != nil {
+			return err
+		}
+		if err := t.observeModel(ctx, ev); err != nil {
 			return err
 		}
 	}
@@ -191,6 +217,11 @@ func (t *turn) began() loop.TurnBegan {
 			CallID: id, Name: e.Name, Content: contentOf(e), IsError: e.IsError, Reused: e.Type == state.EntryReused,
 			Duration: time.Duration(e.DurationMS) * time.Millisecond, At: e.At,
 		})
+	}
+	for id := range t.claim.Journal.Started {
+		if _, done := t.claim.Journal.Results[id]; !done {
+			began.Started = append(began.Started, id)
+		}
 	}
 	return began
 }
@@ -221,12 +252,12 @@ func interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, error) {
 	return ev, nil
 }
 
-// record journals entries that the loop has appended, start marks and results.
-func (t *turn) record(ctx context.Context, started []string, results ...state.Entry) error {
+// record journals the entries that the loop has appended, and r.
+func (t *turn) record(ctx context.Context, r state.Record) error {
 	// A result that is here must be kept even when the turn was aborted meanwhile.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease/2)
 	defer cancel()
-	r := state.Record{From: t.recorded, Entries: t.s.Log[t.recorded:], Started: started, Results: results}
+	r.From, r.Entries = t.recorded, t.s.Log[t.recorded:]
 	if err := t.w.store.Record(ctx, t.lease.Lease, r); err != nil {
 		return fmt.Errorf("%w: record: %w", errDrop, err)
 	}
@@ -270,25 +301,13 @@ func (t *turn) announce(ctx context.Context) error {
 	return nil
 }
 
-// settle does what is left when nothing follows: whoever waits for the run is
-// told, and the schedule lets go of its announcements.
+// settle does what is left when nothing follows.
 func (t *turn) settle(ctx context.Context) error {
-	if t.s.Transition.Reason == state.EndPoisoned {
-		letter := bus.DeadLetter{
-			Lane: t.s.Priority, Run: t.s.ID, Cause: string(state.EndPoisoned) + ": " + t.s.Transition.Detail, At: t.s.UpdatedAt,
-			Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, t.s.ID, t.claim.Version),
-		}
-		if err := t.w.bus.DeadLetter(ctx, letter); err != nil {
-			return fmt.Errorf("dead letter: %w", err)
-		}
+	// Again: a worker that was only paused may have started a child meanwhile.
+	if err := t.abortChildren(ctx); err != nil {
+		return err
 	}
-	if err := t.w.reply(ctx, t.s); err != nil {
-		return fmt.Errorf("reply: %w", err)
-	}
-	if err := t.w.store.Announced(ctx, t.s.ID, t.announced); err != nil {
-		return fmt.Errorf("note announcement: %w", err)
-	}
-	return nil
+	return t.w.settle(ctx, t.s, t.announced)
 }
 
 // decline answers a message whose turn this worker may not take.
@@ -334,6 +353,12 @@ func (w *Worker) decline(ctx context.Context, log zerolog.Logger, d bus.TurnDeli
 
 // help does for a run what a worker does after its commit.
 func (w *Worker) help(ctx context.Context, c state.Claim, run state.RunID) error {
+	if c.Status != state.Queued && c.Status != state.Running {
+		if c.Announced == c.LogLen {
+			return nil
+		}
+		return w.settleRun(ctx, run, c.Announced)
+	}
 	if err := w.catchUp(ctx, run, c.Announced); err != nil {
 		return err
 	}

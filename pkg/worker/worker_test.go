@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/oklog/ulid/v2"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
@@ -54,7 +55,12 @@ func (s *site) config() worker.Config {
 // work runs a worker until the returned stop, or the test's end.
 func (s *site) work(cfg worker.Config) (stop func()) {
 	s.t.Helper()
-	w, err := worker.New(s.store, s.bus, cfg)
+	return s.workOn(s.store, cfg)
+}
+
+func (s *site) workOn(store state.Store, cfg worker.Config) (stop func()) {
+	s.t.Helper()
+	w, err := worker.New(store, s.bus, cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -74,7 +80,17 @@ func (s *site) work(cfg worker.Config) (stop func()) {
 // submit stores and publishes a run of an agent with these responses and tools.
 func (s *site) submit(limits state.Limits, tools []agent.Tool, responses ...model.Scripted) state.RunID {
 	s.t.Helper()
-	id := s.create(limits, tools, responses...)
+	return s.start(s.create(limits, tools, responses...))
+}
+
+// submitTo is submit for any agent.
+func (s *site) submitTo(def agent.Definition) state.RunID {
+	s.t.Helper()
+	return s.start(s.createFor(def, state.Limits{}))
+}
+
+func (s *site) start(id state.RunID) state.RunID {
+	s.t.Helper()
 	if err := s.bus.PublishTurn(s.t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, string(id)+":1"); err != nil {
 		s.t.Fatal(err)
 	}
@@ -83,11 +99,16 @@ func (s *site) submit(limits state.Limits, tools []agent.Tool, responses ...mode
 
 func (s *site) create(limits state.Limits, tools []agent.Tool, responses ...model.Scripted) state.RunID {
 	s.t.Helper()
-	def, err := json.Marshal(agent.Definition{Name: "a", Model: agent.Model{Provider: "scripted", Responses: responses}, Tools: tools})
+	return s.createFor(agent.Definition{Name: "a", Model: agent.Model{Provider: "scripted", Responses: responses}, Tools: tools}, limits)
+}
+
+func (s *site) createFor(definition agent.Definition, limits state.Limits) state.RunID {
+	s.t.Helper()
+	def, err := json.Marshal(definition)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	v, err := s.store.PutAgent(s.t.Context(), "a", def)
+	v, err := s.store.PutAgent(s.t.Context(), definition.Name, def)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -95,7 +116,7 @@ func (s *site) create(limits state.Limits, tools []agent.Tool, responses ...mode
 		limits.MaxTurns = 20
 	}
 	run := state.State{
-		ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "a", AgentVersion: v.Version, Loop: "react", Tenant: "default",
+		ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: definition.Name, AgentVersion: v.Version, Loop: cmp.Or(definition.Loop.Type, "react"), Tenant: "default",
 		Priority: state.Normal, Limits: limits, ReplyTo: "reply.here",
 	}
 	input := state.UserText("hello")
@@ -235,7 +256,7 @@ func TestRunCompletes(t *testing.T) {
 	if *st.Output != "it is 42" || st.Turn != 2 || st.Version != 3 || st.StartedAt.IsZero() {
 		t.Errorf("run = %+v", st)
 	}
-	if diff := cmp.Diff([]string{"user: hello", "assistant: c1", "tool: 42", "assistant: it is 42"}, s.transcript(id)); diff != "" {
+	if diff := gocmp.Diff([]string{"user: hello", "assistant: c1", "tool: 42", "assistant: it is 42"}, s.transcript(id)); diff != "" {
 		t.Errorf("transcript:\n%s", diff)
 	}
 	s.await(id, "announced", func(state.State) bool {
@@ -246,7 +267,7 @@ func TestRunCompletes(t *testing.T) {
 	want := []string{"run.submitted", "model.message", "tool.finished", "transition", "model.message", "run.finished"}
 	mu.Lock()
 	defer mu.Unlock()
-	if diff := cmp.Diff(want, types); diff != "" {
+	if diff := gocmp.Diff(want, types); diff != "" {
 		t.Errorf("events (I9):\n%s", diff)
 	}
 	if got := s.bus.Replies("reply.here"); len(got) == 0 {
@@ -278,7 +299,7 @@ func TestTurnIsTakenUp(t *testing.T) {
 	if st.Usage.ModelCalls != 2 {
 		t.Errorf("model calls = %d, want 2: the first was journaled", st.Usage.ModelCalls)
 	}
-	if diff := cmp.Diff([]string{"user: hello", "assistant: c1", "tool: done", "assistant: end"}, s.transcript(id)); diff != "" {
+	if diff := gocmp.Diff([]string{"user: hello", "assistant: c1", "tool: done", "assistant: end"}, s.transcript(id)); diff != "" {
 		t.Errorf("transcript (I5):\n%s", diff)
 	}
 	log, _ := s.store.Log(t.Context(), id, 0, 0)
@@ -329,7 +350,7 @@ func TestAbortReachesWhatIsUnderWay(t *testing.T) {
 	<-slow.started
 	s.abort(id)
 	s.awaitReason(id, state.EndAbortedTools)
-	if diff := cmp.Diff([]string{"user: hello", "assistant: c1", "tool: Interrupted mid-execution"}, s.transcript(id)); diff != "" {
+	if diff := gocmp.Diff([]string{"user: hello", "assistant: c1", "tool: Interrupted mid-execution"}, s.transcript(id)); diff != "" {
 		t.Errorf("transcript:\n%s", diff)
 	}
 
@@ -370,7 +391,7 @@ func TestPauseAndResume(t *testing.T) {
 	s.work(s.config())
 	s.signal(id, state.Signal{ID: "s1", ToolResults: []state.SignalResult{{CallID: "c1", Content: "file.txt"}}})
 	s.awaitReason(id, state.EndCompleted)
-	if diff := cmp.Diff([]string{"user: hello", "assistant: c1", "tool: file.txt", "assistant: thanks"}, s.transcript(id)); diff != "" {
+	if diff := gocmp.Diff([]string{"user: hello", "assistant: c1", "tool: file.txt", "assistant: thanks"}, s.transcript(id)); diff != "" {
 		t.Errorf("transcript:\n%s", diff)
 	}
 }

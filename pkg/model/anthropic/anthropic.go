@@ -206,7 +206,7 @@ func (a *answer) end(ctx context.Context, key string, err error) (model.Response
 		return a.response(), nil
 	}
 	e := a.failure(ctx, key, err)
-	e.Streamed = a.delivered
+	e.Streamed, e.Partial = a.delivered, a.blocks.said()
 	resp := model.Response{}
 	if e.Class == model.Cancelled {
 		resp = model.Response{Provider: provider, Model: a.model, Parts: a.blocks.known()}

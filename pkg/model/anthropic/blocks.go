@@ -163,3 +163,14 @@ func (b *contentBlock) thinking(o opaque) state.Part {
 	}
 	return p
 }
+
+// said returns the text that has arrived.
+func (s *blocks) said() string {
+	var text string
+	for _, b := range s.list {
+		if b.kind == kindText {
+			text += b.text.String()
+		}
+	}
+	return text
+}

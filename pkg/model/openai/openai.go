@@ -190,7 +190,7 @@ func (a *answer) end(ctx context.Context, key string, err error) (model.Response
 		a.finish = "length"
 		return a.response(), nil
 	}
-	e.Streamed = a.delivered
+	e.Streamed, e.Partial = a.delivered, a.text.String()
 	resp := model.Response{}
 	if e.Class == model.Cancelled {
 		resp = model.Response{Provider: provider, Model: a.model, Parts: a.calls.known()}

@@ -26,7 +26,8 @@ func New() *Provider { return &Provider{} }
 var _ model.Provider = (*Provider)(nil)
 
 // Generate returns the response whose place is Request.Call. Past the last one it
-// fails with class Exhausted: nothing is repeated.
+// fails with class Exhausted: nothing is repeated. An entry with a text and an
+// error breaks off after the text.
 func (*Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	if err := ctx.Err(); err != nil {
 		return model.Response{}, model.Interrupted(provider, err)
@@ -42,9 +43,16 @@ func (*Provider) Generate(ctx context.Context, r model.Request, onDelta func(mod
 		return model.Response{}, err
 	}
 	if s.Error != "" {
-		return model.Response{}, &model.Error{
-			Class: s.Error, Provider: provider, RetryAfter: time.Duration(s.RetryAfter), Message: "scripted " + string(s.Error),
+		e := &model.Error{
+			Class: s.Error, Provider: provider, RetryAfter: time.Duration(s.RetryAfter), Message: "scripted " + string(s.Error), Partial: s.Text,
 		}
+		if s.Text != "" && onDelta != nil {
+			e.Streamed = true
+			if _, err := stream(ctx, []state.Part{{Type: state.PartText, Text: s.Text}}, onDelta); err != nil {
+				return model.Response{}, model.Interrupted(provider, err)
+			}
+		}
+		return model.Response{}, e
 	}
 	resp := response(s, r.Call)
 	resp.Model = r.Model

@@ -177,8 +177,18 @@ func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 			r.Results = append(slices.Clip(r.Results), e)
 		}
 	}
+	for _, name := range j.Awaits {
+		if !slices.Contains(r.Awaits, name) && !r.answered(name) {
+			r.Awaits = append(slices.Clip(r.Awaits), name)
+		}
+	}
 	r.LogLen += int64(len(entries))
 	return entries, nil
+}
+
+// answered reports whether a signal in the inbox answers a wait already.
+func (r *Record) answered(name string) bool {
+	return slices.ContainsFunc(r.Inbox, func(s state.Signal) bool { return slices.Contains(s.Names(), name) })
 }
 
 // Commit ends the turn; the returned entries are to be appended to the log.

@@ -137,7 +137,11 @@ func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Dura
 
 // Record implements state.Turns.
 func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error {
-	args := []any{l.Token, l.Version, j.From, len(j.Started), len(j.Results), len(j.Entries)}
+	awaits, err := names(j.Awaits)
+	if err != nil {
+		return err
+	}
+	args := []any{l.Token, l.Version, j.From, len(j.Started), len(j.Results), len(j.Entries), awaits}
 	for _, id := range j.Started {
 		args = append(args, id)
 	}
@@ -153,7 +157,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error
 		return err
 	}
 	k := s.keys.run(l.Run)
-	r, err := s.call(ctx, recordScript, []string{k.header, k.log, k.journal}, append(args, entries...)...)
+	r, err := s.call(ctx, recordScript, []string{k.header, k.log, k.journal, k.inbox}, append(args, entries...)...)
 	if err != nil {
 		return fmt.Errorf("record for run %s: %w", l.Run, err)
 	}

@@ -207,6 +207,9 @@ func (d *duel) record(rt *rapid.T) {
 	}
 	calls := rapid.SampledFrom([]string{"c1", "c2", "c3"})
 	r.Started = rapid.SliceOfN(calls, 0, 2).Draw(rt, "started")
+	for _, id := range rapid.SliceOfN(calls, 0, 1).Draw(rt, "awaits") {
+		r.Awaits = append(r.Awaits, state.AwaitCall(state.NeedAsync, id))
+	}
 	for _, id := range rapid.SliceOfN(calls, 0, 2).Draw(rt, "results") {
 		d.tokens++
 		r.Results = append(r.Results, result(id, fmt.Sprint(d.tokens)))

@@ -37,6 +37,32 @@ func testSignalWakes(t *testing.T, s *suite) {
 	}
 }
 
+// A wait that a turn opens while it runs, for a tool that answers later, takes its
+// signal before the turn has ended, and once.
+func testSignalToOpenedWait(t *testing.T, s *suite) {
+	run := s.create(t)
+	c := s.mustClaim(t, run.ID, 1)
+	rec := state.Record{From: 1, Started: []string{"c1"}, Awaits: []string{state.AwaitCall(state.NeedAsync, "c1")}}
+	if err := s.Record(t.Context(), c.Lease, rec); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Signal(t.Context(), run.ID, resultSignal("s1", "c1"), long); err != nil {
+		t.Fatalf("Signal during the turn = %v", err)
+	}
+	if err := s.Record(t.Context(), c.Lease, rec); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Signal(t.Context(), run.ID, resultSignal("s2", "c1"), long); err == nil {
+		t.Error("a second result for the call is accepted")
+	}
+	if _, err := s.Evict(t.Context(), "w1", long); err != nil {
+		t.Fatal(err)
+	}
+	if again := s.mustClaim(t, run.ID, 1); len(again.Signals) != 1 || again.Signals[0].ID != "s1" || !again.Journal.Started["c1"] {
+		t.Errorf("the next attempt has signals %s, journal %v", encode(t, again.Signals), again.Journal)
+	}
+}
+
 func testSignalRefused(t *testing.T, s *suite) {
 	if _, err := s.Signal(t.Context(), newRun(t).ID, message("s1", "x"), long); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("Signal to nobody = %v, want not found", err)

@@ -47,6 +47,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"SignalRefused", testSignalRefused},
 		{"SignalRace", testSignalRace},
 		{"SignalDuringTurn", testSignalDuringTurn},
+		{"SignalToOpenedWait", testSignalToOpenedWait},
 		{"SignalPartlyReopened", testSignalPartlyReopened},
 		{"MessageContinues", testMessageContinues},
 		{"Abort", testAbort},

@@ -1,0 +1,86 @@
+package agent
+
+import "github.com/turnpike-dev/turnpike/pkg/hook"
+
+// Reflection is how a reflect loop reflects.
+type Reflection struct {
+	Enabled      bool
+	Threshold    float64
+	Interval     int
+	TellGuidance bool
+}
+
+// Reflection returns the settings of the agent's reflect loop, defaults included.
+func (a *Agent) Reflection() Reflection {
+	r := Reflection{Enabled: true, Threshold: 0.85, Interval: max(1, a.Loop.ReflectInterval), TellGuidance: a.Loop.TellGuidance}
+	if on := a.Loop.EnableReflection; on != nil {
+		r.Enabled = *on
+	}
+	if at := a.Loop.ConfidenceThreshold; at != nil {
+		r.Threshold = *at
+	}
+	return r
+}
+
+// ToolLoopThreshold returns after how many equal responses a run ends, or 0 for
+// never.
+func (a *Agent) ToolLoopThreshold() int {
+	if n := a.Loop.ToolLoopThreshold; n > 0 || a.Loop.Type != loopReflect {
+		return n
+	}
+	return 3
+}
+
+// MaxSteps returns the bound of the first phase of a two_phase loop.
+func (a *Agent) MaxSteps() int { return orElse(a.Loop.MaxSteps, DefaultMaxSteps) }
+
+// KeepGroups returns how many messages at the end a compaction leaves alone.
+func (a *Agent) KeepGroups() int {
+	if a.Compaction == nil {
+		return 4
+	}
+	return orElse(a.Compaction.Keep, 4)
+}
+
+// ModelAt returns the i-th model of the agent's chain: 0 is its own, then its
+// fallbacks; nil beyond the end.
+func (a *Agent) ModelAt(i int) *Model {
+	switch {
+	case i == 0:
+		return &a.Model
+	case i > 0 && i <= len(a.Model.Fallback):
+		return &a.Model.Fallback[i-1]
+	default:
+		return nil
+	}
+}
+
+// Delegates returns the tools behind which another agent stands, in the order of
+// the definition.
+func (a *Agent) Delegates() []*CompiledTool {
+	var list []*CompiledTool
+	for _, s := range a.specs {
+		if t := a.tools[s.Name]; t.Kind == KindAgent {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// ToolNames returns the names of the tools, in the order of the definition.
+func (a *Agent) ToolNames() []string {
+	names := make([]string, len(a.specs))
+	for i, s := range a.specs {
+		names[i] = s.Name
+	}
+	return names
+}
+
+// DepthLimit returns how many runs may stand above the one that calls the tool.
+func (t *CompiledTool) DepthLimit() int { return orElse(t.MaxDepth, DefaultMaxDepth) }
+
+// Hooks returns the hooks of one point. Definitions cannot have any yet.
+func (a *Agent) Hooks(hook.Point) []hook.Hook { return nil }
+
+// MaxStopBlocks returns how often stop hooks may send a run on.
+func (a *Agent) MaxStopBlocks() int { return DefaultStopBlocks }

@@ -1,0 +1,217 @@
+package loop
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// clipTo bounds, in bytes, each text that a compaction keeps of what it replaces.
+const clipTo = 4000
+
+// summarise is what a model is asked for when it writes the summary.
+const summarise = "Summarise the conversation so far for somebody who has to continue it without having read it: the task and its constraints, " +
+	"what was found out (with exact names, numbers and identifiers), what was done and with which result, what is left to do. Answer with the summary alone."
+
+// compactable reports whether the loop has a history that can be shortened: a
+// single call has only what was submitted.
+func (t *Turn) compactable() bool { return t.agent != nil && t.agent.Loop.Type != "single_call" }
+
+// crowded reports whether the history fills the share of the model's window at
+// which it is compacted ahead of time (A18).
+func (t *Turn) crowded() bool {
+	c := t.agent.Compaction
+	if c == nil || c.At == 0 {
+		return false
+	}
+	for _, e := range slices.Backward(t.s.Log) {
+		switch e.Type {
+		case state.EntryCompacted:
+			return false
+		case state.EntryModel:
+			return e.Usage != nil && float64(e.Usage.InputTokens+e.Usage.OutputTokens) >= c.At*float64(c.Window) && t.plan().saves
+		default:
+		}
+	}
+	return false
+}
+
+// compactOr compacts the history and decides with then, or first asks a model for
+// the summary if the agent wants one.
+func (t *Turn) compactOr(then func(*Turn) Decision) Decision {
+	p := t.plan()
+	if c := t.agent.Compaction; c != nil && c.Summarize && len(p.cut) > 0 {
+		ask := slices.Concat(p.head, clipAll(p.cut), []state.Message{state.UserText(summarise)})
+		return Decision{Next: t.s, Effect: CallModel{Messages: ask, Purpose: ForSummary, Quiet: true}}
+	}
+	t.compact(p, p.remark(), state.Entry{})
+	return then(t)
+}
+
+// summarised replaces the history by the summary that a model wrote.
+func (t *Turn) summarised(ev ModelResponded, proceed func(*Turn) Decision) Decision {
+	p := t.plan()
+	u := ev.Response.Usage
+	u.ModelCalls = 1
+	t.s.Asked += ev.Failed
+	text := (state.Message{Parts: ev.Response.Parts}).Text()
+	if strings.TrimSpace(text) == "" {
+		text = p.remark()
+	} else {
+		text = "[Summary of the earlier conversation]\n" + text
+	}
+	t.compact(p, text, state.Entry{Usage: &u})
+	return t.afterCompaction(proceed)
+}
+
+// unsummarised compacts without the summary that no model could write.
+func (t *Turn) unsummarised(ev ModelFailed, proceed func(*Turn) Decision) Decision {
+	t.s.Asked += ev.Failed
+	p := t.plan()
+	t.compact(p, p.remark(), state.Entry{Detail: "no summary: " + ev.Err.Message})
+	return t.afterCompaction(proceed)
+}
+
+// afterCompaction goes on where the compaction came in: before the turn's model
+// call, or after one whose prompt was too long.
+func (t *Turn) afterCompaction(proceed func(*Turn) Decision) Decision {
+	if t.s.Compacted && !compactedBefore(t.s.Log) {
+		return t.move(state.ReactiveCompactRetry, state.Entry{Detail: "prompt too long"})
+	}
+	return proceed(t)
+}
+
+// compactedBefore reports whether the run went on after its reactive compaction
+// already, so that another one is ahead of time.
+func compactedBefore(log []state.Entry) bool {
+	return slices.ContainsFunc(log, func(e state.Entry) bool { return e.Reason == state.ReactiveCompactRetry })
+}
+
+// plan says what a compaction does to a view: head stays, cut is replaced by a
+// remark, kept follows it in clipped copies if it is long and as it is if not.
+type plan struct {
+	head, cut, kept []state.Message
+	saves           bool
+}
+
+// plan keeps what the run is about (instructions and the first message) and what
+// it did last, and never parts a call from its result.
+func (t *Turn) plan() plan {
+	view := state.View(t.s.Log)
+	head := 0
+	for head < len(view) && view[head].Role == state.RoleSystem {
+		head++
+	}
+	if head < len(view) && view[head].Role == state.RoleUser && len(view[head].Text()) <= clipTo {
+		head++
+	}
+	// The tail is made of whole groups: a message with the results that follow it.
+	tail, groups := len(view), t.agent.KeepGroups()
+	for tail > head && groups > 0 {
+		tail--
+		if view[tail].Role != state.RoleTool {
+			groups--
+		}
+	}
+	p := plan{head: view[:head], cut: view[head:tail], kept: view[tail:]}
+	p.saves = len(p.cut) > 1 || slices.ContainsFunc(p.kept, long)
+	return p
+}
+
+// remark says what is missing.
+func (p plan) remark() string {
+	if len(p.cut) == 0 {
+		return ""
+	}
+	calls := map[string]int{}
+	var names []string
+	for _, m := range p.cut {
+		for _, c := range m.Calls() {
+			if calls[c.Name]++; calls[c.Name] == 1 {
+				names = append(names, c.Name)
+			}
+		}
+	}
+	text := fmt.Sprintf("[%d earlier messages were removed to fit the model's context.", len(p.cut))
+	if len(names) > 0 {
+		for i, n := range names {
+			names[i] = fmt.Sprintf("%s (%d)", n, calls[n])
+		}
+		text += " They had calls of " + strings.Join(names, ", ") + "."
+	}
+	if last := slices.IndexFunc(p.cut, func(m state.Message) bool { return m.Role == state.RoleAssistant && m.Text() != "" }); last >= 0 {
+		for _, m := range slices.Backward(p.cut) {
+			if m.Role == state.RoleAssistant && m.Text() != "" {
+				text += " The last words among them: " + clip(m.Text())
+				break
+			}
+		}
+	}
+	return text + "]"
+}
+
+// compact appends the entry that replaces messages in the view.
+func (t *Turn) compact(p plan, remark string, e state.Entry) {
+	e.Type = state.EntryCompacted
+	gone := p.cut
+	if slices.ContainsFunc(p.kept, long) {
+		gone = slices.Concat(p.cut, p.kept)
+	}
+	if remark != "" {
+		m := state.UserText(remark)
+		m.Synthetic = true
+		e.Messages = append(e.Messages, m)
+	}
+	if len(gone) > len(p.cut) {
+		e.Messages = append(e.Messages, clipAll(p.kept)...)
+	}
+	for _, m := range gone {
+		e.MessageIDs = append(e.MessageIDs, m.ID)
+	}
+	for i := range e.Messages {
+		turn := e.Messages[i].Turn
+		t.stamp(&e.Messages[i], i)
+		if turn > 0 {
+			e.Messages[i].Turn = turn
+		}
+	}
+	if len(gone) > 0 {
+		t.append(e)
+	}
+}
+
+func long(m state.Message) bool {
+	return slices.ContainsFunc(m.Parts, func(p state.Part) bool { return len(p.Text) > clipTo || len(p.Content) > clipTo })
+}
+
+// clipAll returns messages with each long text cut in the middle. What was not
+// written like that by anybody is marked.
+func clipAll(messages []state.Message) []state.Message {
+	out := slices.Clone(messages)
+	for i, m := range out {
+		if !long(m) {
+			continue
+		}
+		out[i].Synthetic = true
+		out[i].Parts = slices.Clone(m.Parts)
+		for j := range out[i].Parts {
+			p := &out[i].Parts[j]
+			if len(p.Text) > clipTo && p.Type == state.PartThinking {
+				p.Opaque, p.OpaqueBy = nil, "" // a signature of the whole
+			}
+			p.Text, p.Content = clip(p.Text), clip(p.Content)
+		}
+	}
+	return out
+}
+
+// clip keeps the beginning and the end of a text.
+func clip(s string) string {
+	if len(s) <= clipTo {
+		return s
+	}
+	head, tail := strings.ToValidUTF8(s[:clipTo*3/4], ""), strings.ToValidUTF8(s[len(s)-clipTo/4:], "")
+	return fmt.Sprintf("%s\n[... %d of %d bytes removed ...]\n%s", head, len(s)-len(head)-len(tail), len(s), tail)
+}

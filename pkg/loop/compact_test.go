@@ -1,0 +1,137 @@
+package loop_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func (r *run) fail(class model.Class) loop.Decision {
+	r.t.Helper()
+	return r.step(loop.ModelFailed{At: r.now(), Failed: 1, Err: &model.Error{Class: class, Message: string(class)}})
+}
+
+// work takes n turns with a tool call each.
+func (r *run) work(n int, result string) {
+	r.t.Helper()
+	for i := range n {
+		r.begin(loop.TurnBegan{})
+		r.respond(calls(fmt.Sprintf(`t {"n":%d}`, i)))
+		r.finishTools(ok("c1", result))
+		r.wantReason(state.NextTurn)
+	}
+}
+
+// A10, I11: one compaction answers a prompt that was too long, and only one: the
+// guard survives turns.
+func TestReactiveCompaction(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain), Instructions: "be good"}, state.Limits{})
+	r.work(8, "a result")
+	r.begin(loop.TurnBegan{})
+	before := len(wantEffect[loop.CallModel](r).Messages)
+	r.fail(model.PromptTooLong)
+	r.wantReason(state.ReactiveCompactRetry)
+	r.begin(loop.TurnBegan{})
+	msgs := wantEffect[loop.CallModel](r).Messages
+	if len(msgs) >= before || msgs[0].Text() != "hello" || !strings.Contains(msgs[1].Text(), "earlier messages were removed") || !strings.Contains(msgs[1].Text(), "t (") {
+		t.Fatalf("after the compaction the model sees %s", dump(msgs))
+	}
+	r.wantPaired()
+	full := state.FullView(r.s.Log)
+	compacted := 0
+	for _, m := range full {
+		if m.Compacted {
+			compacted++
+		}
+	}
+	if compacted == 0 || len(full) <= before {
+		t.Fatalf("the full view has %d messages, %d of them compacted; want all of %d and the remark", len(full), compacted, before)
+	}
+	r.respond(calls("t"))
+	r.finishTools(ok("c1", "x"))
+	r.begin(loop.TurnBegan{})
+	r.fail(model.PromptTooLong)
+	r.wantReason(state.EndPromptTooLong)
+	if r.s.Status != state.Incomplete {
+		t.Fatalf("status = %s, want incomplete", r.s.Status)
+	}
+	r.wantPaired()
+}
+
+// A10: what cannot be cut away is clipped.
+func TestCompactionClips(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
+	r.work(1, strings.Repeat("ü", 50_000))
+	r.begin(loop.TurnBegan{})
+	r.fail(model.PromptTooLong)
+	r.begin(loop.TurnBegan{})
+	msgs := wantEffect[loop.CallModel](r).Messages
+	last := msgs[len(msgs)-1]
+	if n := len(last.Parts[0].Content); n > 5000 || !strings.Contains(last.Parts[0].Content, "bytes removed") || len(msgs) != 3 {
+		t.Fatalf("%d messages, the last of %d bytes: %.80s", len(msgs), n, last.Parts[0].Content)
+	}
+	r.wantPaired()
+}
+
+// A18: ahead of time, at a share of the window, as often as it helps; and with a
+// summary that the model writes, if the agent wants one.
+func TestProactiveCompaction(t *testing.T) {
+	t.Parallel()
+	for _, summarize := range []bool{false, true} {
+		r := start(t, agent.Definition{Tools: tools(plain), Compaction: &agent.Compaction{At: 0.5, Window: 1000, Keep: 1, Summarize: summarize}}, state.Limits{})
+		r.work(3, "a result")
+		r.begin(loop.TurnBegan{})
+		full := calls("t")
+		full.Usage.InputTokens = 600
+		r.respond(full)
+		r.finishTools(ok("c1", "x"))
+		r.begin(loop.TurnBegan{})
+		ask := wantEffect[loop.CallModel](r)
+		calls := r.s.Usage.ModelCalls
+		if summarize {
+			if ask.Purpose != loop.ForSummary || !strings.Contains(ask.Messages[len(ask.Messages)-1].Text(), "Summarise") || len(ask.Tools) != 0 {
+				t.Fatalf("asks %s", dump(ask))
+			}
+			summary := text("they talked")
+			r.step(loop.ModelResponded{At: r.now(), Response: summary, Purpose: loop.ForSummary})
+			ask = wantEffect[loop.CallModel](r)
+			if got := ask.Messages[1].Text(); !strings.HasSuffix(got, "they talked") {
+				t.Errorf("summary = %q", got)
+			}
+			if got := r.s.Usage.ModelCalls; got != calls+1 || r.s.Turn != 4 {
+				t.Errorf("%d model calls, turn %d; want the summary paid and no turn counted", got, r.s.Turn)
+			}
+		}
+		if len(ask.Messages) != 4 || ask.Purpose != loop.ForTurn {
+			t.Fatalf("summarize %t: the model sees %s", summarize, dump(ask.Messages))
+		}
+		r.respond(text("done"))
+		r.wantReason(state.EndCompleted)
+		r.wantPaired()
+	}
+}
+
+// A18: a summary that no model writes is replaced by the remark.
+func TestSummaryFails(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain), Compaction: &agent.Compaction{Summarize: true}}, state.Limits{})
+	r.work(8, "a result")
+	r.begin(loop.TurnBegan{})
+	r.fail(model.PromptTooLong)
+	if ask := wantEffect[loop.CallModel](r); ask.Purpose != loop.ForSummary {
+		t.Fatalf("asks %s", dump(ask))
+	}
+	r.step(loop.ModelFailed{At: r.now(), Failed: 1, Err: &model.Error{Class: model.PromptTooLong}, Purpose: loop.ForSummary})
+	r.wantReason(state.ReactiveCompactRetry)
+	r.begin(loop.TurnBegan{})
+	if msgs := wantEffect[loop.CallModel](r).Messages; !strings.Contains(msgs[1].Text(), "were removed") {
+		t.Fatalf("the model sees %s", dump(msgs))
+	}
+}

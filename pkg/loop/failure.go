@@ -1,0 +1,139 @@
+package loop
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Retries of a model call that failed for a passing reason, over turns.
+const (
+	maxFailures    = 5
+	firstBackoff   = time.Second
+	longestBackoff = 30 * time.Second
+)
+
+// failed decides what follows a model call that failed: a shorter prompt, another
+// model, a later try, or the end. What had arrived of the response is withdrawn
+// (A12).
+func (t *Turn) failed(ev ModelFailed) Decision {
+	t.s.Asked += ev.Failed
+	if text := ev.Err.Partial; text != "" {
+		m := state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: text}}}
+		t.stamp(&m, 0)
+		t.append(state.Entry{Type: state.EntryTombstoned, Message: &m, MessageIDs: []string{m.ID}})
+	}
+	e := ev.Err
+	why := &state.Error{Code: string(e.Class), Message: e.Message}
+	switch {
+	case e.Class == model.PromptTooLong && t.compactable() && !t.s.Compacted:
+		t.s.Compacted = true
+		return t.compactOr(func(t *Turn) Decision {
+			return t.move(state.ReactiveCompactRetry, state.Entry{Detail: e.Message})
+		})
+	case e.Class == model.PromptTooLong:
+		return t.finish(state.EndPromptTooLong, "", state.Entry{Detail: e.Message, Error: why})
+	case e.Class == model.ContentFilter:
+		return t.finish(state.EndRefused, "", state.Entry{Detail: e.Message})
+	case t.fallsBack(e.Class):
+		t.s.Fallback++
+		t.s.FallbackBase = t.s.Asked
+		t.s.Failures = 0
+		next := t.agent.ModelAt(t.s.Fallback)
+		return t.move(state.ModelFallback, state.Entry{Detail: fmt.Sprintf("%s: go on with %s %s", e.Class, next.Provider, next.Name)})
+	case e.Class.Retryable() && t.s.Failures < maxFailures:
+		t.s.Failures++
+		delay := e.RetryAfter
+		if delay <= 0 {
+			delay = min(firstBackoff<<(t.s.Failures-1), longestBackoff)
+		}
+		t.s.ResumeAt = state.At(t.at.Add(delay))
+		return t.move(state.WaitingSchedule, state.Entry{
+			Detail:  fmt.Sprintf("model call failed (%s), again in %s", e.Class, delay),
+			Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: t.at, ExpiresAt: t.s.ResumeAt, Calls: []state.WaitCall{}},
+		})
+	default:
+		return t.finish(state.EndModelError, "", state.Entry{Detail: string(e.Class), Error: why})
+	}
+}
+
+// fallsBack reports whether another model may do better: not where the request
+// itself is at fault.
+func (t *Turn) fallsBack(c model.Class) bool {
+	switch c {
+	case model.InvalidRequest, model.Cancelled:
+		return false
+	default:
+		return t.agent != nil && t.agent.ModelAt(t.s.Fallback+1) != nil
+	}
+}
+
+// aborted ends a run that somebody aborted between two effects.
+func (t *Turn) aborted(reason string) Decision {
+	end := state.EndAbortedStreaming
+	switch {
+	case t.s.Status == state.Waiting:
+		end = state.EndAbortedWaiting
+	case t.s.Turn == 0:
+		end = state.EndAbortedQueued
+	case len(t.s.Open) > 0 || t.lastIsTool():
+		end = state.EndAbortedTools
+	}
+	return t.finish(end, interruptedByUser, state.Entry{Detail: reason})
+}
+
+func (t *Turn) lastIsTool() bool {
+	for _, e := range slices.Backward(t.s.Log) {
+		switch e.Type {
+		case state.EntryTool, state.EntryReused:
+			return true
+		case state.EntryModel, state.EntrySubmitted:
+			return false
+		default:
+			if len(e.Messages) > 0 {
+				return false
+			}
+		}
+	}
+	return false
+}
+
+// cutShort ends a run that was aborted, or that met its deadline, during an
+// effect (A4): before any call was seen, with calls seen but not started, or with
+// tools under way.
+func (t *Turn) cutShort(ev Aborted) Decision {
+	unfinished, untouched := interruptedMid, interruptedByUser
+	end := state.EndAbortedStreaming
+	if ev.Started {
+		end = state.EndAbortedTools
+	} else {
+		unfinished = untouched
+	}
+	if ev.Cause == ByDeadline {
+		unfinished, untouched, end = interruptedLate, interruptedLate, state.EndDeadline
+	}
+	if len(t.s.Open) == 0 && ev.Response != nil && len((state.Message{Parts: ev.Response.Parts}).Calls()) > 0 {
+		t.respond(*ev.Response, 0, max(0, ev.Failed-1))
+	} else {
+		t.s.Asked += ev.Failed
+	}
+	t.results(ev.Results)
+	for _, o := range t.s.Open {
+		text := unfinished
+		if o.Needs != "" {
+			text = untouched
+		}
+		t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: text, IsError: true}, true)
+	}
+	return t.move(end, state.Entry{Detail: ev.Reason})
+}
+
+// Fail ends a run for a reason that no loop can see: its definition does not
+// load, or its loop is unknown to this worker.
+func Fail(s state.State, at state.Time, r state.Reason, message string) Decision {
+	t := &Turn{s: s, at: at}
+	return t.finish(r, "Interrupted: "+message, state.Entry{Detail: message, Error: &state.Error{Code: string(r), Message: message}})
+}

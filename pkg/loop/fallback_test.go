@@ -1,0 +1,50 @@
+package loop_test
+
+import (
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// A12: another model takes over, and what had arrived of the failed response is
+// withdrawn for good; the rest of the history stays.
+func TestModelFallback(t *testing.T) {
+	t.Parallel()
+	def := agent.Definition{Tools: tools(plain), Model: agent.Model{Provider: "scripted", Fallback: []agent.Model{{Provider: "scripted"}}}}
+	r := start(t, def, state.Limits{})
+	r.work(1, "kept")
+	r.begin(loop.TurnBegan{})
+	r.step(loop.ModelFailed{At: r.now(), Failed: 2, Err: &model.Error{Class: model.Overloaded, Message: "busy", Partial: "half a thou"}})
+	r.wantReason(state.ModelFallback)
+	if r.s.Fallback != 1 || r.s.FallbackBase != 3 || r.s.Turn != 1 {
+		t.Fatalf("fallback %d, base %d, turn %d; want 1, 3, 1", r.s.Fallback, r.s.FallbackBase, r.s.Turn)
+	}
+	r.begin(loop.TurnBegan{})
+	if msgs := wantEffect[loop.CallModel](r).Messages; len(msgs) != 3 || msgs[2].Parts[0].Content != "kept" {
+		t.Fatalf("the second model sees %s", dump(msgs))
+	}
+	full := state.FullView(r.s.Log)
+	if last := full[len(full)-1]; !last.Tombstoned || last.Text() != "half a thou" {
+		t.Fatalf("the full view ends with %s", dump(last))
+	}
+	r.fail(model.Auth)
+	r.wantReason(state.EndModelError)
+	r.wantPaired()
+}
+
+// A12: a request that is itself at fault goes to no other model.
+func TestNoFallback(t *testing.T) {
+	t.Parallel()
+	def := agent.Definition{Model: agent.Model{Provider: "scripted", Fallback: []agent.Model{{Provider: "scripted"}}}}
+	for class, want := range map[model.Class]state.Reason{
+		model.InvalidRequest: state.EndModelError, model.ContentFilter: state.EndRefused, model.PromptTooLong: state.ReactiveCompactRetry,
+	} {
+		r := start(t, def, state.Limits{})
+		r.begin(loop.TurnBegan{})
+		r.fail(class)
+		r.wantReason(want)
+	}
+}

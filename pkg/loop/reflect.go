@@ -1,0 +1,163 @@
+package loop
+
+import (
+	"slices"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Reflective is the loop that thinks, executes and reflects (L1): after its tools,
+// and after an answer, it judges its progress without a model call and adjusts a
+// confidence. A run that is confident enough ends (L2), one that repeats itself
+// ends too (L3).
+func Reflective(a *agent.Agent) Loop { return New(a, ReflectRules()) }
+
+// ReflectRules returns the rules of Reflective, to which conditions can be added.
+func ReflectRules() Rules {
+	return Rules{Answered: reflectOnAnswer, Worked: reflectOnWork}
+}
+
+// What a reflection can find, and what it does to the confidence. A gain counts
+// for what is missing to certainty, a loss in full.
+const (
+	onTrack      = "on_track"
+	newFindings  = "new_findings"
+	stuck        = "stuck"
+	loopDetected = "loop_detected"
+	inError      = "error"
+)
+
+var deltas = map[string]float64{onTrack: 0.10, newFindings: 0.15, stuck: -0.10, loopDetected: -0.20, inError: -0.15}
+
+var guidance = map[string]string{
+	newFindings:  "Retrieved useful information",
+	stuck:        "Tool error occurred - may need to retry or try alternative",
+	loopDetected: "Breaking out of repetitive pattern - try a different approach",
+	inError:      "Multiple recent errors - consider adjusting approach",
+}
+
+// usefulLength is from how many bytes on a result counts as a finding.
+const usefulLength = 11
+
+// reflectOnWork decides after the tools.
+func reflectOnWork(t *Turn) Decision {
+	c := t.agent.Reflection()
+	looping := t.Looping()
+	last := results(t.s.Log)
+	switch {
+	case slices.ContainsFunc(last, func(e state.Entry) bool { return slices.Contains(t.agent.Loop.TerminalTools, e.Name) }):
+		output := deref(t.lastText())
+		if output == "" {
+			output = last[len(last)-1].Message.Parts[0].Content
+		}
+		return t.Complete(state.EndCompleted, output)
+	case !c.Enabled && looping:
+		return t.End(state.EndToolLoop, loopDetail(t), deref(t.lastText()))
+	case !c.Enabled:
+		return t.Next(state.NextTurn, "")
+	}
+	// The first turn has nothing to compare with, unless something went wrong.
+	round := t.Count() - 1
+	failed := len(last) > 0 && last[len(last)-1].IsError
+	if !looping && !failed && (round == 0 || round%c.Interval != 0) {
+		return t.Next(state.NextTurn, "")
+	}
+	found := t.reflect()
+	switch {
+	case looping:
+		return t.End(state.EndToolLoop, loopDetail(t), deref(t.lastText()))
+	case t.confidence() >= c.Threshold:
+		return t.end(state.EndConfident, found, deref(t.lastText()))
+	}
+	if text := guidance[found]; text != "" && c.TellGuidance {
+		say := state.UserText("[Agent Self-Reflection] " + text)
+		return t.Next(state.Reflected, found, say)
+	}
+	return t.Next(state.Reflected, found)
+}
+
+// reflectOnAnswer decides after a response that asks for nothing.
+func reflectOnAnswer(t *Turn, text string) Decision {
+	c := t.agent.Reflection()
+	if !c.Enabled {
+		return t.Complete(state.EndCompleted, text)
+	}
+	// A turn that is taken up again has its reflection.
+	if last := t.s.Log[len(t.s.Log)-1]; last.Type != state.EntryReflect {
+		t.reflect()
+	}
+	if t.confidence() >= c.Threshold {
+		return t.Complete(state.EndConfident, text)
+	}
+	return t.Complete(state.EndCompleted, text)
+}
+
+func (t *Turn) confidence() float64 {
+	if t.s.Confidence == nil {
+		return 0
+	}
+	return *t.s.Confidence
+}
+
+// reflect judges the run, notes it, and returns what it found.
+func (t *Turn) reflect() string {
+	found := t.assess()
+	delta := deltas[found]
+	if delta > 0 {
+		delta *= 1 - t.confidence()
+	}
+	confidence := min(1, max(0, t.confidence()+delta))
+	t.append(state.Entry{
+		Type: state.EntryReflect, Assessment: found, ConfidenceDelta: deltas[found], Confidence: &confidence, Guidance: guidance[found],
+	})
+	return found
+}
+
+// recentCalls is how many results a reflection looks back on.
+const recentCalls = 3
+
+func (t *Turn) assess() string {
+	if t.Looping() {
+		return loopDetected
+	}
+	var recent []state.Entry
+	for _, e := range slices.Backward(t.s.Log) {
+		if (e.Type == state.EntryTool || e.Type == state.EntryReused) && len(recent) < recentCalls {
+			recent = append(recent, e)
+		}
+	}
+	errors := 0
+	for _, e := range recent {
+		if e.IsError {
+			errors++
+		}
+	}
+	switch {
+	case errors >= 2:
+		return inError
+	case errors == 1:
+		return stuck
+	}
+	last := results(t.s.Log)
+	if slices.ContainsFunc(last, func(e state.Entry) bool { return len(e.Message.Parts[0].Content) >= usefulLength }) {
+		return newFindings
+	}
+	return onTrack
+}
+
+// results returns the results of the calls of the last response.
+func results(log []state.Entry) []state.Entry {
+	var out []state.Entry
+	for _, e := range slices.Backward(log) {
+		switch e.Type {
+		case state.EntryModel:
+			slices.Reverse(out)
+			return out
+		case state.EntryTool, state.EntryReused:
+			out = append(out, e)
+		default:
+		}
+	}
+	return nil
+}

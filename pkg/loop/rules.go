@@ -1,0 +1,306 @@
+package loop
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/budget"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// maxRecoveries is how often in a row a response that the output limit cut off
+// is continued (A6).
+const maxRecoveries = 3
+
+// continuation is what the model is told after the output limit cut it off.
+const continuation = "You were cut off. Please continue from where you stopped."
+
+// nudge is what the model is told while most of its token budget is unspent.
+const nudge = "You have used %d of %d tokens. Keep working: go deeper, verify, and improve on what you have."
+
+// Rules are what tells one loop from another. They are pure functions of what
+// they are given and must not keep anything. A nil field has the meaning that it
+// has for react.
+type Rules struct {
+	// Prompt returns what the model is asked next. Default: the whole view, with
+	// the agent's tools.
+	Prompt func(t *Turn) CallModel
+
+	// Read returns what the history keeps of a response, for loops that find calls
+	// in text. Default: the response.
+	Read func(t *Turn, r model.Response) model.Response
+
+	// Acting is told that a response asks for calls, before any of them is looked
+	// at.
+	Acting func(t *Turn)
+
+	// Answered decides about a whole and valid response without calls. Default:
+	// Complete.
+	Answered func(t *Turn, text string) Decision
+
+	// Worked decides when every call of a response has its result. Default: the
+	// next turn.
+	Worked func(t *Turn) Decision
+
+	routes []route
+}
+
+// Node is a place at which a loop decides where to go (L1).
+type Node string
+
+// The nodes. From Think a loop comes with a response that asks for nothing, from
+// Execute with the results of all calls, from Reflect with its judgement.
+const (
+	Think     Node = "think"
+	Execute   Node = "execute"
+	Reflect   Node = "reflect"
+	Terminate Node = "terminate"
+)
+
+type route struct {
+	name string
+	when func(s state.State, from Node) (Node, bool)
+}
+
+// With returns rules that ask one more condition at every node before they decide
+// for themselves. Conditions are asked in the order in which they were added, and
+// the first that answers wins (L4): Think goes on, Terminate completes the run,
+// Reflect reflects if the loop can and goes on. Limits hold all the same. The
+// receiver is not changed (L5).
+func (r Rules) With(name string, when func(s state.State, from Node) (Node, bool)) Rules {
+	r.routes = append(slices.Clip(r.routes), route{name, when})
+	return r
+}
+
+// ruled is a loop of Rules, bound to an agent.
+type ruled struct {
+	agent *agent.Agent
+	rules Rules
+}
+
+// New returns the loop of an agent that goes by rules.
+func New(a *agent.Agent, r Rules) Loop { return &ruled{a, r} }
+
+// Step implements Loop.
+func (l *ruled) Step(s state.State, ev Event) Decision {
+	t := &Turn{s: s, agent: l.agent}
+	switch ev := ev.(type) {
+	case TurnBegan:
+		t.at = ev.At
+		if d, over := t.begin(ev); over {
+			return d
+		}
+		return l.proceed(t)
+	case ModelResponded:
+		t.at = ev.At
+		if ev.Purpose == ForSummary {
+			return t.summarised(ev, l.proceed)
+		}
+		return l.responded(t, ev)
+	case ModelFailed:
+		t.at = ev.At
+		if ev.Purpose == ForSummary {
+			return t.unsummarised(ev, l.proceed)
+		}
+		return t.failed(ev)
+	case HooksAnswered:
+		t.at = ev.At
+		if ev.Asked.Point == hook.Stop {
+			return t.stopAnswered(ev)
+		}
+		return l.permitted(t, ev)
+	case ToolsFinished:
+		t.at = ev.At
+		return l.worked(t, ev.Results)
+	case Aborted:
+		t.at = ev.At
+		return t.cutShort(ev)
+	default:
+		panic(fmt.Sprintf("loop: unknown event %T", ev))
+	}
+}
+
+// proceed does the next thing of a turn in which nothing came in from outside:
+// what is left of the last response, and then the model again.
+func (l *ruled) proceed(t *Turn) Decision {
+	if t.s.Undecided {
+		last := lastResponse(t.s.Log)
+		switch {
+		case len(t.s.Open) > 0:
+			return l.work(t)
+		case last == nil:
+		case len(last.Message.Calls()) == 0:
+			return l.answered(t)
+		case l.rules.Worked != nil:
+			return l.afterTools(t)
+		}
+	}
+	if d, over := t.exhausted(); over {
+		return d
+	}
+	if t.crowded() {
+		return t.compactOr(l.ask)
+	}
+	return l.ask(t)
+}
+
+func (l *ruled) ask(t *Turn) Decision {
+	if l.rules.Prompt != nil {
+		return Decision{Next: t.s, Effect: l.rules.Prompt(t)}
+	}
+	return Decision{Next: t.s, Effect: CallModel{Messages: state.View(t.s.Log), Tools: l.agent.ToolSpecs()}}
+}
+
+// lastResponse returns the entry of the last model response, or nil.
+func lastResponse(log []state.Entry) *state.Entry {
+	for i := range slices.Backward(log) {
+		if log[i].Type == state.EntryModel && log[i].Message != nil {
+			return &log[i]
+		}
+	}
+	return nil
+}
+
+func (l *ruled) responded(t *Turn, ev ModelResponded) Decision {
+	r := ev.Response
+	if r.Stop == model.StopMaxOutputTokens {
+		r.Parts = dropCutCall(r.Parts)
+	}
+	if l.rules.Read != nil {
+		r = l.rules.Read(t, r)
+	}
+	t.respond(r, ev.Attempt, ev.Failed)
+	if len(t.s.Open) > 0 {
+		t.s.Recoveries = 0
+		if l.rules.Acting != nil {
+			l.rules.Acting(t)
+		}
+		return l.work(t)
+	}
+	return l.answered(t)
+}
+
+// answered decides about a response without calls.
+func (l *ruled) answered(t *Turn) Decision {
+	last := lastResponse(t.s.Log)
+	text := last.Message.Text()
+	switch stop := model.Stop(last.StopReason); stop {
+	case model.StopRefusal, model.StopContentFilter:
+		return t.move(state.EndRefused, state.Entry{Output: &text, Detail: string(stop)})
+	case model.StopMaxOutputTokens:
+		return t.recoverOutput(text)
+	case model.StopPause:
+		return t.Next(state.NextTurn, "the provider paused the response")
+	default:
+	}
+	if d, ok := l.route(t, Think); ok {
+		return d
+	}
+	switch {
+	case l.rules.Answered != nil:
+		return l.rules.Answered(t, text)
+	case l.agent.Loop.Converse:
+		return t.Ask(text)
+	default:
+		return t.Complete(state.EndCompleted, text)
+	}
+}
+
+// route asks the conditions of the loop where to go.
+func (l *ruled) route(t *Turn, from Node) (Decision, bool) {
+	for _, r := range l.rules.routes {
+		to, ok := r.when(t.s, from)
+		if !ok {
+			continue
+		}
+		detail := "condition " + r.name
+		switch to {
+		case Terminate:
+			return t.end(state.EndCompleted, detail, deref(t.lastText())), true
+		case Reflect:
+			if from != Reflect {
+				t.reflect()
+			}
+			return t.Next(state.Reflected, detail), true
+		default:
+			return t.Next(state.NextTurn, detail), true
+		}
+	}
+	return Decision{}, false
+}
+
+// dropCutCall removes a last tool call whose arguments the output limit cut off:
+// it must not run, and without a result it must not stay.
+func dropCutCall(parts []state.Part) []state.Part {
+	if n := len(parts); n > 0 && parts[n-1].Type == state.PartToolCall {
+		if _, whole := state.CompactObject(parts[n-1].Arguments); !whole {
+			return parts[:n-1]
+		}
+	}
+	return parts
+}
+
+func (t *Turn) recoverOutput(text string) Decision {
+	if t.s.Recoveries >= maxRecoveries {
+		return t.move(state.EndMaxOutputTokens, state.Entry{Output: &text})
+	}
+	t.s.Recoveries++
+	t.s.Reenter = true
+	return t.Next(state.MaxOutputTokensRecovery, fmt.Sprintf("recovery %d of %d", t.s.Recoveries, maxRecoveries), state.UserText(continuation))
+}
+
+// Complete ends the run with an answer, unless a stop hook or an unspent token
+// budget sends it on (A8, A11).
+func (t *Turn) Complete(r state.Reason, output string) Decision {
+	if len(t.agent.Hooks(hook.Stop)) > 0 {
+		return Decision{Next: t.s, Effect: RunHooks{Point: hook.Stop, Output: output, Reason: r}}
+	}
+	return t.settle(r, output)
+}
+
+// stopAnswered goes by what the stop hooks said of an answer.
+func (t *Turn) stopAnswered(ev HooksAnswered) Decision {
+	var a hook.Answer
+	if len(ev.Answers) > 0 {
+		a = ev.Answers[0]
+	}
+	output := ev.Asked.Output
+	switch limit := t.agent.MaxStopBlocks(); {
+	case a.Block != nil && t.s.StopBlocks >= limit:
+		return t.end(state.EndMaxTurns, fmt.Sprintf("stop hooks blocked %d times", limit), output)
+	case a.Block != nil:
+		t.s.StopBlocks++
+		t.s.Reenter = true
+		return t.Next(state.StopHookBlocking, fmt.Sprintf("block %d of %d", t.s.StopBlocks, limit), state.UserText(*a.Block))
+	case a.Prevent != nil:
+		return t.end(state.EndStopHookPrevented, *a.Prevent, output)
+	default:
+		return t.settle(ev.Asked.Reason, output)
+	}
+}
+
+// settle ends the run, or nudges it on towards its token budget.
+func (t *Turn) settle(r state.Reason, output string) Decision {
+	b := t.agent.Limits.TokenBudget
+	if b == nil {
+		return t.end(r, "", output)
+	}
+	next, verdict := b.Judge(t.s.Nudges, t.s.Usage.OutputTokens)
+	t.s.Nudges = next
+	switch verdict {
+	case budget.GoOn:
+		return t.Next(state.BudgetContinuation, fmt.Sprintf("continuation %d", next.Count),
+			state.UserText(fmt.Sprintf(nudge, t.s.Usage.OutputTokens, b.OutputTokens)))
+	case budget.Diminishing:
+		return t.end(state.EndDiminishingReturns, fmt.Sprintf("after %d continuations", next.Count), output)
+	default:
+		return t.end(r, "", output)
+	}
+}
+
+func (t *Turn) end(r state.Reason, detail, output string) Decision {
+	return t.move(r, state.Entry{Detail: detail, Output: &output})
+}

@@ -1,0 +1,183 @@
+package loop
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// begin settles what came in since the last turn, before anything else is done.
+// It reports whether that was the turn.
+func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
+	if ev.Attempt > 1 {
+		t.append(state.Entry{
+			Type: state.EntryTransition, Reason: state.Recovered, Attempt: ev.Attempt, Worker: ev.Worker,
+			Version: t.s.Version, Status: state.Queued,
+			Detail: fmt.Sprintf("attempt %d at the turn after version %d", ev.Attempt, t.s.Version),
+		})
+	}
+	t.results(ev.Results)
+	t.pickUp(ev.Started)
+	switch {
+	case t.s.Status.Terminal():
+		return t.resume(ev.Signals), true
+	case ev.Poisoned:
+		return t.finish(state.EndPoisoned, poisonedText, state.Entry{
+			Detail: fmt.Sprintf("claimed %d times without a commit", ev.Attempt-1),
+			Error:  &state.Error{Code: string(state.EndPoisoned), Message: "the turn was claimed too often without a commit: it kills or stalls its workers"},
+		}), true
+	case ev.Abort != nil:
+		return t.aborted(ev.Abort.Reason), true
+	case t.past(t.s.Limits.DeadlineAt):
+		t.append(state.Entry{Type: state.EntryExceeded, Limit: "deadline", UsedFraction: 1})
+		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText()}), true
+	case len(ev.Signals) > 0:
+		return t.receive(ev.Signals), true
+	case t.s.Status == state.Waiting:
+		return t.woken()
+	default:
+		return Decision{}, false
+	}
+}
+
+// pickUp settles the calls that an earlier attempt started and whose outcome
+// nobody noted. A call is never started twice unless its tool says that it may be
+// (I4): an asynchronous one may still answer, of any other the outcome is unknown.
+func (t *Turn) pickUp(started []string) {
+	for _, o := range slices.Clone(t.s.Open) {
+		if !slices.Contains(started, o.ID) {
+			continue
+		}
+		switch spec := t.tool(o.Name); {
+		case spec == nil:
+		case spec.Async:
+			t.change(o.ID, func(o *state.OpenCall) { o.Needs = state.NeedAsync })
+		case !spec.Idempotent:
+			t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: unknownOutcome, IsError: true}, true)
+		}
+	}
+}
+
+func (t *Turn) past(at state.Time) bool { return !at.IsZero() && !t.at.Before(at.Time) }
+
+// woken decides for a waiting run to which nothing came but time.
+func (t *Turn) woken() (Decision, bool) {
+	w := t.s.Waiting
+	switch {
+	case w == nil:
+		return Decision{}, false
+	case w.Reason == state.WaitingSchedule && t.past(t.s.ResumeAt):
+		t.s.ResumeAt = state.Time{}
+		if t.s.Failures > 0 {
+			return t.move(state.ModelRetry, state.Entry{Detail: fmt.Sprintf("try %d", t.s.Failures+1)}), true
+		}
+		return Decision{}, false
+	case w.Reason != state.WaitingSchedule && t.past(w.ExpiresAt):
+		return t.finish(state.EndExpired, waitExpired, state.Entry{
+			Detail: string(w.Reason),
+			Error:  &state.Error{Code: string(state.EndExpired), Message: fmt.Sprintf("nothing came for %s within its limit", w.Reason)},
+		}), true
+	default:
+		again := *w
+		return t.move(w.Reason, state.Entry{Detail: "still", Waiting: &again}), true
+	}
+}
+
+// resume continues a run that had ended with what the user says.
+func (t *Turn) resume(signals []state.Signal) Decision {
+	var said []state.Message
+	for _, sig := range signals {
+		if sig.Message != nil {
+			said = append(said, *sig.Message)
+		}
+	}
+	t.s.TurnBase = t.s.Turn
+	t.s.Recoveries, t.s.Failures, t.s.StopBlocks = 0, 0, 0
+	t.s.Reenter, t.s.Undecided = false, false
+	t.s.Nudges = state.Nudges{LastTotal: t.s.Usage.OutputTokens}
+	t.s.Phase = ""
+	return t.move(state.UserMessage, state.Entry{Messages: said})
+}
+
+// receive applies signals and moves on for the reason of the first.
+func (t *Turn) receive(signals []state.Signal) Decision {
+	var said []state.Message
+	var reason state.Reason
+	var details []string
+	because := func(r state.Reason, detail string) {
+		if reason == "" {
+			reason = r
+		}
+		details = append(details, detail)
+	}
+	for _, sig := range signals {
+		for _, a := range sig.Approvals {
+			t.decide(a, because)
+		}
+		for _, r := range sig.ToolResults {
+			t.result(ToolResult{CallID: r.CallID, Name: t.nameOf(r.CallID), Content: r.Content, IsError: r.IsError, At: sig.At}, false)
+			because(state.ToolResults, r.CallID)
+		}
+		if c := sig.Child; c != nil {
+			t.result(ToolResult{CallID: c.CallID, Name: t.nameOf(c.CallID), Content: c.Content, IsError: c.IsError, At: sig.At}, false)
+			t.s.Usage = t.s.Usage.Add(c.Usage)
+			because(state.ChildFinished, string(c.RunID))
+		}
+		if sig.Answer != nil {
+			if i := slices.IndexFunc(t.s.Open, func(o state.OpenCall) bool { return o.Needs == state.NeedAnswer }); i >= 0 {
+				o := t.s.Open[i]
+				t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: *sig.Answer, At: sig.At}, false)
+				because(state.Answered, o.ID)
+			} else {
+				said = append(said, state.UserText(*sig.Answer))
+				because(state.Answered, "")
+			}
+		}
+		if sig.Message != nil {
+			said = append(said, *sig.Message)
+			because(state.UserMessage, "")
+		}
+	}
+	t.s.Recoveries, t.s.Reenter = 0, false
+	return t.move(reason, state.Entry{Messages: said, Detail: strings.Join(slices.DeleteFunc(details, func(d string) bool { return d == "" }), ", ")})
+}
+
+// decide applies one approval or denial.
+func (t *Turn) decide(a state.Approval, because func(state.Reason, string)) {
+	i := slices.IndexFunc(t.s.Open, func(o state.OpenCall) bool { return o.ID == a.CallID })
+	if i < 0 {
+		return
+	}
+	o := t.s.Open[i]
+	if a.Decision == state.Deny {
+		text := "Denied"
+		if a.Reason != "" {
+			text += ": " + a.Reason
+		}
+		t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: text, IsError: true}, true)
+		because(state.Denied, o.ID)
+		return
+	}
+	detail := o.ID
+	if a.Arguments != "" {
+		detail += " with edited arguments"
+	}
+	t.change(o.ID, func(o *state.OpenCall) {
+		o.Needs = ""
+		if a.Arguments != "" {
+			o.Arguments, o.Edited = a.Arguments, true
+		}
+	})
+	because(state.Approved, detail)
+}
+
+func (t *Turn) nameOf(callID string) string {
+	for _, o := range t.s.Open {
+		if o.ID == callID {
+			return o.Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,390 @@
+package loop
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// tool returns the definition of a tool, or nil.
+func (t *Turn) tool(name string) *agent.CompiledTool {
+	if t.agent == nil {
+		return nil
+	}
+	return t.agent.Tool(name)
+}
+
+// change replaces one open call.
+func (t *Turn) change(id string, edit func(*state.OpenCall)) {
+	t.s.Open = slices.Clone(t.s.Open)
+	for i := range t.s.Open {
+		if t.s.Open[i].ID == id {
+			edit(&t.s.Open[i])
+		}
+	}
+}
+
+// refuse answers a call in the place of its tool.
+func (t *Turn) refuse(o state.OpenCall, format string, args ...any) {
+	t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: fmt.Sprintf(format, args...), IsError: true}, true)
+}
+
+// work takes the open calls of the last response as far as they go: hooks, what
+// each call needs from outside, then those that may run.
+func (l *ruled) work(t *Turn) Decision {
+	if !t.s.Cleared {
+		l.screen(t)
+		if len(t.agent.Hooks(hook.PreTool)) > 0 && len(t.s.Open) > 0 {
+			return Decision{Next: t.s, Effect: RunHooks{Point: hook.PreTool, Calls: t.s.Open}}
+		}
+		l.classify(t)
+	}
+	return l.dispatch(t)
+}
+
+// screen answers the calls that can never run: of a tool that the agent does not
+// have, with arguments that its schema does not admit, or too many (A7).
+func (l *ruled) screen(t *Turn) {
+	counted := map[string]int{}
+	for _, o := range slices.Clone(t.s.Open) {
+		spec := t.tool(o.Name)
+		if spec == nil {
+			if o.Name != agent.AskUser {
+				t.refuse(o, "Unknown tool: %s. Available tools: %s", o.Name, strings.Join(t.agent.ToolNames(), ", "))
+			}
+			continue
+		}
+		if err := spec.Validate(o.Arguments); err != nil {
+			t.refuse(o, "%s", err)
+			continue
+		}
+		if spec.MaxCalls > 0 {
+			if _, known := counted[o.Name]; !known {
+				counted[o.Name] = made(t.s.Log, o.Name)
+			}
+			if counted[o.Name] >= spec.MaxCalls {
+				t.refuse(o, "Tool %q has reached its maximum of %d calls for this run", o.Name, spec.MaxCalls)
+				continue
+			}
+			counted[o.Name]++
+		}
+		if spec.Kind == agent.KindAgent && t.depth() >= spec.DepthLimit() {
+			t.refuse(o, "Delegation depth limit reached: a run %d levels deep may not start another", t.depth())
+		}
+	}
+}
+
+// depth is how many runs stand above this one (D11).
+func (t *Turn) depth() int {
+	if t.s.Parent == nil {
+		return 0
+	}
+	return t.s.Parent.Depth
+}
+
+// made counts the calls of a tool that were made so far.
+func made(log []state.Entry, name string) int {
+	n := 0
+	for _, e := range log {
+		if e.Type == state.EntryTool && e.Name == name && !e.Message.Synthetic {
+			n++
+		}
+	}
+	return n
+}
+
+// permitted applies what the hooks before the tools said, and goes on.
+func (l *ruled) permitted(t *Turn, ev HooksAnswered) Decision {
+	for i, o := range ev.Asked.Calls {
+		if i >= len(ev.Answers) {
+			break
+		}
+		a := ev.Answers[i]
+		if a.Deny != nil {
+			t.refuse(o, "Denied: %s", *a.Deny)
+			continue
+		}
+		t.change(o.ID, func(o *state.OpenCall) {
+			if args, ok := state.CompactObject(string(a.Arguments)); ok {
+				o.Arguments, o.Edited = args, true
+			}
+			if a.Approval {
+				o.Needs = state.NeedApproval
+			}
+		})
+	}
+	l.classify(t)
+	return l.dispatch(t)
+}
+
+// classify finds out what each open call needs before it can run. It does so once
+// for each response: a call that was approved is not asked about again.
+func (l *ruled) classify(t *Turn) {
+	open := slices.Clone(t.s.Open)
+	for i, o := range open {
+		if o.Needs != "" {
+			continue
+		}
+		spec := t.tool(o.Name)
+		switch {
+		case o.Name == agent.AskUser || spec != nil && spec.Kind == agent.KindHuman:
+			open[i].Needs, open[i].Question = state.NeedAnswer, question(o.Arguments)
+		case spec == nil:
+		case spec.NeedsApproval(o.Arguments):
+			open[i].Needs = state.NeedApproval
+		}
+	}
+	t.s.Open, t.s.Cleared = open, true
+}
+
+func question(arguments string) string {
+	var args struct {
+		Question string `json:"question"`
+	}
+	if json.Unmarshal([]byte(arguments), &args) != nil || args.Question == "" {
+		return arguments
+	}
+	return args.Question
+}
+
+// dispatch reuses what is known, runs the calls that may run now, and otherwise
+// waits for the others.
+func (l *ruled) dispatch(t *Turn) Decision {
+	t.reuse()
+	l.handOver(t)
+	var run []state.OpenCall
+	for _, o := range t.s.Open {
+		if o.Needs == "" && !slices.ContainsFunc(run, func(r state.OpenCall) bool { return t.twins(r, o) }) {
+			run = append(run, o)
+		}
+	}
+	if len(run) > 0 {
+		return Decision{Next: t.s, Effect: RunTools{Calls: run}}
+	}
+	return l.afterTools(t)
+}
+
+// handOver turns calls that somebody else makes into calls that wait for their
+// result: the client's, and those that other agents answer.
+func (l *ruled) handOver(t *Turn) {
+	children := 0
+	for _, o := range slices.Clone(t.s.Open) {
+		spec := t.tool(o.Name)
+		if o.Needs == state.NeedChild {
+			children++
+		}
+		if o.Needs != "" || spec == nil {
+			continue
+		}
+		switch spec.Kind {
+		case agent.KindClient:
+			t.change(o.ID, func(o *state.OpenCall) { o.Needs = state.NeedResult })
+		case agent.KindAgent:
+			if children >= agent.MaxChildren {
+				t.refuse(o, "Too many delegations at once: at most %d run side by side. Call again when some have answered", agent.MaxChildren)
+				continue
+			}
+			children++
+			t.change(o.ID, func(o *state.OpenCall) {
+				o.Needs, o.Child = state.NeedChild, state.ChildID(t.s.ID, t.s.Turn, o.ID, t.at)
+			})
+		}
+	}
+}
+
+// reuse answers calls of idempotent tools with the result that the same call got
+// earlier in the run, in this response or before (L7). Errors are not reused: the
+// call may succeed now.
+func (t *Turn) reuse() {
+	var known map[string]string
+	for _, o := range slices.Clone(t.s.Open) {
+		spec := t.tool(o.Name)
+		if o.Needs != "" || spec == nil || !spec.Idempotent {
+			continue
+		}
+		if known == nil {
+			known = answered(t.s.Log)
+		}
+		if content, ok := known[sign(o.Name, o.Arguments)]; ok {
+			t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: content, Reused: true}, false)
+		}
+	}
+}
+
+// answered returns the results of the calls that succeeded, by their signature;
+// the latest counts.
+func answered(log []state.Entry) map[string]string {
+	known := map[string]string{}
+	args := map[string]string{}
+	for _, e := range log {
+		switch {
+		case e.Type == state.EntryModel && e.Message != nil:
+			clear(args)
+			for _, c := range e.Message.Calls() {
+				args[c.ID] = c.Arguments
+			}
+		case e.Type == state.EntryTool && !e.IsError && !e.Message.Synthetic:
+			given := args[e.CallID]
+			if e.Arguments != "" {
+				given = e.Arguments
+			}
+			known[sign(e.Name, given)] = e.Message.Parts[0].Content
+		}
+	}
+	return known
+}
+
+// sign names a call by what it does: its tool and its arguments, however they are
+// spelled.
+func sign(name, arguments string) string {
+	return name + "\x00" + string(tool.Canonical(json.RawMessage(arguments)))
+}
+
+// twins reports whether b is the same call as a, of a tool that is idempotent: its
+// result will be a's.
+func (t *Turn) twins(a, b state.OpenCall) bool {
+	if a.Name != b.Name {
+		return false
+	}
+	spec := t.tool(b.Name)
+	return spec != nil && spec.Idempotent && sign(a.Name, a.Arguments) == sign(b.Name, b.Arguments)
+}
+
+// worked takes in what tools returned.
+func (l *ruled) worked(t *Turn, results []ToolResult) Decision {
+	var done []ToolResult
+	for _, r := range results {
+		if r.Pending {
+			t.change(r.CallID, func(o *state.OpenCall) { o.Needs = state.NeedAsync })
+			continue
+		}
+		done = append(done, r)
+	}
+	t.results(done)
+	return l.dispatch(t)
+}
+
+// afterTools decides when no call may run any more: for the next turn if all are
+// answered, and for a pause if not.
+func (l *ruled) afterTools(t *Turn) Decision {
+	if len(t.s.Open) > 0 {
+		reason, ask := waitFor(t.s.Open)
+		return t.wait(reason, ask)
+	}
+	t.s.Recoveries = 0
+	if d, over := t.exhausted(); over {
+		return d
+	}
+	if d, ok := l.route(t, Execute); ok {
+		return d
+	}
+	if l.rules.Worked != nil {
+		return l.rules.Worked(t)
+	}
+	if t.Looping() {
+		return t.End(state.EndToolLoop, loopDetail(t), deref(t.lastText()))
+	}
+	return t.Next(state.NextTurn, "")
+}
+
+// Looping reports whether the model made the same calls with the same arguments
+// in each of its last responses, as many as the agent's tool_loop_threshold
+// (L3). Without a threshold it never does.
+func (t *Turn) Looping() bool {
+	n := t.agent.ToolLoopThreshold()
+	if n == 0 {
+		return false
+	}
+	var want []string
+	for _, e := range slices.Backward(t.s.Log) {
+		if e.Type != state.EntryModel || e.Message == nil {
+			continue
+		}
+		var have []string
+		for _, c := range e.Message.Calls() {
+			have = append(have, sign(c.Name, c.Arguments))
+		}
+		slices.Sort(have)
+		have = slices.Compact(have)
+		if want == nil {
+			want = have
+		}
+		if len(have) == 0 || !slices.Equal(have, want) {
+			return false
+		}
+		if n--; n == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func loopDetail(t *Turn) string {
+	return fmt.Sprintf("the same calls %d times in a row", t.agent.ToolLoopThreshold())
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// waitFor names the wait of a run with several open calls: the most pressing
+// need.
+func waitFor(open []state.OpenCall) (state.Reason, string) {
+	byNeed := []struct {
+		need   state.Need
+		reason state.Reason
+	}{
+		{state.NeedApproval, state.WaitingApproval},
+		{state.NeedAnswer, state.WaitingHumanInput},
+		{state.NeedResult, state.WaitingClientTool},
+		{state.NeedChild, state.WaitingChild},
+		{state.NeedAsync, state.WaitingTool},
+	}
+	for _, b := range byNeed {
+		for _, o := range open {
+			if o.Needs == b.need {
+				return b.reason, o.Question
+			}
+		}
+	}
+	panic("loop: waits for nothing")
+}
+
+// wait pauses the run until a signal comes, or until its limit for waits.
+func (t *Turn) wait(r state.Reason, question string) Decision {
+	w := &state.Wait{Reason: r, Since: t.at, Calls: []state.WaitCall{}, Question: question}
+	// A child has limits of its own.
+	if ms := t.s.Limits.WaitMS; ms > 0 && r != state.WaitingChild {
+		w.ExpiresAt = state.At(t.at.Add(time.Duration(ms) * time.Millisecond))
+	}
+	for _, o := range t.s.Open {
+		c := state.WaitCall{ID: o.ID, Tool: o.Name, Arguments: rawArguments(o.Arguments), Message: o.Question, RunID: o.Child}
+		if o.Needs == state.NeedApproval {
+			c.Message = fmt.Sprintf("%s asks for approval", o.Name)
+		}
+		w.Calls = append(w.Calls, c)
+	}
+	return t.move(r, state.Entry{Waiting: w})
+}
+
+// rawArguments is what a model gave as arguments, as JSON in any case.
+func rawArguments(text string) json.RawMessage {
+	if c, ok := state.CompactObject(text); ok {
+		return json.RawMessage(c)
+	}
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return quoted
+}

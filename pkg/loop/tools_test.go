@@ -1,0 +1,291 @@
+package loop_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/budget"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func ids(calls []state.OpenCall) string {
+	var out []string
+	for _, c := range calls {
+		out = append(out, c.ID)
+	}
+	return strings.Join(out, " ")
+}
+
+// reused lists the calls of the last response that got an earlier result.
+func (r *run) reused() string {
+	var out []string
+	for _, e := range r.s.Log {
+		if e.Type == state.EntryReused {
+			out = append(out, e.CallID+"="+e.Message.Parts[0].Content)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// L7: the same call of an idempotent tool is made once in a run, in one response
+// and over turns, however its arguments are spelled. An error is no result to keep.
+func TestIdempotentReuse(t *testing.T) {
+	t.Parallel()
+	book := agent.Tool{Name: "book", Idempotent: true}
+	r := start(t, agent.Definition{Tools: tools(book, plain)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`book {"a":1,"b":2}`, `book {"b":2, "a":1}`, `book {"a":2}`, `t {}`, `t {}`))
+	if got := ids(wantEffect[loop.RunTools](r).Calls); got != "c1 c3 c4 c5" {
+		t.Fatalf("runs %s, want c1 c3 c4 c5", got)
+	}
+	r.finishTools(
+		loop.ToolResult{CallID: "c1", Name: "book", Content: "booked"},
+		loop.ToolResult{CallID: "c3", Name: "book", Content: "down", IsError: true},
+		ok("c4", "x"), ok("c5", "x"))
+	r.wantReason(state.NextTurn)
+	if got := r.reused(); got != "c2=booked" {
+		t.Fatalf("reused %q", got)
+	}
+	r.wantPaired()
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`book {"b":2,"a":1}`, `book {"a":2}`))
+	if got := ids(wantEffect[loop.RunTools](r).Calls); got != "c2" {
+		t.Fatalf("runs %s, want c2, which had failed", got)
+	}
+	r.finishTools(loop.ToolResult{CallID: "c2", Name: "book", Content: "up"})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`book {"a":2}`))
+	r.wantReason(state.NextTurn)
+	if got := r.reused(); got != "c2=booked c1=booked c1=up" {
+		t.Fatalf("reused %q", got)
+	}
+	r.wantPaired()
+}
+
+// A call that an approval changed is known by what was done, not by what the model
+// asked for.
+func TestEditedCallIsReusedAsEdited(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(agent.Tool{Name: "t", Idempotent: true, Approval: "args.n > 5"})}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`t {"n":9}`))
+	r.wantReason(state.WaitingApproval)
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve, Arguments: `{"n":3}`}}}}})
+	r.begin(loop.TurnBegan{})
+	r.finishTools(ok("c1", "three"))
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`t {"n":3}`))
+	if got := r.reused(); got != "c1=three" {
+		t.Fatalf("reused %q", got)
+	}
+}
+
+// A7: what can never run is answered at once, in words that a model can act on.
+func TestCallsThatNeverRun(t *testing.T) {
+	t.Parallel()
+	strict := agent.Tool{Name: "strict", Schema: json.RawMessage(`{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}`)}
+	r := start(t, agent.Definition{Tools: tools(strict, agent.Tool{Name: "once", MaxCalls: 1})}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("hammer", `strict {"n":"x"}`, `strict nonsense`, "once", "once"))
+	if got := ids(wantEffect[loop.RunTools](r).Calls); got != "c4" {
+		t.Fatalf("runs %s, want c4", got)
+	}
+	r.finishTools(loop.ToolResult{CallID: "c4", Name: "once", Content: "x"})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("once"))
+	r.wantReason(state.NextTurn)
+	r.begin(loop.TurnBegan{})
+	var got []string
+	for _, m := range wantEffect[loop.CallModel](r).Messages {
+		if m.Role == state.RoleTool && m.Parts[0].IsError {
+			got = append(got, m.Parts[0].Content)
+		}
+	}
+	for i, want := range []string{"Unknown tool: hammer. Available tools: strict, once", `Invalid arguments for tool "strict"`, "must be a JSON object", "maximum of 1 calls", "maximum of 1 calls"} {
+		if i >= len(got) || !strings.Contains(got[i], want) {
+			t.Errorf("error %d = %q, want %q in it", i, got, want)
+		}
+	}
+	r.wantPaired()
+}
+
+// I4: a call that an earlier attempt started, and whose outcome nobody noted, is
+// not started again, whatever comes in between; an idempotent one is, and an
+// asynchronous one may still answer.
+func TestStartedCalls(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain, agent.Tool{Name: "safe", Idempotent: true}, agent.Tool{Name: "later", Async: true})}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("t", "safe", "later", "t {\"n\":2}"))
+	wantEffect[loop.RunTools](r)
+	// The worker is lost; the next attempt finds a user's message, too.
+	hi := state.UserText("hurry")
+	r.begin(loop.TurnBegan{
+		Attempt: 2, Started: []string{"c1", "c3", "c4"}, Results: []loop.ToolResult{ok("c4", "kept")},
+		Signals: []state.Signal{{Message: &hi}},
+	})
+	r.wantReason(state.UserMessage)
+	r.begin(loop.TurnBegan{})
+	if got := ids(wantEffect[loop.RunTools](r).Calls); got != "c2" {
+		t.Fatalf("runs %s, want c2 alone", got)
+	}
+	r.finishTools(loop.ToolResult{CallID: "c2", Name: "safe", Content: "x"})
+	r.wantReason(state.WaitingTool)
+	if diff := cmp.Diff([]string{"result:c3"}, r.s.Awaits()); diff != "" {
+		t.Fatalf("Awaits:\n%s", diff)
+	}
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{ToolResults: []state.SignalResult{{CallID: "c3", Content: "at last"}}}}})
+	r.wantReason(state.ToolResults)
+	r.begin(loop.TurnBegan{})
+	var got []string
+	for _, m := range wantEffect[loop.CallModel](r).Messages {
+		if m.Role == state.RoleTool {
+			got = append(got, m.Parts[0].Content)
+		}
+	}
+	if len(got) != 4 || !strings.HasPrefix(got[0], "The outcome of this call is unknown") || got[2] != "at last" || got[3] != "kept" {
+		t.Fatalf("results = %q", got)
+	}
+	r.wantPaired()
+}
+
+// Asynchronous tools: the run waits for the result, and no worker does (I6).
+func TestPendingResult(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(agent.Tool{Name: "later", Async: true}, plain)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("later", "t"))
+	r.finishTools(loop.ToolResult{CallID: "c1", Name: "later", Pending: true}, ok("c2", "now"))
+	r.wantReason(state.WaitingTool)
+	if r.s.Usage.ToolCalls != 1 {
+		t.Errorf("%d tool calls counted, want the one that answered", r.s.Usage.ToolCalls)
+	}
+	r.begin(loop.TurnBegan{Abort: &state.Abort{Reason: "enough"}})
+	r.wantReason(state.EndAbortedWaiting)
+	r.wantPaired()
+}
+
+// D11: delegations have a depth, and a number at a time; the ids of the runs that
+// answer follow from the calls.
+func TestDelegation(t *testing.T) {
+	t.Parallel()
+	deep := helper
+	deep.MaxDepth = 2
+	r := start(t, agent.Definition{Tools: tools(helper, plain)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`researcher {"task":"a"}`, `t`, `researcher {"task":"b"}`))
+	if got := ids(wantEffect[loop.RunTools](r).Calls); got != "c2" {
+		t.Fatalf("runs %s", got)
+	}
+	r.finishTools(ok("c2", "x"))
+	r.wantReason(state.WaitingChild)
+	if r.s.Open[0].Child == r.s.Open[1].Child || r.s.Waiting.ExpiresAt != (state.Time{}) {
+		t.Fatalf("waits %s", dump(r.s.Waiting))
+	}
+	if _, err := state.ParseRunID(string(r.s.Open[0].Child)); err != nil {
+		t.Fatal(err)
+	}
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Child: &state.ChildResult{CallID: "c3", RunID: r.s.Open[1].Child, Content: "b done", Usage: state.Usage{OutputTokens: 70}}}}})
+	r.wantReason(state.ChildFinished)
+	r.begin(loop.TurnBegan{})
+	r.wantReason(state.WaitingChild)
+	if r.s.Usage.OutputTokens != 75 {
+		t.Errorf("output tokens = %d, want the child's 70 and 5 of its own", r.s.Usage.OutputTokens)
+	}
+	r.begin(loop.TurnBegan{Abort: &state.Abort{}})
+	r.wantReason(state.EndAbortedWaiting)
+	r.wantPaired()
+
+	r = start(t, agent.Definition{Tools: tools(deep)}, state.Limits{})
+	r.s.Parent = &state.Parent{RunID: r.s.ID, Depth: 2}
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`researcher {"task":"a"}`))
+	r.wantReason(state.NextTurn)
+
+	r = start(t, agent.Definition{Tools: tools(helper)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	many := make([]string, agent.MaxChildren+1)
+	for i := range many {
+		many[i] = `researcher {"task":"x"}`
+	}
+	r.respond(calls(many...))
+	r.wantReason(state.WaitingChild)
+	if len(r.s.Open) != agent.MaxChildren {
+		t.Errorf("%d delegations at once, want %d", len(r.s.Open), agent.MaxChildren)
+	}
+}
+
+// I10: what is left of a budget is shared out among the children of a run, so that
+// together they cannot spend it twice.
+func TestChildrenShareBudget(t *testing.T) {
+	t.Parallel()
+	deadline := state.At(epoch.Add(time.Hour))
+	r := start(t, agent.Definition{Tools: tools(helper)}, state.Limits{OutputTokens: 100, CostUSD: 1000, DeadlineAt: deadline})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`researcher {"task":"a"}`, `researcher {"task":"b"}`))
+	child := compile(t, agent.Definition{Instructions: "search", Limits: agent.Limits{CostUSD: 200, OutputTokens: 5000}})
+	var total int64
+	for i, o := range r.s.Open {
+		run, err := loop.ChildRun(r.s, o, child)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += run.Limits.OutputTokens
+		if run.Limits.CostUSD != 200 || run.Limits.DeadlineAt != deadline || run.Parent.Depth != 1 || run.Parent.CallID != o.ID || run.ID != o.Child {
+			t.Errorf("child %s", dump(run))
+		}
+		if view := state.View(run.Log); len(view) != 2 || view[1].Text() != []string{"a", "b"}[i] {
+			t.Errorf("child is told %s", dump(view))
+		}
+	}
+	if total > 95 || total < 90 {
+		t.Errorf("the children may spend %d of the 95 that are left", total)
+	}
+}
+
+// A11: the exact arithmetic of continuations, and what the run does with it.
+func TestTokenBudget(t *testing.T) {
+	t.Parallel()
+	b := budget.Tokens{OutputTokens: 10_000}
+	for _, tt := range []struct {
+		totals []int64
+		want   []budget.Verdict
+	}{
+		{[]int64{600, 1300, 1900, 2100, 2200}, []budget.Verdict{budget.GoOn, budget.GoOn, budget.GoOn, budget.GoOn, budget.Diminishing}},
+		{[]int64{9000}, []budget.Verdict{budget.Enough}},
+		{[]int64{100, 200, 300, 400}, []budget.Verdict{budget.GoOn, budget.GoOn, budget.GoOn, budget.Diminishing}},
+	} {
+		var n state.Nudges
+		for i, total := range tt.totals {
+			var got budget.Verdict
+			if n, got = b.Judge(n, total); got != tt.want[i] {
+				t.Errorf("%v: verdict %d at %d, want %d", tt.totals, got, total, tt.want[i])
+			}
+		}
+	}
+	def := agent.Definition{Limits: agent.Limits{TokenBudget: &budget.Tokens{OutputTokens: 1000, MinDelta: 50}}}
+	r := start(t, def, state.Limits{})
+	for i := range 4 {
+		r.begin(loop.TurnBegan{})
+		resp := text("more")
+		resp.Usage.OutputTokens = 10
+		r.respond(resp)
+		if i < 3 {
+			r.wantReason(state.BudgetContinuation)
+		}
+	}
+	r.wantReason(state.EndDiminishingReturns)
+	r.wantPaired()
+	r = start(t, def, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	resp := text("a lot")
+	resp.Usage.OutputTokens = 900
+	r.respond(resp)
+	r.wantReason(state.EndCompleted)
+}

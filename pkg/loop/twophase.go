@@ -1,0 +1,276 @@
+package loop
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// TwoPhase is the loop for models without native tool calls (K1): in the first
+// phase the model answers with actions in JSON, which are done one at a time; in
+// the second it writes the answer.
+func TwoPhase(a *agent.Agent) Loop { return New(a, TwoPhaseRules()) }
+
+// TwoPhaseRules returns the rules of TwoPhase, to which conditions can be added.
+func TwoPhaseRules() Rules {
+	return Rules{Prompt: twoPhasePrompt, Read: readAction, Acting: announceAction, Answered: afterThought, Worked: func(t *Turn) Decision { return stepDone(t, "") }}
+}
+
+// answering is the second phase.
+const answering = "final"
+
+const finalPrompt = "Now provide your final response to the user."
+
+// Action is what a model wants done, in JSON: a tool call {"tool", "arguments"}, a
+// delegation {"agent", "task"}, or {} for nothing (K2).
+type Action struct {
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments"`
+	Agent     string          `json:"agent"`
+	Task      string          `json:"task"`
+}
+
+// None reports whether nothing is to be done.
+func (a Action) None() bool { return a.Tool == "" && a.Agent == "" }
+
+// ParseAction finds the action in a response: the whole of it, or else the first
+// line that is a JSON object. No JSON is no action.
+func ParseAction(text string) Action {
+	text = strings.TrimSpace(text)
+	if a, ok := decodeAction(text); ok {
+		return a
+	}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "{") && strings.HasSuffix(line, "}") {
+			if a, ok := decodeAction(line); ok {
+				return a
+			}
+		}
+	}
+	return Action{}
+}
+
+// decodeAction accepts any JSON object: a field of another type than it should
+// have is a field that is not there.
+func decodeAction(text string) (Action, bool) {
+	compact, ok := state.CompactObject(text)
+	if !ok {
+		return Action{}, false
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal([]byte(compact), &fields) != nil {
+		return Action{}, false
+	}
+	var a Action
+	for name, to := range map[string]*string{"tool": &a.Tool, "agent": &a.Agent, "task": &a.Task} {
+		if json.Unmarshal(fields[name], to) != nil {
+			*to = ""
+		}
+	}
+	a.Arguments = fields["arguments"]
+	return a, true
+}
+
+// readAction turns the action of a response into a tool call, so that approvals,
+// journal and audit are those of any other call.
+func readAction(t *Turn, r model.Response) model.Response {
+	m := state.Message{Parts: r.Parts}
+	if t.s.Phase == answering {
+		// Tools are withheld in the second phase, even from a model that has its own.
+		r.Parts = without(r.Parts, state.PartToolCall)
+		return r
+	}
+	if len(m.Calls()) > 0 {
+		return r
+	}
+	a := ParseAction(m.Text())
+	call := state.Part{Type: state.PartToolCall, Name: a.Tool, Arguments: string(a.Arguments)}
+	switch {
+	case a.Tool != "":
+		if call.Arguments == "" || call.Arguments == "null" {
+			call.Arguments = "{}"
+		}
+	case a.Agent != "" && a.Task != "" && delegate(t.agent, a.Agent) != nil:
+		call.Name = delegate(t.agent, a.Agent).Name
+		task, err := json.Marshal(map[string]string{"task": a.Task})
+		if err != nil {
+			return r
+		}
+		call.Arguments = string(task)
+	default:
+		return r
+	}
+	r.Parts = append(without(r.Parts, ""), call)
+	return r
+}
+
+// without returns a copy of parts without those of one type.
+func without(parts []state.Part, typ state.PartType) []state.Part {
+	var out []state.Part
+	for _, p := range parts {
+		if p.Type != typ {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// delegate finds an agent to delegate to, by the name of its tool or its own.
+func delegate(a *agent.Agent, name string) *agent.CompiledTool {
+	for _, spec := range a.Delegates() {
+		if spec.Name == name || spec.Agent == name {
+			return spec
+		}
+	}
+	return nil
+}
+
+// announceAction tells watchers what is about to be done (K4).
+func announceAction(t *Turn) {
+	for _, o := range t.s.Open {
+		e := state.Entry{Type: state.EntryProgress, Step: t.Count(), Action: "tool_call", Target: o.Name}
+		if spec := t.tool(o.Name); spec != nil && spec.Kind == agent.KindAgent {
+			e.Action = "delegate"
+		}
+		t.append(e)
+	}
+}
+
+// afterThought decides after a response without an action that can be done.
+func afterThought(t *Turn, text string) Decision {
+	if t.s.Phase == answering {
+		return t.Complete(state.EndCompleted, text)
+	}
+	a := ParseAction(text)
+	switch {
+	case a.Tool == "" && a.Agent != "" && a.Task == "":
+		return stepDone(t, t.step(t.s.Turn)+"Invalid delegation: missing 'task'")
+	case a.Tool == "" && a.Agent != "":
+		var names []string
+		for _, spec := range t.agent.Delegates() {
+			names = append(names, spec.Name)
+		}
+		return stepDone(t, fmt.Sprintf("%sDelegation failed: Sub-agent '%s' not found. Available: [%s]", t.step(t.s.Turn), a.Agent, strings.Join(names, ", ")))
+	}
+	t.Enter(answering)
+	return t.Next(state.FinalResponse, fmt.Sprintf("after %d steps", t.Count()), state.UserText(finalPrompt))
+}
+
+// step names a step of the first phase.
+func (t *Turn) step(turn int) string {
+	return fmt.Sprintf("[Step %d/%d] ", turn-t.s.TurnBase, t.agent.MaxSteps())
+}
+
+// stepDone takes the next step, or ends the run after the last one.
+func stepDone(t *Turn, say string) Decision {
+	if n := t.agent.MaxSteps(); t.Count() >= n {
+		return t.end(state.EndMaxTurns, "limit max_steps", fmt.Sprintf("Reached maximum reasoning steps (%d)", n))
+	}
+	if say == "" {
+		return t.Next(state.NextTurn, "")
+	}
+	return t.Next(state.NextTurn, "", state.UserText(say))
+}
+
+// twoPhasePrompt renders the history for a model that knows no tool calls.
+func twoPhasePrompt(t *Turn) CallModel {
+	view := state.View(t.s.Log)
+	var extra []string
+	out := make([]state.Message, 1, len(view)+1)
+	delegated := map[string]bool{}
+	for _, m := range view {
+		switch m.Role {
+		case state.RoleSystem:
+			if text := m.Text(); text != t.agent.Instructions {
+				extra = append(extra, text)
+			}
+		case state.RoleAssistant:
+			for _, c := range m.Calls() {
+				spec := t.tool(c.Name)
+				delegated[c.ID] = spec != nil && spec.Kind == agent.KindAgent
+			}
+			m.Parts = without(m.Parts, state.PartToolCall)
+			if len(m.Parts) > 0 {
+				out = append(out, m)
+			}
+		case state.RoleTool:
+			out = append(out, t.told(m, delegated[m.Parts[0].CallID]))
+		default:
+			out = append(out, m)
+		}
+	}
+	system := SystemPrompt(t.agent, strings.Join(extra, "\n"))
+	out[0] = state.Message{Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: system}}}
+	if system == "" {
+		out = out[1:]
+	}
+	return CallModel{Messages: out, Quiet: t.s.Phase != answering}
+}
+
+// told renders the result of a call as a message of the user's.
+func (t *Turn) told(m state.Message, delegated bool) state.Message {
+	p := m.Parts[0]
+	what := "Tool result"
+	switch {
+	case delegated && p.IsError:
+		what = "Delegation failed"
+	case delegated:
+		what = "Agent response"
+	case p.IsError:
+		what = "Tool execution failed"
+	}
+	m.Role, m.Parts = state.RoleUser, []state.Part{{Type: state.PartText, Text: t.step(m.Turn) + what + ": " + p.Content}}
+	return m
+}
+
+const (
+	toolsInstructions = `To use a tool, answer with one line of JSON and nothing else:
+{"tool": "<name>", "arguments": {"<argument>": <value>}}
+You will be given the result and may then act again.`
+
+	agentInstructions = `To delegate to an agent, answer with one line of JSON and nothing else:
+{"agent": "<name>", "task": "<what it is to do>"}
+You will be given its response and may then act again.`
+
+	noActionInstructions = `When no action is needed any more, answer with {}.
+You will then be asked for your final response.`
+)
+
+// SystemPrompt returns what a model of the two_phase loop is told first: the
+// agent's instructions, its tools and the agents that it may delegate to, with how
+// to ask for them, each part only where it applies (K3).
+func SystemPrompt(a *agent.Agent, extra string) string {
+	var parts, tools, agents []string
+	if a.Instructions != "" {
+		parts = append(parts, a.Instructions)
+	}
+	for _, s := range a.ToolSpecs() {
+		line := "- " + s.Name
+		if s.Description != "" {
+			line += ": " + s.Description
+		}
+		if spec := a.Tool(s.Name); spec.Kind == agent.KindAgent {
+			agents = append(agents, line)
+			continue
+		}
+		tools = append(tools, fmt.Sprintf("%s\n  Arguments (JSON Schema): %s", line, s.Schema))
+	}
+	if len(tools) > 0 {
+		parts = append(parts, "\n## Available Tools\n"+strings.Join(tools, "\n"), toolsInstructions)
+	}
+	if len(agents) > 0 {
+		parts = append(parts, "\n## Available Agents for Delegation\n"+strings.Join(agents, "\n"), agentInstructions)
+	}
+	if len(tools)+len(agents) > 0 {
+		parts = append(parts, noActionInstructions)
+	}
+	if extra != "" {
+		parts = append(parts, "\n## User-Provided System Prompt\n"+extra)
+	}
+	return strings.Join(parts, "\n")
+}

@@ -1,0 +1,125 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// TEMP
+func (w *Worker) ask(ctx context.Context, a *agent.Agent, r hook.Request) hook.Answer {
+	return hook.Answer{}
+}
+
+// runHooks asks the hooks of a turn, one request for each call.
+func (t *turn) runHooks(ctx context.Context, effect loop.RunHooks) (loop.Event, error) {
+	a, err := t.agent(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// What the model said is kept before anybody outside hears of it (I3).
+	if err := t.record(ctx, state.Record{}); err != nil {
+		return nil, err
+	}
+	req := t.hookRequest(effect.Point)
+	req.Output = effect.Output
+	answers := make([]hook.Answer, max(1, len(effect.Calls)))
+	if len(effect.Calls) == 0 {
+		answers[0] = t.w.ask(ctx, a, req)
+	}
+	var asked sync.WaitGroup
+	for i, c := range effect.Calls {
+		r := req
+		r.Call = hookCall(c)
+		asked.Go(func() { answers[i] = t.w.ask(ctx, a, r) })
+	}
+	asked.Wait()
+	if ctx.Err() != nil {
+		return interrupted(ctx, loop.Aborted{})
+	}
+	return loop.HooksAnswered{At: now(), Asked: effect, Answers: answers}, nil
+}
+
+func (t *turn) hookRequest(p hook.Point) hook.Request {
+	return hook.Request{Point: p, Run: t.s.ID, Agent: t.s.Agent, Turn: t.s.Turn, Tenant: t.s.Tenant, Metadata: t.s.Metadata}
+}
+
+func hookCall(c state.OpenCall) *hook.Call {
+	return &hook.Call{ID: c.ID, Tool: c.Name, Arguments: json.RawMessage(c.Arguments)}
+}
+
+// observeModel tells the hooks that only watch what the model did (A9, A13). They
+// hold up nothing of the turn; what they have to say is waited for at its end.
+func (t *turn) observeModel(ctx context.Context, ev loop.Event) error {
+	switch ev := ev.(type) {
+	case loop.ModelFailed:
+		t.failure = ev.Err
+	case loop.ModelResponded:
+		t.failure = nil
+		if ev.Purpose != loop.ForTurn {
+			return nil
+		}
+		a, err := t.agent(ctx)
+		if err != nil || len(a.Hooks(hook.PostSampling)) == 0 {
+			return err
+		}
+		req := t.hookRequest(hook.PostSampling)
+		m := state.Message{Parts: ev.Response.Parts}
+		req.Output = m.Text()
+		for _, c := range m.Calls() {
+			req.Calls = append(req.Calls, hook.Call{ID: c.ID, Tool: c.Name, Arguments: json.RawMessage(c.Arguments)})
+		}
+		notes := make(chan []string, 1)
+		t.notes = notes
+		t.w.aside(ctx, func(ctx context.Context) { notes <- t.w.ask(ctx, a, req).Notes })
+	}
+	return nil
+}
+
+// aside runs f beside the turn: it outlives it, but not an abort of it (A5), nor
+// the worker.
+func (w *Worker) aside(ctx context.Context, f func(context.Context)) {
+	free, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if context.Cause(ctx) != context.Canceled { //nolint:errorlint // the end of the turn has no cause
+			cancel()
+		}
+	})
+	w.turns.Go(func() {
+		defer cancel()
+		defer stop()
+		f(free)
+	})
+}
+
+// takeNotes adds what the hooks after the response have to say to the end of the
+// turn, for the next one.
+func (t *turn) takeNotes(ctx context.Context) {
+	if t.notes == nil || t.s.Status.Terminal() {
+		return
+	}
+	select {
+	case notes := <-t.notes:
+		t.s = loop.WithNotes(t.s, notes)
+	case <-ctx.Done():
+	}
+}
+
+// mourn tells the failure hooks why the model ended the run.
+func (t *turn) mourn(ctx context.Context) {
+	if t.failure == nil || !t.s.Status.Terminal() {
+		return
+	}
+	a, err := t.agent(ctx)
+	if err != nil || len(a.Hooks(hook.StopFailure)) == 0 {
+		return
+	}
+	req := t.hookRequest(hook.StopFailure)
+	req.Error = &state.Error{Code: string(t.failure.Class), Message: t.failure.Message}
+	t.w.aside(ctx, func(ctx context.Context) { t.w.ask(ctx, a, req) })
+}
