@@ -50,7 +50,7 @@ lint: .bin/golangci-lint ## Lint with the pinned golangci-lint
 
 .PHONY: fmt
 fmt: ## Format
-	gofmt -w cmd internal pkg
+	gofmt -w cmd examples internal pkg
 
 .PHONY: generate
 generate: ## Rewrite generated files
@@ -58,7 +58,7 @@ generate: ## Rewrite generated files
 
 .PHONY: verify
 verify: generate ## Fail if anything is not formatted, tidy or generated
-	test -z "$$(gofmt -l cmd internal pkg)"
+	test -z "$$(gofmt -l cmd examples internal pkg)"
 	go vet ./...
 	go mod tidy -diff
 	git diff --exit-code

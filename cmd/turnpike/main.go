@@ -34,6 +34,7 @@ type cli struct {
 	Approve approveCmd `cmd:"" help:"Approve a tool call that waits for it."`
 	Deny    denyCmd    `cmd:"" help:"Deny a tool call that waits for approval."`
 	Answer  answerCmd  `cmd:"" help:"Answer a question that a run asks."`
+	Fork    forkCmd    `cmd:"" help:"Start a run that shares the history of another up to a turn."`
 	Message messageCmd `cmd:"" help:"Say something to a run: steer it, or continue a finished one."`
 	Agents  agentsCmd  `cmd:"" help:"Define, list and remove agents."`
 	Dead    deadCmd    `cmd:"" help:"Look at dead letters."`

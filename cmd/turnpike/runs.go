@@ -112,6 +112,28 @@ func (c *submitCmd) Run(e *env) error {
 	return e.print(run, run.ID)
 }
 
+type forkCmd struct {
+	ID    string `arg:"" help:"Run id."`
+	Turn  int    `arg:"" help:"Last turn of the history that is shared; 0 is the submission alone."`
+	Input string `arg:"" optional:"" help:"What to say then."`
+}
+
+func (c *forkCmd) Run(e *env) error {
+	req := api.ForkRequest{Turn: &c.Turn}
+	if c.Input != "" {
+		input, err := json.Marshal(c.Input)
+		if err != nil {
+			return err
+		}
+		req.Input = input
+	}
+	run, err := e.client.Fork(e.ctx, c.ID, req)
+	if err != nil {
+		return err
+	}
+	return e.print(run, run.ID)
+}
+
 type watchCmd struct {
 	ID    string `arg:"" help:"Run id."`
 	After int64  `help:"Number of the last event known."`
@@ -185,6 +207,7 @@ func hint(id string, w *state.Wait) string {
 type psCmd struct {
 	Status string `help:"Only these statuses, by commas."`
 	Agent  string `help:"Only this agent."`
+	Parent string `help:"Only the runs that this one started."`
 	Limit  int    `default:"50" help:"Most rows."`
 }
 
@@ -195,6 +218,9 @@ func (c *psCmd) Run(e *env) error {
 	}
 	if c.Agent != "" {
 		q.Set("agent", c.Agent)
+	}
+	if c.Parent != "" {
+		q.Set("parent", c.Parent)
 	}
 	page, err := e.client.List(e.ctx, q)
 	if err != nil {
@@ -221,57 +247,6 @@ func table[T any](head string, rows []T, row func(T) string) string {
 	}
 	_ = w.Flush() // a strings.Builder takes everything
 	return strings.TrimRight(b.String(), "\n")
-}
-
-type showCmd struct {
-	ID string `arg:"" help:"Run id."`
-}
-
-func (c *showCmd) Run(e *env) error {
-	run, err := e.client.Get(e.ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	if e.json {
-		return e.print(run, "")
-	}
-	turns, err := e.client.Turns(e.ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	messages, err := e.client.Messages(e.ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "run       %s\nagent     %s, version %d, loop %s\nstatus    %s", run.ID, run.Agent, run.AgentVersion, run.Loop, run.Status)
-	if run.Reason != nil {
-		fmt.Fprintf(&b, " (%s)", *run.Reason)
-	}
-	fmt.Fprintf(&b, "\nturns     %d, version %d\ntokens    %d in, %d out; %d model calls, %d tool calls\n",
-		run.TurnCount, run.Version, run.Usage.InputTokens, run.Usage.OutputTokens, run.Usage.ModelCalls, run.Usage.ToolCalls)
-	if run.Error != nil {
-		fmt.Fprintf(&b, "error     %s: %s\n", run.Error.Code, run.Error.Message)
-	}
-	if run.Waiting != nil {
-		for _, call := range run.Waiting.Calls {
-			fmt.Fprintf(&b, "waits     %s %s %s\n", call.ID, call.Tool, call.Arguments)
-		}
-		if run.Waiting.Question != nil {
-			fmt.Fprintf(&b, "asks      %s\n", *run.Waiting.Question)
-		}
-	}
-	b.WriteString("\n" + table("VERSION\tTURN\tREASON\tSTATUS\tATTEMPT\tWORKER\tMS\tTOOLS", turns, func(t api.Turn) string {
-		var names []string
-		for _, call := range t.ToolCalls {
-			names = append(names, call.Name)
-		}
-		return fmt.Sprintf("%d\t%d\t%s\t%s\t%d\t%s\t%d\t%s", t.Version, t.Turn, t.Reason, t.Status, t.Attempt, t.Worker, t.DurationMS, strings.Join(names, " "))
-	}) + "\n\n")
-	for _, m := range messages {
-		b.WriteString(messageLines(m))
-	}
-	return e.print(nil, strings.TrimRight(b.String(), "\n"))
 }
 
 type cancelCmd struct {

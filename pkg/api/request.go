@@ -20,6 +20,16 @@ type SubmitRequest struct {
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	Webhook      *state.Webhook    `json:"webhook,omitempty"`
 	Stream       string            `json:"stream,omitempty"` // turns (the default) or deltas
+
+	// Confidence with which a reflect loop begins (L9).
+	Confidence *float64 `json:"confidence,omitempty"`
+}
+
+// ForkRequest asks for a new run that shares the history of another up to the end
+// of a turn. Input, text or messages, follows that history.
+type ForkRequest struct {
+	Turn  *int            `json:"turn"`
+	Input json.RawMessage `json:"input,omitempty"`
 }
 
 // SubmitLimits tighten the limits of the agent for one run.

@@ -59,7 +59,7 @@ type WaitCall struct {
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
 	Message   string          `json:"message"`
-	RunID     state.RunID     `json:"run_id,omitempty"` // of the child run that answers
+	RunID     *string         `json:"run_id"` // of the child run that answers
 }
 
 // Budget is what a run may spend. A null is no limit.
@@ -103,7 +103,10 @@ func RunOf(s state.State, now time.Time) Run {
 		r.Reason = &reason
 		r.Waiting = &Waiting{Reason: reason, Since: w.Since, ExpiresAt: w.ExpiresAt, Calls: make([]WaitCall, len(w.Calls))}
 		for i, c := range w.Calls {
-			r.Waiting.Calls[i] = WaitCall(c)
+			r.Waiting.Calls[i] = WaitCall{ID: c.ID, Tool: c.Tool, Arguments: c.Arguments, Message: c.Message}
+			if child := string(c.RunID); child != "" {
+				r.Waiting.Calls[i].RunID = &child
+			}
 		}
 		if w.Question != "" {
 			r.Waiting.Question = &w.Question

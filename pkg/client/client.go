@@ -122,6 +122,11 @@ func (c *Client) AllMessages(ctx context.Context, id string) ([]api.Message, err
 	return page.Items, err
 }
 
+// Fork starts a run that shares the history of another up to a turn.
+func (c *Client) Fork(ctx context.Context, id string, r api.ForkRequest) (api.Run, error) {
+	return send[api.Run](ctx, c, http.MethodPost, runPath(id)+"/fork", r)
+}
+
 // Turns reads the audit trail.
 func (c *Client) Turns(ctx context.Context, id string) ([]api.Turn, error) {
 	page, err := get[api.Page[api.Turn]](ctx, c, runPath(id)+"/turns")

@@ -122,7 +122,7 @@ func (g *Gateway) routes() map[string]handler {
 		"GET /v1/runs/{id}/events":   g.getEvents,
 		"POST /v1/runs/{id}/cancel":  g.postCancel,
 		"POST /v1/runs/{id}/signals": g.postSignal,
-		"POST /v1/runs/{id}/fork":    notImplemented,
+		"POST /v1/runs/{id}/fork":    g.postFork,
 		"POST /v1/runs:batch":        notImplemented,
 		"GET /v1/batches/{id}":       notImplemented,
 		"GET /v1/agents":             g.listAgents,

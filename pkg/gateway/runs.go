@@ -204,12 +204,15 @@ func (g *Gateway) getMessages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	view := r.URL.Query().Get("view")
-	if view != "" && view != "full" && view != "model" {
-		return invalid("view %q is not one of model, full", view)
+	if view != "" && view != "full" && view != "model" && view != "session" {
+		return invalid("view %q is not one of model, full, session", view)
 	}
 	log, err := g.store.Log(r.Context(), st.ID, 0, 0)
 	if err != nil {
 		return err
+	}
+	if view == "session" {
+		return pageOf(w, r, state.Session(log))
 	}
 	messages := state.View(log)
 	if view == "full" {

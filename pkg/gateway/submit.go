@@ -64,6 +64,11 @@ func (g *Gateway) submit(ctx context.Context, sub submission) (state.State, erro
 	if err != nil {
 		return state.State{}, err
 	}
+	return g.start(ctx, run, sub)
+}
+
+// start is the second half of submit.
+func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (state.State, error) {
 	st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: sub.key, Fingerprint: fingerprint(sub), Grace: g.cfg.Grace})
 	if err != nil {
 		return state.State{}, err
@@ -148,7 +153,7 @@ func (g *Gateway) newRun(ctx context.Context, sub submission) (state.State, erro
 	run := state.State{
 		Agent: req.Agent, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: g.cfg.Tenant, Priority: state.Priority(req.Priority),
 		Metadata: req.Metadata, Limits: a.Tighten(limits, now), OutputSchema: req.OutputSchema, Stream: req.Stream, ReplyTo: sub.replyTo,
-		Webhook: req.Webhook, TraceSpan: sub.trace,
+		Webhook: req.Webhook, TraceSpan: sub.trace, Confidence: req.Confidence,
 	}
 	if err := verify(&run, req, a); err != nil {
 		return state.State{}, err
@@ -193,6 +198,9 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 		if err := agent.CheckSchema(req.OutputSchema); err != nil {
 			return invalid("output_schema: %v", err)
 		}
+	}
+	if c := req.Confidence; c != nil && !(*c >= 0 && *c <= 1) {
+		return invalid("confidence %v is not between 0 and 1", *c)
 	}
 	if req.Webhook != nil {
 		if u, err := url.Parse(req.Webhook.URL); err != nil || u.Host == "" {

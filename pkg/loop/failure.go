@@ -3,6 +3,7 @@ package loop
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -43,7 +44,7 @@ func (t *Turn) failed(ev ModelFailed) Decision {
 		t.s.FallbackBase = t.s.Asked
 		t.s.Failures = 0
 		next := t.agent.ModelAt(t.s.Fallback)
-		return t.move(state.ModelFallback, state.Entry{Detail: fmt.Sprintf("%s: go on with %s %s", e.Class, next.Provider, next.Name)})
+		return t.move(state.ModelFallback, state.Entry{Detail: strings.TrimSpace(fmt.Sprintf("%s: go on with %s %s", e.Class, next.Provider, next.Name))})
 	case e.Class.Retryable() && t.s.Failures < maxFailures:
 		t.s.Failures++
 		delay := e.RetryAfter

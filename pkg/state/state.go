@@ -327,7 +327,7 @@ func (s State) Move(r Reason, e Entry) (State, error) {
 	s.UpdatedAt = e.At
 	e.Turn, e.Reason, e.Version, e.Status = s.Turn, r, s.Version, to
 	switch {
-	case r == Submitted:
+	case r == Submitted || r == Forked:
 		e.Type = EntrySubmitted
 		s.CreatedAt = e.At
 	case to == Waiting:

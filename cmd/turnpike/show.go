@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+type showCmd struct {
+	ID string `arg:"" help:"Run id."`
+}
+
+func (c *showCmd) Run(e *env) error {
+	run, err := e.client.Get(e.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(run, "")
+	}
+	turns, err := e.client.Turns(e.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	messages, err := e.client.Messages(e.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	tree, err := tree(e, run.ID, "")
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "run       %s\nagent     %s, version %d, loop %s\nstatus    %s", run.ID, run.Agent, run.AgentVersion, run.Loop, run.Status)
+	if run.Reason != nil {
+		fmt.Fprintf(&b, " (%s)", *run.Reason)
+	}
+	fmt.Fprintf(&b, "\nturns     %d, version %d\ntokens    %d in, %d out; %d model calls, %d tool calls\n",
+		run.TurnCount, run.Version, run.Usage.InputTokens, run.Usage.OutputTokens, run.Usage.ModelCalls, run.Usage.ToolCalls)
+	if run.Error != nil {
+		fmt.Fprintf(&b, "error     %s: %s\n", run.Error.Code, run.Error.Message)
+	}
+	if run.Waiting != nil {
+		for _, call := range run.Waiting.Calls {
+			fmt.Fprintf(&b, "waits     %s %s %s%s\n", call.ID, call.Tool, call.Arguments, by(call.RunID))
+		}
+		if run.Waiting.Question != nil {
+			fmt.Fprintf(&b, "asks      %s\n", *run.Waiting.Question)
+		}
+	}
+	if run.Parent != nil {
+		fmt.Fprintf(&b, "parent    %s, for its call %s\n", run.Parent.RunID, run.Parent.CallID)
+	}
+	if tree != "" {
+		b.WriteString("\n" + tree)
+	}
+	b.WriteString("\n" + table("VERSION\tTURN\tREASON\tSTATUS\tATTEMPT\tWORKER\tMS\tTOOLS", turns, func(t api.Turn) string {
+		var names []string
+		for _, call := range t.ToolCalls {
+			names = append(names, call.Name)
+		}
+		return fmt.Sprintf("%d\t%d\t%s\t%s\t%d\t%s\t%d\t%s", t.Version, t.Turn, t.Reason, t.Status, t.Attempt, t.Worker, t.DurationMS, strings.Join(names, " "))
+	}) + "\n\n")
+	for _, m := range messages {
+		b.WriteString(messageLines(m))
+	}
+	return e.print(nil, strings.TrimRight(b.String(), "\n"))
+}
+
+func by(run *string) string {
+	if run == nil {
+		return ""
+	}
+	return " by " + *run
+}
+
+// tree draws the runs below a run, one line each.
+func tree(e *env, id, indent string) (string, error) {
+	var b strings.Builder
+	for q := (url.Values{"parent": {id}, "limit": {"1000"}}); ; {
+		page, err := e.client.List(e.ctx, q)
+		if err != nil {
+			return "", err
+		}
+		for _, r := range slices.Backward(page.Items) { // the oldest first
+			fmt.Fprintf(&b, "%s└ %s %s %s (%s)\n", indent, r.ID, r.Agent, r.Status, orDash(r.Reason))
+			below, err := tree(e, r.ID, indent+"  ")
+			if err != nil {
+				return "", err
+			}
+			b.WriteString(below)
+		}
+		if page.NextCursor == nil {
+			return b.String(), nil
+		}
+		q.Set("cursor", *page.NextCursor)
+	}
+}

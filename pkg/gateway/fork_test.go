@@ -1,0 +1,84 @@
+package gateway_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// L9: a fork shares the history up to a turn, and goes on by itself.
+func TestFork(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.put("counting", `{"model": {"provider": "scripted", "responses": [
+		{"tool_calls": [{"name": "add", "arguments": {"n": 1}}]}, {"tool_calls": [{"name": "add", "arguments": {"n": 2}}]}, {"text": "done"}]},
+		"tools": [{"name": "add"}]}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"counting","input":"go","metadata":{"k":"v"}}`)
+	if run["status"] != "completed" || run["turn_count"] != 3.0 {
+		t.Fatalf("run = %v", run)
+	}
+	path := fmt.Sprintf("/v1/runs/%s/fork", run["id"])
+	code, _, forked := s.call("POST", path, `{"turn":1,"input":"do it differently"}`)
+	if code != 202 || forked["id"] == run["id"] {
+		t.Fatalf("fork = %d %v", code, forked)
+	}
+	id := forked["id"].(string)
+	s.events(id, 0, nil)
+	_, _, page := s.call("GET", "/v1/runs/"+id+"/messages", "")
+	var roles []string
+	for _, m := range page["items"].([]any) {
+		roles = append(roles, fmt.Sprintf("%v@%v", m.(map[string]any)["role"], m.(map[string]any)["turn"]))
+	}
+	// Its model answers from the beginning, since it is asked for the first time.
+	want := "[user@0 assistant@1 tool@1 user@1 assistant@2 tool@2 assistant@3 tool@3 assistant@4]"
+	if fmt.Sprint(roles) != want {
+		t.Errorf("messages = %v, want %s", roles, want)
+	}
+	_, _, turns := s.call("GET", "/v1/runs/"+id+"/turns", "")
+	first := turns["items"].([]any)[0].(map[string]any)
+	if first["reason"] != "forked" || first["detail"] != fmt.Sprintf("%s turn 1", run["id"]) {
+		t.Errorf("first transition = %v", first)
+	}
+	_, _, forked = s.call("GET", "/v1/runs/"+id, "")
+	if forked["metadata"].(map[string]any)["k"] != "v" || forked["usage"].(map[string]any)["model_calls"] != 3.0 {
+		t.Errorf("forked run = %v", forked)
+	}
+	for body, want := range map[string]string{
+		`{}`:                        "turn is missing",
+		`{"turn":9}`:                "turn 9: the run has turns 0 to 3",
+		`{"turn":-1}`:               "turn -1: the run has turns 0 to 3",
+		`{"turn":3}`:                "turn 3 ends with an answer of the model: give an input",
+		`{"turn":1,"input":[]}`:     "input must be a text or a list",
+		`{"turn":1,"inputs":"wat"}`: `unknown field "inputs"`,
+	} {
+		code, _, p := s.call("POST", path, body)
+		if code != 400 || !strings.Contains(fmt.Sprint(p["detail"]), want) {
+			t.Errorf("fork %s = %d %v, want %q", body, code, p["detail"], want)
+		}
+	}
+	// A turn whose calls are not answered yet is no history.
+	_, _, waiting := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
+	if code, _, p := s.call("POST", fmt.Sprintf("/v1/runs/%s/fork", waiting["id"]), `{"turn":1}`); code != 400 || !strings.Contains(fmt.Sprint(p["detail"]), "have no result yet") {
+		t.Errorf("fork of a waiting turn = %d %v", code, p)
+	}
+}
+
+// K6: a session as its participants saw it.
+func TestSessionView(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.put("prompted", `{"loop": {"type": "two_phase"}, "tools": [{"name": "add"}], "model": {"provider": "scripted", "responses": [
+		{"text": "{\"tool\": \"add\", \"arguments\": {\"x\": 1}}"}, {"text": "{}"}, {"text": "One."}]}}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"prompted","input":"go"}`)
+	if run["status"] != "completed" || run["output"] != "One." {
+		t.Fatalf("run = %v", run)
+	}
+	_, _, page := s.call("GET", fmt.Sprintf("/v1/runs/%s/messages?view=session", run["id"]), "")
+	var types []any
+	for _, e := range page["items"].([]any) {
+		types = append(types, e.(map[string]any)["type"])
+	}
+	if got := fmt.Sprint(types); got != "[user_message tool_call tool_result agent_response]" {
+		t.Errorf("session = %s", got)
+	}
+}

@@ -1,0 +1,55 @@
+package state
+
+import "fmt"
+
+// History is what a run can start from: what was said, and how confident the run
+// that said it was.
+type History struct {
+	Messages   []Message
+	Turn       int
+	Confidence *float64
+}
+
+// Upto returns the history of a log to the end of a turn: the responses of the
+// turn and the results of their calls, and nothing that was said later. Turn 0 is
+// the submission. It is an error if the run has not got that far, or if calls of
+// the turn have no result yet.
+func Upto(log []Entry, turn int) (History, error) {
+	h := History{Turn: turn}
+	end, last := 0, 0
+	for i, e := range log {
+		switch e.Type {
+		case EntryModel:
+			last = max(last, e.Turn)
+			fallthrough
+		case EntryTool, EntryReused, EntryReflect:
+			if e.Turn <= turn {
+				end = i
+			}
+		default:
+		}
+	}
+	if turn < 0 || turn > last {
+		return History{}, fmt.Errorf("turn %d: the run has turns 0 to %d", turn, last)
+	}
+	if len(log) == 0 {
+		return h, nil
+	}
+	open := 0
+	for _, e := range log[:end+1] {
+		switch e.Type {
+		case EntryModel:
+			open = len(e.Message.Calls())
+		case EntryTool, EntryReused:
+			open--
+		case EntryReflect:
+			h.Confidence = e.Confidence
+		default:
+		}
+	}
+	if open > 0 {
+		return History{}, fmt.Errorf("turn %d: %d of its tool calls have no result yet", turn, open)
+	}
+	h.Messages = View(log[:end+1])
+	return h, nil
+}
