@@ -3,8 +3,11 @@
 package hook
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -50,20 +53,68 @@ type Request struct {
 type Answer struct {
 	// Of pre_tool: the call is not made, and Deny tells the model why; a person
 	// must approve it; or it is made with other arguments, a JSON object.
-	Deny      *string
-	Approval  bool
-	Arguments json.RawMessage
+	Deny      *string         `json:"deny,omitempty"`
+	Approval  bool            `json:"approval,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
 
 	// Of stop: the run goes on, and Block tells the model why; or it ends
 	// (stop_hook_prevented), and Prevent says why. Block counts first.
-	Block   *string
-	Prevent *string
+	Block   *string `json:"block,omitempty"`
+	Prevent *string `json:"prevent,omitempty"`
 
 	// Notes of post_sampling are system messages for the next model call.
-	Notes []string
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Check returns an error that names what of a does not belong to a point.
+func (a Answer) Check(p Point) error {
+	given := []struct {
+		name  string
+		set   bool
+		point Point
+	}{
+		{"deny", a.Deny != nil, PreTool},
+		{"approval", a.Approval, PreTool},
+		{"arguments", len(a.Arguments) > 0, PreTool},
+		{"block", a.Block != nil, Stop},
+		{"prevent", a.Prevent != nil, Stop},
+		{"notes", len(a.Notes) > 0, PostSampling},
+	}
+	for _, g := range given {
+		if g.set && g.point != p {
+			return fmt.Errorf("a hook of %s cannot answer with %s, which is for %s", p, g.name, g.point)
+		}
+	}
+	if _, ok := state.CompactObject(string(a.Arguments)); len(a.Arguments) > 0 && !ok {
+		return errors.New("arguments must be a JSON object")
+	}
+	return nil
+}
+
+// Decode reads an answer as services give it. Unknown fields are errors.
+func Decode(data []byte, p Point) (Answer, error) {
+	var a Answer
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&a); err != nil {
+		return Answer{}, fmt.Errorf("decode answer: %w", err)
+	}
+	if dec.More() {
+		return Answer{}, errors.New("decode answer: there is more than one JSON document")
+	}
+	if string(a.Arguments) == "null" {
+		a.Arguments = nil
+	}
+	return a, a.Check(p)
 }
 
 // Hook is asked. It may be called from any goroutine and honours ctx.
 type Hook interface {
 	Call(ctx context.Context, r Request) (Answer, error)
 }
+
+// Func is a hook in Go.
+type Func func(ctx context.Context, r Request) (Answer, error)
+
+// Call calls f.
+func (f Func) Call(ctx context.Context, r Request) (Answer, error) { return f(ctx, r) }

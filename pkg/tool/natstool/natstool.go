@@ -4,7 +4,10 @@
 // turnpike:
 //
 //	request  {"call_id", "run_id", "arguments", "idempotency_key", "deadline"}
-//	reply    {"content": "text, or any JSON"}  or  {"error": "text"}
+//	reply    {"content": "text, or any JSON"}  or  {"error": "text"}  or  {"pending": true}
+//
+// A tool that is declared async may reply that it is pending: it has taken the
+// call, and its result comes later, as the signal tool_results to the run.
 //
 // An error in the headers of NATS micro services is understood as well. A message
 // on <reply subject>.cancel says that the caller no longer listens; a service may
@@ -49,6 +52,7 @@ type Request struct {
 type reply struct {
 	Content json.RawMessage `json:"content,omitempty"`
 	Error   json.RawMessage `json:"error,omitempty"`
+	Pending bool            `json:"pending,omitempty"`
 }
 
 // Subject is the subject on which the service of a tool answers.
@@ -160,6 +164,8 @@ func result(name string, msg *nats.Msg) tool.Result {
 	switch {
 	case err == nil && textOf(r.Error) != "":
 		return tool.Error(textOf(r.Error))
+	case err == nil && r.Pending:
+		return tool.Result{Pending: true}
 	case err == nil && len(r.Content) > 0:
 		return tool.Result{Content: contentOf(r.Content)}
 	default:

@@ -1,0 +1,133 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Default time-outs.
+const (
+	DefaultTimeout             = 10 * time.Second
+	DefaultPostSamplingTimeout = 5 * time.Second
+)
+
+// Bound is a hook as an agent uses it.
+type Bound struct {
+	Name    string // in errors and in what the model is told
+	Hook    Hook
+	Timeout time.Duration // 0 means the default of the point
+
+	// Objects makes a failure of the hook an objection: of pre_tool the call is
+	// denied, of stop the run ends prevented. Without it a failure is passed over.
+	// Hooks of the other points have nothing to object to.
+	Objects bool
+}
+
+// Ask asks hooks and returns what they say together, and their failures joined. A
+// hook that hangs is given up when its time is over, or when ctx ends; one that
+// panics has failed.
+//
+// Before a tool they are asked in order: the first denial counts, approvals add up,
+// edited arguments go on to the next. At a stop the first that blocks or prevents
+// counts. At the other points all are asked at once, and their notes keep the
+// order of the hooks.
+func Ask(ctx context.Context, hooks []Bound, r Request) (Answer, error) {
+	if r.Point == PreTool || r.Point == Stop {
+		return inOrder(ctx, hooks, r)
+	}
+	answers, errs := make([]Answer, len(hooks)), make([]error, len(hooks))
+	var asked sync.WaitGroup
+	for i, h := range hooks {
+		asked.Go(func() { answers[i], errs[i] = h.ask(ctx, r) })
+	}
+	asked.Wait()
+	var all Answer
+	for _, a := range answers {
+		all.Notes = append(all.Notes, a.Notes...)
+	}
+	return all, errors.Join(errs...)
+}
+
+func inOrder(ctx context.Context, hooks []Bound, r Request) (Answer, error) {
+	var all Answer
+	var errs []error
+	for _, h := range hooks {
+		if ctx.Err() != nil {
+			return Answer{}, errors.Join(append(errs, context.Cause(ctx))...)
+		}
+		a, err := h.ask(ctx, r)
+		if err != nil {
+			errs = append(errs, err)
+			if ctx.Err() != nil || !h.Objects {
+				continue
+			}
+			a = objection(r.Point, err)
+		}
+		all.Approval = all.Approval || a.Approval
+		if len(a.Arguments) > 0 && r.Call != nil {
+			all.Arguments = a.Arguments
+			edited := *r.Call
+			edited.Arguments = a.Arguments
+			r.Call = &edited
+		}
+		all.Deny, all.Block, all.Prevent = a.Deny, a.Block, a.Prevent
+		if a.Deny != nil || a.Block != nil || a.Prevent != nil {
+			break
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+func objection(p Point, err error) Answer {
+	text := err.Error()
+	if p == Stop {
+		return Answer{Prevent: &text}
+	}
+	return Answer{Deny: &text}
+}
+
+// ask asks one hook. Its goroutine is left to itself if it ignores its context.
+func (b Bound) ask(ctx context.Context, r Request) (Answer, error) {
+	timeout := b.Timeout
+	if timeout == 0 {
+		timeout = DefaultTimeout
+		if r.Point == PostSampling {
+			timeout = DefaultPostSamplingTimeout
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+	defer cancel()
+	type outcome struct {
+		answer Answer
+		err    error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		var o outcome
+		defer func() {
+			if p := recover(); p != nil {
+				o = outcome{err: fmt.Errorf("it panicked: %v", p)}
+			}
+			done <- o
+		}()
+		o.answer, o.err = b.Hook.Call(ctx, r)
+		if o.err == nil {
+			o.err = o.answer.Check(r.Point)
+		}
+	}()
+	select {
+	case o := <-done:
+		if o.err != nil {
+			if ctx.Err() != nil {
+				o.err = context.Cause(ctx)
+			}
+			return Answer{}, fmt.Errorf("hook %s failed: %w", b.Name, o.err)
+		}
+		return o.answer, nil
+	case <-ctx.Done():
+		return Answer{}, fmt.Errorf("hook %s failed: %w", b.Name, context.Cause(ctx))
+	}
+}

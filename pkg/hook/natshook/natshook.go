@@ -1,0 +1,86 @@
+// Package natshook makes hooks of NATS services, in any language: a request on the
+// hook's subject has a hook.Request as JSON, the reply is a hook.Answer, or
+// {"error": "text"}. An empty object is no objection.
+package natshook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+)
+
+// New returns the hook that answers on subject. The connection stays the caller's.
+func New(nc *nats.Conn, subject string) hook.Hook {
+	return hook.Func(func(ctx context.Context, r hook.Request) (hook.Answer, error) {
+		data, err := json.Marshal(r)
+		if err != nil {
+			return hook.Answer{}, fmt.Errorf("encode request: %w", err)
+		}
+		msg, err := nc.RequestWithContext(ctx, subject, data)
+		if errors.Is(err, nats.ErrNoResponders) {
+			return hook.Answer{}, fmt.Errorf("no service answers on the subject %s", subject)
+		}
+		if err != nil {
+			return hook.Answer{}, fmt.Errorf("ask %s: %w", subject, err)
+		}
+		var failure struct {
+			Error string `json:"error"`
+		}
+		if json.Unmarshal(msg.Data, &failure) == nil && failure.Error != "" {
+			return hook.Answer{}, errors.New(failure.Error)
+		}
+		return hook.Decode(msg.Data, r.Point)
+	})
+}
+
+// Serve answers on subject with h until stop is called. Any number of processes
+// may serve one subject; each request goes to one of them. Requests are answered
+// one at a time in each.
+func Serve(nc *nats.Conn, subject string, h hook.Hook) (stop func() error, err error) {
+	if subject == "" || strings.ContainsAny(subject, "*> \t\r\n") {
+		return nil, fmt.Errorf("serve hook: %q is not the subject of a service", subject)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	sub, err := nc.QueueSubscribe(subject, "turnpike-hooks", func(msg *nats.Msg) {
+		_ = msg.Respond(answer(ctx, h, msg.Data)) // the asker has a time-out
+	})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("serve hook: %w", err)
+	}
+	return func() error {
+		cancel()
+		return sub.Drain()
+	}, nil
+}
+
+func answer(ctx context.Context, h hook.Hook, data []byte) []byte {
+	var r hook.Request
+	err := json.Unmarshal(data, &r)
+	if err == nil {
+		var a hook.Answer
+		if a, err = call(ctx, h, r); err == nil {
+			var b []byte
+			if b, err = json.Marshal(a); err == nil {
+				return b
+			}
+		}
+	}
+	b, _ := json.Marshal(map[string]string{"error": err.Error()}) //nolint:errchkjson // a string encodes
+	return b
+}
+
+func call(ctx context.Context, h hook.Hook, r hook.Request) (a hook.Answer, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it panicked: %v", p)
+		}
+	}()
+	return h.Call(ctx, r)
+}
