@@ -14,6 +14,9 @@ type Signal struct {
 	Message     *Message       `json:"message,omitempty"`
 	Child       *ChildResult   `json:"child,omitempty"`
 
+	// Start lets a run go that its batch holds. It comes from a worker.
+	Start bool `json:"start,omitempty"`
+
 	At Time `json:"at"`
 }
 
@@ -67,6 +70,9 @@ func (s Signal) Names() []string {
 	}
 	if s.Answer != nil {
 		names = append(names, AwaitAnswer)
+	}
+	if s.Start {
+		names = append(names, AwaitStart)
 	}
 	return names
 }

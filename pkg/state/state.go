@@ -36,6 +36,9 @@ type State struct {
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	Parent       *Parent           `json:"parent,omitempty"`
 
+	// Batch is the run's place in its batch; nil for a run on its own.
+	Batch *Batch `json:"batch,omitempty"`
+
 	Status     Status     `json:"status"`
 	Transition Transition `json:"transition"`
 	Turn       int        `json:"turn"`
@@ -360,7 +363,9 @@ func (s State) Due() time.Time {
 		}
 	}
 	if s.Status == Waiting {
-		earliest(s.ResumeAt)
+		if !s.Held() {
+			earliest(s.ResumeAt)
+		}
 		if s.Waiting != nil {
 			earliest(s.Waiting.ExpiresAt)
 		}
@@ -370,8 +375,8 @@ func (s State) Due() time.Time {
 }
 
 // Awaits returns the names of the signals that s is open to: one for each open
-// call that needs somebody outside, and AwaitAnswer for a question without a
-// call. A run that goes on because some of its calls were decided stays open to
+// call that needs somebody outside, AwaitAnswer for a question without a call, and
+// AwaitStart for a run that its batch holds. A run that goes on because some of its calls were decided stays open to
 // the decisions about the others.
 func (s State) Awaits() []string {
 	if s.Status.Terminal() {
@@ -386,11 +391,18 @@ func (s State) Awaits() []string {
 	if s.Waiting != nil && s.Waiting.Reason == WaitingHumanInput && !slices.ContainsFunc(s.Open, func(o OpenCall) bool { return o.Needs == NeedAnswer }) {
 		names = append(names, AwaitAnswer)
 	}
+	if s.Held() {
+		names = append(names, AwaitStart)
+	}
 	return names
 }
 
-// AwaitAnswer is the name of the wait for an answer to a question.
-const AwaitAnswer = "answer"
+// AwaitAnswer is the name of the wait for an answer to a question, AwaitStart that
+// of the wait of a run that its batch holds.
+const (
+	AwaitAnswer = "answer"
+	AwaitStart  = "start"
+)
 
 // AwaitCall is the name of the wait of one open call.
 func AwaitCall(need Need, callID string) string {

@@ -106,6 +106,7 @@ type Filter struct {
 	Loop         string
 	Metadata     map[string]string
 	Parent       RunID
+	Batch        string // its id
 	CreatedAfter time.Time
 	Cursor       string // opaque, from RunPage.Next
 	Limit        int    // 0 means 50
@@ -123,6 +124,7 @@ func (f Filter) Match(s State) bool {
 		f.Agent != "" && s.Agent != f.Agent ||
 		f.Loop != "" && s.Loop != f.Loop ||
 		f.Parent != "" && (s.Parent == nil || s.Parent.RunID != f.Parent) ||
+		f.Batch != "" && s.BatchID() != f.Batch ||
 		!f.CreatedAfter.IsZero() && !s.CreatedAt.After(f.CreatedAfter) {
 		return false
 	}

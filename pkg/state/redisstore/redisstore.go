@@ -308,19 +308,23 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 const listPage = 200
 
 // List implements state.Runs. It walks the index of the tenant, or of all, from
-// the newest run; another filter that matches few of many runs costs the walk.
+// the newest run; another filter that matches few of many runs costs the walk, but
+// for that of a batch, whose runs lie side by side.
 func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
 	limit := f.Limit
 	if limit <= 0 {
 		limit = defaultLimit
 	}
-	top := "+"
+	bottom, top := "-", "+"
+	if first, err := state.ParseBatchID(f.Batch); err == nil {
+		bottom, top = "["+string(first), "["+string(first.Plus(state.MaxBatch-1))
+	}
 	if f.Cursor != "" {
 		top = "(" + f.Cursor
 	}
 	var page state.RunPage
 	for {
-		ids, err := s.rdb.ZRevRangeByLex(ctx, s.keys.index(f.Tenant), &redis.ZRangeBy{Min: "-", Max: top, Count: listPage}).Result()
+		ids, err := s.rdb.ZRevRangeByLex(ctx, s.keys.index(f.Tenant), &redis.ZRangeBy{Min: bottom, Max: top, Count: listPage}).Result()
 		if err != nil {
 			return state.RunPage{}, fmt.Errorf("list runs: %w", err)
 		}

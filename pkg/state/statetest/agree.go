@@ -38,6 +38,7 @@ func Agree(t *testing.T, open, model func(t *testing.T) state.Store) {
 		run.ID = d.id
 		if rapid.Bool().Draw(rt, "starts later") {
 			run.Status, run.ResumeAt = state.Waiting, past
+			run.Batch = rapid.SampledFrom([]*state.Batch{nil, {Index: 1, Size: 2, MaxParallel: 1, Held: true}}).Draw(rt, "batch")
 		}
 		d.both("Create", func(s state.Store) (any, error) {
 			_, existing, err := s.Create(t.Context(), state.NewRun{State: run, Grace: d.span("grace")})
@@ -267,7 +268,7 @@ func (d *duel) signal(rt *rapid.T) {
 	id := rapid.StringMatching(`s[0-9]`).Draw(rt, "id")
 	text := "yes"
 	sig := rapid.SampledFrom([]state.Signal{
-		resultSignal(id, "c1"), resultSignal(id, "c2"), resultSignal(id, "c1", "c2"), resultSignal(id, "c1", "c1"), message(id, "line\nline"),
+		resultSignal(id, "c1"), resultSignal(id, "c2"), resultSignal(id, "c1", "c2"), resultSignal(id, "c1", "c1"), message(id, "line\nline"), {ID: id, Start: true},
 		{ID: id, Answer: &text}, {ID: id, Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve}}},
 		{ID: id, Message: message(id, "both").Message, ToolResults: resultSignal(id, "c2").ToolResults},
 	}).Draw(rt, "signal")
