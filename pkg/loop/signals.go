@@ -33,6 +33,8 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	case t.past(t.s.Limits.DeadlineAt):
 		t.append(state.Entry{Type: state.EntryExceeded, Limit: "deadline", UsedFraction: 1})
 		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText()}), true
+	case t.s.Held():
+		return t.held(ev.Signals)
 	case len(ev.Signals) > 0:
 		return t.receive(ev.Signals), true
 	case t.s.Status == state.Waiting:

@@ -27,8 +27,12 @@ type Batch struct {
 	Size        int `json:"size"`
 	MaxParallel int `json:"max_parallel"`
 
-	// Held until the run was told to start. It stays set in a run that ended before.
+	// Held until the run is told to start.
 	Held bool `json:"held,omitempty"`
+
+	// Skipped is a run that ended while it was held. That says nothing about the
+	// runs before it in its lane, whatever becomes of it later.
+	Skipped bool `json:"skipped,omitempty"`
 }
 
 // BatchID returns the id of the batch that s is of, or "".
@@ -65,9 +69,9 @@ func (s State) Held() bool { return s.Status == Waiting && s.Batch != nil && s.B
 
 // Started returns s, no longer held by its batch.
 func (s State) Started() State {
-	if s.Batch != nil {
+	if s.Batch != nil && s.Batch.Held {
 		b := *s.Batch
-		b.Held = false
+		b.Held, b.Skipped = false, s.Status.Terminal()
 		s.Batch = &b
 	}
 	return s

@@ -125,7 +125,14 @@ func TestHeldRun(t *testing.T) {
 		t.Error("Started changed its receiver")
 	}
 	ended := must(t, held, state.EndAbortedWaiting, state.Entry{})
-	if ended.Held() || !ended.Batch.Held || ended.Awaits() != nil {
+	if ended.Held() || !ended.Batch.Skipped || ended.Awaits() != nil {
 		t.Errorf("ended while held: %+v awaits %v", ended.Batch, ended.Awaits())
+	}
+	again := must(t, must(t, ended, state.UserMessage, state.Entry{}), state.WaitingHumanInput, state.Entry{Waiting: &state.Wait{Reason: state.WaitingHumanInput}})
+	if again.Held() || !again.Batch.Skipped {
+		t.Errorf("continued after that: %+v", again.Batch)
+	}
+	if done := must(t, let, state.EndCompleted, state.Entry{}); done.Batch.Skipped {
+		t.Errorf("ended after its start: %+v", done.Batch)
 	}
 }

@@ -345,6 +345,9 @@ func (s State) Move(r Reason, e Entry) (State, error) {
 	}
 	if to != Waiting {
 		s.Waiting = nil
+		if r != Submitted {
+			s = s.Started()
+		}
 	}
 	if !to.Terminal() {
 		s.Output, s.StructuredOutput, s.Error, s.FinishedAt = nil, nil, nil, Time{}

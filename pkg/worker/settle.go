@@ -50,6 +50,9 @@ func (w *Worker) settle(ctx context.Context, s state.State, announced int64) err
 			return fmt.Errorf("reply: %w", err)
 		}
 	}
+	if err := w.releaseNext(ctx, s); err != nil {
+		return fmt.Errorf("release next of batch: %w", err)
+	}
 	if err := w.store.Announced(ctx, s.ID, announced); err != nil {
 		return fmt.Errorf("note announcement: %w", err)
 	}

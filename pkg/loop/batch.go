@@ -1,0 +1,35 @@
+package loop
+
+import (
+	"slices"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// held decides for a run that its batch holds. The start signal lets it go on in
+// this very turn, unless it is to start later by its own wish. What is said to it
+// before is kept for when it starts. It reports whether that was the turn.
+func (t *Turn) held(signals []state.Signal) (Decision, bool) {
+	var said []state.Message
+	for _, sig := range signals {
+		if sig.Message != nil {
+			said = append(said, *sig.Message)
+		}
+	}
+	if !slices.ContainsFunc(signals, func(s state.Signal) bool { return s.Start }) {
+		still := *t.s.Waiting
+		return t.move(state.WaitingSchedule, state.Entry{Detail: state.HeldDetail, Messages: said, Waiting: &still}), true
+	}
+	t.s = t.s.Started()
+	if at := t.s.ResumeAt; !at.IsZero() && !t.past(at) {
+		return t.move(state.WaitingSchedule, state.Entry{
+			Detail: "start_at", Messages: said,
+			Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: t.at, ExpiresAt: at, Calls: []state.WaitCall{}},
+		}), true
+	}
+	t.s.ResumeAt = state.Time{}
+	if len(said) > 0 {
+		return t.move(state.UserMessage, state.Entry{Messages: said}), true
+	}
+	return Decision{}, false
+}
