@@ -27,6 +27,7 @@ const (
 	CodeNotFound            = "not_found"
 	CodeRunNotFound         = "run_not_found"
 	CodeAgentNotFound       = "agent_not_found"
+	CodeBatchNotFound       = "batch_not_found"
 	CodeMethodNotAllowed    = "method_not_allowed"
 	CodeIdempotencyConflict = "idempotency_conflict"
 	CodeRunFinished         = "run_finished"

@@ -92,11 +92,15 @@ func (c *Client) Submit(ctx context.Context, r api.SubmitRequest, key string) (a
 	if err != nil {
 		return out, err
 	}
+	return out, c.do(ctx, http.MethodPost, "/v1/runs", keyHeader(key), b, &out)
+}
+
+func keyHeader(key string) http.Header {
 	header := http.Header{}
 	if key != "" {
 		header.Set("Idempotency-Key", key)
 	}
-	return out, c.do(ctx, http.MethodPost, "/v1/runs", header, b, &out)
+	return header
 }
 
 // Get reads a run.

@@ -82,7 +82,7 @@ func (g *Gateway) forked(r *http.Request, source state.State, h state.History) (
 		Metadata: source.Metadata, Stream: source.Stream, Limits: a.Tighten(state.Limits{}, now), TraceSpan: r.Header.Get("Traceparent"),
 		Confidence: h.Confidence, Turn: h.Turn, TurnBase: h.Turn,
 	}
-	if run.ID, err = g.ids.next(now.Time); err != nil {
+	if run.ID, err = g.ids.next(now.Time, 1); err != nil {
 		return state.State{}, err
 	}
 	for i := range h.Messages {

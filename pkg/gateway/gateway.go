@@ -123,8 +123,8 @@ func (g *Gateway) routes() map[string]handler {
 		"POST /v1/runs/{id}/cancel":  g.postCancel,
 		"POST /v1/runs/{id}/signals": g.postSignal,
 		"POST /v1/runs/{id}/fork":    g.postFork,
-		"POST /v1/runs:batch":        notImplemented,
-		"GET /v1/batches/{id}":       notImplemented,
+		"POST /v1/runs:batch":        g.postBatch,
+		"GET /v1/batches/{id}":       g.getBatch,
 		"GET /v1/agents":             g.listAgents,
 		"GET /v1/agents/{name}":      g.getAgent,
 		"PUT /v1/agents/{name}":      g.putAgent,
@@ -233,12 +233,16 @@ func reply(w http.ResponseWriter, status int, v any) error {
 
 // body reads a request's body, bounded.
 func (g *Gateway) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, g.cfg.MaxBody))
+	return bodyUpTo(w, r, g.cfg.MaxBody)
+}
+
+func bodyUpTo(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if err == nil {
 		return b, nil
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", g.cfg.MaxBody)
+		return nil, problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", limit)
 	}
 	return nil, problem(http.StatusBadRequest, api.CodeInvalidRequest, "the body could not be read: %v", err)
 }

@@ -276,7 +276,6 @@ func TestBadInput(t *testing.T) {
 		{"DELETE", "/v1/agents/nobody", ``, 404, "agent_not_found", ""},
 		{"GET", "/v2/runs", ``, 404, "not_found", "openapi"},
 		{"PATCH", "/v1/runs", ``, 405, "method_not_allowed", "POST"},
-		{"POST", "/v1/runs:batch", `{}`, 501, "not_implemented", ""},
 	}
 	for _, tt := range tests {
 		code, header, p := s.call(tt.method, tt.path, tt.body)

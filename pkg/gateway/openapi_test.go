@@ -43,6 +43,11 @@ func TestAnswersAgreeWithOpenAPI(t *testing.T) {
 			agree(name, item, schemas[name])
 		}
 	}
+	_, _, accepted := s.call("POST", "/v1/runs:batch", `{"runs":[{"agent":"gated","input":"x"}]}`)
+	agree("accepted batch", accepted, schemas["BatchAccepted"])
+	_, _, batch := s.call("GET", "/v1/batches/"+accepted["batch_id"].(string), "")
+	agree("batch", batch, schemas["Batch"])
+	agree("run of a batch", batch["items"].([]any)[0], at(schemas, "Batch", "properties", "items", "items"))
 	_, _, ready := s.call("GET", "/readyz", "")
 	agree("readyz", ready, schemas["Readiness"])
 	_, _, p := s.call("GET", "/v1/runs/42", "")

@@ -180,6 +180,11 @@ func filterOf(r *http.Request) (state.Filter, error) {
 			if f.Parent, err = state.ParseRunID(value); err != nil {
 				return f, problem(http.StatusBadRequest, api.CodeInvalidID, "parent %q: %v", value, err)
 			}
+		case name == "batch":
+			f.Batch = value
+			if _, err = state.ParseBatchID(value); err != nil {
+				return f, problem(http.StatusBadRequest, api.CodeInvalidID, "batch %q: %v", value, err)
+			}
 		case name == "created_after":
 			// A plus that was not escaped arrives as a space.
 			if f.CreatedAfter, err = time.Parse(time.RFC3339, strings.ReplaceAll(value, " ", "+")); err != nil {
@@ -192,7 +197,7 @@ func filterOf(r *http.Request) (state.Filter, error) {
 			f.Cursor = value
 		case name == "limit":
 		default:
-			return f, invalid("unknown parameter %q; known are status, agent, loop, metadata.KEY, parent, created_after, cursor, limit", name)
+			return f, invalid("unknown parameter %q; known are status, agent, loop, metadata.KEY, parent, batch, created_after, cursor, limit", name)
 		}
 	}
 	return f, nil
@@ -236,11 +241,20 @@ func (g *Gateway) getTurns(w http.ResponseWriter, r *http.Request) error {
 // pageOf answers with one page of a list that is at hand; the cursor is a place.
 // Without a limit the whole list is one page.
 func pageOf[T any](w http.ResponseWriter, r *http.Request, items []T) error {
+	page, err := cut(r, items)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, page)
+}
+
+// cut returns the page of a list that a request asks for.
+func cut[T any](r *http.Request, items []T) (api.Page[T], error) {
 	from := 0
 	if text := r.URL.Query().Get("cursor"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
-			return problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
+			return api.Page[T]{}, problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
 		}
 		from = min(n, len(items))
 	}
@@ -248,7 +262,7 @@ func pageOf[T any](w http.ResponseWriter, r *http.Request, items []T) error {
 	if r.URL.Query().Has("limit") {
 		n, err := limitOf(r)
 		if err != nil {
-			return err
+			return api.Page[T]{}, err
 		}
 		to = min(from+n, to)
 	}
@@ -256,5 +270,5 @@ func pageOf[T any](w http.ResponseWriter, r *http.Request, items []T) error {
 	if to < len(items) {
 		next = strconv.Itoa(to)
 	}
-	return reply(w, http.StatusOK, api.NewPage(items[from:to], next))
+	return api.NewPage(items[from:to], next), nil
 }

@@ -26,19 +26,32 @@ import (
 type ids struct {
 	mu      sync.Mutex
 	entropy *ulid.MonotonicEntropy
+
+	// The latest batch's ids, which the entropy knows nothing of.
+	from, to state.RunID
 }
 
-func (i *ids) next(now time.Time) (state.RunID, error) {
+// next returns the first of n ids that follow one another.
+func (i *ids) next(now time.Time, n int) (state.RunID, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.entropy == nil {
 		i.entropy = ulid.Monotonic(rand.Reader, 0)
 	}
-	id, err := ulid.New(ulid.Timestamp(now), i.entropy)
-	if err != nil {
-		return "", fmt.Errorf("make run id: %w", err)
+	for {
+		u, err := ulid.New(ulid.Timestamp(now), i.entropy)
+		if err != nil {
+			return "", fmt.Errorf("make run id: %w", err)
+		}
+		id := state.RunID(state.RunPrefix + u.String())
+		if id >= i.from && id <= i.to {
+			continue
+		}
+		if n > 1 {
+			i.from, i.to = id, id.Plus(n-1)
+		}
+		return id, nil
 	}
-	return state.RunID(state.RunPrefix + id.String()), nil
 }
 
 // submission is what came in, whatever the entrance.
@@ -131,14 +144,33 @@ func (g *Gateway) newRun(ctx context.Context, sub submission) (state.State, erro
 	if req.Agent == "" {
 		return state.State{}, invalid("agent is missing")
 	}
-	if len(sub.key) > maxKey {
-		return state.State{}, invalid("the idempotency key has %d bytes, at most %d are allowed", len(sub.key), maxKey)
+	if err := checkKey(sub.key); err != nil {
+		return state.State{}, err
 	}
 	a, err := g.compiled(ctx, req.Agent, 0)
 	if err != nil {
 		return state.State{}, err
 	}
 	now := state.At(time.Now())
+	run, err := g.runOf(sub, a, now, nil)
+	if err != nil {
+		return state.State{}, err
+	}
+	run.ID, err = g.ids.next(now.Time, 1)
+	return run, err
+}
+
+func checkKey(key string) error {
+	if len(key) > maxKey {
+		return invalid("the idempotency key has %d bytes, at most %d are allowed", len(key), maxKey)
+	}
+	return nil
+}
+
+// runOf returns the run that a submission asks for, without an id, as it is at the
+// start: on its own, or with its place in a batch, which may hold it.
+func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *state.Batch) (state.State, error) {
+	req := sub.req
 	limits, err := limitsOf(req.Limits, now)
 	if err != nil {
 		return state.State{}, err
@@ -153,12 +185,9 @@ func (g *Gateway) newRun(ctx context.Context, sub submission) (state.State, erro
 	run := state.State{
 		Agent: req.Agent, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: g.cfg.Tenant, Priority: state.Priority(req.Priority),
 		Metadata: req.Metadata, Limits: a.Tighten(limits, now), OutputSchema: req.OutputSchema, Stream: req.Stream, ReplyTo: sub.replyTo,
-		Webhook: req.Webhook, TraceSpan: sub.trace, Confidence: req.Confidence,
+		Webhook: req.Webhook, TraceSpan: sub.trace, Batch: batch, Confidence: req.Confidence,
 	}
 	if err := verify(&run, req, a); err != nil {
-		return state.State{}, err
-	}
-	if run.ID, err = g.ids.next(now.Time); err != nil {
 		return state.State{}, err
 	}
 	for i := range messages {
@@ -167,13 +196,20 @@ func (g *Gateway) newRun(ctx context.Context, sub submission) (state.State, erro
 	if run, err = run.Move(state.Submitted, state.Entry{At: now, Messages: messages}); err != nil {
 		return state.State{}, err
 	}
-	if req.StartAt != nil && req.StartAt.After(now.Time) {
+	wait := &state.Wait{Reason: state.WaitingSchedule, Since: now, Calls: []state.WaitCall{}}
+	later := req.StartAt != nil && req.StartAt.After(now.Time)
+	if later {
 		run.ResumeAt = *req.StartAt
-		return run.Move(state.WaitingSchedule, state.Entry{
-			At: now, Detail: "start_at", Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: now, ExpiresAt: *req.StartAt, Calls: []state.WaitCall{}},
-		})
 	}
-	return run, nil
+	switch {
+	case batch != nil && batch.Held:
+		return run.Move(state.WaitingSchedule, state.Entry{At: now, Detail: state.HeldDetail, Waiting: wait})
+	case later:
+		wait.ExpiresAt = *req.StartAt
+		return run.Move(state.WaitingSchedule, state.Entry{At: now, Detail: "start_at", Waiting: wait})
+	default:
+		return run, nil
+	}
 }
 
 func invalid(format string, args ...any) error {

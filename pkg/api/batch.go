@@ -1,0 +1,65 @@
+package api
+
+import "github.com/turnpike-dev/turnpike/pkg/state"
+
+// BatchRequest submits up to 1,000 runs at once. Each has every field of a
+// submission on its own.
+type BatchRequest struct {
+	Runs []SubmitRequest `json:"runs"`
+
+	// MaxParallel is how many of the runs may be under way at once, 0 for all.
+	MaxParallel int `json:"max_parallel,omitempty"`
+}
+
+// BatchAccepted is the answer to a BatchRequest. RunIDs are in the order of the
+// request.
+type BatchAccepted struct {
+	BatchID string   `json:"batch_id"`
+	RunIDs  []string `json:"run_ids"`
+}
+
+// Batch is how the runs of a batch stand. Every field is always present.
+type Batch struct {
+	ID          string `json:"id"`
+	Total       int    `json:"total"` // runs that were submitted
+	MaxParallel int    `json:"max_parallel"`
+
+	// ByStatus counts the runs that stand there, without the statuses of none. A
+	// batch whose gateway died while it was made may have fewer than Total, until it
+	// is submitted again under its key.
+	ByStatus map[string]int `json:"by_status"`
+
+	// Done says that all have ended.
+	Done      bool       `json:"done"`
+	CreatedAt state.Time `json:"created_at"`
+
+	// Page has the runs in the order of the request.
+	Page[BatchRun]
+}
+
+// BatchRun is how one run of a batch stands.
+type BatchRun struct {
+	Index  int    `json:"index"`
+	ID     string `json:"id"`
+	Status string `json:"status"`
+
+	// Reason is the terminal or the waiting reason; null otherwise. A run that the
+	// batch holds is in waiting_schedule.
+	Reason *string `json:"reason"`
+}
+
+// Terminal reports whether the run has ended.
+func (r BatchRun) Terminal() bool { return state.Status(r.Status).Terminal() }
+
+// Asks reports whether the run waits for somebody outside.
+func (r BatchRun) Asks() bool {
+	if r.Reason == nil {
+		return false
+	}
+	switch state.Reason(*r.Reason) {
+	case state.WaitingApproval, state.WaitingClientTool, state.WaitingHumanInput:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,88 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// batchEvery is how often WaitBatch looks.
+const batchEvery = 250 * time.Millisecond
+
+// SubmitBatch submits up to 1,000 runs at once, all or none (L8). With a key,
+// submitting again gives the same batch, and completes one that a gateway could not.
+func (c *Client) SubmitBatch(ctx context.Context, r api.BatchRequest, key string) (api.BatchAccepted, error) {
+	var out api.BatchAccepted
+	b, err := json.Marshal(r)
+	if err != nil {
+		return out, err
+	}
+	return out, c.do(ctx, http.MethodPost, "/v1/runs:batch", keyHeader(key), b, &out)
+}
+
+// Batch reads how a batch stands, with all of its runs.
+func (c *Client) Batch(ctx context.Context, id string) (api.Batch, error) {
+	return get[api.Batch](ctx, c, "/v1/batches/"+url.PathEscape(id))
+}
+
+// WaitBatch returns a batch once all of its runs have ended, or the error with which
+// ctx ends. It tells each, if not nil, of every run that has ended, once, and of
+// every run that was found to wait for somebody outside, with the batch as it stands
+// (L8).
+//
+// A gateway that does not answer for a while is waited for.
+func (c *Client) WaitBatch(ctx context.Context, id string, each func(api.Batch, api.Run)) (api.Batch, error) {
+	told := map[string]string{} // the status that was told, by run
+	var last api.Batch
+	for {
+		b, err := c.Batch(ctx, id)
+		if err == nil {
+			last = b
+			err = c.tell(ctx, b, told, each)
+		}
+		switch {
+		case err == nil && b.Done:
+			return b, nil
+		case ctx.Err() != nil:
+			return last, ctx.Err()
+		case err != nil && permanent(err):
+			return last, err
+		}
+		timer := time.NewTimer(batchEvery)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// tell calls each for the runs of a batch of which it was not told.
+func (c *Client) tell(ctx context.Context, b api.Batch, told map[string]string, each func(api.Batch, api.Run)) error {
+	if each == nil {
+		return nil
+	}
+	for _, r := range b.Items {
+		if !r.Terminal() && !r.Asks() {
+			delete(told, r.ID)
+			continue
+		}
+		if told[r.ID] == r.Status {
+			continue
+		}
+		run, err := c.Get(ctx, r.ID)
+		if err != nil {
+			return err
+		}
+		if run.Terminal() != r.Terminal() {
+			continue // it has moved on; the next look will tell
+		}
+		told[r.ID] = r.Status
+		each(b, run)
+	}
+	return nil
+}

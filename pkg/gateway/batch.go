@@ -1,0 +1,230 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// batchBodies is how many times the body of one submission a batch may have.
+	batchBodies = 8
+
+	// createTogether bounds how many runs of a batch are created at once.
+	createTogether = 16
+
+	// batchTimeout bounds the creation of a batch. It outlives the client.
+	batchTimeout = time.Minute
+)
+
+// batchIn is api.BatchRequest with runs that are read one by one, so that an error
+// names the run.
+type batchIn struct {
+	Runs        []json.RawMessage `json:"runs"`
+	MaxParallel *int              `json:"max_parallel"`
+}
+
+func (g *Gateway) postBatch(w http.ResponseWriter, r *http.Request) error {
+	body, err := bodyUpTo(w, r, batchBodies*g.cfg.MaxBody)
+	if err != nil {
+		return err
+	}
+	var in batchIn
+	if err := api.Decode(body, &in); err != nil {
+		return problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
+	}
+	key, trace := r.Header.Get("Idempotency-Key"), r.Header.Get("Traceparent")
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	runs, err := g.batchOf(r.Context(), in, trace)
+	if err != nil {
+		return err
+	}
+	// A batch is not left half made because its client went away.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), batchTimeout)
+	defer cancel()
+	made, err := g.createBatch(ctx, runs, key, fingerprint(submission{body: body}))
+	if err != nil {
+		return err
+	}
+	g.publishBatch(ctx, made, trace)
+	g.metrics.submitted.WithLabelValues("http").Add(float64(len(made)))
+	answer := api.BatchAccepted{BatchID: made[0].BatchID(), RunIDs: make([]string, len(made))}
+	for i, st := range made {
+		answer.RunIDs[i] = string(st.ID)
+	}
+	w.Header().Set("Location", "/v1/batches/"+answer.BatchID)
+	return reply(w, http.StatusAccepted, answer)
+}
+
+// batchOf checks a batch and returns its runs, without ids. Nothing is created
+// before all of them are found good.
+func (g *Gateway) batchOf(ctx context.Context, in batchIn, trace string) ([]state.State, error) {
+	size := len(in.Runs)
+	if size < 1 || size > state.MaxBatch {
+		return nil, invalid("runs has %d entries, 1 to %d are allowed", size, state.MaxBatch)
+	}
+	parallel := size
+	if in.MaxParallel != nil {
+		if parallel = min(*in.MaxParallel, size); parallel < 1 {
+			return nil, invalid("max_parallel is %d, want at least 1; without it all runs start at once", *in.MaxParallel)
+		}
+	}
+	now := state.At(time.Now())
+	agents := map[string]*agent.Agent{} // one version for all
+	runs := make([]state.State, size)
+	for i, raw := range in.Runs {
+		sub := submission{trace: trace}
+		a, err := g.batchRun(ctx, raw, &sub.req, agents)
+		if err != nil {
+			return nil, inRun(i, err)
+		}
+		place := &state.Batch{Index: i, Size: size, MaxParallel: parallel, Held: i >= parallel}
+		if runs[i], err = g.runOf(sub, a, now, place); err != nil {
+			return nil, inRun(i, err)
+		}
+	}
+	return runs, nil
+}
+
+// batchRun reads one run of a batch into req and returns its agent.
+func (g *Gateway) batchRun(ctx context.Context, raw json.RawMessage, req *api.SubmitRequest, agents map[string]*agent.Agent) (*agent.Agent, error) {
+	if int64(len(raw)) > g.cfg.MaxBody {
+		return nil, problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "it is larger than %d bytes", g.cfg.MaxBody)
+	}
+	if err := api.Decode(raw, req); err != nil {
+		return nil, problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
+	}
+	if req.Agent == "" {
+		return nil, invalid("agent is missing")
+	}
+	if a := agents[req.Agent]; a != nil {
+		return a, nil
+	}
+	a, err := g.compiled(ctx, req.Agent, 0)
+	agents[req.Agent] = a
+	return a, err
+}
+
+// inRun says which run of a batch a problem is about.
+func inRun(i int, err error) error {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return problem(p.Status, p.Code, "runs[%d]: %s", i, p.Detail)
+	}
+	return fmt.Errorf("runs[%d]: %w", i, err)
+}
+
+// createBatch stores the runs of a batch. The first takes the key and decides the
+// ids of all, so a batch that is submitted again under its key is the same one,
+// completed if it has to be.
+//
+// A run is stored after the one before it in its lane. If this gateway dies in
+// between, what is stored runs: a run whose predecessor had ended by then is started
+// by the sweeper's first look at it, and one whose successor is missing has nothing
+// to start.
+func (g *Gateway) createBatch(ctx context.Context, runs []state.State, key, mark string) ([]state.State, error) {
+	first, err := g.ids.next(time.Now(), len(runs))
+	if err != nil {
+		return nil, err
+	}
+	made := make([]state.State, len(runs))
+	create := func(i int, key string) error {
+		run := runs[i]
+		run.ID = first.Plus(i)
+		st, _, err := g.store.Create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark, Grace: g.cfg.Grace})
+		if err != nil {
+			return inRun(i, err)
+		}
+		made[i] = st
+		return nil
+	}
+	if err := create(0, key); err != nil {
+		return nil, err
+	}
+	first = made[0].ID
+	// Runs that are created together are of different lanes.
+	together := min(createTogether, runs[0].Batch.MaxParallel)
+	rest := make([]int, len(runs)-1)
+	for i := range rest {
+		rest[i] = i + 1
+	}
+	for chunk := range slices.Chunk(rest, together) {
+		var group errgroup.Group
+		for _, i := range chunk {
+			group.Go(func() error { return create(i, "") })
+		}
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
+}
+
+// publishBatch sends the turns of the runs that may start. It does so after all are
+// stored, so that the end of the first finds the next. What cannot be sent now is
+// the sweeper's.
+func (g *Gateway) publishBatch(ctx context.Context, made []state.State, trace string) {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(createTogether)
+	for _, st := range made {
+		if st.Status != state.Queued || st.Version != 1 {
+			continue
+		}
+		group.Go(func() error {
+			t := bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, TraceParent: trace}
+			return g.bus.PublishTurn(ctx, t, turnID(st.ID, st.Version))
+		})
+	}
+	if err := group.Wait(); err != nil {
+		g.log.Warn().Err(err).Str("batch", made[0].BatchID()).Msg("publish turns of a batch; the sweeper will")
+	}
+}
+
+func (g *Gateway) getBatch(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	first, err := state.ParseBatchID(id)
+	if err != nil {
+		return problem(http.StatusBadRequest, api.CodeInvalidID, "%q: %v", id, err)
+	}
+	head, err := g.store.Load(r.Context(), first)
+	if errors.Is(err, state.ErrNotFound) || err == nil && (head.BatchID() != id || head.Tenant != g.cfg.Tenant) {
+		return problem(http.StatusNotFound, api.CodeBatchNotFound, "there is no batch %s", id)
+	}
+	if err != nil {
+		return err
+	}
+	page, err := g.store.List(r.Context(), state.Filter{Tenant: g.cfg.Tenant, Batch: id, Limit: state.MaxBatch})
+	if err != nil {
+		return err
+	}
+	b := api.Batch{
+		ID: id, Total: head.Batch.Size, MaxParallel: head.Batch.MaxParallel, ByStatus: map[string]int{}, CreatedAt: head.CreatedAt,
+	}
+	runs := make([]api.BatchRun, len(page.Runs))
+	ended := 0
+	for i, st := range page.Runs {
+		run := api.RunOf(st, time.Now())
+		runs[len(runs)-1-i] = api.BatchRun{Index: st.Batch.Index, ID: run.ID, Status: run.Status, Reason: run.Reason}
+		b.ByStatus[run.Status]++
+		if st.Status.Terminal() {
+			ended++
+		}
+	}
+	b.Done = ended == b.Total
+	if b.Page, err = cut(r, runs); err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, b)
+}
