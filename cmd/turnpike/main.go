@@ -27,6 +27,7 @@ type cli struct {
 	Demo    demoCmd    `cmd:"" help:"See a run survive the death of its worker."`
 	Run     runCmd     `cmd:"" help:"Submit a run and follow it; exits 0 only if it completes."`
 	Submit  submitCmd  `cmd:"" help:"Submit a run and print its id."`
+	Batch   batchCmd   `cmd:"" help:"Submit many runs at once, and see how they stand."`
 	Ps      psCmd      `cmd:"" help:"List runs."`
 	Show    showCmd    `cmd:"" help:"Show a run: where it stands, its turns and messages."`
 	Watch   watchCmd   `cmd:"" help:"Follow a run's events."`

@@ -51,13 +51,9 @@ type submission struct {
 }
 
 func (s submission) submit(e *env) (api.Run, error) {
-	name := s.Agent
-	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" || ext == ".json" {
-		put, err := putFile(e, name)
-		if err != nil {
-			return api.Run{}, err
-		}
-		name = put.Name
+	name, err := agentName(e, s.Agent)
+	if err != nil {
+		return api.Run{}, err
 	}
 	input, err := json.Marshal(s.Input)
 	if err != nil {
@@ -75,6 +71,16 @@ func (s submission) submit(e *env) (api.Run, error) {
 		}
 	}
 	return e.client.Submit(e.ctx, req, s.Key)
+}
+
+// agentName returns the name of an agent that is given by name, or by a file that
+// defines it.
+func agentName(e *env, name string) (string, error) {
+	if ext := filepath.Ext(name); ext != ".yaml" && ext != ".yml" && ext != ".json" {
+		return name, nil
+	}
+	put, err := putFile(e, name)
+	return put.Name, err
 }
 
 func putFile(e *env, path string) (api.Agent, error) {
