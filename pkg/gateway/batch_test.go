@@ -285,9 +285,9 @@ func TestBatchLimit(t *testing.T) {
 func TestBatchCancelHeld(t *testing.T) {
 	t.Parallel()
 	l := newMemoryLot(t)
-	b := l.batch("worker", 4, 1, "")
+	b := l.batch("worker", 5, 1, "")
 	first := l.next()
-	for _, i := range []int{2, 1} {
+	for _, i := range []int{2, 1, 3} {
 		if _, err := l.client.Cancel(t.Context(), b.RunIDs[i], "not this one"); err != nil {
 			t.Fatal(err)
 		}
@@ -300,16 +300,16 @@ func TestBatchCancelHeld(t *testing.T) {
 			t.Errorf("run %d ended %s", i, st.Transition.Reason)
 		}
 	}
-	if !l.load(b.RunIDs[3]).Held() {
+	if !l.load(b.RunIDs[4]).Held() {
 		t.Error("the run behind the cancelled ones started while the first is at work")
 	}
 	first.letGo()
 	last := l.next()
-	if string(last.run) != b.RunIDs[3] {
-		t.Errorf("run %s started, want %s", last.run, b.RunIDs[3])
+	if string(last.run) != b.RunIDs[4] {
+		t.Errorf("run %s started, want %s", last.run, b.RunIDs[4])
 	}
 	last.letGo()
-	if _, reasons := l.wait(b.BatchID); !slices.Equal(reasons, []string{"completed", "aborted_waiting", "aborted_waiting", "completed"}) {
+	if _, reasons := l.wait(b.BatchID); !slices.Equal(reasons, []string{"completed", "aborted_waiting", "aborted_waiting", "aborted_waiting", "completed"}) {
 		t.Errorf("ends: %v", reasons)
 	}
 }
