@@ -39,8 +39,10 @@ import (
 type faulty struct {
 	state.Store
 
-	fail    func(call string, id state.RunID) error // before
-	settled chan state.RunID
+	fail func(call string, id state.RunID) error
+
+	mu      sync.Mutex
+	settled map[state.RunID]int64 // entries that were announced
 }
 
 func (f *faulty) broken(call string, id state.RunID) error {
@@ -69,14 +71,10 @@ func (f *faulty) Signal(ctx context.Context, id state.RunID, s state.Signal, gra
 }
 
 func (f *faulty) Announced(ctx context.Context, id state.RunID, seq int64) error {
-	err := f.Store.Announced(ctx, id, seq)
-	if st, loadErr := f.Load(ctx, id); loadErr == nil && st.Status.Terminal() {
-		select {
-		case f.settled <- id:
-		default:
-		}
-	}
-	return err
+	f.mu.Lock()
+	f.settled[id] = max(f.settled[id], seq)
+	f.mu.Unlock()
+	return f.Store.Announced(ctx, id, seq)
 }
 
 // lot is a gateway with three workers, whose tool counts the runs under way.
@@ -98,7 +96,7 @@ type toolCall struct {
 
 func newLot(t *testing.T, store state.Store, b bus.Bus) *lot {
 	t.Helper()
-	l := &lot{store: &faulty{Store: store, settled: make(chan state.RunID, 100)}, calls: make(chan toolCall, 100)}
+	l := &lot{store: &faulty{Store: store, settled: map[state.RunID]int64{}}, calls: make(chan toolCall, 100)}
 	g, err := gateway.New(l.store, b, gateway.Config{Logger: zerolog.Nop(), Grace: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -204,6 +202,23 @@ func (l *lot) load(id string) state.State {
 	return st
 }
 
+// awaitSettled waits until somebody has done what follows from the first n entries
+// of a run.
+func (l *lot) awaitSettled(id string, n int64) {
+	l.t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-tick.C {
+		l.store.mu.Lock()
+		settled := l.store.settled[state.RunID(id)]
+		l.store.mu.Unlock()
+		if settled >= n {
+			return
+		}
+	}
+	l.t.Fatalf("run %s was never settled", id)
+}
+
 // L8: of seven runs, two at once are never passed, each lane keeps its order, and
 // all come to their end, on every store.
 func TestBatchLimit(t *testing.T) {
@@ -291,15 +306,12 @@ func TestBatchCancelHeld(t *testing.T) {
 		if _, err := l.client.Cancel(t.Context(), b.RunIDs[i], "not this one"); err != nil {
 			t.Fatal(err)
 		}
-		for id := range l.store.settled {
-			if string(id) == b.RunIDs[i] {
-				break
-			}
-		}
+		l.awaitSettled(b.RunIDs[i], 3)
 		if st := l.load(b.RunIDs[i]); st.Transition.Reason != state.EndAbortedWaiting {
 			t.Errorf("run %d ended %s", i, st.Transition.Reason)
 		}
 	}
+	l.awaitSettled(b.RunIDs[4], 2) // the sweeper's first look
 	if !l.load(b.RunIDs[4]).Held() {
 		t.Error("the run behind the cancelled ones started while the first is at work")
 	}
