@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -205,6 +206,7 @@ type WorkerConfig struct {
 	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the site; default the host's name and a random part."`
 	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Turns under way at once."`
 	SecretsDir    string        `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret."`
+	Prices        string        `env:"TURNPIKE_PRICES" type:"path" help:"File with prices of models, YAML or JSON, beside and above the built-in ones."`
 	ShutdownGrace time.Duration `env:"TURNPIKE_SHUTDOWN_GRACE" default:"20s" help:"How long turns may finish at shutdown."`
 	MetricsAddr   string        `env:"TURNPIKE_METRICS_ADDR" help:"Address of the worker's /metrics and /healthz; none without."`
 	MockResponses string        `env:"DEBUG_MOCK_RESPONSES" hidden:"" help:"JSON array of strings that replaces the model of every agent."`
@@ -225,6 +227,11 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 		Tools: tools, NATSTools: natstool.New(s.NATS, s.prefix),
 		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},
 	}
+	prices, err := loadPrices(cfg.Prices)
+	if err != nil {
+		return nil, err
+	}
+	c.Prices = prices
 	if cfg.MockResponses != "" {
 		responses, err := scripted.FromEnv(cfg.MockResponses)
 		if err != nil {
@@ -233,6 +240,25 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 		c.MockResponses = responses
 	}
 	return worker.New(s.Store, s.Bus, c)
+}
+
+// loadPrices returns the built-in prices with those of a file above them; "" is no
+// file.
+func loadPrices(path string) (model.Prices, error) {
+	prices := model.DefaultPrices()
+	if path == "" {
+		return prices, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read prices: %w: TURNPIKE_PRICES or --prices names the file", err)
+	}
+	own, err := model.ParsePrices(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	maps.Copy(prices, own)
+	return prices, nil
 }
 
 // shutdownTimeout bounds how long open requests may finish.

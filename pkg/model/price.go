@@ -1,8 +1,15 @@
 package model
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -74,8 +81,65 @@ func (p Prices) Cost(model string, u state.Usage) *state.MicroUSD {
 	return &cost
 }
 
-// Cost is [Prices.Cost] with the default prices.
-func Cost(model string, u state.Usage) *state.MicroUSD { return DefaultPrices().Cost(model, u) }
+// maxPrice is the highest price of a million tokens: with it, no usage overflows.
+const maxPrice state.MicroUSD = 2_000_000_000
+
+// ParsePrices reads prices in YAML or JSON, in dollars for a million tokens:
+//
+//	my-model: {input: 1.25, output: 10, cache_read: 0.125, cache_write: 1.5625}
+//
+// Input and output must be given; cached tokens cost what others do unless it says
+// otherwise. Its error names the model and the field.
+func ParsePrices(data []byte) (Prices, error) {
+	asJSON, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, fmt.Errorf("parse prices: %w", err)
+	}
+	var models map[string]map[string]json.RawMessage
+	if err := json.Unmarshal(asJSON, &models); err != nil {
+		return nil, errors.New(`parse prices: write a line a model, as in "my-model: {input: 1.25, output: 10}"`)
+	}
+	prices := Prices{}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(models)) {
+		price, err := parsePrice(models[name])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("parse prices: %s: %w", name, err))
+		}
+		prices[name] = price
+	}
+	return prices, errors.Join(errs...)
+}
+
+func parsePrice(fields map[string]json.RawMessage) (Price, error) {
+	amounts := map[string]int64{}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains([]string{"input", "output", "cache_read", "cache_write"}, name) {
+			return Price{}, fmt.Errorf("unknown field %q; the fields are input, output, cache_read, cache_write", name)
+		}
+		var amount state.MicroUSD
+		if err := amount.UnmarshalJSON(fields[name]); err != nil {
+			return Price{}, fmt.Errorf("%s: %w", name, err)
+		}
+		if amount < 0 || amount > maxPrice {
+			return Price{}, fmt.Errorf("%s: %s is not between 0 and %d dollars for a million tokens", name, fields[name], maxPrice/1_000_000)
+		}
+		amounts[name] = int64(amount)
+	}
+	for _, name := range []string{"input", "output"} {
+		if _, ok := amounts[name]; !ok {
+			return Price{}, fmt.Errorf("%s is missing", name)
+		}
+	}
+	p := Price{Input: amounts["input"], Output: amounts["output"], CacheRead: amounts["input"], CacheWrite: amounts["input"]}
+	if v, ok := amounts["cache_read"]; ok {
+		p.CacheRead = v
+	}
+	if v, ok := amounts["cache_write"]; ok {
+		p.CacheWrite = v
+	}
+	return p, nil
+}
 
 // tokens keeps a count that a server reported in a range in which prices do not
 // overflow.

@@ -99,12 +99,12 @@ func TestCost(t *testing.T) {
 		{"", state.Usage{}, nil},
 		{"gpt-5", state.Usage{InputTokens: -5, OutputTokens: -1, CacheReadTokens: 3}, usd(1)},
 	} {
-		if diff := cmp.Diff(test.want, model.Cost(test.model, test.usage)); diff != "" {
+		if diff := cmp.Diff(test.want, model.DefaultPrices().Cost(test.model, test.usage)); diff != "" {
 			t.Errorf("%s %+v (-want +got):\n%s", test.model, test.usage, diff)
 		}
 	}
 	huge := state.Usage{InputTokens: 1 << 62, OutputTokens: 1 << 62, CacheReadTokens: 1 << 62, CacheWriteTokens: 1 << 62}
-	if got := model.Cost("gpt-5-pro", huge); *got <= 0 {
+	if got := model.DefaultPrices().Cost("gpt-5-pro", huge); *got <= 0 {
 		t.Errorf("huge usage costs %d", *got)
 	}
 	own := model.DefaultPrices()
@@ -112,7 +112,7 @@ func TestCost(t *testing.T) {
 	if got := own.Cost("mine", state.Usage{InputTokens: 7}); got == nil || *got != 7 {
 		t.Errorf("own price gives %v", got)
 	}
-	if model.Cost("mine", state.Usage{}) != nil {
+	if model.DefaultPrices().Cost("mine", state.Usage{}) != nil {
 		t.Error("a caller's prices changed everybody's")
 	}
 }

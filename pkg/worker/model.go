@@ -71,7 +71,7 @@ func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (loop.Event
 		t.w.metrics.modelErrors.WithLabelValues(string(e.Class)).Inc()
 		return loop.ModelFailed{At: now(), Err: e, Failed: failed, Purpose: effect.Purpose}, nil
 	}
-	resp.Usage.CostUSD = model.Cost(resp.Model, resp.Usage)
+	resp.Usage.CostUSD = t.w.cfg.Prices.Cost(resp.Model, resp.Usage)
 	t.w.metrics.tokens.WithLabelValues("input").Add(float64(resp.Usage.InputTokens))
 	t.w.metrics.tokens.WithLabelValues("output").Add(float64(resp.Usage.OutputTokens))
 	return loop.ModelResponded{At: now(), Attempt: t.claim.Attempt, Response: resp, Failed: failed, Purpose: effect.Purpose}, nil

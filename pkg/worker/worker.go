@@ -33,6 +33,9 @@ type Config struct {
 	Providers     map[string]model.Provider
 	MockResponses []model.Scripted
 
+	// Prices of models, by name. Default model.DefaultPrices().
+	Prices model.Prices
+
 	// Tools are the tools in Go, by name; NATSTools calls those of kind nats.
 	Tools     map[string]tool.Tool
 	NATSTools tool.Tool
@@ -93,6 +96,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.ToolOutput == 0 {
 		c.ToolOutput = 128 << 10
+	}
+	if c.Prices == nil {
+		c.Prices = model.DefaultPrices()
 	}
 	if c.Loops == nil {
 		c.Loops = loop.Builtin()
