@@ -160,7 +160,7 @@ func (*batchSubmitCmd) follow(e *env, accepted api.BatchAccepted) error {
 		status state.Status
 		code   exitError
 	}{{state.Failed, exitFailed}, {state.Incomplete, exitIncomplete}, {state.Cancelled, exitCancelled}} {
-		if b.ByStatus[string(worst.status)] > 0 {
+		if b.Counts[string(worst.status)] > 0 {
 			return worst.code
 		}
 	}
@@ -186,7 +186,7 @@ func firstLine(text string) string {
 func counts(b api.Batch) string {
 	var parts []string
 	for _, status := range state.Statuses() {
-		if n := b.ByStatus[string(status)]; n > 0 {
+		if n := b.Counts[string(status)]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, status))
 		}
 	}

@@ -24,10 +24,10 @@ type Batch struct {
 	Total       int    `json:"total"` // runs that were submitted
 	MaxParallel int    `json:"max_parallel"`
 
-	// ByStatus counts the runs that stand there, without the statuses of none. A
+	// Counts counts the runs that stand there, without the statuses of none. A
 	// batch whose gateway died while it was made may have fewer than Total, until it
 	// is submitted again under its key.
-	ByStatus map[string]int `json:"by_status"`
+	Counts map[string]int `json:"counts"`
 
 	// Done says that all have ended.
 	Done      bool       `json:"done"`

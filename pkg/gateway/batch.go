@@ -210,14 +210,14 @@ func (g *Gateway) getBatch(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	b := api.Batch{
-		ID: id, Total: head.Batch.Size, MaxParallel: head.Batch.MaxParallel, ByStatus: map[string]int{}, CreatedAt: head.CreatedAt,
+		ID: id, Total: head.Batch.Size, MaxParallel: head.Batch.MaxParallel, Counts: map[string]int{}, CreatedAt: head.CreatedAt,
 	}
 	runs := make([]api.BatchRun, len(page.Runs))
 	ended := 0
 	for i, st := range page.Runs {
 		run := api.RunOf(st, time.Now())
 		runs[len(runs)-1-i] = api.BatchRun{Index: st.Batch.Index, ID: run.ID, Status: run.Status, Reason: run.Reason}
-		b.ByStatus[run.Status]++
+		b.Counts[run.Status]++
 		if st.Status.Terminal() {
 			ended++
 		}

@@ -184,7 +184,7 @@ func (l *lot) wait(id string) (api.Batch, []string) {
 	defer cancel()
 	b, err := l.client.WaitBatch(ctx, id, nil)
 	if err != nil {
-		l.t.Fatalf("WaitBatch: %v; it stands at %v", err, b.ByStatus)
+		l.t.Fatalf("WaitBatch: %v; it stands at %v", err, b.Counts)
 	}
 	var reasons []string
 	for _, run := range b.Items {
@@ -259,8 +259,8 @@ func TestBatchLimit(t *testing.T) {
 			var order []int
 			held := []toolCall{l.next(), l.next()}
 			for len(held) > 0 {
-				if b, err := l.client.Batch(t.Context(), accepted.BatchID); err != nil || b.ByStatus["queued"]+b.ByStatus["running"] > 2 || b.Done {
-					t.Errorf("while runs are at work the batch stands at %v, done %v, %v", b.ByStatus, b.Done, err)
+				if b, err := l.client.Batch(t.Context(), accepted.BatchID); err != nil || b.Counts["queued"]+b.Counts["running"] > 2 || b.Done {
+					t.Errorf("while runs are at work the batch stands at %v, done %v, %v", b.Counts, b.Done, err)
 				}
 				i := slices.Index(accepted.RunIDs, string(held[0].run))
 				order = append(order, i)
@@ -274,7 +274,7 @@ func TestBatchLimit(t *testing.T) {
 			if diff := cmp.Diff(slices.Repeat([]string{"completed"}, 7), reasons); diff != "" {
 				t.Errorf("ends:\n%s", diff)
 			}
-			if !end.Done || end.Total != 7 || end.MaxParallel != 2 || end.CreatedAt.IsZero() || !maps.Equal(end.ByStatus, map[string]int{"completed": 7}) {
+			if !end.Done || end.Total != 7 || end.MaxParallel != 2 || end.CreatedAt.IsZero() || !maps.Equal(end.Counts, map[string]int{"completed": 7}) {
 				t.Errorf("batch = %+v", end)
 			}
 			for lane := range 2 {
@@ -509,8 +509,8 @@ func TestWaitBatchTells(t *testing.T) {
 	told := map[string][]string{}
 	b, err := l.client.WaitBatch(t.Context(), accepted.BatchID, func(b api.Batch, run api.Run) {
 		told[run.ID] = append(told[run.ID], run.Status)
-		if b.Total != 3 || b.ByStatus[run.Status] == 0 {
-			t.Errorf("told of a run that is %s in a batch that stands at %v", run.Status, b.ByStatus)
+		if b.Total != 3 || b.Counts[run.Status] == 0 {
+			t.Errorf("told of a run that is %s in a batch that stands at %v", run.Status, b.Counts)
 		}
 		if run.Waiting != nil {
 			if _, err := l.client.Signal(t.Context(), run.ID, api.SignalRequest{Approvals: []api.Approval{{CallID: "c1", Decision: "approve"}}}); err != nil {

@@ -10,22 +10,14 @@ import (
 // this very turn, unless it is to start later by its own wish. What is said to it
 // before is kept for when it starts. It reports whether that was the turn.
 func (t *Turn) held(signals []state.Signal) (Decision, bool) {
-	var said []state.Message
-	for _, sig := range signals {
-		if sig.Message != nil {
-			said = append(said, *sig.Message)
-		}
-	}
+	said := said(signals)
 	if !slices.ContainsFunc(signals, func(s state.Signal) bool { return s.Start }) {
 		still := *t.s.Waiting
 		return t.move(state.WaitingSchedule, state.Entry{Detail: state.HeldDetail, Messages: said, Waiting: &still}), true
 	}
 	t.s = t.s.Started()
 	if at := t.s.ResumeAt; !at.IsZero() && !t.past(at) {
-		return t.move(state.WaitingSchedule, state.Entry{
-			Detail: "start_at", Messages: said,
-			Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: t.at, ExpiresAt: at, Calls: []state.WaitCall{}},
-		}), true
+		return t.later(said), true
 	}
 	t.s.ResumeAt = state.Time{}
 	if len(said) > 0 {

@@ -564,3 +564,31 @@ func TestCallIDsMayComeBack(t *testing.T) {
 		t.Fatalf("transcript = %s", dump(view))
 	}
 }
+
+// A run that is to start later starts then, whatever is said to it before; one
+// that waits after a failure goes on when it is spoken to.
+func TestMessageDuringSchedule(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{}, state.Limits{})
+	at := state.At(r.at.Add(time.Hour))
+	r.s.ResumeAt = at
+	r.s, _ = r.s.Move(state.WaitingSchedule, state.Entry{At: r.now(), Waiting: &state.Wait{Reason: state.WaitingSchedule, ExpiresAt: at}})
+	hi := state.UserText("and hurry")
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Message: &hi}}})
+	r.wantReason(state.WaitingSchedule)
+	if r.s.Due() != at.Time {
+		t.Fatalf("due %v, want %v", r.s.Due(), at)
+	}
+	r.at = at.Time
+	r.begin(loop.TurnBegan{})
+	if msgs := wantEffect[loop.CallModel](r).Messages; len(msgs) != 2 || msgs[1].Text() != "and hurry" {
+		t.Fatalf("the model sees %s", dump(msgs))
+	}
+	r.fail(model.Overloaded)
+	r.wantReason(state.WaitingSchedule)
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Message: &hi}}})
+	r.wantReason(state.UserMessage)
+	if !r.s.ResumeAt.IsZero() {
+		t.Error("the delay outlives the wait")
+	}
+}

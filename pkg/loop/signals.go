@@ -35,6 +35,8 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText()}), true
 	case t.s.Held():
 		return t.held(ev.Signals)
+	case t.unborn():
+		return t.later(said(ev.Signals)), true
 	case len(ev.Signals) > 0:
 		return t.receive(ev.Signals), true
 	case t.s.Status == state.Waiting:
@@ -64,6 +66,32 @@ func (t *Turn) pickUp(started []string) {
 
 func (t *Turn) past(at state.Time) bool { return !at.IsZero() && !t.at.Before(at.Time) }
 
+// said returns what the user says among signals.
+func said(signals []state.Signal) []state.Message {
+	var out []state.Message
+	for _, sig := range signals {
+		if sig.Message != nil {
+			out = append(out, *sig.Message)
+		}
+	}
+	return out
+}
+
+// unborn reports whether the run is to start later.
+func (t *Turn) unborn() bool {
+	w := t.s.Waiting
+	return w != nil && w.Reason == state.WaitingSchedule && t.s.Turn == 0 && t.s.Failures == 0 && !t.s.ResumeAt.IsZero() && !t.past(t.s.ResumeAt)
+}
+
+// later waits for the time at which the run is to start; what was said to it
+// meanwhile is kept.
+func (t *Turn) later(said []state.Message) Decision {
+	return t.move(state.WaitingSchedule, state.Entry{
+		Detail: "start_at", Messages: said,
+		Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: t.at, ExpiresAt: t.s.ResumeAt, Calls: []state.WaitCall{}},
+	})
+}
+
 // woken decides for a waiting run to which nothing came but time.
 func (t *Turn) woken() (Decision, bool) {
 	w := t.s.Waiting
@@ -89,18 +117,12 @@ func (t *Turn) woken() (Decision, bool) {
 
 // resume continues a run that had ended with what the user says.
 func (t *Turn) resume(signals []state.Signal) Decision {
-	var said []state.Message
-	for _, sig := range signals {
-		if sig.Message != nil {
-			said = append(said, *sig.Message)
-		}
-	}
 	t.s.TurnBase = t.s.Turn
 	t.s.Recoveries, t.s.Failures, t.s.StopBlocks = 0, 0, 0
 	t.s.Reenter, t.s.Undecided = false, false
 	t.s.Nudges = state.Nudges{LastTotal: t.s.Usage.OutputTokens}
 	t.s.Phase = ""
-	return t.move(state.UserMessage, state.Entry{Messages: said})
+	return t.move(state.UserMessage, state.Entry{Messages: said(signals)})
 }
 
 // receive applies signals and moves on for the reason of the first.
@@ -142,7 +164,7 @@ func (t *Turn) receive(signals []state.Signal) Decision {
 			because(state.UserMessage, "")
 		}
 	}
-	t.s.Recoveries, t.s.Reenter = 0, false
+	t.s.Recoveries, t.s.Reenter, t.s.ResumeAt = 0, false, state.Time{}
 	return t.move(reason, state.Entry{Messages: said, Detail: strings.Join(slices.DeleteFunc(details, func(d string) bool { return d == "" }), ", ")})
 }
 

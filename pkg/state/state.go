@@ -366,7 +366,7 @@ func (s State) Due() time.Time {
 		}
 	}
 	if s.Status == Waiting {
-		if !s.Held() {
+		if s.Waiting != nil && s.Waiting.Reason == WaitingSchedule && !s.Held() {
 			earliest(s.ResumeAt)
 		}
 		if s.Waiting != nil {
@@ -379,8 +379,8 @@ func (s State) Due() time.Time {
 
 // Awaits returns the names of the signals that s is open to: one for each open
 // call that needs somebody outside, AwaitAnswer for a question without a call, and
-// AwaitStart for a run that its batch holds. A run that goes on because some of its calls were decided stays open to
-// the decisions about the others.
+// AwaitStart for a run that its batch holds. A run that goes on because some of its
+// calls were decided stays open to the decisions about the others.
 func (s State) Awaits() []string {
 	if s.Status.Terminal() {
 		return nil

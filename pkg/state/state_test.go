@@ -216,6 +216,8 @@ func TestDue(t *testing.T) {
 	}{
 		{state.State{Status: state.Waiting}, state.Time{}},
 		{state.State{Status: state.Waiting, ResumeAt: at(3), Waiting: &state.Wait{ExpiresAt: at(2)}}, at(2)},
+		{state.State{Status: state.Waiting, ResumeAt: at(3), Waiting: &state.Wait{Reason: state.WaitingSchedule}}, at(3)},
+		{state.State{Status: state.Waiting, ResumeAt: at(3), Waiting: &state.Wait{Reason: state.WaitingApproval}}, state.Time{}},
 		{state.State{Status: state.Waiting, ResumeAt: at(3), Waiting: &state.Wait{}, Limits: state.Limits{DeadlineAt: at(1)}}, at(1)},
 		{state.State{Status: state.Queued, ResumeAt: at(3), Limits: state.Limits{DeadlineAt: at(1)}}, state.Time{}},
 	}

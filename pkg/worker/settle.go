@@ -12,13 +12,15 @@ import (
 
 // settleRun announces what is left of a run that rests, and settles it.
 func (w *Worker) settleRun(ctx context.Context, id state.RunID, announced int64) error {
-	s, err := w.store.Load(ctx, id)
-	if err != nil {
-		return fmt.Errorf("load run: %w", err)
-	}
+	// The log first: what the run adds between the two reads must not be noted as
+	// announced.
 	entries, err := w.store.Log(ctx, id, announced, 0)
 	if err != nil {
 		return fmt.Errorf("read log: %w", err)
+	}
+	s, err := w.store.Load(ctx, id)
+	if err != nil {
+		return fmt.Errorf("load run: %w", err)
 	}
 	if err := w.announce(ctx, id, entries); err != nil {
 		return fmt.Errorf("announce: %w", err)

@@ -105,7 +105,7 @@ func TestWake(t *testing.T) {
 	s := c.State
 	s.Log = make([]state.Entry, 1)
 	s.ResumeAt = state.At(at(60))
-	s, err := s.Move(state.WaitingSchedule, state.Entry{At: state.At(start), Waiting: &state.Wait{}})
+	s, err := s.Move(state.WaitingSchedule, state.Entry{At: state.At(start), Waiting: &state.Wait{Reason: state.WaitingSchedule}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,7 @@ func Agree(t *testing.T, open, model func(t *testing.T) state.Store) {
 		run.ID = d.id
 		if rapid.Bool().Draw(rt, "starts later") {
 			run.Status, run.ResumeAt = state.Waiting, past
+			run.Waiting = &state.Wait{Reason: state.WaitingSchedule, Since: created, Calls: []state.WaitCall{}}
 			run.Batch = rapid.SampledFrom([]*state.Batch{nil, {Index: 1, Size: 2, MaxParallel: 1, Held: true}}).Draw(rt, "batch")
 		}
 		d.both("Create", func(s state.Store) (any, error) {
@@ -240,14 +241,14 @@ func (d *duel) commit(rt *rapid.T) {
 	for i := range next.Open {
 		next.Open[i].Needs = rapid.SampledFrom([]state.Need{state.NeedResult, state.NeedResult, state.NeedApproval, ""}).Draw(rt, "need")
 	}
-	next.ResumeAt = rapid.SampledFrom([]state.Time{{}, past, future}).Draw(rt, "resume")
+	until := rapid.SampledFrom([]state.Time{{}, past, future}).Draw(rt, "until")
 	reasons := []state.Reason{state.NextTurn, state.WaitingClientTool, state.WaitingHumanInput, state.EndCompleted}
 	if next.Status.Terminal() {
 		reasons = []state.Reason{state.UserMessage}
 	}
 	next = move(d.t, next, rapid.SampledFrom(reasons).Draw(rt, "reason"), state.Entry{})
 	if next.Status == state.Waiting {
-		next.Waiting = &state.Wait{Reason: next.Transition.Reason, Since: created, Calls: []state.WaitCall{}}
+		next.Waiting = &state.Wait{Reason: next.Transition.Reason, Since: created, ExpiresAt: until, Calls: []state.WaitCall{}}
 	}
 	s := sent{c.Lease, state.Commit{
 		ID: c.Lease.Token, State: next, From: from + int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, -1, 1}).Draw(rt, "off")),
