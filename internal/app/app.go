@@ -27,6 +27,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
 	"github.com/turnpike-dev/turnpike/pkg/model/openai"
@@ -225,6 +227,7 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 	c := worker.Config{
 		ID: cfg.ID, Slots: cfg.Slots, SecretsDir: cfg.SecretsDir, ShutdownGrace: cfg.ShutdownGrace, Logger: s.Log, Registry: registry,
 		Tools: tools, NATSTools: natstool.New(s.NATS, s.prefix),
+		NATSHooks: func(subject string) hook.Hook { return natshook.New(s.NATS, subject) },
 		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},
 	}
 	prices, err := loadPrices(cfg.Prices)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/budget"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -21,6 +22,7 @@ type Agent struct {
 
 	tools map[string]*CompiledTool
 	specs []model.ToolSpec
+	hooks map[hook.Point][]*CompiledHook
 }
 
 // Compile checks a definition and returns it compiled. The error joins every
@@ -40,7 +42,7 @@ func Compile(def Definition, version int, loops []string) (*Agent, error) {
 	}
 	c.model("model", def.Model)
 	c.loop(a, loops)
-	c.hooks(def.Hooks)
+	c.hooks(a)
 	c.limits(def.Limits)
 	for i, t := range def.Tools {
 		place := fmt.Sprintf("tools[%d]", i)

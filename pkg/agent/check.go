@@ -189,12 +189,6 @@ func (c *checker) loopSettings(a *Agent) {
 	}
 }
 
-func (c *checker) hooks(h *Hooks) {
-	if h != nil && len(h.Stop)+len(h.StopFailure)+len(h.PreTool)+len(h.PostSampling) > 0 {
-		c.fault("hooks", "not available in this build yet")
-	}
-}
-
 func (c *checker) limits(l Limits) {
 	for _, limit := range []struct {
 		name  string

@@ -138,12 +138,41 @@ type Tool struct {
 // Approval is an approval rule. In YAML and JSON it may also be a boolean.
 type Approval string
 
-// Hooks are reserved; a definition that has any is refused until they exist.
+// Hooks watch over the runs of an agent, at four points.
 type Hooks struct {
-	Stop         []json.RawMessage `json:"stop,omitempty"`
-	StopFailure  []json.RawMessage `json:"stop_failure,omitempty"`
-	PreTool      []json.RawMessage `json:"pre_tool,omitempty"`
-	PostSampling []json.RawMessage `json:"post_sampling,omitempty"`
+	Stop         []Hook `json:"stop,omitempty"`          // when an answer would end the run (A8)
+	StopFailure  []Hook `json:"stop_failure,omitempty"`  // when a model failure has ended it (A9)
+	PreTool      []Hook `json:"pre_tool,omitempty"`      // before each tool call
+	PostSampling []Hook `json:"post_sampling,omitempty"` // after each response, beside the turn (A13)
+
+	// MaxStopBlocks bounds how often stop hooks send one run on; 0 means 15.
+	MaxStopBlocks int `json:"max_stop_blocks,omitempty"`
+}
+
+// Hook is somebody who is asked at a point.
+type Hook struct {
+	Kind    string `json:"kind"`              // go, nats, cel
+	Name    string `json:"name,omitempty"`    // of kind go: as it is registered with the worker
+	Subject string `json:"subject,omitempty"` // of kind nats
+
+	// Of kind cel: if When holds, Then is what happens: approve (a person is
+	// asked) or deny before a tool, block (the run goes on) or prevent (it ends) at
+	// a stop. When is an expression over tool, args, turn and metadata, or over
+	// output, turn and metadata.
+	When    string `json:"when,omitempty"`
+	Then    string `json:"then,omitempty"`
+	Message string `json:"message,omitempty"`
+
+	// Tools of pre_tool: the tools whose calls it is asked about; none means all.
+	Tools []string `json:"tools,omitempty"`
+
+	// Timeout of one question; 0 means 10 s, after a response 5 s.
+	Timeout model.Duration `json:"timeout,omitempty"`
+
+	// OnError is what a hook that fails or hangs amounts to: "deny", the default
+	// before a tool (the call is not made; at a stop the run ends prevented), or
+	// "allow", the default at a stop. At the other points a failure is nothing.
+	OnError string `json:"on_error,omitempty"`
 }
 
 // Limits bound each run of an agent. A submission may tighten them.

@@ -1,7 +1,5 @@
 package agent
 
-import "github.com/turnpike-dev/turnpike/pkg/hook"
-
 // Reflection is how a reflect loop reflects.
 type Reflection struct {
 	Enabled      bool
@@ -78,9 +76,3 @@ func (a *Agent) ToolNames() []string {
 
 // DepthLimit returns how many runs may stand above the one that calls the tool.
 func (t *CompiledTool) DepthLimit() int { return orElse(t.MaxDepth, DefaultMaxDepth) }
-
-// Hooks returns the hooks of one point. Definitions cannot have any yet.
-func (a *Agent) Hooks(hook.Point) []hook.Hook { return nil }
-
-// MaxStopBlocks returns how often stop hooks may send a run on.
-func (a *Agent) MaxStopBlocks() int { return DefaultStopBlocks }

@@ -60,29 +60,38 @@ func compileRule(rule Approval) (func(map[string]any) (bool, error), error) {
 	case approvalAlways:
 		return func(map[string]any) (bool, error) { return true, nil }, nil
 	}
-	env, err := cel.NewEnv(cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)))
+	holds, err := expression(string(rule), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)))
 	if err != nil {
 		return nil, err
 	}
-	ast, issues := env.Compile(string(rule))
+	return func(args map[string]any) (bool, error) { return holds(map[string]any{"args": args}) }, nil
+}
+
+// expression compiles a condition in CEL. Its evaluation is bounded in cost.
+func expression(text string, vars ...cel.EnvOption) (func(map[string]any) (bool, error), error) {
+	env, err := cel.NewEnv(vars...)
+	if err != nil {
+		return nil, err
+	}
+	ast, issues := env.Compile(text)
 	if issues.Err() != nil {
-		return nil, fmt.Errorf("%q: %w", rule, issues.Err())
+		return nil, fmt.Errorf("%q: %w", text, issues.Err())
 	}
 	if out := ast.OutputType(); !out.IsExactType(cel.BoolType) && !out.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("%q gives %s, not a boolean", rule, out)
+		return nil, fmt.Errorf("%q gives %s, not a boolean", text, out)
 	}
 	program, err := env.Program(ast, cel.CostLimit(100_000))
 	if err != nil {
-		return nil, fmt.Errorf("%q: %w", rule, err)
+		return nil, fmt.Errorf("%q: %w", text, err)
 	}
-	return func(args map[string]any) (bool, error) {
-		v, _, err := program.Eval(map[string]any{"args": args})
+	return func(values map[string]any) (bool, error) {
+		v, _, err := program.Eval(values)
 		if err != nil {
 			return false, err
 		}
 		yes, ok := v.Value().(bool)
 		if !ok {
-			return false, fmt.Errorf("%q gave %v, not a boolean", rule, v.Type())
+			return false, fmt.Errorf("%q gave %v, not a boolean", text, v.Type())
 		}
 		return yes, nil
 	}, nil

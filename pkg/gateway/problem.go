@@ -76,7 +76,3 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // strings and numbers encode; the reader may be gone
 }
-
-func notImplemented(_ http.ResponseWriter, r *http.Request) error {
-	return problem(http.StatusNotImplemented, api.CodeNotImplemented, "%s %s is not available in this build yet", r.Method, r.URL.Path)
-}

@@ -41,8 +41,8 @@ func (t *Turn) refuse(o state.OpenCall, format string, args ...any) {
 func (l *ruled) work(t *Turn) Decision {
 	if !t.s.Cleared {
 		l.screen(t)
-		if len(t.agent.Hooks(hook.PreTool)) > 0 && len(t.s.Open) > 0 {
-			return Decision{Next: t.s, Effect: RunHooks{Point: hook.PreTool, Calls: t.s.Open}}
+		if gated := t.gated(); len(gated) > 0 {
+			return Decision{Next: t.s, Effect: RunHooks{Point: hook.PreTool, Calls: gated}}
 		}
 		l.classify(t)
 	}
@@ -79,6 +79,17 @@ func (l *ruled) screen(t *Turn) {
 			t.refuse(o, "Delegation depth limit reached: a run %d levels deep may not start another", t.depth())
 		}
 	}
+}
+
+// gated returns the open calls that hooks are asked about.
+func (t *Turn) gated() []state.OpenCall {
+	var calls []state.OpenCall
+	for _, o := range t.s.Open {
+		if o.Needs == "" && t.agent.Gated(o.Name) {
+			calls = append(calls, o)
+		}
+	}
+	return calls
 }
 
 // depth is how many runs stand above this one (D11).

@@ -3,7 +3,9 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
@@ -11,9 +13,37 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// TEMP
+// ask returns what the hooks of one point say together. What goes wrong with them
+// is for the log; what it means is in the answer.
 func (w *Worker) ask(ctx context.Context, a *agent.Agent, r hook.Request) hook.Answer {
-	return hook.Answer{}
+	var bound []hook.Bound
+	for _, h := range a.Hooks(r.Point) {
+		if r.Call != nil && !h.Covers(r.Call.Tool) {
+			continue
+		}
+		bound = append(bound, hook.Bound{Name: h.Title(), Hook: w.hook(h), Timeout: time.Duration(h.Timeout), Objects: h.Objects()})
+	}
+	answer, err := hook.Ask(ctx, bound, r)
+	if err != nil {
+		w.log.Warn().Err(err).Str("run_id", string(r.Run)).Str("point", string(r.Point)).Msg("hook")
+	}
+	return answer
+}
+
+// hook finds who answers for a hook of a definition.
+func (w *Worker) hook(h *agent.CompiledHook) hook.Hook {
+	switch {
+	case h.Local != nil:
+		return h.Local
+	case h.Kind == agent.KindNATS && w.cfg.NATSHooks != nil:
+		return w.cfg.NATSHooks(h.Subject)
+	case h.Kind == agent.KindGo && w.cfg.Hooks[h.Name] != nil:
+		return w.cfg.Hooks[h.Name]
+	default:
+		return hook.Func(func(context.Context, hook.Request) (hook.Answer, error) {
+			return hook.Answer{}, fmt.Errorf("this worker has no hook of kind %s and this name", h.Kind)
+		})
+	}
 }
 
 // runHooks asks the hooks of a turn, one request for each call.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -39,6 +40,11 @@ type Config struct {
 	// Tools are the tools in Go, by name; NATSTools calls those of kind nats.
 	Tools     map[string]tool.Tool
 	NATSTools tool.Tool
+
+	// Hooks are the hooks in Go, by name; NATSHooks returns the one that answers on
+	// a subject.
+	Hooks     map[string]hook.Hook
+	NATSHooks func(subject string) hook.Hook
 
 	// Loops by name. Default loop.Builtin().
 	Loops loop.Registry

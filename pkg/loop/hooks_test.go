@@ -1,0 +1,165 @@
+package loop_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+var watched = []agent.Hook{{Kind: agent.KindGo, Name: "h"}}
+
+func (r *run) hooks(answers ...hook.Answer) loop.Decision {
+	r.t.Helper()
+	return r.step(loop.HooksAnswered{At: r.now(), Asked: wantEffect[loop.RunHooks](r), Answers: answers})
+}
+
+func words(s string) *string { return &s }
+
+// A8: a stop hook sends the run on within its turn, with its counters as they
+// were, at most so often; or it ends the run; or it lets it be.
+func TestStopHooks(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Hooks: &agent.Hooks{Stop: watched, MaxStopBlocks: 2}}, state.Limits{MaxTurns: 1})
+	cut := text("part")
+	cut.Stop = model.StopMaxOutputTokens
+	r.begin(loop.TurnBegan{})
+	r.respond(cut)
+	for i := range 2 {
+		r.begin(loop.TurnBegan{})
+		r.respond(text("answer"))
+		if ask := wantEffect[loop.RunHooks](r); ask.Point != hook.Stop || ask.Output != "answer" {
+			t.Fatalf("asks %+v", ask)
+		}
+		r.hooks(hook.Answer{Block: words("not yet")})
+		r.wantReason(state.StopHookBlocking)
+		if r.s.Turn != 1 || r.s.Recoveries != 1 || r.s.StopBlocks != i+1 {
+			t.Fatalf("turn %d, recoveries %d, blocks %d", r.s.Turn, r.s.Recoveries, r.s.StopBlocks)
+		}
+	}
+	r.begin(loop.TurnBegan{})
+	msgs := wantEffect[loop.CallModel](r).Messages
+	if n := len(msgs); msgs[n-2].Text() != "answer" || msgs[n-1].Text() != "not yet" || msgs[n-1].Role != state.RoleUser {
+		t.Fatalf("the model sees %s", dump(msgs))
+	}
+	r.respond(text("answer"))
+	r.hooks(hook.Answer{Block: words("never")})
+	r.wantReason(state.EndMaxTurns)
+
+	for want, a := range map[state.Reason]hook.Answer{state.EndStopHookPrevented: {Prevent: words("enough")}, state.EndCompleted: {}} {
+		r := start(t, agent.Definition{Hooks: &agent.Hooks{Stop: watched}}, state.Limits{})
+		r.begin(loop.TurnBegan{})
+		r.respond(text("answer"))
+		r.hooks(a)
+		r.wantReason(want)
+		if *r.s.Output != "answer" || r.s.Status != state.Completed {
+			t.Errorf("%s: %s %q", want, r.s.Status, *r.s.Output)
+		}
+	}
+}
+
+// A8: the guard of the compaction outlives stop hooks, so a hook that always blocks
+// and a prompt that is always too long end each other (I11).
+func TestStopHookAndCompaction(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Hooks: &agent.Hooks{Stop: watched}}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.fail(model.PromptTooLong)
+	r.wantReason(state.ReactiveCompactRetry)
+	r.begin(loop.TurnBegan{})
+	r.respond(text("answer"))
+	r.hooks(hook.Answer{Block: words("more")})
+	r.begin(loop.TurnBegan{})
+	r.fail(model.PromptTooLong)
+	r.wantReason(state.EndPromptTooLong)
+}
+
+// A8, A9: only a valid answer is put to stop hooks: no refusal, no failure, no
+// response that was cut off.
+func TestStopHooksAreNotAsked(t *testing.T) {
+	t.Parallel()
+	for stop, want := range map[model.Stop]state.Reason{
+		model.StopRefusal: state.EndRefused, model.StopContentFilter: state.EndRefused, model.StopMaxOutputTokens: state.MaxOutputTokensRecovery,
+	} {
+		r := start(t, agent.Definition{Hooks: &agent.Hooks{Stop: watched}}, state.Limits{})
+		r.begin(loop.TurnBegan{})
+		resp := text("x")
+		resp.Stop = stop
+		r.respond(resp)
+		r.wantReason(want)
+	}
+	r := start(t, agent.Definition{Hooks: &agent.Hooks{Stop: watched}}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.fail(model.Auth)
+	r.wantReason(state.EndModelError)
+}
+
+// A worker that is lost while hooks are asked leaves the response behind: the
+// model is not asked again (I3).
+func TestStopHooksSurviveCrash(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Hooks: &agent.Hooks{Stop: watched}}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(text("answer"))
+	wantEffect[loop.RunHooks](r)
+	r.begin(loop.TurnBegan{Attempt: 2})
+	r.hooks(hook.Answer{})
+	r.wantReason(state.EndCompleted)
+	if r.s.Usage.ModelCalls != 1 {
+		t.Errorf("%d model calls", r.s.Usage.ModelCalls)
+	}
+}
+
+// A13: a hook before a tool denies a call, asks a person, or changes the arguments;
+// the agent's own approval rule sees what it changed.
+func TestPreToolHooks(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain, gated, client), Hooks: &agent.Hooks{PreTool: watched}}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("t {}", `refund {"amount":5}`, "t {\"n\":3}", "pick", "hammer"))
+	if got := ids(wantEffect[loop.RunHooks](r).Calls); got != "c1 c2 c3 c4" {
+		t.Fatalf("asks about %s; a call that can never run is nobody's business", got)
+	}
+	r.hooks(
+		hook.Answer{Deny: words("not on Sundays")}, hook.Answer{Arguments: json.RawMessage(`{"amount": 500}`)}, hook.Answer{Approval: true}, hook.Answer{},
+	)
+	r.wantReason(state.WaitingApproval)
+	var needs string
+	for _, o := range r.s.Open {
+		needs += o.ID + ":" + string(o.Needs) + ":" + o.Arguments + " "
+	}
+	if want := `c2:approval:{"amount":500} c3:approval:{"n":3} c4:result:{} `; needs != want {
+		t.Fatalf("needs %s, want %s", needs, want)
+	}
+	r.begin(loop.TurnBegan{Signals: []state.Signal{
+		{Approvals: []state.Approval{{CallID: "c2", Decision: state.Approve}, {CallID: "c3", Decision: state.Approve}}},
+		{ToolResults: []state.SignalResult{{CallID: "c4", Content: "picked"}}},
+	}})
+	r.begin(loop.TurnBegan{})
+	if got := wantEffect[loop.RunTools](r).Calls; ids(got) != "c2 c3" || got[0].Arguments != `{"amount":500}` {
+		t.Fatalf("runs %s", dump(got))
+	}
+	r.finishTools(loop.ToolResult{CallID: "c2", Name: "refund", Content: "x"}, ok("c3", "y"))
+	r.wantReason(state.NextTurn)
+	r.begin(loop.TurnBegan{})
+	msgs := wantEffect[loop.CallModel](r).Messages
+	if p := msgs[2].Parts[0]; !p.IsError || p.Content != "Denied: not on Sundays" {
+		t.Errorf("result = %+v", p)
+	}
+	r.wantPaired()
+}
+
+// A4: an abort while hooks are asked answers the calls, of which none was started.
+func TestAbortDuringHooks(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain), Hooks: &agent.Hooks{PreTool: watched}}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("t"))
+	r.step(loop.Aborted{At: r.now(), Cause: loop.ByUser})
+	r.wantReason(state.EndAbortedStreaming)
+	r.wantPaired()
+}
