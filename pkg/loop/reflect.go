@@ -53,7 +53,7 @@ func reflectOnWork(t *Turn) Decision {
 		}
 		return t.Complete(state.EndCompleted, output)
 	case !c.Enabled && looping:
-		return t.End(state.EndToolLoop, loopDetail(t), deref(t.lastText()))
+		return t.looped()
 	case !c.Enabled:
 		return t.Next(state.NextTurn, "")
 	}
@@ -66,9 +66,9 @@ func reflectOnWork(t *Turn) Decision {
 	found := t.reflect()
 	switch {
 	case looping:
-		return t.End(state.EndToolLoop, loopDetail(t), deref(t.lastText()))
+		return t.looped()
 	case t.confidence() >= c.Threshold:
-		return t.end(state.EndConfident, found, deref(t.lastText()))
+		return t.move(state.EndConfident, state.Entry{Detail: found, Output: t.lastText()})
 	}
 	if text := guidance[found]; text != "" && c.TellGuidance {
 		say := state.UserText("[Agent Self-Reflection] " + text)

@@ -219,7 +219,7 @@ func (l *ruled) route(t *Turn, from Node) (Decision, bool) {
 		detail := "condition " + r.name
 		switch to {
 		case Terminate:
-			return t.end(state.EndCompleted, detail, deref(t.lastText())), true
+			return t.move(state.EndCompleted, state.Entry{Detail: detail, Output: t.lastText()}), true
 		case Reflect:
 			if from != Reflect {
 				t.reflect()

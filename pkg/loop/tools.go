@@ -300,7 +300,7 @@ func (l *ruled) afterTools(t *Turn) Decision {
 		return l.rules.Worked(t)
 	}
 	if t.Looping() {
-		return t.End(state.EndToolLoop, loopDetail(t), deref(t.lastText()))
+		return t.looped()
 	}
 	return t.Next(state.NextTurn, "")
 }
@@ -337,8 +337,11 @@ func (t *Turn) Looping() bool {
 	return false
 }
 
-func loopDetail(t *Turn) string {
-	return fmt.Sprintf("the same calls %d times in a row", t.agent.ToolLoopThreshold())
+// looped ends a run that makes the same calls over and over.
+func (t *Turn) looped() Decision {
+	return t.move(state.EndToolLoop, state.Entry{
+		Detail: fmt.Sprintf("the same calls %d times in a row", t.agent.ToolLoopThreshold()), Output: t.lastText(),
+	})
 }
 
 func deref(s *string) string {

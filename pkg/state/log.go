@@ -113,6 +113,11 @@ func (e Entry) transition() bool {
 	}
 }
 
+// made reports whether e is the result of a call that was made.
+func (e Entry) made() bool {
+	return e.Type == EntryTool && (e.Message == nil || !e.Message.Synthetic)
+}
+
 // View returns what the model sees of a log: no tombstoned message, the
 // replacement of those that were compacted, and every tool result directly behind
 // the message that asked for it, in the order of the calls, wherever in the log it
@@ -237,7 +242,9 @@ func Audit(log []Entry) []AuditRow {
 		case e.Type == EntryModel && e.Usage != nil:
 			row.Usage = row.Usage.Add(*e.Usage)
 		case e.Type == EntryTool || e.Type == EntryReused:
-			row.Usage.ToolCalls++
+			if e.made() {
+				row.Usage.ToolCalls++
+			}
 			row.ToolCalls = append(row.ToolCalls, AuditCall{
 				ID: e.CallID, Name: e.Name, IsError: e.IsError, Reused: e.Type == EntryReused, DurationMS: e.DurationMS,
 			})

@@ -139,7 +139,7 @@ func TestAudit(t *testing.T) {
 	}
 	want := state.AuditRow{
 		Version: 2, Turn: 0, Reason: state.NextTurn, Detail: "x", Status: state.Queued, At: noon, DurationMS: 9, Attempt: 2, Worker: "w",
-		Usage: state.Usage{ModelCalls: 1, OutputTokens: 10, ToolCalls: 2},
+		Usage: state.Usage{ModelCalls: 1, OutputTokens: 10, ToolCalls: 1},
 		ToolCalls: []state.AuditCall{
 			{ID: "c1", Name: "t", DurationMS: 3}, {ID: "c2", Name: "t", IsError: true, Reused: true, DurationMS: 3},
 		},

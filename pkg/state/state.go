@@ -213,7 +213,7 @@ type Usage struct {
 	CacheReadTokens  int64     `json:"cache_read_tokens"`
 	CacheWriteTokens int64     `json:"cache_write_tokens"`
 	ModelCalls       int64     `json:"model_calls"`
-	ToolCalls        int64     `json:"tool_calls"`
+	ToolCalls        int64     `json:"tool_calls"` // that were made: not denied, not reused, not cut short
 	CostUSD          *MicroUSD `json:"cost_usd"`
 }
 
@@ -303,7 +303,9 @@ func (s State) Append(e Entry) State {
 			s.Usage = s.Usage.Add(*e.Usage)
 		}
 	case EntryTool, EntryReused:
-		s.Usage.ToolCalls++
+		if e.made() {
+			s.Usage.ToolCalls++
+		}
 		s.Open = slices.DeleteFunc(slices.Clone(s.Open), func(o OpenCall) bool { return o.ID == e.CallID })
 	case EntryWarning:
 		s.Warned = append(slices.Clip(s.Warned), e.Limit)

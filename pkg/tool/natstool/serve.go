@@ -122,6 +122,10 @@ func (v *server) answer(r micro.Request) {
 		defer sub.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
 	}
 	content, err := v.handle(ctx, request)
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		// The caller stops listening at this very moment, and knows why.
+		return
+	}
 	if err != nil {
 		v.refuse(r, "500", err.Error())
 		return
