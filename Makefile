@@ -55,6 +55,7 @@ fmt: ## Format
 .PHONY: generate
 generate: ## Rewrite generated files
 	go test ./pkg/state -run TestStateMachineDoc -update
+	go test ./pkg/loop -run TestScenarios -update
 
 .PHONY: verify
 verify: generate ## Fail if anything is not formatted, tidy or generated

@@ -221,7 +221,7 @@ func (s *site) prepare(ctx context.Context, turns int, seen func(state.RunID, in
 	s.model.mu.Lock()
 	s.model.turns, s.model.seen = turns, seen
 	s.model.mu.Unlock()
-	def := `{"model":{"provider":"scripted"},"loop":{"max_turns":200},"tools":[{"name":"noop","idempotent":true}]}`
+	def := `{"model":{"provider":"scripted"},"loop":{"max_turns":200},"tools":[{"name":"noop","idempotent":true,"reuse":false}]}`
 	_, err := s.client.PutAgent(ctx, agentName, []byte(def))
 	return err
 }

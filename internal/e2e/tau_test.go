@@ -242,7 +242,7 @@ func replay(ctx context.Context, s *site, r recording, mock string, names []stri
 	agentName := fmt.Sprintf("airline-%d", r.ID)
 	tools := make([]map[string]any, len(names))
 	for i, n := range names {
-		tools[i] = map[string]any{"name": n, "kind": "nats", "idempotent": true, "timeout": "30s"}
+		tools[i] = map[string]any{"name": n, "kind": "nats", "idempotent": true, "reuse": false, "timeout": "30s"}
 	}
 	def, err := json.Marshal(map[string]any{
 		"name":         agentName,

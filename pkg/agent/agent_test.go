@@ -145,6 +145,7 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "tools: [{name: t, kind: agent, agent: b, timeout: 3s}]", "is neither idempotent nor has it a timeout"},
 		{scripted + "tools: [{name: t, agent: b}]", "agent and max_depth are for tools of kind agent"},
 		{scripted + "tools: [{name: t, kind: human, async: true}]", "tools[0].async: only tools of kind go and nats"},
+		{scripted + "tools: [{name: t, reuse: true}]", "tools[0].reuse: only the results of an idempotent tool"},
 		{scripted + "tools: [{name: t, max_calls: -1}]", "a limit of the tool is negative"},
 		{scripted + "tools: [{name: ask_user, kind: nats}]", "reserved"},
 		{scripted + "tools: [{name: t, schema: {type: string}}]", "must be \"object\""},

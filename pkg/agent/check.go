@@ -262,6 +262,9 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	if t.Async && t.Kind != KindGo && t.Kind != KindNATS {
 		c.fault(place+".async", "only tools of kind go and nats can answer later, this one is of kind %s", t.Kind)
 	}
+	if t.Reuse != nil && *t.Reuse && !t.Idempotent {
+		c.fault(place+".reuse", "only the results of an idempotent tool can be reused: say idempotent: true, too")
+	}
 	if t.MaxCalls < 0 || t.MaxResult < 0 || t.MaxDepth < 0 {
 		c.fault(place, "a limit of the tool is negative")
 	}

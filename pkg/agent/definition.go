@@ -111,6 +111,12 @@ type Tool struct {
 	// harm. A call of any other tool is started at most once (I4).
 	Idempotent bool `json:"idempotent,omitempty"`
 
+	// Reuse says that a call with the same arguments as an earlier one of the run
+	// gets the earlier result (L7). Idempotent tools do so unless it is false, as
+	// it should be where the answer may change: a reading of the clock, a look at
+	// what another tool writes.
+	Reuse *bool `json:"reuse,omitempty"`
+
 	// Async says that the tool may answer later: it takes the call (pending), and
 	// the run waits (waiting_tool) until the result comes as a signal.
 	Async bool `json:"async,omitempty"`

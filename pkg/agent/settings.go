@@ -76,3 +76,6 @@ func (a *Agent) ToolNames() []string {
 
 // DepthLimit returns how many runs may stand above the one that calls the tool.
 func (t *CompiledTool) DepthLimit() int { return orElse(t.MaxDepth, DefaultMaxDepth) }
+
+// Reuses reports whether a repeated call gets the result of the first.
+func (t *CompiledTool) Reuses() bool { return t.Idempotent && (t.Reuse == nil || *t.Reuse) }

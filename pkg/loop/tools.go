@@ -217,7 +217,7 @@ func (t *Turn) reuse() {
 	var known map[string]string
 	for _, o := range slices.Clone(t.s.Open) {
 		spec := t.tool(o.Name)
-		if o.Needs != "" || spec == nil || !spec.Idempotent {
+		if o.Needs != "" || spec == nil || !spec.Reuses() {
 			continue
 		}
 		if known == nil {
@@ -258,14 +258,14 @@ func sign(name, arguments string) string {
 	return name + "\x00" + string(tool.Canonical(json.RawMessage(arguments)))
 }
 
-// twins reports whether b is the same call as a, of a tool that is idempotent: its
-// result will be a's.
+// twins reports whether b is the same call as a, of a tool whose results are
+// reused: its result will be a's.
 func (t *Turn) twins(a, b state.OpenCall) bool {
 	if a.Name != b.Name {
 		return false
 	}
 	spec := t.tool(b.Name)
-	return spec != nil && spec.Idempotent && sign(a.Name, a.Arguments) == sign(b.Name, b.Arguments)
+	return spec != nil && spec.Reuses() && sign(a.Name, a.Arguments) == sign(b.Name, b.Arguments)
 }
 
 // worked takes in what tools returned.

@@ -289,3 +289,18 @@ func TestTokenBudget(t *testing.T) {
 	r.respond(resp)
 	r.wantReason(state.EndCompleted)
 }
+
+// L7: where the answer may change, the tool says so, and is asked again.
+func TestReuseIsOptional(t *testing.T) {
+	t.Parallel()
+	no := false
+	r := start(t, agent.Definition{Tools: tools(agent.Tool{Name: "clock", Idempotent: true, Reuse: &no})}, state.Limits{})
+	for range 2 {
+		r.begin(loop.TurnBegan{})
+		r.respond(calls("clock", "clock"))
+		if got := ids(wantEffect[loop.RunTools](r).Calls); got != "c1 c2" {
+			t.Fatalf("runs %s", got)
+		}
+		r.finishTools(loop.ToolResult{CallID: "c1", Name: "clock", Content: "9"}, loop.ToolResult{CallID: "c2", Name: "clock", Content: "10"})
+	}
+}

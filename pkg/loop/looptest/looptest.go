@@ -1,0 +1,250 @@
+// Package looptest holds loops to what must be true of every loop. Exercise walks
+// a loop through random histories; Play runs scenarios that people read. Both are
+// for loops of third parties, too.
+package looptest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// fataler is the part of testing.T and rapid.T that checks need.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+var epoch = state.At(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
+
+// run is one run of a loop, with the test in the place of the worker.
+type run struct {
+	t     fataler
+	agent *agent.Agent
+	loop  loop.Loop
+
+	s         state.State // as last decided
+	committed state.State // as last committed
+	journal   int         // entries of s.Log that would survive a crash
+	effect    loop.Effect
+	now       state.Time
+}
+
+// compile binds a definition to its loop.
+func compile(t testing.TB, registry loop.Registry, def agent.Definition) (*agent.Agent, loop.Loop) {
+	t.Helper()
+	if def.Name == "" {
+		def.Name = "test"
+	}
+	if def.Model.Provider == "" {
+		def.Model.Provider = "scripted"
+		def.Model.Responses = []model.Scripted{{Text: "unused"}}
+	}
+	a, err := agent.Compile(def, 1, registry.Names())
+	if err != nil {
+		t.Fatalf("compile agent: %v", err)
+	}
+	return a, registry[a.Loop.Type](a)
+}
+
+// begin submits a run.
+func begin(t fataler, a *agent.Agent, l loop.Loop, limits state.Limits, input string) *run {
+	t.Helper()
+	r := &run{t: t, agent: a, loop: l, now: epoch}
+	s := state.State{
+		ID: "run_01JD3X9K3W8Q4V5N6M7P8R9S0T", Agent: a.Name, AgentVersion: 1, Loop: a.Loop.Type, Limits: a.Tighten(limits, epoch),
+	}
+	var messages []state.Message
+	if a.Instructions != "" {
+		messages = append(messages, state.Message{ID: "msg_1_s", Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: a.Instructions}}})
+	}
+	said := state.UserText(input)
+	said.ID = "msg_1_0"
+	s, err := s.Move(state.Submitted, state.Entry{At: epoch, Messages: append(messages, said)})
+	if err != nil {
+		t.Fatalf("submit: %v", err)
+	}
+	r.s, r.committed, r.journal = s, s, len(s.Log)
+	return r
+}
+
+// at lets time pass and returns the moment.
+func (r *run) at() state.Time {
+	r.now = state.At(r.now.Add(time.Second))
+	return r.now
+}
+
+// step feeds one event and checks what must hold of every step: the arguments are
+// left alone, equal arguments give equal results (A2), and a turn that ends has
+// made exactly one transition.
+func (r *run) step(ev loop.Event) {
+	r.t.Helper()
+	before := encode(r.t, r.s)
+	again := r.loop.Step(r.s, ev)
+	d := r.loop.Step(r.s, ev)
+	if diff := cmp.Diff(encode(r.t, again.Next), encode(r.t, d.Next)); diff != "" {
+		r.t.Fatalf("after %T equal arguments gave different states:\n%s", ev, diff)
+	}
+	if diff := cmp.Diff(again.Effect, d.Effect); diff != "" {
+		r.t.Fatalf("after %T equal arguments gave different effects:\n%s", ev, diff)
+	}
+	if diff := cmp.Diff(before, encode(r.t, r.s)); diff != "" {
+		r.t.Fatalf("Step changed its argument at %T (A2):\n%s", ev, diff)
+	}
+	r.s, r.effect = d.Next, d.Effect
+	switch effect := d.Effect.(type) {
+	case nil:
+		r.commit()
+	case loop.CallModel:
+		paired(r.t, effect.Messages)
+	case loop.RunTools, loop.RunHooks:
+		r.journal = len(r.s.Log) // the worker writes the response down before anything is started
+	default:
+		r.t.Fatalf("unknown effect %T", effect)
+	}
+	if d.Effect != nil && r.s.Version != r.committed.Version {
+		r.t.Fatalf("the turn has made a transition (%s) and goes on with %T", r.s.Transition.Reason, d.Effect)
+	}
+}
+
+// commit checks the state in which a turn ends.
+func (r *run) commit() {
+	r.t.Helper()
+	s := r.s
+	if s.Version != r.committed.Version+1 {
+		r.t.Fatalf("the turn ended at version %d, after version %d", s.Version, r.committed.Version)
+	}
+	if to, ok := s.Transition.Reason.Status(); !ok || to != s.Status {
+		r.t.Fatalf("the turn ended %s for %q, which leads to %q", s.Status, s.Transition.Reason, to)
+	}
+	for i, e := range s.Log {
+		if e.Seq != int64(i+1) {
+			r.t.Fatalf("entry %d has number %d (I9)", i+1, e.Seq)
+		}
+	}
+	if got, want := openIDs(s), unanswered(s.Log); got != want {
+		r.t.Fatalf("open calls are %s, the log says %s", got, want)
+	}
+	if s.Status == state.Waiting && s.Waiting == nil {
+		r.t.Fatalf("the run waits for nothing (I2)")
+	}
+	if s.Status == state.Waiting && s.Due().IsZero() && len(s.Awaits()) == 0 {
+		r.t.Fatalf("the run waits (%s), and nothing can wake it (I2)", s.Waiting.Reason)
+	}
+	if s.Status.Terminal() {
+		paired(r.t, state.View(s.Log))
+	}
+	b, err := state.EncodeState(s)
+	if err != nil {
+		r.t.Fatalf("encode state: %v", err)
+	}
+	back, err := state.DecodeState(b)
+	if err != nil {
+		r.t.Fatalf("decode state: %v", err)
+	}
+	back.Log = s.Log
+	if diff := cmp.Diff(encode(r.t, s), encode(r.t, back)); diff != "" {
+		r.t.Fatalf("the state does not survive its codec:\n%s", diff)
+	}
+	r.s, r.committed, r.journal = back, back, len(back.Log)
+}
+
+// crash goes back to what the store has: the committed header with what was
+// journaled folded into it.
+func (r *run) crash() {
+	journaled := r.s.Log[len(r.committed.Log):r.journal]
+	r.s = r.committed
+	for _, e := range journaled {
+		r.s = r.s.Append(e)
+	}
+}
+
+// paired checks I5: every call has exactly one result, directly behind it and in
+// order, and no result is without its call.
+func paired(t fataler, messages []state.Message) {
+	t.Helper()
+	for i := 0; i < len(messages); i++ {
+		if messages[i].Role == state.RoleTool {
+			t.Fatalf("message %d is a result without its call (I5): %s", i, sketch(messages))
+		}
+		calls := messages[i].Calls()
+		for j, c := range calls {
+			k := i + 1 + j
+			if k >= len(messages) || messages[k].Role != state.RoleTool || messages[k].Parts[0].CallID != c.ID {
+				t.Fatalf("call %s has no result in its place (I5): %s", c.ID, sketch(messages))
+			}
+		}
+		i += len(calls)
+	}
+}
+
+func openIDs(s state.State) string {
+	var ids []string
+	for _, o := range s.Open {
+		ids = append(ids, o.ID)
+	}
+	return fmt.Sprint(ids)
+}
+
+// unanswered returns the calls of the last response that have no result.
+func unanswered(log []state.Entry) string {
+	var ids []string
+	done := map[string]bool{}
+	for i := len(log) - 1; i >= 0; i-- {
+		switch e := log[i]; e.Type {
+		case state.EntryTool, state.EntryReused:
+			done[e.CallID] = true
+		case state.EntryModel:
+			for _, c := range e.Message.Calls() {
+				if !done[c.ID] {
+					ids = append(ids, c.ID)
+				}
+			}
+			return fmt.Sprint(ids)
+		default:
+		}
+	}
+	return fmt.Sprint(ids)
+}
+
+func encode(t fataler, s state.State) string {
+	t.Helper()
+	b, err := state.EncodeState(s)
+	if err != nil {
+		t.Fatalf("encode state: %v", err)
+	}
+	for _, e := range s.Log {
+		line, err := state.EncodeEntry(e)
+		if err != nil {
+			t.Fatalf("encode entry: %v", err)
+		}
+		b = append(append(b, '\n'), line...)
+	}
+	return string(b)
+}
+
+// sketch is a history in one line.
+func sketch(messages []state.Message) string {
+	var out string
+	for _, m := range messages {
+		out += string(m.Role)
+		for _, p := range m.Parts {
+			switch p.Type {
+			case state.PartToolCall:
+				out += "→" + p.ID
+			case state.PartToolResult:
+				out += "←" + p.CallID
+			default:
+			}
+		}
+		out += " "
+	}
+	return out
+}

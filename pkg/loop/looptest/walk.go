@@ -1,0 +1,313 @@
+package looptest
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// patience is after how many events the world stops being difficult: models answer,
+// tools work, people say yes. From there a run must end.
+const patience = 60
+
+// longest is how many events a walk may take; a run that goes on has no end.
+const longest = 600
+
+// Exercise walks the loops of agents through random histories, with models, tools,
+// hooks, people, aborts and crashes as difficult as they come, and checks after
+// each step what must be true of every loop: arguments are never changed, equal
+// arguments give equal results, each turn makes one transition that the table has,
+// the history is well-formed wherever a model or the end of a run sees it (I5), and
+// every run ends (I2).
+//
+// It returns how often each reason was met, by loop.
+func Exercise(t *testing.T, registry loop.Registry, definitions ...agent.Definition) map[string]map[state.Reason]int {
+	t.Helper()
+	met := map[string]map[state.Reason]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		def := rapid.SampledFrom(definitions).Draw(rt, "agent")
+		a, l := compile(t, registry, def)
+		limits := rapid.SampledFrom([]state.Limits{
+			{}, {MaxTurns: 3}, {OutputTokens: 200}, {WaitMS: 60_000}, {DeadlineAt: state.At(epoch.Add(50 * time.Second))},
+		}).Draw(rt, "limits")
+		w := &walk{run: begin(rt, a, l, limits, "hello"), rt: rt}
+		w.start(nil)
+		for !w.over() {
+			if w.steps++; w.steps > longest {
+				rt.Fatalf("the run does not end: it is %s (%s) after %d events", w.s.Status, w.s.Transition.Reason, w.steps)
+			}
+			w.next()
+		}
+		seen := met[a.Loop.Type]
+		if seen == nil {
+			seen = map[state.Reason]int{}
+			met[a.Loop.Type] = seen
+		}
+		for _, row := range state.Audit(w.s.Log) {
+			seen[row.Reason]++
+		}
+	})
+	return met
+}
+
+// walk is one random history.
+type walk struct {
+	*run
+
+	rt        *rapid.T
+	steps     int
+	attempt   int
+	continued bool
+	aborted   bool
+
+	signals []state.Signal // of the turn under way, for its next attempt
+	started []string
+	results []loop.ToolResult
+}
+
+func (w *walk) kind() bool { return w.steps > patience }
+
+func (w *walk) chance(label string, oneIn int) bool {
+	return !w.kind() && rapid.IntRange(1, oneIn).Draw(w.rt, label) == 1
+}
+
+func (w *walk) over() bool {
+	if w.effect != nil || !w.s.Status.Terminal() {
+		return false
+	}
+	return w.continued || !w.chance("continued", 4)
+}
+
+// start begins a turn.
+func (w *walk) start(signals []state.Signal) {
+	w.attempt++
+	w.signals = signals
+	ev := loop.TurnBegan{At: w.at(), Worker: "w", Attempt: w.attempt, Signals: signals, Results: w.results, Started: w.started, Poisoned: w.attempt > 5}
+	if w.aborted {
+		ev.Abort = &state.Abort{Reason: "enough"}
+	}
+	w.feed(ev)
+}
+
+// feed is step, and what the end of a turn means for the next.
+func (w *walk) feed(ev loop.Event) {
+	w.step(ev)
+	if w.effect == nil {
+		w.attempt, w.started, w.results, w.signals = 0, nil, nil, nil
+	}
+}
+
+// die is a worker that is lost in the middle of a turn.
+func (w *walk) die() {
+	w.crash()
+	w.start(w.signals)
+}
+
+func (w *walk) next() {
+	switch effect := w.effect.(type) {
+	case loop.CallModel:
+		w.answerModel(effect)
+	case loop.RunTools:
+		w.answerTools(effect)
+	case loop.RunHooks:
+		w.answerHooks(effect)
+	default:
+		w.between()
+	}
+}
+
+// between is what happens to a run that nobody works on.
+func (w *walk) between() {
+	said := state.UserText("by the way")
+	switch {
+	case w.s.Status.Terminal():
+		w.continued, w.aborted = true, false
+		w.start([]state.Signal{{ID: "m", Message: &said}})
+	case w.chance("abort", 20):
+		w.aborted = true
+		w.start(nil)
+	case w.chance("steer", 8):
+		w.start([]state.Signal{{ID: "m", Message: &said}})
+	case w.s.Status == state.Waiting:
+		w.wake()
+	default:
+		w.start(nil)
+	}
+}
+
+// wake answers some of what a run waits for, or lets time pass.
+func (w *walk) wake() {
+	names := w.s.Awaits()
+	if len(names) == 0 || w.chance("time passes", 6) {
+		if due := w.s.Due(); !due.IsZero() && due.After(w.now.Time) {
+			w.now = state.At(due)
+		}
+		w.start(nil)
+		return
+	}
+	if !w.kind() {
+		names = rapid.SliceOfNDistinct(rapid.SampledFrom(names), 1, len(names), rapid.ID).Draw(w.rt, "answers")
+	}
+	var signals []state.Signal
+	for i, name := range names {
+		signals = append(signals, w.signal(fmt.Sprintf("s%d", i), name))
+	}
+	w.start(signals)
+}
+
+func (w *walk) signal(id, name string) state.Signal {
+	sig := state.Signal{ID: id, At: w.now}
+	for _, o := range w.s.Open {
+		if o.Needs == "" || state.AwaitCall(o.Needs, o.ID) != name {
+			continue
+		}
+		switch o.Needs {
+		case state.NeedApproval:
+			a := state.Approval{CallID: o.ID, Decision: state.Approve}
+			if w.chance("denied", 3) {
+				a.Decision = state.Deny
+			} else if w.chance("edited", 3) {
+				a.Arguments = `{"edited":true}`
+			}
+			sig.Approvals = []state.Approval{a}
+		case state.NeedChild:
+			sig.Child = &state.ChildResult{CallID: o.ID, RunID: o.Child, Content: "done", Usage: state.Usage{OutputTokens: 3, ModelCalls: 1}}
+		case state.NeedAnswer:
+			answer := "yes"
+			sig.Answer = &answer
+		case state.NeedResult, state.NeedAsync:
+			sig.ToolResults = []state.SignalResult{{CallID: o.ID, Content: "result", IsError: w.chance("fails", 4)}}
+		}
+		return sig
+	}
+	answer := "go on"
+	sig.Answer = &answer
+	return sig
+}
+
+func (w *walk) answerModel(effect loop.CallModel) {
+	switch {
+	case w.chance("crash", 15):
+		w.die()
+	case w.chance("abort", 20):
+		w.abortModel(effect, loop.ByUser)
+	case !w.s.Limits.DeadlineAt.IsZero() && w.chance("deadline", 10):
+		w.abortModel(effect, loop.ByDeadline)
+	case w.chance("model fails", 6):
+		class := rapid.SampledFrom([]model.Class{
+			model.PromptTooLong, model.RateLimited, model.Overloaded, model.Quota, model.InvalidRequest, model.Auth, model.ContentFilter, model.Transport, model.Timeout,
+		}).Draw(w.rt, "class")
+		e := &model.Error{Class: class, Message: string(class), RetryAfter: time.Duration(rapid.IntRange(0, 3).Draw(w.rt, "retry after")) * time.Second}
+		if w.chance("partial", 3) {
+			e.Partial = "half a"
+		}
+		w.feed(loop.ModelFailed{At: w.at(), Err: e, Failed: 1, Purpose: effect.Purpose})
+	default:
+		w.feed(loop.ModelResponded{At: w.at(), Attempt: w.attempt, Response: w.response(effect), Purpose: effect.Purpose})
+	}
+}
+
+func (w *walk) abortModel(effect loop.CallModel, cause loop.AbortCause) {
+	ev := loop.Aborted{At: w.at(), Cause: cause, Reason: "enough", Failed: 1}
+	if len(effect.Tools) > 0 && w.chance("calls had arrived", 2) {
+		resp := model.Response{Parts: w.calls(2)}
+		ev.Response = &resp
+	}
+	w.feed(ev)
+}
+
+func (w *walk) response(effect loop.CallModel) model.Response {
+	resp := model.Response{Stop: model.StopEnd, Usage: state.Usage{InputTokens: int64(50 * len(effect.Messages)), OutputTokens: 20}}
+	text := "the answer"
+	if !w.kind() {
+		text = rapid.SampledFrom([]string{"the answer", "", `{"tool":"t"}`, `{"agent":"helper","task":"x"}`, `{"agent":"nobody","task":"x"}`, "{}"}).Draw(w.rt, "text")
+	}
+	resp.Parts = append(resp.Parts, state.Part{Type: state.PartText, Text: text})
+	if n := 4; !w.kind() && len(effect.Tools) > 0 && w.chance("calls", 1) {
+		resp.Parts = append(resp.Parts, w.calls(rapid.IntRange(0, n).Draw(w.rt, "how many"))...)
+	}
+	if !w.kind() {
+		resp.Stop = rapid.SampledFrom([]model.Stop{
+			model.StopEnd, model.StopEnd, model.StopEnd, model.StopToolCalls, model.StopMaxOutputTokens, model.StopRefusal, model.StopContentFilter, model.StopPause,
+		}).Draw(w.rt, "stop")
+	}
+	return resp
+}
+
+// calls asks for tools of the agent, for others, and with arguments of all kinds.
+func (w *walk) calls(n int) []state.Part {
+	names := append(w.agent.ToolNames(), "hammer", agent.AskUser)
+	var parts []state.Part
+	for i := range n {
+		parts = append(parts, state.Part{
+			Type: state.PartToolCall, ID: rapid.SampledFrom([]string{"", "same", fmt.Sprintf("c%d", i)}).Draw(w.rt, "id"),
+			Name:      rapid.SampledFrom(names).Draw(w.rt, "tool"),
+			Arguments: rapid.SampledFrom([]string{"{}", `{"task":"x"}`, `{"amount":500}`, `{"question":"what?"}`, `{"broken`, "", "[1]"}).Draw(w.rt, "arguments"),
+		})
+	}
+	return parts
+}
+
+func (w *walk) answerTools(effect loop.RunTools) {
+	var done []loop.ToolResult
+	for _, c := range effect.Calls {
+		r := loop.ToolResult{CallID: c.ID, Name: c.Name, Content: "result of " + c.ID, IsError: w.chance("tool fails", 5), At: w.at()}
+		if spec := w.agent.Tool(c.Name); spec != nil && spec.Async && w.chance("pending", 2) {
+			r = loop.ToolResult{CallID: c.ID, Name: c.Name, Pending: true, At: w.now}
+		}
+		done = append(done, r)
+	}
+	cut := len(done)
+	crash, abort := w.chance("crash", 10), w.chance("abort", 15)
+	if crash || abort {
+		cut = rapid.IntRange(0, len(done)-1).Draw(w.rt, "finished")
+	}
+	finished := slices.DeleteFunc(slices.Clone(done[:cut]), func(r loop.ToolResult) bool { return r.Pending })
+	switch {
+	case crash:
+		w.results = append(w.results, finished...)
+		for _, c := range effect.Calls {
+			if spec := w.agent.Tool(c.Name); spec != nil && (!spec.Idempotent || spec.Async) && !slices.ContainsFunc(finished, func(r loop.ToolResult) bool { return r.CallID == c.ID }) {
+				w.started = append(w.started, c.ID)
+			}
+		}
+		w.die()
+	case abort:
+		w.feed(loop.Aborted{At: w.at(), Cause: loop.ByUser, Reason: "enough", Started: true, Results: finished})
+	default:
+		w.feed(loop.ToolsFinished{At: w.at(), Results: done})
+	}
+}
+
+func (w *walk) answerHooks(effect loop.RunHooks) {
+	if w.chance("crash", 10) {
+		w.die()
+		return
+	}
+	if w.chance("abort", 15) {
+		w.feed(loop.Aborted{At: w.at(), Cause: loop.ByUser, Reason: "enough"})
+		return
+	}
+	no := "no"
+	options := map[hook.Point][]hook.Answer{
+		hook.PreTool: {{}, {}, {Deny: &no}, {Approval: true}, {Arguments: json.RawMessage(`{"edited": 1}`)}},
+		hook.Stop:    {{}, {Block: &no}, {Prevent: &no}},
+	}
+	answers := make([]hook.Answer, max(1, len(effect.Calls)))
+	for i := range answers {
+		if !w.kind() {
+			answers[i] = rapid.SampledFrom(options[effect.Point]).Draw(w.rt, "hook")
+		}
+	}
+	w.feed(loop.HooksAnswered{At: w.at(), Asked: effect, Answers: answers})
+}

@@ -1,0 +1,17 @@
+package loop_test
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/loop/looptest"
+)
+
+var update = flag.Bool("update", false, "rewrite what the loops decide in the scenarios")
+
+// The scenarios in testdata/scenarios name the behaviours that they show.
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	looptest.Play(t, loop.Builtin(), "testdata/scenarios/*.txt", *update)
+}
