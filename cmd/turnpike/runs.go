@@ -41,7 +41,8 @@ func (e *env) print(v any, text string) error {
 // submission is what `run` and `submit` share.
 type submission struct {
 	Agent    string            `arg:"" help:"Name of an agent, or a file that defines one."`
-	Input    string            `arg:"" help:"What to do."`
+	Input    string            `arg:"" optional:"" help:"What to do."`
+	From     string            `type:"existingfile" help:"File with the input as JSON: messages, or a transcript as show --format prints it."`
 	MaxTurns int               `help:"Most model calls."`
 	Deadline string            `help:"Time to finish, as in 10m."`
 	Priority string            `enum:"high,normal,low" default:"normal" help:"Lane: ${enum}."`
@@ -55,7 +56,7 @@ func (s submission) submit(e *env) (api.Run, error) {
 	if err != nil {
 		return api.Run{}, err
 	}
-	input, err := json.Marshal(s.Input)
+	input, err := s.input()
 	if err != nil {
 		return api.Run{}, err
 	}
@@ -81,6 +82,21 @@ func agentName(e *env, name string) (string, error) {
 	}
 	put, err := putFile(e, name)
 	return put.Name, err
+}
+
+// input is what was said, or what a file holds.
+func (s submission) input() (json.RawMessage, error) {
+	if (s.Input == "") == (s.From == "") {
+		return nil, errors.New("give either an input or --from FILE")
+	}
+	if s.From == "" {
+		return json.Marshal(s.Input)
+	}
+	b, err := os.ReadFile(s.From)
+	if err == nil && !json.Valid(b) {
+		err = fmt.Errorf("%s is not JSON", s.From)
+	}
+	return b, err
 }
 
 func putFile(e *env, path string) (api.Agent, error) {

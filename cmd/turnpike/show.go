@@ -10,10 +10,19 @@ import (
 )
 
 type showCmd struct {
-	ID string `arg:"" help:"Run id."`
+	ID     string `arg:"" help:"Run id."`
+	Format string `enum:",openai,anthropic" default:"" help:"Print the transcript alone, in the format of openai or anthropic."`
 }
 
 func (c *showCmd) Run(e *env) error {
+	if c.Format != "" {
+		doc, err := e.client.Export(e.ctx, c.ID, c.Format)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(e.out, string(doc))
+		return err
+	}
 	run, err := e.client.Get(e.ctx, c.ID)
 	if err != nil {
 		return err

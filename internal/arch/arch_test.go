@@ -24,7 +24,7 @@ const module = "github.com/turnpike-dev/turnpike/"
 var floors = [][]string{
 	{"pkg/check"},
 	{"pkg/state"},
-	{"pkg/budget", "pkg/hook", "pkg/model", "pkg/tool"},
+	{"pkg/budget", "pkg/hook", "pkg/model", "pkg/tool", "pkg/transcript"},
 	{"pkg/agent"},
 	{"pkg/loop"},
 	{"pkg/bus", "pkg/api"},

@@ -131,6 +131,12 @@ func (c *Client) Fork(ctx context.Context, id string, r api.ForkRequest) (api.Ru
 	return send[api.Run](ctx, c, http.MethodPost, runPath(id)+"/fork", r)
 }
 
+// Export reads the transcript in another format, openai or anthropic. It can be the
+// input of a submission.
+func (c *Client) Export(ctx context.Context, id, format string) (json.RawMessage, error) {
+	return get[json.RawMessage](ctx, c, runPath(id)+"/messages?format="+url.QueryEscape(format))
+}
+
 // Turns reads the audit trail.
 func (c *Client) Turns(ctx context.Context, id string) ([]api.Turn, error) {
 	page, err := get[api.Page[api.Turn]](ctx, c, runPath(id)+"/turns")

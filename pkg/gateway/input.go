@@ -10,6 +10,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/transcript"
 )
 
 // inputOf returns the first messages of a run: the agent's instructions, unless
@@ -40,9 +41,12 @@ func submitted(raw json.RawMessage) ([]state.Message, error) {
 		}
 		return []state.Message{state.UserText(text)}, nil
 	}
+	if len(raw) > 0 && raw[0] == '{' {
+		return imported(raw)
+	}
 	var list []json.RawMessage
 	if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
-		return nil, invalid("input must be a text or a list of messages, and must not be empty")
+		return nil, invalid("input must be a text, a list of messages, or a transcript {format, messages}, and must not be empty")
 	}
 	var messages []state.Message
 	for i, item := range list {
@@ -57,6 +61,22 @@ func submitted(raw json.RawMessage) ([]state.Message, error) {
 	}
 	if len(messages) == 0 {
 		return nil, invalid("input has no message that the model would see")
+	}
+	return messages, nil
+}
+
+// imported reads a transcript in another format.
+func imported(raw json.RawMessage) ([]state.Message, error) {
+	var doc transcript.Document
+	if err := api.Decode(raw, &doc); err != nil {
+		return nil, invalid("input: %v", err)
+	}
+	messages, err := transcript.Import(doc)
+	if err != nil {
+		return nil, invalid("input.%v", err)
+	}
+	if len(messages) == 0 {
+		return nil, invalid("input.messages is empty")
 	}
 	return messages, nil
 }

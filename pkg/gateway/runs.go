@@ -12,6 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/transcript"
 )
 
 // maxWait bounds ?wait=.
@@ -215,6 +216,16 @@ func (g *Gateway) getMessages(w http.ResponseWriter, r *http.Request) error {
 	log, err := g.store.Log(r.Context(), st.ID, 0, 0)
 	if err != nil {
 		return err
+	}
+	if format := r.URL.Query().Get("format"); format != "" {
+		if view != "" && view != "model" {
+			return invalid("format %q exports what the model sees: leave out view", format)
+		}
+		doc, err := transcript.Export(transcript.Format(format), state.View(log))
+		if err != nil {
+			return invalid("%v", err)
+		}
+		return reply(w, http.StatusOK, doc)
 	}
 	if view == "session" {
 		return pageOf(w, r, state.Session(log))

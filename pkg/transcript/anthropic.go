@@ -1,0 +1,250 @@
+package transcript
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+type anthropicMessage struct {
+	Role    string          `json:"role"`
+	Content json.RawMessage `json:"content"`
+}
+
+type anthropicBlock struct {
+	Type      string           `json:"type"`
+	Text      *string          `json:"text,omitempty"`
+	Thinking  *string          `json:"thinking,omitempty"`
+	Signature string           `json:"signature,omitempty"`
+	Data      string           `json:"data,omitempty"` // of redacted_thinking
+	ID        string           `json:"id,omitempty"`
+	Name      string           `json:"name,omitempty"`
+	Input     json.RawMessage  `json:"input,omitempty"`
+	ToolUseID string           `json:"tool_use_id,omitempty"`
+	Content   json.RawMessage  `json:"content,omitempty"`
+	IsError   bool             `json:"is_error,omitempty"`
+	Source    *anthropicSource `json:"source,omitempty"`
+}
+
+type anthropicSource struct {
+	Type      string `json:"type"`
+	MediaType string `json:"media_type,omitempty"`
+	Data      string `json:"data,omitempty"`
+	URL       string `json:"url,omitempty"`
+}
+
+// anthropicProvider marks thinking that only this provider's models get back.
+const anthropicProvider = "anthropic"
+
+type anthropicOpaque struct {
+	Signature string `json:"signature,omitempty"`
+	Redacted  string `json:"redacted,omitempty"`
+}
+
+func toAnthropic(messages []state.Message) (system string, out []anthropicMessage) {
+	var results []anthropicBlock
+	out = []anthropicMessage{}
+	add := func(role string, blocks []anthropicBlock) {
+		if len(blocks) == 0 {
+			return
+		}
+		content, err := encode(blocks)
+		if err != nil {
+			return // blocks of texts and checked JSON always encode
+		}
+		if len(blocks) == 1 && blocks[0].Type == "text" {
+			content = quote(*blocks[0].Text)
+		}
+		out = append(out, anthropicMessage{Role: role, Content: content})
+	}
+	var systems []string
+	for _, m := range messages {
+		if m.Role == state.RoleTool {
+			// The results of one response stand in one message.
+			results = append(results, blocksOf(m)...)
+			continue
+		}
+		add("user", results)
+		results = nil
+		if m.Role == state.RoleSystem {
+			systems = append(systems, m.Text())
+			continue
+		}
+		add(string(m.Role), blocksOf(m))
+	}
+	add("user", results)
+	return strings.Join(systems, "\n\n"), out
+}
+
+func blocksOf(m state.Message) []anthropicBlock {
+	var blocks []anthropicBlock
+	for _, p := range m.Parts {
+		switch p.Type {
+		case state.PartText:
+			if p.Text != "" { // the API takes no empty text
+				blocks = append(blocks, anthropicBlock{Type: "text", Text: &p.Text})
+			}
+		case state.PartThinking:
+			var o anthropicOpaque
+			switch {
+			case p.OpaqueBy != anthropicProvider || json.Unmarshal(p.Opaque, &o) != nil:
+			case o.Redacted != "":
+				blocks = append(blocks, anthropicBlock{Type: "redacted_thinking", Data: o.Redacted})
+			case o.Signature != "":
+				blocks = append(blocks, anthropicBlock{Type: "thinking", Thinking: &p.Text, Signature: o.Signature})
+			}
+		case state.PartToolCall:
+			b := anthropicBlock{Type: "tool_use", ID: p.ID, Name: p.Name}
+			if object, ok := state.CompactObject(p.Arguments); ok {
+				b.Input = json.RawMessage(object)
+			} else {
+				b.Input = json.RawMessage(fmt.Sprintf(`{"invalid_arguments":%s}`, quote(p.Arguments)))
+			}
+			blocks = append(blocks, b)
+		case state.PartToolResult:
+			blocks = append(blocks, anthropicBlock{Type: "tool_result", ToolUseID: p.CallID, Content: quote(p.Content), IsError: p.IsError})
+		case state.PartImage:
+			source := &anthropicSource{Type: "url", URL: p.URL}
+			if p.URL == "" {
+				source = &anthropicSource{Type: "base64", MediaType: p.MediaType, Data: p.Data}
+			}
+			blocks = append(blocks, anthropicBlock{Type: "image", Source: source})
+		}
+	}
+	return blocks
+}
+
+func systemOf(raw json.RawMessage) ([]state.Message, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, nil
+	}
+	blocks, err := anthropicBlocks(raw)
+	if err != nil {
+		return nil, fmt.Errorf("system%w", err)
+	}
+	m := state.Message{Role: state.RoleSystem}
+	for i, b := range blocks {
+		if b.Type != "text" || b.Text == nil {
+			return nil, fmt.Errorf("system[%d]: it holds texts alone", i)
+		}
+		m.Parts = append(m.Parts, textPart(*b.Text))
+	}
+	return []state.Message{m}, nil
+}
+
+// anthropicBlocks reads content: a text, or a list of blocks.
+func anthropicBlocks(raw json.RawMessage) ([]anthropicBlock, error) {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return []anthropicBlock{{Type: "text", Text: &text}}, nil
+	}
+	var blocks []anthropicBlock
+	if err := json.Unmarshal(raw, &blocks); err != nil || len(blocks) == 0 {
+		return nil, at("content", "it must be a text or a list of blocks, and not empty")
+	}
+	return blocks, nil
+}
+
+func fromAnthropic(raw json.RawMessage) ([]state.Message, error) {
+	var w anthropicMessage
+	if err := json.Unmarshal(raw, &w); err != nil {
+		return nil, at("role", "not a message of the messages API: %v", err)
+	}
+	if w.Role != "user" && w.Role != "assistant" {
+		return nil, at("role", "%q is not one of user, assistant", w.Role)
+	}
+	blocks, err := anthropicBlocks(w.Content)
+	if err != nil {
+		return nil, err
+	}
+	m := state.Message{Role: state.Role(w.Role)}
+	var out []state.Message
+	for i, b := range blocks {
+		place := index("content", i)
+		if b.Type == "tool_result" {
+			result, err := anthropicResult(place, w.Role, b)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, result)
+			continue
+		}
+		p, err := anthropicPart(place, w.Role, b)
+		if err != nil {
+			return nil, err
+		}
+		m.Parts = append(m.Parts, p)
+	}
+	if len(m.Parts) > 0 {
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+func anthropicPart(place, role string, b anthropicBlock) (state.Part, error) {
+	switch {
+	case b.Type == "text" && b.Text != nil:
+		return textPart(*b.Text), nil
+	case b.Type == "image" && b.Source != nil && role == "user":
+		if b.Source.Type == "url" {
+			return image(place+".source.url", b.Source.URL)
+		}
+		if b.Source.Type != "base64" || b.Source.MediaType == "" || b.Source.Data == "" {
+			return state.Part{}, at(place+".source", "an image is a url, or base64 with media_type and data")
+		}
+		return state.Part{Type: state.PartImage, MediaType: b.Source.MediaType, Data: b.Source.Data}, nil
+	case b.Type == "thinking" && b.Thinking != nil && role == "assistant":
+		return sealed(*b.Thinking, anthropicOpaque{Signature: b.Signature}), nil
+	case b.Type == "redacted_thinking" && b.Data != "" && role == "assistant":
+		return sealed("", anthropicOpaque{Redacted: b.Data}), nil
+	case b.Type == "tool_use" && role == "assistant":
+		if b.ID == "" || b.Name == "" {
+			return state.Part{}, at(place, "a tool_use needs an id and a name")
+		}
+		input, ok := state.CompactObject(string(b.Input))
+		if !ok {
+			return state.Part{}, at(place+".input", "it must be a JSON object")
+		}
+		return state.Part{Type: state.PartToolCall, ID: b.ID, Name: b.Name, Arguments: input}, nil
+	default:
+		return state.Part{}, at(place+".type", "%q with its content does not belong into a message of role %s", b.Type, role)
+	}
+}
+
+func sealed(text string, o anthropicOpaque) state.Part {
+	p := state.Part{Type: state.PartThinking, Text: text}
+	if o != (anthropicOpaque{}) {
+		if raw, err := encode(o); err == nil {
+			p.Opaque, p.OpaqueBy = raw, anthropicProvider
+		}
+	}
+	return p
+}
+
+func anthropicResult(place, role string, b anthropicBlock) (state.Message, error) {
+	if role != "user" {
+		return state.Message{}, at(place+".type", "a tool_result belongs into a message of role user")
+	}
+	if b.ToolUseID == "" {
+		return state.Message{}, at(place+".tool_use_id", "it is missing: which call does this answer?")
+	}
+	if len(b.Content) == 0 || string(b.Content) == "null" || string(b.Content) == "[]" {
+		return state.ToolResult(b.ToolUseID, "", b.IsError), nil
+	}
+	inner, err := anthropicBlocks(b.Content)
+	if err != nil {
+		return state.Message{}, at(place+".content", "it must be a text or a list of texts")
+	}
+	var text string
+	for i, c := range inner {
+		if c.Type != "text" || c.Text == nil {
+			return state.Message{}, at(fmt.Sprintf("%s.content[%d]", place, i), "a block of type %q cannot be kept in a result: only texts can", c.Type)
+		}
+		text += *c.Text
+	}
+	return state.ToolResult(b.ToolUseID, text, b.IsError), nil
+}
+
+func index(name string, i int) string { return fmt.Sprintf("%s[%d]", name, i) }

@@ -1,0 +1,186 @@
+package transcript
+
+import (
+	"encoding/json"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+type openAIMessage struct {
+	Role       string          `json:"role"`
+	Content    json.RawMessage `json:"content,omitempty"`
+	Refusal    *string         `json:"refusal,omitempty"`
+	ToolCalls  []openAICall    `json:"tool_calls,omitempty"`
+	ToolCallID string          `json:"tool_call_id,omitempty"`
+}
+
+type openAICall struct {
+	ID       string         `json:"id"`
+	Type     string         `json:"type"`
+	Function openAIFunction `json:"function"`
+}
+
+type openAIFunction struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+type openAIPart struct {
+	Type     string       `json:"type"`
+	Text     *string      `json:"text,omitempty"`
+	Refusal  *string      `json:"refusal,omitempty"`
+	ImageURL *openAIImage `json:"image_url,omitempty"`
+}
+
+type openAIImage struct {
+	URL string `json:"url"`
+}
+
+func toOpenAI(messages []state.Message) []openAIMessage {
+	out := []openAIMessage{}
+	for _, m := range messages {
+		if m.Role == state.RoleTool {
+			for _, p := range m.Parts {
+				if p.Type == state.PartToolResult {
+					out = append(out, openAIMessage{Role: "tool", ToolCallID: p.CallID, Content: quote(p.Content)})
+				}
+			}
+			continue
+		}
+		w := openAIMessage{Role: string(m.Role), Content: openAIContent(m.Parts)}
+		for _, c := range m.Calls() {
+			w.ToolCalls = append(w.ToolCalls, openAICall{ID: c.ID, Type: "function", Function: openAIFunction{Name: c.Name, Arguments: c.Arguments}})
+		}
+		if len(w.Content) == 0 {
+			if w.Content = json.RawMessage("null"); len(w.ToolCalls) == 0 {
+				w.Content = quote("")
+			}
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// openAIContent is text if there is one text alone, and parts otherwise.
+func openAIContent(parts []state.Part) json.RawMessage {
+	list := []openAIPart{}
+	for _, p := range parts {
+		switch p.Type {
+		case state.PartText:
+			list = append(list, openAIPart{Type: "text", Text: &p.Text})
+		case state.PartImage:
+			url := p.URL
+			if url == "" {
+				url = "data:" + p.MediaType + ";base64," + p.Data
+			}
+			list = append(list, openAIPart{Type: "image_url", ImageURL: &openAIImage{url}})
+		default:
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	if len(list) == 1 && list[0].Text != nil {
+		return quote(*list[0].Text)
+	}
+	b, err := encode(list)
+	if err != nil {
+		return nil // texts and URLs always encode
+	}
+	return b
+}
+
+func quote(text string) json.RawMessage {
+	b, err := encode(text)
+	if err != nil {
+		return json.RawMessage(`""`) // a text always encodes
+	}
+	return b
+}
+
+func fromOpenAI(raw json.RawMessage) ([]state.Message, error) {
+	var w openAIMessage
+	if err := json.Unmarshal(raw, &w); err != nil {
+		return nil, at("role", "not a message of chat completions: %v", err)
+	}
+	switch w.Role {
+	case "system", "developer", "user", "assistant":
+	case "tool":
+		return openAIResult(w)
+	default:
+		return nil, at("role", "%q is not one of system, developer, user, assistant, tool", w.Role)
+	}
+	m := state.Message{Role: state.Role(w.Role)}
+	if w.Role == "developer" {
+		m.Role = state.RoleSystem
+	}
+	parts, err := openAIParts(w.Content)
+	if err != nil {
+		return nil, err
+	}
+	m.Parts = parts
+	if w.Refusal != nil && *w.Refusal != "" {
+		m.Parts = append(m.Parts, textPart(*w.Refusal))
+	}
+	if len(w.ToolCalls) > 0 && m.Role != state.RoleAssistant {
+		return nil, at("tool_calls", "only an assistant calls tools")
+	}
+	for i, c := range w.ToolCalls {
+		if c.Type != "" && c.Type != "function" {
+			return nil, at(index("tool_calls", i)+".type", "%q is not function", c.Type)
+		}
+		if c.ID == "" || c.Function.Name == "" {
+			return nil, at(index("tool_calls", i), "a call needs an id and a function.name")
+		}
+		m.Parts = append(m.Parts, state.Part{Type: state.PartToolCall, ID: c.ID, Name: c.Function.Name, Arguments: c.Function.Arguments})
+	}
+	if len(m.Parts) == 0 {
+		return nil, at("content", "it is empty, and there are no tool_calls")
+	}
+	return []state.Message{m}, nil
+}
+
+func openAIResult(w openAIMessage) ([]state.Message, error) {
+	if w.ToolCallID == "" {
+		return nil, at("tool_call_id", "it is missing: which call does this answer?")
+	}
+	parts, err := openAIParts(w.Content)
+	if err != nil {
+		return nil, err
+	}
+	content := (state.Message{Parts: parts}).Text()
+	return []state.Message{state.ToolResult(w.ToolCallID, content, false)}, nil
+}
+
+func openAIParts(content json.RawMessage) ([]state.Part, error) {
+	var text string
+	var list []openAIPart
+	switch {
+	case len(content) == 0 || string(content) == "null":
+		return nil, nil
+	case json.Unmarshal(content, &text) == nil:
+		return []state.Part{textPart(text)}, nil
+	}
+	if err := json.Unmarshal(content, &list); err != nil {
+		return nil, at("content", "it must be a text or a list of parts")
+	}
+	var parts []state.Part
+	for i, p := range list {
+		place := index("content", i)
+		switch {
+		case p.Type == "text" && p.Text != nil:
+			parts = append(parts, textPart(*p.Text))
+		case p.Type == "refusal" && p.Refusal != nil:
+			parts = append(parts, textPart(*p.Refusal))
+		case p.Type == "image_url" && p.ImageURL != nil:
+			part, err := image(place+".image_url.url", p.ImageURL.URL)
+			if err != nil {
+				return nil, err
+			}
+			parts = append(parts, part)
+		default:
+			return nil, at(place+".type", "%q with its content is not one of text, image_url, refusal", p.Type)
+		}
+	}
+	return parts, nil
+}

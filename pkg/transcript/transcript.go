@@ -1,0 +1,138 @@
+// Package transcript carries histories to and from the message formats of OpenAI
+// (chat completions) and Anthropic, so that a run can be continued elsewhere, and
+// what was said elsewhere can begin a run.
+package transcript
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Format is a message format.
+type Format string
+
+// The formats.
+const (
+	OpenAI    Format = "openai"
+	Anthropic Format = "anthropic"
+)
+
+// Formats lists the formats.
+func Formats() []Format { return []Format{OpenAI, Anthropic} }
+
+// Document is a history in a foreign format. As JSON it is what the input of a
+// submission takes.
+type Document struct {
+	Format   Format          `json:"format"`
+	System   json.RawMessage `json:"system,omitempty"` // of anthropic: text, or blocks
+	Messages json.RawMessage `json:"messages"`
+}
+
+// Export writes messages in a format. Tombstoned and compacted messages are left
+// out (A12). What a format has no word for is lost: OpenAI knows neither thinking
+// nor that a result is an error (its content stays), Anthropic no system message
+// but at the beginning, where all of them go. Thinking goes to Anthropic with its
+// signature, and without one not at all.
+func Export(f Format, messages []state.Message) (Document, error) {
+	var seen []state.Message
+	for _, m := range messages {
+		if !m.Tombstoned && !m.Compacted {
+			seen = append(seen, m)
+		}
+	}
+	d := Document{Format: f}
+	var err error
+	switch f {
+	case OpenAI:
+		d.Messages, err = encode(toOpenAI(seen))
+	case Anthropic:
+		system, list := toAnthropic(seen)
+		if system != "" {
+			d.System, err = encode(system)
+		}
+		if err == nil {
+			d.Messages, err = encode(list)
+		}
+	default:
+		return Document{}, unknown(f)
+	}
+	return d, err
+}
+
+// Import reads a document. The error names the place of what is wrong. Fields
+// that say nothing about the history are passed over. Whether every call has its
+// result is for whoever takes the messages to check.
+func Import(d Document) ([]state.Message, error) {
+	if len(bytes.TrimSpace(d.Messages)) == 0 {
+		return nil, fmt.Errorf("messages is missing")
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(d.Messages, &list); err != nil {
+		return nil, fmt.Errorf("messages must be a list")
+	}
+	var out []state.Message
+	one := fromOpenAI
+	switch d.Format {
+	case OpenAI:
+		if len(d.System) > 0 && string(d.System) != "null" {
+			return nil, fmt.Errorf("system: in the format openai it is a message of role system")
+		}
+	case Anthropic:
+		one = fromAnthropic
+		system, err := systemOf(d.System)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, system...)
+	default:
+		return nil, unknown(d.Format)
+	}
+	for i, raw := range list {
+		more, err := one(raw)
+		if err != nil {
+			return nil, fmt.Errorf("messages[%d]%w", i, err)
+		}
+		out = append(out, more...)
+	}
+	return out, nil
+}
+
+func unknown(f Format) error { return fmt.Errorf("format %q is not one of openai, anthropic", f) }
+
+// encode writes v without escaping what is only special in HTML.
+func encode(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode transcript: %w", err)
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+// at is an error about a part of a message.
+func at(place, format string, args ...any) error {
+	return fmt.Errorf(".%s: %s", place, fmt.Sprintf(format, args...))
+}
+
+// image returns an image part of a URL, which may hold the data itself.
+func image(place, url string) (state.Part, error) {
+	rest, inline := strings.CutPrefix(url, "data:")
+	if !inline {
+		if url == "" {
+			return state.Part{}, at(place, "the URL of the image is missing")
+		}
+		return state.Part{Type: state.PartImage, URL: url}, nil
+	}
+	media, data, ok := strings.Cut(rest, ";base64,")
+	if !ok || media == "" {
+		return state.Part{}, at(place, "a data URL must be data:<media type>;base64,<data>")
+	}
+	return state.Part{Type: state.PartImage, MediaType: media, Data: data}, nil
+}
+
+func textPart(text string) state.Part { return state.Part{Type: state.PartText, Text: text} }
