@@ -27,12 +27,43 @@ type lease struct {
 	renewed  time.Time // guarded by held.mu
 }
 
-// held is the set of leases of a worker.
+// held is the set of leases of a worker, and of the runs that it is about to
+// claim: an abort that comes between a claim and the note of it must not be missed
+// (I7).
 type held struct {
-	mu   sync.Mutex
-	runs map[state.RunID]*lease
+	mu       sync.Mutex
+	runs     map[state.RunID]*lease
+	claiming map[state.RunID]*claiming
 }
 
+type claiming struct {
+	claims int
+	abort  *abortError
+}
+
+// expect announces a claim of a run; done ends it, whatever came of it.
+func (h *held) expect(run state.RunID) (done func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.claiming == nil {
+		h.claiming = map[state.RunID]*claiming{}
+	}
+	c := h.claiming[run]
+	if c == nil {
+		c = &claiming{}
+		h.claiming[run] = c
+	}
+	c.claims++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if c.claims--; c.claims == 0 {
+			delete(h.claiming, run)
+		}
+	}
+}
+
+// add notes a lease that was claimed.
 func (h *held) add(l *lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -41,6 +72,9 @@ func (h *held) add(l *lease) {
 	}
 	l.renewed = time.Now()
 	h.runs[l.Run] = l
+	if c := h.claiming[l.Run]; c != nil && c.abort != nil {
+		l.cancel(c.abort)
+	}
 }
 
 func (h *held) remove(l *lease) {
@@ -54,10 +88,13 @@ func (h *held) remove(l *lease) {
 // abort interrupts the turn of a run, if this worker holds it.
 func (h *held) abort(run state.RunID, reason string) {
 	h.mu.Lock()
-	l := h.runs[run]
-	h.mu.Unlock()
-	if l != nil {
-		l.cancel(&abortError{reason})
+	defer h.mu.Unlock()
+	cause := &abortError{reason}
+	if c := h.claiming[run]; c != nil {
+		c.abort = cause
+	}
+	if l := h.runs[run]; l != nil {
+		l.cancel(cause)
 	}
 }
 

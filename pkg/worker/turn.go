@@ -63,6 +63,8 @@ func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
 		}
 	}()
 
+	claimed := w.held.expect(msg.Run)
+	defer claimed()
 	claim, err := w.store.Claim(ctx, state.ClaimRequest{
 		Run: msg.Run, Version: msg.Version, Token: token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, Grace: w.cfg.Grace,
 	})
@@ -186,9 +188,17 @@ func (t *turn) decide(ctx context.Context) error {
 	for {
 		d := l.Step(t.s, ev)
 		t.s = d.Next
-		switch effect := d.Effect.(type) {
-		case nil:
+		if d.Effect == nil {
 			return nil
+		}
+		if ctx.Err() != nil {
+			// Nothing starts after the abort was seen (I7).
+			if ev, err = interrupted(ctx, loop.Aborted{}); err != nil {
+				return err
+			}
+			continue
+		}
+		switch effect := d.Effect.(type) {
 		case loop.CallModel:
 			ev, err = t.callModel(ctx, effect)
 		case loop.RunTools:

@@ -60,7 +60,14 @@ func (s *site) work(cfg worker.Config) (stop func()) {
 
 func (s *site) workOn(store state.Store, cfg worker.Config) (stop func()) {
 	s.t.Helper()
-	w, err := worker.New(store, s.bus, cfg)
+	return s.workWith(store, s.bus, cfg)
+}
+
+func (s *site) grace() time.Duration { return 50 * time.Millisecond }
+
+func (s *site) workWith(store state.Store, b bus.Bus, cfg worker.Config) (stop func()) {
+	s.t.Helper()
+	w, err := worker.New(store, b, cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -270,9 +277,7 @@ func TestRunCompletes(t *testing.T) {
 	if diff := gocmp.Diff(want, types); diff != "" {
 		t.Errorf("events (I9):\n%s", diff)
 	}
-	if got := s.bus.Replies("reply.here"); len(got) == 0 {
-		t.Error("the submitter got no reply")
-	}
+	s.await(id, "a reply to the submitter", func(state.State) bool { return len(s.bus.Replies("reply.here")) > 0 })
 }
 
 // I3, I8: a worker is declared gone while its tool runs. Another takes the turn

@@ -1,0 +1,194 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// striker aborts a run when it has been heard of often enough: at the start of a
+// model or a tool call, or at an event of the run.
+type striker struct {
+	s  *site
+	mu sync.Mutex
+
+	at      map[state.RunID]int // heard this often, the run is aborted
+	seen    map[state.RunID]bool
+	started map[state.RunID][]string // what was started after the abort was seen
+}
+
+func (k *striker) heard(run state.RunID) {
+	k.mu.Lock()
+	n, ok := k.at[run]
+	if ok {
+		k.at[run] = n - 1
+	}
+	k.mu.Unlock()
+	if ok && n == 1 {
+		// What a gateway does. The run may have ended.
+		if wake, err := k.s.store.Abort(context.Background(), run, "enough", k.s.grace()); err == nil {
+			if wake.Publish {
+				_ = k.s.bus.PublishTurn(context.Background(), bus.Turn{Run: run, Version: wake.Version, Priority: state.High, Repair: true}, fmt.Sprintf("%s:%d:abort", run, wake.Version))
+			}
+			_ = k.s.bus.PublishAbort(context.Background(), run, "enough")
+		}
+	}
+}
+
+// start notes what begins; with a context that has ended already it is no start.
+func (k *striker) start(ctx context.Context, run state.RunID, what string) {
+	k.mu.Lock()
+	if k.seen[run] && ctx.Err() == nil {
+		k.started[run] = append(k.started[run], what)
+	}
+	k.mu.Unlock()
+	k.heard(run)
+}
+
+// Generate makes the striker a model between the worker and the scripted one. It
+// refuses histories that a provider would refuse (A4).
+func (k *striker) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	k.start(ctx, r.Run, "model")
+	for i := 0; i < len(r.Messages); i++ {
+		calls := r.Messages[i].Calls()
+		for j, c := range calls {
+			if at := i + 1 + j; at >= len(r.Messages) || r.Messages[at].Role != state.RoleTool || r.Messages[at].Parts[0].CallID != c.ID {
+				return model.Response{}, &model.Error{Class: model.InvalidRequest, Message: "a call has no result"}
+			}
+		}
+		i += len(calls)
+	}
+	return k.s.model.Generate(ctx, r, onDelta)
+}
+
+// watching is the bus, with the striker listening in.
+type watching struct {
+	bus.Bus
+	k *striker
+}
+
+func (w *watching) Aborts(ctx context.Context, fn func(state.RunID, string)) (func(), error) {
+	return w.Bus.Aborts(ctx, func(run state.RunID, reason string) {
+		fn(run, reason)
+		w.k.mu.Lock()
+		w.k.seen[run] = true
+		w.k.mu.Unlock()
+	})
+}
+
+func (w *watching) Live(run state.RunID, data []byte) {
+	w.Bus.Live(run, data)
+	w.k.heard(run)
+}
+
+func (w *watching) Announce(ctx context.Context, run state.RunID, events []bus.Event) error {
+	err := w.Bus.Announce(ctx, run, events)
+	for range events {
+		w.k.heard(run)
+	}
+	return err
+}
+
+// I5, I7, A4, A5: runs that are aborted at any moment end, with every call answered,
+// nothing starts after their worker has seen the abort, and what is left of them is
+// a history that a model accepts.
+func TestAbortAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	runs := 1000
+	if testing.Short() {
+		runs = 100
+	}
+	s := newSite(t)
+	k := &striker{s: s, at: map[state.RunID]int{}, seen: map[state.RunID]bool{}, started: map[state.RunID][]string{}}
+	for _, name := range []string{"a", "b", "c"} {
+		s.tools[name] = tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			k.start(ctx, c.Run, "tool "+name)
+			if err := ctx.Err(); err != nil {
+				return tool.Result{}, err
+			}
+			return tool.Result{Content: name}, nil
+		})
+	}
+	for range 3 {
+		cfg := s.config()
+		cfg.Providers = map[string]model.Provider{"scripted": k}
+		s.workWith(s.store, &watching{Bus: s.bus, k: k}, cfg)
+	}
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	def := agent.Definition{
+		Name: "a", Tools: []agent.Tool{{Name: "a"}, {Name: "b"}, {Name: "c", Concurrency: "serial"}, {Name: agent.AskUser, Kind: agent.KindHuman}},
+		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{
+			{ToolCalls: []model.ScriptedCall{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "a"}}},
+			{Text: "hm", ToolCalls: []model.ScriptedCall{{Name: "c"}, {Name: "b"}}},
+			{ToolCalls: []model.ScriptedCall{{Name: "a"}, {Name: agent.AskUser, Arguments: []byte(`{"question":"sure?"}`)}}},
+			{Text: "done"}, {Text: "after all"}, {Text: "after all"},
+		}},
+	}
+	ids := make([]state.RunID, runs)
+	for i := range ids {
+		id := s.createFor(def, state.Limits{})
+		k.mu.Lock()
+		k.at[id] = 1 + rng.IntN(32)
+		k.mu.Unlock()
+		ids[i] = s.start(id)
+	}
+	reasons := map[state.Reason]int{}
+	for _, id := range ids {
+		st := s.await(id, "an end, or the question", func(st state.State) bool { return st.Status.Terminal() || st.Status == state.Waiting })
+		if st.Status == state.Waiting {
+			k.mu.Lock()
+			k.at[id] = 1
+			k.mu.Unlock()
+			k.heard(id)
+			st = s.await(id, "the end of an aborted wait", func(st state.State) bool { return st.Status.Terminal() })
+		}
+		reasons[st.Transition.Reason]++
+		wantPaired(t, s, id)
+		k.mu.Lock()
+		if after := k.started[id]; len(after) > 0 {
+			t.Errorf("seed %d: run %s started %v after the abort was seen (I7)", seed, id, after)
+		}
+		delete(k.at, id)
+		delete(k.seen, id)
+		k.mu.Unlock()
+		if st.Status != state.Cancelled {
+			t.Errorf("seed %d: run %s ended %s (%s)", seed, id, st.Status, st.Transition.Reason)
+		}
+	}
+	if len(reasons) < 3 {
+		t.Errorf("seed %d: the aborts struck at few places: %v", seed, reasons)
+	}
+	// Some of them go on: the strict model takes their histories.
+	for i, id := range ids[:runs/20] {
+		said := state.UserText("go on")
+		s.signal(id, state.Signal{ID: fmt.Sprintf("go on %d", i), Message: &said})
+		s.await(id, "a pause or an end that no abort made", func(st state.State) bool {
+			return st.Status == state.Completed || st.Status == state.Waiting && st.Waiting.Reason == state.WaitingHumanInput
+		})
+	}
+	t.Logf("aborted at: %v", reasons)
+}
+
+// wantPaired checks I5.
+func wantPaired(t *testing.T, s *site, id state.RunID) {
+	t.Helper()
+	view := s.view(id)
+	for i := 0; i < len(view); i++ {
+		calls := view[i].Calls()
+		for j, c := range calls {
+			if at := i + 1 + j; at >= len(view) || view[at].Role != state.RoleTool || view[at].Parts[0].CallID != c.ID {
+				t.Errorf("run %s: call %s has no result in its place (I5)", id, c.ID)
+			}
+		}
+		i += len(calls)
+	}
+}
