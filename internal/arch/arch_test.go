@@ -56,6 +56,7 @@ var vendors = map[string][]string{
 	"github.com/stretchr/testify":          {},
 	"github.com/alecthomas/kong":           {"internal/app", "cmd"},
 	"github.com/cenkalti/backoff/v4":       {"pkg/bus/natsbus", "pkg/model", "pkg/tool/natstool"},
+	"go.opentelemetry.io/":                 {"pkg/worker", "internal"},
 	"github.com/prometheus/client_golang/": {"pkg/worker", "pkg/gateway", "internal", "cmd"},
 }
 
@@ -154,7 +155,7 @@ func locate(pkg string) (floor int, house string) {
 	return -1, ""
 }
 
-// Pure packages have no clock: the worker's events carry the time.
+// D9: pure packages, the loops among them, have no clock: the worker's events carry the time.
 func TestPurePackagesHaveNoClock(t *testing.T) {
 	t.Parallel()
 	clock := []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer", "NewTicker"}
@@ -232,6 +233,39 @@ func TestInvariantsAreTested(t *testing.T) {
 			if !strings.Contains(tests, "func "+n+"(") && !strings.Contains(tests, `"`+n+`"`) {
 				t.Errorf("docs/invariants.md: %s is said to be held by %s, which is not there", row[1], n)
 			}
+		}
+	}
+}
+
+// Every behaviour is held by a test or a scenario that names it.
+func TestBehavioursAreTested(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/behaviours.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile(`(?m)^\| ([DLFAK]\d+) \|`).FindAllStringSubmatch(string(doc), -1)
+	if want := 12 + 9 + 6 + 18 + 8; len(rows) != want {
+		t.Fatalf("docs/behaviours.md lists %d behaviours, want %d", len(rows), want)
+	}
+	var b bytes.Buffer
+	err = fs.WalkDir(os.DirFS("../.."), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if strings.HasSuffix(name, "_test.go") || within(path.Dir(name), "pkg/loop/testdata") || path.Dir(name) == "internal/e2e/testdata/seeds" {
+			src, err := os.ReadFile("../../" + name)
+			b.Write(src)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		if !regexp.MustCompile(`\b` + row[1] + `\b`).Match(b.Bytes()) {
+			t.Errorf("no test and no scenario names %s", row[1])
 		}
 	}
 }

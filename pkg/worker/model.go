@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -16,7 +17,7 @@ import (
 const defaultModelTimeout = 10 * time.Minute
 
 // callModel makes the model call of a turn, with short retries inside it.
-func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (loop.Event, error) {
+func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (ev loop.Event, err error) {
 	a, err := t.agent(ctx)
 	if err != nil {
 		return nil, err
@@ -25,6 +26,8 @@ func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (loop.Event
 	if m == nil {
 		m = &a.Model
 	}
+	ctx, span := t.traceModel(ctx, *m, effect.Purpose)
+	defer func() { endModel(span, ev) }()
 	provider, req, err := t.w.request(*m, effect)
 	if err != nil {
 		return loop.ModelFailed{At: now(), Err: asModelError(err), Purpose: effect.Purpose}, nil
@@ -45,12 +48,23 @@ func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (loop.Event
 	failed := 0
 	began := time.Now()
 	resp, err := model.Retry(ctx, model.RetryPolicy{}, func(ctx context.Context) (model.Response, error) {
+		// What a script says is no sign of a provider's health.
+		name := ""
+		if m.Provider != "scripted" {
+			name = strings.TrimSpace(m.Provider + " " + m.BaseURL + " " + m.Name)
+			if refused := t.w.breakers.Allow(name); refused != nil {
+				return model.Response{}, refused
+			}
+		}
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		req.Call = asked + failed
 		resp, err := provider.Generate(ctx, req, onDelta)
 		if err != nil {
 			failed++
+		}
+		if name != "" {
+			t.w.breakers.Done(name, failureOf(err))
 		}
 		return resp, err
 	})
@@ -101,6 +115,13 @@ func (w *Worker) request(m agent.Model, effect loop.CallModel) (model.Provider, 
 		req.APIKey = key
 	}
 	return provider, req, nil
+}
+
+func failureOf(err error) *model.Error {
+	if err == nil {
+		return nil
+	}
+	return asModelError(err)
 }
 
 func asModelError(err error) *model.Error {

@@ -167,7 +167,9 @@ func entryOf(r loop.ToolResult) state.Entry {
 
 // runTool makes one call and turns whatever happens into a result for the model
 // (A7). The result is nil only if the turn was cut short.
-func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) outcome {
+func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (o outcome) {
+	ctx, span := t.traceTool(ctx, c)
+	defer func() { endTool(span, o) }()
 	began := time.Now()
 	r, ok := t.call(ctx, a, c)
 	if !ok {

@@ -100,7 +100,9 @@ func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
 		t.announced = max(t.announced, claim.Base)
 	}
 
+	turnCtx, span := w.traceTurn(turnCtx, msg.TraceParent, claim)
 	err = t.run(turnCtx, msg)
+	t.endTurn(span, err)
 	switch {
 	case err == nil:
 		w.check(d.Ack(), "ack")

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
@@ -37,6 +39,9 @@ type Config struct {
 	// Prices of models, by name. Default model.DefaultPrices().
 	Prices model.Prices
 
+	// Breakers say when a model that does not answer is given a rest.
+	Breakers model.BreakerPolicy
+
 	// Tools are the tools in Go, by name; NATSTools calls those of kind nats.
 	Tools     map[string]tool.Tool
 	NATSTools tool.Tool
@@ -52,6 +57,9 @@ type Config struct {
 	// SecretsDir holds one file a secret, for references that no environment
 	// variable answers.
 	SecretsDir string
+
+	// Tracer makes the spans of turns, model calls and tool calls. Default: none.
+	Tracer trace.TracerProvider
 
 	Logger   zerolog.Logger
 	Registry *prometheus.Registry // nil: a registry of its own
@@ -109,6 +117,9 @@ func (c Config) withDefaults() Config {
 	if c.Loops == nil {
 		c.Loops = loop.Builtin()
 	}
+	if c.Tracer == nil {
+		c.Tracer = noop.NewTracerProvider()
+	}
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
 	}
@@ -140,10 +151,15 @@ type Worker struct {
 	bus     bus.Bus
 	log     zerolog.Logger
 	metrics *metrics
+	tracer  trace.Tracer
 	agents  *agents
 	slots   *semaphore.Weighted
-	held    held
-	turns   sync.WaitGroup
+
+	// breakers of the models that this worker asks.
+	breakers *model.Breakers
+
+	held  held
+	turns sync.WaitGroup
 }
 
 // New returns a worker that reads turns from b and keeps runs in store.
@@ -160,8 +176,11 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		cfg: cfg, store: store, bus: b,
 		log:     cfg.Logger.With().Str("worker", cfg.ID).Logger(),
 		metrics: m,
+		tracer:  cfg.Tracer.Tracer(tracerName),
 		agents:  newAgents(store, cfg.Loops),
 		slots:   semaphore.NewWeighted(int64(cfg.Slots)),
+
+		breakers: model.NewBreakers(cfg.Breakers),
 	}, nil
 }
 

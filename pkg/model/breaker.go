@@ -1,0 +1,88 @@
+package model
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// BreakerPolicy says when a model is given a rest. The zero value is the default:
+// after 5 failures in a row, for 15 seconds.
+type BreakerPolicy struct {
+	Failures int
+	Rest     time.Duration
+}
+
+// Breakers keep a worker from asking models that do not answer (A17): there is one
+// breaker for each name, which stands for a provider, an address and a model. They
+// are safe for concurrent use.
+type Breakers struct {
+	policy BreakerPolicy
+
+	mu     sync.Mutex
+	byName map[string]*breaker
+}
+
+type breaker struct {
+	failures int
+	openTill time.Time
+	trying   bool // one call finds out whether the rest has helped
+}
+
+// NewBreakers returns breakers that are all closed.
+func NewBreakers(p BreakerPolicy) *Breakers {
+	if p.Failures == 0 {
+		p.Failures = 5
+	}
+	if p.Rest == 0 {
+		p.Rest = 15 * time.Second
+	}
+	return &Breakers{policy: p, byName: map[string]*breaker{}}
+}
+
+// Allow returns nil if a call may be made, whose outcome must then be told to
+// Done, and otherwise an error of class Overloaded that says when to try again.
+// After a rest one call is let through; the others wait for what comes of it.
+func (b *Breakers) Allow(name string) *Error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.byName[name]
+	if c == nil || c.openTill.IsZero() {
+		return nil
+	}
+	left := time.Until(c.openTill)
+	if left <= 0 && !c.trying {
+		c.trying = true
+		return nil
+	}
+	return &Error{
+		Class: Overloaded, Provider: name, RetryAfter: max(left, time.Second),
+		Message: fmt.Sprintf("circuit breaker open: %d calls in a row failed", c.failures),
+	}
+}
+
+// Done tells what came of a call. Only failures that say something about the
+// provider count: overload, transport, time-outs. A rate limit is not one of them:
+// it says for itself how long to wait.
+func (b *Breakers) Done(name string, err *Error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.byName[name]
+	if err == nil || err.Class != Overloaded && err.Class != Transport && err.Class != Timeout {
+		if c != nil && (err == nil || err.Class != Cancelled) {
+			delete(b.byName, name)
+		} else if c != nil {
+			c.trying = false // a call that was cut short proves nothing
+		}
+		return
+	}
+	if c == nil {
+		c = &breaker{}
+		b.byName[name] = c
+	}
+	c.failures++
+	if c.trying || c.failures >= b.policy.Failures {
+		c.openTill = time.Now().Add(b.policy.Rest)
+	}
+	c.trying = false
+}

@@ -1,0 +1,139 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// F6: one span a turn, one a model call, one a tool call, nested, in the trace that
+// the submitter began.
+func TestSpans(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.tools["add"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Error("no"), nil })
+	recorder := tracetest.NewSpanRecorder()
+	cfg := s.config()
+	cfg.Tracer = trace.NewTracerProvider(trace.WithSpanProcessor(recorder))
+	s.work(cfg)
+	id := s.create(state.Limits{}, []agent.Tool{{Name: "add"}}, call("add", "c1"), model.Scripted{Text: "done"})
+	first := bus.Turn{Run: id, Version: 1, Priority: state.Normal, TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+	if err := s.bus.PublishTurn(t.Context(), first, string(id)+":1"); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitReason(id, state.EndCompleted)
+	s.await(id, "five spans", func(state.State) bool { return len(recorder.Ended()) == 5 })
+	names := map[string]string{"b7ad6b7169203331": "submitter"}
+	for _, span := range recorder.Ended() {
+		names[span.SpanContext().SpanID().String()] = span.Name()
+	}
+	var got []string
+	for _, span := range recorder.Ended() {
+		if trace := span.SpanContext().TraceID().String(); trace != "0af7651916cd43dd8448eb211c80319c" {
+			t.Errorf("span %s is in trace %s", span.Name(), trace)
+		}
+		got = append(got, fmt.Sprintf("%s < %s %s", span.Name(), names[span.Parent().SpanID().String()], span.Status().Description))
+	}
+	slices.Sort(got)
+	want := []string{"chat  < turn ", "chat  < turn ", "execute_tool add < turn error result", "turn < submitter ", "turn < submitter "}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("spans:\n%s", diff)
+	}
+}
+
+// downed is a model that does not answer.
+type downed struct{ calls atomic.Int32 }
+
+func (d *downed) Generate(context.Context, model.Request, func(model.Delta)) (model.Response, error) {
+	d.calls.Add(1)
+	return model.Response{}, &model.Error{Class: model.Timeout, Err: errors.New("no answer")}
+}
+
+// A17, A12: a model that does not answer is not asked again for a while; runs go on
+// with their fallback at once.
+func TestBreakerOpens(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	down := &downed{}
+	cfg := s.config()
+	cfg.Providers["openai"] = down
+	cfg.Breakers = model.BreakerPolicy{Failures: 2}
+	s.work(cfg)
+	for range 4 {
+		id := s.submitTo(agent.Definition{Name: "a", Model: agent.Model{
+			Provider: "openai", Name: "gpt", Fallback: []agent.Model{{Provider: "scripted", Responses: []model.Scripted{{Text: "I am here"}}}},
+		}})
+		s.awaitReason(id, state.EndCompleted)
+	}
+	if n := down.calls.Load(); n != 2 {
+		t.Errorf("the model was asked %d times, want 2", n)
+	}
+}
+
+// A16: whoever watches has seen a turn before the model is asked for the next.
+func TestWatchedAsItHappens(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.tools["add"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "42"}, nil })
+	k := &lookout{site: s}
+	cfg := s.config()
+	cfg.Providers = map[string]model.Provider{"scripted": k}
+	id := s.create(state.Limits{}, []agent.Tool{{Name: "add"}}, call("add", "c1"), call("add", "c2"), model.Scripted{Text: "done"})
+	stop, err := s.bus.Watch(t.Context(), id, func(e bus.Event) {
+		if e.Seq > 0 {
+			k.seen.Store(e.Seq)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	s.work(cfg)
+	s.start(id)
+	s.awaitReason(id, state.EndCompleted)
+	if late := k.late.Load(); late > 0 {
+		t.Errorf("the model was asked %d times before the turn before was announced", late)
+	}
+}
+
+// lookout notes model calls that came before the events of the turn before them.
+type lookout struct {
+	*site
+	seen, late atomic.Int64
+}
+
+func (k *lookout) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	// Announced is not yet delivered: a watcher gets a moment.
+	want := int64(1 + 3*r.Call) // a submission, and message, result and transition for each turn
+	if r.Call == 0 {
+		want = 0 // nobody has announced the submission
+	}
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for range 1000 {
+		if k.seen.Load() >= want {
+			return k.model.Generate(ctx, r, onDelta)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return model.Response{}, ctx.Err()
+		}
+	}
+	k.late.Add(1)
+	return k.model.Generate(ctx, r, onDelta)
+}
