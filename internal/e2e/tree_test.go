@@ -1,0 +1,198 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+)
+
+// ledger counts how often each effect was asked for, by its idempotency key.
+type ledger struct {
+	mu    sync.Mutex
+	times map[string]int
+}
+
+func (l *ledger) note(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.times[key]++
+}
+
+// Trees of runs, a batch, and a tool that answers later, while workers are killed
+// all the time: every run ends well, no child is missing or there twice, and no
+// effect that may happen once happens twice (I1, I2, I3, I4, I5, I6).
+func TestTreesWhileWorkersDie(t *testing.T) {
+	t.Parallel()
+	const trees, leaves = 30, 30
+	s := newSite(t, 3)
+	once := &ledger{times: map[string]int{}}
+	stop, err := natstool.Serve(s.nats, s.prefix(), natstool.Service{Name: "once", Handler: func(_ context.Context, r natstool.Request) (string, error) {
+		once.note(r.IdempotencyKey)
+		return "done", nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stop() })
+	serveLater(s)
+	for name, def := range map[string]string{
+		"leaf": `tools: [{name: once, kind: nats}]
+model: {provider: scripted, responses: [{tool_calls: [{name: once}], delay: 200ms}, {text: leaf, delay: 200ms}]}`,
+		"middle": `tools: [{name: ask, kind: agent, agent: leaf}, {name: later, kind: nats, async: true}]
+model:
+  provider: scripted
+  responses:
+    - {tool_calls: [{name: ask, arguments: {task: a}}, {name: later}, {name: ask, arguments: {task: b}}], delay: 150ms}
+    - {text: middle, delay: 150ms}`,
+		"root": `tools: [{name: ask, kind: agent, agent: middle}]
+model: {provider: scripted, responses: [{tool_calls: [{name: ask, arguments: {task: a}}, {name: ask, arguments: {task: b}}]}, {text: root}]}`,
+	} {
+		if _, err := s.client.PutAgent(t.Context(), name, []byte(def)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	killed := killAtRandom(t, s)
+
+	roots := make([]string, trees)
+	for i := range roots {
+		run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "root", Input: json.RawMessage(`"go"`)}, fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots[i] = run.ID
+	}
+	batch := api.BatchRequest{MaxParallel: 3}
+	for range leaves {
+		batch.Runs = append(batch.Runs, api.SubmitRequest{Agent: "leaf", Input: json.RawMessage(`"go"`)})
+	}
+	accepted, err := s.client.SubmitBatch(t.Context(), batch, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range roots {
+		eventually(t, "a tree ends", func() error {
+			run, err := s.client.Get(t.Context(), id)
+			if err == nil && !run.Terminal() {
+				err = fmt.Errorf("run %s is %s (%s)", id, run.Status, run.Transition.Reason)
+			}
+			return err
+		})
+	}
+	eventually(t, "the batch ends", func() error {
+		b, err := s.client.Batch(t.Context(), accepted.BatchID)
+		if err == nil && !b.Done {
+			err = fmt.Errorf("it stands at %v", b.Counts)
+		}
+		return err
+	})
+	kills := killed()
+
+	count := 0
+	var check func(id, agent string)
+	check = func(id, agent string) {
+		count++
+		run, err := s.client.Get(t.Context(), id)
+		if err != nil || run.Status != "completed" || run.Agent != agent {
+			t.Errorf("run %s of %s is %s (%s), %v", id, run.Agent, run.Status, run.Transition.Detail, err)
+			return
+		}
+		checkHistory(t, s, id)
+		below := map[string]string{"root": "middle", "middle": "leaf"}[agent]
+		page, err := s.client.List(t.Context(), url.Values{"parent": {id}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := len(below) / max(1, len(below)) * 2; len(page.Items) != want {
+			t.Errorf("run %s of %s has %d children, want %d", id, agent, len(page.Items), want)
+		}
+		for _, child := range page.Items {
+			check(child.ID, below)
+		}
+	}
+	for _, id := range roots {
+		check(id, "root")
+	}
+	for _, id := range accepted.RunIDs {
+		check(id, "leaf")
+	}
+	for key, n := range once.times {
+		if n > 1 {
+			t.Errorf("effect %s happened %d times (I4)", key, n)
+		}
+	}
+	t.Logf("%d runs, %d effects, %d workers killed", count, len(once.times), kills)
+}
+
+// checkHistory holds a run's transcript and events to I5 and I9.
+func checkHistory(t *testing.T, s *site, id string) {
+	t.Helper()
+	messages, err := s.client.Messages(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(messages); i++ {
+		calls := messages[i].Calls()
+		for j, c := range calls {
+			if at := i + 1 + j; at >= len(messages) || messages[at].Role != state.RoleTool || messages[at].Parts[0].CallID != c.ID {
+				t.Errorf("run %s: call %s has no result in its place (I5)", id, c.ID)
+			}
+		}
+		i += len(calls)
+	}
+	want := int64(1)
+	for e, err := range s.client.Events(t.Context(), id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Seq == 0 {
+			continue
+		}
+		if e.Seq != want {
+			t.Errorf("run %s: event %d where %d is due (I9)", id, e.Seq, want)
+		}
+		want++
+	}
+}
+
+// serveLater is a tool that takes calls and answers them with a signal.
+func serveLater(s *site) {
+	s.t.Helper()
+	var answers sync.WaitGroup
+	sub, err := s.nats.Subscribe(natstool.Subject(s.prefix(), "later"), func(m *nats.Msg) {
+		var r natstool.Request
+		if err := json.Unmarshal(m.Data, &r); err != nil {
+			return
+		}
+		answers.Go(func() { answerLater(s, r) })
+		_ = m.Respond([]byte(`{"pending": true}`))
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = sub.Unsubscribe(); answers.Wait() })
+}
+
+// answerLater sends the result until it is taken; a refusal means that it was.
+func answerLater(s *site, r natstool.Request) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	sig := api.SignalRequest{SignalID: r.IdempotencyKey, ToolResults: []api.ToolResult{{CallID: r.CallID, Content: json.RawMessage(`"later"`)}}}
+	for {
+		_, err := s.client.Signal(ctx, string(r.RunID), sig)
+		var p *api.Problem
+		if err == nil || errors.As(err, &p) && p.Status < 500 || ctx.Err() != nil {
+			return
+		}
+	}
+}
