@@ -305,24 +305,27 @@ func (c *denyCmd) Run(e *env) error {
 }
 
 func decide(e *env, id, call string, a api.Approval) error {
+	run, err := e.client.Get(e.ctx, id)
+	if err != nil {
+		return err
+	}
 	var approvals []api.Approval
-	if call != "" {
-		a.CallID = call
-		approvals = append(approvals, a)
-	} else {
-		run, err := e.client.Get(e.ctx, id)
-		if err != nil {
-			return err
-		}
-		if run.Waiting == nil || run.Waiting.Reason != string(state.WaitingApproval) {
-			return fmt.Errorf("run %s is %s and waits for no approval", id, run.Status)
-		}
+	if run.Waiting != nil {
 		for _, w := range run.Waiting.Calls {
-			if strings.HasSuffix(w.Message, "asks for approval") {
-				a.CallID = w.ID
-				approvals = append(approvals, a)
+			if w.Needs != string(state.NeedApproval) || call != "" && w.ID != call {
+				continue
 			}
+			one := a
+			one.CallID = w.ID
+			if one.Decision == "approve" && len(one.Arguments) == 0 {
+				// What was looked at is what may run, and nothing else.
+				one.Arguments = w.Arguments
+			}
+			approvals = append(approvals, one)
 		}
+	}
+	if len(approvals) == 0 {
+		return fmt.Errorf("run %s is %s, and no such call waits for approval", id, run.Status)
 	}
 	return send(e, id, api.SignalRequest{Approvals: approvals})
 }

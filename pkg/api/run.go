@@ -59,6 +59,7 @@ type WaitCall struct {
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
 	Message   string          `json:"message"`
+	Needs     string          `json:"needs"`  // approval, result, answer, child, async
 	RunID     *string         `json:"run_id"` // of the child run that answers
 }
 
@@ -103,7 +104,7 @@ func RunOf(s state.State, now time.Time) Run {
 		r.Reason = &reason
 		r.Waiting = &Waiting{Reason: reason, Since: w.Since, ExpiresAt: w.ExpiresAt, Calls: make([]WaitCall, len(w.Calls))}
 		for i, c := range w.Calls {
-			r.Waiting.Calls[i] = WaitCall{ID: c.ID, Tool: c.Tool, Arguments: c.Arguments, Message: c.Message}
+			r.Waiting.Calls[i] = WaitCall{ID: c.ID, Tool: c.Tool, Arguments: c.Arguments, Message: c.Message, Needs: string(c.Needs)}
 			if child := string(c.RunID); child != "" {
 				r.Waiting.Calls[i].RunID = &child
 			}

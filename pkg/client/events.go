@@ -127,4 +127,30 @@ func (c *Client) Wait(ctx context.Context, id string) (api.Run, error) {
 	return c.Get(ctx, id)
 }
 
-func settled(r api.Run) bool { return r.Terminal() || r.Waiting != nil }
+// settled reports whether the run has ended or waits, and not only for its own
+// child runs.
+func settled(r api.Run) bool {
+	return r.Terminal() || r.Waiting != nil && r.Waiting.Reason != "waiting_child"
+}
+
+// Do submits a run, tells each of its events as they come (each may be nil), and
+// returns the run and all its events when it has ended (L8). A run that waits for
+// somebody is waited for; ctx bounds the whole.
+func (c *Client) Do(ctx context.Context, r api.SubmitRequest, key string, each func(api.Event)) (api.Run, []api.Event, error) {
+	run, err := c.Submit(ctx, r, key)
+	if err != nil {
+		return run, nil, err
+	}
+	var all []api.Event
+	for e, err := range c.Events(ctx, run.ID, 0) {
+		if err != nil {
+			return run, all, err
+		}
+		if each != nil {
+			each(e)
+		}
+		all = append(all, e)
+	}
+	run, err = c.Get(ctx, run.ID)
+	return run, all, err
+}

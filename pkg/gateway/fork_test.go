@@ -1,9 +1,13 @@
 package gateway_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // L9: a fork shares the history up to a turn, and goes on by itself.
@@ -80,5 +84,34 @@ func TestSessionView(t *testing.T) {
 	}
 	if got := fmt.Sprint(types); got != "[user_message tool_call tool_result agent_response]" {
 		t.Errorf("session = %s", got)
+	}
+}
+
+// L8: a run to its end in one call, with every event as it comes and all of them
+// afterwards.
+func TestDo(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	seen := 0
+	run, events, err := s.client.Do(t.Context(), api.SubmitRequest{Agent: "adder", Input: json.RawMessage(`"go"`)}, "", func(api.Event) { seen++ })
+	if err != nil || run.Status != "completed" || len(events) == 0 || seen != len(events) || events[len(events)-1].Type != state.EntryFinished {
+		t.Errorf("Do = %s, %d events of which %d were told, %v", run.Status, len(events), seen, err)
+	}
+}
+
+// A caller who waits for a run is not told that it waits for runs of its own.
+func TestWaitSeesThroughChildren(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.put("delegator", `{"tools": [{"name": "ask", "kind": "agent", "agent": "adder"}], "model": {"provider": "scripted", "responses": [
+		{"tool_calls": [{"name": "ask", "arguments": {"task": "x"}}]}, {"text": "done"}]}}`)
+	code, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"delegator","input":"go"}`)
+	if code != 200 || run["status"] != "completed" {
+		t.Fatalf("run = %d %v %v", code, run["status"], run["reason"])
+	}
+	_, _, page := s.call("GET", fmt.Sprintf("/v1/runs?parent=%s", run["id"]), "")
+	items := page["items"].([]any)
+	if len(items) != 1 || items[0].(map[string]any)["parent"].(map[string]any)["run_id"] != run["id"] {
+		t.Errorf("runs below: %v", items)
 	}
 }

@@ -78,7 +78,7 @@ func (g *Gateway) settled(ctx context.Context, id state.RunID, wait time.Duratio
 	poll := time.NewTicker(time.Second)
 	defer poll.Stop()
 	for {
-		if st, err := g.store.Load(ctx, id); err == nil && (st.Status.Terminal() || st.Status == state.Waiting) {
+		if st, err := g.store.Load(ctx, id); err == nil && settled(st) {
 			return st, true
 		}
 		select {
@@ -90,6 +90,12 @@ func (g *Gateway) settled(ctx context.Context, id state.RunID, wait time.Duratio
 			return state.State{}, false
 		}
 	}
+}
+
+// settled reports whether a caller has to hear of st: it has ended, or it waits, and
+// not only for runs that it has started itself.
+func settled(st state.State) bool {
+	return st.Status.Terminal() || st.Status == state.Waiting && (st.Waiting == nil || st.Waiting.Reason != state.WaitingChild)
 }
 
 // run returns the run that a request is about. One of another tenant is none.

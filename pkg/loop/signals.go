@@ -184,13 +184,15 @@ func (t *Turn) decide(a state.Approval, because func(state.Reason, string)) {
 		because(state.Denied, o.ID)
 		return
 	}
-	detail := o.ID
-	if a.Arguments != "" {
+	// Arguments that are given are those that run; if they are the call's own, the
+	// approval only says for which it was meant.
+	detail, edited := o.ID, a.Arguments != "" && sign(o.Name, a.Arguments) != sign(o.Name, o.Arguments)
+	if edited {
 		detail += " with edited arguments"
 	}
 	t.change(o.ID, func(o *state.OpenCall) {
 		o.Needs = ""
-		if a.Arguments != "" {
+		if edited {
 			o.Arguments, o.Edited = a.Arguments, true
 		}
 	})

@@ -382,7 +382,7 @@ func (t *Turn) wait(r state.Reason, question string) Decision {
 		w.ExpiresAt = state.At(t.at.Add(time.Duration(ms) * time.Millisecond))
 	}
 	for _, o := range t.s.Open {
-		c := state.WaitCall{ID: o.ID, Tool: o.Name, Arguments: rawArguments(o.Arguments), Message: o.Question, RunID: o.Child}
+		c := state.WaitCall{ID: o.ID, Tool: o.Name, Arguments: rawArguments(o.Arguments), Message: o.Question, Needs: o.Needs, RunID: o.Child}
 		if o.Needs == state.NeedApproval {
 			c.Message = fmt.Sprintf("%s asks for approval", o.Name)
 		}

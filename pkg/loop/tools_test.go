@@ -304,3 +304,25 @@ func TestReuseIsOptional(t *testing.T) {
 		r.finishTools(loop.ToolResult{CallID: "c1", Name: "clock", Content: "9"}, loop.ToolResult{CallID: "c2", Name: "clock", Content: "10"})
 	}
 }
+
+// D6: an approval runs the arguments that were shown, also if the client sends them
+// along, and nothing else.
+func TestApprovalIsBound(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(gated)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`refund {"amount":500,"to":"a"}`))
+	r.wantReason(state.WaitingApproval)
+	shown := r.s.Waiting.Calls[0]
+	if shown.Needs != state.NeedApproval {
+		t.Errorf("the call needs %q", shown.Needs)
+	}
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve, Arguments: `{"to":"a","amount":500}`}}}}})
+	if r.s.Transition.Detail != "c1" {
+		t.Errorf("detail = %q, want no edit", r.s.Transition.Detail)
+	}
+	r.begin(loop.TurnBegan{})
+	if got := wantEffect[loop.RunTools](r).Calls[0].Arguments; got != string(shown.Arguments) {
+		t.Errorf("runs %s, shown was %s", got, shown.Arguments)
+	}
+}

@@ -170,6 +170,7 @@ type WaitCall struct {
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
 	Message   string          `json:"message,omitempty"`
+	Needs     Need            `json:"needs,omitempty"`
 	RunID     RunID           `json:"run_id,omitempty"` // of the child run that answers
 }
 

@@ -20,9 +20,16 @@ type striker struct {
 	s  *site
 	mu sync.Mutex
 
-	at      map[state.RunID]int // heard this often, the run is aborted
-	seen    map[state.RunID]bool
-	started map[state.RunID][]string // what was started after the abort was seen
+	at      map[state.RunID]int      // heard this often, the run is aborted
+	started map[state.RunID][]string // what a worker started after it had seen the abort
+}
+
+// eye is what the striker knows of one worker.
+type eye struct {
+	*striker
+
+	bus.Bus
+	seen map[state.RunID]bool // guarded by the striker's mutex
 }
 
 func (k *striker) heard(run state.RunID) {
@@ -44,19 +51,19 @@ func (k *striker) heard(run state.RunID) {
 }
 
 // start notes what begins; with a context that has ended already it is no start.
-func (k *striker) start(ctx context.Context, run state.RunID, what string) {
-	k.mu.Lock()
-	if k.seen[run] && ctx.Err() == nil {
-		k.started[run] = append(k.started[run], what)
+func (e *eye) start(ctx context.Context, run state.RunID, what string) {
+	e.mu.Lock()
+	if e.seen[run] && ctx.Err() == nil {
+		e.started[run] = append(e.started[run], what)
 	}
-	k.mu.Unlock()
-	k.heard(run)
+	e.mu.Unlock()
+	e.heard(run)
 }
 
-// Generate makes the striker a model between the worker and the scripted one. It
+// Generate makes the eye a model between its worker and the scripted one. It
 // refuses histories that a provider would refuse (A4).
-func (k *striker) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
-	k.start(ctx, r.Run, "model")
+func (e *eye) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	e.start(ctx, r.Run, "model")
 	for i := 0; i < len(r.Messages); i++ {
 		calls := r.Messages[i].Calls()
 		for j, c := range calls {
@@ -66,33 +73,30 @@ func (k *striker) Generate(ctx context.Context, r model.Request, onDelta func(mo
 		}
 		i += len(calls)
 	}
-	return k.s.model.Generate(ctx, r, onDelta)
+	return e.s.model.Generate(ctx, r, onDelta)
 }
 
-// watching is the bus, with the striker listening in.
-type watching struct {
-	bus.Bus
-	k *striker
-}
-
-func (w *watching) Aborts(ctx context.Context, fn func(state.RunID, string)) (func(), error) {
-	return w.Bus.Aborts(ctx, func(run state.RunID, reason string) {
+// Aborts notes what the worker has seen once it has.
+func (e *eye) Aborts(ctx context.Context, fn func(state.RunID, string)) (func(), error) {
+	return e.Bus.Aborts(ctx, func(run state.RunID, reason string) {
 		fn(run, reason)
-		w.k.mu.Lock()
-		w.k.seen[run] = true
-		w.k.mu.Unlock()
+		e.mu.Lock()
+		e.seen[run] = true
+		e.mu.Unlock()
 	})
 }
 
-func (w *watching) Live(run state.RunID, data []byte) {
-	w.Bus.Live(run, data)
-	w.k.heard(run)
+// Live strikes at events of an attempt.
+func (e *eye) Live(run state.RunID, data []byte) {
+	e.Bus.Live(run, data)
+	e.heard(run)
 }
 
-func (w *watching) Announce(ctx context.Context, run state.RunID, events []bus.Event) error {
-	err := w.Bus.Announce(ctx, run, events)
+// Announce strikes at committed events.
+func (e *eye) Announce(ctx context.Context, run state.RunID, events []bus.Event) error {
+	err := e.Bus.Announce(ctx, run, events)
 	for range events {
-		w.k.heard(run)
+		e.heard(run)
 	}
 	return err
 }
@@ -107,20 +111,22 @@ func TestAbortAtAnyMoment(t *testing.T) {
 		runs = 100
 	}
 	s := newSite(t)
-	k := &striker{s: s, at: map[state.RunID]int{}, seen: map[state.RunID]bool{}, started: map[state.RunID][]string{}}
-	for _, name := range []string{"a", "b", "c"} {
-		s.tools[name] = tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
-			k.start(ctx, c.Run, "tool "+name)
-			if err := ctx.Err(); err != nil {
-				return tool.Result{}, err
-			}
-			return tool.Result{Content: name}, nil
-		})
-	}
+	k := &striker{s: s, at: map[state.RunID]int{}, started: map[state.RunID][]string{}}
 	for range 3 {
+		e := &eye{striker: k, Bus: s.bus, seen: map[state.RunID]bool{}}
 		cfg := s.config()
-		cfg.Providers = map[string]model.Provider{"scripted": k}
-		s.workWith(s.store, &watching{Bus: s.bus, k: k}, cfg)
+		cfg.Providers = map[string]model.Provider{"scripted": e}
+		cfg.Tools = map[string]tool.Tool{}
+		for _, name := range []string{"a", "b", "c"} {
+			cfg.Tools[name] = tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
+				e.start(ctx, c.Run, "tool "+name)
+				if err := ctx.Err(); err != nil {
+					return tool.Result{}, err
+				}
+				return tool.Result{Content: name}, nil
+			})
+		}
+		s.workWith(s.store, e, cfg)
 	}
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -158,7 +164,6 @@ func TestAbortAtAnyMoment(t *testing.T) {
 			t.Errorf("seed %d: run %s started %v after the abort was seen (I7)", seed, id, after)
 		}
 		delete(k.at, id)
-		delete(k.seen, id)
 		k.mu.Unlock()
 		if st.Status != state.Cancelled {
 			t.Errorf("seed %d: run %s ended %s (%s)", seed, id, st.Status, st.Transition.Reason)

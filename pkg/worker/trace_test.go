@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -136,4 +137,34 @@ func (k *lookout) Generate(ctx context.Context, r model.Request, onDelta func(mo
 	}
 	k.late.Add(1)
 	return k.model.Generate(ctx, r, onDelta)
+}
+
+// K5: watchers of a two_phase run get the answer piece by piece, and not the JSON of
+// its actions.
+func TestTwoPhaseStreamsTheAnswer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	id := s.createStreaming(agent.Definition{
+		Name: "a", Loop: agent.Loop{Type: "two_phase"},
+		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: `{"nothing": "to do"}`}, {Text: "Here is the answer."}}},
+	})
+	var said atomic.Value
+	said.Store("")
+	stop, err := s.bus.Watch(t.Context(), id, func(e bus.Event) {
+		var live struct {
+			Type  string
+			Delta struct{ Text string }
+		}
+		if json.Unmarshal(e.Data, &live) == nil && live.Type == "model.delta" {
+			said.Store(said.Load().(string) + live.Delta.Text)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	s.work(s.config())
+	s.start(id)
+	s.awaitReason(id, state.EndCompleted)
+	s.await(id, "the answer in pieces", func(state.State) bool { return said.Load() == "Here is the answer." })
 }

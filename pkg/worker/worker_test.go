@@ -111,6 +111,17 @@ func (s *site) create(limits state.Limits, tools []agent.Tool, responses ...mode
 
 func (s *site) createFor(definition agent.Definition, limits state.Limits) state.RunID {
 	s.t.Helper()
+	return s.createAs(definition, limits, "")
+}
+
+// createStreaming stores a run whose pieces of responses are shown.
+func (s *site) createStreaming(definition agent.Definition) state.RunID {
+	s.t.Helper()
+	return s.createAs(definition, state.Limits{}, "deltas")
+}
+
+func (s *site) createAs(definition agent.Definition, limits state.Limits, stream string) state.RunID {
+	s.t.Helper()
 	def, err := json.Marshal(definition)
 	if err != nil {
 		s.t.Fatal(err)
@@ -124,7 +135,7 @@ func (s *site) createFor(definition agent.Definition, limits state.Limits) state
 	}
 	run := state.State{
 		ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: definition.Name, AgentVersion: v.Version, Loop: cmp.Or(definition.Loop.Type, "react"), Tenant: "default",
-		Priority: state.Normal, Limits: limits, ReplyTo: "reply.here",
+		Priority: state.Normal, Limits: limits, ReplyTo: "reply.here", Stream: stream,
 	}
 	input := state.UserText("hello")
 	input.ID = "msg_1_0"

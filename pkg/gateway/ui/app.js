@@ -42,8 +42,11 @@ function waiting(run) {
   const send = (signal) => api(`/v1/runs/${run.id}/signals`, signal).catch((e) => alert(e.message));
   const rows = run.waiting.calls.map((c) => {
     const label = el("pre", {}, `${c.tool}(${JSON.stringify(c.arguments)})`);
-    if (run.reason !== "waiting_approval") return label;
-    const decide = (decision) => () => send({ approvals: [{ call_id: c.id, decision }] });
+    if (c.run_id) label.append(" ", el("a", { href: `#/runs/${c.run_id}` }, c.run_id));
+    if (c.needs !== "approval") return label;
+    // What was looked at is what may run: the arguments go along.
+    const args = { approve: { arguments: c.arguments }, deny: {} };
+    const decide = (decision) => () => send({ approvals: [{ call_id: c.id, decision, ...args[decision] }] });
     return el("div", {}, label, el("button", { onclick: decide("approve") }, "Approve"), el("button", { onclick: decide("deny") }, "Deny"));
   });
   if (run.reason === "waiting_human_input") {
@@ -54,12 +57,16 @@ function waiting(run) {
 }
 
 async function showRun(id) {
-  const [run, messages, turns] = await Promise.all([api(`/v1/runs/${id}`), api(`/v1/runs/${id}/messages`), api(`/v1/runs/${id}/turns`)]);
+  const [run, messages, turns, below] = await Promise.all([
+    api(`/v1/runs/${id}`), api(`/v1/runs/${id}/messages`), api(`/v1/runs/${id}/turns`), api(`/v1/runs?parent=${id}`)]);
+  const link = (r) => el("a", { href: `#/runs/${r}` }, r);
   const over = ["completed", "incomplete", "failed", "cancelled"].includes(run.status);
   const cancel = el("button", { onclick: () => api(`/v1/runs/${id}/cancel`, { reason: "from the page" }).catch((e) => alert(e.message)) }, "Cancel");
   const head = el("tr", {}, ...["Version", "Turn", "Reason", "Status", "Worker", "ms", "Tools"].map((t) => el("th", {}, t)));
   main.replaceChildren(
     el("h2", {}, run.agent, " ", el("code", {}, run.id)), el("p", {}, status(run), " ", over ? "" : cancel), ...waiting(run),
+    ...(run.parent ? [el("p", {}, "started by ", link(run.parent.run_id))] : []),
+    ...(below.items.length ? [el("h2", {}, "Runs below"), ...below.items.reverse().map((r) => el("p", {}, link(r.id), ` ${r.agent} `, status(r)))] : []),
     el("h2", {}, "Turns"),
     el("table", {}, head, ...turns.items.map((t) => el("tr", {}, ...[t.version, t.turn, t.reason, t.status, t.worker, t.duration_ms, t.tool_calls.map((c) => c.name).join(", ")].map((v) => el("td", {}, String(v)))))),
     el("h2", {}, "Messages"),
