@@ -219,6 +219,20 @@ func TestMockResponses(t *testing.T) {
 	}
 }
 
+// K2, K8: strings that are JSON actions drive a two_phase agent; each run begins with
+// the first.
+func TestMockActions(t *testing.T) {
+	env := []string{`DEBUG_MOCK_RESPONSES=["{\"tool\": \"nobody\", \"arguments\": {}}","{}","all done"]`}
+	c, _ := startDev(t, t.TempDir(), env...)
+	agent := file(t, "a.yaml", "name: a\nloop: {type: two_phase}\nmodel: {provider: openai, name: gpt-5-mini}\n")
+	for range 2 {
+		out := c.want(0, "all done", "run", agent, "hi")
+		if !strings.Contains(out, "Unknown tool: nobody") || !strings.Contains(out, "final_response") {
+			t.Errorf("the run is not what it should be:\n%s", out)
+		}
+	}
+}
+
 func TestDemo(t *testing.T) {
 	out := cli{t, ""}.want(0, "0 repeated", "demo")
 	if !strings.Contains(out, "recovered") {

@@ -93,7 +93,12 @@ func compactedBefore(log []state.Entry) bool {
 // remark, kept follows it in clipped copies if it is long and as it is if not.
 type plan struct {
 	head, cut, kept []state.Message
-	saves           bool
+
+	// task is the first message if it is too long to stay as it is: it begins cut,
+	// and a clipped copy of it takes its place.
+	task []state.Message
+
+	saves bool
 }
 
 // plan keeps what the run is about (instructions and the first message) and what
@@ -104,8 +109,13 @@ func (t *Turn) plan() plan {
 	for head < len(view) && view[head].Role == state.RoleSystem {
 		head++
 	}
-	if head < len(view) && view[head].Role == state.RoleUser && len(view[head].Text()) <= clipTo {
-		head++
+	var task []state.Message
+	if head < len(view) && view[head].Role == state.RoleUser {
+		if long(view[head]) {
+			task = view[head : head+1]
+		} else {
+			head++
+		}
 	}
 	// The tail is made of whole groups: a message with the results that follow it.
 	tail, groups := len(view), t.agent.KeepGroups()
@@ -116,6 +126,9 @@ func (t *Turn) plan() plan {
 		}
 	}
 	p := plan{head: view[:head], cut: view[head:tail], kept: view[tail:]}
+	if len(p.cut) > 0 {
+		p.task = task
+	}
 	p.saves = len(p.cut) > 1 || slices.ContainsFunc(p.kept, long)
 	return p
 }
@@ -159,6 +172,7 @@ func (t *Turn) compact(p plan, remark string, e state.Entry) {
 	if slices.ContainsFunc(p.kept, long) {
 		gone = slices.Concat(p.cut, p.kept)
 	}
+	e.Messages = clipAll(p.task)
 	if remark != "" {
 		m := state.UserText(remark)
 		m.Synthetic = true

@@ -135,3 +135,23 @@ func TestSummaryFails(t *testing.T) {
 		t.Fatalf("the model sees %s", dump(msgs))
 	}
 }
+
+// A10: what the run is about stays, clipped if it is long.
+func TestCompactionKeepsTheTask(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain), Compaction: &agent.Compaction{Keep: 1}}, state.Limits{})
+	task := "Find the needle. " + strings.Repeat("hay ", 5000) + " It is made of steel."
+	r.s.Log[0].Messages[0] = state.UserText(task)
+	r.s.Log[0].Messages[0].ID = "msg_1_0"
+	r.work(4, "a result")
+	r.begin(loop.TurnBegan{})
+	r.fail(model.PromptTooLong)
+	r.begin(loop.TurnBegan{})
+	msgs := wantEffect[loop.CallModel](r).Messages
+	if first := msgs[0].Text(); !strings.HasPrefix(first, "Find the needle.") || !strings.HasSuffix(first, "made of steel.") || len(first) > 5000 {
+		t.Fatalf("the first message is %.60q of %d bytes", first, len(first))
+	}
+	if !strings.Contains(msgs[1].Text(), "were removed") || len(msgs) != 4 {
+		t.Fatalf("the model sees %s", dump(msgs))
+	}
+}

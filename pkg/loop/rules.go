@@ -46,6 +46,9 @@ type Rules struct {
 	Worked func(t *Turn) Decision
 
 	routes []route
+
+	// breaksLoops says that Worked deals with calls that come back unchanged.
+	breaksLoops bool
 }
 
 // Node is a place at which a loop decides where to go (L1).

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/budget"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -198,6 +199,10 @@ func (l *ruled) handOver(t *Turn) {
 		case agent.KindClient:
 			t.change(o.ID, func(o *state.OpenCall) { o.Needs = state.NeedResult })
 		case agent.KindAgent:
+			if _, limit, over := budget.Exhausted(t.s.Limits, t.s.Usage, 0, t.at.Time); over {
+				t.refuse(o, "Nothing is left of the budget to delegate with (%s)", limit)
+				continue
+			}
 			if children >= agent.MaxChildren {
 				t.refuse(o, "Too many delegations at once: at most %d run side by side. Call again when some have answered", agent.MaxChildren)
 				continue
@@ -296,11 +301,11 @@ func (l *ruled) afterTools(t *Turn) Decision {
 	if d, ok := l.route(t, Execute); ok {
 		return d
 	}
+	if t.Looping() && !l.rules.breaksLoops {
+		return t.looped()
+	}
 	if l.rules.Worked != nil {
 		return l.rules.Worked(t)
-	}
-	if t.Looping() {
-		return t.looped()
 	}
 	return t.Next(state.NextTurn, "")
 }

@@ -326,3 +326,13 @@ func TestApprovalIsBound(t *testing.T) {
 		t.Errorf("runs %s, shown was %s", got, shown.Arguments)
 	}
 }
+
+// I10: with nothing left there is nothing to share out.
+func TestNoDelegationWithoutBudget(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(helper)}, state.Limits{OutputTokens: 5})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`researcher {"task":"a"}`))
+	r.wantReason(state.EndTokenBudget)
+	r.wantPaired()
+}

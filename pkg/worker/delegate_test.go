@@ -111,10 +111,13 @@ func TestDelegationFails(t *testing.T) {
 	s := newSite(t)
 	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "no", Stop: model.StopRefusal}}}})
 	s.work(s.config())
+	s.define(agent.Definition{Name: "broken", Loop: agent.Loop{Type: "gone"}, Model: agent.Model{Provider: "scripted"}})
 	nobody := agent.Tool{Name: "nobody", Kind: agent.KindAgent, Agent: "nobody"}
-	id := s.submit(state.Limits{}, []agent.Tool{researcher, nobody},
+	broken := agent.Tool{Name: "broken", Kind: agent.KindAgent, Agent: "broken"}
+	id := s.submit(state.Limits{}, []agent.Tool{researcher, nobody, broken},
 		model.Scripted{ToolCalls: []model.ScriptedCall{
 			{Name: "researcher", Arguments: json.RawMessage(`{"task":"x"}`)}, {Name: "nobody", Arguments: json.RawMessage(`{"task":"x"}`)},
+			{Name: "broken", Arguments: json.RawMessage(`{"task":"x"}`)},
 		}}, model.Scripted{Text: "done"})
 	s.awaitReason(id, state.EndCompleted)
 	var got []string
@@ -123,7 +126,7 @@ func TestDelegationFails(t *testing.T) {
 			got = append(got, m.Parts[0].Content)
 		}
 	}
-	if len(got) != 2 || !strings.Contains(got[0], "ended incomplete: refused") || got[1] != `There is no agent "nobody"` {
+	if len(got) != 3 || !strings.Contains(got[2], `The agent "broken" cannot be started`) || !strings.Contains(got[0], "ended incomplete: refused") || got[1] != `There is no agent "nobody"` {
 		t.Errorf("results = %q", got)
 	}
 }

@@ -109,15 +109,16 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 	}
 	latest, err := w.store.Agent(ctx, spec.Agent, 0)
 	if errors.Is(err, state.ErrNotFound) {
-		return false, w.answerParent(ctx, s.ID, state.Signal{
-			ID:    "child:" + string(o.Child),
-			Child: &state.ChildResult{CallID: o.ID, RunID: o.Child, Content: fmt.Sprintf("There is no agent %q", spec.Agent), IsError: true},
-		})
+		return false, w.answerParent(ctx, s.ID, failedChild(o, "There is no agent %q", spec.Agent))
 	}
 	if err != nil {
 		return false, err
 	}
 	a, err := w.agents.get(ctx, spec.Agent, latest.Version)
+	var invalid *invalidAgentError
+	if errors.As(err, &invalid) {
+		return false, w.answerParent(ctx, s.ID, failedChild(o, "The agent %q cannot be started: %v", spec.Agent, invalid))
+	}
 	if err != nil {
 		return false, err
 	}
@@ -136,6 +137,14 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 		}
 	}
 	return !existing, nil
+}
+
+// failedChild is what a run is told of a child that cannot be started.
+func failedChild(o state.OpenCall, format string, args ...any) state.Signal {
+	return state.Signal{
+		ID:    "child:" + string(o.Child),
+		Child: &state.ChildResult{CallID: o.ID, RunID: o.Child, Content: fmt.Sprintf(format, args...), IsError: true},
+	}
 }
 
 // tellParent gives the outcome of a child run to the run that waits for it.
