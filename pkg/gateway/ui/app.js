@@ -42,7 +42,7 @@ function waiting(run) {
   const send = (signal) => api(`/v1/runs/${run.id}/signals`, signal).catch((e) => alert(e.message));
   const rows = run.waiting.calls.map((c) => {
     const label = el("pre", {}, `${c.tool}(${JSON.stringify(c.arguments)})`);
-    if (c.run_id) label.append(" ", el("a", { href: `#/runs/${c.run_id}` }, c.run_id));
+    if (c.run_id) label.append(" ", el("a", { href: `#${c.run_id}` }, c.run_id));
     if (c.needs !== "approval") return label;
     // What was looked at is what may run: the arguments go along.
     const args = { approve: { arguments: c.arguments }, deny: {} };
@@ -59,7 +59,7 @@ function waiting(run) {
 async function showRun(id) {
   const [run, messages, turns, below] = await Promise.all([
     api(`/v1/runs/${id}`), api(`/v1/runs/${id}/messages`), api(`/v1/runs/${id}/turns`), api(`/v1/runs?parent=${id}`)]);
-  const link = (r) => el("a", { href: `#/runs/${r}` }, r);
+  const link = (r) => el("a", { href: `#${r}` }, r);
   const over = ["completed", "incomplete", "failed", "cancelled"].includes(run.status);
   const cancel = el("button", { onclick: () => api(`/v1/runs/${id}/cancel`, { reason: "from the page" }).catch((e) => alert(e.message)) }, "Cancel");
   const head = el("tr", {}, ...["Version", "Turn", "Reason", "Status", "Worker", "ms", "Tools"].map((t) => el("th", {}, t)));
