@@ -49,7 +49,7 @@ func TestTreesWhileWorkersDie(t *testing.T) {
 	for name, def := range map[string]string{
 		"leaf": `tools: [{name: once, kind: nats}]
 model: {provider: scripted, responses: [{tool_calls: [{name: once}], delay: 200ms}, {text: leaf, delay: 200ms}]}`,
-		"middle": `tools: [{name: ask, kind: agent, agent: leaf}, {name: later, kind: nats, async: true}]
+		"middle": `tools: [{name: ask, kind: agent, agent: leaf}, {name: later, kind: nats, async: true, idempotent: true}]
 model:
   provider: scripted
   responses:
@@ -84,7 +84,7 @@ model: {provider: scripted, responses: [{tool_calls: [{name: ask, arguments: {ta
 		eventually(t, "a tree ends", func() error {
 			run, err := s.client.Get(t.Context(), id)
 			if err == nil && !run.Terminal() {
-				err = fmt.Errorf("run %s is %s (%s)", id, run.Status, run.Transition.Reason)
+				err = fmt.Errorf("tree\n%s", sketchTree(t, s, id, "  "))
 			}
 			return err
 		})
@@ -132,6 +132,29 @@ model: {provider: scripted, responses: [{tool_calls: [{name: ask, arguments: {ta
 		}
 	}
 	t.Logf("%d runs, %d effects, %d workers killed", count, len(once.times), kills)
+}
+
+// sketchTree says where the runs of a tree stand.
+func sketchTree(t *testing.T, s *site, id, indent string) string {
+	t.Helper()
+	run, err := s.client.Get(t.Context(), id)
+	if err != nil {
+		return indent + err.Error()
+	}
+	line := fmt.Sprintf("%s%s %s %s (%s, version %d)", indent, id, run.Agent, run.Status, run.Transition.Reason, run.Version)
+	if run.Waiting != nil {
+		for _, c := range run.Waiting.Calls {
+			line += fmt.Sprintf(" waits for %s %s", c.Tool, c.Needs)
+		}
+	}
+	page, err := s.client.List(t.Context(), url.Values{"parent": {id}})
+	if err != nil {
+		return line
+	}
+	for _, child := range page.Items {
+		line += "\n" + sketchTree(t, s, child.ID, indent+"  ")
+	}
+	return line
 }
 
 // checkHistory holds a run's transcript and events to I5 and I9.

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"encoding/json"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/budget"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -203,6 +204,8 @@ const (
 	DefaultMaxTurns = 20
 	MaxMaxTurns     = 200
 	AskUser         = "ask_user" // reserved: a call asks the person, whether declared or not
+
+	DefaultToolTimeout = 2 * time.Minute
 
 	DefaultMaxSteps   = 5
 	DefaultMaxDepth   = 10

@@ -1,5 +1,7 @@
 package agent
 
+import "time"
+
 // Reflection is how a reflect loop reflects.
 type Reflection struct {
 	Enabled      bool
@@ -76,6 +78,14 @@ func (a *Agent) ToolNames() []string {
 
 // DepthLimit returns how many runs may stand above the one that calls the tool.
 func (t *CompiledTool) DepthLimit() int { return orElse(t.MaxDepth, DefaultMaxDepth) }
+
+// TimeLimit returns how long one call may take.
+func (t *CompiledTool) TimeLimit() time.Duration {
+	if t.Timeout == 0 {
+		return DefaultToolTimeout
+	}
+	return time.Duration(t.Timeout)
+}
 
 // Reuses reports whether a repeated call gets the result of the first.
 func (t *CompiledTool) Reuses() bool { return t.Idempotent && (t.Reuse == nil || *t.Reuse) }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -48,17 +49,20 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 
 // pickUp settles the calls that an earlier attempt started and whose outcome
 // nobody noted. A call is never started twice unless its tool says that it may be
-// (I4): an asynchronous one may still answer, of any other the outcome is unknown.
+// (I4). Of any other the outcome is unknown, at once or, if it is asynchronous and
+// may still answer, when it has not done so within its time-out.
 func (t *Turn) pickUp(started []string) {
 	for _, o := range slices.Clone(t.s.Open) {
 		if !slices.Contains(started, o.ID) {
 			continue
 		}
 		switch spec := t.tool(o.Name); {
-		case spec == nil:
+		case spec == nil || spec.Idempotent:
 		case spec.Async:
-			t.change(o.ID, func(o *state.OpenCall) { o.Needs = state.NeedAsync })
-		case !spec.Idempotent:
+			t.change(o.ID, func(o *state.OpenCall) {
+				o.Needs, o.Until = state.NeedAsync, state.At(t.at.Add(spec.TimeLimit()))
+			})
+		default:
 			t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: unknownOutcome, IsError: true}, true)
 		}
 	}
@@ -104,7 +108,9 @@ func (t *Turn) woken() (Decision, bool) {
 			return t.move(state.ModelRetry, state.Entry{Detail: fmt.Sprintf("try %d", t.s.Failures+1)}), true
 		}
 		return Decision{}, false
-	case w.Reason != state.WaitingSchedule && t.past(w.ExpiresAt):
+	case t.giveUp():
+		return t.move(state.ToolResults, state.Entry{Detail: "no result came for a call that may never have arrived"}), true
+	case w.Reason != state.WaitingSchedule && t.waitedLongEnough():
 		return t.finish(state.EndExpired, waitExpired, state.Entry{
 			Detail: string(w.Reason),
 			Error:  &state.Error{Code: string(state.EndExpired), Message: fmt.Sprintf("nothing came for %s within its limit", w.Reason)},
@@ -113,6 +119,34 @@ func (t *Turn) woken() (Decision, bool) {
 		again := *w
 		return t.move(w.Reason, state.Entry{Detail: "still", Waiting: &again}), true
 	}
+}
+
+// giveUp answers the asynchronous calls that are not waited for any longer, and
+// reports whether there are any.
+func (t *Turn) giveUp() bool {
+	any := false
+	for _, o := range slices.Clone(t.s.Open) {
+		if o.Needs == state.NeedAsync && t.past(o.Until) {
+			t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: unknownOutcome, IsError: true}, true)
+			any = true
+		}
+	}
+	return any
+}
+
+// waitedLongEnough reports whether the limit for waits has passed. A child has
+// limits of its own.
+func (t *Turn) waitedLongEnough() bool {
+	w := t.s.Waiting
+	end := waitEnd(t.s.Limits, w.Since)
+	return w.Reason != state.WaitingChild && t.past(end)
+}
+
+func waitEnd(l state.Limits, since state.Time) state.Time {
+	if l.WaitMS == 0 {
+		return state.Time{}
+	}
+	return state.At(since.Add(time.Duration(l.WaitMS) * time.Millisecond))
 }
 
 // resume continues a run that had ended with what the user says.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/budget"
@@ -382,9 +381,13 @@ func waitFor(open []state.OpenCall) (state.Reason, string) {
 // wait pauses the run until a signal comes, or until its limit for waits.
 func (t *Turn) wait(r state.Reason, question string) Decision {
 	w := &state.Wait{Reason: r, Since: t.at, Calls: []state.WaitCall{}, Question: question}
-	// A child has limits of its own.
-	if ms := t.s.Limits.WaitMS; ms > 0 && r != state.WaitingChild {
-		w.ExpiresAt = state.At(t.at.Add(time.Duration(ms) * time.Millisecond))
+	if r != state.WaitingChild {
+		w.ExpiresAt = waitEnd(t.s.Limits, t.at)
+	}
+	for _, o := range t.s.Open {
+		if !o.Until.IsZero() && (w.ExpiresAt.IsZero() || o.Until.Before(w.ExpiresAt.Time)) {
+			w.ExpiresAt = o.Until
+		}
 	}
 	for _, o := range t.s.Open {
 		c := state.WaitCall{ID: o.ID, Tool: o.Name, Arguments: rawArguments(o.Arguments), Message: o.Question, Needs: o.Needs, RunID: o.Child}

@@ -140,6 +140,9 @@ func TestStartedCalls(t *testing.T) {
 	if diff := cmp.Diff([]string{"result:c3"}, r.s.Awaits()); diff != "" {
 		t.Fatalf("Awaits:\n%s", diff)
 	}
+	if r.s.Due().IsZero() {
+		t.Fatal("a call that may never have arrived is waited for without an end (I2)")
+	}
 	r.begin(loop.TurnBegan{Signals: []state.Signal{{ToolResults: []state.SignalResult{{CallID: "c3", Content: "at last"}}}}})
 	r.wantReason(state.ToolResults)
 	r.begin(loop.TurnBegan{})
@@ -334,5 +337,33 @@ func TestNoDelegationWithoutBudget(t *testing.T) {
 	r.begin(loop.TurnBegan{})
 	r.respond(calls(`researcher {"task":"a"}`))
 	r.wantReason(state.EndTokenBudget)
+	r.wantPaired()
+}
+
+// I2, I4: an asynchronous call whose worker was lost may never have reached its
+// tool: one that is idempotent is made again, and of any other nobody waits longer
+// than its time-out.
+func TestLostAsyncCalls(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(agent.Tool{Name: "later", Async: true}, agent.Tool{Name: "again", Async: true, Idempotent: true})}, state.Limits{WaitMS: 3_600_000})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("later", "again"))
+	r.begin(loop.TurnBegan{Attempt: 2, Started: []string{"c1"}})
+	if got := ids(wantEffect[loop.RunTools](r).Calls); got != "c2" {
+		t.Fatalf("runs %s, want c2 again", got)
+	}
+	r.finishTools(loop.ToolResult{CallID: "c2", Name: "again", Pending: true})
+	r.wantReason(state.WaitingTool)
+	r.at = r.s.Due()
+	r.begin(loop.TurnBegan{})
+	r.wantReason(state.ToolResults)
+	r.begin(loop.TurnBegan{})
+	r.wantReason(state.WaitingTool)
+	if diff := cmp.Diff([]string{"result:c2"}, r.s.Awaits()); diff != "" {
+		t.Fatalf("Awaits:\n%s", diff)
+	}
+	r.at = r.s.Due()
+	r.begin(loop.TurnBegan{})
+	r.wantReason(state.EndExpired)
 	r.wantPaired()
 }

@@ -193,6 +193,10 @@ type OpenCall struct {
 
 	// Child is the run that answers a call which delegates.
 	Child RunID `json:"child,omitempty"`
+
+	// Until is when the result of an asynchronous call is no longer waited for,
+	// because nobody knows whether its tool ever got the call.
+	Until Time `json:"until,omitzero"`
 }
 
 // Need is what an open call waits for.

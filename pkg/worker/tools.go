@@ -15,9 +15,6 @@ import (
 )
 
 const (
-	// defaultToolTimeout bounds one tool call.
-	defaultToolTimeout = 2 * time.Minute
-
 	// straggle is how long an interrupted turn waits for tools that have not
 	// noticed.
 	straggle = time.Second
@@ -146,7 +143,7 @@ func marks(a *agent.Agent, calls []state.OpenCall, batch []int) state.Record {
 		if spec == nil {
 			continue
 		}
-		if !spec.Idempotent || spec.Async {
+		if !spec.Idempotent {
 			r.Started = append(r.Started, c.ID)
 		}
 		if spec.Async {
@@ -206,10 +203,7 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 	if impl == nil {
 		return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker", c.Name)), true
 	}
-	timeout := time.Duration(spec.Timeout)
-	if timeout == 0 {
-		timeout = defaultToolTimeout
-	}
+	timeout := spec.TimeLimit()
 	callCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	deadline, _ := callCtx.Deadline()

@@ -352,7 +352,7 @@ func (s *script) lose(rest string) {
 			s.results = append(s.results, s.outcomes(finished)...)
 		}
 		for _, c := range tools.Calls {
-			if spec := s.agent.Tool(c.Name); spec != nil && (!spec.Idempotent || spec.Async) && !has(s.results, c.ID) {
+			if spec := s.agent.Tool(c.Name); spec != nil && !spec.Idempotent && !has(s.results, c.ID) {
 				s.started = append(s.started, c.ID)
 			}
 		}

@@ -277,7 +277,7 @@ func (w *walk) answerTools(effect loop.RunTools) {
 	case crash:
 		w.results = append(w.results, finished...)
 		for _, c := range effect.Calls {
-			if spec := w.agent.Tool(c.Name); spec != nil && (!spec.Idempotent || spec.Async) && !slices.ContainsFunc(finished, func(r loop.ToolResult) bool { return r.CallID == c.ID }) {
+			if spec := w.agent.Tool(c.Name); spec != nil && !spec.Idempotent && !slices.ContainsFunc(finished, func(r loop.ToolResult) bool { return r.CallID == c.ID }) {
 				w.started = append(w.started, c.ID)
 			}
 		}
