@@ -37,6 +37,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
@@ -227,8 +228,9 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 	c := worker.Config{
 		ID: cfg.ID, Slots: cfg.Slots, SecretsDir: cfg.SecretsDir, ShutdownGrace: cfg.ShutdownGrace, Logger: s.Log, Registry: registry,
 		Tools: tools, NATSTools: natstool.New(s.NATS, s.prefix),
-		NATSHooks: func(subject string) hook.Hook { return natshook.New(s.NATS, subject) },
-		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},
+		RemoteAgents: a2atool.New,
+		NATSHooks:    func(subject string) hook.Hook { return natshook.New(s.NATS, subject) },
+		Providers:    map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},
 	}
 	prices, err := loadPrices(cfg.Prices)
 	if err != nil {

@@ -49,6 +49,7 @@ var pure = []string{"pkg/state", "pkg/state/record", "pkg/loop", "pkg/budget"}
 // vendors says where the name of a vendor may appear.
 var vendors = map[string][]string{
 	"github.com/nats-io/":                  {"pkg/bus/natsbus", "pkg/state/natsstore", "pkg/hook/natshook", "pkg/tool/natstool", "internal", "cmd"},
+	"github.com/a2aproject/":               {"pkg/tool/a2atool"},
 	"github.com/redis/":                    {"pkg/state/redisstore", "internal", "cmd"},
 	"github.com/openai/":                   {"pkg/model/openai"},
 	"github.com/anthropics/":               {"pkg/model/anthropic"},

@@ -218,6 +218,19 @@ func (c *checker) limits(l Limits) {
 	}
 }
 
+// taskSchema is the schema of what another agent is told.
+const taskSchema = `{"type":"object","properties":{"task":{"type":"string","description":"What the agent is to do, with all that it has to know."}},"required":["task"]}`
+
+func (c *checker) remote(place string, t Tool) {
+	if u, err := url.Parse(t.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		c.fault(place+".url", "%q is not an http or https URL", t.URL)
+	}
+	if t.Token != "" && !secretPattern.MatchString(t.Token) {
+		// The token itself must not get into an error.
+		c.fault(place+".token", "write a reference such as secret://PARTNER_TOKEN, never the token itself")
+	}
+}
+
 func (c *checker) tool(place string, t Tool) *CompiledTool {
 	if !toolNamePattern.MatchString(t.Name) {
 		c.fault(place+".name", "%q must match %s", t.Name, toolNamePattern)
@@ -231,12 +244,17 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	t.Schema = given(t.Schema)
 	switch t.Kind {
 	case KindGo, KindNATS:
+	case KindA2A:
+		c.remote(place, t)
+		if len(t.Schema) == 0 {
+			t.Schema = json.RawMessage(taskSchema)
+		}
 	case KindAgent:
 		if !namePattern.MatchString(t.Agent) {
 			c.fault(place+".agent", "%q is not the name of an agent", t.Agent)
 		}
 		if len(t.Schema) == 0 {
-			t.Schema = json.RawMessage(`{"type":"object","properties":{"task":{"type":"string","description":"What the agent is to do, with all that it has to know."}},"required":["task"]}`)
+			t.Schema = json.RawMessage(taskSchema)
 		}
 		if t.Idempotent || t.Timeout != 0 {
 			c.fault(place, "a tool of kind agent is neither idempotent nor has it a timeout: the other agent's limits bound it")
@@ -253,8 +271,11 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 		if why := plannedKinds[t.Kind]; why != "" {
 			c.fault(place+".kind", "%s", why)
 		} else {
-			c.fault(place+".kind", "%q is not one of go, nats, client, human, agent", t.Kind)
+			c.fault(place+".kind", "%q is not one of go, nats, client, human, agent, a2a", t.Kind)
 		}
+	}
+	if (t.URL != "" || t.Token != "") && t.Kind != KindA2A {
+		c.fault(place, "url and token are for tools of kind a2a, this one is of kind %s", t.Kind)
 	}
 	if (t.Agent != "" || t.MaxDepth != 0) && t.Kind != KindAgent {
 		c.fault(place, "agent and max_depth are for tools of kind agent, this one is of kind %s", t.Kind)

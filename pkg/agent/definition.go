@@ -95,6 +95,7 @@ const (
 	KindClient = "client" // the caller makes the call and sends the result as a signal
 	KindHuman  = "human"  // asks a person; the answer is the result
 	KindAgent  = "agent"  // another agent does it, in a run of its own
+	KindA2A    = "a2a"    // a remote agent does it, over A2A
 )
 
 // Tool is something that an agent can do.
@@ -133,6 +134,11 @@ type Tool struct {
 	// delegations may be that uses this tool (D11); 0 means 10.
 	Agent    string `json:"agent,omitempty"`
 	MaxDepth int    `json:"max_depth,omitempty"`
+
+	// URL of kind a2a: where the remote agent's card is. Token is a reference to what
+	// is sent along as a bearer token: secret://NAME.
+	URL   string `json:"url,omitempty"`
+	Token string `json:"token,omitempty"`
 
 	// Timeout of one call; 0 means 2 minutes.
 	Timeout model.Duration `json:"timeout,omitempty"`

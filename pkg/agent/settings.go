@@ -60,7 +60,7 @@ func (a *Agent) ModelAt(i int) *Model {
 func (a *Agent) Delegates() []*CompiledTool {
 	var list []*CompiledTool
 	for _, s := range a.specs {
-		if t := a.tools[s.Name]; t.Kind == KindAgent {
+		if t := a.tools[s.Name]; t.Delegates() {
 			list = append(list, t)
 		}
 	}
@@ -75,6 +75,10 @@ func (a *Agent) ToolNames() []string {
 	}
 	return names
 }
+
+// Delegates reports whether another agent stands behind the tool, here or
+// elsewhere.
+func (t *CompiledTool) Delegates() bool { return t.Kind == KindAgent || t.Kind == KindA2A }
 
 // DepthLimit returns how many runs may stand above the one that calls the tool.
 func (t *CompiledTool) DepthLimit() int { return orElse(t.MaxDepth, DefaultMaxDepth) }

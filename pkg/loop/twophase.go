@@ -134,7 +134,7 @@ func delegate(a *agent.Agent, name string) *agent.CompiledTool {
 func announceAction(t *Turn) {
 	for _, o := range t.s.Open {
 		e := state.Entry{Type: state.EntryProgress, Step: t.Count(), Action: "tool_call", Target: o.Name}
-		if spec := t.tool(o.Name); spec != nil && spec.Kind == agent.KindAgent {
+		if spec := t.tool(o.Name); spec != nil && spec.Delegates() {
 			e.Action = "delegate"
 		}
 		t.append(e)
@@ -192,7 +192,7 @@ func twoPhasePrompt(t *Turn) CallModel {
 		case state.RoleAssistant:
 			for _, c := range m.Calls() {
 				spec := t.tool(c.Name)
-				delegated[c.ID] = spec != nil && spec.Kind == agent.KindAgent
+				delegated[c.ID] = spec != nil && spec.Delegates()
 			}
 			m.Parts = without(m.Parts, state.PartToolCall)
 			if len(m.Parts) > 0 {
@@ -254,7 +254,7 @@ func SystemPrompt(a *agent.Agent, extra string) string {
 		if s.Description != "" {
 			line += ": " + s.Description
 		}
-		if spec := a.Tool(s.Name); spec.Kind == agent.KindAgent {
+		if spec := a.Tool(s.Name); spec.Delegates() {
 			agents = append(agents, line)
 			continue
 		}

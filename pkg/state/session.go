@@ -15,8 +15,11 @@ type SessionEvent struct {
 // Session reads a log as the events of a session, in their order.
 func Session(log []Entry) []SessionEvent {
 	var events []SessionEvent
-	delegated := map[string]bool{}
+	delegated, partners := map[string]bool{}, map[string]bool{}
 	for _, e := range log {
+		if e.Action == "delegate" {
+			partners[e.Target] = true
+		}
 		if e.Waiting != nil {
 			for _, c := range e.Waiting.Calls {
 				delegated[c.ID] = delegated[c.ID] || c.RunID != ""
@@ -33,7 +36,7 @@ func Session(log []Entry) []SessionEvent {
 		case EntryModel:
 			for _, c := range e.Message.Calls() {
 				call := SessionEvent{Type: "tool_call", Turn: e.Turn, At: e.At, Name: c.Name, CallID: c.ID, Content: c.Arguments}
-				if delegated[c.ID] {
+				if delegated[c.ID] || partners[c.Name] {
 					call.Type = "delegation_request"
 				}
 				events = append(events, call)
@@ -42,7 +45,7 @@ func Session(log []Entry) []SessionEvent {
 			result := SessionEvent{
 				Type: "tool_result", Turn: e.Turn, At: e.At, Name: e.Name, CallID: e.CallID, Content: e.Message.Parts[0].Content, IsError: e.IsError,
 			}
-			if delegated[e.CallID] {
+			if delegated[e.CallID] || partners[e.Name] {
 				result.Type = "delegation_response"
 			}
 			events = append(events, result)

@@ -188,6 +188,28 @@ func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (o
 	}}
 }
 
+// tool finds what makes the calls of a tool, or nil.
+func (w *Worker) tool(spec *agent.CompiledTool) (tool.Tool, error) {
+	switch spec.Kind {
+	case agent.KindNATS:
+		return w.cfg.NATSTools, nil
+	case agent.KindA2A:
+		if w.cfg.RemoteAgents == nil {
+			return nil, nil //nolint:nilnil // there is none
+		}
+		token := ""
+		if spec.Token != "" {
+			var err error
+			if token, err = w.secret(spec.Token); err != nil {
+				return nil, err
+			}
+		}
+		return w.cfg.RemoteAgents(spec.URL, token), nil
+	default:
+		return w.cfg.Tools[spec.Name], nil
+	}
+}
+
 func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r tool.Result, ok bool) {
 	spec := a.Tool(c.Name)
 	if spec == nil {
@@ -196,9 +218,9 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 	if err := spec.Validate(c.Arguments); err != nil {
 		return tool.Error(err.Error()), true
 	}
-	impl := t.w.cfg.Tools[c.Name]
-	if spec.Kind == agent.KindNATS {
-		impl = t.w.cfg.NATSTools
+	impl, err := t.w.tool(spec)
+	if err != nil {
+		return tool.Error(err.Error()), true
 	}
 	if impl == nil {
 		return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker", c.Name)), true
@@ -218,7 +240,7 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 			r, ok = tool.Error(fmt.Sprintf("Tool %q failed: it panicked", c.Name)), true
 		}
 	}()
-	r, err := impl.Call(callCtx, tool.Call{
+	r, err = impl.Call(callCtx, tool.Call{
 		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: deadline,
 		IdempotencyKey: tool.IdempotencyKey(t.s.ID, t.s.Turn, c.ID, c.Name, json.RawMessage(c.Arguments)),
 	})

@@ -46,6 +46,10 @@ type Config struct {
 	Tools     map[string]tool.Tool
 	NATSTools tool.Tool
 
+	// RemoteAgents returns the tool that stands for the agent whose card is at url;
+	// token, if not empty, is what it is to be sent.
+	RemoteAgents func(url, token string) tool.Tool
+
 	// Hooks are the hooks in Go, by name; NATSHooks returns the one that answers on
 	// a subject.
 	Hooks     map[string]hook.Hook

@@ -1,0 +1,162 @@
+package a2atool_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2asrv"
+
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
+)
+
+// executor is an agent that does what the task says.
+type executor struct {
+	asked     chan *a2a.Message
+	working   chan struct{} // closed when it hangs
+	cancelled chan struct{}
+}
+
+func (e *executor) Execute(ctx context.Context, c *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
+	return func(yield func(a2a.Event, error) bool) {
+		e.asked <- c.Message
+		what := c.Message.Parts[0].Text()
+		status := func(s a2a.TaskState, words string) bool {
+			return yield(a2a.NewStatusUpdateEvent(c, s, a2a.NewMessage(a2a.MessageRoleAgent, a2a.NewTextPart(words))), nil)
+		}
+		if what == "say" {
+			yield(a2a.NewMessage(a2a.MessageRoleAgent, a2a.NewTextPart("said")), nil)
+			return
+		}
+		if !yield(a2a.NewSubmittedTask(c, c.Message), nil) {
+			return
+		}
+		switch what {
+		case "work":
+			if !yield(a2a.NewArtifactEvent(c, a2a.NewTextPart("first"), a2a.NewDataPart(map[string]any{"n": 1})), nil) {
+				return
+			}
+			status(a2a.TaskStateCompleted, "done")
+		case "fail":
+			status(a2a.TaskStateFailed, "no ink left")
+		case "ask":
+			status(a2a.TaskStateInputRequired, "which colour?")
+		case "hang":
+			if !status(a2a.TaskStateWorking, "wait") {
+				return
+			}
+			close(e.working)
+			<-ctx.Done()
+		}
+	}
+}
+
+func (e *executor) Cancel(_ context.Context, c *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
+	return func(yield func(a2a.Event, error) bool) {
+		if yield(a2a.NewStatusUpdateEvent(c, a2a.TaskStateCanceled, nil), nil) && e.cancelled != nil {
+			close(e.cancelled)
+		}
+	}
+}
+
+// serve runs a real A2A server, and returns its address.
+func serve(t *testing.T, e *executor, protocol a2a.TransportProtocol) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	handler := a2asrv.NewHandler(e)
+	if protocol == a2a.TransportProtocolJSONRPC {
+		mux.Handle("/rpc", a2asrv.NewJSONRPCHandler(handler))
+	} else {
+		mux.Handle("/", a2asrv.NewRESTHandler(handler))
+	}
+	path := map[a2a.TransportProtocol]string{a2a.TransportProtocolJSONRPC: "/rpc"}[protocol]
+	mux.Handle(a2asrv.WellKnownAgentCardPath, a2asrv.NewStaticAgentCardHandler(&a2a.AgentCard{
+		Name: "test", SupportedInterfaces: []*a2a.AgentInterface{a2a.NewAgentInterface(server.URL+path, protocol)},
+	}))
+	return server.URL
+}
+
+func call(task string) tool.Call {
+	args, _ := json.Marshal(map[string]string{"task": task})
+	return tool.Call{ID: "c1", Name: "partner", Arguments: args, IdempotencyKey: "key-" + task}
+}
+
+// K7: a remote agent does a task, over both bindings; its failures are results.
+func TestCall(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []a2a.TransportProtocol{a2a.TransportProtocolJSONRPC, a2a.TransportProtocolHTTPJSON} {
+		e := &executor{asked: make(chan *a2a.Message, 1)}
+		partner := a2atool.New(serve(t, e, protocol), "")
+		for task, want := range map[string]tool.Result{
+			"say":  {Content: "said"},
+			"work": {Content: "first\n{\"n\":1}"},
+			"fail": tool.Error("The agent ended failed: no ink left"),
+			"ask":  tool.Error("The agent cannot go on by itself: which colour?"),
+		} {
+			got, err := partner.Call(t.Context(), call(task))
+			if err != nil || got != want {
+				t.Errorf("%s over %s = %+v, %v; want %+v", task, protocol, got, err, want)
+			}
+			if m := <-e.asked; m.ID != "key-"+task {
+				t.Errorf("message id = %q, want the idempotency key", m.ID)
+			}
+		}
+	}
+}
+
+// A5: an abort ends the call.
+func TestAbort(t *testing.T) {
+	t.Parallel()
+	e := &executor{asked: make(chan *a2a.Message, 1), working: make(chan struct{})}
+	partner := a2atool.New(serve(t, e, a2a.TransportProtocolJSONRPC), "")
+	ctx, abort := context.WithCancel(t.Context())
+	go func() { <-e.working; abort() }()
+	if r, err := partner.Call(ctx, call("hang")); !errors.Is(err, context.Canceled) {
+		t.Errorf("Call = %+v, %v; want it cancelled", r, err)
+	}
+}
+
+// What is wrong with a partner is told to the model; a card may not lead elsewhere,
+// and the token goes to the partner's host only.
+func TestPartners(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(other.Close)
+	card := func(t *testing.T, address string) string {
+		t.Helper()
+		mux := http.NewServeMux()
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		mux.HandleFunc(a2asrv.WellKnownAgentCardPath, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer sesame" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			a2asrv.NewStaticAgentCardHandler(&a2a.AgentCard{
+				Name: "x", SupportedInterfaces: []*a2a.AgentInterface{a2a.NewAgentInterface(address, a2a.TransportProtocolJSONRPC)},
+			}).ServeHTTP(w, r)
+		})
+		return server.URL
+	}
+	elsewhere := card(t, other.URL)
+	for name, tt := range map[string]struct{ url, token, want string }{
+		"nobody":    {"http://127.0.0.1:1", "", "did not answer"},
+		"no card":   {other.URL, "", "has no card: 404"},
+		"no token":  {elsewhere, "", "has no card: 401"},
+		"elsewhere": {elsewhere, "sesame", "another place than"},
+	} {
+		r, err := a2atool.New(tt.url, tt.token).Call(t.Context(), call("say"))
+		if err != nil || !r.IsError || !strings.Contains(r.Content, tt.want) {
+			t.Errorf("%s: Call = %+v, %v; want %q", name, r, err, tt.want)
+		}
+	}
+}
