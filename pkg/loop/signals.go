@@ -124,14 +124,14 @@ func (t *Turn) woken() (Decision, bool) {
 // giveUp answers the asynchronous calls that are not waited for any longer, and
 // reports whether there are any.
 func (t *Turn) giveUp() bool {
-	any := false
+	found := false
 	for _, o := range slices.Clone(t.s.Open) {
 		if o.Needs == state.NeedAsync && t.past(o.Until) {
 			t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: unknownOutcome, IsError: true}, true)
-			any = true
+			found = true
 		}
 	}
-	return any
+	return found
 }
 
 // waitedLongEnough reports whether the limit for waits has passed. A child has
