@@ -59,6 +59,22 @@ func Exhausted(l state.Limits, u state.Usage, turns int, now time.Time) (state.R
 	return "", "", false
 }
 
+// Room returns how many calls of a size fit into what is left of the limits, and
+// false if nothing limits them.
+func Room(l state.Limits, used, call state.Usage) (int, bool) {
+	size := meters(l, call, 0)
+	room, limited := 0, false
+	for i, m := range meters(l, used, 0) {
+		if m.name == MaxTurns || size[i].used <= 0 {
+			continue
+		}
+		if n := max(0, int((m.limit-m.used)/size[i].used)); !limited || n < room {
+			room, limited = n, true
+		}
+	}
+	return room, limited
+}
+
 // Warning says that a limit is nearly used up.
 type Warning struct {
 	Limit    string

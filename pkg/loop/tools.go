@@ -186,6 +186,10 @@ func (l *ruled) dispatch(t *Turn) Decision {
 // result: the client's, and those that other agents answer.
 func (l *ruled) handOver(t *Turn) {
 	children := 0
+	room, limited := budget.Room(t.s.Limits, t.s.Usage, largestCall(t.s.Log))
+	if limited && t.s.Parent == nil {
+		room = max(1, room) // the one call that may pass the limit
+	}
 	for _, o := range slices.Clone(t.s.Open) {
 		spec := t.tool(o.Name)
 		if o.Needs == state.NeedChild {
@@ -198,8 +202,9 @@ func (l *ruled) handOver(t *Turn) {
 		case agent.KindClient:
 			t.change(o.ID, func(o *state.OpenCall) { o.Needs = state.NeedResult })
 		case agent.KindAgent:
-			if _, limit, over := budget.Exhausted(t.s.Limits, t.s.Usage, 0, t.at.Time); over {
-				t.refuse(o, "Nothing is left of the budget to delegate with (%s)", limit)
+			_, _, over := budget.Exhausted(t.s.Limits, t.s.Usage, 0, t.at.Time)
+			if over || limited && children >= room {
+				t.refuse(o, "Too little is left of the budget to delegate with")
 				continue
 			}
 			if children >= agent.MaxChildren {

@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -366,4 +367,77 @@ func TestLostAsyncCalls(t *testing.T) {
 	r.begin(loop.TurnBegan{})
 	r.wantReason(state.EndExpired)
 	r.wantPaired()
+}
+
+// I10: a run and its children, side by side and in generations, pass the run's limit
+// by less than one call.
+func TestChildrenKeepTheLimit(t *testing.T) {
+	t.Parallel()
+	def := agent.Definition{Tools: tools(helper, plain)}
+	for _, size := range []int64{7, 30, 90} {
+		for _, limit := range []int64{40, 100, 333} {
+			for _, fan := range []int{1, 2, 5} {
+				r := start(t, def, state.Limits{OutputTokens: limit, MaxTurns: 200})
+				spent := r.spend(size, fan, 2)
+				if most := limit + size; spent >= most {
+					t.Errorf("calls of %d, limit %d, %d children at a time: %d spent", size, limit, fan, spent)
+				}
+				if spent != r.s.Usage.OutputTokens {
+					t.Errorf("the run counts %d of %d", r.s.Usage.OutputTokens, spent)
+				}
+			}
+		}
+	}
+}
+
+// spend drives a run to its end with responses of one size, which delegate while
+// there are generations left, and returns what all runs have spent.
+func (r *run) spend(size int64, fan, generations int) (total int64) {
+	r.t.Helper()
+	for !r.s.Status.Terminal() {
+		r.begin(loop.TurnBegan{})
+		if r.last.Effect == nil {
+			continue
+		}
+		names := []string{"t"}
+		if generations > 0 {
+			names = make([]string, fan)
+			for i := range names {
+				names[i] = fmt.Sprintf(`researcher {"task":"%d"}`, i)
+			}
+		}
+		resp := calls(names...)
+		resp.Usage.OutputTokens = size
+		total += size
+		r.respond(resp)
+		if e, ok := r.last.Effect.(loop.RunTools); ok {
+			r.finishTools(allDone(e.Calls)...)
+		}
+		var results []state.Signal
+		for _, o := range r.s.Open {
+			if o.Needs != state.NeedChild {
+				continue
+			}
+			s, err := loop.ChildRun(r.s, o, compile(r.t, agent.Definition{Tools: tools(helper, plain), Loop: agent.Loop{MaxTurns: 200}}))
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			child := &run{t: r.t, loop: r.loop, s: s, at: r.at}
+			total += child.spend(size, fan, generations-1)
+			result := loop.ChildResult(child.s)
+			results = append(results, state.Signal{ID: string(s.ID), Child: &result})
+		}
+		if len(results) > 0 {
+			r.begin(loop.TurnBegan{Signals: results})
+		}
+	}
+	return total
+}
+
+func allDone(calls []state.OpenCall) []loop.ToolResult {
+	var out []loop.ToolResult
+	for _, c := range calls {
+		out = append(out, loop.ToolResult{CallID: c.ID, Name: c.Name, Content: "x"})
+	}
+	return out
 }

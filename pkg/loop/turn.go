@@ -203,7 +203,13 @@ func (t *Turn) exhausted() (Decision, bool) {
 	if t.s.Reenter {
 		turns--
 	}
-	r, limit, over := budget.Exhausted(t.s.Limits, t.s.Usage, turns, t.at.Time)
+	used := t.s.Usage
+	if t.s.Parent != nil {
+		// Siblings that each passed their share by a call would pass the limit of
+		// their parent by as many (I10): a child stops before a call that does not fit.
+		used = used.Add(largestCall(t.s.Log))
+	}
+	r, limit, over := budget.Exhausted(t.s.Limits, used, turns, t.at.Time)
 	if !over {
 		return Decision{}, false
 	}
@@ -211,6 +217,23 @@ func (t *Turn) exhausted() (Decision, bool) {
 		t.append(state.Entry{Type: state.EntryExceeded, Limit: limit, UsedFraction: 1})
 	}
 	return t.finish(r, interruptedLate, state.Entry{Detail: "limit " + limit, Output: t.lastText()}), true
+}
+
+// largestCall returns the most that one response has cost so far, limit by limit:
+// what the next one is expected to cost.
+func largestCall(log []state.Entry) state.Usage {
+	var most state.Usage
+	for _, e := range log {
+		if e.Type != state.EntryModel || e.Usage == nil {
+			continue
+		}
+		most.InputTokens = max(most.InputTokens, e.Usage.InputTokens)
+		most.OutputTokens = max(most.OutputTokens, e.Usage.OutputTokens)
+		if c := e.Usage.CostUSD; c != nil && (most.CostUSD == nil || *c > *most.CostUSD) {
+			most.CostUSD = c
+		}
+	}
+	return most
 }
 
 // lastText is what the model said last, for runs that end without an answer.
