@@ -71,6 +71,11 @@ func (h *held) add(l *lease) {
 		h.runs = map[state.RunID]*lease{}
 	}
 	l.renewed = time.Now()
+	if old := h.runs[l.Run]; old != nil {
+		// This worker was taken for gone, and has claimed its own run anew: the turn
+		// that it had is fenced, and must start nothing any more.
+		old.cancel(state.ErrFenced)
+	}
 	h.runs[l.Run] = l
 	if c := h.claiming[l.Run]; c != nil && c.abort != nil {
 		l.cancel(c.abort)
