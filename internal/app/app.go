@@ -38,6 +38,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
@@ -208,6 +209,7 @@ type GatewayConfig struct {
 type WorkerConfig struct {
 	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the site; default the host's name and a random part."`
 	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Turns under way at once."`
+	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Addresses that are not public and that HTTP tools may ask all the same, by commas: host:port, or networks such as 10.1.0.0/16."`
 	SecretsDir    string        `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret."`
 	Prices        string        `env:"TURNPIKE_PRICES" type:"path" help:"File with prices of models, YAML or JSON, beside and above the built-in ones."`
 	ShutdownGrace time.Duration `env:"TURNPIKE_SHUTDOWN_GRACE" default:"20s" help:"How long turns may finish at shutdown."`
@@ -232,6 +234,11 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 		NATSHooks:    func(subject string) hook.Hook { return natshook.New(s.NATS, subject) },
 		Providers:    map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},
 	}
+	guard, err := httptool.NewGuard(cfg.HTTPAllow)
+	if err != nil {
+		return nil, fmt.Errorf("TURNPIKE_HTTP_ALLOW: %w", err)
+	}
+	c.HTTPTools = httptool.New(guard)
 	prices, err := loadPrices(cfg.Prices)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 )
 
 var (
@@ -34,8 +35,7 @@ var providers = []string{scripted, "openai", "anthropic"}
 // What a definition may ask for one day, and what to say until then.
 var (
 	plannedKinds = map[string]string{
-		"http": "http tools are not available in this build yet: put the request into a NATS service (kind nats) or a Go function (kind go)",
-		"mcp":  "mcp tools are not available in this build yet: put the client into a NATS service (kind nats) or a Go function (kind go)",
+		"mcp": "mcp tools are not available in this build yet: put the client into a NATS service (kind nats) or a Go function (kind go)",
 	}
 )
 
@@ -221,6 +221,25 @@ func (c *checker) limits(l Limits) {
 // taskSchema is the schema of what another agent is told.
 const taskSchema = `{"type":"object","properties":{"task":{"type":"string","description":"What the agent is to do, with all that it has to know."}},"required":["task"]}`
 
+// Request returns the template of a tool of kind http.
+func (t Tool) Request() httptool.Request {
+	return httptool.Request{URL: t.URL, Method: t.Method, Query: t.Query, Headers: t.Headers}
+}
+
+// schemaOf is the schema of texts that must be there.
+func schemaOf(names []string) json.RawMessage {
+	text := map[string]string{"type": "string"}
+	properties := map[string]any{}
+	for _, n := range names {
+		properties[n] = text
+	}
+	b, err := json.Marshal(map[string]any{"type": "object", "properties": properties, "required": append([]string{}, names...)})
+	if err != nil {
+		return json.RawMessage(`{"type":"object"}`) // names always encode
+	}
+	return b
+}
+
 func (c *checker) remote(place string, t Tool) {
 	if u, err := url.Parse(t.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		c.fault(place+".url", "%q is not an http or https URL", t.URL)
@@ -244,6 +263,14 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	t.Schema = given(t.Schema)
 	switch t.Kind {
 	case KindGo, KindNATS:
+	case KindHTTP:
+		r := t.Request()
+		if err := r.Check(); err != nil {
+			c.fault(place, "%v", err)
+		}
+		if len(t.Schema) == 0 {
+			t.Schema = schemaOf(r.Arguments())
+		}
 	case KindA2A:
 		c.remote(place, t)
 		if len(t.Schema) == 0 {
@@ -271,11 +298,14 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 		if why := plannedKinds[t.Kind]; why != "" {
 			c.fault(place+".kind", "%s", why)
 		} else {
-			c.fault(place+".kind", "%q is not one of go, nats, client, human, agent, a2a", t.Kind)
+			c.fault(place+".kind", "%q is not one of go, nats, client, human, agent, a2a, http", t.Kind)
 		}
 	}
-	if (t.URL != "" || t.Token != "") && t.Kind != KindA2A {
-		c.fault(place, "url and token are for tools of kind a2a, this one is of kind %s", t.Kind)
+	if t.URL != "" && t.Kind != KindA2A && t.Kind != KindHTTP || t.Token != "" && t.Kind != KindA2A {
+		c.fault(place, "url is for tools of kind http and a2a, token for a2a; this one is of kind %s", t.Kind)
+	}
+	if (t.Method != "" || len(t.Query)+len(t.Headers) > 0) && t.Kind != KindHTTP {
+		c.fault(place, "method, query and headers are for tools of kind http, this one is of kind %s", t.Kind)
 	}
 	if (t.Agent != "" || t.MaxDepth != 0) && t.Kind != KindAgent {
 		c.fault(place, "agent and max_depth are for tools of kind agent, this one is of kind %s", t.Kind)

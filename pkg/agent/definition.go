@@ -96,6 +96,7 @@ const (
 	KindHuman  = "human"  // asks a person; the answer is the result
 	KindAgent  = "agent"  // another agent does it, in a run of its own
 	KindA2A    = "a2a"    // a remote agent does it, over A2A
+	KindHTTP   = "http"   // an HTTP request that the arguments fill in
 )
 
 // Tool is something that an agent can do.
@@ -139,6 +140,13 @@ type Tool struct {
 	// is sent along as a bearer token: secret://NAME.
 	URL   string `json:"url,omitempty"`
 	Token string `json:"token,omitempty"`
+
+	// URL, Method, Query and Headers of kind http: the template of a request, see
+	// httptool.Request. Without a schema the arguments are those of the template, as
+	// texts.
+	Method  string            `json:"method,omitempty"`
+	Query   map[string]string `json:"query,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
 
 	// Timeout of one call; 0 means 2 minutes.
 	Timeout model.Duration `json:"timeout,omitempty"`

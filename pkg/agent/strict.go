@@ -145,6 +145,12 @@ func (c *checker) shape(place string, v any, t reflect.Type) {
 		if ok, want = is, "a mapping"; ok {
 			c.keys(place, object, t)
 		}
+	case reflect.Map:
+		object, is := v.(map[string]any)
+		ok, want = is, "a mapping"
+		for _, key := range slices.Sorted(maps.Keys(object)) {
+			c.shape(join(place, key), object[key], t.Elem())
+		}
 	case reflect.Slice:
 		list, is := v.([]any)
 		ok, want = is, "a list"

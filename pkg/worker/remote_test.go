@@ -1,19 +1,25 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"io"
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
+	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 )
 
 // partner is a remote agent that answers with what it was told.
@@ -72,5 +78,55 @@ func TestRemoteAgent(t *testing.T) {
 		if i >= len(session) || session[i] != want[i] {
 			t.Fatalf("session = %q, want %q", session, want)
 		}
+	}
+}
+
+// A tool of kind http makes a request with the arguments of the call, and with a
+// secret that no log, event or transcript has.
+func TestHTTPTool(t *testing.T) {
+	t.Setenv("WEATHER_KEY", "c4n4ry")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.URL.Path+" with "+r.Header.Get("X-Key"))
+	}))
+	defer server.Close()
+	place := strings.TrimPrefix(server.URL, "http://")
+	guard, err := httptool.NewGuard([]string{place})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logged bytes.Buffer
+	s := newSite(t)
+	cfg := s.config()
+	cfg.HTTPTools = httptool.New(guard)
+	cfg.Logger = zerolog.New(zerolog.SyncWriter(&logged))
+	stop := s.work(cfg)
+	weather := agent.Tool{Name: "weather", Kind: agent.KindHTTP, URL: server.URL + "/in/{city}", Headers: map[string]string{"X-Key": "secret://WEATHER_KEY"}}
+	id := s.submitTo(agent.Definition{
+		Name: "a", Tools: []agent.Tool{weather, {Name: "metadata", Kind: agent.KindHTTP, URL: "https://169.254.169.254/latest"}},
+		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{
+			{ToolCalls: []model.ScriptedCall{{Name: "weather", Arguments: []byte(`{"city":"Lisbon"}`)}, {Name: "metadata"}, {Name: "weather"}}}, {Text: "done"},
+		}},
+	})
+	s.awaitReason(id, state.EndCompleted)
+	stop()
+	var got []string
+	for _, m := range s.view(id) {
+		if m.Role == state.RoleTool {
+			got = append(got, m.Parts[0].Content)
+		}
+	}
+	if len(got) != 3 || got[0] != "/in/Lisbon with ***" || !strings.Contains(got[1], "not public") || !strings.Contains(got[2], "city") {
+		t.Errorf("results = %q", got)
+	}
+	log, err := s.store.Log(t.Context(), id, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := json.Marshal(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(all)+logged.String(), "c4n4ry") {
+		t.Error("the secret is in the log of the run or of the worker")
 	}
 }

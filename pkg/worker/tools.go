@@ -193,6 +193,11 @@ func (w *Worker) tool(spec *agent.CompiledTool) (tool.Tool, error) {
 	switch spec.Kind {
 	case agent.KindNATS:
 		return w.cfg.NATSTools, nil
+	case agent.KindHTTP:
+		if w.cfg.HTTPTools == nil {
+			return nil, nil //nolint:nilnil // there is none
+		}
+		return w.cfg.HTTPTools.Tool(spec.Request(), func(name string) (string, error) { return w.secret(secretScheme + name) }), nil
 	case agent.KindA2A:
 		if w.cfg.RemoteAgents == nil {
 			return nil, nil //nolint:nilnil // there is none

@@ -20,6 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 )
 
 // Config tunes a Worker. The zero value of each field gives its default.
@@ -45,6 +46,9 @@ type Config struct {
 	// Tools are the tools in Go, by name; NATSTools calls those of kind nats.
 	Tools     map[string]tool.Tool
 	NATSTools tool.Tool
+
+	// HTTPTools makes the requests of tools of kind http.
+	HTTPTools *httptool.Caller
 
 	// RemoteAgents returns the tool that stands for the agent whose card is at url;
 	// token, if not empty, is what it is to be sent.

@@ -1,0 +1,134 @@
+package httptool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Guard keeps requests from addresses that only the worker can reach: loopback,
+// private and link-local networks, metadata services. It looks at the address that
+// is dialled, after names were resolved, so no name and no redirect gets around it.
+type Guard struct {
+	hosts    map[string]bool // "host:port" that may be reached all the same
+	networks []netip.Prefix
+}
+
+// NewGuard returns a guard. Each of allow is a "host:port" or a network such as
+// 10.1.0.0/16 that may be reached all the same, also without TLS.
+func NewGuard(allow []string) (*Guard, error) {
+	g := &Guard{hosts: map[string]bool{}}
+	for _, a := range allow {
+		if prefix, err := netip.ParsePrefix(a); err == nil {
+			g.networks = append(g.networks, prefix)
+			continue
+		}
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			return nil, fmt.Errorf("allow %q: write host:port, or a network such as 10.1.0.0/16", a)
+		}
+		g.hosts[a] = true
+	}
+	return g, nil
+}
+
+// errForbidden is why an address is not dialled.
+var errForbidden = errors.New("the address is not public")
+
+// What no public service lives on, beside what netip knows by itself.
+var reserved = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"), // carriers
+	netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("192.0.2.0/24"),
+	netip.MustParsePrefix("192.88.99.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("198.51.100.0/24"),
+	netip.MustParsePrefix("203.0.113.0/24"),
+	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("64:ff9b::/96"), // IPv4 behind IPv6
+	netip.MustParsePrefix("64:ff9b:1::/48"),
+	netip.MustParsePrefix("100::/64"),
+	netip.MustParsePrefix("2001::/23"),
+	netip.MustParsePrefix("2001:db8::/32"),
+	netip.MustParsePrefix("2002::/16"), // IPv4 behind IPv6
+	netip.MustParsePrefix("5f00::/16"),
+}
+
+func public(ip netip.Addr) bool {
+	ip = ip.Unmap()
+	if ip.Zone() != "" || !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
+		return false
+	}
+	for _, p := range reserved {
+		if p.Contains(ip) {
+			return false
+		}
+	}
+	return true
+}
+
+// allowed reports whether a connection for hostport may go to address.
+func (g *Guard) allowed(hostport, address string) bool {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return false
+	}
+	if g.hosts[hostport] {
+		return true
+	}
+	for _, n := range g.networks {
+		if n.Contains(at.Addr().Unmap()) {
+			return true
+		}
+	}
+	return public(at.Addr())
+}
+
+// plain reports whether a host may be asked without TLS.
+func (g *Guard) plain(hostport string) bool {
+	if g.hosts[hostport] {
+		return true
+	}
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	if err != nil {
+		return false
+	}
+	for _, n := range g.networks {
+		if n.Contains(ip.Unmap()) {
+			return true
+		}
+	}
+	return false
+}
+
+// client returns an HTTP client whose every connection is looked at, that uses no
+// proxy of the environment and follows no redirect: its request, with the secrets
+// in it, was meant for one place.
+func (g *Guard) client() *http.Client {
+	return &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, network, hostport string) (net.Conn, error) {
+				dialer := net.Dialer{Timeout: 10 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
+					if !g.allowed(hostport, address) {
+						return errForbidden
+					}
+					return nil
+				}}
+				return dialer.DialContext(ctx, network, hostport)
+			},
+			TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 30 * time.Second, MaxIdleConnsPerHost: 16, ForceAttemptHTTP2: true,
+			MaxResponseHeaderBytes: 64 << 10,
+		},
+	}
+}

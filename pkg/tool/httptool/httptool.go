@@ -1,0 +1,299 @@
+// Package httptool makes tools of HTTP requests: templates that a call's arguments
+// fill in.
+package httptool
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// maxBody bounds what is read of an answer, in bytes.
+const maxBody = 4 << 20
+
+// Request is the template of a request. {name} in URL, Query and Headers stands for
+// an argument of the call, escaped for its place. Arguments that stand nowhere are
+// sent as query of a GET or DELETE, and as a JSON object in the body of the other
+// methods. secret://NAME in Query and Headers stands for a secret.
+type Request struct {
+	URL     string
+	Method  string // empty means GET
+	Query   map[string]string
+	Headers map[string]string
+}
+
+// Methods are those that a request may have.
+func Methods() []string { return []string{"GET", "POST", "PUT", "PATCH", "DELETE"} }
+
+var (
+	argument = regexp.MustCompile(`\{([a-zA-Z_][a-zA-Z0-9_]*)\}`)
+	secret   = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
+	header   = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
+)
+
+// Check returns what is wrong with a template.
+func (r Request) Check() error {
+	if !slices.Contains(Methods(), r.method()) {
+		return fmt.Errorf("method: %q is not one of %s", r.Method, strings.Join(Methods(), ", "))
+	}
+	u, err := url.Parse(argument.ReplaceAllString(r.URL, "x"))
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Fragment != "" {
+		return fmt.Errorf("url: %q is not an http or https URL without user and fragment", r.URL)
+	}
+	// The arguments are the model's: they must not choose whom the secrets go to.
+	if scheme, rest, _ := strings.Cut(r.URL, "://"); argument.MatchString(scheme) || argument.MatchString(strings.SplitN(rest, "/", 2)[0]) || strings.Contains(strings.SplitN(rest, "?", 2)[0], "secret://") {
+		return fmt.Errorf("url: %q: an argument may stand in the path and behind the ?, and a secret in query and headers", r.URL)
+	}
+	for name := range r.Headers {
+		if !header.MatchString(name) || slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection"}, strings.ToLower(name)) {
+			return fmt.Errorf("headers: %q cannot be set", name)
+		}
+	}
+	return nil
+}
+
+func (r Request) method() string {
+	if r.Method == "" {
+		return http.MethodGet
+	}
+	return r.Method
+}
+
+// Arguments returns the names of the arguments that the template uses, sorted.
+func (r Request) Arguments() []string {
+	names := map[string]bool{}
+	for _, text := range slices.Concat([]string{r.URL}, slices.Collect(maps.Values(r.Query)), slices.Collect(maps.Values(r.Headers))) {
+		for _, m := range argument.FindAllStringSubmatch(text, -1) {
+			names[m[1]] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Caller makes requests, under one guard.
+type Caller struct {
+	guard  *Guard
+	client *http.Client
+}
+
+// New returns a caller.
+func New(g *Guard) *Caller { return &Caller{g, g.client()} }
+
+// Tool returns the tool of a template that passes Check. resolve turns the name of a
+// secret into its value, at each call.
+func (c *Caller) Tool(r Request, resolve func(name string) (string, error)) tool.Tool {
+	return tool.Func(func(ctx context.Context, call tool.Call) (tool.Result, error) {
+		f := filler{resolve: resolve, used: map[string]bool{}}
+		dec := json.NewDecoder(bytes.NewReader(call.Arguments))
+		dec.UseNumber() // digits stay as they are
+		if err := dec.Decode(&f.args); err != nil {
+			return tool.Error("the arguments must be a JSON object"), nil
+		}
+		req, err := c.request(ctx, r, &f, call)
+		if err != nil {
+			return tool.Error(f.hide(err.Error())), nil
+		}
+		return c.send(req, &f)
+	})
+}
+
+// request fills a template in.
+func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Call) (*http.Request, error) {
+	path, query, _ := strings.Cut(r.URL, "?")
+	path = f.fill(path, func(v string) string {
+		if v == "." || v == ".." {
+			f.fail(fmt.Errorf("%q cannot be part of a path", v))
+		}
+		return url.PathEscape(v)
+	})
+	query = f.fill(query, url.QueryEscape)
+	more := url.Values{}
+	for _, name := range slices.Sorted(maps.Keys(r.Query)) {
+		more.Set(name, f.fillSecret(r.Query[name]))
+	}
+	headers := http.Header{}
+	for name, value := range r.Headers {
+		headers.Set(name, f.fillSecret(value))
+	}
+	rest := f.rest()
+	var body io.Reader
+	switch r.method() {
+	case http.MethodGet, http.MethodDelete:
+		for name, value := range rest {
+			more.Set(name, plain(value))
+		}
+	default:
+		data, err := json.Marshal(rest)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(data)
+		if headers.Get("Content-Type") == "" {
+			headers.Set("Content-Type", "application/json")
+		}
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	target := path
+	if all := strings.Trim(query+"&"+more.Encode(), "&"); all != "" {
+		target += "?" + all
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method(), target, body)
+	if err != nil {
+		return nil, errors.New("the URL that comes of these arguments is not valid")
+	}
+	if req.URL.Scheme != "https" && !c.guard.plain(hostport(req.URL)) {
+		return nil, fmt.Errorf("%s is not asked without TLS: write https, or let the worker allow %s", req.URL.Hostname(), hostport(req.URL))
+	}
+	req.Header = headers
+	if req.Header.Get("User-Agent") == "" {
+		req.Header.Set("User-Agent", "turnpike")
+	}
+	if req.Header.Get("Idempotency-Key") == "" {
+		req.Header.Set("Idempotency-Key", call.IdempotencyKey)
+	}
+	return req, nil
+}
+
+func hostport(u *url.URL) string {
+	if u.Port() != "" {
+		return u.Host
+	}
+	return u.Host + map[string]string{"http": ":80", "https": ":443"}[u.Scheme]
+}
+
+// send makes the request and reads the answer. Errors that prove that nothing was
+// sent, and answers of any status, are results (A7).
+func (c *Caller) send(req *http.Request, f *filler) (tool.Result, error) {
+	resp, err := c.client.Do(req)
+	if err != nil {
+		if ctx := req.Context(); ctx.Err() != nil {
+			return tool.Result{}, ctx.Err()
+		}
+		if errors.Is(err, errForbidden) {
+			return tool.Error(fmt.Sprintf("%s was not asked: %v", req.URL.Hostname(), errForbidden)), nil
+		}
+		// The text of a url.Error has the URL in it, and with it perhaps a secret.
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		return tool.Error(f.hide(fmt.Sprintf("%s did not answer: %v", req.URL.Hostname(), err))), nil
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	if err != nil {
+		if ctx := req.Context(); ctx.Err() != nil {
+			return tool.Result{}, ctx.Err()
+		}
+		return tool.Error(f.hide(fmt.Sprintf("%s broke off its answer: %v", req.URL.Hostname(), err))), nil
+	}
+	text := f.hide(tool.Truncate(string(body), maxBody))
+	switch {
+	case resp.StatusCode >= 300 && resp.StatusCode < 400:
+		return tool.Error(fmt.Sprintf("%s answered %s; redirects are not followed", req.URL.Hostname(), resp.Status)), nil
+	case !utf8.Valid(body):
+		return tool.Error(fmt.Sprintf("%s answered %s with %d bytes that are no text (%s)", req.URL.Hostname(), resp.Status, len(body), resp.Header.Get("Content-Type"))), nil
+	case resp.StatusCode >= 400:
+		return tool.Error(fmt.Sprintf("%s answered %s: %s", req.URL.Hostname(), resp.Status, text)), nil
+	default:
+		return tool.Result{Content: text}, nil
+	}
+}
+
+// filler fills templates in and remembers what it used.
+type filler struct {
+	args    map[string]any
+	used    map[string]bool
+	resolve func(string) (string, error)
+	secrets []string
+	err     error
+}
+
+func (f *filler) fail(err error) {
+	if f.err == nil {
+		f.err = err
+	}
+}
+
+func (f *filler) fill(text string, escape func(string) string) string {
+	return argument.ReplaceAllStringFunc(text, func(m string) string {
+		name := m[1 : len(m)-1]
+		f.used[name] = true
+		v, ok := f.args[name]
+		if !ok || v == nil || v == "" {
+			f.fail(fmt.Errorf("the argument %q is missing", name))
+			return ""
+		}
+		return escape(plain(v))
+	})
+}
+
+// fillSecret fills in arguments first: what the model wrote never names a secret.
+func (f *filler) fillSecret(text string) string {
+	var out strings.Builder
+	for text != "" {
+		at := secret.FindStringSubmatchIndex(text)
+		if at == nil {
+			out.WriteString(f.fill(text, oneLine))
+			break
+		}
+		out.WriteString(f.fill(text[:at[0]], oneLine))
+		value, err := f.resolve(text[at[2]:at[3]])
+		if err != nil {
+			f.fail(err)
+		}
+		if value != "" {
+			f.secrets = append(f.secrets, value, url.QueryEscape(value))
+		}
+		out.WriteString(value)
+		text = text[at[1]:]
+	}
+	return out.String()
+}
+
+// oneLine keeps an argument from beginning another header.
+func oneLine(v string) string { return strings.NewReplacer("\r", " ", "\n", " ").Replace(v) }
+
+func (f *filler) rest() map[string]any {
+	rest := map[string]any{}
+	for name, v := range f.args {
+		if !f.used[name] {
+			rest[name] = v
+		}
+	}
+	return rest
+}
+
+// hide takes the secrets of the call out of a text, in case it came back.
+func (f *filler) hide(text string) string {
+	for _, s := range f.secrets {
+		text = strings.ReplaceAll(text, s, "***")
+	}
+	return text
+}
+
+// plain is a value as text: strings as they are, others as JSON.
+func plain(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
