@@ -129,17 +129,15 @@ func (l *ruled) Step(s state.State, ev Event) Decision {
 // proceed does the next thing of a turn in which nothing came in from outside:
 // what is left of the last response, and then the model again.
 func (l *ruled) proceed(t *Turn) Decision {
-	if t.s.Undecided {
-		last := lastResponse(t.s.Log)
-		switch {
-		case len(t.s.Open) > 0:
-			return l.work(t)
-		case last == nil:
-		case len(last.Message.Calls()) == 0:
-			return l.answered(t)
-		case l.rules.Worked != nil:
-			return l.afterTools(t)
-		}
+	last := lastResponse(t.s.Log)
+	switch {
+	case len(t.s.Open) > 0:
+		return l.work(t)
+	case !t.s.Undecided || last == nil:
+	case len(last.Message.Calls()) == 0:
+		return l.answered(t)
+	case l.rules.Worked != nil:
+		return l.afterTools(t)
 	}
 	if d, over := t.exhausted(); over {
 		return d

@@ -441,3 +441,18 @@ func allDone(calls []state.OpenCall) []loop.ToolResult {
 	}
 	return out
 }
+
+// A state that an earlier build has written says nothing of the last response; its
+// open calls are dealt with all the same (I5).
+func TestStateOfAnEarlierBuild(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(gated)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`refund {"amount":500}`))
+	r.s.Undecided = false
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve}}}}})
+	r.begin(loop.TurnBegan{})
+	if got := ids(wantEffect[loop.RunTools](r).Calls); got != "c1" {
+		t.Fatalf("runs %q, want c1", got)
+	}
+}
