@@ -270,3 +270,30 @@ func TestBehavioursAreTested(t *testing.T) {
 		}
 	}
 }
+
+// Every type of event is documented, and nothing else is.
+func TestEventsAreDocumented(t *testing.T) {
+	t.Parallel()
+	src, err := os.ReadFile("../../pkg/state/log.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("../../docs/events.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, have []string
+	for _, m := range regexp.MustCompile(`EntryType = "([a-z.]+)"`).FindAllStringSubmatch(string(src), -1) {
+		want = append(want, m[1])
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`.*?`) \\|").FindAllStringSubmatch(string(doc), -1) {
+		for _, m := range regexp.MustCompile("`([a-z.]+)`").FindAllStringSubmatch(row[1], -1) {
+			have = append(have, m[1])
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(have)
+	if len(want) == 0 || !slices.Equal(want, have) {
+		t.Errorf("docs/events.md has %v, the code %v", have, want)
+	}
+}
