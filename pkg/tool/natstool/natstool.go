@@ -37,6 +37,10 @@ import (
 // that is being restarted, short enough for a model that may do something else.
 const patience = 3 * time.Second
 
+// lastMoment is how long before its deadline a call that nobody took is not tried
+// again.
+const lastMoment = 200 * time.Millisecond
+
 // Request is what a service is asked.
 type Request struct {
 	CallID         string          `json:"call_id"`
@@ -91,6 +95,11 @@ func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	// A request that nobody took never started a call, so it may be sent again.
 	var unsent error
 	msg, err := backoff.RetryWithData(func() (*nats.Msg, error) {
+		// What is sent in the last moment has an unknown outcome, and so far it is
+		// known that nobody was called.
+		if end, ok := ctx.Deadline(); ok && unsent != nil && time.Until(end) < lastMoment {
+			return nil, backoff.Permanent(unsent)
+		}
 		msg, err := t.request(ctx, subject, request)
 		if unsent = nil; neverStarted(err) {
 			unsent = err
