@@ -93,7 +93,7 @@ func TestRecordedConversations(t *testing.T) {
 	runs := &playing{runs: map[string]recording{}, added: make(chan struct{})}
 	names := serveRecordedTools(t, site, recordings, runs)
 
-	killed := killAtRandom(t, site)
+	killed := killAtRandom(t, site, 500*time.Millisecond)
 	began := time.Now()
 	var turns atomic.Int64
 	group, ctx := errgroup.WithContext(t.Context())
@@ -208,7 +208,7 @@ func sameJSON(a, b string) bool {
 
 // killAtRandom kills one worker after another with SIGKILL and starts it again,
 // until the test ends.
-func killAtRandom(t *testing.T, s *site) (killed func() int) {
+func killAtRandom(t *testing.T, s *site, every time.Duration) (killed func() int) {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -221,7 +221,7 @@ func killAtRandom(t *testing.T, s *site) (killed func() int) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(time.Duration(200+rng.IntN(600)) * time.Millisecond):
+			case <-time.After(every/2 + time.Duration(rng.Int64N(int64(every)))):
 			}
 			w := s.workers[rng.IntN(len(s.workers))]
 			w.kill()
