@@ -129,7 +129,7 @@ func TestGuard(t *testing.T) {
 		"https://0177.0.0.1:" + port, "https://[::1]:" + port, "https://[::ffff:127.0.0.1]:" + port, "https://[::ffff:7f00:1]:" + port, "https://0.0.0.0:" + port,
 		"https://[::]:" + port, "https://10.0.0.1", "https://172.16.0.1", "https://192.168.1.1", "https://169.254.169.254", "https://100.64.0.1", "https://[fe80::1]",
 		"https://[fd00::1]", "https://[64:ff9b::7f00:1]", "https://[2002:7f00:1::]", "https://224.0.0.1", "https://255.255.255.255", "https://198.18.0.1", "https://192.0.0.170",
-		"https://[fec0::1]", "https://localhost.:" + port,
+		"https://[fec0::1]", "https://[::ffff:100.64.0.1]", "https://[::ffff:198.18.0.1]", "https://localhost.:" + port,
 	} {
 		got, err := open.Tool(httptool.Request{URL: target + "/"}, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{}`)})
 		if err != nil || !got.IsError {
