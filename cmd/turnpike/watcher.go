@@ -115,6 +115,9 @@ func messageLines(m api.Message) string {
 			fmt.Fprintf(&b, "%-9s → %s %s\n", m.Role, p.Name, p.Arguments)
 		case state.PartToolResult:
 			fmt.Fprintf(&b, "%-9s ← %s\n", m.Role, p.Content)
+			if n := len(p.Images); n > 0 {
+				fmt.Fprintf(&b, "%-9s   [%d images]\n", m.Role, n)
+			}
 		case state.PartText:
 			fmt.Fprintf(&b, "%-9s %s\n", m.Role, p.Text)
 		default:

@@ -92,6 +92,7 @@ type ToolResult struct {
 	CallID  string          `json:"call_id"`
 	Content json.RawMessage `json:"content"`
 	IsError bool            `json:"is_error,omitempty"`
+	Images  []state.Image   `json:"images,omitempty"`
 }
 
 // CancelRequest is the body of a cancellation.

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -108,6 +107,7 @@ type partIn struct {
 	CallID    string          `json:"call_id"`
 	Content   *string         `json:"content"`
 	IsError   bool            `json:"is_error"`
+	Images    []state.Image   `json:"images"`
 	MediaType string          `json:"media_type"`
 	Data      string          `json:"data"`
 	URL       string          `json:"url"`
@@ -172,14 +172,16 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 		if p.CallID == "" || p.Content == nil {
 			return out, errors.New("a tool result needs a call_id and a content")
 		}
-		out.CallID, out.Content, out.IsError = p.CallID, *p.Content, p.IsError
+		out.CallID, out.Content, out.IsError, out.Images = p.CallID, *p.Content, p.IsError, p.Images
+		for i, image := range p.Images {
+			if err := image.Check(); err != nil {
+				return out, fmt.Errorf("images[%d]: %w", i, err)
+			}
+		}
 	case state.PartImage:
 		out.MediaType, out.Data, out.URL = p.MediaType, p.Data, p.URL
-		if (p.Data == "") == (p.URL == "") {
-			return out, errors.New("an image needs either data or url")
-		}
-		if _, err := base64.StdEncoding.DecodeString(p.Data); err != nil || p.Data != "" && p.MediaType == "" {
-			return out, errors.New("the data of an image is in base64 and needs a media_type")
+		if err := out.Image().Check(); err != nil {
+			return out, err
 		}
 	default:
 		return out, fmt.Errorf("type %q is not one of text, thinking, tool_call, tool_result, image", p.Type)

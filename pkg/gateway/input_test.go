@@ -295,7 +295,8 @@ func TestMessageForms(t *testing.T) {
 	s.events(id, 0, nil)
 	path := "/v1/runs/" + id + "/signals"
 	for body, want := range map[string]int{
-		`{"message":{"role":"assistant","content":"x"}}`: 400, `{"message":{"role":"user"}}`: 400, `{"message":null}`: 400, `{"message":7}`: 400,
+		`{"tool_results":[{"call_id":"c","content":"","images":[{"data":"?"}]}]}`: 400,
+		`{"message":{"role":"assistant","content":"x"}}`:                          400, `{"message":{"role":"user"}}`: 400, `{"message":null}`: 400, `{"message":7}`: 400,
 	} {
 		if code, _, p := s.call("POST", path, body); code != want {
 			t.Errorf("%s = %d %v", body, code, p)

@@ -15,6 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
@@ -91,7 +92,10 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 		if res.CallID == "" {
 			return sig, invalid("tool_results[%d].call_id is missing", i)
 		}
-		sig.ToolResults = append(sig.ToolResults, state.SignalResult{CallID: res.CallID, Content: api.Text(res.Content), IsError: res.IsError})
+		if _, omitted := tool.CheckImages(res.Images); omitted != "" {
+			return sig, invalid("tool_results[%d].images: %s", i, strings.TrimSpace(omitted))
+		}
+		sig.ToolResults = append(sig.ToolResults, state.SignalResult{CallID: res.CallID, Content: api.Text(res.Content), IsError: res.IsError, Images: res.Images})
 	}
 	if len(req.Message) > 0 {
 		m, err := userMessage(req.Message)

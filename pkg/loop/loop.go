@@ -137,6 +137,7 @@ type ToolResult struct {
 	CallID   string
 	Name     string
 	Content  string
+	Images   []state.Image
 	IsError  bool
 	Reused   bool
 	Duration time.Duration

@@ -13,7 +13,7 @@ import (
 // earlier in the run, in this response or before (L7). Errors are not reused: the
 // call may succeed now.
 func (t *Turn) reuse() {
-	var known map[string]string
+	var known map[string]state.Part
 	for _, o := range slices.Clone(t.s.Open) {
 		spec := t.tool(o.Name)
 		if o.Needs != "" || spec == nil || !spec.Reuses() {
@@ -22,16 +22,16 @@ func (t *Turn) reuse() {
 		if known == nil {
 			known = answered(t.s.Log)
 		}
-		if content, ok := known[sign(o.Name, o.Arguments)]; ok {
-			t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: content, Reused: true}, false)
+		if r, ok := known[sign(o.Name, o.Arguments)]; ok {
+			t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: r.Content, Images: r.Images, Reused: true}, false)
 		}
 	}
 }
 
 // answered returns the results of the calls that succeeded, by their signature;
 // the latest counts.
-func answered(log []state.Entry) map[string]string {
-	known := map[string]string{}
+func answered(log []state.Entry) map[string]state.Part {
+	known := map[string]state.Part{}
 	args := map[string]string{}
 	for _, e := range log {
 		switch {
@@ -45,7 +45,7 @@ func answered(log []state.Entry) map[string]string {
 			if e.Arguments != "" {
 				given = e.Arguments
 			}
-			known[sign(e.Name, given)] = e.Message.Parts[0].Content
+			known[sign(e.Name, given)] = e.Message.Parts[0]
 		}
 	}
 	return known

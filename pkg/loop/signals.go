@@ -175,7 +175,7 @@ func (t *Turn) receive(signals []state.Signal) Decision {
 			t.decide(a, because)
 		}
 		for _, r := range sig.ToolResults {
-			t.result(ToolResult{CallID: r.CallID, Name: t.nameOf(r.CallID), Content: r.Content, IsError: r.IsError, At: sig.At}, false)
+			t.result(ToolResult{CallID: r.CallID, Name: t.nameOf(r.CallID), Content: r.Content, Images: r.Images, IsError: r.IsError, At: sig.At}, false)
 			because(state.ToolResults, r.CallID)
 		}
 		if c := sig.Child; c != nil {

@@ -121,7 +121,7 @@ func (t *Turn) result(r ToolResult, synthetic bool) {
 	if i < 0 {
 		return
 	}
-	m := state.ToolResult(r.CallID, r.Content, r.IsError)
+	m := state.ToolResult(r.CallID, r.Content, r.IsError, r.Images...)
 	m.Synthetic = synthetic
 	t.stamp(&m, 0)
 	if !r.At.IsZero() {

@@ -105,6 +105,7 @@ type partWire struct {
 	CallID    string          `json:"call_id,omitempty"`
 	Content   *string         `json:"content,omitempty"`
 	IsError   *bool           `json:"is_error,omitempty"`
+	Images    []Image         `json:"images,omitempty"`
 	MediaType string          `json:"media_type,omitempty"`
 	Data      string          `json:"data,omitempty"`
 	URL       string          `json:"url,omitempty"`
@@ -115,7 +116,7 @@ type partWire struct {
 // MarshalJSON encodes p with the fields of its type always present.
 func (p Part) MarshalJSON() ([]byte, error) {
 	w := partWire{
-		Type: p.Type, ID: p.ID, Name: p.Name, CallID: p.CallID, MediaType: p.MediaType,
+		Type: p.Type, ID: p.ID, Name: p.Name, CallID: p.CallID, Images: p.Images, MediaType: p.MediaType,
 		Data: p.Data, URL: p.URL, Opaque: p.Opaque, OpaqueBy: p.OpaqueBy,
 	}
 	switch p.Type {
@@ -161,7 +162,7 @@ func (p *Part) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*p = Part{
-		Type: w.Type, ID: w.ID, Name: w.Name, Arguments: string(w.Arguments), CallID: w.CallID,
+		Type: w.Type, ID: w.ID, Name: w.Name, Arguments: string(w.Arguments), CallID: w.CallID, Images: w.Images,
 		MediaType: w.MediaType, Data: w.Data, URL: w.URL, Opaque: w.Opaque, OpaqueBy: w.OpaqueBy,
 	}
 	if w.Text != nil {

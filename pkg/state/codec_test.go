@@ -58,6 +58,9 @@ func drawPart(t *rapid.T) state.Part {
 		p.ID, p.Name, p.Arguments = s.Draw(t, "id"), s.Draw(t, "name"), arguments().Draw(t, "arguments")
 	case state.PartToolResult:
 		p.CallID, p.Content, p.IsError = s.Draw(t, "call"), s.Draw(t, "content"), rapid.Bool().Draw(t, "error")
+		p.Images = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) state.Image {
+			return state.Image{MediaType: s.Draw(t, "media"), Data: s.Draw(t, "data"), URL: s.Draw(t, "url")}
+		}), 1, 2).Draw(t, "images")
 	case state.PartImage:
 		p.MediaType, p.Data, p.URL = s.Draw(t, "media"), s.Draw(t, "data"), s.Draw(t, "url")
 	}

@@ -1,6 +1,10 @@
 package state
 
-import "encoding/json"
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+)
 
 // Role says who speaks in a message.
 type Role string
@@ -38,10 +42,12 @@ type Part struct {
 	Name      string `json:"name,omitempty"`
 	Arguments string `json:"-"`
 
-	// CallID, Content and IsError of a tool result.
-	CallID  string `json:"call_id,omitempty"`
-	Content string `json:"content,omitempty"`
-	IsError bool   `json:"is_error,omitempty"`
+	// CallID, Content and IsError of a tool result, and the images that came with
+	// it.
+	CallID  string  `json:"call_id,omitempty"`
+	Content string  `json:"content,omitempty"`
+	IsError bool    `json:"is_error,omitempty"`
+	Images  []Image `json:"images,omitempty"`
 
 	// MediaType with Data (base64) or URL of an image.
 	MediaType string `json:"media_type,omitempty"`
@@ -54,6 +60,37 @@ type Part struct {
 	Opaque   json.RawMessage `json:"opaque,omitempty"`
 	OpaqueBy string          `json:"opaque_by,omitempty"`
 }
+
+// Image is a picture that belongs to a tool result: Data in base64 with its
+// MediaType, or a URL.
+type Image struct {
+	MediaType string `json:"media_type,omitempty"`
+	Data      string `json:"data,omitempty"`
+	URL       string `json:"url,omitempty"`
+}
+
+// Link returns the image as a URL: its own, or one that holds the data.
+func (i Image) Link() string {
+	if i.URL != "" {
+		return i.URL
+	}
+	return "data:" + i.MediaType + ";base64," + i.Data
+}
+
+// Check returns nil if the image is whole: either a URL, or data in base64 with a
+// media type.
+func (i Image) Check() error {
+	if (i.Data == "") == (i.URL == "") {
+		return errors.New("an image needs either data or url")
+	}
+	if _, err := base64.StdEncoding.DecodeString(i.Data); err != nil || i.Data != "" && i.MediaType == "" {
+		return errors.New("the data of an image is in base64 and needs a media_type")
+	}
+	return nil
+}
+
+// Image returns the picture of a part of type image.
+func (p Part) Image() Image { return Image{p.MediaType, p.Data, p.URL} }
 
 // Message is one entry of the transcript. Messages are values: once in a log
 // they never change.
@@ -105,6 +142,6 @@ func UserText(text string) Message {
 }
 
 // ToolResult returns the message that answers one tool call.
-func ToolResult(callID, content string, isError bool) Message {
-	return Message{Role: RoleTool, Parts: []Part{{Type: PartToolResult, CallID: callID, Content: content, IsError: isError}}}
+func ToolResult(callID, content string, isError bool, images ...Image) Message {
+	return Message{Role: RoleTool, Parts: []Part{{Type: PartToolResult, CallID: callID, Content: content, IsError: isError, Images: images}}}
 }

@@ -44,6 +44,8 @@ type SignalResult struct {
 	CallID  string `json:"call_id"`
 	Content string `json:"content"`
 	IsError bool   `json:"is_error"`
+
+	Images []Image `json:"images,omitempty"`
 }
 
 // ChildResult is what a child run ended with.

@@ -48,6 +48,10 @@ type Result struct {
 	Content string
 	IsError bool
 
+	// Images for a model that takes some. Those that CheckImages refuses are left
+	// out of the result, with a remark.
+	Images []state.Image
+
 	// Pending says that the tool has taken the call and that its result comes
 	// later, as a signal to the run. Only a tool that the agent declares as async
 	// may answer so; Content is then of no account.

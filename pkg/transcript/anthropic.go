@@ -104,16 +104,39 @@ func blocksOf(m state.Message) []anthropicBlock {
 			}
 			blocks = append(blocks, b)
 		case state.PartToolResult:
-			blocks = append(blocks, anthropicBlock{Type: "tool_result", ToolUseID: p.CallID, Content: quote(p.Content), IsError: p.IsError})
+			blocks = append(blocks, anthropicBlock{Type: "tool_result", ToolUseID: p.CallID, Content: resultContent(p), IsError: p.IsError})
 		case state.PartImage:
-			source := &anthropicSource{Type: "url", URL: p.URL}
-			if p.URL == "" {
-				source = &anthropicSource{Type: "base64", MediaType: p.MediaType, Data: p.Data}
-			}
-			blocks = append(blocks, anthropicBlock{Type: "image", Source: source})
+			blocks = append(blocks, imageBlock(p.Image()))
 		}
 	}
 	return blocks
+}
+
+// resultContent is a text, or blocks if images came with it.
+func resultContent(p state.Part) json.RawMessage {
+	if len(p.Images) == 0 {
+		return quote(p.Content)
+	}
+	var blocks []anthropicBlock
+	if p.Content != "" {
+		blocks = append(blocks, anthropicBlock{Type: "text", Text: &p.Content})
+	}
+	for _, i := range p.Images {
+		blocks = append(blocks, imageBlock(i))
+	}
+	b, err := encode(blocks)
+	if err != nil {
+		return quote(p.Content) // texts and images always encode
+	}
+	return b
+}
+
+func imageBlock(i state.Image) anthropicBlock {
+	source := &anthropicSource{Type: "url", URL: i.URL}
+	if i.URL == "" {
+		source = &anthropicSource{Type: "base64", MediaType: i.MediaType, Data: i.Data}
+	}
+	return anthropicBlock{Type: "image", Source: source}
 }
 
 func systemOf(raw json.RawMessage) ([]state.Message, error) {
@@ -188,13 +211,7 @@ func anthropicPart(place, role string, b anthropicBlock) (state.Part, error) {
 	case b.Type == "text" && b.Text != nil:
 		return textPart(*b.Text), nil
 	case b.Type == "image" && b.Source != nil && role == "user":
-		if b.Source.Type == "url" {
-			return image(place+".source.url", b.Source.URL)
-		}
-		if b.Source.Type != "base64" || b.Source.MediaType == "" || b.Source.Data == "" {
-			return state.Part{}, at(place+".source", "an image is a url, or base64 with media_type and data")
-		}
-		return state.Part{Type: state.PartImage, MediaType: b.Source.MediaType, Data: b.Source.Data}, nil
+		return sourceImage(place, b)
 	case b.Type == "thinking" && b.Thinking != nil && role == "assistant":
 		return sealed(*b.Thinking, anthropicOpaque{Signature: b.Signature}), nil
 	case b.Type == "redacted_thinking" && b.Data != "" && role == "assistant":
@@ -211,6 +228,16 @@ func anthropicPart(place, role string, b anthropicBlock) (state.Part, error) {
 	default:
 		return state.Part{}, at(place+".type", "%q with its content does not belong into a message of role %s", b.Type, role)
 	}
+}
+
+func sourceImage(place string, b anthropicBlock) (state.Part, error) {
+	if b.Source.Type == "url" {
+		return image(place+".source.url", b.Source.URL)
+	}
+	if b.Source.Type != "base64" || b.Source.MediaType == "" || b.Source.Data == "" {
+		return state.Part{}, at(place+".source", "an image is a url, or base64 with media_type and data")
+	}
+	return state.Part{Type: state.PartImage, MediaType: b.Source.MediaType, Data: b.Source.Data}, nil
 }
 
 func sealed(text string, o anthropicOpaque) state.Part {
@@ -235,16 +262,26 @@ func anthropicResult(place, role string, b anthropicBlock) (state.Message, error
 	}
 	inner, err := anthropicBlocks(b.Content)
 	if err != nil {
-		return state.Message{}, at(place+".content", "it must be a text or a list of texts")
+		return state.Message{}, at(place+".content", "it must be a text or a list of texts and images")
 	}
 	var text string
+	var images []state.Image
 	for i, c := range inner {
-		if c.Type != "text" || c.Text == nil {
-			return state.Message{}, at(fmt.Sprintf("%s.content[%d]", place, i), "a block of type %q cannot be kept in a result: only texts can", c.Type)
+		here := fmt.Sprintf("%s.content[%d]", place, i)
+		switch {
+		case c.Type == "text" && c.Text != nil:
+			text += *c.Text
+		case c.Type == "image" && c.Source != nil:
+			p, err := sourceImage(here, c)
+			if err != nil {
+				return state.Message{}, err
+			}
+			images = append(images, p.Image())
+		default:
+			return state.Message{}, at(here, "a block of type %q cannot be kept in a result: only texts and images can", c.Type)
 		}
-		text += *c.Text
 	}
-	return state.ToolResult(b.ToolUseID, text, b.IsError), nil
+	return state.ToolResult(b.ToolUseID, text, b.IsError, images...), nil
 }
 
 func index(name string, i int) string { return fmt.Sprintf("%s[%d]", name, i) }

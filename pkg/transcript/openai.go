@@ -38,15 +38,28 @@ type openAIImage struct {
 
 func toOpenAI(messages []state.Message) []openAIMessage {
 	out := []openAIMessage{}
+	// A result is a text there: its images follow all results, as if the user showed
+	// them.
+	var images []state.Part
+	show := func() {
+		if len(images) > 0 {
+			out = append(out, openAIMessage{Role: "user", Content: openAIContent(images)})
+		}
+		images = nil
+	}
 	for _, m := range messages {
 		if m.Role == state.RoleTool {
 			for _, p := range m.Parts {
 				if p.Type == state.PartToolResult {
 					out = append(out, openAIMessage{Role: "tool", ToolCallID: p.CallID, Content: quote(p.Content)})
 				}
+				for _, i := range p.Images {
+					images = append(images, state.Part{Type: state.PartImage, MediaType: i.MediaType, Data: i.Data, URL: i.URL})
+				}
 			}
 			continue
 		}
+		show()
 		w := openAIMessage{Role: string(m.Role), Content: openAIContent(m.Parts)}
 		for _, c := range m.Calls() {
 			w.ToolCalls = append(w.ToolCalls, openAICall{ID: c.ID, Type: "function", Function: openAIFunction{Name: c.Name, Arguments: c.Arguments}})
@@ -58,6 +71,7 @@ func toOpenAI(messages []state.Message) []openAIMessage {
 		}
 		out = append(out, w)
 	}
+	show()
 	return out
 }
 
@@ -69,11 +83,7 @@ func openAIContent(parts []state.Part) json.RawMessage {
 		case state.PartText:
 			list = append(list, openAIPart{Type: "text", Text: &p.Text})
 		case state.PartImage:
-			url := p.URL
-			if url == "" {
-				url = "data:" + p.MediaType + ";base64," + p.Data
-			}
-			list = append(list, openAIPart{Type: "image_url", ImageURL: &openAIImage{url}})
+			list = append(list, openAIPart{Type: "image_url", ImageURL: &openAIImage{p.Image().Link()}})
 		default:
 		}
 	}

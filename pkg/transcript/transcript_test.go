@@ -72,6 +72,45 @@ func TestExport(t *testing.T) {
 	}
 }
 
+// Images of results stay in them where the format has a place, and follow all
+// results where it has none.
+func TestExportImages(t *testing.T) {
+	t.Parallel()
+	call := func(id string) state.Part {
+		return state.Part{Type: state.PartToolCall, ID: id, Name: "t", Arguments: `{}`}
+	}
+	history := []state.Message{
+		say(state.RoleUser, text("look")),
+		say(state.RoleAssistant, call("c1"), call("c2")),
+		state.ToolResult("c1", "", false, state.Image{MediaType: "image/png", Data: "AAAA"}), state.ToolResult("c2", "2", false),
+		say(state.RoleAssistant, text("done")),
+	}
+	for format, want := range map[transcript.Format]string{
+		transcript.OpenAI: `{"format":"openai","messages":[{"role":"user","content":"look"},
+			{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"t","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"t","arguments":"{}"}}]},
+			{"role":"tool","content":"","tool_call_id":"c1"},{"role":"tool","content":"2","tool_call_id":"c2"},
+			{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]},
+			{"role":"assistant","content":"done"}]}`,
+		transcript.Anthropic: `{"format":"anthropic","messages":[{"role":"user","content":"look"},
+			{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"t","input":{}},{"type":"tool_use","id":"c2","name":"t","input":{}}]},
+			{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]},
+				{"type":"tool_result","tool_use_id":"c2","content":"2"}]},
+			{"role":"assistant","content":"done"}]}`,
+	} {
+		d, err := transcript.Export(format, history)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := json.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(decode(t, want), decode(t, string(got))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", format, diff)
+		}
+	}
+}
+
 func decode(t *testing.T, text string) any {
 	t.Helper()
 	var v any
@@ -96,6 +135,9 @@ func TestImport(t *testing.T) {
 			{"role":"assistant","content":[{"type":"redacted_thinking","data":"r"}]}]}`,
 			[]state.Message{say(state.RoleSystem, text("x")), state.ToolResult("c", "a", true), say(state.RoleUser, text("and?")),
 				say(state.RoleAssistant, state.Part{Type: state.PartThinking, Opaque: json.RawMessage(`{"redacted":"r"}`), OpaqueBy: "anthropic"})}},
+		"anthropic images": {`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"a"},
+			{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},{"type":"image","source":{"type":"url","url":"https://example.com/a.png"}}]}]}]}`,
+			[]state.Message{state.ToolResult("c", "a", false, state.Image{MediaType: "image/png", Data: "AAAA"}, state.Image{URL: "https://example.com/a.png"})}},
 	} {
 		var d transcript.Document
 		if err := json.Unmarshal([]byte(tt.doc), &d); err != nil {

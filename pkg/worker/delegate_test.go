@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
+
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -229,6 +231,31 @@ func TestAsyncTool(t *testing.T) {
 		if got := s.view(id)[2].Parts[0].Content; got != "here" || calls.Load() != 1 {
 			t.Errorf("early %t: result %q after %d calls", early, got, calls.Load())
 		}
+	}
+}
+
+// Images of a result reach the model, and one that is broken leaves a remark; a
+// worker that takes the turn up from the journal sees the same.
+func TestToolImages(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	pixel := state.Image{MediaType: "image/png", Data: "iVBORw0="}
+	s.tools["look"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
+		return tool.Result{Content: "seen", Images: []state.Image{pixel, {Data: "not base64", MediaType: "image/png"}}}, nil
+	})
+	s.tools["dies"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "alive"}, nil })
+	s.work(s.config())
+	id := s.submit(state.Limits{}, []agent.Tool{{Name: "look", Concurrency: "serial"}, {Name: "dies", Concurrency: "serial"}, {Name: "ask", Kind: agent.KindClient, Schema: json.RawMessage(`{"type":"object"}`)}},
+		model.Scripted{ToolCalls: []model.ScriptedCall{{Name: "look", ID: "c1"}, {Name: "dies", ID: "c2"}, {Name: "ask", ID: "c3"}}}, model.Scripted{Text: "done"})
+	s.awaitReason(id, state.WaitingClientTool)
+	s.signal(id, state.Signal{ID: "s", ToolResults: []state.SignalResult{{CallID: "c3", Content: "", Images: []state.Image{{URL: "https://example.com/a.png"}}}}})
+	s.awaitReason(id, state.EndCompleted)
+	view := s.view(id)
+	if p := view[2].Parts[0]; !gocmp.Equal(p.Images, []state.Image{pixel}) || p.Content != "seen\n[image 2 left out: the data of an image is in base64 and needs a media_type]" {
+		t.Errorf("result = %+v", p)
+	}
+	if p := view[4].Parts[0]; len(p.Images) != 1 || p.Images[0].URL != "https://example.com/a.png" {
+		t.Errorf("result of the client = %+v", p)
 	}
 }
 

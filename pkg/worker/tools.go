@@ -154,7 +154,7 @@ func marks(a *agent.Agent, calls []state.OpenCall, batch []int) state.Record {
 }
 
 func entryOf(r loop.ToolResult) state.Entry {
-	m := state.ToolResult(r.CallID, r.Content, r.IsError)
+	m := state.ToolResult(r.CallID, r.Content, r.IsError, r.Images...)
 	m.At = r.At
 	return state.Entry{
 		Type: state.EntryTool, At: r.At, Message: &m, CallID: r.CallID, Name: r.Name, IsError: r.IsError,
@@ -182,8 +182,9 @@ func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (o
 		}
 	}
 	t.w.metrics.toolCalls.WithLabelValues(fmt.Sprint(r.IsError)).Inc()
+	images, omitted := tool.CheckImages(r.Images)
 	return outcome{call: c, result: &loop.ToolResult{
-		CallID: c.ID, Name: c.Name, Content: tool.Truncate(r.Content, limit), IsError: r.IsError, Pending: r.Pending,
+		CallID: c.ID, Name: c.Name, Content: tool.Truncate(r.Content, limit) + omitted, Images: images, IsError: r.IsError, Pending: r.Pending,
 		Duration: time.Since(began), At: now(),
 	}}
 }

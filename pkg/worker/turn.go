@@ -226,7 +226,7 @@ func (t *turn) began() loop.TurnBegan {
 	}
 	for id, e := range t.claim.Journal.Results {
 		began.Results = append(began.Results, loop.ToolResult{
-			CallID: id, Name: e.Name, Content: contentOf(e), IsError: e.IsError, Reused: e.Type == state.EntryReused,
+			CallID: id, Name: e.Name, Content: contentOf(e), Images: e.Message.Parts[0].Images, IsError: e.IsError, Reused: e.Type == state.EntryReused,
 			Duration: time.Duration(e.DurationMS) * time.Millisecond, At: e.At,
 		})
 	}

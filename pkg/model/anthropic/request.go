@@ -111,15 +111,22 @@ func block(p state.Part) (sdk.ContentBlockParamUnion, bool) {
 		if content != "" {
 			result.Content = []sdk.ToolResultBlockParamContentUnion{{OfText: &sdk.TextBlockParam{Text: content}}}
 		}
+		for _, i := range p.Images {
+			result.Content = append(result.Content, sdk.ToolResultBlockParamContentUnion{OfImage: image(i).OfImage})
+		}
 		return sdk.ContentBlockParamUnion{OfToolResult: result}, true
 	case state.PartImage:
-		if p.URL != "" {
-			return sdk.NewImageBlock(sdk.URLImageSourceParam{URL: p.URL}), true
-		}
-		return sdk.NewImageBlockBase64(p.MediaType, p.Data), true
+		return image(p.Image()), true
 	default:
 		return sdk.ContentBlockParamUnion{}, false
 	}
+}
+
+func image(i state.Image) sdk.ContentBlockParamUnion {
+	if i.URL != "" {
+		return sdk.NewImageBlock(sdk.URLImageSourceParam{URL: i.URL})
+	}
+	return sdk.NewImageBlockBase64(i.MediaType, i.Data)
 }
 
 // opaque is what a thinking block must be sent back with.

@@ -96,11 +96,7 @@ func user(m state.Message) sdk.ChatCompletionMessageParamUnion {
 		case state.PartText:
 			parts = append(parts, sdk.TextContentPart(p.Text))
 		case state.PartImage:
-			link := p.URL
-			if link == "" {
-				link = "data:" + p.MediaType + ";base64," + p.Data
-			}
-			parts = append(parts, sdk.ImageContentPart(sdk.ChatCompletionContentPartImageImageURLParam{URL: link}))
+			parts = append(parts, sdk.ImageContentPart(sdk.ChatCompletionContentPartImageImageURLParam{URL: p.Image().Link()}))
 		default:
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
@@ -103,7 +104,7 @@ func TestCall(t *testing.T) {
 			"ask":  tool.Error("The agent cannot go on by itself: which colour?"),
 		} {
 			got, err := partner.Call(t.Context(), call(task))
-			if err != nil || got != want {
+			if err != nil || !cmp.Equal(got, want) {
 				t.Errorf("%s over %s = %+v, %v; want %+v", task, protocol, got, err, want)
 			}
 			if m := <-e.asked; m.ID != "key-"+task {

@@ -6,6 +6,9 @@
 //	request  {"call_id", "run_id", "arguments", "idempotency_key", "deadline"}
 //	reply    {"content": "text, or any JSON"}  or  {"error": "text"}  or  {"pending": true}
 //
+// Images may stand beside the content: {"content": …, "images": [{"media_type",
+// "data" in base64}, {"url"}]}, for models that take some, see tool.CheckImages.
+//
 // A tool that is declared async may reply that it is pending: it has taken the
 // call, and its result comes later, as the signal tool_results to the run.
 //
@@ -55,6 +58,7 @@ type Request struct {
 
 type reply struct {
 	Content json.RawMessage `json:"content,omitempty"`
+	Images  []state.Image   `json:"images,omitempty"`
 	Error   json.RawMessage `json:"error,omitempty"`
 	Pending bool            `json:"pending,omitempty"`
 }
@@ -175,8 +179,8 @@ func result(name string, msg *nats.Msg) tool.Result {
 		return tool.Error(textOf(r.Error))
 	case err == nil && r.Pending:
 		return tool.Result{Pending: true}
-	case err == nil && len(r.Content) > 0:
-		return tool.Result{Content: contentOf(r.Content)}
+	case err == nil && (len(r.Content) > 0 || len(r.Images) > 0):
+		return tool.Result{Content: contentOf(r.Content), Images: r.Images}
 	default:
 		return tool.Error(fmt.Sprintf(`Tool %q was called, but its reply is neither {"content": ...} nor {"error": "..."}: %s`, name, tool.Truncate(string(msg.Data), 300)))
 	}

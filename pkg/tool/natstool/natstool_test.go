@@ -63,7 +63,7 @@ func TestCall(t *testing.T) {
 	r, err := natstool.New(nc, prefix).Call(t.Context(), tool.Call{
 		Run: "run_1", ID: "c1", Name: "refund", Arguments: json.RawMessage(`{"amount":7}`), IdempotencyKey: "k", Deadline: deadline,
 	})
-	if err != nil || r != (tool.Result{Content: "done: \"42\"\n"}) {
+	if err != nil || !cmp.Equal(r, tool.Result{Content: "done: \"42\"\n"}) {
 		t.Fatalf("Call = %+v, %v", r, err)
 	}
 	want := natstool.Request{CallID: "c1", RunID: "run_1", Arguments: json.RawMessage(`{"amount":7}`), IdempotencyKey: "k", Deadline: deadline}
@@ -144,7 +144,7 @@ func TestReplies(t *testing.T) {
 	for _, tt := range tests {
 		next <- &nats.Msg{Data: []byte(tt.reply), Header: tt.header}
 		got, err := natstool.New(nc, prefix).Call(t.Context(), tool.Call{Name: "t"})
-		if err != nil || got != tt.want {
+		if err != nil || !cmp.Equal(got, tt.want) {
 			t.Errorf("reply %s: Call = %+v, %v; want %+v", tt.reply, got, err, tt.want)
 		}
 	}

@@ -1,0 +1,38 @@
+package tool
+
+import (
+	"fmt"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Limits of the images of one result. A checkpoint that holds them must pass
+// through a NATS server with the default max_payload of 1 MiB.
+const (
+	MaxImages     = 16
+	MaxImageBytes = 700 << 10 // all data together, in base64
+)
+
+// CheckImages returns the images that a result may keep, in their order, and a
+// remark that says what was left out and why: broken ones, and those beyond
+// MaxImages or MaxImageBytes. The remark is empty if all may stay.
+func CheckImages(images []state.Image) (kept []state.Image, remark string) {
+	size := 0
+	for i, image := range images {
+		err := image.Check()
+		switch {
+		case err != nil:
+		case len(kept) == MaxImages:
+			err = fmt.Errorf("a result has at most %d", MaxImages)
+		case size+len(image.Data) > MaxImageBytes:
+			err = fmt.Errorf("the images of a result have at most %d bytes in base64 together: send a smaller one, or a url", MaxImageBytes)
+		}
+		if err != nil {
+			remark += fmt.Sprintf("\n[image %d left out: %v]", i+1, err)
+			continue
+		}
+		size += len(image.Data)
+		kept = append(kept, image)
+	}
+	return kept, remark
+}
