@@ -77,6 +77,9 @@ func (c *checker) model(place string, m Model) {
 	if m.MaxOutputTokens < 0 {
 		c.fault(place+".max_output_tokens", "%d is negative", m.MaxOutputTokens)
 	}
+	if !slices.Contains([]model.Effort{"", model.EffortNone, model.EffortLow, model.EffortMedium, model.EffortHigh}, m.Reasoning) {
+		c.fault(place+".reasoning", "%q is not one of none, low, medium, high", m.Reasoning)
+	}
 	if m.Timeout < 0 {
 		c.fault(place+".timeout", "%s is negative", time.Duration(m.Timeout))
 	}

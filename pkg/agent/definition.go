@@ -28,12 +28,17 @@ type Definition struct {
 
 // Model says which model an agent talks to.
 type Model struct {
-	Provider        string  `json:"provider"` // scripted, openai, anthropic
-	Name            string  `json:"name,omitempty"`
-	BaseURL         string  `json:"base_url,omitempty"`
-	APIKey          string  `json:"api_key,omitempty"` // a reference: secret://NAME
-	MaxOutputTokens int64   `json:"max_output_tokens,omitempty"`
-	Fallback        []Model `json:"fallback,omitempty"`
+	Provider        string `json:"provider"` // scripted, openai, anthropic
+	Name            string `json:"name,omitempty"`
+	BaseURL         string `json:"base_url,omitempty"`
+	APIKey          string `json:"api_key,omitempty"` // a reference: secret://NAME
+	MaxOutputTokens int64  `json:"max_output_tokens,omitempty"`
+
+	// Reasoning is how much the model should think before it answers: none, low,
+	// medium, high; "" leaves it to the provider.
+	Reasoning model.Effort `json:"reasoning,omitempty"`
+
+	Fallback []Model `json:"fallback,omitempty"`
 
 	// Timeout of one model call; 0 means 10 minutes.
 	Timeout model.Duration `json:"timeout,omitempty"`

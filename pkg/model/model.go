@@ -36,6 +36,7 @@ type Request struct {
 	Messages        []state.Message
 	Tools           []ToolSpec
 	MaxOutputTokens int64 // 0: the provider's default
+	Reasoning       Effort
 	OutputSchema    json.RawMessage
 
 	BaseURL string // empty: the provider's own

@@ -89,7 +89,7 @@ func blocksOf(m state.Message) []anthropicBlock {
 		case state.PartThinking:
 			var o anthropicOpaque
 			switch {
-			case p.OpaqueBy != anthropicProvider || json.Unmarshal(p.Opaque, &o) != nil:
+			case !strings.HasPrefix(p.OpaqueBy, anthropicProvider) || json.Unmarshal(p.Opaque, &o) != nil:
 			case o.Redacted != "":
 				blocks = append(blocks, anthropicBlock{Type: "redacted_thinking", Data: o.Redacted})
 			case o.Signature != "":

@@ -96,7 +96,7 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 			return resp, nil
 		}),
 	)
-	a := &answer{onDelta: onDelta, call: r.Call, model: r.Model, blocks: newBlocks(r.Call)}
+	a := &answer{onDelta: onDelta, call: r.Call, asked: r.Model, model: r.Model, blocks: newBlocks(r.Call, r.Model)}
 	stream := service.NewStreaming(ctx, params(r))
 	defer func() { _ = stream.Close() }()
 	for stream.Next() {
@@ -109,6 +109,7 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 type answer struct {
 	onDelta func(model.Delta)
 	call    int
+	asked   string // the model as it was asked for
 
 	id        string
 	model     string
@@ -156,7 +157,7 @@ func (a *answer) add(e sdk.MessageStreamEventUnion) {
 // first; with another id the provider began anew, and what came before is void.
 func (a *answer) begin(m sdk.Message) {
 	if a.id != "" && a.id != m.ID {
-		a.blocks = newBlocks(a.call)
+		a.blocks = newBlocks(a.call, a.asked)
 	}
 	a.id = m.ID
 	if m.Model != "" {

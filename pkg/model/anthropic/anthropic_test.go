@@ -83,7 +83,7 @@ func TestStreams(t *testing.T) {
 		return out
 	}
 	signed := func(thinking, opaque string) state.Part {
-		return state.Part{Type: state.PartThinking, Text: thinking, Opaque: json.RawMessage(opaque), OpaqueBy: "anthropic"}
+		return state.Part{Type: state.PartThinking, Text: thinking, Opaque: json.RawMessage(opaque), OpaqueBy: "anthropic m"}
 	}
 	for name, test := range map[string]struct {
 		lines []string
@@ -173,7 +173,7 @@ func TestRequest(t *testing.T) {
 		Messages: []state.Message{
 			say(state.RoleSystem, text("Be brief.")),
 			say(state.RoleUser, text("What is it?"), state.Part{Type: state.PartImage, MediaType: "image/png", Data: "AAAA"}, state.Part{Type: state.PartImage, URL: "https://example.com/a.png"}),
-			say(state.RoleAssistant, thought("anthropic", `{"signature":"s1"}`), thought("anthropic", `{"redacted":"r1"}`), thought("openai x", `"y"`), text(" "),
+			say(state.RoleAssistant, thought("anthropic", `{"signature":"s1"}`), thought("anthropic m", `{"redacted":"r1"}`), thought("openai x", `"y"`), thought("anthropic other", `{"signature":"s2"}`), text(" "),
 				call("a", "f", `{"a": 1}`), call("functions.f:0", "f", `not json`)),
 			state.ToolResult("a", "1", false, state.Image{MediaType: "image/png", Data: "BBBB"}, state.Image{URL: "https://example.com/b.png"}),
 			state.ToolResult("functions.f:0", "", true),
@@ -198,11 +198,11 @@ func TestRequest(t *testing.T) {
 	id, _, _ := strings.Cut(after, `"`)
 	golden := strings.ReplaceAll(`{
 		"model": "m", "stream": true, "max_tokens": 8192,
-		"system": [{"type": "text", "text": "Be brief."}, {"type": "text", "text": "A hook says so."}],
+		"system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "A hook says so."}],
 		"messages": [
 			{"role": "user", "content": [{"type": "text", "text": "What is it?"},
 				{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
-				{"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}]},
+				{"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}, "cache_control": {"type": "ephemeral"}}]},
 			{"role": "assistant", "content": [
 				{"type": "thinking", "thinking": "Hm", "signature": "s1"}, {"type": "redacted_thinking", "data": "r1"},
 				{"type": "tool_use", "id": "a", "name": "f", "input": {"a": 1}},
@@ -212,7 +212,7 @@ func TestRequest(t *testing.T) {
 					{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "BBBB"}},
 					{"type": "image", "source": {"type": "url", "url": "https://example.com/b.png"}}]},
 				{"type": "tool_result", "tool_use_id": "ID", "is_error": true, "content": [{"type": "text", "text": "The tool failed without a message."}]},
-				{"type": "text", "text": "And?"}, {"type": "text", "text": "Well?"}]},
+				{"type": "text", "text": "And?"}, {"type": "text", "text": "Well?", "cache_control": {"type": "ephemeral"}}]},
 			{"role": "assistant", "content": [{"type": "text", "text": "Yes"}]}
 		],
 		"tools": [{"name": "f", "description": "does f", "input_schema": {"type": "object", "$defs": {"x": {}}, "properties": {"a": {}}}}],
@@ -236,6 +236,49 @@ func TestRequest(t *testing.T) {
 	}
 	if system, _ := (*body)["system"].([]any); len(system) != 3 || (*body)["output_config"] != nil || !strings.Contains(fmt.Sprint(system[2]), `"minimum":1`) {
 		t.Errorf("system %v, output_config %v", (*body)["system"], (*body)["output_config"])
+	}
+}
+
+// How much a model is to think is said in the words of its generation.
+func TestReasoning(t *testing.T) {
+	t.Parallel()
+	base, body, _ := record(t)
+	asked := []state.Message{state.UserText("hi")}
+	calls := []state.Message{state.UserText("hi"), {Role: state.RoleAssistant, Parts: []state.Part{call("a", "f", `{}`)}}, state.ToolResult("a", "1", false)}
+	for _, test := range []struct {
+		model    string
+		effort   model.Effort
+		limit    int64
+		messages []state.Message
+		want     string
+	}{
+		{"claude-opus-4-6", "", 0, asked, `{"max_tokens":8192}`},
+		{"claude-opus-4-6", model.EffortHigh, 0, asked, `{"max_tokens":8192,"output_config":{"effort":"high"},"thinking":{"display":"summarized","type":"adaptive"}}`},
+		{"claude-sonnet-5", model.EffortLow, 100, calls, `{"max_tokens":100,"output_config":{"effort":"low"},"thinking":{"display":"summarized","type":"adaptive"}}`},
+		{"claude-mythos-preview", model.EffortNone, 0, asked, `{"max_tokens":8192,"thinking":{"type":"disabled"}}`},
+		{"claude-haiku-4-5-20251001", model.EffortHigh, 0, asked, `{"max_tokens":24576,"thinking":{"budget_tokens":16384,"type":"enabled"}}`},
+		{"claude-3-7-sonnet-20250219", model.EffortMedium, 4096, asked, `{"max_tokens":4096,"thinking":{"budget_tokens":2048,"type":"enabled"}}`},
+		{"claude-haiku-4-5", model.EffortMedium, 1500, asked, `{"max_tokens":1500}`},
+		// The API refuses a budget where another model made the calls without thinking.
+		{"claude-haiku-4-5", model.EffortMedium, 0, calls, `{"max_tokens":8192}`},
+		{"claude-haiku-4-5", model.EffortLow, 0, append(calls[:3:3], state.Message{Role: state.RoleAssistant, Parts: []state.Part{text("ok")}}, state.UserText("and?")),
+			`{"max_tokens":10240,"thinking":{"budget_tokens":2048,"type":"enabled"}}`},
+	} {
+		_, err := anthropic.New(anthropic.Config{}).Generate(t.Context(), model.Request{
+			Model: test.model, BaseURL: base, Messages: test.messages, Reasoning: test.effort, MaxOutputTokens: test.limit,
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]any{}
+		for _, key := range []string{"max_tokens", "thinking", "output_config"} {
+			if v, ok := (*body)[key]; ok {
+				got[key] = v
+			}
+		}
+		if b, _ := json.Marshal(got); string(b) != test.want {
+			t.Errorf("%s, %s, %d: %s, want %s", test.model, test.effort, test.limit, b, test.want)
+		}
 	}
 }
 
@@ -352,7 +395,7 @@ func TestRecordings(t *testing.T) {
 			}
 			var got []state.Part
 			for _, p := range resp.Parts {
-				if p.Type == state.PartThinking && p.OpaqueBy != "anthropic" {
+				if p.Type == state.PartThinking && p.OpaqueBy != "anthropic m" {
 					t.Errorf("thinking without a signature: %+v", p)
 				}
 				p.Opaque, p.OpaqueBy = nil, ""

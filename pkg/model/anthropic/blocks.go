@@ -36,10 +36,11 @@ type blocks struct {
 	byIndex map[int64]*contentBlock
 	calls   int
 	prefix  string // of made-up call ids
+	seal    string // OpaqueBy of thinking
 }
 
-func newBlocks(modelCall int) *blocks {
-	return &blocks{byIndex: map[int64]*contentBlock{}, prefix: fmt.Sprintf("call_%d_", modelCall)}
+func newBlocks(modelCall int, name string) *blocks {
+	return &blocks{byIndex: map[int64]*contentBlock{}, prefix: fmt.Sprintf("call_%d_", modelCall), seal: model.SealedBy(provider, name)}
 }
 
 // start begins a block and returns its first delta.
@@ -123,10 +124,10 @@ func (s *blocks) parts(stop model.Stop) []state.Part {
 			}
 		case kindThinking:
 			if b.signature != "" || b.text.Len() > 0 {
-				parts = append(parts, b.thinking(opaque{Signature: b.signature}))
+				parts = append(parts, s.thinking(b, opaque{Signature: b.signature}))
 			}
 		case kindRedacted:
-			parts = append(parts, b.thinking(opaque{Redacted: b.redacted}))
+			parts = append(parts, s.thinking(b, opaque{Redacted: b.redacted}))
 		case kindToolUse:
 			if b.whole(stop == model.StopMaxOutputTokens && i == len(s.list)-1) {
 				said = true
@@ -156,10 +157,10 @@ func (b *contentBlock) call() state.Part {
 	return state.Part{Type: state.PartToolCall, ID: b.id, Name: b.name, Arguments: b.arguments()}
 }
 
-func (b *contentBlock) thinking(o opaque) state.Part {
+func (s *blocks) thinking(b *contentBlock, o opaque) state.Part {
 	p := state.Part{Type: state.PartThinking, Text: b.text.String()}
 	if raw, err := json.Marshal(o); err == nil && o != (opaque{}) {
-		p.Opaque, p.OpaqueBy = raw, provider
+		p.Opaque, p.OpaqueBy = raw, s.seal
 	}
 	return p
 }

@@ -15,7 +15,7 @@ func FuzzBlocks(f *testing.F) {
 	f.Add("0u.|1u.|0w.{|0x|1w.{}")
 	f.Add("0h.|0s.sig|0w.hm|0x|0r.data")
 	f.Fuzz(func(t *testing.T, script string) {
-		s := newBlocks(0)
+		s := newBlocks(0, "m")
 		for _, line := range strings.Split(script, "|") {
 			if len(line) < 2 {
 				continue

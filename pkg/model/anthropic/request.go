@@ -19,10 +19,11 @@ const defaultMaxTokens = 8192
 
 func params(r model.Request) sdk.MessageNewParams {
 	p := sdk.MessageNewParams{Model: r.Model, MaxTokens: r.MaxOutputTokens}
+	p.System, p.Messages = messages(r.Messages, r.Model)
+	reason(&p, r.Reasoning)
 	if p.MaxTokens <= 0 {
 		p.MaxTokens = defaultMaxTokens
 	}
-	p.System, p.Messages = messages(r.Messages)
 	for _, t := range r.Tools {
 		tool := &sdk.ToolParam{Name: t.Name, InputSchema: param.Override[sdk.ToolInputSchemaParam](t.Schema)}
 		if t.Description != "" {
@@ -42,13 +43,14 @@ func params(r model.Request) sdk.MessageNewParams {
 			Text: "Answer with one JSON value and nothing else, no prose and no code fence. It must match this JSON Schema:\n" + string(r.OutputSchema),
 		})
 	}
+	cache(&p)
 	return p
 }
 
 // messages translates a transcript. System messages become the system prompt.
 // Neighbours of one role become one message, with tool results first: the API
 // wants every result of a message at the start of the very next one.
-func messages(in []state.Message) (system []sdk.TextBlockParam, out []sdk.MessageParam) {
+func messages(in []state.Message, name string) (system []sdk.TextBlockParam, out []sdk.MessageParam) {
 	var results, rest []sdk.ContentBlockParamUnion
 	role := sdk.MessageParamRoleUser
 	flush := func() {
@@ -66,7 +68,7 @@ func messages(in []state.Message) (system []sdk.TextBlockParam, out []sdk.Messag
 		}
 		var answers, said []sdk.ContentBlockParamUnion
 		for _, p := range m.Parts {
-			block, ok := block(p)
+			block, ok := block(p, name)
 			switch {
 			case !ok:
 			case p.Type == state.PartToolResult:
@@ -94,12 +96,12 @@ func messages(in []state.Message) (system []sdk.TextBlockParam, out []sdk.Messag
 
 // block translates a part, and reports false for one that the API would refuse or
 // that is another provider's.
-func block(p state.Part) (sdk.ContentBlockParamUnion, bool) {
+func block(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 	switch p.Type {
 	case state.PartText:
 		return sdk.NewTextBlock(p.Text), strings.TrimSpace(p.Text) != ""
 	case state.PartThinking:
-		return thinking(p)
+		return thinking(p, name)
 	case state.PartToolCall:
 		return sdk.NewToolUseBlock(callID(p.ID), input(p.Arguments), p.Name), true
 	case state.PartToolResult:
@@ -135,10 +137,11 @@ type opaque struct {
 	Redacted  string `json:"redacted,omitempty"`
 }
 
-// thinking is replayed to Anthropic only, and only as it came (A12).
-func thinking(p state.Part) (sdk.ContentBlockParamUnion, bool) {
+// thinking is replayed to the family of models that it came from only, and only as
+// it came (A12). An imported transcript does not say which family that is.
+func thinking(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 	var o opaque
-	if p.OpaqueBy != provider || json.Unmarshal(p.Opaque, &o) != nil {
+	if p.OpaqueBy != provider && p.OpaqueBy != model.SealedBy(provider, name) || json.Unmarshal(p.Opaque, &o) != nil {
 		return sdk.ContentBlockParamUnion{}, false
 	}
 	if o.Redacted != "" {

@@ -203,9 +203,10 @@ func (e exercise) noArguments(t *testing.T) {
 }
 
 func (e exercise) thinking(t *testing.T) {
-	resp, deltas, err := e.one(t, t.Context(), model.Scripted{Thinking: "Hm, let me think.", Text: "Yes."})
+	p, r := e.open(t, Script{Responses: []model.Scripted{{Thinking: "Hm, let me think.", Text: "Yes."}}})
+	resp, deltas, err := generate(t.Context(), p, ask(r, 0))
 	e.want(t, resp, err, model.StopEnd, state.Part{Type: state.PartThinking, Text: "Hm, let me think."}, text("Yes."))
-	if signed := len(resp.Parts[0].Opaque) > 0 && resp.Parts[0].OpaqueBy == e.f.Name; signed != e.f.Signed {
+	if signed := len(resp.Parts[0].Opaque) > 0 && resp.Parts[0].OpaqueBy == model.SealedBy(e.f.Name, r.Model); signed != e.f.Signed {
 		t.Errorf("signed %t, want %t", signed, e.f.Signed)
 	}
 	var streamed string

@@ -1,0 +1,102 @@
+package anthropic
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+)
+
+// Tokens that models up to 4.5 may think with; the API's least is 1024.
+const leastBudget = 1024
+
+var budgets = map[model.Effort]int64{model.EffortLow: 2048, model.EffortMedium: 8192, model.EffortHigh: 16384}
+
+// reason asks for thinking. Models from 4.6 on take an effort and refuse a budget,
+// the older ones take a budget only.
+func reason(p *sdk.MessageNewParams, e model.Effort) {
+	switch {
+	case e == "":
+	case e == model.EffortNone:
+		p.Thinking.OfDisabled = &sdk.ThinkingConfigDisabledParam{}
+	case adapts(p.Model):
+		p.Thinking.OfAdaptive = &sdk.ThinkingConfigAdaptiveParam{Display: sdk.ThinkingConfigAdaptiveDisplaySummarized}
+		p.OutputConfig.Effort = sdk.OutputConfigEffort(e)
+	case !thoughtThrough(p.Messages):
+		// Another model began these calls: with a budget, the API wants to see the
+		// thinking that led to them.
+	default:
+		budget := budgets[e]
+		if p.MaxTokens <= 0 {
+			p.MaxTokens = budget + defaultMaxTokens
+		} else {
+			budget = min(budget, p.MaxTokens/2) // it counts as output
+		}
+		if budget >= leastBudget {
+			p.Thinking = sdk.ThinkingConfigParamOfEnabled(budget)
+		}
+	}
+}
+
+var version = regexp.MustCompile(`claude-(?:[a-z]+-)?(\d)(?:-(\d))?\b`)
+
+// adapts reports whether a model takes an effort. A Claude without a version is
+// newer than those that had one in their names.
+func adapts(name string) bool {
+	m := version.FindStringSubmatch(model.Family(name))
+	if m == nil {
+		return true
+	}
+	major, _ := strconv.Atoi(m[1]) // a digit
+	minor, _ := strconv.Atoi(m[2]) // a digit or nothing
+	return major > 4 || major == 4 && minor >= 6
+}
+
+// thoughtThrough reports whether the tool calls that were answered last, if any,
+// have their thinking before them.
+func thoughtThrough(messages []sdk.MessageParam) bool {
+	for _, m := range slices.Backward(messages) {
+		if m.Role != sdk.MessageParamRoleAssistant {
+			if !slices.ContainsFunc(m.Content, func(b sdk.ContentBlockParamUnion) bool { return b.OfToolResult != nil }) {
+				return true // nothing but a user's words since
+			}
+			continue
+		}
+		first := m.Content[0]
+		return first.OfThinking != nil || first.OfRedactedThinking != nil
+	}
+	return true
+}
+
+// cache marks how far the next call of the run will find its prompt unchanged: the
+// tools and the system prompt, which other runs of the agent share, and the
+// conversation so far. The end of the call before is marked too, because the
+// API looks back twenty blocks only. Without tools no next call is likely, and
+// writing to the cache costs more than reading saves.
+func cache(p *sdk.MessageNewParams) {
+	mark := sdk.NewCacheControlEphemeralParam()
+	switch {
+	case len(p.System) > 0:
+		p.System[0].CacheControl = mark // the instructions; what hooks add comes behind them
+	case len(p.Tools) > 0:
+		p.Tools[len(p.Tools)-1].OfTool.CacheControl = mark
+	}
+	if len(p.Tools) == 0 {
+		return
+	}
+	marked := 0
+	for _, m := range slices.Backward(p.Messages) {
+		if m.Role != sdk.MessageParamRoleUser {
+			continue
+		}
+		if c := m.Content[len(m.Content)-1].GetCacheControl(); c != nil {
+			*c = mark
+		}
+		if marked++; marked == 2 {
+			return
+		}
+	}
+}

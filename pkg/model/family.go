@@ -1,0 +1,38 @@
+package model
+
+import (
+	"regexp"
+	"strings"
+)
+
+// snapshot is what names of models end with where only the date of a build, or its
+// stage, tells them apart.
+var snapshot = regexp.MustCompile(`([-@](\d{8}|\d{4}-\d{2}-\d{2}|\d{2}-\d{2}|\d{3}|latest|preview|exp)(-v\d+)?(:\d+)?)+$`)
+
+// Family returns the name of a model without the path before it and without the
+// date of its build: "models/claude-haiku-4-5-20251001" is of the family
+// "claude-haiku-4-5". What a model signed or encrypted is replayed within its family
+// only (A12).
+func Family(name string) string {
+	name = strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
+	if short := snapshot.ReplaceAllString(name, ""); short != "" {
+		return short
+	}
+	return name
+}
+
+// SealedBy is the value of state.Part.OpaqueBy for content that only models of one
+// provider and one family can read.
+func SealedBy(provider, name string) string { return provider + " " + Family(name) }
+
+// Effort says how much a model should reason before it answers. Empty leaves it to
+// the provider.
+type Effort string
+
+// The efforts.
+const (
+	EffortNone   Effort = "none"
+	EffortLow    Effort = "low"
+	EffortMedium Effort = "medium"
+	EffortHigh   Effort = "high"
+)
