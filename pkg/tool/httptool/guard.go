@@ -13,15 +13,17 @@ import (
 )
 
 // Guard keeps requests from addresses that only the worker can reach: loopback,
-// private and link-local networks, metadata services. It looks at the address that
-// is dialled, after names were resolved, so no name and no redirect gets around it.
+// private and link-local networks, metadata services, and from ports other than 443.
+// It looks at the address that is dialled, after names were resolved, so no name and
+// no redirect gets around it.
 type Guard struct {
 	hosts    map[string]bool // "host:port" that may be reached all the same
 	networks []netip.Prefix
+	resolver *net.Resolver // nil is the system's
 }
 
 // NewGuard returns a guard. Each of allow is a "host:port" or a network such as
-// 10.1.0.0/16 that may be reached all the same, also without TLS.
+// 10.1.0.0/16 that may be reached all the same, at any port and also without TLS.
 func NewGuard(allow []string) (*Guard, error) {
 	g := &Guard{hosts: map[string]bool{}}
 	for _, a := range allow {
@@ -37,8 +39,11 @@ func NewGuard(allow []string) (*Guard, error) {
 	return g, nil
 }
 
-// errForbidden is why an address is not dialled.
-var errForbidden = errors.New("the address is not public")
+// Why an address is not dialled.
+var (
+	errForbidden = errors.New("the address is not public")
+	errPort      = errors.New("only port 443 is open to tools")
+)
 
 // What no public service lives on, beside what netip knows by itself.
 var reserved = []netip.Prefix{
@@ -51,13 +56,16 @@ var reserved = []netip.Prefix{
 	netip.MustParsePrefix("198.51.100.0/24"),
 	netip.MustParsePrefix("203.0.113.0/24"),
 	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("::/96"),        // IPv4 behind IPv6, as it once was
 	netip.MustParsePrefix("64:ff9b::/96"), // IPv4 behind IPv6
 	netip.MustParsePrefix("64:ff9b:1::/48"),
 	netip.MustParsePrefix("100::/64"),
 	netip.MustParsePrefix("2001::/23"),
 	netip.MustParsePrefix("2001:db8::/32"),
 	netip.MustParsePrefix("2002::/16"), // IPv4 behind IPv6
+	netip.MustParsePrefix("3fff::/20"),
 	netip.MustParsePrefix("5f00::/16"),
+	netip.MustParsePrefix("fec0::/10"), // private, as it once was
 }
 
 func public(ip netip.Addr) bool {
@@ -73,21 +81,28 @@ func public(ip netip.Addr) bool {
 	return true
 }
 
-// allowed reports whether a connection for hostport may go to address.
-func (g *Guard) allowed(hostport, address string) bool {
+// check returns nil if a connection for hostport may go to address.
+func (g *Guard) check(hostport, address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return false
+		return errForbidden
 	}
 	if g.hosts[hostport] {
-		return true
+		return nil
 	}
 	for _, n := range g.networks {
 		if n.Contains(at.Addr().Unmap()) {
-			return true
+			return nil
 		}
 	}
-	return public(at.Addr())
+	switch {
+	case !public(at.Addr()):
+		return errForbidden
+	case at.Port() != 443:
+		return errPort
+	default:
+		return nil
+	}
 }
 
 // plain reports whether a host may be asked without TLS.
@@ -119,11 +134,8 @@ func (g *Guard) client() *http.Client {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			DialContext: func(ctx context.Context, network, hostport string) (net.Conn, error) {
-				dialer := net.Dialer{Timeout: 10 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
-					if !g.allowed(hostport, address) {
-						return errForbidden
-					}
-					return nil
+				dialer := net.Dialer{Timeout: 10 * time.Second, Resolver: g.resolver, Control: func(_, address string, _ syscall.RawConn) error {
+					return g.check(hostport, address)
 				}}
 				return dialer.DialContext(ctx, network, hostport)
 			},

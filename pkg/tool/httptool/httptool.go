@@ -5,11 +5,13 @@ package httptool
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"mime"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -17,11 +19,15 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // maxBody bounds what is read of an answer, in bytes.
 const maxBody = 4 << 20
+
+// pictures are the types of images that models take.
+var pictures = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 // Request is the template of a request. {name} in URL, Query and Headers stands for
 // an argument of the call, escaped for its place. Arguments that stand nowhere are
@@ -183,8 +189,10 @@ func (c *Caller) send(req *http.Request, f *filler) (tool.Result, error) {
 		if ctx := req.Context(); ctx.Err() != nil {
 			return tool.Result{}, ctx.Err()
 		}
-		if errors.Is(err, errForbidden) {
-			return tool.Error(fmt.Sprintf("%s was not asked: %v", req.URL.Hostname(), errForbidden)), nil
+		for _, forbidden := range []error{errForbidden, errPort} {
+			if errors.Is(err, forbidden) {
+				return tool.Error(fmt.Sprintf("%s was not asked: %v. TURNPIKE_HTTP_ALLOW of the worker names exceptions", req.URL.Host, forbidden)), nil
+			}
 		}
 		// The text of a url.Error has the URL in it, and with it perhaps a secret.
 		var u *url.Error
@@ -200,6 +208,9 @@ func (c *Caller) send(req *http.Request, f *filler) (tool.Result, error) {
 			return tool.Result{}, ctx.Err()
 		}
 		return tool.Error(f.hide(fmt.Sprintf("%s broke off its answer: %v", req.URL.Hostname(), err))), nil
+	}
+	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.StatusCode < 300 && slices.Contains(pictures, media) {
+		return tool.Result{Images: []state.Image{{MediaType: media, Data: base64.StdEncoding.EncodeToString(body)}}}, nil
 	}
 	text := f.hide(tool.Truncate(string(body), maxBody))
 	switch {

@@ -1,0 +1,183 @@
+package httptool
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// names answers DNS questions about hosts that somebody else's server may point
+// wherever it likes: each question gets the next address of its name, the last for
+// ever.
+func names(t *testing.T, hosts map[string][]string) *net.Resolver {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	go func() {
+		asked := map[string]int{}
+		buf := make([]byte, 1500)
+		for {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
+				continue
+			}
+			q := m.Questions[0]
+			addresses := hosts[strings.TrimSuffix(q.Name.String(), ".")]
+			m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
+			if len(addresses) == 0 {
+				m.RCode = dnsmessage.RCodeNameError
+			} else {
+				key := q.Name.String() + q.Type.String()
+				ip := netip.MustParseAddr(addresses[min(asked[key], len(addresses)-1)])
+				asked[key]++
+				head := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
+				switch {
+				case ip.Is4() && q.Type == dnsmessage.TypeA:
+					m.Answers = []dnsmessage.Resource{{Header: head, Body: &dnsmessage.AResource{A: ip.As4()}}}
+				case ip.Is6() && q.Type == dnsmessage.TypeAAAA:
+					m.Answers = []dnsmessage.Resource{{Header: head, Body: &dnsmessage.AAAAResource{AAAA: ip.As16()}}}
+				}
+			}
+			if out, err := m.Pack(); err == nil {
+				_, _ = conn.WriteTo(out, from)
+			}
+		}
+	}()
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}
+}
+
+// What only the worker can reach is not dialled, however it is written, whatever a
+// name points to, and wherever a redirect leads.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int32
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	t.Cleanup(server.Close)
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+
+	g, err := NewGuard(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.resolver = names(t, map[string][]string{
+		"inside.test": {"10.1.2.3"}, "inside6.test": {"fd00::1"}, "mapped.test": {"::ffff:127.0.0.1"}, "metadata.test": {"169.254.169.254"},
+		"home.test": {"127.0.0.1"}, "home6.test": {"::1"}, "nat64.test": {"64:ff9b::a00:1"},
+	})
+	client := g.client()
+	for _, target := range []string{
+		// Loopback, in every spelling that some resolver knows.
+		"https://127.0.0.1/", "https://127.0.0.1:" + port + "/", "https://localhost/", "https://localhost.:" + port + "/", "https://127.1/", "https://127.0.1/",
+		"https://2130706433/", "https://0x7f000001/", "https://0x7f.0.0.1/", "https://0177.0.0.1/", "https://127.255.255.254/", "https://[::1]/", "https://[::1]:" + port + "/",
+		"https://[::ffff:127.0.0.1]/", "https://[::ffff:7f00:1]/", "https://[0:0:0:0:0:ffff:7f00:0001]/", "https://[::127.0.0.1]/", "https://0.0.0.0/", "https://0/", "https://[::]/",
+		// Networks of the site, its carrier and its cloud.
+		"https://10.0.0.1/", "https://172.16.0.1/", "https://172.31.255.255/", "https://192.168.1.1/", "https://169.254.169.254/latest/meta-data/", "https://[fe80::1]/",
+		"https://[fd00:ec2::254]/", "https://[fc00::1]/", "https://[fec0::1]/", "https://100.64.0.1/", "https://100.127.255.254/", "https://192.0.0.170/", "https://198.18.0.1/",
+		"https://224.0.0.1/", "https://255.255.255.255/", "https://[ff02::1]/",
+		// IPv4 inside IPv6.
+		"https://[64:ff9b::7f00:1]/", "https://[2002:7f00:1::]/", "https://[2001:0:7f00:1::]/", "https://[::ffff:169.254.169.254]/",
+		// A user who is none, and a user who hides the host.
+		"https://example.com@127.0.0.1/", "https://127.0.0.1:443@127.0.0.1/",
+		// Names.
+		"https://inside.test/", "https://inside6.test/", "https://mapped.test/", "https://metadata.test/", "https://home.test:" + port + "/", "https://home6.test/", "https://nat64.test/",
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		// Odd spellings are names that nobody knows, unless the system's resolver
+		// reads them.
+		if dns := (&net.DNSError{}); !errors.Is(err, errForbidden) && !errors.As(err, &dns) {
+			t.Errorf("%s: %v, want it refused", target, err)
+		}
+	}
+	if n := reached.Load(); n > 0 {
+		t.Errorf("%d requests came through", n)
+	}
+
+	for target, want := range map[string]error{
+		"93.184.215.14:443": nil, "[2606:2800:21f:cb07:6820:80da:af6b:8b2c]:443": nil,
+		"93.184.215.14:22": errPort, "93.184.215.14:80": errPort, "not an address": errForbidden,
+	} {
+		if err := g.check("example.com:443", target); !errors.Is(err, want) {
+			t.Errorf("check(%s) = %v, want %v", target, err, want)
+		}
+	}
+	for _, scheme := range []string{"unix:///var/run/docker.sock", "file:///etc/passwd", "gopher://127.0.0.1/", "ftp://127.0.0.1/"} {
+		if err := (Request{URL: scheme}).Check(); err == nil {
+			t.Errorf("a template may be %s", scheme)
+		}
+	}
+}
+
+// A name that is public when it is looked at and private when it is dialled: there
+// is one look-up for each connection, and the address that it gave is judged.
+func TestRebinding(t *testing.T) {
+	t.Parallel()
+	g, err := NewGuard([]string{"public.test:443"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.resolver = names(t, map[string][]string{"rebind.test": {"192.0.2.1", "127.0.0.1"}})
+	client := g.client()
+	for range 3 {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://rebind.test/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		if !errors.Is(err, errForbidden) {
+			t.Errorf("rebinding: %v, want it refused", err)
+		}
+	}
+}
+
+// A redirect is an answer, and its target is not asked.
+func TestRedirect(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int32
+	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	t.Cleanup(inside.Close)
+	outside := httptest.NewServer(http.RedirectHandler(inside.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(outside.Close)
+	g, err := NewGuard([]string{outside.Listener.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, outside.URL, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := g.client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusTemporaryRedirect || reached.Load() > 0 {
+		t.Errorf("status %d, %d requests inside", resp.StatusCode, reached.Load())
+	}
+}
