@@ -44,7 +44,7 @@ var sealed = []string{
 	"math/rand", "math/rand/v2", "crypto/rand", "github.com/rs/zerolog",
 }
 
-var pure = []string{"pkg/state", "pkg/state/record", "pkg/loop", "pkg/budget"}
+var pure = []string{"pkg/state", "pkg/state/record", "pkg/state/quota", "pkg/loop", "pkg/budget"}
 
 // vendors says where the name of a vendor may appear.
 var vendors = map[string][]string{

@@ -58,6 +58,7 @@ type Store interface {
 	Signals
 	Schedule
 	Agents
+	Quotas
 }
 
 // Runs creates and reads runs.

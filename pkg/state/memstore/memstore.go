@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/quota"
 	"github.com/turnpike-dev/turnpike/pkg/state/record"
 )
 
@@ -32,6 +33,8 @@ type Store struct {
 	keys   map[string]key
 	agents map[string][]state.AgentVersion
 	gone   map[string]bool
+	quotas map[string]quota.Bucket
+	slowed map[string]time.Time // key: until when
 }
 
 type run struct {
@@ -54,6 +57,7 @@ func New(cfg Config) *Store {
 	return &Store{
 		now: cfg.Now, runs: map[state.RunID]*run{}, keys: map[string]key{},
 		agents: map[string][]state.AgentVersion{}, gone: map[string]bool{},
+		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{},
 	}
 }
 

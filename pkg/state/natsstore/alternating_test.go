@@ -54,3 +54,15 @@ func (a *alternating) Load(ctx context.Context, id state.RunID) (state.State, er
 func (a *alternating) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	return a.next().Log(ctx, id, after, limit)
 }
+
+func (a *alternating) Take(ctx context.Context, key string, t state.Take) (state.Taken, error) {
+	return a.next().Take(ctx, key, t)
+}
+
+func (a *alternating) Settle(ctx context.Context, key string, q state.Quota, tokens int64) error {
+	return a.next().Settle(ctx, key, q, tokens)
+}
+
+func (a *alternating) Pause(ctx context.Context, key string, d time.Duration) error {
+	return a.next().Pause(ctx, key, d)
+}

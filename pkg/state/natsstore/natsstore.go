@@ -50,6 +50,8 @@ type Store struct {
 	index map[state.RunID]version
 	logs  map[state.RunID]cachedLog
 	held  int // entries in logs
+
+	quotas quotas
 }
 
 // version is a record and the place in the stream at which it stands.
@@ -87,7 +89,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	}
 	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, logs: map[state.RunID]cachedLog{}}
 	want := jetstream.StreamConfig{
-		Name:     strings.ToUpper(strings.ReplaceAll(cfg.Prefix, ".", "_")) + "_STATE",
+		Name:     streamName(cfg.Prefix, "STATE"),
 		Subjects: []string{cfg.Prefix + ".state.>"}, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, Duplicates: 2 * time.Minute, AllowDirect: false,
 	}
@@ -101,10 +103,17 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if have := s.stream.CachedInfo().Config; have.MaxAge != 0 || have.MaxMsgsPerSubject > 0 {
 		return nil, fmt.Errorf("stream %s: it forgets messages (max age %s, %d per subject): runs would be lost; remove these limits", want.Name, have.MaxAge, have.MaxMsgsPerSubject)
 	}
+	if err := s.openQuotas(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.follow(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+func streamName(prefix, kind string) string {
+	return strings.ToUpper(strings.ReplaceAll(prefix, ".", "_")) + "_" + kind
 }
 
 // follow keeps the index up to date, and returns when it has caught up once.

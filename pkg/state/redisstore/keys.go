@@ -44,3 +44,8 @@ func (k keys) idempotency(tenant, key string) string {
 
 func (k keys) agent(name string) string { return k.prefix + ":agent:" + name }
 func (k keys) agents() string           { return k.prefix + ":agents" }
+
+// quota is the bucket of a rate limit, on a slot of its own; slowed names those
+// that a pause has slowed down.
+func (k keys) quota(key string) string { return k.prefix + ":quota:{" + key + "}" }
+func (k keys) slowed() string          { return k.prefix + ":slowed" }

@@ -69,6 +69,20 @@ func TestAgreesWithModel(t *testing.T) {
 		func(*testing.T) state.Store { return memstore.New(memstore.Config{}) })
 }
 
+// The script of quotas and pkg/state/quota are two writings of one arithmetic.
+func TestQuotasAgreeWithModel(t *testing.T) {
+	t.Parallel()
+	url := testbed.Redis(t)
+	statetest.AgreeQuotas(t,
+		func(t *testing.T, now func() time.Time) state.Quotas {
+			t.Helper()
+			return redisstore.QuotaAt{Store: open(t, url), Now: now}
+		},
+		func(_ *testing.T, now func() time.Time) state.Quotas {
+			return memstore.New(memstore.Config{Now: now})
+		})
+}
+
 // Without its cache of logs a store does the same.
 func TestStoreWithoutCache(t *testing.T) {
 	t.Parallel()

@@ -39,6 +39,8 @@ var (
 	announcedSrc string
 	//go:embed scripts/agent.lua
 	agentSrc string
+	//go:embed scripts/quota.lua
+	quotaSrc string
 
 	createScript    = redis.NewScript(lib + createSrc)
 	claimScript     = redis.NewScript(lib + claimSrc)
@@ -52,6 +54,7 @@ var (
 	evictScript     = redis.NewScript(lib + evictSrc)
 	announcedScript = redis.NewScript(lib + announcedSrc)
 	agentScript     = redis.NewScript(lib + agentSrc)
+	quotaScript     = redis.NewScript(quotaSrc)
 )
 
 // reply is what a script returned: a list whose first element says which list.

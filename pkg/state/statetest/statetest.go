@@ -65,6 +65,10 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"Counts", testCounts},
 		{"Agents", testAgents},
 		{"LongRun", testLongRun},
+		{"QuotaRace", testQuotaRace},
+		{"QuotaPlace", testQuotaPlace},
+		{"QuotaSettle", testQuotaSettle},
+		{"QuotaPause", testQuotaPause},
 	}
 	for _, topic := range topics {
 		t.Run(topic.name, func(t *testing.T) {

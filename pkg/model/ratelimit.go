@@ -1,0 +1,131 @@
+package model
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// RateLimits are the quotas of a deployment, the same for all its workers. The
+// first that matches a model counts.
+type RateLimits []RateLimit
+
+// RateLimit is what a provider lets through in a minute, with one API key, of all
+// the models that it matches together.
+type RateLimit struct {
+	Provider string
+	BaseURL  string         // empty matches any; each has a quota of its own
+	Model    *regexp.Regexp // on the model's name; nil matches any
+	Quota    state.Quota
+}
+
+// limitFields is a RateLimit as its author writes it.
+type limitFields struct {
+	Provider string `json:"provider"`
+	BaseURL  string `json:"base_url"`
+	Model    string `json:"model"`
+	Requests *int64 `json:"requests_per_minute"`
+	Tokens   *int64 `json:"tokens_per_minute"`
+}
+
+// mostPerMinute is the highest limit that can be written.
+const mostPerMinute = 1_000_000_000
+
+// ParseRateLimits reads limits in YAML or JSON, the first that matches first:
+//
+//   - {provider: openai, model: ^gpt-5, requests_per_minute: 500, tokens_per_minute: 200000}
+//
+// Its error names the row and the field.
+func ParseRateLimits(data []byte) (RateLimits, error) {
+	asJSON, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, fmt.Errorf("parse rate limits: %w", err)
+	}
+	var rows []json.RawMessage
+	if err := json.Unmarshal(asJSON, &rows); err != nil {
+		return nil, errors.New(`parse rate limits: write a list, as in "- {provider: openai, requests_per_minute: 500, tokens_per_minute: 200000}"`)
+	}
+	var limits RateLimits
+	var errs []error
+	for i, row := range rows {
+		l, err := parseRateLimit(row)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("parse rate limits: row %d: %w", i+1, err))
+		}
+		limits = append(limits, l)
+	}
+	return limits, errors.Join(errs...)
+}
+
+func parseRateLimit(row []byte) (RateLimit, error) {
+	var f limitFields
+	d := json.NewDecoder(bytes.NewReader(row))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
+		return RateLimit{}, fmt.Errorf("%w; the fields are provider, base_url, model, requests_per_minute, tokens_per_minute", err)
+	}
+	l := RateLimit{Provider: f.Provider, BaseURL: f.BaseURL}
+	if f.Provider == "" {
+		return l, errors.New("provider is missing")
+	}
+	if f.Requests == nil && f.Tokens == nil {
+		return l, errors.New("requests_per_minute or tokens_per_minute must be given")
+	}
+	for name, field := range map[string]struct {
+		from *int64
+		to   *int64
+	}{"requests_per_minute": {f.Requests, &l.Quota.Requests}, "tokens_per_minute": {f.Tokens, &l.Quota.Tokens}} {
+		if field.from == nil {
+			continue
+		}
+		if *field.from < 1 || *field.from > mostPerMinute {
+			return l, fmt.Errorf("%s: %d is not between 1 and %d", name, *field.from, mostPerMinute)
+		}
+		*field.to = *field.from
+	}
+	if f.Model != "" {
+		re, err := regexp.Compile(f.Model)
+		if err != nil {
+			return l, fmt.Errorf("model: %w", err)
+		}
+		l.Model = re
+	}
+	return l, nil
+}
+
+// matches reports whether l is about a model.
+func (l RateLimit) matches(provider, baseURL, name string) bool {
+	return l.Provider == provider &&
+		(l.BaseURL == "" || strings.TrimRight(l.BaseURL, "/") == strings.TrimRight(baseURL, "/")) &&
+		(l.Model == nil || l.Model.MatchString(name))
+}
+
+// For returns the quota of a model that is asked at an address with an API key, and
+// the key under which all workers share it, which tells nobody the API key. Without
+// a limit the quota is the zero value, and limited is false.
+func (ls RateLimits) For(provider, baseURL, name, apiKey string) (key string, q state.Quota, limited bool) {
+	group := "model " + name
+	for _, l := range ls {
+		if l.matches(provider, baseURL, name) {
+			group, q, limited = "any", l.Quota, true
+			if l.Model != nil {
+				group = "models " + l.Model.String()
+			}
+			break
+		}
+	}
+	sum := sha256.New()
+	for _, word := range []string{"turnpike quota", provider, strings.TrimRight(baseURL, "/"), group, apiKey} {
+		fmt.Fprintf(sum, "%d:%s", len(word), word)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16]), q, limited
+}

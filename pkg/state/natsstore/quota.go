@@ -1,0 +1,185 @@
+package natsstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/quota"
+)
+
+// quotas keep each bucket as the one message of a subject, in a stream that forgets
+// what was not changed for a day. They are apart from the runs, whose stream
+// forgets nothing.
+type quotas struct {
+	stream jetstream.Stream
+
+	// mu lets the turns of this process at the buckets one after another: against
+	// each other they would only meet conflicts.
+	mu   sync.Mutex
+	last map[string]stored // by subject: what was seen last, and may be out of date
+}
+
+type stored struct {
+	data []byte
+	seq  uint64
+}
+
+// openQuotas creates the stream if it is missing.
+func (s *Store) openQuotas(ctx context.Context) error {
+	want := jetstream.StreamConfig{
+		Name: streamName(s.cfg.Prefix, "QUOTA"), Subjects: []string{s.cfg.Prefix + ".quota.>"},
+		Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
+		MaxMsgsPerSubject: 1, MaxAge: quota.KeptFor, AllowDirect: false,
+	}
+	stream, err := s.js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		stream, err = s.js.CreateStream(ctx, want)
+	}
+	if err != nil {
+		return fmt.Errorf("open stream %s: %w", want.Name, err)
+	}
+	s.quotas = quotas{stream: stream, last: map[string]stored{}}
+	return nil
+}
+
+// bucketSubject and slowedSubject are where a bucket is, and the list of those that
+// a pause has slowed down.
+func (s *Store) bucketSubject(key string) string { return s.cfg.Prefix + ".quota.key." + key }
+func (s *Store) slowedSubject() string           { return s.cfg.Prefix + ".quota.slowed" }
+
+// swap replaces the last message of a subject in one atomic step. It begins with
+// what it saw last and reads only after a conflict. fn may be called several
+// times; its last call is the one that counts.
+func (s *Store) swap(ctx context.Context, subject string, fn func(old []byte) (any, error)) error {
+	s.quotas.mu.Lock()
+	defer s.quotas.mu.Unlock()
+	last, known := s.quotas.last[subject]
+	for try := range maxConflicts {
+		if !known {
+			var err error
+			if last, err = s.lastQuota(ctx, subject); err != nil {
+				return err
+			}
+		}
+		v, err := fn(last.data)
+		if err != nil {
+			return err
+		}
+		data, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		seq, err := s.publish(ctx, subject, json.RawMessage(data), last.seq)
+		if err == nil {
+			if len(s.quotas.last) >= maxBuckets {
+				clear(s.quotas.last)
+			}
+			s.quotas.last[subject] = stored{data, seq}
+			return nil
+		}
+		delete(s.quotas.last, subject)
+		if !conflict(err) {
+			return err
+		}
+		known = false
+		if !pause(ctx, time.Duration(rand.IntN(1000*min(try+1, 20)))*time.Microsecond) { //nolint:gosec // jitter
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("%d conflicts in a row", maxConflicts)
+}
+
+// maxBuckets bounds the buckets of which a process remembers what it saw last.
+const maxBuckets = 1024
+
+func (s *Store) lastQuota(ctx context.Context, subject string) (stored, error) {
+	m, err := s.quotas.stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return stored{}, nil
+	}
+	if err != nil {
+		return stored{}, err
+	}
+	return stored{m.Data, m.Sequence}, nil
+}
+
+func (s *Store) bucket(ctx context.Context, key string, change func(*quota.Bucket, time.Time)) error {
+	return s.swap(ctx, s.bucketSubject(key), func(old []byte) (any, error) {
+		var b quota.Bucket
+		if len(old) > 0 {
+			if err := json.Unmarshal(old, &b); err != nil {
+				return nil, fmt.Errorf("decode bucket: %w", err)
+			}
+		}
+		change(&b, s.cfg.Now())
+		return b, nil
+	})
+}
+
+// Take implements state.Quotas.
+func (s *Store) Take(ctx context.Context, key string, t state.Take) (taken state.Taken, err error) {
+	if err = s.bucket(ctx, key, func(b *quota.Bucket, now time.Time) { taken = b.Take(t, now) }); err != nil {
+		return state.Taken{}, fmt.Errorf("take from quota %s: %w", key, err)
+	}
+	return taken, nil
+}
+
+// Settle implements state.Quotas.
+func (s *Store) Settle(ctx context.Context, key string, q state.Quota, tokens int64) error {
+	if err := s.bucket(ctx, key, func(b *quota.Bucket, now time.Time) { b.Settle(q, tokens, now) }); err != nil {
+		return fmt.Errorf("settle quota %s: %w", key, err)
+	}
+	return nil
+}
+
+// Pause implements state.Quotas. The list of what is slow is another message; a
+// crash in between leaves it without the key, and the next pause adds it.
+func (s *Store) Pause(ctx context.Context, key string, d time.Duration) error {
+	err := s.bucket(ctx, key, func(b *quota.Bucket, now time.Time) { b.Pause(d, now) })
+	if err == nil {
+		err = s.swap(ctx, s.slowedSubject(), func(old []byte) (any, error) {
+			slow, err := s.slow(old)
+			if until := quota.SlowUntil(d, s.cfg.Now()); err == nil && until.After(slow[key]) {
+				slow[key] = until
+			}
+			return slow, err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("pause quota %s: %w", key, err)
+	}
+	return nil
+}
+
+// slow decodes the list of slow keys, without those that are no longer.
+func (s *Store) slow(data []byte) (map[string]time.Time, error) {
+	slow := map[string]time.Time{}
+	if len(data) > 0 {
+		if err := json.Unmarshal(data, &slow); err != nil {
+			return nil, fmt.Errorf("decode paused quotas: %w", err)
+		}
+	}
+	now := s.cfg.Now()
+	maps.DeleteFunc(slow, func(_ string, until time.Time) bool { return !now.Before(until) })
+	return slow, nil
+}
+
+// Paused implements state.Quotas.
+func (s *Store) Paused(ctx context.Context) ([]string, error) {
+	last, err := s.lastQuota(ctx, s.slowedSubject())
+	if err != nil {
+		return nil, fmt.Errorf("read paused quotas: %w", err)
+	}
+	slow, err := s.slow(last.data)
+	return slices.Sorted(maps.Keys(slow)), err
+}

@@ -1,0 +1,200 @@
+// Package quota is the rate limit that workers share, as a pure function of one
+// bucket: the rules that every store enforces, without any storage. A store that
+// can swap a bucket atomically needs nothing else; the Redis script is their second
+// writing, held to the same suite.
+//
+// All times are microseconds, and everything is done in integers, so that both
+// writings come to the same numbers.
+package quota
+
+import (
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// KeptFor is how long after its last change a bucket means anything.
+const KeptFor = 24 * time.Hour
+
+// SlowUntil returns when a quota that was paused at now goes at its full pace
+// again, at the latest.
+func SlowUntil(d time.Duration, now time.Time) time.Time {
+	return now.Add(pause(d) + (full-slowest)/raise*raiseEvery*time.Microsecond)
+}
+
+const (
+	second = 1_000_000
+
+	// burst is how much of a quota, in time, may come at once. In no minute may more
+	// come than the quota, so what is left of it is spread over a little more than
+	// the minute.
+	burst  = 3 * second
+	window = 60*second + burst
+
+	// horizon is how far ahead places are given, and the most that one call counts.
+	horizon = 3600 * second
+
+	// spacing keeps those apart who waited for the end of a pause without a limit.
+	spacing = second / 20
+
+	shortPause   = 2 * second
+	longestPause = 3600 * second
+
+	// The pace in percent: the full one, the slowest, and by how much it recovers
+	// how often.
+	full       = 100
+	slowest    = 5
+	raise      = 5
+	raiseEvery = 10 * second
+)
+
+// Bucket is what a store keeps of a quota. It is a value; methods change the
+// receiver's copy and callers swap the whole. The zero value is a new bucket.
+type Bucket struct {
+	At    int64 `json:"at"`    // the store's clock at the last change
+	Clock int64 `json:"clock"` // the quota's own clock, then
+	Speed int64 `json:"speed"` // of the quota's clock, in percent of the store's
+	Raise int64 `json:"raise"` // when, on the store's clock, it is to go faster
+	Until int64 `json:"until"` // the end of the pause, on the store's clock
+
+	// When, on the quota's clock, the next call is let in: by the calls that were
+	// made, and by those that were made or have a place. Requests and tokens are two
+	// limits, and the later time counts.
+	UsedRequests int64 `json:"used_requests"`
+	UsedTokens   int64 `json:"used_tokens"`
+	HeldRequests int64 `json:"held_requests"`
+	HeldTokens   int64 `json:"held_tokens"`
+
+	// Late is the next place for those who came after their own when there was no
+	// room: after an outage they must not all come at once.
+	Late int64 `json:"late"`
+}
+
+// cost returns the time in which a quota of limit a minute lets n in.
+func cost(n, limit int64) int64 {
+	if n <= 0 || limit <= 0 {
+		return 0
+	}
+	n = min(n, 100_000_000) // no product is larger than what Lua counts exactly
+	return min((n*window+limit-1)/limit, horizon)
+}
+
+// advance moves both clocks on to now.
+func (b *Bucket) advance(now int64) {
+	if b.At == 0 {
+		b.At, b.Clock, b.Speed = now, now, full
+	}
+	t := max(b.At, min(b.Until, now))
+	b.At = max(b.At, now)
+	for t < b.At {
+		end := b.At
+		if b.Speed < full {
+			end = min(end, b.Raise)
+		}
+		b.Clock += (end - t) * b.Speed / full
+		t = end
+		if b.Speed < full && t == b.Raise {
+			b.Speed = min(b.Speed+raise, full)
+			b.Raise += raiseEvery
+		}
+	}
+}
+
+// until returns how long it takes the quota's clock to reach a time.
+func (b *Bucket) until(at int64) int64 {
+	t, left := max(b.At, b.Until), at-b.Clock
+	speed, step := b.Speed, b.Raise
+	for left > 0 {
+		if speed == full {
+			t += left
+			break
+		}
+		gain := (step - t) * speed / full
+		if gain >= left {
+			t += (left*full + speed - 1) / speed
+			break
+		}
+		left -= gain
+		t, speed, step = step, min(speed+raise, full), step+raiseEvery
+	}
+	return t - b.At
+}
+
+// Take implements state.Quotas.
+func (b *Bucket) Take(q state.Take, now time.Time) state.Taken {
+	b.advance(now.UnixMicro())
+	requests, tokens := cost(1, q.Quota.Requests), cost(q.Tokens, q.Quota.Tokens)
+	paused := b.Until > b.At
+	open := max(b.UsedRequests, b.UsedTokens)
+	first := max(open, q.Place)
+	if q.Place == 0 {
+		first = max(open, b.HeldRequests, b.HeldTokens, b.Late)
+	}
+	if !paused && b.Clock >= first {
+		charge(&b.UsedRequests, &b.UsedTokens, b.Clock, requests, tokens)
+		if q.Place == 0 {
+			charge(&b.HeldRequests, &b.HeldTokens, b.Clock, requests, tokens)
+		}
+		return state.Taken{}
+	}
+	at := max(first, b.Clock)
+	place := at
+	switch {
+	case q.NoPlace:
+		place = 0
+	case q.Place > b.Clock: // too early, and the place is kept
+	case q.Place > 0:
+		at = max(open, b.Late, b.Clock)
+		place = at
+		b.Late = at + max(requests, tokens, spaced(q.Quota))
+	case at > b.Clock+horizon:
+		at, place = b.Clock+horizon/2, 0
+	default:
+		charge(&b.HeldRequests, &b.HeldTokens, at, requests+spaced(q.Quota), tokens)
+	}
+	return state.Taken{Wait: time.Duration(b.until(at)) * time.Microsecond, Place: place, Paused: paused}
+}
+
+// spaced is how far apart those wait who have no limit.
+func spaced(q state.Quota) int64 {
+	if q.Requests > 0 || q.Tokens > 0 {
+		return 0
+	}
+	return spacing
+}
+
+// charge counts a call at a time. What was left unused is kept up to a burst, but
+// those who have no limit are to come one by one.
+func charge(requests, tokens *int64, at, r, t int64) {
+	*requests = max(*requests, at-burst) + r
+	*tokens = max(*tokens, at-burst) + t
+}
+
+// Settle implements state.Quotas.
+func (b *Bucket) Settle(q state.Quota, tokens int64, now time.Time) {
+	b.advance(now.UnixMicro())
+	c := cost(tokens, q.Tokens) - cost(-tokens, q.Tokens)
+	b.UsedTokens += c
+	b.HeldTokens += c
+}
+
+// Pause implements state.Quotas.
+func (b *Bucket) Pause(d time.Duration, now time.Time) {
+	b.advance(now.UnixMicro())
+	// Those who were under way when the pause began say nothing new.
+	if b.Until <= b.At {
+		b.Speed = max(b.Speed/2, slowest)
+	}
+	b.Until = max(b.Until, b.At+pause(d).Microseconds())
+	b.Raise = b.Until + raiseEvery
+	for _, free := range []*int64{&b.UsedRequests, &b.UsedTokens, &b.HeldRequests, &b.HeldTokens} {
+		*free = max(*free, b.Clock) // no burst after a pause
+	}
+}
+
+func pause(d time.Duration) time.Duration {
+	if d.Microseconds() <= 0 {
+		return shortPause * time.Microsecond
+	}
+	return min(d, longestPause*time.Microsecond)
+}

@@ -1,0 +1,93 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/quota"
+)
+
+// quota runs the script of quotas on one bucket. at is the time to go by; zero is
+// the server's own.
+func (s *Store) quota(ctx context.Context, key string, at time.Time, args ...any) (reply, error) {
+	now := ""
+	if !at.IsZero() {
+		now = strconv.FormatInt(at.UnixMicro(), 10)
+	}
+	args = append([]any{quota.KeptFor.Milliseconds(), now}, args...)
+	return s.call(ctx, quotaScript, []string{s.keys.quota(key)}, args...)
+}
+
+// Take implements state.Quotas.
+func (s *Store) Take(ctx context.Context, key string, t state.Take) (state.Taken, error) {
+	return s.takeAt(ctx, key, t, time.Time{})
+}
+
+func (s *Store) takeAt(ctx context.Context, key string, t state.Take, at time.Time) (state.Taken, error) {
+	noPlace := 0
+	if t.NoPlace {
+		noPlace = 1
+	}
+	r, err := s.quota(ctx, key, at, "take", t.Quota.Requests, t.Quota.Tokens, t.Tokens, t.Place, noPlace)
+	if err != nil {
+		return state.Taken{}, fmt.Errorf("take from quota %s: %w", key, err)
+	}
+	return state.Taken{Wait: time.Duration(r.num(0)) * time.Microsecond, Place: r.num(1), Paused: r.num(2) == 1}, nil
+}
+
+// Settle implements state.Quotas.
+func (s *Store) Settle(ctx context.Context, key string, q state.Quota, tokens int64) error {
+	return s.settleAt(ctx, key, q, tokens, time.Time{})
+}
+
+func (s *Store) settleAt(ctx context.Context, key string, q state.Quota, tokens int64, at time.Time) error {
+	if _, err := s.quota(ctx, key, at, "settle", q.Requests, q.Tokens, tokens); err != nil {
+		return fmt.Errorf("settle quota %s: %w", key, err)
+	}
+	return nil
+}
+
+// Pause implements state.Quotas. The list of what is slow lies on another slot; a
+// crash in between leaves it without the key, and the next pause adds it.
+func (s *Store) Pause(ctx context.Context, key string, d time.Duration) error {
+	return s.pauseAt(ctx, key, d, time.Time{})
+}
+
+func (s *Store) pauseAt(ctx context.Context, key string, d time.Duration, at time.Time) error {
+	r, err := s.quota(ctx, key, at, "pause", d.Microseconds())
+	if err != nil {
+		return fmt.Errorf("pause quota %s: %w", key, err)
+	}
+	now := time.UnixMicro(r.num(0))
+	list := s.keys.slowed()
+	pipe := s.rdb.Pipeline()
+	pipe.ZRemRangeByScore(ctx, list, "-inf", strconv.FormatInt(now.UnixMilli(), 10))
+	pipe.ZAddGT(ctx, list, redis.Z{Member: key, Score: float64(quota.SlowUntil(d, now).UnixMilli())})
+	pipe.PExpire(ctx, list, quota.KeptFor)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("pause quota %s: %w", key, err)
+	}
+	return nil
+}
+
+// Paused implements state.Quotas.
+func (s *Store) Paused(ctx context.Context) ([]string, error) {
+	pipe := s.rdb.Pipeline()
+	now := pipe.Time(ctx)
+	list := pipe.ZRangeWithScores(ctx, s.keys.slowed(), 0, -1)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("read paused quotas: %w", err)
+	}
+	var keys []string
+	for _, z := range list.Val() {
+		if key, ok := z.Member.(string); ok && now.Val().UnixMilli() < int64(z.Score) {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}

@@ -1,0 +1,104 @@
+-- The second writing of pkg/state/quota, line by line.
+-- KEYS B · ARGV kept for(ms) now(µs, '' is the server's) · then one of
+--   take requests/min tokens/min tokens place noplace · returns {wait(µs), place, paused}
+--   settle requests/min tokens/min tokens
+--   pause d(µs) · the last two return {now(µs)}
+-- A bucket's hash B has at clk spd rse unt ur ut hr ht late.
+local SECOND = 1000000
+local BURST, WINDOW, HORIZON, SPACING = 3 * SECOND, 63 * SECOND, 3600 * SECOND, SECOND / 20
+local SHORT, LONGEST = 2 * SECOND, 3600 * SECOND
+local FULL, SLOWEST, RAISE, EVERY = 100, 5, 5, 10 * SECOND
+local max, min, floor = math.max, math.min, math.floor
+
+local fields = {'at', 'clk', 'spd', 'rse', 'unt', 'ur', 'ut', 'hr', 'ht', 'late'}
+local b, h = {}, redis.call('HMGET', KEYS[1], unpack(fields))
+for i, f in ipairs(fields) do b[f] = tonumber(h[i] or 0) or 0 end
+
+local now = tonumber(ARGV[2])
+if not now then
+  local t = redis.call('TIME')
+  now = t[1] * SECOND + t[2]
+end
+
+local function cost(n, limit)
+  if n <= 0 or limit <= 0 then return 0 end
+  return min(floor((min(n, 100000000) * WINDOW + limit - 1) / limit), HORIZON)
+end
+
+if b.at == 0 then b.at, b.clk, b.spd = now, now, FULL end
+local t = max(b.at, min(b.unt, now))
+b.at = max(b.at, now)
+while t < b.at do
+  local stop = b.at
+  if b.spd < FULL then stop = min(stop, b.rse) end
+  b.clk = b.clk + floor((stop - t) * b.spd / FULL)
+  t = stop
+  if b.spd < FULL and t == b.rse then b.spd, b.rse = min(b.spd + RAISE, FULL), b.rse + EVERY end
+end
+
+local function untilClock(at)
+  local t, left, spd, step = max(b.at, b.unt), at - b.clk, b.spd, b.rse
+  while left > 0 do
+    if spd == FULL then t = t + left; break end
+    local gain = floor((step - t) * spd / FULL)
+    if gain >= left then t = t + floor((left * FULL + spd - 1) / spd); break end
+    left, t, spd, step = left - gain, step, min(spd + RAISE, FULL), step + EVERY
+  end
+  return t - b.at
+end
+
+local function charge(r, t, at, requests, tokens)
+  b[r] = max(b[r], at - BURST) + requests
+  b[t] = max(b[t], at - BURST) + tokens
+end
+
+local function take(perRequests, perTokens, n, place, noplace)
+  local requests, tokens = cost(1, perRequests), cost(n, perTokens)
+  local spaced = (perRequests > 0 or perTokens > 0) and 0 or SPACING
+  local paused = b.unt > b.at
+  local open = max(b.ur, b.ut)
+  local first = max(open, place)
+  if place == 0 then first = max(open, b.hr, b.ht, b.late) end
+  if not paused and b.clk >= first then
+    charge('ur', 'ut', b.clk, requests, tokens)
+    if place == 0 then charge('hr', 'ht', b.clk, requests, tokens) end
+    return {0, 0, 0}
+  end
+  local at = max(first, b.clk)
+  local given = at
+  if noplace then
+    given = 0
+  elseif place > b.clk then -- too early, and the place is kept
+  elseif place > 0 then
+    at = max(open, b.late, b.clk)
+    given = at
+    b.late = at + max(requests, tokens, spaced)
+  elseif at > b.clk + HORIZON then
+    at, given = b.clk + HORIZON / 2, 0
+  else
+    charge('hr', 'ht', at, requests + spaced, tokens)
+  end
+  return {untilClock(at), given, paused and 1 or 0}
+end
+
+local op, reply = ARGV[3], {now}
+if op == 'take' then
+  reply = take(tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1')
+elseif op == 'settle' then
+  local n, limit = tonumber(ARGV[6]), tonumber(ARGV[5])
+  local c = cost(n, limit) - cost(-n, limit)
+  b.ut, b.ht = b.ut + c, b.ht + c
+else
+  if b.unt <= b.at then b.spd = max(floor(b.spd / 2), SLOWEST) end
+  local wait = min(tonumber(ARGV[4]), LONGEST)
+  if wait <= 0 then wait = SHORT end
+  b.unt = max(b.unt, b.at + wait)
+  b.rse = b.unt + EVERY
+  for _, f in ipairs({'ur', 'ut', 'hr', 'ht'}) do b[f] = max(b[f], b.clk) end
+end
+
+local out = {}
+for _, f in ipairs(fields) do out[#out + 1] = f; out[#out + 1] = b[f] end
+redis.call('HSET', KEYS[1], unpack(out))
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return reply
