@@ -212,6 +212,7 @@ type WorkerConfig struct {
 	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Addresses that are not public and that HTTP tools may ask all the same, by commas: host:port, or networks such as 10.1.0.0/16."`
 	SecretsDir    string        `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret."`
 	Prices        string        `env:"TURNPIKE_PRICES" type:"path" help:"File with prices of models, YAML or JSON, beside and above the built-in ones."`
+	RateLimits    string        `name:"rate-limits" env:"TURNPIKE_RATE_LIMITS" type:"path" help:"File with the rate limits of providers that all workers keep together, YAML or JSON; the same for every worker."`
 	ShutdownGrace time.Duration `env:"TURNPIKE_SHUTDOWN_GRACE" default:"20s" help:"How long turns may finish at shutdown."`
 	MetricsAddr   string        `env:"TURNPIKE_METRICS_ADDR" help:"Address of the worker's /metrics and /healthz; none without."`
 	MockResponses string        `env:"DEBUG_MOCK_RESPONSES" hidden:"" help:"JSON array of strings that replaces the model of every agent."`
@@ -244,6 +245,9 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 		return nil, err
 	}
 	c.Prices = prices
+	if c.RateLimits, err = loadRateLimits(cfg.RateLimits); err != nil {
+		return nil, err
+	}
 	if cfg.MockResponses != "" {
 		responses, err := scripted.FromEnv(cfg.MockResponses)
 		if err != nil {
@@ -271,6 +275,22 @@ func loadPrices(path string) (model.Prices, error) {
 	}
 	maps.Copy(prices, own)
 	return prices, nil
+}
+
+// loadRateLimits returns the limits of a file; "" is no file.
+func loadRateLimits(path string) (model.RateLimits, error) {
+	if path == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read rate limits: %w: TURNPIKE_RATE_LIMITS or --rate-limits names the file", err)
+	}
+	limits, err := model.ParseRateLimits(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return limits, nil
 }
 
 // shutdownTimeout bounds how long open requests may finish.

@@ -77,11 +77,15 @@ func (t *Turn) unsummarised(ev ModelFailed, proceed func(*Turn) Decision) Decisi
 // afterCompaction goes on where the compaction came in: before the turn's model
 // call, or after one whose prompt was too long.
 func (t *Turn) afterCompaction(proceed func(*Turn) Decision) Decision {
-	if t.s.Compacted && !compactedBefore(t.s.Log) {
+	if t.reacting() {
 		return t.move(state.ReactiveCompactRetry, state.Entry{Detail: "prompt too long"})
 	}
 	return proceed(t)
 }
+
+// reacting reports whether the compaction under way answers a prompt that was too
+// long.
+func (t *Turn) reacting() bool { return t.s.Compacted && !compactedBefore(t.s.Log) }
 
 // compactedBefore reports whether the run went on after its reactive compaction
 // already, so that another one is ahead of time.

@@ -11,6 +11,7 @@
 //	TurnBegan ──► CallModel ──► ModelResponded ──► RunHooks ──► HooksAnswered ──► RunTools ──► ToolsFinished ──► (turn ends)
 //	                  │
 //	                  ├──► ModelFailed ──► (turn ends)
+//	                  ├──► ModelDelayed ─► (turn ends)
 //	                  └──► Aborted ──────► (turn ends)
 //
 // What all loops share — signals, limits, hooks, recoveries, compaction, aborts,
@@ -90,6 +91,23 @@ type ModelFailed struct {
 	Purpose Purpose
 }
 
+// ModelDelayed is a model call that was not made: the quota that all runs share has
+// no room for it yet.
+type ModelDelayed struct {
+	At state.Time
+
+	// Wait is how long until there is room, and Place what the run has in the queue
+	// for it; nil if the queue gives none.
+	Wait  time.Duration
+	Place *state.Place
+
+	// Detail says who has no room.
+	Detail string
+
+	// Purpose of the CallModel that was not made.
+	Purpose Purpose
+}
+
 // ToolsFinished brings the result of every call that RunTools named.
 type ToolsFinished struct {
 	At      state.Time
@@ -151,6 +169,7 @@ type ToolResult struct {
 func (TurnBegan) event()      {}
 func (ModelResponded) event() {}
 func (ModelFailed) event()    {}
+func (ModelDelayed) event()   {}
 func (ToolsFinished) event()  {}
 func (HooksAnswered) event()  {}
 func (Aborted) event()        {}

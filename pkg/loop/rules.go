@@ -109,6 +109,12 @@ func (l *ruled) Step(s state.State, ev Event) Decision {
 			return t.unsummarised(ev, l.proceed)
 		}
 		return t.failed(ev)
+	case ModelDelayed:
+		t.at = ev.At
+		if ev.Purpose == ForSummary && t.reacting() {
+			return t.unsummarised(ModelFailed{Err: &model.Error{Message: ev.Detail}}, l.proceed)
+		}
+		return t.delayed(ev)
 	case HooksAnswered:
 		t.at = ev.At
 		if ev.Asked.Point == hook.Stop {

@@ -84,7 +84,7 @@ func said(signals []state.Signal) []state.Message {
 // unborn reports whether the run is to start later.
 func (t *Turn) unborn() bool {
 	w := t.s.Waiting
-	return w != nil && w.Reason == state.WaitingSchedule && t.s.Turn == 0 && t.s.Failures == 0 && !t.s.ResumeAt.IsZero() && !t.past(t.s.ResumeAt)
+	return w != nil && w.Reason == state.WaitingSchedule && t.s.Place == nil && t.s.Turn == 0 && t.s.Failures == 0 && !t.s.ResumeAt.IsZero() && !t.past(t.s.ResumeAt)
 }
 
 // later waits for the time at which the run is to start; what was said to it
@@ -153,7 +153,7 @@ func waitEnd(l state.Limits, since state.Time) state.Time {
 func (t *Turn) resume(signals []state.Signal) Decision {
 	t.s.TurnBase = t.s.Turn
 	t.s.Recoveries, t.s.Failures, t.s.StopBlocks = 0, 0, 0
-	t.s.Reenter, t.s.Undecided = false, false
+	t.s.Reenter, t.s.Undecided, t.s.Place = false, false, nil
 	t.s.Nudges = state.Nudges{LastTotal: t.s.Usage.OutputTokens}
 	t.s.Phase = ""
 	return t.move(state.UserMessage, state.Entry{Messages: said(signals)})

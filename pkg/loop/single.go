@@ -30,6 +30,8 @@ func (l singleCall) Step(s state.State, ev Event) Decision {
 		return l.responded(&Turn{s: s, at: ev.At, agent: l.agent}, ev)
 	case ModelFailed:
 		return (&Turn{s: s, at: ev.At, agent: l.agent}).failed(ev)
+	case ModelDelayed:
+		return (&Turn{s: s, at: ev.At, agent: l.agent}).delayed(ev)
 	case Aborted:
 		return (&Turn{s: s, at: ev.At, agent: l.agent}).cutShort(ev)
 	default:

@@ -80,26 +80,25 @@ func parseRateLimit(row []byte) (RateLimit, error) {
 	if f.Requests == nil && f.Tokens == nil {
 		return l, errors.New("requests_per_minute or tokens_per_minute must be given")
 	}
-	for name, field := range map[string]struct {
-		from *int64
-		to   *int64
-	}{"requests_per_minute": {f.Requests, &l.Quota.Requests}, "tokens_per_minute": {f.Tokens, &l.Quota.Tokens}} {
-		if field.from == nil {
-			continue
+	var errs []error
+	perMinute := func(name string, given *int64) int64 {
+		switch {
+		case given == nil:
+			return 0
+		case *given < 1 || *given > mostPerMinute:
+			errs = append(errs, fmt.Errorf("%s: %d is not between 1 and %d", name, *given, mostPerMinute))
 		}
-		if *field.from < 1 || *field.from > mostPerMinute {
-			return l, fmt.Errorf("%s: %d is not between 1 and %d", name, *field.from, mostPerMinute)
-		}
-		*field.to = *field.from
+		return *given
 	}
+	l.Quota = state.Quota{Requests: perMinute("requests_per_minute", f.Requests), Tokens: perMinute("tokens_per_minute", f.Tokens)}
 	if f.Model != "" {
 		re, err := regexp.Compile(f.Model)
 		if err != nil {
-			return l, fmt.Errorf("model: %w", err)
+			errs = append(errs, fmt.Errorf("model: %w", err))
 		}
 		l.Model = re
 	}
-	return l, nil
+	return l, errors.Join(errs...)
 }
 
 // matches reports whether l is about a model.

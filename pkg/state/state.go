@@ -72,6 +72,10 @@ type State struct {
 	// ResumeAt is when a run in waiting_schedule goes on by itself.
 	ResumeAt Time `json:"resume_at,omitzero"`
 
+	// Place is where the run stands in the queue of a rate limit, until the call for
+	// which it waits was made.
+	Place *Place `json:"place,omitempty"`
+
 	Usage  Usage  `json:"usage"`
 	Limits Limits `json:"limits"`
 
@@ -291,7 +295,7 @@ func (s State) Append(e Entry) State {
 	case EntryModel:
 		s.Turn = e.Turn
 		s.Reenter, s.Undecided = false, true
-		s.Failures = 0
+		s.Failures, s.Place = 0, nil
 		s.Asked += 1 + e.FailedCalls
 		if e.Usage != nil {
 			s.Usage = s.Usage.Add(*e.Usage)
@@ -305,6 +309,7 @@ func (s State) Append(e Entry) State {
 	case EntryCompacted:
 		if e.Usage != nil {
 			s.Asked++
+			s.Place = nil
 			s.Usage = s.Usage.Add(*e.Usage)
 		}
 	case EntryTool, EntryReused:

@@ -22,6 +22,9 @@ type metrics struct {
 	modelErrors  *prometheus.CounterVec
 	toolCalls    *prometheus.CounterVec
 	tokens       *prometheus.CounterVec
+	rateWaits    *prometheus.CounterVec
+	rateSeconds  prometheus.Histogram
+	ratePauses   prometheus.Counter
 }
 
 func newMetrics(r *prometheus.Registry) (*metrics, error) {
@@ -41,14 +44,24 @@ func newMetrics(r *prometheus.Registry) (*metrics, error) {
 		modelErrors:  counter("turnpike_model_errors_total", "Model calls that failed, by class.", "class"),
 		toolCalls:    counter("turnpike_tool_calls_total", "Tool calls by whether the result is an error.", "is_error"),
 		tokens:       counter("turnpike_tokens_total", "Tokens by direction.", "direction"),
+		rateWaits:    counter("turnpike_rate_limit_waits_total", "Waits for a rate limit: in the turn, or in the schedule.", "where"),
+		rateSeconds:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_rate_limit_wait_seconds", Help: "Waits for a rate limit.", Buckets: buckets}),
+		ratePauses:   prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_rate_limit_pauses_total", Help: "Calls that a provider refused with a rate limit, which all workers then keep."}),
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.turns, m.turnSeconds, m.claims, m.redeliveries, m.swept, m.underWay, m.lag, m.modelSeconds, m.modelErrors, m.toolCalls, m.tokens,
+		m.rateWaits, m.rateSeconds, m.ratePauses,
 	} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)
+}
+
+// waited notes a wait for a rate limit.
+func (m *metrics) waited(where string, d time.Duration) {
+	m.rateWaits.WithLabelValues(where).Inc()
+	m.rateSeconds.Observe(d.Seconds())
 }
 
 // observe writes the one line and the figures of a committed turn.

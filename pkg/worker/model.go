@@ -45,7 +45,9 @@ func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (ev loop.Ev
 		deltas = &deltaStream{t: t}
 		onDelta = deltas.add
 	}
+	pass := t.pass(a, *m, req)
 	failed := 0
+	var last error
 	began := time.Now()
 	resp, err := model.Retry(ctx, model.RetryPolicy{}, func(ctx context.Context) (model.Response, error) {
 		// What a script says is no sign of a provider's health.
@@ -56,20 +58,34 @@ func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (ev loop.Ev
 				return model.Response{}, refused
 			}
 		}
+		if err := pass.enter(ctx, failed > 0); err != nil {
+			if name != "" {
+				t.w.breakers.Done(name, &model.Error{Class: model.Cancelled})
+			}
+			if errors.Is(err, errNoRoom) {
+				err = last
+			}
+			return model.Response{}, err
+		}
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		req.Call = asked + failed
 		resp, err := provider.Generate(ctx, req, onDelta)
 		if err != nil {
 			failed++
+			last = err
 		}
 		if name != "" {
 			t.w.breakers.Done(name, failureOf(err))
 		}
+		t.w.check(pass.done(ctx, resp.Usage, failureOf(err)), "rate limit")
 		return resp, err
 	})
 	if deltas != nil {
 		deltas.flush()
+	}
+	if delayed, ok := errors.AsType[*delayedError](err); ok && ctx.Err() == nil {
+		return modelDelayed(delayed, effect.Purpose), nil
 	}
 	t.w.metrics.modelSeconds.Observe(time.Since(began).Seconds())
 

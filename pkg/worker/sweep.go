@@ -32,6 +32,9 @@ func (w *Worker) sweep(ctx context.Context) {
 				break
 			}
 		}
+		if err := w.quotas.refresh(ctx); err != nil && ctx.Err() == nil {
+			w.log.Warn().Err(err).Msg("rate limits")
+		}
 		if lag, err := w.bus.Lag(ctx); err == nil {
 			w.metrics.lag.Set(float64(lag))
 		}

@@ -65,6 +65,8 @@ func endModel(span trace.Span, ev loop.Event) {
 	case loop.ModelFailed:
 		span.SetAttributes(attribute.String("error.type", string(ev.Err.Class)))
 		span.SetStatus(codes.Error, string(ev.Err.Class))
+	case loop.ModelDelayed:
+		span.SetAttributes(attribute.String("turnpike.model.delayed", ev.Detail))
 	default:
 		span.SetStatus(codes.Error, "cut short")
 	}

@@ -40,6 +40,10 @@ type Config struct {
 	// Prices of models, by name. Default model.DefaultPrices().
 	Prices model.Prices
 
+	// RateLimits that the worker keeps, together with all others of the deployment,
+	// which must have the same.
+	RateLimits model.RateLimits
+
 	// Breakers say when a model that does not answer is given a rest.
 	Breakers model.BreakerPolicy
 
@@ -166,6 +170,8 @@ type Worker struct {
 	// breakers of the models that this worker asks.
 	breakers *model.Breakers
 
+	quotas *quotas
+
 	held  held
 	turns sync.WaitGroup
 }
@@ -189,6 +195,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		slots:   semaphore.NewWeighted(int64(cfg.Slots)),
 
 		breakers: model.NewBreakers(cfg.Breakers),
+		quotas:   newQuotas(store, cfg.RateLimits, m),
 	}, nil
 }
 

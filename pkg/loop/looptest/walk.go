@@ -203,6 +203,12 @@ func (w *walk) answerModel(effect loop.CallModel) {
 		w.abortModel(effect, loop.ByUser)
 	case !w.s.Limits.DeadlineAt.IsZero() && w.chance("deadline", 10):
 		w.abortModel(effect, loop.ByDeadline)
+	case w.chance("no room", 12):
+		ev := loop.ModelDelayed{At: w.at(), Wait: time.Duration(rapid.IntRange(1, 3).Draw(w.rt, "wait")) * time.Second, Detail: "rate limit", Purpose: effect.Purpose}
+		if w.chance("place", 2) {
+			ev.Place = &state.Place{Key: "k", At: 1}
+		}
+		w.feed(ev)
 	case w.chance("model fails", 6):
 		class := rapid.SampledFrom([]model.Class{
 			model.PromptTooLong, model.RateLimited, model.Overloaded, model.Quota, model.InvalidRequest, model.Auth, model.ContentFilter, model.Transport, model.Timeout,
