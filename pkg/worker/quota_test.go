@@ -1,0 +1,284 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// counted is a store that counts what is asked of its quotas.
+type counted struct {
+	state.Store
+
+	calls  atomic.Int64
+	broken atomic.Bool
+}
+
+func (c *counted) Take(ctx context.Context, key string, t state.Take) (state.Taken, error) {
+	c.calls.Add(1)
+	if c.broken.Load() {
+		return state.Taken{}, errors.New("no answer")
+	}
+	return c.Store.Take(ctx, key, t)
+}
+
+func (c *counted) Settle(ctx context.Context, key string, q state.Quota, tokens int64) error {
+	c.calls.Add(1)
+	return c.Store.Settle(ctx, key, q, tokens)
+}
+
+func limits(t *testing.T, text string) model.RateLimits {
+	t.Helper()
+	l, err := model.ParseRateLimits([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// fill leaves a quota without room for about so long.
+func (s *site) fill(l model.RateLimits, provider, name string, d time.Duration) (key string) {
+	s.t.Helper()
+	key, q, _ := l.For(provider, "", name, "")
+	if _, err := s.store.Take(s.t.Context(), key, state.Take{Quota: q, Tokens: int64((d + 3*time.Second).Seconds() * float64(q.Tokens) / 63)}); err != nil {
+		s.t.Fatal(err)
+	}
+	return key
+}
+
+// refusing is a model that fails as it is told, and then answers.
+type refusing struct {
+	mu       sync.Mutex
+	failures []model.Error
+	calls    []time.Time
+}
+
+func (p *refusing) Generate(context.Context, model.Request, func(model.Delta)) (model.Response, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls = append(p.calls, time.Now())
+	if len(p.failures) > 0 {
+		e := p.failures[0]
+		p.failures = p.failures[1:]
+		return model.Response{}, &e
+	}
+	return model.Response{Parts: []state.Part{{Type: state.PartText, Text: "hi"}}, Stop: model.StopEnd, Usage: state.Usage{InputTokens: 10, OutputTokens: 10}}, nil
+}
+
+func (p *refusing) made() []time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]time.Time(nil), p.calls...)
+}
+
+// A model without a limit costs no question to the store, nor does a scripted one
+// that no limit names.
+func TestNoLimitAsksNobody(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	store := &counted{Store: s.store}
+	cfg := s.config()
+	cfg.Providers["openai"] = &refusing{}
+	cfg.RateLimits = limits(t, "- {provider: openai, model: ^big, requests_per_minute: 1}")
+	s.workOn(store, cfg)
+	for _, m := range []agent.Model{{Provider: "scripted", Responses: []model.Scripted{{Text: "hi"}}}, {Provider: "openai", Name: "small"}} {
+		s.awaitReason(s.submitTo(agent.Definition{Name: "a", Model: m}), state.EndCompleted)
+	}
+	if n := store.calls.Load(); n != 0 {
+		t.Errorf("the quotas were asked %d times", n)
+	}
+}
+
+// A17, I6: a run that has to wait for its quota holds no worker; it keeps its place
+// when the worker goes, and asks for its answer with another. Nothing counts as a
+// failed call: the script goes on where it was.
+func TestWaitsForQuota(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	l := limits(t, "- {provider: scripted, tokens_per_minute: 60000}")
+	s.fill(l, "scripted", "", 4*time.Second)
+	cfg := s.config()
+	cfg.RateLimits, cfg.Registry = l, prometheus.NewRegistry()
+	stop := s.work(cfg)
+	id := s.submit(state.Limits{}, nil, model.Scripted{Text: "first"}, model.Scripted{Text: "second"})
+	st := s.awaitReason(id, state.WaitingSchedule)
+	if st.Place == nil || st.Failures != 0 || st.Asked != 0 {
+		t.Errorf("the run waits with place %v, %d failures, %d calls", st.Place, st.Failures, st.Asked)
+	}
+	families, err := cfg.Registry.Gather()
+	if err != nil || !hasMetric(families, "turnpike_rate_limit_waits_total") {
+		t.Errorf("the metrics show no wait: %v", err)
+	}
+	stop()
+	next := s.config()
+	next.RateLimits = l
+	s.work(next)
+	if st = s.awaitReason(id, state.EndCompleted); *st.Output != "first" || st.Place != nil {
+		t.Errorf("the run ends with %q, place %v", *st.Output, st.Place)
+	}
+}
+
+func hasMetric[F interface{ GetName() string }](families []F, name string) bool {
+	return slices.ContainsFunc(families, func(f F) bool { return f.GetName() == name })
+}
+
+// A short wait is waited for in the turn.
+func TestShortWaitForQuota(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	l := limits(t, "- {provider: scripted, tokens_per_minute: 60000}")
+	s.fill(l, "scripted", "", 300*time.Millisecond)
+	cfg := s.config()
+	cfg.RateLimits = l
+	s.work(cfg)
+	id := s.submit(state.Limits{}, nil, model.Scripted{Text: "first"})
+	if st := s.awaitReason(id, state.EndCompleted); st.Version != 2 {
+		t.Errorf("the run took %d transitions, want the submission and the end", st.Version)
+	}
+}
+
+// A17: what a provider tells one worker, all keep to. A run that has another model
+// goes on with that one, as it would if it had been told itself; to a limit of our
+// own it keeps.
+func TestProviderSaysWait(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := &refusing{failures: []model.Error{{Class: model.RateLimited, RetryAfter: 3 * time.Second}}}
+	stores := make([]*polled, 3)
+	for i := range stores {
+		stores[i] = &polled{Store: s.store, seen: make(chan struct{}, 1000)}
+		cfg := s.config()
+		cfg.Providers["openai"] = p
+		cfg.Providers["anthropic"] = &refusing{}
+		s.workOn(stores[i], cfg)
+	}
+	live := agent.Definition{Name: "a", Model: agent.Model{Provider: "openai", Name: "m"}}
+	told := s.submitTo(live)
+	s.awaitReason(told, state.WaitingSchedule)
+	for _, store := range stores {
+		// Every worker has taken in one answer: it has asked again since.
+		<-store.seen
+		<-store.seen
+	}
+	var others []state.RunID
+	for range 20 {
+		others = append(others, s.submitTo(live))
+	}
+	for _, id := range others {
+		if st := s.awaitReason(id, state.WaitingSchedule); st.Place == nil || st.Asked != 0 {
+			t.Errorf("a run that was not told itself waits with place %v after %d calls", st.Place, st.Asked)
+		}
+	}
+	lucky := live
+	lucky.Model.Fallback = []agent.Model{{Provider: "anthropic", Name: "m"}}
+	if st := s.awaitReason(s.submitTo(lucky), state.EndCompleted); st.Fallback != 1 || st.Asked != 1 {
+		t.Errorf("with a fallback the run ends with model %d after %d calls", st.Fallback, st.Asked)
+	}
+	for _, id := range append(others, told) {
+		s.awaitReason(id, state.EndCompleted)
+	}
+	calls := p.made()
+	if len(calls) != 22 {
+		t.Errorf("%d calls, want one that is refused and 21 more", len(calls))
+	}
+	for _, at := range calls[1:] {
+		if after := at.Sub(calls[0]); after < 3*time.Second {
+			t.Errorf("a call %s after the provider asked for three seconds", after)
+		}
+	}
+}
+
+// polled is a store that tells when a worker has learned which quotas are paused.
+type polled struct {
+	state.Store
+
+	seen chan struct{}
+}
+
+func (p *polled) Paused(ctx context.Context) ([]string, error) {
+	keys, err := p.Store.Paused(ctx)
+	if len(keys) > 0 {
+		defer func() { p.seen <- struct{}{} }()
+	}
+	return keys, err
+}
+
+// A long wait for a limit of our own is no reason to ask another model.
+func TestQuotaWaitDoesNotFallBack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	l := limits(t, "- {provider: scripted, model: ^slow, tokens_per_minute: 60000}")
+	s.fill(l, "scripted", "slow", time.Hour)
+	cfg := s.config()
+	cfg.RateLimits = l
+	s.work(cfg)
+	answers := []model.Scripted{{Text: "hi"}}
+	id := s.submitTo(agent.Definition{Name: "a", Model: agent.Model{
+		Provider: "scripted", Name: "slow", Responses: answers, Fallback: []agent.Model{{Provider: "scripted", Name: "fast", Responses: answers}},
+	}})
+	if st := s.awaitReason(id, state.WaitingSchedule); st.Fallback != 0 || st.Place == nil {
+		t.Errorf("the run uses model %d, place %v", st.Fallback, st.Place)
+	}
+}
+
+// A second try for which there is no room is not made: the failure of the first
+// decides, so a model that fails is not asked for ever.
+func TestNoRoomForAnotherTry(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := &refusing{failures: []model.Error{{Class: model.Transport, Message: "gone"}}}
+	cfg := s.config()
+	cfg.Providers["openai"] = p
+	cfg.RateLimits = limits(t, "- {provider: openai, requests_per_minute: 1}")
+	s.work(cfg)
+	st := s.awaitReason(s.submitTo(agent.Definition{Name: "a", Model: agent.Model{Provider: "openai", Name: "m"}}), state.WaitingSchedule)
+	if st.Failures != 1 || st.Place != nil || len(p.made()) != 1 {
+		t.Errorf("%d failures, place %v, %d calls; want the failure to count", st.Failures, st.Place, len(p.made()))
+	}
+}
+
+// Where the store does not answer, nobody knows whether there is room: the run
+// waits a moment.
+func TestQuotaOutOfReach(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	store := &counted{Store: s.store}
+	store.broken.Store(true)
+	p := &refusing{}
+	cfg := s.config()
+	cfg.Providers["openai"] = p
+	cfg.RateLimits = limits(t, "- {provider: openai, requests_per_minute: 100}")
+	s.workOn(store, cfg)
+	st := s.awaitReason(s.submitTo(agent.Definition{Name: "a", Model: agent.Model{Provider: "openai", Name: "m"}}), state.WaitingSchedule)
+	if len(p.made()) != 0 || st.Failures != 0 {
+		t.Errorf("%d calls, %d failures", len(p.made()), st.Failures)
+	}
+}
+
+// I7: an abort ends a wait for a quota at once.
+func TestAbortWhileWaitingForQuota(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	l := limits(t, "- {provider: scripted, tokens_per_minute: 60000}")
+	s.fill(l, "scripted", "", time.Hour)
+	cfg := s.config()
+	cfg.RateLimits = l
+	s.work(cfg)
+	id := s.submit(state.Limits{}, nil, model.Scripted{Text: "never"})
+	s.awaitReason(id, state.WaitingSchedule)
+	w, err := s.store.Abort(t.Context(), id, "enough", s.grace())
+	if err != nil || !w.Publish {
+		t.Fatalf("Abort = %+v, %v", w, err)
+	}
+	s.awaitReason(id, state.EndAbortedWaiting)
+}
