@@ -83,6 +83,30 @@ func TestQuotasAgreeWithModel(t *testing.T) {
 		})
 }
 
+// Quotas that nobody uses any more are forgotten.
+func TestQuotasExpire(t *testing.T) {
+	t.Parallel()
+	url := testbed.Redis(t)
+	prefix := "test-" + ulid.Make().String()
+	s := openAt(t, url, prefix)
+	if _, err := s.Take(t.Context(), "k", state.Take{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Pause(t.Context(), "k", time.Second); err != nil {
+		t.Fatal(err)
+	}
+	rdb := raw(t, url)
+	keys, err := rdb.Keys(t.Context(), prefix+":*").Result()
+	if err != nil || len(keys) != 2 {
+		t.Fatalf("keys %v, %v; want the bucket and the list", keys, err)
+	}
+	for _, key := range keys {
+		if ttl, err := rdb.TTL(t.Context(), key).Result(); err != nil || ttl <= 0 || ttl > 24*time.Hour {
+			t.Errorf("%s lives %s, %v", key, ttl, err)
+		}
+	}
+}
+
 // Without its cache of logs a store does the same.
 func TestStoreWithoutCache(t *testing.T) {
 	t.Parallel()
