@@ -91,6 +91,46 @@ func TestNeverMoreThanTheQuota(t *testing.T) {
 	})
 }
 
+// A17: no minute sees more tokens than the quota, but for the call that passes it.
+func TestNeverMoreTokensThanTheQuota(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		c := &clock{now: began}
+		q := state.Quota{Requests: int64(rapid.SampledFrom([]int{0, 30}).Draw(rt, "requests a minute")), Tokens: 10_000}
+		type call struct {
+			at     time.Time
+			tokens int64
+		}
+		var calls []call
+		var place int64
+		for range rapid.IntRange(1, 200).Draw(rt, "steps") {
+			c.pass(time.Duration(rapid.IntRange(0, 5000).Draw(rt, "ms")) * time.Millisecond)
+			n := rapid.Int64Range(0, 8000).Draw(rt, "tokens")
+			got := c.take(state.Take{Quota: q, Tokens: n, Place: place})
+			place = got.Place
+			if got.Wait > 0 {
+				continue
+			}
+			// What a call used is known only afterwards.
+			used := rapid.Int64Range(0, n).Draw(rt, "used")
+			c.Settle(q, used-n, c.now)
+			calls = append(calls, call{c.now, used})
+		}
+		for i, first := range calls {
+			sum := int64(0)
+			for _, last := range calls[i:] {
+				if !last.at.Before(first.at.Add(time.Minute)) {
+					break
+				}
+				if sum > q.Tokens {
+					rt.Fatalf("%d tokens in a minute, and another call is let in; %d are allowed", sum, q.Tokens)
+				}
+				sum += last.tokens
+			}
+		}
+	})
+}
+
 // run lets everybody come when told until all are in, and returns how often they
 // asked and when the last one entered.
 func (c *clock) run(t *testing.T, q state.Take, callers []caller) (asked int, last time.Time, entered []time.Time) {

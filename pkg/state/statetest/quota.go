@@ -176,6 +176,11 @@ func AgreeQuotas(t *testing.T, open, model func(t *testing.T, now func() time.Ti
 			}
 			return got[0]
 		}
+		pause := func(d time.Duration) {
+			both("Pause", func(ctx context.Context, s state.Quotas) (state.Taken, error) {
+				return state.Taken{}, s.Pause(ctx, key, d)
+			})
+		}
 		take := func(rt *rapid.T) {
 			q := state.Take{
 				Quota: quota, Tokens: rapid.Int64Range(0, 1<<40).Draw(rt, "of tokens") >> rapid.IntRange(0, 40).Draw(rt, "by"),
@@ -197,11 +202,12 @@ func AgreeQuotas(t *testing.T, open, model func(t *testing.T, now func() time.Ti
 					return state.Taken{}, s.Settle(ctx, key, quota, tokens)
 				})
 			},
-			"pause": func(rt *rapid.T) {
-				d := time.Duration(rapid.IntRange(0, 5000).Draw(rt, "seconds")) * time.Second
-				both("Pause", func(ctx context.Context, s state.Quotas) (state.Taken, error) {
-					return state.Taken{}, s.Pause(ctx, key, d)
-				})
+			"pause": func(rt *rapid.T) { pause(time.Duration(rapid.IntRange(0, 5000).Draw(rt, "seconds")) * time.Second) },
+			"storm": func(rt *rapid.T) {
+				for range rapid.IntRange(1, 6).Draw(rt, "429s") {
+					pause(time.Second)
+					at.Add(time.Second.Microseconds())
+				}
 			},
 		})
 	})
