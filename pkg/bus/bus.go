@@ -55,10 +55,9 @@ type Turn struct {
 	Version  int64          `json:"version"`
 	Priority state.Priority `json:"-"` // the lane
 
-	// Repair marks a message that a sweeper or a helper sent: unlike one from the
-	// worker of the turn before, it does not imply that this worker announced its
-	// events.
-	Repair bool `json:"-"`
+	// Announced says that the sender has announced all entries up to Version. Only
+	// the worker that made the turn before can say so.
+	Announced bool `json:"-"`
 
 	// TraceParent carries the W3C trace context.
 	TraceParent string `json:"-"`

@@ -170,7 +170,7 @@ func (g *Gateway) abort(ctx context.Context, id state.RunID, reason string) erro
 	if wake.Publish {
 		// On the fast lane and under an id of its own: the run's own message may be
 		// far back in its queue.
-		g.publish(ctx, bus.Turn{Run: id, Version: wake.Version, Priority: state.High, Repair: true}, turnID(id, wake.Version)+":abort")
+		g.publish(ctx, bus.Turn{Run: id, Version: wake.Version, Priority: state.High}, turnID(id, wake.Version)+":abort")
 	}
 	return nil
 }

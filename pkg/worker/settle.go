@@ -194,7 +194,7 @@ func (w *Worker) abortAll(ctx context.Context, calls []state.OpenCall) error {
 			return fmt.Errorf("abort child run %s: %w", o.Child, err)
 		}
 		if wake.Publish {
-			msg := bus.Turn{Run: o.Child, Version: wake.Version, Priority: state.High, Repair: true}
+			msg := bus.Turn{Run: o.Child, Version: wake.Version, Priority: state.High}
 			if err := w.bus.PublishTurn(ctx, msg, turnID(o.Child, wake.Version)+":abort"); err != nil {
 				return fmt.Errorf("publish turn of child run: %w", err)
 			}

@@ -94,9 +94,9 @@ func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
 	w.metrics.underWay.Inc()
 	defer w.metrics.underWay.Dec()
 
-	// A worker publishes the next turn after it has announced its own, so the
-	// message is the proof, unless somebody else sent it.
-	if !msg.Repair && claim.Attempt == 1 {
+	// A worker publishes the next turn after it has announced its own, so its message
+	// is the proof.
+	if msg.Announced && claim.Attempt == 1 {
 		t.announced = max(t.announced, claim.Base)
 	}
 
@@ -153,7 +153,7 @@ func (t *turn) run(ctx context.Context, msg bus.Turn) error {
 		return fmt.Errorf("announce: %w", err)
 	}
 	if done.Status == state.Queued {
-		next := bus.Turn{Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, TraceParent: msg.TraceParent}
+		next := bus.Turn{Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Announced: true, TraceParent: msg.TraceParent}
 		if err := t.w.bus.PublishTurn(ctx, next, turnID(next.Run, next.Version)); err != nil {
 			return fmt.Errorf("publish next turn: %w", err)
 		}
@@ -377,7 +377,7 @@ func (w *Worker) help(ctx context.Context, c state.Claim, run state.RunID) error
 	if c.Status != state.Queued {
 		return nil
 	}
-	next := bus.Turn{Run: run, Version: c.Version, Priority: c.Priority, Repair: true}
+	next := bus.Turn{Run: run, Version: c.Version, Priority: c.Priority}
 	return w.bus.PublishTurn(ctx, next, turnID(run, c.Version))
 }
 

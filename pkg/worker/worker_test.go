@@ -525,7 +525,7 @@ func TestMessagesAreOnlyHints(t *testing.T) {
 	})
 	for i := range 20 {
 		for v := range int64(5) {
-			if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: v, Priority: state.High, Repair: true}, fmt.Sprint(id, v, i)); err != nil {
+			if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: v, Priority: state.High}, fmt.Sprint(id, v, i)); err != nil {
 				t.Fatal(err)
 			}
 		}

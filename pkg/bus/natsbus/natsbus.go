@@ -112,9 +112,9 @@ func lastToken(subject string) string { return subject[strings.LastIndexByte(sub
 
 // Headers of our messages.
 const (
-	headerRepair = "Turnpike-Repair"
-	headerSeq    = "Turnpike-Seq"
-	headerTrace  = "traceparent"
+	headerAnnounced = "Turnpike-Announced"
+	headerSeq       = "Turnpike-Seq"
+	headerTrace     = "traceparent"
 )
 
 // publishTimeout is how long one attempt to publish waits for the server.

@@ -24,8 +24,8 @@ func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 	}
 	m := nats.NewMsg(b.subject("turn", string(t.Priority), strconv.Itoa(t.Run.Shard())))
 	m.Data = data
-	if t.Repair {
-		m.Header.Set(headerRepair, "1")
+	if t.Announced {
+		m.Header.Set(headerAnnounced, "1")
 	}
 	if t.TraceParent != "" {
 		m.Header.Set(headerTrace, t.TraceParent)
@@ -91,7 +91,7 @@ func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 			continue
 		}
 		t.Priority = q.lane
-		t.Repair = m.Header.Get(headerRepair) != ""
+		t.Announced = m.Header.Get(headerAnnounced) != ""
 		t.TraceParent = m.Header.Get(headerTrace)
 		return turnDelivery{delivery{m}, t}, nil
 	}

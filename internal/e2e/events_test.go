@@ -1,0 +1,66 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// I9: who watches a run's subject from before the run was submitted sees each of its
+// events, the first one too, in order, also after a signal woke it.
+func TestEventsOnTheBus(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 2)
+	if _, err := s.client.PutAgent(t.Context(), "asks", []byte(`{model: {provider: scripted, responses: [
+		{tool_calls: [{name: pick, id: c1}]}, {text: done}]}, tools: [{name: pick, kind: client, schema: {type: object}}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	events, err := s.nats.SubscribeSync(s.prefix() + ".events.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.nats.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "asks", Input: json.RawMessage(`"go"`)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seqs []string
+	for ended := false; !ended; {
+		m := nextEvent(t, events, seqs)
+		var e api.Event
+		if err := json.Unmarshal(m.Data, &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == "run.waiting" {
+			if _, err := s.client.Signal(t.Context(), run.ID, api.SignalRequest{ToolResults: []api.ToolResult{{CallID: "c1", Content: json.RawMessage(`"it"`)}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if seq := m.Header.Get("Turnpike-Seq"); seq != "" && !slices.Contains(seqs, seq) {
+			seqs = append(seqs, seq)
+		}
+		ended = e.Type == "run.finished"
+	}
+	for i, seq := range seqs {
+		if seq != fmt.Sprint(i+1) {
+			t.Fatalf("events come as %v", seqs)
+		}
+	}
+}
+
+func nextEvent(t *testing.T, sub *nats.Subscription, before []string) *nats.Msg {
+	t.Helper()
+	m, err := sub.NextMsg(30 * time.Second)
+	if err != nil {
+		t.Fatalf("next event after %v: %v", before, err)
+	}
+	return m
+}
