@@ -27,6 +27,10 @@ real: redis ## Run recorded conversations through the real parts while workers a
 	@test -n "$${TURNPIKE_REAL_DATA:-}" || { echo "make real: set TURNPIKE_REAL_DATA to the folder of recorded conversations"; exit 1; }
 	go test -count=1 -timeout 5m -run TestRecordedConversations -v ./internal/e2e
 
+.PHONY: protocol
+protocol: ## Explore the turn protocol under every fault
+	go test -count=1 -timeout 10m ./internal/protocol -thorough
+
 .PHONY: demo
 demo: ## See a run survive the death of its worker
 	go run ./cmd/turnpike demo
