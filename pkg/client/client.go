@@ -23,8 +23,12 @@ type Client struct {
 }
 
 // New returns a client of the gateway at url, as in http://127.0.0.1:7070.
-func New(url string) *Client {
-	return &Client{url: strings.TrimRight(url, "/"), http: &http.Client{}}
+func New(url string) *Client { return NewWithHTTP(url, &http.Client{}) }
+
+// NewWithHTTP is New with an HTTP client of the caller's, for certificates, proxies
+// and credentials. A timeout of its would end streams of events, too.
+func NewWithHTTP(url string, h *http.Client) *Client {
+	return &Client{url: strings.TrimRight(url, "/"), http: h}
 }
 
 // do makes one request and decodes the answer into out, if not nil.

@@ -40,6 +40,10 @@ type Store struct {
 type run struct {
 	record []byte
 	log    [][]byte
+
+	// What the schedule asks of every run, all the time, without decoding it.
+	due   time.Time // zero is never
+	owner string    // of the lease, or empty
 }
 
 type key struct {
@@ -87,6 +91,10 @@ func (r *run) put(rec record.Record, entries []state.Entry) error {
 		}
 	}
 	r.record, r.log = b, append(r.log, encoded...)
+	r.due, r.owner = rec.Due.Time, ""
+	if rec.Status == state.Running {
+		r.owner = rec.Owner
+	}
 	return nil
 }
 
@@ -275,13 +283,16 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, grace 
 }
 
 // each applies change to every run until limit answers were found.
-func (s *Store) each(ctx context.Context, limit int, change func(*record.Record, state.RunID, time.Time) (state.Due, bool)) ([]state.Due, error) {
+func (s *Store) each(ctx context.Context, limit int, which func(*run) bool, change func(*record.Record, state.RunID, time.Time) (state.Due, bool)) ([]state.Due, error) {
 	s.mu.Lock()
-	ids := make([]state.RunID, 0, len(s.runs))
-	for id := range s.runs {
-		ids = append(ids, id)
+	var ids []state.RunID
+	for id, r := range s.runs {
+		if which(r) {
+			ids = append(ids, id)
+		}
 	}
 	s.mu.Unlock()
+	slices.Sort(ids)
 	var due []state.Due
 	for _, id := range ids {
 		if len(due) == limit {
@@ -302,14 +313,17 @@ func (s *Store) each(ctx context.Context, limit int, change func(*record.Record,
 
 // Sweep implements state.Schedule.
 func (s *Store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]state.Due, error) {
-	return s.each(ctx, limit, func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
+	now := s.now()
+	due := func(r *run) bool { return !r.due.IsZero() && !now.Before(r.due) }
+	return s.each(ctx, limit, due, func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
 		return rec.Sweep(id, now, grace)
 	})
 }
 
 // Evict implements state.Schedule.
 func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) ([]state.Due, error) {
-	return s.each(ctx, -1, func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
+	owned := func(r *run) bool { return r.owner == worker }
+	return s.each(ctx, -1, owned, func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
 		return rec.Evict(id, worker, now, grace)
 	})
 }
@@ -319,13 +333,9 @@ func (s *Store) Owners(context.Context) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	owners := map[string]bool{}
-	for id := range s.runs {
-		rec, _, err := s.get(id)
-		if err != nil {
-			return nil, err
-		}
-		if rec.Status == state.Running {
-			owners[rec.Owner] = true
+	for _, r := range s.runs {
+		if r.owner != "" {
+			owners[r.owner] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(owners)), nil
@@ -403,4 +413,36 @@ func (s *Store) DeleteAgent(_ context.Context, name string) error {
 	}
 	s.gone[name] = true
 	return nil
+}
+
+// Snapshot returns a copy of all that the store holds, and Restore brings one back,
+// as a failover to a replica that lags behind would.
+func (s *Store) Snapshot() *Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &Snapshot{runs: make(map[state.RunID]run, len(s.runs)), keys: maps.Clone(s.keys), agents: maps.Clone(s.agents), gone: maps.Clone(s.gone)}
+	for id, r := range s.runs {
+		r.log = slices.Clip(r.log)
+		c.runs[id] = *r
+	}
+	return c
+}
+
+// Restore brings a copy back. What was written since is lost.
+func (s *Store) Restore(c *Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs = make(map[state.RunID]*run, len(c.runs))
+	for id, r := range c.runs {
+		s.runs[id] = &r
+	}
+	s.keys, s.agents, s.gone = maps.Clone(c.keys), maps.Clone(c.agents), maps.Clone(c.gone)
+}
+
+// Snapshot is a copy of a Store. Quotas are not in it.
+type Snapshot struct {
+	runs   map[state.RunID]run
+	keys   map[string]key
+	agents map[string][]state.AgentVersion
+	gone   map[string]bool
 }

@@ -32,7 +32,11 @@ type Record struct {
 	Attempts  int          `json:"attempts,omitempty"`
 	StartedAt state.Time   `json:"started_at,omitzero"`
 
-	Abort  *state.Abort   `json:"abort,omitempty"`
+	// Abort, and how many signals of the inbox had come before it: the abort takes
+	// them with it, and what comes after it does not go down with it.
+	Abort      *state.Abort `json:"abort,omitempty"`
+	AbortReach int          `json:"abort_reach,omitempty"`
+
 	Awaits []string       `json:"awaits,omitempty"`
 	Inbox  []state.Signal `json:"inbox,omitempty"`
 	Seen   []string       `json:"seen,omitempty"`
@@ -128,7 +132,11 @@ func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 		c.State.StartedAt = r.StartedAt
 	}
 	c.Base, c.Attempt, c.Abort = r.Base, r.Attempts, r.Abort
-	c.Signals = slices.Clone(r.Inbox)
+	inbox := r.Inbox
+	if r.Abort != nil {
+		inbox = inbox[:r.AbortReach]
+	}
+	c.Signals = append(c.Signals, inbox...)
 	c.Journal = state.Journal{Started: map[string]bool{}, Results: map[string]state.Entry{}}
 	for _, id := range r.Started {
 		c.Journal.Started[id] = true
@@ -208,7 +216,12 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	entries := c.State.Log[c.From:]
 	r.Header = c.State
 	r.Header.Log = nil
-	r.Inbox = slices.Clone(r.Inbox[max(0, min(c.Consumed, len(r.Inbox))):])
+	gone := max(0, min(c.Consumed, len(r.Inbox)))
+	if c.State.Status.Terminal() {
+		gone = max(gone, r.AbortReach)
+	}
+	r.Inbox = slices.Clone(r.Inbox[gone:])
+	r.AbortReach = max(0, r.AbortReach-gone)
 	r.Status, r.Version = c.State.Status, c.State.Version
 	r.Awaits = c.State.Awaits()
 	r.Started, r.Results, r.Attempts, r.Sweeps = nil, nil, 0, 0
@@ -298,6 +311,7 @@ func (r *Record) RequestAbort(id state.RunID, reason string, now time.Time, grac
 	if r.Abort == nil {
 		r.Abort = &state.Abort{Reason: reason}
 	}
+	r.AbortReach = len(r.Inbox)
 	w := r.wake(now, grace)
 	// A queued run may be far back in its lane: another message overtakes.
 	w.Publish = w.Publish || r.Status == state.Queued

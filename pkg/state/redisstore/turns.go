@@ -269,7 +269,7 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, grace 
 		return state.Wake{}, err
 	}
 	k := s.keys.run(id)
-	r, err := s.call(ctx, abortScript, []string{k.header, k.due, k.count}, string(id), flag, grace.Milliseconds())
+	r, err := s.call(ctx, abortScript, []string{k.header, k.due, k.count, k.inbox}, string(id), flag, grace.Milliseconds())
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("abort run %s: %w", id, err)
 	}

@@ -252,3 +252,59 @@ func testAbortDuringTurn(t *testing.T, s *suite) {
 		t.Error("the abort is forgotten")
 	}
 }
+
+// I7: an abort ends the run together with what was said before it, and what is said
+// after it continues the run.
+func testAbortAndMessages(t *testing.T, s *suite) {
+	say := func(t *testing.T, id state.RunID, signal string) {
+		t.Helper()
+		if _, err := s.Signal(t.Context(), id, message(signal, signal), long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	abort := func(t *testing.T, id state.RunID) {
+		t.Helper()
+		if _, err := s.Abort(t.Context(), id, "x", long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := func(t *testing.T, c state.Claim) state.Status {
+		t.Helper()
+		return s.commit(t, c, state.EndAbortedTools, state.Entry{}).Status
+	}
+	t.Run("during the turn", func(t *testing.T) {
+		run := s.create(t)
+		c := s.mustClaim(t, run.ID, 1)
+		say(t, run.ID, "before")
+		abort(t, run.ID)
+		if got := end(t, c); got != state.Cancelled {
+			t.Errorf("the run is %s, want cancelled", got)
+		}
+	})
+	t.Run("before the turn", func(t *testing.T) {
+		run := s.create(t)
+		say(t, run.ID, "before")
+		abort(t, run.ID)
+		say(t, run.ID, "after")
+		c := s.mustClaim(t, run.ID, 1)
+		if len(c.Signals) != 1 || c.Signals[0].ID != "before" || c.Abort == nil {
+			t.Fatalf("the claim has signals %s, abort %v", encode(t, c.Signals), c.Abort)
+		}
+		if got := end(t, c); got != state.Queued {
+			t.Fatalf("the run is %s, want queued", got)
+		}
+		if c = s.mustClaim(t, run.ID, 2); len(c.Signals) != 1 || c.Signals[0].ID != "after" || c.Abort != nil {
+			t.Errorf("the next claim has signals %s, abort %v", encode(t, c.Signals), c.Abort)
+		}
+	})
+	t.Run("again", func(t *testing.T) {
+		run := s.create(t)
+		c := s.mustClaim(t, run.ID, 1)
+		abort(t, run.ID)
+		say(t, run.ID, "between")
+		abort(t, run.ID)
+		if got := end(t, c); got != state.Cancelled {
+			t.Errorf("the run is %s, want cancelled", got)
+		}
+	})
+}

@@ -53,6 +53,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"BatchStart", testBatchStart},
 		{"Abort", testAbort},
 		{"AbortDuringTurn", testAbortDuringTurn},
+		{"AbortAndMessages", testAbortAndMessages},
 		{"SweepLostMessage", testSweepLostMessage},
 		{"SweepRace", testSweepRace},
 		{"SweepLimit", testSweepLimit},

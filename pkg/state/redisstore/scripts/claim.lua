@@ -3,7 +3,7 @@
 -- returns {outcome, status, version, lane, announced, loglen, busy(ms), now(ms)} and for 'claimed' also
 --   header, base, attempt, started(ms), abort, index of the first entry, entries, journal, inbox
 local R, L, J, I, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local h = redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'h', 'base', 'sa', 'ab')
+local h = redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'h', 'base', 'sa', 'ab', 'abr')
 local st, ver = h[1], tonumber(h[2])
 if not st then return {'missing'} end
 local n, len, want, lease = now(), redis.call('LLEN', L), tonumber(ARGV[2]), tonumber(h[4])
@@ -20,10 +20,14 @@ lease = n + tonumber(ARGV[5])
 if st ~= 'running' then status(R, C, st, 'running') end
 redis.call('HSET', R, 'tok', ARGV[3], 'own', ARGV[4], 'lease', lease, 'att', att, 'sa', sa)
 redis.call('ZADD', D, lease + tonumber(ARGV[6]), ARGV[1])
+local inbox = redis.call('LRANGE', I, 0, -1)
+if h[11] ~= '' then
+  for i = #inbox, tonumber(h[12] or 0) + 1, -1 do inbox[i] = nil end
+end
 local have = tonumber(ARGV[7])
 if have > 0 then
   local last = redis.call('LINDEX', L, have - 1)
   if not last or redis.sha1hex(last) ~= ARGV[8] then have = 0 end
 end
 return {'claimed', 'running', ver, h[6], h[7], len, 0, n, h[8], h[9], att, sa, h[11], have,
-  redis.call('LRANGE', L, have, -1), redis.call('HGETALL', J), redis.call('LRANGE', I, 0, -1)}
+  redis.call('LRANGE', L, have, -1), redis.call('HGETALL', J), inbox}

@@ -2,7 +2,7 @@
 --   grace(ms) from entries…
 -- returns {'ok', status, version, applied(0/1)}, {'fenced'}, {'missing'} or {'gap', loglen}
 local R, L, J, I, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local h = redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'ann')
+local h = redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'ann', 'abr')
 if not h[1] then return {'missing'} end
 if h[4] == ARGV[4] then return {'ok', h[5], h[6], 0} end
 if h[1] ~= 'running' or h[2] ~= ARGV[2] or h[3] ~= ARGV[3] then return {'fenced'} end
@@ -11,8 +11,9 @@ if len ~= tonumber(ARGV[13]) then return {'gap', len} end
 push(L, 14)
 len = len + #ARGV - 13
 redis.call('DEL', J)
-local consumed = tonumber(ARGV[10])
-if consumed > 0 then redis.call('LTRIM', I, consumed, -1) end
+local gone, reach = tonumber(ARGV[10]), tonumber(h[9] or 0)
+if terminal(ARGV[5]) then gone = math.max(gone, reach) end
+if gone > 0 then redis.call('LTRIM', I, gone, -1) end
 local st, ab, aw = ARGV[5], h[7], ARGV[8]
 local rest = redis.call('LRANGE', I, 0, -1)
 if terminal(st) then
@@ -45,6 +46,7 @@ local wake = tonumber(ARGV[9])
 if st ~= 'waiting' then wake = 0 end
 redis.call('HSET', R, 'h', ARGV[7], 'ver', ARGV[6], 'tok', '', 'own', '', 'lease', 0, 'att', 0, 'ab', ab, 'aw', aw,
   'cid', ARGV[4], 'cst', st, 'cver', ARGV[6], 'ann', ann, 'base', len, 'wake', wake, 'sw', 0)
+if reach > 0 then redis.call('HSET', R, 'abr', math.max(0, reach - gone)) end
 local at = wake
 if st == 'queued' or ann < len then
   at = now() + tonumber(ARGV[12])
