@@ -31,6 +31,16 @@ real: redis ## Run recorded conversations through the real parts while workers a
 protocol: ## Explore the turn protocol under every fault
 	go test -count=1 -timeout 10m ./internal/protocol -thorough
 
+.PHONY: simulation
+simulation: ## Simulate a thousand half hours of faults, and some hundred more
+	go test -count=1 -timeout 60m ./internal/simulation -run 'TestFaults$$' -seeds 1000
+	go test -count=1 -timeout 30m ./internal/simulation -run TestFailovers -seeds 300
+	go test -count=1 -timeout 30m ./internal/simulation -run TestFaultsOnNATS -seeds-nats 50
+
+.PHONY: simulation-short
+simulation-short: ## Simulate for about a minute
+	go test -count=1 -timeout 10m ./internal/simulation -seeds 60 -seeds-nats 6
+
 .PHONY: demo
 demo: ## See a run survive the death of its worker
 	go run ./cmd/turnpike demo

@@ -3,6 +3,7 @@ package protocol
 import (
 	"fmt"
 
+	"github.com/turnpike-dev/turnpike/internal/invariant"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -12,52 +13,18 @@ func (w *world) check() error {
 	if w.Store.Log.len() != r.LogLen {
 		return fmt.Errorf("the log has %d entries, the record says %d", w.Store.Log.len(), r.LogLen)
 	}
-	version := int64(0)
-	for i, e := range w.Store.Log.entries {
-		if e.Seq != int64(i+1) {
-			return fmt.Errorf("I9: entry %d has the number %d", i+1, e.Seq)
-		}
-		if e.Version > 0 && e.Reason != state.Recovered {
-			if version++; e.Version != version {
-				return fmt.Errorf("I1: version %d follows %d", e.Version, version-1)
-			}
-		}
-	}
-	if version != r.Version {
-		return fmt.Errorf("I1: the record is at version %d, its log at %d", r.Version, version)
+	if err := invariant.Log(w.Store.Log.entries, r.Version); err != nil {
+		return err
 	}
 	if r.Status == state.Waiting && (len(r.Inbox) > 0 || r.Abort != nil) {
 		return fmt.Errorf("I2: the run waits with %d signals in hand", len(r.Inbox))
 	}
 	if r.Status.Terminal() {
-		if err := paired(state.View(w.Store.Log.entries)); err != nil {
-			return fmt.Errorf("I5: %w", err)
+		if err := invariant.Paired(state.View(w.Store.Log.entries)); err != nil {
+			return err
 		}
 	}
 	return w.checkEffects()
-}
-
-// paired returns an error unless the results of each message's calls follow it, in
-// order.
-func paired(view []state.Message) error {
-	var open []state.Part
-	for _, m := range view {
-		if m.Role == state.RoleTool {
-			if len(open) == 0 || open[0].ID != m.Parts[0].CallID {
-				return fmt.Errorf("a result of %s stands where it does not belong", m.Parts[0].CallID)
-			}
-			open = open[1:]
-			continue
-		}
-		if len(open) > 0 {
-			break
-		}
-		open = m.Calls()
-	}
-	if len(open) > 0 {
-		return fmt.Errorf("the call %s has no result", open[0].ID)
-	}
-	return nil
 }
 
 // checkEffects compares what tools did with what the run knows. After a rollback the

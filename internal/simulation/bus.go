@@ -1,0 +1,177 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// wire is the bus as one process reaches it.
+type wire struct {
+	bus.Bus // what nothing strikes: Ready, Close
+
+	p *process
+}
+
+// PublishTurn publishes a turn, or a server loses it, doubles it, or takes its time.
+func (w wire) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
+	return do0(ctx, w.p, toBus, "publish turn", func() error {
+		f := w.p.site.faults()
+		switch {
+		case f == nil:
+		case w.p.dice.chance(f.Loss):
+			w.p.site.note(lost, "%s: turn %s lost", w.p.name, id)
+			return nil
+		case w.p.dice.chance(f.Double):
+			w.p.site.note(doubled, "%s: turn %s doubled", w.p.name, id)
+			if err := w.Bus.PublishTurn(ctx, t, fmt.Sprintf("%s:double:%d", id, time.Now().UnixNano())); err != nil {
+				return err
+			}
+		case w.p.dice.chance(f.Late):
+			d := w.p.dice.between(0, 2*time.Minute)
+			w.p.site.note(late, "%s: turn %s late by %s", w.p.name, id, d)
+			w.p.site.wg.Go(func() {
+				time.Sleep(d)
+				_ = w.Bus.PublishTurn(context.WithoutCancel(ctx), t, id)
+			})
+			return nil
+		}
+		return w.Bus.PublishTurn(ctx, t, id)
+	})
+}
+
+func (w wire) Turns(ctx context.Context, lane state.Priority) (bus.TurnQueue, error) {
+	q, err := w.Bus.Turns(ctx, lane)
+	return queue{q, w.p}, err
+}
+
+func (w wire) Lag(ctx context.Context) (int64, error) {
+	return do(ctx, w.p, toBus, "lag", func() (int64, error) { return w.Bus.Lag(ctx) })
+}
+
+// Announce stores the events, or some of them.
+func (w wire) Announce(ctx context.Context, run state.RunID, events []bus.Event) error {
+	return do0(ctx, w.p, toBus, "announce", func() error {
+		for i, e := range events {
+			if i > 0 {
+				if err := w.p.pass(toBus, "between two events"); err != nil {
+					return err
+				}
+			}
+			if err := w.Bus.Announce(ctx, run, []bus.Event{e}); err != nil {
+				return err
+			}
+			w.p.site.announced(run, e)
+		}
+		return nil
+	})
+}
+
+func (w wire) Live(run state.RunID, data []byte) {
+	if w.p.reaches(toBus) {
+		w.Bus.Live(run, data)
+	}
+}
+
+func (w wire) Watch(ctx context.Context, run state.RunID, fn func(bus.Event)) (func(), error) {
+	return w.Bus.Watch(ctx, run, func(e bus.Event) {
+		if w.p.alive() {
+			fn(e)
+		}
+	})
+}
+
+func (w wire) PublishAbort(ctx context.Context, run state.RunID, reason string) error {
+	return do0(ctx, w.p, toBus, "publish abort", func() error { return w.Bus.PublishAbort(ctx, run, reason) })
+}
+
+// Aborts hears of most aborts.
+func (w wire) Aborts(ctx context.Context, fn func(state.RunID, string)) (func(), error) {
+	return w.Bus.Aborts(ctx, func(run state.RunID, reason string) {
+		w.p.site.wg.Go(func() {
+			if w.p.pass(toBus, "hear of abort") == nil {
+				fn(run, reason)
+				w.p.site.outside.saw(w.p, run)
+				w.p.site.note("", "%s: %s: has heard of the abort", w.p.name, run)
+			}
+		})
+	})
+}
+
+func (w wire) Submissions(ctx context.Context) (bus.Queue, error) {
+	q, err := w.Bus.Submissions(ctx)
+	return intake{q, w.p}, err
+}
+
+func (w wire) AbortRequests(ctx context.Context) (bus.Queue, error) {
+	q, err := w.Bus.AbortRequests(ctx)
+	return intake{q, w.p}, err
+}
+
+func (w wire) Beat(worker string, gone bool) {
+	if w.p.reaches(toBus) {
+		w.Bus.Beat(worker, gone)
+	}
+}
+
+func (w wire) Beats(ctx context.Context, fn func(string, bool)) (func(), error) {
+	return w.Bus.Beats(ctx, func(worker string, gone bool) {
+		if w.p.reaches(toBus) {
+			fn(worker, gone)
+		}
+	})
+}
+
+// queue hands out turns to one process.
+type queue struct {
+	bus.TurnQueue
+
+	p *process
+}
+
+func (q queue) Next(ctx context.Context) (bus.TurnDelivery, error) {
+	d, err := q.TurnQueue.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := q.p.pass(toBus, "next turn"); err != nil {
+		return nil, err // the message is on its way to nobody
+	}
+	return delivery{d, q.p}, nil
+}
+
+type delivery struct {
+	bus.TurnDelivery
+
+	p *process
+}
+
+func (d delivery) reply(what string, send func() error) error {
+	return do0(context.Background(), d.p, toBus, what, send)
+}
+
+func (d delivery) Ack() error        { return d.reply("ack", d.TurnDelivery.Ack) }
+func (d delivery) InProgress() error { return d.reply("in progress", d.TurnDelivery.InProgress) }
+func (d delivery) Nak(t time.Duration) error {
+	return d.reply("nak", func() error { return d.TurnDelivery.Nak(t) })
+}
+
+type intake struct {
+	bus.Queue
+
+	p *process
+}
+
+func (q intake) Next(ctx context.Context) (bus.Message, error) {
+	m, err := q.Queue.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := q.p.pass(toBus, "next message"); err != nil {
+		return nil, err
+	}
+	return m, nil
+}

@@ -1,0 +1,181 @@
+package simulation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// outside is the world that no crash takes back: what tools have done.
+type outside struct {
+	mu      sync.Mutex
+	calls   int
+	effects []effect
+	seen    map[*process]map[state.RunID]bool // aborts that a process has heard of
+	spoken  map[state.RunID]bool              // runs that a person lets go on, whatever was aborted
+	late    []string                          // what began after that
+}
+
+// effect is one deed of a tool.
+type effect struct {
+	Run       state.RunID
+	Call      string
+	Tool      string
+	Arguments string
+	Key       string
+}
+
+func newOutside() *outside {
+	return &outside{seen: map[*process]map[state.RunID]bool{}, spoken: map[state.RunID]bool{}}
+}
+
+func (o *outside) saw(p *process, run state.RunID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.seen[p] == nil {
+		o.seen[p] = map[state.RunID]bool{}
+	}
+	o.seen[p][run] = true
+}
+
+func (o *outside) speak(run state.RunID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.spoken[run] = true
+}
+
+// begins notes what a process starts, unless its context has ended before.
+func (o *outside) begins(ctx context.Context, p *process, run state.RunID, what string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p.site.note("", "%s: %s: %s begins", p.name, run, what)
+	if o.seen[p][run] && !o.spoken[run] && ctx.Err() == nil {
+		o.late = append(o.late, fmt.Sprintf("%s of %s on %s", what, run, p.name))
+	}
+}
+
+func (o *outside) callID() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.calls++
+	return fmt.Sprintf("call_%d", o.calls)
+}
+
+// brain is a model as one process reaches it. It says something else each time that
+// it is asked.
+type brain struct {
+	p    *process
+	dice *dice
+}
+
+// wait is time that passes for everybody but who is dead or no longer interested.
+func wait(ctx context.Context, p *process, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		p.rest()
+		if !p.alive() {
+			return errDead
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-p.ctx.Done():
+		return errDead
+	}
+}
+
+// Generate implements model.Provider.
+func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	b.p.site.outside.begins(ctx, b.p, r.Run, "model call")
+	fail := func(class model.Class, after time.Duration) (model.Response, error) {
+		return model.Response{}, &model.Error{Class: class, Provider: "openai", RetryAfter: after, Message: "simulated"}
+	}
+	took := b.dice.between(50*time.Millisecond, 20*time.Second)
+	if b.dice.chance(0.01) {
+		took = time.Hour // it hangs
+	}
+	if err := wait(ctx, b.p, took); err != nil {
+		return model.Response{}, model.Interrupted("openai", err)
+	}
+	switch {
+	case b.dice.chance(0.02):
+		return fail(model.Overloaded, 0)
+	case b.dice.chance(0.02):
+		return fail(model.RateLimited, b.dice.between(time.Second, 2*time.Minute))
+	case b.dice.chance(0.01):
+		return fail(model.Transport, 0)
+	}
+	if onDelta != nil {
+		onDelta(model.Delta{Text: "…"})
+	}
+	said := 0
+	for _, m := range r.Messages {
+		if m.Role == state.RoleAssistant {
+			said++
+		}
+	}
+	out := model.Response{Stop: model.StopEnd, Provider: "openai", Model: r.Model, Usage: state.Usage{InputTokens: int64(100 * len(r.Messages)), OutputTokens: 50}}
+	if len(r.Tools) > 0 && b.dice.n(8) >= said {
+		for range 1 + b.dice.n(3) {
+			t := r.Tools[b.dice.n(len(r.Tools))]
+			arguments, err := json.Marshal(map[string]any{"n": b.dice.n(1_000_000), "question": "sure?", "input": "do it"})
+			if err != nil {
+				return model.Response{}, err
+			}
+			out.Parts = append(out.Parts, state.Part{Type: state.PartToolCall, ID: b.p.site.outside.callID(), Name: t.Name, Arguments: string(arguments)})
+		}
+		out.Stop = model.StopToolCalls
+		return out, nil
+	}
+	out.Parts = []state.Part{{Type: state.PartText, Text: fmt.Sprintf("done after %d", said)}}
+	return out, nil
+}
+
+// tools are those of one process.
+func (s *Site) tools(p *process) map[string]tool.Tool {
+	d := newDice(s.cfg.Seed, p.name+" tools")
+	deed := func(from, to time.Duration) tool.Tool {
+		return tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			s.outside.begins(ctx, p, c.Run, "tool "+c.Name)
+			// It may be cut off before it has done anything, or after.
+			if err := wait(ctx, p, d.between(from, to)); err != nil {
+				return tool.Result{}, err
+			}
+			s.outside.mu.Lock()
+			s.outside.effects = append(s.outside.effects, effect{c.Run, c.ID, c.Name, string(c.Arguments), c.IdempotencyKey})
+			s.outside.mu.Unlock()
+			if err := wait(ctx, p, d.between(from, to)); err != nil {
+				return tool.Result{}, err
+			}
+			if d.chance(0.05) {
+				return tool.Error("out of stock"), nil
+			}
+			return tool.Result{Content: fmt.Sprintf("%s %s", c.Name, c.Arguments)}, nil
+		})
+	}
+	return map[string]tool.Tool{
+		"pay":  deed(0, 3*time.Second),
+		"look": deed(0, time.Second),
+		"cook": deed(10*time.Second, 70*time.Second), // longer than a lease
+		"wipe": deed(0, time.Second),
+	}
+}
+
+// agents are what the users' runs do.
+var agents = map[string]string{
+	"helper": `{model: {provider: openai, name: m}, tools: [{name: pay}, {name: look, idempotent: true, reuse: false}], limits: {wait: 30m}}`,
+	"errand": `{model: {provider: openai, name: m, timeout: 1m}, loop: {max_turns: 12}, tools: [
+		{name: pay, concurrency: serial}, {name: look, idempotent: true, reuse: false}, {name: cook, idempotent: true, reuse: false, timeout: 3m},
+		{name: wipe, approval: always}, {name: pick, kind: client, schema: {type: object}}, {name: ask_user, kind: human},
+		{name: helper, kind: agent, agent: helper}]}`,
+	"answer": `{model: {provider: openai, name: m}, loop: {type: single_call}}`,
+	"quick":  `{model: {provider: openai, name: m}, tools: [{name: pay}, {name: look, idempotent: true}]}`,
+}

@@ -1,0 +1,346 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// Config of a simulation.
+type Config struct {
+	Seed    uint64
+	Workers int // default 3
+	Users   int // default 40
+	Faults  Faults
+
+	// Strike is how long faults strike; after it, everything must come to its end.
+	// Default 30 minutes.
+	Strike time.Duration
+
+	// Connect gives one process its way to the store and the bus that all share.
+	Connect func() (Backend, error)
+
+	// Rollback, if not nil, brings back the store of a while ago. What must hold of
+	// each effect and event is then only what holds despite a loss.
+	Rollback func() (save, restore func())
+}
+
+// Backend is store and bus as one process has them.
+type Backend struct {
+	Store state.Store
+	Bus   bus.Bus
+	Close func()
+}
+
+// Faults are the probabilities of what strikes single steps, and how often, on
+// average, something larger strikes a process. Zero is never.
+type Faults struct {
+	Crash     float64 // of the process, at each way of a message
+	LostReply float64 // after the work was done
+	Loss      float64 // of a turn message that the server has acknowledged
+	Double    float64
+	Late      float64 // a message that comes up to two minutes late
+
+	Kill, Pause, Sever, Slow, Restore time.Duration
+}
+
+// Site is a deployment under simulation.
+type Site struct {
+	cfg     Config
+	outside *outside
+	client  *client.Client
+	began   time.Time
+	wg      sync.WaitGroup // everything that was started
+
+	mu      sync.Mutex
+	over    bool // no faults any more
+	closed  bool // and no lives
+	lives   int
+	slow    time.Time // until when everything is slow
+	workers []*process
+	gateway *process
+	front   *listener
+	trace   []string
+	counts  map[fault]int
+	events  map[state.RunID]int64 // announced, from the first without a gap
+	gaps    []string
+	users   []*user
+	rolled  bool
+}
+
+// fault is a kind of fault, for the report.
+type fault string
+
+const (
+	crashed    fault = "crashes"
+	paused     fault = "pauses"
+	severed    fault = "cuts"
+	slowed     fault = "slow spells"
+	unanswered fault = "replies lost"
+	lost       fault = "messages lost"
+	doubled    fault = "messages doubled"
+	late       fault = "messages late"
+	rolledBack fault = "failovers to a copy"
+)
+
+// note writes the trace.
+func (s *Site) note(f fault, format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f != "" {
+		s.counts[f]++
+	}
+	s.trace = append(s.trace, fmt.Sprintf("%12s ", time.Since(s.began))+fmt.Sprintf(format, args...))
+}
+
+// faults are those in force, or nil.
+func (s *Site) faults() *Faults {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return nil
+	}
+	return &s.cfg.Faults
+}
+
+func (s *Site) latency(d *dice) time.Duration {
+	s.mu.Lock()
+	slow := time.Until(s.slow) > 0
+	s.mu.Unlock()
+	if slow {
+		return d.between(10*time.Millisecond, 2*time.Second)
+	}
+	return d.between(50*time.Microsecond, 3*time.Millisecond)
+}
+
+// announced notes an event that the bus has.
+func (s *Site) announced(run state.RunID, e bus.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch last := s.events[run]; {
+	case e.Seq == last+1:
+		s.events[run] = e.Seq
+	case e.Seq > last+1 && !s.rolled:
+		s.gaps = append(s.gaps, fmt.Sprintf("%s: event %d is announced after %d", run, e.Seq, last))
+	}
+}
+
+// startWorker begins a life of worker i.
+func (s *Site) startWorker(i int) error {
+	name := fmt.Sprintf("w%d", i)
+	p := s.newProcess(name, func() { s.again(name, func() error { return s.startWorker(i) }) })
+	b, err := s.cfg.Connect()
+	if err != nil {
+		return err
+	}
+	w, err := worker.New(store{p, b.Store}, wire{b.Bus, p}, worker.Config{
+		ID: name, Providers: map[string]model.Provider{"openai": brain{p, newDice(s.cfg.Seed, p.name+" model")}},
+		Tools: s.tools(p), Logger: zerolog.New(logged{s, p}).Level(zerolog.InfoLevel), BeatEvery: time.Second,
+	})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.workers[i] = p
+	s.mu.Unlock()
+	s.wg.Go(func() {
+		defer b.Close()
+		if err := w.Run(p.ctx); err != nil && p.alive() {
+			s.note("", "%s: %v", p.name, err)
+			p.crash("on its start")
+		}
+	})
+	return nil
+}
+
+// startGateway begins a life of the gateway.
+func (s *Site) startGateway() error {
+	front := newListener()
+	p := s.newProcess("gateway", func() {
+		_ = front.Close()
+		s.again("gateway", s.startGateway)
+	})
+	b, err := s.cfg.Connect()
+	if err != nil {
+		return err
+	}
+	g, err := gateway.New(store{p, b.Store}, wire{b.Bus, p}, gateway.Config{Logger: zerolog.New(logged{s, p}).Level(zerolog.InfoLevel)})
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: g.Handler(), ReadHeaderTimeout: time.Minute}
+	s.mu.Lock()
+	s.gateway, s.front = p, front
+	s.mu.Unlock()
+	s.wg.Go(func() {
+		defer b.Close()
+		if err := g.Run(p.ctx); err != nil && p.alive() {
+			s.note("", "%s: %v", p.name, err)
+			p.crash("on its start")
+		}
+	})
+	s.wg.Go(func() {
+		_ = server.Serve(front)
+	})
+	s.wg.Go(func() {
+		<-p.ctx.Done()
+		_ = server.Close()
+	})
+	return nil
+}
+
+// again brings a dead process back after a while.
+func (s *Site) again(name string, start func() error) {
+	s.mu.Lock()
+	closed, lives := s.closed, s.lives
+	s.mu.Unlock()
+	if closed {
+		return
+	}
+	d := newDice(s.cfg.Seed, fmt.Sprint("again ", name, lives)).between(0, 20*time.Second)
+	s.wg.Go(func() {
+		time.Sleep(d)
+		if err := start(); err != nil {
+			s.note("", "%s: does not start: %v", name, err)
+		}
+	})
+}
+
+// strike brings larger faults down on processes until the time is up.
+func (s *Site) strike() {
+	var wg sync.WaitGroup
+	end := time.Now().Add(s.cfg.Strike)
+	every := func(what string, mean time.Duration, fn func(d *dice)) {
+		if mean == 0 {
+			return
+		}
+		d := newDice(s.cfg.Seed, what)
+		wg.Go(func() {
+			for {
+				// A third of the draw's span is its mean.
+				wait := d.between(0, 3*mean)
+				if wait >= time.Until(end) {
+					return
+				}
+				time.Sleep(wait)
+				fn(d)
+			}
+		})
+	}
+	f := s.cfg.Faults
+	every("kill", f.Kill, func(d *dice) { s.victim(d).crash("killed") })
+	every("pause", f.Pause, func(d *dice) { s.victim(d).pause(d.between(5*time.Second, 80*time.Second)) })
+	every("sever", f.Sever, func(d *dice) { s.victim(d).sever(link(d.n(2)), d.between(time.Second, time.Minute)) })
+	every("slow", f.Slow, func(d *dice) {
+		span := d.between(5*time.Second, time.Minute)
+		s.note(slowed, "everything is slow for %s", span)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.slow = time.Now().Add(span)
+	})
+	if s.cfg.Rollback != nil {
+		every("restore", f.Restore, func(d *dice) {
+			save, restore := s.cfg.Rollback()
+			save()
+			time.Sleep(d.between(time.Second, 30*time.Second))
+			s.mu.Lock()
+			s.rolled = true
+			s.mu.Unlock()
+			s.note(rolledBack, "the store falls back to a copy")
+			restore()
+		})
+	}
+	time.Sleep(s.cfg.Strike)
+	wg.Wait()
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	s.note("", "no faults from here")
+}
+
+func (s *Site) victim(d *dice) *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := d.n(len(s.workers) + 1); n < len(s.workers) {
+		return s.workers[n]
+	}
+	return s.gateway
+}
+
+// logged puts what a process logs into the trace.
+type logged struct {
+	s *Site
+	p *process
+}
+
+func (l logged) Write(line []byte) (int, error) {
+	l.s.note("", "%s: %s", l.p.name, strings.TrimSpace(string(line)))
+	return len(line), nil
+}
+
+// listener takes connections inside the process.
+type listener struct {
+	conns chan net.Conn
+	done  chan struct{}
+	close func()
+}
+
+func newListener() *listener {
+	l := &listener{conns: make(chan net.Conn), done: make(chan struct{})}
+	l.close = sync.OnceFunc(func() { close(l.done) })
+	return l
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error {
+	l.close()
+	return nil
+}
+
+func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "simulation", Net: "pipe"} }
+
+// dial connects a user with the gateway that lives now.
+func (s *Site) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	s.mu.Lock()
+	front := s.front
+	s.mu.Unlock()
+	here, there := net.Pipe()
+	select {
+	case front.conns <- there:
+		return here, nil
+	case <-front.done:
+		return nil, errors.New("simulation: connection refused")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Trace returns the last n lines of what happened.
+func (s *Site) Trace(n int) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.trace[max(0, len(s.trace)-n):])
+}

@@ -1,0 +1,117 @@
+package simulation
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// store is the checkpoint store as one process reaches it.
+type store struct {
+	p  *process
+	in state.Store
+}
+
+var _ state.Store = store{}
+
+func (s store) Create(ctx context.Context, run state.NewRun) (st state.State, existing bool, err error) {
+	err = do0(ctx, s.p, toStore, "create", func() error {
+		st, existing, err = s.in.Create(ctx, run)
+		return err
+	})
+	return st, existing, err
+}
+
+func (s store) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	return do(ctx, s.p, toStore, "load", func() (state.State, error) { return s.in.Load(ctx, id) })
+}
+
+func (s store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
+	return do(ctx, s.p, toStore, "log", func() ([]state.Entry, error) { return s.in.Log(ctx, id, after, limit) })
+}
+
+func (s store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
+	return do(ctx, s.p, toStore, "list", func() (state.RunPage, error) { return s.in.List(ctx, f) })
+}
+
+func (s store) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
+	return do(ctx, s.p, toStore, "claim", func() (state.Claim, error) { return s.in.Claim(ctx, r) })
+}
+
+func (s store) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (*state.Abort, error) {
+	return do(ctx, s.p, toStore, "renew", func() (*state.Abort, error) { return s.in.Renew(ctx, l, lease, grace) })
+}
+
+func (s store) Record(ctx context.Context, l state.Lease, r state.Record) error {
+	return do0(ctx, s.p, toStore, "record", func() error { return s.in.Record(ctx, l, r) })
+}
+
+func (s store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
+	return do(ctx, s.p, toStore, "commit", func() (state.Committed, error) { return s.in.Commit(ctx, l, c) })
+}
+
+func (s store) Release(ctx context.Context, l state.Lease) error {
+	return do0(ctx, s.p, toStore, "release", func() error { return s.in.Release(ctx, l) })
+}
+
+func (s store) Signal(ctx context.Context, id state.RunID, sig state.Signal, grace time.Duration) (state.Wake, error) {
+	return do(ctx, s.p, toStore, "signal", func() (state.Wake, error) { return s.in.Signal(ctx, id, sig, grace) })
+}
+
+func (s store) Abort(ctx context.Context, id state.RunID, reason string, grace time.Duration) (state.Wake, error) {
+	return do(ctx, s.p, toStore, "abort", func() (state.Wake, error) { return s.in.Abort(ctx, id, reason, grace) })
+}
+
+func (s store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]state.Due, error) {
+	return do(ctx, s.p, toStore, "sweep", func() ([]state.Due, error) { return s.in.Sweep(ctx, limit, grace) })
+}
+
+func (s store) Evict(ctx context.Context, worker string, grace time.Duration) ([]state.Due, error) {
+	return do(ctx, s.p, toStore, "evict", func() ([]state.Due, error) { return s.in.Evict(ctx, worker, grace) })
+}
+
+func (s store) Owners(ctx context.Context) ([]string, error) {
+	return do(ctx, s.p, toStore, "owners", func() ([]string, error) { return s.in.Owners(ctx) })
+}
+
+func (s store) Announced(ctx context.Context, id state.RunID, seq int64) error {
+	return do0(ctx, s.p, toStore, "announced", func() error { return s.in.Announced(ctx, id, seq) })
+}
+
+func (s store) Counts(ctx context.Context) (map[state.Status]int64, error) {
+	return do(ctx, s.p, toStore, "counts", func() (map[state.Status]int64, error) { return s.in.Counts(ctx) })
+}
+
+func (s store) PutAgent(ctx context.Context, name string, definition json.RawMessage) (state.AgentVersion, error) {
+	return do(ctx, s.p, toStore, "put agent", func() (state.AgentVersion, error) { return s.in.PutAgent(ctx, name, definition) })
+}
+
+func (s store) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
+	return do(ctx, s.p, toStore, "agent", func() (state.AgentVersion, error) { return s.in.Agent(ctx, name, version) })
+}
+
+func (s store) ListAgents(ctx context.Context) ([]state.AgentVersion, error) {
+	return do(ctx, s.p, toStore, "list agents", func() ([]state.AgentVersion, error) { return s.in.ListAgents(ctx) })
+}
+
+func (s store) DeleteAgent(ctx context.Context, name string) error {
+	return do0(ctx, s.p, toStore, "delete agent", func() error { return s.in.DeleteAgent(ctx, name) })
+}
+
+func (s store) Take(ctx context.Context, key string, t state.Take) (state.Taken, error) {
+	return do(ctx, s.p, toStore, "take", func() (state.Taken, error) { return s.in.Take(ctx, key, t) })
+}
+
+func (s store) Settle(ctx context.Context, key string, q state.Quota, tokens int64) error {
+	return do0(ctx, s.p, toStore, "settle", func() error { return s.in.Settle(ctx, key, q, tokens) })
+}
+
+func (s store) Pause(ctx context.Context, key string, d time.Duration) error {
+	return do0(ctx, s.p, toStore, "pause", func() error { return s.in.Pause(ctx, key, d) })
+}
+
+func (s store) Paused(ctx context.Context) ([]string, error) {
+	return do(ctx, s.p, toStore, "paused", func() ([]string, error) { return s.in.Paused(ctx) })
+}
