@@ -3,6 +3,7 @@ package anthropic
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -114,8 +115,8 @@ func (b *contentBlock) whole(cut bool) bool {
 // parts returns the parts of a finished response.
 func (s *blocks) parts(stop model.Stop) []state.Part {
 	var parts []state.Part
-	said := false
-	for i, b := range s.list {
+	said, last := false, s.last()
+	for _, b := range s.list {
 		switch b.kind {
 		case kindText:
 			if b.text.Len() > 0 {
@@ -129,7 +130,7 @@ func (s *blocks) parts(stop model.Stop) []state.Part {
 		case kindRedacted:
 			parts = append(parts, s.thinking(b, opaque{Redacted: b.redacted}))
 		case kindToolUse:
-			if b.whole(stop == model.StopMaxOutputTokens && i == len(s.list)-1) {
+			if b.whole(stop == model.StopMaxOutputTokens && b == last) {
 				said = true
 				parts = append(parts, b.call())
 			}
@@ -141,12 +142,25 @@ func (s *blocks) parts(stop model.Stop) []state.Part {
 	return parts
 }
 
+// last returns the block that an output limit may have cut off: the last of a kind
+// that is known.
+func (s *blocks) last() *contentBlock {
+	for _, b := range slices.Backward(s.list) {
+		switch b.kind {
+		case kindText, kindThinking, kindRedacted, kindToolUse:
+			return b
+		}
+	}
+	return nil
+}
+
 // known returns the calls that are known to be whole although the response is
 // not. The last block may have been stopped by the output limit.
 func (s *blocks) known() []state.Part {
 	var parts []state.Part
-	for i, b := range s.list {
-		if b.kind == kindToolUse && b.stopped && b.whole(i == len(s.list)-1) {
+	last := s.last()
+	for _, b := range s.list {
+		if b.kind == kindToolUse && b.stopped && b.whole(b == last) {
 			parts = append(parts, b.call())
 		}
 	}

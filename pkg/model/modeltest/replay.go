@@ -1,0 +1,404 @@
+package modeltest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Recording is a stream as a provider sent it: the data of its events, in order.
+type Recording struct {
+	Name   string
+	Events []string
+}
+
+// Recordings reads the streams of one format, one event's data a line: those in the
+// folder testdata beside the test, and those in the given folder of recorded
+// traffic, if TURNPIKE_REAL_DATA names where that is. A file that holds several
+// responses gives several recordings.
+func Recordings(t *testing.T, w Wire, local, recorded string) []Recording {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("testdata", local, "*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no streams in testdata/%s: %v", local, err)
+	}
+	if dir := os.Getenv("TURNPIKE_REAL_DATA"); dir == "" {
+		t.Log("TURNPIKE_REAL_DATA is not set: no recordings of real traffic are replayed")
+	} else {
+		found, err := filepath.Glob(filepath.Join(dir, "wire", recorded, "*.txt"))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no recordings in %s of TURNPIKE_REAL_DATA: %v", recorded, err)
+		}
+		files = append(files, found...)
+	}
+	var list []Recording
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var events []string
+		for line := range bytes.Lines(b) {
+			if line = bytes.TrimSpace(line); len(line) > 0 {
+				events = append(events, string(line))
+			}
+		}
+		list = append(list, w.split(strings.TrimSuffix(filepath.Base(file), ".txt"), events)...)
+	}
+	return list
+}
+
+// Outcome is what a stream says, in the words of the contract.
+type Outcome struct {
+	// Whole says that the stream announced the end of the response.
+	Whole bool
+
+	Text, Thinking string // refusals are text
+	Calls          []Call
+	Stop           model.Stop
+	Usage          state.Usage
+
+	// Class of the error that the stream reports; empty is none.
+	Class model.Class
+}
+
+// Call is a tool call. Without an ID the adapter has to make one up.
+type Call struct{ ID, Name, Arguments string }
+
+// At returns a provider and the request that reaches the server at a URL, which
+// answers at any path.
+type At func(t *testing.T, url string) (model.Provider, model.Request)
+
+// Replay serves a recording over HTTP and compares what the adapter makes of it
+// with what w.Read says. Then it spoils the stream in every way in which networks
+// and proxies do: whatever is lost, doubled or new, the result is the answer or a
+// classified error, and no tool call is half.
+func Replay(t *testing.T, w Wire, at At, rec Recording) {
+	s := &replayServer{}
+	h := httptest.NewServer(s)
+	t.Cleanup(h.Close)
+	p, r := at(t, h.URL)
+	x := replay{Wire: w, rec: rec, server: s, provider: p, request: ask(r, 0), full: w.Read(rec.Events)}
+	t.Run("as recorded", x.plain)
+	t.Run("split", x.split)
+	t.Run("framed otherwise", x.framed)
+	t.Run("cut", x.cut)
+	t.Run("doubled", x.doubled)
+	t.Run("unknown events", x.unknown)
+	t.Run("failing", x.failing)
+	t.Run("cancelled", x.cancelled)
+}
+
+type replay struct {
+	Wire
+	rec      Recording
+	server   *replayServer
+	provider model.Provider
+	request  model.Request
+	full     Outcome
+}
+
+// mostTries bounds the places at which a long recording is spoilt.
+const mostTries = 100
+
+// result is what an adapter made of a stream.
+type result struct {
+	resp   model.Response
+	deltas []model.Delta
+	err    error
+}
+
+// play serves a body in the given pieces and makes one call.
+func (x replay) play(t *testing.T, abort bool, pieces ...string) result {
+	t.Helper()
+	x.server.next.Store(&served{pieces, abort})
+	resp, deltas, err := generate(t.Context(), x.provider, x.request)
+	return result{resp, deltas, err}
+}
+
+func (x replay) plain(t *testing.T) {
+	got := x.play(t, false, x.body(x.rec.Events))
+	x.is(t, got, x.full)
+	if got.err != nil {
+		return
+	}
+	var text, thinking string
+	for _, d := range got.deltas {
+		text, thinking = text+d.Text, thinking+d.Thinking
+	}
+	if text != x.full.Text || thinking != x.full.Thinking {
+		t.Errorf("streamed text %q and thinking %q, want %q and %q", text, thinking, x.full.Text, x.full.Thinking)
+	}
+}
+
+// split sends the stream in pieces that end anywhere.
+func (x replay) split(t *testing.T) {
+	body := x.body(x.rec.Events)
+	for seed := range uint64(4) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		longest := []int{1, 7, 60, 4000}[seed]
+		if len(body)/longest > 6000 {
+			continue
+		}
+		var pieces []string
+		for rest := body; len(rest) > 0; {
+			n := min(len(rest), 1+random.IntN(longest))
+			pieces, rest = append(pieces, rest[:n]), rest[n:]
+		}
+		x.is(t, x.play(t, false, pieces...), x.full)
+	}
+}
+
+// framed writes the events in the other ways that the format of event streams has.
+func (x replay) framed(t *testing.T) {
+	body := x.body(x.rec.Events)
+	for name, other := range map[string]string{
+		"line ends":   strings.ReplaceAll(body, "\n", "\r\n"),
+		"no space":    strings.ReplaceAll(strings.ReplaceAll(body, "\ndata: ", "\ndata:"), "\n\nevent: ", "\n\nevent:"),
+		"comments":    ": hello\n\n" + strings.ReplaceAll(body, "\n\n", "\n\n: keep-alive\n\n"),
+		"ids, delays": strings.ReplaceAll("\n"+body, "\ndata: ", "\nid: 7\nretry: 1000\ndata: ")[1:],
+	} {
+		if got := x.play(t, false, other); !x.matches(got, x.full) {
+			t.Errorf("%s: %s", name, x.differ(got, x.full))
+		}
+	}
+}
+
+// cut ends the stream behind every byte, or behind and around every event and at
+// some bytes within where that would take too long.
+func (x replay) cut(t *testing.T) {
+	body := x.body(x.rec.Events)
+	ends := make([]int, 0, len(x.rec.Events))
+	length := 0
+	for _, e := range x.rec.Events {
+		length += len(x.frame(e))
+		ends = append(ends, length)
+	}
+	var at []int
+	if len(body) <= 3000 {
+		for n := range body {
+			at = append(at, n)
+		}
+	} else {
+		random := rand.New(rand.NewPCG(1, uint64(len(body))))
+		for range mostTries {
+			e := ends[random.IntN(len(ends))]
+			at = append(at, e-random.IntN(3), random.IntN(len(body)))
+		}
+		last := ends[len(ends)-1]
+		at = append(at, last, last-1, last-2, len(body)-1)
+	}
+	read := map[int]Outcome{}
+	after := func(n int) Outcome {
+		if _, ok := read[n]; !ok {
+			read[n] = x.Read(x.rec.Events[:n])
+		}
+		return read[n]
+	}
+	for _, n := range at {
+		// A decoder may do without the empty line that ends an event.
+		whole, withTail := sort.SearchInts(ends, n+1), sort.SearchInts(ends, n+3)
+		got := x.play(t, n%2 == 0, body[:n])
+		if !x.matches(got, after(whole)) && !x.matches(got, after(withTail)) {
+			t.Fatalf("cut after %d bytes, %d events: %s", n, whole, x.differ(got, after(whole)))
+		}
+	}
+}
+
+// doubled sends events twice. Where nothing in the format tells, a piece that came
+// twice is in the answer twice; it is never taken for something else.
+func (x replay) doubled(t *testing.T) {
+	try := func(what string, events []string) {
+		got := x.play(t, false, x.body(events))
+		if !x.matches(got, x.full) && !x.matches(got, x.Read(events)) && !x.failed(got) {
+			t.Fatalf("%s: %s", what, x.differ(got, x.Read(events)))
+		}
+	}
+	var all []string
+	for _, e := range x.rec.Events {
+		all = append(all, e, e)
+	}
+	try("every event twice", all)
+	for _, i := range x.places(len(x.rec.Events)) {
+		try(fmt.Sprintf("event %d twice", i), slices.Insert(slices.Clone(x.rec.Events), i, x.rec.Events[i]))
+	}
+}
+
+// unknown puts events into the stream that nobody knows yet: they change nothing.
+func (x replay) unknown(t *testing.T) {
+	var all []string
+	for _, e := range x.rec.Events {
+		all = append(append(all, x.Unknown...), e)
+	}
+	x.is(t, x.play(t, false, x.body(all)), x.full)
+	for _, i := range x.places(len(x.rec.Events)) {
+		for _, u := range x.Unknown {
+			got := x.play(t, false, x.body(slices.Insert(slices.Clone(x.rec.Events), i, u)))
+			if !x.matches(got, x.full) {
+				t.Fatalf("%s before event %d: %s", u, i, x.differ(got, x.full))
+			}
+		}
+	}
+}
+
+// failing puts an error of the provider into the stream.
+func (x replay) failing(t *testing.T) {
+	for _, i := range x.places(len(x.rec.Events)) {
+		for data, class := range x.Errors {
+			want := x.Read(x.rec.Events[:i])
+			if !want.Whole && want.Class == "" {
+				want = Outcome{Class: class}
+			}
+			if got := x.play(t, false, x.body(append(slices.Clone(x.rec.Events[:i]), data))); !x.matches(got, want) {
+				t.Fatalf("%s before event %d: %s", data, i, x.differ(got, want))
+			}
+		}
+	}
+}
+
+// cancelled ends the context while the answer arrives (A4, A5).
+func (x replay) cancelled(t *testing.T) {
+	body := x.body(x.rec.Events)
+	for _, n := range x.places(len(x.play(t, false, body).deltas)) {
+		ctx, cancel := context.WithCancel(t.Context())
+		x.server.next.Store(&served{pieces: []string{body}})
+		left := n
+		resp, err := x.provider.Generate(ctx, x.request, func(model.Delta) {
+			if left == 0 {
+				cancel()
+			}
+			left--
+		})
+		cancel()
+		got := result{resp: resp, err: err}
+		if err == nil && x.matches(got, x.full) {
+			continue // the rest had arrived already
+		}
+		e, ok := errors.AsType[*model.Error](err)
+		if !ok || e.Class != model.Cancelled && e.Class != x.full.Class {
+			t.Fatalf("cancelled at delta %d: %v", n, err)
+		}
+		calls := callsOf(resp.Parts)
+		if len(calls) != len(resp.Parts) || len(calls) > len(x.full.Calls) {
+			t.Fatalf("cancelled at delta %d: parts %+v", n, resp.Parts)
+		}
+		for i, c := range calls {
+			if !sameCall(c, x.full.Calls[i]) {
+				t.Fatalf("cancelled at delta %d: call %+v, want %+v", n, c, x.full.Calls[i])
+			}
+		}
+	}
+}
+
+// places returns the numbers below n, or some of them.
+func (x replay) places(n int) []int {
+	step := 1
+	if n > 40 {
+		step = n / 12
+	}
+	var at []int
+	for i := 0; i < n; i += step {
+		at = append(at, i)
+	}
+	if n > 0 && at[len(at)-1] != n-1 {
+		at = append(at, n-1)
+	}
+	return at
+}
+
+func (x replay) is(t *testing.T, got result, want Outcome) {
+	t.Helper()
+	if !x.matches(got, want) {
+		t.Errorf("%s", x.differ(got, want))
+	}
+}
+
+// failed reports whether a call ended with a classified error and nothing else.
+func (x replay) failed(got result) bool {
+	e, ok := errors.AsType[*model.Error](got.err)
+	return ok && e.Class != "" && e.Message != "" && e.Streamed == (len(got.deltas) > 0) && len(got.resp.Parts) == 0
+}
+
+func (x replay) matches(got result, want Outcome) bool { return x.differ(got, want) == "" }
+
+// differ says how a result differs from what is wanted.
+func (x replay) differ(got result, want Outcome) string {
+	if !want.Whole {
+		class := want.Class
+		if class == "" {
+			class = model.Transport
+		}
+		e, ok := errors.AsType[*model.Error](got.err)
+		if !ok || e.Class != class || !x.failed(got) {
+			return fmt.Sprintf("response %+v, error %#v, want class %s", got.resp, got.err, class)
+		}
+		return ""
+	}
+	if got.err != nil {
+		return fmt.Sprintf("error %v, want %+v", got.err, want)
+	}
+	is := Outcome{Whole: true, Stop: got.resp.Stop, Usage: got.resp.Usage, Calls: callsOf(got.resp.Parts)}
+	for _, p := range got.resp.Parts {
+		switch p.Type {
+		case state.PartText:
+			is.Text += p.Text
+		case state.PartThinking:
+			is.Thinking += p.Text
+		default:
+		}
+	}
+	return cmp.Diff(want, is, cmp.Comparer(sameCall), cmp.Comparer(func(a, b []Call) bool { return slices.EqualFunc(a, b, sameCall) }))
+}
+
+func callsOf(parts []state.Part) []Call {
+	var calls []Call
+	for _, p := range parts {
+		if p.Type == state.PartToolCall {
+			calls = append(calls, Call{p.ID, p.Name, p.Arguments})
+		}
+	}
+	return calls
+}
+
+func sameCall(a, b Call) bool {
+	return a.Name == b.Name && a.Arguments == b.Arguments && (a.ID == b.ID || a.ID == "" || b.ID == "")
+}
+
+// replayServer answers each request with what was stored last.
+type replayServer struct{ next atomic.Pointer[served] }
+
+type served struct {
+	pieces []string
+	abort  bool // close the connection instead of ending the body
+}
+
+func (s *replayServer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	w.WriteHeader(http.StatusOK)
+	next := s.next.Load()
+	for _, piece := range next.pieces {
+		if _, err := w.Write([]byte(piece)); err != nil {
+			return
+		}
+		_ = http.NewResponseController(w).Flush()
+	}
+	if next.abort {
+		panic(http.ErrAbortHandler)
+	}
+}
