@@ -1,7 +1,7 @@
 // Package mockmodel is a model server whose answers are written down in advance.
-// It speaks the real providers' wire formats over real HTTP: OpenAI's chat
-// completions at /v1/chat/completions and Anthropic's messages at /v1/messages,
-// each streaming or not, with the providers' own error bodies, and it can delay,
+// It speaks the real providers' wire formats over real HTTP: OpenAI's Responses at
+// /v1/responses, its chat completions at /v1/chat/completions and Anthropic's
+// messages at /v1/messages, each streaming or not, with the providers' own error bodies, and it can delay,
 // fail and break off its answers. It is what `turnpike mock-model` runs, and what
 // the model adapters are tested against.
 //
@@ -68,6 +68,9 @@ func New(c Config) (*Server, error) {
 	}
 	for _, path := range []string{"/v1/chat/completions", "/chat/completions"} {
 		s.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, openAI{}) })
+	}
+	for _, path := range []string{"/v1/responses", "/responses"} {
+		s.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, responsesAPI{}) })
 	}
 	s.mux.HandleFunc("POST /v1/messages", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, anthropic{}) })
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })

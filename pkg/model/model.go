@@ -39,12 +39,22 @@ type Request struct {
 	Reasoning       Effort
 	OutputSchema    json.RawMessage
 
+	API     API    // empty: the provider's choice
 	BaseURL string // empty: the provider's own
 	APIKey  string
 
 	// Responses of a scripted model.
 	Responses []Scripted
 }
+
+// API names one of the interfaces of a provider that has several.
+type API string
+
+// The APIs of OpenAI.
+const (
+	APIResponses API = "responses"
+	APIChat      API = "chat"
+)
 
 // ToolSpec is a tool as a model sees it.
 type ToolSpec struct {

@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -70,6 +71,7 @@ type Outcome struct {
 	Whole bool
 
 	Text, Thinking string // refusals are text
+	Shown          string // the pieces of the text, if the format repeats it whole
 	Calls          []Call
 	Stop           model.Stop
 	Usage          state.Usage
@@ -95,6 +97,7 @@ func Replay(t *testing.T, w Wire, at At, rec Recording) {
 	t.Cleanup(h.Close)
 	p, r := at(t, h.URL)
 	x := replay{Wire: w, rec: rec, server: s, provider: p, request: ask(r, 0), full: w.Read(rec.Events)}
+	x.tries = min(40, max(5, 500_000/len(x.body(rec.Events))))
 	t.Run("as recorded", x.plain)
 	t.Run("split", x.split)
 	t.Run("framed otherwise", x.framed)
@@ -112,10 +115,8 @@ type replay struct {
 	provider model.Provider
 	request  model.Request
 	full     Outcome
+	tries    int // places at which a long recording is spoilt
 }
-
-// mostTries bounds the places at which a long recording is spoilt.
-const mostTries = 100
 
 // result is what an adapter made of a stream.
 type result struct {
@@ -142,8 +143,9 @@ func (x replay) plain(t *testing.T) {
 	for _, d := range got.deltas {
 		text, thinking = text+d.Text, thinking+d.Thinking
 	}
-	if text != x.full.Text || thinking != x.full.Thinking {
-		t.Errorf("streamed text %q and thinking %q, want %q and %q", text, thinking, x.full.Text, x.full.Thinking)
+	shown := cmp.Or(x.full.Shown, x.full.Text)
+	if text != shown || thinking != x.full.Thinking {
+		t.Errorf("streamed text %q and thinking %q, want %q and %q", text, thinking, shown, x.full.Thinking)
 	}
 }
 
@@ -197,7 +199,7 @@ func (x replay) cut(t *testing.T) {
 		}
 	} else {
 		random := rand.New(rand.NewPCG(1, uint64(len(body))))
-		for range mostTries {
+		for range 2 * x.tries {
 			e := ends[random.IntN(len(ends))]
 			at = append(at, e-random.IntN(3), random.IntN(len(body)))
 		}
@@ -308,10 +310,7 @@ func (x replay) cancelled(t *testing.T) {
 
 // places returns the numbers below n, or some of them.
 func (x replay) places(n int) []int {
-	step := 1
-	if n > 40 {
-		step = n / 12
-	}
+	step := max(1, n/x.tries)
 	var at []int
 	for i := 0; i < n; i += step {
 		at = append(at, i)
@@ -353,7 +352,7 @@ func (x replay) differ(got result, want Outcome) string {
 	if got.err != nil {
 		return fmt.Sprintf("error %v, want %+v", got.err, want)
 	}
-	is := Outcome{Whole: true, Stop: got.resp.Stop, Usage: got.resp.Usage, Calls: callsOf(got.resp.Parts)}
+	is := Outcome{Whole: true, Shown: want.Shown, Stop: got.resp.Stop, Usage: got.resp.Usage, Calls: callsOf(got.resp.Parts)}
 	for _, p := range got.resp.Parts {
 		switch p.Type {
 		case state.PartText:
@@ -363,7 +362,7 @@ func (x replay) differ(got result, want Outcome) string {
 		default:
 		}
 	}
-	return cmp.Diff(want, is, cmp.Comparer(sameCall), cmp.Comparer(func(a, b []Call) bool { return slices.EqualFunc(a, b, sameCall) }))
+	return gocmp.Diff(want, is, gocmp.Comparer(sameCall), gocmp.Comparer(func(a, b []Call) bool { return slices.EqualFunc(a, b, sameCall) }))
 }
 
 func callsOf(parts []state.Part) []Call {

@@ -278,9 +278,10 @@ func readChat(events []string) Outcome {
 
 func readResponses(events []string) Outcome {
 	type item struct {
-		Type, ID, Name, Arguments, Status string
-		CallID                            string `json:"call_id"`
-		Summary, Content                  []struct{ Type, Text, Refusal string }
+		Type, ID, Name, Status string
+		CallID                 string `json:"call_id"`
+		Arguments              any    // a text, but for some of the provider's own tools
+		Summary, Content       []struct{ Type, Text, Refusal string }
 	}
 	var o Outcome
 	var items []item
@@ -288,8 +289,8 @@ func readResponses(events []string) Outcome {
 	for _, data := range events {
 		var e struct {
 			Type     string
+			Delta    any
 			Item     item
-			Error    json.RawMessage
 			Response struct {
 				Output  []item
 				Details struct{ Reason string } `json:"incomplete_details"`
@@ -307,6 +308,10 @@ func readResponses(events []string) Outcome {
 			return unreadable
 		}
 		switch e.Type {
+		case "response.output_text.delta", "response.refusal.delta":
+			piece, _ := e.Delta.(string)
+			o.Shown += piece
+			continue
 		case "response.output_item.done":
 			if e.Item.ID == "" || !seen[e.Item.ID] {
 				seen[e.Item.ID] = true
@@ -349,8 +354,9 @@ func readResponses(events []string) Outcome {
 					}
 				}
 			case "function_call":
-				if !cut || json.Valid([]byte(i.Arguments)) && i.Status != "incomplete" {
-					o.Calls = append(o.Calls, Call{i.CallID, i.Name, arguments(i.Arguments)})
+				args, _ := i.Arguments.(string)
+				if !cut || json.Valid([]byte(args)) && i.Status != "incomplete" {
+					o.Calls = append(o.Calls, Call{i.CallID, i.Name, arguments(args)})
 				}
 			}
 		}

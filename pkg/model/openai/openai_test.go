@@ -159,10 +159,9 @@ func record(t *testing.T) (base string, body *map[string]any, header *http.Heade
 func TestRequest(t *testing.T) {
 	t.Parallel()
 	base, body, header := record(t)
-	host := strings.TrimPrefix(base, "http://")
 	long := strings.Repeat("x", 60)
-	thought := func(by string) state.Part {
-		return state.Part{Type: state.PartThinking, Text: "Hm", Opaque: json.RawMessage(`"x"`), OpaqueBy: by}
+	thought := func(by, sealed string) state.Part {
+		return state.Part{Type: state.PartThinking, Text: "Hm", Opaque: json.RawMessage(sealed), OpaqueBy: by}
 	}
 	toolCall := func(id string) state.Part {
 		return state.Part{Type: state.PartToolCall, ID: id, Name: "f", Arguments: `{"a": 1}`}
@@ -172,8 +171,11 @@ func TestRequest(t *testing.T) {
 		Messages: []state.Message{
 			{Role: state.RoleSystem, Parts: []state.Part{text("Be brief.")}},
 			{Role: state.RoleUser, Parts: []state.Part{text("What is it?"), {Type: state.PartImage, MediaType: "image/png", Data: "AAAA"}, {Type: state.PartImage, URL: "https://example.com/a.png"}}},
-			{Role: state.RoleAssistant, Parts: []state.Part{thought("anthropic"), thought("openai " + host), toolCall("a"), toolCall(long)}},
-			state.ToolResult("a", "1", false),
+			{Role: state.RoleAssistant, Parts: []state.Part{
+				thought("anthropic m", `"reasoning_content"`), thought("openai m2", `"reasoning_content"`),
+				thought("openai m", `{"type":"reasoning","encrypted_content":"x"}`), thought("openai m", `"reasoning_content"`), toolCall("a"), toolCall(long),
+			}},
+			{Role: state.RoleTool, Parts: []state.Part{{Type: state.PartToolResult, CallID: "a", Content: "1", Images: []state.Image{{URL: "https://example.com/b.png"}}}}},
 			state.ToolResult(long, "", true),
 			{Role: state.RoleAssistant, Parts: []state.Part{text("")}},
 		},
@@ -195,6 +197,7 @@ func TestRequest(t *testing.T) {
 				{"type": "function", "id": "` + short + `", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
 			{"role": "tool", "tool_call_id": "a", "content": "1"},
 			{"role": "tool", "tool_call_id": "` + short + `", "content": ""},
+			{"role": "user", "content": [{"type": "text", "text": "Images in the result of tool call a:"}, {"type": "image_url", "image_url": {"url": "https://example.com/b.png"}}]},
 			{"role": "assistant", "content": ""}
 		],
 		"tools": [{"type": "function", "function": {"name": "f", "description": "does f", "parameters": {"type": "object", "properties": {"b": {}, "a": {}}}}}],

@@ -9,15 +9,16 @@ import (
 )
 
 // I3, A4: streams as they come, and spoilt in every way.
-func TestReplayChat(t *testing.T) {
+func TestReplay(t *testing.T) {
 	t.Parallel()
-	w := modeltest.Chat()
-	for _, rec := range modeltest.Recordings(t, w, "chat", "openai/chat") {
-		t.Run(rec.Name, func(t *testing.T) {
-			t.Parallel()
-			modeltest.Replay(t, w, func(_ *testing.T, url string) (model.Provider, model.Request) {
-				return openai.New(openai.Config{}), model.Request{Model: "gpt-test-1", BaseURL: url, APIKey: modeltest.Key}
-			}, rec)
-		})
+	for api, w := range map[model.API]modeltest.Wire{model.APIChat: modeltest.Chat(), model.APIResponses: modeltest.Responses()} {
+		for _, rec := range modeltest.Recordings(t, w, string(api), "openai/"+string(api)) {
+			t.Run(string(api)+"/"+rec.Name, func(t *testing.T) {
+				t.Parallel()
+				modeltest.Replay(t, w, func(_ *testing.T, url string) (model.Provider, model.Request) {
+					return openai.New(openai.Config{}), model.Request{Model: "gpt-test-1", API: api, BaseURL: url, APIKey: modeltest.Key}
+				}, rec)
+			})
+		}
 	}
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// params translates a request. official is whether OpenAI or Azure answers it,
+// chatParams translates a request. official is whether OpenAI or Azure answers it,
 // which know max_completion_tokens only, where older servers know max_tokens only.
-func params(r model.Request, official bool, host string) sdk.ChatCompletionNewParams {
+func chatParams(r model.Request, official bool) sdk.ChatCompletionNewParams {
 	p := sdk.ChatCompletionNewParams{
 		Model:         r.Model,
-		Messages:      messages(r.Messages, host),
+		Messages:      messages(r.Messages, model.SealedBy(provider, r.Model)),
 		StreamOptions: sdk.ChatCompletionStreamOptionsParam{IncludeUsage: param.NewOpt(true)},
 	}
 	switch {
@@ -30,6 +30,9 @@ func params(r model.Request, official bool, host string) sdk.ChatCompletionNewPa
 		p.MaxCompletionTokens = param.NewOpt(r.MaxOutputTokens)
 	case r.MaxOutputTokens > 0:
 		p.MaxTokens = param.NewOpt(r.MaxOutputTokens)
+	}
+	if e := effort(r); e != "" {
+		p.ReasoningEffort = e
 	}
 	for _, t := range r.Tools {
 		p.Tools = append(p.Tools, tool(t))
@@ -53,11 +56,12 @@ func tool(t model.ToolSpec) sdk.ChatCompletionToolUnionParam {
 	}{t.Name, t.Description, t.Schema}))
 }
 
-func messages(in []state.Message, host string) []sdk.ChatCompletionMessageParamUnion {
+func messages(in []state.Message, seal string) []sdk.ChatCompletionMessageParamUnion {
 	out := make([]sdk.ChatCompletionMessageParamUnion, 0, len(in))
 	// Reasoning belongs to the tool calls behind the last thing a user said: servers
 	// want it back there and refuse or ignore it elsewhere.
 	current := 1 + lastUser(in)
+	var shown []sdk.ChatCompletionContentPartUnionParam // images of results
 	for i, m := range in {
 		switch m.Role {
 		case state.RoleSystem:
@@ -65,16 +69,39 @@ func messages(in []state.Message, host string) []sdk.ChatCompletionMessageParamU
 		case state.RoleUser:
 			out = append(out, user(m))
 		case state.RoleAssistant:
-			out = append(out, assistant(m, i >= current, host))
+			out = append(out, assistant(m, i >= current, seal))
 		case state.RoleTool:
 			for _, p := range m.Parts {
 				if p.Type == state.PartToolResult {
 					out = append(out, sdk.ToolMessage(p.Content, callID(p.CallID)))
+					shown = append(shown, pictures(p)...)
 				}
 			}
 		}
+		if last := i+1 == len(in) || in[i+1].Role != state.RoleTool; last && len(shown) > 0 {
+			out = append(out, sdk.UserMessage(shown))
+			shown = nil
+		}
 	}
 	return out
+}
+
+// pictures are the images in a tool's result, with words that say whose they are:
+// a tool message takes text only, so they go into a message of the user behind all
+// results.
+func pictures(p state.Part) []sdk.ChatCompletionContentPartUnionParam {
+	if len(p.Images) == 0 {
+		return nil
+	}
+	parts := []sdk.ChatCompletionContentPartUnionParam{sdk.TextContentPart("Images in the result of tool call " + callID(p.CallID) + ":")}
+	for _, i := range p.Images {
+		parts = append(parts, picture(i))
+	}
+	return parts
+}
+
+func picture(i state.Image) sdk.ChatCompletionContentPartUnionParam {
+	return sdk.ImageContentPart(sdk.ChatCompletionContentPartImageImageURLParam{URL: i.Link()})
 }
 
 func lastUser(in []state.Message) int {
@@ -96,14 +123,14 @@ func user(m state.Message) sdk.ChatCompletionMessageParamUnion {
 		case state.PartText:
 			parts = append(parts, sdk.TextContentPart(p.Text))
 		case state.PartImage:
-			parts = append(parts, sdk.ImageContentPart(sdk.ChatCompletionContentPartImageImageURLParam{URL: p.Image().Link()}))
+			parts = append(parts, picture(p.Image()))
 		default:
 		}
 	}
 	return sdk.UserMessage(parts)
 }
 
-func assistant(m state.Message, current bool, host string) sdk.ChatCompletionMessageParamUnion {
+func assistant(m state.Message, current bool, seal string) sdk.ChatCompletionMessageParamUnion {
 	a := &sdk.ChatCompletionAssistantMessageParam{}
 	var reasoning strings.Builder
 	for _, p := range m.Parts {
@@ -115,7 +142,7 @@ func assistant(m state.Message, current bool, host string) sdk.ChatCompletionMes
 					Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{Name: p.Name, Arguments: p.Arguments},
 				},
 			})
-		case p.Type == state.PartThinking && p.OpaqueBy == opaqueBy(host):
+		case p.Type == state.PartThinking && p.OpaqueBy == seal && string(p.Opaque) == reasoningSeal:
 			reasoning.WriteString(p.Text)
 		}
 	}
@@ -128,9 +155,9 @@ func assistant(m state.Message, current bool, host string) sdk.ChatCompletionMes
 	return sdk.ChatCompletionMessageParamUnion{OfAssistant: a}
 }
 
-// opaqueBy marks reasoning text with the server that sent it, and that gets it
-// back.
-func opaqueBy(host string) string { return provider + " " + host }
+// reasoningSeal marks reasoning text that the server of the same family of models
+// gets back; what the Responses API encrypted is sealed otherwise.
+const reasoningSeal = `"` + reasoningField + `"`
 
 // longestCallID is OpenAI's limit.
 const longestCallID = 40

@@ -1,0 +1,267 @@
+package openai
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// The kinds of item that become parts; others are the business of OpenAI's own
+// tools, which Turnpike does not ask for.
+const (
+	itemMessage   = "message"
+	itemReasoning = "reasoning"
+	itemCall      = "function_call"
+)
+
+// respond makes a call of the Responses API.
+func respond(ctx context.Context, r model.Request, key string, options []option.RequestOption, onDelta func(model.Delta)) (model.Response, error) {
+	service := responses.NewResponseService(options...)
+	a := &answer{r: r, key: key, onDelta: onDelta, model: r.Model, open: map[string]*openCall{}}
+	stream := service.NewStreaming(ctx, responsesParams(r))
+	defer func() { _ = stream.Close() }()
+	for a.last == nil && a.failed == nil && stream.Next() {
+		a.add(stream.Current())
+	}
+	return a.end(ctx, stream.Err())
+}
+
+// answer is a response of the Responses API under way. Its deltas are for those who
+// watch; the parts are made of the items that the API calls done.
+type answer struct {
+	r       model.Request
+	key     string
+	onDelta func(model.Delta)
+
+	model     string
+	items     []responses.ResponseOutputItemUnion
+	last      *responses.Response // the terminal event's
+	failed    *model.Error
+	text      strings.Builder
+	open      map[string]*openCall
+	thought   bool // some thinking was shown
+	delivered bool
+}
+
+// openCall is a tool call as far as it was shown.
+type openCall struct {
+	slot  int
+	wrote bool
+}
+
+func (a *answer) add(e responses.ResponseStreamEventUnion) {
+	switch e.Type {
+	case "response.created", "response.in_progress":
+		a.named(e.Response)
+	case "response.output_text.delta", "response.refusal.delta":
+		a.text.WriteString(e.Delta)
+		a.emit(model.Delta{Text: e.Delta})
+	case "response.reasoning_summary_text.delta", "response.reasoning_text.delta":
+		a.thought = true
+		a.emit(model.Delta{Thinking: e.Delta})
+	case "response.reasoning_summary_part.added":
+		if e.SummaryIndex > 0 && a.thought {
+			a.emit(model.Delta{Thinking: paragraph})
+		}
+	case "response.output_item.added":
+		if e.Item.Type == itemCall {
+			a.begin(e.Item)
+		}
+	case "response.function_call_arguments.delta":
+		a.write(e.ItemID, e.Delta)
+	case "response.output_item.done":
+		a.done(e.Item)
+	case "response.completed", "response.incomplete":
+		a.named(e.Response)
+		a.last = &e.Response
+	case "response.failed":
+		body := e.Response.Error.RawJSON()
+		if body == "" || body == "null" {
+			body = `{"message":"the response failed without a reason"}`
+		}
+		a.failed = classify(a.key, []byte(body))
+	case "error":
+		a.failed = classify(a.key, []byte(e.RawJSON()))
+	}
+}
+
+func (a *answer) named(r responses.Response) {
+	if r.Model != "" {
+		a.model = r.Model
+	}
+}
+
+// begin shows that a tool call was begun, once.
+func (a *answer) begin(item responses.ResponseOutputItemUnion) *openCall {
+	c := a.open[item.ID]
+	if c == nil {
+		c = &openCall{slot: len(a.open)}
+		a.open[item.ID] = c
+		a.emit(model.Delta{Index: c.slot, CallID: item.CallID, Name: item.Name})
+	}
+	return c
+}
+
+func (a *answer) write(itemID, arguments string) {
+	if c := a.open[itemID]; c != nil && arguments != "" {
+		c.wrote = true
+		a.emit(model.Delta{Index: c.slot, Arguments: arguments})
+	}
+}
+
+// done takes a finished item, once.
+func (a *answer) done(item responses.ResponseOutputItemUnion) {
+	switch item.Type {
+	case itemCall, itemMessage, itemReasoning:
+	default:
+		return
+	}
+	for _, known := range a.items {
+		if item.ID != "" && known.ID == item.ID {
+			return
+		}
+	}
+	a.items = append(a.items, item)
+	if item.Type == itemCall {
+		// Some servers send the arguments in one piece, or the call in one event.
+		if c := a.begin(item); !c.wrote {
+			a.write(item.ID, item.Arguments.OfString)
+		}
+	}
+}
+
+func (a *answer) emit(d model.Delta) {
+	if a.onDelta != nil && d != (model.Delta{}) {
+		a.delivered = true
+		a.onDelta(d)
+	}
+}
+
+// end makes the response, or the error.
+func (a *answer) end(ctx context.Context, err error) (model.Response, error) {
+	if a.last != nil {
+		return a.response(), nil
+	}
+	e := a.failed
+	if e == nil {
+		e = failure(ctx, a.key, err)
+	}
+	e.Streamed, e.Partial = a.delivered, a.text.String()
+	resp := model.Response{}
+	if e.Class == model.Cancelled {
+		resp = model.Response{Provider: provider, Model: a.model}
+		for _, item := range a.items {
+			if p, ok := a.call(item, true); ok {
+				resp.Parts = append(resp.Parts, p)
+			}
+		}
+	}
+	return resp, e
+}
+
+func (a *answer) response() model.Response {
+	if len(a.items) == 0 {
+		a.items = a.last.Output
+	}
+	resp := model.Response{Provider: provider, Model: a.model, Usage: responsesUsage(a.last.Usage)}
+	cut := a.last.IncompleteDetails.Reason == "max_output_tokens"
+	said, called, refused := false, false, false
+	for _, item := range a.items {
+		switch item.Type {
+		case itemMessage:
+			for _, c := range item.Content {
+				if text := c.Text + c.Refusal; text != "" {
+					said, refused = true, refused || c.Refusal != ""
+					resp.Parts = append(resp.Parts, messagePart(text, string(item.Phase), a.r.Model))
+				}
+			}
+		case itemReasoning:
+			if p, ok := a.reasoning(item); ok {
+				resp.Parts = append(resp.Parts, p)
+			}
+		case itemCall:
+			if p, ok := a.call(item, cut); ok {
+				called = true
+				resp.Parts = append(resp.Parts, p)
+			}
+		}
+	}
+	if !said && !called {
+		resp.Parts = append(resp.Parts, state.Part{Type: state.PartText})
+	}
+	switch {
+	case cut:
+		resp.Stop = model.StopMaxOutputTokens
+	case a.last.IncompleteDetails.Reason == "content_filter":
+		resp.Stop = model.StopContentFilter
+	case refused:
+		resp.Stop = model.StopRefusal
+	case called:
+		resp.Stop = model.StopToolCalls
+	default:
+		resp.Stop = model.StopEnd
+	}
+	return resp
+}
+
+// call makes a tool call of an item. Where the response was cut off, half a call
+// is left out.
+func (a *answer) call(item responses.ResponseOutputItemUnion, cut bool) (state.Part, bool) {
+	args := item.Arguments.OfString
+	if _, whole := state.CompactObject(args); item.Type != itemCall || item.Name == "" || cut && (!whole || item.Status == "incomplete") {
+		return state.Part{}, false
+	}
+	if strings.TrimSpace(args) == "" {
+		args = "{}"
+	}
+	id := item.CallID
+	if id == "" {
+		id = fmt.Sprintf("call_%d_%d", a.r.Call, a.open[item.ID].slot)
+	}
+	return state.Part{Type: state.PartToolCall, ID: id, Name: item.Name, Arguments: args}, true
+}
+
+// paragraph stands between the parts of a summary.
+const paragraph = "\n\n"
+
+// reasoning makes thinking of an item; one that says nothing and that cannot be
+// sent back is left out.
+func (a *answer) reasoning(item responses.ResponseOutputItemUnion) (state.Part, bool) {
+	var said []string
+	for _, s := range item.Summary {
+		said = append(said, s.Text)
+	}
+	if len(said) == 0 {
+		for _, c := range item.Content {
+			said = append(said, c.Text)
+		}
+	}
+	p := state.Part{Type: state.PartThinking, Text: strings.Join(said, paragraph)}
+	if item.EncryptedContent == "" {
+		return p, p.Text != ""
+	}
+	sealed := sealedReasoning{itemReasoning, item.ID, json.RawMessage(item.JSON.Summary.Raw()), item.EncryptedContent}
+	if len(item.Summary) == 0 {
+		sealed.Summary = json.RawMessage("[]") // must come, if empty
+	}
+	raw, err := json.Marshal(sealed)
+	if err != nil {
+		return p, p.Text != ""
+	}
+	p.Opaque, p.OpaqueBy = raw, model.SealedBy(provider, a.r.Model)
+	return p, true
+}
+
+func responsesUsage(u responses.ResponseUsage) state.Usage {
+	return state.Usage{
+		InputTokens: max(0, u.InputTokens), OutputTokens: max(0, u.OutputTokens),
+		CacheReadTokens: max(0, u.InputTokensDetails.CachedTokens), CacheWriteTokens: max(0, u.InputTokensDetails.CacheWriteTokens),
+	}
+}

@@ -1,0 +1,178 @@
+package openai
+
+import (
+	"encoding/json"
+
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/responses"
+	"github.com/openai/openai-go/v3/shared"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// leastOutput is the smallest limit that the API takes.
+const leastOutput = 16
+
+// responsesParams translates a request. OpenAI stores nothing of it: the run's
+// history is the record, and what the model thought comes encrypted.
+func responsesParams(r model.Request) responses.ResponseNewParams {
+	p := responses.ResponseNewParams{
+		Model: r.Model, Store: param.NewOpt(false),
+		Input: responses.ResponseNewParamsInputUnion{OfInputItemList: input(r.Messages, r.Model)},
+	}
+	if reasons(r.Model) {
+		p.Include = []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent}
+	}
+	if e := effort(r); e != "" {
+		p.Reasoning = shared.ReasoningParam{Effort: e}
+	}
+	if r.MaxOutputTokens > 0 {
+		p.MaxOutputTokens = param.NewOpt(max(leastOutput, r.MaxOutputTokens))
+	}
+	for _, t := range r.Tools {
+		// Without strict, the API would make every property of the schema required.
+		f := param.Override[responses.FunctionToolParam](struct {
+			Type        string          `json:"type"`
+			Name        string          `json:"name"`
+			Description string          `json:"description,omitempty"`
+			Parameters  json.RawMessage `json:"parameters"`
+			Strict      bool            `json:"strict"`
+		}{"function", t.Name, t.Description, t.Schema, false})
+		p.Tools = append(p.Tools, responses.ToolUnionParam{OfFunction: &f})
+	}
+	if len(r.OutputSchema) > 0 {
+		f := param.Override[responses.ResponseFormatTextJSONSchemaConfigParam](struct {
+			Type   string          `json:"type"`
+			Name   string          `json:"name"`
+			Schema json.RawMessage `json:"schema"`
+			Strict bool            `json:"strict"`
+		}{"json_schema", "output", r.OutputSchema, strict(r.OutputSchema)})
+		p.Text.Format.OfJSONSchema = &f
+	}
+	return p
+}
+
+// input translates a transcript: a message becomes as many items as it has texts,
+// calls, results and sealed thoughts, in their order.
+func input(in []state.Message, name string) responses.ResponseInputParam {
+	var items responses.ResponseInputParam
+	for _, m := range in {
+		switch m.Role {
+		case state.RoleSystem:
+			items = append(items, responses.ResponseInputItemParamOfMessage(m.Text(), responses.EasyInputMessageRoleSystem))
+		case state.RoleUser:
+			items = append(items, userItem(m))
+		case state.RoleAssistant:
+			items = append(items, assistantItems(m, name)...)
+		case state.RoleTool:
+			for _, p := range m.Parts {
+				if p.Type == state.PartToolResult {
+					items = append(items, resultItem(p))
+				}
+			}
+		}
+	}
+	return items
+}
+
+func userItem(m state.Message) responses.ResponseInputItemUnionParam {
+	var parts responses.ResponseInputMessageContentListParam
+	images := false
+	for _, p := range m.Parts {
+		switch p.Type {
+		case state.PartText:
+			parts = append(parts, responses.ResponseInputContentParamOfInputText(p.Text))
+		case state.PartImage:
+			images = true
+			parts = append(parts, responses.ResponseInputContentUnionParam{OfInputImage: &responses.ResponseInputImageParam{
+				Detail: responses.ResponseInputImageDetailAuto, ImageURL: param.NewOpt(p.Image().Link()),
+			}})
+		default:
+		}
+	}
+	if images {
+		return responses.ResponseInputItemParamOfMessage(parts, responses.EasyInputMessageRoleUser)
+	}
+	return responses.ResponseInputItemParamOfMessage(m.Text(), responses.EasyInputMessageRoleUser)
+}
+
+// sealedReasoning is a reasoning item in the form in which the API takes it back:
+// its plain text, which some servers send, must not come.
+type sealedReasoning struct {
+	Type      string          `json:"type"`
+	ID        string          `json:"id"`
+	Summary   json.RawMessage `json:"summary"`
+	Encrypted string          `json:"encrypted_content"`
+}
+
+// sealedPhase says whether a text was commentary or the answer. Models that mark
+// their texts want the marks back.
+type sealedPhase struct {
+	Phase string `json:"phase"`
+}
+
+func messagePart(text, phase, name string) state.Part {
+	p := state.Part{Type: state.PartText, Text: text}
+	if phase != "" {
+		if raw, err := json.Marshal(sealedPhase{phase}); err == nil {
+			p.Opaque, p.OpaqueBy = raw, model.SealedBy(provider, name)
+		}
+	}
+	return p
+}
+
+// assistantItems translates what a model said. Thinking goes to the family that
+// sealed it only (A12), and only before something that followed from it: the API
+// refuses a reasoning item at the end of a response.
+func assistantItems(m state.Message, name string) []responses.ResponseInputItemUnionParam {
+	var items, thoughts []responses.ResponseInputItemUnionParam
+	follow := func(item responses.ResponseInputItemUnionParam) {
+		items = append(append(items, thoughts...), item)
+		thoughts = nil
+	}
+	seal := model.SealedBy(provider, name)
+	for _, p := range m.Parts {
+		switch p.Type {
+		case state.PartThinking:
+			var s sealedReasoning
+			if p.OpaqueBy == seal && json.Unmarshal(p.Opaque, &s) == nil && s.Encrypted != "" {
+				item := param.Override[responses.ResponseReasoningItemParam](p.Opaque)
+				thoughts = append(thoughts, responses.ResponseInputItemUnionParam{OfReasoning: &item})
+			}
+		case state.PartText:
+			if p.Text == "" {
+				continue
+			}
+			item := responses.ResponseInputItemParamOfMessage(p.Text, responses.EasyInputMessageRoleAssistant)
+			var s sealedPhase
+			if p.OpaqueBy == seal && json.Unmarshal(p.Opaque, &s) == nil {
+				item.OfMessage.Phase = responses.EasyInputMessagePhase(s.Phase)
+			}
+			follow(item)
+		case state.PartToolCall:
+			follow(responses.ResponseInputItemParamOfFunctionCall(p.Arguments, callID(p.ID), p.Name))
+		default:
+		}
+	}
+	return items
+}
+
+func resultItem(p state.Part) responses.ResponseInputItemUnionParam {
+	out := &responses.ResponseInputItemFunctionCallOutputParam{CallID: param.NewOpt(callID(p.CallID))}
+	if len(p.Images) == 0 {
+		out.Output.OfString = param.NewOpt(p.Content)
+		return responses.ResponseInputItemUnionParam{OfFunctionCallOutput: out}
+	}
+	var list responses.ResponseFunctionCallOutputItemListParam
+	if p.Content != "" {
+		list = append(list, responses.ResponseFunctionCallOutputItemParamOfInputText(p.Content))
+	}
+	for _, i := range p.Images {
+		list = append(list, responses.ResponseFunctionCallOutputItemUnionParam{
+			OfInputImage: &responses.ResponseInputImageContentParam{ImageURL: param.NewOpt(i.Link())},
+		})
+	}
+	out.Output.OfResponseFunctionCallOutputItemArray = list
+	return responses.ResponseInputItemUnionParam{OfFunctionCallOutput: out}
+}
