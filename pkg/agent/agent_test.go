@@ -100,6 +100,8 @@ func TestCompileRefuses(t *testing.T) {
 		{"name: a\nname: b\nmodel: {provider: scripted}", "name"},
 		{"name: a\nmodel: {provider: gemini, name: x}", `"gemini" is not supported by this build`},
 		{"name: a\nmodel: {provider: openai, name: x, base_url: localhost}", "model.base_url"},
+		{"name: a\nmodel: {provider: openai, name: x, api: assistants}", `"assistants" is not one of responses, chat`},
+		{"name: a\nmodel: {provider: anthropic, name: x, api: chat}", "model.api: only the provider openai"},
 		{"name: a\nmodel: {provider: openai, name: x, api_key: \"secret://../key\"}", "model.api_key"},
 		{"name: a\nmodel: {provider: scripted, responses_file: r.json}", "model.responses_file"},
 		{"name: a\nmodel: {provider: scripted, responses: [{delay: -1s}]}", "model.responses[0].delay"},

@@ -70,6 +70,13 @@ func (c *checker) model(place string, m Model) {
 			c.fault(place+".base_url", "%q is not an http or https URL", m.BaseURL)
 		}
 	}
+	switch {
+	case m.API == "":
+	case m.Provider != "openai":
+		c.fault(place+".api", "only the provider openai has a choice of APIs: leave it out")
+	case m.API != model.APIResponses && m.API != model.APIChat:
+		c.fault(place+".api", "%q is not one of responses, chat", m.API)
+	}
 	if m.APIKey != "" && !secretPattern.MatchString(m.APIKey) {
 		// The key itself must not get into an error.
 		c.fault(place+".api_key", "write a reference such as secret://OPENAI_API_KEY, never the key itself")

@@ -31,6 +31,11 @@ type Model struct {
 	Provider        string `json:"provider"` // scripted, openai, anthropic
 	Name            string `json:"name,omitempty"`
 	BaseURL         string `json:"base_url,omitempty"`
+
+	// API of the provider openai: responses or chat. Empty is responses, and chat
+	// with a BaseURL, since that is what compatible servers speak.
+	API model.API `json:"api,omitempty"`
+
 	APIKey          string `json:"api_key,omitempty"` // a reference: secret://NAME
 	MaxOutputTokens int64  `json:"max_output_tokens,omitempty"`
 

@@ -30,7 +30,8 @@ var rules = []rule{
 
 	{words: []string{"context_length_exceeded", "request_too_large", "exceed_context_size_error", "model_context_window_exceeded"}, class: PromptTooLong},
 	{words: []string{"insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active", "credit_balance_too_low", "access_terminated"}, class: Quota},
-	{words: []string{"content_filter", "content_policy_violation", "invalid_prompt", "cyber_policy_violation"}, class: ContentFilter},
+	{words: []string{"content_filter", "content_policy_violation", "invalid_prompt"}, class: ContentFilter},
+	{words: []string{"cyber_policy", "cyber_policy_violation", "bio_policy", "misalignment_policy_violation", "image_content_policy_violation"}, class: ContentFilter}, // OpenAI's Responses
 
 	// A request above the limit of tokens a minute never fits, however long one waits.
 	{text: regexp.MustCompile(`(?i)request too large for .*tokens per min`), class: PromptTooLong},
@@ -56,9 +57,11 @@ var rules = []rule{
 	{text: regexp.MustCompile(`(?i)content (filtering|management) policy|violating our usage policy|flagged as potentially violating`), class: ContentFilter},
 
 	{words: []string{"authentication_error", "permission_error", "invalid_api_key", "invalid_authentication", "account_deactivated", "unsupported_country_region_territory"}, class: Auth},
-	{words: []string{"timeout_error"}, class: Timeout},
+	{words: []string{"timeout_error", "vector_store_timeout"}, class: Timeout},
 	{words: []string{"api_error", "server_error", "internal_server_error", "internal_error"}, class: Overloaded},
 	{words: []string{"invalid_request_error", "not_found_error", "model_not_found", "unsupported_parameter", "unsupported_value", "invalid_value"}, class: InvalidRequest, status: http.StatusOK},
+	{words: []string{"data_residency_mismatch", "invalid_encrypted_content", "previous_response_not_found", "unsupported_image_media_type", "empty_image_file", "failed_to_download_image"}, class: InvalidRequest, status: http.StatusOK},
+	{words: []string{"invalid_image", "invalid_image_format", "invalid_base64_image", "invalid_image_url", "invalid_image_mode", "image_too_large", "image_too_small", "image_parse_error", "image_file_too_large", "image_file_not_found"}, class: InvalidRequest, status: http.StatusOK},
 
 	{status: http.StatusUnauthorized, class: Auth},
 	{status: http.StatusForbidden, class: Auth},

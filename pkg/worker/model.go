@@ -111,7 +111,7 @@ func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (ev loop.Ev
 func (w *Worker) request(m agent.Model, effect loop.CallModel) (model.Provider, model.Request, error) {
 	req := model.Request{
 		Model: m.Name, Messages: effect.Messages, Tools: effect.Tools, OutputSchema: effect.Schema,
-		MaxOutputTokens: m.MaxOutputTokens, Reasoning: m.Reasoning, BaseURL: m.BaseURL, Responses: m.Responses,
+		MaxOutputTokens: m.MaxOutputTokens, Reasoning: m.Reasoning, API: m.API, BaseURL: m.BaseURL, Responses: m.Responses,
 	}
 	name := m.Provider
 	if w.cfg.MockResponses != nil {
