@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -53,6 +54,7 @@ type answer struct {
 // openCall is a tool call as far as it was shown.
 type openCall struct {
 	slot  int
+	id    string
 	wrote bool
 }
 
@@ -75,7 +77,7 @@ func (a *answer) add(e responses.ResponseStreamEventUnion) {
 			a.begin(e.Item)
 		}
 	case "response.function_call_arguments.delta":
-		a.write(e.ItemID, e.Delta)
+		a.write(a.open[e.ItemID], e.Delta)
 	case "response.output_item.done":
 		a.done(e.Item)
 	case "response.completed", "response.incomplete":
@@ -100,17 +102,19 @@ func (a *answer) named(r responses.Response) {
 
 // begin shows that a tool call was begun, once.
 func (a *answer) begin(item responses.ResponseOutputItemUnion) *openCall {
-	c := a.open[item.ID]
+	made := fmt.Sprintf("call_%d_%d", a.r.Call, len(a.open)) // some servers leave out ids
+	key := cmp.Or(item.ID, item.CallID, made)
+	c := a.open[key]
 	if c == nil {
-		c = &openCall{slot: len(a.open)}
-		a.open[item.ID] = c
-		a.emit(model.Delta{Index: c.slot, CallID: item.CallID, Name: item.Name})
+		c = &openCall{slot: len(a.open), id: cmp.Or(item.CallID, made)}
+		a.open[key] = c
+		a.emit(model.Delta{Index: c.slot, CallID: c.id, Name: item.Name})
 	}
 	return c
 }
 
-func (a *answer) write(itemID, arguments string) {
-	if c := a.open[itemID]; c != nil && arguments != "" {
+func (a *answer) write(c *openCall, arguments string) {
+	if c != nil && arguments != "" {
 		c.wrote = true
 		a.emit(model.Delta{Index: c.slot, Arguments: arguments})
 	}
@@ -128,13 +132,14 @@ func (a *answer) done(item responses.ResponseOutputItemUnion) {
 			return
 		}
 	}
-	a.items = append(a.items, item)
 	if item.Type == itemCall {
-		// Some servers send the arguments in one piece, or the call in one event.
-		if c := a.begin(item); !c.wrote {
-			a.write(item.ID, item.Arguments.OfString)
+		c := a.begin(item)
+		if !c.wrote { // some servers send the arguments in one piece
+			a.write(c, item.Arguments.OfString)
 		}
+		item.CallID = c.id
 	}
+	a.items = append(a.items, item)
 }
 
 func (a *answer) emit(d model.Delta) {
@@ -168,7 +173,9 @@ func (a *answer) end(ctx context.Context, err error) (model.Response, error) {
 
 func (a *answer) response() model.Response {
 	if len(a.items) == 0 {
-		a.items = a.last.Output
+		for _, item := range a.last.Output {
+			a.done(item)
+		}
 	}
 	resp := model.Response{Provider: provider, Model: a.model, Usage: responsesUsage(a.last.Usage)}
 	cut := a.last.IncompleteDetails.Reason == "max_output_tokens"
@@ -221,11 +228,7 @@ func (a *answer) call(item responses.ResponseOutputItemUnion, cut bool) (state.P
 	if strings.TrimSpace(args) == "" {
 		args = "{}"
 	}
-	id := item.CallID
-	if id == "" {
-		id = fmt.Sprintf("call_%d_%d", a.r.Call, a.open[item.ID].slot)
-	}
-	return state.Part{Type: state.PartToolCall, ID: id, Name: item.Name, Arguments: args}, true
+	return state.Part{Type: state.PartToolCall, ID: item.CallID, Name: item.Name, Arguments: args}, true
 }
 
 // paragraph stands between the parts of a summary.
