@@ -148,6 +148,7 @@ type mockModelCmd struct {
 	Addr          string `default:"127.0.0.1:7080" help:"Address to listen at."`
 	Script        string `help:"Script file, YAML or JSON; see docs/mock-model.md."`
 	Conversations string `help:"Recorded conversations, one JSON object a line, played to models named …/ID."`
+	Play          string `help:"Recorded answer, or a folder of them, sent byte for byte; see docs/mock-model.md." placeholder:"FILE"`
 }
 
 func (c *mockModelCmd) Run(e *env) error {
@@ -162,6 +163,9 @@ func (c *mockModelCmd) Run(e *env) error {
 		if cfg.Conversations, err = mockmodel.LoadConversations(c.Conversations); err != nil {
 			return err
 		}
+	}
+	if c.Play != "" {
+		cfg.Play = c.Play
 	}
 	handler, err := mockmodel.New(cfg)
 	if err != nil {

@@ -28,6 +28,10 @@ type Config struct {
 	// JSON, one conversation a line.
 	ConversationFiles []string `json:"conversation_files,omitempty"`
 
+	// Play is a file with a recorded answer, or a folder of them, for requests that
+	// nothing else answers. Load takes it relative to the file that names it.
+	Play string `json:"play,omitempty"`
+
 	// APIKey, if set, is the only key that the server accepts.
 	APIKey string `json:"api_key,omitempty"`
 }
@@ -74,6 +78,10 @@ type Response struct {
 
 	// Cut ends the stream in an orderly way where its end should be announced.
 	Cut bool `json:"cut,omitempty"`
+
+	// Play is a file with a recorded answer, sent byte for byte. Load takes it
+	// relative to the file that names it.
+	Play string `json:"play,omitempty"`
 
 	// CutAfter breaks the connection after so many bytes of the body; 0 is never.
 	CutAfter int64 `json:"cut_after,omitempty"`
@@ -144,11 +152,20 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("read mock model %s: %w", path, err)
 	}
-	for _, name := range c.ConversationFiles {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(filepath.Dir(path), name)
+	near := func(name string) string {
+		if name == "" || filepath.IsAbs(name) {
+			return name
 		}
-		list, err := LoadConversations(name)
+		return filepath.Join(filepath.Dir(path), name)
+	}
+	c.Play = near(c.Play)
+	for _, s := range c.Scripts {
+		for i := range s.Responses {
+			s.Responses[i].Play = near(s.Responses[i].Play)
+		}
+	}
+	for _, name := range c.ConversationFiles {
+		list, err := LoadConversations(near(name))
 		if err != nil {
 			return Config{}, err
 		}
@@ -250,6 +267,9 @@ func (r Response) check() error {
 	}
 	if !slices.Contains(stops, r.Stop) {
 		return fmt.Errorf("stop %q: want one of %v", r.Stop, stops[1:])
+	}
+	if err := r.checkPlay(); err != nil {
+		return err
 	}
 	for i, c := range r.ToolCalls {
 		if c.Name == "" {

@@ -27,6 +27,8 @@ type reply struct {
 	text  string
 	calls []replyCall
 	usage model.ScriptedUsage
+
+	recorded *recording // instead of all that
 }
 
 type replyCall struct{ id, name, args string }
@@ -84,7 +86,15 @@ func (s *Server) pick(q query) (reply, *problem) {
 			return reply{}, &problem{400, "script_exhausted", fmt.Sprintf(
 				"script %d has %d responses, and the request asks for one more after %d assistant messages", i, len(script.Responses), q.assistants)}
 		}
-		return scriptedReply(script.Responses[place], place, q), nil
+		out := scriptedReply(script.Responses[place], place, q)
+		if played, ok := s.files[out.Play]; ok {
+			out.recorded = &played
+		}
+		return out, nil
+	}
+	if len(s.plays) > 0 {
+		played, p := s.played(q)
+		return reply{recorded: &played}, p
 	}
 	return reply{}, &problem{404, "not_found", fmt.Sprintf("The model `%s` does not exist or you do not have access to it.", q.model)}
 }

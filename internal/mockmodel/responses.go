@@ -3,6 +3,7 @@ package mockmodel
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -82,6 +83,10 @@ func (responsesAPI) parse(body []byte) (query, error) {
 	return q, nil
 }
 
+func outputText(text string) object {
+	return object{"type": "output_text", "text": text, "annotations": []object{}, "logprobs": []object{}}
+}
+
 // output are the items of an answer.
 func (responsesAPI) output(r reply) []object {
 	items := []object{}
@@ -92,7 +97,7 @@ func (responsesAPI) output(r reply) []object {
 		})
 	}
 	if r.text != "" {
-		part := object{"type": "output_text", "text": r.text, "annotations": []object{}, "logprobs": []object{}}
+		part := outputText(r.text)
 		if r.Stop == model.StopRefusal {
 			part = object{"type": "refusal", "refusal": r.text}
 		}
@@ -151,69 +156,62 @@ func (f responsesAPI) whole(r reply, q query) any {
 
 func (f responsesAPI) events(r reply, q query) (body, end []event) {
 	number := 0
-	make := func(kind string, data object) event {
+	numbered := func(kind string, data object) event {
 		data["type"], data["sequence_number"] = kind, number
 		number++
 		return event{name: kind, data: data}
 	}
-	add := func(kind string, data object) { body = append(body, make(kind, data)) }
 	output := f.output(r)
-	add("response.created", object{"response": f.response(r, q, "in_progress", []object{})})
-	add("response.in_progress", object{"response": f.response(r, q, "in_progress", []object{})})
+	begun := object{"response": f.response(r, q, "in_progress", []object{})}
+	body = append(body, numbered("response.created", maps.Clone(begun)), numbered("response.in_progress", begun))
 	for i, item := range output {
-		begun := object{}
-		for key, v := range item {
-			begun[key] = v
+		add := func(kind string, data object) {
+			data["output_index"] = i
+			if data["item"] == nil {
+				data["item_id"] = item["id"]
+			}
+			body = append(body, numbered(kind, data))
 		}
-		at := func(more object) object {
-			more["output_index"], more["item_id"] = i, item["id"]
-			return more
-		}
-		// pieces of a text, as deltas and whole
+		// text is one of an item's texts, in pieces and then whole.
 		text := func(kind, field, text string, more object) {
 			for _, piece := range r.pieces(text) {
 				if piece != "" {
-					d := at(object{"delta": piece})
-					for key, v := range more {
-						d[key] = v
-					}
+					d := maps.Clone(more)
+					d["delta"] = piece
 					add(kind+".delta", d)
 				}
 			}
-			d := at(object{field: text})
-			for key, v := range more {
-				d[key] = v
-			}
-			add(kind+".done", d)
+			more[field] = text
+			add(kind+".done", more)
 		}
+		added := maps.Clone(item)
 		switch item["type"] {
 		case "reasoning":
-			begun["summary"] = []object{}
-			add("response.output_item.added", object{"output_index": i, "item": begun})
-			add("response.reasoning_summary_part.added", at(object{"summary_index": 0, "part": object{"type": "summary_text", "text": ""}}))
+			added["summary"] = []object{}
+			add("response.output_item.added", object{"item": added})
+			add("response.reasoning_summary_part.added", object{"summary_index": 0, "part": object{"type": "summary_text", "text": ""}})
 			text("response.reasoning_summary_text", "text", r.Thinking, object{"summary_index": 0})
-			add("response.reasoning_summary_part.done", at(object{"summary_index": 0, "part": object{"type": "summary_text", "text": r.Thinking}}))
+			add("response.reasoning_summary_part.done", object{"summary_index": 0, "part": object{"type": "summary_text", "text": r.Thinking}})
 		case "message":
-			begun["content"], begun["status"] = []object{}, "in_progress"
-			add("response.output_item.added", object{"output_index": i, "item": begun})
-			part := item["content"].([]object)[0] //nolint:forcetypeassert // made above
-			empty, kind, field, more := object{"type": "output_text", "text": "", "annotations": []object{}}, "response.output_text", "text", object{"content_index": 0, "logprobs": []object{}}
-			if part["type"] == "refusal" {
-				empty, kind, field, more = object{"type": "refusal", "refusal": ""}, "response.refusal", "refusal", object{"content_index": 0}
+			added["content"], added["status"] = []object{}, "in_progress"
+			add("response.output_item.added", object{"item": added})
+			if r.Stop == model.StopRefusal {
+				text("response.refusal", "refusal", r.text, object{"content_index": 0})
+				break
 			}
-			add("response.content_part.added", at(object{"content_index": 0, "part": empty}))
-			text(kind, field, r.text, more)
-			add("response.content_part.done", at(object{"content_index": 0, "part": part}))
+			add("response.content_part.added", object{"content_index": 0, "part": outputText("")})
+			text("response.output_text", "text", r.text, object{"content_index": 0, "logprobs": []object{}})
+			add("response.content_part.done", object{"content_index": 0, "part": outputText(r.text)})
 		case "function_call":
-			begun["arguments"], begun["status"] = "", "in_progress"
-			add("response.output_item.added", object{"output_index": i, "item": begun})
+			added["arguments"], added["status"] = "", "in_progress"
+			add("response.output_item.added", object{"item": added})
 			args, _ := item["arguments"].(string)
 			text("response.function_call_arguments", "arguments", args, object{"name": item["name"]})
 		}
-		add("response.output_item.done", object{"output_index": i, "item": item})
+		add("response.output_item.done", object{"item": item})
 	}
 	status := f.status(r)
-	return body, []event{make("response."+status, object{"response": f.response(r, q, status, output)})}
+	return body, []event{numbered("response."+status, object{"response": f.response(r, q, status, output)})}
 }
 
 func (f responsesAPI) fail(w http.ResponseWriter, class model.Class, retryAfter time.Duration) {

@@ -17,7 +17,7 @@
 //	conversation_files: [recorded.jsonl]
 //
 // Responses have the fields of a scripted model (text, thinking, tool_calls, stop,
-// usage, delay, error, retry_after) and pace, chunk, cut and cut_after. The
+// usage, delay, error, retry_after) and pace, chunk, cut, cut_after and play. The
 // response to a request is found by the number of assistant messages that the
 // request holds, so the server needs no memory of a conversation and may be
 // restarted at any time. docs/mock-model.md has the whole format.
@@ -47,6 +47,8 @@ type Server struct {
 	apiKey        string
 	scripts       []compiled
 	conversations map[ID]Conversation
+	plays         []recording
+	files         map[string]recording // that scripts play
 	memory        memory
 }
 
@@ -59,6 +61,10 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		mux: http.NewServeMux(), apiKey: c.APIKey, scripts: scripts,
 		conversations: make(map[ID]Conversation, len(c.Conversations)), memory: memory{byKey: map[string]*counters{}},
+		files: map[string]recording{},
+	}
+	if err := s.load(c); err != nil {
+		return nil, fmt.Errorf("configure mock model: %w", err)
 	}
 	for _, conv := range c.Conversations {
 		if _, double := s.conversations[conv.ID]; double {
@@ -75,6 +81,28 @@ func New(c Config) (*Server, error) {
 	s.mux.HandleFunc("POST /v1/messages", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, anthropic{}) })
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	return s, nil
+}
+
+// load reads the recordings that a configuration names.
+func (s *Server) load(c Config) (err error) {
+	if c.Play != "" {
+		if s.plays, err = loadRecordings(c.Play); err != nil {
+			return err
+		}
+	}
+	for i, script := range c.Scripts {
+		for j, r := range script.Responses {
+			if r.Play == "" {
+				continue
+			}
+			list, err := loadRecordings(r.Play)
+			if err != nil {
+				return fmt.Errorf("scripts[%d].responses[%d]: %w", i, j, err)
+			}
+			s.files[r.Play] = list[0]
+		}
+	}
+	return nil
 }
 
 // ServeHTTP answers one request.
@@ -128,6 +156,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, f format) {
 		out = &cutWriter{ResponseWriter: w, left: answer.CutAfter}
 	}
 	switch {
+	case answer.recorded != nil:
+		play(r.Context(), out, *answer.recorded, time.Duration(answer.Pace))
 	case answer.Error == model.Transport:
 		panic(http.ErrAbortHandler) // closes the connection without an answer
 	case answer.Error != "":

@@ -28,9 +28,9 @@ type Definition struct {
 
 // Model says which model an agent talks to.
 type Model struct {
-	Provider        string `json:"provider"` // scripted, openai, anthropic
-	Name            string `json:"name,omitempty"`
-	BaseURL         string `json:"base_url,omitempty"`
+	Provider string `json:"provider"` // scripted, openai, anthropic
+	Name     string `json:"name,omitempty"`
+	BaseURL  string `json:"base_url,omitempty"`
 
 	// API of the provider openai: responses or chat. Empty is responses, and chat
 	// with a BaseURL, since that is what compatible servers speak.

@@ -1,7 +1,6 @@
 package modeltest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,8 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"sort"
 	"strings"
@@ -22,48 +19,6 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
-
-// Recording is a stream as a provider sent it: the data of its events, in order.
-type Recording struct {
-	Name   string
-	Events []string
-}
-
-// Recordings reads the streams of one format, one event's data a line: those in the
-// folder testdata beside the test, and those in the given folder of recorded
-// traffic, if TURNPIKE_REAL_DATA names where that is. A file that holds several
-// responses gives several recordings.
-func Recordings(t *testing.T, w Wire, local, recorded string) []Recording {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join("testdata", local, "*.txt"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no streams in testdata/%s: %v", local, err)
-	}
-	if dir := os.Getenv("TURNPIKE_REAL_DATA"); dir == "" {
-		t.Log("TURNPIKE_REAL_DATA is not set: no recordings of real traffic are replayed")
-	} else {
-		found, err := filepath.Glob(filepath.Join(dir, "wire", recorded, "*.txt"))
-		if err != nil || len(found) == 0 {
-			t.Fatalf("no recordings in %s of TURNPIKE_REAL_DATA: %v", recorded, err)
-		}
-		files = append(files, found...)
-	}
-	var list []Recording
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var events []string
-		for line := range bytes.Lines(b) {
-			if line = bytes.TrimSpace(line); len(line) > 0 {
-				events = append(events, string(line))
-			}
-		}
-		list = append(list, w.split(strings.TrimSuffix(filepath.Base(file), ".txt"), events)...)
-	}
-	return list
-}
 
 // Outcome is what a stream says, in the words of the contract.
 type Outcome struct {
