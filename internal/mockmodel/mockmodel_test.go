@@ -138,7 +138,7 @@ func TestWholeAnswers(t *testing.T) {
 		Usage: &model.ScriptedUsage{InputTokens: 10, OutputTokens: 2, CacheReadTokens: 4},
 	}}}}}})
 	for path, want := range map[string]string{
-		"/v1/chat/completions": `{"choices":[{"finish_reason":"tool_calls","index":0,"logprobs":null,"message":{"content":"Hi","reasoning_content":"Hm","refusal":null,"role":"assistant","tool_calls":[{"function":{"arguments":"{\"a\": \"<b>\"}","name":"f"},"id":"call_0_0","type":"function"}]}}],"created":1790000000,"id":"chatcmpl-mock-0-0","model":"m","object":"chat.completion","usage":{"completion_tokens":2,"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":4},"total_tokens":12}}`,
+		"/v1/chat/completions": `{"choices":[{"finish_reason":"tool_calls","index":0,"logprobs":null,"message":{"content":"Hi","reasoning_content":"Hm","refusal":null,"role":"assistant","tool_calls":[{"function":{"arguments":"{\"a\": \"<b>\"}","name":"f"},"id":"call_0_0","type":"function"}]}}],"created":1790000000,"id":"chatcmpl-mock-0-0","model":"m","object":"chat.completion","usage":{"completion_tokens":2,"prompt_tokens":10,"prompt_tokens_details":{"cache_write_tokens":0,"cached_tokens":4},"total_tokens":12}}`,
 		"/v1/messages":         `{"content":[{"signature":"MzUwNDIxMDdiNTUxZDQxOA==","thinking":"Hm","type":"thinking"},{"text":"Hi","type":"text"},{"id":"call_0_0","input":{"a":"<b>"},"name":"f","type":"tool_use"}],"id":"msg_mock-0-0","model":"m","role":"assistant","stop_reason":"tool_use","stop_sequence":null,"type":"message","usage":{"cache_creation_input_tokens":0,"cache_read_input_tokens":4,"input_tokens":6,"output_tokens":2}}`,
 	} {
 		status, _, body := post(t, url+path, `{"model":"m","messages":[{"role":"user","content":"x"}]}`)

@@ -80,7 +80,7 @@ func (openAI) count(r reply) object {
 	u := r.usage
 	return object{
 		"prompt_tokens": u.InputTokens, "completion_tokens": u.OutputTokens, "total_tokens": u.InputTokens + u.OutputTokens,
-		"prompt_tokens_details": object{"cached_tokens": u.CacheReadTokens},
+		"prompt_tokens_details": object{"cached_tokens": u.CacheReadTokens, "cache_write_tokens": u.CacheWriteTokens},
 	}
 }
 

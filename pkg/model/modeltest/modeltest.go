@@ -54,7 +54,7 @@ func Exercise(t *testing.T, f Features, open Open) {
 		"usage": e.usage, "stops": e.stops, "output limit inside a call": e.cutCall, "errors": e.failures,
 		"call counts failures": e.counts, "exhausted": e.exhausted, "cancelled before": e.cancelledBefore,
 		"cancelled while waiting": e.cancelledWaiting, "cancelled mid-stream": e.cancelledStreaming,
-		"deadline": e.deadline, "together": e.together, "cut at every byte": e.cut,
+		"deadline": e.deadline, "together": e.together, "cut": e.cut,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -359,8 +359,8 @@ func (e exercise) together(t *testing.T) {
 	wg.Wait()
 }
 
-// cut breaks the connection at every byte of a response: it is an error, or the
-// whole response, and nothing between.
+// cut breaks the connection all along a response: it is an error, or the whole
+// response, and nothing between. Replay does so at every byte of short streams.
 func (e exercise) cut(t *testing.T) {
 	if !e.f.Wire {
 		return
@@ -369,7 +369,7 @@ func (e exercise) cut(t *testing.T) {
 	script.Text, want[0].Text = "Hm", "Hm"
 	whole, n := 0, int64(1)
 	// The bytes that announce the end are few; behind them every cut is harmless.
-	for ; whole < 30 && n < 20_000; n++ {
+	for ; whole < 10 && n < 20_000; n += 5 {
 		p, r := e.open(t, Script{Responses: []model.Scripted{script}, CutAfter: n})
 		resp, deltas, err := generate(t.Context(), p, ask(r, 0))
 		if err == nil {

@@ -220,6 +220,7 @@ func readChat(events []string) Outcome {
 				Out     int64 `json:"completion_tokens"`
 				Details struct {
 					Cached int64 `json:"cached_tokens"`
+					Write  int64 `json:"cache_write_tokens"`
 				} `json:"prompt_tokens_details"`
 			}
 		}
@@ -236,7 +237,9 @@ func readChat(events []string) Outcome {
 			return Outcome{Class: model.Overloaded}
 		}
 		if u := e.Usage; u != nil {
-			o.Usage = state.Usage{InputTokens: u.In, OutputTokens: u.Out, CacheReadTokens: u.Details.Cached}
+			o.Usage = state.Usage{
+				InputTokens: u.In, OutputTokens: u.Out, CacheReadTokens: u.Details.Cached, CacheWriteTokens: u.Details.Write,
+			}
 		}
 		for _, c := range e.Choices {
 			if c.Index != 0 {

@@ -13,7 +13,7 @@ import (
 // The provider's own SDK talks real HTTP to the mock model server.
 func TestChat(t *testing.T) {
 	t.Parallel()
-	modeltest.Exercise(t, modeltest.Features{Name: "openai", Wire: true, Signed: true, CacheRead: true}, open(model.APIChat))
+	modeltest.Exercise(t, modeltest.Features{Name: "openai", Wire: true, Signed: true, CacheRead: true, CacheWrite: true}, open(model.APIChat))
 }
 
 func TestResponses(t *testing.T) {

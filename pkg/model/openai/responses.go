@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -22,11 +23,25 @@ const (
 	itemCall      = "function_call"
 )
 
-// respond makes a call of the Responses API.
+// respond makes a call of the Responses API. Where the server refuses to read what
+// was sealed, because another organisation's key got it or its own keys are new,
+// it asks once more without.
 func respond(ctx context.Context, r model.Request, key string, options []option.RequestOption, onDelta func(model.Delta)) (model.Response, error) {
 	service := responses.NewResponseService(options...)
+	resp, err := respondOnce(ctx, service, responsesParams(r), r, key, onDelta)
+	if e, ok := errors.AsType[*model.Error](err); ok && e.Class == model.InvalidRequest && strings.Contains(e.Message, "encrypted content") {
+		if bare, had := unsealed(r); had {
+			return respondOnce(ctx, service, responsesParams(bare), r, key, onDelta)
+		}
+	}
+	return resp, err
+}
+
+func respondOnce(
+	ctx context.Context, service responses.ResponseService, params responses.ResponseNewParams, r model.Request, key string, onDelta func(model.Delta),
+) (model.Response, error) {
 	a := &answer{r: r, key: key, onDelta: onDelta, model: r.Model, open: map[string]*openCall{}}
-	stream := service.NewStreaming(ctx, responsesParams(r))
+	stream := service.NewStreaming(ctx, params)
 	defer func() { _ = stream.Close() }()
 	for a.last == nil && a.failed == nil && stream.Next() {
 		a.add(stream.Current())

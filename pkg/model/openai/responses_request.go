@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
@@ -120,6 +121,19 @@ func messagePart(text, phase, name string) state.Part {
 		}
 	}
 	return p
+}
+
+// unsealed returns a request without what was sealed, and whether there was any.
+func unsealed(r model.Request) (bare model.Request, had bool) {
+	bare = r
+	bare.Messages = slices.Clone(r.Messages)
+	for i, m := range r.Messages {
+		bare.Messages[i].Parts = slices.DeleteFunc(slices.Clone(m.Parts), func(p state.Part) bool {
+			return p.Type == state.PartThinking && len(p.Opaque) > 0
+		})
+		had = had || len(bare.Messages[i].Parts) < len(m.Parts)
+	}
+	return bare, had
 }
 
 // assistantItems translates what a model said. Thinking goes to the family that

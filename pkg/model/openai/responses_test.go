@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -157,6 +158,40 @@ func TestResponsesRoundTrip(t *testing.T) {
 	}
 	if sent := fmt.Sprint((*body)["input"]); strings.Contains(sent, "encrypted") || strings.Contains(sent, "phase") || !strings.Contains(sent, "call_2") {
 		t.Errorf("another family gets %s", sent)
+	}
+}
+
+// After a change of keys the server cannot read what was sealed: the run goes on
+// without.
+func TestSealedElsewhere(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = append(asked, string(body))
+		if strings.Contains(string(body), "gAA=") {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"error":{"message":"The encrypted content gAA= could not be verified. Reason: Encrypted content could not be decrypted or parsed.","type":"invalid_request_error","param":null,"code":"invalid_encrypted_content"}}`)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprintf(w, "data: %s\n\n", completed)
+	}))
+	t.Cleanup(h.Close)
+	r := model.Request{Model: "m", API: model.APIResponses, BaseURL: h.URL, Messages: []state.Message{
+		state.UserText("Hi"),
+		{Role: state.RoleAssistant, Parts: []state.Part{
+			{Type: state.PartThinking, OpaqueBy: "openai m", Opaque: json.RawMessage(`{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAA="}`)},
+			text("Hello"),
+		}},
+		state.UserText("Go on"),
+	}}
+	if _, err := openai.New(openai.Config{}).Generate(t.Context(), r, nil); err != nil || len(asked) != 2 || !strings.Contains(asked[1], "Hello") {
+		t.Errorf("%v after %q", err, asked)
+	}
+	if len(r.Messages[1].Parts) != 2 || len(r.Messages[1].Parts[0].Opaque) == 0 {
+		t.Errorf("the run's own history changed: %+v", r.Messages[1])
 	}
 }
 
