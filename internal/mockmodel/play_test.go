@@ -29,7 +29,7 @@ func TestPlayRaw(t *testing.T) {
 			t.Fatal(err)
 		}
 		url := start(t, mockmodel.Config{Play: file})
-		for _, path := range []string{"/v1/responses", "/v1/chat/completions", "/v1/messages"} {
+		for _, path := range []string{"/v1/responses", "/v1/chat/completions", "/v1/messages", "/v1beta/models/m:streamGenerateContent?alt=sse"} {
 			status, header, body := post(t, url+path, `{"model":"m","stream":true}`)
 			if status != http.StatusOK || header.Get("Content-Type") != test.media || body != test.body {
 				t.Errorf("%s at %s: %d %s\n%q", name, path, status, header.Get("Content-Type"), body)
@@ -77,6 +77,30 @@ func TestPlayLines(t *testing.T) {
 		if e, ok := errors.AsType[*model.Error](err); !ok || e.Class != model.Exhausted {
 			t.Errorf("%s past the end: %v", name, err)
 		}
+	}
+}
+
+// Gemini's requests name the model in the path.
+func TestPlayElsewhere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b", "c"} {
+		if err := os.WriteFile(filepath.Join(dir, name+".chunks.txt"), []byte(`{"candidates":[{"content":{"parts":[{"text":"`+name+`"}]}}]}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	url := start(t, mockmodel.Config{Play: dir})
+	for request, want := range map[string]string{
+		`c {"contents":[{"role":"user"}]}`: "c", `gemini-3 {"contents":[{"role":"user"}]}`: "a", `gemini-3 {"contents":[{"role":"user"},{"role":"model"}]}`: "b",
+	} {
+		name, body, _ := strings.Cut(request, " ")
+		status, _, got := post(t, url+"/v1beta/models/"+name+":streamGenerateContent?alt=sse", body)
+		if want := `data: {"candidates":[{"content":{"parts":[{"text":"` + want + `"}]}}]}` + "\n\n"; status != http.StatusOK || got != want {
+			t.Errorf("%s: %d %q", request, status, got)
+		}
+	}
+	if status, _, _ := post(t, url+"/v1beta/models/m:streamGenerateContent", "{"); status != http.StatusBadRequest {
+		t.Errorf("a broken request: %d", status)
 	}
 }
 

@@ -79,6 +79,9 @@ func New(c Config) (*Server, error) {
 		s.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, responsesAPI{}) })
 	}
 	s.mux.HandleFunc("POST /v1/messages", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, anthropic{}) })
+	if len(s.plays) > 0 {
+		s.mux.HandleFunc("POST /", s.playElsewhere)
+	}
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	return s, nil
 }
