@@ -1,15 +1,12 @@
 package openai_test
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -251,58 +248,5 @@ func TestBadAddresses(t *testing.T) {
 		if !ok || e.Class != want || strings.Contains(fmt.Sprintf("%v %#v", err, e.Err), "hunter22") {
 			t.Errorf("%s: %v; want class %s", base, err, want)
 		}
-	}
-}
-
-// Recordings of real responses, over HTTP through the SDK.
-func TestRecordings(t *testing.T) {
-	t.Parallel()
-	dir := os.Getenv("TURNPIKE_REAL_DATA")
-	if dir == "" {
-		t.Log("TURNPIKE_REAL_DATA is not set: no recordings are replayed")
-		return
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "wire", "openai", "chat", "*.chunks.txt"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no recordings in %s: %v", dir, err)
-	}
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			t.Parallel()
-			var lines []string
-			var said string
-			var output int64
-			f, err := os.Open(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = f.Close() }()
-			scan := bufio.NewScanner(f)
-			scan.Buffer(nil, 32<<20)
-			for scan.Scan() {
-				// An independent, simpler reading of the same recording.
-				var c struct {
-					Choices []struct{ Delta struct{ Content string } }
-					Usage   struct {
-						Completion int64 `json:"completion_tokens"`
-					}
-				}
-				if err := json.Unmarshal(scan.Bytes(), &c); err != nil {
-					t.Fatal(err)
-				}
-				for _, choice := range c.Choices {
-					said += choice.Delta.Content
-				}
-				output = max(output, c.Usage.Completion)
-				lines = append(lines, scan.Text())
-			}
-			resp, err := generate(t, serve(t, append(lines, "[DONE]")...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := (state.Message{Parts: resp.Parts}).Text(); got != said || resp.Usage.OutputTokens != output || resp.Stop == "" || resp.Model == "" {
-				t.Errorf("text %q, want %q; response %+v", got, said, resp)
-			}
-		})
 	}
 }

@@ -143,7 +143,7 @@ func (a *answer) done(item responses.ResponseOutputItemUnion) {
 		return
 	}
 	for _, known := range a.items {
-		if item.ID != "" && known.ID == item.ID {
+		if item.ID != "" && known.ID == item.ID || item.CallID != "" && known.CallID == item.CallID {
 			return
 		}
 	}
