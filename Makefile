@@ -51,8 +51,8 @@ bench: ## Measure the real path and the floor under it
 
 .PHONY: fuzz
 fuzz: ## Fuzz every decoder that meets the outside, ten seconds each
-	@for target in ./pkg/state:FuzzDecode ./pkg/api:FuzzDecode ./pkg/agent:FuzzParse ./pkg/hook:FuzzDecode ./pkg/transcript:FuzzImport ./pkg/loop:FuzzParseAction ./internal/mockmodel:FuzzLoad ./pkg/model/openai:FuzzStream; do \
-		go test "$${target%%:*}" -run '^$$' -fuzz "^$${target##*:}\$$" -fuzztime 10s; \
+	@grep -roP --include='*_test.go' '^func \KFuzz\w+' cmd examples internal pkg | while IFS=: read -r file name; do \
+		go test "./$$(dirname "$$file")" -run '^$$' -fuzz "^$$name\$$" -fuzztime 10s; \
 	done
 
 .PHONY: lint

@@ -22,7 +22,7 @@ const module = "github.com/turnpike-dev/turnpike/"
 // subtree and any lower floor; neighbours on one floor do not know each other. A
 // package on no floor fails the test, so the table stays complete.
 var floors = [][]string{
-	{"pkg/check"},
+	{"pkg/check", "pkg/toolkit"},
 	{"pkg/state"},
 	{"pkg/budget", "pkg/hook", "pkg/model", "pkg/tool", "pkg/transcript"},
 	{"pkg/agent"},
@@ -48,7 +48,7 @@ var pure = []string{"pkg/state", "pkg/state/record", "pkg/state/quota", "pkg/loo
 
 // vendors says where the name of a vendor may appear.
 var vendors = map[string][]string{
-	"github.com/nats-io/":                  {"pkg/bus/natsbus", "pkg/state/natsstore", "pkg/hook/natshook", "pkg/tool/natstool", "internal", "cmd"},
+	"github.com/nats-io/":                  {"pkg/bus/natsbus", "pkg/state/natsstore", "pkg/hook/natshook", "pkg/tool/natstool", "pkg/toolkit", "internal", "cmd"},
 	"github.com/a2aproject/":               {"pkg/tool/a2atool"},
 	"github.com/redis/":                    {"pkg/state/redisstore", "internal", "cmd"},
 	"github.com/openai/":                   {"pkg/model/openai"},

@@ -18,7 +18,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 var update = flag.Bool("update", false, "rewrite what the scenarios came to")
@@ -75,22 +75,30 @@ func TestSeeds(t *testing.T) {
 	})
 }
 
+// text makes a handler of a function that answers with a text.
+func text(f func(ctx context.Context, c toolkit.Call) (string, error)) func(context.Context, toolkit.Call) (toolkit.Result, error) {
+	return func(ctx context.Context, c toolkit.Call) (toolkit.Result, error) {
+		content, err := f(ctx, c)
+		return toolkit.Result{Content: content}, err
+	}
+}
+
 // serveSeedTools starts the tools that scenarios call, as NATS services.
 func serveSeedTools(s *site) {
 	s.t.Helper()
-	for name, handler := range map[string]func(context.Context, natstool.Request) (string, error){
-		"echo": func(_ context.Context, r natstool.Request) (string, error) { return string(r.Arguments), nil },
-		"fail": func(context.Context, natstool.Request) (string, error) { return "", errors.New("the disk is full") },
-		"hang": func(ctx context.Context, _ natstool.Request) (string, error) { <-ctx.Done(); return "", ctx.Err() },
-		"long": func(context.Context, natstool.Request) (string, error) { return strings.Repeat("0123456789", 100), nil },
+	for name, handler := range map[string]func(context.Context, toolkit.Call) (string, error){
+		"echo": func(_ context.Context, r toolkit.Call) (string, error) { return string(r.Arguments), nil },
+		"fail": func(context.Context, toolkit.Call) (string, error) { return "", errors.New("the disk is full") },
+		"hang": func(ctx context.Context, _ toolkit.Call) (string, error) { <-ctx.Done(); return "", ctx.Err() },
+		"long": func(context.Context, toolkit.Call) (string, error) { return strings.Repeat("0123456789", 100), nil },
 	} {
-		stop, err := natstool.Serve(s.nats, s.prefix(), natstool.Service{Name: name, Handler: handler})
+		stop, err := toolkit.Serve(s.nats, s.prefix(), toolkit.Tool{Name: name, Handler: text(handler)})
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		s.t.Cleanup(func() { _ = stop() })
 	}
-	sub, err := s.nats.Subscribe(natstool.Subject(s.prefix(), "later"), func(m *nats.Msg) { _ = m.Respond([]byte(`{"pending": true}`)) })
+	sub, err := s.nats.Subscribe(toolkit.Subject(s.prefix(), "later"), func(m *nats.Msg) { _ = m.Respond([]byte(`{"pending": true}`)) })
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 // recording is one recorded conversation in OpenAI's chat format.
@@ -178,15 +178,15 @@ func serveRecordedTools(t *testing.T, s *site, recordings []recording, runs *pla
 		}
 	}
 	for _, name := range names {
-		stop, err := natstool.Serve(s.nats, s.prefix(), natstool.Service{
+		stop, err := toolkit.Serve(s.nats, s.prefix(), toolkit.Tool{
 			Name: name, Description: name + ", as recorded", Schema: json.RawMessage(`{"type":"object"}`),
-			Handler: func(ctx context.Context, req natstool.Request) (string, error) {
-				r, err := runs.of(ctx, string(req.RunID))
+			Handler: text(func(ctx context.Context, req toolkit.Call) (string, error) {
+				r, err := runs.of(ctx, req.RunID)
 				if err != nil {
 					return "", err
 				}
 				return r.recorded(req.CallID, name, string(req.Arguments))
-			},
+			}),
 		})
 		if err != nil {
 			t.Fatal(err)

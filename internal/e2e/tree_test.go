@@ -14,7 +14,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 // ledger counts how often each effect was asked for, by its idempotency key.
@@ -37,10 +37,10 @@ func TestTreesWhileWorkersDie(t *testing.T) {
 	const trees, leaves = 40, 60
 	s := newSite(t, 3)
 	once := &ledger{times: map[string]int{}}
-	stop, err := natstool.Serve(s.nats, s.prefix(), natstool.Service{Name: "once", Handler: func(_ context.Context, r natstool.Request) (string, error) {
+	stop, err := toolkit.Serve(s.nats, s.prefix(), toolkit.Tool{Name: "once", Handler: text(func(_ context.Context, r toolkit.Call) (string, error) {
 		once.note(r.IdempotencyKey)
 		return "done", nil
-	}})
+	})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,8 +194,8 @@ func checkHistory(t *testing.T, s *site, id string) {
 func serveLater(s *site) {
 	s.t.Helper()
 	var answers sync.WaitGroup
-	sub, err := s.nats.Subscribe(natstool.Subject(s.prefix(), "later"), func(m *nats.Msg) {
-		var r natstool.Request
+	sub, err := s.nats.Subscribe(toolkit.Subject(s.prefix(), "later"), func(m *nats.Msg) {
+		var r toolkit.Call
 		if err := json.Unmarshal(m.Data, &r); err != nil {
 			return
 		}
@@ -209,12 +209,12 @@ func serveLater(s *site) {
 }
 
 // answerLater sends the result until it is taken; a refusal means that it was.
-func answerLater(s *site, r natstool.Request) {
+func answerLater(s *site, r toolkit.Call) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	sig := api.SignalRequest{SignalID: r.IdempotencyKey, ToolResults: []api.ToolResult{{CallID: r.CallID, Content: json.RawMessage(`"later"`)}}}
 	for {
-		_, err := s.client.Signal(ctx, string(r.RunID), sig)
+		_, err := s.client.Signal(ctx, r.RunID, sig)
 		var p *api.Problem
 		if err == nil || errors.As(err, &p) && p.Status < 500 || ctx.Err() != nil {
 			return

@@ -39,6 +39,10 @@ type Call struct {
 	// call: a tool that honours it may be called again after a crash.
 	IdempotencyKey string
 
+	// Idempotent says that the call may be made again with the same key when its
+	// outcome is unknown. Without it nothing may start it twice (I4).
+	Idempotent bool
+
 	// Deadline is when the caller stops listening.
 	Deadline time.Time
 }

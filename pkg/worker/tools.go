@@ -249,6 +249,7 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 	r, err = impl.Call(callCtx, tool.Call{
 		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: deadline,
 		IdempotencyKey: tool.IdempotencyKey(t.s.ID, t.s.Turn, c.ID, c.Name, json.RawMessage(c.Arguments)),
+		Idempotent:     spec.Idempotent,
 	})
 	switch {
 	case err == nil:

@@ -17,7 +17,10 @@
 // ignore it.
 //
 // Request and reply are delivered at most once: a call whose reply does not come
-// may or may not have been made.
+// may or may not have been made. So the request asks for signs of life
+// (toolkit.HeartbeatHeader); a service that gave one and then falls silent is held
+// for dead, and the call does not wait for its deadline. It is made again, with
+// the same idempotency key, only if the tool is idempotent (I4).
 package natstool
 
 import (
@@ -25,6 +28,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,6 +38,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 // patience is how long a call waits for a service to appear: long enough for one
@@ -44,61 +49,95 @@ const patience = 3 * time.Second
 // again.
 const lastMoment = 200 * time.Millisecond
 
-// Request is what a service is asked.
-type Request struct {
-	CallID         string          `json:"call_id"`
-	RunID          state.RunID     `json:"run_id"`
-	Arguments      json.RawMessage `json:"arguments"` // a JSON object
-	IdempotencyKey string          `json:"idempotency_key"`
+const (
+	// heartbeat is how often a service is asked for a sign of life.
+	heartbeat = 2 * time.Second
 
-	// Deadline is when the caller stops listening, by the caller's clock; zero if
-	// it does not say.
-	Deadline time.Time `json:"deadline,omitzero"`
-}
+	// missed is how many signs in a row are missing from a service that is dead.
+	missed = 3
 
-type reply struct {
-	Content json.RawMessage `json:"content,omitempty"`
-	Images  []state.Image   `json:"images,omitempty"`
-	Error   json.RawMessage `json:"error,omitempty"`
-	Pending bool            `json:"pending,omitempty"`
-}
+	// attempts bounds how many instances one call may outlive: it may be what
+	// kills them.
+	attempts = 3
+)
 
-// Subject is the subject on which the service of a tool answers.
-func Subject(prefix, name string) string { return prefix + ".tool." + name }
-
-const cancelSuffix = ".cancel"
+// errDied says that the instance which had begun with a call has fallen silent.
+var errDied = errors.New("the instance that worked on it gives no sign of life, the outcome is unknown")
 
 // Tool calls NATS services: the name of a call says which.
 type Tool struct {
-	nc     *nats.Conn
-	prefix string
+	nc        *nats.Conn
+	prefix    string
+	heartbeat time.Duration
 }
 
 var _ tool.Tool = (*Tool)(nil)
 
 // New returns a Tool that calls services on nc. The connection stays the
 // caller's.
-func New(nc *nats.Conn, prefix string) *Tool { return &Tool{nc, prefix} }
+func New(nc *nats.Conn, prefix string) *Tool { return &Tool{nc, prefix, heartbeat} }
+
+// WithHeartbeat returns a Tool that asks for a sign of life every so often, at
+// least a millisecond. The default is two seconds.
+func (t *Tool) WithHeartbeat(every time.Duration) *Tool {
+	return &Tool{t.nc, t.prefix, max(every, time.Millisecond)}
+}
 
 // Call implements tool.Tool. A service that is not there is waited for, for a few
 // seconds. An error that wraps ctx's means that the request is out and the
-// outcome unknown; no request is ever sent twice.
+// outcome unknown. A request is sent twice only for an idempotent tool whose
+// instance died (I4).
 func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	if c.Name == "" || strings.ContainsAny(c.Name, ".*> \t\r\n") {
 		return tool.Error(fmt.Sprintf("Tool %q cannot be called: its name is no token of a NATS subject", c.Name)), nil
 	}
-	subject := Subject(t.prefix, c.Name)
 	arguments := c.Arguments
 	if len(arguments) == 0 {
 		arguments = json.RawMessage("{}")
 	}
-	request, err := json.Marshal(Request{CallID: c.ID, RunID: c.Run, Arguments: arguments, IdempotencyKey: c.IdempotencyKey, Deadline: c.Deadline})
+	subject := toolkit.Subject(t.prefix, c.Name)
+	request, err := json.Marshal(toolkit.Call{CallID: c.ID, RunID: string(c.Run), Arguments: arguments, IdempotencyKey: c.IdempotencyKey, Deadline: c.Deadline})
 	if err != nil {
 		return tool.Result{}, fmt.Errorf("encode call of %s: %w", subject, err)
 	}
+	for attempt := 1; ; attempt++ {
+		msg, unsent, err := t.deliver(ctx, subject, request)
+		switch {
+		case err == nil:
+			return result(c.Name, msg), nil
+		case errors.Is(ctx.Err(), context.Canceled):
+			return tool.Result{}, fmt.Errorf("call %s: %w", subject, err)
+		case errors.Is(err, errDied) && c.Idempotent && attempt < attempts && ctx.Err() == nil:
+			continue
+		case errors.Is(err, errDied):
+			return tool.Error(fmt.Sprintf("Tool %q was called %s, but %v", c.Name, times(attempt), errDied)), nil
+		case unsent != nil && attempt > 1:
+			return tool.Error(fmt.Sprintf("Tool %q was called %s, but %v; no other instance answers", c.Name, times(attempt-1), errDied)), nil
+		case errors.Is(unsent, nats.ErrNoResponders):
+			return tool.Error(fmt.Sprintf("Tool %q was not called: no service answers on the subject %s. "+
+				"Start one that does, for example with toolkit.Run in Go or the micro service library of another language.", c.Name, subject)), nil
+		case unsent != nil:
+			return tool.Error(fmt.Sprintf("Tool %q was not called: the connection to NATS is down", c.Name)), nil
+		case errors.Is(err, nats.ErrMaxPayload):
+			return tool.Error(fmt.Sprintf("Tool %q was not called: the request has %d bytes, more than the NATS server takes (%d)", c.Name, len(request), t.nc.MaxPayload())), nil
+		default:
+			return tool.Result{}, fmt.Errorf("call %s: %w", subject, err)
+		}
+	}
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// deliver sends the request until some instance has got it, and returns the reply.
+// unsent is why none ever did.
+func (t *Tool) deliver(ctx context.Context, subject string, request []byte) (msg *nats.Msg, unsent, err error) {
 	// A request that nobody took never started a call, so it may be sent again.
-	var unsent error
-	msg, err := backoff.RetryWithData(func() (*nats.Msg, error) {
+	msg, err = backoff.RetryWithData(func() (*nats.Msg, error) {
 		// What is sent in the last moment has an unknown outcome, and so far it is
 		// known that nobody was called.
 		if end, ok := ctx.Deadline(); ok && unsent != nil && time.Until(end) < lastMoment {
@@ -118,21 +157,7 @@ func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 		backoff.WithMaxInterval(500*time.Millisecond),
 		backoff.WithMaxElapsedTime(patience),
 	), ctx))
-	switch {
-	case err == nil:
-		return result(c.Name, msg), nil
-	case errors.Is(ctx.Err(), context.Canceled):
-		return tool.Result{}, fmt.Errorf("call %s: %w", subject, err)
-	case errors.Is(unsent, nats.ErrNoResponders):
-		return tool.Error(fmt.Sprintf("Tool %q was not called: no service answers on the subject %s. "+
-			"Start one that does, for example with natstool.Serve in Go or the micro service library of another language.", c.Name, subject)), nil
-	case unsent != nil:
-		return tool.Error(fmt.Sprintf("Tool %q was not called: the connection to NATS is down", c.Name)), nil
-	case errors.Is(err, nats.ErrMaxPayload):
-		return tool.Error(fmt.Sprintf("Tool %q was not called: the request has %d bytes, more than the NATS server takes (%d)", c.Name, len(request), t.nc.MaxPayload())), nil
-	default:
-		return tool.Result{}, fmt.Errorf("call %s: %w", subject, err)
-	}
+	return msg, unsent, err
 }
 
 // neverStarted reports whether err proves that no service got the request.
@@ -152,21 +177,64 @@ func (t *Tool) request(ctx context.Context, subject string, data []byte) (*nats.
 		return nil, err
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
-	if err := t.nc.PublishRequest(subject, inbox, data); err != nil {
+	m := &nats.Msg{Subject: subject, Reply: inbox, Data: data, Header: nats.Header{toolkit.HeartbeatHeader: {strconv.FormatInt(t.heartbeat.Milliseconds(), 10)}}}
+	if err := t.nc.PublishMsg(m); err != nil {
 		return nil, err
 	}
-	msg, err := sub.NextMsgWithContext(ctx)
-	if err != nil && ctx.Err() != nil && !neverStarted(err) {
+	msg, err := t.await(ctx, sub)
+	if errors.Is(err, errDied) || err != nil && ctx.Err() != nil && !neverStarted(err) {
 		// A courtesy; the outcome is unknown either way.
-		_ = t.nc.Publish(inbox+cancelSuffix, nil)
+		_ = t.nc.Publish(inbox+toolkit.CancelSuffix, nil)
+	}
+	if err != nil && ctx.Err() != nil && !neverStarted(err) {
 		return nil, fmt.Errorf("no reply came, the outcome is unknown: %w", ctx.Err())
 	}
 	return msg, err
 }
 
+// await returns the reply, or errDied if signs of life came and then none. The
+// service of whoever never gave one is waited for until ctx ends.
+func (t *Tool) await(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
+	alive := false
+	reconnects := t.nc.Stats().Reconnects
+	for {
+		patient, cancel := ctx, context.CancelFunc(func() {})
+		if alive {
+			patient, cancel = context.WithTimeout(ctx, missed*t.heartbeat)
+		}
+		msg, err := sub.NextMsgWithContext(patient)
+		cancel()
+		switch {
+		case err == nil && !signOfLife(msg):
+			return msg, nil
+		case err == nil:
+			alive = true
+		case ctx.Err() != nil || !alive || !errors.Is(err, context.DeadlineExceeded):
+			return nil, err
+		case !t.nc.IsConnected() || t.nc.Stats().Reconnects != reconnects:
+			// It is this side that was cut off.
+			reconnects = t.nc.Stats().Reconnects
+		default:
+			// What is on its way, after a pause of this process, counts.
+			if err := t.nc.FlushTimeout(missed * t.heartbeat); err != nil {
+				continue
+			}
+			if n, _, err := sub.Pending(); err == nil && n > 0 {
+				continue
+			}
+			return nil, errDied
+		}
+	}
+}
+
+// signOfLife reports whether a message says no more than that a service works.
+func signOfLife(m *nats.Msg) bool {
+	return len(m.Data) == 0 && m.Header.Get(toolkit.HeartbeatHeader) != "" && m.Header.Get(micro.ErrorCodeHeader) == "" && m.Header.Get(micro.ErrorHeader) == ""
+}
+
 // result reads what a service replied.
 func result(name string, msg *nats.Msg) tool.Result {
-	var r reply
+	var r toolkit.Reply
 	err := json.Unmarshal(msg.Data, &r)
 	if code, text := msg.Header.Get(micro.ErrorCodeHeader), msg.Header.Get(micro.ErrorHeader); code != "" || text != "" {
 		if failure := textOf(r.Error); err == nil && failure != "" {
@@ -180,7 +248,7 @@ func result(name string, msg *nats.Msg) tool.Result {
 	case err == nil && r.Pending:
 		return tool.Result{Pending: true}
 	case err == nil && (len(r.Content) > 0 || len(r.Images) > 0):
-		return tool.Result{Content: contentOf(r.Content), Images: r.Images}
+		return tool.Result{Content: contentOf(r.Content), Images: imagesOf(r.Images)}
 	default:
 		return tool.Error(fmt.Sprintf(`Tool %q was called, but its reply is neither {"content": ...} nor {"error": "..."}: %s`, name, tool.Truncate(string(msg.Data), 300)))
 	}
@@ -202,4 +270,11 @@ func textOf(raw json.RawMessage) string {
 		return ""
 	}
 	return contentOf(raw)
+}
+
+func imagesOf(images []toolkit.Image) (result []state.Image) {
+	for _, i := range images {
+		result = append(result, state.Image(i))
+	}
+	return result
 }

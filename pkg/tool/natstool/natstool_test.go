@@ -16,15 +16,16 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const prefix = "tp"
 
-func serve(t *testing.T, nc *nats.Conn, s natstool.Service) (stop func() error) {
+func serve(t *testing.T, nc *nats.Conn, tools ...toolkit.Tool) (stop func() error) {
 	t.Helper()
-	stop, err := natstool.Serve(nc, prefix, s)
+	stop, err := toolkit.Serve(nc, prefix, tools...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,15 +49,15 @@ func wantError(t *testing.T, r tool.Result, err error, texts ...string) {
 func TestCall(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
-	got := make(chan natstool.Request, 1)
-	serve(t, nc, natstool.Service{
+	got := make(chan toolkit.Call, 1)
+	serve(t, nc, toolkit.Tool{
 		Name: "refund", Description: "Gives money back.", Schema: json.RawMessage(`{"type":"object"}`),
-		Handler: func(ctx context.Context, r natstool.Request) (string, error) {
+		Handler: func(ctx context.Context, r toolkit.Call) (toolkit.Result, error) {
 			if at, ok := ctx.Deadline(); !ok || !at.Equal(r.Deadline) {
-				return "", errors.New("the context has another deadline")
+				return toolkit.Result{}, errors.New("the context has another deadline")
 			}
 			got <- r
-			return "done: \"42\"\n", nil
+			return toolkit.Result{Content: "done: \"42\"\n"}, nil
 		},
 	})
 	deadline := time.Now().Add(time.Minute).UTC().Truncate(time.Millisecond)
@@ -66,7 +67,7 @@ func TestCall(t *testing.T) {
 	if err != nil || !cmp.Equal(r, tool.Result{Content: "done: \"42\"\n"}) {
 		t.Fatalf("Call = %+v, %v", r, err)
 	}
-	want := natstool.Request{CallID: "c1", RunID: "run_1", Arguments: json.RawMessage(`{"amount":7}`), IdempotencyKey: "k", Deadline: deadline}
+	want := toolkit.Call{CallID: "c1", RunID: "run_1", Arguments: json.RawMessage(`{"amount":7}`), IdempotencyKey: "k", Deadline: deadline}
 	if diff := cmp.Diff(want, <-got); diff != "" {
 		t.Errorf("request:\n%s", diff)
 	}
@@ -89,18 +90,18 @@ func TestCall(t *testing.T) {
 func TestHandlerFails(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
-	serve(t, nc, natstool.Service{Name: "t", Handler: func(_ context.Context, r natstool.Request) (string, error) {
+	serve(t, nc, toolkit.Tool{Name: "t", Handler: func(_ context.Context, r toolkit.Call) (toolkit.Result, error) {
 		switch r.CallID {
 		case "error":
-			return "", errors.New("no such order\nlook it up first: \u00e9")
+			return toolkit.Result{}, errors.New("no such order\nlook it up first: \u00e9")
 		case "silent":
-			return "", errors.New("")
+			return toolkit.Result{}, errors.New("")
 		case "panic":
 			panic("oh")
 		case "huge":
-			return strings.Repeat("x", int(nc.MaxPayload())), nil
+			return toolkit.Result{Content: strings.Repeat("x", int(nc.MaxPayload()))}, nil
 		}
-		return "fine", nil
+		return toolkit.Result{Content: "fine"}, nil
 	}})
 	tools := natstool.New(nc, prefix)
 	for id, want := range map[string]string{
@@ -136,7 +137,7 @@ func TestReplies(t *testing.T) {
 		{`{}`, nil, tool.Error(`Tool "t" was called, but its reply is neither {"content": ...} nor {"error": "..."}: {}`)},
 	}
 	next := make(chan *nats.Msg, 1)
-	sub, err := nc.Subscribe(natstool.Subject(prefix, "t"), func(m *nats.Msg) { _ = m.RespondMsg(<-next) })
+	sub, err := nc.Subscribe(toolkit.Subject(prefix, "t"), func(m *nats.Msg) { _ = m.RespondMsg(<-next) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func TestNotCalled(t *testing.T) {
 	nc := testbed.NATS(t)
 	tools := natstool.New(nc, prefix)
 	r, err := tools.Call(t.Context(), tool.Call{Name: "nobody"})
-	wantError(t, r, err, "tp.tool.nobody", "natstool.Serve")
+	wantError(t, r, err, "tp.tool.nobody", "toolkit.Run")
 
 	// A time limit that is shorter than the patience gives the same answer.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -168,7 +169,7 @@ func TestNotCalled(t *testing.T) {
 		r, err := tools.Call(t.Context(), tool.Call{Name: name})
 		wantError(t, r, err, "cannot be called")
 	}
-	serve(t, nc, natstool.Service{Name: "t", Handler: func(context.Context, natstool.Request) (string, error) { return "", nil }})
+	serve(t, nc, toolkit.Tool{Name: "t", Handler: func(context.Context, toolkit.Call) (toolkit.Result, error) { return toolkit.Result{}, nil }})
 	big := json.RawMessage(`"` + strings.Repeat("x", int(nc.MaxPayload())) + `"`)
 	r, err = tools.Call(t.Context(), tool.Call{Name: "t", Arguments: big})
 	wantError(t, r, err, "was not called", "more than the NATS server takes")
@@ -195,9 +196,9 @@ func TestServiceComesUp(t *testing.T) {
 		called <- r
 	}()
 	runs := make(chan string, 10)
-	serve(t, nc, natstool.Service{Name: "late", Handler: func(_ context.Context, r natstool.Request) (string, error) {
+	serve(t, nc, toolkit.Tool{Name: "late", Handler: func(_ context.Context, r toolkit.Call) (toolkit.Result, error) {
 		runs <- string(r.Arguments)
-		return "here", nil
+		return toolkit.Result{Content: "here"}, nil
 	}})
 	if r := <-called; r.Content != "here" || len(runs) != 1 || <-runs != "{}" {
 		t.Errorf("Call = %+v after %d runs, want one", r, len(runs))
@@ -209,11 +210,11 @@ func TestCallEnds(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
 	started, ended := make(chan struct{}, 1), make(chan error, 1)
-	serve(t, nc, natstool.Service{Name: "slow", Handler: func(ctx context.Context, _ natstool.Request) (string, error) {
+	serve(t, nc, toolkit.Tool{Name: "slow", Handler: func(ctx context.Context, _ toolkit.Call) (toolkit.Result, error) {
 		started <- struct{}{}
 		<-ctx.Done()
 		ended <- ctx.Err()
-		return "", ctx.Err()
+		return toolkit.Result{}, ctx.Err()
 	}})
 	tools := natstool.New(nc, prefix)
 
@@ -240,10 +241,10 @@ func TestServeConcurrencyAndStop(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
 	running, release := make(chan string), make(chan struct{})
-	stop := serve(t, nc, natstool.Service{Name: "t", Concurrency: 2, Handler: func(_ context.Context, r natstool.Request) (string, error) {
+	stop := serve(t, nc, toolkit.Tool{Name: "t", Concurrency: 2, Handler: func(_ context.Context, r toolkit.Call) (toolkit.Result, error) {
 		running <- r.CallID
 		<-release
-		return r.CallID, nil
+		return toolkit.Result{Content: r.CallID}, nil
 	}})
 	results := make(chan tool.Result, 3)
 	for _, id := range []string{"a", "b", "c"} {
@@ -273,28 +274,7 @@ func TestServeConcurrencyAndStop(t *testing.T) {
 	if diff := cmp.Diff(map[string]bool{"a": true, "b": true, "c": true}, seen); diff != "" {
 		t.Errorf("results:\n%s", diff)
 	}
-	if _, err := nc.RequestWithContext(t.Context(), natstool.Subject(prefix, "t"), nil); !errors.Is(err, nats.ErrNoResponders) {
+	if _, err := nc.RequestWithContext(t.Context(), toolkit.Subject(prefix, "t"), nil); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("after stop: %v, want no responders", err)
-	}
-}
-
-func TestServeRefuses(t *testing.T) {
-	t.Parallel()
-	nc := testbed.NATS(t)
-	handler := func(context.Context, natstool.Request) (string, error) { return "", nil }
-	for name, s := range map[string]natstool.Service{
-		"name":    {Name: "a.b", Handler: handler},
-		"handler": {Name: "t"},
-		"schema":  {Name: "t", Handler: handler, Schema: json.RawMessage("{")},
-		"version": {Name: "t", Handler: handler, Version: "one"},
-	} {
-		if _, err := natstool.Serve(nc, prefix, s); err == nil {
-			t.Errorf("Serve with a bad %s succeeds", name)
-		}
-	}
-	serve(t, nc, natstool.Service{Name: "t", Handler: handler})
-	msg, err := nc.RequestWithContext(t.Context(), natstool.Subject(prefix, "t"), []byte("nonsense"))
-	if err != nil || msg.Header.Get(micro.ErrorCodeHeader) != "400" {
-		t.Errorf("a request that is not JSON: %+v, %v", msg, err)
 	}
 }

@@ -1,0 +1,34 @@
+package natstool
+
+import (
+	"testing"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// Whatever a service replies becomes a result, and an error is never taken for a
+// success (A7).
+func FuzzReply(f *testing.F) {
+	for _, seed := range []string{
+		``, `{}`, `null`, `[]`, `"text"`, `{"content":"text"}`, `{"content":{"a":[1,2.50]}}`, `{"content":null,"error":null}`, `{"error":"broken"}`,
+		`{"error":{"code":7},"content":1}`, `{"error":""}`, `{"pending":true}`, `{"content":"x","images":[{"url":"https://example.com"}]}`, `{"images":[{}]}`,
+	} {
+		f.Add([]byte(seed), "", "")
+		f.Add([]byte(seed), "500", "no stock")
+	}
+	f.Fuzz(func(t *testing.T, data []byte, code, text string) {
+		m := &nats.Msg{Data: data, Header: nats.Header{micro.ErrorCodeHeader: {code}, micro.ErrorHeader: {text}}}
+		r := result("t", m)
+		if (code != "" || text != "") && !r.IsError {
+			t.Errorf("an error in the headers is a success: %+v", r)
+		}
+		if r.IsError && (r.Content == "" || r.Pending || len(r.Images) > 0) {
+			t.Errorf("error result = %+v", r)
+		}
+		if utf8.Valid(data) && utf8.ValidString(text) && utf8.ValidString(code) && !utf8.ValidString(r.Content) {
+			t.Errorf("the result is not UTF-8: %q", r.Content)
+		}
+	})
+}

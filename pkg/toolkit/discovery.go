@@ -1,0 +1,69 @@
+package toolkit
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// announce answers the questions that find NATS micro services: PING, INFO and
+// STATS, to all, to those of this name, and to this instance.
+func (s *server) announce() error {
+	for verb, answer := range map[micro.Verb]func() any{
+		micro.PingVerb:  func() any { return micro.Ping{ServiceIdentity: s.identity(), Type: micro.PingResponseType} },
+		micro.InfoVerb:  func() any { return s.info() },
+		micro.StatsVerb: func() any { return s.statistics() },
+	} {
+		for _, to := range [][2]string{{}, {s.tool.Name}, {s.tool.Name, s.id}} {
+			subject, err := micro.ControlSubject(verb, to[0], to[1])
+			if err != nil {
+				return err
+			}
+			sub, err := s.nc.Subscribe(subject, func(m *nats.Msg) {
+				if data, err := json.Marshal(answer()); err == nil {
+					_ = m.Respond(data)
+				}
+			})
+			if err != nil {
+				s.silence()
+				return err
+			}
+			s.control = append(s.control, sub)
+		}
+	}
+	return nil
+}
+
+// silence stops announcing the service.
+func (s *server) silence() {
+	for _, sub := range s.control {
+		_ = sub.Unsubscribe() // it fails on a closed connection only
+	}
+}
+
+func (s *server) metadata() map[string]string {
+	return map[string]string{MetaDescription: s.tool.Description, MetaSchema: string(s.tool.Schema)}
+}
+
+func (s *server) identity() micro.ServiceIdentity {
+	return micro.ServiceIdentity{Name: s.tool.Name, ID: s.id, Version: s.tool.Version, Metadata: s.metadata()}
+}
+
+func (s *server) info() micro.Info {
+	return micro.Info{
+		ServiceIdentity: s.identity(), Type: micro.InfoResponseType, Description: s.tool.Description,
+		Endpoints: []micro.EndpointInfo{{Name: s.tool.Name, Subject: s.subject, QueueGroup: micro.DefaultQueueGroup, Metadata: s.metadata()}},
+	}
+}
+
+func (s *server) statistics() micro.Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.stats
+	e.Name, e.Subject, e.QueueGroup = s.tool.Name, s.subject, micro.DefaultQueueGroup
+	return micro.Stats{
+		ServiceIdentity: s.identity(), Type: micro.StatsResponseType, Started: s.started.Truncate(time.Millisecond), Endpoints: []*micro.EndpointStats{&e},
+	}
+}

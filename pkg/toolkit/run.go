@@ -1,0 +1,49 @@
+package toolkit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Config says where tools are served.
+type Config struct {
+	// URL of the NATS server; empty is the variable TURNPIKE_NATS_URL, and without
+	// it nats://127.0.0.1:4222.
+	URL string
+
+	// Prefix of the site's subjects; empty is the variable TURNPIKE_PREFIX, and
+	// without it turnpike.
+	Prefix string
+
+	// Options of the connection, such as nats.UserCredentials.
+	Options []nats.Option
+}
+
+// Run connects and serves tools until ctx ends; then it takes no more calls, waits
+// for those that it has, and returns nil. A server that is gone is waited for, as
+// long as it takes, but must be there at the start.
+func Run(ctx context.Context, cfg Config, tools ...Tool) error {
+	if len(tools) == 0 {
+		return errors.New("serve tools: there are none")
+	}
+	url := cmp.Or(cfg.URL, os.Getenv("TURNPIKE_NATS_URL"), nats.DefaultURL)
+	prefix := cmp.Or(cfg.Prefix, os.Getenv("TURNPIKE_PREFIX"), "turnpike")
+	options := append([]nats.Option{nats.Name("tool " + tools[0].Name), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second)}, cfg.Options...)
+	nc, err := nats.Connect(url, options...)
+	if err != nil {
+		return fmt.Errorf("connect to NATS at %s: %w: TURNPIKE_NATS_URL sets the address", url, err)
+	}
+	defer nc.Close()
+	stop, err := Serve(nc, prefix, tools...)
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return stop()
+}

@@ -1,0 +1,242 @@
+package toolkit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/nats-io/nuid"
+)
+
+// leastHeartbeat bounds how often a caller can make a service send.
+const leastHeartbeat = 50 * time.Millisecond
+
+// Serve answers calls of tools on nc until stop is called. prefix is that of the
+// site, mostly "turnpike". Any number of processes may serve one tool; each call
+// goes to one of them. stop takes no more calls, waits for those that it has, and
+// may be called once; the connection stays the caller's.
+func Serve(nc *nats.Conn, prefix string, tools ...Tool) (stop func() error, err error) {
+	var servers []*server
+	stop = func() error {
+		var errs []error
+		for _, s := range servers {
+			errs = append(errs, s.leave())
+		}
+		for _, s := range servers {
+			errs = append(errs, s.finish())
+		}
+		// The replies are with the server when this returns.
+		if err := nc.Flush(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+			errs = append(errs, fmt.Errorf("stop tools: %w", err))
+		}
+		return errors.Join(errs...)
+	}
+	for _, t := range tools {
+		s, err := serve(nc, prefix, t)
+		if err != nil {
+			return nil, errors.Join(err, stop())
+		}
+		servers = append(servers, s)
+	}
+	// The subscriptions are with the server when this returns.
+	if err := nc.Flush(); err != nil {
+		return nil, errors.Join(fmt.Errorf("serve tools: %w", err), stop())
+	}
+	return stop, nil
+}
+
+// server runs the calls of one tool.
+//
+// It is a service of the protocol of NATS micro but not of its library, which
+// counts and times a call by what happens before its handler returns, and forgets
+// on Stop what it has not begun: here calls run side by side.
+type server struct {
+	nc      *nats.Conn
+	tool    Tool
+	subject string
+	id      string
+	started time.Time
+
+	slots   chan struct{} // one element for each call that runs
+	calls   sync.WaitGroup
+	sub     *nats.Subscription
+	drained chan struct{}
+	control []*nats.Subscription
+
+	mu    sync.Mutex
+	stats micro.EndpointStats
+}
+
+func serve(nc *nats.Conn, prefix string, t Tool) (*server, error) {
+	t, err := t.checked()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{
+		nc: nc, tool: t, subject: Subject(prefix, t.Name), id: nuid.Next(), started: time.Now().UTC(),
+		slots: make(chan struct{}, t.Concurrency), drained: make(chan struct{}),
+	}
+	if err := s.announce(); err != nil {
+		return nil, fmt.Errorf("serve tool %s: %w", t.Name, err)
+	}
+	if s.sub, err = nc.QueueSubscribe(s.subject, micro.DefaultQueueGroup, s.take); err != nil {
+		s.silence()
+		return nil, fmt.Errorf("serve tool %s: %w", t.Name, err)
+	}
+	s.sub.SetClosedHandler(func(string) { close(s.drained) })
+	return s, nil
+}
+
+// leave takes no more calls, but still those that the server has sent.
+func (s *server) leave() error {
+	s.silence()
+	if err := s.sub.Drain(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
+		return fmt.Errorf("stop tool %s: %w", s.tool.Name, err)
+	}
+	return nil
+}
+
+// finish waits until every call is answered.
+func (s *server) finish() error {
+	<-s.drained
+	s.calls.Wait()
+	return nil
+}
+
+// take starts one call. It is called for one after the other, so a slow call must
+// not hold up the next.
+func (s *server) take(m *nats.Msg) {
+	if m.Reply == "" {
+		return // nobody would hear of it
+	}
+	s.calls.Go(func() {
+		began := time.Now()
+		failure := s.answer(m)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stats.NumRequests++
+		s.stats.ProcessingTime += time.Since(began)
+		s.stats.AverageProcessingTime = s.stats.ProcessingTime / time.Duration(s.stats.NumRequests)
+		if failure != "" {
+			s.stats.NumErrors++
+			s.stats.LastError = failure
+		}
+	})
+}
+
+// answer makes one call and returns what the caller was told of a failure.
+func (s *server) answer(m *nats.Msg) (failure string) {
+	var c Call
+	if err := json.Unmarshal(m.Data, &c); err != nil {
+		return s.refuse(m, "400", fmt.Sprintf("The request to tool %q is not what it should be: %v", s.tool.Name, err))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if !c.Deadline.IsZero() {
+		var done context.CancelFunc
+		ctx, done = context.WithDeadline(ctx, c.Deadline)
+		defer done()
+	}
+	if sub, err := s.nc.Subscribe(m.Reply+CancelSuffix, func(*nats.Msg) { cancel() }); err == nil {
+		defer sub.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
+	}
+	stop := s.beat(m)
+	defer stop()
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return "" // the caller does not listen any more
+	}
+	result, err := s.handle(ctx, c)
+	stop()
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return "" // as above
+	}
+	if _, ok := errors.AsType[*ArgumentsError](err); ok {
+		return s.refuse(m, "400", err.Error())
+	}
+	if err != nil {
+		return s.refuse(m, "500", err.Error())
+	}
+	reply := Reply{Images: result.Images, Pending: result.Pending}
+	if result.Content == nil {
+		result.Content = ""
+	}
+	if reply.Content, err = json.Marshal(result.Content); err != nil {
+		return s.refuse(m, "500", fmt.Sprintf("Tool %q was called, but its result is not JSON: %v", s.tool.Name, err))
+	}
+	data, err := json.Marshal(reply)
+	if err == nil {
+		err = s.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Data: data})
+	}
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return s.refuse(m, "500", fmt.Sprintf("Tool %q was called, but its result has %d bytes, more than the NATS server takes (%d)", s.tool.Name, len(data), s.nc.MaxPayload()))
+	}
+	return ""
+}
+
+// handle calls the handler; a panic in it is a failure of this call only.
+func (s *server) handle(ctx context.Context, c Call) (r Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("Tool %q failed: it panicked: %v", s.tool.Name, p) //nolint:staticcheck // a sentence for the model
+		}
+	}()
+	return s.tool.Handler(ctx, c)
+}
+
+// beat sends signs of life, if the request asks for some, until stop is called.
+// stop may be called again.
+func (s *server) beat(m *nats.Msg) (stop func()) {
+	ms, err := strconv.Atoi(m.Header.Get(HeartbeatHeader))
+	if err != nil || ms <= 0 {
+		return func() {}
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	sign := &nats.Msg{Subject: m.Reply, Header: nats.Header{HeartbeatHeader: {strconv.Itoa(ms)}}}
+	_ = s.nc.PublishMsg(sign)
+	go func() { // ends with stop
+		defer close(ended)
+		tick := time.NewTicker(max(time.Duration(ms)*time.Millisecond, leastHeartbeat))
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = s.nc.PublishMsg(sign)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return sync.OnceFunc(func() { close(done); <-ended })
+}
+
+// refuse replies with an error, in the body for models and in the headers for
+// whoever knows NATS micro services. It returns the first line.
+func (s *server) refuse(m *nats.Msg, code, text string) string {
+	// An empty error would not be seen as one, and a huge one not be sent.
+	if text == "" {
+		text = fmt.Sprintf("Tool %q failed", s.tool.Name)
+	}
+	text = strings.ToValidUTF8(text[:min(len(text), 64<<10)], "")
+	first, _, _ := strings.Cut(text, "\n")
+	first = strings.ToValidUTF8(first[:min(len(first), 200)], "")
+	raw, err := json.Marshal(text)
+	if err != nil {
+		return first
+	}
+	data, err := json.Marshal(Reply{Error: raw})
+	if err != nil {
+		return first
+	}
+	_ = s.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{micro.ErrorHeader: {first}, micro.ErrorCodeHeader: {code}}, Data: data})
+	return first
+}

@@ -1,0 +1,168 @@
+// Package toolkit is for writing tools that agents call over NATS. It knows nothing
+// of workers and gateways: a program that serves tools links the NATS client and
+// little else.
+//
+//	func convert(ctx context.Context, c toolkit.Call, in Query) (Answer, error) { … }
+//
+//	func main() {
+//		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+//		defer stop()
+//		if err := toolkit.Run(ctx, toolkit.Config{}, toolkit.Func("convert", "Converts …", convert)); err != nil {
+//			log.Fatal(err)
+//		}
+//	}
+//
+// Every tool is a NATS micro service of its name: `nats micro ls` and `turnpike
+// tools ls` find it, with its schema and its statistics. docs/tools.md describes
+// the protocol for other languages.
+package toolkit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// Tool is a tool to serve. Func makes one of a function with types; a literal
+// serves where the arguments have none.
+type Tool struct {
+	Name        string // letters, digits, - and _, at most 64
+	Description string // for the model: what it does, and when to use it
+	Version     string // a semantic version; empty is 1.0.0
+
+	// Schema is the JSON Schema of the arguments, an object. It travels in the
+	// service's metadata, where people and programs find it.
+	Schema json.RawMessage
+
+	// Concurrency bounds the calls that run at a time in this process; 0 is 64.
+	// Others wait for their turn.
+	Concurrency int
+
+	// Handler makes one call. Its context ends at the call's deadline and when
+	// the caller stops listening. The text of an error is told to the model. It
+	// must be safe for concurrent use, and should do nothing twice for one
+	// Call.IdempotencyKey.
+	Handler func(ctx context.Context, c Call) (Result, error)
+
+	fault error // why Func could make no tool
+}
+
+// Result is what a call came to.
+type Result struct {
+	// Content for the model: a string is a text, anything else its JSON.
+	Content any
+
+	// Images beside the content, for models that take some.
+	Images []Image
+
+	// Pending says that the call is taken and its result comes later, as the
+	// signal tool_results to the run. Only for tools that the agent declares async.
+	Pending bool
+}
+
+// Func makes a tool of a function. The JSON Schema of its arguments is that of In,
+// a struct: names are those of encoding/json, fields without omitempty or omitzero
+// are required, a tag `jsonschema:"…"` describes one. Arguments that the schema
+// does not admit never reach f; the model is told why. Out is a Result, a string,
+// or anything that JSON can say.
+//
+// A mistake in the types is an error of Serve and Run.
+func Func[In, Out any](name, description string, f func(ctx context.Context, c Call, in In) (Out, error)) Tool {
+	t := Tool{Name: name, Description: description}
+	check, schema, err := inspect[In]()
+	if err != nil {
+		t.fault = fmt.Errorf("make tool %s: %w", name, err)
+		return t
+	}
+	t.Schema = schema
+	t.Handler = func(ctx context.Context, c Call) (Result, error) {
+		var in In
+		if err := check(c.Arguments, &in); err != nil {
+			return Result{}, &ArgumentsError{Tool: name, Err: err}
+		}
+		out, err := f(ctx, c, in)
+		if r, ok := any(out).(Result); ok {
+			return r, err
+		}
+		return Result{Content: out}, err
+	}
+	return t
+}
+
+// ArgumentsError says that the arguments of a call are not what the schema of the
+// tool asks for, so nothing was done. Callers see it as the error code 400.
+type ArgumentsError struct {
+	Tool string
+	Err  error
+}
+
+func (e *ArgumentsError) Error() string {
+	return fmt.Sprintf("Invalid arguments for tool %q: %v", e.Tool, e.Err)
+}
+
+func (e *ArgumentsError) Unwrap() error { return e.Err }
+
+// inspect returns the JSON Schema of a type, and what decodes the arguments that
+// it admits.
+func inspect[In any]() (check func(raw json.RawMessage, into *In) error, schema json.RawMessage, err error) {
+	s, err := jsonschema.For[In](nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.Type != "object" {
+		return nil, nil, fmt.Errorf("the arguments are %T, but must be a struct or a map", *new(In))
+	}
+	resolved, err := s.Resolve(nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if schema, err = json.Marshal(s); err != nil {
+		return nil, nil, err
+	}
+	return func(raw json.RawMessage, into *In) error {
+		var args map[string]any
+		if err := json.Unmarshal(raw, &args); err != nil || args == nil {
+			return errors.New("they must be a JSON object")
+		}
+		if err := resolved.Validate(args); err != nil {
+			return err
+		}
+		return json.Unmarshal(raw, into)
+	}, schema, nil
+}
+
+var (
+	namePattern    = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+	versionPattern = regexp.MustCompile(`^\d+\.\d+\.\d+([-+].+)?$`)
+)
+
+// checked returns the tool with its defaults, or what is wrong with it.
+func (t Tool) checked() (Tool, error) {
+	if t.Version == "" {
+		t.Version = "1.0.0"
+	}
+	if t.Concurrency <= 0 {
+		t.Concurrency = 64
+	}
+	if len(t.Schema) == 0 {
+		t.Schema = json.RawMessage(`{"type":"object"}`)
+	}
+	switch {
+	case t.fault != nil:
+		return t, t.fault
+	case !namePattern.MatchString(t.Name):
+		return t, fmt.Errorf("serve tool %q: its name must match %s", t.Name, namePattern)
+	case t.Handler == nil:
+		return t, fmt.Errorf("serve tool %s: it has no handler", t.Name)
+	case !versionPattern.MatchString(t.Version):
+		return t, fmt.Errorf("serve tool %s: its version %q is not like 1.0.0", t.Name, t.Version)
+	case !json.Valid(t.Schema) || !bytes.HasPrefix(bytes.TrimSpace(t.Schema), []byte("{")):
+		return t, fmt.Errorf("serve tool %s: its schema is not a JSON object", t.Name)
+	}
+	return t, nil
+}
