@@ -1,0 +1,151 @@
+package natstool
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
+)
+
+// Nobody knows how many services will answer: who has not after a while since the
+// last one did does not count.
+const (
+	quiet  = 400 * time.Millisecond
+	enough = 3 * time.Second
+)
+
+// Service is a tool that somebody serves.
+type Service struct {
+	Name        string          `json:"name"` // of the tool
+	Subject     string          `json:"subject"`
+	Description string          `json:"description,omitempty"`
+	Schema      json.RawMessage `json:"schema,omitempty"` // of the arguments; nil if it does not say
+	Instances   []Instance      `json:"instances"`        // the newest version first
+}
+
+// Instance is one of the processes that serve a tool.
+type Instance struct {
+	ID        string    `json:"id"`
+	Version   string    `json:"version"`
+	Started   time.Time `json:"started,omitzero"`
+	Requests  int       `json:"requests"`
+	Errors    int       `json:"errors"`
+	LastError string    `json:"last_error,omitempty"`
+	AverageMS float64   `json:"average_ms"` // of a call
+}
+
+// Discover asks the NATS micro services which of them serve tools of the site with
+// this prefix. The result is in the order of the names; description and schema are
+// those of the newest version. A service without the discovery protocol can be
+// called but not found. It takes half a second, or more if many answer.
+func Discover(ctx context.Context, nc *nats.Conn, prefix string) ([]Service, error) {
+	infos, err := gather[micro.Info](ctx, nc, micro.InfoVerb)
+	if err != nil {
+		return nil, err
+	}
+	stats, err := gather[micro.Stats](ctx, nc, micro.StatsVerb)
+	if err != nil {
+		return nil, err
+	}
+	byID := map[string]micro.Stats{}
+	for _, s := range stats {
+		byID[s.ID] = s
+	}
+	// The newest version comes first, so it is what describes the tool.
+	slices.SortFunc(infos, func(a, b micro.Info) int {
+		return cmp.Or(compareVersions(b.Version, a.Version), cmp.Compare(a.ID, b.ID))
+	})
+	var services []Service
+	for _, info := range infos {
+		for _, e := range info.Endpoints {
+			name, ours := strings.CutPrefix(e.Subject, toolkit.Subject(prefix, ""))
+			if !ours || name == "" || strings.ContainsAny(name, ".*>") {
+				continue
+			}
+			i := slices.IndexFunc(services, func(s Service) bool { return s.Name == name })
+			if i < 0 {
+				i = len(services)
+				services = append(services, described(name, info, e))
+			}
+			services[i].Instances = append(services[i].Instances, instance(info, e, byID[info.ID]))
+		}
+	}
+	slices.SortFunc(services, func(a, b Service) int { return cmp.Compare(a.Name, b.Name) })
+	return services, nil
+}
+
+// described takes what the endpoint says of itself over what the service says.
+func described(name string, info micro.Info, e micro.EndpointInfo) Service {
+	s := Service{Name: name, Subject: e.Subject}
+	s.Description = cmp.Or(e.Metadata[toolkit.MetaDescription], info.Metadata[toolkit.MetaDescription], info.Description)
+	schema := cmp.Or(e.Metadata[toolkit.MetaSchema], info.Metadata[toolkit.MetaSchema])
+	if strings.HasPrefix(strings.TrimSpace(schema), "{") && json.Valid([]byte(schema)) {
+		s.Schema = json.RawMessage(schema)
+	}
+	return s
+}
+
+func instance(info micro.Info, e micro.EndpointInfo, stats micro.Stats) Instance {
+	i := Instance{ID: info.ID, Version: info.Version, Started: stats.Started}
+	for _, s := range stats.Endpoints {
+		if s != nil && s.Subject == e.Subject {
+			i.Requests, i.Errors, i.LastError = s.NumRequests, s.NumErrors, s.LastError
+			i.AverageMS = float64(s.AverageProcessingTime.Microseconds()) / 1000
+		}
+	}
+	return i
+}
+
+// compareVersions compares semantic versions by their numbers.
+func compareVersions(a, b string) int {
+	var x, y [3]int
+	_, _ = fmt.Sscanf(a, "%d.%d.%d", &x[0], &x[1], &x[2])
+	_, _ = fmt.Sscanf(b, "%d.%d.%d", &y[0], &y[1], &y[2])
+	return slices.Compare(x[:], y[:])
+}
+
+// gather puts a question to all services, and returns the answers that are what
+// they should be.
+func gather[T any](ctx context.Context, nc *nats.Conn, verb micro.Verb) ([]T, error) {
+	subject, err := micro.ControlSubject(verb, "", "")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, enough)
+	defer cancel()
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, fmt.Errorf("ask the services: %w", err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
+	if err := nc.PublishRequest(subject, inbox, nil); err != nil {
+		return nil, fmt.Errorf("ask the services: %w", err)
+	}
+	var answers []T
+	for {
+		patient, cancel := context.WithTimeout(ctx, quiet)
+		m, err := sub.NextMsgWithContext(patient)
+		cancel()
+		switch {
+		case err == nil:
+			var answer T
+			if json.Unmarshal(m.Data, &answer) == nil {
+				answers = append(answers, answer)
+			}
+		case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded):
+			return answers, nil
+		default:
+			return nil, fmt.Errorf("ask the services: %w", err)
+		}
+	}
+}
