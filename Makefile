@@ -15,12 +15,16 @@ build: ## Build the three commands into .bin
 	go build -o .bin/ ./cmd/...
 
 .PHONY: test
-test: redis ## Run all tests, with what they need installed or started
+test: redis languages ## Run all tests, with what they need installed or started
 	go test -race -shuffle=on -timeout 10m ./...
 
 .PHONY: redis
 redis: ## See that tests find a Redis: Docker, redis-server, or apt-get as root
 	@deployments/ensure-redis.sh
+
+.PHONY: languages
+languages: ## See that the example tools in Python and TypeScript can run: apt-get as root, npm
+	@deployments/ensure-languages.sh
 
 .PHONY: real
 real: redis ## Run recorded conversations through the real parts while workers are killed

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
@@ -48,12 +49,12 @@ type Instance struct {
 // those of the newest version. A service without the discovery protocol can be
 // called but not found. It takes half a second, or more if many answer.
 func Discover(ctx context.Context, nc *nats.Conn, prefix string) ([]Service, error) {
-	infos, err := gather[micro.Info](ctx, nc, micro.InfoVerb)
-	if err != nil {
-		return nil, err
-	}
-	stats, err := gather[micro.Stats](ctx, nc, micro.StatsVerb)
-	if err != nil {
+	var infos []micro.Info
+	var stats []micro.Stats
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) { infos, err = gather[micro.Info](groupCtx, nc, micro.InfoVerb); return err })
+	group.Go(func() (err error) { stats, err = gather[micro.Stats](groupCtx, nc, micro.StatsVerb); return err })
+	if err := group.Wait(); err != nil {
 		return nil, err
 	}
 	byID := map[string]micro.Stats{}

@@ -1,0 +1,299 @@
+package tools_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/internal/devserver"
+	"github.com/turnpike-dev/turnpike/internal/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
+)
+
+// language is how the example of one language is run.
+type language struct {
+	name    string
+	dir     string
+	command func() ([]string, error)
+}
+
+var languages = []language{
+	{"Go", "go", binary},
+	{"Python", "python", func() ([]string, error) {
+		const old = "import sys; sys.exit(sys.version_info < (3, 11))"
+		if out, err := exec.Command("python3", "-c", old).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%w %s: install Python 3.11 or later (`apt-get install python3`)", err, out)
+		}
+		return []string{"python3", "convert.py"}, nil
+	}},
+	{"TypeScript", "typescript", func() ([]string, error) {
+		if _, err := exec.LookPath("node"); err != nil {
+			return nil, fmt.Errorf("%w: install Node.js 18.19 or later (`apt-get install nodejs npm`)", err)
+		}
+		if _, err := os.Stat("typescript/node_modules/tsx"); err != nil {
+			return nil, fmt.Errorf("%w: run `npm install` in examples/tools/typescript", err)
+		}
+		return []string{"node", "--import", "tsx", "convert.ts"}, nil
+	}},
+}
+
+var binary = sync.OnceValues(func() ([]string, error) {
+	dir, err := os.MkdirTemp("", "convert")
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "convert")
+	if out, err := exec.Command("go", "build", "-o", path, "./go").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return []string{path}, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if command, err := binary(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(command[0]))
+	}
+	os.Exit(code)
+}
+
+// each runs f for every language. One that this machine lacks fails where all must
+// be there, and is left out elsewhere.
+func each(t *testing.T, f func(t *testing.T, l language, s *site)) {
+	t.Helper()
+	for _, l := range languages {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := l.command(); err != nil {
+				if os.Getenv("CI") != "" {
+					t.Fatal(err)
+				}
+				t.Skip(err)
+			}
+			server := testbed.NATSServer(t)
+			nc, err := server.Conn("caller")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(nc.Close)
+			f(t, l, &site{server, nc})
+		})
+	}
+}
+
+type site struct {
+	server *devserver.Server
+	nc     *nats.Conn
+}
+
+// instance is a process that serves a tool.
+type instance struct {
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when it has
+	err   error         // how it ended
+}
+
+// start starts an instance whose calls take so long, and returns when want of them
+// are found.
+func (s *site) start(t *testing.T, l language, delay time.Duration, want int) *instance {
+	t.Helper()
+	command, err := l.command()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = l.dir, &log, &log
+	cmd.Env = append(os.Environ(), "TURNPIKE_NATS_URL="+s.server.URL(), "TURNPIKE_PREFIX=tp", fmt.Sprintf("CONVERT_DELAY_MS=%d", delay.Milliseconds()))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	i := &instance{cmd: cmd, ended: make(chan struct{})}
+	go func() { i.err = cmd.Wait(); close(i.ended) }() // ends with the process
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-i.ended
+		if log.Len() > 0 && t.Failed() {
+			t.Logf("the %s tool printed:\n%s", l.name, log.String())
+		}
+	})
+	for {
+		services, err := natstool.Discover(t.Context(), s.nc, "tp")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(services) == 1 && len(services[0].Instances) == want {
+			return i
+		}
+		select {
+		case <-i.ended:
+			t.Fatalf("the %s tool ended: %v", l.name, i.err)
+		default:
+		}
+	}
+}
+
+// call makes a call beside the test. It returns when an instance works on it.
+func (s *site) call(t *testing.T, idempotent bool) (result chan tool.Result) {
+	t.Helper()
+	signs, err := s.nc.SubscribeSync("_INBOX.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer signs.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
+	result = make(chan tool.Result, 1)
+	go func() { // ends with the call
+		r, err := natstool.New(s.nc, "tp").WithHeartbeat(200*time.Millisecond).Call(t.Context(), tool.Call{Name: "convert", Arguments: kilometres, Idempotent: idempotent})
+		if err != nil {
+			r = tool.Error(err.Error())
+		}
+		result <- r
+	}()
+	for {
+		m, err := signs.NextMsgWithContext(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Header.Get(toolkit.HeartbeatHeader) != "" {
+			return result
+		}
+	}
+}
+
+var (
+	kilometres = json.RawMessage(`{"value":100,"from":"km","to":"mi"}`)
+	miles      = `{"value":62.13711922,"unit":"mi"}`
+)
+
+// same compares JSON.
+func same(t *testing.T, got, want string) {
+	t.Helper()
+	var g, w any
+	if err := errors.Join(json.Unmarshal([]byte(want), &w), json.Unmarshal([]byte(got), &g)); err != nil {
+		t.Fatalf("%s: %v", got, err)
+	}
+	if diff := cmp.Diff(w, g); diff != "" {
+		t.Errorf("got %s:\n%s", got, diff)
+	}
+}
+
+// A tool is found and called alike, whatever it is written in.
+func TestCall(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l language, s *site) {
+		s.start(t, l, 0, 1)
+		tools := natstool.New(s.nc, "tp")
+		call := func(arguments string) tool.Result {
+			t.Helper()
+			r, err := tools.Call(t.Context(), tool.Call{
+				Run: "run_1", ID: "c1", Name: "convert", Arguments: json.RawMessage(arguments), IdempotencyKey: "k", Deadline: time.Now().Add(time.Minute),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		for arguments, want := range map[string]string{
+			string(kilometres):                   miles,
+			`{"value":-40,"from":"F","to":"C"}`:  `{"value":-40,"unit":"C"}`,
+			`{"value":2.5,"from":"kg","to":"g"}`: `{"value":2500,"unit":"g"}`,
+		} {
+			r := call(arguments)
+			if r.IsError {
+				t.Fatalf("%s: %s", arguments, r.Content)
+			}
+			same(t, r.Content, want)
+		}
+		for arguments, want := range map[string]string{
+			`{"value":1,"from":"km","to":"kg"}`:         "a length is not a mass",
+			`{"value":1,"from":"kön\n","to":"kg"}`:      "unknown unit: from \"kön",
+			`{"value":"1","from":"km","to":"m"}`:        "arguments",
+			`{"value":1,"from":"km","to":"m","more":1}`: "arguments",
+		} {
+			if r := call(arguments); !r.IsError || !strings.Contains(r.Content, want) {
+				t.Errorf("%s: %+v, want an error with %q", arguments, r, want)
+			}
+		}
+
+		services, err := natstool.Discover(t.Context(), s.nc, "tp")
+		if err != nil || len(services) != 1 || len(services[0].Instances) != 1 {
+			t.Fatalf("Discover = %+v, %v", services, err)
+		}
+		service, i := services[0], services[0].Instances[0]
+		same(t, string(service.Schema), `{"type":"object","required":["value","from","to"],"additionalProperties":false,"properties":{
+			"value":{"type":"number"},"from":{"type":"string","description":"unit of the value: m, km, ft, mi, g, kg, lb, C, F or K"},"to":{"type":"string","description":"unit to convert to"}}}`)
+		if service.Name != "convert" || service.Description != "Converts a length, a mass or a temperature to another unit." || i.Version != "1.0.0" || i.Started.IsZero() || i.Requests != 7 {
+			t.Errorf("Discover = %+v", service)
+		}
+	})
+}
+
+// An instance that is killed with a call in its hands is noticed soon. Another makes
+// the call if it may be made again, otherwise nobody does (I4).
+func TestInstanceIsKilled(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l language, s *site) {
+		for _, idempotent := range []bool{true, false} {
+			dies := s.start(t, l, time.Hour, 1)
+			called := s.call(t, idempotent)
+			lives := s.start(t, l, 0, 2)
+			if err := dies.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			r := <-called
+			if idempotent {
+				same(t, r.Content, miles)
+			} else if !r.IsError || !strings.Contains(r.Content, "outcome is unknown") {
+				t.Errorf("Call = %+v", r)
+			}
+			if err := lives.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			<-lives.ended
+		}
+	})
+}
+
+// A call that nobody waits for any more does not go on, and an instance that is
+// told to stop answers the calls that it has and takes no more.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l language, s *site) {
+		i := s.start(t, l, 3*time.Second, 1)
+		called := s.call(t, false)
+		if err := i.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		r := <-called
+		same(t, r.Content, miles)
+		<-i.ended
+		if i.err != nil {
+			t.Errorf("the tool ended with %v", i.err)
+		}
+
+		i = s.start(t, l, time.Hour, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		if r, err := natstool.New(s.nc, "tp").Call(ctx, tool.Call{Name: "convert", Arguments: kilometres}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Call = %+v, %v", r, err)
+		}
+		if err := i.cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		<-i.ended // not after an hour
+	})
+}
