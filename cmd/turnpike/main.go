@@ -38,6 +38,7 @@ type cli struct {
 	Fork    forkCmd    `cmd:"" help:"Start a run that shares the history of another up to a turn."`
 	Message messageCmd `cmd:"" help:"Say something to a run: steer it, or continue a finished one."`
 	Agents  agentsCmd  `cmd:"" help:"Define, list and remove agents."`
+	Tools   toolsCmd   `cmd:"" help:"Find and call the tools that NATS services offer."`
 	Dead    deadCmd    `cmd:"" help:"Look at dead letters."`
 	Doctor  doctorCmd  `cmd:"" help:"Check every dependency and say what is wrong."`
 

@@ -188,6 +188,7 @@ func Findings(ctx context.Context, cfg Config) []check.Finding {
 			findings = append(findings, check.Finding{Name: "store: JetStream", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named"})
 		} else {
 			findings = append(findings, s.Check(ctx)...)
+			findings = append(findings, toolFindings(ctx, nc, cfg.Prefix, s)...)
 			_ = s.Close()
 		}
 		return findings
@@ -197,7 +198,8 @@ func Findings(ctx context.Context, cfg Config) []check.Finding {
 		return append(findings, check.Finding{Name: "redis: url", Fatal: true, Detail: err.Error(), Remedy: "mend TURNPIKE_REDIS_URL"})
 	}
 	defer s.Close()
-	return append(findings, s.Check(ctx)...)
+	findings = append(findings, s.Check(ctx)...)
+	return append(findings, toolFindings(ctx, nc, cfg.Prefix, s)...)
 }
 
 // GatewayConfig is what a gateway process is told.

@@ -33,6 +33,17 @@ type Service struct {
 	Instances   []Instance      `json:"instances"`        // the newest version first
 }
 
+// Versions returns the versions of the instances, each once, the newest first.
+func (s Service) Versions() []string {
+	var versions []string
+	for _, i := range s.Instances {
+		if !slices.Contains(versions, i.Version) {
+			versions = append(versions, i.Version)
+		}
+	}
+	return versions
+}
+
 // Instance is one of the processes that serve a tool.
 type Instance struct {
 	ID        string    `json:"id"`

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+)
+
+type toolsCmd struct {
+	Ls   toolsLsCmd   `cmd:"" default:"withargs" help:"List the tools that services offer, with their instances."`
+	Show toolsShowCmd `cmd:"" help:"Show a tool: its schema and its instances."`
+	Call toolsCallCmd `cmd:"" help:"Call a tool, as a worker would; exits 0 only if it does not fail."`
+}
+
+// toolSite says where tools are looked for.
+type toolSite struct {
+	NATSURL string `name:"nats-url" env:"TURNPIKE_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS server."`
+	Prefix  string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the site's subjects."`
+}
+
+func (s toolSite) connect() (*nats.Conn, error) {
+	nc, err := natsbus.Connect(s.NATSURL, "turnpike tools")
+	if err != nil {
+		return nil, fmt.Errorf("%w: is NATS at %s? --nats-url names it, and `turnpike dev` writes its own to .turnpike/nats.url", err, s.NATSURL)
+	}
+	return nc, nil
+}
+
+func (s toolSite) discover(ctx context.Context) ([]natstool.Service, error) {
+	nc, err := s.connect()
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	return natstool.Discover(ctx, nc, s.Prefix)
+}
+
+type toolsLsCmd struct{ toolSite }
+
+func (c *toolsLsCmd) Run(e *env) error {
+	services, err := c.discover(e.ctx)
+	if err != nil {
+		return err
+	}
+	text := table("TOOL\tVERSION\tINSTANCES\tCALLS\tERRORS\tDESCRIPTION", services, func(s natstool.Service) string {
+		calls, failed := 0, 0
+		for _, i := range s.Instances {
+			calls, failed = calls+i.Requests, failed+i.Errors
+		}
+		description, _, _ := strings.Cut(s.Description, "\n")
+		return fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%s", s.Name, strings.Join(s.Versions(), ", "), len(s.Instances), calls, failed, description)
+	})
+	if services == nil {
+		services = []natstool.Service{} // a list in JSON
+	}
+	return e.print(services, text)
+}
+
+type toolsShowCmd struct {
+	toolSite
+	Name string `arg:"" help:"Name of the tool."`
+}
+
+func (c *toolsShowCmd) Run(e *env) error {
+	services, err := c.discover(e.ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(services, func(s natstool.Service) bool { return s.Name == c.Name })
+	if i < 0 {
+		return fmt.Errorf("no service with the tool %q is found; one that does not speak the discovery protocol of NATS micro can be called all the same", c.Name)
+	}
+	s := services[i]
+	schema := "none: any JSON object"
+	var pretty bytes.Buffer
+	if len(s.Schema) > 0 && json.Indent(&pretty, s.Schema, "", "  ") == nil {
+		schema = pretty.String()
+	}
+	text := fmt.Sprintf("tool      %s\nsubject   %s\n%s\n\narguments %s\n\n", s.Name, s.Subject, s.Description, schema)
+	text += table("INSTANCE\tVERSION\tSTARTED\tCALLS\tERRORS\tAVERAGE MS\tLAST ERROR", s.Instances, func(i natstool.Instance) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%.1f\t%s", i.ID, i.Version, i.Started.Local().Format(time.DateTime), i.Requests, i.Errors, i.AverageMS, i.LastError)
+	})
+	return e.print(s, text)
+}
+
+type toolsCallCmd struct {
+	toolSite
+	Name       string        `arg:"" help:"Name of the tool."`
+	Arguments  string        `short:"a" default:"{}" help:"Arguments, a JSON object; @FILE reads them from a file."`
+	Timeout    time.Duration `default:"2m" help:"Time for the call."`
+	Key        string        `help:"Idempotency key; default a new one."`
+	Idempotent bool          `help:"Call again, with the same key, if the instance dies."`
+}
+
+func (c *toolsCallCmd) Run(e *env) error {
+	arguments := []byte(c.Arguments)
+	if name, ok := strings.CutPrefix(c.Arguments, "@"); ok {
+		var err error
+		if arguments, err = os.ReadFile(name); err != nil {
+			return err
+		}
+	}
+	var object map[string]any
+	if err := json.Unmarshal(arguments, &object); err != nil || object == nil {
+		return fmt.Errorf(`the arguments are no JSON object such as {"city": "Oslo"}: %s`, arguments)
+	}
+	nc, err := c.connect()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	ctx, cancel := context.WithTimeout(e.ctx, c.Timeout)
+	defer cancel()
+	id := ulid.Make().String()
+	deadline, _ := ctx.Deadline()
+	call := tool.Call{ID: "call_" + id, Name: c.Name, Arguments: arguments, IdempotencyKey: c.Key, Idempotent: c.Idempotent, Deadline: deadline}
+	if call.IdempotencyKey == "" {
+		call.IdempotencyKey = id
+	}
+	r, err := natstool.New(nc, c.Prefix).Call(ctx, call)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("tool %q gave no answer within %s: --timeout allows more", c.Name, c.Timeout)
+	}
+	if err != nil {
+		return err
+	}
+	text := r.Content
+	if r.Pending {
+		text = "pending: the result comes later, as a signal to the run"
+	}
+	for _, i := range r.Images {
+		text += fmt.Sprintf("\n[image %s %s, %d bytes of base64]", i.MediaType, i.URL, len(i.Data))
+	}
+	if err := e.print(called{r.Content, r.IsError, r.Images, r.Pending}, text); err != nil {
+		return err
+	}
+	if r.IsError {
+		return exitError(1)
+	}
+	return nil
+}
+
+// called is the result of a call in JSON.
+type called struct {
+	Content string        `json:"content"`
+	IsError bool          `json:"is_error"`
+	Images  []state.Image `json:"images,omitempty"`
+	Pending bool          `json:"pending,omitempty"`
+}

@@ -1,0 +1,65 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+)
+
+// toolFindings looks whether somebody serves each NATS tool of the agents, in their
+// latest versions. None is fatal: a call waits for a moment, and then tells the
+// model.
+func toolFindings(ctx context.Context, nc *nats.Conn, prefix string, agents state.Agents) []check.Finding {
+	used, err := natsTools(ctx, agents)
+	if err != nil {
+		return []check.Finding{{Name: "tools", Detail: err.Error(), Remedy: "mend the store"}}
+	}
+	if len(used) == 0 {
+		return nil
+	}
+	services, err := natstool.Discover(ctx, nc, prefix)
+	if err != nil {
+		return []check.Finding{{Name: "tools", Detail: err.Error(), Remedy: "allow requests to $SRV.INFO and $SRV.STATS"}}
+	}
+	var findings []check.Finding
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		f := check.Finding{Name: "tool: " + name, Detail: "no instance is found; agents with it: " + strings.Join(used[name], ", ")}
+		f.Remedy = "start its service: docs/tools.md. One without the discovery protocol of NATS micro works, but is not found"
+		if i := slices.IndexFunc(services, func(s natstool.Service) bool { return s.Name == name }); i >= 0 {
+			f.OK, f.Remedy = true, ""
+			f.Detail = fmt.Sprintf("%d found, of version %s", len(services[i].Instances), strings.Join(services[i].Versions(), ", "))
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// natsTools returns the names of the NATS tools, each with the agents that have it.
+func natsTools(ctx context.Context, agents state.Agents) (map[string][]string, error) {
+	list, err := agents.ListAgents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	used := map[string][]string{}
+	for _, a := range list {
+		def, err := agent.Parse(a.Definition)
+		if err != nil {
+			continue // of a newer version of this program
+		}
+		for _, t := range def.Tools {
+			if t.Kind == agent.KindNATS {
+				used[t.Name] = append(used[t.Name], a.Name)
+			}
+		}
+	}
+	return used, nil
+}
