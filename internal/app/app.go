@@ -232,7 +232,7 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 	}
 	c := worker.Config{
 		ID: cfg.ID, Slots: cfg.Slots, SecretsDir: cfg.SecretsDir, ShutdownGrace: cfg.ShutdownGrace, Logger: s.Log, Registry: registry,
-		Tools: tools, NATSTools: natstool.New(s.NATS, s.prefix),
+		Tools: tools, NATSTools: natstool.New(s.NATS, s.prefix), DescribeNATSTools: natstool.NewCatalogue(s.NATS, s.prefix).Describe,
 		RemoteAgents: a2atool.New,
 		NATSHooks:    func(subject string) hook.Hook { return natshook.New(s.NATS, subject) },
 		Providers:    map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},

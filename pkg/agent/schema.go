@@ -52,6 +52,12 @@ func compileArguments(raw json.RawMessage) (*jsonschema.Resolved, error) {
 	return r, nil
 }
 
+// CheckArguments returns an error if raw is no JSON Schema of a tool's arguments.
+func CheckArguments(raw json.RawMessage) error {
+	_, err := compileArguments(raw)
+	return err
+}
+
 // CheckSchema returns an error if raw is no JSON Schema.
 func CheckSchema(raw json.RawMessage) error {
 	_, err := compileSchema(raw)

@@ -47,6 +47,12 @@ type Call struct {
 	Deadline time.Time
 }
 
+// Description is what a tool says of itself.
+type Description struct {
+	Text   string          // for the model: what it does
+	Schema json.RawMessage // JSON Schema of the arguments; nil if it does not say
+}
+
 // Result is what a call came to.
 type Result struct {
 	Content string

@@ -12,6 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // maxAgents bounds the compiled agents that are kept. Versions never change, so
@@ -20,8 +21,9 @@ const maxAgents = 1024
 
 // agents compiles and keeps the agents of the runs that pass by.
 type agents struct {
-	store state.Agents
-	loops loop.Registry
+	store    state.Agents
+	loops    loop.Registry
+	describe func(ctx context.Context, names []string) map[string]tool.Description
 
 	mu   sync.Mutex
 	kept map[agentKey]bound
@@ -35,6 +37,10 @@ type agentKey struct {
 type bound struct {
 	agent *agent.Agent
 	loops map[string]loop.Loop
+
+	def         agent.Definition
+	undescribed []string // tools of def
+	said        map[string]tool.Description
 }
 
 // invalidAgentError reports that a run's agent cannot be had any more, however
@@ -44,8 +50,8 @@ type invalidAgentError struct{ err error }
 func (e *invalidAgentError) Error() string { return e.err.Error() }
 func (e *invalidAgentError) Unwrap() error { return e.err }
 
-func newAgents(store state.Agents, loops loop.Registry) *agents {
-	return &agents{store: store, loops: loops, kept: map[agentKey]bound{}}
+func newAgents(store state.Agents, cfg Config) *agents {
+	return &agents{store: store, loops: cfg.Loops, describe: cfg.DescribeNATSTools, kept: map[agentKey]bound{}}
 }
 
 // get returns one version of an agent, or an *invalidAgentError.
@@ -72,7 +78,7 @@ func (a *agents) load(ctx context.Context, key agentKey) (bound, error) {
 	b, ok := a.kept[key]
 	a.mu.Unlock()
 	if ok {
-		return b, nil
+		return a.described(ctx, key, b)
 	}
 	record, err := a.store.Agent(ctx, key.name, key.version)
 	if errors.Is(err, state.ErrNotFound) {
@@ -85,21 +91,33 @@ func (a *agents) load(ctx context.Context, key agentKey) (bound, error) {
 	if err != nil {
 		return bound{}, &invalidAgentError{err}
 	}
-	compiled, err := agent.Compile(def, key.version, a.loops.Names())
-	if err != nil {
+	if b, err = a.compile(key, def); err != nil {
 		return bound{}, &invalidAgentError{err}
 	}
-	b = bound{agent: compiled, loops: make(map[string]loop.Loop, len(a.loops))}
+	b.def, b.undescribed = def, undescribed(def)
+	a.keep(key, b)
+	return a.described(ctx, key, b)
+}
+
+func (a *agents) compile(key agentKey, def agent.Definition) (bound, error) {
+	compiled, err := agent.Compile(def, key.version, a.loops.Names())
+	if err != nil {
+		return bound{}, err
+	}
+	b := bound{agent: compiled, loops: make(map[string]loop.Loop, len(a.loops))}
 	for name, factory := range a.loops {
 		b.loops[name] = factory(compiled)
 	}
+	return b, nil
+}
+
+func (a *agents) keep(key agentKey, b bound) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.kept) >= maxAgents {
 		clear(a.kept)
 	}
 	a.kept[key] = b
-	return b, nil
 }
 
 // secretScheme starts a reference to a secret.

@@ -51,6 +51,11 @@ type Config struct {
 	Tools     map[string]tool.Tool
 	NATSTools tool.Tool
 
+	// DescribeNATSTools returns what the services of these tools say of them, as far
+	// as it is known, for definitions that do not. It is asked often, so it must
+	// remember. Nil: nothing is known.
+	DescribeNATSTools func(ctx context.Context, names []string) map[string]tool.Description
+
 	// HTTPTools makes the requests of tools of kind http.
 	HTTPTools *httptool.Caller
 
@@ -191,7 +196,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		log:     cfg.Logger.With().Str("worker", cfg.ID).Logger(),
 		metrics: m,
 		tracer:  cfg.Tracer.Tracer(tracerName),
-		agents:  newAgents(store, cfg.Loops),
+		agents:  newAgents(store, cfg),
 		slots:   semaphore.NewWeighted(int64(cfg.Slots)),
 
 		breakers: model.NewBreakers(cfg.Breakers),
