@@ -117,6 +117,8 @@ func (s *site) start(t *testing.T, l language, delay time.Duration, want int) *i
 	}
 	var log strings.Builder
 	cmd := exec.Command(command[0], command[1:]...)
+	// A child must not outlive the test, however the test ends.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = l.dir, &log, &log
 	cmd.Env = append(os.Environ(), "TURNPIKE_NATS_URL="+s.server.URL(), "TURNPIKE_PREFIX=tp", fmt.Sprintf("CONVERT_DELAY_MS=%d", delay.Milliseconds()))
 	if err := cmd.Start(); err != nil {

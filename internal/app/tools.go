@@ -32,11 +32,18 @@ func toolFindings(ctx context.Context, nc *nats.Conn, prefix string, agents stat
 	}
 	var findings []check.Finding
 	for _, name := range slices.Sorted(maps.Keys(used)) {
-		f := check.Finding{Name: "tool: " + name, Detail: "no instance is found; agents with it: " + strings.Join(used[name], ", ")}
-		f.Remedy = "start its service: docs/tools.md. One without the discovery protocol of NATS micro works, but is not found"
-		if i := slices.IndexFunc(services, func(s natstool.Service) bool { return s.Name == name }); i >= 0 {
-			f.OK, f.Remedy = true, ""
-			f.Detail = fmt.Sprintf("%d found, of version %s", len(services[i].Instances), strings.Join(services[i].Versions(), ", "))
+		f := check.Finding{Name: "tool: " + name}
+		i := slices.IndexFunc(services, func(s natstool.Service) bool { return s.Name == name })
+		if i < 0 {
+			f.Detail = "no instance is found; agents with it: " + strings.Join(used[name], ", ")
+			f.Remedy = "start its service: docs/tools.md. One without the discovery protocol of NATS micro works, but is not found"
+		} else {
+			s := services[i]
+			f.OK, f.Detail = true, fmt.Sprintf("%d found, of version %s", len(s.Instances), strings.Join(s.Versions(), ", "))
+			if err := agent.CheckArguments(s.Schema); len(s.Schema) > 0 && err != nil {
+				f.OK, f.Detail = false, f.Detail+"; the schema in its metadata is of no use: "+err.Error()
+				f.Remedy = "mend the schema in the service, or give one in the definition of the agent"
+			}
 		}
 		findings = append(findings, f)
 	}

@@ -32,7 +32,7 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	built = dir
-	cmd := exec.Command("go", "build", "-o", dir, "./cmd/turnpike", "./cmd/gateway", "./cmd/worker")
+	cmd := exec.Command("go", "build", "-o", dir, "./cmd/turnpike", "./cmd/gateway", "./cmd/worker", "./examples/tools/go")
 	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)

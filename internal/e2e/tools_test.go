@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -31,7 +34,8 @@ func TestToolsCommand(t *testing.T) {
 	type arguments struct {
 		City string `json:"city"`
 	}
-	stop, err := toolkit.Serve(nc, "turnpike", toolkit.Func("weather", "Tells the weather.", func(_ context.Context, _ toolkit.Call, in arguments) (toolkit.Result, error) {
+	odd := toolkit.Tool{Name: "odd", Schema: json.RawMessage(`{"type":"array"}`), Handler: func(context.Context, toolkit.Call) (toolkit.Result, error) { return toolkit.Result{}, nil }}
+	stop, err := toolkit.Serve(nc, "turnpike", odd, toolkit.Func("weather", "Tells the weather.", func(_ context.Context, _ toolkit.Call, in arguments) (toolkit.Result, error) {
 		if in.City == "" {
 			return toolkit.Result{}, errors.New("no such city")
 		}
@@ -55,20 +59,66 @@ func TestToolsCommand(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &services); err != nil {
 			return err
 		}
-		if len(services) != 1 || len(services[0].Instances) != 1 || services[0].Instances[0].Requests != 4 || services[0].Instances[0].Errors != 2 || len(services[0].Schema) == 0 {
+		if len(services) != 2 || len(services[1].Instances) != 1 || services[1].Instances[0].Requests != 4 || services[1].Instances[0].Errors != 2 || len(services[1].Schema) == 0 {
 			return errors.New(out)
 		}
 		return nil
 	})
 	c.want(0, "weather  1.0.0    1          4      2       Tells the weather.", "tools", "ls", "--nats-url", url)
-	c.want(0, services[0].Instances[0].ID, "tools", "show", "weather", "--nats-url", url)
+	c.want(0, services[1].Instances[0].ID, "tools", "show", "weather", "--nats-url", url)
 	c.want(1, "is found", "tools", "show", "nobody", "--nats-url", url)
 
-	c.want(0, "", "agents", "put", file(t, "a.yaml", "name: a\nmodel: {provider: scripted, responses: [{text: hi}]}\ntools: [{name: weather, kind: nats}, {name: gone, kind: nats}, {name: other}]\n"))
+	c.want(0, "", "agents", "put", file(t, "a.yaml", "name: a\nmodel: {provider: scripted, responses: [{text: hi}]}\ntools: [{name: weather, kind: nats}, {name: odd, kind: nats}, {name: gone, kind: nats}, {name: other}]\n"))
 	out := c.want(0, "ok   tool: weather", "doctor", "--nats-url", url)
-	for _, want := range []string{"1 found, of version 1.0.0", "warn tool: gone", "agents with it: a"} {
+	for _, want := range []string{"1 found, of version 1.0.0", "warn tool: odd", "is of no use", "warn tool: gone", "agents with it: a"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("doctor does not say %q:\n%s", want, out)
 		}
 	}
+}
+
+// An instance of the example is killed with the call of a run in its hands. The tool
+// is idempotent, so another instance makes the call, long before the time limit.
+func TestToolInstanceIsKilled(t *testing.T) {
+	data := t.TempDir()
+	c, _ := startDev(t, data)
+	url := natsURL(t, data)
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	instances := func(want int) {
+		t.Helper()
+		eventually(t, "the instances are there", func() error {
+			services, err := natstool.Discover(t.Context(), nc, "turnpike")
+			if err == nil && (len(services) != 1 || len(services[0].Instances) != want) {
+				err = fmt.Errorf("services: %+v", services)
+			}
+			return err
+		})
+	}
+	working := make(chan struct{})
+	once := sync.OnceFunc(func() { close(working) })
+	if _, err := nc.Subscribe("_INBOX.>", func(m *nats.Msg) {
+		if m.Header.Get(toolkit.HeartbeatHeader) != "" {
+			once()
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"TURNPIKE_NATS_URL=" + url}
+	dies := spawn(t, "go", append(env, "CONVERT_DELAY_MS=3600000")) // examples/tools/go
+	instances(1)
+	id := strings.TrimSpace(c.want(0, "run_", "submit", "../../examples/tools/converter.yaml", "How far is 100 km in miles?"))
+	select {
+	case <-working:
+	case <-time.After(time.Minute):
+		t.Fatal("nobody works on the call")
+	}
+	spawn(t, "go", env)
+	instances(2)
+	dies.kill()
+	c.want(0, "62.1 miles", "watch", id)
+	c.want(0, "62.13711922", "show", id)
 }
