@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
@@ -114,5 +116,64 @@ func TestSlowIsNotDead(t *testing.T) {
 	defer cancel()
 	if r, err := natstool.New(nc, prefix).WithHeartbeat(beat).Call(ctx, tool.Call{Name: "gone", Idempotent: true}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Call = %+v, %v", r, err)
+	}
+}
+
+// The silence while NATS itself is away is nobody's death.
+func TestServerRestarts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	server, err := devserver.Start(devserver.Options{Dir: dir, Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() }) // the last one
+	url := server.URL()
+	back := make(chan struct{}, 10)
+	connect := func() *nats.Conn {
+		t.Helper()
+		nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectHandler(func(*nats.Conn) { back <- struct{}{} }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	caller, service := connect(), connect()
+	started, release := make(chan struct{}, 10), make(chan struct{})
+	serve(t, service, toolkit.Tool{Name: "t", Handler: func(context.Context, toolkit.Call) (toolkit.Result, error) {
+		started <- struct{}{}
+		<-release
+		return toolkit.Result{Content: "done"}, nil
+	}})
+	working := make(chan struct{}, 1000)
+	if _, err := caller.Subscribe("_INBOX.>", func(*nats.Msg) { working <- struct{}{} }); err != nil {
+		t.Fatal(err)
+	}
+	const beat = 100 * time.Millisecond
+	result := make(chan tool.Result, 1)
+	go func() { // ends with the call
+		r, err := natstool.New(caller, prefix).WithHeartbeat(beat).Call(t.Context(), tool.Call{Name: "t"})
+		if err != nil {
+			r = tool.Error(err.Error())
+		}
+		result <- r
+	}()
+	<-started
+	<-working
+	server.Close()
+	<-time.After(5 * beat) // longer than an instance may be silent
+	if server, err = devserver.Start(devserver.Options{Dir: dir, Listen: strings.TrimPrefix(url, "nats://")}); err != nil {
+		t.Fatal(err)
+	}
+	<-back
+	<-back
+	// Its subscriptions are back, too: a reply that comes before is lost.
+	if err := caller.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	if r := <-result; r.IsError || r.Content != "done" {
+		t.Errorf("Call = %+v", r)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/turnpike-dev/turnpike/internal/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
@@ -130,6 +131,11 @@ func TestReplies(t *testing.T) {
 		{`{"content":null}`, nil, tool.Result{Content: "null"}},
 		{`{"content":"text","error":null,"took":3}`, nil, tool.Result{Content: "text"}},
 		{`{"content":"text","error":""}`, nil, tool.Result{Content: "text"}},
+		{`{"content":"a map","images":[{"media_type":"image/png","data":"iVBORw=="},{"url":"https://example.com/a.png"}]}`, nil, tool.Result{
+			Content: "a map", Images: []state.Image{{MediaType: "image/png", Data: "iVBORw=="}, {URL: "https://example.com/a.png"}},
+		}},
+		{`{"images":[{"url":"https://example.com/a.png"}]}`, nil, tool.Result{Images: []state.Image{{URL: "https://example.com/a.png"}}}},
+		{`{"pending":true}`, nil, tool.Result{Pending: true}},
 		{`{"error":"broken"}`, nil, tool.Error("broken")},
 		{`{"error":{"code":7}}`, nil, tool.Error(`{"code":7}`)},
 		{``, nats.Header{micro.ErrorHeader: {"no stock"}, micro.ErrorCodeHeader: {"409"}}, tool.Error(`Tool "t" failed: no stock (409)`)},
