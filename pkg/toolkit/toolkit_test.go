@@ -212,6 +212,23 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
+// A stop does not wait for what can no longer come.
+func TestStopAfterTheConnection(t *testing.T) {
+	t.Parallel()
+	nc, err := testbed.NATSServer(t).Conn("service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, err := toolkit.Serve(nc, prefix, toolkit.Tool{Name: "t", Handler: nothing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Run serves until its context ends, and answers what it has taken first.
 func TestRun(t *testing.T) {
 	t.Parallel()
