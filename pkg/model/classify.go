@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/secret"
 )
 
 // rule is one row of the table below: an answer that matches all that the row
@@ -84,7 +86,8 @@ type Failure struct {
 // the whole of it; a status that is in no row is Overloaded from 500 on, Transport
 // below 400 and InvalidRequest between.
 func Classify(f Failure) *Error {
-	said := parseBody(f.Body)
+	// At once: what takes a body apart may leave a part of the key.
+	said := parseBody([]byte(secret.Hide(string(f.Body), f.Secret)))
 	e := &Error{Provider: f.Provider, Status: f.Status, Class: said.class(f.Status)}
 	if e.Class == RateLimited || e.Class == Overloaded {
 		e.RetryAfter = retryAfter(f.Header, said.Message)

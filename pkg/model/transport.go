@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/turnpike-dev/turnpike/pkg/secret"
 )
 
 // longestRetryAfter caps what a server may ask for.
@@ -26,7 +28,7 @@ const longestMessage = 1000
 // reads the body, closes it and returns what it says as a *Error. Adapters call it
 // in a middleware of the provider's SDK, because the SDKs lose the status of an
 // error that is not in their format.
-func CheckHTTP(provider, secret string, resp *http.Response) error {
+func CheckHTTP(provider, key string, resp *http.Response) error {
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if ok && media != "application/json" {
@@ -40,13 +42,13 @@ func CheckHTTP(provider, secret string, resp *http.Response) error {
 	if ok && !bytes.Contains(body, []byte(`"error"`)) {
 		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the server answered without streaming"}
 	}
-	return Classify(Failure{Provider: provider, Secret: secret, Status: resp.StatusCode, Header: resp.Header, Body: body})
+	return Classify(Failure{Provider: provider, Secret: key, Status: resp.StatusCode, Header: resp.Header, Body: body})
 }
 
 // Broken returns the *Error for a call that ended without an answer of the
 // provider: the context's end, or a broken connection. An err that is a *Error
 // already is returned as it is.
-func Broken(ctx context.Context, provider, secret string, err error) *Error {
+func Broken(ctx context.Context, provider, key string, err error) *Error {
 	if cause := ctx.Err(); cause != nil {
 		return Interrupted(provider, cause)
 	}
@@ -62,7 +64,7 @@ func Broken(ctx context.Context, provider, secret string, err error) *Error {
 	if errors.As(cause, &timeout) && timeout.Timeout() {
 		class = Timeout
 	}
-	return &Error{Class: class, Provider: provider, Message: Redact(cause.Error(), secret), Err: sentinel(cause)}
+	return &Error{Class: class, Provider: provider, Message: Redact(cause.Error(), key), Err: sentinel(cause)}
 }
 
 // Interrupted returns the error of a call whose context ended: Cancelled, or
@@ -96,13 +98,10 @@ func sentinel(err error) error {
 
 var keyLike = regexp.MustCompile(`\b(sk|pk|rk|xai|gsk)-[A-Za-z0-9_*\-]{6,}`)
 
-// Redact takes secret, and whatever looks like an API key, out of a text, and
-// bounds its length.
-func Redact(text, secret string) string {
-	if len(secret) >= 4 {
-		text = strings.ReplaceAll(text, secret, "[redacted]")
-	}
-	text = keyLike.ReplaceAllString(text, "[redacted]")
+// Redact takes key, and whatever looks like an API key, out of a text, and bounds
+// its length.
+func Redact(text, key string) string {
+	text = keyLike.ReplaceAllString(secret.Hide(text, key), secret.Hidden)
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) > longestMessage {
 		cut := longestMessage

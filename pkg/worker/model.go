@@ -10,6 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -129,6 +130,7 @@ func (w *Worker) request(m agent.Model, effect loop.CallModel) (model.Provider, 
 			return nil, model.Request{}, &model.Error{Class: model.Auth, Provider: name, Message: err.Error()}
 		}
 		req.APIKey = key
+		provider = hiding{provider, secret.New(key)}
 	}
 	return provider, req, nil
 }
