@@ -12,7 +12,10 @@
 package natsbus
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,7 +24,7 @@ import (
 // Connect opens a connection that never gives up, notices a dead server within
 // half a minute, and buffers nothing while it is away: a publish that cannot be
 // sent fails at once instead of haunting the stream later.
-func Connect(url, name string, opts ...nats.Option) (*nats.Conn, error) {
+func Connect(address, name string, opts ...nats.Option) (*nats.Conn, error) {
 	opts = append([]nats.Option{
 		nats.Name(name),
 		nats.MaxReconnects(-1),
@@ -35,9 +38,24 @@ func Connect(url, name string, opts ...nats.Option) (*nats.Conn, error) {
 		nats.IgnoreAuthErrorAbort(), // rotated credentials may need a while to be known everywhere
 		nats.DrainTimeout(20 * time.Second),
 	}, opts...)
-	nc, err := nats.Connect(url, opts...)
+	nc, err := nats.Connect(address, opts...)
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		// The parser's error repeats the URL, which may hold a password.
+		return nil, errors.New("connect to NATS: the URL cannot be read: write it like nats://user:password@127.0.0.1:4222, with %2F for a / in the password")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	return nc, nil
+}
+
+// Hosts returns the URLs of NATS servers without the credentials in them.
+func Hosts(address string) string {
+	servers := strings.Split(address, ",")
+	for i, s := range servers {
+		if at := strings.LastIndex(s, "@"); at >= 0 {
+			servers[i] = s[at+1:]
+		}
+	}
+	return strings.Join(servers, ",")
 }

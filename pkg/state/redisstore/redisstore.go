@@ -81,7 +81,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 func options(url string) (*redis.UniversalOptions, error) {
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok {
-		return nil, fmt.Errorf("redis url %q: write it like redis://127.0.0.1:6379/0", url)
+		return nil, errors.New("redis url: write it like redis://user:password@127.0.0.1:6379/0")
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	user := ""
@@ -118,7 +118,8 @@ func options(url string) (*redis.UniversalOptions, error) {
 		case "cluster":
 			o.IsClusterMode = value == "true"
 		default:
-			return nil, fmt.Errorf("redis url: unknown option %q; known are master_name and cluster", name)
+			// Not by name: it is a part of the password, if that has a ? in it.
+			return nil, errors.New("redis url: unknown option behind the ?; known are master_name and cluster")
 		}
 	}
 	return o, nil
