@@ -119,7 +119,7 @@ func Open(ctx context.Context, cfg Config, name string) (*Site, error) {
 		log.Warn().Err(err).Msg("nats")
 	}))
 	if err != nil {
-		return nil, fmt.Errorf("%w: is nats-server running with -js at %s? TURNPIKE_NATS_URL sets the address", err, cfg.NATSURL)
+		return nil, fmt.Errorf("%w: is nats-server running with -js at %s? TURNPIKE_NATS_URL sets the address", err, natsbus.Hosts(cfg.NATSURL))
 	}
 	s, err := OpenOn(ctx, cfg, nc, log)
 	if err != nil {
@@ -211,7 +211,7 @@ type GatewayConfig struct {
 type WorkerConfig struct {
 	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the site; default the host's name and a random part."`
 	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Turns under way at once."`
-	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Addresses that are not public and that HTTP tools may ask all the same, by commas: host:port, or networks such as 10.1.0.0/16."`
+	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Addresses that are not public and that HTTP tools and remote agents may have all the same, by commas: host:port, or networks such as 10.1.0.0/16."`
 	SecretsDir    string        `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret."`
 	Prices        string        `env:"TURNPIKE_PRICES" type:"path" help:"File with prices of models, YAML or JSON, beside and above the built-in ones."`
 	RateLimits    string        `name:"rate-limits" env:"TURNPIKE_RATE_LIMITS" type:"path" help:"File with the rate limits of providers that all workers keep together, YAML or JSON; the same for every worker."`
@@ -233,15 +233,14 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 	c := worker.Config{
 		ID: cfg.ID, Slots: cfg.Slots, SecretsDir: cfg.SecretsDir, ShutdownGrace: cfg.ShutdownGrace, Logger: s.Log, Registry: registry,
 		Tools: tools, NATSTools: natstool.New(s.NATS, s.prefix), DescribeNATSTools: natstool.NewCatalogue(s.NATS, s.prefix).Describe,
-		RemoteAgents: a2atool.New,
-		NATSHooks:    func(subject string) hook.Hook { return natshook.New(s.NATS, subject) },
-		Providers:    map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},
+		NATSHooks: func(subject string) hook.Hook { return natshook.New(s.NATS, subject) },
+		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},
 	}
 	guard, err := httptool.NewGuard(cfg.HTTPAllow)
 	if err != nil {
 		return nil, fmt.Errorf("TURNPIKE_HTTP_ALLOW: %w", err)
 	}
-	c.HTTPTools = httptool.New(guard)
+	c.HTTPTools, c.RemoteAgents = httptool.New(guard), a2atool.New(guard.Client())
 	prices, err := loadPrices(cfg.Prices)
 	if err != nil {
 		return nil, err

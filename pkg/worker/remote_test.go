@@ -56,7 +56,7 @@ func TestRemoteAgent(t *testing.T) {
 
 	s := newSite(t)
 	cfg := s.config()
-	cfg.RemoteAgents = a2atool.New
+	cfg.RemoteAgents = a2atool.New(http.DefaultClient)
 	stop := s.work(cfg)
 	id := s.submitTo(agent.Definition{
 		Name: "a", Loop: agent.Loop{Type: "two_phase"},
@@ -115,7 +115,7 @@ func TestHTTPTool(t *testing.T) {
 			got = append(got, m.Parts[0].Content)
 		}
 	}
-	if len(got) != 3 || got[0] != "/in/Lisbon with ***" || !strings.Contains(got[1], "not public") || !strings.Contains(got[2], "city") {
+	if len(got) != 3 || got[0] != "/in/Lisbon with [redacted]" || !strings.Contains(got[1], "not public") || !strings.Contains(got[2], "city") {
 		t.Errorf("results = %q", got)
 	}
 	log, err := s.store.Log(t.Context(), id, 0, 0)

@@ -20,6 +20,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2aclient"
 	"github.com/a2aproject/a2a-go/v2/a2aclient/agentcard"
 
+	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -32,28 +33,39 @@ const (
 
 type remote struct {
 	url    string
+	token  string
 	client *http.Client
 }
 
-// New returns the tool of the agent whose card is at url. A token, if not empty, is
-// sent as a bearer token, to that host alone.
-func New(address, token string) tool.Tool {
-	return &remote{address, &http.Client{
-		Transport: &transport{token: token},
+// New returns what makes a tool of the agent whose card is at an address. A token,
+// if not empty, is sent as a bearer token, to that host alone. Every request goes
+// through client: one that keeps tools from what only the worker can reach.
+func New(client *http.Client) func(address, token string) tool.Tool {
+	next := client.Transport
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	return func(address, token string) tool.Tool {
+		own := *client
+		own.Transport = &transport{token, next}
 		// A redirect would carry the task, and the token, elsewhere.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+		own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		return &remote{address, token, &own}
+	}
 }
 
 // transport adds the token and bounds answers.
-type transport struct{ token string }
+type transport struct {
+	token string
+	next  http.RoundTripper
+}
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.token != "" {
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+t.token)
 	}
-	resp, err := http.DefaultTransport.RoundTrip(r)
+	resp, err := t.next.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +78,15 @@ type limited struct {
 	io.Closer
 }
 
-// Call sends the task and waits until the agent has done it.
+// Call sends the task and waits until the agent has done it. An agent that repeats
+// the token does not get it into the result.
 func (r *remote) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
+	result, err := r.call(ctx, c)
+	result.Content = secret.Hide(result.Content, r.token)
+	return result, err
+}
+
+func (r *remote) call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	client, err := r.connect(ctx)
 	if err != nil {
 		return r.failed(ctx, err)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -39,10 +40,11 @@ func NewGuard(allow []string) (*Guard, error) {
 	return g, nil
 }
 
-// Why an address is not dialled.
+// Why a request is not made.
 var (
 	errForbidden = errors.New("the address is not public")
 	errPort      = errors.New("only port 443 is open to tools")
+	errPlain     = errors.New("nothing is asked without TLS: write https")
 )
 
 // What no public service lives on, beside what netip knows by itself.
@@ -126,13 +128,13 @@ func (g *Guard) plain(hostport string) bool {
 	return false
 }
 
-// client returns an HTTP client whose every connection is looked at, that uses no
+// Client returns an HTTP client whose every connection is looked at, that uses no
 // proxy of the environment and follows no redirect: its request, with the secrets
-// in it, was meant for one place.
-func (g *Guard) client() *http.Client {
+// in it, was meant for one place. It speaks without TLS only where that is allowed.
+func (g *Guard) Client() *http.Client {
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{
+		Transport: &guarded{g, &http.Transport{
 			DialContext: func(ctx context.Context, network, hostport string) (net.Conn, error) {
 				dialer := net.Dialer{Timeout: 10 * time.Second, Resolver: g.resolver, Control: func(_, address string, _ syscall.RawConn) error {
 					return g.check(hostport, address)
@@ -141,6 +143,26 @@ func (g *Guard) client() *http.Client {
 			},
 			TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 30 * time.Second, MaxIdleConnsPerHost: 16, ForceAttemptHTTP2: true,
 			MaxResponseHeaderBytes: 64 << 10,
-		},
+		}},
 	}
+}
+
+// guarded makes requests with TLS, and others where the guard allows them.
+type guarded struct {
+	guard *Guard
+	*http.Transport
+}
+
+func (t *guarded) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" && !t.guard.plain(hostport(r.URL)) {
+		return nil, errPlain
+	}
+	return t.Transport.RoundTrip(r)
+}
+
+func hostport(u *url.URL) string {
+	if u.Port() != "" {
+		return u.Host
+	}
+	return u.Host + map[string]string{"http": ":80", "https": ":443"}[u.Scheme]
 }

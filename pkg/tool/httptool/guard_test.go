@@ -2,6 +2,7 @@ package httptool
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
@@ -12,6 +13,9 @@ import (
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
 )
 
 // names answers DNS questions about hosts that somebody else's server may point
@@ -64,6 +68,33 @@ func names(t *testing.T, hosts map[string][]string) *net.Resolver {
 	}}
 }
 
+// meeting remembers what became of the last request.
+type meeting struct {
+	http.RoundTripper
+	err error
+}
+
+func (m *meeting) RoundTrip(r *http.Request) (resp *http.Response, err error) {
+	resp, m.err = m.RoundTripper.RoundTrip(r)
+	return resp, m.err
+}
+
+func get(client *http.Client, target string) error {
+	resp, err := client.Get(target)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+func delegate(client *http.Client, target string) error {
+	r, err := a2atool.New(client)(target, "token").Call(context.Background(), tool.Call{Arguments: json.RawMessage(`{"task":"x"}`)})
+	if err == nil && r.IsError {
+		err = errors.New(r.Content)
+	}
+	return err
+}
+
 // What only the worker can reach is not dialled, however it is written, whatever a
 // name points to, and wherever a redirect leads.
 func TestGuard(t *testing.T) {
@@ -81,7 +112,6 @@ func TestGuard(t *testing.T) {
 		"inside.test": {"10.1.2.3"}, "inside6.test": {"fd00::1"}, "mapped.test": {"::ffff:127.0.0.1"}, "metadata.test": {"169.254.169.254"},
 		"home.test": {"127.0.0.1"}, "home6.test": {"::1"}, "nat64.test": {"64:ff9b::a00:1"},
 	})
-	client := g.client()
 	for _, target := range []string{
 		// Loopback, in every spelling that some resolver knows.
 		"https://127.0.0.1/", "https://127.0.0.1:" + port + "/", "https://localhost/", "https://localhost.:" + port + "/", "https://127.1/", "https://127.0.1/",
@@ -98,18 +128,19 @@ func TestGuard(t *testing.T) {
 		// Names.
 		"https://inside.test/", "https://inside6.test/", "https://mapped.test/", "https://metadata.test/", "https://home.test:" + port + "/", "https://home6.test/", "https://nat64.test/",
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := client.Do(req)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		// Odd spellings are names that nobody knows, unless the system's resolver
-		// reads them.
-		if dns := (&net.DNSError{}); !errors.Is(err, errForbidden) && !errors.As(err, &dns) {
-			t.Errorf("%s: %v, want it refused", target, err)
+		// Whether it is an HTTP tool or a remote agent that is asked.
+		for asker, ask := range map[string]func(*http.Client, string) error{"request": get, "agent": delegate} {
+			client := g.Client()
+			met := &meeting{RoundTripper: client.Transport}
+			client.Transport = met
+			if err := ask(client, target); err == nil {
+				t.Errorf("%s: the %s was answered", target, asker)
+			}
+			// Odd spellings are names that nobody knows, unless the system's resolver
+			// reads them.
+			if dns := (&net.DNSError{}); !errors.Is(met.err, errForbidden) && !errors.As(met.err, &dns) {
+				t.Errorf("%s: %s: %v, want it refused", asker, target, met.err)
+			}
 		}
 	}
 	if n := reached.Load(); n > 0 {
@@ -140,7 +171,7 @@ func TestRebinding(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.resolver = names(t, map[string][]string{"rebind.test": {"192.0.2.1", "127.0.0.1"}})
-	client := g.client()
+	client := g.Client()
 	for range 3 {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://rebind.test/", http.NoBody)
 		if err != nil {
@@ -168,16 +199,21 @@ func TestRedirect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, outside.URL, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := g.client().Do(req)
+	resp, err := g.Client().Get(outside.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusTemporaryRedirect || reached.Load() > 0 {
-		t.Errorf("status %d, %d requests inside", resp.StatusCode, reached.Load())
+	if resp.StatusCode != http.StatusTemporaryRedirect {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+	if err := delegate(g.Client(), outside.URL); err == nil {
+		t.Error("a redirect is an agent's answer")
+	}
+	if err := delegate(g.Client(), inside.URL); err == nil || !strings.Contains(err.Error(), errPlain.Error()) {
+		t.Errorf("an agent without TLS: %v", err)
+	}
+	if n := reached.Load(); n > 0 {
+		t.Errorf("%d requests inside", n)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -44,9 +45,9 @@ type Request struct {
 func Methods() []string { return []string{"GET", "POST", "PUT", "PATCH", "DELETE"} }
 
 var (
-	argument = regexp.MustCompile(`\{([a-zA-Z_][a-zA-Z0-9_]*)\}`)
-	secret   = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
-	header   = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
+	argument  = regexp.MustCompile(`\{([a-zA-Z_][a-zA-Z0-9_]*)\}`)
+	secretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
+	header    = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
 )
 
 // Check returns what is wrong with a template.
@@ -89,13 +90,10 @@ func (r Request) Arguments() []string {
 }
 
 // Caller makes requests, under one guard.
-type Caller struct {
-	guard  *Guard
-	client *http.Client
-}
+type Caller struct{ client *http.Client }
 
 // New returns a caller.
-func New(g *Guard) *Caller { return &Caller{g, g.client()} }
+func New(g *Guard) *Caller { return &Caller{g.Client()} }
 
 // Tool returns the tool of a template that passes Check. resolve turns the name of a
 // secret into its value, at each call.
@@ -161,9 +159,6 @@ func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Ca
 	if err != nil {
 		return nil, errors.New("the URL that comes of these arguments is not valid")
 	}
-	if req.URL.Scheme != "https" && !c.guard.plain(hostport(req.URL)) {
-		return nil, fmt.Errorf("%s is not asked without TLS: write https, or let the worker allow %s", req.URL.Hostname(), hostport(req.URL))
-	}
 	req.Header = headers
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", "turnpike")
@@ -174,13 +169,6 @@ func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Ca
 	return req, nil
 }
 
-func hostport(u *url.URL) string {
-	if u.Port() != "" {
-		return u.Host
-	}
-	return u.Host + map[string]string{"http": ":80", "https": ":443"}[u.Scheme]
-}
-
 // send makes the request and reads the answer. Errors that prove that nothing was
 // sent, and answers of any status, are results (A7).
 func (c *Caller) send(req *http.Request, f *filler) (tool.Result, error) {
@@ -189,9 +177,9 @@ func (c *Caller) send(req *http.Request, f *filler) (tool.Result, error) {
 		if ctx := req.Context(); ctx.Err() != nil {
 			return tool.Result{}, ctx.Err()
 		}
-		for _, forbidden := range []error{errForbidden, errPort} {
+		for _, forbidden := range []error{errForbidden, errPort, errPlain} {
 			if errors.Is(err, forbidden) {
-				return tool.Error(fmt.Sprintf("%s was not asked: %v. TURNPIKE_HTTP_ALLOW of the worker names exceptions", req.URL.Host, forbidden)), nil
+				return tool.Error(fmt.Sprintf("%s was not asked: %v. TURNPIKE_HTTP_ALLOW of the worker names exceptions", hostport(req.URL), forbidden)), nil
 			}
 		}
 		// The text of a url.Error has the URL in it, and with it perhaps a secret.
@@ -209,17 +197,18 @@ func (c *Caller) send(req *http.Request, f *filler) (tool.Result, error) {
 		}
 		return tool.Error(f.hide(fmt.Sprintf("%s broke off its answer: %v", req.URL.Hostname(), err))), nil
 	}
+	body = []byte(f.hide(string(body)))
 	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.StatusCode < 300 && slices.Contains(pictures, media) {
 		return tool.Result{Images: []state.Image{{MediaType: media, Data: base64.StdEncoding.EncodeToString(body)}}}, nil
 	}
-	text := f.hide(tool.Truncate(string(body), maxBody))
+	text, status := tool.Truncate(string(body), maxBody), f.hide(resp.Status)
 	switch {
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		return tool.Error(fmt.Sprintf("%s answered %s; redirects are not followed", req.URL.Hostname(), resp.Status)), nil
+		return tool.Error(fmt.Sprintf("%s answered %s; redirects are not followed", req.URL.Hostname(), status)), nil
 	case !utf8.Valid(body):
-		return tool.Error(fmt.Sprintf("%s answered %s with %d bytes that are no text (%s)", req.URL.Hostname(), resp.Status, len(body), resp.Header.Get("Content-Type"))), nil
+		return tool.Error(fmt.Sprintf("%s answered %s with %d bytes that are no text (%s)", req.URL.Hostname(), status, len(body), f.hide(resp.Header.Get("Content-Type")))), nil
 	case resp.StatusCode >= 400:
-		return tool.Error(fmt.Sprintf("%s answered %s: %s", req.URL.Hostname(), resp.Status, text)), nil
+		return tool.Error(fmt.Sprintf("%s answered %s: %s", req.URL.Hostname(), status, text)), nil
 	default:
 		return tool.Result{Content: text}, nil
 	}
@@ -257,7 +246,7 @@ func (f *filler) fill(text string, escape func(string) string) string {
 func (f *filler) fillSecret(text string) string {
 	var out strings.Builder
 	for text != "" {
-		at := secret.FindStringSubmatchIndex(text)
+		at := secretRef.FindStringSubmatchIndex(text)
 		if at == nil {
 			out.WriteString(f.fill(text, oneLine))
 			break
@@ -267,9 +256,7 @@ func (f *filler) fillSecret(text string) string {
 		if err != nil {
 			f.fail(err)
 		}
-		if value != "" {
-			f.secrets = append(f.secrets, value, url.QueryEscape(value))
-		}
+		f.secrets = append(f.secrets, value)
 		out.WriteString(value)
 		text = text[at[1]:]
 	}
@@ -289,13 +276,8 @@ func (f *filler) rest() map[string]any {
 	return rest
 }
 
-// hide takes the secrets of the call out of a text, in case it came back.
-func (f *filler) hide(text string) string {
-	for _, s := range f.secrets {
-		text = strings.ReplaceAll(text, s, "***")
-	}
-	return text
-}
+// hide takes the secrets of the call out of a text, in case they came back.
+func (f *filler) hide(text string) string { return secret.Hide(text, f.secrets...) }
 
 // plain is a value as text: strings as they are, others as JSON.
 func plain(v any) string {

@@ -77,7 +77,7 @@ func TestSecrets(t *testing.T) {
 	})
 	r := httptool.Request{URL: "http://" + at + "/auth", Query: map[string]string{"k": "secret://KEY", "q": "{q}"}, Headers: map[string]string{"Authorization": "Bearer secret://KEY"}}
 	got, err := caller(t, at).Tool(r, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{"q":"secret://KEY"}`)})
-	if err != nil || !got.IsError || strings.Contains(got.Content, "s3cr") || !strings.Contains(got.Content, "Bearer *** is no key; k=***&q=secret%3A%2F%2FKEY") {
+	if err != nil || !got.IsError || strings.Contains(got.Content, "s3cr") || !strings.Contains(got.Content, "Bearer [redacted] is no key; k=[redacted]&q=secret%3A%2F%2FKEY") {
 		t.Errorf("Call = %+v, %v", got, err)
 	}
 	r.Headers = map[string]string{"X-Key": "secret://OTHER"}
