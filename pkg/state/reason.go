@@ -173,6 +173,15 @@ var edgeByReason = func() map[Reason]edge {
 	return m
 }()
 
+// Reasons lists every move of the machine, in the order of the table.
+func Reasons() []Reason {
+	all := make([]Reason, len(edges))
+	for i, e := range edges {
+		all[i] = e.reason
+	}
+	return all
+}
+
 // Status returns the status to which r leads, and false for a word that is no
 // move of the machine. Recovered moves nothing: it marks that a turn was taken
 // up again after a fault.

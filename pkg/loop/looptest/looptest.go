@@ -28,17 +28,19 @@ var epoch = state.At(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 type run struct {
 	t     fataler
 	agent *agent.Agent
+	bind  loop.Factory
 	loop  loop.Loop
 
 	s         state.State // as last decided
 	committed state.State // as last committed
+	was       string      // committed, as it was then
 	journal   int         // entries of s.Log that would survive a crash
 	effect    loop.Effect
 	now       state.Time
 }
 
-// compile binds a definition to its loop.
-func compile(t testing.TB, registry loop.Registry, def agent.Definition) (*agent.Agent, loop.Loop) {
+// compile makes an agent of a definition, and finds what binds it to its loop.
+func compile(t testing.TB, registry loop.Registry, def agent.Definition) (*agent.Agent, loop.Factory) {
 	t.Helper()
 	if def.Name == "" {
 		def.Name = "test"
@@ -51,13 +53,13 @@ func compile(t testing.TB, registry loop.Registry, def agent.Definition) (*agent
 	if err != nil {
 		t.Fatalf("compile agent: %v", err)
 	}
-	return a, registry[a.Loop.Type](a)
+	return a, registry[a.Loop.Type]
 }
 
 // begin submits a run.
-func begin(t fataler, a *agent.Agent, l loop.Loop, limits state.Limits, input string) *run {
+func begin(t fataler, a *agent.Agent, bind loop.Factory, limits state.Limits, input string) *run {
 	t.Helper()
-	r := &run{t: t, agent: a, loop: l, now: epoch}
+	r := &run{t: t, agent: a, bind: bind, loop: bind(a), now: epoch}
 	s := state.State{
 		ID: "run_01JD3X9K3W8Q4V5N6M7P8R9S0T", Agent: a.Name, AgentVersion: 1, Loop: a.Loop.Type, Limits: a.Tighten(limits, epoch),
 	}
@@ -71,7 +73,7 @@ func begin(t fataler, a *agent.Agent, l loop.Loop, limits state.Limits, input st
 	if err != nil {
 		t.Fatalf("submit: %v", err)
 	}
-	r.s, r.committed, r.journal = s, s, len(s.Log)
+	r.s, r.committed, r.was, r.journal = s, s, encode(t, s, 0), len(s.Log)
 	return r
 }
 
@@ -82,21 +84,31 @@ func (r *run) at() state.Time {
 }
 
 // step feeds one event and checks what must hold of every step: the arguments are
-// left alone, equal arguments give equal results (A2), and a turn that ends has
-// made exactly one transition.
+// left alone, equal arguments give equal results on any worker (A2), what was
+// decided stays as it is whatever else follows from the same state, and a turn
+// that ends has made exactly one transition.
 func (r *run) step(ev loop.Event) {
 	r.t.Helper()
-	before := encode(r.t, r.s)
-	again := r.loop.Step(r.s, ev)
+	from := len(r.committed.Log) // the commit looks at what is before
+	before, happened := encode(r.t, r.s, from), fmt.Sprintf("%+v", ev)
 	d := r.loop.Step(r.s, ev)
-	if diff := cmp.Diff(encode(r.t, again.Next), encode(r.t, d.Next)); diff != "" {
-		r.t.Fatalf("after %T equal arguments gave different states:\n%s", ev, diff)
+	decided := encode(r.t, d.Next, from)
+	again := r.bind(r.agent).Step(r.s, ev)
+	if diff := cmp.Diff(decided, encode(r.t, again.Next, from)); diff != "" {
+		r.t.Fatalf("after %T equal arguments gave different states (A2):\n%s", ev, diff)
 	}
-	if diff := cmp.Diff(again.Effect, d.Effect); diff != "" {
-		r.t.Fatalf("after %T equal arguments gave different effects:\n%s", ev, diff)
+	if diff := cmp.Diff(d.Effect, again.Effect); diff != "" {
+		r.t.Fatalf("after %T equal arguments gave different effects (A2):\n%s", ev, diff)
 	}
-	if diff := cmp.Diff(before, encode(r.t, r.s)); diff != "" {
-		r.t.Fatalf("Step changed its argument at %T (A2):\n%s", ev, diff)
+	r.loop.Step(r.s, r.instead())
+	if diff := cmp.Diff(decided, encode(r.t, d.Next, from)); diff != "" {
+		r.t.Fatalf("another event after the same state changed what %T had led to (A2):\n%s", ev, diff)
+	}
+	if diff := cmp.Diff(before, encode(r.t, r.s, from)); diff != "" {
+		r.t.Fatalf("Step changed its state at %T (A2):\n%s", ev, diff)
+	}
+	if diff := cmp.Diff(happened, fmt.Sprintf("%+v", ev)); diff != "" {
+		r.t.Fatalf("Step changed its event %T (A2):\n%s", ev, diff)
 	}
 	r.s, r.effect = d.Next, d.Effect
 	switch effect := d.Effect.(type) {
@@ -114,6 +126,15 @@ func (r *run) step(ev loop.Event) {
 	}
 }
 
+// instead is an event that may always happen in the place of another.
+func (r *run) instead() loop.Event {
+	if r.effect == nil {
+		return loop.TurnBegan{At: r.now, Worker: "other", Attempt: 7, Abort: &state.Abort{Reason: "instead"}}
+	}
+	_, started := r.effect.(loop.RunTools)
+	return loop.Aborted{At: r.now, Cause: loop.ByUser, Reason: "instead", Started: started}
+}
+
 // commit checks the state in which a turn ends.
 func (r *run) commit() {
 	r.t.Helper()
@@ -123,6 +144,18 @@ func (r *run) commit() {
 	}
 	if to, ok := s.Transition.Reason.Status(); !ok || to != s.Status {
 		r.t.Fatalf("the turn ended %s for %q, which leads to %q", s.Status, s.Transition.Reason, to)
+	}
+	if _, err := r.committed.Move(s.Transition.Reason, state.Entry{}); err != nil {
+		r.t.Fatalf("the turn made a move that the machine does not have: %v", err)
+	}
+	if diff := cmp.Diff(r.was, encode(r.t, prefix(r.committed, s.Log), 0)); diff != "" {
+		r.t.Fatalf("the turn changed what was committed before (A2):\n%s", diff)
+	}
+	if n := transitions(s.Log[len(r.committed.Log):]); n != 1 {
+		r.t.Fatalf("the log tells of %d transitions in one turn", n)
+	}
+	if n := s.Turn - s.TurnBase; n > s.Limits.MaxTurns {
+		r.t.Fatalf("the run has taken %d turns, its limit is %d (D3)", n, s.Limits.MaxTurns)
 	}
 	for i, e := range s.Log {
 		if e.Seq != int64(i+1) {
@@ -150,10 +183,10 @@ func (r *run) commit() {
 		r.t.Fatalf("decode state: %v", err)
 	}
 	back.Log = s.Log
-	if diff := cmp.Diff(encode(r.t, s), encode(r.t, back)); diff != "" {
+	if diff := cmp.Diff(encode(r.t, s, len(s.Log)), encode(r.t, back, len(s.Log))); diff != "" {
 		r.t.Fatalf("the state does not survive its codec:\n%s", diff)
 	}
-	r.s, r.committed, r.journal = back, back, len(back.Log)
+	r.s, r.committed, r.was, r.journal = back, back, encode(r.t, back, 0), len(back.Log)
 }
 
 // crash goes back to what the store has: the committed header with what was
@@ -185,6 +218,23 @@ func paired(t fataler, messages []state.Message) {
 	}
 }
 
+// prefix is s with as much of log as s has of its own.
+func prefix(s state.State, log []state.Entry) state.State {
+	s.Log = log[:min(len(s.Log), len(log))]
+	return s
+}
+
+// transitions counts the entries that moved a run.
+func transitions(log []state.Entry) int {
+	n := 0
+	for _, e := range log {
+		if _, moves := e.Reason.Status(); moves {
+			n++
+		}
+	}
+	return n
+}
+
 func openIDs(s state.State) string {
 	var ids []string
 	for _, o := range s.Open {
@@ -214,13 +264,14 @@ func unanswered(log []state.Entry) string {
 	return fmt.Sprint(ids)
 }
 
-func encode(t fataler, s state.State) string {
+// encode is a state with its log from an entry on.
+func encode(t fataler, s state.State, from int) string {
 	t.Helper()
 	b, err := state.EncodeState(s)
 	if err != nil {
 		t.Fatalf("encode state: %v", err)
 	}
-	for _, e := range s.Log {
+	for _, e := range s.Log[min(from, len(s.Log)):] {
 		line, err := state.EncodeEntry(e)
 		if err != nil {
 			t.Fatalf("encode entry: %v", err)

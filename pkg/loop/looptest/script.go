@@ -97,8 +97,8 @@ func play(t *testing.T, registry loop.Registry, text string) string {
 	if err := yaml.UnmarshalStrict([]byte(top), &h); err != nil {
 		t.Fatalf("head: %v", err)
 	}
-	a, l := compile(t, registry, h.Agent)
-	s := &script{run: begin(t, a, l, h.Limits.of(), "hello"), t: t}
+	a, bind := compile(t, registry, h.Agent)
+	s := &script{run: begin(t, a, bind, h.Limits.of(), "hello"), t: t}
 	s.out.WriteString(top + "\n\n")
 	for line := range strings.Lines(body) {
 		if event, ok := strings.CutPrefix(strings.TrimSpace(line), "> "); ok {

@@ -3,7 +3,9 @@ package looptest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,41 +25,75 @@ const patience = 60
 // longest is how many events a walk may take; a run that goes on has no end.
 const longest = 600
 
-// Exercise walks the loops of agents through random histories, with models, tools,
-// hooks, people, aborts and crashes as difficult as they come, and checks after
-// each step what must be true of every loop: arguments are never changed, equal
-// arguments give equal results, each turn makes one transition that the table has,
-// the history is well-formed wherever a model or the end of a run sees it (I5), and
-// every run ends (I2).
+// Exercise walks the loop of each agent through random histories, with models,
+// tools, hooks, people, aborts and crashes as difficult as they come, and checks
+// after each step what must be true of every loop: arguments are never changed,
+// equal arguments give equal results, each turn makes one transition that the table
+// has, the history is well-formed wherever a model or the end of a run sees it (I5),
+// max_turns holds (D3), and every run ends (I2).
 //
-// It returns how often each reason was met, by loop.
+// It walks as often as -rapid.checks says for each agent, logs which moves of the
+// machine the loops made, and returns how often each was met, by loop.
 func Exercise(t *testing.T, registry loop.Registry, definitions ...agent.Definition) map[string]map[state.Reason]int {
 	t.Helper()
 	met := map[string]map[state.Reason]int{}
-	rapid.Check(t, func(rt *rapid.T) {
-		def := rapid.SampledFrom(definitions).Draw(rt, "agent")
-		a, l := compile(t, registry, def)
-		limits := rapid.SampledFrom([]state.Limits{
-			{}, {MaxTurns: 3}, {OutputTokens: 200}, {WaitMS: 60_000}, {DeadlineAt: state.At(epoch.Add(50 * time.Second))},
-		}).Draw(rt, "limits")
-		w := &walk{run: begin(rt, a, l, limits, "hello"), rt: rt}
-		w.start(nil)
-		for !w.over() {
-			if w.steps++; w.steps > longest {
-				rt.Fatalf("the run does not end: it is %s (%s) after %d events", w.s.Status, w.s.Transition.Reason, w.steps)
-			}
-			w.next()
-		}
+	for i, def := range definitions {
+		a, bind := compile(t, registry, def)
 		seen := met[a.Loop.Type]
 		if seen == nil {
 			seen = map[state.Reason]int{}
 			met[a.Loop.Type] = seen
 		}
-		for _, row := range state.Audit(w.s.Log) {
-			seen[row.Reason]++
-		}
-	})
+		t.Run(fmt.Sprintf("%d_%s", i+1, a.Loop.Type), func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				for _, row := range state.Audit(wander(rt, rt, a, bind)) {
+					seen[row.Reason]++
+				}
+			})
+		})
+	}
+	t.Logf("moves that the walks made:\n%s", reached(met))
 	return met
+}
+
+// wander takes one run through a random history and returns its log.
+func wander(t fataler, rt *rapid.T, a *agent.Agent, bind loop.Factory) []state.Entry {
+	t.Helper()
+	limits := rapid.SampledFrom([]state.Limits{
+		{}, {MaxTurns: 3}, {OutputTokens: 60}, {CostUSD: 3000}, {WaitMS: 60_000}, {DeadlineAt: state.At(epoch.Add(50 * time.Second))},
+	}).Draw(rt, "limits")
+	w := &walk{run: begin(t, a, bind, limits, "hello"), rt: rt, often: rapid.SampledFrom([]string{"", "crash", "again", "tool fails", "model fails"}).Draw(rt, "often")}
+	w.aborted = w.chance("abort", 12)
+	w.start(nil)
+	for !w.over() {
+		if w.steps++; w.steps > longest {
+			t.Fatalf("the run does not end: it is %s (%s) after %d events (I2)", w.s.Status, w.s.Transition.Reason, w.steps)
+		}
+		w.next()
+	}
+	return w.s.Log
+}
+
+// reached is a table of how often each move was met: a row a reason, a column a
+// loop, in the order in which the machine has them.
+func reached(met map[string]map[state.Reason]int) string {
+	var b strings.Builder
+	loops := slices.Sorted(maps.Keys(met))
+	fmt.Fprintf(&b, "%-28s", "")
+	for _, name := range loops {
+		fmt.Fprintf(&b, "%14s", name)
+	}
+	for _, reason := range state.Reasons() {
+		fmt.Fprintf(&b, "\n%-28s", reason)
+		for _, name := range loops {
+			if n := met[name][reason]; n > 0 {
+				fmt.Fprintf(&b, "%14d", n)
+			} else {
+				fmt.Fprintf(&b, "%14s", "-")
+			}
+		}
+	}
+	return b.String()
 }
 
 // walk is one random history.
@@ -65,11 +101,13 @@ type walk struct {
 	*run
 
 	rt        *rapid.T
+	often     string // what this world does every other time
 	steps     int
 	attempt   int
 	continued bool
 	aborted   bool
 
+	last    []state.Part   // calls that the model may make again
 	signals []state.Signal // of the turn under way, for its next attempt
 	started []string
 	results []loop.ToolResult
@@ -78,7 +116,11 @@ type walk struct {
 func (w *walk) kind() bool { return w.steps > patience }
 
 func (w *walk) chance(label string, oneIn int) bool {
-	return !w.kind() && rapid.IntRange(1, oneIn).Draw(w.rt, label) == 1
+	if label == w.often {
+		oneIn = 2
+	}
+	// A value in the middle: rapid draws small ones more often, and shrinks to them.
+	return !w.kind() && rapid.IntRange(1, oneIn).Draw(w.rt, label) == (oneIn+2)/2
 }
 
 func (w *walk) over() bool {
@@ -233,7 +275,8 @@ func (w *walk) abortModel(effect loop.CallModel, cause loop.AbortCause) {
 }
 
 func (w *walk) response(effect loop.CallModel) model.Response {
-	resp := model.Response{Stop: model.StopEnd, Usage: state.Usage{InputTokens: int64(50 * len(effect.Messages)), OutputTokens: 20}}
+	cost := state.MicroUSD(1000)
+	resp := model.Response{Stop: model.StopEnd, Usage: state.Usage{InputTokens: int64(50 * len(effect.Messages)), OutputTokens: 20, CostUSD: &cost}}
 	text := "the answer"
 	if !w.kind() {
 		text = rapid.SampledFrom([]string{"the answer", "", `{"tool":"t"}`, `{"agent":"helper","task":"x"}`, `{"agent":"nobody","task":"x"}`, "{}"}).Draw(w.rt, "text")
@@ -253,6 +296,9 @@ func (w *walk) response(effect loop.CallModel) model.Response {
 // calls asks for tools of the agent, for others, and with arguments of all kinds.
 func (w *walk) calls(n int) []state.Part {
 	names := append(w.agent.ToolNames(), "hammer", agent.AskUser)
+	if w.last != nil && w.chance("again", 8) {
+		return slices.Clone(w.last)
+	}
 	var parts []state.Part
 	for i := range n {
 		parts = append(parts, state.Part{
@@ -261,6 +307,7 @@ func (w *walk) calls(n int) []state.Part {
 			Arguments: rapid.SampledFrom([]string{"{}", `{"task":"x"}`, `{"amount":500}`, `{"question":"what?"}`, `{"broken`, "", "[1]"}).Draw(w.rt, "arguments"),
 		})
 	}
+	w.last = slices.Clone(parts)
 	return parts
 }
 
