@@ -41,7 +41,8 @@ type claiming struct {
 	abort  *abortError
 }
 
-// expect announces a claim of a run; done ends it, whatever came of it.
+// expect announces a claim of a run; done ends it, whatever came of it, and may be
+// called again.
 func (h *held) expect(run state.RunID) (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,13 +55,13 @@ func (h *held) expect(run state.RunID) (done func()) {
 		h.claiming[run] = c
 	}
 	c.claims++
-	return func() {
+	return sync.OnceFunc(func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if c.claims--; c.claims == 0 {
 			delete(h.claiming, run)
 		}
-	}
+	})
 }
 
 // add notes a lease that was claimed.

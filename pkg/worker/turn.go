@@ -91,6 +91,9 @@ func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
 	}
 	w.held.add(t.lease)
 	defer w.held.remove(t.lease)
+	// From here on an abort is for this turn. Kept until its end it would strike the
+	// next one, too.
+	claimed()
 	w.metrics.underWay.Inc()
 	defer w.metrics.underWay.Dec()
 
