@@ -120,6 +120,7 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "loop: {max_turns: 2.5}", "loop.max_turns: 2.5 stands where a whole number"},
 		{scripted + "output_schema: [1]", "output_schema: not a JSON Schema"},
 		{scripted + "hooks: {stop: [{kind: nats}]}", "hooks.stop[0].subject: \"\" is empty"},
+		{scripted + "hooks: {stop: [{kind: nats, subject: " + strings.Repeat("a", 1025) + "}]}", "is longer than 1024 bytes"},
 		{scripted + "hooks: {stop: [{kind: nats, subject: \"a.>\"}]}", "has a wildcard"},
 		{scripted + "hooks: {stop: [{kind: nats, subject: $JS.API}]}", "is reserved by NATS"},
 		{scripted + "hooks: {stop: [{kind: go}]}", "hooks.stop[0].name"},

@@ -138,11 +138,17 @@ func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 	}
 }
 
+// maxSubject bounds a subject, in bytes. A NATS server drops the connection of
+// whoever names one beyond its max_control_line.
+const maxSubject = 1024
+
 // badSubject says why a subject cannot be that of a service.
 func badSubject(s string) string {
 	switch {
 	case s == "":
 		return "is empty"
+	case len(s) > maxSubject:
+		return fmt.Sprintf("is longer than %d bytes", maxSubject)
 	case strings.ContainsAny(s, "*> \t\r\n"):
 		return "has a wildcard or a space"
 	case strings.HasPrefix(s, "$") || strings.HasPrefix(s, "_INBOX."):

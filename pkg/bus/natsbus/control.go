@@ -50,18 +50,26 @@ func (b *Bus) Reply(_ context.Context, subject string, data []byte) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrMaxPayload):
-		b.log.Warn().Err(err).Str("subject", subject).Msg("reply dropped")
+		b.log.Warn().Err(err).Str("subject", subject[:min(len(subject), maxReplySubject)]).Msg("reply dropped")
 		return nil
 	default:
 		return fmt.Errorf("reply: %w", err)
 	}
 }
 
+// maxReplySubject bounds a subject from outside, in bytes. A server drops the
+// connection of whoever names one that is longer than its max_control_line, which
+// is 4096 if nobody sets it.
+const maxReplySubject = 1024
+
 // mayReply refuses subjects through which a submitter could make us give orders
 // in our own name: to the server, to workers or to tools.
 func (b *Bus) mayReply(subject string) error {
 	if strings.HasPrefix(subject, "$") || strings.ContainsAny(subject, "*> \t\r\n") {
 		return fmt.Errorf("%w: a reply goes to a plain subject", nats.ErrBadSubject)
+	}
+	if len(subject) > maxReplySubject {
+		return fmt.Errorf("%w: it has %d bytes, at most %d are allowed", nats.ErrBadSubject, len(subject), maxReplySubject)
 	}
 	if rest, own := strings.CutPrefix(subject, b.cfg.Prefix+"."); own {
 		first, _, _ := strings.Cut(rest, ".")

@@ -189,6 +189,28 @@ func TestOversizedEventIsLeftOut(t *testing.T) {
 	}
 }
 
+// A server ends a connection on which a subject is longer than it takes. A worker
+// must not lose its own because a submitter names one.
+func TestReplySubjectIsBounded(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	lost := make(chan error, 1)
+	nc.SetDisconnectErrHandler(func(_ *nats.Conn, err error) { lost <- err })
+	b := open(t, nc, "")
+	if err := b.Reply(t.Context(), strings.Repeat("a", 5000), []byte("refused")); err != nil {
+		t.Errorf("Reply = %v: a run would hang on it", err)
+	}
+	flushed := nc.Flush()
+	select {
+	case err := <-lost:
+		t.Errorf("the connection is lost: %v", err)
+	default:
+		if flushed != nil {
+			t.Errorf("Flush = %v", flushed)
+		}
+	}
+}
+
 // A submitter names where the answer goes, and must not give orders that way.
 func TestReplySubjects(t *testing.T) {
 	t.Parallel()
