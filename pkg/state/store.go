@@ -42,6 +42,17 @@ type TerminalError struct {
 
 func (e *TerminalError) Error() string { return fmt.Sprintf("run %s is %s", e.ID, e.Status) }
 
+// TooLargeError reports a change that the store can never hold: trying again does
+// not help.
+type TooLargeError struct {
+	Bytes, Limit int64
+	Remedy       string
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("a change of %d bytes is more than the store holds, %d: %s", e.Bytes, e.Limit, e.Remedy)
+}
+
 // Store keeps runs and agent definitions. Implementations pass
 // statetest.Exercise, which holds the guarantees below.
 //

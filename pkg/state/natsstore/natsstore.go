@@ -275,7 +275,7 @@ func (s *Store) publish(ctx context.Context, subject string, v any, last uint64)
 		return 0, err
 	}
 	if limit := s.nc.MaxPayload(); int64(len(data)) > limit {
-		return 0, fmt.Errorf("a change of %d bytes is above the server's max_payload of %d: raise it, or keep messages and tool results smaller", len(data), limit)
+		return 0, &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "raise the server's max_payload, or keep messages and tool results smaller"}
 	}
 	callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
