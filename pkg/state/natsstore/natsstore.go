@@ -268,13 +268,16 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// headerRoom is what the condition of a publish takes of max_payload.
+const headerRoom = 256
+
 // publish stores v on a subject whose last message is number last; 0 is none.
 func (s *Store) publish(ctx context.Context, subject string, v any, last uint64) (uint64, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return 0, err
 	}
-	if limit := s.nc.MaxPayload(); int64(len(data)) > limit {
+	if limit := s.nc.MaxPayload() - headerRoom; int64(len(data)) > limit {
 		return 0, &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "raise the server's max_payload, or keep messages and tool results smaller"}
 	}
 	callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -203,12 +203,29 @@ func (s *Store) Release(ctx context.Context, l state.Lease) error {
 func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, grace time.Duration) (w state.Wake, err error) {
 	err = s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
 		w, err = rec.Signal(id, sig, now, grace)
-		if err == nil && w == (state.Wake{}) {
+		switch {
+		case err == nil && w == (state.Wake{}):
 			err = errUnchanged
+		case err == nil:
+			err = s.checkInbox(rec.Inbox)
 		}
 		return nil, err
 	})
 	return w, err
+}
+
+// checkInbox leaves room in a run's record, which is one message, for the turn that
+// deals with its inbox: a record that nothing can be added to is a run that nobody
+// can claim or end.
+func (s *Store) checkInbox(inbox []state.Signal) error {
+	data, err := json.Marshal(inbox)
+	if err != nil {
+		return err
+	}
+	if limit := s.nc.MaxPayload() / 2; int64(len(data)) > limit {
+		return &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "signals that the run has not dealt with count together: send it less at once, or raise the server's max_payload"}
+	}
+	return nil
 }
 
 // Abort implements state.Signals.

@@ -1,0 +1,74 @@
+package natsstore_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// I2: however much is sent to a run, what is taken leaves room for the turn that
+// deals with it, and for an abort.
+func TestSignalsLeaveRoom(t *testing.T) {
+	t.Parallel()
+	srv, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, MaxPayload: 128 << 10,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	nc, err := nats.Connect(srv.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	s := open(t, nc, prefix())
+	run := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal}
+	run, err = run.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{state.UserText("hello")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	taken := 0
+	for size := 1 << 15; size > 0; size /= 4 {
+		for err = nil; err == nil; taken++ {
+			said := state.UserText(strings.Repeat("x", size))
+			_, err = s.Signal(t.Context(), run.ID, state.Signal{ID: ulid.Make().String(), Message: &said}, time.Second)
+		}
+		taken--
+		if _, ok := errors.AsType[*state.TooLargeError](err); !ok {
+			t.Fatalf("Signal = %v, want it to be too large", err)
+		}
+	}
+	if taken == 0 {
+		t.Fatal("no signal was taken")
+	}
+	if _, err := s.Abort(t.Context(), run.ID, "enough", time.Second); err != nil {
+		t.Fatalf("Abort: %v", err)
+	}
+	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: "token", Worker: "w", Lease: time.Minute, Grace: time.Second})
+	if err != nil || len(c.Signals) != taken {
+		t.Fatalf("Claim = %s with %d signals, %v; want %d", c.Outcome, len(c.Signals), err, taken)
+	}
+	last := state.Entry{At: state.At(time.Now()), Detail: strings.Repeat("x", 1<<12)}
+	for _, sig := range c.Signals {
+		last.Messages = append(last.Messages, *sig.Message)
+	}
+	next, err := c.State.Move(state.NextTurn, last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: c.State.LogLen(), Consumed: taken, Grace: time.Second}); err != nil {
+		t.Errorf("Commit: %v", err)
+	}
+}
