@@ -162,6 +162,10 @@ type Message interface {
 	Key() string
 	Data() []byte
 	Header(name string) string
+
+	// ID names the message among all that the queue ever had. It is the same at
+	// each delivery, and empty if the bus cannot tell.
+	ID() string
 	Delivered() int
 	Ack() error
 	Nak(delay time.Duration) error

@@ -103,6 +103,10 @@ const (
 
 func (g *Gateway) takeSubmission(ctx context.Context, m bus.Message) error {
 	sub := submission{body: m.Data(), key: m.Header(headerMsgID), replyTo: m.Header(headerReply), trace: m.Header("traceparent")}
+	if id := m.ID(); sub.key == "" && id != "" {
+		// It may be delivered again although the run is stored.
+		sub.key = "message/" + id
+	}
 	if int64(len(sub.body)) > g.cfg.MaxBody {
 		return problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", g.cfg.MaxBody)
 	}

@@ -227,6 +227,7 @@ func testSubmissions(t *testing.T, b bus.Bus) {
 	if m.Header("Nats-Msg-Id") != "key" || m.Header("Turnpike-Reply") != "answers.here" || m.Header("Other") != "" {
 		t.Errorf("headers = %q, %q, %q", m.Header("Nats-Msg-Id"), m.Header("Turnpike-Reply"), m.Header("Other"))
 	}
+	id := m.ID()
 	nobody(t, queues[1])
 	if err := m.Nak(0); err != nil {
 		t.Fatal(err)
@@ -241,10 +242,20 @@ func testSubmissions(t *testing.T, b bus.Bus) {
 	if m.Delivered() <= seen {
 		t.Errorf("Delivered = %d after the ack wait, want more than %d", m.Delivered(), seen)
 	}
+	if m.ID() != id || id == "" {
+		t.Errorf("ID = %q, was %q", m.ID(), id)
+	}
 	if err := m.Ack(); err != nil {
 		t.Fatal(err)
 	}
 	nobody(t, queues[0])
+	service.Submit("support", []byte(`{"input":"hi"}`), map[string]string{"Nats-Msg-Id": "another"})
+	if m = take(queues[0]); m.ID() == id {
+		t.Errorf("ID = %q, which is another's", id)
+	}
+	if err := m.Ack(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func testDeadLetters(t *testing.T, b bus.Bus) {

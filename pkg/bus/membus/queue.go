@@ -3,6 +3,7 @@ package membus
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 // item is a message until it is acknowledged.
 type item struct {
+	id        string
 	key       string
 	data      []byte
 	headers   map[string]string
@@ -25,6 +27,7 @@ type queue struct {
 	mu    sync.Mutex
 	items []*item
 	wake  chan struct{}
+	last  int // number of the latest item
 }
 
 func newQueue(b *Bus) *queue { return &queue{b: b, wake: make(chan struct{})} }
@@ -37,6 +40,8 @@ func (q *queue) changed() {
 func (q *queue) push(it *item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.last++
+	it.id = strconv.Itoa(q.last)
 	q.items = append(q.items, it)
 	q.changed()
 }
@@ -129,6 +134,7 @@ type delivery struct {
 }
 
 func (d delivery) Turn() bus.Turn            { return d.it.turn }
+func (d delivery) ID() string                { return d.it.id }
 func (d delivery) Key() string               { return d.it.key }
 func (d delivery) Data() []byte              { return d.it.data }
 func (d delivery) Header(n string) string    { return d.it.headers[n] }

@@ -137,6 +137,15 @@ func (m message) Key() string               { return lastToken(m.msg.Subject) }
 func (m message) Data() []byte              { return m.msg.Data }
 func (m message) Header(name string) string { return m.msg.Header.Get(name) }
 
+// ID has the time beside the number, which a stream that is made anew counts from 1.
+func (m message) ID() string {
+	meta, err := m.msg.Metadata()
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", meta.Sequence.Stream, meta.Timestamp.UnixNano())
+}
+
 // Next implements bus.Queue.
 func (q queue) Next(ctx context.Context) (bus.Message, error) {
 	m, err := q.next(ctx)

@@ -1,0 +1,87 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+// forgetful is a bus on which the first acknowledgement of each submission is lost.
+type forgetful struct {
+	*membus.Bus
+
+	settled chan struct{}
+}
+
+func (f forgetful) Submissions(ctx context.Context) (bus.Queue, error) {
+	q, err := f.Bus.Submissions(ctx)
+	return forgetfulQueue{q, f.settled}, err
+}
+
+type forgetfulQueue struct {
+	bus.Queue
+
+	settled chan struct{}
+}
+
+func (q forgetfulQueue) Next(ctx context.Context) (bus.Message, error) {
+	m, err := q.Queue.Next(ctx)
+	return forgetfulMessage{m, q.settled}, err
+}
+
+type forgetfulMessage struct {
+	bus.Message
+
+	settled chan struct{}
+}
+
+func (m forgetfulMessage) Ack() error {
+	if m.Delivered() == 1 {
+		return errors.Join(errors.New("connection lost"), m.Nak(0))
+	}
+	defer func() { m.settled <- struct{}{} }()
+	return m.Message.Ack()
+}
+
+// I1: a submission that is delivered again, because its gateway died before it could
+// say that the run is stored, is the same run, whether or not it has an id of its
+// sender. What was sent twice without one is two runs.
+func TestSubmissionDeliveredAgain(t *testing.T) {
+	t.Parallel()
+	b := forgetful{membus.New(), make(chan struct{}, 8)}
+	g, err := gateway.New(memstore.New(memstore.Config{}), b, gateway.Config{Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = g.Run(ctx) })
+	server := httptest.NewServer(g.Handler())
+	t.Cleanup(func() { cancel(); server.Close(); running.Wait() })
+	c := client.New(server.URL)
+	if _, err := c.PutAgent(ctx, "hello", []byte(`{model: {provider: scripted, responses: [{text: hi}]}}`)); err != nil {
+		t.Fatal(err)
+	}
+	for want := 1; want <= 2; want++ {
+		b.Submit("hello", []byte(`{"input":"x"}`), nil)
+		select {
+		case <-b.settled:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the submission is not acknowledged")
+		}
+		if page, err := c.List(ctx, nil); err != nil || len(page.Items) != want {
+			t.Errorf("%d runs, %v; want %d", len(page.Items), err, want)
+		}
+	}
+}
