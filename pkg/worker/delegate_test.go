@@ -278,3 +278,21 @@ func TestFallbackAnswers(t *testing.T) {
 		}
 	}
 }
+
+// What a child run says is a result like any other, and bounded like any other: the
+// signal that carries it must fit into every store, or its parent waits for ever
+// (I2).
+func TestDelegationIsBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: strings.Repeat("x", 5000)}}}})
+	cfg := s.config()
+	cfg.ToolOutput = 1000
+	s.work(cfg)
+	id := s.submit(state.Limits{}, []agent.Tool{researcher}, delegation("a"), model.Scripted{Text: "done"})
+	s.awaitReason(id, state.EndCompleted)
+	want := "tool: " + strings.Repeat("x", 1000) + "\n[output truncated: 1000 of 5000 bytes]"
+	if got := s.transcript(id)[2]; got != want {
+		t.Errorf("the result has %d bytes: %.60s … %s", len(got), got, got[max(0, len(got)-60):])
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // settleRun announces what is left of a run that rests, and settles it.
@@ -153,6 +154,7 @@ func (w *Worker) tellParent(ctx context.Context, s state.State) error {
 		return nil
 	}
 	result := loop.ChildResult(s)
+	result.Content = tool.Truncate(result.Content, w.cfg.ToolOutput)
 	return w.answerParent(ctx, s.Parent.RunID, state.Signal{ID: "child:" + string(s.ID), Child: &result})
 }
 
