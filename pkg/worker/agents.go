@@ -123,12 +123,19 @@ func (a *agents) keep(key agentKey, b bound) {
 // secretScheme starts a reference to a secret.
 const secretScheme = "secret://"
 
+// ownVariables begin the names of variables that configure the worker: the
+// credentials in them are not for whoever may define an agent.
+const ownVariables = "TURNPIKE_"
+
 // secret resolves a reference at the moment of its use: an environment variable,
 // or a file under the secrets directory.
 func (w *Worker) secret(ref string) (string, error) {
 	name, ok := strings.CutPrefix(ref, secretScheme)
 	if !ok || name == "" || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, ".") {
 		return "", errors.New("api_key must be a reference such as secret://OPENAI_API_KEY")
+	}
+	if strings.HasPrefix(name, ownVariables) {
+		return "", fmt.Errorf("secret %s: what Turnpike itself is configured with is no secret of an agent", name)
 	}
 	if v := os.Getenv(name); v != "" {
 		return v, nil
