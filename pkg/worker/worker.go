@@ -234,11 +234,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	background.Go(func() { w.keepLeases(keeper) })
 	background.Go(func() { presence.run(keeper) })
 
-	pulling, pullCtx := errgroup.WithContext(ctx)
+	pullable, stopPulling := context.WithCancel(ctx)
+	defer stopPulling()
+	pulling, pullCtx := errgroup.WithContext(pullable)
 	for _, lane := range state.Priorities() {
 		queue, err := w.bus.Turns(ctx, lane)
 		if err != nil {
-			return fmt.Errorf("subscribe to %s turns: %w", lane, err)
+			stopPulling()
+			return errors.Join(fmt.Errorf("subscribe to %s turns: %w", lane, err), pulling.Wait())
 		}
 		pulling.Go(func() error {
 			w.pull(pullCtx, turnCtx, queue)
