@@ -144,6 +144,16 @@ func (p *presence) silent(d time.Duration) []string {
 	return gone
 }
 
+// remember keeps a worker that could not be evicted among those that are silent,
+// unless it was heard meanwhile.
+func (p *presence) remember(worker string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, heard := p.seen[worker]; !heard {
+		p.seen[worker] = time.Time{}
+	}
+}
+
 // evictUnheard evicts the owners of leases that were never heard, and reports
 // whether it could look.
 func (p *presence) evictUnheard(ctx context.Context) bool {
@@ -164,6 +174,7 @@ func (p *presence) evict(ctx context.Context, workers []string) {
 		due, err := p.w.store.Evict(ctx, id, p.w.cfg.Grace)
 		if err != nil {
 			p.w.log.Warn().Err(err).Str("gone", id).Msg("evict")
+			p.remember(id)
 			continue
 		}
 		p.w.log.Warn().Str("gone", id).Int("runs", len(due)).Msg("worker is gone")

@@ -1,0 +1,69 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// hiccup is a store that fails to evict the first time.
+type hiccup struct {
+	state.Store
+
+	failed *atomic.Bool
+}
+
+func (h hiccup) Evict(ctx context.Context, worker string, grace time.Duration) ([]state.Due, error) {
+	if h.failed.CompareAndSwap(false, true) {
+		return nil, errors.New("the store does not answer")
+	}
+	return h.Store.Evict(ctx, worker, grace)
+}
+
+// I2: a worker that is gone is evicted as soon as the store answers, also if it did
+// not when the silence was noticed, whether it was heard before or not.
+func TestEvictionIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for name, heard := range map[string]bool{"heard": true, "never heard": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			id := s.create(state.Limits{}, nil, model.Scripted{Text: "done"})
+			c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "token", Worker: "ghost", Lease: time.Hour, Grace: time.Second})
+			if err != nil || c.Outcome != state.Claimed {
+				t.Fatalf("Claim = %s, %v", c.Outcome, err)
+			}
+			store := hiccup{s.store, &atomic.Bool{}}
+			listening := make(chan struct{})
+			stop, err := s.bus.Beats(t.Context(), func(worker string, _ bool) {
+				if worker != "ghost" {
+					select {
+					case <-listening:
+					default:
+						close(listening)
+					}
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stop()
+			cfg := s.config()
+			cfg.BeatEvery = 200 * time.Millisecond // a worker that stutters starts to listen anew
+			s.workOn(store, cfg)
+			if heard {
+				<-listening
+				s.bus.Beat("ghost", false)
+			}
+			s.awaitReason(id, state.EndCompleted)
+			if !store.failed.Load() {
+				t.Error("nobody tried to evict")
+			}
+		})
+	}
+}
