@@ -45,6 +45,28 @@ type Call struct {
 
 	// Deadline is when the caller stops listening.
 	Deadline time.Time
+
+	// Resume, if not nil, goes on with a call that asked a person something.
+	Resume *Resume
+
+	// Progress, if not nil, is told in words how far the call is. It may be called
+	// from any goroutine until Call returns.
+	Progress func(text string)
+}
+
+// Ask is a question to a person, without whose answer a call cannot go on.
+type Ask struct {
+	Question string
+
+	// State is all that is needed to go on with the call, by whichever worker:
+	// JSON, kept in the checkpoint.
+	State json.RawMessage
+}
+
+// Resume is the answer to an Ask, with its State.
+type Resume struct {
+	State  json.RawMessage
+	Answer string
 }
 
 // Description is what a tool says of itself.
@@ -66,6 +88,11 @@ type Result struct {
 	// later, as a signal to the run. Only a tool that the agent declares as async
 	// may answer so; Content is then of no account.
 	Pending bool
+
+	// Ask, if not nil, says that the call waits for a person. The run waits
+	// (waiting_human_input), and the call is then made again with Resume; the rest of
+	// the Result is of no account.
+	Ask *Ask
 }
 
 // Error returns an error result for the model to read.

@@ -47,6 +47,17 @@ var (
 	errPlain     = errors.New("nothing is asked without TLS: write https")
 )
 
+// Refusal returns why a guard refused to connect, in words that say what to do, or
+// nil if err is something else.
+func Refusal(err error) error {
+	for _, forbidden := range []error{errForbidden, errPort, errPlain} {
+		if errors.Is(err, forbidden) {
+			return fmt.Errorf("%w. TURNPIKE_HTTP_ALLOW of the worker names exceptions", forbidden)
+		}
+	}
+	return nil
+}
+
 // What no public service lives on, beside what netip knows by itself.
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),

@@ -177,10 +177,8 @@ func (c *Caller) send(req *http.Request, f *filler) (tool.Result, error) {
 		if ctx := req.Context(); ctx.Err() != nil {
 			return tool.Result{}, ctx.Err()
 		}
-		for _, forbidden := range []error{errForbidden, errPort, errPlain} {
-			if errors.Is(err, forbidden) {
-				return tool.Error(fmt.Sprintf("%s was not asked: %v. TURNPIKE_HTTP_ALLOW of the worker names exceptions", hostport(req.URL), forbidden)), nil
-			}
+		if why := Refusal(err); why != nil {
+			return tool.Error(fmt.Sprintf("%s was not asked: %v", hostport(req.URL), why)), nil
 		}
 		// The text of a url.Error has the URL in it, and with it perhaps a secret.
 		var u *url.Error

@@ -1,0 +1,192 @@
+// Package mcptool makes tools of MCP servers: programs that speak over their standard
+// streams, and servers that are asked over HTTP.
+package mcptool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
+)
+
+// Server says where an MCP server is: a program to start, or a URL. secret://NAME in
+// Env and Headers stands for a secret.
+type Server struct {
+	Command []string          `json:"command,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	URL     string            `json:"url,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+var (
+	secret   = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
+	header   = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
+	variable = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+)
+
+// Check returns what is wrong with s.
+func (s Server) Check() error {
+	if (len(s.Command) == 0) == (s.URL == "") {
+		return errors.New("an MCP server is either a command, a list such as [npx, some-server], or a url")
+	}
+	if s.URL == "" {
+		if s.Command[0] == "" {
+			return errors.New("command: the program is missing")
+		}
+		if len(s.Headers) > 0 {
+			return errors.New("headers are for servers with a url; a command takes env")
+		}
+		for name := range s.Env {
+			if !variable.MatchString(name) {
+				return fmt.Errorf("env: %q is not the name of a variable", name)
+			}
+		}
+		return nil
+	}
+	if len(s.Env) > 0 {
+		return errors.New("env is for servers with a command; a url takes headers")
+	}
+	u, err := url.Parse(s.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Fragment != "" || strings.Contains(s.URL, "secret://") {
+		return fmt.Errorf("url: %q is not an http or https URL without user, secret and fragment", s.URL)
+	}
+	for name := range s.Headers {
+		if !header.MatchString(name) || slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection", "content-type", "accept"}, strings.ToLower(name)) || strings.HasPrefix(strings.ToLower(name), "mcp-") {
+			return fmt.Errorf("headers: %q cannot be set", name)
+		}
+	}
+	return nil
+}
+
+// String names the server in messages.
+func (s Server) String() string {
+	if s.URL == "" {
+		return strings.Join(s.Command, " ")
+	}
+	where, _, _ := strings.Cut(s.URL, "?")
+	return where
+}
+
+// Config of a Caller. The zero value of each field gives its default.
+type Config struct {
+	// Commands are the programs that may be started, as they stand first in a command;
+	// "*" is any. Whoever may define an agent may run them on the worker, so there is
+	// none by default.
+	Commands []string
+
+	// Processes bounds the processes of one server, and with them the calls that it has
+	// at a time; others wait. Default 8. Sessions is the same for servers over HTTP;
+	// default 64.
+	Processes int
+	Sessions  int
+
+	// Idle is how long a session without calls is kept. Default 1 minute.
+	Idle time.Duration
+}
+
+// Caller talks to MCP servers. Each call has a session to itself; sessions are kept
+// for the next call of the same server.
+type Caller struct {
+	guard *httptool.Guard
+	cfg   Config
+
+	mu     sync.Mutex
+	pools  map[string]*pool
+	closed bool
+
+	closing sync.WaitGroup
+}
+
+// New returns a caller. HTTP goes through g.
+func New(g *httptool.Guard, cfg Config) *Caller {
+	if cfg.Processes == 0 {
+		cfg.Processes = 8
+	}
+	if cfg.Sessions == 0 {
+		cfg.Sessions = 64
+	}
+	if cfg.Idle == 0 {
+		cfg.Idle = time.Minute
+	}
+	return &Caller{guard: g, cfg: cfg, pools: map[string]*pool{}}
+}
+
+// Resolve turns the name of a secret into its value.
+type Resolve func(name string) (string, error)
+
+// List returns the tools of a server.
+func (c *Caller) List(ctx context.Context, s Server, resolve Resolve) (Listing, error) {
+	l, err := c.acquire(ctx, s, resolve)
+	if err != nil {
+		return nil, err
+	}
+	defer l.release(false)
+	return l.session.listing, nil
+}
+
+// Tool returns the tool that a server knows by a name. Listing is what the server
+// listed when its tools were pinned, of those that allow names (all if it names none):
+// a call is not made once the server lists anything else.
+func (c *Caller) Tool(s Server, name string, allow []string, pinned Listing, resolve Resolve) tool.Tool {
+	return tool.Func(func(ctx context.Context, call tool.Call) (tool.Result, error) {
+		p, again := pendingOf(call)
+		if again != nil {
+			return *again, nil
+		}
+		r, err := c.call(ctx, s, name, call, p, resolve, func(now Listing) error { return pinned.verify(s, allow, now) })
+		if err == nil || ctx.Err() != nil {
+			return r, ctx.Err()
+		}
+		return tool.Error(err.Error()), nil
+	})
+}
+
+// call makes one call. A session that a server has forgotten was not used for
+// anything, so the call is made in a new one.
+func (c *Caller) call(ctx context.Context, s Server, name string, call tool.Call, p *pending, resolve Resolve, verify func(Listing) error) (tool.Result, error) {
+	for again := false; ; again = true {
+		l, err := c.acquire(ctx, s, resolve)
+		if err != nil {
+			return tool.Result{}, err
+		}
+		r, err := l.call(ctx, name, call, p, verify)
+		l.release(err != nil)
+		if errors.Is(err, mcp.ErrSessionMissing) && !again {
+			continue
+		}
+		if err != nil {
+			return tool.Result{}, errors.New(l.hide(l.session.explain(s, err)))
+		}
+		r.Content = l.hide(r.Content)
+		return r, nil
+	}
+}
+
+// Close ends all sessions and returns when their processes are gone. Calls under way
+// fail.
+func (c *Caller) Close() {
+	c.mu.Lock()
+	c.closed = true
+	var idle []*session
+	for key, p := range c.pools {
+		idle = append(idle, p.idle...)
+		p.idle = nil
+		delete(c.pools, key)
+	}
+	for _, s := range idle {
+		s.timer.Stop()
+		c.closing.Go(s.close)
+	}
+	c.mu.Unlock()
+	c.closing.Wait()
+}

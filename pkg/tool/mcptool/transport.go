@@ -1,0 +1,222 @@
+package mcptool
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
+)
+
+const (
+	// maxMessage bounds one message of a server, in bytes.
+	maxMessage = 8 << 20
+
+	// maxComplaint is how much of a program's standard error is kept, for errors.
+	maxComplaint = 2 << 10
+
+	// goodbye is how long a program may take to end by itself.
+	goodbye = 2 * time.Second
+)
+
+// transport returns the way to a server.
+func (c *Caller) transport(t target, s *session) (mcp.Transport, error) {
+	if t.URL != "" {
+		client := c.guard.Client()
+		client.Transport = &headers{t.Headers, client.Transport}
+		return &mcp.StreamableClientTransport{Endpoint: t.URL, HTTPClient: client, MaxEventSize: maxMessage}, nil
+	}
+	if !slices.Contains(c.cfg.Commands, t.Command[0]) && !slices.Contains(c.cfg.Commands, "*") {
+		return nil, fmt.Errorf("this worker does not start %q: TURNPIKE_MCP_COMMANDS names the programs that it may start", t.Command[0])
+	}
+	var err error
+	if s.process, err = start(t); err != nil {
+		return nil, err
+	}
+	return &mcp.IOTransport{Reader: s.process.out, Writer: s.process.in, MaxLineLength: maxMessage}, nil
+}
+
+// headers adds an agent's headers to requests, and bounds the answers.
+type headers struct {
+	set  map[string]string
+	next http.RoundTripper
+}
+
+func (h *headers) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	for name, value := range h.set {
+		r.Header.Set(name, value)
+	}
+	resp, err := h.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	// Streams have no end; each of their events is bounded by the transport.
+	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(resp.Body, maxMessage), resp.Body}
+	}
+	return resp, nil
+}
+
+// process is a program that speaks MCP.
+type process struct {
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  io.ReadCloser
+	said *tail
+	done chan struct{} // closed when the program has ended
+
+	once sync.Once
+}
+
+// start starts a program in a process group of its own. Of the worker's environment,
+// which has its secrets in it, the program gets only what programs cannot do without.
+func start(t target) (*process, error) {
+	cmd := exec.Command(t.Command[0], t.Command[1:]...) //nolint:gosec // the worker's configuration admits it
+	for _, name := range []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TMPDIR", "TZ"} {
+		if v, ok := os.LookupEnv(name); ok {
+			cmd.Env = append(cmd.Env, name+"="+v)
+		}
+	}
+	for name, value := range t.Env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	p := &process{cmd: cmd, said: &tail{}, done: make(chan struct{})}
+	cmd.Stderr = p.said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = goodbye
+	var err error
+	if p.in, err = cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", t.Command[0], err)
+	}
+	// A pipe of our own: that of the command would be closed before it is read to its
+	// end when the program ends.
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", t.Command[0], err)
+	}
+	p.out, cmd.Stdout = reader, writer
+	err = cmd.Start()
+	_ = writer.Close()
+	if err != nil {
+		_ = reader.Close()
+		return nil, fmt.Errorf("start %s: %w", t.Command[0], err)
+	}
+	// It ends when the program has ended, or been killed by stop.
+	go func() {
+		defer close(p.done)
+		_ = cmd.Wait()
+	}()
+	return p, nil
+}
+
+func (p *process) gone() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop ends the program as the protocol asks for, by the end of its input, and if it
+// does not follow by force. Nothing that it has started is left.
+func (p *process) stop() {
+	p.once.Do(func() {
+		_ = p.in.Close()
+		for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+			t := time.NewTimer(goodbye)
+			select {
+			case <-p.done:
+			case <-t.C:
+				_ = syscall.Kill(-p.cmd.Process.Pid, signal)
+			}
+			t.Stop()
+		}
+		// The group outlives its leader while it has members.
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		<-p.done
+		_ = p.out.Close()
+	})
+}
+
+// tail keeps the end of what a program writes.
+type tail struct {
+	mu  sync.Mutex
+	end []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.end = append(t.end, b...)
+	if len(t.end) > maxComplaint {
+		t.end = bytes.Clone(t.end[len(t.end)-maxComplaint:])
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(strings.ToValidUTF8(string(t.end), "?"))
+}
+
+// complaintError is an error with what the program wrote before it.
+type complaintError struct {
+	error
+
+	said string
+}
+
+func (e *complaintError) Error() string { return fmt.Sprintf("%v; it wrote: %s", e.error, e.said) }
+func (e *complaintError) Unwrap() error { return e.error }
+
+// explainText adds to err what helps to mend it.
+func (s *session) explainText(err error) error {
+	if why := httptool.Refusal(err); why != nil {
+		return why
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err // its text has the whole URL in it
+	}
+	if s.process == nil {
+		return err
+	}
+	if said := s.process.said.String(); said != "" && s.process.ended() {
+		return &complaintError{err, said}
+	}
+	return err
+}
+
+// ended reports whether the program has ended or is just about to.
+func (p *process) ended() bool {
+	t := time.NewTimer(100 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-p.done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+func (s *session) explain(server Server, err error) string {
+	return fmt.Sprintf("MCP server %q failed: %v", server, s.explainText(err))
+}
