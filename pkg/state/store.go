@@ -363,6 +363,11 @@ type Agents interface {
 
 	// DeleteAgent removes an agent from the list and from submission.
 	DeleteAgent(ctx context.Context, name string) error
+
+	// Pin keeps value under key for ever, unless something is kept there already, and
+	// returns what is kept: of all that pin one key, the first wins. An empty value
+	// pins nothing; the answer is empty then if nothing is kept.
+	Pin(ctx context.Context, key string, value []byte) (kept []byte, err error)
 }
 
 // AgentVersion is one stored version of an agent definition.

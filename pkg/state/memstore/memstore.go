@@ -32,6 +32,7 @@ type Store struct {
 	runs   map[state.RunID]*run
 	keys   map[string]key
 	agents map[string][]state.AgentVersion
+	pins   map[string][]byte
 	gone   map[string]bool
 	quotas map[string]quota.Bucket
 	slowed map[string]time.Time // key: until when
@@ -60,7 +61,7 @@ func New(cfg Config) *Store {
 	}
 	return &Store{
 		now: cfg.Now, runs: map[state.RunID]*run{}, keys: map[string]key{},
-		agents: map[string][]state.AgentVersion{}, gone: map[string]bool{},
+		agents: map[string][]state.AgentVersion{}, gone: map[string]bool{}, pins: map[string][]byte{},
 		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{},
 	}
 }

@@ -44,6 +44,7 @@ func (k keys) idempotency(tenant, key string) string {
 
 func (k keys) agent(name string) string { return k.prefix + ":agent:" + name }
 func (k keys) agents() string           { return k.prefix + ":agents" }
+func (k keys) pin(key string) string    { return k.prefix + ":pin:" + key }
 
 // quota is the bucket of a rate limit, on a slot of its own; slowed names those
 // that a pause has slowed down.

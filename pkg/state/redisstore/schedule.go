@@ -247,6 +247,21 @@ func (s *Store) ListAgents(ctx context.Context) ([]state.AgentVersion, error) {
 	return list, nil
 }
 
+// Pin implements state.Agents.
+func (s *Store) Pin(ctx context.Context, key string, value []byte) ([]byte, error) {
+	name := s.keys.pin(key)
+	if len(value) > 0 {
+		if err := s.rdb.SetNX(ctx, name, value, 0).Err(); err != nil {
+			return nil, fmt.Errorf("pin %s: %w", key, err)
+		}
+	}
+	kept, err := s.rdb.Get(ctx, name).Bytes()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("read pin %s: %w", key, err)
+	}
+	return kept, nil
+}
+
 // DeleteAgent implements state.Agents.
 func (s *Store) DeleteAgent(ctx context.Context, name string) error {
 	if _, err := s.Agent(ctx, name, 0); err != nil {

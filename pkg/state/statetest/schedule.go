@@ -362,6 +362,7 @@ func testAgents(t *testing.T, s *suite) {
 	if got, err := s.PutAgent(t.Context(), "a", json.RawMessage(`{}`)); err != nil || got.Version != 3 {
 		t.Errorf("PutAgent after deletion = %+v, %v", got, err)
 	}
+	testPins(t, s)
 	// Writers that race get versions of their own.
 	var mu sync.Mutex
 	versions := map[int]bool{}
