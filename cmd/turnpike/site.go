@@ -61,6 +61,9 @@ func (c *devCmd) Run(e *env) error {
 			return err
 		}
 	}
+	if c.MCPCommands == nil {
+		c.MCPCommands = []string{"*"} // who may define agents here may start programs, too
+	}
 	registry := prometheus.NewRegistry()
 	w, err := site.Worker(c.WorkerConfig, nil, registry)
 	if err != nil {

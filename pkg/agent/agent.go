@@ -28,7 +28,8 @@ type Agent struct {
 // Compile checks a definition and returns it compiled. The error joins every
 // mistake, each with its place and what to do. loops are the names of the loops
 // that are registered. Compile keeps parts of def, which the caller must not
-// change any more.
+// change any more. Of an MCP server whose listing def does not have yet the agent
+// has no tools.
 func Compile(def Definition, version int, loops []string) (*Agent, error) {
 	a := &Agent{Definition: def, Version: version, tools: map[string]*CompiledTool{}}
 	if a.Loop.Type == "" {
@@ -46,10 +47,13 @@ func Compile(def Definition, version int, loops []string) (*Agent, error) {
 	c.limits(def.Limits)
 	for i, t := range def.Tools {
 		place := fmt.Sprintf("tools[%d]", i)
-		if a.tools[t.Name] != nil {
+		if a.tools[t.Name] != nil && !t.source() {
 			c.fault(place+".name", "%q is used twice", t.Name)
 		}
 		compiled := c.tool(place, t)
+		if t.source() {
+			continue
+		}
 		a.tools[t.Name] = compiled
 		a.specs = append(a.specs, model.ToolSpec{Name: t.Name, Description: t.Description, Schema: compiled.Schema})
 	}

@@ -146,13 +146,20 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "tools: [{name: t, kind: http, url: \"https://x/\", method: BREW}]", "tools[0]: method: \"BREW\" is not one of"},
 		{scripted + "tools: [{name: t, kind: http, url: \"https://x\", headers: {A: 1}}]", "tools[0].headers.A: 1 stands where a text"},
 		{scripted + "tools: [{name: t, kind: http, url: \"https://x\", query: [a]}]", "tools[0].query: a list stands where a mapping"},
-		{scripted + "tools: [{name: t, method: GET}]", "method, query and headers are for tools of kind http"},
-		{scripted + "tools: [{kind: mcp, command: [npx]}]", "tools[0].kind: mcp tools are not available"},
+		{scripted + "tools: [{name: t, method: GET}]", "method and query are for tools of kind http"},
+		{scripted + "tools: [{kind: mcp}]", "tools[0]: an MCP server is either a command"},
+		{scripted + "tools: [{kind: mcp, command: [npx], url: \"https://x\"}]", "tools[0]: an MCP server is either a command"},
+		{scripted + "tools: [{kind: mcp, url: \"ftp://x\"}]", "tools[0]: url: \"ftp://x\" is not an http or https URL"},
+		{scripted + "tools: [{kind: mcp, url: \"https://x\", headers: {Mcp-Session-Id: x}}]", "headers: \"Mcp-Session-Id\" cannot be set"},
+		{scripted + "tools: [{kind: mcp, command: [npx], env: {\"A B\": x}}]", "env: \"A B\" is not the name of a variable"},
+		{scripted + "tools: [{kind: mcp, command: [npx], allow: [a, a]}]", "tools[0].allow: \"a\" is empty or there twice"},
+		{scripted + "tools: [{kind: mcp, command: [npx], schema: {}}]", "tools[0]: description and schema come from the MCP server"},
+		{scripted + "tools: [{name: a, allow: [b]}]", "command, env and allow are for tools of kind mcp"},
 		{scripted + "tools: [{name: t, kind: agent}]", "tools[0].agent: \"\" is not the name of an agent"},
 		{scripted + "tools: [{name: t, kind: agent, agent: b, timeout: 3s}]", "is neither idempotent nor has it a timeout"},
 		{scripted + "tools: [{name: t, kind: a2a}]", "tools[0].url: \"\" is not an http or https URL"},
 		{scripted + "tools: [{name: t, kind: a2a, url: \"https://x\", token: abc}]", "tools[0].token: write a reference"},
-		{scripted + "tools: [{name: t, url: \"https://x\"}]", "url is for tools of kind http and a2a"},
+		{scripted + "tools: [{name: t, url: \"https://x\"}]", "url is for tools of kind http, a2a and mcp"},
 		{scripted + "tools: [{name: t, agent: b}]", "agent and max_depth are for tools of kind agent"},
 		{scripted + "tools: [{name: t, kind: human, async: true}]", "tools[0].async: only tools of kind go and nats"},
 		{scripted + "tools: [{name: t, reuse: true}]", "tools[0].reuse: only the results of an idempotent tool"},
@@ -235,8 +242,7 @@ limits: {cost_usd: 0.25, deadline: 10m}
 	}
 }
 
-// A third party's loop is accepted by name (D10), and planned names are free to
-// be registered.
+// A third party's loop is accepted by name (D10).
 func TestCompileRegisteredLoop(t *testing.T) {
 	t.Parallel()
 	def, err := agent.Parse([]byte(scripted + "loop: {type: reflect}"))

@@ -32,13 +32,6 @@ const (
 // providers are those that this build can call.
 var providers = []string{scripted, "openai", "anthropic"}
 
-// What a definition may ask for one day, and what to say until then.
-var (
-	plannedKinds = map[string]string{
-		"mcp": "mcp tools are not available in this build yet: put the client into a NATS service (kind nats) or a Go function (kind go)",
-	}
-)
-
 // checker collects the mistakes of a definition.
 type checker struct{ faults []error }
 
@@ -179,7 +172,7 @@ func (c *checker) loopSettings(a *Agent) {
 		c.fault("loop.max_steps", "it is for the loop two_phase, this agent uses %s", l.Type)
 	}
 	for i, name := range l.TerminalTools {
-		if !slices.ContainsFunc(a.Tools, func(t Tool) bool { return t.Name == name }) {
+		if !a.mayHave(name) {
 			c.fault(fmt.Sprintf("loop.terminal_tools[%d]", i), "the agent has no tool %q", name)
 		}
 	}
@@ -261,7 +254,7 @@ func (c *checker) remote(place string, t Tool) {
 }
 
 func (c *checker) tool(place string, t Tool) *CompiledTool {
-	if !toolNamePattern.MatchString(t.Name) {
+	if !toolNamePattern.MatchString(t.Name) && !(t.Name == "" && t.Kind == KindMCP) {
 		c.fault(place+".name", "%q must match %s", t.Name, toolNamePattern)
 	}
 	if t.Kind == "" {
@@ -296,6 +289,8 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 		if t.Idempotent || t.Timeout != 0 {
 			c.fault(place, "a tool of kind agent is neither idempotent nor has it a timeout: the other agent's limits bound it")
 		}
+	case KindMCP:
+		c.server(place, t)
 	case KindHuman:
 		if len(t.Schema) == 0 {
 			t.Schema = json.RawMessage(`{"type":"object","properties":{"question":{"type":"string"}},"required":["question"]}`)
@@ -305,17 +300,16 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 			c.fault(place+".schema", "a client tool needs a JSON Schema of its arguments")
 		}
 	default:
-		if why := plannedKinds[t.Kind]; why != "" {
-			c.fault(place+".kind", "%s", why)
-		} else {
-			c.fault(place+".kind", "%q is not one of go, nats, client, human, agent, a2a, http", t.Kind)
-		}
+		c.fault(place+".kind", "%q is not one of go, nats, client, human, agent, a2a, http, mcp", t.Kind)
 	}
-	if t.URL != "" && t.Kind != KindA2A && t.Kind != KindHTTP || t.Token != "" && t.Kind != KindA2A {
-		c.fault(place, "url is for tools of kind http and a2a, token for a2a; this one is of kind %s", t.Kind)
+	if t.URL != "" && t.Kind != KindA2A && t.Kind != KindHTTP && t.Kind != KindMCP || t.Token != "" && t.Kind != KindA2A {
+		c.fault(place, "url is for tools of kind http, a2a and mcp, token for a2a; this one is of kind %s", t.Kind)
 	}
-	if (t.Method != "" || len(t.Query)+len(t.Headers) > 0) && t.Kind != KindHTTP {
-		c.fault(place, "method, query and headers are for tools of kind http, this one is of kind %s", t.Kind)
+	if (t.Method != "" || len(t.Query) > 0) && t.Kind != KindHTTP || len(t.Headers) > 0 && t.Kind != KindHTTP && t.Kind != KindMCP {
+		c.fault(place, "method and query are for tools of kind http, headers for http and mcp; this one is of kind %s", t.Kind)
+	}
+	if len(t.Command)+len(t.Env)+len(t.Allow) > 0 && t.Kind != KindMCP {
+		c.fault(place, "command, env and allow are for tools of kind mcp, this one is of kind %s", t.Kind)
 	}
 	if (t.Agent != "" || t.MaxDepth != 0) && t.Kind != KindAgent {
 		c.fault(place, "agent and max_depth are for tools of kind agent, this one is of kind %s", t.Kind)
@@ -340,7 +334,11 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	}
 	compiled := &CompiledTool{Tool: t}
 	var err error
-	if compiled.schema, err = compileArguments(t.Schema); err != nil {
+	if compiled.schema, err = compileArguments(t.Schema); err != nil && t.Listed != nil {
+		// The server checks what it is given, by a schema that is its own affair.
+		compiled.schema, err = compileArguments(json.RawMessage(`{"type":"object"}`))
+	}
+	if err != nil {
 		c.fault(place+".schema", "%v", err)
 	}
 	if compiled.rule, err = compileRule(t.Approval); err != nil {

@@ -107,6 +107,7 @@ const (
 	KindAgent  = "agent"  // another agent does it, in a run of its own
 	KindA2A    = "a2a"    // a remote agent does it, over A2A
 	KindHTTP   = "http"   // an HTTP request that the arguments fill in
+	KindMCP    = "mcp"    // the tools of an MCP server
 )
 
 // Tool is something that an agent can do.
@@ -157,6 +158,18 @@ type Tool struct {
 	Method  string            `json:"method,omitempty"`
 	Query   map[string]string `json:"query,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
+
+	// Of kind mcp: the server is the program Command, with Env in its environment, or
+	// URL, asked with Headers; see mcptool.Server. Allow names the tools of the server
+	// that the agent has; none means all. Name, if not empty, stands with a _ before
+	// their names. What else is said here goes for each of them.
+	Command []string          `json:"command,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	Allow   []string          `json:"allow,omitempty"`
+
+	// Listed is the tool of an MCP server for which this one stands; see
+	// Definition.WithListings.
+	Listed *ListedTool `json:"-"`
 
 	// Timeout of one call; 0 means 2 minutes.
 	Timeout model.Duration `json:"timeout,omitempty"`

@@ -123,7 +123,7 @@ func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 			c.fault(place+".tools", "only hooks of pre_tool are asked about calls")
 			break
 		}
-		if !slices.ContainsFunc(a.Tools, func(t Tool) bool { return t.Name == name }) {
+		if !a.mayHave(name) {
 			c.fault(fmt.Sprintf("%s.tools[%d]", place, i), "the agent has no tool %q", name)
 		}
 	}

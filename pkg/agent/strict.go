@@ -180,34 +180,19 @@ func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
 	var names []string
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" {
+			continue
+		}
 		known[name] = f.Type
 		names = append(names, name)
 	}
-	strange := 0
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		if inner, ok := known[key]; ok {
 			c.shape(join(place, key), object[key], inner)
 			continue
 		}
-		// Keys of what is yet to come are no typing errors.
-		if field, why := planned(object, t); why != "" {
-			if strange++; strange == 1 {
-				c.fault(join(place, field), "%s", why)
-			}
-			continue
-		}
 		c.fault(join(place, key), "unknown key; the keys here are %s", strings.Join(names, ", "))
 	}
-}
-
-// planned returns the field of object that asks for something that this build
-// does not have yet, and what to say about it.
-func planned(object map[string]any, t reflect.Type) (field, why string) {
-	if t != reflect.TypeFor[Tool]() {
-		return "", ""
-	}
-	kind, _ := object["kind"].(string)
-	return "kind", plannedKinds[kind]
 }
 
 func described(v any) string {

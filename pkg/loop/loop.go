@@ -25,6 +25,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // Loop is a way of working, bound to one agent. The worker holds any number of
@@ -164,6 +165,9 @@ type ToolResult struct {
 	// Pending says that the tool has taken the call and answers later, with a
 	// signal.
 	Pending bool
+
+	// Ask, if not nil, is a question without whose answer the tool cannot go on.
+	Ask *tool.Ask
 }
 
 func (TurnBegan) event()      {}

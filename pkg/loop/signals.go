@@ -186,7 +186,11 @@ func (t *Turn) receive(signals []state.Signal) Decision {
 		if sig.Answer != nil {
 			if i := slices.IndexFunc(t.s.Open, func(o state.OpenCall) bool { return o.Needs == state.NeedAnswer }); i >= 0 {
 				o := t.s.Open[i]
-				t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: *sig.Answer, At: sig.At}, false)
+				if o.Asked != nil {
+					t.change(o.ID, func(o *state.OpenCall) { o.Needs, o.Question, o.Answer = "", "", sig.Answer })
+				} else {
+					t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: *sig.Answer, At: sig.At}, false)
+				}
 				because(state.Answered, o.ID)
 			} else {
 				said = append(said, state.UserText(*sig.Answer))

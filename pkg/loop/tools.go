@@ -220,15 +220,17 @@ func (l *ruled) handOver(t *Turn) {
 
 // worked takes in what tools returned.
 func (l *ruled) worked(t *Turn, results []ToolResult) Decision {
-	var done []ToolResult
 	for _, r := range results {
-		if r.Pending {
+		switch {
+		case r.Pending:
 			t.change(r.CallID, func(o *state.OpenCall) { o.Needs = state.NeedAsync })
-			continue
+		case r.Ask != nil:
+			t.change(r.CallID, func(o *state.OpenCall) {
+				o.Needs, o.Question, o.Asked, o.Answer = state.NeedAnswer, r.Ask.Question, r.Ask.State, nil
+			})
 		}
-		done = append(done, r)
 	}
-	t.results(done)
+	t.results(results)
 	return l.dispatch(t)
 }
 

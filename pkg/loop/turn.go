@@ -140,11 +140,12 @@ func (t *Turn) result(r ToolResult, synthetic bool) {
 	t.append(e)
 }
 
-// results appends what tools returned, in the order of the calls (A14).
+// results appends what tools returned, in the order of the calls (A14). What still
+// waits for somebody is no result.
 func (t *Turn) results(rs []ToolResult) {
 	for _, o := range slices.Clone(t.s.Open) {
 		for _, r := range rs {
-			if r.CallID == o.ID {
+			if r.CallID == o.ID && !r.Pending && r.Ask == nil {
 				t.result(r, false)
 				break
 			}

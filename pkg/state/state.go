@@ -195,6 +195,11 @@ type OpenCall struct {
 	// Question of a call that asks a person.
 	Question string `json:"question,omitempty"`
 
+	// Asked is what a tool needs to go on with a call in the middle of which it asks
+	// a person, and Answer what the person said; nil if nothing yet.
+	Asked  json.RawMessage `json:"asked,omitempty"`
+	Answer *string         `json:"answer,omitempty"`
+
 	// Child is the run that answers a call which delegates.
 	Child RunID `json:"child,omitempty"`
 

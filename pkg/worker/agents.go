@@ -9,10 +9,13 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
 )
 
 // maxAgents bounds the compiled agents that are kept. Versions never change, so
@@ -24,9 +27,12 @@ type agents struct {
 	store    state.Agents
 	loops    loop.Registry
 	describe func(ctx context.Context, names []string) map[string]tool.Description
+	listed   func(ctx context.Context, s mcptool.Server) (mcptool.Listing, error)
 
 	mu   sync.Mutex
 	kept map[agentKey]bound
+
+	listings singleflight.Group
 }
 
 type agentKey struct {
@@ -50,8 +56,9 @@ type invalidAgentError struct{ err error }
 func (e *invalidAgentError) Error() string { return e.err.Error() }
 func (e *invalidAgentError) Unwrap() error { return e.err }
 
-func newAgents(store state.Agents, cfg Config) *agents {
-	return &agents{store: store, loops: cfg.Loops, describe: cfg.DescribeNATSTools, kept: map[agentKey]bound{}}
+// newAgents returns an empty cache. listed asks an MCP server for its tools.
+func newAgents(store state.Agents, cfg Config, listed func(context.Context, mcptool.Server) (mcptool.Listing, error)) *agents {
+	return &agents{store: store, loops: cfg.Loops, describe: cfg.DescribeNATSTools, listed: listed, kept: map[agentKey]bound{}}
 }
 
 // get returns one version of an agent, or an *invalidAgentError.
@@ -90,6 +97,9 @@ func (a *agents) load(ctx context.Context, key agentKey) (bound, error) {
 	def, err := agent.Parse(record.Definition)
 	if err != nil {
 		return bound{}, &invalidAgentError{err}
+	}
+	if def, err = a.expand(ctx, key, def); err != nil {
+		return bound{}, err
 	}
 	if b, err = a.compile(key, def); err != nil {
 		return bound{}, &invalidAgentError{err}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -51,6 +53,27 @@ func (w *Worker) reply(ctx context.Context, s state.State) error {
 func (t *turn) live(l api.Live) {
 	t.w.bus.Live(t.s.ID, api.EncodeLive(t.s.ID, l))
 }
+
+// progress returns what the tool of a call tells about how far it is.
+func (t *turn) progress(c state.OpenCall) func(text string) {
+	id, l := t.s.ID, t.liveEvent(state.LiveToolProgress)
+	l.CallID, l.Name = c.ID, c.Name
+	var mu sync.Mutex
+	var last time.Time
+	return func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(last) < progressEvery {
+			return
+		}
+		last = time.Now()
+		l.At, l.Progress = now(), text
+		t.w.bus.Live(id, api.EncodeLive(id, l))
+	}
+}
+
+// progressEvery bounds the live events about the progress of one call.
+const progressEvery = 200 * time.Millisecond
 
 func liveStarted(t *turn) api.Live {
 	return t.liveEvent(state.LiveTurnStarted)

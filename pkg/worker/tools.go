@@ -83,7 +83,7 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 			if last {
 				rec = marks(a, effect.Calls, batches[b+1])
 			}
-			if !o.result.Pending {
+			if !o.result.Pending && o.result.Ask == nil {
 				rec.Results = []state.Entry{entryOf(*o.result)}
 			}
 			if err := t.record(ctx, rec); err != nil {
@@ -184,7 +184,7 @@ func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (o
 	t.w.metrics.toolCalls.WithLabelValues(fmt.Sprint(r.IsError)).Inc()
 	images, omitted := tool.CheckImages(r.Images)
 	return outcome{call: c, result: &loop.ToolResult{
-		CallID: c.ID, Name: c.Name, Content: tool.Truncate(r.Content, limit) + omitted, Images: images, IsError: r.IsError, Pending: r.Pending,
+		CallID: c.ID, Name: c.Name, Content: tool.Truncate(r.Content, limit) + omitted, Images: images, IsError: r.IsError, Pending: r.Pending, Ask: r.Ask,
 		Duration: time.Since(began), At: now(),
 	}}
 }
@@ -198,7 +198,12 @@ func (w *Worker) tool(spec *agent.CompiledTool) (tool.Tool, error) {
 		if w.cfg.HTTPTools == nil {
 			return nil, nil //nolint:nilnil // there is none
 		}
-		return w.cfg.HTTPTools.Tool(spec.Request(), func(name string) (string, error) { return w.secret(secretScheme + name) }), nil
+		return w.cfg.HTTPTools.Tool(spec.Request(), w.resolve), nil
+	case agent.KindMCP:
+		if w.cfg.MCPTools == nil {
+			return nil, nil //nolint:nilnil // there is none
+		}
+		return w.cfg.MCPTools.Tool(spec.Server(), spec.Listed.Name, spec.Allow, spec.Listed.Listing, w.resolve), nil
 	case agent.KindA2A:
 		if w.cfg.RemoteAgents == nil {
 			return nil, nil //nolint:nilnil // there is none
@@ -250,6 +255,7 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: deadline,
 		IdempotencyKey: tool.IdempotencyKey(t.s.ID, t.s.Turn, c.ID, c.Name, json.RawMessage(c.Arguments)),
 		Idempotent:     spec.Idempotent,
+		Resume:         resumeOf(c.Asked, c.Answer), Progress: t.progress(c),
 	})
 	switch {
 	case err == nil:

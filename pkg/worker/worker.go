@@ -21,6 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
 )
 
 // Config tunes a Worker. The zero value of each field gives its default.
@@ -58,6 +59,9 @@ type Config struct {
 
 	// HTTPTools makes the requests of tools of kind http.
 	HTTPTools *httptool.Caller
+
+	// MCPTools talks to the servers of tools of kind mcp.
+	MCPTools *mcptool.Caller
 
 	// RemoteAgents returns the tool that stands for the agent whose card is at url;
 	// token, if not empty, is what it is to be sent.
@@ -191,17 +195,18 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{
+	w := &Worker{
 		cfg: cfg, store: store, bus: b,
 		log:     cfg.Logger.With().Str("worker", cfg.ID).Logger(),
 		metrics: m,
 		tracer:  cfg.Tracer.Tracer(tracerName),
-		agents:  newAgents(store, cfg),
 		slots:   semaphore.NewWeighted(int64(cfg.Slots)),
 
 		breakers: model.NewBreakers(cfg.Breakers),
 		quotas:   newQuotas(store, cfg.RateLimits, m),
-	}, nil
+	}
+	w.agents = newAgents(store, cfg, w.list)
+	return w, nil
 }
 
 // errShutdown is the cause with which turns end that outlive the shutdown grace.
