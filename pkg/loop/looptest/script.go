@@ -18,6 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // Play runs the scenarios that match pattern and compares what the loops decided
@@ -29,7 +30,7 @@ import (
 //	> begin                         > wait 30s
 //	> model "text" calls t {"a":1}; u {}  stop max_output_tokens  out 600
 //	> fail overloaded after 2s      > fail auth partial "half a"
-//	> tools c1 "42"; c2 error "no"; c3 pending
+//	> tools c1 "42"; c2 error "no"; c3 pending; c4 asks "sure?"
 //	> hooks {}; {"deny":"no"}
 //	> approve c1 {"a":2}; deny c2   > answer "yes"; message "hurry"; result c1 "x"; child c2 "y"
 //	> abort   > abort after c1 "42" > deadline   > crash after c1 "42"
@@ -263,6 +264,10 @@ func (s *script) outcomes(line string) []loop.ToolResult {
 		}
 		if text, failed := strings.CutPrefix(content, "error "); failed {
 			r.IsError, content = true, text
+		}
+		if text, asks := strings.CutPrefix(content, "asks "); asks {
+			content = text
+			r.Ask = &tool.Ask{Question: s.unquote(text), State: json.RawMessage(text)}
 		}
 		if !r.Pending {
 			r.Content = s.unquote(content)

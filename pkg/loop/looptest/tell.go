@@ -119,7 +119,11 @@ func history(messages []state.Message) string {
 func calls(list []state.OpenCall) string {
 	var out []string
 	for _, c := range list {
-		out = append(out, fmt.Sprintf("%s %s %s", c.ID, c.Name, c.Arguments))
+		line := fmt.Sprintf("%s %s %s", c.ID, c.Name, c.Arguments)
+		if c.Answer != nil {
+			line += fmt.Sprintf(" %s answered %q", c.Asked, *c.Answer)
+		}
+		out = append(out, line)
 	}
 	return strings.Join(out, "; ")
 }

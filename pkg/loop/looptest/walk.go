@@ -16,6 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // patience is after how many events the world stops being difficult: models answer,
@@ -318,6 +319,9 @@ func (w *walk) answerTools(effect loop.RunTools) {
 		if spec := w.agent.Tool(c.Name); spec != nil && spec.Async && w.chance("pending", 2) {
 			r = loop.ToolResult{CallID: c.ID, Name: c.Name, Pending: true, At: w.now}
 		}
+		if w.chance("asks", 8) {
+			r = loop.ToolResult{CallID: c.ID, Name: c.Name, Ask: &tool.Ask{Question: "sure?", State: json.RawMessage("1")}, At: w.now}
+		}
 		done = append(done, r)
 	}
 	cut := len(done)
@@ -325,7 +329,7 @@ func (w *walk) answerTools(effect loop.RunTools) {
 	if crash || abort {
 		cut = rapid.IntRange(0, len(done)-1).Draw(w.rt, "finished")
 	}
-	finished := slices.DeleteFunc(slices.Clone(done[:cut]), func(r loop.ToolResult) bool { return r.Pending })
+	finished := slices.DeleteFunc(slices.Clone(done[:cut]), func(r loop.ToolResult) bool { return r.Pending || r.Ask != nil })
 	switch {
 	case crash:
 		w.results = append(w.results, finished...)
