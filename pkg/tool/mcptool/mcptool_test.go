@@ -3,8 +3,6 @@ package mcptool
 import (
 	"context"
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
@@ -30,6 +27,10 @@ var built = struct {
 }{paths: map[string]string{}}
 
 func TestMain(m *testing.M) {
+	if os.Getenv(serverMode) != "" {
+		serveOnStdio()
+		return
+	}
 	dir, err := os.MkdirTemp("", "mcptool")
 	if err != nil {
 		panic(err)
@@ -73,14 +74,6 @@ func caller(t *testing.T, cfg Config) *Caller {
 func noSecrets(string) (string, error) { return "", nil }
 
 func program(t *testing.T, pkg string) Server { return Server{Command: []string{build(t, pkg)}} }
-
-// overHTTP serves an MCP server in this process.
-func overHTTP(t *testing.T, s *mcp.Server) Server {
-	t.Helper()
-	h := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil))
-	t.Cleanup(h.Close)
-	return Server{URL: h.URL}
-}
 
 // ready returns a tool with what its server lists now pinned.
 func ready(t *testing.T, c *Caller, s Server, name string) tool.Tool {

@@ -2,6 +2,7 @@ package mcptool
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -196,18 +197,17 @@ func (s *session) explainText(err error) error {
 	if errors.As(err, &u) {
 		err = u.Err // its text has the whole URL in it
 	}
-	if s.process == nil {
-		return err
-	}
-	if said := s.process.said.String(); said != "" && s.process.ended() {
-		return &complaintError{err, said}
+	if s.process != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && s.process.ended() {
+		if said := s.process.said.String(); said != "" {
+			return &complaintError{err, said}
+		}
 	}
 	return err
 }
 
 // ended reports whether the program has ended or is just about to.
 func (p *process) ended() bool {
-	t := time.NewTimer(100 * time.Millisecond)
+	t := time.NewTimer(goodbye)
 	defer t.Stop()
 	select {
 	case <-p.done:
