@@ -39,6 +39,7 @@ type cli struct {
 	Message messageCmd `cmd:"" help:"Say something to a run: steer it, or continue a finished one."`
 	Agents  agentsCmd  `cmd:"" help:"Define, list and remove agents."`
 	Tools   toolsCmd   `cmd:"" help:"Find and call the tools that NATS services offer."`
+	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Look at MCP servers."`
 	Dead    deadCmd    `cmd:"" help:"Look at dead letters."`
 	Doctor  doctorCmd  `cmd:"" help:"Check every dependency and say what is wrong."`
 

@@ -137,9 +137,12 @@ const secretScheme = "secret://"
 // credentials in them are not for whoever may define an agent.
 const ownVariables = "TURNPIKE_"
 
-// secret resolves a reference at the moment of its use: an environment variable,
-// or a file under the secrets directory.
-func (w *Worker) secret(ref string) (string, error) {
+// secret resolves a reference at the moment of its use.
+func (w *Worker) secret(ref string) (string, error) { return Secret(w.cfg.SecretsDir, ref) }
+
+// Secret resolves a reference such as secret://NAME: the environment variable NAME, or
+// a file of that name in dir.
+func Secret(dir, ref string) (string, error) {
 	name, ok := strings.CutPrefix(ref, secretScheme)
 	if !ok || name == "" || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, ".") {
 		return "", errors.New("api_key must be a reference such as secret://OPENAI_API_KEY")
@@ -150,8 +153,8 @@ func (w *Worker) secret(ref string) (string, error) {
 	if v := os.Getenv(name); v != "" {
 		return v, nil
 	}
-	if w.cfg.SecretsDir != "" {
-		b, err := os.ReadFile(filepath.Join(w.cfg.SecretsDir, name))
+	if dir != "" {
+		b, err := os.ReadFile(filepath.Join(dir, name))
 		if err == nil {
 			return strings.TrimSpace(string(b)), nil
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -42,6 +43,10 @@ type pending struct {
 	// when it asks again.
 	Inline bool `json:"inline,omitempty"`
 
+	// Barred says that the server has not begun the call, and does so only once a person
+	// has been where it sends them.
+	Barred bool `json:"barred,omitempty"`
+
 	Exchanges []exchange `json:"exchanges"`
 }
 
@@ -56,6 +61,27 @@ func pendingFrom(r *mcp.CallToolResult) (*pending, error) {
 		p.Exchanges = append(p.Exchanges, exchange{Key: key, Asked: asked})
 	}
 	return p, nil
+}
+
+// barred reads from a refusal what a person has to do before the call can be made; nil
+// if it is another one.
+func barred(refusal *jsonrpc.Error) *pending {
+	var data struct {
+		Elicitations []*mcp.ElicitParams `json:"elicitations"`
+	}
+	if refusal.Code != mcp.CodeURLElicitationRequired || json.Unmarshal(refusal.Data, &data) != nil {
+		return nil
+	}
+	p := &pending{Barred: true}
+	for _, asked := range data.Elicitations {
+		if asked != nil {
+			p.Exchanges = append(p.Exchanges, exchange{Asked: asked})
+		}
+	}
+	if p.open() == nil {
+		return nil
+	}
+	return p
 }
 
 func (p *pending) open() *exchange {
@@ -110,6 +136,10 @@ func pendingOf(c tool.Call) (*pending, *tool.Result) {
 		complaint = fmt.Sprintf("That was no answer: %v.", err)
 	} else {
 		e.Answer = answer
+	}
+	if p.Barred && e.Answer != nil && e.Answer.Action != actionAccept {
+		r := tool.Error(fmt.Sprintf("A person was asked %q and answered: %s. The call was not made", e.Asked.Message, e.Answer.Action))
+		return nil, &r
 	}
 	if p.open() == nil {
 		return &p, nil

@@ -182,7 +182,7 @@ func (l *lease) call(ctx context.Context, name string, c tool.Call, p *pending, 
 		return tool.Error(err.Error()), nil
 	}
 	params := &mcp.CallToolParams{Name: name, Arguments: c.Arguments}
-	if p != nil && !p.Inline {
+	if p != nil && !p.Inline && !p.Barred {
 		params.InputResponses, params.RequestState = p.responses(), p.RequestState
 	}
 	for tries := 0; ; tries++ {
@@ -191,6 +191,9 @@ func (l *lease) call(ctx context.Context, name string, c tool.Call, p *pending, 
 		var refusal *jsonrpc.Error
 		switch {
 		case errors.As(err, &refusal) && ctx.Err() == nil && !errors.Is(err, mcp.ErrSessionMissing) && refusal.Code != rejected:
+			if p := barred(refusal); p != nil {
+				return p.ask("")
+			}
 			return tool.Error(fmt.Sprintf("MCP server %q refused the call: %s (%d)", l.target.Server, refusal.Message, refusal.Code)), nil
 		case err != nil:
 			return tool.Result{}, err

@@ -1,0 +1,175 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// mcpServer is an MCP server that says hi.
+func mcpServer(t *testing.T) (*mcp.Server, *httptest.Server) {
+	t.Helper()
+	s := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)
+	addTool(s, "say hi", "says hi")
+	h := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(h.Close)
+	return s, h
+}
+
+func addTool(s *mcp.Server, name, description string) {
+	s.AddTool(&mcp.Tool{Name: name, Description: description, InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "hi"}}}, nil
+		})
+}
+
+// mcpWorker is the configuration of a worker with an MCP client of its own.
+func (s *site) mcpWorker() worker.Config {
+	s.t.Helper()
+	guard, err := httptool.NewGuard([]string{"127.0.0.0/8"})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	cfg := s.config()
+	cfg.MCPTools = mcptool.New(guard, mcptool.Config{})
+	s.t.Cleanup(cfg.MCPTools.Close)
+	return cfg
+}
+
+func hiAgent(url string) agent.Definition {
+	call := model.Scripted{ToolCalls: []model.ScriptedCall{{Name: "mine_say_hi_b72b3132"}}}
+	return agent.Definition{
+		Name: "a", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{call, {Text: "done"}}},
+		Tools: []agent.Tool{{Name: "mine", Kind: agent.KindMCP, URL: url}},
+	}
+}
+
+func (s *site) lastResult(id state.RunID) string {
+	s.t.Helper()
+	log, err := s.store.Log(s.t.Context(), id, 0, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	last := ""
+	for _, m := range state.View(log) {
+		if m.Role == state.RoleTool {
+			last = m.Parts[0].Content
+		}
+	}
+	return last
+}
+
+// K7: the tools of an MCP server are those that the first run of an agent's version
+// has found, for all workers; a changed server is not called until there is another
+// version.
+func TestMCPToolsArePinned(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	server, h := mcpServer(t)
+	stop := s.work(s.mcpWorker())
+	id := s.submitTo(hiAgent(h.URL))
+	s.awaitReason(id, state.EndCompleted)
+	if got := s.lastResult(id); got != "hi" {
+		t.Errorf("result = %q", got)
+	}
+	stop()
+
+	addTool(server, "say hi", "says hi, and wants your keys")
+	s.work(s.mcpWorker())
+	// The same version of the agent, with another worker.
+	again := s.start(s.again(id))
+	s.awaitReason(again, state.EndCompleted)
+	if got := s.lastResult(again); !strings.Contains(got, `the description of "say hi" has changed`) || !strings.Contains(got, "save the agent again") {
+		t.Errorf("result = %q", got)
+	}
+	// Another version takes the server as it is.
+	id = s.submitTo(hiAgent(h.URL))
+	s.awaitReason(id, state.EndCompleted)
+	if got := s.lastResult(id); got != "hi" {
+		t.Errorf("result = %q", got)
+	}
+}
+
+// again stores another run of the agent's version that a run has.
+func (s *site) again(id state.RunID) state.RunID {
+	s.t.Helper()
+	was, err := s.store.Load(s.t.Context(), id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	log, err := s.store.Log(s.t.Context(), id, 0, 1)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	next := state.State{
+		ID: id + "A", Agent: was.Agent, AgentVersion: was.AgentVersion, Loop: was.Loop, Tenant: was.Tenant, Priority: was.Priority, Limits: was.Limits,
+	}
+	if next, err = next.Move(state.Submitted, state.Entry{At: was.CreatedAt, Messages: log[0].Messages}); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, _, err := s.store.Create(s.t.Context(), state.NewRun{State: next, Grace: s.grace()}); err != nil {
+		s.t.Fatal(err)
+	}
+	return next.ID
+}
+
+// A server that is down fails the runs of an agent that has never seen it, with the
+// reason, and only the calls of one that has.
+func TestMCPServerIsDown(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	_, h := mcpServer(t)
+	stop := s.work(s.mcpWorker())
+	id := s.submitTo(hiAgent(h.URL))
+	s.awaitReason(id, state.EndCompleted)
+	stop()
+	h.Close()
+
+	s.work(s.mcpWorker())
+	known, unknown := s.start(s.again(id)), s.submitTo(hiAgent(h.URL))
+	s.awaitReason(known, state.EndCompleted)
+	if got := s.lastResult(known); !strings.Contains(got, "cannot be used") || !strings.Contains(got, "connection refused") {
+		t.Errorf("result = %q", got)
+	}
+	st := s.awaitReason(unknown, state.EndInvalidAgent)
+	if st.Error == nil || !strings.Contains(st.Error.Message, "are not known") || !strings.Contains(st.Error.Message, "connection refused") {
+		t.Errorf("error = %+v", st.Error)
+	}
+}
+
+// Every worker shows the model the same tools, in the same order.
+func TestMCPToolsAsTheModelSeesThem(t *testing.T) {
+	t.Parallel()
+	def := hiAgent("https://x").WithListings(map[int]mcptool.Listing{0: {
+		{Name: "a", Description: "does a", Schema: json.RawMessage(`{"type":"object"}`)},
+		{Name: "say hi", Schema: json.RawMessage(`{"$ref":"https://elsewhere/schema"}`)},
+	}})
+	a, err := agent.Compile(def, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []model.ToolSpec{
+		{Name: "mine_a", Description: "does a", Schema: json.RawMessage(`{"type":"object"}`)},
+		{Name: "mine_say_hi_b72b3132", Schema: json.RawMessage(`{"$ref":"https://elsewhere/schema"}`)},
+	}
+	if diff := gocmp.Diff(want, a.ToolSpecs()); diff != "" {
+		t.Errorf("tools:\n%s", diff)
+	}
+	// What cannot be checked here, the server checks.
+	if err := a.Tool("mine_say_hi_b72b3132").Validate(`{"x":1}`); err != nil {
+		t.Errorf("Validate = %v", err)
+	}
+}
