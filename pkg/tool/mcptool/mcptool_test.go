@@ -3,6 +3,7 @@ package mcptool
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,13 @@ var built = struct {
 }{paths: map[string]string{}}
 
 func TestMain(m *testing.M) {
+	if os.Getenv(scenario) != "" {
+		if err := conformanceClient(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if os.Getenv(serverMode) != "" {
 		serveOnStdio()
 		return
