@@ -45,6 +45,10 @@ simulation: ## Simulate a thousand half hours of faults, and some hundred more
 simulation-short: ## Simulate for about a minute
 	go test -count=1 -timeout 10m ./internal/simulation -seeds 60 -seeds-nats 6
 
+.PHONY: mcp-conformance
+mcp-conformance: ## Run the MCP conformance suite and reference server against our client
+	deployments/mcp-conformance.sh
+
 .PHONY: demo
 demo: ## See a run survive the death of its worker
 	go run ./cmd/turnpike demo

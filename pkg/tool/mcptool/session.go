@@ -322,7 +322,7 @@ func (s *session) elicit(ctx context.Context, r *mcp.ElicitRequest) (*mcp.Elicit
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
-	return nil, errors.New("the call is made again with the answer")
+	return &mcp.ElicitResult{Action: actionCancel}, nil
 }
 
 // same reports whether two questions are one.
