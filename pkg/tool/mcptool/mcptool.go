@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -97,14 +98,15 @@ type Config struct {
 // Caller talks to MCP servers. Each call has a session to itself; sessions are kept
 // for the next call of the same server.
 type Caller struct {
-	guard *httptool.Guard
-	cfg   Config
+	guard  *httptool.Guard
+	client *http.Client
+	cfg    Config
 
 	mu     sync.Mutex
 	pools  map[string]*pool
 	closed bool
 
-	closing sync.WaitGroup
+	closing sync.WaitGroup // calls under way, and sessions that come to their end
 }
 
 // New returns a caller. HTTP goes through g.
@@ -118,7 +120,7 @@ func New(g *httptool.Guard, cfg Config) *Caller {
 	if cfg.Idle == 0 {
 		cfg.Idle = time.Minute
 	}
-	return &Caller{guard: g, cfg: cfg, pools: map[string]*pool{}}
+	return &Caller{guard: g, client: g.Client(), cfg: cfg, pools: map[string]*pool{}}
 }
 
 // Resolve turns the name of a secret into its value.
@@ -172,8 +174,8 @@ func (c *Caller) call(ctx context.Context, s Server, name string, call tool.Call
 	}
 }
 
-// Close ends all sessions and returns when their processes are gone. Calls under way
-// fail.
+// Close returns when the calls under way have ended and all sessions, with their
+// processes, are gone.
 func (c *Caller) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -189,4 +191,5 @@ func (c *Caller) Close() {
 	}
 	c.mu.Unlock()
 	c.closing.Wait()
+	c.client.CloseIdleConnections()
 }

@@ -103,6 +103,7 @@ func (c *Caller) acquire(ctx context.Context, s Server, resolve Resolve) (*lease
 		c.pools[l.key] = l.pool
 	}
 	l.pool.users++
+	c.closing.Add(1)
 	c.mu.Unlock()
 
 	select {
@@ -161,6 +162,7 @@ func (l *lease) leave() {
 	defer l.c.mu.Unlock()
 	l.pool.users--
 	l.c.tidy(l.key, l.pool)
+	l.c.closing.Done()
 }
 
 // tidy forgets a pool that holds nothing.

@@ -2,14 +2,11 @@ package mcptool
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -151,29 +148,6 @@ func pendingOf(c tool.Call) (*pending, *tool.Result) {
 	return nil, &r
 }
 
-// field is one property of a form.
-type field struct {
-	name     string
-	schema   *jsonschema.Schema
-	required bool
-}
-
-// fields returns the properties of a form, in the order of their names.
-func fields(asked *mcp.ElicitParams) (*jsonschema.Schema, []field) {
-	b, err := json.Marshal(asked.RequestedSchema)
-	var s *jsonschema.Schema
-	if err != nil || json.Unmarshal(b, &s) != nil || s == nil {
-		return nil, nil
-	}
-	var list []field
-	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		if s.Properties[name] != nil {
-			list = append(list, field{name, s.Properties[name], slices.Contains(s.Required, name)})
-		}
-	}
-	return s, list
-}
-
 // question says in words what a server wants to know, and how to answer.
 func question(asked *mcp.ElicitParams) string {
 	var b strings.Builder
@@ -181,7 +155,7 @@ func question(asked *mcp.ElicitParams) string {
 	if asked.URL != "" {
 		fmt.Fprintf(&b, "\nOpen %s and answer %s when you have done what it asks for", asked.URL, actionAccept)
 	}
-	_, list := fields(asked)
+	list := fields(asked)
 	switch len(list) {
 	case 0:
 		if asked.URL == "" {
@@ -197,117 +171,4 @@ func question(asked *mcp.ElicitParams) string {
 	}
 	fmt.Fprintf(&b, "\nor with %s or %s.", actionDecline, actionCancel)
 	return b.String()
-}
-
-func (f field) String() string {
-	about := []string{f.schema.Type}
-	for _, v := range f.schema.Enum {
-		about = append(about, fmt.Sprint(v))
-	}
-	for _, o := range f.schema.OneOf {
-		if o.Const != nil {
-			about = append(about, fmt.Sprint(*o.Const))
-		}
-	}
-	if !f.required {
-		about = append(about, "optional")
-	}
-	text := fmt.Sprintf("%s (%s)", f.name, strings.Join(about, ", "))
-	if f.schema.Description != "" {
-		text += ": " + f.schema.Description
-	}
-	return text
-}
-
-// answerOf reads what a person answered: accept, decline or cancel; a JSON object with
-// the fields of the form; the value alone if the form has one field; or the whole
-// answer as the protocol has it, {"action": ..., "content": {...}}.
-func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
-	schema, list := fields(asked)
-	word := strings.ToLower(strings.TrimSpace(text))
-	if word == actionDecline || word == actionCancel {
-		return &mcp.ElicitResult{Action: word}, nil
-	}
-	var content map[string]any
-	switch err := json.Unmarshal([]byte(text), &content); {
-	case err == nil && content != nil:
-		if whole := wholeAnswer(content, schema); whole != nil {
-			if whole.Action != actionAccept {
-				return whole, nil
-			}
-			content = whole.Content
-		}
-	case asked.URL != "" || len(list) == 0:
-		return &mcp.ElicitResult{Action: actionAccept}, nil
-	case len(list) == 1:
-		v, err := value(list[0], text)
-		if err != nil {
-			return nil, err
-		}
-		content = map[string]any{list[0].name: v}
-	case word == actionAccept:
-		content = map[string]any{} // the defaults may do
-	default:
-		return nil, errors.New("a JSON object is wanted")
-	}
-	if content == nil {
-		content = map[string]any{}
-	}
-	if schema == nil {
-		return &mcp.ElicitResult{Action: actionAccept, Content: content}, nil
-	}
-	resolved, err := schema.Resolve(nil)
-	if err != nil {
-		return nil, fmt.Errorf("the server's form is broken (%w): answer %s", err, actionDecline)
-	}
-	if err := resolved.ApplyDefaults(&content); err != nil {
-		return nil, err
-	}
-	if err := resolved.Validate(content); err != nil {
-		return nil, err
-	}
-	return &mcp.ElicitResult{Action: actionAccept, Content: content}, nil
-}
-
-// wholeAnswer returns content as an answer of the protocol if it is one and cannot be
-// meant as the content of the form.
-func wholeAnswer(content map[string]any, form *jsonschema.Schema) *mcp.ElicitResult {
-	action, ok := content["action"].(string)
-	if !ok || form != nil && form.Properties["action"] != nil || !slices.Contains([]string{actionAccept, actionDecline, actionCancel}, action) {
-		return nil
-	}
-	inner, _ := content["content"].(map[string]any)
-	return &mcp.ElicitResult{Action: action, Content: inner}
-}
-
-// value reads the answer to a form of one field.
-func value(f field, text string) (any, error) {
-	text = strings.TrimSpace(text)
-	switch f.schema.Type {
-	case "boolean":
-		switch strings.ToLower(text) {
-		case "yes", "y", "true", actionAccept:
-			return true, nil
-		case "no", "n", "false":
-			return false, nil
-		}
-		return nil, errors.New("yes or no is wanted")
-	case "number", "integer":
-		n, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return nil, errors.New("a number is wanted")
-		}
-		return n, nil
-	case "array":
-		var list []any
-		if json.Unmarshal([]byte(text), &list) == nil {
-			return list, nil
-		}
-		for part := range strings.SplitSeq(text, ",") {
-			list = append(list, strings.TrimSpace(part))
-		}
-		return list, nil
-	default:
-		return text, nil
-	}
 }

@@ -81,13 +81,13 @@ func (c *Caller) open(ctx context.Context, t target, version string) (*session, 
 			Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{},
 		}},
 		MultiRoundTrip:              &mcp.MultiRoundTripOptions{Disabled: true},
-		ElicitationHandler:          s.elicit,
 		ProgressNotificationHandler: s.progress,
 	}
 	if s.process != nil {
 		options.ToolListChangedHandler = func(context.Context, *mcp.ToolListChangedRequest) { s.stale.Store(true) }
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "turnpike", Version: "1"}, options)
+	client.AddReceivingMiddleware(s.intercept)
 	s.cs, err = client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err == nil {
 		err = s.list(ctx)
@@ -292,6 +292,17 @@ func (s *session) progress(_ context.Context, r *mcp.ProgressNotificationClientR
 
 // maxProgress bounds the bytes of one word on progress.
 const maxProgress = 1000
+
+// intercept takes questions before the SDK checks their forms with schemas that a
+// server may have made to be checked for ever.
+func (s *session) intercept(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+		if asked, ok := r.(*mcp.ElicitRequest); ok {
+			return s.elicit(ctx, asked)
+		}
+		return next(ctx, method, r)
+	}
+}
 
 // elicit answers a server of the older protocol, which asks in the middle of a call
 // and keeps the call open meanwhile. No worker waits that long: the call is ended, and

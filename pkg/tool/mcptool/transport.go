@@ -35,9 +35,9 @@ const (
 // transport returns the way to a server.
 func (c *Caller) transport(t target, s *session) (mcp.Transport, error) {
 	if t.URL != "" {
-		client := c.guard.Client()
+		client := *c.client
 		client.Transport = &headers{t.Headers, client.Transport}
-		return &mcp.StreamableClientTransport{Endpoint: t.URL, HTTPClient: client, MaxEventSize: maxMessage}, nil
+		return &mcp.StreamableClientTransport{Endpoint: t.URL, HTTPClient: &client, MaxEventSize: maxMessage}, nil
 	}
 	if !slices.Contains(c.cfg.Commands, t.Command[0]) && !slices.Contains(c.cfg.Commands, "*") {
 		return nil, fmt.Errorf("this worker does not start %q: TURNPIKE_MCP_COMMANDS names the programs that it may start", t.Command[0])

@@ -1,0 +1,199 @@
+package mcptool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// field is one property of a form: what the protocol lets a form say of it. Nothing
+// else in a server's schema is looked at, as a schema that refers to itself would never
+// be done with.
+type field struct {
+	property
+
+	name     string
+	required bool
+}
+
+type property struct {
+	Type        string          `json:"type"`
+	Description string          `json:"description"`
+	Enum        []any           `json:"enum"`
+	OneOf       []choice        `json:"oneOf"`
+	Default     json.RawMessage `json:"default"`
+	Minimum     *float64        `json:"minimum"`
+	Maximum     *float64        `json:"maximum"`
+	MinLength   *int            `json:"minLength"`
+	MaxLength   *int            `json:"maxLength"`
+	MinItems    *int            `json:"minItems"`
+	MaxItems    *int            `json:"maxItems"`
+	Items       struct {
+		Enum  []any    `json:"enum"`
+		AnyOf []choice `json:"anyOf"`
+	} `json:"items"`
+}
+
+type choice struct {
+	Const any `json:"const"`
+}
+
+func consts(choices []choice) []any {
+	var list []any
+	for _, c := range choices {
+		list = append(list, c.Const)
+	}
+	return list
+}
+
+// fields returns the properties of a form, in the order of their names.
+func fields(asked *mcp.ElicitParams) []field {
+	var form struct {
+		Properties map[string]property `json:"properties"`
+		Required   []string            `json:"required"`
+	}
+	b, err := json.Marshal(asked.RequestedSchema)
+	if err != nil || json.Unmarshal(b, &form) != nil {
+		return nil
+	}
+	var list []field
+	for _, name := range slices.Sorted(maps.Keys(form.Properties)) {
+		list = append(list, field{form.Properties[name], name, slices.Contains(form.Required, name)})
+	}
+	return list
+}
+
+// schemaOf returns the schema of the answers to a form.
+func schemaOf(form []field) *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}}
+	for _, f := range form {
+		p := &jsonschema.Schema{
+			Type: f.Type, Enum: f.Enum, Default: f.Default, Minimum: f.Minimum, Maximum: f.Maximum,
+			MinLength: f.MinLength, MaxLength: f.MaxLength, MinItems: f.MinItems, MaxItems: f.MaxItems,
+		}
+		if len(f.OneOf) > 0 {
+			p.Enum = consts(f.OneOf)
+		}
+		if of := slices.Concat(f.Items.Enum, consts(f.Items.AnyOf)); len(of) > 0 {
+			p.Items = &jsonschema.Schema{Enum: of}
+		}
+		s.Properties[f.name] = p
+		if f.required {
+			s.Required = append(s.Required, f.name)
+		}
+	}
+	return s
+}
+
+func (f field) String() string {
+	about := []string{f.Type}
+	for _, v := range slices.Concat(f.Enum, consts(f.OneOf), f.Items.Enum, consts(f.Items.AnyOf)) {
+		about = append(about, fmt.Sprint(v))
+	}
+	if !f.required {
+		about = append(about, "optional")
+	}
+	text := fmt.Sprintf("%s (%s)", f.name, strings.Join(about, ", "))
+	if f.Description != "" {
+		text += ": " + f.Description
+	}
+	return text
+}
+
+// answerOf reads what a person answered: accept, decline or cancel; a JSON object with
+// the fields of the form; the value alone if the form has one field; or the whole
+// answer as the protocol has it, {"action": ..., "content": {...}}.
+func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
+	list := fields(asked)
+	word := strings.ToLower(strings.TrimSpace(text))
+	if word == actionDecline || word == actionCancel {
+		return &mcp.ElicitResult{Action: word}, nil
+	}
+	var content map[string]any
+	switch err := json.Unmarshal([]byte(text), &content); {
+	case err == nil && content != nil:
+		if whole := wholeAnswer(content, list); whole != nil {
+			if whole.Action != actionAccept {
+				return whole, nil
+			}
+			content = whole.Content
+		}
+	case asked.URL != "" || len(list) == 0:
+		return &mcp.ElicitResult{Action: actionAccept}, nil
+	case len(list) == 1:
+		v, err := value(list[0], text)
+		if err != nil {
+			return nil, err
+		}
+		content = map[string]any{list[0].name: v}
+	case word == actionAccept:
+		content = map[string]any{} // the defaults may do
+	default:
+		return nil, errors.New("a JSON object is wanted")
+	}
+	if content == nil {
+		content = map[string]any{}
+	}
+	resolved, err := schemaOf(list).Resolve(nil)
+	if err != nil {
+		return nil, fmt.Errorf("the server's form is broken (%w): answer %s", err, actionDecline)
+	}
+	if err := resolved.ApplyDefaults(&content); err != nil {
+		return nil, err
+	}
+	if err := resolved.Validate(content); err != nil {
+		return nil, err
+	}
+	return &mcp.ElicitResult{Action: actionAccept, Content: content}, nil
+}
+
+// wholeAnswer returns content as an answer of the protocol if it is one and cannot be
+// meant as the content of the form.
+func wholeAnswer(content map[string]any, form []field) *mcp.ElicitResult {
+	action, ok := content["action"].(string)
+	own := slices.ContainsFunc(form, func(f field) bool { return f.name == "action" })
+	if !ok || own || !slices.Contains([]string{actionAccept, actionDecline, actionCancel}, action) {
+		return nil
+	}
+	inner, _ := content["content"].(map[string]any)
+	return &mcp.ElicitResult{Action: action, Content: inner}
+}
+
+// value reads the answer to a form of one field.
+func value(f field, text string) (any, error) {
+	text = strings.TrimSpace(text)
+	switch f.Type {
+	case "boolean":
+		switch strings.ToLower(text) {
+		case "yes", "y", "true", actionAccept:
+			return true, nil
+		case "no", "n", "false":
+			return false, nil
+		}
+		return nil, errors.New("yes or no is wanted")
+	case "number", "integer":
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, errors.New("a number is wanted")
+		}
+		return n, nil
+	case "array":
+		var list []any
+		if json.Unmarshal([]byte(text), &list) == nil {
+			return list, nil
+		}
+		for part := range strings.SplitSeq(text, ",") {
+			list = append(list, strings.TrimSpace(part))
+		}
+		return list, nil
+	default:
+		return text, nil
+	}
+}

@@ -1,0 +1,85 @@
+package mcptool
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+func form(t testing.TB, schema string) *mcp.ElicitParams {
+	t.Helper()
+	p := &mcp.ElicitParams{Message: "?"}
+	if schema != "" && json.Unmarshal([]byte(schema), &p.RequestedSchema) != nil {
+		t.Skip("no JSON")
+	}
+	return p
+}
+
+const (
+	yesNo = `{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}`
+	order = `{"type":"object","properties":{"n":{"type":"integer","minimum":1,"default":2},"size":{"type":"string","enum":["s","l"]}},"required":["size"]}`
+	// Whoever checks anything against this does it for ever.
+	endless = `{"type":"object","properties":{"x":{"type":"string","allOf":[{"$ref":"#/properties/x"}]}},"$ref":"#"}`
+)
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	accept := func(content string) *mcp.ElicitResult {
+		r := &mcp.ElicitResult{Action: actionAccept}
+		if err := json.Unmarshal([]byte(content), &r.Content); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	for _, test := range []struct {
+		form, answer string
+		want         *mcp.ElicitResult // nil is no answer
+	}{
+		{"", "accept", &mcp.ElicitResult{Action: actionAccept}},
+		{"", "as you like", &mcp.ElicitResult{Action: actionAccept}},
+		{"", " Decline ", &mcp.ElicitResult{Action: actionDecline}},
+		{yesNo, "cancel", &mcp.ElicitResult{Action: actionCancel}},
+		{yesNo, "yes", accept(`{"ok":true}`)},
+		{yesNo, "NO", accept(`{"ok":false}`)},
+		{yesNo, "perhaps", nil},
+		{yesNo, `{"ok":"yes"}`, nil},
+		{yesNo, `{"action":"accept","content":{"ok":true}}`, accept(`{"ok":true}`)},
+		{yesNo, `{"action":"decline"}`, &mcp.ElicitResult{Action: actionDecline}},
+		{order, `{"size":"l"}`, accept(`{"size":"l","n":2}`)},
+		{order, `{"size":"xl"}`, nil},
+		{order, `{"size":"s","n":0}`, nil},
+		{order, "l", nil},
+		{order, "accept", nil}, // size has no default
+		{endless, "text", accept(`{"x":"text"}`)},
+	} {
+		got, err := answerOf(form(t, test.form), test.answer)
+		if (test.want == nil) != (err != nil) {
+			t.Errorf("%s to %s: error = %v", test.answer, test.form, err)
+			continue
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s to %s:\n%s", test.answer, test.form, diff)
+		}
+	}
+}
+
+// Whatever a server asks and a person answers, it is an answer or a reason to ask again.
+func FuzzAnswer(f *testing.F) {
+	for _, schema := range []string{"", yesNo, order, endless, `{"properties":{"a":{"type":"array","items":{"anyOf":[{"const":1}]}}}}`} {
+		for _, answer := range []string{"accept", "decline", `{"ok":true}`, `{"action":"accept"}`, "1,2", "null", "[]"} {
+			f.Add(schema, answer)
+		}
+	}
+	f.Fuzz(func(t *testing.T, schema, answer string) {
+		asked := form(t, schema)
+		if question(asked) == "" {
+			t.Error("no question")
+		}
+		r, err := answerOf(asked, answer)
+		if (r == nil) == (err == nil) {
+			t.Errorf("answer %+v, %v", r, err)
+		}
+	})
+}
