@@ -100,6 +100,10 @@ func (s store) DeleteAgent(ctx context.Context, name string) error {
 	return do0(ctx, s.p, toStore, "delete agent", func() error { return s.in.DeleteAgent(ctx, name) })
 }
 
+func (s store) Pin(ctx context.Context, key string, value []byte) ([]byte, error) {
+	return do(ctx, s.p, toStore, "pin", func() ([]byte, error) { return s.in.Pin(ctx, key, value) })
+}
+
 func (s store) Take(ctx context.Context, key string, t state.Take) (state.Taken, error) {
 	return do(ctx, s.p, toStore, "take", func() (state.Taken, error) { return s.in.Take(ctx, key, t) })
 }
