@@ -62,8 +62,7 @@ func (c *mcpLsCmd) Run(e *env) error {
 	var text strings.Builder
 	for _, l := range all {
 		fmt.Fprintf(&text, "%s\npin %s\n%s", l.Server, l.Pin, table("TOOL\tNAME THERE\tDESCRIPTION", l.Tools, func(t mcpTool) string {
-			first, _, _ := strings.Cut(t.Description, "\n")
-			return fmt.Sprintf("%s\t%s\t%s", t.Name, t.Remote, first)
+			return fmt.Sprintf("%s\t%s\t%s", t.Name, t.Remote, firstLine(t.Description))
 		}))
 	}
 	return e.print(all, strings.TrimSuffix(text.String(), "\n"))

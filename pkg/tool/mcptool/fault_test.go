@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -348,5 +349,56 @@ func TestContents(t *testing.T) {
 	r := try(t, ready(t, c, s, "test_image_content"), tool.Call{})
 	if kept, remark := tool.CheckImages(r.Images); len(kept) != 1 || remark != "" || kept[0].MediaType != "image/png" {
 		t.Errorf("image = %+v %s", r, remark)
+	}
+}
+
+// A list that changes under a session is seen at once if its server says so.
+func TestPinOfASessionUnderWay(t *testing.T) {
+	t.Parallel()
+	c, s := caller(t, Config{Processes: 1}), bad(t)
+	pid := ready(t, c, s, "pid")
+	before := try(t, pid, tool.Call{})
+	if r := try(t, ready(t, c, s, "grow"), tool.Call{}); r.Content != "grown" {
+		t.Fatalf("grow = %+v", r)
+	}
+	soon(t, "the refusal", func() bool {
+		r := try(t, pid, tool.Call{})
+		if !r.IsError && r.Content != before.Content {
+			t.Fatalf("another process: %+v, %+v", before, r)
+		}
+		return r.IsError && strings.Contains(r.Content, `"new" is new`)
+	})
+}
+
+// A server that has forgotten its sessions was asked nothing, so it is asked anew.
+func TestForgottenSession(t *testing.T) {
+	t.Parallel()
+	server := old(newServer())
+	var calls atomic.Int32
+	add(server, "t", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return text("%d", calls.Add(1))
+	})
+	var handler atomic.Pointer[mcp.StreamableHTTPHandler]
+	start := func() {
+		handler.Store(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	}
+	start()
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.Load().ServeHTTP(w, r) }))
+	t.Cleanup(h.Close)
+	impl := ready(t, caller(t, Config{}), Server{URL: h.URL}, "t")
+	for n := range 2 {
+		if r := try(t, impl, tool.Call{}); r.IsError || r.Content != strconv.Itoa(n+1) {
+			t.Errorf("call %d = %+v", n+1, r)
+		}
+		start()
+	}
+}
+
+func TestServersThatKnowOnlyTheOlderGreeting(t *testing.T) {
+	t.Parallel()
+	c, s := caller(t, Config{}), bad(t)
+	s.Env[serverMode] = hangsUp
+	if r := try(t, ready(t, c, s, "pid"), tool.Call{}); r.IsError {
+		t.Errorf("result = %+v", r)
 	}
 }

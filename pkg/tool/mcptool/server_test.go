@@ -1,8 +1,10 @@
 package mcptool
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -64,8 +66,20 @@ func serveOnStdio() {
 		}
 		return text("%d", child.Process.Pid)
 	})
-	_ = s.Run(context.Background(), &mcp.StdioTransport{})
+	add(s, "grow", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		add(s, "new", nil)
+		return text("grown")
+	})
+	first, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	if err != nil || os.Getenv(serverMode) == hangsUp && strings.Contains(first, "server/discover") {
+		fmt.Fprintln(os.Stderr, "what?")
+		os.Exit(1)
+	}
+	_ = s.Run(context.Background(), &mcp.IOTransport{Reader: io.NopCloser(io.MultiReader(strings.NewReader(first), os.Stdin)), Writer: os.Stdout})
 }
+
+// hangsUp is the mode of a server that ends when it is greeted in the newer way.
+const hangsUp = "hangs up"
 
 // old makes a server one of the older protocol, to whom the newer greeting means
 // nothing.
