@@ -91,7 +91,7 @@ func conformanceClient() error {
 		ToolCalls []struct {
 			Name      string          `json:"name"`
 			Arguments json.RawMessage `json:"arguments"`
-		} `json:"toolCalls"`
+		} `json:"toolCalls"` //nolint:tagliatelle // as the suite writes it
 	}
 	if text := os.Getenv("MCP_CONFORMANCE_CONTEXT"); text != "" {
 		if err := json.Unmarshal([]byte(text), &wanted); err != nil {

@@ -13,9 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// field is one property of a form: what the protocol lets a form say of it. Nothing
-// else in a server's schema is looked at, as a schema that refers to itself would never
-// be done with.
+// field is one property of a form.
 type field struct {
 	property
 
@@ -23,6 +21,10 @@ type field struct {
 	required bool
 }
 
+// property is what the protocol lets a form say of a field. Nothing else in a server's
+// schema is looked at: one that refers to itself would never be done with.
+//
+//nolint:tagliatelle // the keys of JSON Schema
 type property struct {
 	Type        string          `json:"type"`
 	Description string          `json:"description"`
