@@ -39,6 +39,9 @@ func run(ctx context.Context, cfg config) error {
 		return err
 	}
 	defer site.Close()
+	if err := site.Trace(ctx, "turnpike-gateway"); err != nil {
+		return err
+	}
 	site.Log.Info().Str("addr", listener.Addr().String()).Msg("gateway started")
 	return site.Serve(ctx, listener, prometheus.NewRegistry())
 }

@@ -56,6 +56,9 @@ func (c *devCmd) Run(e *env) error {
 		return err
 	}
 	defer site.Close()
+	if err := site.Trace(e.ctx, "turnpike"); err != nil {
+		return err
+	}
 	if c.Agents != "" {
 		if err := define(e, site, c.Agents); err != nil {
 			return err

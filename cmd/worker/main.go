@@ -36,6 +36,9 @@ func run(ctx context.Context, cfg config) error {
 		return err
 	}
 	defer site.Close()
+	if err := site.Trace(ctx, "turnpike-worker"); err != nil {
+		return err
+	}
 	registry := prometheus.NewRegistry()
 	w, err := site.Worker(cfg.WorkerConfig, nil, registry)
 	if err != nil {

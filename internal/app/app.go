@@ -23,6 +23,7 @@ import (
 	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
 
+	"github.com/turnpike-dev/turnpike/internal/telemetry"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/check"
@@ -102,6 +103,7 @@ type Site struct {
 	NATS   *nats.Conn
 	Log    zerolog.Logger
 	prefix string
+	traces *telemetry.Exporter // nil: none
 	closer []func()
 }
 
@@ -168,6 +170,20 @@ func OpenOn(ctx context.Context, cfg Config, nc *nats.Conn, log zerolog.Logger) 
 		}
 	}
 	return s, nil
+}
+
+// Trace exports the spans of what the site makes from now on, if the OTEL_* variables
+// ask for it. Close sends the last of them.
+func (s *Site) Trace(ctx context.Context, service string) error {
+	traces, err := telemetry.Start(ctx, service, s.Log)
+	if err != nil {
+		return err
+	}
+	if traces != nil {
+		s.traces = traces
+		s.closer = append(s.closer, traces.Close)
+	}
+	return nil
 }
 
 // Findings looks at everything that a site depends on.
@@ -238,6 +254,9 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 		NATSHooks: func(subject string) hook.Hook { return natshook.New(s.NATS, subject) },
 		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},
 	}
+	if s.traces != nil {
+		c.Tracer, c.TraceContent = s.traces.Provider(), s.traces.Content
+	}
 	guard, err := httptool.NewGuard(cfg.HTTPAllow)
 	if err != nil {
 		return nil, fmt.Errorf("TURNPIKE_HTTP_ALLOW: %w", err)
@@ -303,7 +322,11 @@ const shutdownTimeout = 10 * time.Second
 
 // Serve runs the API until ctx ends.
 func (s *Site) Serve(ctx context.Context, listener net.Listener, registry *prometheus.Registry) error {
-	g, err := gateway.New(s.Store, s.Bus, gateway.Config{Logger: s.Log, Registry: registry})
+	cfg := gateway.Config{Logger: s.Log, Registry: registry}
+	if s.traces != nil {
+		cfg.Tracer = s.traces.Provider()
+	}
+	g, err := gateway.New(s.Store, s.Bus, cfg)
 	if err != nil {
 		return err
 	}

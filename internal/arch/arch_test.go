@@ -24,7 +24,7 @@ const module = "github.com/turnpike-dev/turnpike/"
 var floors = [][]string{
 	{"pkg/check", "pkg/secret", "pkg/toolkit"},
 	{"pkg/state"},
-	{"pkg/budget", "pkg/hook", "pkg/model", "pkg/tool", "pkg/transcript"},
+	{"pkg/budget", "pkg/hook", "pkg/model", "pkg/span", "pkg/tool", "pkg/transcript"},
 	{"pkg/agent"},
 	{"pkg/loop"},
 	{"pkg/bus", "pkg/api"},
@@ -58,7 +58,7 @@ var vendors = map[string][]string{
 	"github.com/stretchr/testify":          {},
 	"github.com/alecthomas/kong":           {"internal/app", "cmd"},
 	"github.com/cenkalti/backoff/v4":       {"pkg/bus/natsbus", "pkg/model", "pkg/tool/natstool"},
-	"go.opentelemetry.io/":                 {"pkg/worker", "internal"},
+	"go.opentelemetry.io/":                 {"pkg/span", "pkg/worker", "pkg/gateway", "internal"},
 	"github.com/prometheus/client_golang/": {"pkg/worker", "pkg/gateway", "internal", "cmd"},
 }
 

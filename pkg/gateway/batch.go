@@ -14,6 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -44,22 +45,22 @@ func (g *Gateway) postBatch(w http.ResponseWriter, r *http.Request) error {
 	if err := api.Decode(body, &in); err != nil {
 		return problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
 	}
-	key, trace := r.Header.Get("Idempotency-Key"), r.Header.Get("Traceparent")
+	key, trace := r.Header.Get("Idempotency-Key"), r.Header.Get(span.Header)
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	runs, err := g.batchOf(r.Context(), in, trace)
+	runs, err := g.batchOf(r.Context(), in)
 	if err != nil {
 		return err
 	}
 	// A batch is not left half made because its client went away.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), batchTimeout)
 	defer cancel()
-	made, err := g.createBatch(ctx, runs, key, fingerprint(submission{body: body}))
+	made, err := g.createBatch(ctx, runs, submission{body: body, key: key, trace: trace})
 	if err != nil {
 		return err
 	}
-	g.publishBatch(ctx, made, trace)
+	g.publishBatch(ctx, made)
 	g.metrics.submitted.WithLabelValues("http").Add(float64(len(made)))
 	answer := api.BatchAccepted{BatchID: made[0].BatchID(), RunIDs: make([]string, len(made))}
 	for i, st := range made {
@@ -71,7 +72,7 @@ func (g *Gateway) postBatch(w http.ResponseWriter, r *http.Request) error {
 
 // batchOf checks a batch and returns its runs, without ids. Nothing is created
 // before all of them are found good.
-func (g *Gateway) batchOf(ctx context.Context, in batchIn, trace string) ([]state.State, error) {
+func (g *Gateway) batchOf(ctx context.Context, in batchIn) ([]state.State, error) {
 	size := len(in.Runs)
 	if size < 1 || size > state.MaxBatch {
 		return nil, invalid("runs has %d entries, 1 to %d are allowed", size, state.MaxBatch)
@@ -86,7 +87,7 @@ func (g *Gateway) batchOf(ctx context.Context, in batchIn, trace string) ([]stat
 	agents := map[string]*agent.Agent{} // one version for all
 	runs := make([]state.State, size)
 	for i, raw := range in.Runs {
-		sub := submission{trace: trace}
+		var sub submission
 		a, err := g.batchRun(ctx, raw, &sub.req, agents)
 		if err != nil {
 			return nil, inRun(i, err)
@@ -134,15 +135,18 @@ func inRun(i int, err error) error {
 // between, what is stored runs: a run whose predecessor had ended by then is started
 // by the sweeper's first look at it, and one whose successor is missing has nothing
 // to start.
-func (g *Gateway) createBatch(ctx context.Context, runs []state.State, key, mark string) ([]state.State, error) {
+func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submission) ([]state.State, error) {
 	first, err := g.ids.next(time.Now(), len(runs))
 	if err != nil {
 		return nil, err
 	}
 	made := make([]state.State, len(runs))
-	create := func(i int, key string) error {
+	mark := fingerprint(sub)
+	create := func(i int, key string) (err error) {
 		run := runs[i]
 		run.ID = first.Plus(i)
+		ctx, submit := g.traceBatchRun(ctx, &run, sub.trace)
+		defer func() { endSubmit(submit, run, made[i], err) }()
 		st, _, err := g.store.Create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark, Grace: g.cfg.Grace})
 		if err != nil {
 			return inRun(i, err)
@@ -150,7 +154,7 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, key, mark
 		made[i] = st
 		return nil
 	}
-	if err := create(0, key); err != nil {
+	if err := create(0, sub.key); err != nil {
 		return nil, err
 	}
 	first = made[0].ID
@@ -175,7 +179,7 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, key, mark
 // publishBatch sends the turns of the runs that may start. It does so after all are
 // stored, so that the end of the first finds the next. What cannot be sent now is
 // the sweeper's.
-func (g *Gateway) publishBatch(ctx context.Context, made []state.State, trace string) {
+func (g *Gateway) publishBatch(ctx context.Context, made []state.State) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(createTogether)
 	for _, st := range made {
@@ -183,7 +187,7 @@ func (g *Gateway) publishBatch(ctx context.Context, made []state.State, trace st
 			continue
 		}
 		group.Go(func() error {
-			t := bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, TraceParent: trace}
+			t := bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, TraceParent: st.TraceSpan}
 			return g.bus.PublishTurn(ctx, t, turnID(st.ID, st.Version))
 		})
 	}

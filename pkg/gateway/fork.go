@@ -1,11 +1,13 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -18,7 +20,7 @@ func (g *Gateway) postFork(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var req api.ForkRequest
-	sub := submission{key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get("Traceparent")}
+	sub := submission{key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
 	if sub.body, err = g.decode(w, r, &req); err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func (g *Gateway) postFork(w http.ResponseWriter, r *http.Request) error {
 	if last := history.Messages[len(history.Messages)-1]; last.Role == state.RoleAssistant {
 		return invalid("turn %d ends with an answer of the model: give an input to go on from there", *req.Turn)
 	}
-	run, err := g.forked(r, source, history)
+	run, err := g.forked(r.Context(), source, history)
 	if err != nil {
 		return err
 	}
@@ -68,18 +70,18 @@ func (g *Gateway) postFork(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusAccepted, api.RunOf(st, time.Now()))
 }
 
-func (g *Gateway) forked(r *http.Request, source state.State, h state.History) (state.State, error) {
+func (g *Gateway) forked(ctx context.Context, source state.State, h state.History) (state.State, error) {
 	if source.Loop == "single_call" {
 		return state.State{}, problem(http.StatusConflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call, and a fork could only repeat it: submit it again", source.ID)
 	}
-	a, err := g.compiled(r.Context(), source.Agent, source.AgentVersion)
+	a, err := g.compiled(ctx, source.Agent, source.AgentVersion)
 	if err != nil {
 		return state.State{}, err
 	}
 	now := state.At(time.Now())
 	run := state.State{
 		Agent: source.Agent, AgentVersion: source.AgentVersion, Loop: source.Loop, Tenant: source.Tenant, Priority: source.Priority,
-		Metadata: source.Metadata, Stream: source.Stream, Limits: a.Tighten(state.Limits{}, now), TraceSpan: r.Header.Get("Traceparent"),
+		Metadata: source.Metadata, Stream: source.Stream, Limits: a.Tighten(state.Limits{}, now),
 		Confidence: h.Confidence, Turn: h.Turn, TurnBase: h.Turn,
 	}
 	if run.ID, err = g.ids.next(now.Time, 1); err != nil {

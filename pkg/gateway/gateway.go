@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -40,6 +41,10 @@ type Config struct {
 	// Checks, if not nil, looks at the dependencies for GET /readyz: a fatal
 	// finding means not ready.
 	Checks func(ctx context.Context) []check.Finding
+
+	// Tracer makes the spans of submissions and of other requests that change
+	// something. Default: none; the trace context of a caller is kept all the same.
+	Tracer trace.TracerProvider
 
 	Logger   zerolog.Logger
 	Registry *prometheus.Registry // nil: one of its own
@@ -71,6 +76,7 @@ type Gateway struct {
 	bus     bus.Bus
 	log     zerolog.Logger
 	metrics *metrics
+	tracer  trace.Tracer // nil: no spans
 	ids     ids
 
 	mu     sync.Mutex
@@ -104,6 +110,9 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	g := &Gateway{cfg: cfg, store: store, bus: b, log: cfg.Logger, metrics: m, agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{})}
+	if cfg.Tracer != nil {
+		g.tracer = cfg.Tracer.Tracer(tracerName)
+	}
 	g.stop = sync.OnceFunc(func() { close(g.quit) })
 	return g, nil
 }
@@ -191,6 +200,8 @@ func (h *headOnly) Write(b []byte) (int, error) { return len(b), nil }
 func (g *Gateway) serve(route string, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w}
+		r, traced := g.traceRequest(route, r)
+		defer func() { endRequest(traced, rec.status) }()
 		// Query would leave out what it cannot read.
 		_, err := url.ParseQuery(r.URL.RawQuery)
 		if err != nil {

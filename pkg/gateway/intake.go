@@ -12,6 +12,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -102,7 +103,7 @@ const (
 )
 
 func (g *Gateway) takeSubmission(ctx context.Context, m bus.Message) error {
-	sub := submission{body: m.Data(), key: m.Header(headerMsgID), replyTo: m.Header(headerReply), trace: m.Header("traceparent")}
+	sub := submission{body: m.Data(), key: m.Header(headerMsgID), replyTo: m.Header(headerReply), trace: m.Header(span.Header)}
 	if id := m.ID(); sub.key == "" && id != "" {
 		// It may be delivered again although the run is stored.
 		sub.key = "message/" + id

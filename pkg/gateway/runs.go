@@ -11,6 +11,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/transcript"
 )
@@ -23,7 +24,7 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sub := submission{key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get("Traceparent")}
+	sub := submission{key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
 	if sub.body, err = g.decode(w, r, &sub.req); err != nil {
 		return err
 	}
@@ -107,6 +108,9 @@ func (g *Gateway) run(r *http.Request) (state.State, error) {
 	st, err := g.store.Load(r.Context(), id)
 	if err == nil && st.Tenant != g.cfg.Tenant {
 		err = fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	}
+	if err == nil {
+		traceRun(r.Context(), st)
 	}
 	return st, err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -40,7 +41,7 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if wake.Publish {
-		g.publish(r.Context(), bus.Turn{Run: id, Version: wake.Version, Priority: wake.Priority}, turnID(id, wake.Version))
+		g.publish(r.Context(), bus.Turn{Run: id, Version: wake.Version, Priority: wake.Priority, TraceParent: span.Parent(r.Context())}, turnID(id, wake.Version))
 	}
 	return g.accepted(w, r, id)
 }
@@ -170,7 +171,7 @@ func (g *Gateway) abort(ctx context.Context, id state.RunID, reason string) erro
 	if wake.Publish {
 		// On the fast lane and under an id of its own: the run's own message may be
 		// far back in its queue.
-		g.publish(ctx, bus.Turn{Run: id, Version: wake.Version, Priority: state.High}, turnID(id, wake.Version)+":abort")
+		g.publish(ctx, bus.Turn{Run: id, Version: wake.Version, Priority: state.High, TraceParent: span.Parent(ctx)}, turnID(id, wake.Version)+":abort")
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ type submission struct {
 	body    []byte // as it came, for the fingerprint
 	key     string
 	replyTo string
-	trace   string
+	trace   string // a W3C traceparent, as the submitter sent it
 }
 
 const (
@@ -81,7 +81,9 @@ func (g *Gateway) submit(ctx context.Context, sub submission) (state.State, erro
 }
 
 // start is the second half of submit.
-func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (state.State, error) {
+func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (st state.State, err error) {
+	ctx, submit := g.traceSubmit(ctx, &run, sub.trace)
+	defer func() { endSubmit(submit, run, st, err) }()
 	st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: sub.key, Fingerprint: fingerprint(sub), Grace: g.cfg.Grace})
 	if err != nil {
 		return state.State{}, err
@@ -92,7 +94,7 @@ func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (s
 	// A run that exists may be one that this very call made, if the store repeated
 	// it, or whose publisher died: the bus drops the message if it is the second.
 	if st.Status == state.Queued && (!existing || st.Version == run.Version) {
-		g.publish(ctx, bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, TraceParent: sub.trace}, turnID(st.ID, st.Version))
+		g.publish(ctx, bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, TraceParent: run.TraceSpan}, turnID(st.ID, st.Version))
 	}
 	return st, nil
 }
@@ -185,7 +187,7 @@ func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *s
 	run := state.State{
 		Agent: req.Agent, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: g.cfg.Tenant, Priority: state.Priority(req.Priority),
 		Metadata: req.Metadata, Limits: a.Tighten(limits, now), OutputSchema: req.OutputSchema, Stream: req.Stream, ReplyTo: sub.replyTo,
-		Webhook: req.Webhook, TraceSpan: sub.trace, Batch: batch, Confidence: req.Confidence,
+		Webhook: req.Webhook, Batch: batch, Confidence: req.Confidence,
 	}
 	if err := verify(&run, req, a); err != nil {
 		return state.State{}, err

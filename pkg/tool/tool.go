@@ -46,6 +46,10 @@ type Call struct {
 	// Deadline is when the caller stops listening.
 	Deadline time.Time
 
+	// TraceParent is the span of the call as a W3C traceparent, for tools that pass
+	// it on to whoever they ask; empty without tracing.
+	TraceParent string
+
 	// Resume, if not nil, goes on with a call that asked a person something.
 	Resume *Resume
 

@@ -137,6 +137,7 @@ func (s *server) answer(m *nats.Msg) (failure string) {
 	if err := json.Unmarshal(m.Data, &c); err != nil {
 		return s.refuse(m, "400", fmt.Sprintf("The request to tool %q is not what it should be: %v", s.tool.Name, err))
 	}
+	c.TraceParent = m.Header.Get(TraceHeader)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if !c.Deadline.IsZero() {

@@ -17,6 +17,10 @@ type Call struct {
 	// Deadline is when the caller stops listening, by the caller's clock; zero if
 	// it does not say.
 	Deadline time.Time `json:"deadline,omitzero"`
+
+	// TraceParent is the W3C trace context of the call, from the request's header;
+	// empty without tracing.
+	TraceParent string `json:"-"`
 }
 
 // Reply is the body of the answer: a content, an error, or pending.
@@ -46,6 +50,9 @@ const CancelSuffix = ".cancel"
 // and then that often until it replies, a message without a body that has the
 // header as well.
 const HeartbeatHeader = "Turnpike-Heartbeat"
+
+// TraceHeader on a request is the trace context of the call.
+const TraceHeader = "traceparent"
 
 // Keys of a service's metadata.
 const (

@@ -27,8 +27,8 @@ func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (ev loop.Ev
 	if m == nil {
 		m = &a.Model
 	}
-	ctx, span := t.traceModel(ctx, *m, effect.Purpose)
-	defer func() { endModel(span, ev) }()
+	ctx, span := t.traceModel(ctx, *m, effect)
+	defer func() { t.endModel(span, ev) }()
 	provider, req, err := t.w.request(*m, effect)
 	if err != nil {
 		return loop.ModelFailed{At: now(), Err: asModelError(err), Purpose: effect.Purpose}, nil
@@ -75,6 +75,7 @@ func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (ev loop.Ev
 		if err != nil {
 			failed++
 			last = err
+			traceFailure(ctx, asModelError(err), failed)
 		}
 		if name != "" {
 			t.w.breakers.Done(name, failureOf(err))

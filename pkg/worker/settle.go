@@ -7,6 +7,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -127,12 +128,17 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 	if err != nil {
 		return false, err
 	}
+	ctx, submit := w.traceChild(ctx, run, o)
+	defer submit.End()
+	if parent := span.Parent(ctx); parent != "" {
+		run.TraceSpan = parent
+	}
 	child, existing, err := w.store.Create(ctx, state.NewRun{State: run, Grace: w.cfg.Grace})
 	if err != nil {
 		return false, err
 	}
 	if child.Status == state.Queued && child.Version == run.Version {
-		first := bus.Turn{Run: child.ID, Version: child.Version, Priority: child.Priority, TraceParent: child.TraceSpan}
+		first := bus.Turn{Run: child.ID, Version: child.Version, Priority: child.Priority, TraceParent: traceParent(ctx, child)}
 		if err := w.bus.PublishTurn(ctx, first, turnID(first.Run, first.Version)); err != nil {
 			return false, err
 		}
@@ -170,7 +176,8 @@ func (w *Worker) answerParent(ctx context.Context, parent state.RunID, sig state
 	case !wake.Publish:
 		return nil
 	}
-	return w.bus.PublishTurn(ctx, bus.Turn{Run: parent, Version: wake.Version, Priority: wake.Priority}, turnID(parent, wake.Version))
+	next := bus.Turn{Run: parent, Version: wake.Version, Priority: wake.Priority, TraceParent: span.Parent(ctx)}
+	return w.bus.PublishTurn(ctx, next, turnID(parent, wake.Version))
 }
 
 // abortChildren ends the runs that answered open calls of a run which ends: nobody

@@ -10,6 +10,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -165,8 +166,8 @@ func entryOf(r loop.ToolResult) state.Entry {
 // runTool makes one call and turns whatever happens into a result for the model
 // (A7). The result is nil only if the turn was cut short.
 func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (o outcome) {
-	ctx, span := t.traceTool(ctx, c)
-	defer func() { endTool(span, o) }()
+	ctx, traced := t.traceTool(ctx, c)
+	defer func() { t.endTool(traced, o) }()
 	began := time.Now()
 	r, ok := t.call(ctx, a, c)
 	if !ok {
@@ -252,7 +253,7 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 		}
 	}()
 	r, err = impl.Call(callCtx, tool.Call{
-		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: deadline,
+		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: deadline, TraceParent: span.Parent(ctx),
 		IdempotencyKey: tool.IdempotencyKey(t.s.ID, t.s.Turn, c.ID, c.Name, json.RawMessage(c.Arguments)),
 		Idempotent:     spec.Idempotent,
 		Resume:         resumeOf(c.Asked, c.Answer), Progress: t.progress(c),

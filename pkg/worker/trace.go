@@ -2,93 +2,228 @@ package worker
 
 import (
 	"context"
+	"net/url"
+	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Spans, one a turn, one a model call, one a tool call, nested (F6). Their names
-// and attributes are those of the GenAI semantic conventions where these have
-// any. What was said is never in them.
+// Spans, one a turn, one a model call, one a tool call, nested (F6). What was said
+// is in them only where the configuration asks for it, and what an error says never.
 
 const tracerName = "github.com/turnpike-dev/turnpike/pkg/worker"
 
-// traceTurn starts the span of a turn, below the one that the message names.
-func (w *Worker) traceTurn(ctx context.Context, parent string, c state.Claim) (context.Context, trace.Span) {
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": parent})
-	return w.tracer.Start(ctx, "turn", trace.WithAttributes(
-		attribute.String("turnpike.run.id", string(c.State.ID)),
-		attribute.Int64("turnpike.run.version", c.Version),
-		attribute.Int("turnpike.turn.attempt", c.Attempt),
-		attribute.String("gen_ai.agent.name", c.State.Agent),
-	))
+// traceTurn starts the span of a turn. It stands below the submission of the run,
+// which the header names, so that a turn whose message was lost is in the same trace
+// as the others; the message tells who sent it, which is a link. A run whose gateway
+// makes no spans gets its place in a trace here.
+func (t *turn) traceTurn(ctx context.Context, msg bus.Turn) (context.Context, trace.Span) {
+	if t.w.tracer == nil {
+		return ctx, noop.Span{}
+	}
+	if t.s.TraceSpan == "" {
+		t.s.TraceSpan = span.Clean(msg.TraceParent)
+	}
+	ctx = span.Under(ctx, t.s.TraceSpan)
+	ctx, turn := span.Process(ctx, t.w.tracer, t.s.Agent, span.Links(ctx, msg.TraceParent))
+	if t.s.TraceSpan == "" {
+		t.s.TraceSpan = span.Parent(ctx)
+	}
+	if turn.IsRecording() {
+		turn.SetAttributes(span.Run(t.s)...)
+		turn.SetAttributes(span.RunVersion.Int64(t.claim.Version), span.TurnAttempt.Int(t.claim.Attempt), span.Worker.String(t.w.cfg.ID))
+	}
+	return ctx, turn
 }
 
 // endTurn ends the span of a turn with what it came to.
-func (t *turn) endTurn(span trace.Span, err error) {
-	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
-	} else {
-		span.SetAttributes(attribute.Int("turnpike.turn", t.s.Turn), attribute.String("turnpike.turn.reason", string(t.s.Transition.Reason)))
+func (t *turn) endTurn(turn trace.Span, err error) {
+	if !turn.IsRecording() {
+		return
 	}
-	span.End()
+	switch {
+	case err != nil:
+		// Its work is lost, or will be done again; the log says why.
+		span.Fail(turn, "turn_dropped")
+	default:
+		turn.SetAttributes(span.Turn.Int(t.s.Turn), span.TurnReason.String(string(t.s.Transition.Reason)))
+		if t.s.Status == state.Failed {
+			span.Fail(turn, string(t.s.Transition.Reason))
+		}
+	}
+	turn.End()
 }
 
-func (t *turn) traceModel(ctx context.Context, m agent.Model, purpose loop.Purpose) (context.Context, trace.Span) {
-	span := []attribute.KeyValue{
-		attribute.String("gen_ai.operation.name", "chat"),
-		attribute.String("gen_ai.provider.name", m.Provider),
-		attribute.String("gen_ai.request.model", m.Name),
+// traceChild starts the span of the submission of a child run: below the turn that
+// asked for it, or below the submission of its parent where another worker has made
+// that turn.
+func (w *Worker) traceChild(ctx context.Context, child state.State, o state.OpenCall) (context.Context, trace.Span) {
+	if w.tracer == nil {
+		return ctx, noop.Span{}
 	}
-	if purpose != loop.ForTurn {
-		span = append(span, attribute.String("turnpike.model.purpose", string(purpose)))
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		ctx = span.Under(ctx, child.TraceSpan)
 	}
-	return t.w.tracer.Start(ctx, "chat "+m.Name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(span...))
+	ctx, submit := span.Submit(ctx, w.tracer, child.Agent)
+	if submit.IsRecording() {
+		submit.SetAttributes(span.Run(child)...)
+		submit.SetAttributes(span.ToolCallID.String(o.ID))
+	}
+	return ctx, submit
+}
+
+// traceParent returns what a message of the run carries: the span of ctx, or its
+// place in the trace where this worker makes no spans.
+func traceParent(ctx context.Context, s state.State) string {
+	if parent := span.Parent(ctx); parent != "" {
+		return parent
+	}
+	return s.TraceSpan
+}
+
+// traceModel starts the span of a model call, its retries included.
+func (t *turn) traceModel(ctx context.Context, m agent.Model, effect loop.CallModel) (context.Context, trace.Span) {
+	if t.w.tracer == nil {
+		return ctx, noop.Span{}
+	}
+	set := []attribute.KeyValue{
+		span.OperationName.String("chat"), span.ProviderName.String(providerName(m.Provider)), span.RequestModel.String(m.Name),
+		span.ConversationID.String(string(t.s.ID)), span.AgentName.String(t.s.Agent),
+	}
+	if m.MaxOutputTokens > 0 {
+		set = append(set, span.RequestMaxTokens.Int64(m.MaxOutputTokens))
+	}
+	if len(effect.Schema) > 0 {
+		set = append(set, span.OutputType.String("json"))
+	}
+	if effect.Purpose != loop.ForTurn {
+		set = append(set, span.ModelPurpose.String(string(effect.Purpose)))
+	}
+	// Its host only: user, path and query may hold a secret.
+	if u, err := url.Parse(m.BaseURL); err == nil && u.Host != "" {
+		set = append(set, span.ServerAddress.String(u.Hostname()))
+		if port, err := strconv.Atoi(u.Port()); err == nil {
+			set = append(set, span.ServerPort.Int(port))
+		}
+	}
+	ctx, call := t.w.tracer.Start(ctx, "chat "+m.Name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(set...))
+	if t.w.cfg.TraceContent && call.IsRecording() {
+		instructions, input := span.Input(effect.Messages)
+		call.SetAttributes(span.InputMessages.String(input))
+		if instructions != "" {
+			call.SetAttributes(span.SystemInstruction.String(instructions))
+		}
+	}
+	return ctx, call
+}
+
+// providerName is a provider in the words of the conventions.
+func providerName(name string) string {
+	if name == "gemini" {
+		return "gcp.gemini"
+	}
+	return name
+}
+
+// traceFailure notes a call of the provider that failed. What follows, if anything
+// does, is a retry within the same span.
+func traceFailure(ctx context.Context, e *model.Error, call int) {
+	chat := trace.SpanFromContext(ctx)
+	if !chat.IsRecording() {
+		return
+	}
+	set := []attribute.KeyValue{span.ErrorType.String(string(e.Class)), span.ModelCall.Int(call)}
+	if e.Status != 0 {
+		set = append(set, span.HTTPStatus.Int(e.Status))
+	}
+	chat.AddEvent("turnpike.model.call_failed", trace.WithAttributes(set...))
 }
 
 // endModel ends the span of a model call with its outcome.
-func endModel(span trace.Span, ev loop.Event) {
+func (t *turn) endModel(call trace.Span, ev loop.Event) {
+	if !call.IsRecording() {
+		return
+	}
 	switch ev := ev.(type) {
 	case loop.ModelResponded:
-		span.SetAttributes(
-			attribute.String("gen_ai.response.model", ev.Response.Model),
-			attribute.Int64("gen_ai.usage.input_tokens", ev.Response.Usage.InputTokens),
-			attribute.Int64("gen_ai.usage.output_tokens", ev.Response.Usage.OutputTokens),
-			attribute.Int("turnpike.model.failed_calls", ev.Failed),
+		r := ev.Response
+		reason := finishReason(r.Stop)
+		call.SetAttributes(
+			span.ResponseModel.String(r.Model), span.FinishReasons.StringSlice([]string{reason}),
+			span.UsageInput.Int64(r.Usage.InputTokens), span.UsageOutput.Int64(r.Usage.OutputTokens),
+			span.FailedCalls.Int(ev.Failed),
 		)
+		if n := r.Usage.CacheReadTokens; n > 0 {
+			call.SetAttributes(span.UsageCacheRead.Int64(n))
+		}
+		if n := r.Usage.CacheWriteTokens; n > 0 {
+			call.SetAttributes(span.UsageCacheWrite.Int64(n))
+		}
+		if t.w.cfg.TraceContent {
+			call.SetAttributes(span.OutputMessages.String(span.Output(r.Parts, reason)))
+		}
 	case loop.ModelFailed:
-		span.SetAttributes(attribute.String("error.type", string(ev.Err.Class)))
-		span.SetStatus(codes.Error, string(ev.Err.Class))
+		call.SetAttributes(span.FailedCalls.Int(ev.Failed))
+		span.Fail(call, string(ev.Err.Class))
 	case loop.ModelDelayed:
-		span.SetAttributes(attribute.String("turnpike.model.delayed", ev.Detail))
+		call.SetAttributes(span.ModelDelayed.String(ev.Detail))
 	default:
-		span.SetStatus(codes.Error, "cut short")
+		span.Fail(call, string(model.Cancelled))
 	}
-	span.End()
+	call.End()
+}
+
+// finishReason is a stop reason in the words of the conventions, as far as they have
+// one.
+func finishReason(s model.Stop) string {
+	switch s {
+	case model.StopEnd:
+		return "stop"
+	case model.StopToolCalls:
+		return "tool_call"
+	case model.StopMaxOutputTokens:
+		return "length"
+	default:
+		return string(s)
+	}
 }
 
 func (t *turn) traceTool(ctx context.Context, c state.OpenCall) (context.Context, trace.Span) {
-	return t.w.tracer.Start(ctx, "execute_tool "+c.Name, trace.WithAttributes(
-		attribute.String("gen_ai.operation.name", "execute_tool"),
-		attribute.String("gen_ai.tool.name", c.Name),
-		attribute.String("gen_ai.tool.call.id", c.ID),
+	if t.w.tracer == nil {
+		return ctx, noop.Span{}
+	}
+	ctx, call := t.w.tracer.Start(ctx, "execute_tool "+c.Name, trace.WithAttributes(
+		span.OperationName.String("execute_tool"), span.ToolName.String(c.Name), span.ToolType.String("function"), span.ToolCallID.String(c.ID),
+		span.ConversationID.String(string(t.s.ID)), span.AgentName.String(t.s.Agent),
 	))
+	if t.w.cfg.TraceContent && call.IsRecording() {
+		call.SetAttributes(span.ToolArguments.String(span.Text(c.Arguments)))
+	}
+	return ctx, call
 }
 
-// endTool ends the span of a tool call. An error is for the model to read, so its
-// text may be anything: the span says only that there is one.
-func endTool(span trace.Span, o outcome) {
+// endTool ends the span of a tool call.
+func (t *turn) endTool(call trace.Span, o outcome) {
+	if !call.IsRecording() {
+		return
+	}
 	switch {
 	case o.result == nil:
-		span.SetStatus(codes.Error, "cut short")
+		span.Fail(call, string(model.Cancelled))
 	case o.result.IsError:
-		span.SetStatus(codes.Error, "error result")
+		span.Fail(call, "tool_error")
 	}
-	span.End()
+	if t.w.cfg.TraceContent && o.result != nil {
+		call.SetAttributes(span.ToolResult.String(span.Text(o.result.Content)))
+	}
+	call.End()
 }

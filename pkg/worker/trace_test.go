@@ -50,7 +50,7 @@ func TestSpans(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s < %s %s", span.Name(), names[span.Parent().SpanID().String()], span.Status().Description))
 	}
 	slices.Sort(got)
-	want := []string{"chat  < turn ", "chat  < turn ", "execute_tool add < turn error result", "turn < submitter ", "turn < submitter "}
+	want := []string{"chat  < turn a ", "chat  < turn a ", "execute_tool add < turn a tool_error", "turn a < submitter ", "turn a < submitter "}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("spans:\n%s", diff)
 	}

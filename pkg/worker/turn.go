@@ -103,8 +103,9 @@ func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
 		t.announced = max(t.announced, claim.Base)
 	}
 
-	turnCtx, span := w.traceTurn(turnCtx, msg.TraceParent, claim)
-	err = t.run(turnCtx, msg)
+	turnCtx, span := t.traceTurn(turnCtx, msg)
+	defer span.End() // after a panic; else it has ended
+	err = t.run(turnCtx)
 	t.endTurn(span, err)
 	switch {
 	case err == nil:
@@ -133,7 +134,7 @@ func replayed(c state.Claim) state.State {
 }
 
 // run decides, acts, commits, announces and publishes.
-func (t *turn) run(ctx context.Context, msg bus.Turn) error {
+func (t *turn) run(ctx context.Context) error {
 	if err := t.decide(ctx); err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (t *turn) run(ctx context.Context, msg bus.Turn) error {
 		return fmt.Errorf("announce: %w", err)
 	}
 	if done.Status == state.Queued {
-		next := bus.Turn{Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Announced: true, TraceParent: msg.TraceParent}
+		next := bus.Turn{Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Announced: true, TraceParent: traceParent(ctx, t.s)}
 		if err := t.w.bus.PublishTurn(ctx, next, turnID(next.Run, next.Version)); err != nil {
 			return fmt.Errorf("publish next turn: %w", err)
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
@@ -79,8 +78,11 @@ type Config struct {
 	// variable answers.
 	SecretsDir string
 
-	// Tracer makes the spans of turns, model calls and tool calls. Default: none.
-	Tracer trace.TracerProvider
+	// Tracer makes the spans of turns, model calls and tool calls. Default: none, at
+	// no cost. TraceContent puts into them what was said: prompts, answers, arguments
+	// and results, cut to size, never the value of a secret reference.
+	Tracer       trace.TracerProvider
+	TraceContent bool
 
 	Logger   zerolog.Logger
 	Registry *prometheus.Registry // nil: a registry of its own
@@ -138,9 +140,6 @@ func (c Config) withDefaults() Config {
 	if c.Loops == nil {
 		c.Loops = loop.Builtin()
 	}
-	if c.Tracer == nil {
-		c.Tracer = noop.NewTracerProvider()
-	}
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
 	}
@@ -172,7 +171,7 @@ type Worker struct {
 	bus     bus.Bus
 	log     zerolog.Logger
 	metrics *metrics
-	tracer  trace.Tracer
+	tracer  trace.Tracer // nil: no spans
 	agents  *agents
 	slots   *semaphore.Weighted
 
@@ -199,13 +198,15 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		cfg: cfg, store: store, bus: b,
 		log:     cfg.Logger.With().Str("worker", cfg.ID).Logger(),
 		metrics: m,
-		tracer:  cfg.Tracer.Tracer(tracerName),
 		slots:   semaphore.NewWeighted(int64(cfg.Slots)),
 
 		breakers: model.NewBreakers(cfg.Breakers),
 		quotas:   newQuotas(store, cfg.RateLimits, m),
 	}
 	w.agents = newAgents(store, cfg, w.list)
+	if cfg.Tracer != nil {
+		w.tracer = cfg.Tracer.Tracer(tracerName)
+	}
 	return w, nil
 }
 

@@ -65,6 +65,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+t.token)
 	}
+	if parent, _ := r.Context().Value(traceKey{}).(string); parent != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Traceparent", parent)
+	}
 	resp, err := t.next.RoundTrip(r)
 	if err != nil {
 		return nil, err
@@ -72,6 +76,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp.Body = &limited{io.LimitReader(resp.Body, maxAnswer), resp.Body}
 	return resp, nil
 }
+
+// traceKey is the key of the W3C trace context of a call, for its requests.
+type traceKey struct{}
 
 type limited struct {
 	io.Reader
@@ -81,7 +88,7 @@ type limited struct {
 // Call sends the task and waits until the agent has done it. An agent that repeats
 // the token does not get it into the result.
 func (r *remote) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
-	result, err := r.call(ctx, c)
+	result, err := r.call(context.WithValue(ctx, traceKey{}, c.TraceParent), c)
 	result.Content = secret.Hide(result.Content, r.token)
 	return result, err
 }

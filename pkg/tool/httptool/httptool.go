@@ -163,6 +163,9 @@ func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Ca
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", "turnpike")
 	}
+	if call.TraceParent != "" && req.Header.Get("Traceparent") == "" {
+		req.Header.Set("Traceparent", call.TraceParent)
+	}
 	if req.Header.Get("Idempotency-Key") == "" {
 		req.Header.Set("Idempotency-Key", call.IdempotencyKey)
 	}

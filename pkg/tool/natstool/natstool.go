@@ -12,6 +12,9 @@
 // A tool that is declared async may reply that it is pending: it has taken the
 // call, and its result comes later, as the signal tool_results to the run.
 //
+// The header traceparent carries the W3C trace context of the call, where there is
+// one.
+//
 // An error in the headers of NATS micro services is understood as well. A message
 // on <reply subject>.cancel says that the caller no longer listens; a service may
 // ignore it.
@@ -100,8 +103,12 @@ func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	if err != nil {
 		return tool.Result{}, fmt.Errorf("encode call of %s: %w", subject, err)
 	}
+	call := &nats.Msg{Subject: subject, Data: request, Header: nats.Header{toolkit.HeartbeatHeader: {strconv.FormatInt(t.heartbeat.Milliseconds(), 10)}}}
+	if c.TraceParent != "" {
+		call.Header[toolkit.TraceHeader] = []string{c.TraceParent}
+	}
 	for attempt := 1; ; attempt++ {
-		msg, unsent, err := t.deliver(ctx, subject, request)
+		msg, unsent, err := t.deliver(ctx, call)
 		switch {
 		case err == nil:
 			return result(c.Name, msg), nil
@@ -135,7 +142,7 @@ func times(n int) string {
 
 // deliver sends the request until some instance has got it, and returns the reply.
 // unsent is why none ever did.
-func (t *Tool) deliver(ctx context.Context, subject string, request []byte) (msg *nats.Msg, unsent, err error) {
+func (t *Tool) deliver(ctx context.Context, call *nats.Msg) (msg *nats.Msg, unsent, err error) {
 	// A request that nobody took never started a call, so it may be sent again.
 	msg, err = backoff.RetryWithData(func() (*nats.Msg, error) {
 		// What is sent in the last moment has an unknown outcome, and so far it is
@@ -143,7 +150,7 @@ func (t *Tool) deliver(ctx context.Context, subject string, request []byte) (msg
 		if end, ok := ctx.Deadline(); ok && unsent != nil && time.Until(end) < lastMoment {
 			return nil, backoff.Permanent(unsent)
 		}
-		msg, err := t.request(ctx, subject, request)
+		msg, err := t.request(ctx, call)
 		if unsent = nil; neverStarted(err) {
 			unsent = err
 			return nil, err
@@ -167,7 +174,7 @@ func neverStarted(err error) bool {
 
 // request sends one request on an inbox of its own, so that the service can be
 // told when nobody listens any more.
-func (t *Tool) request(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
+func (t *Tool) request(ctx context.Context, call *nats.Msg) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -177,7 +184,7 @@ func (t *Tool) request(ctx context.Context, subject string, data []byte) (*nats.
 		return nil, err
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
-	m := &nats.Msg{Subject: subject, Reply: inbox, Data: data, Header: nats.Header{toolkit.HeartbeatHeader: {strconv.FormatInt(t.heartbeat.Milliseconds(), 10)}}}
+	m := &nats.Msg{Subject: call.Subject, Reply: inbox, Data: call.Data, Header: call.Header}
 	if err := t.nc.PublishMsg(m); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,151 @@
+// Package telemetry exports the spans of a process with OTLP, as the standard
+// OTEL_* variables say.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// flushTimeout bounds how long a process that ends waits for a collector.
+const flushTimeout = 5 * time.Second
+
+// contentBatch is how many spans travel together where they hold what was said, so
+// that a request stays below the 4 MiB that collectors take.
+const contentBatch = 24
+
+// Settings are what the environment asks for. The zero value is: no traces.
+type Settings struct {
+	// Protocol is grpc, http/protobuf or http/json; empty exports nothing.
+	Protocol string
+
+	// Content says that spans shall hold what was said. It is false unless somebody
+	// asks for it: prompts, answers, arguments and results are people's data.
+	Content bool
+}
+
+// FromEnv reads the settings. Spans are exported if an endpoint is named, or if
+// OTEL_TRACES_EXPORTER asks for otlp; what the exporter itself reads (endpoints,
+// headers, certificates, sampler, limits) it reads by itself.
+func FromEnv(getenv func(string) string) (Settings, error) {
+	first := func(names ...string) (name, value string) {
+		for _, name := range names {
+			if v := strings.TrimSpace(getenv(name)); v != "" {
+				return name, v
+			}
+		}
+		return "", ""
+	}
+	_, disabled := first("OTEL_SDK_DISABLED")
+	_, exporter := first("OTEL_TRACES_EXPORTER")
+	variable, endpoint := first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+	if strings.EqualFold(disabled, "true") || exporter == "none" || exporter == "" && endpoint == "" {
+		return Settings{}, nil
+	}
+	if exporter != "" && exporter != "otlp" {
+		return Settings{}, fmt.Errorf("OTEL_TRACES_EXPORTER is %q: spans are exported as otlp or not at all (none)", exporter)
+	}
+	s := Settings{Protocol: "http/protobuf"}
+	if name, v := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); v != "" {
+		if s.Protocol = v; v != "grpc" && v != "http/protobuf" && v != "http/json" {
+			return Settings{}, fmt.Errorf("%s is %q, want grpc, http/protobuf or http/json", name, v)
+		}
+	}
+	// The exporter would go to localhost where it cannot read the address. The value
+	// is not repeated: it may hold a password.
+	if u, err := url.Parse(endpoint); endpoint != "" && s.Protocol != "grpc" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return Settings{}, fmt.Errorf("%s is not an http or https URL, such as http://collector:4318", variable)
+	}
+	name, v := first("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")
+	switch strings.ToLower(v) {
+	case "true", "span_only", "span_and_event":
+		s.Content = true
+	case "", "false", "no_content", "event_only":
+	default:
+		return Settings{}, fmt.Errorf("%s is %q, want true or false", name, v)
+	}
+	return s, nil
+}
+
+// Exporter sends spans to a collector.
+type Exporter struct {
+	provider *sdktrace.TracerProvider
+	log      zerolog.Logger
+
+	// Content is as in Settings.
+	Content bool
+}
+
+// Start begins to export the spans of a service, whose name OTEL_SERVICE_NAME
+// overrides. It returns nil if the environment asks for no traces. It does not wait
+// for the collector, and spans that it does not take are dropped: a run never waits
+// for its trace.
+func Start(ctx context.Context, service string, log zerolog.Logger) (*Exporter, error) {
+	settings, err := FromEnv(os.Getenv)
+	if err != nil || settings.Protocol == "" {
+		return nil, err
+	}
+	client := otlptracehttp.NewClient()
+	if settings.Protocol == "grpc" {
+		client = otlptracegrpc.NewClient()
+	}
+	exporter, err := otlptrace.New(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("start the export of traces: %w", err)
+	}
+	about, err := resource.New(ctx,
+		resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", version())),
+		resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv(),
+	)
+	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
+		return nil, errors.Join(fmt.Errorf("start the export of traces: read OTEL_RESOURCE_ATTRIBUTES: %w", err), exporter.Shutdown(ctx))
+	}
+	var batch []sdktrace.BatchSpanProcessorOption
+	if n, _ := strconv.Atoi(os.Getenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE")); settings.Content && n == 0 {
+		batch = append(batch, sdktrace.WithMaxExportBatchSize(contentBatch))
+	}
+	// The provider is not made the global one: the SDKs of model providers would
+	// begin to make spans of their own, of the same calls and with content.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn().Err(err).Msg("traces") }))
+	log.Info().Str("protocol", settings.Protocol).Bool("content", settings.Content).Msg("traces are exported")
+	return &Exporter{
+		provider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter, batch...), sdktrace.WithResource(about)),
+		log:      log, Content: settings.Content,
+	}, nil
+}
+
+// Provider makes the spans that are exported.
+func (e *Exporter) Provider() trace.TracerProvider { return e.provider }
+
+// Close sends what is left, and gives up after five seconds.
+func (e *Exporter) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	if err := e.provider.Shutdown(ctx); err != nil {
+		e.log.Warn().Err(err).Msg("traces: the last spans are lost")
+	}
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return ""
+}
