@@ -166,7 +166,7 @@ type site struct {
 	workers []*process
 }
 
-func newSite(t *testing.T, workers int) *site {
+func newSite(t *testing.T, workers int, env ...string) *site {
 	t.Helper()
 	server, err := devserver.Start(devserver.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
@@ -182,6 +182,7 @@ func newSite(t *testing.T, workers int) *site {
 		"TURNPIKE_PREFIX=" + strings.ToLower("e2e"+fmt.Sprint(time.Now().UnixNano())),
 		"TURNPIKE_LOG_LEVEL=info",
 	}
+	s.env = append(s.env, env...)
 	conn, err := nats.Connect(server.URL())
 	if err != nil {
 		t.Fatal(err)
