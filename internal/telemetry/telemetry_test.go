@@ -1,0 +1,120 @@
+package telemetry_test
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"github.com/turnpike-dev/turnpike/internal/telemetry"
+	"github.com/turnpike-dev/turnpike/internal/testbed"
+)
+
+const endpoint, protocol, content = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+func TestFromEnv(t *testing.T) {
+	t.Parallel()
+	web := telemetry.Settings{Protocol: "http/protobuf"}
+	tests := []struct {
+		env  map[string]string
+		want telemetry.Settings
+		err  string
+	}{
+		{nil, telemetry.Settings{}, ""},
+		{map[string]string{content: "true"}, telemetry.Settings{}, ""},
+		{map[string]string{endpoint: "http://c:4318"}, web, ""},
+		{map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://c/v1/traces"}, web, ""},
+		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, web, ""},
+		{map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, telemetry.Settings{}, ""},
+		{map[string]string{endpoint: "http://c:4318", "OTEL_SDK_DISABLED": "TRUE"}, telemetry.Settings{}, ""},
+		{map[string]string{endpoint: "c:4317", protocol: "grpc"}, telemetry.Settings{Protocol: "grpc"}, ""},
+		{map[string]string{endpoint: "http://c", protocol: "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, web, ""},
+		{map[string]string{endpoint: "http://c:4318", content: "True"}, telemetry.Settings{Protocol: "http/protobuf", Content: true}, ""},
+		{map[string]string{endpoint: "http://c:4318", content: "SPAN_ONLY"}, telemetry.Settings{Protocol: "http/protobuf", Content: true}, ""},
+		{map[string]string{endpoint: "http://c:4318", content: "EVENT_ONLY"}, web, ""},
+
+		{map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, telemetry.Settings{}, "OTEL_TRACES_EXPORTER"},
+		{map[string]string{endpoint: "http://c:4318", protocol: "udp"}, telemetry.Settings{}, protocol},
+		{map[string]string{endpoint: "user:hunter2@c:4318"}, telemetry.Settings{}, endpoint},
+		{map[string]string{endpoint: "http://c:4318", content: "yes, please"}, telemetry.Settings{}, content},
+	}
+	for _, test := range tests {
+		got, err := telemetry.FromEnv(func(name string) string { return test.env[name] })
+		if got != test.want || (err != nil) != (test.err != "") || err != nil && (!strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), "hunter2")) {
+			t.Errorf("FromEnv(%v) = %+v, %v; want %+v and %q", test.env, got, err, test.want, test.err)
+		}
+	}
+}
+
+// clear removes what the environment of the test itself says.
+func clear(t *testing.T) {
+	t.Helper()
+	for _, kv := range os.Environ() {
+		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "OTEL_") {
+			t.Setenv(name, "")
+		}
+	}
+}
+
+// Without an endpoint nothing is started: no exporter, no goroutine.
+func TestOff(t *testing.T) {
+	clear(t)
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	e, err := telemetry.Start(t.Context(), "s", zerolog.Nop())
+	if e != nil || err != nil {
+		t.Errorf("Start = %v, %v", e, err)
+	}
+}
+
+func TestExport(t *testing.T) {
+	for _, kind := range []string{"http/protobuf", "grpc"} {
+		t.Run(kind, func(t *testing.T) {
+			clear(t)
+			c := testbed.OTLP(t)
+			t.Setenv(endpoint, c.HTTP)
+			if kind == "grpc" {
+				t.Setenv(endpoint, c.GRPC)
+			}
+			t.Setenv(protocol, kind)
+			t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=mine")
+			e, err := telemetry.Start(t.Context(), "s", zerolog.Nop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, span := e.Provider().Tracer("test").Start(t.Context(), "one")
+			span.End()
+			e.Close()
+			if spans := c.Spans(); len(spans) != 1 || spans[0].Name != "one" || spans[0].Service != "mine" {
+				t.Errorf("%d spans: %v", len(spans), spans)
+			}
+		})
+	}
+}
+
+// A collector that does not answer costs the process the bound, and no more.
+func TestCloseIsBounded(t *testing.T) {
+	clear(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	t.Setenv(endpoint, "http://"+silent.Addr().String())
+	e, err := telemetry.Start(t.Context(), "s", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := e.Provider().Tracer("test").Start(t.Context(), "one")
+	span.End()
+	closed := make(chan struct{})
+	go func() { e.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(30 * time.Second):
+		t.Fatal("Close still waits")
+	}
+}
