@@ -56,6 +56,58 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+// forgetful is a bus whose messages lose their trace context.
+type forgetful struct{ bus.Bus }
+
+func (f forgetful) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
+	t.TraceParent = ""
+	return f.Bus.PublishTurn(ctx, t, id)
+}
+
+// F6: turns find their trace in the header of the run, whatever their messages have
+// lost; and if nobody has begun one, the first turn does.
+func TestTraceIsInTheState(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.tools["add"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+		return tool.Result{Content: c.TraceParent}, nil
+	})
+	recorder := tracetest.NewSpanRecorder()
+	cfg := s.config()
+	cfg.Tracer = trace.NewTracerProvider(trace.WithSpanProcessor(recorder))
+	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "found"}}}})
+	s.workWith(s.store, forgetful{s.bus}, cfg)
+	id := s.submit(state.Limits{}, []agent.Tool{{Name: "add"}, researcher}, call("add", "c1"), delegation("a"), model.Scripted{Text: "done"})
+	s.awaitReason(id, state.EndCompleted)
+	s.await(id, "eleven spans", func(state.State) bool { return len(recorder.Ended()) == 11 })
+	traces := map[string]int{}
+	names := map[string]int{}
+	for _, span := range recorder.Ended() {
+		traces[span.SpanContext().TraceID().String()]++
+		names[span.Name()]++
+	}
+	want := map[string]int{"turn a": 4, "chat ": 4, "execute_tool add": 1, "submit researcher": 1, "turn researcher": 1}
+	if diff := gocmp.Diff(want, names); diff != "" || len(traces) != 1 {
+		t.Errorf("spans in %d traces:\n%s", len(traces), diff)
+	}
+}
+
+// Without a tracer nothing is made up.
+func TestNoTracer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	told := make(chan string, 1)
+	s.tools["add"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+		told <- c.TraceParent
+		return tool.Result{}, nil
+	})
+	s.work(s.config())
+	id := s.submit(state.Limits{}, []agent.Tool{{Name: "add"}}, call("add", "c1"), model.Scripted{Text: "done"})
+	if st, parent := s.awaitReason(id, state.EndCompleted), <-told; st.TraceSpan != "" || parent != "" {
+		t.Errorf("the run is at %q, the tool was told %q", st.TraceSpan, parent)
+	}
+}
+
 // downed is a model that does not answer.
 type downed struct{ calls atomic.Int32 }
 
