@@ -50,8 +50,8 @@ func TestFromEnv(t *testing.T) {
 	}
 }
 
-// clear removes what the environment of the test itself says.
-func clear(t *testing.T) {
+// clean removes what the environment of the test itself says.
+func clean(t *testing.T) {
 	t.Helper()
 	for _, kv := range os.Environ() {
 		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "OTEL_") {
@@ -62,7 +62,7 @@ func clear(t *testing.T) {
 
 // Without an endpoint nothing is started: no exporter, no goroutine.
 func TestOff(t *testing.T) {
-	clear(t)
+	clean(t)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	e, err := telemetry.Start(t.Context(), "s", zerolog.Nop())
 	if e != nil || err != nil {
@@ -73,7 +73,7 @@ func TestOff(t *testing.T) {
 func TestExport(t *testing.T) {
 	for _, kind := range []string{"http/protobuf", "grpc"} {
 		t.Run(kind, func(t *testing.T) {
-			clear(t)
+			clean(t)
 			c := testbed.OTLP(t)
 			t.Setenv(endpoint, c.HTTP)
 			if kind == "grpc" {
@@ -97,7 +97,7 @@ func TestExport(t *testing.T) {
 
 // A collector that does not answer costs the process the bound, and no more.
 func TestCloseIsBounded(t *testing.T) {
-	clear(t)
+	clean(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts and says nothing
 	if err != nil {
 		t.Fatal(err)

@@ -104,8 +104,8 @@ func TestSubmissionSpans(t *testing.T) {
 		}
 		got = append(got, line)
 		for _, kv := range s.Attributes() {
-			if strings.Contains(kv.Value.Emit(), "canary") {
-				t.Errorf("%s says %s", s.Name(), kv.Value.Emit())
+			if strings.Contains(kv.Value.String(), "canary") {
+				t.Errorf("%s says %s", s.Name(), kv.Value.String())
 			}
 		}
 	}
