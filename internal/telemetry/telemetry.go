@@ -70,7 +70,7 @@ func FromEnv(getenv func(string) string) (Settings, error) {
 	}
 	// The exporter would go to localhost where it cannot read the address. The value
 	// is not repeated: it may hold a password.
-	if u, err := url.Parse(endpoint); endpoint != "" && s.Protocol != "grpc" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+	if u, err := url.Parse(endpoint); endpoint != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return Settings{}, fmt.Errorf("%s is not an http or https URL, such as http://collector:4318", variable)
 	}
 	name, v := first("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")

@@ -31,7 +31,7 @@ func TestFromEnv(t *testing.T) {
 		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, web, ""},
 		{map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, telemetry.Settings{}, ""},
 		{map[string]string{endpoint: "http://c:4318", "OTEL_SDK_DISABLED": "TRUE"}, telemetry.Settings{}, ""},
-		{map[string]string{endpoint: "c:4317", protocol: "grpc"}, telemetry.Settings{Protocol: "grpc"}, ""},
+		{map[string]string{endpoint: "http://c:4317", protocol: "grpc"}, telemetry.Settings{Protocol: "grpc"}, ""},
 		{map[string]string{endpoint: "http://c", protocol: "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, web, ""},
 		{map[string]string{endpoint: "http://c:4318", content: "True"}, telemetry.Settings{Protocol: "http/protobuf", Content: true}, ""},
 		{map[string]string{endpoint: "http://c:4318", content: "SPAN_ONLY"}, telemetry.Settings{Protocol: "http/protobuf", Content: true}, ""},
@@ -39,6 +39,7 @@ func TestFromEnv(t *testing.T) {
 
 		{map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, telemetry.Settings{}, "OTEL_TRACES_EXPORTER"},
 		{map[string]string{endpoint: "http://c:4318", protocol: "udp"}, telemetry.Settings{}, protocol},
+		{map[string]string{endpoint: "c:4317", protocol: "grpc"}, telemetry.Settings{}, endpoint},
 		{map[string]string{endpoint: "user:hunter2@c:4318"}, telemetry.Settings{}, endpoint},
 		{map[string]string{endpoint: "http://c:4318", content: "yes, please"}, telemetry.Settings{}, content},
 	}

@@ -29,7 +29,7 @@ func (g *Gateway) traceRequest(route string, r *http.Request) (*http.Request, tr
 	}
 	ctx := span.Under(r.Context(), r.Header.Get(span.Header))
 	ctx, request := g.tracer.Start(ctx, route, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-		span.HTTPMethod.String(method), span.HTTPRoute.String(path), span.URLPath.String(r.URL.Path), span.URLScheme.String(scheme),
+		span.HTTPMethod.String(method), span.HTTPRoute.String(path), span.URLPath.String(r.URL.EscapedPath()), span.URLScheme.String(scheme),
 	))
 	return r.WithContext(ctx), request
 }

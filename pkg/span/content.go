@@ -3,6 +3,7 @@ package span
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -64,16 +65,17 @@ func Output(said []state.Part, reason string) string {
 	return encode([]message{{Role: state.RoleAssistant, Parts: all[:fit(all)], FinishReason: reason}})
 }
 
-// Text returns text, cut at MaxPart.
+// Text returns text, cut at MaxPart. It is valid UTF-8: one attribute that is not
+// would cost a whole batch of spans.
 func Text(text string) string {
 	if len(text) <= MaxPart {
-		return text
+		return strings.ToValidUTF8(text, "�")
 	}
 	cut := MaxPart
 	for cut > MaxPart-utf8.UTFMax && !utf8.RuneStart(text[cut]) {
 		cut--
 	}
-	return text[:cut] + "…"
+	return strings.ToValidUTF8(text[:cut], "�") + "…"
 }
 
 func parts(all []state.Part) []part {

@@ -110,7 +110,7 @@ const (
 	TurnReason   = attribute.Key("turnpike.turn.reason")
 	Worker       = attribute.Key("turnpike.worker.id")
 	ModelPurpose = attribute.Key("turnpike.model.purpose")
-	ModelDelayed = attribute.Key("turnpike.model.delayed")
+	ModelDelayed = attribute.Key("turnpike.model.delayed")      // no call: the run waits for a rate limit
 	ModelCall    = attribute.Key("turnpike.model.call")         // from 1, within the span
 	FailedCalls  = attribute.Key("turnpike.model.failed_calls") // before the one that counts
 )

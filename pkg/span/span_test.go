@@ -92,6 +92,15 @@ func TestContent(t *testing.T) {
 	}
 }
 
+func TestText(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "plain", "bro\xffken", strings.Repeat("é", span.MaxPart), strings.Repeat("\x80", 2*span.MaxPart)} {
+		if got := span.Text(text); !utf8.ValidString(got) || len(got) > span.MaxPart+8 || len(text) < 6 && got != text {
+			t.Errorf("Text(%.20q) = %.40q", text, got)
+		}
+	}
+}
+
 // However long a conversation is, an attribute is bounded, whole JSON, and has its
 // end.
 func TestContentIsBounded(t *testing.T) {

@@ -166,7 +166,7 @@ func entryOf(r loop.ToolResult) state.Entry {
 // runTool makes one call and turns whatever happens into a result for the model
 // (A7). The result is nil only if the turn was cut short.
 func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (o outcome) {
-	ctx, traced := t.traceTool(ctx, c)
+	ctx, traced := t.traceTool(ctx, a, c)
 	defer func() { t.endTool(traced, o) }()
 	began := time.Now()
 	r, ok := t.call(ctx, a, c)

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"strconv"
 
@@ -51,6 +52,8 @@ func (t *turn) endTurn(turn trace.Span, err error) {
 		return
 	}
 	switch {
+	case errors.Is(err, errRelease):
+		turn.SetAttributes(span.TurnReason.String("handed_back"))
 	case err != nil:
 		// Its work is lost, or will be done again; the log says why.
 		span.Fail(turn, "turn_dropped")
@@ -175,7 +178,7 @@ func (t *turn) endModel(call trace.Span, ev loop.Event) {
 		call.SetAttributes(span.FailedCalls.Int(ev.Failed))
 		span.Fail(call, string(ev.Err.Class))
 	case loop.ModelDelayed:
-		call.SetAttributes(span.ModelDelayed.String(ev.Detail))
+		call.SetAttributes(span.ModelDelayed.Bool(true))
 	default:
 		span.Fail(call, string(model.Cancelled))
 	}
@@ -197,12 +200,18 @@ func finishReason(s model.Stop) string {
 	}
 }
 
-func (t *turn) traceTool(ctx context.Context, c state.OpenCall) (context.Context, trace.Span) {
+// traceTool starts the span of a tool call. A tool that the agent does not have is a
+// word of the model, and not in the span.
+func (t *turn) traceTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (context.Context, trace.Span) {
 	if t.w.tracer == nil {
 		return ctx, noop.Span{}
 	}
-	ctx, call := t.w.tracer.Start(ctx, "execute_tool "+c.Name, trace.WithAttributes(
-		span.OperationName.String("execute_tool"), span.ToolName.String(c.Name), span.ToolType.String("function"), span.ToolCallID.String(c.ID),
+	name := c.Name
+	if a.Tool(name) == nil {
+		name = "_OTHER"
+	}
+	ctx, call := t.w.tracer.Start(ctx, "execute_tool "+name, trace.WithAttributes(
+		span.OperationName.String("execute_tool"), span.ToolName.String(name), span.ToolType.String("function"), span.ToolCallID.String(c.ID),
 		span.ConversationID.String(string(t.s.ID)), span.AgentName.String(t.s.Agent),
 	))
 	if t.w.cfg.TraceContent && call.IsRecording() {

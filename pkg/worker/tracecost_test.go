@@ -19,7 +19,7 @@ func spans(ctx context.Context, t *turn, ev loop.Event, result outcome) {
 	in, call := t.traceModel(ctx, agent.Model{Provider: "openai", Name: "gpt"}, loop.CallModel{Purpose: loop.ForTurn})
 	traceFailure(in, &model.Error{}, 1)
 	t.endModel(call, ev)
-	_, call = t.traceTool(ctx, state.OpenCall{ID: "c1", Name: "add"})
+	_, call = t.traceTool(ctx, &agent.Agent{}, state.OpenCall{ID: "c1", Name: "add"})
 	t.endTool(call, result)
 	_ = traceParent(ctx, t.s)
 	t.endTurn(of, nil)
