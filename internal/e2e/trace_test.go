@@ -84,20 +84,21 @@ func trace(t *testing.T, env ...string) *traced {
 	grpc := append(slices.Clone(r.env), "OTEL_EXPORTER_OTLP_ENDPOINT="+r.collector.GRPC, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc")
 	first := spawn(t, "worker", grpc)
 
-	called := make(chan struct{}, 2)
-	stop, err := natstool.Serve(r.nats, r.prefix(), natstool.Service{Name: "slow", Handler: func(ctx context.Context, q natstool.Request) (string, error) {
+	called, killed := make(chan struct{}, 2), make(chan struct{})
+	stop, err := natstool.Serve(r.nats, r.prefix(), natstool.Service{Name: "slow", Handler: func(_ context.Context, q natstool.Request) (string, error) {
 		r.told("slow", q.TraceParent)
 		called <- struct{}{}
 		if len(r.list("slow")) == 1 {
-			<-ctx.Done()
-			return "", ctx.Err()
+			<-killed
+			return "", errors.New("nobody listens any more")
 		}
 		return "canary-result", nil
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = stop() })
+	release := sync.OnceFunc(func() { close(killed) })
+	t.Cleanup(func() { release(); _ = stop() })
 	for name, def := range map[string]string{
 		"child": `{name: child, model: {provider: scripted, responses: [{text: said}]}}`,
 		"head": `name: head
@@ -124,6 +125,7 @@ tools:
 		return slices.ContainsFunc(spans, func(s testbed.Span) bool { return s.Name == "chat gpt-test" })
 	})
 	first.kill()
+	release()
 	second := spawn(t, "worker", grpc)
 	if _, err := r.client.Wait(t.Context(), r.run); err != nil {
 		t.Fatal(err)
