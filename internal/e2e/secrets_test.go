@@ -28,7 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
-	"go.opentelemetry.io/otel/sdk/trace"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
@@ -335,7 +335,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	}
 	w, err := worker.New(site.Store, site.Bus, worker.Config{
 		ID: "w", SecretsDir: secrets, Logger: site.Log, Registry: registry, HTTPTools: httptool.New(guard), RemoteAgents: a2atool.New(guard.Client()),
-		Tracer:    trace.NewTracerProvider(trace.WithSpanProcessor(spans)),
+		Tracer:    sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)),
 		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},
 	})
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 const (
@@ -85,14 +85,14 @@ func trace(t *testing.T, env ...string) *traced {
 	first := spawn(t, "worker", grpc)
 
 	called, killed := make(chan struct{}, 2), make(chan struct{})
-	stop, err := natstool.Serve(r.nats, r.prefix(), natstool.Service{Name: "slow", Handler: func(_ context.Context, q natstool.Request) (string, error) {
+	stop, err := toolkit.Serve(r.nats, r.prefix(), toolkit.Tool{Name: "slow", Handler: func(_ context.Context, q toolkit.Call) (toolkit.Result, error) {
 		r.told("slow", q.TraceParent)
 		called <- struct{}{}
 		if len(r.list("slow")) == 1 {
 			<-killed
-			return "", errors.New("nobody listens any more")
+			return toolkit.Result{}, errors.New("nobody listens any more")
 		}
-		return "canary-result", nil
+		return toolkit.Result{Content: "canary-result"}, nil
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -91,6 +91,28 @@ func call(task string) tool.Call {
 	return tool.Call{ID: "c1", Name: "partner", Arguments: args, IdempotencyKey: "key-" + task}
 }
 
+// F6: whoever is asked learns to which trace the request belongs.
+func TestTraceParent(t *testing.T) {
+	t.Parallel()
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	asked := make(chan string, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Header.Get("Traceparent")
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	for _, want := range []string{parent, ""} {
+		c := call("say")
+		c.TraceParent = want
+		if r, err := a2atool.New(http.DefaultClient)(server.URL, "").Call(t.Context(), c); err != nil || !r.IsError {
+			t.Errorf("Call = %+v, %v", r, err)
+		}
+		if got := <-asked; got != want {
+			t.Errorf("traceparent = %q, want %q", got, want)
+		}
+	}
+}
+
 // K7: a remote agent does a task, over both bindings; its failures are results.
 func TestCall(t *testing.T) {
 	t.Parallel()
