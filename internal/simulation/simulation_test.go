@@ -4,7 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -114,15 +114,7 @@ func TestSeedsReplay(t *testing.T) {
 	}
 }
 
-// strikes are the larger faults that a trace tells of, without the lives that they
-// struck.
+// strikes are the larger faults that a trace tells of.
 func strikes(r simulation.Report) []string {
-	life := regexp.MustCompile(`/[0-9]+:`)
-	var lines []string
-	for _, line := range r.Trace {
-		if strings.Contains(line, "pause for") || strings.Contains(line, "down for") || strings.Contains(line, "slow for") || strings.HasSuffix(line, "crash killed") {
-			lines = append(lines, life.ReplaceAllString(line, ":"))
-		}
-	}
-	return lines
+	return slices.DeleteFunc(slices.Clone(r.Trace), func(line string) bool { return !strings.Contains(line, "strike: ") })
 }

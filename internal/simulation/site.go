@@ -243,12 +243,12 @@ func (s *Site) strike() {
 		})
 	}
 	f := s.cfg.Faults
-	every("kill", f.Kill, func(d *dice) { s.victim(d).crash("killed") })
-	every("pause", f.Pause, func(d *dice) { s.victim(d).pause(d.between(5*time.Second, 80*time.Second)) })
-	every("sever", f.Sever, func(d *dice) { s.victim(d).sever(link(d.n(2)), d.between(time.Second, time.Minute)) })
+	every("kill", f.Kill, func(d *dice) { s.victim("kill", d).crash("killed") })
+	every("pause", f.Pause, func(d *dice) { s.victim("pause", d).pause(d.between(5*time.Second, 80*time.Second)) })
+	every("sever", f.Sever, func(d *dice) { s.victim("sever", d).sever(link(d.n(2)), d.between(time.Second, time.Minute)) })
 	every("slow", f.Slow, func(d *dice) {
 		span := d.between(5*time.Second, time.Minute)
-		s.note(slowed, "everything is slow for %s", span)
+		s.note(slowed, "strike: everything is slow for %s", span)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.slow = time.Now().Add(span)
@@ -273,10 +273,13 @@ func (s *Site) strike() {
 	s.note("", "no faults from here")
 }
 
-func (s *Site) victim(d *dice) *process {
+// victim draws a process. It may be dead just now.
+func (s *Site) victim(of string, d *dice) *process {
+	n := d.n(len(s.workers) + 1)
+	s.note("", "strike: %s process %d", of, n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := d.n(len(s.workers) + 1); n < len(s.workers) {
+	if n < len(s.workers) {
 		return s.workers[n]
 	}
 	return s.gateway

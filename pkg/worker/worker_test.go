@@ -361,8 +361,12 @@ func TestAbortReachesWhatIsUnderWay(t *testing.T) {
 	s := newSite(t)
 	slow := newBlocking()
 	s.tools["slow"] = slow
-	s.work(s.config())
+	cfg := s.config()
+	asked := make(chan state.RunID, 10)
+	cfg.Providers = map[string]model.Provider{"scripted": telling{s.model, asked}}
+	s.work(cfg)
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow"}}, call("slow", "c1"))
+	<-asked
 	<-slow.started
 	s.abort(id)
 	s.awaitReason(id, state.EndAbortedTools)
@@ -371,7 +375,7 @@ func TestAbortReachesWhatIsUnderWay(t *testing.T) {
 	}
 
 	id = s.submit(state.Limits{}, nil, model.Scripted{Text: "never", Delay: model.Duration(time.Hour)}, model.Scripted{Text: "went on"})
-	s.await(id, "running", func(st state.State) bool { return st.Status == state.Running })
+	<-asked
 	s.abort(id)
 	s.awaitReason(id, state.EndAbortedStreaming)
 
@@ -379,6 +383,18 @@ func TestAbortReachesWhatIsUnderWay(t *testing.T) {
 	said := state.UserText("go on")
 	s.signal(id, state.Signal{ID: "s1", Message: &said})
 	s.await(id, "an end after the continuation", func(st state.State) bool { return st.Version >= 4 && st.Status.Terminal() })
+}
+
+// telling is a model that says when it is asked.
+type telling struct {
+	model.Provider
+
+	asked chan<- state.RunID
+}
+
+func (p telling) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	p.asked <- r.Run
+	return p.Provider.Generate(ctx, r, onDelta)
 }
 
 func (s *site) abort(id state.RunID) {
