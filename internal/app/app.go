@@ -32,6 +32,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
+	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
 	"github.com/turnpike-dev/turnpike/pkg/model/openai"
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -252,7 +253,7 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 		ID: cfg.ID, Slots: cfg.Slots, SecretsDir: cfg.SecretsDir, ShutdownGrace: cfg.ShutdownGrace, Logger: s.Log, Registry: registry,
 		Tools: tools, NATSTools: natstool.New(s.NATS, s.prefix), DescribeNATSTools: natstool.NewCatalogue(s.NATS, s.prefix).Describe,
 		NATSHooks: func(subject string) hook.Hook { return natshook.New(s.NATS, subject) },
-		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},
+		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})},
 	}
 	if s.traces != nil {
 		c.Tracer, c.TraceContent = s.traces.Provider(), s.traces.Content

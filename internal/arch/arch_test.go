@@ -54,6 +54,7 @@ var vendors = map[string][]string{
 	"github.com/redis/":                    {"pkg/state/redisstore", "internal", "cmd"},
 	"github.com/openai/":                   {"pkg/model/openai"},
 	"github.com/anthropics/":               {"pkg/model/anthropic"},
+	"google.golang.org/genai":              {"pkg/model/gemini"},
 	"github.com/testcontainers/":           {"internal/testbed"},
 	"github.com/stretchr/testify":          {},
 	"github.com/alecthomas/kong":           {"internal/app", "cmd"},

@@ -79,6 +79,7 @@ func New(c Config) (*Server, error) {
 		s.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, responsesAPI{}) })
 	}
 	s.mux.HandleFunc("POST /v1/messages", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, anthropic{}) })
+	s.mux.HandleFunc("POST /{version}/models/{call...}", s.serveGemini)
 	if len(s.plays) > 0 {
 		s.mux.HandleFunc("POST /", s.playElsewhere)
 	}

@@ -98,7 +98,7 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "limits: {output_tokens: -1}", "negative"},
 		{"name: a\nmodel: {provider: scripted, responses: [{error: gremlins}]}", "gremlins"},
 		{"name: a\nname: b\nmodel: {provider: scripted}", "name"},
-		{"name: a\nmodel: {provider: gemini, name: x}", `"gemini" is not supported by this build`},
+		{"name: a\nmodel: {provider: bedrock, name: x}", `"bedrock" is not supported by this build`},
 		{"name: a\nmodel: {provider: openai, name: x, base_url: localhost}", "model.base_url"},
 		{"name: a\nmodel: {provider: openai, name: x, api: assistants}", `"assistants" is not one of responses, chat`},
 		{"name: a\nmodel: {provider: anthropic, name: x, api: chat}", "model.api: only the provider openai"},

@@ -30,7 +30,7 @@ const (
 )
 
 // providers are those that this build can call.
-var providers = []string{scripted, "openai", "anthropic"}
+var providers = []string{scripted, "openai", "anthropic", "gemini"}
 
 // checker collects the mistakes of a definition.
 type checker struct{ faults []error }

@@ -28,7 +28,7 @@ type Definition struct {
 
 // Model says which model an agent talks to.
 type Model struct {
-	Provider string `json:"provider"` // scripted, openai, anthropic
+	Provider string `json:"provider"` // scripted, openai, anthropic, gemini
 	Name     string `json:"name,omitempty"`
 	BaseURL  string `json:"base_url,omitempty"`
 

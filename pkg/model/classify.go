@@ -15,6 +15,7 @@ type rule struct {
 	status int            // of HTTP; 0 matches any
 	words  []string       // error.type or error.code is one of them
 	text   *regexp.Regexp // matches error.message
+	detail *regexp.Regexp // matches what the details of Google's errors name
 	class  Class
 }
 
@@ -25,8 +26,9 @@ type rule struct {
 // said about rate limits comes before what is said about lengths, since "too many
 // tokens" may mean either.
 //
-// The words of OpenAI's and Anthropic's formats do not collide, so one table
-// serves both and every server that imitates them.
+// The words of OpenAI's, Anthropic's and Google's formats do not collide, so one
+// table serves them and every server that imitates them. A finish reason of Gemini
+// that is a failure is classified as if it were the code of an error.
 var rules = []rule{
 	{words: []string{"script_exhausted"}, class: Exhausted}, // the mock model server
 
@@ -35,11 +37,16 @@ var rules = []rule{
 	{words: []string{"content_filter", "content_policy_violation", "invalid_prompt"}, class: ContentFilter},
 	{words: []string{"cyber_policy", "cyber_policy_violation", "bio_policy", "misalignment_policy_violation", "image_content_policy_violation"}, class: ContentFilter}, // OpenAI's Responses
 
+	// Gemini says "quota" of every limit; only one of a day, or without a delay, is.
+	{words: []string{"RESOURCE_EXHAUSTED"}, detail: regexp.MustCompile(`PerDay|BILLING_DISABLED`), class: Quota},
+	{words: []string{"RESOURCE_EXHAUSTED"}, detail: regexp.MustCompile(`RetryInfo|PerMinute|RATE_LIMIT_EXCEEDED`), class: RateLimited},
+	{words: []string{"prompt_blocked"}, class: ContentFilter},
+
 	// A request above the limit of tokens a minute never fits, however long one waits.
 	{text: regexp.MustCompile(`(?i)request too large for .*tokens per min`), class: PromptTooLong},
 	{text: regexp.MustCompile(`(?i)credit balance is too low|exceeded your current quota|reached your specified api usage limits|insufficient (credits|balance|funds|quota)`), class: Quota},
 	{words: []string{"overloaded_error", "server_is_overloaded", "slow_down", "engine_overloaded"}, class: Overloaded},
-	{words: []string{"rate_limit_error", "rate_limit_exceeded", "rate_limit_reached", "too_many_requests", "tokens", "requests"}, class: RateLimited},
+	{words: []string{"rate_limit_error", "rate_limit_exceeded", "rate_limit_reached", "too_many_requests", "tokens", "requests", "RESOURCE_EXHAUSTED"}, class: RateLimited},
 	{text: regexp.MustCompile(`(?i)rate limit|too many requests|throttl`), class: RateLimited},
 	{status: http.StatusTooManyRequests, class: RateLimited},
 
@@ -59,6 +66,14 @@ var rules = []rule{
 	{text: regexp.MustCompile(`(?i)content (filtering|management) policy|violating our usage policy|flagged as potentially violating`), class: ContentFilter},
 
 	{words: []string{"authentication_error", "permission_error", "invalid_api_key", "invalid_authentication", "account_deactivated", "unsupported_country_region_territory"}, class: Auth},
+	{words: []string{"UNAUTHENTICATED", "PERMISSION_DENIED"}, class: Auth},
+	{detail: regexp.MustCompile(`API_KEY_INVALID`), class: Auth}, // Google, with status 400
+	{text: regexp.MustCompile(`(?i)user location is not supported`), class: Auth},
+	{words: []string{"DEADLINE_EXCEEDED"}, class: Timeout},
+	{words: []string{"UNAVAILABLE", "INTERNAL", "UNKNOWN", "ABORTED", "CANCELLED"}, class: Overloaded},
+	{words: []string{"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "OTHER", "NO_IMAGE", "IMAGE_OTHER"}, class: Overloaded}, // Gemini failed; another try may not
+	{words: []string{"LANGUAGE", "MISSING_THOUGHT_SIGNATURE", "CONTINUATION"}, class: InvalidRequest},
+	{words: []string{"INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED"}, class: InvalidRequest, status: http.StatusOK},
 	{words: []string{"timeout_error", "vector_store_timeout"}, class: Timeout},
 	{words: []string{"api_error", "server_error", "internal_server_error", "internal_error"}, class: Overloaded},
 	{words: []string{"invalid_request_error", "not_found_error", "model_not_found", "unsupported_parameter", "unsupported_value", "invalid_value"}, class: InvalidRequest, status: http.StatusOK},
@@ -90,7 +105,7 @@ func Classify(f Failure) *Error {
 	said := parseBody([]byte(secret.Hide(string(f.Body), f.Secret)))
 	e := &Error{Provider: f.Provider, Status: f.Status, Class: said.class(f.Status)}
 	if e.Class == RateLimited || e.Class == Overloaded {
-		e.RetryAfter = retryAfter(f.Header, said.Message)
+		e.RetryAfter = retryAfter(f.Header, said.Delay, said.Message)
 	}
 	text := said.Message
 	if text == "" {
@@ -108,6 +123,8 @@ type said struct {
 	Type    string
 	Code    string
 	Message string
+	Detail  string // what Google's details name: their types, reasons and quotas
+	Delay   string // Google's "30s"
 }
 
 func (s said) class(status int) Class {
@@ -133,6 +150,9 @@ func (r rule) matches(status int, s said) bool {
 	if r.text != nil && !r.text.MatchString(s.Message) {
 		return false
 	}
+	if r.detail != nil && !r.detail.MatchString(s.Detail) {
+		return false
+	}
 	if r.words == nil {
 		return true
 	}
@@ -146,14 +166,21 @@ func (r rule) matches(status int, s said) bool {
 
 // parseBody reads {"error": {type, code, message}}, the error object alone, an
 // error that is a text, or {"message"} and {"detail"} as other servers send them.
+// Google's have a number as code and the word in status, and may stand in a list.
 // Anything else is its own message.
 func parseBody(body []byte) said {
 	type fields struct {
 		Type    any             `json:"type"`
 		Code    any             `json:"code"`
 		Message any             `json:"message"`
+		Status  any             `json:"status"`
 		Detail  any             `json:"detail"`
+		Details json.RawMessage `json:"details"`
 		Error   json.RawMessage `json:"error"`
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
+		body = list[0]
 	}
 	var f fields
 	if json.Unmarshal(body, &f) != nil {
@@ -171,6 +198,10 @@ func parseBody(body []byte) said {
 		}
 	}
 	s := said{Type: text(f.Type), Code: text(f.Code), Message: text(f.Message)}
+	if s.Code == "" {
+		s.Code = text(f.Status)
+	}
+	s.readDetails(f.Details)
 	if s.Message == "" {
 		s.Message = text(f.Detail)
 	}
@@ -178,6 +209,36 @@ func parseBody(body []byte) said {
 		s.Message = strings.TrimSpace(s.Type + " " + s.Code)
 	}
 	return s
+}
+
+// readDetails reads those of Google's errors: google.rpc.ErrorInfo, QuotaFailure and
+// RetryInfo.
+func (s *said) readDetails(raw json.RawMessage) {
+	var details []struct {
+		Type       string `json:"@type"`
+		Reason     string `json:"reason"`
+		RetryDelay string `json:"retryDelay"`
+		Violations []struct {
+			QuotaID string `json:"quotaId"`
+		} `json:"violations"`
+		Metadata struct {
+			QuotaLimit string `json:"quota_limit"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(raw, &details) != nil {
+		return
+	}
+	var names []string
+	for _, d := range details {
+		names = append(names, d.Type[strings.LastIndexByte(d.Type, '.')+1:], d.Reason, d.Metadata.QuotaLimit)
+		for _, v := range d.Violations {
+			names = append(names, v.QuotaID)
+		}
+		if d.RetryDelay != "" {
+			s.Delay = d.RetryDelay
+		}
+	}
+	s.Detail = strings.Join(names, " ")
 }
 
 // text returns v if it is a string; codes are numbers with some servers and say

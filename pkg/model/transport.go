@@ -96,7 +96,7 @@ func sentinel(err error) error {
 	return nil
 }
 
-var keyLike = regexp.MustCompile(`\b(sk|pk|rk|xai|gsk)-[A-Za-z0-9_*\-]{6,}`)
+var keyLike = regexp.MustCompile(`\b((sk|pk|rk|xai|gsk)-|AIza)[A-Za-z0-9_*\-]{6,}`)
 
 // Redact takes key, and whatever looks like an API key, out of a text, and bounds
 // its length.
@@ -114,12 +114,12 @@ func Redact(text, key string) string {
 }
 
 // retryText finds a delay in the words of OpenAI ("try again in 6m0s", "in
-// 250ms") and Azure ("retry after 6 seconds").
-var retryText = regexp.MustCompile(`(?i)(?:try again in|retry after) ((?:\d+(?:\.\d+)?(?:ms|h|m|s))+|\d+(?:\.\d+)? ?(milliseconds?|seconds?|minutes?))`)
+// 250ms"), Google ("retry in 7.5s") and Azure ("retry after 6 seconds").
+var retryText = regexp.MustCompile(`(?i)(?:(?:try again|retry) in|retry after) ((?:\d+(?:\.\d+)?(?:ms|h|m|s))+|\d+(?:\.\d+)? ?(milliseconds?|seconds?|minutes?))`)
 
-// retryAfter returns how long to wait, as the headers say, else the message, else
-// 0. It is never negative and at most a day.
-func retryAfter(h http.Header, message string) time.Duration {
+// retryAfter returns how long to wait, as the headers say, else the delay in the
+// body, else the message, else 0. It is never negative and at most a day.
+func retryAfter(h http.Header, delay, message string) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
 		return seconds(ms / 1000)
 	}
@@ -135,6 +135,9 @@ func retryAfter(h http.Header, message string) time.Duration {
 			}
 			return seconds(at.Sub(now).Seconds())
 		}
+	}
+	if d, err := time.ParseDuration(delay); err == nil {
+		return seconds(d.Seconds())
 	}
 	m := retryText.FindStringSubmatch(message)
 	if m == nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,8 +28,12 @@ type Features struct {
 	// Wire says that responses come over a connection that can break.
 	Wire bool
 
-	// Signed says that thinking comes with what it must be sent back with.
+	// Signed says that thinking comes with what it must be sent back with, on the
+	// thinking itself or on what follows it.
 	Signed bool
+
+	// WholeCalls says that a tool call comes in one piece.
+	WholeCalls bool
 
 	// Cached says that usage tells cached tokens apart.
 	CacheRead, CacheWrite bool
@@ -206,7 +211,9 @@ func (e exercise) thinking(t *testing.T) {
 	p, r := e.open(t, Script{Responses: []model.Scripted{{Thinking: "Hm, let me think.", Text: "Yes."}}})
 	resp, deltas, err := generate(t.Context(), p, ask(r, 0))
 	e.want(t, resp, err, model.StopEnd, state.Part{Type: state.PartThinking, Text: "Hm, let me think."}, text("Yes."))
-	if signed := len(resp.Parts[0].Opaque) > 0 && resp.Parts[0].OpaqueBy == model.SealedBy(e.f.Name, r.Model); signed != e.f.Signed {
+	if signed := slices.ContainsFunc(resp.Parts, func(p state.Part) bool {
+		return len(p.Opaque) > 0 && p.OpaqueBy == model.SealedBy(e.f.Name, r.Model)
+	}); signed != e.f.Signed {
 		t.Errorf("signed %t, want %t", signed, e.f.Signed)
 	}
 	var streamed string
@@ -328,7 +335,11 @@ func (e exercise) cancelledStreaming(t *testing.T) {
 	if m := e.class(t, err, model.Cancelled); !m.Streamed {
 		t.Error("the error does not say that pieces were shown")
 	}
-	if diff := cmp.Diff([]state.Part{call("call_a", "weather", `{"city":"Rome"}`)}, plain(resp.Parts)); diff != "" {
+	want := []state.Part{call("call_a", "weather", `{"city":"Rome"}`)}
+	if e.f.WholeCalls {
+		want = append(want, call("call_b", "write", long)) // its first piece is its last
+	}
+	if diff := cmp.Diff(want, plain(resp.Parts)); diff != "" {
 		t.Errorf("parts (-want +got):\n%s", diff)
 	}
 }

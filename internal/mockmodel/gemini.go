@@ -1,0 +1,279 @@
+package mockmodel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// gemini is the format of generateContent and streamGenerateContent, whose address
+// says which model is asked and how.
+type gemini struct {
+	model  string
+	stream bool
+}
+
+// serveGemini reads the address models/NAME:METHOD. Streams that are not events are
+// not served.
+func (s *Server) serveGemini(w http.ResponseWriter, r *http.Request) {
+	name, method, _ := cutLast(r.PathValue("call"), ":")
+	f := gemini{model: name, stream: method == "streamGenerateContent"}
+	switch {
+	case method != "generateContent" && !f.stream:
+		f.refuse(w, problem{http.StatusNotFound, "not_found", "Method " + method + " is not served here: ask for generateContent or streamGenerateContent"})
+	case f.stream && r.URL.Query().Get("alt") != "sse":
+		f.refuse(w, problem{http.StatusBadRequest, "", "Streams are served with alt=sse only"})
+	default:
+		s.serve(w, r, f)
+	}
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+func (gemini) key(h http.Header) string { return h.Get("X-Goog-Api-Key") }
+
+// geminiContent is a content of a request, as far as the server reads it.
+type geminiContent struct {
+	Role  string `json:"role"`
+	Parts []struct {
+		Text         string `json:"text"`
+		FunctionCall *struct {
+			Name string          `json:"name"`
+			Args json.RawMessage `json:"args"`
+		} `json:"functionCall"`
+		FunctionResponse *struct {
+			Name     string          `json:"name"`
+			Response json.RawMessage `json:"response"`
+		} `json:"functionResponse"`
+	} `json:"parts"`
+}
+
+func (c geminiContent) text() string {
+	var texts []string
+	for _, p := range c.Parts {
+		switch {
+		case p.FunctionCall != nil:
+			texts = append(texts, p.FunctionCall.Name+string(p.FunctionCall.Args))
+		case p.FunctionResponse != nil:
+			texts = append(texts, string(p.FunctionResponse.Response))
+		case p.Text != "":
+			texts = append(texts, p.Text)
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+func (f gemini) parse(body []byte) (query, error) {
+	var r struct {
+		System   geminiContent   `json:"systemInstruction"`
+		Contents []geminiContent `json:"contents"`
+		Labels   struct {
+			Conversation ID `json:"conversation"`
+		} `json:"labels"`
+	}
+	if err := json.Unmarshal(body, &r); err != nil {
+		return query{}, err
+	}
+	if len(r.Contents) == 0 {
+		return query{}, errors.New("* GenerateContentRequest.contents: contents is not specified")
+	}
+	q := query{model: f.model, conversation: string(r.Labels.Conversation), tokens: int64(len(body)/4) + 1, stream: f.stream}
+	var text strings.Builder
+	first := r.System.text()
+	if first != "" {
+		fmt.Fprintf(&text, "system: %s\n", first)
+	}
+	for _, c := range r.Contents {
+		role := c.Role
+		if role == "model" {
+			role = "assistant"
+			q.assistants++
+		}
+		fmt.Fprintf(&text, "%s: %s\n", role, c.text())
+		if q.assistants == 0 {
+			first += "\x00" + c.text()
+		}
+	}
+	q.text, q.key = text.String(), hashKey(f.model, first)
+	return q, nil
+}
+
+func (gemini) finish(r reply) string {
+	switch r.Stop {
+	case model.StopMaxOutputTokens:
+		return "MAX_TOKENS"
+	case model.StopRefusal:
+		return "SAFETY"
+	case model.StopContentFilter:
+		return "RECITATION"
+	default:
+		return "STOP" // calls, too
+	}
+}
+
+// count splits the output into thoughts and the rest.
+func (gemini) count(r reply) object {
+	u := r.usage
+	thoughts := min(u.OutputTokens, int64(len(r.Thinking)/4))
+	c := object{
+		"promptTokenCount": u.InputTokens, "candidatesTokenCount": u.OutputTokens - thoughts,
+		"totalTokenCount":     u.InputTokens + u.OutputTokens,
+		"promptTokensDetails": []object{{"modality": "TEXT", "tokenCount": u.InputTokens}},
+	}
+	if thoughts > 0 {
+		c["thoughtsTokenCount"] = thoughts
+	}
+	if u.CacheReadTokens > 0 {
+		c["cachedContentTokenCount"] = u.CacheReadTokens
+	}
+	return c
+}
+
+// part is a part of an answer. Arguments are JSON in the format, and an encoder would
+// take the model's spaces out of them: they are put in behind it.
+type part struct {
+	fields object
+	args   string
+}
+
+const argsHere = `"\u0001arguments\u0001"`
+
+// parts are those of an answer, the texts in pieces if it is streamed. The signature
+// comes with the first call, or with the last text.
+func (f gemini) parts(r reply) []part {
+	pieces := func(text string) []string {
+		if f.stream {
+			return r.pieces(text)
+		}
+		return []string{text}
+	}
+	var out []part
+	for _, piece := range pieces(r.Thinking) {
+		if piece != "" {
+			out = append(out, part{fields: object{"text": piece, "thought": true}})
+		}
+	}
+	var last object
+	for _, piece := range pieces(r.text) {
+		if piece != "" {
+			last = object{"text": piece}
+			out = append(out, part{fields: last})
+		}
+	}
+	for i, c := range r.calls {
+		call := object{"id": c.id, "name": c.name, "args": "\x01arguments\x01"}
+		p := part{fields: object{"functionCall": call}, args: c.args}
+		if _, ok := state.CompactObject(c.args); !ok {
+			p.args = "{}"
+			if r.Stop == model.StopMaxOutputTokens {
+				delete(call, "args") // it is begun, and never ended
+				call["willContinue"] = true
+			}
+		}
+		if i == 0 {
+			last = p.fields
+		}
+		out = append(out, p)
+	}
+	if r.Thinking != "" && last != nil {
+		last["thoughtSignature"] = signature(r.Thinking)
+	}
+	return out
+}
+
+// response is an answer, or a piece of one, as a text.
+func (f gemini) response(r reply, parts []part, finish string) string {
+	fields, args := []object{}, []string{}
+	for _, p := range parts {
+		fields = append(fields, p.fields)
+		if p.args != "" {
+			args = append(args, p.args)
+		}
+	}
+	candidate := object{"content": object{"role": "model", "parts": fields}, "index": 0}
+	count := object{"promptTokenCount": r.usage.InputTokens}
+	if finish != "" {
+		candidate["finishReason"], count = finish, f.count(r)
+	}
+	text := encode(object{"candidates": []object{candidate}, "usageMetadata": count, "modelVersion": f.model, "responseId": r.id})
+	for _, a := range args {
+		text = strings.Replace(text, argsHere, strings.NewReplacer("\n", " ", "\r", " ").Replace(a), 1)
+	}
+	return text
+}
+
+func (f gemini) whole(r reply, _ query) any {
+	return json.RawMessage(f.response(r, f.parts(r), f.finish(r)))
+}
+
+func (f gemini) events(r reply, _ query) (body, end []event) {
+	for _, p := range f.parts(r) {
+		body = append(body, event{data: f.response(r, []part{p}, "")})
+	}
+	return body, []event{{data: f.response(r, []part{{fields: object{"text": ""}}}, f.finish(r))}}
+}
+
+func (f gemini) refuse(w http.ResponseWriter, p problem) {
+	status := "INVALID_ARGUMENT"
+	switch p.kind {
+	case "not_found":
+		status = "NOT_FOUND"
+	case "script_exhausted":
+		status = p.kind
+	}
+	geminiError(w, p.status, status, p.message)
+}
+
+func geminiError(w http.ResponseWriter, code int, status, message string, details ...object) {
+	e := object{"code": code, "message": message, "status": status}
+	if len(details) > 0 {
+		e["details"] = details
+	}
+	writeJSON(w, code, object{"error": e})
+}
+
+const rpc = "type.googleapis.com/google.rpc."
+
+func (f gemini) fail(w http.ResponseWriter, class model.Class, retryAfter time.Duration) {
+	var details []object
+	if retryAfter > 0 {
+		details = append(details, object{"@type": rpc + "RetryInfo", "retryDelay": fmt.Sprintf("%gs", retryAfter.Seconds())})
+	}
+	switch class {
+	case model.RateLimited:
+		text := "Resource has been exhausted (e.g. check quota)."
+		if retryAfter > 0 {
+			text = fmt.Sprintf("You exceeded your current quota, please check your plan and billing details. \n* Quota exceeded for metric: "+
+				"generativelanguage.googleapis.com/generate_content_paid_tier_input_token_count, limit: 4000000\nPlease retry in %gs.", retryAfter.Seconds())
+			details = append(details, object{"@type": rpc + "QuotaFailure", "violations": []object{{"quotaId": "GenerateContentPaidTierInputTokensPerModelPerMinute"}}})
+		}
+		geminiError(w, http.StatusTooManyRequests, "RESOURCE_EXHAUSTED", text, details...)
+	case model.Overloaded:
+		geminiError(w, http.StatusServiceUnavailable, "UNAVAILABLE", "The model is overloaded. Please try again later.", details...)
+	case model.Quota:
+		geminiError(w, http.StatusTooManyRequests, "RESOURCE_EXHAUSTED", "You exceeded your current quota, please check your plan and billing details.",
+			object{"@type": rpc + "QuotaFailure", "violations": []object{{"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier"}}})
+	case model.PromptTooLong:
+		geminiError(w, http.StatusBadRequest, "INVALID_ARGUMENT", "The input token count (1200034) exceeds the maximum number of tokens allowed (1048576).")
+	case model.Auth:
+		geminiError(w, http.StatusBadRequest, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.",
+			object{"@type": rpc + "ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com"})
+	case model.ContentFilter:
+		writeJSON(w, http.StatusOK, object{"promptFeedback": object{"blockReason": "PROHIBITED_CONTENT"}, "modelVersion": f.model})
+	case model.Timeout:
+		geminiError(w, http.StatusGatewayTimeout, "DEADLINE_EXCEEDED", "The request timed out. Please try again.")
+	default:
+		geminiError(w, http.StatusBadRequest, "INVALID_ARGUMENT", "Invalid value at 'contents[0].role': expected user or model.")
+	}
+}

@@ -1,0 +1,282 @@
+package gemini
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	sdk "google.golang.org/genai"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// answer is a response under way.
+type answer struct {
+	r       model.Request
+	onDelta func(model.Delta)
+
+	model     string
+	segments  []*segment
+	calls     calls
+	finish    sdk.FinishReason
+	detail    string // of the finish
+	blocked   string // why the prompt was
+	usage     state.Usage
+	delivered bool
+}
+
+// segment becomes one part.
+type segment struct {
+	kind      state.PartType
+	text      strings.Builder
+	call      *toolCall
+	signature []byte // the segment ends where it comes
+}
+
+func newAnswer(r model.Request, onDelta func(model.Delta)) *answer {
+	return &answer{r: r, onDelta: onDelta, model: r.Model, calls: calls{prefix: fmt.Sprintf("call_%d_", r.Call)}}
+}
+
+// add takes a piece of the response, and the event that it came in.
+func (a *answer) add(p *sdk.GenerateContentResponse, event []byte) {
+	if p.ModelVersion != "" {
+		a.model = p.ModelVersion
+	}
+	if f := p.PromptFeedback; f != nil && f.BlockReason != "" && f.BlockReason != sdk.BlockedReasonUnspecified {
+		a.blocked = strings.TrimSpace(string(f.BlockReason) + " " + f.BlockReasonMessage)
+	}
+	a.count(p.UsageMetadata)
+	pieces, ok := callPieces(event)
+	a.calls.broken = a.calls.broken || !ok
+	for i, c := range p.Candidates {
+		if c == nil || c.Index != 0 || a.finish != "" {
+			continue
+		}
+		if c.Content != nil {
+			for j, part := range c.Content.Parts {
+				if part != nil {
+					a.part(part, pieces.at(i, j))
+				}
+			}
+		}
+		if c.FinishReason != sdk.FinishReasonUnspecified {
+			a.finish, a.detail = c.FinishReason, c.FinishMessage
+		}
+	}
+}
+
+func (a *answer) part(p *sdk.Part, piece callPiece) {
+	switch {
+	case p.FunctionCall != nil:
+		c, d := a.calls.add(piece)
+		if c != nil {
+			a.segments = append(a.segments, &segment{kind: state.PartToolCall, call: c, signature: p.ThoughtSignature})
+		}
+		a.emit(d)
+	case p.Thought:
+		a.write(state.PartThinking, p.Text, p.ThoughtSignature)
+		a.emit(model.Delta{Thinking: p.Text})
+	default:
+		a.write(state.PartText, p.Text, p.ThoughtSignature)
+		a.emit(model.Delta{Text: p.Text})
+	}
+}
+
+// write adds to the segment under way, or begins one. A signature that comes
+// without text belongs to the text before it.
+func (a *answer) write(kind state.PartType, text string, signature []byte) {
+	if text == "" {
+		for _, s := range slices.Backward(a.segments) {
+			if s.kind == kind && len(signature) > 0 {
+				s.signature = signature
+				return
+			}
+		}
+		return
+	}
+	var s *segment
+	if n := len(a.segments); n > 0 && a.segments[n-1].kind == kind && a.segments[n-1].signature == nil {
+		s = a.segments[n-1]
+	} else {
+		s = &segment{kind: kind}
+		a.segments = append(a.segments, s)
+	}
+	s.text.WriteString(text)
+	if len(signature) > 0 {
+		s.signature = signature
+	}
+}
+
+// count takes the totals so far; one that is left out stays. Thoughts are output.
+func (a *answer) count(u *sdk.GenerateContentResponseUsageMetadata) {
+	if u == nil {
+		return
+	}
+	a.usage.InputTokens = max(a.usage.InputTokens, int64(u.PromptTokenCount)+int64(u.ToolUsePromptTokenCount))
+	a.usage.OutputTokens = max(a.usage.OutputTokens, int64(u.CandidatesTokenCount)+int64(u.ThoughtsTokenCount))
+	a.usage.CacheReadTokens = max(a.usage.CacheReadTokens, int64(u.CachedContentTokenCount))
+}
+
+func (a *answer) emit(d model.Delta) {
+	if a.onDelta != nil && d != (model.Delta{}) {
+		a.delivered = true
+		a.onDelta(d)
+	}
+}
+
+// end makes the response, or the error.
+func (a *answer) end(ctx context.Context, c *call, err error) (model.Response, error) {
+	stop, ok := a.stop()
+	if ok && a.calls.whole(stop == model.StopMaxOutputTokens) {
+		return a.response(stop), nil
+	}
+	e := a.failure(ctx, c, err)
+	e.Streamed, e.Partial = a.delivered, a.said()
+	resp := model.Response{}
+	if e.Class == model.Cancelled {
+		resp = model.Response{Provider: provider, Model: a.model, Parts: a.known()}
+	}
+	return resp, e
+}
+
+// stop says why the model stopped, and false if it did not or if that is a failure
+// of its own.
+func (a *answer) stop() (model.Stop, bool) {
+	switch a.finish {
+	case "":
+		return "", false
+	case sdk.FinishReasonMaxTokens:
+		return model.StopMaxOutputTokens, true
+	case sdk.FinishReasonSafety, sdk.FinishReasonProhibitedContent, sdk.FinishReasonImageSafety, sdk.FinishReasonImageProhibitedContent:
+		return model.StopRefusal, true
+	case sdk.FinishReasonRecitation, sdk.FinishReasonBlocklist, sdk.FinishReasonSPII, sdk.FinishReasonImageRecitation:
+		return model.StopContentFilter, true
+	}
+	switch {
+	case model.Classify(model.Failure{Status: http.StatusOK, Body: a.finishFault()}).Class != model.Transport:
+		return "", false
+	case len(a.calls.list) > 0:
+		return model.StopToolCalls, true
+	default:
+		return model.StopEnd, true
+	}
+}
+
+// finishFault writes a finish reason as an error, as which the table of errors
+// knows those that mean one.
+func (a *answer) finishFault() []byte {
+	text := a.detail
+	if text == "" {
+		text = "the model's response ended with " + string(a.finish)
+	}
+	return fault("finish_reason", string(a.finish), text)
+}
+
+func fault(kind, code, message string) []byte {
+	b, err := json.Marshal(map[string]any{"error": map[string]string{"type": kind, "code": code, "message": message}})
+	if err != nil {
+		return nil // texts cannot fail
+	}
+	return b
+}
+
+// failure says why there is no response: the context's end, what the provider said,
+// and only then what the connection did.
+func (a *answer) failure(ctx context.Context, c *call, err error) *model.Error {
+	classify := func(body []byte) *model.Error {
+		return model.Classify(model.Failure{Provider: provider, Secret: c.key, Status: status(body), Body: body})
+	}
+	_, classified := errors.AsType[*model.Error](err)
+	switch {
+	case ctx.Err() != nil || classified:
+		return model.Broken(ctx, provider, c.key, err)
+	case err != nil && !c.sent:
+		return invalid(model.Redact(err.Error(), c.key)) // the SDK refused to send it
+	case c.stream == nil:
+		return model.Broken(ctx, provider, c.key, err)
+	case c.stream.said() != nil:
+		return classify(c.stream.said())
+	case a.finish != "" && !a.calls.whole(false):
+		return &model.Error{Class: model.Transport, Provider: provider, Message: "a tool call in the response is incomplete"}
+	case a.finish != "":
+		return classify(a.finishFault())
+	case a.blocked != "":
+		return classify(fault("prompt_blocked", "", "the prompt was blocked: "+a.blocked))
+	case c.stream.err == nil && err != nil:
+		return model.Broken(ctx, provider, c.key, errShape) // the SDK's words hold the whole event
+	default:
+		return model.Broken(ctx, provider, c.key, c.stream.err)
+	}
+}
+
+// status is the one that an error event names: the stream's own is 200.
+func status(body []byte) int {
+	var e struct {
+		Error struct {
+			Code int `json:"code"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(body, &e) == nil && e.Error.Code >= http.StatusBadRequest && e.Error.Code < 600 {
+		return e.Error.Code
+	}
+	return http.StatusOK
+}
+
+func (a *answer) response(stop model.Stop) model.Response {
+	resp := model.Response{Provider: provider, Model: a.model, Stop: stop, Usage: a.usage}
+	said := false
+	for _, s := range a.segments {
+		if s.call != nil && !s.call.closed {
+			continue // the output limit cut it off
+		}
+		said = said || s.kind != state.PartThinking
+		resp.Parts = append(resp.Parts, a.seal(s))
+	}
+	if !said {
+		resp.Parts = append(resp.Parts, state.Part{Type: state.PartText})
+	}
+	return resp
+}
+
+// opaque is what a part must be sent back with.
+type opaque struct {
+	Signature []byte `json:"thought_signature"`
+}
+
+func (a *answer) seal(s *segment) state.Part {
+	p := state.Part{Type: s.kind, Text: s.text.String()}
+	if s.call != nil {
+		p = s.call.part()
+	}
+	if raw, err := json.Marshal(opaque{s.signature}); err == nil && len(s.signature) > 0 {
+		p.Opaque, p.OpaqueBy = raw, model.SealedBy(provider, a.r.Model)
+	}
+	return p
+}
+
+// known returns the calls that are whole although the response is not.
+func (a *answer) known() []state.Part {
+	var parts []state.Part
+	for _, s := range a.segments {
+		if s.call != nil && s.call.closed {
+			parts = append(parts, a.seal(s))
+		}
+	}
+	return parts
+}
+
+// said returns the text that has arrived.
+func (a *answer) said() string {
+	var text strings.Builder
+	for _, s := range a.segments {
+		if s.kind == state.PartText {
+			text.WriteString(s.text.String())
+		}
+	}
+	return text.String()
+}

@@ -1,0 +1,147 @@
+package gemini
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// callPiece is a piece of a tool call as it came. Most calls come whole; a server
+// that was asked to stream them sends the name first, then values with their
+// places, and says of each piece whether another follows.
+type callPiece struct {
+	ID           string          `json:"id"`
+	Name         string          `json:"name"`
+	Args         json.RawMessage `json:"args"`
+	PartialArgs  []partialArg    `json:"partialArgs"`
+	WillContinue bool            `json:"willContinue"`
+}
+
+// pieces are those of an event, by the places of candidate and part.
+type pieces [][]callPiece
+
+// callPieces reads the calls in an event as they stand there: the SDK's have their
+// numbers in floating point. It reports false for an event that is not in the format.
+func callPieces(event []byte) (pieces, bool) {
+	var e struct {
+		Candidates []struct {
+			Content struct {
+				Parts []struct {
+					FunctionCall callPiece `json:"functionCall"`
+				} `json:"parts"`
+			} `json:"content"`
+		} `json:"candidates"`
+	}
+	if json.Unmarshal(event, &e) != nil {
+		return nil, false
+	}
+	var out pieces
+	for _, c := range e.Candidates {
+		var list []callPiece
+		for _, p := range c.Content.Parts {
+			list = append(list, p.FunctionCall)
+		}
+		out = append(out, list)
+	}
+	return out, true
+}
+
+func (p pieces) at(candidate, part int) callPiece {
+	if candidate >= len(p) || part >= len(p[candidate]) {
+		return callPiece{}
+	}
+	return p[candidate][part]
+}
+
+// toolCall is a tool call under way, or whole.
+type toolCall struct {
+	id, name string
+	slot     int
+	args     string // once it is closed
+	partial  node
+	closed   bool
+}
+
+// calls puts the tool calls of a response together.
+type calls struct {
+	list   []*toolCall
+	prefix string // of made-up ids
+	broken bool   // a piece is missing, or there twice
+}
+
+// add takes a piece. It returns the call that begins with it, if one does, and what
+// it adds.
+func (s *calls) add(p callPiece) (*toolCall, model.Delta) {
+	open := s.open()
+	if p.Name == "" {
+		switch {
+		case open != nil:
+			return nil, s.fill(open, p, model.Delta{Index: open.slot})
+		case len(p.PartialArgs) > 0 || len(p.Args) > 0:
+			s.broken = true // of a call that nobody began, or that is over
+		}
+		return nil, model.Delta{}
+	}
+	for _, c := range s.list {
+		if p.ID != "" && c.id == p.ID && c.closed && c.name == p.Name {
+			return nil, model.Delta{} // the same call once more
+		}
+	}
+	if open != nil {
+		s.broken = true
+	}
+	c := &toolCall{id: p.ID, name: p.Name, slot: len(s.list)}
+	if c.id == "" {
+		c.id = fmt.Sprintf("%s%d", s.prefix, c.slot)
+	}
+	s.list = append(s.list, c)
+	return c, s.fill(c, p, model.Delta{Index: c.slot, CallID: c.id, Name: c.name})
+}
+
+// open returns the call that more is to come of.
+func (s *calls) open() *toolCall {
+	if n := len(s.list); n > 0 && !s.list[n-1].closed {
+		return s.list[n-1]
+	}
+	return nil
+}
+
+// fill adds values to a call. Its arguments are a delta once they are whole: till
+// then they are no text that grows.
+func (s *calls) fill(c *toolCall, p callPiece, d model.Delta) model.Delta {
+	if len(p.Args) > 0 && string(p.Args) != "null" {
+		if c.args != "" || c.partial.kind != 0 {
+			s.broken = true
+		}
+		c.args = string(p.Args)
+	}
+	for _, v := range p.PartialArgs {
+		if c.args != "" || c.partial.set(v) != nil {
+			s.broken = true
+			return d
+		}
+	}
+	if p.WillContinue {
+		return d
+	}
+	if c.args == "" {
+		c.args = c.partial.encode()
+	}
+	if _, ok := state.CompactObject(c.args); !ok || c.partial.unfinished() {
+		s.broken = true
+		return d
+	}
+	c.closed = true
+	d.Arguments = c.args
+	return d
+}
+
+// whole reports whether every call is whole; the last one need not be if the output
+// limit cut it off.
+func (s *calls) whole(cut bool) bool { return !s.broken && (cut || s.open() == nil) }
+
+func (c *toolCall) part() state.Part {
+	return state.Part{Type: state.PartToolCall, ID: c.id, Name: c.name, Arguments: c.args}
+}

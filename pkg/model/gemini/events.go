@@ -1,0 +1,152 @@
+package gemini
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+)
+
+// longestEvent bounds an event of a stream, in bytes.
+const longestEvent = 64 << 20
+
+// events reads the body of a stream and passes the SDK one event after the other
+// in one form: other fields, comments and line ends make the SDK's own reader fail.
+// It keeps each event as it came, because the SDK turns numbers into floating point
+// ones, and it keeps why the stream ended, because the SDK logs that.
+type events struct {
+	body  io.Closer
+	lines *bufio.Scanner
+	out   []byte   // of the event under way, for the SDK
+	queue [][]byte // events that the SDK has got, and pop has not returned
+
+	err   error  // why the stream ended; nil is an orderly end
+	fault []byte // an error event: the end, too
+	stray []byte // lines that are no field: a gateway's error, perhaps
+}
+
+func newEvents(body io.ReadCloser) *events {
+	e := &events{body: body, lines: bufio.NewScanner(body)}
+	e.lines.Buffer(nil, longestEvent)
+	return e
+}
+
+// Read gives the SDK its next bytes.
+func (e *events) Read(p []byte) (int, error) {
+	for len(e.out) == 0 {
+		if e.err != nil || e.fault != nil {
+			return 0, io.EOF
+		}
+		data, err := e.next()
+		if err != nil {
+			if err != io.EOF { //nolint:errorlint // its own
+				e.err = err
+			}
+			return 0, io.EOF
+		}
+		if err := e.accept(data); err != nil {
+			e.err = err
+			return 0, io.EOF
+		}
+	}
+	n := copy(p, e.out)
+	e.out = e.out[n:]
+	return n, nil
+}
+
+// Close closes the connection's body.
+func (e *events) Close() error { return e.body.Close() }
+
+// pop returns the event that the SDK made its last piece of.
+func (e *events) pop() []byte {
+	if e == nil || len(e.queue) == 0 {
+		return nil
+	}
+	first := e.queue[0]
+	e.queue = e.queue[1:]
+	return first
+}
+
+// accept queues an event for the SDK, unless it is an error.
+func (e *events) accept(data []byte) error {
+	var line bytes.Buffer
+	line.WriteString("data: ")
+	if err := json.Compact(&line, data); err != nil {
+		return errShape
+	}
+	line.WriteString("\n\n")
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil {
+		return nil // JSON, but nothing that says anything
+	}
+	if fault, ok := fields["error"]; ok && string(fault) != "null" {
+		e.fault = data
+		return nil
+	}
+	e.queue, e.out = append(e.queue, data), line.Bytes()
+	return nil
+}
+
+var (
+	errTooLong = errors.New("the stream holds an event that is too long")
+	byteMark   = []byte("\xef\xbb\xbf")
+	done       = []byte("[DONE]") // of compatible servers
+)
+
+// next returns the data of the next event, or io.EOF.
+func (e *events) next() ([]byte, error) {
+	var data []byte
+	any := false
+	for e.lines.Scan() {
+		line := bytes.TrimPrefix(e.lines.Bytes(), byteMark)
+		if len(line) == 0 {
+			if any && !bytes.Equal(data, done) {
+				return data, nil
+			}
+			data, any = nil, false
+			continue
+		}
+		field, value, _ := bytes.Cut(line, []byte(":"))
+		switch string(field) {
+		case "data":
+			if any {
+				data = append(data, '\n')
+			}
+			data, any = append(data, bytes.TrimPrefix(value, []byte(" "))...), true
+		case "", "event", "id", "retry":
+		default:
+			if len(e.stray) < 64<<10 {
+				e.stray = append(append(e.stray, line...), '\n')
+			}
+		}
+		if len(data) > longestEvent {
+			return nil, errTooLong
+		}
+	}
+	switch err := e.lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, errTooLong
+	case err != nil:
+		return nil, err
+	case any && !bytes.Equal(data, done):
+		return data, nil // only the empty line behind it is missing
+	default:
+		return nil, io.EOF
+	}
+}
+
+// said returns what the stream says about why it failed, or nil.
+func (e *events) said() []byte {
+	var fields map[string]json.RawMessage
+	switch {
+	case e == nil:
+		return nil
+	case e.fault != nil:
+		return e.fault
+	case json.Unmarshal(bytes.Trim(bytes.TrimSpace(e.stray), "[],"), &fields) == nil && fields["error"] != nil:
+		return e.stray
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,177 @@
+// Package gemini calls models through Google's Gemini API. Requests always stream,
+// and the SDK makes no retries and no continuations of its own.
+package gemini
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+
+	sdk "google.golang.org/genai"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+)
+
+const (
+	provider       = "gemini"
+	defaultBaseURL = "https://generativelanguage.googleapis.com"
+	defaultVersion = "v1beta"
+)
+
+// Config of a Provider.
+type Config struct {
+	// BaseURL is used where a request has none; empty is Google's own. A path of a
+	// version at its end (/v1beta) is accepted; without one it is v1beta.
+	BaseURL string
+
+	// APIKey is used where a request has none, and only towards BaseURL: a key is
+	// never sent to a server that an agent's definition names. The variables that
+	// Google's SDK reads are ignored.
+	APIKey string
+
+	// Client makes the HTTP requests; nil is one without time-outs, since the
+	// context of a call bounds it. Redirects are not followed.
+	Client *http.Client
+}
+
+// Provider calls streamGenerateContent.
+type Provider struct {
+	cfg Config
+	sdk *sdk.Client
+	err error // why there is no sdk
+}
+
+var _ model.Provider = (*Provider)(nil)
+
+// New returns a provider.
+func New(cfg Config) *Provider {
+	if cfg.BaseURL == "" {
+		cfg.BaseURL = defaultBaseURL
+	}
+	client := http.Client{}
+	if cfg.Client != nil {
+		client = *cfg.Client
+	}
+	if client.Transport == nil {
+		client.Transport = http.DefaultTransport
+	}
+	client.Transport = transport{client.Transport}
+	// A redirect would carry the conversation, and the key, elsewhere.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	// One for all calls: making one reads the environment. The transport sets the key.
+	c, err := sdk.NewClient(context.Background(), &sdk.ClientConfig{
+		Backend: sdk.BackendGeminiAPI, APIKey: "set by the transport", HTTPClient: &client,
+		HTTPOptions: sdk.HTTPOptions{BaseURL: defaultBaseURL},
+	})
+	return &Provider{cfg, c, err}
+}
+
+var versionPath = regexp.MustCompile(`/v\d[a-z0-9]*$`)
+
+// Generate makes one streaming call.
+func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	base, key := r.BaseURL, r.APIKey
+	if base == "" || base == p.cfg.BaseURL {
+		base = p.cfg.BaseURL
+		if key == "" {
+			key = p.cfg.APIKey
+		}
+	}
+	u, err := url.Parse(base)
+	switch {
+	case p.err != nil:
+		return model.Response{}, invalid("make a client: " + p.err.Error())
+	case err != nil || u.Host == "":
+		return model.Response{}, invalid("base_url is not a URL")
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	version := strings.TrimPrefix(versionPath.FindString(u.Path), "/")
+	u.Path = strings.TrimSuffix(u.Path, "/"+version)
+	if version == "" {
+		version = defaultVersion
+	}
+	q := newQuestion(r)
+	q.config.HTTPOptions = &sdk.HTTPOptions{BaseURL: u.String(), APIVersion: version, ExtrasRequestProvider: q.exact}
+
+	c := &call{key: key}
+	if r.Run != "" {
+		c.id = fmt.Sprintf("%s/%d", r.Run, r.Call)
+	}
+	next, stop := iter.Pull2(p.sdk.Models.GenerateContentStream(context.WithValue(ctx, callKey{}, c), r.Model, q.contents, q.config))
+	defer stop()
+	a := newAnswer(r, onDelta)
+	for ctx.Err() == nil { // what has arrived behind an abort is not looked at
+		var piece *sdk.GenerateContentResponse
+		var more bool
+		if piece, err, more = take(next); err != nil || !more {
+			break
+		}
+		a.add(piece, c.stream.pop())
+	}
+	return a.end(ctx, c, err)
+}
+
+func invalid(text string) *model.Error {
+	return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: text}
+}
+
+var errShape = errors.New("the stream holds an event that is not in Gemini's format")
+
+// take returns the next piece of a response. The SDK panics at some events that
+// are JSON but not in its format.
+//
+//nolint:revive // the order of iter.Pull2
+func take(next func() (*sdk.GenerateContentResponse, error, bool)) (piece *sdk.GenerateContentResponse, err error, ok bool) {
+	defer func() {
+		if recover() != nil {
+			piece, err, ok = nil, errShape, true
+		}
+	}()
+	return next()
+}
+
+// call is what the transport knows of a call of Generate, and it of the transport.
+type call struct {
+	key    string
+	id     string
+	sent   bool
+	stream *events // nil if there was no answer
+}
+
+type callKey struct{}
+
+// transport stands between the SDK and the network: it sets the key, tells errors
+// apart as the provider sent them, and puts the stream into the one form that the
+// SDK reads safely.
+type transport struct{ next http.RoundTripper }
+
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	c, ok := req.Context().Value(callKey{}).(*call)
+	if !ok {
+		return nil, errors.New("send request: it is not a call of Generate")
+	}
+	c.sent = true
+	req = req.Clone(req.Context())
+	req.Header.Del("X-Goog-Api-Key")
+	if c.key != "" {
+		req.Header.Set("X-Goog-Api-Key", c.key)
+	}
+	if c.id != "" {
+		req.Header.Set("X-Client-Request-Id", c.id)
+	}
+	resp, err := t.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := model.CheckHTTP(provider, c.key, resp); err != nil {
+		return nil, err
+	}
+	c.stream = newEvents(resp.Body)
+	resp.Body = c.stream
+	return resp, nil
+}

@@ -1,0 +1,197 @@
+package gemini
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"math"
+	"mime"
+	"net/url"
+	"path"
+	"strings"
+
+	sdk "google.golang.org/genai"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// question is a request in the SDK's words.
+type question struct {
+	contents []*sdk.Content
+	config   *sdk.GenerateContentConfig
+}
+
+func newQuestion(r model.Request) question {
+	noContinuation := false // the SDK would answer a broken stream with another request
+	q := question{config: &sdk.GenerateContentConfig{
+		MaxOutputTokens:       int32(min(max(0, r.MaxOutputTokens), math.MaxInt32)),
+		ThinkingConfig:        reason(r),
+		AutomaticContinuation: &noContinuation,
+	}}
+	q.config.SystemInstruction, q.contents = messages(r.Messages, r.Model)
+	if len(r.Tools) > 0 {
+		var list []*sdk.FunctionDeclaration
+		for _, t := range r.Tools {
+			list = append(list, &sdk.FunctionDeclaration{Name: t.Name, Description: t.Description, ParametersJsonSchema: t.Schema})
+		}
+		q.config.Tools = []*sdk.Tool{{FunctionDeclarations: list}}
+	}
+	if len(r.OutputSchema) > 0 {
+		q.config.ResponseMIMEType, q.config.ResponseJsonSchema = "application/json", r.OutputSchema
+	}
+	return q
+}
+
+// exact puts arguments and schemas as they are into the body that the SDK made: it
+// sorts properties, which models read in their order, and turns numbers into
+// floating point ones.
+func (q question) exact(body map[string]any) map[string]any {
+	body["contents"] = q.contents
+	if q.config.Tools != nil {
+		body["tools"] = q.config.Tools
+	}
+	if c, ok := body["generationConfig"].(map[string]any); ok && q.config.ResponseJsonSchema != nil {
+		c["responseJsonSchema"] = q.config.ResponseJsonSchema
+	}
+	return body
+}
+
+// messages translates a transcript. System messages become the system instruction.
+// Neighbours of one role become one content, with tool results first: the API wants
+// the results of a content's calls in the very next one.
+func messages(in []state.Message, name string) (system *sdk.Content, out []*sdk.Content) {
+	var results, rest []*sdk.Part
+	role := sdk.RoleUser
+	flush := func() {
+		if parts := append(results, rest...); len(parts) > 0 {
+			out = append(out, &sdk.Content{Role: role, Parts: parts})
+		}
+		results, rest = nil, nil
+	}
+	names := map[string]string{} // of tools, by call
+	for _, m := range in {
+		if m.Role == state.RoleSystem {
+			if text := m.Text(); strings.TrimSpace(text) != "" {
+				if system == nil {
+					system = &sdk.Content{}
+				}
+				system.Parts = append(system.Parts, &sdk.Part{Text: text})
+			}
+			continue
+		}
+		speaker := sdk.RoleUser
+		if m.Role == state.RoleAssistant {
+			speaker = sdk.RoleModel
+		}
+		answers, said := parts(m.Parts, name, names)
+		if len(answers)+len(said) == 0 {
+			continue // nothing that the API would take: its neighbours meet
+		}
+		if string(speaker) != string(role) {
+			flush()
+			role = speaker
+		}
+		results, rest = append(results, answers...), append(rest, said...)
+	}
+	flush()
+	return system, out
+}
+
+// parts translates those of one message.
+func parts(in []state.Part, name string, names map[string]string) (answers, said []*sdk.Part) {
+	called := false
+	for _, p := range in {
+		signature := signature(p, name)
+		switch p.Type {
+		case state.PartText:
+			if p.Text != "" {
+				said = append(said, &sdk.Part{Text: p.Text, ThoughtSignature: signature})
+			}
+		case state.PartThinking:
+			if p.Text != "" && signature != nil {
+				said = append(said, &sdk.Part{Text: p.Text, Thought: true, ThoughtSignature: signature})
+			}
+		case state.PartToolCall:
+			if signature == nil && !called && wantsSignatures(name) {
+				signature = []byte(foreignSignature)
+			}
+			called = true
+			names[p.ID] = p.Name
+			said = append(said, &sdk.Part{FunctionCall: &sdk.FunctionCall{ID: p.ID, Name: p.Name, Args: input(p.Arguments)}, ThoughtSignature: signature})
+		case state.PartToolResult:
+			answer, beside := result(p, names[p.CallID], name)
+			answers, said = append(answers, answer), append(said, beside...)
+		case state.PartImage:
+			said = append(said, image(p.Image())...)
+		}
+	}
+	return answers, said
+}
+
+// signature is what a part must be sent back with, if it came from a model of the
+// family that is asked now (A12).
+func signature(p state.Part, name string) []byte {
+	var o opaque
+	if p.OpaqueBy != model.SealedBy(provider, name) || json.Unmarshal(p.Opaque, &o) != nil || len(o.Signature) == 0 {
+		return nil
+	}
+	return o.Signature
+}
+
+// input returns arguments as the object that the API wants, whatever another model
+// made of them; the call's result says what was wrong.
+func input(arguments string) map[string]any {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal([]byte(arguments), &fields) != nil || fields == nil {
+		return map[string]any{"invalid_arguments": arguments}
+	}
+	object := make(map[string]any, len(fields))
+	for key, v := range fields {
+		object[key] = v
+	}
+	return object
+}
+
+// result translates a tool's result. Models before Gemini 3 take no images in one:
+// there they stand beside it.
+func result(p state.Part, tool, name string) (answer *sdk.Part, beside []*sdk.Part) {
+	if tool == "" {
+		tool = "unknown"
+	}
+	r := &sdk.FunctionResponse{ID: p.CallID, Name: tool, Response: map[string]any{"output": p.Content}}
+	if p.IsError {
+		content := p.Content
+		if strings.TrimSpace(content) == "" {
+			content = "The tool failed without a message."
+		}
+		r.Response = map[string]any{"error": content}
+	}
+	for _, i := range p.Images {
+		for _, part := range image(i) {
+			if part.InlineData != nil && generation(name) >= 3 {
+				r.Parts = append(r.Parts, &sdk.FunctionResponsePart{InlineData: &sdk.FunctionResponseBlob{
+					Data: part.InlineData.Data, MIMEType: part.InlineData.MIMEType,
+				}})
+			} else {
+				beside = append(beside, part)
+			}
+		}
+	}
+	return &sdk.Part{FunctionResponse: r}, beside
+}
+
+// image translates an image: one part, or none if its data cannot be read.
+func image(i state.Image) []*sdk.Part {
+	if i.URL != "" {
+		kind := i.MediaType
+		if u, err := url.Parse(i.URL); kind == "" && err == nil {
+			kind, _, _ = strings.Cut(mime.TypeByExtension(path.Ext(u.Path)), ";")
+		}
+		return []*sdk.Part{{FileData: &sdk.FileData{FileURI: i.URL, MIMEType: kind}}}
+	}
+	data, err := base64.StdEncoding.DecodeString(i.Data)
+	if err != nil || len(data) == 0 {
+		return nil
+	}
+	return []*sdk.Part{{InlineData: &sdk.Blob{Data: data, MIMEType: i.MediaType}}}
+}
