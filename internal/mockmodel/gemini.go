@@ -2,7 +2,6 @@ package mockmodel
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -84,9 +83,6 @@ func (f gemini) parse(body []byte) (query, error) {
 	}
 	if err := json.Unmarshal(body, &r); err != nil {
 		return query{}, err
-	}
-	if len(r.Contents) == 0 {
-		return query{}, errors.New("* GenerateContentRequest.contents: contents is not specified")
 	}
 	q := query{model: f.model, conversation: string(r.Labels.Conversation), tokens: int64(len(body)/4) + 1, stream: f.stream}
 	var text strings.Builder

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
 // recording is a file of recorded traffic: the body of an answer.
@@ -116,38 +114,6 @@ func (s *Server) played(q query) (recording, *problem) {
 			"there are %d recordings, none is called %s, and the request asks for one more after %d assistant messages", len(s.plays), name, q.assistants)}
 	}
 	return s.plays[q.assistants], nil
-}
-
-// playElsewhere plays recordings at the addresses of formats that the server has no
-// words of its own in. They are asked as Gemini is: the model's name stands in the
-// path, …/models/NAME:streamGenerateContent, and models speak as "model".
-func (s *Server) playElsewhere(w http.ResponseWriter, r *http.Request) {
-	var body struct {
-		Contents []struct {
-			Role string `json:"role"`
-		} `json:"contents"`
-	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, longestRequest)).Decode(&body); err != nil {
-		openAI{}.refuse(w, problem{http.StatusBadRequest, "invalid_request_error", "We could not parse the JSON body of your request: " + err.Error()})
-		return
-	}
-	if s.apiKey != "" && r.Header.Get("X-Goog-Api-Key") != s.apiKey && (openAI{}).key(r.Header) != s.apiKey {
-		openAI{}.fail(w, model.Auth, 0)
-		return
-	}
-	name, _, _ := strings.Cut(r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:], ":")
-	q := query{model: name}
-	for _, c := range body.Contents {
-		if c.Role == "model" {
-			q.assistants++
-		}
-	}
-	found, p := s.played(q)
-	if p != nil {
-		openAI{}.refuse(w, *p)
-		return
-	}
-	play(r.Context(), w, found, 0)
 }
 
 // play sends a recording, event by event if there is a pace.

@@ -11,6 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
+	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
 	"github.com/turnpike-dev/turnpike/pkg/model/openai"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -56,6 +57,7 @@ func TestPlayLines(t *testing.T) {
 		"anthropic": {filepath.Join(root, "anthropic", "testdata", "streams"), anthropic.New(anthropic.Config{}), model.Request{}, ""},
 		"chat":      {filepath.Join(root, "openai", "testdata", "chat"), openai.New(openai.Config{}), model.Request{}, "/v1"},
 		"responses": {filepath.Join(root, "openai", "testdata", "responses"), openai.New(openai.Config{}), model.Request{API: model.APIResponses}, "/v1"},
+		"gemini":    {filepath.Join(root, "gemini", "testdata", "streams"), gemini.New(gemini.Config{}), model.Request{}, ""},
 	} {
 		url := start(t, mockmodel.Config{Play: test.dir})
 		r := test.request
@@ -77,30 +79,6 @@ func TestPlayLines(t *testing.T) {
 		if e, ok := errors.AsType[*model.Error](err); !ok || e.Class != model.Exhausted {
 			t.Errorf("%s past the end: %v", name, err)
 		}
-	}
-}
-
-// Gemini's requests name the model in the path.
-func TestPlayElsewhere(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for _, name := range []string{"a", "b", "c"} {
-		if err := os.WriteFile(filepath.Join(dir, name+".chunks.txt"), []byte(`{"candidates":[{"content":{"parts":[{"text":"`+name+`"}]}}]}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	url := start(t, mockmodel.Config{Play: dir})
-	for request, want := range map[string]string{
-		`c {"contents":[{"role":"user"}]}`: "c", `gemini-3 {"contents":[{"role":"user"}]}`: "a", `gemini-3 {"contents":[{"role":"user"},{"role":"model"}]}`: "b",
-	} {
-		name, body, _ := strings.Cut(request, " ")
-		status, _, got := post(t, url+"/v1beta/models/"+name+":streamGenerateContent?alt=sse", body)
-		if want := `data: {"candidates":[{"content":{"parts":[{"text":"` + want + `"}]}}]}` + "\n\n"; status != http.StatusOK || got != want {
-			t.Errorf("%s: %d %q", request, status, got)
-		}
-	}
-	if status, _, _ := post(t, url+"/v1beta/models/m:streamGenerateContent", "{"); status != http.StatusBadRequest {
-		t.Errorf("a broken request: %d", status)
 	}
 }
 

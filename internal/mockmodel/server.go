@@ -1,9 +1,10 @@
 // Package mockmodel is a model server whose answers are written down in advance.
 // It speaks the real providers' wire formats over real HTTP: OpenAI's Responses at
-// /v1/responses, its chat completions at /v1/chat/completions and Anthropic's
-// messages at /v1/messages, each streaming or not, with the providers' own error bodies, and it can delay,
-// fail and break off its answers. It is what `turnpike mock-model` runs, and what
-// the model adapters are tested against.
+// /v1/responses, its chat completions at /v1/chat/completions, Anthropic's messages
+// at /v1/messages and Gemini's generateContent at /v1beta/models/NAME:…, each
+// streaming or not, with the providers' own error bodies, and it can delay, fail and
+// break off its answers. It is what `turnpike mock-model` runs, and what the model
+// adapters are tested against.
 //
 // A configuration is a YAML or JSON file, or a [Config]:
 //
@@ -80,9 +81,6 @@ func New(c Config) (*Server, error) {
 	}
 	s.mux.HandleFunc("POST /v1/messages", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, anthropic{}) })
 	s.mux.HandleFunc("POST /{version}/models/{call...}", s.serveGemini)
-	if len(s.plays) > 0 {
-		s.mux.HandleFunc("POST /", s.playElsewhere)
-	}
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	return s, nil
 }

@@ -199,14 +199,14 @@ func (a *answer) failure(ctx context.Context, c *call, err error) *model.Error {
 		return invalid(model.Redact(err.Error(), c.key)) // the SDK refused to send it
 	case c.stream == nil:
 		return model.Broken(ctx, provider, c.key, err)
-	case c.stream.said() != nil:
-		return classify(c.stream.said())
 	case a.finish != "" && !a.calls.whole(false):
 		return &model.Error{Class: model.Transport, Provider: provider, Message: "a tool call in the response is incomplete"}
 	case a.finish != "":
 		return classify(a.finishFault())
 	case a.blocked != "":
 		return classify(fault("prompt_blocked", "", "the prompt was blocked: "+a.blocked))
+	case c.stream.said() != nil:
+		return classify(c.stream.said())
 	case c.stream.err == nil && err != nil:
 		return model.Broken(ctx, provider, c.key, errShape) // the SDK's words hold the whole event
 	default:
