@@ -50,11 +50,11 @@ type geminiContent struct {
 		FunctionCall *struct {
 			Name string          `json:"name"`
 			Args json.RawMessage `json:"args"`
-		} `json:"functionCall"`
+		}
 		FunctionResponse *struct {
 			Name     string          `json:"name"`
 			Response json.RawMessage `json:"response"`
-		} `json:"functionResponse"`
+		}
 	} `json:"parts"`
 }
 
@@ -75,9 +75,9 @@ func (c geminiContent) text() string {
 
 func (f gemini) parse(body []byte) (query, error) {
 	var r struct {
-		System   geminiContent   `json:"systemInstruction"`
-		Contents []geminiContent `json:"contents"`
-		Labels   struct {
+		SystemInstruction geminiContent
+		Contents          []geminiContent `json:"contents"`
+		Labels            struct {
 			Conversation ID `json:"conversation"`
 		} `json:"labels"`
 	}
@@ -86,7 +86,7 @@ func (f gemini) parse(body []byte) (query, error) {
 	}
 	q := query{model: f.model, conversation: string(r.Labels.Conversation), tokens: int64(len(body)/4) + 1, stream: f.stream}
 	var text strings.Builder
-	first := r.System.text()
+	first := r.SystemInstruction.text()
 	if first != "" {
 		fmt.Fprintf(&text, "system: %s\n", first)
 	}

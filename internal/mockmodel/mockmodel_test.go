@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
+	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
 	"github.com/turnpike-dev/turnpike/pkg/model/openai"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -129,7 +131,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// Both formats, whole, carry the same answer as their streams, which the adapters
+// The formats, whole, carry the same answer as their streams, which the adapters
 // check.
 func TestWholeAnswers(t *testing.T) {
 	t.Parallel()
@@ -162,6 +164,35 @@ func strip(body string) string {
 	return before + after
 }
 
+// Gemini's address says which model is asked, and how.
+func TestGeminiAddress(t *testing.T) {
+	t.Parallel()
+	url := start(t, mockmodel.Config{Scripts: []mockmodel.Script{{Model: "^a/b$", Responses: []mockmodel.Response{
+		{Scripted: model.Scripted{Thinking: "Hm, let me", ToolCalls: []model.ScriptedCall{{Name: "f", Arguments: json.RawMessage(`{"a": "<b>"}`)}}}},
+		{Scripted: model.Scripted{Error: model.ContentFilter}},
+	}}}})
+	whole := `{"candidates":[{"content":{"parts":[{"text":"Hm, let me","thought":true},{"functionCall":{"args":{"a":"<b>"},"id":"call_0_0","name":"f"},"thoughtSignature":""}],"role":"model"},` +
+		`"finishReason":"STOP","index":0}],"modelVersion":"a/b","responseId":"mock-0-0","usageMetadata":{"candidatesTokenCount":4,"promptTokenCount":14,` +
+		`"promptTokensDetails":[{"modality":"TEXT","tokenCount":14}],"thoughtsTokenCount":2,"totalTokenCount":20}}`
+	const body = `{"contents":[{"role":"user","parts":[{"text":"x"}]}]}`
+	for path, want := range map[string]string{
+		"/v1/models/a/b:generateContent":                   whole,
+		"/v1beta/models/c:generateContent":                 `"status":"NOT_FOUND"`,
+		"/v1beta/models/a/b:countTokens":                   `Method countTokens is not served here`,
+		"/v1beta/models/a/b:streamGenerateContent":         `alt=sse`,
+		"/v1beta/models/a/b:streamGenerateContent?alt=sse": `"args":{"a": "<b>"}`,
+	} {
+		_, _, got := post(t, url+path, body)
+		signed := regexp.MustCompile(`"thoughtSignature":"[^"]*"`).ReplaceAllString(got, `"thoughtSignature":""`)
+		if !strings.Contains(signed, want) {
+			t.Errorf("%s: %s\nwant %s", path, signed, want)
+		}
+	}
+	if _, _, got := post(t, url+"/v1/models/a/b:generateContent", `{"contents":[{"role":"model","parts":[{"text":"x"}]}]}`); !strings.Contains(got, `"blockReason":"PROHIBITED_CONTENT"`) {
+		t.Errorf("a filtered prompt: %s", got)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	url := start(t, mockmodel.Config{APIKey: "key"})
@@ -170,11 +201,12 @@ func TestRefusals(t *testing.T) {
 	}
 	url = start(t, mockmodel.Config{})
 	for path, bodies := range map[string][]string{
-		"/v1/messages":         {`{`, `[]`, `{"messages":[{"content":5}]}`, `{"messages":5}`},
-		"/v1/chat/completions": {``, `{"messages":[{"content":[1]}]}`, `{"metadata":{"conversation":{}}}`},
+		"/v1beta/models/m:generateContent": {`{`, `[]`, `{"contents":5}`},
+		"/v1/messages":                     {`{`, `[]`, `{"messages":[{"content":5}]}`, `{"messages":5}`},
+		"/v1/chat/completions":             {``, `{"messages":[{"content":[1]}]}`, `{"metadata":{"conversation":{}}}`},
 	} {
 		for _, body := range bodies {
-			if status, _, got := post(t, url+path, body); status != http.StatusBadRequest || !strings.Contains(got, "invalid_request_error") {
+			if status, _, got := post(t, url+path, body); status != http.StatusBadRequest || !strings.Contains(got, "invalid_request_error") && !strings.Contains(got, "INVALID_ARGUMENT") {
 				t.Errorf("%s %s: %d %s", path, body, status, got)
 			}
 		}
@@ -238,7 +270,9 @@ func TestConversations(t *testing.T) {
 		{{Type: state.PartToolCall, ID: "call_GDP9", Name: "get", Arguments: `{"id":  "EUJ"}`}},
 		{{Type: state.PartText, Text: "Grüße  \n"}},
 	}
-	for base, p := range map[string]model.Provider{url + "/v1": openai.New(openai.Config{}), url: anthropic.New(anthropic.Config{})} {
+	for base, p := range map[string]model.Provider{
+		url + "/v1": openai.New(openai.Config{}), url: anthropic.New(anthropic.Config{}), url + "/v1beta": gemini.New(gemini.Config{}),
+	} {
 		messages := []state.Message{state.UserText("Hi")}
 		for _, parts := range want {
 			resp, err := p.Generate(t.Context(), model.Request{Model: "any/thing/7", BaseURL: base, Messages: messages}, nil)

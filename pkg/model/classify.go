@@ -214,12 +214,12 @@ func parseBody(body []byte) said {
 // readDetails reads those of Google's errors: google.rpc.ErrorInfo, QuotaFailure and
 // RetryInfo.
 func (s *said) readDetails(raw json.RawMessage) {
-	var details []struct {
+	var details []struct { // names in camel case match without a tag
 		Type       string `json:"@type"`
 		Reason     string `json:"reason"`
-		RetryDelay string `json:"retryDelay"`
+		RetryDelay string
 		Violations []struct {
-			QuotaID string `json:"quotaId"`
+			QuotaID string
 		} `json:"violations"`
 		Metadata struct {
 			QuotaLimit string `json:"quota_limit"`

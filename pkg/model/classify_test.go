@@ -78,6 +78,12 @@ func TestClassify(t *testing.T) {
 		{"request time-out", 408, "", model.Timeout},
 		{"moved", 301, "", model.Transport},
 		{"nothing", 400, "", model.InvalidRequest},
+		{"gemini rate", 429, `{"error":{"code":429,"message":"You exceeded your current quota, please check your plan and billing details. Please retry in 47.4s.","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateContentPaidTierInputTokensPerModelPerMinute"}]},{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"47s"}]}}`, model.RateLimited},
+		{"gemini day", 429, `{"error":{"code":429,"message":"Quota exceeded for quota metric 'Gemini 2.5 Pro Requests' and limit 'Gemini 2.5 Pro Requests per day'","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"RATE_LIMIT_EXCEEDED","metadata":{"quota_limit":"Gemini25ProRequestsPerDay"}}]}}`, model.Quota},
+		{"gemini in a list", 429, `[{"error":{"code":429,"message":"Resource exhausted. Please try again later.","status":"RESOURCE_EXHAUSTED"}}]`, model.RateLimited},
+		{"gemini key", 400, `{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}]}}`, model.Auth},
+		{"gemini too long in a stream", 200, `{"error":{"code":400,"message":"The input token count (1200034) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}`, model.PromptTooLong},
+		{"gemini overloaded in a stream", 200, `{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}`, model.Overloaded},
 		{"unknown in a stream", 200, "garbage", model.Transport},
 	} {
 		e := model.Classify(model.Failure{Provider: "p", Status: test.status, Body: []byte(test.body)})
@@ -112,6 +118,7 @@ func TestRetryAfter(t *testing.T) {
 		{nil, "Please try again in 250ms", 250 * time.Millisecond},
 		{nil, "Please retry after 6 seconds.", 6 * time.Second},
 		{nil, "Try again in 20 minutes", 20 * time.Minute},
+		{nil, "Please retry in 58.9s.", 58900 * time.Millisecond},
 		{nil, "Please try again later", 0},
 	} {
 		body := `{"error":{"code":"rate_limit_exceeded","message":"` + test.message + `"}}`
@@ -124,8 +131,8 @@ func TestRetryAfter(t *testing.T) {
 
 func TestRedact(t *testing.T) {
 	t.Parallel()
-	got := model.Redact("key hunter2-hunter2 and sk-proj-abcdef123456 and sk-ab***yz99, not risk-taking", "hunter2-hunter2")
-	if want := "key [redacted] and [redacted] and [redacted], not risk-taking"; got != want {
+	got := model.Redact("key hunter2-hunter2 and sk-proj-abcdef123456 and sk-ab***yz99 and AIzaSyB-123456_x, not risk-taking", "hunter2-hunter2")
+	if want := "key [redacted] and [redacted] and [redacted] and [redacted], not risk-taking"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if long := model.Redact(strings.Repeat("ä", 5000), ""); len(long) > 1010 || !strings.HasSuffix(long, "ä…") {

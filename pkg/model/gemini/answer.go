@@ -156,6 +156,7 @@ func (a *answer) stop() (model.Stop, bool) {
 		return model.StopRefusal, true
 	case sdk.FinishReasonRecitation, sdk.FinishReasonBlocklist, sdk.FinishReasonSPII, sdk.FinishReasonImageRecitation:
 		return model.StopContentFilter, true
+	default:
 	}
 	switch {
 	case model.Classify(model.Failure{Status: http.StatusOK, Body: a.finishFault()}).Class != model.Transport:

@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// partialArg is a value of a tool call, or a piece of one, with its place.
+// partialArg is a value of a tool call, or a piece of one, with its place. Names in
+// camel case match without tags.
 type partialArg struct {
-	JSONPath     string          `json:"jsonPath"`
-	StringValue  *string         `json:"stringValue"`
-	NumberValue  json.Number     `json:"numberValue"`
-	BoolValue    *bool           `json:"boolValue"`
-	NullValue    json.RawMessage `json:"nullValue"` // present is null, whatever it holds
-	WillContinue bool            `json:"willContinue"`
+	JSONPath     string
+	StringValue  *string
+	NumberValue  json.Number
+	BoolValue    *bool
+	NullValue    json.RawMessage // present is null, whatever it holds
+	WillContinue bool
 }
 
 type nodeKind int
@@ -172,7 +173,7 @@ func quote(s string) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a text cannot fail
+	_ = enc.Encode(s) //nolint:errchkjson // a text cannot fail
 	return strings.TrimSuffix(b.String(), "\n")
 }
 

@@ -12,11 +12,11 @@ import (
 // that was asked to stream them sends the name first, then values with their
 // places, and says of each piece whether another follows.
 type callPiece struct {
-	ID           string          `json:"id"`
-	Name         string          `json:"name"`
-	Args         json.RawMessage `json:"args"`
-	PartialArgs  []partialArg    `json:"partialArgs"`
-	WillContinue bool            `json:"willContinue"`
+	ID           string
+	Name         string
+	Args         json.RawMessage
+	PartialArgs  []partialArg
+	WillContinue bool
 }
 
 // pieces are those of an event, by the places of candidate and part.
@@ -29,10 +29,10 @@ func callPieces(event []byte) (pieces, bool) {
 		Candidates []struct {
 			Content struct {
 				Parts []struct {
-					FunctionCall callPiece `json:"functionCall"`
-				} `json:"parts"`
-			} `json:"content"`
-		} `json:"candidates"`
+					FunctionCall callPiece
+				}
+			}
+		}
 	}
 	if json.Unmarshal(event, &e) != nil {
 		return nil, false

@@ -97,23 +97,23 @@ var (
 // next returns the data of the next event, or io.EOF.
 func (e *events) next() ([]byte, error) {
 	var data []byte
-	any := false
+	begun := false
 	for e.lines.Scan() {
 		line := bytes.TrimPrefix(e.lines.Bytes(), byteMark)
 		if len(line) == 0 {
-			if any && !bytes.Equal(data, done) {
+			if begun && !bytes.Equal(data, done) {
 				return data, nil
 			}
-			data, any = nil, false
+			data, begun = nil, false
 			continue
 		}
 		field, value, _ := bytes.Cut(line, []byte(":"))
 		switch string(field) {
 		case "data":
-			if any {
+			if begun {
 				data = append(data, '\n')
 			}
-			data, any = append(data, bytes.TrimPrefix(value, []byte(" "))...), true
+			data, begun = append(data, bytes.TrimPrefix(value, []byte(" "))...), true
 		case "", "event", "id", "retry":
 		default:
 			if len(e.stray) < 64<<10 {
@@ -129,7 +129,7 @@ func (e *events) next() ([]byte, error) {
 		return nil, errTooLong
 	case err != nil:
 		return nil, err
-	case any && !bytes.Equal(data, done):
+	case begun && !bytes.Equal(data, done):
 		return data, nil // only the empty line behind it is missing
 	default:
 		return nil, io.EOF

@@ -87,7 +87,7 @@ func messages(in []state.Message, name string) (system *sdk.Content, out []*sdk.
 		if len(answers)+len(said) == 0 {
 			continue // nothing that the API would take: its neighbours meet
 		}
-		if string(speaker) != string(role) {
+		if speaker != role {
 			flush()
 			role = speaker
 		}

@@ -87,14 +87,13 @@ func TestContents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var body struct {
-				System   json.RawMessage `json:"systemInstruction"`
-				Contents json.RawMessage `json:"contents"`
+				SystemInstruction, Contents json.RawMessage
 			}
 			if err := json.Unmarshal([]byte(asked(t, model.Request{Model: test.model, Messages: history})), &body); err != nil {
 				t.Fatal(err)
 			}
 			equal(t, string(body.Contents), test.contents)
-			equal(t, string(body.System), `{"role":"user","parts":[{"text":"Be brief."},{"text":"Mind the gap."}]}`)
+			equal(t, string(body.SystemInstruction), `{"role":"user","parts":[{"text":"Be brief."},{"text":"Mind the gap."}]}`)
 		})
 	}
 }
@@ -150,13 +149,11 @@ func TestReasoning(t *testing.T) {
 		{"gemma-3-27b-it", model.EffortHigh, 0, ``},
 	} {
 		var body struct {
-			Config struct {
-				Thinking json.RawMessage `json:"thinkingConfig"`
-			} `json:"generationConfig"`
+			GenerationConfig struct{ ThinkingConfig json.RawMessage }
 		}
 		got := asked(t, model.Request{Model: test.model, Reasoning: test.effort, MaxOutputTokens: test.max, Messages: []state.Message{state.UserText("hi")}})
-		if err := json.Unmarshal([]byte(got), &body); err != nil || string(body.Config.Thinking) != test.want {
-			t.Errorf("%s with %q and %d: %s, want %s", test.model, test.effort, test.max, body.Config.Thinking, test.want)
+		if err := json.Unmarshal([]byte(got), &body); err != nil || string(body.GenerationConfig.ThinkingConfig) != test.want {
+			t.Errorf("%s with %q and %d: %s, want %s", test.model, test.effort, test.max, body.GenerationConfig.ThinkingConfig, test.want)
 		}
 	}
 }

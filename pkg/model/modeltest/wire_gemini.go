@@ -58,14 +58,14 @@ var pathStep = regexp.MustCompile(`\.([^.\[]+)|\['((?:[^'\\]|\\.)*)'\]|(\[\d+\])
 func readGemini(events []string) Outcome {
 	type content struct {
 		Parts []struct {
-			Text    string
-			Thought bool
-			Call    *struct {
+			Text         string
+			Thought      bool
+			FunctionCall *struct {
 				ID, Name     string
 				Args         json.RawMessage
 				PartialArgs  []map[string]json.RawMessage
 				WillContinue bool
-			} `json:"functionCall"`
+			}
 		}
 	}
 	var (
@@ -82,15 +82,15 @@ func readGemini(events []string) Outcome {
 				Content      content
 				FinishReason string
 			}
-			Prompt struct{ BlockReason string }                                                                                                 `json:"promptFeedback"`
-			Usage  struct{ PromptTokenCount, ToolUsePromptTokenCount, CandidatesTokenCount, ThoughtsTokenCount, CachedContentTokenCount int64 } `json:"usageMetadata"`
-			Error  *struct{ Status string }
+			PromptFeedback struct{ BlockReason string }
+			UsageMetadata  struct{ PromptTokenCount, ToolUsePromptTokenCount, CandidatesTokenCount, ThoughtsTokenCount, CachedContentTokenCount int64 }
+			Error          *struct{ Status string }
 		}
 		if json.Unmarshal([]byte(data), &e) != nil {
 			return unreadable
 		}
-		blocked = blocked || e.Prompt.BlockReason != ""
-		u := e.Usage
+		blocked = blocked || e.PromptFeedback.BlockReason != ""
+		u := e.UsageMetadata
 		o.Usage.InputTokens = max(o.Usage.InputTokens, u.PromptTokenCount+u.ToolUsePromptTokenCount)
 		o.Usage.OutputTokens = max(o.Usage.OutputTokens, u.CandidatesTokenCount+u.ThoughtsTokenCount)
 		o.Usage.CacheReadTokens = max(o.Usage.CacheReadTokens, u.CachedContentTokenCount)
@@ -100,28 +100,28 @@ func readGemini(events []string) Outcome {
 			}
 			for _, p := range c.Content.Parts {
 				switch {
-				case p.Call == nil && p.Thought:
+				case p.FunctionCall == nil && p.Thought:
 					o.Thinking += p.Text
-				case p.Call == nil:
+				case p.FunctionCall == nil:
 					o.Text += p.Text
-				case p.Call.Name != "":
-					again := slices.ContainsFunc(calls, func(c *geminiCall) bool { return p.Call.ID != "" && c.ID == p.Call.ID })
+				case p.FunctionCall.Name != "":
+					again := slices.ContainsFunc(calls, func(c *geminiCall) bool { return p.FunctionCall.ID != "" && c.ID == p.FunctionCall.ID })
 					if again {
 						continue
 					}
 					broken = broken || len(calls) > 0 && !calls[len(calls)-1].over
-					calls = append(calls, &geminiCall{Call: Call{p.Call.ID, p.Call.Name, string(p.Call.Args)}})
+					calls = append(calls, &geminiCall{Call: Call{p.FunctionCall.ID, p.FunctionCall.Name, string(p.FunctionCall.Args)}})
 					fallthrough
 				default:
 					if len(calls) == 0 || calls[len(calls)-1].over {
-						broken = broken || len(p.Call.PartialArgs) > 0
+						broken = broken || len(p.FunctionCall.PartialArgs) > 0
 						continue
 					}
 					last := calls[len(calls)-1]
-					for _, a := range p.Call.PartialArgs {
+					for _, a := range p.FunctionCall.PartialArgs {
 						broken = !last.set(a) || broken
 					}
-					if !p.Call.WillContinue {
+					if !p.FunctionCall.WillContinue {
 						last.over = true
 						broken = broken || slices.ContainsFunc(last.leaves, func(l leaf) bool { return l.open })
 					}
