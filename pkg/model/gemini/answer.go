@@ -51,8 +51,11 @@ func (a *answer) add(p *sdk.GenerateContentResponse, event []byte) {
 		a.blocked = strings.TrimSpace(string(f.BlockReason) + " " + f.BlockReasonMessage)
 	}
 	a.count(p.UsageMetadata)
-	pieces, ok := callPieces(event)
-	a.calls.broken = a.calls.broken || !ok
+	raw, ok := candidates(event)
+	a.calls.broken = a.calls.broken || !ok || len(raw) != len(p.Candidates)
+	if a.calls.broken {
+		return
+	}
 	for i, c := range p.Candidates {
 		if c == nil || c.Index != 0 || a.finish != "" {
 			continue
@@ -60,12 +63,12 @@ func (a *answer) add(p *sdk.GenerateContentResponse, event []byte) {
 		if c.Content != nil {
 			for j, part := range c.Content.Parts {
 				if part != nil {
-					a.part(part, pieces.at(i, j))
+					a.part(part, raw[i].call(j))
 				}
 			}
 		}
 		if c.FinishReason != sdk.FinishReasonUnspecified {
-			a.finish, a.detail = c.FinishReason, c.FinishMessage
+			a.finish, a.detail = c.FinishReason, raw[i].FinishMessage
 		}
 	}
 }
@@ -132,7 +135,7 @@ func (a *answer) emit(d model.Delta) {
 // end makes the response, or the error.
 func (a *answer) end(ctx context.Context, c *call, err error) (model.Response, error) {
 	stop, ok := a.stop()
-	if ok && a.calls.whole(stop == model.StopMaxOutputTokens) {
+	if ok && a.calls.whole(stop != model.StopEnd && stop != model.StopToolCalls) {
 		return a.response(stop), nil
 	}
 	e := a.failure(ctx, c, err)
@@ -200,7 +203,7 @@ func (a *answer) failure(ctx context.Context, c *call, err error) *model.Error {
 		return invalid(model.Redact(err.Error(), c.key)) // the SDK refused to send it
 	case c.stream == nil:
 		return model.Broken(ctx, provider, c.key, err)
-	case a.finish != "" && !a.calls.whole(false):
+	case a.calls.broken, a.finish != "" && a.calls.open() != nil:
 		return &model.Error{Class: model.Transport, Provider: provider, Message: "a tool call in the response is incomplete"}
 	case a.finish != "":
 		return classify(a.finishFault())
@@ -233,7 +236,7 @@ func (a *answer) response(stop model.Stop) model.Response {
 	said := false
 	for _, s := range a.segments {
 		if s.call != nil && !s.call.closed {
-			continue // the output limit cut it off
+			continue // the output limit, or a filter, cut it off
 		}
 		said = said || s.kind != state.PartThinking
 		resp.Parts = append(resp.Parts, a.seal(s))

@@ -19,40 +19,28 @@ type callPiece struct {
 	WillContinue bool
 }
 
-// pieces are those of an event, by the places of candidate and part.
-type pieces [][]callPiece
-
-// callPieces reads the calls in an event as they stand there: the SDK's have their
-// numbers in floating point. It reports false for an event that is not in the format.
-func callPieces(event []byte) (pieces, bool) {
-	var e struct {
-		Candidates []struct {
-			Content struct {
-				Parts []struct {
-					FunctionCall callPiece
-				}
-			}
-		}
+// candidate is what the SDK loses of one: it drops why a call was malformed, and the
+// numbers in arguments become floating point ones.
+type candidate struct {
+	FinishMessage string
+	Content       struct {
+		Parts []struct{ FunctionCall callPiece }
 	}
-	if json.Unmarshal(event, &e) != nil {
-		return nil, false
-	}
-	var out pieces
-	for _, c := range e.Candidates {
-		var list []callPiece
-		for _, p := range c.Content.Parts {
-			list = append(list, p.FunctionCall)
-		}
-		out = append(out, list)
-	}
-	return out, true
 }
 
-func (p pieces) at(candidate, part int) callPiece {
-	if candidate >= len(p) || part >= len(p[candidate]) {
+// candidates reads an event as it stands there. It reports false for one that is not
+// in the format.
+func candidates(event []byte) ([]candidate, bool) {
+	var e struct{ Candidates []candidate }
+	ok := json.Unmarshal(event, &e) == nil
+	return e.Candidates, ok
+}
+
+func (c candidate) call(part int) callPiece {
+	if part >= len(c.Content.Parts) {
 		return callPiece{}
 	}
-	return p[candidate][part]
+	return c.Content.Parts[part].FunctionCall
 }
 
 // toolCall is a tool call under way, or whole.
@@ -138,8 +126,8 @@ func (s *calls) fill(c *toolCall, p callPiece, d model.Delta) model.Delta {
 	return d
 }
 
-// whole reports whether every call is whole; the last one need not be if the output
-// limit cut it off.
+// whole reports whether every call is whole; the last one need not be if the response
+// was cut off.
 func (s *calls) whole(cut bool) bool { return !s.broken && (cut || s.open() == nil) }
 
 func (c *toolCall) part() state.Part {

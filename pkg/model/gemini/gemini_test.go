@@ -77,6 +77,7 @@ func TestStreams(t *testing.T) {
 		"numbers and order":     {stream(piece(`{"functionCall":{"id":"x","name":"f","args":{"z": 12345678901234567890,"a":1.0}}}`, stop)), []state.Part{call("x", "f", `{"z": 12345678901234567890,"a":1.0}`)}, model.StopToolCalls},
 		"the same call twice":   {stream(piece(`{"functionCall":{"id":"x","name":"f","args":{}}}`, ""), piece(`{"functionCall":{"id":"x","name":"f","args":{}}}`, stop)), []state.Part{call("x", "f", `{}`)}, model.StopToolCalls},
 		"text around calls":     {stream(piece(`{"text":"a"},{"functionCall":{"name":"f"}},{"text":"b"}`, stop)), []state.Part{text("a"), call("call_2_0", "f", "{}"), text("b")}, model.StopToolCalls},
+		"filter inside a call":  {stream(piece(`{"text":"a"},{"functionCall":{"name":"f","willContinue":true}}`, `,"finishReason":"SAFETY"`)), []state.Part{text("a")}, model.StopRefusal},
 		"unknown finish":        {stream(piece(`{"text":"a"}`, `,"finishReason":"TIRED"`)), []state.Part{text("a")}, model.StopEnd},
 		"parts that are none":   {stream(piece(`null,{"executableCode":{"code":"x"}},{"inlineData":{"data":"AAAA","mimeType":"image/png"}}`, stop)), []state.Part{text("")}, model.StopEnd},
 		"nothing behind it":     {"data: " + piece(`{"text":"a"}`, stop), []state.Part{text("a")}, model.StopEnd},
@@ -132,7 +133,7 @@ func TestErrors(t *testing.T) {
 		"in a stream, rate":     {200, stream(body(429, "RESOURCE_EXHAUSTED", quota, rpc("RetryInfo", `"retryDelay":"1.5s"`))), model.RateLimited, 1500 * time.Millisecond},
 		"beside a stream":       {200, stream(piece(`{"text":"a"}`, "")) + "{\n  \"error\": {\"code\": 500, \"message\": \"oh\", \"status\": \"INTERNAL\"}\n}\n", model.Overloaded, 0},
 		"prompt blocked":        {200, stream(`{"promptFeedback":{"blockReason":"OTHER"}}`), model.ContentFilter, 0},
-		"malformed call":        {200, stream(piece("", `,"finishReason":"MALFORMED_FUNCTION_CALL"`)), model.Overloaded, 0},
+		"malformed call":        {200, stream(piece("", `,"finishReason":"MALFORMED_FUNCTION_CALL","finishMessage":"print("`)), model.Overloaded, 0},
 		"signature":             {200, stream(piece("", `,"finishReason":"MISSING_THOUGHT_SIGNATURE"`)), model.InvalidRequest, 0},
 		"unfinished":            {200, stream(piece(`{"text":"a"}`, "")), model.Transport, 0},
 		"call that goes on":     {200, stream(piece(`{"functionCall":{"name":"f","willContinue":true}}`, stop)), model.Transport, 0},
@@ -145,6 +146,9 @@ func TestErrors(t *testing.T) {
 	} {
 		resp, err := generate(t, serve(t, test.status, test.body))
 		e, ok := errors.AsType[*model.Error](err)
+		if name == "malformed call" && (!ok || e.Message != "print(") {
+			t.Errorf("%s: %v", name, err)
+		}
 		if !ok || e.Class != test.class || e.RetryAfter != test.after || e.Provider != "gemini" || e.Message == "" || len(resp.Parts) > 0 {
 			t.Errorf("%s: %#v, want class %s after %s", name, err, test.class, test.after)
 		}

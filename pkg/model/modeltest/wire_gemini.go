@@ -131,7 +131,7 @@ func readGemini(events []string) Outcome {
 		}
 	}
 	if n := len(calls); n > 0 && !calls[n-1].over {
-		broken = broken || finish != "" && finish != "MAX_TOKENS"
+		broken = broken || finish != "" && geminiStops[finish] == ""
 		calls = calls[:n-1]
 	}
 	class, failed := geminiFaults[finish]
