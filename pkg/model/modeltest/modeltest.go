@@ -32,8 +32,7 @@ type Features struct {
 	// thinking itself or on what follows it.
 	Signed bool
 
-	// WholeCalls says that a tool call comes in one piece.
-	WholeCalls bool
+	WholeCalls bool // a tool call comes in one piece
 
 	// Cached says that usage tells cached tokens apart.
 	CacheRead, CacheWrite bool
@@ -211,9 +210,8 @@ func (e exercise) thinking(t *testing.T) {
 	p, r := e.open(t, Script{Responses: []model.Scripted{{Thinking: "Hm, let me think.", Text: "Yes."}}})
 	resp, deltas, err := generate(t.Context(), p, ask(r, 0))
 	e.want(t, resp, err, model.StopEnd, state.Part{Type: state.PartThinking, Text: "Hm, let me think."}, text("Yes."))
-	if signed := slices.ContainsFunc(resp.Parts, func(p state.Part) bool {
-		return len(p.Opaque) > 0 && p.OpaqueBy == model.SealedBy(e.f.Name, r.Model)
-	}); signed != e.f.Signed {
+	sealed := func(p state.Part) bool { return len(p.Opaque) > 0 && p.OpaqueBy == model.SealedBy(e.f.Name, r.Model) }
+	if signed := slices.ContainsFunc(resp.Parts, sealed); signed != e.f.Signed {
 		t.Errorf("signed %t, want %t", signed, e.f.Signed)
 	}
 	var streamed string
