@@ -21,6 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
+	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
 	"github.com/turnpike-dev/turnpike/pkg/model/openai"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
@@ -32,6 +33,7 @@ import (
 func TestSealedThinking(t *testing.T) {
 	t.Parallel()
 	const thought = "The tool <knows> & tells."
+	const foreign = `"thoughtSignature":"c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="` // Google's for calls of other models
 	for name, test := range map[string]struct {
 		model    string // of the agent, without its address
 		fails    string // pattern of a model that fails in the second turn
@@ -42,6 +44,11 @@ func TestSealedThinking(t *testing.T) {
 		"responses": {`"provider":"openai","api":"responses","name":"gpt-5.1"`, "", "/v1/responses", `"encrypted_content":`, ""},
 		"chat":      {`"provider":"openai","name":"qwen3"`, "", "/v1/chat/completions", `"reasoning_content":`, ""},
 		"anthropic": {`"provider":"anthropic","name":"claude-opus-5"`, "", "/v1/messages", `"signature":`, ""},
+		"gemini":    {`"provider":"gemini","name":"gemini-3-pro-preview"`, "", "/v1/models/gemini-3-pro-preview:streamGenerateContent", `"thoughtSignature":`, foreign},
+		"another Gemini": {
+			`"provider":"gemini","name":"gemini-3-pro-preview","fallback":[{"provider":"gemini","name":"gemini-3-flash","base_url":"%[1]s"}]`,
+			"^gemini-3-pro", "/v1beta/models/gemini-3-flash:streamGenerateContent", foreign, "",
+		},
 		"another family": {
 			`"provider":"openai","api":"responses","name":"gpt-5.1","fallback":[{"provider":"openai","api":"responses","name":"gpt-6","base_url":"%[1]s/v1"}]`,
 			"^gpt-5", "/v1/responses", `"function_call"`, "encrypted_content\":",
@@ -104,7 +111,7 @@ func TestSealedThinking(t *testing.T) {
 			}
 			w, err := worker.New(store, membus.New(), worker.Config{
 				ID: "w", Slots: 4, Logger: zerolog.Nop(), ShutdownGrace: time.Second,
-				Providers: map[string]model.Provider{"openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},
+				Providers: map[string]model.Provider{"openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})},
 			})
 			if err != nil {
 				t.Fatal(err)
