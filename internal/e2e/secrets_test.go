@@ -38,6 +38,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
+	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
 	"github.com/turnpike-dev/turnpike/pkg/model/openai"
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/secret"
@@ -166,6 +167,23 @@ func betray(w http.ResponseWriter, r *http.Request, key string) {
 		send("message_stop", `{"type":"message_stop"}`)
 		return
 	}
+	if strings.HasSuffix(r.URL.Path, ":streamGenerateContent") {
+		part := func(format string, values ...any) {
+			send("", `{"modelVersion":%s,"candidates":[{"index":0,"content":{"role":"model","parts":[`+format+`]}}]}`, append([]any{key}, values...)...)
+		}
+		for _, thought := range []bool{true, false} {
+			for _, p := range pieces {
+				part(`{"text":%s,"thought":%s}`, p, thought)
+			}
+			part(`{"text":"","thought":%s,"thoughtSignature":%s}`, thought, []byte(key))
+		}
+		if cut {
+			return
+		}
+		part(`{"functionCall":{"id":"c1","name":%s,"args":%s}}`, key, json.RawMessage(arguments))
+		send("", `{"candidates":[{"index":0,"finishReason":"STOP"}]}`)
+		return
+	}
 	const chunk = `{"id":"x","object":"chat.completion.chunk","model":%s,"choices":[{"index":0,"delta":`
 	for _, field := range []string{"reasoning_content", "content"} {
 		for _, p := range pieces {
@@ -183,7 +201,7 @@ func betray(w http.ResponseWriter, r *http.Request, key string) {
 
 // refuse is a model server that takes no key and tells everybody which one it got.
 func refuse(w http.ResponseWriter, r *http.Request) {
-	key := r.Header.Get("Authorization") + r.Header.Get("X-Api-Key")
+	key := r.Header.Get("Authorization") + r.Header.Get("X-Api-Key") + r.Header.Get("X-Goog-Api-Key")
 	w.Header().Set("X-Request-Id", key)
 	w.Header().Set("Content-Type", "application/json")
 	status, _ := json.Marshal(map[string]any{"error": map[string]any{
@@ -336,7 +354,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	w, err := worker.New(site.Store, site.Bus, worker.Config{
 		ID: "w", SecretsDir: secrets, Logger: site.Log, Registry: registry, HTTPTools: httptool.New(guard), RemoteAgents: a2atool.New(guard.Client()),
 		Tracer:    sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)),
-		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{})},
+		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -373,7 +391,7 @@ func TestSecretsStayHidden(t *testing.T) {
 			{"name": "parrot", "arguments": {"task": "x"}}, {"name": "bad", "arguments": {"task": "x"}}, {"name": "refusing", "arguments": {"task": "x"}}, {"name": "moved", "arguments": {"task": "x"}}]}, {"text": "done"}]}, "tools": [` + tools + `]}`,
 		"allowed": fmt.Sprintf(`{"model": {"provider": "openai", "name": "m", "base_url": "%s/v1", "api_key": "secret://ALLOWED_KEY"}}`, allowed.URL),
 	}
-	for _, provider := range []string{"openai", "anthropic"} {
+	for _, provider := range []string{"openai", "anthropic", "gemini"} {
 		for _, way := range []string{"json", "page", "stream", "said", "cut", "elsewhere", "status", "garbage"} {
 			definitions[provider+"-"+way] = fmt.Sprintf(`{"model": {"provider": %q, "name": "m", "base_url": "%s/%s", "api_key": "secret://MODEL_KEY",
 				"fallback": [{"provider": "scripted", "responses": [{"text": "instead"}]}]}}`, provider, models.URL, way)
@@ -415,7 +433,7 @@ func TestSecretsStayHidden(t *testing.T) {
 		}
 		found[name+" definition"] = fetch(t, base+"/v1/agents/"+name)
 	}
-	for _, where := range []string{"tools/messages", "openai-json-alone", "openai-said/messages", "anthropic-said/messages", "openai-cut/messages?view=full", "anthropic-cut/messages?view=full"} {
+	for _, where := range []string{"tools/messages", "openai-json-alone", "openai-said/messages", "anthropic-said/messages", "gemini-said/messages", "gemini-cut/messages?view=full", "openai-cut/messages?view=full", "anthropic-cut/messages?view=full"} {
 		if !strings.Contains(found[where], secret.Hidden) {
 			t.Errorf("%s: nothing was repeated, so the test proves nothing: %s", where, found[where])
 		}
