@@ -3,9 +3,12 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/secret"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // hiding is a provider that keeps the key of its calls out of all that comes back
@@ -35,12 +38,35 @@ func (h hiding) Generate(ctx context.Context, r model.Request, onDelta func(mode
 			p.Opaque = json.RawMessage(h.secrets.Hide(string(p.Opaque)))
 		}
 	}
+	resp.Parts = h.together(h.together(resp.Parts, state.PartText), state.PartThinking)
 	if err == nil {
 		return resp, nil
 	}
 	e := *asModelError(err)
 	e.Message, e.Partial = h.secrets.Hide(e.Message), h.secrets.Hide(e.Partial)
 	return resp, &e
+}
+
+// together hides what a server has spread over several parts of one type, which
+// readers see as one text: the first gets what is left of it, the others go.
+func (h hiding) together(parts []state.Part, of state.PartType) []state.Part {
+	var whole strings.Builder
+	for _, p := range parts {
+		if p.Type == of {
+			whole.WriteString(p.Text)
+		}
+	}
+	hidden := h.secrets.Hide(whole.String())
+	if hidden == whole.String() {
+		return parts
+	}
+	rest := slices.Clone(parts)
+	for i := range rest {
+		if rest[i].Type == of {
+			rest[i].Text, rest[i].Opaque, rest[i].OpaqueBy, hidden = hidden, nil, "", ""
+		}
+	}
+	return slices.DeleteFunc(rest, func(p state.Part) bool { return p.Type == of && p.Text == "" })
 }
 
 // hidingDeltas passes pieces of a response on. It holds back an end that may be the
