@@ -355,48 +355,6 @@ func TestNonIdempotentToolIsNotRepeated(t *testing.T) {
 	}
 }
 
-// I7, A5: an abort reaches a tool and a model call under way.
-func TestAbortReachesWhatIsUnderWay(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	slow := newBlocking()
-	s.tools["slow"] = slow
-	cfg := s.config()
-	asked := make(chan state.RunID, 10)
-	cfg.Providers = map[string]model.Provider{"scripted": telling{s.model, asked}}
-	s.work(cfg)
-	id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow"}}, call("slow", "c1"))
-	<-asked
-	<-slow.started
-	s.abort(id)
-	s.awaitReason(id, state.EndAbortedTools)
-	if diff := gocmp.Diff([]string{"user: hello", "assistant: c1", "tool: Interrupted mid-execution"}, s.transcript(id)); diff != "" {
-		t.Errorf("transcript:\n%s", diff)
-	}
-
-	id = s.submit(state.Limits{}, nil, model.Scripted{Text: "never", Delay: model.Duration(time.Hour)}, model.Scripted{Text: "went on"})
-	<-asked
-	s.abort(id)
-	s.awaitReason(id, state.EndAbortedStreaming)
-
-	// A user message continues the run.
-	said := state.UserText("go on")
-	s.signal(id, state.Signal{ID: "s1", Message: &said})
-	s.await(id, "an end after the continuation", func(st state.State) bool { return st.Version >= 4 && st.Status.Terminal() })
-}
-
-// telling is a model that says when it is asked.
-type telling struct {
-	model.Provider
-
-	asked chan<- state.RunID
-}
-
-func (p telling) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
-	p.asked <- r.Run
-	return p.Provider.Generate(ctx, r, onDelta)
-}
-
 func (s *site) abort(id state.RunID) {
 	s.t.Helper()
 	if _, err := s.store.Abort(s.t.Context(), id, "enough", time.Millisecond); err != nil {
