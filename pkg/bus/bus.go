@@ -141,7 +141,8 @@ type Intake interface {
 	// is dropped where the subject is not one that may get replies.
 	Reply(ctx context.Context, subject string, data []byte) error
 
-	// DeadLetter stores what was given up on, with the cause.
+	// DeadLetter stores what was given up on, with the cause. The poisoned end of a
+	// run may be stored again and is one letter, as far as the bus remembers.
 	DeadLetter(ctx context.Context, d DeadLetter) error
 
 	// DeadLetters returns up to limit dead letters, the oldest first, after
@@ -171,14 +172,41 @@ type Message interface {
 	Nak(delay time.Duration) error
 }
 
+// DeadKind is what a dead letter was before it was given up on.
+type DeadKind string
+
+// The kinds of dead letters.
+const (
+	DeadPoisoned   DeadKind = "poisoned"   // a turn that was claimed too often; its run has ended
+	DeadLost       DeadKind = "lost"       // a turn of a run that the store does not have
+	DeadTurn       DeadKind = "turn"       // on the queue of turns, and no turn message
+	DeadSubmission DeadKind = "submission" // refused
+	DeadAbort      DeadKind = "abort"      // refused
+)
+
 // DeadLetter is a message that was given up on.
 type DeadLetter struct {
 	Seq   uint64         `json:"seq"` // set by the bus
+	Kind  DeadKind       `json:"kind"`
 	Lane  state.Priority `json:"lane"`
 	Run   state.RunID    `json:"run_id,omitempty"`
 	Cause string         `json:"cause"`
 	At    state.Time     `json:"at"`
-	Data  string         `json:"data"` // the message as it came
+
+	// Data is the message as it came; Cut says that it was too long to be kept whole.
+	Data string `json:"data"`
+	Cut  bool   `json:"cut,omitempty"`
+
+	// Version and Events are the run's version and log length at its poisoned end,
+	// Attempts how many workers had taken the turn.
+	Version  int64 `json:"version,omitempty"`
+	Events   int64 `json:"events,omitempty"`
+	Attempts int   `json:"attempts,omitempty"`
+
+	// Agent, Key and ReplyTo of a submission, as its subject and headers had them.
+	Agent   string `json:"agent,omitempty"`
+	Key     string `json:"key,omitempty"`
+	ReplyTo string `json:"reply_to,omitempty"`
 }
 
 // Presence lets workers notice that one of them is gone.

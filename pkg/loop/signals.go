@@ -21,14 +21,16 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	}
 	t.results(ev.Results)
 	t.pickUp(ev.Started)
+	if t.replays(ev.Signals) {
+		return t.replay(ev.Signals), true
+	}
+	// A replay that came when somebody had continued the run already.
+	ev.Signals = slices.DeleteFunc(slices.Clone(ev.Signals), func(s state.Signal) bool { return s.Replay != 0 })
 	switch {
 	case t.s.Status.Terminal():
 		return t.resume(ev.Signals), true
 	case ev.Poisoned:
-		return t.finish(state.EndPoisoned, poisonedText, state.Entry{
-			Detail: fmt.Sprintf("claimed %d times without a commit", ev.Attempt-1),
-			Error:  &state.Error{Code: string(state.EndPoisoned), Message: "the turn was claimed too often without a commit: it kills or stalls its workers"},
-		}), true
+		return t.poisoned(ev), true
 	case ev.Abort != nil:
 		return t.aborted(ev.Abort.Reason), true
 	case t.past(t.s.Limits.DeadlineAt):
@@ -155,21 +157,27 @@ func (t *Turn) resume(signals []state.Signal) Decision {
 	t.s.Recoveries, t.s.Failures, t.s.StopBlocks = 0, 0, 0
 	t.s.Reenter, t.s.Undecided, t.s.Place = false, false, nil
 	t.s.Nudges = state.Nudges{LastTotal: t.s.Usage.OutputTokens}
-	t.s.Phase = ""
+	t.s.Phase, t.s.Poison = "", nil
 	return t.move(state.UserMessage, state.Entry{Messages: said(signals)})
 }
 
 // receive applies signals and moves on for the reason of the first.
 func (t *Turn) receive(signals []state.Signal) Decision {
-	var said []state.Message
 	var reason state.Reason
 	var details []string
-	because := func(r state.Reason, detail string) {
+	said := t.receiveAll(signals, func(r state.Reason, detail string) {
 		if reason == "" {
 			reason = r
 		}
 		details = append(details, detail)
-	}
+	})
+	t.s.Recoveries, t.s.Reenter, t.s.ResumeAt = 0, false, state.Time{}
+	return t.move(reason, state.Entry{Messages: said, Detail: strings.Join(slices.DeleteFunc(details, func(d string) bool { return d == "" }), ", ")})
+}
+
+// receiveAll applies signals, says of each what it was, and returns what the user
+// says.
+func (t *Turn) receiveAll(signals []state.Signal, because func(state.Reason, string)) (said []state.Message) {
 	for _, sig := range signals {
 		for _, a := range sig.Approvals {
 			t.decide(a, because)
@@ -202,8 +210,7 @@ func (t *Turn) receive(signals []state.Signal) Decision {
 			because(state.UserMessage, "")
 		}
 	}
-	t.s.Recoveries, t.s.Reenter, t.s.ResumeAt = 0, false, state.Time{}
-	return t.move(reason, state.Entry{Messages: said, Detail: strings.Join(slices.DeleteFunc(details, func(d string) bool { return d == "" }), ", ")})
+	return said
 }
 
 // decide applies one approval or denial.

@@ -42,6 +42,10 @@ func Upto(log []Entry, turn int) (History, error) {
 			open = len(e.Message.Calls())
 		case EntryTool, EntryReused:
 			open--
+		case EntryTombstoned:
+			if e.Message == nil {
+				open += len(e.MessageIDs) // results that a replay withdrew
+			}
 		case EntryReflect:
 			h.Confidence = e.Confidence
 		default:

@@ -41,7 +41,18 @@ func (id RunID) Shard() int {
 // ChildID returns the id of the run that answers a call of another run: the same
 // for the same call, so that it is started once however often it is tried.
 func ChildID(parent RunID, turn int, callID string, at Time) RunID {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%s", parent, turn, callID))
+	return derived(at, fmt.Sprintf("%s/%d/%s", parent, turn, callID))
+}
+
+// ReplayID returns the id of the run that a submission becomes which lies among the
+// dead letters under number seq since at: the same however often it is replayed.
+func ReplayID(seq uint64, at Time) RunID {
+	return derived(at, fmt.Sprintf("dead/%d/%d", seq, at.UnixMilli()))
+}
+
+// derived returns the id of that time that follows from a name.
+func derived(at Time, name string) RunID {
+	sum := sha256.Sum256([]byte(name))
 	var id ulid.ULID
 	_ = id.SetTime(ulid.Timestamp(at.Time)) // fails after the year 10889
 	_ = id.SetEntropy(sum[:10])             // fails for other than 10 bytes

@@ -187,7 +187,7 @@ func view(log []Entry, full bool) []Message {
 		// the last response before it.
 		results := resultsOf(log[i+1:])
 		for _, c := range e.Message.Calls() {
-			if r, ok := results[c.ID]; ok {
+			for _, r := range results[c.ID] {
 				add(r)
 			}
 		}
@@ -195,15 +195,16 @@ func view(log []Entry, full bool) []Message {
 	return out
 }
 
-// resultsOf returns the tool results before the next model response, by call id.
-func resultsOf(log []Entry) map[string]Message {
-	results := map[string]Message{}
+// resultsOf returns the tool results before the next model response, by call id: of
+// several, all but the last were withdrawn.
+func resultsOf(log []Entry) map[string][]Message {
+	results := map[string][]Message{}
 	for _, e := range log {
 		switch {
 		case e.Type == EntryModel:
 			return results
 		case e.Message != nil && e.Message.Role == RoleTool:
-			results[e.CallID] = *e.Message
+			results[e.CallID] = append(results[e.CallID], *e.Message)
 		}
 	}
 	return results

@@ -54,6 +54,7 @@ const (
 	UserMessage             Reason = "user_message"
 	Forked                  Reason = "forked"
 	Recovered               Reason = "recovered"
+	Replayed                Reason = "replayed"
 )
 
 // What a run waits for.
@@ -130,6 +131,7 @@ var edges = []edge{
 	{Answered, turning, Queued},
 	{ChildFinished, turning, Queued},
 	{UserMessage, resting, Queued},
+	{Replayed, []Status{Failed}, Queued},
 
 	{WaitingApproval, turning, Waiting},
 	{WaitingClientTool, turning, Waiting},

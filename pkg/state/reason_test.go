@@ -19,6 +19,8 @@ func TestMoveLegality(t *testing.T) {
 			return e.reason == Submitted || e.reason == Forked || e.reason == WaitingSchedule
 		case e.reason == Submitted || e.reason == Forked:
 			return false
+		case e.reason == Replayed:
+			return from == Failed
 		case from.Terminal():
 			return e.reason == UserMessage
 		default:

@@ -17,6 +17,9 @@ type Signal struct {
 	// Start lets a run go that its batch holds. It comes from a worker.
 	Start bool `json:"start,omitempty"`
 
+	// Replay takes a run that ended poisoned up again: the version of that end.
+	Replay int64 `json:"replay,omitempty"`
+
 	At Time `json:"at"`
 }
 
@@ -57,6 +60,12 @@ type ChildResult struct {
 	Usage   Usage  `json:"usage"`
 }
 
+// ReplaySignal returns the signal that takes a run up again which ended poisoned at
+// a version. Its id is that of the end, so it counts once however often it is sent.
+func ReplaySignal(version int64, at Time) Signal {
+	return Signal{ID: AwaitReplay(version), Replay: version, At: at}
+}
+
 // Names returns the waits that s answers. All of them must be open for s to be
 // accepted. A user message answers none: it is welcome at any time.
 func (s Signal) Names() []string {
@@ -75,6 +84,9 @@ func (s Signal) Names() []string {
 	}
 	if s.Start {
 		names = append(names, AwaitStart)
+	}
+	if s.Replay != 0 {
+		names = append(names, AwaitReplay(s.Replay))
 	}
 	return names
 }

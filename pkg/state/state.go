@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -110,6 +111,10 @@ type State struct {
 	// Nudges tracks the continuations towards a token budget (A11).
 	Nudges Nudges `json:"nudges,omitzero"`
 
+	// Poison is what a replay of the run needs; nil unless it ended poisoned and
+	// nobody has continued it since.
+	Poison *Poison `json:"poison,omitempty"`
+
 	// Asked is how often models were asked for this run, failed calls included and
 	// those of child runs not.
 	Asked int `json:"asked,omitempty"`
@@ -126,6 +131,16 @@ type State struct {
 	// Log is the run's history as far as the holder has read it. It is kept
 	// apart from the header in every store.
 	Log []Entry `json:"-"`
+}
+
+// Poison is what the end of a poisoned run put aside.
+type Poison struct {
+	// Attempts is how many workers took the turn and did not commit it.
+	Attempts int `json:"attempts"`
+
+	// Calls are those that were open and can be made again. The history has an error
+	// as the result of each, which a replay withdraws.
+	Calls []OpenCall `json:"calls,omitempty"`
 }
 
 // Nudges are the continuations that a token budget gave, with what the last one
@@ -395,10 +410,14 @@ func (s State) Due() time.Time {
 }
 
 // Awaits returns the names of the signals that s is open to: one for each open
-// call that needs somebody outside, AwaitAnswer for a question without a call, and
-// AwaitStart for a run that its batch holds. A run that goes on because some of its
+// call that needs somebody outside, AwaitAnswer for a question without a call,
+// AwaitStart for a run that its batch holds, and AwaitReplay for one that ended
+// poisoned. A run that goes on because some of its
 // calls were decided stays open to the decisions about the others.
 func (s State) Awaits() []string {
+	if s.Status == Failed && s.Poison != nil {
+		return []string{AwaitReplay(s.Version)}
+	}
 	if s.Status.Terminal() {
 		return nil
 	}
@@ -423,6 +442,9 @@ const (
 	AwaitAnswer = "answer"
 	AwaitStart  = "start"
 )
+
+// AwaitReplay is the name of what a run is open to that ended poisoned at a version.
+func AwaitReplay(version int64) string { return "replay:" + strconv.FormatInt(version, 10) }
 
 // AwaitCall is the name of the wait of one open call.
 func AwaitCall(need Need, callID string) string {

@@ -44,7 +44,7 @@ func (w *Worker) settle(ctx context.Context, s state.State, announced int64) err
 		}
 	}
 	if s.Status.Terminal() {
-		if err := w.park(ctx, s); err != nil {
+		if err := w.park(ctx, s, announced); err != nil {
 			return fmt.Errorf("dead letter: %w", err)
 		}
 		if err := w.tellParent(ctx, s); err != nil {
@@ -64,12 +64,13 @@ func (w *Worker) settle(ctx context.Context, s state.State, announced int64) err
 }
 
 // park puts the message of a poisoned turn aside, with the cause.
-func (w *Worker) park(ctx context.Context, s state.State) error {
-	if s.Transition.Reason != state.EndPoisoned {
+func (w *Worker) park(ctx context.Context, s state.State, events int64) error {
+	if s.Poison == nil {
 		return nil
 	}
 	return w.bus.DeadLetter(ctx, bus.DeadLetter{
-		Lane: s.Priority, Run: s.ID, Cause: string(state.EndPoisoned) + ": " + s.Transition.Detail, At: s.UpdatedAt,
+		Kind: bus.DeadPoisoned, Lane: s.Priority, Run: s.ID, Version: s.Version, Events: events, Attempts: s.Poison.Attempts,
+		Cause: string(state.EndPoisoned) + ": " + s.Transition.Detail, At: s.UpdatedAt,
 		Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, s.ID, s.Version-1),
 	})
 }

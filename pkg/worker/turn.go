@@ -345,7 +345,7 @@ func (w *Worker) decline(ctx context.Context, log zerolog.Logger, d bus.TurnDeli
 		}
 		if c.Outcome == state.ClaimMissing {
 			if err := w.bus.DeadLetter(ctx, bus.DeadLetter{
-				Lane: msg.Priority, Run: msg.Run, Cause: string(state.EndLost), At: now(),
+				Kind: bus.DeadLost, Lane: msg.Priority, Run: msg.Run, Cause: string(state.EndLost), At: now(),
 				Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, msg.Run, msg.Version),
 			}); err != nil {
 				log.Warn().Err(err).Msg("dead letter")

@@ -273,6 +273,17 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 	if err != nil || len(rest) != 1 || rest[0].Cause != "cause 2" {
 		t.Fatalf("DeadLetters = %+v, %v", rest, err)
 	}
+	// A worker that dies behind the letter has its successor write it again.
+	poisoned := bus.DeadLetter{Kind: bus.DeadPoisoned, Run: newID(), Version: 3, Events: 7, Attempts: 5, Cause: "poisoned"}
+	for range 2 {
+		if err := b.DeadLetter(t.Context(), poisoned); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last, err := b.DeadLetters(t.Context(), rest[0].Seq, 10)
+	if err != nil || len(last) != 1 || last[0].Run != poisoned.Run || last[0].Version != 3 || last[0].Events != 7 || last[0].Attempts != 5 {
+		t.Fatalf("DeadLetters = %+v, %v; want the poisoned end once", last, err)
+	}
 }
 
 func testPresence(t *testing.T, b bus.Bus) {

@@ -234,6 +234,9 @@ func (b *Bus) Replies(subject string) [][]byte {
 func (b *Bus) DeadLetter(_ context.Context, d bus.DeadLetter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if d.Kind == bus.DeadPoisoned && slices.ContainsFunc(b.dead, func(o bus.DeadLetter) bool { return o.Kind == d.Kind && o.Run == d.Run && o.Version == d.Version }) {
+		return nil
+	}
 	d.Seq = uint64(len(b.dead) + 1)
 	b.dead = append(b.dead, d)
 	return nil

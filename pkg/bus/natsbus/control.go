@@ -81,7 +81,13 @@ func (b *Bus) mayReply(subject string) error {
 }
 
 // DeadLetter implements bus.Intake.
-func (b *Bus) DeadLetter(ctx context.Context, d bus.DeadLetter) error { return b.bury(ctx, d, "") }
+func (b *Bus) DeadLetter(ctx context.Context, d bus.DeadLetter) error {
+	id := ""
+	if d.Kind == bus.DeadPoisoned {
+		id = fmt.Sprintf("poisoned:%s:%d", d.Run, d.Version)
+	}
+	return b.bury(ctx, d, id)
+}
 
 func (b *Bus) bury(ctx context.Context, d bus.DeadLetter, id string) error {
 	if d.Lane == "" {
@@ -96,6 +102,7 @@ func (b *Bus) bury(ctx context.Context, d bus.DeadLetter, id string) error {
 		// JSON may write one byte as six. What was given up on is told in part rather
 		// than not at all.
 		d.Cause = fmt.Sprintf("%.1000s (cut from %d bytes)", d.Cause, len(d.Data))
+		d.Cut = true
 		d.Data = strings.ToValidUTF8(d.Data[:min(len(d.Data), limit/8)], "")
 		if data, err = json.Marshal(d); err != nil {
 			return fmt.Errorf("encode dead letter: %w", err)

@@ -99,7 +99,7 @@ func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 
 // reject moves a message that nobody can take to the dead letters.
 func (q turnQueue) reject(ctx context.Context, m *nats.Msg, cause error) {
-	letter := bus.DeadLetter{Lane: q.lane, Cause: "malformed turn message: " + cause.Error(), At: state.At(time.Now()), Data: string(m.Data)}
+	letter := bus.DeadLetter{Kind: bus.DeadTurn, Lane: q.lane, Cause: "malformed turn message: " + cause.Error(), At: state.At(time.Now()), Data: string(m.Data)}
 	id := ""
 	if meta, err := m.Metadata(); err == nil {
 		id = fmt.Sprintf("malformed:%d", meta.Sequence.Stream) // once, should the ack get lost

@@ -246,11 +246,15 @@ func openIDs(s state.State) string {
 // unanswered returns the calls of the last response that have no result.
 func unanswered(log []state.Entry) string {
 	var ids []string
-	done := map[string]bool{}
+	done, withdrawn := map[string]bool{}, map[string]bool{}
 	for i := len(log) - 1; i >= 0; i-- {
 		switch e := log[i]; e.Type {
+		case state.EntryTombstoned:
+			for _, id := range e.MessageIDs {
+				withdrawn[id] = true
+			}
 		case state.EntryTool, state.EntryReused:
-			done[e.CallID] = true
+			done[e.CallID] = done[e.CallID] || !withdrawn[e.Message.ID]
 		case state.EntryModel:
 			for _, c := range e.Message.Calls() {
 				if !done[c.ID] {

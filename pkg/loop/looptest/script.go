@@ -150,7 +150,7 @@ func (s *script) event(line string) {
 		s.step(loop.ToolsFinished{At: s.at(), Results: s.outcomes(rest)})
 	case "hooks":
 		s.hooks(rest)
-	case "approve", "deny", "answer", "message", "result", "child":
+	case "approve", "deny", "answer", "message", "result", "child", "replay":
 		s.start(loop.TurnBegan{Signals: s.signals(line)})
 	case "abort", "deadline":
 		s.cut(verb, rest)
@@ -314,6 +314,8 @@ func (s *script) signals(line string) []state.Signal {
 			sig.ToolResults = []state.SignalResult{{CallID: id, Content: s.unquote(value)}}
 		case "child":
 			sig.Child = &state.ChildResult{CallID: id, Content: s.unquote(value)}
+		case "replay":
+			sig = state.ReplaySignal(s.s.Version, s.now)
 		default:
 			s.t.Fatalf("%q is no signal", item)
 		}

@@ -175,6 +175,10 @@ func (w *walk) between() {
 	switch {
 	case w.s.Status.Terminal():
 		w.continued, w.aborted = true, false
+		if p := w.s.Poison; p != nil && w.chance("replay", 2) {
+			w.start([]state.Signal{state.ReplaySignal(w.s.Version, w.now)})
+			return
+		}
 		w.start([]state.Signal{{ID: "m", Message: &said}})
 	case w.chance("abort", 20):
 		w.aborted = true

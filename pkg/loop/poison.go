@@ -1,0 +1,63 @@
+package loop
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// poisoned ends a run whose turn was taken too often without a commit. What came in
+// from outside is kept, and so is what a replay needs to go on from here: the calls
+// that were open. A child run ends with the run that waits for it, so a call that
+// delegates stays answered.
+func (t *Turn) poisoned(ev TurnBegan) Decision {
+	said := t.receiveAll(ev.Signals, func(state.Reason, string) {})
+	p := &state.Poison{Attempts: ev.Attempt - 1}
+	for _, o := range t.s.Open {
+		if o.Needs != state.NeedChild {
+			p.Calls = append(p.Calls, o)
+		}
+	}
+	t.s.Poison = p
+	return t.finish(state.EndPoisoned, poisonedText, state.Entry{
+		Messages: said, Detail: fmt.Sprintf("claimed %d times without a commit", p.Attempts),
+		Error: &state.Error{Code: string(state.EndPoisoned), Message: "the turn was claimed too often without a commit: it kills or stalls its workers"},
+	})
+}
+
+// replays reports whether a signal asks for what the run's poisoned end put aside.
+func (t *Turn) replays(signals []state.Signal) bool {
+	return t.s.Poison != nil && slices.ContainsFunc(signals, func(s state.Signal) bool { return s.Replay == t.s.Version })
+}
+
+// replay goes on where the poisoned turn stood: the results that its end made up are
+// withdrawn, and the calls are open again. One of unknown outcome keeps its result,
+// since it must not be made twice (I4).
+func (t *Turn) replay(signals []state.Signal) Decision {
+	p := t.s.Poison
+	ended := t.s.Version
+	if ids := madeUp(t.s.Log, p.Calls); len(ids) > 0 {
+		t.append(state.Entry{Type: state.EntryTombstoned, MessageIDs: ids})
+	}
+	t.s.Open, t.s.Poison = p.Calls, nil
+	return t.move(state.Replayed, state.Entry{Messages: said(signals), Detail: fmt.Sprintf("poisoned at version %d", ended)})
+}
+
+// madeUp returns the ids of the results which the end of the log's run gave calls.
+func madeUp(log []state.Entry, calls []state.OpenCall) []string {
+	var ids []string
+	ended := false
+	for _, e := range slices.Backward(log) {
+		switch {
+		case e.Type == state.EntryFinished && !ended:
+			ended = true
+		case !ended:
+		case e.Type != state.EntryTool:
+			return ids
+		case e.Message.Synthetic && slices.ContainsFunc(calls, func(o state.OpenCall) bool { return o.ID == e.CallID }):
+			ids = append([]string{e.Message.ID}, ids...)
+		}
+	}
+	return ids
+}
