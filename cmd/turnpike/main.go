@@ -40,7 +40,7 @@ type cli struct {
 	Agents  agentsCmd  `cmd:"" help:"Define, list and remove agents."`
 	Tools   toolsCmd   `cmd:"" help:"Find and call the tools that NATS services offer."`
 	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Look at MCP servers."`
-	Dead    deadCmd    `cmd:"" help:"Look at dead letters."`
+	Dead    deadCmd    `cmd:"" help:"See what was given up on, and take it up again."`
 	Doctor  doctorCmd  `cmd:"" help:"Check every dependency and say what is wrong."`
 
 	MockModel  mockModelCmd  `cmd:"" help:"Run a scriptable model server with the providers' wire formats."`

@@ -411,20 +411,6 @@ type agentsRmCmd struct {
 
 func (c *agentsRmCmd) Run(e *env) error { return e.client.DeleteAgent(e.ctx, c.Name) }
 
-type deadCmd struct {
-	Ls deadLsCmd `cmd:"" default:"1" help:"List dead letters."`
-}
-
-type deadLsCmd struct{}
-
-func (*deadLsCmd) Run(e *env) error {
-	page, err := e.client.Dead(e.ctx)
-	if err != nil {
-		return err
-	}
-	return e.print(page, table("LETTER", page.Items, func(m json.RawMessage) string { return string(m) }))
-}
-
 // agentFiles returns the definitions in a directory.
 func agentFiles(dir string) ([]string, error) {
 	var files []string

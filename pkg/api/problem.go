@@ -32,6 +32,8 @@ const (
 	CodeIdempotencyConflict = "idempotency_conflict"
 	CodeRunFinished         = "run_finished"
 	CodeNotWaiting          = "not_waiting"
+	CodeNotReplayable       = "not_replayable"
+	CodeLetterNotFound      = "letter_not_found"
 	CodeNotSupported        = "not_supported"
 	CodeNotImplemented      = "not_implemented"
 	CodeForbidden           = "forbidden"

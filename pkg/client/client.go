@@ -184,7 +184,22 @@ func (c *Client) Ready(ctx context.Context) error {
 	return c.do(ctx, http.MethodGet, "/readyz", nil, nil, nil)
 }
 
-// Dead lists the dead letters.
-func (c *Client) Dead(ctx context.Context) (api.Page[json.RawMessage], error) {
-	return get[api.Page[json.RawMessage]](ctx, c, "/v1/dead")
+// Dead lists the dead letters after number `after`, the oldest first, up to limit; 0
+// is the gateway's own.
+func (c *Client) Dead(ctx context.Context, after uint64, limit int) (api.Page[api.DeadLetter], error) {
+	q := url.Values{"after": {strconv.FormatUint(after, 10)}}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	return get[api.Page[api.DeadLetter]](ctx, c, "/v1/dead?"+q.Encode())
+}
+
+// DeadLetter reads one dead letter.
+func (c *Client) DeadLetter(ctx context.Context, seq uint64) (api.DeadLetter, error) {
+	return get[api.DeadLetter](ctx, c, fmt.Sprintf("/v1/dead/%d", seq))
+}
+
+// Replay takes up what was given up on. Replaying a letter again changes nothing.
+func (c *Client) Replay(ctx context.Context, seq uint64) (api.DeadLetter, error) {
+	return send[api.DeadLetter](ctx, c, http.MethodPost, fmt.Sprintf("/v1/dead/%d/replay", seq), struct{}{})
 }

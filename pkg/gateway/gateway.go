@@ -139,6 +139,8 @@ func (g *Gateway) routes() map[string]handler {
 		"PUT /v1/agents/{name}":      g.putAgent,
 		"DELETE /v1/agents/{name}":   g.deleteAgent,
 		"GET /v1/dead":               g.listDead,
+		"GET /v1/dead/{seq}":         g.getDead,
+		"POST /v1/dead/{seq}/replay": g.postReplay,
 		"GET /healthz":               g.healthz,
 		"GET /readyz":                g.readyz,
 		"GET /openapi.json":          openAPI,

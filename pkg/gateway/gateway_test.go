@@ -84,17 +84,21 @@ func (f *flaky) ListAgents(ctx context.Context) ([]state.AgentVersion, error) {
 	return f.Store.ListAgents(ctx)
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T, edit ...func(*worker.Config)) *site {
 	t.Helper()
 	s := &site{t: t, bus: membus.New(), store: &flaky{Store: memstore.New(memstore.Config{})}}
 	g, err := gateway.New(s.store, s.bus, gateway.Config{Logger: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := worker.New(s.store, s.bus, worker.Config{
+	cfg := worker.Config{
 		ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond,
 		Tools: map[string]tool.Tool{"add": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "42"}, nil })},
-	})
+	}
+	for _, e := range edit {
+		e(&cfg)
+	}
+	w, err := worker.New(s.store, s.bus, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

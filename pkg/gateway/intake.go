@@ -34,18 +34,18 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	var group errgroup.Group
 	group.Go(func() error {
-		g.drain(ctx, submissions, g.takeSubmission)
+		g.drain(ctx, submissions, bus.DeadSubmission, g.takeSubmission)
 		return submissions.Close()
 	})
 	group.Go(func() error {
-		g.drain(ctx, aborts, g.takeAbort)
+		g.drain(ctx, aborts, bus.DeadAbort, g.takeAbort)
 		return aborts.Close()
 	})
 	return group.Wait()
 }
 
-// drain hands the messages of a queue to take.
-func (g *Gateway) drain(ctx context.Context, q bus.Queue, take func(context.Context, bus.Message) error) {
+// drain hands the messages of a queue to take. Kind is what a refused one is called.
+func (g *Gateway) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, take func(context.Context, bus.Message) error) {
 	var group errgroup.Group
 	group.SetLimit(intakeWorkers)
 	defer func() { _ = group.Wait() }()
@@ -64,14 +64,14 @@ func (g *Gateway) drain(ctx context.Context, q bus.Queue, take func(context.Cont
 			continue
 		}
 		group.Go(func() error {
-			g.settle(ctx, m, take(ctx, m))
+			g.settle(ctx, m, kind, take(ctx, m))
 			return nil
 		})
 	}
 }
 
 // settle answers a message: done, refused for good, or again later.
-func (g *Gateway) settle(ctx context.Context, m bus.Message, err error) {
+func (g *Gateway) settle(ctx context.Context, m bus.Message, kind bus.DeadKind, err error) {
 	if err == nil {
 		if err := m.Ack(); err != nil {
 			g.log.Debug().Err(err).Msg("ack")
@@ -84,7 +84,10 @@ func (g *Gateway) settle(ctx context.Context, m bus.Message, err error) {
 		_ = m.Nak(retryAfter * time.Second) // delivered again in any case
 		return
 	}
-	letter := bus.DeadLetter{Lane: state.Normal, Cause: p.Error(), At: state.At(time.Now()), Data: string(m.Data())}
+	letter := bus.DeadLetter{Kind: kind, Lane: state.Normal, Cause: p.Error(), At: state.At(time.Now()), Data: string(m.Data())}
+	if kind == bus.DeadSubmission {
+		letter.Agent, letter.Key, letter.ReplyTo = m.Key(), keyOf(m), m.Header(headerReply)
+	}
 	if err := g.bus.DeadLetter(ctx, letter); err != nil {
 		g.log.Warn().Err(err).Msg("dead letter")
 		_ = m.Nak(retryAfter * time.Second) // as above
@@ -93,7 +96,7 @@ func (g *Gateway) settle(ctx context.Context, m bus.Message, err error) {
 	if subject := m.Header(headerReply); subject != "" {
 		g.reply(ctx, subject, p)
 	}
-	g.settle(ctx, m, nil)
+	g.settle(ctx, m, kind, nil)
 }
 
 // Headers of a submission over the bus.
@@ -103,11 +106,28 @@ const (
 )
 
 func (g *Gateway) takeSubmission(ctx context.Context, m bus.Message) error {
-	sub := submission{body: m.Data(), key: m.Header(headerMsgID), replyTo: m.Header(headerReply), trace: m.Header(span.Header)}
-	if id := m.ID(); sub.key == "" && id != "" {
-		// It may be delivered again although the run is stored.
-		sub.key = "message/" + id
+	sub := submission{body: m.Data(), key: keyOf(m), replyTo: m.Header(headerReply), trace: m.Header(span.Header)}
+	if err := g.read(&sub, m.Key()); err != nil {
+		return err
 	}
+	if _, err := g.submit(ctx, sub); err != nil {
+		return err
+	}
+	g.metrics.submitted.WithLabelValues("bus").Inc()
+	return nil
+}
+
+// keyOf is the idempotency key of a submission. One without a key may be delivered
+// again although its run is stored.
+func keyOf(m bus.Message) string {
+	if key := m.Header(headerMsgID); key != "" || m.ID() == "" {
+		return key
+	}
+	return "message/" + m.ID()
+}
+
+// read decodes the body of a submission that came on the subject of an agent.
+func (g *Gateway) read(sub *submission, agent string) error {
 	if int64(len(sub.body)) > g.cfg.MaxBody {
 		return problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", g.cfg.MaxBody)
 	}
@@ -115,15 +135,11 @@ func (g *Gateway) takeSubmission(ctx context.Context, m bus.Message) error {
 		return problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
 	}
 	if sub.req.Agent == "" {
-		sub.req.Agent = m.Key()
+		sub.req.Agent = agent
 	}
-	if sub.req.Agent != m.Key() {
-		return invalid("the body names agent %q, the subject %q", sub.req.Agent, m.Key())
+	if sub.req.Agent != agent {
+		return invalid("the body names agent %q, the subject %q", sub.req.Agent, agent)
 	}
-	if _, err := g.submit(ctx, sub); err != nil {
-		return err
-	}
-	g.metrics.submitted.WithLabelValues("bus").Inc()
 	return nil
 }
 

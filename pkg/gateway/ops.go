@@ -5,10 +5,8 @@ import (
 	"embed"
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
-	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -79,25 +77,4 @@ type readiness struct {
 	Bus      string          `json:"bus"`
 	Store    string          `json:"store"`
 	Findings []check.Finding `json:"findings"`
-}
-
-func (g *Gateway) listDead(w http.ResponseWriter, r *http.Request) error {
-	limit, err := limitOf(r)
-	if err != nil {
-		return err
-	}
-	after, err := afterOf(r)
-	if err != nil {
-		return err
-	}
-	letters, err := g.bus.DeadLetters(r.Context(), uint64(after), limit+1) //nolint:gosec // not negative
-	if err != nil {
-		return &busError{err}
-	}
-	next := ""
-	if len(letters) > limit {
-		letters = letters[:limit]
-		next = strconv.FormatUint(letters[limit-1].Seq, 10)
-	}
-	return reply(w, http.StatusOK, api.NewPage(letters, next))
 }
