@@ -3,6 +3,7 @@ package state_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -156,5 +157,49 @@ func TestAudit(t *testing.T) {
 	}
 	if diff := cmp.Diff([]state.Reason{state.Submitted, state.NextTurn, state.EndCompleted}, reasons); diff != "" {
 		t.Errorf("reasons:\n%s", diff)
+	}
+}
+
+// A replay withdraws the result that a poisoned end made up: the model sees the one
+// that the call got then, and the full view both (I5).
+func TestViewReplayed(t *testing.T) {
+	t.Parallel()
+	again := done("c1")
+	m := *again.Message
+	m.ID = "r-c1-again"
+	again.Message = &m
+	log := []state.Entry{
+		{Type: state.EntrySubmitted, Messages: input("u1")}, said("a1", "c1", "c2"), done("c2"), done("c1"),
+		{Type: state.EntryFinished}, {Type: state.EntryTombstoned, MessageIDs: []string{"r-c1"}},
+	}
+	if got, want := ids(state.View(log)), "u1 a1 r-c2"; got != want {
+		t.Errorf("View = %s, want %s", got, want)
+	}
+	log = append(log, again)
+	if got, want := ids(state.View(log)), "u1 a1 r-c1-again r-c2"; got != want {
+		t.Errorf("View = %s, want %s", got, want)
+	}
+	if got, want := ids(state.FullView(log)), "u1 a1 r-c1(dead) r-c1-again r-c2"; got != want {
+		t.Errorf("FullView = %s, want %s", got, want)
+	}
+	if _, err := state.Upto(log, 0); err != nil {
+		t.Errorf("Upto: %v", err)
+	}
+	log[5].MessageIDs = append(log[5].MessageIDs, "r-c2")
+	if _, err := state.Upto(log, 0); err == nil {
+		t.Error("a fork may begin where a call has no result")
+	}
+}
+
+// The run that a dead letter becomes follows from the letter.
+func TestReplayID(t *testing.T) {
+	t.Parallel()
+	at := state.At(time.Now())
+	id := state.ReplayID(7, at)
+	if _, err := state.ParseRunID(string(id)); err != nil {
+		t.Errorf("%s: %v", id, err)
+	}
+	if id != state.ReplayID(7, at) || id == state.ReplayID(8, at) || id == state.ReplayID(7, state.At(at.Add(time.Second))) {
+		t.Error("equal letters give different ids, or different ones the same")
 	}
 }

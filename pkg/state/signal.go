@@ -60,12 +60,6 @@ type ChildResult struct {
 	Usage   Usage  `json:"usage"`
 }
 
-// ReplaySignal returns the signal that takes a run up again which ended poisoned at
-// a version. Its id is that of the end, so it counts once however often it is sent.
-func ReplaySignal(version int64, at Time) Signal {
-	return Signal{ID: AwaitReplay(version), Replay: version, At: at}
-}
-
 // Names returns the waits that s answers. All of them must be open for s to be
 // accepted. A user message answers none: it is welcome at any time.
 func (s Signal) Names() []string {

@@ -3,7 +3,6 @@ package state
 import (
 	"encoding/json"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -131,16 +130,6 @@ type State struct {
 	// Log is the run's history as far as the holder has read it. It is kept
 	// apart from the header in every store.
 	Log []Entry `json:"-"`
-}
-
-// Poison is what the end of a poisoned run put aside.
-type Poison struct {
-	// Attempts is how many workers took the turn and did not commit it.
-	Attempts int `json:"attempts"`
-
-	// Calls are those that were open and can be made again. The history has an error
-	// as the result of each, which a replay withdraws.
-	Calls []OpenCall `json:"calls,omitempty"`
 }
 
 // Nudges are the continuations that a token budget gave, with what the last one
@@ -442,9 +431,6 @@ const (
 	AwaitAnswer = "answer"
 	AwaitStart  = "start"
 )
-
-// AwaitReplay is the name of what a run is open to that ended poisoned at a version.
-func AwaitReplay(version int64) string { return "replay:" + strconv.FormatInt(version, 10) }
 
 // AwaitCall is the name of the wait of one open call.
 func AwaitCall(need Need, callID string) string {

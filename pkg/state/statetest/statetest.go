@@ -51,6 +51,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"SignalPartlyReopened", testSignalPartlyReopened},
 		{"MessageContinues", testMessageContinues},
 		{"BatchStart", testBatchStart},
+		{"Replay", testReplay},
 		{"Abort", testAbort},
 		{"AbortDuringTurn", testAbortDuringTurn},
 		{"AbortAndMessages", testAbortAndMessages},
