@@ -49,6 +49,10 @@ simulation-short: ## Simulate for about a minute
 mcp-conformance: ## Run the MCP conformance suite and reference server against our client
 	deployments/mcp-conformance.sh
 
+.PHONY: linear
+linear: redis ## Check many histories of both stores under faults for linearizability
+	go test -count=1 -timeout 20m ./internal/linear -thorough -v -run Linearizable
+
 .PHONY: demo
 demo: ## See a run survive the death of its worker
 	go run ./cmd/turnpike demo

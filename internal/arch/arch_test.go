@@ -51,6 +51,7 @@ var vendors = map[string][]string{
 	"github.com/nats-io/":                  {"pkg/bus/natsbus", "pkg/state/natsstore", "pkg/hook/natshook", "pkg/tool/natstool", "pkg/toolkit", "internal", "cmd"},
 	"github.com/a2aproject/":               {"pkg/tool/a2atool"},
 	"github.com/modelcontextprotocol/":     {"pkg/tool/mcptool"},
+	"github.com/anishathalye/porcupine":    {"internal/linear"},
 	"github.com/redis/":                    {"pkg/state/redisstore", "internal", "cmd"},
 	"github.com/openai/":                   {"pkg/model/openai"},
 	"github.com/anthropics/":               {"pkg/model/anthropic"},
