@@ -53,6 +53,17 @@ type Config struct {
 	Prefix   string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of subjects, streams and keys."`
 	Replicas int    `env:"TURNPIKE_NATS_REPLICAS" default:"1" help:"Replicas of new streams."`
 	Log      Log    `embed:""`
+
+	Lease time.Duration `env:"TURNPIKE_LEASE" default:"25s" help:"How long a worker that gives no sign of life keeps its turns; the same in every process."`
+}
+
+// ackWait is a little more than the lease: by then the turn is free for whoever
+// gets its message again.
+func (c Config) ackWait() time.Duration {
+	if c.Lease == 0 {
+		return 0
+	}
+	return c.Lease + 5*time.Second
 }
 
 // Log configures the log.
@@ -105,6 +116,7 @@ type Site struct {
 	Log    zerolog.Logger
 	prefix string
 	traces *telemetry.Exporter // nil: none
+	lease  time.Duration
 	closer []func()
 }
 
@@ -136,8 +148,8 @@ func Open(ctx context.Context, cfg Config, name string) (*Site, error) {
 
 // OpenOn opens a site on a connection that the caller closes.
 func OpenOn(ctx context.Context, cfg Config, nc *nats.Conn, log zerolog.Logger) (*Site, error) {
-	s := &Site{NATS: nc, Log: log, prefix: cfg.Prefix}
-	b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, Logger: log})
+	s := &Site{NATS: nc, Log: log, prefix: cfg.Prefix, lease: cfg.Lease}
+	b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.ackWait(), Logger: log})
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +207,7 @@ func Findings(ctx context.Context, cfg Config) []check.Finding {
 	}
 	defer nc.Close()
 	var findings []check.Finding
-	if b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, Logger: zerolog.Nop()}); err != nil {
+	if b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.ackWait(), Logger: zerolog.Nop()}); err != nil {
 		findings = append(findings, check.Finding{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"})
 	} else {
 		findings = append(findings, b.Check(ctx)...)
@@ -250,7 +262,7 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 		cfg.ID = host + "-" + id[len(id)-6:]
 	}
 	c := worker.Config{
-		ID: cfg.ID, Slots: cfg.Slots, SecretsDir: cfg.SecretsDir, ShutdownGrace: cfg.ShutdownGrace, Logger: s.Log, Registry: registry,
+		ID: cfg.ID, Slots: cfg.Slots, Lease: s.lease, SecretsDir: cfg.SecretsDir, ShutdownGrace: cfg.ShutdownGrace, Logger: s.Log, Registry: registry,
 		Tools: tools, NATSTools: natstool.New(s.NATS, s.prefix), DescribeNATSTools: natstool.NewCatalogue(s.NATS, s.prefix).Describe,
 		NATSHooks: func(subject string) hook.Hook { return natshook.New(s.NATS, subject) },
 		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})},

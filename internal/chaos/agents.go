@@ -1,0 +1,122 @@
+package chaos
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/mockmodel"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+)
+
+// kind is one sort of run: its agent, and how often it is submitted.
+type kind struct {
+	name   string
+	weight int
+	tools  string // in YAML
+	more   string // further lines of the definition
+	script []mockmodel.Response
+}
+
+// The tools of the worker, as agents declare them.
+const (
+	readTool   = "{name: read, idempotent: true, reuse: false}"
+	onceTool   = "{name: once}"
+	slowerTool = "{name: slow}"
+	onceSerial = "{name: once, concurrency: serial}"
+	onceAsked  = "{name: once, approval: always}"
+	laterTool  = "{name: later, async: true, idempotent: true}"
+	pickTool   = "{name: pick, kind: client, schema: {type: object}}"
+	remoteTool = "{name: remote, kind: nats, timeout: 5s}"
+	askTool    = "{name: ask, kind: human}"
+	leafTool   = "{name: leaf, kind: agent, agent: leaf}"
+)
+
+// budgetTokens limits the runs of kind budget, of which each answer has
+// answerTokens.
+const (
+	budgetTokens = 250
+	answerTokens = 100
+)
+
+func kinds() []kind {
+	return []kind{
+		{
+			name: "steps", weight: 30, tools: readTool + ", " + onceTool + ", " + slowerTool + ", " + remoteTool,
+			script: []mockmodel.Response{calls("read", "once", "read"), calls("once", "slow"), calls("remote", "read"), text()},
+		},
+		{
+			name: "serial", weight: 15, tools: readTool + ", " + onceSerial,
+			script: []mockmodel.Response{calls("once", "read", "read", "once", "once"), text()},
+		},
+		{name: "leaf", weight: 5, tools: onceTool, script: []mockmodel.Response{calls("once"), text()}},
+		{
+			name: "tree", weight: 12, tools: leafTool + ", " + onceTool,
+			script: []mockmodel.Response{calls("leaf", "once", "leaf"), text()},
+		},
+		{name: "client", weight: 10, tools: pickTool + ", " + onceTool, script: []mockmodel.Response{calls("pick", "once"), text()}},
+		{name: "ask", weight: 5, tools: askTool + ", " + readTool, script: []mockmodel.Response{calls("read"), calls("ask"), text()}},
+		{name: "approve", weight: 10, tools: onceAsked + ", " + readTool, script: []mockmodel.Response{calls("once", "read"), text()}},
+		{name: "later", weight: 8, tools: laterTool + ", " + onceTool, script: []mockmodel.Response{calls("later", "once"), text()}},
+		{
+			name: "flaky", weight: 8, tools: readTool + ", " + onceTool,
+			script: []mockmodel.Response{
+				fails(model.Overloaded, 0), calls("once"), fails(model.Transport, 0), calls("read"),
+				fails(model.RateLimited, 3*time.Second), text(),
+			},
+		},
+		{
+			name: "budget", weight: 6, tools: onceTool, more: fmt.Sprintf("limits: {output_tokens: %d}", budgetTokens),
+			script: []mockmodel.Response{calls("once"), calls("once"), calls("once"), calls("once"), calls("once"), text()},
+		},
+		{
+			name: "compact", weight: 4, tools: readTool,
+			script: []mockmodel.Response{
+				calls("read"), calls("read"), calls("read"), fails(model.PromptTooLong, 0), fails(model.PromptTooLong, 0), text(),
+			},
+		},
+	}
+}
+
+// startedOnce reports whether a tool may be started once only.
+func startedOnce(tool string) bool { return tool == "once" || tool == "slow" || tool == remoteName }
+
+// calls is an answer that asks for tools, each with the answer's nonce.
+func calls(tools ...string) mockmodel.Response {
+	r := mockmodel.Response{Scripted: model.Scripted{Text: nonceMark, Usage: &model.ScriptedUsage{InputTokens: 50, OutputTokens: answerTokens}}}
+	for i, name := range tools {
+		args := fmt.Sprintf(`{"nonce":"%s","place":%d}`, nonceMark, i)
+		switch name {
+		case "leaf":
+			args = fmt.Sprintf(`{"task":"%s %d"}`, nonceMark, i)
+		case "ask":
+			args = fmt.Sprintf(`{"question":"%s?"}`, nonceMark)
+		}
+		r.ToolCalls = append(r.ToolCalls, model.ScriptedCall{Name: name, Arguments: []byte(args)})
+	}
+	return r
+}
+
+func text() mockmodel.Response {
+	return mockmodel.Response{Scripted: model.Scripted{Text: nonceMark + " is all.", Usage: &model.ScriptedUsage{InputTokens: 50, OutputTokens: answerTokens}}}
+}
+
+func fails(class model.Class, retryAfter time.Duration) mockmodel.Response {
+	return mockmodel.Response{Scripted: model.Scripted{Error: class, RetryAfter: model.Duration(retryAfter)}}
+}
+
+// scripts are what the model server answers to each kind.
+func scripts() mockmodel.Config {
+	var c mockmodel.Config
+	for _, k := range kinds() {
+		c.Scripts = append(c.Scripts, mockmodel.Script{Model: "^" + k.name + "$", Responses: k.script})
+	}
+	return c
+}
+
+// definition is the agent of a kind, whose model is at url.
+func (k kind) definition(url string) []byte {
+	return fmt.Appendf(nil, "model: {provider: openai, name: %s, base_url: %q, api_key: \"secret://%s\"}\ntools: [%s]\n%s\n", k.name, url, modelKey, k.tools, k.more)
+}
+
+// modelKey names the variable with the key for the model server, which takes any.
+const modelKey = "TURNPIKE_CHAOS_MODEL_KEY"

@@ -1,0 +1,333 @@
+package chaos
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Violation is a promise that was not kept. Invariant is its number in
+// docs/invariants.md.
+type Violation struct {
+	Invariant string `json:"invariant"`
+	Phase     string `json:"phase,omitempty"`
+	Run       string `json:"run,omitempty"`
+	Detail    string `json:"detail"`
+}
+
+// Check compares what is known from outside with docs/invariants.md, and returns
+// every promise that was broken. Of I8 it sees what I1, I3 and I9 show: a fenced
+// worker that changed something. I12 is a matter of cost, see `turnpike bench`.
+//
+// After a failover to an older copy, the writes of the stretch that was lost are
+// gone: runs accepted in it may be missing, and what was done in it may be done
+// again, under the same idempotency key. Nothing else is excused.
+func Check(e Evidence) []Violation {
+	c := checker{Evidence: e, asked: map[string]string{}, effects: map[string][]Effect{}}
+	for _, a := range e.Answers {
+		c.asked[a.Nonce] = a.Run
+	}
+	for _, effect := range e.Effects {
+		if effect.Fault == "" {
+			c.effects[effect.Run] = append(c.effects[effect.Run], effect)
+		}
+	}
+	for _, w := range e.Runs {
+		c.checkAccepted(w)
+		if !w.Found {
+			continue
+		}
+		c.checkEnd(w)
+		c.checkLog(w)
+		c.checkReader(w)
+		c.checkPairs(w)
+		c.checkAnswers(w)
+		c.checkEffects(w)
+		c.checkAfterEnd(w)
+		c.checkLimits(w)
+	}
+	for _, b := range e.Batches {
+		c.checkBatch(b)
+	}
+	if e.Left > 0 {
+		c.broken("I6", "", "%d turn messages are left although every run rests", e.Left)
+	}
+	for _, text := range e.Refused {
+		c.broken("I2", "", "the gateway refused what it should take: %s", text)
+	}
+	return c.found
+}
+
+type checker struct {
+	Evidence
+	asked   map[string]string   // nonce to run
+	effects map[string][]Effect // by run
+	found   []Violation
+}
+
+func (c *checker) broken(invariant, run, format string, args ...any) {
+	c.found = append(c.found, Violation{Invariant: invariant, Run: run, Detail: fmt.Sprintf(format, args...)})
+}
+
+// slack is how far the clocks of two processes on one machine, and what they note
+// before and after they do it, may be apart.
+const slack = 2 * time.Second
+
+// rolledBack reports whether what happened at an instant may have been lost by a
+// failover.
+func (c *checker) rolledBack(at time.Time) bool {
+	return slices.ContainsFunc(c.Rollbacks, func(r Rollback) bool { return at.After(r.From.Add(-slack)) && at.Before(r.To.Add(slack)) })
+}
+
+// touched reports whether a failover may have changed what had happened in a run.
+func (c *checker) touched(w Witness) bool {
+	return slices.ContainsFunc(c.Rollbacks, func(r Rollback) bool {
+		return w.At.Before(r.To.Add(slack)) && (!w.Run.Terminal() || w.Run.FinishedAt.After(r.From.Add(-slack)))
+	})
+}
+
+// checkAccepted: what was accepted is there, once (I1).
+func (c *checker) checkAccepted(w Witness) {
+	if !w.Found && !c.rolledBack(w.At) {
+		c.broken("I1", w.ID, "the run was accepted at %s and is gone", w.At.Format(time.TimeOnly))
+	}
+	for _, again := range w.Again {
+		if again != w.ID && !c.rolledBack(w.At) {
+			c.broken("I1", w.ID, "the same submission is run %s, too", again)
+		}
+	}
+}
+
+// checkBatch: a batch that was accepted has all its runs, and is done with them
+// (I1, I2).
+func (c *checker) checkBatch(b api.Batch) {
+	runs, rolled, open := 0, false, false
+	for _, w := range c.Runs {
+		if w.Batch == b.ID {
+			runs++
+			rolled = rolled || c.rolledBack(w.At)
+			open = open || w.Unanswered
+		}
+	}
+	if rolled {
+		return
+	}
+	if b.Total != runs {
+		c.broken("I1", "", "batch %s was accepted with %d runs and has %d", b.ID, runs, b.Total)
+	}
+	if !b.Done && !open {
+		c.broken("I2", "", "batch %s is not done: %v", b.ID, b.Counts)
+	}
+}
+
+// checkEnd: a run has ended, or waits for something named (I2).
+func (c *checker) checkEnd(w Witness) {
+	switch {
+	case w.Run.Terminal():
+	case w.Unanswered && w.Run.Waiting != nil && len(w.Run.Waiting.Calls) > 0 && w.Run.Waiting.Calls[0].Needs == string(state.NeedApproval):
+	default:
+		c.broken("I2", w.ID, "a run of %s is %s in version %d (%s) long after the last fault", w.Kind, w.Run.Status, w.Run.Version, w.Run.Transition.Reason)
+	}
+	if !w.Run.Terminal() {
+		return
+	}
+	reason := w.Run.Transition.Reason
+	want := []state.Reason{state.EndCompleted, state.EndPoisoned}
+	switch w.Kind {
+	case "budget":
+		want = append(want, state.EndTokenBudget)
+	case "compact":
+		want = append(want, state.EndPromptTooLong)
+	}
+	if w.Run.Status == string(state.Cancelled) && (!w.Aborted.IsZero() || w.Run.Parent != nil || c.rolledBack(w.At)) {
+		return
+	}
+	if !slices.Contains(want, reason) {
+		c.broken("I2", w.ID, "a run of %s ended %s (%s): %s", w.Kind, w.Run.Status, reason, w.Run.Transition.Detail)
+	}
+	if w.Run.Status == string(state.Completed) && !w.Aborted.IsZero() && !c.rolledBack(w.Aborted) && w.Run.FinishedAt.After(w.Aborted.Add(slack)) {
+		c.broken("I7", w.ID, "the run completed at %s although an abort was acknowledged at %s", w.Run.FinishedAt.Format(time.TimeOnly), w.Aborted.Format(time.TimeOnly))
+	}
+}
+
+// checkLog: events are numbered without gap or double, so are versions, and the
+// run finishes once, at the end (I1, I9).
+func (c *checker) checkLog(w Witness) {
+	version := int64(0)
+	for i, e := range w.Log {
+		if e.Seq != int64(i+1) {
+			c.broken("I9", w.ID, "event %d is in place %d", e.Seq, i+1)
+		}
+		if e.Version > 0 {
+			if e.Version != version+1 {
+				c.broken("I1", w.ID, "version %d follows version %d", e.Version, version)
+			}
+			version = e.Version
+		}
+		if last := i == len(w.Log)-1; (e.Type == state.EntryFinished) != (last && w.Run.Terminal()) {
+			c.broken("I9", w.ID, "event %d of %d is %s, and the run is %s", i+1, len(w.Log), e.Type, w.Run.Status)
+		}
+	}
+	if version != w.Run.Version {
+		c.broken("I1", w.ID, "the header has version %d, the log %d", w.Run.Version, version)
+	}
+}
+
+// checkReader: who followed the run, over however many connections, saw each
+// committed event once, in order, as the store has it (I9).
+func (c *checker) checkReader(w Witness) {
+	if w.Key == "" || c.touched(w) {
+		return
+	}
+	for i, data := range w.Seen {
+		switch {
+		case i >= len(w.Events):
+			c.broken("I9", w.ID, "a reader saw event %d, the store has %d: %s", i+1, len(w.Events), data)
+			return
+		case !bytes.Equal(data, w.Events[i]):
+			c.broken("I9", w.ID, "event %d was seen as %s, and is %s", i+1, data, w.Events[i])
+			return
+		}
+	}
+	if w.Run.Terminal() && len(w.Seen) != len(w.Events) {
+		c.broken("I9", w.ID, "a reader saw %d of %d events", len(w.Seen), len(w.Events))
+	}
+}
+
+// checkPairs: in a run that has ended each tool call has one result, in order
+// (I5).
+func (c *checker) checkPairs(w Witness) {
+	if !w.Run.Terminal() {
+		return
+	}
+	for i := 0; i < len(w.Messages); i++ {
+		calls := w.Messages[i].Calls()
+		for j, call := range calls {
+			if at := i + 1 + j; at >= len(w.Messages) || w.Messages[at].Role != state.RoleTool || w.Messages[at].Parts[0].CallID != call.ID {
+				c.broken("I5", w.ID, "call %s has no result in its place", call.ID)
+			}
+		}
+		i += len(calls)
+		if i+1 < len(w.Messages) && w.Messages[i+1].Role == state.RoleTool {
+			c.broken("I5", w.ID, "a result of call %s answers nothing", w.Messages[i+1].Parts[0].CallID)
+			return
+		}
+	}
+}
+
+// nonceOf returns the nonce of a model's answer.
+func nonceOf(m *api.Message) string {
+	if m == nil {
+		return ""
+	}
+	nonce, _, _ := strings.Cut(m.Text(), " ")
+	return nonce
+}
+
+// checkAnswers: each committed response is one that the model gave to this run,
+// and none is committed twice (I3).
+func (c *checker) checkAnswers(w Witness) {
+	seen := map[string]bool{}
+	for _, e := range w.Log {
+		if e.Type != state.EntryModel {
+			continue
+		}
+		nonce := nonceOf(e.Message)
+		if len(nonce) < len(nonceMark) {
+			continue // an abort cut it short before its first word was there
+		}
+		if c.asked[nonce] != w.ID {
+			c.broken("I3", w.ID, "event %d has the response %q, which the model gave to run %q", e.Seq, nonce, c.asked[nonce])
+		}
+		if seen[nonce] {
+			c.broken("I3", w.ID, "the response %q is committed twice", nonce)
+		}
+		seen[nonce] = true
+	}
+}
+
+// checkEffects: tools were run for the response that was committed and for no
+// other (I3, I8), those that may run once ran once (I4), and results are what the
+// tools answered (I3).
+func (c *checker) checkEffects(w Witness) {
+	responses := map[string]bool{}
+	for _, e := range w.Log {
+		if e.Type == state.EntryModel {
+			responses[nonceOf(e.Message)] = true
+		}
+	}
+	first := map[string]Effect{}
+	results := map[string]bool{}
+	for _, e := range c.effects[w.ID] {
+		results[e.Result] = true
+		if !responses[e.Nonce] && !c.rolledBack(e.At) {
+			c.broken("I3", w.ID, "tool %s ran for the response %q, which is not the run's", e.Tool, e.Nonce)
+		}
+		before, again := first[e.Key]
+		if !again {
+			first[e.Key] = e
+			continue
+		}
+		if startedOnce(e.Tool) && !c.rolledBack(before.At) {
+			c.broken("I4", w.ID, "call %s of %s was made by %s at %s, and by %s at %s", e.Call, e.Tool,
+				before.Worker, before.At.Format(time.RFC3339Nano), e.Worker, e.At.Format(time.RFC3339Nano))
+		}
+	}
+	for _, e := range w.Log {
+		if e.Type != state.EntryTool || e.IsError || e.Message == nil || e.Message.Synthetic {
+			continue
+		}
+		if e.Name != "read" && !startedOnce(e.Name) {
+			continue
+		}
+		if content := e.Message.Parts[0].Content; !results[content] {
+			c.broken("I3", w.ID, "event %d says that %s answered %q, which it never did", e.Seq, e.Name, content)
+		}
+	}
+}
+
+// checkAfterEnd: once a run has ended no tool starts for it (I7). A worker that was
+// cut off or asleep cannot know.
+func (c *checker) checkAfterEnd(w Witness) {
+	if !w.Run.Terminal() || c.touched(w) {
+		return
+	}
+	end := w.Run.FinishedAt.Time
+	for _, e := range c.effects[w.ID] {
+		if e.At.After(end.Add(10*time.Millisecond)) && !c.estranged(e.Worker, e.At) {
+			c.broken("I7", w.ID, "%s ran %s at %s, and the run had ended at %s", e.Worker, e.Tool, e.At.Format(time.RFC3339Nano), end.Format(time.RFC3339Nano))
+		}
+	}
+}
+
+// estranged reports whether a worker may not have known, at an instant, what the
+// others did.
+func (c *checker) estranged(worker string, at time.Time) bool {
+	return slices.ContainsFunc(c.Faults, func(f Fault) bool {
+		near := at.After(f.From) && at.Before(f.To.Add(10*time.Second))
+		mine := strings.HasPrefix(worker, f.Name+"-") || strings.HasPrefix(f.Kind, "NATS") || strings.HasPrefix(f.Kind, "Redis")
+		return near && mine
+	})
+}
+
+// checkLimits: a limit is passed by at most one answer (I10), and a run compacts
+// at most once because its prompt was too long (I11).
+func (c *checker) checkLimits(w Witness) {
+	if most := int64(budgetTokens + answerTokens); w.Kind == "budget" && w.Run.Usage.OutputTokens > most {
+		c.broken("I10", w.ID, "%d output tokens were spent, the limit is %d", w.Run.Usage.OutputTokens, budgetTokens)
+	}
+	compacted := 0
+	for _, e := range w.Log {
+		if e.Reason == state.ReactiveCompactRetry {
+			compacted++
+		}
+	}
+	if compacted > 1 {
+		c.broken("I11", w.ID, "%d reactive compactions", compacted)
+	}
+}

@@ -1,0 +1,175 @@
+package chaos
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// proxy stands between one process and one kind of server. It passes bytes on, or
+// delays them, holds them up, loses replies, or cuts.
+type proxy struct {
+	listener net.Listener
+
+	mu      sync.Mutex
+	targets []string // tried in turn
+	next    int
+	conns   map[net.Conn]bool
+	delay   time.Duration // of each piece, in both directions
+	mute    bool          // replies are lost, and the connection with them
+	gate    chan struct{} // not nil: nothing passes until it is closed
+}
+
+func newProxy(targets ...string) (*proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	return &proxy{listener: l, targets: targets, conns: map[net.Conn]bool{}}, nil
+}
+
+func (p *proxy) addr() string { return p.listener.Addr().String() }
+
+// run accepts connections until ctx ends.
+func (p *proxy) run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	stop := context.AfterFunc(ctx, func() {
+		_ = p.listener.Close()
+		p.heal()
+		p.cut()
+	})
+	defer stop()
+	for {
+		down, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		all.Go(func() { p.serve(ctx, down) })
+	}
+}
+
+func (p *proxy) serve(ctx context.Context, down net.Conn) {
+	defer down.Close()
+	up, err := p.dial(ctx)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	p.mu.Lock()
+	p.conns[down], p.conns[up] = true, true
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.conns, down)
+		delete(p.conns, up)
+	}()
+	if ctx.Err() != nil {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { p.copy(up, down, false) })
+	both.Go(func() { p.copy(down, up, true) })
+	both.Wait()
+}
+
+// dial tries each target once, beginning with the next.
+func (p *proxy) dial(ctx context.Context) (conn net.Conn, err error) {
+	p.mu.Lock()
+	targets, first := p.targets, p.next
+	p.next++
+	p.mu.Unlock()
+	dialer := net.Dialer{Timeout: time.Second}
+	for i := range targets {
+		if conn, err = dialer.DialContext(ctx, "tcp", targets[(first+i)%len(targets)]); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
+}
+
+// copy passes on what comes from one side until either closes, and closes both.
+func (p *proxy) copy(to, from net.Conn, replies bool) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 && !p.pass(to, buf[:n], replies) {
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *proxy) pass(to net.Conn, data []byte, reply bool) bool {
+	p.mu.Lock()
+	delay, mute, gate := p.delay, p.mute, p.gate
+	p.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	if mute && reply {
+		return false
+	}
+	if delay > 0 {
+		pause(context.Background(), delay)
+	}
+	_, err := to.Write(data)
+	return err == nil
+}
+
+// slow delays every piece by d; 0 ends it.
+func (p *proxy) slow(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+// loseReplies breaks connections instead of passing on what the server answers:
+// what was asked has happened, and nobody is told.
+func (p *proxy) loseReplies(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mute = on
+}
+
+// hold lets nothing pass until heal.
+func (p *proxy) hold() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gate == nil {
+		p.gate = make(chan struct{})
+	}
+}
+
+func (p *proxy) heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay, p.mute = 0, false
+	if p.gate != nil {
+		close(p.gate)
+		p.gate = nil
+	}
+}
+
+// cut closes every connection.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+// point sends new connections to other targets and cuts those that there are.
+func (p *proxy) point(targets ...string) {
+	p.mu.Lock()
+	p.targets = targets
+	p.mu.Unlock()
+	p.cut()
+}
