@@ -19,7 +19,7 @@ type Config struct {
 	Seed    uint64        `env:"SEED" help:"What the faults and the users' choices are drawn from; drawn itself if 0."`
 	Time    time.Duration `env:"TIME" default:"10m" help:"How long faults last, over all deployments."`
 	Deploy  []string      `env:"DEPLOY" default:"cluster,single,failover,jetstream,jetstream-cluster" help:"Deployments to break, by commas."`
-	Users   int           `default:"16" help:"Users, each with one run or batch at a time."`
+	Users   int           `default:"40" help:"Users, each with one run or batch at a time."`
 	Workers int           `default:"3" help:"Worker processes."`
 	Every   time.Duration `default:"700ms" help:"Mean time between faults."`
 	Race    bool          `help:"Build gateways and workers with the race detector."`
@@ -58,6 +58,9 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 		if cfg.Dir, err = os.MkdirTemp("", "turnpike-chaos-"); err != nil {
 			return nil, err
 		}
+	}
+	if old, err := os.ReadDir(cfg.Dir); err == nil && len(old) > 0 {
+		return nil, fmt.Errorf("%s is not empty: servers would find the data of another campaign", cfg.Dir)
 	}
 	bin := filepath.Join(cfg.Dir, "bin")
 	if err := build(ctx, bin, cfg.Race); err != nil {
@@ -158,6 +161,9 @@ func (c campaign) look(ctx context.Context, s *site, u *users) (Evidence, error)
 		b.ID = id
 		e.Batches = append(e.Batches, b)
 	}
-	e.Effects, err = ReadLedger(s.ledger())
+	if e.Effects, err = ReadLedger(s.ledger()); err != nil {
+		return e, err
+	}
+	e.Announced, err = announced(ctx, s)
 	return e, err
 }

@@ -18,6 +18,8 @@ type Violation struct {
 	Phase     string `json:"phase,omitempty"`
 	Run       string `json:"run,omitempty"`
 	Detail    string `json:"detail"`
+
+	kind string // equal for violations that differ in the particulars only
 }
 
 // Check compares what is known from outside with docs/invariants.md, and returns
@@ -45,6 +47,7 @@ func Check(e Evidence) []Violation {
 		c.checkEnd(w)
 		c.checkLog(w)
 		c.checkReader(w)
+		c.checkAnnounced(w)
 		c.checkPairs(w)
 		c.checkAnswers(w)
 		c.checkEffects(w)
@@ -55,7 +58,7 @@ func Check(e Evidence) []Violation {
 		c.checkBatch(b)
 	}
 	if e.Left > 0 {
-		c.broken("I6", "", "%d turn messages are left although every run rests", e.Left)
+		c.broken("I6", "", "%d messages are left although every run rests", e.Left)
 	}
 	for _, text := range e.Refused {
 		c.broken("I2", "", "the gateway refused what it should take: %s", text)
@@ -71,7 +74,7 @@ type checker struct {
 }
 
 func (c *checker) broken(invariant, run, format string, args ...any) {
-	c.found = append(c.found, Violation{Invariant: invariant, Run: run, Detail: fmt.Sprintf(format, args...)})
+	c.found = append(c.found, Violation{Invariant: invariant, Run: run, Detail: fmt.Sprintf(format, args...), kind: format})
 }
 
 // slack is how far the clocks of two processes on one machine, and what they note
@@ -144,7 +147,7 @@ func (c *checker) checkEnd(w Witness) {
 	case "compact":
 		want = append(want, state.EndPromptTooLong)
 	}
-	if w.Run.Status == string(state.Cancelled) && (!w.Aborted.IsZero() || w.Run.Parent != nil || c.rolledBack(w.At)) {
+	if w.Run.Status == string(state.Cancelled) && (w.Aborting || w.Run.Parent != nil || c.rolledBack(w.At)) {
 		return
 	}
 	if !slices.Contains(want, reason) {
@@ -163,7 +166,8 @@ func (c *checker) checkLog(w Witness) {
 		if e.Seq != int64(i+1) {
 			c.broken("I9", w.ID, "event %d is in place %d", e.Seq, i+1)
 		}
-		if e.Version > 0 {
+		// What marks that a turn was taken up again has the version of that turn.
+		if e.Version > 0 && e.Reason != state.Recovered {
 			if e.Version != version+1 {
 				c.broken("I1", w.ID, "version %d follows version %d", e.Version, version)
 			}
@@ -196,6 +200,21 @@ func (c *checker) checkReader(w Witness) {
 	}
 	if w.Run.Terminal() && len(w.Seen) != len(w.Events) {
 		c.broken("I9", w.ID, "a reader saw %d of %d events", len(w.Seen), len(w.Events))
+	}
+}
+
+// checkAnnounced: each committed event was put on the bus (I9).
+func (c *checker) checkAnnounced(w Witness) {
+	if c.touched(w) {
+		return
+	}
+	for i, data := range w.Events {
+		switch on := c.Announced[w.ID][int64(i+1)]; {
+		case on == nil:
+			c.broken("I9", w.ID, "event %d of %d was never announced: %s", i+1, len(w.Events), data)
+		case !bytes.Equal(on, data):
+			c.broken("I9", w.ID, "event %d was announced as %s, and is %s", i+1, on, data)
+		}
 	}
 }
 

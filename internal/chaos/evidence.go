@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -18,14 +20,17 @@ import (
 
 // Evidence is all that is known from outside of what a phase did.
 type Evidence struct {
-	Runs      []Witness
+	Runs      []Witness // with those below others
 	Effects   []Effect
 	Answers   []Answer
 	Batches   []api.Batch // without a Total if the store does not know it
 	Faults    []Fault
 	Rollbacks []Rollback
 	Refused   []string // answers of the gateway that no request deserved
-	Left      int64    // turn messages that are left although every run rests
+	Left      uint64   // messages that are left although every run rests
+
+	// Announced are the events on the bus, by run and number.
+	Announced map[string]map[int64]json.RawMessage
 }
 
 // Witness is what is known of one run.
@@ -131,19 +136,65 @@ func events(ctx context.Context, s *site, id string) ([]json.RawMessage, error) 
 	}
 }
 
-// left waits until no turn message is left, and returns how many are in the end.
-func left(ctx context.Context, s *site, limit time.Duration) int64 {
-	n := int64(-1)
-	_ = until(ctx, limit, "no turn message is left", func(ctx context.Context) error {
-		stream, err := s.js.Stream(ctx, "CHAOS_TURNS")
+// announced reads what the stream of events has, by run and number. An event that
+// was announced twice counts if either is as it should be: it keeps the first.
+func announced(ctx context.Context, s *site) (map[string]map[int64]json.RawMessage, error) {
+	stream, err := s.js.Stream(ctx, streamEvents)
+	if err != nil {
+		return nil, fmt.Errorf("read announced events: %w", err)
+	}
+	c, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return nil, fmt.Errorf("read announced events: %w", err)
+	}
+	all := map[string]map[int64]json.RawMessage{}
+	for n := uint64(0); n < stream.CachedInfo().State.LastSeq; {
+		m, err := c.Next(jetstream.FetchContext(ctx))
 		if err != nil {
-			return err
+			return nil, fmt.Errorf("read announced events: %w", err)
 		}
-		info, err := stream.Info(ctx)
+		meta, err := m.Metadata()
 		if err != nil {
-			return err
+			return nil, fmt.Errorf("read announced events: %w", err)
 		}
-		if n = int64(info.State.Msgs); n > 0 {
+		n = meta.Sequence.Stream
+		e, err := api.DecodeEvent(m.Data())
+		if err != nil {
+			return nil, fmt.Errorf("read announced events: %w", err)
+		}
+		run := strings.TrimPrefix(m.Subject(), prefix+".events.")
+		if all[run] == nil {
+			all[run] = map[int64]json.RawMessage{}
+		}
+		if _, known := all[run][e.Seq]; !known {
+			all[run][e.Seq] = m.Data()
+		}
+	}
+	return all, nil
+}
+
+// Streams of the campaign's bus.
+const (
+	streamTurns   = "CHAOS_TURNS"
+	streamSubmit  = "CHAOS_SUBMIT"
+	streamControl = "CHAOS_CONTROL"
+	streamEvents  = "CHAOS_EVENTS"
+)
+
+// left waits until no turn, submission or abort is left as a message, and returns
+// how many are in the end.
+func left(ctx context.Context, s *site, limit time.Duration) uint64 {
+	n := uint64(0)
+	_ = until(ctx, limit, "no message is left", func(ctx context.Context) error {
+		sum := uint64(0)
+		for _, name := range []string{streamTurns, streamSubmit, streamControl} {
+			stream, err := s.js.Stream(ctx, name)
+			if err != nil {
+				return err
+			}
+			sum += stream.CachedInfo().State.Msgs
+		}
+		if n = sum; n > 0 {
 			return fmt.Errorf("%d are left", n)
 		}
 		return nil

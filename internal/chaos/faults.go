@@ -163,7 +163,7 @@ func heal(n *node) {
 }
 
 func killLeader(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
-	name := one(r, []string{"CHAOS_TURNS", "CHAOS_EVENTS"})
+	name := one(r, []string{streamTurns, streamEvents})
 	if len(s.redis) == 0 {
 		name = "KV_chaos_runs"
 	}

@@ -145,8 +145,8 @@ func (r *Report) add(p *Phase) {
 	r.Violations = append(r.Violations, p.Violations...)
 }
 
-// shown is how many violations a report lists.
-const shown = 30
+// shown is how many violations of one kind a report lists.
+const shown = 3
 
 // String returns the report for people.
 func (r *Report) String() string {
@@ -161,11 +161,16 @@ func (r *Report) String() string {
 		fmt.Fprintf(&b, "with 95 %% certainty less than %.3f %% of faults and %.4f %% of turns break a promise", 300/float64(max(faults, 1)), 300/float64(max(turns, 1)))
 		return b.String()
 	}
-	for _, v := range r.Violations[:min(shown, len(r.Violations))] {
-		fmt.Fprintf(&b, "  %s %s, run %s: %s\n", v.Invariant, v.Phase, cmp.Or(v.Run, "-"), v.Detail)
+	seen := map[string]int{}
+	for _, v := range r.Violations {
+		if seen[v.kind]++; seen[v.kind] <= shown {
+			fmt.Fprintf(&b, "  %s %s, run %s: %s\n", v.Invariant, v.Phase, cmp.Or(v.Run, "-"), v.Detail)
+		}
 	}
-	if more := len(r.Violations) - shown; more > 0 {
-		fmt.Fprintf(&b, "  and %d more\n", more)
+	for kind, n := range seen {
+		if n > shown {
+			fmt.Fprintf(&b, "  and %d more of %q\n", n-shown, kind)
+		}
 	}
 	fmt.Fprintf(&b, "logs and evidence are in %s\nto draw the same faults again: %s", r.Dir, r.Replay)
 	return b.String()

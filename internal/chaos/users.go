@@ -33,8 +33,10 @@ type Submitted struct {
 	// Unanswered: nobody answers what the run waits for.
 	Unanswered bool
 
-	// Aborted is when the gateway acknowledged an abort; zero if none was.
-	Aborted time.Time
+	// Aborting: somebody tried to abort it. Aborted is when the gateway acknowledged
+	// that, and zero if it never did.
+	Aborting bool
+	Aborted  time.Time
 
 	// Seen are the committed events that the run's reader got, as they came, over
 	// all its connections.
@@ -288,6 +290,9 @@ func (u *users) abort(ctx context.Context, s *Submitted) {
 	if !pause(ctx, time.Duration(u.dice(2500))*time.Millisecond) {
 		return
 	}
+	u.mu.Lock()
+	s.Aborting = true
+	u.mu.Unlock()
 	if _, ok := insist(ctx, u, func(ctx context.Context) (api.Run, error) {
 		return u.door().client.Cancel(ctx, s.ID, "chaos")
 	}); ok {
