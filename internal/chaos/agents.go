@@ -58,11 +58,13 @@ func kinds() []kind {
 		{name: "approve", weight: 10, tools: onceAsked + ", " + readTool, script: []mockmodel.Response{calls("once", "read"), text()}},
 		{name: "later", weight: 8, tools: laterTool + ", " + onceTool, script: []mockmodel.Response{calls("later", "once"), text()}},
 		{
-			name: "flaky", weight: 8, tools: readTool + ", " + onceTool,
-			script: []mockmodel.Response{
-				fails(model.Overloaded, 0), calls("once"), fails(model.Transport, 0), calls("read"),
-				fails(model.RateLimited, 3*time.Second), text(),
-			},
+			name: "flaky", weight: 5, tools: readTool + ", " + onceTool,
+			script: []mockmodel.Response{fails(model.Overloaded, 0), calls("once"), fails(model.Transport, 0), calls("read"), text()},
+		},
+		// Few: what one of them is told holds for all.
+		{
+			name: "limited", weight: 1, tools: readTool,
+			script: []mockmodel.Response{calls("read"), fails(model.RateLimited, 2*time.Second), text()},
 		},
 		{
 			name: "budget", weight: 6, tools: onceTool, more: fmt.Sprintf("limits: {output_tokens: %d}", budgetTokens),

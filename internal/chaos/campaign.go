@@ -136,14 +136,11 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 	}
 	e.Faults, e.Rollbacks = storm.faults, storm.rollbacks
 	p.sum(e, u.recoveries)
-	if len(p.Violations) > 0 {
-		data, err := json.Marshal(e)
-		if err != nil {
-			return nil, err
-		}
-		return p, os.WriteFile(filepath.Join(s.dir, "evidence.json"), data, 0o600)
+	data, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
 	}
-	return p, nil
+	return p, os.WriteFile(filepath.Join(s.dir, "evidence.json"), data, 0o600)
 }
 
 // look gathers the evidence, when all is over.

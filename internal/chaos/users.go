@@ -132,6 +132,7 @@ func (u *users) batch(ctx, stop context.Context) {
 	req := api.BatchRequest{MaxParallel: 2}
 	for range 2 + u.dice(4) {
 		s, r := u.draw()
+		s.Unanswered = false // it would hold up those behind it
 		runs, req.Runs = append(runs, s), append(req.Runs, r)
 	}
 	b, ok := insist(stop, u, func(ctx context.Context) (api.BatchAccepted, error) {
