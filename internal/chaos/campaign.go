@@ -126,6 +126,7 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 	storm.run(disturbed, c.Every)
 	<-done
 	p.rested = time.Now()
+	fmt.Println("deployed->rested", p.rested.Sub(p.began))
 	u.settle(resting)
 	if err := errors.Join(storm.errs...); err != nil {
 		return nil, err
@@ -145,11 +146,14 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 
 // look gathers the evidence, when all is over.
 func (c campaign) look(ctx context.Context, s *site, u *users) (Evidence, error) {
+	t0 := time.Now()
 	e := Evidence{Refused: u.refused, Left: left(ctx, s, drain), Answers: c.model.answers()}
+	fmt.Println("left", time.Since(t0))
 	var err error
 	if e.Runs, err = gather(ctx, s, u.runs); err != nil {
 		return e, err
 	}
+	fmt.Println("gather", time.Since(t0))
 	for _, id := range u.batches {
 		b, err := s.doors[0].client.Batch(ctx, id)
 		if err != nil && !gone(err) {

@@ -147,9 +147,14 @@ func announced(ctx context.Context, s *site) (map[string]map[int64]json.RawMessa
 	if err != nil {
 		return nil, fmt.Errorf("read announced events: %w", err)
 	}
+	messages, err := c.Messages()
+	if err != nil {
+		return nil, fmt.Errorf("read announced events: %w", err)
+	}
+	defer messages.Stop()
 	all := map[string]map[int64]json.RawMessage{}
 	for n := uint64(0); n < stream.CachedInfo().State.LastSeq; {
-		m, err := c.Next(jetstream.FetchContext(ctx))
+		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
 			return nil, fmt.Errorf("read announced events: %w", err)
 		}

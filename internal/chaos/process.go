@@ -117,7 +117,10 @@ func until(ctx context.Context, limit time.Duration, what string, ok func(contex
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
-		err := ok(ctx)
+		// A question that went nowhere has to be asked again.
+		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
+		err := ok(attempt)
+		cancel()
 		if err == nil {
 			return nil
 		}

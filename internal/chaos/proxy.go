@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -81,6 +82,7 @@ func (p *proxy) dial(ctx context.Context) (conn net.Conn, err error) {
 	targets, first := p.targets, p.next
 	p.next++
 	p.mu.Unlock()
+	err = errors.New("the proxy leads nowhere")
 	dialer := net.Dialer{Timeout: time.Second}
 	for i := range targets {
 		if conn, err = dialer.DialContext(ctx, "tcp", targets[(first+i)%len(targets)]); err == nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -275,10 +276,10 @@ func (u *users) stay(ctx context.Context, s *Submitted) {
 			return
 		}
 		if u.answer(ctx, s) {
-			// A reader comes round, or misses the end.
+			// A reader comes round, or misses the end: what it saw was undone.
 			select {
 			case <-w.finished:
-			case <-time.After(30 * time.Second):
+			case <-time.After(15 * time.Second):
 			case <-ctx.Done():
 			}
 			return
@@ -343,13 +344,19 @@ func (u *users) answer(ctx context.Context, s *Submitted) (over bool) {
 // settle answers until every run rests, those too that a failover woke up after
 // their user had gone.
 func (u *users) settle(ctx context.Context) {
+	var all errgroup.Group
+	all.SetLimit(16)
 	for _, s := range u.runs {
-		for !s.Unanswered && s.ID != "" && !u.answer(ctx, s) {
-			if !pause(ctx, 100*time.Millisecond) {
-				return
-			}
+		if s.Unanswered || s.ID == "" {
+			continue
 		}
+		all.Go(func() error {
+			for !u.answer(ctx, s) && pause(ctx, 200*time.Millisecond) {
+			}
+			return nil
+		})
 	}
+	_ = all.Wait() // none fails
 }
 
 // struck notes which runs a fault interrupts: those with a turn under way at what
