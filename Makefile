@@ -53,6 +53,16 @@ mcp-conformance: ## Run the MCP conformance suite and reference server against o
 linear: redis ## Check many histories of both stores under faults for linearizability
 	go test -count=1 -timeout 20m ./internal/linear -thorough -v -run Linearizable
 
+.PHONY: chaos
+chaos: ## Break deployments of processes at random and check that nothing was lost: TIME=10m SEED=1 DEPLOY=any
+	@deployments/ensure-redis.sh --server
+	go run ./internal/chaos/campaign
+
+.PHONY: chaos-short
+chaos-short: ## The same with one deployment that the seed chooses, for 20 seconds
+	@deployments/ensure-redis.sh --server
+	TIME=20s DEPLOY=any go run ./internal/chaos/campaign
+
 .PHONY: demo
 demo: ## See a run survive the death of its worker
 	go run ./cmd/turnpike demo

@@ -18,7 +18,7 @@ import (
 type Config struct {
 	Seed    uint64        `env:"SEED" help:"What the faults and the users' choices are drawn from; drawn itself if 0."`
 	Time    time.Duration `env:"TIME" default:"10m" help:"How long faults last, over all deployments."`
-	Deploy  []string      `env:"DEPLOY" default:"cluster,single,failover,jetstream,jetstream-cluster" help:"Deployments to break, by commas."`
+	Deploy  []string      `env:"DEPLOY" default:"cluster,single,failover,jetstream,jetstream-cluster" help:"Deployments to break, by commas; any is one that the seed chooses."`
 	Users   int           `default:"40" help:"Users, each with one run or batch at a time."`
 	Workers int           `default:"3" help:"Worker processes."`
 	Every   time.Duration `default:"700ms" help:"Mean time between faults."`
@@ -44,17 +44,12 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 	if cfg.Users < 1 || cfg.Workers < 2 || cfg.Time < time.Second || cfg.Every < 10*time.Millisecond {
 		return nil, errors.New("a campaign needs a user, 2 workers, 1s, and 10ms between faults")
 	}
-	var chosen []deployment
-	for _, name := range cfg.Deploy {
-		i := slices.IndexFunc(deployments(), func(d deployment) bool { return d.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no deployment %q", name)
-		}
-		chosen = append(chosen, deployments()[i])
+	chosen, err := cfg.choose()
+	if err != nil {
+		return nil, err
 	}
 	kept := cfg.Dir != ""
 	if !kept {
-		var err error
 		if cfg.Dir, err = os.MkdirTemp("", "turnpike-chaos-"); err != nil {
 			return nil, err
 		}
@@ -86,6 +81,24 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 		return report, os.RemoveAll(cfg.Dir)
 	}
 	return report, nil
+}
+
+// choose returns the deployments to break, and puts what was drawn in the place of
+// "any".
+func (c *Config) choose() ([]deployment, error) {
+	all := deployments()
+	var chosen []deployment
+	for i, name := range c.Deploy {
+		if name == "any" {
+			c.Deploy[i] = all[c.Seed%uint64(len(all))].name
+		}
+		n := slices.IndexFunc(all, func(d deployment) bool { return d.name == c.Deploy[i] })
+		if n < 0 {
+			return nil, fmt.Errorf("there is no deployment %q", name)
+		}
+		chosen = append(chosen, all[n])
+	}
+	return chosen, nil
 }
 
 // replay is the command that draws the same faults again.
@@ -126,7 +139,6 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 	storm.run(disturbed, c.Every)
 	<-done
 	p.rested = time.Now()
-	fmt.Println("deployed->rested", p.rested.Sub(p.began))
 	u.settle(resting)
 	if err := errors.Join(storm.errs...); err != nil {
 		return nil, err
@@ -146,14 +158,11 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 
 // look gathers the evidence, when all is over.
 func (c campaign) look(ctx context.Context, s *site, u *users) (Evidence, error) {
-	t0 := time.Now()
 	e := Evidence{Refused: u.refused, Left: left(ctx, s, drain), Answers: c.model.answers()}
-	fmt.Println("left", time.Since(t0))
 	var err error
 	if e.Runs, err = gather(ctx, s, u.runs); err != nil {
 		return e, err
 	}
-	fmt.Println("gather", time.Since(t0))
 	for _, id := range u.batches {
 		b, err := s.doors[0].client.Batch(ctx, id)
 		if err != nil && !gone(err) {

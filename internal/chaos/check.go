@@ -333,17 +333,27 @@ func (c *checker) estranged(worker string, at time.Time) bool {
 	})
 }
 
-// checkLimits: a limit is passed by at most one answer (I10), and a run compacts
-// at most once because its prompt was too long (I11).
+// checkLimits: a limit is passed by at most one answer, and each committed answer
+// is counted once (I10); a run compacts at most once because its prompt was too
+// long (I11).
 func (c *checker) checkLimits(w Witness) {
-	if most := int64(budgetTokens + answerTokens); w.Kind == "budget" && w.Run.Usage.OutputTokens > most {
-		c.broken("I10", w.ID, "%d output tokens were spent, the limit is %d", w.Run.Usage.OutputTokens, budgetTokens)
+	spent := w.Run.Usage.OutputTokens
+	if w.Kind == "budget" && spent > budgetTokens+answerTokens {
+		c.broken("I10", w.ID, "%d output tokens were spent, the limit is %d", spent, budgetTokens)
 	}
-	compacted := 0
+	answers, compacted := int64(0), 0
 	for _, e := range w.Log {
+		if e.Type == state.EntryModel {
+			answers++
+		}
 		if e.Reason == state.ReactiveCompactRetry {
 			compacted++
 		}
+	}
+	// What those below spent is counted with their caller; of an answer that was cut
+	// short not everything is known.
+	if w.Run.Status == string(state.Completed) && w.Kind != "tree" && spent != answers*answerTokens {
+		c.broken("I10", w.ID, "%d output tokens were counted for %d answers", spent, answers)
 	}
 	if compacted > 1 {
 		c.broken("I11", w.ID, "%d reactive compactions", compacted)

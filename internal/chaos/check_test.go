@@ -1,0 +1,187 @@
+package chaos
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+
+// nonce is the n-th that a model server gives.
+func nonce(n int) string { return fmt.Sprintf("%0*d", len(nonceMark), n) }
+
+// sound is the evidence of one run of one tool call, in which all is well.
+func sound() Evidence {
+	said := &api.Message{Role: state.RoleAssistant, Parts: []state.Part{
+		{Type: state.PartText, Text: nonce(1)}, {Type: state.PartToolCall, ID: "call_0_0", Name: "once"},
+	}}
+	result := &api.Message{Role: state.RoleTool, Parts: []state.Part{{Type: state.PartToolResult, CallID: "call_0_0", Content: "done"}}}
+	last := &api.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: nonce(2) + " is all."}}}
+	log := []state.Entry{
+		{Seq: 1, Type: state.EntrySubmitted, Version: 1},
+		{Seq: 2, Type: state.EntryModel, Message: said},
+		{Seq: 3, Type: state.EntryTool, Name: "once", Message: result},
+		{Seq: 4, Type: state.EntryTransition, Version: 2},
+		{Seq: 5, Type: state.EntryTransition, Version: 2, Reason: state.Recovered},
+		{Seq: 6, Type: state.EntryModel, Message: last},
+		{Seq: 7, Type: state.EntryFinished, Version: 3},
+	}
+	w := Witness{
+		Submitted: Submitted{ID: "run_1", Kind: "leaf", Key: "k", At: at(0)},
+		Found:     true, Log: log, Messages: []api.Message{*said, *result, *last},
+		Run: api.Run{
+			ID: "run_1", Status: string(state.Completed), Version: 3, FinishedAt: state.At(at(5)), Usage: state.Usage{OutputTokens: 2 * answerTokens},
+			Transition: api.Transition{Reason: state.EndCompleted},
+		},
+	}
+	e := Evidence{
+		Answers:   []Answer{{Run: "run_1", Nonce: nonce(1)}, {Run: "run_1", Nonce: nonce(2)}},
+		Effects:   []Effect{{At: at(2), Worker: "w1-7", Run: "run_1", Call: "call_0_0", Tool: "once", Key: "x", Nonce: nonce(1), Result: "done"}},
+		Announced: map[string]map[int64]json.RawMessage{"run_1": {}},
+	}
+	for i := range log {
+		data := json.RawMessage(fmt.Sprint(i))
+		w.Events, w.Seen = append(w.Events, data), append(w.Seen, data)
+		e.Announced["run_1"][int64(i+1)] = data
+	}
+	e.Runs = []Witness{w}
+	return e
+}
+
+// A checker that finds nothing proves nothing unless it finds what is planted.
+func TestCheckFindsWhatIsPlanted(t *testing.T) {
+	t.Parallel()
+	again := func(e *Evidence, tool string) {
+		twice := e.Effects[0]
+		twice.At, twice.Tool = at(3), tool
+		e.Effects[0].Tool = tool
+		e.Effects = append(e.Effects, twice)
+	}
+	lost := []Rollback{{From: at(-1), To: at(10)}}
+	tests := map[string]struct {
+		plant func(*Evidence)
+		want  string // invariants, by commas
+	}{
+		"nothing":                     {func(*Evidence) {}, ""},
+		"the run is gone":             {func(e *Evidence) { e.Runs[0].Found = false }, "I1"},
+		"gone with a failover":        {func(e *Evidence) { e.Runs[0].Found = false; e.Rollbacks = lost }, ""},
+		"a key made two runs":         {func(e *Evidence) { e.Runs[0].Again = []string{"run_2"} }, "I1"},
+		"a version is missing":        {func(e *Evidence) { e.Runs[0].Log[6].Version = 4; e.Runs[0].Run.Version = 4 }, "I1"},
+		"the header is behind":        {func(e *Evidence) { e.Runs[0].Run.Version = 2 }, "I1"},
+		"the run stands still":        {func(e *Evidence) { e.Runs[0].Run.Status = string(state.Queued) }, "I2,I9"},
+		"the run failed":              {func(e *Evidence) { e.Runs[0].Run.Transition.Reason = state.EndModelError }, "I2"},
+		"a batch lost a run":          {func(e *Evidence) { e.Batches = []api.Batch{{ID: "b", Done: true, Total: 1}} }, "I1"},
+		"another run's answer":        {func(e *Evidence) { e.Answers[1].Run = "run_2" }, "I3"},
+		"an answer twice":             {func(e *Evidence) { e.Runs[0].Log[5].Message = e.Runs[0].Log[1].Message }, "I3"},
+		"a tool of a lost answer ran": {func(e *Evidence) { e.Effects[0].Nonce = nonce(9) }, "I3"},
+		"a result nobody gave":        {func(e *Evidence) { e.Effects[0].Result = "other" }, "I3"},
+		"an effect twice":             {func(e *Evidence) { again(e, "once") }, "I4"},
+		"an effect that may be twice": {func(e *Evidence) { again(e, "read") }, ""},
+		"twice after a failover":      {func(e *Evidence) { again(e, "once"); e.Rollbacks = lost }, ""},
+		"a call without a result":     {func(e *Evidence) { e.Runs[0].Messages = e.Runs[0].Messages[:1] }, "I5"},
+		"a result without a call":     {func(e *Evidence) { e.Runs[0].Messages = append(e.Runs[0].Messages[:2], e.Runs[0].Messages[1:]...) }, "I5"},
+		"messages are left":           {func(e *Evidence) { e.Left = 1 }, "I6"},
+		"an abort was ignored": {func(e *Evidence) {
+			e.Runs[0].Aborting, e.Runs[0].Aborted = true, at(1)
+			e.Runs[0].Run.FinishedAt = state.At(at(9))
+		}, "I7"},
+		"a tool after the end": {func(e *Evidence) { e.Effects[0].At = at(6) }, "I7"},
+		"by a worker asleep": {func(e *Evidence) {
+			e.Effects[0].At = at(6)
+			e.Faults = []Fault{{Kind: "worker paused", Name: "w1", From: at(4), To: at(6)}}
+		}, ""},
+		"a number is missing":   {func(e *Evidence) { e.Runs[0].Log[3].Seq = 5 }, "I9"},
+		"it finished twice":     {func(e *Evidence) { e.Runs[0].Log[4].Type = state.EntryFinished }, "I9"},
+		"a reader missed one":   {func(e *Evidence) { e.Runs[0].Seen = e.Runs[0].Seen[:6] }, "I9"},
+		"a reader saw one anew": {func(e *Evidence) { e.Runs[0].Seen[3] = e.Runs[0].Seen[2] }, "I9"},
+		"one was not announced": {func(e *Evidence) { delete(e.Announced["run_1"], 1) }, "I9"},
+		"too much was spent": {func(e *Evidence) {
+			e.Runs[0].Kind = "budget"
+			e.Runs[0].Run.Usage.OutputTokens = budgetTokens + answerTokens + 1
+		}, "I10"},
+		"a cost was counted twice": {func(e *Evidence) { e.Runs[0].Run.Usage.OutputTokens += answerTokens }, "I10"},
+		"it compacted twice": {func(e *Evidence) {
+			e.Runs[0].Log[1].Reason, e.Runs[0].Log[5].Reason = state.ReactiveCompactRetry, state.ReactiveCompactRetry
+		}, "I11"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := sound()
+			tt.plant(&e)
+			found := Check(e)
+			for _, want := range strings.Split(tt.want, ",") {
+				if n := count(found, want); want != "" && n == 0 {
+					t.Errorf("%s was not found; found: %v", want, found)
+				}
+			}
+			for _, v := range found {
+				if !strings.Contains(","+tt.want+",", ","+v.Invariant+",") {
+					t.Errorf("found %s, too: %s", v.Invariant, v.Detail)
+				}
+			}
+		})
+	}
+}
+
+func count(found []Violation, invariant string) (n int) {
+	for _, v := range found {
+		if v.Invariant == invariant {
+			n++
+		}
+	}
+	return n
+}
+
+func TestLedgerKeepsWhatIsWritten(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.jsonl")
+	for range 2 { // two processes
+		l, err := OpenLedger(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := l.Append(Effect{Run: "r", Tool: "once"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, err := ReadLedger(path); err != nil || len(all) != 6 || all[5].Tool != "once" {
+		t.Errorf("%d effects, %v: %v", len(all), err, all)
+	}
+}
+
+// Every agent's script must be one that the model server takes, and every tool that
+// it calls must be the agent's.
+func TestKindsAreSound(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds() {
+		for _, r := range k.script {
+			for _, c := range r.ToolCalls {
+				if !strings.Contains(k.tools, "name: "+c.Name) {
+					t.Errorf("%s calls %s, which it does not have", k.name, c.Name)
+				}
+			}
+		}
+		if last := k.script[len(k.script)-1]; last.Error != model.Class("") || len(last.ToolCalls) > 0 {
+			t.Errorf("%s does not end with an answer", k.name)
+		}
+	}
+	if _, err := startModel(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
