@@ -59,9 +59,9 @@ chaos: ## Break deployments of processes at random and check that nothing was lo
 	go run ./internal/chaos/campaign
 
 .PHONY: chaos-short
-chaos-short: ## The same with one deployment that the seed chooses, for 20 seconds
+chaos-short: ## The same with one deployment that the seed chooses, for 15 seconds
 	@deployments/ensure-redis.sh --server
-	TIME=20s DEPLOY=any go run ./internal/chaos/campaign
+	TIME=15s DEPLOY=any go run ./internal/chaos/campaign
 
 .PHONY: demo
 demo: ## See a run survive the death of its worker

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // Config of a campaign.
@@ -65,6 +67,7 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	logging.Disable() // a Redis that is down is no news here
 	report := &Report{Seed: cfg.Seed, Dir: cfg.Dir, Replay: cfg.replay()}
 	for i, d := range chosen {
 		fmt.Fprintf(progress, "chaos: seed %d, %s for %v\n", cfg.Seed, d.name, cfg.Time/time.Duration(len(chosen)))

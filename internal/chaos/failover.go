@@ -22,7 +22,7 @@ func (s *site) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.redis[1].rdb.SlaveOf(ctx, host, port).Err(); err != nil {
+	if err := s.redis[1].rdb.ReplicaOf(ctx, host, port).Err(); err != nil {
 		return fmt.Errorf("start replication: %w", err)
 	}
 	return s.inSync(ctx)
@@ -52,7 +52,7 @@ func (s *site) failover(ctx context.Context, lag time.Duration) (Rollback, error
 	s.replica.point()
 	s.replica.heal()
 	old.kill(time.Second)
-	if err := fresh.rdb.SlaveOf(ctx, "no", "one").Err(); err != nil {
+	if err := fresh.rdb.ReplicaOf(ctx, "no", "one").Err(); err != nil {
 		return roll, fmt.Errorf("promote %s: %w", fresh.name, err)
 	}
 	for _, n := range s.nodes() {

@@ -19,7 +19,7 @@ const (
 	doubled   = 10
 	lost      = 3
 	reordered = 10
-	deadly    = 6
+	deadly    = 15
 )
 
 // noise is what goes wrong inside a worker: it dies at the very steps of the

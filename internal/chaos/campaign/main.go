@@ -22,7 +22,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		os.Exit(1)
 	}
-	fmt.Println(report)
+	fmt.Fprintln(os.Stdout, report)
 	if len(report.Violations) > 0 {
 		os.Exit(1)
 	}
