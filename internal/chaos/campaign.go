@@ -31,8 +31,9 @@ type Config struct {
 const (
 	// rest is how long runs may take to come to rest after the last fault.
 	rest = 90 * time.Second
-	// drain is how long turn messages may be left after that: a delivery whose
-	// worker is gone comes again after a lease and five seconds.
+	// drain is how long those may take on top that a failover woke up again, and then
+	// messages that are left: a delivery whose worker is gone comes again after a
+	// lease and five seconds.
 	drain = 30 * time.Second
 )
 
@@ -134,6 +135,8 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 	defer calm()
 	resting, over := context.WithTimeout(ctx, c.lasts+rest)
 	defer over()
+	settled, end := context.WithTimeout(ctx, c.lasts+rest+drain)
+	defer end()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -142,7 +145,7 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 	storm.run(disturbed, c.Every)
 	<-done
 	p.rested = time.Now()
-	u.settle(resting)
+	u.settle(settled)
 	if err := errors.Join(storm.errs...); err != nil {
 		return nil, err
 	}

@@ -169,7 +169,9 @@ func (u *users) byNATS(ctx, stop context.Context) {
 	}); !ok {
 		return
 	}
-	found, _ := insist(ctx, u, func(ctx context.Context) (api.Page[api.Run], error) {
+	look, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	found, _ := insist(look, u, func(ctx context.Context) (api.Page[api.Run], error) {
 		page, err := u.door().client.List(ctx, url.Values{"metadata.key": {s.Key}})
 		if err == nil && len(page.Items) == 0 {
 			err = errors.New("not a run yet")
