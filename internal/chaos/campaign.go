@@ -180,6 +180,9 @@ func (c campaign) look(ctx context.Context, s *site, u *users) (Evidence, error)
 	if e.Effects, err = ReadLedger(s.ledger()); err != nil {
 		return e, err
 	}
+	if e.Cries, err = cries(s); err != nil {
+		return e, err
+	}
 	e.Announced, err = announced(ctx, s)
 	return e, err
 }

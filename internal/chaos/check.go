@@ -60,6 +60,9 @@ func Check(e Evidence) []Violation {
 	if e.Left > 0 {
 		c.broken("I6", "", "%d messages are left although every run rests", e.Left)
 	}
+	for _, line := range e.Cries {
+		c.broken("I2", "", "a process says: %s", line)
+	}
 	for _, text := range e.Refused {
 		c.broken("I2", "", "the gateway refused what it should take: %s", text)
 	}

@@ -90,6 +90,7 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"twice after a failover":      {func(e *Evidence) { again(e, "once"); e.Rollbacks = lost }, ""},
 		"a call without a result":     {func(e *Evidence) { e.Runs[0].Messages = e.Runs[0].Messages[:1] }, "I5"},
 		"a result without a call":     {func(e *Evidence) { e.Runs[0].Messages = append(e.Runs[0].Messages[:2], e.Runs[0].Messages[1:]...) }, "I5"},
+		"a worker panics":             {func(e *Evidence) { e.Cries = []string{"w1.log: panic: "} }, "I2"},
 		"messages are left":           {func(e *Evidence) { e.Left = 1 }, "I6"},
 		"an abort was ignored": {func(e *Evidence) {
 			e.Runs[0].Aborting, e.Runs[0].Aborted = true, at(1)

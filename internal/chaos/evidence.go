@@ -1,12 +1,15 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +31,10 @@ type Evidence struct {
 	Rollbacks []Rollback
 	Refused   []string // answers of the gateway that no request deserved
 	Left      uint64   // messages that are left although every run rests
+
+	// Cries are lines of the processes' logs that no fault accounts for: panics and
+	// data races.
+	Cries []string
 
 	// Announced are the events on the bus, by run and number.
 	Announced map[string]map[int64]json.RawMessage
@@ -173,6 +180,26 @@ func announced(ctx context.Context, s *site) (map[string]map[int64]json.RawMessa
 		}
 		if _, known := all[run][e.Seq]; !known {
 			all[run][e.Seq] = m.Data()
+		}
+	}
+	return all, nil
+}
+
+// cries looks for panics and data races in the logs of gateways and workers.
+func cries(s *site) ([]string, error) {
+	var all []string
+	for _, n := range s.processes() {
+		name := n.name + ".log"
+		log, err := os.ReadFile(filepath.Join(s.dir, name))
+		if err != nil {
+			return nil, err
+		}
+		for line := range bytes.Lines(log) {
+			for _, cry := range []string{"panic: ", "fatal error: ", "DATA RACE", "turn panicked"} {
+				if bytes.Contains(line, []byte(cry)) {
+					all = append(all, name+": "+strings.TrimSpace(string(line)))
+				}
+			}
 		}
 	}
 	return all, nil
