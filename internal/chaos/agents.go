@@ -121,4 +121,4 @@ func (k kind) definition(url string) []byte {
 }
 
 // modelKey names the variable with the key for the model server, which takes any.
-const modelKey = "TURNPIKE_CHAOS_MODEL_KEY"
+const modelKey = "CHAOS_MODEL_KEY"

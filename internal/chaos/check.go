@@ -187,7 +187,7 @@ func (c *checker) checkLog(w Witness) {
 // checkReader: who followed the run, over however many connections, saw each
 // committed event once, in order, as the store has it (I9).
 func (c *checker) checkReader(w Witness) {
-	if w.Key == "" || c.touched(w) {
+	if w.Key == "" || w.Unanswered || c.touched(w) {
 		return
 	}
 	for i, data := range w.Seen {
