@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -20,6 +21,7 @@ type outside struct {
 	seen    map[*process]map[state.RunID]bool // aborts that a process has heard of
 	spoken  map[state.RunID]bool              // runs that a person lets go on, whatever was aborted
 	late    []string                          // what began after that
+	odd     []string                          // other things that must not be
 }
 
 // effect is one deed of a tool.
@@ -161,20 +163,55 @@ func (s *Site) tools(p *process) map[string]tool.Tool {
 			return tool.Result{Content: fmt.Sprintf("%s %s", c.Name, c.Arguments)}, nil
 		})
 	}
+	pay := deed(0, 3*time.Second)
 	return map[string]tool.Tool{
-		"pay":  deed(0, 3*time.Second),
-		"look": deed(0, time.Second),
-		"cook": deed(10*time.Second, 70*time.Second), // longer than a lease
-		"wipe": deed(0, time.Second),
+		"pay":     pay,
+		"look":    deed(0, time.Second),
+		"cook":    deed(10*time.Second, 70*time.Second), // longer than a lease
+		"wipe":    deed(0, time.Second),
+		"consult": tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) { return s.consult(ctx, pay, c) }),
+		"render": tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			r, err := pay.Call(ctx, c)
+			if err == nil && !r.IsError {
+				s.wg.Go(func() { s.render(c, d.between(0, time.Minute)) })
+				r.Pending = true
+			}
+			return r, err
+		}),
+	}
+}
+
+// consult asks a person before it does anything.
+func (s *Site) consult(ctx context.Context, do tool.Tool, c tool.Call) (tool.Result, error) {
+	if c.Resume == nil {
+		return tool.Result{Ask: &tool.Ask{Question: "may I?", State: c.Arguments}}, nil
+	}
+	if string(tool.Canonical(c.Resume.State)) != string(tool.Canonical(c.Arguments)) || c.Resume.Answer != "yes" {
+		s.outside.mu.Lock()
+		s.outside.odd = append(s.outside.odd, fmt.Sprintf("I3: %s of %s goes on with %s and %q", c.ID, c.Run, c.Resume.State, c.Resume.Answer))
+		s.outside.mu.Unlock()
+	}
+	return do.Call(ctx, c)
+}
+
+// render delivers the result of an asynchronous call, some time.
+func (s *Site) render(c tool.Call, after time.Duration) {
+	time.Sleep(after)
+	r := api.SignalRequest{SignalID: "render-" + c.ID, ToolResults: []api.ToolResult{{CallID: c.ID, Content: json.RawMessage(`"rendered"`)}}}
+	for !s.ended() {
+		if _, err := s.client.Signal(context.Background(), string(c.Run), r); err == nil || refused(err) {
+			return
+		}
+		time.Sleep(every)
 	}
 }
 
 // agents are what the users' runs do.
 var agents = map[string]string{
 	"helper": `{model: {provider: openai, name: m}, tools: [{name: pay}, {name: look, idempotent: true, reuse: false}], limits: {wait: 30m}}`,
-	"errand": `{model: {provider: openai, name: m, timeout: 1m}, loop: {max_turns: 12}, tools: [
+	"errand": `{model: {provider: openai, name: m, timeout: 1m}, loop: {max_turns: 12}, limits: {wait: 30m}, tools: [
 		{name: pay, concurrency: serial}, {name: look, idempotent: true, reuse: false}, {name: cook, idempotent: true, reuse: false, timeout: 3m},
-		{name: wipe, approval: always}, {name: pick, kind: client, schema: {type: object}}, {name: ask_user, kind: human},
+		{name: wipe, approval: always}, {name: consult}, {name: render, async: true, timeout: 2m}, {name: pick, kind: client, schema: {type: object}}, {name: ask_user, kind: human},
 		{name: helper, kind: agent, agent: helper}]}`,
 	"answer": `{model: {provider: openai, name: m}, loop: {type: single_call}}`,
 	"quick":  `{model: {provider: openai, name: m}, tools: [{name: pay}, {name: look, idempotent: true}]}`,

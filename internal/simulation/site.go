@@ -26,6 +26,7 @@ type Config struct {
 	Seed    uint64
 	Workers int // default 3
 	Users   int // default 40
+	Batches int // of runs that are submitted together; default 3
 	Faults  Faults
 
 	// Strike is how long faults strike; after it, everything must come to its end.
@@ -106,6 +107,12 @@ func (s *Site) note(f fault, format string, args ...any) {
 		s.counts[f]++
 	}
 	s.trace = append(s.trace, fmt.Sprintf("%12s ", time.Since(s.began))+fmt.Sprintf(format, args...))
+}
+
+func (s *Site) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 // faults are those in force, or nil.

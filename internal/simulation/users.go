@@ -168,6 +168,55 @@ func (u *user) watch(ctx context.Context) error {
 	return nil
 }
 
+// batch submits some runs at once, of which two may be under way.
+type batch struct {
+	s    *Site
+	name string
+	dice *dice
+}
+
+const batchSize = 6
+
+func (b *batch) see(ctx context.Context) error {
+	time.Sleep(b.dice.between(0, b.s.cfg.Strike))
+	r := api.BatchRequest{MaxParallel: 2}
+	for range batchSize {
+		r.Runs = append(r.Runs, api.SubmitRequest{Agent: "quick", Input: json.RawMessage(`"go"`)})
+	}
+	id := ""
+	for ctx.Err() == nil {
+		time.Sleep(every)
+		if id == "" {
+			accepted, err := b.s.client.SubmitBatch(ctx, r, b.name)
+			if err == nil && len(accepted.RunIDs) != batchSize {
+				return fmt.Errorf("I1: batch %s has %d runs", accepted.BatchID, len(accepted.RunIDs))
+			}
+			if err != nil && refused(err) {
+				return fmt.Errorf("submit batch: %w", err)
+			}
+			id = accepted.BatchID
+			continue
+		}
+		switch got, err := b.s.client.Batch(ctx, id); {
+		case missing(err) && b.s.fellBack():
+			id = ""
+		case err != nil:
+		case got.Done && (b.s.faults() == nil || b.s.cfg.Faults.Restore == 0):
+			return nil
+		case got.Total == batchSize && got.Counts != nil && sum(got.Counts) < batchSize:
+			id = "" // a gateway died over it: its key completes it
+		}
+	}
+	return fmt.Errorf("I2: batch %s of %s does not end: %w", id, b.name, ctx.Err())
+}
+
+func sum(counts map[string]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
 func missing(err error) bool {
 	p, ok := errors.AsType[*api.Problem](err)
 	return ok && p.Status == http.StatusNotFound
