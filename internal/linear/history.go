@@ -23,6 +23,9 @@ type History struct {
 	// the second time late.
 	Faults func() int64
 
+	// Done, if not nil, is called after each operation.
+	Done func()
+
 	began time.Time
 	mu    sync.Mutex
 	ops   []porcupine.Operation
@@ -38,6 +41,9 @@ func (h *History) Do(ctx context.Context, client int, s state.Store, c Call) Ans
 	c.At = time.Now()
 	faults, call := h.Faults(), time.Since(h.began).Nanoseconds()
 	a := ask(ctx, s, c)
+	if h.Done != nil {
+		defer h.Done()
+	}
 	back := time.Since(h.began).Nanoseconds()
 	if a.Unknown {
 		a = Answer{Unknown: true}
@@ -71,14 +77,28 @@ func (h *History) Len() (ops, unknown int) {
 func (h *History) Check(limit time.Duration) (porcupine.CheckResult, porcupine.LinearizationInfo) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	ops := slices.Clone(h.ops)
 	var last int64
-	for _, o := range h.ops {
-		if !o.Output.(Answer).Unknown {
-			last = max(last, o.Return)
+	known := map[string]int64{} // when something was first known to be done
+	for _, o := range ops {
+		if o.Output.(Answer).Unknown {
+			continue
+		}
+		last = max(last, o.Return)
+		if once := o.Input.(Call).once(); once != "" && o.Output.(Answer).Err == nil && (known[once] == 0 || o.Return < known[once]) {
+			known[once] = o.Return
+		}
+	}
+	// What can be done once, and is known to be done, nothing does again, however late:
+	// an attempt without an answer finds its place before that, or needs none. Without
+	// this bound the search has no end.
+	for i, o := range ops {
+		if back := known[o.Input.(Call).once()]; o.Output.(Answer).Unknown && back > o.Call {
+			ops[i].Return, ops[i].Output = back, Answer{Unknown: true, bounded: true}
 		}
 	}
 	end := porcupine.Operation{Input: Call{over: true}, Call: last + 1, Output: Answer{}, Return: last + 2}
-	return porcupine.CheckOperationsVerbose(Model(), append(slices.Clone(h.ops), end), limit)
+	return porcupine.CheckOperationsVerbose(Model(), append(ops, end), limit)
 }
 
 // ask does c. An error that the store does not promise says nothing of whether c

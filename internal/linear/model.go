@@ -39,10 +39,30 @@ type Call struct {
 	over bool // nothing that is known follows
 }
 
+// once names what every attempt at c does together only once, or is empty: a claim
+// that comes late may take the lease again, and an abort counts from each time on.
+func (c Call) once() string {
+	switch {
+	case c.Create != nil:
+		return "create"
+	case c.Signal != nil:
+		return "signal " + c.Signal.ID
+	case c.Commit != nil:
+		return "commit " + c.Commit.ID
+	case c.Record != nil:
+		return "record " + c.Lease.Token
+	case c.Release:
+		return "release " + c.Lease.Token
+	default:
+		return ""
+	}
+}
+
 // Answer is what came back. Of an operation whose outcome is unknown nothing is
 // known: it may have happened, may happen later, or never.
 type Answer struct {
 	Unknown bool
+	bounded bool  // another attempt is known to have done it
 	Err     error // of those that a store promises
 
 	State     state.State // Create, Load
@@ -119,7 +139,7 @@ func Model() porcupine.Model {
 			r = r.named()
 			// What has no answer and changes nothing might as well come when all is over:
 			// without this rule the search would try it everywhere.
-			return !a.Unknown || r.id != before.id, r
+			return !a.Unknown || a.bounded || r.id != before.id, r
 		},
 		Equal:             func(a, b any) bool { return a.(run).id == b.(run).id },
 		Hash:              func(s any) uint64 { return digest(s.(run).id) },

@@ -130,14 +130,17 @@ func (p *Proxy) Strike(oneIn int, silent time.Duration) {
 	p.faults.Add(1) // operations that began meanwhile met it, too
 }
 
-// Storm strikes again and again until ctx ends.
-func (p *Proxy) Storm(ctx context.Context, every time.Duration) {
+// Storm strikes after one operation in oneIn, until ctx ends. How many operations
+// meet a fault does not depend on how fast the machine is.
+func (p *Proxy) Storm(ctx context.Context, done <-chan struct{}, oneIn int) {
 	for {
 		select {
-		case <-time.After(every/2 + rand.N(every)): //nolint:gosec // not a secret
+		case <-done:
 		case <-ctx.Done():
 			return
 		}
-		p.Strike(3, 10*time.Millisecond)
+		if rand.IntN(oneIn) == 0 { //nolint:gosec // not a secret
+			p.Strike(3, 10*time.Millisecond)
+		}
 	}
 }
