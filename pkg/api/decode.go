@@ -11,20 +11,25 @@ import (
 	"strings"
 )
 
-// maxDepth bounds how deep a request may nest.
-const maxDepth = 64
+// Bounds of a request: how deep it may nest, and how many values it may have. A value
+// costs far more than its bytes, and 8 MiB hold four million of them.
+const (
+	maxDepth  = 64
+	maxValues = 1 << 20
+)
 
 // Decode reads one JSON document into v, a pointer. Unknown fields, fields given
-// twice, other types, more than one document and excessive depth are errors that
-// name what is wrong. A field is known by its exact name: encoding/json would take
-// "Agent" for "agent" and the last of two.
+// twice, other types, more than one document, excessive depth and too many values
+// are errors that name what is wrong. A field is known by its exact name:
+// encoding/json would take "Agent" for "agent" and the last of two.
 func Decode(data []byte, v any) error {
-	if err := checkDepth(data); err != nil {
+	if err := checkBounds(data); err != nil {
 		return err
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
-	if err := walk(dec, "", reflect.TypeOf(v).Elem()); err != nil {
+	w := walker{dec: dec, structs: map[reflect.Type]fields{}}
+	if err := w.walk(reflect.TypeOf(v).Elem()); err != nil {
 		if errors.Is(err, io.EOF) && len(bytes.TrimSpace(data)) > 0 {
 			err = io.ErrUnexpectedEOF
 		}
@@ -39,50 +44,97 @@ func Decode(data []byte, v any) error {
 	return nil
 }
 
+// walker reads a document and checks the names of its fields. Lists may have millions
+// of elements, so where it is it puts into words only when something is wrong.
+type walker struct {
+	dec     *json.Decoder
+	place   []step
+	structs map[reflect.Type]fields
+}
+
+// step is the way into a value: by the name of a field, or by an index where that is
+// empty.
+type step struct {
+	key   string
+	index int
+}
+
+func (w *walker) at(key string) string {
+	var b strings.Builder
+	for _, s := range append(w.place, step{key: key}) {
+		switch {
+		case s.key == "":
+			fmt.Fprintf(&b, "[%d]", s.index)
+		case b.Len() > 0:
+			b.WriteString("." + s.key)
+		default:
+			b.WriteString(s.key)
+		}
+	}
+	return b.String()
+}
+
 // walk reads one value and checks the names of its fields against type t; nil
 // stands for a value that may have any.
-func walk(dec *json.Decoder, place string, t reflect.Type) error {
-	token, err := dec.Token()
+func (w *walker) walk(t reflect.Type) error {
+	token, err := w.dec.Token()
 	if err != nil {
 		return err
 	}
 	switch token {
 	case json.Delim('{'):
-		fields, names := fieldsOf(t)
-		seen := map[string]bool{}
-		for dec.More() {
-			token, err := dec.Token()
-			if err != nil {
-				return err
-			}
-			key, ok := token.(string)
-			if !ok {
-				return fmt.Errorf("a field of %q has no name", place)
-			}
-			inner, known := fields[key]
-			switch {
-			case seen[key]:
-				return fmt.Errorf("field %q is given twice", join(place, key))
-			case !known && names != nil:
-				return fmt.Errorf("unknown field %q; the fields here are %s", join(place, key), strings.Join(names, ", "))
-			}
-			seen[key] = true
-			if err := walk(dec, join(place, key), inner); err != nil {
-				return err
-			}
-		}
+		err = w.object(t)
 	case json.Delim('['):
-		inner := elementOf(t)
-		for i := 0; dec.More(); i++ {
-			if err := walk(dec, fmt.Sprintf("%s[%d]", place, i), inner); err != nil {
-				return err
-			}
-		}
+		err = w.list(elementOf(t))
 	default:
 		return nil
 	}
-	_, err = dec.Token() // the closing brace or bracket
+	if err != nil {
+		return err
+	}
+	_, err = w.dec.Token() // the closing brace or bracket
 	return err
+}
+
+func (w *walker) object(t reflect.Type) error {
+	known := w.fieldsOf(t)
+	seen := map[string]bool{}
+	for w.dec.More() {
+		token, err := w.dec.Token()
+		if err != nil {
+			return err
+		}
+		key, ok := token.(string)
+		if !ok {
+			return fmt.Errorf("a field of %q has no name", w.at(""))
+		}
+		inner, ok := known.types[key]
+		switch {
+		case seen[key]:
+			return fmt.Errorf("field %q is given twice", w.at(key))
+		case !ok && known.names != nil:
+			return fmt.Errorf("unknown field %q; the fields here are %s", w.at(key), strings.Join(known.names, ", "))
+		}
+		seen[key] = true
+		w.place = append(w.place, step{key: key})
+		if err := w.walk(inner); err != nil {
+			return err
+		}
+		w.place = w.place[:len(w.place)-1]
+	}
+	return nil
+}
+
+func (w *walker) list(element reflect.Type) error {
+	w.place = append(w.place, step{})
+	for w.dec.More() {
+		if err := w.walk(element); err != nil {
+			return err
+		}
+		w.place[len(w.place)-1].index++
+	}
+	w.place = w.place[:len(w.place)-1]
+	return nil
 }
 
 // concrete returns the type that t points to, or nil if its values read
@@ -97,25 +149,35 @@ func concrete(t reflect.Type) reflect.Type {
 	return t
 }
 
-// fieldsOf returns the types of the fields of t by name, and their names in order;
-// nil if t is no struct.
-func fieldsOf(t reflect.Type) (fields map[string]reflect.Type, names []string) {
+// fields are the types of the fields of a struct by name, and their names in order;
+// nil if a value may have any.
+type fields struct {
+	types map[string]reflect.Type
+	names []string
+}
+
+func (w *walker) fieldsOf(t reflect.Type) fields {
 	t = concrete(t)
 	if t == nil || t.Kind() != reflect.Struct {
-		return nil, nil
+		return fields{}
 	}
-	fields, names = map[string]reflect.Type{}, []string{}
+	known, ok := w.structs[t]
+	if ok {
+		return known
+	}
+	known = fields{map[string]reflect.Type{}, []string{}}
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" || name == "-" || !f.IsExported() {
 			continue
 		}
-		fields[name] = f.Type
-		if !slices.Contains(names, name) {
-			names = append(names, name)
+		known.types[name] = f.Type
+		if !slices.Contains(known.names, name) {
+			known.names = append(known.names, name)
 		}
 	}
-	return fields, names
+	w.structs[t] = known
+	return known
 }
 
 func elementOf(t reflect.Type) reflect.Type {
@@ -123,13 +185,6 @@ func elementOf(t reflect.Type) reflect.Type {
 		return t.Elem()
 	}
 	return nil
-}
-
-func join(place, key string) string {
-	if place == "" {
-		return key
-	}
-	return place + "." + key
 }
 
 func explain(err error) error {
@@ -168,8 +223,8 @@ func jsonName(t reflect.Type) string {
 	}
 }
 
-func checkDepth(data []byte) error {
-	depth, inString, escaped := 0, false, false
+func checkBounds(data []byte) error {
+	values, depth, inString, escaped := 1, 0, false, false
 	for _, c := range data {
 		switch {
 		case escaped:
@@ -179,12 +234,18 @@ func checkDepth(data []byte) error {
 		case c == '"':
 			inString = !inString
 		case inString:
+		case c == ',':
+			values++
 		case c == '{' || c == '[':
+			values++
 			if depth++; depth > maxDepth {
 				return fmt.Errorf("the JSON nests deeper than %d levels", maxDepth)
 			}
 		case c == '}' || c == ']':
 			depth--
+		}
+		if values > maxValues {
+			return fmt.Errorf("the JSON has more than %d values", maxValues)
 		}
 	}
 	return nil
