@@ -148,7 +148,7 @@ func TestEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := try(t, c.Tool(s, "env", nil, l, resolve), tool.Call{})
-	if !strings.Contains(r.Content, "TOKEN=Bearer ***") || strings.Contains(r.Content, "value-of") || strings.Contains(r.Content, "hunter2") {
+	if !strings.Contains(r.Content, "TOKEN=Bearer [redacted]") || strings.Contains(r.Content, "value-of") || strings.Contains(r.Content, "hunter2") {
 		t.Errorf("environment = %s", r.Content)
 	}
 }
@@ -202,7 +202,7 @@ func TestHeaders(t *testing.T) {
 	if err != nil {
 		t.Fatalf("List = %v; refused: %q", err, seen)
 	}
-	if r := try(t, c.Tool(s, "t", nil, l, resolve), tool.Call{}); r.IsError || r.Content != "it is ***" {
+	if r := try(t, c.Tool(s, "t", nil, l, resolve), tool.Call{}); r.IsError || r.Content != "it is [redacted]" {
 		t.Errorf("result = %+v", r)
 	}
 }
@@ -292,6 +292,23 @@ func TestProgress(t *testing.T) {
 	}
 	if first := <-told; first != "0 of 100: Completed step 0 of 100" {
 		t.Errorf("progress = %q", first)
+	}
+}
+
+// A server that traces joins the trace of the call.
+func TestTraceContext(t *testing.T) {
+	t.Parallel()
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	s := newServer()
+	add(s, "t", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return text("%v", r.Params.Meta["traceparent"])
+	})
+	at := overHTTP(t, s)
+	impl := ready(t, caller(t, Config{}), at, "t")
+	for in, want := range map[string]string{parent: parent, "": "<nil>"} {
+		if r := try(t, impl, tool.Call{TraceParent: in}); r.Content != want {
+			t.Errorf("traceparent %q came as %q", in, r.Content)
+		}
 	}
 }
 

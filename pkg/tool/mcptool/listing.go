@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -108,15 +109,16 @@ func (l Listing) changes(now Listing) string {
 	return strings.Join(parts, ", ")
 }
 
-// list asks a server for its tools.
-func list(ctx context.Context, cs *mcp.ClientSession) (Listing, error) {
+// list asks a server for its tools. They are shown to models and kept with the agent,
+// so what the server says of them is without the secrets that it was told.
+func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Hider) (Listing, error) {
 	var l Listing
 	size := 0
 	for t, err := range cs.Tools(ctx, nil) {
 		if err != nil {
 			return nil, fmt.Errorf("list tools: %w", err)
 		}
-		listed := Listed{Name: t.Name, Description: t.Description}
+		listed := Listed{Name: secrets.Hide(t.Name), Description: secrets.Hide(t.Description)}
 		if listed.Schema, err = canonical(t.InputSchema); err != nil {
 			return nil, fmt.Errorf("list tools: schema of %q: %w", t.Name, err)
 		}
@@ -125,11 +127,15 @@ func list(ctx context.Context, cs *mcp.ClientSession) (Listing, error) {
 				return nil, fmt.Errorf("list tools: output schema of %q: %w", t.Name, err)
 			}
 		}
+		listed.Schema = json.RawMessage(secrets.Hide(string(listed.Schema)))
+		if listed.Output != nil {
+			listed.Output = json.RawMessage(secrets.Hide(string(listed.Output)))
+		}
 		size += len(listed.Name) + len(listed.Description) + len(listed.Schema) + len(listed.Output) + 64
 		if len(l) == maxTools || size > maxListing {
 			return nil, fmt.Errorf("list tools: the server lists more than %d tools or %d bytes", maxTools, maxListing)
 		}
-		if slices.ContainsFunc(l, func(o Listed) bool { return o.Name == t.Name }) {
+		if slices.ContainsFunc(l, func(o Listed) bool { return o.Name == listed.Name }) {
 			return nil, fmt.Errorf("list tools: the server lists %q twice", t.Name)
 		}
 		l = append(l, listed)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 )
@@ -30,9 +31,9 @@ type Server struct {
 }
 
 var (
-	secret   = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
-	header   = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
-	variable = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+	secretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
+	header    = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
+	variable  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 )
 
 // Check returns what is wrong with s.
@@ -146,10 +147,14 @@ func (c *Caller) Tool(s Server, name string, allow []string, pinned Listing, res
 			return *again, nil
 		}
 		r, err := c.call(ctx, s, name, call, p, resolve, func(now Listing) error { return pinned.verify(s, allow, now) })
-		if err == nil || ctx.Err() != nil {
-			return r, ctx.Err()
+		switch {
+		case err == nil:
+			return r, nil
+		case ctx.Err() != nil:
+			return tool.Result{}, ctx.Err()
+		default:
+			return tool.Error(err.Error()), nil
 		}
-		return tool.Error(err.Error()), nil
 	})
 }
 
@@ -167,11 +172,20 @@ func (c *Caller) call(ctx context.Context, s Server, name string, call tool.Call
 			continue
 		}
 		if err != nil {
-			return tool.Result{}, errors.New(l.hide(l.session.explain(s, err)))
+			return tool.Result{}, errors.New(l.target.secrets.Hide(l.session.explain(s, err)))
 		}
-		r.Content = l.hide(r.Content)
-		return r, nil
+		return hidden(r, l.target.secrets), nil
 	}
+}
+
+// hidden returns a result without the secrets that its server has repeated.
+func hidden(r tool.Result, secrets *secret.Hider) tool.Result {
+	r.Content = secrets.Hide(r.Content)
+	for i := range r.Images {
+		// An image with a secret in it is none any more, and is left out.
+		r.Images[i].MediaType, r.Images[i].Data = secrets.Hide(r.Images[i].MediaType), secrets.Hide(r.Images[i].Data)
+	}
+	return r
 }
 
 // Close returns when the calls under way have ended and all sessions, with their

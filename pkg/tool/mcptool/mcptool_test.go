@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike/internal/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 )
@@ -32,6 +33,12 @@ func TestMain(m *testing.M) {
 		if err := conformanceClient(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
+		}
+		return
+	}
+	if key := os.Getenv(parrotMode); key != "" {
+		if err := testbed.ServeParrot(key); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 		}
 		return
 	}

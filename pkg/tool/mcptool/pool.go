@@ -10,6 +10,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/secret"
 )
 
 // pool is the sessions of one server with one set of secrets.
@@ -23,7 +25,7 @@ type pool struct {
 type target struct {
 	Server
 
-	secrets []string
+	secrets *secret.Hider
 }
 
 // lease is a session in the hands of one call.
@@ -38,16 +40,15 @@ type lease struct {
 // fill resolves the secrets of a server.
 func fill(s Server, resolve Resolve) (target, error) {
 	t := target{Server: s}
+	var secrets []string
 	replace := func(values map[string]string) (map[string]string, error) {
 		out := maps.Clone(values)
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			var failed error
-			out[name] = secret.ReplaceAllStringFunc(values[name], func(ref string) string {
+			out[name] = secretRef.ReplaceAllStringFunc(values[name], func(ref string) string {
 				v, err := resolve(strings.TrimPrefix(ref, "secret://"))
 				failed = cmp.Or(failed, err)
-				if v != "" {
-					t.secrets = append(t.secrets, v)
-				}
+				secrets = append(secrets, v)
 				return v
 			})
 			if failed != nil {
@@ -63,6 +64,7 @@ func fill(s Server, resolve Resolve) (target, error) {
 	if t.Headers, err = replace(s.Headers); err != nil {
 		return target{}, err
 	}
+	t.secrets = secret.New(secrets...)
 	return t, nil
 }
 
@@ -119,7 +121,7 @@ func (c *Caller) acquire(ctx context.Context, s Server, resolve Resolve) (*lease
 	if err != nil {
 		<-l.pool.slots
 		l.leave()
-		return nil, errors.New(l.hide(fmt.Sprintf("MCP server %q cannot be used: %v", s, err)))
+		return nil, errors.New(t.secrets.Hide(fmt.Sprintf("MCP server %q cannot be used: %v", s, err)))
 	}
 	return l, nil
 }
@@ -170,12 +172,4 @@ func (c *Caller) tidy(key string, p *pool) {
 	if p.users == 0 && len(p.idle) == 0 && c.pools[key] == p {
 		delete(c.pools, key)
 	}
-}
-
-// hide takes the secrets out of a text, in case they came back.
-func (l *lease) hide(text string) string {
-	for _, s := range l.target.secrets {
-		text = strings.ReplaceAll(text, s, "***")
-	}
-	return text
 }

@@ -2,6 +2,7 @@ package mcptool
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -47,13 +49,23 @@ type pending struct {
 	Exchanges []exchange `json:"exchanges"`
 }
 
-// pendingFrom reads what a result asks for.
-func pendingFrom(r *mcp.CallToolResult) (*pending, error) {
+// pendingFrom reads what a result asks for. What the server wants back as it is cannot
+// be kept if it holds a secret.
+func pendingFrom(r *mcp.CallToolResult, secrets *secret.Hider) (*pending, error) {
 	p := &pending{RequestState: r.RequestState}
+	for _, key := range append(slices.Sorted(maps.Keys(r.InputRequests)), r.RequestState) {
+		if secrets.Hide(key) != key {
+			return nil, errors.New("the server asks something, and put a secret that it was told into the state of its request: it must not be kept")
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(r.InputRequests)) {
 		asked, ok := r.InputRequests[key].(*mcp.ElicitParams)
 		if !ok {
 			return nil, fmt.Errorf("the server asks for %T, which is not supported: only people are asked", r.InputRequests[key])
+		}
+		asked, err := withoutSecrets(asked, secrets)
+		if err != nil {
+			return nil, err
 		}
 		p.Exchanges = append(p.Exchanges, exchange{Key: key, Asked: asked})
 	}
@@ -62,11 +74,11 @@ func pendingFrom(r *mcp.CallToolResult) (*pending, error) {
 
 // barred reads from a refusal what a person has to do before the call can be made; nil
 // if it is another one.
-func barred(refusal *jsonrpc.Error) *pending {
+func barred(refusal *jsonrpc.Error, secrets *secret.Hider) *pending {
 	var data struct {
 		Elicitations []*mcp.ElicitParams `json:"elicitations"`
 	}
-	if refusal.Code != mcp.CodeURLElicitationRequired || json.Unmarshal(refusal.Data, &data) != nil {
+	if refusal.Code != mcp.CodeURLElicitationRequired || json.Unmarshal([]byte(secrets.Hide(string(tool.Canonical(refusal.Data)))), &data) != nil {
 		return nil
 	}
 	p := &pending{Barred: true}
@@ -79,6 +91,20 @@ func barred(refusal *jsonrpc.Error) *pending {
 		return nil
 	}
 	return p
+}
+
+// withoutSecrets returns a question without the secrets that its server has repeated:
+// it is put to people, and kept.
+func withoutSecrets(asked *mcp.ElicitParams, secrets *secret.Hider) (*mcp.ElicitParams, error) {
+	b, err := json.Marshal(asked)
+	if err != nil {
+		return nil, fmt.Errorf("read question: %w", err)
+	}
+	var out mcp.ElicitParams
+	if err := json.Unmarshal([]byte(secrets.Hide(string(b))), &out); err != nil {
+		return nil, fmt.Errorf("read question without its secrets: %w", err)
+	}
+	return &out, nil
 }
 
 func (p *pending) open() *exchange {

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 )
@@ -40,6 +41,7 @@ const (
 type session struct {
 	cs      *mcp.ClientSession
 	process *process // nil over HTTP
+	secrets *secret.Hider
 	listing Listing
 	listed  time.Time
 	stale   atomic.Bool // the server says that its tools have changed
@@ -71,7 +73,7 @@ func (c *Caller) connect(ctx context.Context, t target) (*session, error) {
 
 // open starts a session with a version of the protocol, the newest if it is empty.
 func (c *Caller) open(ctx context.Context, t target, version string) (*session, error) {
-	s := &session{}
+	s := &session{secrets: t.secrets}
 	transport, err := c.transport(t, s)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotStarted, err)
@@ -105,7 +107,7 @@ var errNotStarted = errors.New("not started")
 
 func (s *session) list(ctx context.Context) (err error) {
 	s.stale.Store(false)
-	s.listing, err = list(ctx, s.cs)
+	s.listing, err = list(ctx, s.cs, s.secrets)
 	s.listed = time.Now()
 	return err
 }
@@ -187,11 +189,14 @@ func (l *lease) call(ctx context.Context, name string, c tool.Call, p *pending, 
 	}
 	for tries := 0; ; tries++ {
 		params.Meta = mcp.Meta{metaKey: c.IdempotencyKey}
+		if c.TraceParent != "" {
+			params.Meta[metaTrace] = c.TraceParent
+		}
 		result, asked, err := s.send(ctx, params, c, p)
 		var refusal *jsonrpc.Error
 		switch {
 		case errors.As(err, &refusal) && ctx.Err() == nil && !errors.Is(err, mcp.ErrSessionMissing) && refusal.Code != rejected:
-			if p := barred(refusal); p != nil {
+			if p := barred(refusal, s.secrets); p != nil {
 				return p.ask("")
 			}
 			return tool.Error(fmt.Sprintf("MCP server %q refused the call: %s (%d)", l.target.Server, refusal.Message, refusal.Code)), nil
@@ -202,7 +207,7 @@ func (l *lease) call(ctx context.Context, name string, c tool.Call, p *pending, 
 		case !result.NeedsInput():
 			return convert(result), nil
 		case len(result.InputRequests) > 0:
-			next, err := pendingFrom(result)
+			next, err := pendingFrom(result, s.secrets)
 			if err != nil {
 				return tool.Error(err.Error()), nil
 			}
@@ -224,6 +229,9 @@ const (
 
 	// metaKey is where the idempotency key of a call stands among what is said about it.
 	metaKey = "turnpike.dev/idempotencyKey"
+
+	// metaTrace is where the protocol wants the W3C trace context of a request.
+	metaTrace = "traceparent"
 )
 
 func pause(ctx context.Context, d time.Duration) bool {
@@ -287,7 +295,7 @@ func (s *session) progress(_ context.Context, r *mcp.ProgressNotificationClientR
 	if r.Params.Message != "" {
 		text += ": " + r.Params.Message
 	}
-	c.Progress(tool.Truncate(text, maxProgress))
+	c.Progress(tool.Truncate(s.secrets.Hide(text), maxProgress))
 }
 
 // maxProgress bounds the bytes of one word on progress.
@@ -308,6 +316,10 @@ func (s *session) intercept(next mcp.MethodHandler) mcp.MethodHandler {
 // and keeps the call open meanwhile. No worker waits that long: the call is ended, and
 // made again once there is an answer, if its tool says that this does no harm (I4, I6).
 func (s *session) elicit(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+	asked, err := withoutSecrets(r.Params, s.secrets)
+	if err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.call
@@ -315,17 +327,17 @@ func (s *session) elicit(ctx context.Context, r *mcp.ElicitRequest) (*mcp.Elicit
 		return &mcp.ElicitResult{Action: actionCancel}, nil
 	}
 	if c.next < len(c.past) {
-		if e := c.past[c.next]; e.Answer != nil && same(e.Asked, r.Params) {
+		if e := c.past[c.next]; e.Answer != nil && same(e.Asked, asked) {
 			c.next++
 			return e.Answer, nil
 		}
 	}
 	if !c.Idempotent {
 		c.refused = fmt.Sprintf("[The server asked: %q. Its question was not passed on, and answered with %q: it speaks a version of the protocol "+
-			"in which the call must be made again with the answer, and the agent does not declare this tool idempotent]", r.Params.Message, actionCancel)
+			"in which the call must be made again with the answer, and the agent does not declare this tool idempotent]", asked.Message, actionCancel)
 		return &mcp.ElicitResult{Action: actionCancel}, nil
 	}
-	c.asked = r.Params
+	c.asked = asked
 	c.stop()
 	s.mu.Unlock()
 	select {

@@ -1,7 +1,6 @@
 package mcptool
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 )
 
@@ -97,7 +97,7 @@ func start(t target) (*process, error) {
 	for name, value := range t.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	p := &process{cmd: cmd, said: &tail{}, done: make(chan struct{})}
+	p := &process{cmd: cmd, said: &tail{secrets: t.secrets}, done: make(chan struct{})}
 	cmd.Stderr = p.said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = goodbye
@@ -156,18 +156,23 @@ func (p *process) stop() {
 	})
 }
 
-// tail keeps the end of what a program writes.
+// tail keeps the end of what a program writes. Secrets are hidden as they come: one
+// that is cut in two at the beginning of the end would not be known any more.
 type tail struct {
-	mu  sync.Mutex
-	end []byte
+	secrets *secret.Hider
+
+	mu   sync.Mutex
+	end  string
+	kept string // perhaps the beginning of a secret
 }
 
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.end = append(t.end, b...)
+	shown, kept := t.secrets.Cut(t.kept + string(b))
+	t.end, t.kept = t.end+shown, kept
 	if len(t.end) > maxComplaint {
-		t.end = bytes.Clone(t.end[len(t.end)-maxComplaint:])
+		t.end = strings.Clone(t.end[len(t.end)-maxComplaint:])
 	}
 	return len(b), nil
 }
@@ -175,7 +180,7 @@ func (t *tail) Write(b []byte) (int, error) {
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.TrimSpace(strings.ToValidUTF8(string(t.end), "?"))
+	return strings.TrimSpace(strings.ToValidUTF8(t.end+t.kept, "?"))
 }
 
 // complaintError is an error with what the program wrote before it.
