@@ -84,18 +84,18 @@ func (w wire) Watch(ctx context.Context, run state.RunID, fn func(bus.Event)) (f
 	})
 }
 
-func (w wire) PublishAbort(ctx context.Context, run state.RunID, reason string) error {
-	return do0(ctx, w.p, toBus, "publish abort", func() error { return w.Bus.PublishAbort(ctx, run, reason) })
+func (w wire) PublishAbort(ctx context.Context, a bus.Abort) error {
+	return do0(ctx, w.p, toBus, "publish abort", func() error { return w.Bus.PublishAbort(ctx, a) })
 }
 
 // Aborts hears of most aborts.
-func (w wire) Aborts(ctx context.Context, fn func(state.RunID, string)) (func(), error) {
-	return w.Bus.Aborts(ctx, func(run state.RunID, reason string) {
+func (w wire) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
+	return w.Bus.Aborts(ctx, func(a bus.Abort) {
 		w.p.site.wg.Go(func() {
 			if w.p.pass(toBus, "hear of abort") == nil {
-				fn(run, reason)
-				w.p.site.outside.saw(w.p, run)
-				w.p.site.note("", "%s: %s: has heard of the abort", w.p.name, run)
+				fn(a)
+				w.p.site.outside.saw(w.p, a.Run)
+				w.p.site.note("", "%s: %s: has heard of the abort", w.p.name, a.Run)
 			}
 		})
 	})

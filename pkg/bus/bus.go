@@ -119,15 +119,29 @@ type Event struct {
 // setting it again, late, could end a run that was continued since.
 const HeaderApplied = "Turnpike-Applied"
 
+// Abort is the word that a run shall end.
+type Abort struct {
+	Run    state.RunID `json:"-"` // it stands in the subject
+	Reason string      `json:"reason"`
+
+	// Version is the run's when its durable flag was set: heard late, the abort means
+	// no turn of a later version, for the run may have been continued since. It is 0 if
+	// a service that only speaks to the bus has said so, and nobody knows.
+	Version int64 `json:"version,omitempty"`
+}
+
+// Means reports whether an abort is for a turn that was claimed at a version of its run.
+func (a Abort) Means(version int64) bool { return a.Version == 0 || version <= a.Version }
+
 // Control carries aborts.
 type Control interface {
 	// PublishAbort tells every worker that a run shall end, whose durable flag the
 	// caller has set. It is stored before it returns, with HeaderApplied.
-	PublishAbort(ctx context.Context, run state.RunID, reason string) error
+	PublishAbort(ctx context.Context, a Abort) error
 
 	// Aborts calls fn for every abort published from now on, as soon as it is
 	// heard. fn must not block.
-	Aborts(ctx context.Context, fn func(run state.RunID, reason string)) (stop func(), err error)
+	Aborts(ctx context.Context, fn func(Abort)) (stop func(), err error)
 }
 
 // Intake is the durable entrance for services that speak only to the bus.

@@ -157,7 +157,7 @@ func (g *Gateway) takeAbort(ctx context.Context, m bus.Message) error {
 			g.log.Warn().Err(err).Str("run_id", string(id)).Msg("abort without a readable reason")
 		}
 	}
-	err = g.abort(ctx, id, a.Reason)
+	_, err = g.abort(ctx, id, a.Reason)
 	if _, ended := errors.AsType[*state.TerminalError](err); ended {
 		return nil // there is nothing left to abort
 	}

@@ -150,28 +150,30 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
 	if len(req.Reason) > maxValue {
 		return invalid("reason has %d bytes, at most %d are allowed", len(req.Reason), maxValue)
 	}
-	if err := g.abort(r.Context(), id, req.Reason); err != nil {
+	version, err := g.abort(r.Context(), id, req.Reason)
+	if err != nil {
 		return err
 	}
 	// The flag is durable; the message only makes it instant.
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
-	if err := g.bus.PublishAbort(ctx, id, req.Reason); err != nil {
+	if err := g.bus.PublishAbort(ctx, bus.Abort{Run: id, Reason: req.Reason, Version: version}); err != nil {
 		g.log.Warn().Err(err).Str("run_id", string(id)).Msg("publish abort; the lease's renewal will see it")
 	}
 	return g.accepted(w, r, id)
 }
 
-// abort sets the durable flag and wakes the run where it rests.
-func (g *Gateway) abort(ctx context.Context, id state.RunID, reason string) error {
+// abort sets the durable flag and wakes the run where it rests. It returns the
+// version of the run that the flag met.
+func (g *Gateway) abort(ctx context.Context, id state.RunID, reason string) (version int64, err error) {
 	wake, err := g.store.Abort(ctx, id, reason, g.cfg.Grace)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if wake.Publish {
 		// On the fast lane and under an id of its own: the run's own message may be
 		// far back in its queue.
 		g.publish(ctx, bus.Turn{Run: id, Version: wake.Version, Priority: state.High, TraceParent: span.Parent(ctx)}, turnID(id, wake.Version)+":abort")
 	}
-	return nil
+	return wake.Version, nil
 }

@@ -48,7 +48,7 @@ func (k *striker) heard(run state.RunID) {
 			if wake.Publish {
 				_ = k.s.bus.PublishTurn(context.Background(), bus.Turn{Run: run, Version: wake.Version, Priority: state.High}, fmt.Sprintf("%s:%d:abort", run, wake.Version))
 			}
-			_ = k.s.bus.PublishAbort(context.Background(), run, "enough")
+			_ = k.s.bus.PublishAbort(context.Background(), bus.Abort{Run: run, Reason: "enough", Version: wake.Version})
 		}
 	}
 }
@@ -80,11 +80,11 @@ func (e *eye) Generate(ctx context.Context, r model.Request, onDelta func(model.
 }
 
 // Aborts notes what the worker has seen once it has.
-func (e *eye) Aborts(ctx context.Context, fn func(state.RunID, string)) (func(), error) {
-	return e.Bus.Aborts(ctx, func(run state.RunID, reason string) {
-		fn(run, reason)
+func (e *eye) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
+	return e.Bus.Aborts(ctx, func(a bus.Abort) {
+		fn(a)
 		e.mu.Lock()
-		e.seen[run] = true
+		e.seen[a.Run] = true
 		e.mu.Unlock()
 	})
 }

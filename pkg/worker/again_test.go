@@ -3,8 +3,10 @@ package worker_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -36,12 +38,7 @@ func TestAbortIsNotKept(t *testing.T) {
 	s.workOn(store, s.config())
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow"}}, call("slow", "c1"), model.Scripted{Text: "end"})
 	<-slow.started
-	if _, err := s.store.Abort(t.Context(), id, "enough", s.grace()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.bus.PublishAbort(t.Context(), id, "enough"); err != nil {
-		t.Fatal(err)
-	}
+	s.abort(id)
 	<-store.entered
 	said := state.UserText("go on")
 	s.signal(id, state.Signal{ID: "m", Message: &said})
@@ -50,4 +47,39 @@ func TestAbortIsNotKept(t *testing.T) {
 	if st.Transition.Reason != state.EndCompleted {
 		t.Errorf("the run that was continued ended %s", st.Transition.Reason)
 	}
+}
+
+// I7: an abort that is heard late means the turn that it was for, and not that of a run
+// which was continued since.
+func TestAbortHeardLate(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	slow := newBlocking()
+	s.tools["slow"] = slow
+	cfg := s.config()
+	cfg.Lease = 3 * time.Second // renewed every second
+	s.work(cfg)
+	id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow"}}, call("slow", "c1"), call("slow", "c2"), model.Scripted{Text: "end"})
+	<-slow.started
+	// The flag alone: it is the renewal of the lease that sees it.
+	wake, err := s.store.Abort(t.Context(), id, "enough", s.grace())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.awaitReason(id, state.EndAbortedTools)
+	said := state.UserText("go on")
+	s.signal(id, state.Signal{ID: "m", Message: &said})
+	<-slow.started
+	heard := make(chan struct{}, 2)
+	stop, err := s.bus.Aborts(t.Context(), func(bus.Abort) { heard <- struct{}{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if err := s.bus.PublishAbort(t.Context(), bus.Abort{Run: id, Reason: "enough", Version: wake.Version}); err != nil {
+		t.Fatal(err)
+	}
+	<-heard
+	close(slow.release)
+	s.awaitReason(id, state.EndCompleted)
 }

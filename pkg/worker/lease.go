@@ -27,6 +27,13 @@ type lease struct {
 	renewed  time.Time // guarded by held.mu
 }
 
+// abort ends the turn if it is the one that a means.
+func (l *lease) abort(a bus.Abort) {
+	if a.Means(l.Version) {
+		l.cancel(&abortError{a.Reason})
+	}
+}
+
 // held is the set of leases of a worker, and of the runs that it is about to
 // claim: an abort that comes between a claim and the note of it must not be missed
 // (I7).
@@ -38,7 +45,7 @@ type held struct {
 
 type claiming struct {
 	claims int
-	abort  *abortError
+	aborts []bus.Abort
 }
 
 // expect announces a claim of a run; done ends it, whatever came of it, and may be
@@ -78,8 +85,10 @@ func (h *held) add(l *lease) {
 		old.cancel(state.ErrFenced)
 	}
 	h.runs[l.Run] = l
-	if c := h.claiming[l.Run]; c != nil && c.abort != nil {
-		l.cancel(c.abort)
+	if c := h.claiming[l.Run]; c != nil {
+		for _, a := range c.aborts {
+			l.abort(a)
+		}
 	}
 }
 
@@ -91,16 +100,15 @@ func (h *held) remove(l *lease) {
 	}
 }
 
-// abort interrupts the turn of a run, if this worker holds it.
-func (h *held) abort(run state.RunID, reason string) {
+// abort interrupts the turn that is meant, if this worker holds it.
+func (h *held) abort(a bus.Abort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	cause := &abortError{reason}
-	if c := h.claiming[run]; c != nil {
-		c.abort = cause
+	if c := h.claiming[a.Run]; c != nil {
+		c.aborts = append(c.aborts, a)
 	}
-	if l := h.runs[run]; l != nil {
-		l.cancel(cause)
+	if l := h.runs[a.Run]; l != nil {
+		l.abort(a)
 	}
 }
 

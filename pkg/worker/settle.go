@@ -195,7 +195,8 @@ func (w *Worker) abortAll(ctx context.Context, calls []state.OpenCall) error {
 		if o.Needs != state.NeedChild {
 			continue
 		}
-		wake, err := w.store.Abort(ctx, o.Child, "the run that waited for it has ended", w.cfg.Grace)
+		a := bus.Abort{Run: o.Child, Reason: "the run that waited for it has ended"}
+		wake, err := w.store.Abort(ctx, a.Run, a.Reason, w.cfg.Grace)
 		var ended *state.TerminalError
 		switch {
 		case errors.As(err, &ended) || errors.Is(err, state.ErrNotFound):
@@ -209,7 +210,8 @@ func (w *Worker) abortAll(ctx context.Context, calls []state.OpenCall) error {
 				return fmt.Errorf("publish turn of child run: %w", err)
 			}
 		}
-		if err := w.bus.PublishAbort(ctx, o.Child, "the run that waited for it has ended"); err != nil {
+		a.Version = wake.Version
+		if err := w.bus.PublishAbort(ctx, a); err != nil {
 			return fmt.Errorf("publish abort of child run: %w", err)
 		}
 	}

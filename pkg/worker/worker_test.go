@@ -357,10 +357,11 @@ func TestNonIdempotentToolIsNotRepeated(t *testing.T) {
 
 func (s *site) abort(id state.RunID) {
 	s.t.Helper()
-	if _, err := s.store.Abort(s.t.Context(), id, "enough", time.Millisecond); err != nil {
+	wake, err := s.store.Abort(s.t.Context(), id, "enough", time.Millisecond)
+	if err != nil {
 		s.t.Fatal(err)
 	}
-	if err := s.bus.PublishAbort(s.t.Context(), id, "enough"); err != nil {
+	if err := s.bus.PublishAbort(s.t.Context(), bus.Abort{Run: id, Reason: "enough", Version: wake.Version}); err != nil {
 		s.t.Fatal(err)
 	}
 }

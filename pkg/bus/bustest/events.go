@@ -114,22 +114,23 @@ func testWatchStops(t *testing.T, b bus.Bus) {
 // An abort is heard by all at once, and waits for one who keeps it.
 func testAborts(t *testing.T, b bus.Bus) {
 	run := newID()
-	heard := make(chan string, 2)
+	want := bus.Abort{Run: run, Reason: "enough", Version: 3}
+	heard := make(chan bus.Abort, 2)
 	for range 2 {
-		stop, err := b.Aborts(t.Context(), func(id state.RunID, reason string) { heard <- string(id) + reason })
+		stop, err := b.Aborts(t.Context(), func(a bus.Abort) { heard <- a })
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer stop()
 	}
-	if err := b.PublishAbort(t.Context(), run, "enough"); err != nil {
+	if err := b.PublishAbort(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		select {
 		case got := <-heard:
-			if got != string(run)+"enough" {
-				t.Errorf("heard %q", got)
+			if got != want {
+				t.Errorf("heard %+v, want %+v", got, want)
 			}
 		case <-time.After(soon):
 			t.Fatal("an abort was not heard")
@@ -173,18 +174,18 @@ func nobody(t *testing.T, q bus.Queue) {
 
 func testAbortsStop(t *testing.T, b bus.Bus) {
 	heard := make(chan state.RunID, 10)
-	stop, err := b.Aborts(t.Context(), func(id state.RunID, _ string) { t.Errorf("%s heard after stop", id) })
+	stop, err := b.Aborts(t.Context(), func(a bus.Abort) { t.Errorf("%s heard after stop", a.Run) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop()
 	stop()
-	stopOther, err := b.Aborts(t.Context(), func(id state.RunID, _ string) { heard <- id })
+	stopOther, err := b.Aborts(t.Context(), func(a bus.Abort) { heard <- a.Run })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stopOther()
-	if err := b.PublishAbort(t.Context(), newID(), ""); err != nil {
+	if err := b.PublishAbort(t.Context(), bus.Abort{Run: newID()}); err != nil {
 		t.Fatal(err)
 	}
 	select {

@@ -174,28 +174,23 @@ func (b *Bus) Watch(_ context.Context, run state.RunID, fn func(bus.Event)) (fun
 	return b.subscribe("events."+string(run), func(v any) { fn(v.(bus.Event)) }) //nolint:forcetypeassert // only Announce and Live send
 }
 
-type abort struct {
-	run    state.RunID
-	reason string
-}
-
 // PublishAbort implements bus.Control.
-func (b *Bus) PublishAbort(_ context.Context, run state.RunID, reason string) error {
+func (b *Bus) PublishAbort(_ context.Context, a bus.Abort) error {
 	if err := b.open(); err != nil {
 		return err
 	}
-	data, err := json.Marshal(state.Abort{Reason: reason})
+	data, err := json.Marshal(a)
 	if err != nil {
 		return fmt.Errorf("encode abort: %w", err)
 	}
-	b.aborts.push(&item{key: string(run), headers: map[string]string{bus.HeaderApplied: "1"}, data: data})
-	b.send("aborts", abort{run, reason})
+	b.aborts.push(&item{key: string(a.Run), headers: map[string]string{bus.HeaderApplied: "1"}, data: data})
+	b.send("aborts", a)
 	return nil
 }
 
 // Aborts implements bus.Control.
-func (b *Bus) Aborts(_ context.Context, fn func(state.RunID, string)) (func(), error) {
-	return b.subscribe("aborts", func(v any) { a := v.(abort); fn(a.run, a.reason) }) //nolint:forcetypeassert // only PublishAbort sends
+func (b *Bus) Aborts(_ context.Context, fn func(bus.Abort)) (func(), error) {
+	return b.subscribe("aborts", func(v any) { fn(v.(bus.Abort)) }) //nolint:forcetypeassert // only PublishAbort sends
 }
 
 // Submit puts a submission into the intake, as a service would.

@@ -16,12 +16,12 @@ import (
 )
 
 // PublishAbort implements bus.Control.
-func (b *Bus) PublishAbort(ctx context.Context, run state.RunID, reason string) error {
-	data, err := json.Marshal(state.Abort{Reason: reason})
+func (b *Bus) PublishAbort(ctx context.Context, a bus.Abort) error {
+	data, err := json.Marshal(a)
 	if err != nil {
 		return fmt.Errorf("encode abort: %w", err)
 	}
-	m := nats.NewMsg(b.subject("abort", token(string(run))))
+	m := nats.NewMsg(b.subject("abort", token(string(a.Run))))
 	m.Data = data
 	m.Header.Set(bus.HeaderApplied, "1")
 	if err := b.publish(ctx, m, ""); err != nil {
@@ -31,11 +31,15 @@ func (b *Bus) PublishAbort(ctx context.Context, run state.RunID, reason string) 
 }
 
 // Aborts implements bus.Control.
-func (b *Bus) Aborts(ctx context.Context, fn func(state.RunID, string)) (func(), error) {
+func (b *Bus) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 	return b.listen(ctx, []string{b.subject("abort", "*")}, func(m *nats.Msg) {
-		var a state.Abort
+		var a bus.Abort
 		_ = json.Unmarshal(m.Data, &a) // an abort without a readable reason is an abort
-		fn(state.RunID(lastToken(m.Subject)), a.Reason)
+		a.Run = state.RunID(lastToken(m.Subject))
+		if m.Header.Get(bus.HeaderApplied) == "" {
+			a.Version = 0
+		}
+		fn(a)
 	})
 }
 
