@@ -17,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
@@ -466,18 +465,7 @@ func TestSecretsStayHidden(t *testing.T) {
 // startNATS starts a server that asks for a password, and returns its address.
 func startNATS(t *testing.T) string {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, Username: "site", Password: natsPassword,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(30 * time.Second) {
-		t.Fatal("NATS does not start")
-	}
-	return s.Addr().String()
+	return testbed.NATSWith(t, func(o *server.Options) { o.Username, o.Password = "site", natsPassword }).Addr().String()
 }
 
 // A process that does not get in says where, and not with what.

@@ -3,7 +3,9 @@ package testbed
 
 import (
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/turnpike-dev/turnpike/internal/devserver"
@@ -29,5 +31,23 @@ func NATSServer(tb testing.TB) *devserver.Server {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(s.Close)
+	return s
+}
+
+// NATSWith starts a server as a site may have one of its own: on loopback, with
+// JetStream, the defaults of nats-server, and what set changes.
+func NATSWith(tb testing.TB, set func(*server.Options)) *server.Server {
+	tb.Helper()
+	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: tb.TempDir(), NoSigs: true, NoLog: true}
+	set(o)
+	s, err := server.NewServer(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.Start()
+	tb.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(30 * time.Second) {
+		tb.Fatal("NATS does not start")
+	}
 	return s
 }

@@ -171,7 +171,9 @@ type Turns interface {
 
 	// Record journals what must survive a crash of the turn: entries for the end
 	// of the log (a model response, before any tool of it starts), start marks,
-	// and tool results. All or nothing, fenced by the lease (I3, I4).
+	// and tool results. All or nothing, fenced by the lease (I3, I4). Results for
+	// which a store has no room are refused with a *TooLargeError, as long as their
+	// turn can still be committed without them.
 	Record(ctx context.Context, l Lease, r Record) error
 
 	// Commit ends the turn: it appends entries, replaces the header, drops the

@@ -19,6 +19,10 @@ const (
 	// straggle is how long an interrupted turn waits for tools that have not
 	// noticed.
 	straggle = time.Second
+
+	// smallTurn is how many bytes of results a turn may have for the last of them to
+	// be left to the commit. With more, the journal tells whether there is room.
+	smallTurn = 32 << 10
 )
 
 // outcome is what became of one call. Without a result it was cut short.
@@ -76,18 +80,14 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 			}
 			done = append(done, *o.result)
 			last := n == len(batch)-1
-			// The last result of a turn is written by the commit that follows at once.
-			if last && b == len(batches)-1 {
-				break
-			}
 			var rec state.Record
-			if last {
+			switch {
+			case last && b < len(batches)-1:
 				rec = marks(a, effect.Calls, batches[b+1])
+			case last && bytesOf(done) <= smallTurn:
+				continue // it is written by the commit, which follows at once
 			}
-			if !o.result.Pending && o.result.Ask == nil {
-				rec.Results = []state.Entry{entryOf(*o.result)}
-			}
-			if err := t.record(ctx, rec); err != nil {
+			if err := t.keep(ctx, rec, &done[len(done)-1]); err != nil {
 				return nil, err
 			}
 		}
@@ -152,6 +152,37 @@ func marks(a *agent.Agent, calls []state.OpenCall, batch []int) state.Record {
 		}
 	}
 	return r
+}
+
+// keep journals a result, with rec. One for which the store has no room beside the
+// others of its turn becomes an error for the model: the turn could never be committed
+// with it, and the run would end poisoned.
+func (t *turn) keep(ctx context.Context, rec state.Record, r *loop.ToolResult) error {
+	if r.Pending || r.Ask != nil {
+		return t.record(ctx, rec)
+	}
+	rec.Results = []state.Entry{entryOf(*r)}
+	err := t.record(ctx, rec)
+	full, ok := errors.AsType[*state.TooLargeError](err)
+	if !ok {
+		return err
+	}
+	t.log.Warn().Err(full).Str("tool", r.Name).Msg("no room for a result")
+	r.Content, r.Images, r.IsError = fmt.Sprintf("Tool %q was called, but there is no room for its result of %d bytes beside the others of this turn: "+
+		"ask for less at once, or for images by their url", r.Name, bytesOf([]loop.ToolResult{*r})), nil, true
+	rec.Results = []state.Entry{entryOf(*r)}
+	return t.record(ctx, rec)
+}
+
+func bytesOf(results []loop.ToolResult) int {
+	n := 0
+	for _, r := range results {
+		n += len(r.Content)
+		for _, i := range r.Images {
+			n += len(i.Data)
+		}
+	}
+	return n
 }
 
 func entryOf(r loop.ToolResult) state.Entry {

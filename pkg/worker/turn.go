@@ -295,7 +295,8 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 			t.observe(done)
 			return done, nil
 		}
-		if errors.Is(err, state.ErrFenced) || t.w.held.age(t.lease) > t.w.cfg.Lease || !pause(ctx, 100*time.Millisecond) {
+		_, full := errors.AsType[*state.TooLargeError](err) // it will not become smaller
+		if full || errors.Is(err, state.ErrFenced) || t.w.held.age(t.lease) > t.w.cfg.Lease || !pause(ctx, 100*time.Millisecond) {
 			return state.Committed{}, fmt.Errorf("%w: commit: %w", errDrop, err)
 		}
 	}

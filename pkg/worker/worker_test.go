@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // site is a store, a bus and workers in one process.
 type site struct {
 	t     *testing.T
-	store *memstore.Store
+	store state.Store
 	bus   *membus.Bus
 	tools map[string]tool.Tool
 	model model.Provider

@@ -179,7 +179,26 @@ func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Dura
 
 // Record implements state.Turns.
 func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error {
-	return s.update(ctx, l.Run, func(rec *record.Record, _ time.Time) ([]state.Entry, error) { return rec.Record(l, j) })
+	return s.update(ctx, l.Run, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
+		entries, err := rec.Record(l, j)
+		if err == nil && len(j.Results) > 0 {
+			err = s.checkJournal(*rec)
+		}
+		return entries, err
+	})
+}
+
+// checkJournal leaves room beside the results of a turn for its commit, which writes
+// them together with all that the loop makes of them, and for an abort before it.
+func (s *Store) checkJournal(rec record.Record) error {
+	data, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	if limit := s.nc.MaxPayload() / 16 * 15; int64(len(data)) > limit {
+		return &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "the results of a turn count together: let tools answer with less at once, or raise the server's max_payload"}
+	}
+	return nil
 }
 
 // Commit implements state.Turns.

@@ -1,0 +1,82 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/internal/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// I2, A7: what the tools of one turn answer may be more than the store can write at
+// once. What there is no room for becomes an error for the model, and the run goes on.
+func TestResultsWithoutRoom(t *testing.T) {
+	t.Parallel()
+	picture := state.Image{MediaType: "image/png", Data: base64.StdEncoding.EncodeToString(make([]byte, 512<<10))}
+	page := strings.Repeat("<p>", 100<<10/3) // JSON takes four times the room
+	for name, tt := range map[string]struct {
+		result      tool.Result
+		calls, kept int
+		concurrency string
+	}{
+		"images":        {tool.Result{Content: "a picture", Images: []state.Image{picture}}, 2, 1, ""},
+		"serial images": {tool.Result{Content: "a picture", Images: []state.Image{picture}}, 3, 1, "serial"},
+		"texts":         {tool.Result{Content: page}, 5, 2, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			nc, err := nats.Connect(testbed.NATSWith(t, func(o *server.Options) { o.MaxPayload = 1 << 20 }).ClientURL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(nc.Close)
+			store, err := natsstore.Open(t.Context(), nc, natsstore.Config{Prefix: "r" + ulid.Make().String()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = store.Close() })
+			s.store = store
+			s.tools["get"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tt.result, nil })
+			var calls []model.ScriptedCall
+			for i := range tt.calls {
+				calls = append(calls, model.ScriptedCall{Name: "get", Arguments: json.RawMessage(`{"n":` + string(rune('0'+i%10)) + `}`)})
+			}
+			s.work(s.config())
+			id := s.submit(state.Limits{}, []agent.Tool{{Name: "get", Concurrency: tt.concurrency}}, model.Scripted{ToolCalls: calls}, model.Scripted{Text: "end"})
+			s.awaitReason(id, state.EndCompleted)
+			log, err := s.store.Log(t.Context(), id, 0, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept, refused := 0, 0
+			for _, m := range state.View(log) {
+				if m.Role != state.RoleTool {
+					continue
+				}
+				switch p := m.Parts[0]; {
+				case p.IsError && strings.Contains(p.Content, "no room for its result") && len(p.Images) == 0:
+					refused++
+				case !p.IsError && p.Content == tt.result.Content && len(p.Images) == len(tt.result.Images):
+					kept++
+				default:
+					t.Errorf("result = %.200s", p.Content)
+				}
+			}
+			if kept < tt.kept || kept+refused != tt.calls || refused == 0 {
+				t.Errorf("%d results are kept and %d refused, of %d", kept, refused, tt.calls)
+			}
+		})
+	}
+}
