@@ -66,14 +66,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 func main() {
 	var c cli
-	options := []kong.Option{
-		kong.Name("turnpike"), kong.Description("Runs LLM agents as events on a queue."), kong.UsageOnError(),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-	}
-	if path := os.Getenv("TURNPIKE_CONFIG"); path != "" {
-		options = append(options, kong.Configuration(app.YAML, path))
-	}
-	k := kong.Parse(&c, options...)
+	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	e := &env{
 		ctx: ctx, client: client.New(c.Server), server: c.Server, out: os.Stdout, json: c.Output == "json",

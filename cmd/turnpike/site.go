@@ -26,9 +26,9 @@ type devCmd struct {
 	app.WorkerConfig
 	app.Log
 
-	DataDir    string `default:".turnpike" help:"Directory of the data."`
-	NATSListen string `name:"nats-listen" default:"127.0.0.1:0" help:"Address of the embedded NATS for services; its URL is in DATA-DIR/nats.url."`
-	Agents     string `help:"Directory of agent files to define at start."`
+	DataDir    string `env:"TURNPIKE_DATA_DIR" default:".turnpike" help:"Directory of the data."`
+	NATSListen string `name:"nats-listen" env:"TURNPIKE_NATS_LISTEN" default:"127.0.0.1:0" help:"Address of the embedded NATS for services; its URL is in DATA-DIR/nats.url."`
+	Agents     string `env:"TURNPIKE_AGENTS" help:"Directory of agent files to define at start."`
 }
 
 func (c *devCmd) Run(e *env) error {

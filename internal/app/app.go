@@ -2,7 +2,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/nats-io/nats.go"
 	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,7 +19,6 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/term"
-	"sigs.k8s.io/yaml"
 
 	"github.com/turnpike-dev/turnpike/internal/telemetry"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -83,29 +80,6 @@ func (l Log) Logger() zerolog.Logger {
 		level = zerolog.InfoLevel
 	}
 	return zerolog.New(out).Level(level).With().Timestamp().Logger()
-}
-
-// YAML reads a configuration file for kong.
-func YAML(r io.Reader) (kong.Resolver, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	asJSON, err := yaml.YAMLToJSONStrict(data)
-	if err != nil {
-		return nil, fmt.Errorf("configuration file: %w", err)
-	}
-	return kong.JSON(bytes.NewReader(asJSON))
-}
-
-// Parse reads a process's configuration from args, the environment and the file
-// that TURNPIKE_CONFIG names, and ends the process on a mistake.
-func Parse(into any, name, description string) {
-	options := []kong.Option{kong.Name(name), kong.Description(description), kong.UsageOnError()}
-	if path := os.Getenv("TURNPIKE_CONFIG"); path != "" {
-		options = append(options, kong.Configuration(YAML, path))
-	}
-	kong.Parse(into, options...)
 }
 
 // Site is a store and a bus, connected.

@@ -1,0 +1,95 @@
+package app
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"sigs.k8s.io/yaml"
+)
+
+// Parse reads a process's settings from the command line, the environment and the
+// file that TURNPIKE_CONFIG names, in this order of precedence, and ends the
+// process on a mistake.
+func Parse(into any, name, description string, options ...kong.Option) *kong.Context {
+	options = append([]kong.Option{kong.Name(name), kong.Description(description), kong.UsageOnError()}, options...)
+	if path := os.Getenv("TURNPIKE_CONFIG"); path != "" {
+		f, err := readFile(path)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, name+":", err)
+			os.Exit(1)
+		}
+		options = append(options, kong.Resolvers(f))
+	}
+	return kong.Parse(into, options...)
+}
+
+// file is what a settings file says, by the names of flags.
+type file struct {
+	path   string
+	values map[string]any
+}
+
+func readFile(path string) (*file, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read settings that TURNPIKE_CONFIG names: %w", err)
+	}
+	values := map[string]any{}
+	if err := yaml.UnmarshalStrict(data, &values); err != nil {
+		return nil, fmt.Errorf("read settings %s: %w", path, err)
+	}
+	f := &file{path: path, values: map[string]any{}}
+	for key, v := range values {
+		name := strings.ReplaceAll(key, "_", "-")
+		if _, twice := f.values[name]; twice {
+			return nil, fmt.Errorf("read settings %s: %s stands there twice, with - and with _", path, name)
+		}
+		f.values[name] = v
+	}
+	return f, nil
+}
+
+// Validate refuses keys that no process has: a setting that is misspelt would be
+// one that is not made. One file may serve them all.
+func (f *file) Validate(process *kong.Application) error {
+	known := map[string]bool{}
+	services, err := kong.New(&struct {
+		Config
+		GatewayConfig
+		WorkerConfig
+	}{})
+	if err != nil {
+		return err
+	}
+	for _, n := range []*kong.Node{process.Node, services.Model.Node} {
+		_ = kong.Visit(n, func(v kong.Visitable, next kong.Next) error {
+			if n, ok := v.(*kong.Node); ok {
+				for _, flag := range n.Flags {
+					known[flag.Name] = !flag.Hidden
+				}
+			}
+			return next(nil)
+		})
+	}
+	delete(known, "help")
+	for _, name := range slices.Sorted(maps.Keys(f.values)) {
+		if !known[name] {
+			return fmt.Errorf("settings %s: unknown key %q; the keys are the names of flags: %s", f.path, name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		}
+	}
+	return nil
+}
+
+// Resolve gives a flag that is neither on the command line nor in the environment.
+func (f *file) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	for _, name := range flag.Envs {
+		if _, ok := os.LookupEnv(name); ok {
+			return nil, nil //nolint:nilnil // kong: not said here
+		}
+	}
+	return f.values[flag.Name], nil
+}

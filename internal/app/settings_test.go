@@ -1,0 +1,81 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// Flags beat variables, variables beat the file, the file beats defaults.
+func TestSettings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "turnpike.yaml")
+	text := "nats-url: nats://file:4222\nredis_url: redis://file\nprefix: file\nslots: 7\nlease: 3s\nhttp-allow: [10.0.0.1:80, 10.1.0.0/16]\naddr: 127.0.0.1:1\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TURNPIKE_NATS_URL", "nats://variable:4222")
+	t.Setenv("TURNPIKE_PREFIX", "variable")
+	f, err := readFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Config
+		WorkerConfig
+	}
+	k, err := kong.New(&got, kong.Resolvers(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Parse([]string{"--prefix", "flag"}); err != nil {
+		t.Fatal(err)
+	}
+	if got.NATSURL != "nats://variable:4222" || got.RedisURL != "redis://file" || got.Prefix != "flag" || got.Replicas != 1 {
+		t.Errorf("got %+v", got.Config)
+	}
+	if got.Slots != 7 || got.Lease != 3*time.Second || strings.Join(got.HTTPAllow, " ") != "10.0.0.1:80 10.1.0.0/16" {
+		t.Errorf("got %d slots, lease %s, allow %q", got.Slots, got.Lease, got.HTTPAllow)
+	}
+}
+
+func TestSettingsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, c := range map[string]struct{ text, want string }{
+		"unknown key": {"nats-ulr: nats://x\n", `unknown key "nats-ulr"`},
+		"no map":      {"- a\n", "read settings"},
+		"key twice":   {"prefix: a\nprefix: b\n", "prefix"},
+		"two forms":   {"nats-url: a\nnats_url: b\n", "nats-url stands there twice"},
+		"wrong type":  {"slots: many\n", "slots"},
+		"no file":     {"", "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
+			if c.text != "" {
+				if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f, err := readFile(path)
+			if err == nil {
+				var into struct {
+					Config
+					WorkerConfig
+				}
+				k, kerr := kong.New(&into, kong.Resolvers(f))
+				if kerr != nil {
+					t.Fatal(kerr)
+				}
+				_, err = k.Parse(nil)
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got error %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
