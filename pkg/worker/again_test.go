@@ -2,8 +2,11 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -82,4 +85,40 @@ func TestAbortHeardLate(t *testing.T) {
 	<-heard
 	close(slow.release)
 	s.awaitReason(id, state.EndCompleted)
+}
+
+// Every event of a turn says in which attempt it came about, those of its tools and
+// limits, too.
+func TestEventsSayTheirAttempt(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	slow := newBlocking()
+	s.tools["slow"] = slow
+	calls := call("slow", "c1")
+	calls.ToolCalls = append(calls.ToolCalls, model.ScriptedCall{ID: "c2", Name: "missing"})
+	id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow", Idempotent: true}}, calls, model.Scripted{Text: "end"})
+	first := s.config()
+	s.work(first)
+	<-slow.started
+	if _, err := s.store.Evict(t.Context(), first.ID, s.grace()); err != nil {
+		t.Fatal(err)
+	}
+	close(slow.release)
+	s.work(s.config())
+	st := s.awaitReason(id, state.EndCompleted)
+	log, err := s.store.Log(t.Context(), id, 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range log[1:] {
+		got = append(got, fmt.Sprintf("%s %d", e.Type, e.Attempt))
+	}
+	want := []string{
+		"model.message 1", "tool.finished 1", "transition 2", "tool.finished 2", "transition 2",
+		"model.message 1", "run.finished 1",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events of %s (-want +got):\n%s", st.ID, diff)
+	}
 }

@@ -273,6 +273,7 @@ func (t *turn) record(ctx context.Context, r state.Record) error {
 	// A result that is here must be kept even when the turn was aborted meanwhile.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease/2)
 	defer cancel()
+	t.stamp()
 	r.From, r.Entries = t.recorded, t.s.Log[t.recorded:]
 	if err := t.w.store.Record(ctx, t.lease.Lease, r); err != nil {
 		return fmt.Errorf("%w: record: %w", errDrop, err)
@@ -284,7 +285,9 @@ func (t *turn) record(ctx context.Context, r state.Record) error {
 // commit ends the turn in the store. An unknown outcome is asked again with the
 // same id until the lease is surely over.
 func (t *turn) commit(ctx context.Context) (state.Committed, error) {
-	stamp(&t.s, t.w.cfg.ID, t.claim.Attempt, time.Since(t.started))
+	t.stamp()
+	last := &t.s.Log[len(t.s.Log)-1]
+	last.Worker, last.Attempt, last.DurationMS = t.w.cfg.ID, t.claim.Attempt, time.Since(t.started).Milliseconds()
 	c := state.Commit{
 		ID: t.lease.Token, State: t.s, From: t.recorded, Consumed: len(t.claim.Signals),
 		Announced: min(t.announced, t.claim.Base), Grace: t.w.cfg.Grace,
@@ -302,11 +305,15 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 	}
 }
 
-// stamp writes into the turn's transition who made it and how long it took: facts
-// that no loop may see.
-func stamp(s *state.State, worker string, attempt int, took time.Duration) {
-	last := &s.Log[len(s.Log)-1]
-	last.Worker, last.Attempt, last.DurationMS = worker, attempt, took.Milliseconds()
+// stamp writes into what the loop has appended which attempt it was: like the
+// worker and the duration, which commit adds, a fact that no loop may see.
+func (t *turn) stamp() {
+	added := t.s.Log[t.recorded:]
+	for i := range added {
+		if added[i].Attempt == 0 {
+			added[i].Attempt = t.claim.Attempt
+		}
+	}
 }
 
 // announce puts what the log has gained on the bus.
