@@ -206,6 +206,7 @@ func TestEffort(t *testing.T) {
 		{"gpt-5-mini", model.EffortNone, "minimal"}, {"gpt-5-2025-08-07", model.EffortNone, "minimal"}, {"gpt-5-mini", model.EffortLow, "low"},
 		{"o3", model.EffortNone, "low"}, {"o4-mini", model.EffortHigh, "high"}, {"openai/gpt-oss-120b", model.EffortNone, "low"},
 		{"gpt-5.1-codex", model.EffortNone, "low"}, {"gpt-5-pro", model.EffortNone, ""}, {"gpt-5-pro", model.EffortHigh, "high"},
+		{"gpt-5-pro", model.EffortMedium, ""}, {"gpt-5.4-pro-2026-03-05", model.EffortLow, "medium"}, {"gpt-5.2-pro", model.EffortNone, "medium"}, {"gpt-5.5-pro", model.EffortHigh, "high"},
 		{"gpt-4.1", model.EffortHigh, ""}, {"gpt-4o-mini", model.EffortNone, ""}, {"gpt-5-chat-latest", model.EffortLow, ""}, {"gpt-5.1-chat-latest", model.EffortLow, ""},
 		{"qwen3", model.EffortLow, "low"}, {"qwen3", model.EffortNone, "none"},
 	} {

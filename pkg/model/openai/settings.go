@@ -16,19 +16,28 @@ var unreasoning = regexp.MustCompile(`^(gpt-3|gpt-4|chatgpt-|gpt-5[0-9.]*-chat)`
 // known not to.
 func reasons(name string) bool { return !unreasoning.MatchString(model.Family(name)) }
 
-// effort is the word for how much to reason; empty is not to say.
+// effort is the word for how much to reason: the nearest that the family takes.
+// Empty is not to say.
 func effort(r model.Request) shared.ReasoningEffort {
+	family := model.Family(r.Model)
 	switch {
-	case !reasons(r.Model):
+	case r.Reasoning == "" || !reasons(r.Model):
 		return ""
+	case family == "gpt-5-pro" && r.Reasoning != model.EffortHigh:
+		return "" // it takes high only, and takes it by itself
+	case laterPro.MatchString(family) && r.Reasoning != model.EffortHigh:
+		return shared.ReasoningEffortMedium
 	case r.Reasoning == model.EffortNone:
-		return least(model.Family(r.Model))
+		return least(family)
 	default:
 		return shared.ReasoningEffort(r.Reasoning)
 	}
 }
 
-var oSeries = regexp.MustCompile(`^(o[0-9]|gpt-oss)`)
+var (
+	laterPro = regexp.MustCompile(`^gpt-[0-9.]+-pro$`)
+	oSeries  = regexp.MustCompile(`^(o[0-9]|gpt-oss)`)
+)
 
 // least is the smallest effort that a family takes: "none" is understood from
 // gpt-5.1 on.
