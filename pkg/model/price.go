@@ -39,6 +39,9 @@ func DefaultPrices() Prices {
 	gpt := func(input, output, cached int64) Price {
 		return Price{Input: input, Output: output, CacheRead: cached, CacheWrite: input}
 	}
+	gemini := func(input, output int64) Price {
+		return Price{Input: input, Output: output, CacheRead: input / 10, CacheWrite: input}
+	}
 	return Prices{
 		"claude-haiku-4-5":  claude(1_000_000, 5_000_000),
 		"claude-sonnet-4":   claude(3_000_000, 15_000_000),
@@ -59,6 +62,12 @@ func DefaultPrices() Prices {
 		"gpt-5-nano":   gpt(50_000, 400_000, 5_000),
 		"gpt-5-pro":    gpt(15_000_000, 120_000_000, 15_000_000),
 		"gpt-5.1":      gpt(1_250_000, 10_000_000, 125_000),
+
+		// Of Gemini, those whose price does not depend on the length of the prompt.
+		"gemini-2.5-flash":      gemini(300_000, 2_500_000),
+		"gemini-2.5-flash-lite": gemini(100_000, 400_000),
+		"gemini-3.1-flash-lite": gemini(250_000, 1_500_000),
+		"gemini-3.5-flash":      gemini(1_500_000, 9_000_000),
 	}
 }
 
