@@ -240,6 +240,7 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 		Tools: tools, NATSTools: natstool.New(s.NATS, s.prefix), DescribeNATSTools: natstool.NewCatalogue(s.NATS, s.prefix).Describe,
 		NATSHooks: func(subject string) hook.Hook { return natshook.New(s.NATS, subject) },
 		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})},
+		Keys:      map[string]string{"openai": "secret://OPENAI_API_KEY", "anthropic": "secret://ANTHROPIC_API_KEY", "gemini": "secret://GEMINI_API_KEY"},
 	}
 	if s.traces != nil {
 		c.Tracer, c.TraceContent = s.traces.Provider(), s.traces.Content

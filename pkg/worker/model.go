@@ -125,15 +125,32 @@ func (w *Worker) request(m agent.Model, effect loop.CallModel) (model.Provider, 
 			Class: model.InvalidRequest, Provider: name, Message: fmt.Sprintf("this worker has no model provider %q", name),
 		}
 	}
-	if w.cfg.MockResponses == nil && m.APIKey != "" {
-		key, err := w.secret(m.APIKey)
+	if w.cfg.MockResponses == nil {
+		key, err := w.modelKey(m)
 		if err != nil {
 			return nil, model.Request{}, &model.Error{Class: model.Auth, Provider: name, Message: err.Error()}
 		}
-		req.APIKey = key
-		provider = hiding{provider, secret.New(key)}
+		if key != "" {
+			req.APIKey = key
+			provider = hiding{provider, secret.New(key)}
+		}
 	}
 	return provider, req, nil
+}
+
+// modelKey returns the key that a model names, or else the worker's own for its
+// provider, which goes to the provider's own address only. It is empty if there is
+// neither: some servers want none.
+func (w *Worker) modelKey(m agent.Model) (string, error) {
+	if m.APIKey != "" {
+		return w.secret(m.APIKey)
+	}
+	if ref := w.cfg.Keys[m.Provider]; ref != "" && m.BaseURL == "" {
+		if key, err := w.secret(ref); err == nil {
+			return key, nil
+		}
+	}
+	return "", nil
 }
 
 func failureOf(err error) *model.Error {

@@ -37,6 +37,10 @@ type Config struct {
 	Providers     map[string]model.Provider
 	MockResponses []model.Scripted
 
+	// Keys are references (secret://NAME) to the API keys of providers, by name, for
+	// models that name neither a key nor an address of their own.
+	Keys map[string]string
+
 	// Prices of models, by name. Default model.DefaultPrices().
 	Prices model.Prices
 

@@ -1,0 +1,48 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+)
+
+// A model without a key has the worker's, but only towards its provider's own
+// address: no definition gets a key sent elsewhere without naming it.
+func TestDefaultKeys(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, key := range map[string]string{"USUAL_KEY": "usual\n", "OTHER_KEY": "other"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(key), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &Worker{cfg: Config{
+		SecretsDir: dir, Providers: map[string]model.Provider{"p": answering(nil), "q": answering(nil)},
+		Keys: map[string]string{"p": "secret://USUAL_KEY", "q": "secret://MISSING_KEY"},
+	}}
+	for _, test := range []struct {
+		model agent.Model
+		want  string
+	}{
+		{agent.Model{Provider: "p"}, "usual"},
+		{agent.Model{Provider: "p", APIKey: "secret://OTHER_KEY"}, "other"},
+		{agent.Model{Provider: "p", BaseURL: "https://elsewhere.example"}, ""},
+		{agent.Model{Provider: "p", BaseURL: "https://elsewhere.example", APIKey: "secret://USUAL_KEY"}, "usual"},
+		{agent.Model{Provider: "q"}, ""},
+	} {
+		provider, req, err := w.request(test.model, loop.CallModel{})
+		if err != nil || req.APIKey != test.want {
+			t.Errorf("%+v: key %q, %v; want %q", test.model, req.APIKey, err, test.want)
+		}
+		if _, hidden := provider.(hiding); hidden != (test.want != "") {
+			t.Errorf("%+v: the key is hidden: %v", test.model, hidden)
+		}
+	}
+	if _, _, err := w.request(agent.Model{Provider: "p", APIKey: "secret://MISSING_KEY"}, loop.CallModel{}); err == nil {
+		t.Error("a named key that is not there is no error")
+	}
+}
