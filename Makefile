@@ -91,7 +91,8 @@ fmt: ## Format
 .PHONY: generate
 generate: ## Rewrite generated files
 	go test ./pkg/state -run TestStateMachineDoc -update
-	go test ./pkg/loop -run TestScenarios -update
+	go test ./pkg/loop -run 'TestScenarios|TestClassesDoc' -update
+	go test ./pkg/model -run TestWordsDoc -update
 
 .PHONY: verify
 verify: generate ## Fail if anything is not formatted, tidy or generated
