@@ -10,7 +10,7 @@ import (
 )
 
 type deadCmd struct {
-	Ls     deadLsCmd     `cmd:"" default:"1" help:"List dead letters."`
+	Ls     deadLsCmd     `cmd:"" default:"withargs" help:"List dead letters."`
 	Show   deadShowCmd   `cmd:"" help:"Show a dead letter: its cause, and what to do."`
 	Replay deadReplayCmd `cmd:"" help:"Take up what was given up on, once it can succeed."`
 }
@@ -24,7 +24,7 @@ func (c *deadLsCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.print(letters, table("LETTER\tKIND\tSTATUS\tOF\tAGE\tCAUSE", letters, func(l api.DeadLetter) string {
+	return e.print(api.NewPage(letters, ""), table("LETTER\tKIND\tSTATUS\tOF\tAGE\tCAUSE", letters, func(l api.DeadLetter) string {
 		return fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%s", l.Seq, l.Kind, l.Status, of(l), time.Since(l.At.Time).Round(time.Second), firstLine(l.Cause))
 	}))
 }

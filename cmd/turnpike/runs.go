@@ -372,7 +372,7 @@ func (*agentsLsCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.print(list, table("AGENT\tVERSION\tCREATED", list, func(a api.Agent) string {
+	return e.print(api.NewPage(list, ""), table("AGENT\tVERSION\tCREATED", list, func(a api.Agent) string {
 		return fmt.Sprintf("%s\t%d\t%s", a.Name, a.Version, a.CreatedAt.Local().Format(time.DateTime))
 	}))
 }

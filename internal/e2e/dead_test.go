@@ -137,6 +137,8 @@ func TestDeadLetter(t *testing.T) {
 		return nil
 	})
 	c.want(0, "open", "dead", "ls")
+	c.want(0, `"next_cursor": null`, "-o", "json", "dead", "--open")
+	c.want(0, `"next_cursor": null`, "-o", "json", "agents")
 	out := c.want(0, "turnpike dead replay 1", "dead", "show", "1")
 	for _, part := range []string{"poisoned: claimed 5 times without a commit", id, "after 5 attempts", "c1 bomb {}", "bomber"} {
 		if !strings.Contains(out, part) {
