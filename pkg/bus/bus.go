@@ -69,6 +69,12 @@ type TurnQueue interface {
 	// acknowledged nor kept with InProgress within the bus's ack wait (30 s by
 	// default) is delivered again.
 	Next(ctx context.Context) (TurnDelivery, error)
+
+	// Ahead allows the queue to fetch up to n messages for calls of Next that are
+	// still to come; what it has beyond that goes back at once. At first it is 0.
+	// Who has no room any more must say so: what was fetched, others lack.
+	Ahead(n int)
+
 	Close() error
 }
 

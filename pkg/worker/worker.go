@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -186,6 +187,7 @@ type Worker struct {
 
 	held  held
 	turns sync.WaitGroup
+	taken atomic.Int64 // slots
 }
 
 // New returns a worker that reads turns from b and keeps runs in store.
@@ -283,15 +285,16 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// pull hands the messages of one lane to turns. It asks for a message only while
-// a slot is free, so that an idle worker elsewhere gets what this one could only
+// pull hands the messages of one lane to turns. It asks for no more messages than
+// slots are free, so that an idle worker elsewhere gets what this one could only
 // hold.
 func (w *Worker) pull(ctx, turnCtx context.Context, queue bus.TurnQueue) {
 	for {
-		if w.slots.Acquire(ctx, 1) != nil {
+		if w.slot(ctx, queue) != nil {
 			return
 		}
 		w.slots.Release(1)
+		queue.Ahead(w.cfg.Slots - 1 - int(w.taken.Load()))
 		d, err := queue.Next(ctx)
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
@@ -303,15 +306,26 @@ func (w *Worker) pull(ctx, turnCtx context.Context, queue bus.TurnQueue) {
 			}
 			continue
 		}
-		if w.slots.Acquire(ctx, 1) != nil {
+		if w.slot(ctx, queue) != nil {
 			w.check(d.Nak(0), "nak")
 			return
 		}
+		w.taken.Add(1)
 		w.turns.Go(func() {
 			defer w.slots.Release(1)
+			defer w.taken.Add(-1)
 			w.take(turnCtx, d)
 		})
 	}
+}
+
+// slot takes a slot. While none is free, the queue keeps nothing for this worker.
+func (w *Worker) slot(ctx context.Context, queue bus.TurnQueue) error {
+	if w.slots.TryAcquire(1) {
+		return nil
+	}
+	queue.Ahead(0)
+	return w.slots.Acquire(ctx, 1)
 }
 
 // pause waits for d and reports whether ctx is still alive.

@@ -154,6 +154,9 @@ func (t turns) Next(ctx context.Context) (bus.TurnDelivery, error) {
 	return delivery{t.queue, it, n}, nil
 }
 
+// Ahead implements bus.TurnQueue. Nothing is fetched before it is asked for.
+func (turns) Ahead(int) {}
+
 type messages struct{ handle }
 
 // Next implements bus.Queue.

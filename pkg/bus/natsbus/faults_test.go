@@ -69,6 +69,53 @@ func TestAbandonedPullGivesBack(t *testing.T) {
 	}
 }
 
+// I6: what was fetched ahead for a worker that has no room any more goes to another
+// at once, and so does what comes after.
+func TestFetchedAheadGoesBack(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{AckWait: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	full, err := b.Turns(t.Context(), state.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := b.Turns(t.Context(), state.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[state.RunID]bool{}
+	take := func(q bus.TurnQueue) {
+		t.Helper()
+		d, err := q.Next(soon(t))
+		if err != nil {
+			t.Fatalf("Next: %v", err)
+		}
+		seen[d.Turn().Run] = true
+		if err := d.Ack(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full.Ahead(8)
+	for i := range 6 {
+		if err := b.PublishTurn(t.Context(), bus.Turn{Run: newRun(), Version: 1, Priority: state.Normal}, fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(full)
+	take(full)
+	full.Ahead(0)
+	for range 4 {
+		take(other)
+	}
+	if len(seen) != 6 {
+		t.Errorf("%d runs were delivered, want 6", len(seen))
+	}
+}
+
 // Losing the whole queue loses nothing: streams that are gone are made anew, by
 // whoever publishes and by whoever waits.
 func TestStreamsAreRestored(t *testing.T) {

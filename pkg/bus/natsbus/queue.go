@@ -16,10 +16,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
 
-// puller hands out the messages of one consumer. It asks the server for one
-// message at a time and only when somebody waits: whatever it held beyond that,
-// an idle worker elsewhere would lack. A message that comes when nobody waits any
-// more goes back at once.
+// puller hands out the messages of one consumer. It asks the server only when
+// somebody waits, and for no more than its caller has room for: whatever it held
+// beyond that, an idle worker elsewhere would lack. A message for which there is no
+// room any more goes back at once.
 //
 // It speaks the pull protocol itself. The client library's iterator, with room for
 // one message, skips a pull now and then when a message outruns its bookkeeping, and
@@ -35,6 +35,8 @@ type puller struct {
 
 	mu      sync.Mutex
 	waiters []chan result // each takes one result
+	ahead   int           // how many messages may lie in ready
+	ready   []*nats.Msg   // while nobody waits
 
 	asked chan struct{} // holds a token if somebody may wait
 	quit  chan struct{} // closed by Close
@@ -52,6 +54,9 @@ const (
 	// it without a word, so it is short.
 	pullExpiry = 5 * time.Second
 
+	// maxBatch bounds one request.
+	maxBatch = 64
+
 	// pullPause is the time between requests that fail.
 	pullPause = 200 * time.Millisecond
 
@@ -61,7 +66,7 @@ const (
 
 func (b *Bus) pull(ctx context.Context, spec consumerSpec) (*puller, error) {
 	p := &puller{
-		b: b, spec: spec, inbox: b.nc.NewInbox(), msgs: make(chan *nats.Msg, 64),
+		b: b, spec: spec, inbox: b.nc.NewInbox(), msgs: make(chan *nats.Msg, 4*maxBatch),
 		asked: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	end := sync.OnceFunc(func() {
@@ -90,7 +95,7 @@ func (p *puller) run(ctx context.Context) {
 	defer p.leave()
 	var (
 		number int              // of the latest request
-		open   bool             // it has no answer yet
+		open   int              // messages that it may still bring
 		again  <-chan time.Time // ends the request, or the pause after one that failed
 	)
 	timer := time.NewTimer(pullExpiry)
@@ -100,10 +105,10 @@ func (p *puller) run(ctx context.Context) {
 		again = timer.C
 	}
 	for {
-		if !open && again == nil && p.wanted() {
+		if n := p.wanted(); n > 0 && open == 0 && again == nil {
 			number++
-			if err := p.request(number); err == nil {
-				open = true
+			if err := p.request(number, n); err == nil {
+				open = n
 				wait(pullExpiry + time.Second)
 			} else if p.b.nc.IsClosed() {
 				p.fail(fmt.Errorf("%w: %w", bus.ErrClosed, err))
@@ -115,23 +120,25 @@ func (p *puller) run(ctx context.Context) {
 		case m := <-p.msgs:
 			status := statusOf(m)
 			if status == "" {
-				open, again = false, nil
+				if open--; open <= 0 {
+					open, again = 0, nil
+				}
 				p.hand(m)
 				continue
 			}
 			if m.Subject != p.inbox+"."+strconv.Itoa(number) {
 				continue // about a request that was given up
 			}
-			open, again = false, nil
+			open, again = 0, nil
 			if status != "408" && status != "404" { // expired, or nothing there
 				p.refused(ctx, status, m.Header.Get("Description"))
 				wait(pullPause)
 			}
 		case <-again:
-			open, again = false, nil
+			open, again = 0, nil
 		case s := <-p.status:
 			// The server that had the request is not the one we talk to now.
-			open, again = false, nil
+			open, again = 0, nil
 			if s == nats.CLOSED {
 				p.fail(fmt.Errorf("%w: %w", bus.ErrClosed, nats.ErrConnectionClosed))
 			}
@@ -142,9 +149,9 @@ func (p *puller) run(ctx context.Context) {
 	}
 }
 
-func (p *puller) request(number int) error {
+func (p *puller) request(number, n int) error {
 	subject := fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", p.spec.stream, p.spec.config.Durable)
-	body := fmt.Sprintf(`{"batch":1,"expires":%d}`, pullExpiry.Nanoseconds())
+	body := fmt.Sprintf(`{"batch":%d,"expires":%d}`, n, pullExpiry.Nanoseconds())
 	return p.b.nc.PublishRequest(subject, p.inbox+"."+strconv.Itoa(number), []byte(body))
 }
 
@@ -188,6 +195,7 @@ func isMissing(err error) bool {
 
 // leave gives back what the server has sent already.
 func (p *puller) leave() {
+	p.Ahead(0)
 	drained := make(chan struct{})
 	p.sub.SetClosedHandler(func(string) { close(drained) })
 	if p.sub.Drain() != nil {
@@ -223,22 +231,42 @@ func (p *puller) giveBack(m *nats.Msg) {
 	}
 }
 
-func (p *puller) wanted() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.waiters) > 0
-}
-
-// hand gives a message to whoever waits longest, or back to the server.
-func (p *puller) hand(m *nats.Msg) {
+// wanted is how many messages to ask for: none while nobody waits.
+func (p *puller) wanted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.waiters) == 0 {
-		p.giveBack(m)
-		return
+		return 0
 	}
-	p.waiters[0] <- result{msg: m}
-	p.waiters = p.waiters[1:]
+	return min(len(p.waiters)+p.ahead, maxBatch)
+}
+
+// Ahead implements bus.TurnQueue.
+func (p *puller) Ahead(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ahead = max(n, 0)
+	for len(p.ready) > p.ahead {
+		last := len(p.ready) - 1
+		p.giveBack(p.ready[last])
+		p.ready = p.ready[:last]
+	}
+}
+
+// hand gives a message to whoever waits longest, keeps it for the next, or gives it
+// back to the server.
+func (p *puller) hand(m *nats.Msg) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case len(p.waiters) > 0:
+		p.waiters[0] <- result{msg: m}
+		p.waiters = p.waiters[1:]
+	case len(p.ready) < p.ahead:
+		p.ready = append(p.ready, m)
+	default:
+		p.giveBack(m)
+	}
 }
 
 // fail tells everybody who waits.
@@ -257,6 +285,12 @@ func (p *puller) next(ctx context.Context) (*nats.Msg, error) {
 	}
 	w := make(chan result, 1)
 	p.mu.Lock()
+	if len(p.ready) > 0 {
+		m := p.ready[0]
+		p.ready = p.ready[1:]
+		p.mu.Unlock()
+		return m, nil
+	}
 	p.waiters = append(p.waiters, w)
 	p.mu.Unlock()
 	select {
