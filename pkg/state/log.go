@@ -138,9 +138,10 @@ type hidden map[string]*Entry
 func view(log []Entry, full bool) []Message {
 	gone := hidden{}
 	n := 0
-	for i, e := range log {
+	for i := range log {
+		e := &log[i]
 		for _, id := range e.MessageIDs {
-			gone[id] = &log[i]
+			gone[id] = e
 		}
 		if e.Message != nil {
 			n++
@@ -167,7 +168,8 @@ func view(log []Entry, full bool) []Message {
 			}
 		}
 	}
-	for i, e := range log {
+	for i := range log {
+		e := &log[i]
 		if e.Type != EntryCompacted || full {
 			for _, m := range e.Messages {
 				add(m)
@@ -185,29 +187,27 @@ func view(log []Entry, full bool) []Message {
 		}
 		// Providers repeat call ids over the turns of a run, so a result belongs to
 		// the last response before it.
-		results := resultsOf(log[i+1:])
-		for _, c := range e.Message.Calls() {
-			for _, r := range results[c.ID] {
-				add(r)
+		for p := range e.Message.Parts {
+			if c := &e.Message.Parts[p]; c.Type == PartToolCall {
+				addResults(log[i+1:], c.ID, add)
 			}
 		}
 	}
 	return out
 }
 
-// resultsOf returns the tool results before the next model response, by call id: of
-// several, all but the last were withdrawn.
-func resultsOf(log []Entry) map[string][]Message {
-	results := map[string][]Message{}
-	for _, e := range log {
+// addResults adds the results of a call before the next model response: of several,
+// all but the last were withdrawn.
+func addResults(log []Entry, call string, add func(Message)) {
+	for i := range log {
+		e := &log[i]
 		switch {
 		case e.Type == EntryModel:
-			return results
-		case e.Message != nil && e.Message.Role == RoleTool:
-			results[e.CallID] = append(results[e.CallID], *e.Message)
+			return
+		case e.CallID == call && e.Message != nil && e.Message.Role == RoleTool:
+			add(*e.Message)
 		}
 	}
-	return results
 }
 
 // AuditRow is one row of the audit trail: one transition and what led to it.

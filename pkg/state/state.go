@@ -298,6 +298,8 @@ func (s State) LogLen() int64 { return int64(len(s.Log)) }
 // Append returns s with e as the next entry of its log, and with what e tells
 // folded into the header: a journaled model response that a crashed worker left
 // behind brings a header up to date exactly as it did for that worker (I3, F4).
+//
+// States that share a log may be appended to in any order, but only one at a time.
 func (s State) Append(e Entry) State {
 	e.Seq = s.LogLen() + 1
 	switch e.Type {
@@ -332,9 +334,12 @@ func (s State) Append(e Entry) State {
 		s.Confidence = e.Confidence
 	default:
 	}
-	// The clip keeps two states that share a prefix from writing into each
-	// other's log.
-	s.Log = append(slices.Clip(s.Log), e)
+	// Room behind the log belongs to the first state that is appended to; any other
+	// with the same prefix makes a log of its own.
+	if n := len(s.Log); n == cap(s.Log) || s.Log[:n+1][n].Seq != 0 {
+		s.Log = slices.Clip(s.Log)
+	}
+	s.Log = append(s.Log, e)
 	return s
 }
 

@@ -6,7 +6,9 @@ import (
 	"container/list"
 	"crypto/sha1" //nolint:gosec // tells entries apart, guards nothing
 	"encoding/hex"
+	"slices"
 	"sync"
+	"unsafe"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -28,8 +30,8 @@ type log struct {
 	bytes   int64
 }
 
-// New returns a cache of at most limit bytes of encoded entries. It keeps one log
-// even if that alone is larger.
+// New returns a cache of logs that take at most about limit bytes of memory. It keeps
+// one log even if that alone is larger.
 func New(limit int64) *Cache {
 	return &Cache{limit: limit, order: list.New(), logs: map[state.RunID]*list.Element{}}
 }
@@ -42,7 +44,9 @@ func Sum(encoded []byte) string {
 }
 
 // Get returns what is known of a run's log and the sum of its last entry. The
-// caller must not modify the entries; appending to them is safe.
+// caller must not modify the entries; appending to them is safe. The first caller
+// after a Put also gets the room behind them, so that a run that goes on is not
+// copied at every turn.
 func (c *Cache) Get(run state.RunID) (entries []state.Entry, sum string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,39 +56,60 @@ func (c *Cache) Get(run state.RunID) (entries []state.Entry, sum string) {
 	}
 	c.order.MoveToFront(e)
 	l := e.Value.(*log) //nolint:forcetypeassert // the list holds nothing else
-	return l.entries[:len(l.entries):len(l.entries)], l.sum
+	entries, l.entries = l.entries, slices.Clip(l.entries)
+	return entries, l.sum
 }
 
-// Put remembers a run's log, of which the first known entries came from Get. last
-// is its last entry encoded, and size that of all entries after the known ones.
-//
-// With nothing known the log replaces what is held, which may be from before a
-// failover. Otherwise it must continue what is held; who comes late, or after the
-// log was dropped, changes nothing.
-func (c *Cache) Put(run state.RunID, entries []state.Entry, known int64, last []byte, size int64) {
+// Put remembers a run's log, of which last is the last entry, encoded. The room behind
+// the entries passes to the cache. Who comes late may bring an older log back, which
+// is still the beginning of the run's.
+func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte) {
 	if len(entries) == 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := &log{run: run, entries: entries, sum: Sum(last), bytes: size}
+	l := &log{run: run, entries: entries, sum: Sum(last)}
+	counted := 0
 	if e := c.logs[run]; e != nil {
 		old := e.Value.(*log) //nolint:forcetypeassert // the list holds nothing else
-		if known > 0 && int64(len(old.entries)) != known {
-			return
-		}
-		if known > 0 {
-			l.bytes += old.bytes
+		if len(old.entries) <= len(entries) {
+			l.bytes, counted = old.bytes, len(old.entries)
 		}
 		c.drop(e)
-	} else if known > 0 {
-		return
+	}
+	for i := range entries[counted:] {
+		l.bytes += weight(&entries[counted+i])
 	}
 	c.logs[run] = c.order.PushFront(l)
 	c.size += l.bytes
 	for c.size > c.limit && c.order.Len() > 1 {
 		c.drop(c.order.Back())
 	}
+}
+
+// weight is about how much memory an entry takes: what is long in it is in its
+// messages.
+func weight(e *state.Entry) int64 {
+	n := int(unsafe.Sizeof(*e))
+	if e.Message != nil {
+		n += weigh(*e.Message)
+	}
+	for _, m := range e.Messages {
+		n += weigh(m)
+	}
+	return int64(n)
+}
+
+func weigh(m state.Message) int {
+	n := int(unsafe.Sizeof(m))
+	for _, p := range m.Parts {
+		n += int(unsafe.Sizeof(p)) + len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque)
+		for _, i := range p.Images {
+			n += int(unsafe.Sizeof(i)) + len(i.Data)
+		}
+	}
+	return n
 }
 
 func (c *Cache) drop(e *list.Element) {

@@ -2,6 +2,7 @@ package logcache_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -24,38 +25,31 @@ func length(c *logcache.Cache, run state.RunID) int {
 
 func TestPut(t *testing.T) {
 	t.Parallel()
-	c := logcache.New(1000)
+	c := logcache.New(1 << 20)
 	if list, sum := c.Get("r"); list != nil || sum != "" {
 		t.Errorf("Get from an empty cache = %v, %q", list, sum)
 	}
-	c.Put("r", entries(2), 0, []byte("b"), 10)
-	if list, sum := c.Get("r"); len(list) != 2 || sum != logcache.Sum([]byte("b")) {
-		t.Errorf("Get = %d entries, %q", len(list), sum)
-	}
-	c.Put("r", entries(3), 2, []byte("c"), 10)
-	if list, sum := c.Get("r"); len(list) != 3 || sum != logcache.Sum([]byte("c")) {
-		t.Errorf("Get = %d entries, %q", len(list), sum)
-	}
-	// Who comes late changes nothing.
-	c.Put("r", entries(4), 2, []byte("late"), 10)
-	c.Put("gone", entries(4), 2, []byte("late"), 10)
-	if length(c, "r") != 3 || length(c, "gone") != 0 {
-		t.Errorf("r has %d entries, gone has %d; want 3 and 0", length(c, "r"), length(c, "gone"))
-	}
-	// A log that was read anew replaces a longer one: a failover rolled the run back.
-	c.Put("r", entries(1), 0, []byte("a"), 5)
-	if list, sum := c.Get("r"); len(list) != 1 || sum != logcache.Sum([]byte("a")) {
-		t.Errorf("Get = %d entries, %q", len(list), sum)
+	// The last one is shorter: a failover rolled the run back, or somebody came late.
+	for _, n := range []int{2, 3, 1} {
+		last := []byte{byte(n)}
+		c.Put("r", entries(n), last)
+		if list, sum := c.Get("r"); len(list) != n || sum != logcache.Sum(last) {
+			t.Errorf("Get = %d entries, %q; want %d", len(list), sum, n)
+		}
 	}
 }
 
-// Appending to what Get returns does not write into the cache.
+// Appending to what Get returns does not write into the cache, nor into what another
+// caller has got.
 func TestGetSharesNoTail(t *testing.T) {
 	t.Parallel()
-	c := logcache.New(1000)
-	c.Put("r", append(make([]state.Entry, 0, 9), entries(2)...), 0, []byte("b"), 10)
+	c := logcache.New(1 << 20)
+	c.Put("r", append(make([]state.Entry, 0, 9), entries(2)...), []byte("b"))
 	one, _ := c.Get("r")
 	two, _ := c.Get("r")
+	if cap(one) != 9 || cap(two) != 2 {
+		t.Errorf("the callers get room for %d and %d entries, want 9 and 2", cap(one), cap(two))
+	}
 	one, two = append(one, state.Entry{Seq: 10}), append(two, state.Entry{Seq: 20})
 	if one[2].Seq != 10 || two[2].Seq != 20 {
 		t.Errorf("two readers write into one log: %d, %d", one[2].Seq, two[2].Seq)
@@ -64,51 +58,66 @@ func TestGetSharesNoTail(t *testing.T) {
 
 func TestBound(t *testing.T) {
 	t.Parallel()
-	c := logcache.New(100)
-	put := func(run state.RunID, n int, known, size int64) { c.Put(run, entries(n), known, []byte(run), size) }
-	put("a", 1, 0, 40)
-	put("b", 1, 0, 40)
-	c.Get("a")
-	put("c", 1, 0, 40) // b was used the longest ago
-	if length(c, "a") != 1 || length(c, "b") != 0 || length(c, "c") != 1 {
-		t.Errorf("a, b, c have %d, %d, %d entries; want 1, 0, 1", length(c, "a"), length(c, "b"), length(c, "c"))
-	}
-	put("c", 2, 1, 40) // 40 + 80 are too many
-	if length(c, "a") != 0 || length(c, "c") != 2 {
-		t.Errorf("a, c have %d, %d entries; want 0, 2", length(c, "a"), length(c, "c"))
-	}
-	// Reading a log anew does not count it twice.
-	for range 9 {
-		put("c", 2, 0, 80)
-	}
-	put("d", 1, 0, 20)
-	if length(c, "c") != 2 || length(c, "d") != 1 {
-		t.Errorf("c, d have %d, %d entries; want 2, 1", length(c, "c"), length(c, "d"))
-	}
-	put("huge", 1, 0, 500)
-	if length(c, "huge") != 1 || length(c, "c") != 0 || length(c, "d") != 0 {
+	one := logcache.New(1)
+	one.Put("a", entries(9), nil)
+	one.Put("b", entries(9), nil)
+	if length(one, "a") != 0 || length(one, "b") != 9 {
 		t.Error("a log above the bound is kept beside others, or not at all")
+	}
+
+	text := strings.Repeat("x", 10_000)
+	said := func(n int) []state.Entry {
+		list := entries(n)
+		for i := range list {
+			list[i].Message = &state.Message{Parts: []state.Part{{Type: state.PartText, Text: text}}}
+		}
+		return list
+	}
+	c := logcache.New(35_000)
+	c.Put("a", said(1), nil)
+	c.Put("b", said(1), nil)
+	c.Get("a")
+	c.Put("c", said(1), nil)
+	c.Put("d", said(1), nil) // b was used the longest ago
+	if length(c, "b") != 0 || length(c, "a") != 1 || length(c, "c") != 1 || length(c, "d") != 1 {
+		t.Errorf("a, b, c, d have %d, %d, %d, %d entries; want 1, 0, 1, 1", length(c, "a"), length(c, "b"), length(c, "c"), length(c, "d"))
+	}
+	// A log that is put again is not counted twice, nor is what it began with.
+	for range 9 {
+		c.Put("d", said(1), nil)
+	}
+	if length(c, "a") != 1 {
+		t.Error("a log that was put again has pushed another out")
+	}
+	c.Put("d", said(2), nil)
+	if length(c, "a")+length(c, "c") != 1 || length(c, "d") != 2 {
+		t.Errorf("a, c, d have %d, %d, %d entries; want one of a and c, and d", length(c, "a"), length(c, "c"), length(c, "d"))
 	}
 }
 
+// Many turns of few runs at once: what each holds stays as it got it.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
-	c := logcache.New(50)
+	c := logcache.New(4000)
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
 			for i := range 500 {
 				run := state.RunID(fmt.Sprint("r", (w+i)%7))
 				list, _ := c.Get(run)
-				known := int64(len(list))
-				c.Put(run, append(list, state.Entry{Seq: known + 1}), known, []byte("x"), 5)
-				if known > 3 {
-					c.Put(run, entries(1), 0, []byte("x"), 5)
+				s := state.State{Log: list}
+				for range 3 {
+					s = s.Append(state.Entry{Type: state.EntryTransition, Turn: w})
 				}
-				for i, e := range list {
-					if e.Seq != int64(i+1) {
-						t.Errorf("entry %d has number %d", i+1, e.Seq)
+				for i, e := range s.Log[len(list):] {
+					if e.Seq != int64(len(list)+i+1) || e.Turn != w {
+						t.Errorf("entry %d of worker %d has number %d and is of worker %d", len(list)+i+1, w, e.Seq, e.Turn)
 					}
+				}
+				if len(s.Log) < 30 {
+					c.Put(run, s.Log, []byte("x"))
+				} else {
+					c.Put(run, entries(1), []byte("x"))
 				}
 			}
 		})

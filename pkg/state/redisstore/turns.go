@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,10 +58,13 @@ func (s *Store) fill(c *state.Claim, r reply, known []state.Entry) error {
 		return err
 	}
 	// The server names how much of what is known holds: all or nothing.
-	have := r.num(13)
-	c.State.Log = append(known[:have:have], entries...)
+	if r.num(13) == 0 {
+		known = nil
+	}
+	c.State.Log = known
 	if len(tail) > 0 {
-		s.cache.Put(c.Lease.Run, c.State.Log, have, []byte(tail[len(tail)-1]), size(tail))
+		c.State.Log = slices.Concat(known, entries)
+		s.cache.Put(c.Lease.Run, slices.Clip(c.State.Log), []byte(tail[len(tail)-1]))
 	}
 	journal, err := r.list(15)
 	if err != nil {
@@ -89,29 +93,6 @@ func (s *Store) fill(c *state.Claim, r reply, known []state.Entry) error {
 		c.Signals = append(c.Signals, sig)
 	}
 	return nil
-}
-
-func size(encoded []string) int64 {
-	var n int64
-	for _, e := range encoded {
-		n += int64(len(e))
-	}
-	return n
-}
-
-// remember keeps a log for the next claim: the encoded entries are the last ones
-// of it, and what came before them was kept already.
-func (s *Store) remember(id state.RunID, log []state.Entry, encoded []any) {
-	if len(encoded) == 0 {
-		return
-	}
-	var last []byte
-	var n int64
-	for _, e := range encoded {
-		last = e.([]byte) //nolint:forcetypeassert // encodeEntries makes nothing else
-		n += int64(len(last))
-	}
-	s.cache.Put(id, log, int64(len(log)-len(encoded)), last, n)
 }
 
 // Renew implements state.Turns.
@@ -161,13 +142,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error
 	if err != nil {
 		return fmt.Errorf("record for run %s: %w", l.Run, err)
 	}
-	if err := verdict(r, l.Run, j.From); err != nil {
-		return err
-	}
-	if known, _ := s.cache.Get(l.Run); r.num(1) > 0 && int64(len(known)) == j.From {
-		s.remember(l.Run, append(known, j.Entries...), entries)
-	}
-	return nil
+	return verdict(r, l.Run, j.From)
 }
 
 // verdict turns what a fenced script answered into an error.
@@ -214,8 +189,8 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 		return state.Committed{}, err
 	}
 	// A repetition applied nothing: what the log holds came from the first one.
-	if r.num(3) == 1 {
-		s.remember(l.Run, c.State.Log, entries)
+	if n := len(entries); r.num(3) == 1 && n > 0 {
+		s.cache.Put(l.Run, c.State.Log, entries[n-1].([]byte)) //nolint:forcetypeassert // encodeEntries makes nothing else
 	}
 	return state.Committed{Status: state.Status(r.str(1)), Version: r.num(2)}, nil
 }
