@@ -58,7 +58,15 @@ type process struct {
 	mu   sync.Mutex
 	cmd  *exec.Cmd
 	out  *bytes.Buffer
+	logs sync.Mutex // guards out
 	done chan struct{}
+}
+
+// log returns what the process has written so far, in all its lives.
+func (p *process) log() string {
+	p.logs.Lock()
+	defer p.logs.Unlock()
+	return p.out.String()
 }
 
 func (p *process) start() {
@@ -76,7 +84,7 @@ func (p *process) start() {
 	if p.out == nil {
 		p.out = &bytes.Buffer{}
 	}
-	log := &lockedWriter{mu: &sync.Mutex{}, w: p.out}
+	log := &lockedWriter{mu: &p.logs, w: p.out}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", p.name, err)
@@ -119,7 +127,7 @@ func spawn(t *testing.T, name string, env []string, args ...string) *process {
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			out := p.out.String()
+			out := p.log()
 			t.Logf("%s %s:\n%s", name, strings.Join(args, " "), out[max(0, len(out)-4000):])
 		}
 	})

@@ -39,4 +39,5 @@ const (
 	CodeForbidden           = "forbidden"
 	CodeStoreUnavailable    = "store_unavailable"
 	CodeBusUnavailable      = "bus_unavailable"
+	CodeNewerBuild          = "newer_build"
 )

@@ -54,6 +54,10 @@ func problemOf(err error) *api.Problem {
 		return unavailable(api.CodeBusUnavailable, "the bus")
 	}
 	switch {
+	case errors.Is(err, state.ErrFormat):
+		p := problem(http.StatusServiceUnavailable, api.CodeNewerBuild, "%v: nothing was changed; another gateway may know it, so try again", err)
+		p.RetryAfter = retryAfter
+		return p
 	case errors.Is(err, state.ErrNotFound):
 		return problem(http.StatusNotFound, api.CodeRunNotFound, "%v", err)
 	case errors.Is(err, state.ErrIdempotencyConflict):

@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -193,27 +194,47 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Format is the version of the encoding that this build writes. A build reads
-// every format up to its own and refuses newer ones.
+// Format is the version of what this build stores of a run: header, log, journal and
+// inbox. A build goes on with runs of every format up to its own, which makes them
+// runs of its own format, and leaves those of a newer one alone (ADR 11).
 const Format = 1
 
-// ErrFormat reports a record that a newer build wrote.
+// ErrFormat reports a run, or an agent, that only a newer build can deal with. Nothing
+// was changed: what was to be done is to be left to one.
 var ErrFormat = errors.New("written by a newer build")
 
-// EncodeState encodes a header, without its log.
-func EncodeState(s State) ([]byte, error) {
-	s.Format = Format
-	return marshal(s)
+// Formatted returns s in this build's format, or in its own if that is newer.
+func (s State) Formatted() State {
+	s.Format = max(s.Format, Format)
+	return s
 }
+
+// CheckFormat returns ErrFormat if the run is of a format that this build does not know.
+func (s State) CheckFormat() error {
+	if s.Format > Format {
+		return fmt.Errorf("run %s has format %d, this build knows up to %d: %w", s.ID, s.Format, Format, ErrFormat)
+	}
+	return nil
+}
+
+// EncodeState encodes a header, without its log.
+func EncodeState(s State) ([]byte, error) { return marshal(s.Formatted()) }
 
 // DecodeState decodes a header; its log is empty.
 func DecodeState(b []byte) (State, error) {
 	var s State
-	if err := decode(b, &s); err != nil {
-		return State{}, fmt.Errorf("decode state: %w", err)
+	err := decode(b, &s)
+	if err != nil {
+		// It may be what a newer build makes of a state: no fault of it.
+		var newer struct {
+			ID     RunID `json:"id"`
+			Format int   `json:"format"`
+		}
+		_ = json.Unmarshal(b, &newer) // what cannot be read has no format
+		s = State{ID: newer.ID, Format: newer.Format}
 	}
-	if s.Format > Format {
-		return State{}, fmt.Errorf("decode state: format %d, this build reads up to %d: %w", s.Format, Format, ErrFormat)
+	if err := cmp.Or(s.CheckFormat(), err); err != nil {
+		return State{}, fmt.Errorf("decode state: %w", err)
 	}
 	return s, nil
 }

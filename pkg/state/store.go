@@ -62,6 +62,10 @@ func (e *TooLargeError) Error() string {
 // arguments: it applies once. Methods return early when ctx ends; what they were
 // about to do may still happen.
 //
+// Of a run that is of a newer format nothing is read and nothing changed: Claim finds
+// ClaimNewer, Sweep, Evict, List and Counts may leave it out, and what else names it
+// returns ErrFormat.
+//
 // Entries and states that a Store returns are shared and must not be modified.
 type Store interface {
 	Runs
@@ -160,7 +164,7 @@ func (f Filter) Match(s State) bool {
 // Turns is the turn protocol: claim, record, commit.
 type Turns interface {
 	// Claim gives the caller the lease of a run for the turn that follows
-	// version, unless Outcome says why not. It checks, in this order: missing,
+	// version, unless Outcome says why not. It checks, in this order: missing, newer,
 	// terminal, stale, ahead, waiting, busy. Attempt counts the claims of this
 	// version, this one included.
 	Claim(ctx context.Context, r ClaimRequest) (Claim, error)
@@ -209,6 +213,7 @@ type Outcome string
 const (
 	Claimed       Outcome = "claimed"
 	ClaimMissing  Outcome = "missing"  // no such run
+	ClaimNewer    Outcome = "newer"    // a run of a newer format
 	ClaimTerminal Outcome = "terminal" // the run has ended
 	ClaimStale    Outcome = "stale"    // the turn was already taken
 	ClaimAhead    Outcome = "ahead"    // the store is older than the message
@@ -216,7 +221,7 @@ const (
 	ClaimBusy     Outcome = "busy"     // somebody else holds the lease
 )
 
-// Claim is the answer to a ClaimRequest. For every outcome but ClaimMissing,
+// Claim is the answer to a ClaimRequest. For every outcome but ClaimMissing and ClaimNewer,
 // Status, Version, Priority, Announced and LogLen tell how the run stands. The
 // rest is set for Claimed only.
 type Claim struct {

@@ -110,13 +110,17 @@ func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
 	switch {
 	case err == nil:
 		w.check(d.Ack(), "ack")
-	case errors.Is(err, errRelease):
+	case errors.Is(err, errRelease), errors.Is(err, state.ErrFormat):
 		if err := w.store.Release(context.WithoutCancel(ctx), t.lease.Lease); err != nil {
 			log.Warn().Err(err).Msg("release")
 			return
 		}
-		w.check(d.Nak(0), "nak")
-		log.Info().Msg("turn handed back")
+		delay := time.Duration(0)
+		if errors.Is(err, state.ErrFormat) {
+			delay = w.cfg.SweepEvery // else it would come back here as fast as it can
+		}
+		w.check(d.Nak(delay), "nak")
+		log.Info().Err(err).Msg("turn handed back")
 	default:
 		log.Warn().Err(err).Msg("turn dropped")
 	}
@@ -342,6 +346,12 @@ func (w *Worker) decline(ctx context.Context, log zerolog.Logger, d bus.TurnDeli
 	case state.ClaimBusy:
 		w.check(d.Nak(min(c.Busy+w.cfg.SweepEvery, w.cfg.Lease)), "nak")
 		log.Debug().Msg("turn declined")
+		return
+	case state.ClaimNewer:
+		// Nothing was claimed, so no attempt is counted. It is asked again ever more
+		// slowly: there may be no newer worker for a while.
+		w.check(d.Nak(min(time.Duration(d.Delivered())*w.cfg.SweepEvery, w.cfg.Lease)), "nak")
+		log.Warn().Int("knows_format", state.Format).Msg("run was written by a newer build and is left to its workers")
 		return
 	case state.ClaimAhead, state.ClaimMissing:
 		// The store is older than the message: a replica that was just promoted,

@@ -76,7 +76,7 @@ func (s *Store) get(id state.RunID) (record.Record, *run, error) {
 	if err := json.Unmarshal(r.record, &rec); err != nil {
 		return record.Record{}, nil, fmt.Errorf("decode run %s: %w", id, err)
 	}
-	return rec, r, nil
+	return rec, r, rec.Header.CheckFormat()
 }
 
 // put swaps the record of a run and appends to its log; s.mu is held.
@@ -132,8 +132,8 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 		rec, _, err := s.get(have.run)
 		return rec.Read(), true, err
 	}
-	if rec, _, err := s.get(n.State.ID); err == nil {
-		return rec.Read(), true, nil
+	if rec, _, err := s.get(n.State.ID); !errors.Is(err, state.ErrNotFound) {
+		return rec.Read(), true, err
 	}
 	rec := record.New(n.State, s.now(), n.Grace)
 	r := &run{}
@@ -203,6 +203,9 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	var page state.RunPage
 	for _, id := range ids {
 		rec, _, err := s.get(id)
+		if errors.Is(err, state.ErrFormat) {
+			continue
+		}
 		if err != nil {
 			return state.RunPage{}, err
 		}
@@ -233,6 +236,9 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	})
 	if errors.Is(err, state.ErrNotFound) {
 		return state.Claim{Outcome: state.ClaimMissing}, nil
+	}
+	if errors.Is(err, state.ErrFormat) {
+		return state.Claim{Outcome: state.ClaimNewer}, nil
 	}
 	return c, err
 }
@@ -305,7 +311,7 @@ func (s *Store) each(ctx context.Context, limit int, which func(*run) bool, chan
 			}
 			return nil, nil
 		})
-		if err != nil {
+		if err != nil && !errors.Is(err, state.ErrFormat) {
 			return due, err
 		}
 	}

@@ -2,7 +2,6 @@ package natsstore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -59,8 +58,8 @@ func (s *Store) logAt(ctx context.Context, id state.RunID, seq uint64) ([]state.
 		if m.Sequence > seq {
 			break
 		}
-		var ch change
-		if err := json.Unmarshal(m.Data, &ch); err != nil {
+		ch, err := decode(m.Data)
+		if err != nil {
 			return nil, fmt.Errorf("decode log of run %s: %w", id, err)
 		}
 		entries = append(entries, ch.Entries...)

@@ -12,6 +12,7 @@
 package natsstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -156,16 +157,50 @@ func (s *Store) note(m jetstream.Msg) {
 	if err != nil {
 		return
 	}
-	var ch change
-	if err := json.Unmarshal(m.Data(), &ch); err != nil {
+	id := state.RunID(m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:])
+	ch, err := decode(m.Data())
+	switch {
+	case errors.Is(err, state.ErrFormat):
+		s.forget(id)
+	case err != nil:
 		s.cfg.Logger.Error().Err(err).Str("subject", m.Subject()).Msg("unreadable run")
-		return
+	default:
+		s.learn(id, version{ch.Record, meta.Sequence.Stream})
 	}
-	s.learn(state.RunID(m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:]), version{ch.Record, meta.Sequence.Stream})
+}
+
+// decode reads a change, or returns state.ErrFormat if it is of a run that a newer
+// build has taken over.
+func decode(data []byte) (change, error) {
+	var ch change
+	err := json.Unmarshal(data, &ch)
+	if err != nil {
+		var newer struct {
+			Record struct {
+				Header struct {
+					ID     state.RunID `json:"id"`
+					Format int         `json:"format"`
+				} `json:"header"`
+			} `json:"record"`
+		}
+		_ = json.Unmarshal(data, &newer) // what cannot be read has no format
+		ch.Record.Header = state.State{ID: newer.Record.Header.ID, Format: newer.Record.Header.Format}
+	}
+	return ch, cmp.Or(ch.Record.Header.CheckFormat(), err)
+}
+
+// forget takes a run out of the index that this build must leave alone from now on.
+func (s *Store) forget(id state.RunID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.index, id)
 }
 
 // learn takes a record into the index unless a later one is there.
 func (s *Store) learn(id state.RunID, v version) {
+	if v.rec.Header.CheckFormat() != nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if v.seq > s.index[id].seq {
@@ -191,8 +226,8 @@ func (s *Store) read(ctx context.Context, id state.RunID) (version, string, erro
 	if err != nil {
 		return version{}, "", fmt.Errorf("read run %s: %w", id, err)
 	}
-	var ch change
-	if err := json.Unmarshal(m.Data, &ch); err != nil {
+	ch, err := decode(m.Data)
+	if err != nil {
 		return version{}, "", fmt.Errorf("decode run %s: %w", id, err)
 	}
 	v := version{ch.Record, m.Sequence}

@@ -48,7 +48,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	}
 	have, lastOp, readErr := s.read(ctx, st.ID)
 	if readErr != nil {
-		return state.State{}, false, fmt.Errorf("create run %s: %w", st.ID, err)
+		return state.State{}, false, fmt.Errorf("create run %s: %w", st.ID, errors.Join(err, readErr))
 	}
 	return have.rec.Read(), lastOp != op, nil
 }
@@ -151,6 +151,9 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	})
 	if errors.Is(err, state.ErrNotFound) {
 		return state.Claim{Outcome: state.ClaimMissing}, nil
+	}
+	if errors.Is(err, state.ErrFormat) {
+		return state.Claim{Outcome: state.ClaimNewer}, nil
 	}
 	if err != nil || c.Outcome != state.Claimed {
 		return c, err
@@ -281,6 +284,9 @@ func (s *Store) each(ctx context.Context, limit int, looks func(record.Record) b
 			}
 			return nil, nil
 		})
+		if errors.Is(err, state.ErrFormat) {
+			continue
+		}
 		if err != nil {
 			return due, err
 		}

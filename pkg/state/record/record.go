@@ -59,7 +59,7 @@ type Record struct {
 
 // New returns the record of a run that was just created.
 func New(s state.State, now time.Time, grace time.Duration) Record {
-	r := Record{Header: s, Status: s.Status, Version: s.Version, LogLen: s.LogLen(), Base: s.LogLen(), Awaits: s.Awaits()}
+	r := Record{Header: s.Formatted(), Status: s.Status, Version: s.Version, LogLen: s.LogLen(), Base: s.LogLen(), Awaits: s.Awaits()}
 	r.schedule(now, grace)
 	return r
 }
@@ -214,7 +214,7 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 		return nil, state.Committed{}, fmt.Errorf("commit run %s: state carries %d entries, want %d and more", l.Run, c.State.LogLen(), c.From)
 	}
 	entries := c.State.Log[c.From:]
-	r.Header = c.State
+	r.Header = c.State.Formatted()
 	r.Header.Log = nil
 	gone := max(0, min(c.Consumed, len(r.Inbox)))
 	if c.State.Status.Terminal() {

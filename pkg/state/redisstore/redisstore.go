@@ -163,7 +163,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	}
 	k := s.keys.run(st.ID)
 	args := append([]any{
-		string(st.ID), n.Grace.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority),
+		string(st.ID), n.Grace.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Formatted().Format,
 	}, entries...)
 	r, err := s.call(ctx, createScript, []string{k.header, k.log, k.due, k.count}, args...)
 	if err != nil {
@@ -294,13 +294,17 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 		stop = after + int64(limit) - 1
 	}
 	pipe := s.rdb.Pipeline()
-	exists := pipe.Exists(ctx, k.header)
+	header := pipe.HMGet(ctx, k.header, "st", "f")
 	list := pipe.LRange(ctx, k.log, after, stop)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("read log: %w", err)
 	}
-	if exists.Val() == 0 {
+	h := reply(header.Val())
+	if h.str(0) == "" {
 		return nil, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	}
+	if err := (state.State{ID: id, Format: int(h.num(1))}).CheckFormat(); err != nil {
+		return nil, err
 	}
 	return decodeEntries(list.Val())
 }
@@ -365,7 +369,7 @@ func (s *Store) headers(ctx context.Context, ids []string) ([]state.State, error
 	runs := make([]state.State, 0, len(ids))
 	for i, c := range cmds {
 		st, err := read(state.RunID(ids[i]), c.Val())
-		if errors.Is(err, state.ErrNotFound) {
+		if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrFormat) {
 			continue
 		}
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // The scripts are the turn protocol's second writing; pkg/state/record is the
@@ -42,20 +44,25 @@ var (
 	//go:embed scripts/quota.lua
 	quotaSrc string
 
-	createScript    = redis.NewScript(lib + createSrc)
-	claimScript     = redis.NewScript(lib + claimSrc)
-	renewScript     = redis.NewScript(lib + renewSrc)
-	recordScript    = redis.NewScript(lib + recordSrc)
-	commitScript    = redis.NewScript(lib + commitSrc)
-	releaseScript   = redis.NewScript(lib + releaseSrc)
-	signalScript    = redis.NewScript(lib + signalSrc)
-	abortScript     = redis.NewScript(lib + abortSrc)
-	sweepScript     = redis.NewScript(lib + sweepSrc)
-	evictScript     = redis.NewScript(lib + evictSrc)
-	announcedScript = redis.NewScript(lib + announcedSrc)
-	agentScript     = redis.NewScript(lib + agentSrc)
+	createScript    = script(createSrc)
+	claimScript     = script(claimSrc)
+	renewScript     = script(renewSrc)
+	recordScript    = script(recordSrc)
+	commitScript    = script(commitSrc)
+	releaseScript   = script(releaseSrc)
+	signalScript    = script(signalSrc)
+	abortScript     = script(abortSrc)
+	sweepScript     = script(sweepSrc)
+	evictScript     = script(evictSrc)
+	announcedScript = script(announcedSrc)
+	agentScript     = script(agentSrc)
 	quotaScript     = redis.NewScript(quotaSrc)
 )
+
+// script returns a script as this build runs it.
+func script(src string) *redis.Script {
+	return redis.NewScript(fmt.Sprintf("local FORMAT = %d\n", state.Format) + lib + src)
+}
 
 // reply is what a script returned: a list whose first element says which list.
 type reply []any

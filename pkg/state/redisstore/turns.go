@@ -154,6 +154,8 @@ func verdict(r reply, id state.RunID, from int64) error {
 		return state.ErrFenced
 	case "missing":
 		return fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	case "newer":
+		return fmt.Errorf("run %s: %w", id, state.ErrFormat)
 	default:
 		return fmt.Errorf("write log of run %s: it has %d entries, want %d", id, r.num(1), from)
 	}
@@ -226,8 +228,8 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, gr
 		return state.Wake{}, fmt.Errorf("signal run %s: %w", id, err)
 	}
 	switch r.str(0) {
-	case "missing":
-		return state.Wake{}, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	case "missing", "newer":
+		return state.Wake{}, verdict(r, id, 0)
 	case "seen":
 		return state.Wake{}, nil
 	case "closed":
@@ -249,8 +251,8 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, grace 
 		return state.Wake{}, fmt.Errorf("abort run %s: %w", id, err)
 	}
 	switch r.str(0) {
-	case "missing":
-		return state.Wake{}, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	case "missing", "newer":
+		return state.Wake{}, verdict(r, id, 0)
 	case "terminal":
 		return state.Wake{}, &state.TerminalError{ID: id, Status: state.Status(r.str(1))}
 	default:

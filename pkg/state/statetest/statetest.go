@@ -38,6 +38,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"ClaimRace", testClaimRace},
 		{"LeaseExpiry", testLeaseExpiry},
 		{"Renew", testRenew},
+		{"NewerFormat", testNewerFormat},
 		{"Record", testRecord},
 		{"Commit", testCommit},
 		{"CommitFenced", testCommitFenced},

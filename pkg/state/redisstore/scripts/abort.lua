@@ -1,8 +1,9 @@
 -- KEYS R D C I · ARGV run abort(JSON) grace(ms)
--- returns {'missing'}, {'terminal', status} or {'ok', publish(0/1), version, lane}
+-- returns {'missing'}, {'newer'}, {'terminal', status} or {'ok', publish(0/1), version, lane}
 local R, D, C, I = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local h = redis.call('HMGET', R, 'st', 'ver', 'ln', 'ab')
+local h = redis.call('HMGET', R, 'st', 'ver', 'ln', 'ab', 'f')
 if not h[1] then return {'missing'} end
+if newer(h[5]) then return {'newer'} end
 if terminal(h[1]) then return {'terminal', h[1]} end
 if h[4] == '' then redis.call('HSET', R, 'ab', ARGV[2]) end
 -- The abort takes with it what had come before it, and nothing else.

@@ -1,11 +1,12 @@
 -- KEYS R L J I D C · ARGV run version token worker lease(ms) grace(ms) have sum
 --   have, sum: how many entries of the log the caller knows, and the sha1 of the last
--- returns {outcome, status, version, lane, announced, loglen, busy(ms), now(ms)} and for 'claimed' also
+-- returns {'missing'}, {'newer'} or {outcome, status, version, lane, announced, loglen, busy(ms), now(ms)} and for 'claimed' also
 --   header, base, attempt, started(ms), abort, index of the first entry, entries, journal, inbox
 local R, L, J, I, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local h = redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'h', 'base', 'sa', 'ab', 'abr')
+local h = redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'h', 'base', 'sa', 'ab', 'abr', 'f')
 local st, ver = h[1], tonumber(h[2])
 if not st then return {'missing'} end
+if newer(h[13]) then return {'newer'} end
 local n, len, want, lease = now(), redis.call('LLEN', L), tonumber(ARGV[2]), tonumber(h[4])
 local function no(outcome, busy) return {outcome, st, ver, h[6], h[7], len, busy or 0, n} end
 if terminal(st) then return no('terminal') end

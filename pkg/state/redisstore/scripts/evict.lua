@@ -1,7 +1,7 @@
 -- KEYS R D C · ARGV run worker grace(ms) · returns {'none'} or {'turn', version, lane, 1}
 local R, D, C = KEYS[1], KEYS[2], KEYS[3]
-local h = redis.call('HMGET', R, 'st', 'own', 'ver', 'ln')
-if h[1] ~= 'running' or h[2] ~= ARGV[2] then return {'none'} end
+local h = redis.call('HMGET', R, 'st', 'own', 'ver', 'ln', 'f')
+if h[1] ~= 'running' or h[2] ~= ARGV[2] or newer(h[5]) then return {'none'} end
 queue(R, C, D, ARGV[1], 'running', tonumber(ARGV[3]))
 redis.call('HSET', R, 'sw', 1)
 return {'turn', h[3], h[4], 1}

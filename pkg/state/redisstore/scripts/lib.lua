@@ -2,9 +2,13 @@
 --   h header · st status · ver version · tok own lease(ms) att of the claim
 --   sa started at (ms) · ab abort as JSON, or '' · aw awaited names as a JSON list, or ''
 --   cid cst cver of the last commit · ln lane · ann announced · base committed entries
---   wake when a wait ends (ms), 0 never · sw sweeps of this version
+--   wake when a wait ends (ms), 0 never · sw sweeps of this version · f format, 1 without
+-- FORMAT is that of this build. A run of a newer one is left alone; who holds the lease
+-- of a run has found at the claim that it is not.
 -- Clocks are the server's own: those of workers do not matter.
 local function now() local t = redis.call('TIME'); return t[1] * 1000 + math.floor(t[2] / 1000) end
+
+local function newer(f) return f and tonumber(f) > FORMAT end
 
 local function terminal(st) return st == 'completed' or st == 'incomplete' or st == 'failed' or st == 'cancelled' end
 

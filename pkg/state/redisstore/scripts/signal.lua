@@ -1,8 +1,9 @@
 -- KEYS R I X D C · ARGV run signal-id names(JSON) kind('m' or '-') signal grace(ms) remembered
--- returns {'missing'}, {'seen'}, {'closed', status, name} or {'ok', publish(0/1), version, lane}
+-- returns {'missing'}, {'newer'}, {'seen'}, {'closed', status, name} or {'ok', publish(0/1), version, lane}
 local R, I, X, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local h = redis.call('HMGET', R, 'st', 'ver', 'ln', 'aw')
+local h = redis.call('HMGET', R, 'st', 'ver', 'ln', 'aw', 'f')
 if not h[1] then return {'missing'} end
+if newer(h[5]) then return {'newer'} end
 if redis.call('ZSCORE', X, ARGV[2]) then return {'seen'} end
 local aw, names = decode(h[4]), decode(ARGV[3])
 local ok, name = answer(aw, names)

@@ -1,9 +1,10 @@
 -- KEYS R L D C · ARGV run grace(ms) · returns {'none'} or {what, version, lane, sweeps}, what is 'turn' or 'announce'
 local R, L, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local run, grace = ARGV[1], tonumber(ARGV[2])
-local h = redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'ann', 'wake', 'sw')
+local h = redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'ann', 'wake', 'sw', 'f')
 local st = h[1]
 if not st then redis.call('ZREM', D, run); return {'none'} end
+if newer(h[8]) then return {'none'} end
 local n, at = now(), redis.call('ZSCORE', D, run)
 if not at or tonumber(at) > n then return {'none'} end
 local lease, wake, sw, what = tonumber(h[3]), tonumber(h[6]), tonumber(h[7]), nil
