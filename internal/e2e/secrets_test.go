@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"iter"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,11 +17,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/a2aproject/a2a-go/v2/a2a"
-	"github.com/a2aproject/a2a-go/v2/a2asrv"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
@@ -31,7 +26,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
-	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/internal/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
@@ -44,6 +38,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -57,6 +53,8 @@ var canaries = map[string]string{
 	"HEADER_KEY":  core + `+he/a&"der%<k>=`,
 	"QUERY_KEY":   core + `+qu/e&"ry%<k>=`,
 	"A2A_TOKEN":   core + `+a2/a&"%<k>=`,
+	"MCP_ENV":     core + `+mc/p&"en%<v>=`,
+	"MCP_HEADER":  core + `+mc/p&"he%<a>=`,
 	"ALLOWED_KEY": core + "-allowed",
 }
 
@@ -76,209 +74,6 @@ func leak(text string) int {
 		}
 	}
 	return strings.Index(text, core)
-}
-
-// echo answers with everything that came: headers, query and body, plainly, in JSON
-// and in base64. The path says with which status.
-func echo(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	var all strings.Builder
-	for name, values := range r.Header {
-		for _, v := range values {
-			fmt.Fprintf(&all, "%s: %s\n", name, v)
-			w.Header().Set("X-Echo-"+name, v)
-		}
-	}
-	fmt.Fprintf(&all, "%s\n%s\n%s\n", r.URL.RawQuery, r.URL.Query(), body)
-	inJSON, _ := json.Marshal(map[string]any{"headers": r.Header, "query": r.URL.Query()})
-	said := all.String() + string(inJSON) + base64.StdEncoding.EncodeToString([]byte(r.Header.Get("Authorization"))) +
-		base64.URLEncoding.EncodeToString([]byte(r.URL.RawQuery))
-	switch {
-	case strings.HasSuffix(r.URL.Path, "/fails"):
-		w.WriteHeader(http.StatusForbidden)
-	case strings.HasSuffix(r.URL.Path, "/elsewhere"):
-		w.Header().Set("Location", "http://elsewhere.example/?"+r.URL.RawQuery)
-		w.WriteHeader(http.StatusFound)
-	case strings.HasSuffix(r.URL.Path, "/status"):
-		raw(w, "HTTP/1.1 403 "+r.Header.Get("Authorization")+"\r\nContent-Length: 0\r\n\r\n")
-		return
-	case strings.HasSuffix(r.URL.Path, "/garbage"):
-		raw(w, r.Header.Get("Authorization")+"\r\n\r\n")
-		return
-	case strings.HasSuffix(r.URL.Path, "/picture"):
-		w.Header().Set("Content-Type", "image/png")
-	case strings.HasSuffix(r.URL.Path, "/bytes"):
-		w.Header().Set("Content-Type", "application/"+r.Header.Get("X-Key"))
-		said = "\xff\xfe" + said
-	}
-	_, _ = io.WriteString(w, said)
-}
-
-// raw answers as no proper server does.
-func raw(w http.ResponseWriter, answer string) {
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return
-	}
-	_, _ = io.WriteString(conn, answer)
-	_ = conn.Close()
-}
-
-// betray is a model server that says what key it got wherever a model may say
-// something, in pieces, and ends in the middle if so asked.
-func betray(w http.ResponseWriter, r *http.Request, key string) {
-	send := func(event string, format string, values ...any) {
-		for i, v := range values {
-			b, _ := json.Marshal(v)
-			values[i] = string(b)
-		}
-		if event != "" {
-			fmt.Fprintf(w, "event: %s\n", event)
-		}
-		fmt.Fprintf(w, "data: "+format+"\n\n", values...)
-		_ = http.NewResponseController(w).Flush()
-	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	pieces := []string{"It is ", key[:3], key[3:12], key[12:], " or " + url.QueryEscape(key)}
-	arguments, _ := json.Marshal(map[string]string{"key": key})
-	cut := strings.HasPrefix(r.URL.Path, "/cut")
-	if strings.HasSuffix(r.URL.Path, "/messages") {
-		send("message_start", `{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":%s,"content":[],"usage":{"input_tokens":1,"output_tokens":1}}}`, key)
-		for i, kind := range []string{"thinking", "text"} {
-			send("content_block_start", `{"type":"content_block_start","index":%s,"content_block":{"type":%s,%s:"","signature":""}}`, i, kind, kind)
-			for _, p := range pieces {
-				send("content_block_delta", `{"type":"content_block_delta","index":%s,"delta":{"type":%s,%s:%s}}`, i, kind+"_delta", kind, p)
-			}
-			if kind == "thinking" {
-				send("content_block_delta", `{"type":"content_block_delta","index":%s,"delta":{"type":"signature_delta","signature":%s}}`, i, key)
-			}
-			if cut && kind == "text" {
-				return
-			}
-			send("content_block_stop", `{"type":"content_block_stop","index":%s}`, i)
-		}
-		send("content_block_start", `{"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"c1","name":%s,"input":{}}}`, key)
-		for _, p := range []string{string(arguments[:15]), string(arguments[15:])} {
-			send("content_block_delta", `{"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":%s}}`, p)
-		}
-		send("content_block_stop", `{"type":"content_block_stop","index":2}`)
-		send("message_delta", `{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":9}}`)
-		send("message_stop", `{"type":"message_stop"}`)
-		return
-	}
-	if strings.HasSuffix(r.URL.Path, ":streamGenerateContent") {
-		part := func(format string, values ...any) {
-			send("", `{"modelVersion":%s,"candidates":[{"index":0,"content":{"role":"model","parts":[`+format+`]}}]}`, append([]any{key}, values...)...)
-		}
-		for _, thought := range []bool{true, false} {
-			for _, p := range pieces {
-				part(`{"text":%s,"thought":%s}`, p, thought)
-			}
-			part(`{"text":"","thought":%s,"thoughtSignature":%s}`, thought, []byte(key))
-		}
-		if cut {
-			return
-		}
-		part(`{"functionCall":{"id":"c1","name":%s,"args":%s}}`, key, json.RawMessage(arguments))
-		send("", `{"candidates":[{"index":0,"finishReason":"STOP"}]}`)
-		return
-	}
-	const chunk = `{"id":"x","object":"chat.completion.chunk","model":%s,"choices":[{"index":0,"delta":`
-	for _, field := range []string{"reasoning_content", "content"} {
-		for _, p := range pieces {
-			send("", chunk+`{%s:%s}}]}`, key, field, p)
-		}
-	}
-	if cut {
-		return
-	}
-	send("", chunk+`{"tool_calls":[{"index":0,"id":"c1","type":"function","function":{"name":%s,"arguments":%s}}]}}]}`, key, key, string(arguments[:15]))
-	send("", chunk+`{"tool_calls":[{"index":0,"function":{"arguments":%s}}]}}]}`, key, string(arguments[15:]))
-	send("", chunk+`{},"finish_reason":"tool_calls"}]}`, key)
-	send("", "[DONE]")
-}
-
-// refuse is a model server that takes no key and tells everybody which one it got.
-func refuse(w http.ResponseWriter, r *http.Request) {
-	key := r.Header.Get("Authorization") + r.Header.Get("X-Api-Key") + r.Header.Get("X-Goog-Api-Key")
-	w.Header().Set("X-Request-Id", key)
-	w.Header().Set("Content-Type", "application/json")
-	status, _ := json.Marshal(map[string]any{"error": map[string]any{
-		"type": "authentication_error", "code": "invalid_api_key",
-		"message": "Incorrect API key: " + key + ", " + url.QueryEscape(key) + ", " + base64.StdEncoding.EncodeToString([]byte(key)),
-	}})
-	switch {
-	case strings.HasPrefix(r.URL.Path, "/said"), strings.HasPrefix(r.URL.Path, "/cut"):
-		betray(w, r, strings.TrimPrefix(key, "Bearer "))
-	case strings.HasPrefix(r.URL.Path, "/elsewhere"):
-		w.Header().Set("Location", "http://elsewhere.example/"+url.PathEscape(key))
-		w.WriteHeader(http.StatusTemporaryRedirect)
-	case strings.HasPrefix(r.URL.Path, "/status"):
-		raw(w, "HTTP/1.1 403 "+key+"\r\nContent-Length: 0\r\n\r\n")
-	case strings.HasPrefix(r.URL.Path, "/garbage"):
-		raw(w, key+"\r\n\r\n")
-	case strings.HasPrefix(r.URL.Path, "/page"):
-		w.Header().Set("Content-Type", "text/html")
-		w.WriteHeader(http.StatusBadGateway)
-		_, _ = io.WriteString(w, "<html><body>bad gateway, headers were "+key+"</body></html>")
-	case strings.HasPrefix(r.URL.Path, "/stream"):
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = fmt.Fprintf(w, "event: error\ndata: %s\n\n", status)
-	default:
-		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = w.Write(status)
-	}
-}
-
-// parrot is a remote agent that answers with the token that it was called with.
-type parrot struct{ token func() string }
-
-func (p parrot) Execute(_ context.Context, c *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
-	return func(yield func(a2a.Event, error) bool) {
-		yield(a2a.NewMessage(a2a.MessageRoleAgent, a2a.NewTextPart("your token is "+p.token())), nil)
-	}
-}
-
-func (parrot) Cancel(context.Context, *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
-	return func(func(a2a.Event, error) bool) {}
-}
-
-// servers starts everything that gets to see a secret.
-func servers(t *testing.T) (echoes, models, allowed, agents *httptest.Server) {
-	t.Helper()
-	mock, err := mockmodel.New(mockmodel.Config{
-		APIKey: canaries["ALLOWED_KEY"], Scripts: []mockmodel.Script{{Responses: []mockmodel.Response{{Scripted: model.Scripted{Text: "hello"}}}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	var token string
-	mux := http.NewServeMux()
-	agents = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		token = r.Header.Get("Authorization")
-		mu.Unlock()
-		mux.ServeHTTP(w, r)
-	}))
-	mux.Handle("/rpc", a2asrv.NewJSONRPCHandler(a2asrv.NewHandler(parrot{func() string { mu.Lock(); defer mu.Unlock(); return token }})))
-	mux.HandleFunc("/bad"+a2asrv.WellKnownAgentCardPath, echo)
-	mux.HandleFunc("/status"+a2asrv.WellKnownAgentCardPath, func(w http.ResponseWriter, r *http.Request) {
-		raw(w, "HTTP/1.1 403 "+r.Header.Get("Authorization")+"\r\nContent-Length: 0\r\n\r\n")
-	})
-	mux.HandleFunc("/moved"+a2asrv.WellKnownAgentCardPath, func(w http.ResponseWriter, r *http.Request) {
-		a2asrv.NewStaticAgentCardHandler(&a2a.AgentCard{Name: "moved", SupportedInterfaces: []*a2a.AgentInterface{
-			a2a.NewAgentInterface("http://elsewhere.example/"+url.PathEscape(r.Header.Get("Authorization")), a2a.TransportProtocolJSONRPC),
-		}}).ServeHTTP(w, r)
-	})
-	mux.Handle(a2asrv.WellKnownAgentCardPath, a2asrv.NewStaticAgentCardHandler(&a2a.AgentCard{
-		Name: "parrot", SupportedInterfaces: []*a2a.AgentInterface{a2a.NewAgentInterface(agents.URL+"/rpc", a2a.TransportProtocolJSONRPC)},
-	}))
-	echoes, models, allowed = httptest.NewServer(http.HandlerFunc(echo)), httptest.NewServer(http.HandlerFunc(refuse)), httptest.NewServer(mock)
-	for _, s := range []*httptest.Server{echoes, models, allowed, agents} {
-		t.Cleanup(s.Close)
-	}
-	return echoes, models, allowed, agents
 }
 
 // synced is a buffer for many writers.
@@ -350,8 +145,12 @@ func TestSecretsStayHidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	mcpTools := mcptool.New(guard, mcptool.Config{Commands: []string{"*"}})
+	defer mcpTools.Close()
+	natsParrot(t, conn, "secrets")
 	w, err := worker.New(site.Store, site.Bus, worker.Config{
 		ID: "w", SecretsDir: secrets, Logger: site.Log, Registry: registry, HTTPTools: httptool.New(guard), RemoteAgents: a2atool.New(guard.Client()),
+		MCPTools: mcpTools, NATSTools: natstool.New(conn, "secrets"), DescribeNATSTools: natstool.NewCatalogue(conn, "secrets").Describe,
 		Tracer:    sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)),
 		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})},
 	})
@@ -369,6 +168,8 @@ func TestSecretsStayHidden(t *testing.T) {
 	defer cancel()
 	base := "http://" + listener.Addr().String()
 	c := client.New(base)
+
+	parrots := mcpParrots(t)
 
 	// Agents that use every secret where servers repeat it.
 	tool := func(name, path string) string {
@@ -388,6 +189,8 @@ func TestSecretsStayHidden(t *testing.T) {
 		"tools": `{"model": {"provider": "scripted", "responses": [{"tool_calls": [{"name": "echo"}, {"name": "fails"}, {"name": "elsewhere"},
 			{"name": "bytes"}, {"name": "gone"}, {"name": "status"}, {"name": "garbage"}, {"name": "picture"},
 			{"name": "parrot", "arguments": {"task": "x"}}, {"name": "bad", "arguments": {"task": "x"}}, {"name": "refusing", "arguments": {"task": "x"}}, {"name": "moved", "arguments": {"task": "x"}}]}, {"text": "done"}]}, "tools": [` + tools + `]}`,
+		"nats": `{"model": {"provider": "scripted", "responses": [{"tool_calls": [{"name": "echo_nats"}, {"name": "echo_nats", "arguments": {"please fail": true}}]}, {"text": "done"}]},
+			"tools": [{"name": "echo_nats", "kind": "nats"}]}`,
 		"allowed": fmt.Sprintf(`{"model": {"provider": "openai", "name": "m", "base_url": "%s/v1", "api_key": "secret://ALLOWED_KEY"}}`, allowed.URL),
 	}
 	for _, provider := range []string{"openai", "anthropic", "gemini"} {
@@ -396,6 +199,14 @@ func TestSecretsStayHidden(t *testing.T) {
 				"fallback": [{"provider": "scripted", "responses": [{"text": "instead"}]}]}}`, provider, models.URL, way)
 			definitions[provider+"-"+way+"-alone"] = fmt.Sprintf(`{"model": {"provider": %q, "name": "m", "base_url": "%s/%s", "api_key": "secret://MODEL_KEY"}, "loop": {"type": "react", "max_turns": 2}, "limits": {"deadline": "5s"}}`,
 				provider, models.URL, way)
+		}
+	}
+	// What asks makes its run wait, so each tool has an agent of its own.
+	for _, server := range []string{"io", "web"} {
+		for _, name := range testbed.ParrotTools() {
+			if server == "io" || name != "crashes" {
+				definitions[server+"-"+name] = fmt.Sprintf(`{"model": {"provider": "scripted", "responses": [{"tool_calls": [{"name": "%s_%s"}]}, {"text": "done"}]}, "tools": [%s]}`, server, name, parrots)
+			}
 		}
 	}
 	runs := map[string]string{}
@@ -421,6 +232,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	for name, id := range runs {
 		ended, err := c.Wait(ctx, id)
 		if err == nil && ended.Status == string(state.Waiting) {
+			found[name+" waiting"] = fetch(t, base+"/v1/runs/"+id)
 			_, err = c.Cancel(ctx, id, "seen enough")
 		}
 		if err != nil {
@@ -432,7 +244,8 @@ func TestSecretsStayHidden(t *testing.T) {
 		}
 		found[name+" definition"] = fetch(t, base+"/v1/agents/"+name)
 	}
-	for _, where := range []string{"tools/messages", "openai-json-alone", "openai-said/messages", "anthropic-said/messages", "gemini-said/messages", "gemini-cut/messages?view=full", "openai-cut/messages?view=full", "anthropic-cut/messages?view=full"} {
+	for _, where := range []string{"tools/messages", "openai-json-alone", "openai-said/messages", "anthropic-said/messages", "gemini-said/messages", "gemini-cut/messages?view=full",
+		"io-says/messages", "io-crashes/messages", "io-refuses/messages", "io-asks waiting", "io-bars waiting", "web-says/messages", "web-fails/messages", "web-asks waiting", "web-bars waiting", "openai-cut/messages?view=full", "anthropic-cut/messages?view=full"} {
 		if !strings.Contains(found[where], secret.Hidden) {
 			t.Errorf("%s: nothing was repeated, so the test proves nothing: %s", where, found[where])
 		}
@@ -460,119 +273,4 @@ func TestSecretsStayHidden(t *testing.T) {
 			t.Errorf("%s has a secret in it: %s", where, text[max(0, i-200):min(len(text), i+200)])
 		}
 	}
-}
-
-// startNATS starts a server that asks for a password, and returns its address.
-func startNATS(t *testing.T) string {
-	t.Helper()
-	return testbed.NATSWith(t, func(o *server.Options) { o.Username, o.Password = "site", natsPassword }).Addr().String()
-}
-
-// A process that does not get in says where, and not with what.
-func TestCredentialsStayHidden(t *testing.T) {
-	t.Parallel()
-	for _, cfg := range []app.Config{
-		{NATSURL: "nats://site:" + core + "@127.0.0.1:1"},
-		{NATSURL: "nats://" + core + "@127.0.0.1:1,nats://site:" + core + "@127.0.0.1:2"},
-		{NATSURL: "nats://site:" + core + "/x@127.0.0.1:1"},
-		{NATSURL: "nats://site:" + core + "%zz@127.0.0.1:1"},
-		{NATSURL: "site:" + core + "@127.0.0.1:port"},
-		{NATSURL: "nats://site:" + core + "@" + startNATS(t)},
-	} {
-		if _, err := app.Open(t.Context(), cfg, "secrets"); err == nil || leak(err.Error()) >= 0 {
-			t.Errorf("open %s: %v", cfg.NATSURL, err)
-		}
-		if findings := fmt.Sprint(app.Findings(t.Context(), cfg)); leak(findings) >= 0 {
-			t.Errorf("findings of %s: %s", cfg.NATSURL, findings)
-		}
-	}
-	at := "nats://site:" + url.PathEscape(natsPassword) + "@" + startNATS(t)
-	for _, store := range []string{
-		"redis://:" + core + "@127.0.0.1:1", "redis://:" + core + "/x@127.0.0.1:1", "redis://:" + core + "%zz@127.0.0.1", core + "@127.0.0.1:6379", "http://:" + core + "@127.0.0.1",
-		"redis://:" + core + "@127.0.0.1:1?" + core, "redis://:" + core + "@" + strings.TrimPrefix(testbed.RedisProcess(t, "--requirepass", redisPassword).URL, "redis://"),
-	} {
-		cfg := app.Config{NATSURL: at, RedisURL: store, Prefix: "x", Replicas: 1}
-		if _, err := app.Open(t.Context(), cfg, "secrets"); err == nil || leak(err.Error()) >= 0 {
-			t.Errorf("open %s: %v", store, err)
-		}
-		if findings := fmt.Sprint(app.Findings(t.Context(), cfg)); leak(findings) >= 0 {
-			t.Errorf("findings of %s: %s", store, findings)
-		}
-	}
-}
-
-func fetch(t *testing.T, address string) string {
-	t.Helper()
-	resp, err := http.Get(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("%v %s", resp.Header, body)
-}
-
-// dumpRedis returns every key with its value.
-func dumpRedis(t *testing.T, options *redis.Options) string {
-	t.Helper()
-	ctx := t.Context()
-	rdb := redis.NewClient(options)
-	defer rdb.Close()
-	var all strings.Builder
-	keys := rdb.Scan(ctx, 0, "*", 0).Iterator()
-	for keys.Next(ctx) {
-		key := keys.Val()
-		var value any
-		switch typ := rdb.Type(ctx, key).Val(); typ {
-		case "string":
-			value = rdb.Get(ctx, key).Val()
-		case "hash":
-			value = rdb.HGetAll(ctx, key).Val()
-		case "list":
-			value = rdb.LRange(ctx, key, 0, -1).Val()
-		case "set":
-			value = rdb.SMembers(ctx, key).Val()
-		case "zset":
-			value = rdb.ZRangeWithScores(ctx, key, 0, -1).Val()
-		case "stream":
-			value = rdb.XRange(ctx, key, "-", "+").Val()
-		default:
-			t.Fatalf("key %s is a %s", key, typ)
-		}
-		fmt.Fprintf(&all, "%s %v\n", key, value)
-	}
-	if err := keys.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return all.String()
-}
-
-// dumpStreams returns every message that a stream still has.
-func dumpStreams(t *testing.T, conn *nats.Conn) string {
-	t.Helper()
-	ctx := t.Context()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all strings.Builder
-	streams := js.ListStreams(ctx)
-	for info := range streams.Info() {
-		stream, err := js.Stream(ctx, info.Config.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for seq := info.State.FirstSeq; seq <= info.State.LastSeq && seq > 0; seq++ {
-			if m, err := stream.GetMsg(ctx, seq); err == nil {
-				fmt.Fprintf(&all, "%s %s %v %s\n", info.Config.Name, m.Subject, m.Header, m.Data)
-			}
-		}
-	}
-	if err := streams.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return all.String()
 }

@@ -1,0 +1,52 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/testbed"
+)
+
+// startNATS starts a server that asks for a password, and returns its address.
+func startNATS(t *testing.T) string {
+	t.Helper()
+	return testbed.NATSWith(t, func(o *server.Options) { o.Username, o.Password = "site", natsPassword }).Addr().String()
+}
+
+// A process that does not get in says where, and not with what.
+func TestCredentialsStayHidden(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []app.Config{
+		{NATSURL: "nats://site:" + core + "@127.0.0.1:1"},
+		{NATSURL: "nats://" + core + "@127.0.0.1:1,nats://site:" + core + "@127.0.0.1:2"},
+		{NATSURL: "nats://site:" + core + "/x@127.0.0.1:1"},
+		{NATSURL: "nats://site:" + core + "%zz@127.0.0.1:1"},
+		{NATSURL: "site:" + core + "@127.0.0.1:port"},
+		{NATSURL: "nats://site:" + core + "@" + startNATS(t)},
+	} {
+		if _, err := app.Open(t.Context(), cfg, "secrets"); err == nil || leak(err.Error()) >= 0 {
+			t.Errorf("open %s: %v", cfg.NATSURL, err)
+		}
+		if findings := fmt.Sprint(app.Findings(t.Context(), cfg)); leak(findings) >= 0 {
+			t.Errorf("findings of %s: %s", cfg.NATSURL, findings)
+		}
+	}
+	at := "nats://site:" + url.PathEscape(natsPassword) + "@" + startNATS(t)
+	for _, store := range []string{
+		"redis://:" + core + "@127.0.0.1:1", "redis://:" + core + "/x@127.0.0.1:1", "redis://:" + core + "%zz@127.0.0.1", core + "@127.0.0.1:6379", "http://:" + core + "@127.0.0.1",
+		"redis://:" + core + "@127.0.0.1:1?" + core, "redis://:" + core + "@" + strings.TrimPrefix(testbed.RedisProcess(t, "--requirepass", redisPassword).URL, "redis://"),
+	} {
+		cfg := app.Config{NATSURL: at, RedisURL: store, Prefix: "x", Replicas: 1}
+		if _, err := app.Open(t.Context(), cfg, "secrets"); err == nil || leak(err.Error()) >= 0 {
+			t.Errorf("open %s: %v", store, err)
+		}
+		if findings := fmt.Sprint(app.Findings(t.Context(), cfg)); leak(findings) >= 0 {
+			t.Errorf("findings of %s: %s", store, findings)
+		}
+	}
+}
