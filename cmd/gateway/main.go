@@ -43,5 +43,6 @@ func run(ctx context.Context, cfg config) error {
 		return err
 	}
 	site.Log.Info().Str("addr", listener.Addr().String()).Msg("gateway started")
+	site.Hosts = cfg.Hosts
 	return site.Serve(ctx, listener, prometheus.NewRegistry())
 }

@@ -56,6 +56,7 @@ func (c *devCmd) Run(e *env) error {
 		return err
 	}
 	defer site.Close()
+	site.Hosts = c.Hosts
 	if err := site.Trace(e.ctx, "turnpike"); err != nil {
 		return err
 	}

@@ -84,10 +84,12 @@ func (l Log) Logger() zerolog.Logger {
 
 // Site is a store and a bus, connected.
 type Site struct {
-	Store  state.Store
-	Bus    bus.Bus
-	NATS   *nats.Conn
-	Log    zerolog.Logger
+	Store state.Store
+	Bus   bus.Bus
+	NATS  *nats.Conn
+	Log   zerolog.Logger
+	Hosts []string // as in GatewayConfig, for Serve
+
 	prefix string
 	traces *telemetry.Exporter // nil: none
 	lease  time.Duration
@@ -209,6 +211,8 @@ func Findings(ctx context.Context, cfg Config) []check.Finding {
 // GatewayConfig is what a gateway process is told.
 type GatewayConfig struct {
 	Addr string `env:"TURNPIKE_ADDR" default:"127.0.0.1:7070" help:"Address of the HTTP API."`
+
+	Hosts []string `env:"TURNPIKE_HOSTS" help:"Names by which the API may be asked for on loopback, beside localhost and addresses; those of a proxy on the same machine, by commas."`
 }
 
 // WorkerConfig is what a worker process is told.
@@ -310,7 +314,7 @@ const shutdownTimeout = 10 * time.Second
 
 // Serve runs the API until ctx ends.
 func (s *Site) Serve(ctx context.Context, listener net.Listener, registry *prometheus.Registry) error {
-	cfg := gateway.Config{Logger: s.Log, Registry: registry}
+	cfg := gateway.Config{Hosts: s.Hosts, Logger: s.Log, Registry: registry}
 	if s.traces != nil {
 		cfg.Tracer = s.traces.Provider()
 	}

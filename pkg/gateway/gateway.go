@@ -34,6 +34,10 @@ type Config struct {
 	Tenant  string   // of every run; default "default"
 	MaxBody int64    // bytes of a request; default 1 MiB
 
+	// Hosts are names, without ports, by which the API may be asked for on loopback
+	// beside localhost and addresses, such as that of a proxy on the same machine.
+	Hosts []string
+
 	// Grace is how long a new run is left to its message before the sweeper
 	// publishes another. Default 5 s.
 	Grace time.Duration
@@ -170,6 +174,10 @@ func (g *Gateway) Handler() http.Handler {
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if !g.invited(r) {
+			g.fail(w, r, problem(http.StatusForbidden, api.CodeForbidden, "this gateway is not known as %q: if a proxy on its machine is, name it in TURNPIKE_HOSTS", r.Host))
+			return
+		}
 		guarded.ServeHTTP(w, r)
 	})
 }

@@ -1,0 +1,32 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// invited reports whether a request asks for a host that this gateway may be known by.
+//
+// A page of another site can let its own name point to this machine, and to its browser
+// it is then of one origin with the API (DNS rebinding). What listens on loopback is
+// for those who work here, so there the name must be one that nobody else can give
+// out: an address, localhost, or one of Config.Hosts. Elsewhere nobody knows by which
+// names a gateway is reached.
+func (g *Gateway) invited(r *http.Request) bool {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if local == nil || !local.IP.IsLoopback() || r.Host == "" {
+		return true
+	}
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return true
+	}
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || slices.ContainsFunc(g.cfg.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
+}
