@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -92,11 +91,7 @@ func (c *mcpLsCmd) list(ctx context.Context, def agent.Definition, i int) (mcpLi
 	var allowed []string
 	if u, err := url.Parse(t.URL); err == nil && u.Host != "" {
 		// Whoever runs the command has chosen the address.
-		port := u.Port()
-		if port == "" {
-			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-		}
-		allowed = []string{net.JoinHostPort(u.Hostname(), port)}
+		allowed = []string{httptool.HostPort(u)}
 	}
 	guard, err := httptool.NewGuard(allowed)
 	if err != nil {

@@ -35,7 +35,7 @@ type toolSite struct {
 func (s toolSite) connect() (*nats.Conn, error) {
 	nc, err := natsbus.Connect(s.NATSURL, "turnpike tools")
 	if err != nil {
-		return nil, fmt.Errorf("%w: is NATS at %s? --nats-url names it, and `turnpike dev` writes its own to .turnpike/nats.url", err, s.NATSURL)
+		return nil, fmt.Errorf("%w: is NATS at %s? --nats-url names it, and `turnpike dev` writes its own to .turnpike/nats.url", err, natsbus.Hosts(s.NATSURL))
 	}
 	return nc, nil
 }

@@ -136,7 +136,7 @@ func (s *redisServer) fillMemory(ctx context.Context, d time.Duration) error {
 
 // fillStream uses up what NATS may store, for a while.
 func fillStream(ctx context.Context, js jetstream.JetStream, d time.Duration) error {
-	s, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "FILLER", Subjects: []string{"filler"}})
+	_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "FILLER", Subjects: []string{"filler"}})
 	if err != nil {
 		return fmt.Errorf("fill NATS: %w", err)
 	}
@@ -147,7 +147,6 @@ func fillStream(ctx context.Context, js jetstream.JetStream, d time.Duration) er
 			break
 		}
 	}
-	_ = s
 	pause(ctx, d)
 	return nil
 }

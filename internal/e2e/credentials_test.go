@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 // startNATS starts a server that asks for a password, and returns its address.
@@ -34,6 +36,10 @@ func TestCredentialsStayHidden(t *testing.T) {
 		}
 		if findings := fmt.Sprint(app.Findings(t.Context(), cfg)); leak(findings) >= 0 {
 			t.Errorf("findings of %s: %s", cfg.NATSURL, findings)
+		}
+		echo := toolkit.Tool{Name: "echo", Handler: func(context.Context, toolkit.Call) (toolkit.Result, error) { return toolkit.Result{}, nil }}
+		if err := toolkit.Run(t.Context(), toolkit.Config{URL: cfg.NATSURL}, echo); err == nil || leak(err.Error()) >= 0 {
+			t.Errorf("serve a tool on %s: %v", cfg.NATSURL, err)
 		}
 	}
 	at := "nats://site:" + url.PathEscape(natsPassword) + "@" + startNATS(t)

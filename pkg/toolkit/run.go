@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"time"
 
@@ -32,12 +33,18 @@ func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	if len(tools) == 0 {
 		return errors.New("serve tools: there are none")
 	}
-	url := cmp.Or(cfg.URL, os.Getenv("TURNPIKE_NATS_URL"), nats.DefaultURL)
+	address := cmp.Or(cfg.URL, os.Getenv("TURNPIKE_NATS_URL"), nats.DefaultURL)
 	prefix := cmp.Or(cfg.Prefix, os.Getenv("TURNPIKE_PREFIX"), "turnpike")
-	options := append([]nats.Option{nats.Name("tool " + tools[0].Name), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second)}, cfg.Options...)
-	nc, err := nats.Connect(url, options...)
+	options := append([]nats.Option{
+		nats.Name("tool " + tools[0].Name), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second),
+		nats.IgnoreAuthErrorAbort(), // rotated credentials may need a while to be known everywhere
+	}, cfg.Options...)
+	nc, err := nats.Connect(address, options...)
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		err = errors.New("the URL cannot be read") // its error repeats it, with the password in it
+	}
 	if err != nil {
-		return fmt.Errorf("connect to NATS at %s: %w: TURNPIKE_NATS_URL sets the address", url, err)
+		return fmt.Errorf("connect to NATS: %w: TURNPIKE_NATS_URL sets the address", err)
 	}
 	defer nc.Close()
 	stop, err := Serve(nc, prefix, tools...)

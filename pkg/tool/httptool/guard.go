@@ -165,13 +165,15 @@ type guarded struct {
 }
 
 func (t *guarded) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Scheme != "https" && !t.guard.plain(hostport(r.URL)) {
+	if r.URL.Scheme != "https" && !t.guard.plain(HostPort(r.URL)) {
 		return nil, errPlain
 	}
 	return t.Transport.RoundTrip(r)
 }
 
-func hostport(u *url.URL) string {
+// HostPort returns the "host:port" of a URL, with the port of its scheme if it has none:
+// what NewGuard takes.
+func HostPort(u *url.URL) string {
 	if u.Port() != "" {
 		return u.Host
 	}

@@ -181,7 +181,7 @@ func (c *Caller) send(req *http.Request, f *filler) (tool.Result, error) {
 			return tool.Result{}, ctx.Err()
 		}
 		if why := Refusal(err); why != nil {
-			return tool.Error(fmt.Sprintf("%s was not asked: %v", hostport(req.URL), why)), nil
+			return tool.Error(fmt.Sprintf("%s was not asked: %v", HostPort(req.URL), why)), nil
 		}
 		// The text of a url.Error has the URL in it, and with it perhaps a secret.
 		var u *url.Error
