@@ -78,7 +78,7 @@ func (f *file) Validate(process *kong.Application) error {
 	delete(known, "help")
 	for _, name := range slices.Sorted(maps.Keys(f.values)) {
 		if !known[name] {
-			return fmt.Errorf("settings %s: unknown key %q; the keys are the names of flags: %s", f.path, name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			return fmt.Errorf("settings %s: unknown key %q: keys are the names of flags, as --help has them", f.path, name)
 		}
 	}
 	return nil

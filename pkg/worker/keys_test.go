@@ -3,6 +3,7 @@ package worker
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -32,7 +33,7 @@ func TestDefaultKeys(t *testing.T) {
 		{agent.Model{Provider: "p", APIKey: "secret://OTHER_KEY"}, "other"},
 		{agent.Model{Provider: "p", BaseURL: "https://elsewhere.example"}, ""},
 		{agent.Model{Provider: "p", BaseURL: "https://elsewhere.example", APIKey: "secret://USUAL_KEY"}, "usual"},
-		{agent.Model{Provider: "q"}, ""},
+		{agent.Model{Provider: "q", BaseURL: "https://elsewhere.example"}, ""},
 	} {
 		provider, req, err := w.request(test.model, loop.CallModel{})
 		if err != nil || req.APIKey != test.want {
@@ -42,7 +43,10 @@ func TestDefaultKeys(t *testing.T) {
 			t.Errorf("%+v: the key is hidden: %v", test.model, hidden)
 		}
 	}
-	if _, _, err := w.request(agent.Model{Provider: "p", APIKey: "secret://MISSING_KEY"}, loop.CallModel{}); err == nil {
-		t.Error("a named key that is not there is no error")
+	for _, m := range []agent.Model{{Provider: "p", APIKey: "secret://MISSING_KEY"}, {Provider: "q"}} {
+		_, _, err := w.request(m, loop.CallModel{})
+		if e := asModelError(err); err == nil || e.Class != model.Auth || !strings.Contains(e.Message, "MISSING_KEY") {
+			t.Errorf("%+v: %v, want an error of class auth that names the key", m, err)
+		}
 	}
 }

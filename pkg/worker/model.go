@@ -139,18 +139,21 @@ func (w *Worker) request(m agent.Model, effect loop.CallModel) (model.Provider, 
 }
 
 // modelKey returns the key that a model names, or else the worker's own for its
-// provider, which goes to the provider's own address only. It is empty if there is
-// neither: some servers want none.
+// provider, which goes to the provider's own address only and must be there then.
+// Other addresses may want none.
 func (w *Worker) modelKey(m agent.Model) (string, error) {
 	if m.APIKey != "" {
 		return w.secret(m.APIKey)
 	}
-	if ref := w.cfg.Keys[m.Provider]; ref != "" && m.BaseURL == "" {
-		if key, err := w.secret(ref); err == nil {
-			return key, nil
-		}
+	ref := w.cfg.Keys[m.Provider]
+	if ref == "" || m.BaseURL != "" {
+		return "", nil
 	}
-	return "", nil
+	key, err := w.secret(ref)
+	if err != nil {
+		return "", fmt.Errorf("the model names no api_key: %w", err)
+	}
+	return key, nil
 }
 
 func failureOf(err error) *model.Error {
