@@ -81,13 +81,14 @@ func later(t *testing.T, c model.Class) (tries, end string) {
 	for !r.s.Status.Terminal() {
 		r.begin(loop.TurnBegan{})
 		r.fail(c)
-		switch reason := r.s.Transition.Reason; {
-		case reason == state.ReactiveCompactRetry:
+		switch r.s.Transition.Reason {
+		case state.ReactiveCompactRetry:
 			tries = "one, with a compacted history"
-		case reason == state.WaitingSchedule:
+		case state.WaitingSchedule:
 			n++
 			tries = fmt.Sprintf("%d tries, later and later", n)
 			r.s.Status, r.s.Waiting = state.Queued, nil // as when the delay is over
+		default:
 		}
 	}
 	return tries, "`" + string(r.s.Transition.Reason) + "`"
