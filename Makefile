@@ -63,6 +63,10 @@ chaos-short: ## The same with one deployment that the seed chooses, for 15 secon
 	@deployments/ensure-redis.sh --server
 	TIME=15s DEPLOY=any go run ./internal/chaos/campaign
 
+.PHONY: containers
+containers: ## Take containers of a deployment off the network and restart each, under load
+	@deployments/containers.sh
+
 .PHONY: demo
 demo: ## See a run survive the death of its worker
 	go run ./cmd/turnpike demo

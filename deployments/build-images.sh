@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the images of compose.yaml without pulling one: the commands as static
-# binaries, nats-server from its Go module, redis-server from this machine. It prints
-# the settings that make compose.yaml use them.
+# binaries in the Dockerfile's last stage, nats-server from its Go module,
+# redis-server from this machine. It prints the settings that make compose.yaml use
+# them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
@@ -36,19 +37,21 @@ fi
 export CGO_ENABLED=0
 for command in gateway worker; do
   go build -trimpath -o "$dir/$command/app" "./cmd/$command"
-  if [ -f /etc/ssl/certs/ca-certificates.crt ]; then
-    install -D -m 644 /etc/ssl/certs/ca-certificates.crt "$dir/$command/etc/ssl/certs/ca-certificates.crt"
-  fi
-  image "turnpike-$command" "$dir/$command" "USER 65532:65532" 'ENTRYPOINT ["/app"]'
+  ca=/etc/ssl/certs/ca-certificates.crt
+  if [ ! -f "$ca" ]; then ca=/dev/null; fi
+  install -D -m 644 "$ca" "$dir/$command/etc/ssl/certs/ca-certificates.crt"
+  # The last stage of the Dockerfile; its first needs an image of Go.
+  sed -n '/^FROM scratch/,$ { s/ --from=build//; p }' deployments/Dockerfile >"$dir/Dockerfile"
+  docker build -q -t "turnpike-$command" -f "$dir/Dockerfile" "$dir/$command" >/dev/null
 done
 
 go build -trimpath -o "$dir/nats/usr/bin/nats-server" github.com/nats-io/nats-server/v2
 carry "$dir/nats" busybox
 ln -s busybox "$dir/nats/usr/bin/wget"
-image turnpike-nats "$dir/nats" "ENV PATH=/usr/bin"
+image turnpike-nats "$dir/nats" "ENV PATH=/usr/bin" "VOLUME /data"
 
 carry "$dir/redis" redis-server
 carry "$dir/redis" redis-cli
-image turnpike-redis "$dir/redis" "ENV PATH=/usr/bin"
+image turnpike-redis "$dir/redis" "ENV PATH=/usr/bin" "VOLUME /data"
 
 echo "export TURNPIKE_NATS_IMAGE=turnpike-nats TURNPIKE_REDIS_IMAGE=turnpike-redis"

@@ -4,8 +4,16 @@
 # answers and it may. Exits with 0 and says why where there can be no engine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if ! { command -v docker >/dev/null && docker info >/dev/null 2>&1; }; then
+  code=0
+  deployments/with-engine.sh "deployments/${0##*/}" || code=$?
+  if [ "$code" = 3 ]; then
+    echo "compose smoke: skipped"
+    exit 0
+  fi
+  exit "$code"
+fi
 dir=$(mktemp -d)
-engine=
 started=
 
 skip() {
@@ -19,10 +27,6 @@ cleanup() {
     if [ "$code" != 0 ]; then compose logs --tail 30 || true; fi
     compose down -v --timeout 5 >/dev/null 2>&1 || true
   fi
-  if [ -n "$engine" ]; then
-    kill "$engine" 2>/dev/null || true
-    wait "$engine" 2>/dev/null || true
-  fi
   rm -rf "$dir" || true
 }
 trap cleanup EXIT
@@ -31,21 +35,6 @@ install_package() {
   [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
   apt-get update -qq >/dev/null 2>&1 || true
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >"$dir/apt.log" 2>&1
-}
-
-# The engine has its data, its socket and its process in this script's directory.
-start_engine() {
-  [ "$(id -u)" = 0 ] || skip "no Docker engine answers, and only root can start one"
-  command -v dockerd >/dev/null || install_package docker.io || skip "no Docker engine: docker.io cannot be installed"
-  export DOCKER_HOST=unix://$dir/docker.sock
-  dockerd -H "$DOCKER_HOST" --data-root "$dir/data" --exec-root "$dir/exec" --pidfile "$dir/dockerd.pid" >"$dir/dockerd.log" 2>&1 </dev/null &
-  engine=$!
-  for _ in $(seq 120); do
-    docker info >/dev/null 2>&1 && return 0
-    kill -0 "$engine" 2>/dev/null || break
-    sleep 0.5
-  done
-  skip "no Docker engine: $(grep -E 'level=(fatal|error)|failed to start' "$dir/dockerd.log" | tail -n 1 | cut -c1-300)"
 }
 
 compose() {
@@ -57,7 +46,6 @@ compose() {
   fi
 }
 
-if ! { command -v docker >/dev/null && docker info >/dev/null 2>&1; }; then start_engine; fi
 if ! docker compose version >/dev/null 2>&1 && ! command -v docker-compose >/dev/null; then
   install_package docker-compose || skip "no docker compose, and docker-compose cannot be installed"
 fi
