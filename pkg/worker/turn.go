@@ -65,11 +65,11 @@ func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
 
 	claimed := w.held.expect(msg.Run)
 	defer claimed()
-	claim, err := w.store.Claim(ctx, state.ClaimRequest{
-		Run: msg.Run, Version: msg.Version, Token: token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, Grace: w.cfg.Grace,
-	})
+	ask := state.ClaimRequest{Run: msg.Run, Version: msg.Version, Token: token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, Grace: w.cfg.Grace}
+	claim, err := w.store.Claim(ctx, ask)
 	if err != nil {
 		log.Warn().Err(err).Msg("claim")
+		w.disclaim(ctx, ask)
 		w.check(d.Nak(w.cfg.SweepEvery), "nak")
 		return
 	}
@@ -123,6 +123,20 @@ func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
 		log.Info().Err(err).Msg("turn handed back")
 	default:
 		log.Warn().Err(err).Msg("turn dropped")
+	}
+}
+
+// disclaim gives back a claim of unknown outcome as soon as the store answers: if it
+// was made, a run of a worker that lives would wait for the end of its lease.
+func (w *Worker) disclaim(ctx context.Context, q state.ClaimRequest) {
+	ctx, cancel := context.WithTimeout(ctx, q.Lease)
+	defer cancel()
+	l := state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker}
+	for {
+		err := w.store.Release(ctx, l)
+		if err == nil || errors.Is(err, state.ErrFenced) || errors.Is(err, state.ErrNotFound) || !pause(ctx, storePause) {
+			return
+		}
 	}
 }
 
@@ -272,18 +286,34 @@ func interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, error) {
 	return ev, nil
 }
 
-// record journals the entries that the loop has appended, and r.
+// storePause is the time between attempts at a store that does not answer.
+const storePause = 100 * time.Millisecond
+
+// final reports whether the store will say the same again.
+func final(err error) bool {
+	_, full := errors.AsType[*state.TooLargeError](err)
+	return full || errors.Is(err, state.ErrFenced)
+}
+
+// record journals the entries that the loop has appended, and r. An unknown outcome
+// is asked again, since journaling twice is journaling once: a turn that is dropped
+// waits for the end of its lease.
 func (t *turn) record(ctx context.Context, r state.Record) error {
 	// A result that is here must be kept even when the turn was aborted meanwhile.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease/2)
 	defer cancel()
 	t.stamp()
 	r.From, r.Entries = t.recorded, t.s.Log[t.recorded:]
-	if err := t.w.store.Record(ctx, t.lease.Lease, r); err != nil {
-		return fmt.Errorf("%w: record: %w", errDrop, err)
+	for {
+		err := t.w.store.Record(ctx, t.lease.Lease, r)
+		if err == nil {
+			t.recorded = t.s.LogLen()
+			return nil
+		}
+		if final(err) || !pause(ctx, storePause) {
+			return fmt.Errorf("%w: record: %w", errDrop, err)
+		}
 	}
-	t.recorded = t.s.LogLen()
-	return nil
 }
 
 // commit ends the turn in the store. An unknown outcome is asked again with the
@@ -302,8 +332,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 			t.observe(done)
 			return done, nil
 		}
-		_, full := errors.AsType[*state.TooLargeError](err) // it will not become smaller
-		if full || errors.Is(err, state.ErrFenced) || t.w.held.age(t.lease) > t.w.cfg.Lease || !pause(ctx, 100*time.Millisecond) {
+		if final(err) || t.w.held.age(t.lease) > t.w.cfg.Lease || !pause(ctx, storePause) {
 			return state.Committed{}, fmt.Errorf("%w: commit: %w", errDrop, err)
 		}
 	}

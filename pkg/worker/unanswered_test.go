@@ -1,0 +1,63 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// unanswered is a store that does what it is told, and whose answers to the first
+// claim and to the first record are lost.
+type unanswered struct {
+	state.Store
+
+	claims, records atomic.Int64
+}
+
+var errNoAnswer = errors.New("no answer")
+
+func (u *unanswered) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+	c, err := u.Store.Claim(ctx, q)
+	if u.claims.Add(1) == 1 {
+		return state.Claim{}, errors.Join(errNoAnswer, err)
+	}
+	return c, err
+}
+
+func (u *unanswered) Record(ctx context.Context, l state.Lease, r state.Record) error {
+	err := u.Store.Record(ctx, l, r)
+	if u.records.Add(1) == 1 {
+		return errors.Join(errNoAnswer, err)
+	}
+	return err
+}
+
+// I2: a run whose claim or journal got no answer does not wait for the end of a lease
+// that nobody uses, and its turn does not count as one that killed its worker.
+func TestLostAnswersDelayNoRun(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.tools["once"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "done"}, nil })
+	store := &unanswered{Store: s.store}
+	s.workOn(store, s.config())
+	id := s.submit(state.Limits{}, []agent.Tool{{Name: "once"}}, call("once", "c1"), model.Scripted{Text: "end"})
+	s.awaitReason(id, state.EndCompleted)
+	if n := store.records.Load(); n < 2 {
+		t.Errorf("%d records: none was asked again", n)
+	}
+	log, err := s.store.Log(t.Context(), id, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range state.Audit(log) {
+		if row.Attempt > 1 {
+			t.Errorf("turn %d took %d attempts", row.Turn, row.Attempt)
+		}
+	}
+}
