@@ -21,8 +21,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Connect opens a connection that never gives up, notices a dead server within
-// half a minute, and buffers nothing while it is away: a publish that cannot be
+// Connect opens a connection that never gives up, notices within ten seconds that a
+// server fell silent, and buffers nothing while it is away: a publish that cannot be
 // sent fails at once instead of haunting the stream later.
 func Connect(address, name string, opts ...nats.Option) (*nats.Conn, error) {
 	opts = append([]nats.Option{
@@ -30,7 +30,7 @@ func Connect(address, name string, opts ...nats.Option) (*nats.Conn, error) {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(200*time.Millisecond, time.Second),
-		nats.PingInterval(10 * time.Second),
+		nats.PingInterval(3 * time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.ReconnectBufSize(-1),
 		nats.FlusherTimeout(5 * time.Second),
