@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // lease is the one that workers have by default.
@@ -61,29 +62,32 @@ func TestContainers(t *testing.T) {
 	phase("a worker off the network")
 	s.cut(ctx, s.workers[0])
 	u.await(ctx, t, 100)
+	u.settle(ctx, t)
 	s.join(ctx, s.workers[0])
-	u.await(ctx, t, 25)
+	u.settle(ctx, t)
 
 	phase("Redis off the network")
 	s.cut(ctx, s.redis)
 	pause(ctx, 5*time.Second)
 	s.join(ctx, s.redis)
 	s.allReady(ctx)
-	u.await(ctx, t, 50)
+	u.await(ctx, t, 20)
+	u.settle(ctx, t)
 
 	phase("a NATS server off the network")
 	leader := s.leader(ctx, tools)
 	s.cut(ctx, leader)
 	u.await(ctx, t, 100)
+	u.settle(ctx, t)
 	s.join(ctx, leader)
 	s.allReady(ctx)
-	u.await(ctx, t, 25)
+	u.settle(ctx, t)
 
 	for _, v := range s.services() {
 		phase("restart of " + v.name)
 		s.restart(ctx, v)
 		s.allReady(ctx)
-		u.await(ctx, t, 10)
+		u.settle(ctx, t)
 	}
 	phase("end")
 	finish()
@@ -116,70 +120,91 @@ func check(ctx context.Context, t *testing.T, u *users, l *ledger) {
 	for _, err := range u.wrong {
 		t.Error(err)
 	}
-	c := u.clients[0]
-	delays := map[string][]time.Duration{}
-	var phases []string
-	unknown, again := 0, 0
-	for _, f := range u.runs {
-		run, err := c.Get(ctx, f.id)
-		if err != nil {
-			t.Errorf("run %s: %v", f.id, err)
-			continue
-		}
-		if run.Status != "completed" {
-			t.Errorf("run %s is %s: %v %v", f.id, run.Status, run.Reason, run.Error)
-			continue
-		}
-		turns, err := c.Turns(ctx, f.id)
-		if err != nil {
-			t.Errorf("turns of %s: %v", f.id, err)
-		}
-		for _, row := range turns {
-			for _, call := range row.ToolCalls {
-				n := l.effects[f.id+" "+call.ID]
-				switch {
-				case call.IsError:
-					unknown++
-				case n == 0:
-					t.Errorf("run %s: call %s of %s has a result, and the tool was not called", f.id, call.ID, call.Name)
-				}
-				if n > 1 {
-					again++
-				}
-				if n > 1 && call.Name == "pay" {
-					t.Errorf("run %s: call %s paid %d times", f.id, call.ID, n)
-				}
-			}
-		}
-		for i, seq := range f.seen {
-			if seq != int64(i+1) {
-				t.Errorf("run %s: its reader saw events %v", f.id, f.seen)
-				break
-			}
-		}
-		if len(f.seen) == 0 {
-			t.Errorf("run %s: its reader saw nothing", f.id)
-		}
-		if !slices.Contains(phases, f.phase) {
-			phases = append(phases, f.phase)
-		}
-		delay := run.FinishedAt.Sub(run.CreatedAt.Time) - work
-		delays[f.phase] = append(delays[f.phase], delay)
-		if delay > lease {
-			t.Errorf("run %s (%s) was delayed by %s", f.id, f.phase, delay)
-		}
+	f := figures{phases: map[string]*delays{}}
+	for _, r := range u.runs {
+		f.checkRun(ctx, t, u.clients[0], r, l)
 	}
-	if n := count(ctx, t, c); n != len(u.runs) {
+	if n := count(ctx, t, u.clients[0]); n != len(u.runs) {
 		t.Errorf("%d runs were accepted, the site has %d", len(u.runs), n)
 	}
-	if dead, err := c.Dead(ctx, 0, 10); err != nil || len(dead.Items) > 0 {
+	if dead, err := u.clients[0].Dead(ctx, 0, 10); err != nil || len(dead.Items) > 0 {
 		t.Errorf("dead letters: %v %v", dead.Items, err)
 	}
-	t.Logf("%d runs, %d calls with an error, %d calls that may be repeated were", len(u.runs), unknown, again)
-	for _, p := range phases {
-		d := delays[p]
-		slices.Sort(d)
-		t.Logf("%-32s %4d runs, delayed by %5.2f s in the median, %5.2f s at most", p, len(d), d[len(d)/2].Seconds(), d[len(d)-1].Seconds())
+	f.report(t, len(u.runs))
+}
+
+// figures are what the test measures.
+type figures struct {
+	order   []string
+	phases  map[string]*delays
+	unknown int // calls of which the model was told that their outcome is unknown
+	again   int // effects of calls that may be repeated and were
+}
+
+// delays of the runs that were submitted in a phase, beyond their work.
+type delays struct{ runs, readers []time.Duration }
+
+func (f *figures) checkRun(ctx context.Context, t *testing.T, c *client.Client, r *followed, l *ledger) {
+	t.Helper()
+	run, err := c.Get(ctx, r.id)
+	if err != nil {
+		t.Errorf("run %s: %v", r.id, err)
+		return
+	}
+	if run.Status != string(state.Completed) {
+		t.Errorf("run %s is %s: %v %v", r.id, run.Status, run.Reason, run.Error)
+		return
+	}
+	turns, err := c.Turns(ctx, r.id)
+	if err != nil {
+		t.Errorf("turns of %s: %v", r.id, err)
+	}
+	for _, row := range turns {
+		for _, call := range row.ToolCalls {
+			n := l.effects[r.id+" "+call.ID]
+			switch {
+			case call.Name == "pay" && n > 1:
+				t.Errorf("run %s paid %d times for call %s", r.id, n, call.ID)
+			case n == 0 && !call.IsError:
+				t.Errorf("run %s: call %s of %s has a result, and the tool was not called", r.id, call.ID, call.Name)
+			}
+			f.again += max(0, n-1)
+			if call.IsError {
+				f.unknown++
+			}
+		}
+	}
+	for i, e := range r.seen {
+		if e.Seq != int64(i+1) {
+			t.Errorf("run %s: event %d came as number %d", r.id, e.Seq, i+1)
+			break
+		}
+	}
+	if len(r.seen) == 0 || r.seen[len(r.seen)-1].Type != state.EntryFinished {
+		t.Errorf("run %s: its reader saw %d events and no end", r.id, len(r.seen))
+	}
+	d := f.phases[r.phase]
+	if d == nil {
+		d = &delays{}
+		f.phases[r.phase], f.order = d, append(f.order, r.phase)
+	}
+	delayed, seen := run.FinishedAt.Sub(run.CreatedAt.Time)-work, r.at.Sub(run.CreatedAt.Time)-work
+	d.runs, d.readers = append(d.runs, delayed), append(d.readers, seen)
+	if delayed > lease || seen > lease {
+		t.Errorf("run %s (%s) was delayed by %s, its reader by %s", r.id, r.phase, delayed, seen)
+	}
+}
+
+// report logs the delays of each phase.
+func (f *figures) report(t *testing.T, runs int) {
+	t.Helper()
+	t.Logf("%d runs; %d calls of unknown outcome; %d calls made again that may be", runs, f.unknown, f.again)
+	for _, p := range f.order {
+		d := f.phases[p]
+		slices.Sort(d.runs)
+		slices.Sort(d.readers)
+		t.Logf("%-30s %4d runs, delayed by %5.2f s in the median and %5.2f s at most, their readers by %5.2f s at most",
+			p, len(d.runs), d.runs[len(d.runs)/2].Seconds(), d.runs[len(d.runs)-1].Seconds(), d.readers[len(d.readers)-1].Seconds())
 	}
 }
 

@@ -122,7 +122,9 @@ func (s *site) start(ctx context.Context, name, image string, ports []int, healt
 		v.health = "http://" + v.at(p) + health
 	}
 	opts = append(opts, network.WithNetwork([]string{name}, s.network),
-		testcontainers.WithHostConfigModifier(func(c *container.HostConfig) { c.PortBindings = bindings }))
+		testcontainers.WithHostConfigModifier(func(c *container.HostConfig) {
+			c.PortBindings, c.RestartPolicy = bindings, container.RestartPolicy{Name: container.RestartPolicyUnlessStopped}
+		}))
 	var err error
 	v.DockerContainer, err = testcontainers.Run(ctx, image, opts...)
 	if v.DockerContainer != nil {

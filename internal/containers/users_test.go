@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ const work = 900 * time.Millisecond
 // users submit runs and follow each to its end.
 type users struct {
 	clients  []*client.Client
-	finished chan struct{}
+	finished chan struct{} // has one for each run that was followed to its end
 
 	mu    sync.Mutex
 	phase string
@@ -49,8 +50,12 @@ type users struct {
 // followed is a run that a gateway has accepted.
 type followed struct {
 	id    string
-	phase string  // in which it was submitted
-	seen  []int64 // the numbers of its committed events, as they came
+	phase string // in which it was submitted
+
+	// ended is closed when the reader has seen the end, and guards what follows.
+	ended chan struct{}
+	at    time.Time
+	seen  []api.Event // the committed events, as they came
 }
 
 // await returns when n more runs have finished.
@@ -64,6 +69,21 @@ func (u *users) await(ctx context.Context, t *testing.T, n int) {
 		case <-u.finished:
 		case <-ctx.Done():
 			t.Fatalf("%d of %d runs finished: %v", i, n, ctx.Err())
+		}
+	}
+}
+
+// settle returns when every run that was accepted so far has finished.
+func (u *users) settle(ctx context.Context, t *testing.T) {
+	t.Helper()
+	u.mu.Lock()
+	runs := slices.Clone(u.runs)
+	u.mu.Unlock()
+	for _, f := range runs {
+		select {
+		case <-f.ended:
+		case <-ctx.Done():
+			t.Fatalf("run %s does not finish: %v", f.id, ctx.Err())
 		}
 	}
 }
@@ -97,7 +117,7 @@ func (u *users) run(ctx, stop context.Context, n int) {
 func (u *users) one(ctx, stop context.Context, user, turn int) error {
 	key := fmt.Sprintf("%d-%d", user, turn)
 	u.mu.Lock()
-	f := &followed{phase: u.phase}
+	f := &followed{phase: u.phase, ended: make(chan struct{})}
 	u.mu.Unlock()
 	for door := user + turn; f.id == ""; door++ {
 		callCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -122,9 +142,11 @@ func (u *users) one(ctx, stop context.Context, user, turn int) error {
 			return fmt.Errorf("events of %s: %w", f.id, err)
 		}
 		if e.Seq > 0 {
-			f.seen = append(f.seen, e.Seq)
+			f.seen = append(f.seen, e)
 		}
 	}
+	f.at = time.Now()
+	close(f.ended)
 	u.finished <- struct{}{}
 	return nil
 }
