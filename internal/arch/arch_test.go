@@ -50,7 +50,7 @@ var pure = []string{"pkg/state", "pkg/state/record", "pkg/state/quota", "pkg/loo
 var vendors = map[string][]string{
 	"github.com/nats-io/":                  {"pkg/bus/natsbus", "pkg/state/natsstore", "pkg/hook/natshook", "pkg/tool/natstool", "pkg/toolkit", "internal", "cmd"},
 	"github.com/a2aproject/":               {"pkg/tool/a2atool"},
-	"github.com/modelcontextprotocol/":     {"pkg/tool/mcptool"},
+	"github.com/modelcontextprotocol/":     {"pkg/tool/mcptool", "internal/testbed"},
 	"github.com/anishathalye/porcupine":    {"internal/linear"},
 	"github.com/redis/":                    {"pkg/state/redisstore", "internal", "cmd"},
 	"github.com/openai/":                   {"pkg/model/openai"},
