@@ -16,7 +16,7 @@ build: ## Build the three commands into .bin
 
 .PHONY: test
 test: redis languages ## Run all tests, with what they need installed or started
-	go test -race -shuffle=on -timeout 10m ./...
+	go test -race -shuffle=on -timeout 20m ./...
 
 .PHONY: redis
 redis: ## See that tests find a Redis: Docker, redis-server, or apt-get as root

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	seeds     = flag.Int("seeds", 3, "how many seeds to simulate")
+	seeds     = flag.Int("seeds", 1, "how many seeds to simulate")
 	natsSeeds = flag.Int("seeds-nats", 1, "how many seeds to simulate on a NATS server")
 	seed      = flag.Uint64("seed", 0, "simulate this one seed, as it was printed")
 	strike    = flag.Duration("strike", 30*time.Minute, "how long faults strike")
