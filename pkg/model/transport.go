@@ -24,6 +24,35 @@ const longestRetryAfter = 24 * time.Hour
 // longestMessage bounds the text of an error, in bytes.
 const longestMessage = 1000
 
+// Direct returns a client like c, or one without time-outs if c is nil, that follows no
+// redirect: that would carry the conversation, and the key, elsewhere.
+func Direct(c *http.Client) *http.Client {
+	var direct http.Client
+	if c != nil {
+		direct = *c
+	}
+	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &direct
+}
+
+// Endpoint returns where a request goes, and with which key: to its own base URL with its
+// own key, else to that of the provider. The provider's key is sent there only, and
+// never to a server that an agent's definition names. The error is a *Error.
+func (r Request) Endpoint(provider, baseURL, apiKey string) (*url.URL, string, error) {
+	base, key := r.BaseURL, r.APIKey
+	if base == "" || base == baseURL {
+		base = baseURL
+		if key == "" {
+			key = apiKey
+		}
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" {
+		return nil, "", &Error{Class: InvalidRequest, Provider: provider, Message: "base_url is not a URL"}
+	}
+	return u, key, nil
+}
+
 // CheckHTTP returns nil for a streaming response with status 2xx, and otherwise
 // reads the body, closes it and returns what it says as a *Error. Adapters call it
 // in a middleware of the provider's SDK, because the SDKs lose the status of an

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
@@ -50,27 +49,14 @@ func New(cfg Config) *Provider {
 	if cfg.BaseURL == "" {
 		cfg.BaseURL = defaultBaseURL
 	}
-	client := http.Client{}
-	if cfg.Client != nil {
-		client = *cfg.Client
-	}
-	// A redirect would carry the conversation, and the key, elsewhere.
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Provider{cfg, &client}
+	return &Provider{cfg, model.Direct(cfg.Client)}
 }
 
 // Generate makes one streaming call.
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
-	base, key := r.BaseURL, r.APIKey
-	if base == "" || base == p.cfg.BaseURL {
-		base = p.cfg.BaseURL
-		if key == "" {
-			key = p.cfg.APIKey
-		}
-	}
-	u, err := url.Parse(base)
-	if err != nil || u.Host == "" {
-		return model.Response{}, &model.Error{Class: model.InvalidRequest, Provider: provider, Message: "base_url is not a URL"}
+	u, key, err := r.Endpoint(provider, p.cfg.BaseURL, p.cfg.APIKey)
+	if err != nil {
+		return model.Response{}, err
 	}
 	u.Path = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1") + "/"
 	service := sdk.NewMessageService(

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
 
@@ -53,19 +52,14 @@ func New(cfg Config) *Provider {
 	if cfg.BaseURL == "" {
 		cfg.BaseURL = defaultBaseURL
 	}
-	client := http.Client{}
-	if cfg.Client != nil {
-		client = *cfg.Client
-	}
+	client := model.Direct(cfg.Client)
 	if client.Transport == nil {
 		client.Transport = http.DefaultTransport
 	}
 	client.Transport = transport{client.Transport}
-	// A redirect would carry the conversation, and the key, elsewhere.
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	// One for all calls: making one reads the environment. The transport sets the key.
 	c, err := sdk.NewClient(context.Background(), &sdk.ClientConfig{
-		Backend: sdk.BackendGeminiAPI, APIKey: "set by the transport", HTTPClient: &client,
+		Backend: sdk.BackendGeminiAPI, APIKey: "set by the transport", HTTPClient: client,
 		HTTPOptions: sdk.HTTPOptions{BaseURL: defaultBaseURL},
 	})
 	return &Provider{cfg, c, err}
@@ -75,19 +69,12 @@ var versionPath = regexp.MustCompile(`/v\d[a-z0-9]*$`)
 
 // Generate makes one streaming call.
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
-	base, key := r.BaseURL, r.APIKey
-	if base == "" || base == p.cfg.BaseURL {
-		base = p.cfg.BaseURL
-		if key == "" {
-			key = p.cfg.APIKey
-		}
-	}
-	u, err := url.Parse(base)
-	switch {
-	case p.err != nil:
+	if p.err != nil {
 		return model.Response{}, invalid("make a client: " + p.err.Error())
-	case err != nil || u.Host == "":
-		return model.Response{}, invalid("base_url is not a URL")
+	}
+	u, key, err := r.Endpoint(provider, p.cfg.BaseURL, p.cfg.APIKey)
+	if err != nil {
+		return model.Response{}, err
 	}
 	u.Path = strings.TrimRight(u.Path, "/")
 	version := strings.TrimPrefix(versionPath.FindString(u.Path), "/")

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/ssestream"
@@ -50,37 +49,24 @@ func New(cfg Config) *Provider {
 	if cfg.BaseURL == "" {
 		cfg.BaseURL = defaultBaseURL
 	}
-	client := http.Client{}
-	if cfg.Client != nil {
-		client = *cfg.Client
-	}
-	// A redirect would carry the conversation, and perhaps the key, elsewhere.
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Provider{cfg, &client}
+	return &Provider{cfg, model.Direct(cfg.Client)}
 }
 
 // Generate makes one streaming call. A request that names no API goes to the
 // Responses API at OpenAI's own address and to chat completions at any other.
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
-	base, key := r.BaseURL, r.APIKey
-	if base == "" || base == p.cfg.BaseURL {
-		base = p.cfg.BaseURL
-		if key == "" {
-			key = p.cfg.APIKey
-		}
-	}
-	u, err := url.Parse(base)
-	if err != nil || u.Host == "" {
-		return model.Response{}, &model.Error{Class: model.InvalidRequest, Provider: provider, Message: "base_url is not a URL"}
+	u, key, err := r.Endpoint(provider, p.cfg.BaseURL, p.cfg.APIKey)
+	if err != nil {
+		return model.Response{}, err
 	}
 	api := r.API
 	if api == "" {
 		api = model.APIChat
-		if r.BaseURL == "" && base == defaultBaseURL {
+		if r.BaseURL == "" && p.cfg.BaseURL == defaultBaseURL {
 			api = model.APIResponses
 		}
 	}
-	options := p.options(r, base, key)
+	options := p.options(r, u.String(), key)
 	switch api {
 	case model.APIResponses:
 		return respond(ctx, r, key, options, onDelta)
