@@ -2,10 +2,7 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,20 +13,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
-)
 
-// freePort returns a port of loopback that nothing listens at, out of a range from
-// which the system serves no clients.
-func freePort() (int, error) {
-	for range 100 {
-		port := 10_000 + rand.IntN(20_000) //nolint:gosec // not a secret
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, errors.New("no free port found")
-}
+	"github.com/turnpike-dev/turnpike/internal/testbed"
+)
 
 // natsServer is one nats-server.
 type natsServer struct {
@@ -45,7 +31,7 @@ func newNATS(bin, dir string, n int) ([]*natsServer, error) {
 	ports := make([]int, 2*n)
 	for i := range ports {
 		var err error
-		if ports[i], err = freePort(); err != nil {
+		if ports[i], err = testbed.FreePort(); err != nil {
 			return nil, err
 		}
 	}
@@ -88,7 +74,7 @@ func newRedis(dir, name string) (*redisServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chaos needs redis-server: %w: `apt-get install redis-server`", err)
 	}
-	port, err := freePort()
+	port, err := testbed.FreePort()
 	if err != nil {
 		return nil, err
 	}

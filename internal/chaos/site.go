@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/internal/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 )
@@ -88,7 +89,7 @@ func deploy(ctx context.Context, d deployment, bin, dir string, workers int, mod
 		return s, err
 	}
 	for i := range 2 {
-		port, err := freePort()
+		port, err := testbed.FreePort()
 		if err != nil {
 			return s, err
 		}
