@@ -62,6 +62,9 @@ type Report struct {
 type Throughput struct {
 	TurnsPerSecond float64 `json:"turns_per_second"`
 	CPUPerTurnMS   float64 `json:"cpu_per_turn_ms"` // of this process and both servers
+
+	// CPUParts are the parts of this process, of NATS and of Redis in it.
+	CPUParts [3]float64 `json:"cpu_parts_ms"`
 }
 
 // Latency of one turn after the other.
@@ -78,6 +81,9 @@ func (r *Report) String() string {
 	row("%-34s %12s %12s %8s", "", "turnpike", "floor", "ratio")
 	row("%-34s %12.0f %12.0f %8.2f", "turns/s", r.Real.TurnsPerSecond, r.Floor.TurnsPerSecond, r.Ratio)
 	row("%-34s %12.3f %12.3f %8.2f", "CPU ms a turn", r.Real.CPUPerTurnMS, r.Floor.CPUPerTurnMS, r.Real.CPUPerTurnMS/r.Floor.CPUPerTurnMS)
+	for i, part := range []string{"gateway and worker", "NATS", "Redis"} {
+		row("%-34s %12.3f %12.3f %8.2f", "  of "+part, r.Real.CPUParts[i], r.Floor.CPUParts[i], r.Real.CPUParts[i]/r.Floor.CPUParts[i])
+	}
 	row("%-34s %12.2f %12.2f %8.2f", "one run alone: p50 ms a turn", r.Alone.P50, r.AloneFloor.P50, r.Alone.P50/r.AloneFloor.P50)
 	row("%-34s %12.2f %12.2f %8.2f", "one run alone: p99 ms a turn", r.Alone.P99, r.AloneFloor.P99, r.Alone.P99/r.AloneFloor.P99)
 	row("%-34s %12.2f → %.2f", "one run: ms a turn, first → last 20", r.EarlyMS, r.LateMS)

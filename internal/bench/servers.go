@@ -131,24 +131,30 @@ func (s *servers) written(ctx context.Context) int64 {
 type watch struct {
 	s     *servers
 	began time.Time
-	cpu   time.Duration
+	cpu   cpu
 }
+
+// cpu is the processor time of this process, of NATS and of Redis.
+type cpu [3]time.Duration
 
 func (s *servers) start() watch { return watch{s, time.Now(), s.cpu()} }
 
 func (w watch) stop(turns int) Throughput {
-	took, cpu := time.Since(w.began), w.s.cpu()-w.cpu
-	return Throughput{TurnsPerSecond: float64(turns) / took.Seconds(), CPUPerTurnMS: float64(cpu) / 1e6 / float64(turns)}
+	took, used := time.Since(w.began), w.s.cpu()
+	t := Throughput{TurnsPerSecond: float64(turns) / took.Seconds()}
+	for i := range used {
+		t.CPUParts[i] = float64(used[i]-w.cpu[i]) / 1e6 / float64(turns)
+		t.CPUPerTurnMS += t.CPUParts[i]
+	}
+	return t
 }
 
-// cpu is the processor time of this process and of the servers.
-func (s *servers) cpu() time.Duration {
+func (s *servers) cpu() (used cpu) {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err == nil {
+		used[0] = time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
-	total := time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	for _, p := range s.procs {
+	for i, p := range s.procs { // NATS was started first
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
 		if err != nil {
 			continue
@@ -156,8 +162,8 @@ func (s *servers) cpu() time.Duration {
 		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 		for _, f := range fields[11:13] { // utime, stime
 			n, _ := strconv.ParseInt(f, 10, 64)
-			total += time.Duration(n) * time.Second / ticksPerSecond
+			used[i+1] += time.Duration(n) * time.Second / ticksPerSecond
 		}
 	}
-	return total
+	return used
 }

@@ -34,29 +34,14 @@ func DecodeEvent(data []byte) (Event, error) {
 	return e, nil
 }
 
-// eventWire is an entry with the fields that every event has, in front and always
-// there; they hide their namesakes in the entry.
-type eventWire struct {
-	Seq     int64           `json:"seq"`
-	RunID   state.RunID     `json:"run_id"`
-	Type    state.EntryType `json:"type"`
-	Turn    int             `json:"turn"`
-	Attempt int             `json:"attempt"`
-	At      state.Time      `json:"at"`
-	state.Entry
-}
-
 // EncodeEvent returns a committed entry as an event of its run. Attempt is 0 where
 // no worker was at work, as in run.submitted.
 func EncodeEvent(id state.RunID, e state.Entry) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	w := eventWire{Seq: e.Seq, RunID: id, Type: e.Type, Turn: e.Turn, Attempt: e.Attempt, At: e.At, Entry: e}
-	if err := enc.Encode(w); err != nil {
+	b, err := state.EncodeEvent(id, e)
+	if err != nil {
 		return nil, fmt.Errorf("encode event %d: %w", e.Seq, err)
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	return b, nil
 }
 
 // Live is an event that belongs to an attempt and is not kept.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/big"
 	"strings"
 	"time"
@@ -29,13 +28,7 @@ func (t Time) writable() bool {
 
 // MarshalJSON encodes t, and the zero time as null.
 func (t Time) MarshalJSON() ([]byte, error) {
-	if t.IsZero() {
-		return []byte("null"), nil
-	}
-	if !t.writable() {
-		return nil, fmt.Errorf("time in the year %d has no form in RFC 3339", t.UTC().Year())
-	}
-	return t.UTC().AppendFormat(nil, `"`+timeFormat+`"`), nil
+	return t.append(make([]byte, 0, len(timeFormat)+2))
 }
 
 // UnmarshalJSON accepts any RFC 3339 time that MarshalJSON can write, or null.
@@ -95,8 +88,8 @@ func (m *MicroUSD) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// partWire carries arguments as a JSON object where the model produced one, and
-// as a JSON string that holds the model's text where it did not.
+// partWire is a part as it is read: arguments are a JSON object where the model
+// produced one, and a JSON string that holds the model's text where it did not.
 type partWire struct {
 	Type      PartType        `json:"type"`
 	Text      *string         `json:"text,omitempty"`
@@ -114,31 +107,6 @@ type partWire struct {
 	OpaqueBy  string          `json:"opaque_by,omitempty"`
 }
 
-// MarshalJSON encodes p with the fields of its type always present.
-func (p Part) MarshalJSON() ([]byte, error) {
-	w := partWire{
-		Type: p.Type, ID: p.ID, Name: p.Name, CallID: p.CallID, Images: p.Images, MediaType: p.MediaType,
-		Data: p.Data, URL: p.URL, Opaque: p.Opaque, OpaqueBy: p.OpaqueBy,
-	}
-	switch p.Type {
-	case PartText, PartThinking:
-		w.Text = &p.Text
-	case PartToolCall:
-		w.Arguments = json.RawMessage(p.Arguments)
-		if !compactObject(p.Arguments) {
-			text, err := marshal(p.Arguments)
-			if err != nil {
-				return nil, err
-			}
-			w.Arguments = text
-		}
-	case PartToolResult:
-		w.Content, w.IsError = &p.Content, &p.IsError
-	case PartImage:
-	}
-	return marshal(w)
-}
-
 // CompactObject returns the JSON object in text without white space, and false
 // if text is anything but one JSON object.
 func CompactObject(text string) (string, bool) {
@@ -147,13 +115,6 @@ func CompactObject(text string) (string, bool) {
 		return "", false
 	}
 	return b.String(), true
-}
-
-// compactObject reports whether text survives the encoder byte for byte: the
-// encoder strips white space, so anything else travels as a string.
-func compactObject(text string) bool {
-	c, ok := CompactObject(text)
-	return ok && c == text
 }
 
 // UnmarshalJSON is the inverse of MarshalJSON.
@@ -223,7 +184,7 @@ func EncodeState(s State) ([]byte, error) { return marshal(s.Formatted()) }
 // DecodeState decodes a header; its log is empty.
 func DecodeState(b []byte) (State, error) {
 	var s State
-	err := decode(b, &s)
+	err := json.Unmarshal(b, &s)
 	if err != nil {
 		// It may be what a newer build makes of a state: no fault of it.
 		var newer struct {
@@ -239,25 +200,11 @@ func DecodeState(b []byte) (State, error) {
 	return s, nil
 }
 
-// EncodeEntry encodes one entry of a log.
-func EncodeEntry(e Entry) ([]byte, error) { return marshal(e) }
-
 // DecodeEntry decodes one entry of a log.
 func DecodeEntry(b []byte) (Entry, error) {
 	var e Entry
-	if err := decode(b, &e); err != nil {
+	if err := json.Unmarshal(b, &e); err != nil {
 		return Entry{}, fmt.Errorf("decode entry: %w", err)
 	}
 	return e, nil
-}
-
-func decode(b []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	if err := dec.Decode(v); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("trailing data")
-	}
-	return nil
 }
