@@ -126,3 +126,10 @@ func (b *noisyBus) Announce(ctx context.Context, run state.RunID, events []bus.E
 	b.dies("after it announced events", run)
 	return err
 }
+
+// Tell implements bus.Events.
+func (b *noisyBus) Tell(ctx context.Context, run state.RunID, events []bus.Event) func(context.Context) error {
+	stored := b.Bus.Tell(ctx, run, events)
+	b.dies("after it sent events", run)
+	return stored
+}

@@ -130,8 +130,10 @@ func (m *explorer) work(w world, i int) []move {
 	case recording:
 		return one(m.record(w, i))
 	case telling:
+		// It is sent, and whether it has come is known only to who waits for it: later.
 		w.Workers[i].At = acting
-		return one(m.announce(w, i))
+		told := w
+		return append(one(told, told.tell(k.Announced, k.State.LogLen())), one(w, nil)...)
 	case acting:
 		return one(m.act(w, i))
 	case committing:

@@ -70,6 +70,12 @@ func (w wire) Announce(ctx context.Context, run state.RunID, events []bus.Event)
 	})
 }
 
+// Tell sends the events at once, or some of them.
+func (w wire) Tell(ctx context.Context, run state.RunID, events []bus.Event) func(context.Context) error {
+	err := w.Announce(ctx, run, events)
+	return func(context.Context) error { return err }
+}
+
 func (w wire) Live(run state.RunID, data []byte) {
 	if w.p.reaches(toBus) {
 		w.Bus.Live(run, data)

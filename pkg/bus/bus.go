@@ -105,6 +105,11 @@ type Events interface {
 	// than the bus can carry is left out: the store has both.
 	Announce(ctx context.Context, run state.RunID, events []Event) error
 
+	// Tell is Announce in two steps: it sends the events, in order and before whatever
+	// the caller sends next, and stored returns when they are stored. Who does not call
+	// stored does not know; who got an error may call it again.
+	Tell(ctx context.Context, run state.RunID, events []Event) (stored func(context.Context) error)
+
 	// Live sends an event that nobody stores, to whoever watches now.
 	Live(run state.RunID, data []byte)
 

@@ -17,15 +17,24 @@ func (w *Worker) announce(ctx context.Context, run state.RunID, entries []state.
 	if len(entries) == 0 {
 		return nil
 	}
+	events, err := eventsOf(run, entries)
+	if err != nil {
+		return err
+	}
+	return w.bus.Announce(ctx, run, events)
+}
+
+// eventsOf returns entries of a run's log as those who watch see them.
+func eventsOf(run state.RunID, entries []state.Entry) ([]bus.Event, error) {
 	events := make([]bus.Event, len(entries))
 	for i, e := range entries {
 		data, err := api.EncodeEvent(run, e)
 		if err != nil {
-			return fmt.Errorf("encode event %d: %w", e.Seq, err)
+			return nil, err
 		}
 		events[i] = bus.Event{Seq: e.Seq, Data: data}
 	}
-	return w.bus.Announce(ctx, run, events)
+	return events, nil
 }
 
 // catchUp announces what nobody is known to have announced.

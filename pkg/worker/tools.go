@@ -48,12 +48,12 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 	})
 
 	// The response and the start marks of the first batch are one write, and the
-	// watchers hear of the response before its first tool starts.
+	// response is on its way to the watchers before its first tool starts.
 	if err := t.record(ctx, marks(a, effect.Calls, batches[0])); err != nil {
 		return nil, err
 	}
-	if err := t.announce(ctx); err != nil && ctx.Err() == nil {
-		return nil, fmt.Errorf("%w: announce: %w", errDrop, err)
+	if err := t.tell(ctx); err != nil {
+		return nil, err
 	}
 	var done []loop.ToolResult
 	started := false

@@ -36,6 +36,7 @@ type turn struct {
 	s         state.State // as the loop last decided
 	recorded  int64       // entries of s.Log that the store has
 	announced int64       // entries that the bus has
+	telling   *telling    // entries that are on their way there
 
 	failure *model.Error    // of the model, if it answered last with one
 	notes   <-chan []string // what hooks say about the response
@@ -349,8 +350,46 @@ func (t *turn) stamp() {
 	}
 }
 
+// telling is what was sent to the bus and may not be stored there yet.
+type telling struct {
+	upTo   int64
+	stored func(context.Context) error
+}
+
+// tell sends what the log has gained to the bus and does not wait: the tools may
+// start. announce waits, before it sends what comes after.
+func (t *turn) tell(ctx context.Context) error {
+	if err := t.told(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // the turn was interrupted, and announce comes all the same
+		}
+		return fmt.Errorf("%w: announce: %w", errDrop, err)
+	}
+	events, err := eventsOf(t.s.ID, t.s.Log[t.announced:])
+	if err != nil {
+		return fmt.Errorf("%w: %w", errDrop, err)
+	}
+	t.telling = &telling{t.s.LogLen(), t.w.bus.Tell(ctx, t.s.ID, events)}
+	return nil
+}
+
+// told waits until the bus has what was told.
+func (t *turn) told(ctx context.Context) error {
+	if t.telling == nil {
+		return nil
+	}
+	if err := t.telling.stored(ctx); err != nil {
+		return err
+	}
+	t.announced, t.telling = t.telling.upTo, nil
+	return nil
+}
+
 // announce puts what the log has gained on the bus.
 func (t *turn) announce(ctx context.Context) error {
+	if err := t.told(ctx); err != nil {
+		return err
+	}
 	if err := t.w.announce(ctx, t.s.ID, t.s.Log[t.announced:]); err != nil {
 		return err
 	}

@@ -164,6 +164,12 @@ func (b *Bus) Announce(_ context.Context, run state.RunID, events []bus.Event) e
 	return nil
 }
 
+// Tell implements bus.Events.
+func (b *Bus) Tell(ctx context.Context, run state.RunID, events []bus.Event) func(context.Context) error {
+	err := b.Announce(ctx, run, events)
+	return func(context.Context) error { return err }
+}
+
 // Live implements bus.Events.
 func (b *Bus) Live(run state.RunID, data []byte) {
 	b.send("events."+string(run), bus.Event{Data: data})

@@ -15,14 +15,21 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Announce implements bus.Events. The messages of one call travel together, in
-// order; those that failed are sent again under the same ids.
+// Announce implements bus.Events.
 func (b *Bus) Announce(ctx context.Context, run state.RunID, events []bus.Event) error {
-	type sent struct {
-		msg    *nats.Msg
-		id     string
-		future jetstream.PubAckFuture
-	}
+	return b.Tell(ctx, run, events)(ctx)
+}
+
+// sent is an event on its way.
+type sent struct {
+	msg    *nats.Msg // nil: it is stored
+	id     string
+	future jetstream.PubAckFuture // nil: it was not sent
+}
+
+// Tell implements bus.Events. The messages of one call travel together, in order;
+// those that failed are sent again under the same ids.
+func (b *Bus) Tell(_ context.Context, run state.RunID, events []bus.Event) func(context.Context) error {
 	batch := make([]sent, 0, len(events))
 	var trouble error // once one message failed, the rest goes after it
 	for _, e := range events {
@@ -38,12 +45,22 @@ func (b *Bus) Announce(ctx context.Context, run state.RunID, events []bus.Event)
 		}
 		batch = append(batch, s)
 	}
-	for _, s := range batch {
+	return func(ctx context.Context) error { return b.stored(ctx, batch) }
+}
+
+func (b *Bus) stored(ctx context.Context, batch []sent) error {
+	for i := range batch {
+		s := &batch[i]
+		if s.msg == nil {
+			continue
+		}
 		if s.future != nil {
 			select {
 			case <-s.future.Ok():
+				s.msg = nil
 				continue
 			case <-s.future.Err(): //nolint:errcheck // it is sent again, whatever it was
+				s.future = nil
 			case <-ctx.Done():
 				return fmt.Errorf("announce events: %w", ctx.Err())
 			}
@@ -53,6 +70,7 @@ func (b *Bus) Announce(ctx context.Context, run state.RunID, events []bus.Event)
 		if err := b.publish(ctx, s.msg, s.id); err != nil {
 			return fmt.Errorf("announce event: %w", err)
 		}
+		s.msg = nil
 	}
 	return nil
 }
