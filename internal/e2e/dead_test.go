@@ -166,7 +166,7 @@ func TestDeadLetter(t *testing.T) {
 // Runs that kill their workers do not keep others from finishing (I2).
 func TestPoisonAmongHealthy(t *testing.T) {
 	t.Parallel()
-	const poison, healthy = 5, 60
+	const poison, healthy = 10, 60
 	s := newSite(t, 0)
 	b := newBomb(t, s, 3)
 	serveSeedTools(s)
@@ -200,8 +200,10 @@ func TestPoisonAmongHealthy(t *testing.T) {
 	c := cli{t, s.url}
 	eventually(t, "every letter is written", func() error {
 		out, code := c.run("dead", "ls", "--open")
-		if n := strings.Count(out, "poisoned"); code != 0 || n < poison {
-			return fmt.Errorf("%d letters: %s", n, out)
+		for _, id := range bad {
+			if code != 0 || !strings.Contains(out, id) {
+				return fmt.Errorf("no letter of %s: %s", id, out)
+			}
 		}
 		return nil
 	})

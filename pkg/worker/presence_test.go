@@ -67,3 +67,18 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 		})
 	}
 }
+
+// A worker that comes back under its id takes up at once what it had in hand: nobody
+// else misses it (I2).
+func TestRestartUnderTheSameID(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	id := s.create(state.Limits{}, nil, model.Scripted{Text: "done"})
+	cfg := s.config()
+	c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "token", Worker: cfg.ID, Lease: time.Hour, Grace: time.Second})
+	if err != nil || c.Outcome != state.Claimed {
+		t.Fatalf("Claim = %s, %v", c.Outcome, err)
+	}
+	s.work(cfg)
+	s.awaitReason(id, state.EndCompleted)
+}

@@ -169,6 +169,19 @@ func (p *presence) evictUnheard(ctx context.Context) bool {
 	return true
 }
 
+// evictFormerSelf takes up what a process of this worker's id had in hand when it died:
+// the others hear the id again and see nobody missing.
+func (w *Worker) evictFormerSelf(ctx context.Context) {
+	due, err := w.store.Evict(ctx, w.cfg.ID, w.cfg.Grace)
+	if err != nil {
+		w.log.Warn().Err(err).Msg("evict: leases from before the restart run out by themselves")
+	}
+	if len(due) > 0 {
+		w.log.Info().Int("runs", len(due)).Msg("taking up what was in hand before the restart")
+	}
+	w.drive(ctx, due, "e")
+}
+
 func (p *presence) evict(ctx context.Context, workers []string) {
 	for _, id := range workers {
 		due, err := p.w.store.Evict(ctx, id, p.w.cfg.Grace)

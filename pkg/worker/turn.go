@@ -83,6 +83,19 @@ func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
 		return
 	}
 
+	admitted, ok := w.suspects.admit(claim)
+	if !ok {
+		// The sweeper brings it back, with a message of its own.
+		if err := w.store.Release(ctx, claim.Lease); err != nil {
+			log.Warn().Err(err).Msg("release")
+			return
+		}
+		w.check(d.Ack(), "ack")
+		log.Info().Int("attempt", claim.Attempt).Msg("turn put off: workers were lost with it, and with others in hand here")
+		return
+	}
+	defer admitted()
+
 	turnCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	t := &turn{

@@ -180,6 +180,8 @@ type Worker struct {
 	agents  *agents
 	slots   *semaphore.Weighted
 
+	suspects *suspects
+
 	// breakers of the models that this worker asks.
 	breakers *model.Breakers
 
@@ -206,6 +208,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		metrics: m,
 		slots:   semaphore.NewWeighted(int64(cfg.Slots)),
 
+		suspects: newSuspects(cfg.Slots, cfg.MaxAttempts),
 		breakers: model.NewBreakers(cfg.Breakers),
 		quotas:   newQuotas(store, cfg.RateLimits, m),
 	}
@@ -238,6 +241,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("subscribe to presence: %w", err)
 	}
 	defer presence.stop()
+
+	w.evictFormerSelf(ctx)
 
 	keeper, stopKeeper := context.WithCancel(turnCtx)
 	var background sync.WaitGroup
