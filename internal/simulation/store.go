@@ -24,6 +24,10 @@ func (s store) Create(ctx context.Context, run state.NewRun) (st state.State, ex
 	return st, existing, err
 }
 
+func (s store) Ready(ctx context.Context) error {
+	return do0(ctx, s.p, toStore, "ready", func() error { return s.in.Ready(ctx) })
+}
+
 func (s store) Load(ctx context.Context, id state.RunID) (state.State, error) {
 	return do(ctx, s.p, toStore, "load", func() (state.State, error) { return s.in.Load(ctx, id) })
 }

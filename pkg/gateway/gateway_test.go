@@ -63,6 +63,13 @@ func (f *flaky) setAway(away bool) {
 	f.away = away
 }
 
+func (f *flaky) Ready(ctx context.Context) error {
+	if err := f.err(); err != nil {
+		return err
+	}
+	return f.Store.Ready(ctx)
+}
+
 func (f *flaky) Load(ctx context.Context, id state.RunID) (state.State, error) {
 	if err := f.err(); err != nil {
 		return state.State{}, err

@@ -3,12 +3,10 @@ package gateway
 import (
 	"context"
 	"embed"
-	"errors"
 	"net/http"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/check"
-	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 //go:embed ui
@@ -54,8 +52,7 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
 	if err := g.bus.Ready(ctx); err != nil {
 		down("bus", &answer.Bus, err)
 	}
-	// No run has this id: the store answers that it does not.
-	if _, err := g.store.Load(ctx, state.RunPrefix+"00000000000000000000000000"); err != nil && !errors.Is(err, state.ErrNotFound) {
+	if err := g.store.Ready(ctx); err != nil {
 		down("store", &answer.Store, err)
 	}
 	if g.cfg.Checks != nil {

@@ -74,6 +74,10 @@ type Store interface {
 	Schedule
 	Agents
 	Quotas
+
+	// Ready returns nil if runs can be read and written now: a server that answers but
+	// has no room left is not ready. Of a cluster it may look at one part only.
+	Ready(ctx context.Context) error
 }
 
 // Runs creates and reads runs.

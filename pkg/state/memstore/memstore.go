@@ -147,6 +147,9 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	return rec.Read(), false, nil
 }
 
+// Ready implements state.Store.
+func (*Store) Ready(context.Context) error { return nil }
+
 // Load implements state.Runs.
 func (s *Store) Load(_ context.Context, id state.RunID) (state.State, error) {
 	s.mu.Lock()

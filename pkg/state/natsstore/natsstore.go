@@ -215,6 +215,18 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// Ready implements state.Store. It writes where only the last message of a subject is
+// kept, which is on the same disk as the runs.
+func (s *Store) Ready(ctx context.Context) error {
+	if _, err := s.stream.Info(ctx); err != nil {
+		return fmt.Errorf("read stream: %w", err)
+	}
+	if _, err := s.js.Publish(ctx, s.cfg.Prefix+".quota.ready", nil); err != nil {
+		return fmt.Errorf("write to JetStream: %w", err)
+	}
+	return nil
+}
+
 func (s *Store) runSubject(id state.RunID) string { return s.cfg.Prefix + ".state.run." + string(id) }
 
 // read returns a run's last record from the stream's leader.

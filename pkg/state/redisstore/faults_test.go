@@ -127,6 +127,15 @@ func TestKilledServer(t *testing.T) {
 	}
 }
 
+// A server that answers but takes nothing in is not ready.
+func TestReadyMeansWritable(t *testing.T) {
+	t.Parallel()
+	s := open(t, testbed.RedisProcess(t, "--save", "", "--maxmemory", "1mb", "--maxmemory-policy", "noeviction").URL)
+	if err := s.Ready(t.Context()); err == nil {
+		t.Error("a server without memory is ready")
+	}
+}
+
 // A caller that dies between taking its key and creating the run leaves a key
 // without a run; the retry, with an id of its own, makes the run that the key names.
 func TestCreateRepairsItself(t *testing.T) {

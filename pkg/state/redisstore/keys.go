@@ -18,6 +18,7 @@ func (k keys) shard(n int) string { return fmt.Sprintf("%s:{s%03d}", k.prefix, n
 
 func (k keys) due(shard int) string   { return k.shard(shard) + ":due" }
 func (k keys) count(shard int) string { return k.shard(shard) + ":count" }
+func (k keys) ready(shard int) string { return k.shard(shard) + ":ready" }
 
 // run is the keys of one run.
 type run struct{ header, log, journal, inbox, seen, due, count string }

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -127,6 +128,14 @@ func options(url string) (*redis.UniversalOptions, error) {
 
 // Close closes the connections.
 func (s *Store) Close() error { return s.rdb.Close() }
+
+// Ready implements state.Store: it writes to a shard, another each time.
+func (s *Store) Ready(ctx context.Context) error {
+	if err := s.rdb.Set(ctx, s.keys.ready(rand.IntN(state.Shards)), 1, time.Minute).Err(); err != nil { //nolint:gosec // not a secret
+		return fmt.Errorf("write to Redis: %w", err)
+	}
+	return nil
+}
 
 type idempotency struct {
 	Run         state.RunID `json:"run"`

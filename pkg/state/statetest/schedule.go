@@ -14,6 +14,17 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
+func testReady(t *testing.T, s *suite) {
+	for range 3 {
+		if err := s.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if page, err := s.List(t.Context(), state.Filter{}); err != nil || len(page.Runs) > 0 {
+		t.Fatalf("List = %v, %v: to look left something behind", page, err)
+	}
+}
+
 func testCreate(t *testing.T, s *suite) {
 	run := newRun(t)
 	run.Metadata = map[string]string{"k": "v"}

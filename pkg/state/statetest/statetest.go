@@ -32,6 +32,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		name string
 		test func(t *testing.T, s *suite)
 	}{
+		{"Ready", testReady},
 		{"Create", testCreate},
 		{"CreateIdempotent", testCreateIdempotent},
 		{"ClaimOutcomes", testClaimOutcomes},
