@@ -130,7 +130,7 @@ func TestKilledServer(t *testing.T) {
 // A server that answers but takes nothing in is not ready.
 func TestReadyMeansWritable(t *testing.T) {
 	t.Parallel()
-	s := open(t, testbed.RedisProcess(t, "--save", "", "--maxmemory", "1mb", "--maxmemory-policy", "noeviction").URL)
+	s := open(t, testbed.RedisProcess(t, "--save", "", "--maxmemory", "100kb", "--maxmemory-policy", "noeviction").URL)
 	if err := s.Ready(t.Context()); err == nil {
 		t.Error("a server without memory is ready")
 	}
