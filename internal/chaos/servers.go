@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -101,30 +102,40 @@ func (s *redisServer) fillDisk(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 	var before unix.Rlimit
-	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1, Max: unix.RLIM_INFINITY}, &before); err != nil {
-		return fmt.Errorf("limit the files of %s: %w", s.name, err)
+	err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1, Max: unix.RLIM_INFINITY}, &before)
+	if err == nil {
+		pause(ctx, d)
+		err = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &before, nil)
 	}
-	pause(ctx, d)
-	if s.pid() == pid {
-		return unix.Prlimit(pid, unix.RLIMIT_FSIZE, &before, nil)
+	if err != nil && !errors.Is(err, unix.ESRCH) { // another fault may have ended it
+		return fmt.Errorf("limit the files of %s: %w", s.name, err)
 	}
 	return nil
 }
 
-// fillMemory makes the server refuse writes for a while.
+// fillMemory makes the server refuse writes for a while, unless another fault has
+// taken it away.
 func (s *redisServer) fillMemory(ctx context.Context, d time.Duration) error {
-	if err := s.rdb.ConfigSet(ctx, "maxmemory", "1mb").Err(); err != nil {
-		return err
+	if s.rdb.ConfigSet(ctx, "maxmemory", "1mb").Err() == nil {
+		pause(ctx, d)
 	}
-	pause(ctx, d)
-	return s.rdb.ConfigSet(context.WithoutCancel(ctx), "maxmemory", "0").Err()
+	// What got no answer may have been done all the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	for {
+		err := s.rdb.ConfigSet(ctx, "maxmemory", "0").Err()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
 }
 
-// fillStream uses up what NATS may store, for a while.
+// fillStream uses up what NATS may store, for a while, unless another fault has taken
+// the server away.
 func fillStream(ctx context.Context, js jetstream.JetStream, d time.Duration) error {
-	_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "FILLER", Subjects: []string{"filler"}})
-	if err != nil {
-		return fmt.Errorf("fill NATS: %w", err)
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "FILLER", Subjects: []string{"filler"}}); err != nil {
+		return nil //nolint:nilerr // as above
 	}
 	defer js.DeleteStream(context.WithoutCancel(ctx), "FILLER") //nolint:errcheck // the phase ends with its servers
 	block := make([]byte, 900<<10)
