@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,9 +22,10 @@ import (
 type quotas struct {
 	stream jetstream.Stream
 
-	// mu lets the turns of this process at the buckets one after another: against
-	// each other they would only meet conflicts.
-	mu   sync.Mutex
+	// turn lets the turns of this process at the buckets one after another: against
+	// each other they would only meet conflicts. It is a channel, since who waits for
+	// a server that does not answer another must still heed its own deadline.
+	turn chan struct{}
 	last map[string]stored // by subject: what was seen last, and may be out of date
 }
 
@@ -48,7 +48,7 @@ func (s *Store) openQuotas(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open stream %s: %w", want.Name, err)
 	}
-	s.quotas = quotas{stream: stream, last: map[string]stored{}}
+	s.quotas = quotas{stream: stream, turn: make(chan struct{}, 1), last: map[string]stored{}}
 	return nil
 }
 
@@ -61,8 +61,12 @@ func (s *Store) slowedSubject() string           { return s.cfg.Prefix + ".quota
 // what it saw last and reads only after a conflict. fn may be called several
 // times; its last call is the one that counts.
 func (s *Store) swap(ctx context.Context, subject string, fn func(old []byte) (any, error)) error {
-	s.quotas.mu.Lock()
-	defer s.quotas.mu.Unlock()
+	select {
+	case s.quotas.turn <- struct{}{}:
+		defer func() { <-s.quotas.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	last, known := s.quotas.last[subject]
 	for try := range maxConflicts {
 		if !known {

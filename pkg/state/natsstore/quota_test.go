@@ -1,11 +1,15 @@
 package natsstore_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/internal/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -43,5 +47,52 @@ func TestQuotaOfManyProcesses(t *testing.T) {
 	group.Wait()
 	if most := limit/20 + 1 + int64(time.Since(began)*limit/time.Minute); entered.Load() > most {
 		t.Errorf("%d are let in after %s, want %d at most", entered.Load(), time.Since(began), most)
+	}
+}
+
+// Who waits for its turn behind a call that gets no answer still heeds its own context.
+func TestQuotaBehindSilence(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	p := prefix()
+	s := open(t, nc, p)
+	take := func(ctx context.Context) error {
+		_, err := s.Take(ctx, "k", state.Take{Quota: state.Quota{Requests: 100}})
+		return err
+	}
+	if err := take(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// In the place of the stream: somebody who hears and never answers.
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.StreamNameBySubject(t.Context(), p+".quota.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), stream); err != nil {
+		t.Fatal(err)
+	}
+	heard, err := nc.SubscribeSync(p + ".quota.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, end := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- take(first) }()
+	if _, err := heard.NextMsgWithContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	second, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := take(second); !errors.Is(err, context.Canceled) {
+		t.Errorf("Take behind a call without an answer: %v, want its context's end", err)
+	}
+	end()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Take without an answer: %v, want its context's end", err)
 	}
 }
