@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/turnpike-dev/turnpike/internal/rig"
 )
 
 // Config of a campaign.
@@ -61,7 +63,7 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 		return nil, fmt.Errorf("%s is not empty: servers would find the data of another campaign", cfg.Dir)
 	}
 	bin := filepath.Join(cfg.Dir, "bin")
-	if err := build(ctx, bin, cfg.Race); err != nil {
+	if err := rig.Build(ctx, bin, cfg.Race, rig.ServerNATS, rig.Module+"cmd/gateway", rig.Module+"internal/chaos/worker"); err != nil {
 		return nil, err
 	}
 	m, err := startModel(ctx)

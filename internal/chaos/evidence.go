@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/internal/rig"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -189,7 +190,7 @@ func announced(ctx context.Context, s *site) (map[string]map[int64]json.RawMessa
 func cries(s *site) ([]string, error) {
 	var all []string
 	for _, n := range s.processes() {
-		name := n.name + ".log"
+		name := n.Name + ".log"
 		log, err := os.ReadFile(filepath.Join(s.dir, name))
 		if err != nil {
 			return nil, err
@@ -217,7 +218,7 @@ const (
 // how many are in the end.
 func left(ctx context.Context, s *site, limit time.Duration) uint64 {
 	n := uint64(0)
-	_ = until(ctx, limit, "no message is left", func(ctx context.Context) error {
+	_ = rig.Until(ctx, limit, "no message is left", func(ctx context.Context) error {
 		sum := uint64(0)
 		for _, name := range []string{streamTurns, streamSubmit, streamControl} {
 			stream, err := s.js.Stream(ctx, name)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/rig"
 )
 
 // Rollback is a stretch of time whose writes a failover has lost.
@@ -18,19 +20,19 @@ type Rollback struct {
 // follow makes the second Redis a replica of the first, and waits until it has
 // everything.
 func (s *site) follow(ctx context.Context) error {
-	host, port, err := net.SplitHostPort(s.replica.addr())
+	host, port, err := net.SplitHostPort(s.replica.Addr())
 	if err != nil {
 		return err
 	}
-	if err := s.redis[1].rdb.ReplicaOf(ctx, host, port).Err(); err != nil {
+	if err := s.redis[1].Client.ReplicaOf(ctx, host, port).Err(); err != nil {
 		return fmt.Errorf("start replication: %w", err)
 	}
 	return s.inSync(ctx)
 }
 
 func (s *site) inSync(ctx context.Context) error {
-	return until(ctx, ready, "the replica is in step", func(ctx context.Context) error {
-		info, err := s.redis[1].rdb.Info(ctx, "replication").Result()
+	return rig.Until(ctx, ready, "the replica is in step", func(ctx context.Context) error {
+		info, err := s.redis[1].Client.Info(ctx, "replication").Result()
 		if err != nil {
 			return err
 		}
@@ -46,31 +48,31 @@ func (s *site) inSync(ctx context.Context) error {
 func (s *site) failover(ctx context.Context, lag time.Duration) (Rollback, error) {
 	old, fresh := s.redis[0], s.redis[1]
 	roll := Rollback{From: time.Now()}
-	s.replica.hold()
-	pause(ctx, lag)
+	s.replica.Hold()
+	rig.Pause(ctx, lag)
 	// What the proxy holds must not get through any more.
-	s.replica.point()
-	s.replica.heal()
-	old.kill(time.Second)
-	if err := fresh.rdb.ReplicaOf(ctx, "no", "one").Err(); err != nil {
-		return roll, fmt.Errorf("promote %s: %w", fresh.name, err)
+	s.replica.Point()
+	s.replica.Heal()
+	old.Kill(time.Second)
+	if err := fresh.Client.ReplicaOf(ctx, "no", "one").Err(); err != nil {
+		return roll, fmt.Errorf("promote %s: %w", fresh.Name, err)
 	}
 	for _, n := range s.nodes() {
-		n.toRedis.point(fresh.addr)
+		n.toRedis.Point(fresh.Addr)
 	}
 	roll.To = time.Now()
 	s.redis[0], s.redis[1] = fresh, old
 
-	old.kill(time.Second) // it may have come back already
-	if err := os.RemoveAll(old.dir); err != nil {
+	old.Kill(time.Second) // it may have come back already
+	if err := os.RemoveAll(old.Dir); err != nil {
 		return roll, err
 	}
-	if err := os.MkdirAll(old.dir, 0o700); err != nil {
+	if err := os.MkdirAll(old.Dir, 0o700); err != nil {
 		return roll, err
 	}
-	if err := until(ctx, ready, old.name+" answers", func(ctx context.Context) error { return old.rdb.Ping(ctx).Err() }); err != nil {
+	if err := rig.Until(ctx, ready, old.Name+" answers", func(ctx context.Context) error { return old.Client.Ping(ctx).Err() }); err != nil {
 		return roll, err
 	}
-	s.replica.point(fresh.addr)
+	s.replica.Point(fresh.Addr)
 	return roll, s.follow(ctx)
 }

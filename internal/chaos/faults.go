@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/rig"
 )
 
 // Fault is a disturbance that happened.
@@ -45,68 +47,74 @@ func faults() []fault {
 		{"worker paused", 10, false, always, stop(func(s *site) []*node { return s.workers })},
 		{"gateway killed", 5, false, always, kill(gateways)},
 		{"gateway paused", 3, false, always, stop(gateways)},
-		{"worker cut off from NATS", 4, false, always, hold(func(n *node) *proxy { return n.toNATS })},
-		{"worker cut off from Redis", 4, false, withRedis, hold(func(n *node) *proxy { return n.toRedis })},
+		{"worker cut off from NATS", 4, false, always, hold(func(n *node) *rig.Proxy { return n.toNATS })},
+		{"worker cut off from Redis", 4, false, withRedis, hold(func(n *node) *rig.Proxy { return n.toRedis })},
 		{"connections slowed", 4, false, always, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
 			n := one(r, s.nodes())
-			hit(n.name)
-			one(r, n.proxies()).slow(between(r, 5*time.Millisecond, 100*time.Millisecond))
-			pause(ctx, between(r, time.Second, 4*time.Second))
+			hit(n.Name)
+			one(r, n.proxies()).Slow(between(r, 5*time.Millisecond, 100*time.Millisecond))
+			rig.Pause(ctx, between(r, time.Second, 4*time.Second))
 			heal(n)
 			return nil
 		}},
 		{"connections cut", 8, false, always, func(_ context.Context, s *site, r *rand.Rand, hit func(string)) error {
 			n := one(r, s.nodes())
-			hit(n.name)
-			one(r, n.proxies()).cut()
+			hit(n.Name)
+			one(r, n.proxies()).Cut()
 			return nil
 		}},
 		{"replies lost", 8, false, always, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
 			n := one(r, s.nodes())
-			hit(n.name)
-			one(r, n.proxies()).loseReplies(true)
-			pause(ctx, between(r, 10*time.Millisecond, 500*time.Millisecond))
+			hit(n.Name)
+			one(r, n.proxies()).LoseReplies(true)
+			rig.Pause(ctx, between(r, 10*time.Millisecond, 500*time.Millisecond))
 			heal(n)
 			return nil
 		}},
 		{"NATS killed", 4, true, always, func(_ context.Context, s *site, r *rand.Rand, hit func(string)) error {
 			n := one(r, s.nats)
-			hit(n.name)
-			n.kill(between(r, 0, 2*time.Second))
+			hit(n.Name)
+			n.Kill(between(r, 0, 2*time.Second))
 			return nil
 		}},
 		{"NATS paused", 2, true, always, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
 			n := one(r, s.nats)
-			hit(n.name)
-			n.signal(syscall.SIGSTOP)
-			pause(ctx, between(r, 500*time.Millisecond, 3*time.Second))
-			n.signal(syscall.SIGCONT)
+			hit(n.Name)
+			n.Signal(syscall.SIGSTOP)
+			rig.Pause(ctx, between(r, 500*time.Millisecond, 3*time.Second))
+			n.Signal(syscall.SIGCONT)
 			return nil
 		}},
 		{"NATS stream leader killed", 6, true, clustered, killLeader},
 		{"NATS storage full", 2, true, alone, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
-			hit(s.nats[0].name)
-			return fillStream(ctx, s.js, between(r, time.Second, 3*time.Second))
+			hit(s.nats[0].Name)
+			free, err := rig.FillStream(ctx, s.js)
+			return fullFor(ctx, free, err, between(r, time.Second, 3*time.Second))
 		}},
 		{"Redis killed", 5, true, withRedis, func(_ context.Context, s *site, r *rand.Rand, hit func(string)) error {
-			hit(s.redis[0].name)
-			s.redis[0].kill(between(r, 0, 2*time.Second))
+			hit(s.redis[0].Name)
+			s.redis[0].Kill(between(r, 0, 2*time.Second))
 			return nil
 		}},
 		{"Redis paused", 2, true, withRedis, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
-			hit(s.redis[0].name)
-			s.redis[0].signal(syscall.SIGSTOP)
-			pause(ctx, between(r, 500*time.Millisecond, 4*time.Second))
-			s.redis[0].signal(syscall.SIGCONT)
+			hit(s.redis[0].Name)
+			s.redis[0].Signal(syscall.SIGSTOP)
+			rig.Pause(ctx, between(r, 500*time.Millisecond, 4*time.Second))
+			s.redis[0].Signal(syscall.SIGCONT)
 			return nil
 		}},
 		{"Redis disk full", 2, true, withRedis, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
-			hit(s.redis[0].name)
-			return s.redis[0].fillDisk(ctx, between(r, time.Second, 3*time.Second))
+			hit(s.redis[0].Name)
+			free, err := s.redis[0].FillDisk()
+			if err != nil {
+				return err
+			}
+			return fullFor(ctx, free, nil, between(r, time.Second, 3*time.Second))
 		}},
 		{"Redis memory full", 2, true, withRedis, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
-			hit(s.redis[0].name)
-			return s.redis[0].fillMemory(ctx, between(r, time.Second, 3*time.Second))
+			hit(s.redis[0].Name)
+			free, err := s.redis[0].FillMemory(ctx)
+			return fullFor(ctx, free, err, between(r, time.Second, 3*time.Second))
 		}},
 	}
 }
@@ -126,8 +134,8 @@ type blow = func(ctx context.Context, s *site, r *rand.Rand, hit func(name strin
 func kill(of func(*site) []*node) blow {
 	return func(_ context.Context, s *site, r *rand.Rand, hit func(string)) error {
 		n := one(r, of(s))
-		hit(n.name)
-		n.kill(between(r, 0, time.Second))
+		hit(n.Name)
+		n.Kill(between(r, 0, time.Second))
 		return nil
 	}
 }
@@ -136,29 +144,37 @@ func kill(of func(*site) []*node) blow {
 func stop(of func(*site) []*node) blow {
 	return func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
 		n := one(r, of(s))
-		hit(n.name)
-		n.signal(syscall.SIGSTOP)
-		pause(ctx, between(r, lease/4, lease*5/2))
-		n.signal(syscall.SIGCONT)
+		hit(n.Name)
+		n.Signal(syscall.SIGSTOP)
+		rig.Pause(ctx, between(r, lease/4, lease*5/2))
+		n.Signal(syscall.SIGCONT)
 		return nil
 	}
 }
 
 // hold lets nothing pass between one worker and a server for a while.
-func hold(link func(*node) *proxy) blow {
+func hold(link func(*node) *rig.Proxy) blow {
 	return func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
 		w := one(r, s.workers)
-		hit(w.name)
-		link(w).hold()
-		pause(ctx, between(r, time.Second, 6*time.Second))
+		hit(w.Name)
+		link(w).Hold()
+		rig.Pause(ctx, between(r, time.Second, 6*time.Second))
 		heal(w)
 		return nil
 	}
 }
 
+// fullFor leaves something full for a while, unless another fault has taken it away.
+func fullFor(ctx context.Context, free func() error, err error, d time.Duration) error {
+	if err == nil {
+		rig.Pause(ctx, d)
+	}
+	return free()
+}
+
 func heal(n *node) {
 	for _, p := range n.proxies() {
-		p.heal()
+		p.Heal()
 	}
 }
 
@@ -175,9 +191,9 @@ func killLeader(ctx context.Context, s *site, r *rand.Rand, hit func(string)) er
 	}
 	if c := stream.CachedInfo().Cluster; c != nil {
 		for _, n := range s.nats {
-			if n.name == c.Leader {
-				hit(n.name)
-				n.kill(between(r, 0, 2*time.Second))
+			if n.Name == c.Leader {
+				hit(n.Name)
+				n.Kill(between(r, 0, 2*time.Second))
 			}
 		}
 	}
@@ -213,7 +229,7 @@ func (s *storm) run(ctx context.Context, every time.Duration) {
 	var under sync.WaitGroup
 	wide := make(chan struct{}, 1)
 	over := time.Now().Add(failoverEvery / 2)
-	for pause(ctx, between(s.r, every/4, every*7/4)) {
+	for rig.Pause(ctx, between(s.r, every/4, every*7/4)) {
 		r := rand.New(rand.NewPCG(s.r.Uint64(), 0)) //nolint:gosec // not a secret
 		if s.site.fails() && time.Now().After(over) {
 			wide <- struct{}{}
@@ -246,7 +262,7 @@ func (s *storm) run(ctx context.Context, every time.Duration) {
 	under.Wait()
 	for _, n := range s.site.nodes() {
 		heal(n)
-		n.signal(syscall.SIGCONT)
+		n.Signal(syscall.SIGCONT)
 	}
 }
 
@@ -274,7 +290,7 @@ func (s *storm) note(kind string, err error, hits []Fault) {
 
 // failover is a fault that says what may be lost.
 func (s *storm) failover(ctx context.Context, r *rand.Rand) {
-	f := Fault{Kind: "Redis failover to an older copy", Name: s.site.redis[0].name, From: time.Now()}
+	f := Fault{Kind: "Redis failover to an older copy", Name: s.site.redis[0].Name, From: time.Now()}
 	s.struck(f)
 	roll, err := s.site.failover(ctx, between(r, 200*time.Millisecond, 1500*time.Millisecond))
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
+	"github.com/turnpike-dev/turnpike/internal/rig"
 )
 
 // nonceMark stands in the scripts for a number that is another in each answer.
@@ -65,7 +66,7 @@ func (m *modelServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer m.mu.Unlock()
 		m.log = append(m.log, a)
 	}()
-	if !pause(r.Context(), 30*time.Millisecond+time.Duration(rand.ExpFloat64()*float64(120*time.Millisecond))) { //nolint:gosec // not a secret
+	if !rig.Pause(r.Context(), 30*time.Millisecond+time.Duration(rand.ExpFloat64()*float64(120*time.Millisecond))) { //nolint:gosec // not a secret
 		return
 	}
 	m.mock.ServeHTTP(out, r)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/turnpike-dev/turnpike/internal/rig"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -93,7 +94,7 @@ func (b *noisyBus) PublishTurn(ctx context.Context, t bus.Turn, id string) error
 		return b.note("turn message lost", t.Run)
 	case n < lost+reordered:
 		go func() { // ends with the message, or with the process
-			if pause(context.WithoutCancel(ctx), rand.N(time.Second)) { //nolint:gosec // not a secret
+			if rig.Pause(context.WithoutCancel(ctx), rand.N(time.Second)) { //nolint:gosec // not a secret
 				_ = b.Bus.PublishTurn(context.WithoutCancel(ctx), t, id)
 			}
 		}()

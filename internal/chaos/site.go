@@ -4,16 +4,15 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/internal/rig"
 	"github.com/turnpike-dev/turnpike/internal/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
@@ -36,6 +35,9 @@ const (
 	prefix = "chaos"
 	// lease is short, for the pauses of a campaign to outlast it.
 	lease = 3 * time.Second
+
+	// natsStorage is little, so that it can be filled.
+	natsStorage = 256 << 20
 )
 
 // site is a deployment that runs. Each process of Turnpike's has proxies of its own.
@@ -43,9 +45,9 @@ type site struct {
 	deployment
 	dir string
 
-	nats    []*natsServer
-	redis   []*redisServer // the first is the primary
-	replica *proxy         // through which the second follows it
+	nats    []*rig.NATSServer
+	redis   []*rig.RedisServer // the first is the primary
+	replica *rig.Proxy         // through which the second follows it
 	doors   []door
 	workers []*node
 	tools   *node // it has no process: the remote tool is served by this one
@@ -64,15 +66,15 @@ type door struct {
 
 // node is a process of Turnpike's own, behind its proxies.
 type node struct {
-	process
-	toNATS, toRedis *proxy // toRedis is nil without Redis
+	rig.Process
+	toNATS, toRedis *rig.Proxy // toRedis is nil without Redis
 }
 
-func (n *node) proxies() []*proxy {
+func (n *node) proxies() []*rig.Proxy {
 	if n.toRedis == nil {
-		return []*proxy{n.toNATS}
+		return []*rig.Proxy{n.toNATS}
 	}
-	return []*proxy{n.toNATS, n.toRedis}
+	return []*rig.Proxy{n.toNATS, n.toRedis}
 }
 
 // ready is how long a site may take to come up.
@@ -99,7 +101,7 @@ func deploy(ctx context.Context, d deployment, bin, dir string, workers int, mod
 			return s, err
 		}
 		s.doors = append(s.doors, door{n, "http://" + addr, client.New("http://" + addr)})
-		if err := until(ctx, ready, n.name+" is ready", s.doors[i].client.Ready); err != nil {
+		if err := rig.Until(ctx, ready, n.Name+" is ready", s.doors[i].client.Ready); err != nil {
 			return s, err
 		}
 	}
@@ -113,7 +115,7 @@ func deploy(ctx context.Context, d deployment, bin, dir string, workers int, mod
 		s.workers = append(s.workers, w)
 	}
 	for _, k := range kinds() {
-		if err := until(ctx, ready, "the agents are defined", func(ctx context.Context) error {
+		if err := rig.Until(ctx, ready, "the agents are defined", func(ctx context.Context) error {
 			_, err := s.doors[0].client.PutAgent(ctx, k.name, k.definition(modelURL))
 			return err
 		}); err != nil {
@@ -134,7 +136,7 @@ func (s *site) serveTools(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	nc, err := natsbus.Connect("nats://"+s.tools.toNATS.addr(), "tools")
+	nc, err := natsbus.Connect("nats://"+s.tools.toNATS.Addr(), "tools")
 	if err != nil {
 		return err
 	}
@@ -151,42 +153,42 @@ func (s *site) serveTools(ctx context.Context) error {
 func (s *site) ledger() string { return filepath.Join(s.dir, "ledger.jsonl") }
 
 func (s *site) startServers(ctx context.Context, bin string) (err error) {
-	if s.nats, err = newNATS(bin, s.dir, s.deployment.nats); err != nil {
+	if s.nats, err = rig.NewNATS(bin, s.dir, s.deployment.nats, natsStorage); err != nil {
 		return err
 	}
 	for _, n := range s.nats {
-		s.group.Go(func() error { return n.run(ctx, s.dir) })
+		s.group.Go(func() error { return n.Run(ctx, s.dir) })
 	}
-	if s.conn, err = connectNATS(s.nats); err != nil {
+	if s.conn, err = rig.ConnectNATS(s.nats); err != nil {
 		return err
 	}
 	if s.js, err = jetstream.New(s.conn); err != nil {
 		return err
 	}
-	if err := until(ctx, ready, "JetStream answers", func(ctx context.Context) error {
+	if err := rig.Until(ctx, ready, "JetStream answers", func(ctx context.Context) error {
 		_, err := s.js.AccountInfo(ctx)
 		return err
 	}); err != nil {
 		return err
 	}
 	for i := range s.deployment.redis {
-		r, err := newRedis(s.dir, fmt.Sprintf("redis%d", i+1))
+		r, err := rig.NewRedis(s.dir, fmt.Sprintf("redis%d", i+1))
 		if err != nil {
 			return err
 		}
 		s.redis = append(s.redis, r)
-		s.group.Go(func() error { return r.run(ctx, s.dir) })
-		if err := until(ctx, ready, "Redis answers", func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() }); err != nil {
+		s.group.Go(func() error { return r.Run(ctx, s.dir) })
+		if err := rig.Until(ctx, ready, "Redis answers", func(ctx context.Context) error { return r.Client.Ping(ctx).Err() }); err != nil {
 			return err
 		}
 	}
 	if !s.fails() {
 		return nil
 	}
-	if s.replica, err = newProxy(s.redis[0].addr); err != nil {
+	if s.replica, err = rig.NewProxy(s.redis[0].Addr); err != nil {
 		return err
 	}
-	s.group.Go(func() error { s.replica.run(ctx); return nil })
+	s.group.Go(func() error { s.replica.Run(ctx); return nil })
 	return s.follow(ctx)
 }
 
@@ -199,26 +201,26 @@ func (s *site) node(ctx context.Context, name, path string, env ...string) (*nod
 	n := &node{}
 	targets := make([]string, len(s.nats))
 	for i, server := range s.nats {
-		targets[i] = server.addr
+		targets[i] = server.Addr
 	}
 	var err error
-	if n.toNATS, err = newProxy(targets...); err != nil {
+	if n.toNATS, err = rig.NewProxy(targets...); err != nil {
 		return nil, err
 	}
-	env = append(env, "TURNPIKE_NATS_URL=nats://"+n.toNATS.addr(), "TURNPIKE_PREFIX="+prefix, "TURNPIKE_LEASE="+lease.String(),
+	env = append(env, "TURNPIKE_NATS_URL=nats://"+n.toNATS.Addr(), "TURNPIKE_PREFIX="+prefix, "TURNPIKE_LEASE="+lease.String(),
 		fmt.Sprintf("TURNPIKE_NATS_REPLICAS=%d", len(s.nats)), "TURNPIKE_LOG_LEVEL=debug", "TURNPIKE_REDIS_URL=")
 	if len(s.redis) > 0 {
-		if n.toRedis, err = newProxy(s.redis[0].addr); err != nil {
+		if n.toRedis, err = rig.NewProxy(s.redis[0].Addr); err != nil {
 			return nil, err
 		}
-		env = append(env, "TURNPIKE_REDIS_URL=redis://"+n.toRedis.addr()+"/0")
+		env = append(env, "TURNPIKE_REDIS_URL=redis://"+n.toRedis.Addr()+"/0")
 	}
 	for _, p := range n.proxies() {
-		s.group.Go(func() error { p.run(ctx); return nil })
+		s.group.Go(func() error { p.Run(ctx); return nil })
 	}
-	n.process = process{name: name, path: path, env: env}
+	n.Process = rig.Process{Name: name, Path: path, Env: env}
 	if path != "" {
-		s.group.Go(func() error { return n.run(ctx, s.dir) })
+		s.group.Go(func() error { return n.Run(ctx, s.dir) })
 	}
 	return n, nil
 }
@@ -251,23 +253,7 @@ func (s *site) wait() error {
 		s.conn.Close()
 	}
 	for _, r := range s.redis {
-		_ = r.rdb.Close()
+		_ = r.Client.Close()
 	}
 	return err
-}
-
-// build compiles what a campaign runs besides itself, ours with the race detector
-// if wanted.
-func build(ctx context.Context, dir string, race bool) error {
-	const module = "github.com/turnpike-dev/turnpike/"
-	for _, pkg := range []string{"github.com/nats-io/nats-server/v2", module + "cmd/gateway", module + "internal/chaos/worker"} {
-		args := []string{"build", "-o", dir + string(filepath.Separator)}
-		if race && strings.HasPrefix(pkg, module) {
-			args = append(args, "-race")
-		}
-		if out, err := exec.CommandContext(ctx, "go", append(args, pkg)...).CombinedOutput(); err != nil { //nolint:gosec // only our own arguments
-			return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
-		}
-	}
-	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/internal/rig"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -238,7 +239,7 @@ func insist[T any](ctx context.Context, u *users, do func(context.Context) (T, e
 			}
 			return answer, false
 		}
-		if !pause(ctx, 200*time.Millisecond) {
+		if !rig.Pause(ctx, 200*time.Millisecond) {
 			return answer, false
 		}
 	}
@@ -291,7 +292,7 @@ func (u *users) stay(ctx context.Context, s *Submitted) {
 
 // abort cancels a run at some moment of its life.
 func (u *users) abort(ctx context.Context, s *Submitted) {
-	if !pause(ctx, time.Duration(u.dice(2500))*time.Millisecond) {
+	if !rig.Pause(ctx, time.Duration(u.dice(2500))*time.Millisecond) {
 		return
 	}
 	u.mu.Lock()
@@ -353,7 +354,7 @@ func (u *users) settle(ctx context.Context) {
 			continue
 		}
 		all.Go(func() error {
-			for !u.answer(ctx, s) && pause(ctx, 200*time.Millisecond) {
+			for !u.answer(ctx, s) && rig.Pause(ctx, 200*time.Millisecond) {
 			}
 			return nil
 		})

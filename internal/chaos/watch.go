@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/rig"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/api/sse"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -40,7 +41,7 @@ func (w *watch) read(ctx context.Context) {
 		if errors.As(err, &p) && p.Status == http.StatusNotFound {
 			return
 		}
-		pause(ctx, 100*time.Millisecond)
+		rig.Pause(ctx, 100*time.Millisecond)
 	}
 }
 

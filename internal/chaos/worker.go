@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/rig"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
@@ -73,7 +74,7 @@ func tools(worker string, ledger *Ledger) map[string]tool.Tool {
 	effect := func(takes time.Duration, pending bool) tool.Tool {
 		return tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
 			content, err := act(ledger, worker, c)
-			if err == nil && takes > 0 && !pause(ctx, takes) {
+			if err == nil && takes > 0 && !rig.Pause(ctx, takes) {
 				err = ctx.Err()
 			}
 			return tool.Result{Content: content, Pending: pending}, err

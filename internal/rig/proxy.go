@@ -1,4 +1,4 @@
-package chaos
+package rig
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// proxy stands between one process and one kind of server. It passes bytes on, or
+// Proxy stands between one process and one kind of server. It passes bytes on, or
 // delays them, holds them up, loses replies, or cuts.
-type proxy struct {
+type Proxy struct {
 	listener net.Listener
 
 	mu      sync.Mutex
@@ -22,24 +22,27 @@ type proxy struct {
 	gate    chan struct{} // not nil: nothing passes until it is closed
 }
 
-func newProxy(targets ...string) (*proxy, error) {
+// NewProxy returns a proxy that leads to the first of its targets that answers; Run
+// serves it.
+func NewProxy(targets ...string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	return &proxy{listener: l, targets: targets, conns: map[net.Conn]bool{}}, nil
+	return &Proxy{listener: l, targets: targets, conns: map[net.Conn]bool{}}, nil
 }
 
-func (p *proxy) addr() string { return p.listener.Addr().String() }
+// Addr is where it listens.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// run accepts connections until ctx ends.
-func (p *proxy) run(ctx context.Context) {
+// Run accepts connections until ctx ends.
+func (p *Proxy) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	stop := context.AfterFunc(ctx, func() {
 		_ = p.listener.Close()
-		p.heal()
-		p.cut()
+		p.Heal()
+		p.Cut()
 	})
 	defer stop()
 	for {
@@ -51,7 +54,7 @@ func (p *proxy) run(ctx context.Context) {
 	}
 }
 
-func (p *proxy) serve(ctx context.Context, down net.Conn) {
+func (p *Proxy) serve(ctx context.Context, down net.Conn) {
 	defer down.Close()
 	up, err := p.dial(ctx)
 	if err != nil {
@@ -77,7 +80,7 @@ func (p *proxy) serve(ctx context.Context, down net.Conn) {
 }
 
 // dial tries each target once, beginning with the next.
-func (p *proxy) dial(ctx context.Context) (conn net.Conn, err error) {
+func (p *Proxy) dial(ctx context.Context) (conn net.Conn, err error) {
 	p.mu.Lock()
 	targets, first := p.targets, p.next
 	p.next++
@@ -93,7 +96,7 @@ func (p *proxy) dial(ctx context.Context) (conn net.Conn, err error) {
 }
 
 // copy passes on what comes from one side until either closes, and closes both.
-func (p *proxy) copy(to, from net.Conn, replies bool) {
+func (p *Proxy) copy(to, from net.Conn, replies bool) {
 	defer to.Close()
 	defer from.Close()
 	buf := make([]byte, 32<<10)
@@ -108,7 +111,7 @@ func (p *proxy) copy(to, from net.Conn, replies bool) {
 	}
 }
 
-func (p *proxy) pass(to net.Conn, data []byte, reply bool) bool {
+func (p *Proxy) pass(to net.Conn, data []byte, reply bool) bool {
 	p.mu.Lock()
 	delay, mute, gate := p.delay, p.mute, p.gate
 	p.mu.Unlock()
@@ -119,29 +122,29 @@ func (p *proxy) pass(to net.Conn, data []byte, reply bool) bool {
 		return false
 	}
 	if delay > 0 {
-		pause(context.Background(), delay)
+		Pause(context.Background(), delay)
 	}
 	_, err := to.Write(data)
 	return err == nil
 }
 
-// slow delays every piece by d; 0 ends it.
-func (p *proxy) slow(d time.Duration) {
+// Slow delays every piece by d; 0 ends it.
+func (p *Proxy) Slow(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// loseReplies breaks connections instead of passing on what the server answers:
+// LoseReplies breaks connections instead of passing on what the server answers:
 // what was asked has happened, and nobody is told.
-func (p *proxy) loseReplies(on bool) {
+func (p *Proxy) LoseReplies(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mute = on
 }
 
-// hold lets nothing pass until heal.
-func (p *proxy) hold() {
+// Hold lets nothing pass until Heal.
+func (p *Proxy) Hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gate == nil {
@@ -149,7 +152,8 @@ func (p *proxy) hold() {
 	}
 }
 
-func (p *proxy) heal() {
+// Heal lets everything pass again.
+func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay, p.mute = 0, false
@@ -159,8 +163,8 @@ func (p *proxy) heal() {
 	}
 }
 
-// cut closes every connection.
-func (p *proxy) cut() {
+// Cut closes every connection.
+func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
@@ -168,10 +172,10 @@ func (p *proxy) cut() {
 	}
 }
 
-// point sends new connections to other targets and cuts those that there are.
-func (p *proxy) point(targets ...string) {
+// Point sends new connections to other targets and cuts those that there are.
+func (p *Proxy) Point(targets ...string) {
 	p.mu.Lock()
 	p.targets = targets
 	p.mu.Unlock()
-	p.cut()
+	p.Cut()
 }

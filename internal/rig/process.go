@@ -1,0 +1,196 @@
+// Package rig runs deployments of real processes that are broken, loaded or watched
+// from outside: programs that come back when they are killed, servers of NATS and
+// Redis, and the links between them.
+package rig
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// restart is how long a process that has ended is down at least.
+const restart = 200 * time.Millisecond
+
+// Process is a program that is started again whenever it ends, as by a service
+// manager.
+type Process struct {
+	Name string
+	Path string
+	Args []string
+	Env  []string // added to that of this process
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd     // nil while down
+	ended chan struct{} // closed when cmd has ended
+	until time.Time     // down at least until then
+	exits int
+	peak  int64
+}
+
+// Run keeps the process up until ctx ends, and kills it then. Its output goes to
+// NAME.log in dir.
+func (p *Process) Run(ctx context.Context, dir string) error {
+	out, err := os.OpenFile(filepath.Join(dir, p.Name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	for ctx.Err() == nil {
+		cmd := exec.Command(p.Path, p.Args...)
+		cmd.Env = append(os.Environ(), p.Env...)
+		cmd.Stdout, cmd.Stderr = out, out
+		// It must not outlive the campaign, however that ends.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			return fmt.Errorf("start %s: %w", p.Name, err)
+		}
+		ended := make(chan struct{})
+		p.mu.Lock()
+		p.cmd, p.ended = cmd, ended
+		p.mu.Unlock()
+		stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait() // how it ended plays no part
+		stop()
+		p.mu.Lock()
+		if used, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+			p.peak = max(p.peak, used.Maxrss<<10)
+		}
+		p.cmd = nil
+		p.exits++
+		wait := max(restart, time.Until(p.until))
+		p.mu.Unlock()
+		close(ended)
+		if !Pause(ctx, wait) {
+			break
+		}
+	}
+	return nil
+}
+
+// Kill ends the process with SIGKILL, waits for its end, and keeps it down for a
+// while.
+func (p *Process) Kill(down time.Duration) {
+	p.mu.Lock()
+	p.until = time.Now().Add(down)
+	cmd, ended := p.cmd, p.ended
+	p.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	_ = cmd.Process.Kill()
+	<-ended
+}
+
+// Signal sends a signal, if the process is up.
+func (p *Process) Signal(s os.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd != nil {
+		_ = p.cmd.Process.Signal(s)
+	}
+}
+
+// PID is 0 while the process is down.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
+// Exits is how often the process has ended, by itself or killed.
+func (p *Process) Exits() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exits
+}
+
+// Peak is the most memory that the process has had resident, in bytes, since it was
+// started first; 0 where the system does not tell.
+func (p *Process) Peak() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd != nil {
+		p.peak = max(p.peak, memory(p.cmd.Process.Pid, "VmHWM"))
+	}
+	return p.peak
+}
+
+// Resident is the memory that the process has resident now, in bytes.
+func (p *Process) Resident() int64 { return memory(p.PID(), "VmRSS") }
+
+// memory reads a line of /proc/PID/status.
+func memory(pid int, name string) int64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, line, _ := strings.Cut(string(status), name+":")
+	var kilobytes int64
+	if _, err := fmt.Sscan(line, &kilobytes); err != nil {
+		return 0
+	}
+	return kilobytes << 10
+}
+
+// Build compiles commands, named by their import paths, into dir; those of this
+// module with the race detector if wanted.
+func Build(ctx context.Context, dir string, race bool, commands ...string) error {
+	for _, pkg := range commands {
+		args := []string{"build", "-o", dir + string(filepath.Separator)}
+		if race && strings.HasPrefix(pkg, Module) {
+			args = append(args, "-race")
+		}
+		if out, err := exec.CommandContext(ctx, "go", append(args, pkg)...).CombinedOutput(); err != nil { //nolint:gosec // only our own arguments
+			return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+		}
+	}
+	return nil
+}
+
+// Module is the path that the packages of this module begin with, and ServerNATS
+// the command of a NATS server.
+const (
+	Module     = "github.com/turnpike-dev/turnpike/"
+	ServerNATS = "github.com/nats-io/nats-server/v2"
+)
+
+// Pause waits for d and reports whether ctx is still alive.
+func Pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Until polls ok until it returns nil, and returns its last error if ctx ends or
+// the limit is over.
+func Until(ctx context.Context, limit time.Duration, what string, ok func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		// A question that went nowhere has to be asked again.
+		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
+		err := ok(attempt)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if !Pause(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("wait until %s: %w", what, err)
+		}
+	}
+}
