@@ -64,11 +64,9 @@ func (p *Process) Run(ctx context.Context, dir string) error {
 		}
 		p.cmd = nil
 		p.exits++
-		wait := max(restart, time.Until(p.until))
 		p.mu.Unlock()
 		close(ended)
-		if !Pause(ctx, wait) {
-			break
+		for Pause(ctx, restart) && p.down() {
 		}
 	}
 	return nil
@@ -86,6 +84,19 @@ func (p *Process) Kill(down time.Duration) {
 	}
 	_ = cmd.Process.Kill()
 	<-ended
+}
+
+// Revive ends the time for which a killed process is kept down.
+func (p *Process) Revive() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.until = time.Time{}
+}
+
+func (p *Process) down() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Now().Before(p.until)
 }
 
 // Signal sends a signal, if the process is up.

@@ -85,33 +85,45 @@ func NewRedis(dir, name string) (*RedisServer, error) {
 	// Beyond the limit on the size of files a write fails, as on a full disk; the
 	// signal that comes with it would hide that.
 	s.Process = Process{Name: name, Path: "/bin/sh", Args: []string{
-		"-c", `trap "" XFSZ; exec "$0" "$@"`, path, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "",
+		"-c", `trap "" XFSZ; if [ -e "$DISK_FULL" ]; then ulimit -S -f 1; fi; exec "$0" "$@"`, path, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "",
 		"--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0",
 		"--repl-ping-replica-period", "1", "--repl-timeout", "5",
 	}}
+	s.Env = []string{"DISK_FULL=" + s.full()}
 	s.Client = redis.NewClient(&redis.Options{Addr: s.Addr, DialTimeout: time.Second, ReadTimeout: 2 * time.Second, MaxRetries: -1})
 	return s, nil
 }
 
+// full is the file that says that the disk is.
+func (s *RedisServer) full() string { return s.Dir + ".full" }
+
 // FillDisk makes the server's disk full: no file can grow until free is called. A
-// server that syncs always gives up then, and comes back when there is room; one that
-// is down is left alone.
+// server that syncs always gives up then, at each write, until there is room.
 func (s *RedisServer) FillDisk() (free func() error, err error) {
+	if err := os.WriteFile(s.full(), nil, 0o600); err != nil {
+		return nil, err
+	}
+	free = func() error {
+		if err := os.Remove(s.full()); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return s.limitFiles(unix.RLIM_INFINITY)
+	}
+	return free, s.limitFiles(1)
+}
+
+// limitFiles bounds the size of files in bytes, if the server is up: it may end at any
+// time, by another's doing, too.
+func (s *RedisServer) limitFiles(size uint64) error {
 	pid := s.PID()
 	if pid == 0 {
-		return func() error { return nil }, nil
-	}
-	// The process may end at any time, by another's doing.
-	limit := func(limit, old *unix.Rlimit) error {
-		err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, limit, old)
-		if err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("limit the files of %s: %w", s.Name, err)
-		}
 		return nil
 	}
-	var before unix.Rlimit
-	err = limit(&unix.Rlimit{Cur: 1, Max: unix.RLIM_INFINITY}, &before)
-	return func() error { return limit(&before, nil) }, err
+	err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: size, Max: unix.RLIM_INFINITY}, nil)
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("limit the files of %s: %w", s.Name, err)
+	}
+	return nil
 }
 
 // FillMemory makes the server refuse writes until free is called, as it must be after
