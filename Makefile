@@ -67,6 +67,11 @@ chaos-short: ## The same with one deployment that the seed chooses, for 15 secon
 containers: ## Take containers of a deployment off the network and restart each, under load
 	@deployments/containers.sh
 
+.PHONY: load
+load: ## Measure memory under load, a few minutes: STORE=redis|jetstream ONLY=runs,turns,...
+	@deployments/ensure-redis.sh --server
+	go run ./internal/load/measure
+
 .PHONY: demo
 demo: ## See a run survive the death of its worker
 	go run ./cmd/turnpike demo

@@ -1,0 +1,34 @@
+package load
+
+import (
+	"testing"
+)
+
+// small is the short form of each load.
+var small = Sizes{Runs: 200, Turns: 100, Waiting: 200, Long: 250, History: 1_000_000, Readers: 30}
+
+// No run fails under load, no reader of a stream misses an event or sees one twice,
+// and no process needs more memory than there is reason for (I1, I2, I9).
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	for _, store := range []string{"redis", "jetstream"} {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			report, err := Run(t.Context(), Config{Store: store, Sizes: small, Dir: t.TempDir()}, t.Output())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log("\n" + report.String())
+			if report.Failed() {
+				t.Error("something has failed")
+			}
+			for _, row := range report.Rows {
+				for _, p := range row.Peaks {
+					if p.Bytes > residentLimit {
+						t.Errorf("%s: %s needed %d MiB", row.Name, p.Process, p.Bytes>>20)
+					}
+				}
+			}
+		})
+	}
+}
