@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -148,24 +149,29 @@ func longHistory(ctx context.Context, s *site, n int) error {
 	return all.Wait()
 }
 
-// readRuns is how many runs the readers share.
-const readRuns = 5
+// The readers share readRuns runs, whose events have readPages pages each.
+const (
+	readRuns  = 5
+	readPages = 40
+)
 
 func manyReaders(ctx context.Context, s *site, n int) error {
-	if err := s.define(ctx, "pages", s.asks("pages", pagesAgent)); err != nil {
+	call := `{name: page, arguments: {}}`
+	turn := "{tool_calls: [" + strings.Repeat(call+", ", readPages/4-1) + call + "]}"
+	if err := s.define(ctx, "read", `
+model: {provider: scripted, responses: [{tool_calls: [{name: ask, arguments: {question: "all here?"}}]}, `+strings.Repeat(turn+", ", 4)+`{text: done}]}
+tools: [{name: ask, kind: human}, {name: page, kind: nats, idempotent: true, reuse: false}]
+loop: {type: react, tool_loop_threshold: 100}`); err != nil {
 		return err
 	}
-	// The model begins to answer when everybody reads.
-	gone := s.model.hold(readRuns)
-	var ids []string
-	ended := make(chan struct{})
-	for range readRuns - 1 {
-		run, err := s.submit(ctx, "pages")
-		if err != nil {
-			return err
-		}
-		ids = append(ids, run.ID)
+	batches, ids, err := s.submitMany(ctx, "read", readRuns)
+	if err != nil {
+		return err
 	}
+	if err := s.reach(ctx, batches, state.Waiting); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
 	var open, all sync.WaitGroup
 	for i := range n {
 		r := &reader{s: s, id: ids[i%len(ids)], opened: sync.OnceFunc(open.Done)}
@@ -176,21 +182,14 @@ func manyReaders(ctx context.Context, s *site, n int) error {
 		all.Go(func() { r.read(ctx) })
 	}
 	open.Wait()
-	last, err := s.submit(ctx, "pages")
-	if err != nil {
-		return err
-	}
-	<-gone
-	for _, id := range append(ids, last.ID) {
-		if err := rig.Until(ctx, patience, "the run that is read ends", func(ctx context.Context) error {
-			run, err := s.Client.Get(ctx, id)
-			if err == nil && !run.Terminal() {
-				err = fmt.Errorf("run %s is %s", id, run.Status)
-			}
-			return err
-		}); err != nil {
+	for _, id := range ids {
+		text := "yes"
+		if _, err := s.Client.Signal(ctx, id, api.SignalRequest{Answer: &text}); err != nil {
 			return err
 		}
+	}
+	if err := s.reach(ctx, batches, state.Completed); err != nil {
+		return err
 	}
 	close(ended)
 	all.Wait()
