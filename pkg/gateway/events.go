@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -23,9 +24,15 @@ const (
 	// announcement was lost.
 	backstop = 2 * time.Second
 
-	// readerBuffer is how many events may wait for a slow reader. Beyond, they are
-	// read from the store when the reader comes round.
+	// readerBuffer is how many events may wait for a slow reader, and readerBytes how
+	// large they may be together. Beyond, they are read from the store when the reader
+	// comes round.
 	readerBuffer = 256
+	readerBytes  = 64 << 10
+
+	// readerPage is how many events are read from the store at a time: what a slow
+	// reader has not taken yet is held in memory.
+	readerPage = 4
 
 	eventStream = "text/event-stream"
 )
@@ -129,6 +136,7 @@ type stream struct {
 	after int64 // number of the last committed event sent
 	turn  int   // its turn
 	live  chan bus.Event
+	held  atomic.Int64 // bytes in live
 
 	noDeltas bool
 }
@@ -136,9 +144,15 @@ type stream struct {
 // hear takes what the bus brings. A reader that does not keep up loses it here and
 // finds it in the store.
 func (s *stream) hear(e bus.Event) {
+	size := int64(len(e.Data))
+	if s.held.Add(size) > readerBytes && size < s.held.Load() {
+		s.held.Add(-size)
+		return
+	}
 	select {
 	case s.live <- e:
 	default:
+		s.held.Add(-size)
 	}
 }
 
@@ -161,6 +175,7 @@ func (s *stream) run(ctx context.Context) error {
 		var err error
 		select {
 		case e := <-s.live:
+			s.held.Add(-int64(len(e.Data)))
 			err = s.take(ctx, e)
 		case <-look.C:
 			err = s.catchUp(ctx)
@@ -203,20 +218,24 @@ func (s *stream) take(ctx context.Context, e bus.Event) error {
 
 // catchUp sends what the store has after the last event sent.
 func (s *stream) catchUp(ctx context.Context) error {
-	log, err := s.g.store.Log(ctx, s.id, s.after, 0)
-	if err != nil {
-		return err
-	}
-	for _, e := range log {
-		data, err := api.EncodeEvent(s.id, e)
+	for {
+		log, err := s.g.store.Log(ctx, s.id, s.after, readerPage)
 		if err != nil {
 			return err
 		}
-		if err := s.send(e.Seq, head{e.Type, e.Turn}, data); err != nil {
-			return err
+		for _, e := range log {
+			data, err := api.EncodeEvent(s.id, e)
+			if err != nil {
+				return err
+			}
+			if err := s.send(e.Seq, head{e.Type, e.Turn}, data); err != nil {
+				return err
+			}
+		}
+		if len(log) < readerPage {
+			return s.end(ctx)
 		}
 	}
-	return s.end(ctx)
 }
 
 // end returns errEnded if the run has ended and everything was sent.
