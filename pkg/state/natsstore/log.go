@@ -10,31 +10,40 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// maxHeld is how many entries of logs are kept in memory.
-const maxHeld = 200_000
+// maxHeld is how much of logs is kept in memory, in bytes as encoded.
+const maxHeld = 64 << 20
 
 // cachedLog is a run's log up to a message of the stream.
 type cachedLog struct {
 	entries []state.Entry
 	seq     uint64
+	bytes   int
 }
 
 // extend adds what this process has written to the log that it holds.
-func (s *Store) extend(id state.RunID, before, seq uint64, entries []state.Entry) {
+func (s *Store) extend(id state.RunID, before, seq uint64, entries []state.Entry, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(entries) == 0 {
+		bytes = 0 // the record alone, which is not kept here
+	}
 	if l, ok := s.logs[id]; ok && l.seq == before {
-		s.hold(id, cachedLog{append(l.entries[:len(l.entries):len(l.entries)], entries...), seq})
+		s.hold(id, cachedLog{append(l.entries[:len(l.entries):len(l.entries)], entries...), seq, l.bytes + bytes})
 	}
 }
 
-// hold keeps a log; s.mu is held.
+// hold keeps a log, and lets go of others, whichever, if it is too much; s.mu is held.
 func (s *Store) hold(id state.RunID, l cachedLog) {
-	s.held += len(l.entries) - len(s.logs[id].entries)
+	s.held += l.bytes - s.logs[id].bytes
 	s.logs[id] = l
-	if s.held > maxHeld {
-		clear(s.logs)
-		s.held = 0
+	for other, old := range s.logs {
+		if s.held <= maxHeld {
+			return
+		}
+		if other != id {
+			s.held -= old.bytes
+			delete(s.logs, other)
+		}
 	}
 }
 
@@ -46,7 +55,7 @@ func (s *Store) logAt(ctx context.Context, id state.RunID, seq uint64) ([]state.
 	if l.seq > seq {
 		l = cachedLog{} // a rare reader of the past
 	}
-	entries := l.entries[:len(l.entries):len(l.entries)]
+	entries, bytes := l.entries[:len(l.entries):len(l.entries)], l.bytes
 	for at := l.seq + 1; at <= seq; {
 		m, err := s.stream.GetMsg(ctx, at, jetstream.WithGetMsgSubject(s.runSubject(id)))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -63,12 +72,15 @@ func (s *Store) logAt(ctx context.Context, id state.RunID, seq uint64) ([]state.
 			return nil, fmt.Errorf("decode log of run %s: %w", id, err)
 		}
 		entries = append(entries, ch.Entries...)
+		if len(ch.Entries) > 0 {
+			bytes += len(m.Data)
+		}
 		at = m.Sequence + 1
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.logs[id].seq < seq {
-		s.hold(id, cachedLog{entries, seq})
+		s.hold(id, cachedLog{entries, seq, bytes})
 	}
 	return entries, nil
 }

@@ -50,7 +50,7 @@ type Store struct {
 	mu    sync.Mutex
 	index map[state.RunID]version
 	logs  map[state.RunID]cachedLog
-	held  int // entries in logs
+	held  int // bytes in logs
 
 	quotas quotas
 }
@@ -282,7 +282,11 @@ func (s *Store) update(ctx context.Context, id state.RunID, fn func(*record.Reco
 			known = false
 			continue
 		}
-		seq, err := s.publish(ctx, s.runSubject(id), change{op, rec, entries}, v.seq)
+		data, err := json.Marshal(change{op, rec, entries})
+		if err != nil {
+			return err
+		}
+		seq, err := s.send(ctx, s.runSubject(id), data, v.seq)
 		if err != nil && !conflict(err) {
 			// Whether it was stored is unknown: the last message tells.
 			last, lastOp, readErr := s.read(ctx, id)
@@ -293,7 +297,7 @@ func (s *Store) update(ctx context.Context, id state.RunID, fn func(*record.Reco
 		}
 		if err == nil {
 			s.learn(id, version{rec, seq})
-			s.extend(id, v.seq, seq, entries)
+			s.extend(id, v.seq, seq, entries, len(data))
 			return nil
 		}
 		known = false
@@ -324,6 +328,11 @@ func (s *Store) publish(ctx context.Context, subject string, v any, last uint64)
 	if err != nil {
 		return 0, err
 	}
+	return s.send(ctx, subject, data, last)
+}
+
+// send does so with what is encoded already.
+func (s *Store) send(ctx context.Context, subject string, data []byte, last uint64) (uint64, error) {
 	if limit := s.nc.MaxPayload() - headerRoom; int64(len(data)) > limit {
 		return 0, &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "raise the server's max_payload, or keep messages and tool results smaller"}
 	}

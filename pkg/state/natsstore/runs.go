@@ -38,11 +38,15 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	}
 	rec := record.New(st, s.cfg.Now(), n.Grace)
 	op := nats.NewInbox()
-	seq, err := s.publish(ctx, s.runSubject(st.ID), change{op, rec, st.Log}, 0)
+	data, err := json.Marshal(change{op, rec, st.Log})
+	if err != nil {
+		return state.State{}, false, err
+	}
+	seq, err := s.send(ctx, s.runSubject(st.ID), data, 0)
 	if err == nil {
 		s.learn(st.ID, version{rec, seq})
 		s.mu.Lock()
-		s.hold(st.ID, cachedLog{slices.Clone(st.Log), seq})
+		s.hold(st.ID, cachedLog{slices.Clone(st.Log), seq, len(data)})
 		s.mu.Unlock()
 		return rec.Read(), false, nil
 	}
