@@ -71,7 +71,7 @@ func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
 	if err != nil {
 		log.Warn().Err(err).Msg("claim")
 		w.disclaim(ctx, ask)
-		w.check(d.Nak(w.cfg.SweepEvery), "nak")
+		w.check(d.Nak(w.again(d.Delivered())), "nak")
 		return
 	}
 	w.metrics.claims.WithLabelValues(string(claim.Outcome)).Inc()
@@ -152,6 +152,13 @@ func (w *Worker) disclaim(ctx context.Context, q state.ClaimRequest) {
 			return
 		}
 	}
+}
+
+// again is how long a turn whose store does not answer is left alone: longer each
+// time, so that a backlog does not keep everybody busy. When the store is back, the
+// sweeper does not wait for it.
+func (w *Worker) again(delivered int) time.Duration {
+	return min(w.cfg.SweepEvery<<min(delivered-1, 10), w.cfg.Lease)
 }
 
 // replayed returns the committed header with what earlier attempts at the turn
