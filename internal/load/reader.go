@@ -35,7 +35,7 @@ func (r *reader) read(ctx context.Context) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, network, addr)
 		if tcp, ok := conn.(*net.TCPConn); ok && r.slow != nil {
-			err = tcp.SetReadBuffer(4 << 10)
+			err = tcp.SetReadBuffer(64 << 10)
 		}
 		return conn, err
 	}}
