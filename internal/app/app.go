@@ -125,7 +125,9 @@ func Open(ctx context.Context, cfg Config, name string) (*Site, error) {
 // OpenOn opens a site on a connection that the caller closes.
 func OpenOn(ctx context.Context, cfg Config, nc *nats.Conn, log zerolog.Logger) (*Site, error) {
 	s := &Site{NATS: nc, Log: log, prefix: cfg.Prefix, lease: cfg.Lease}
-	b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.ackWait(), Logger: log})
+	b, err := patiently(ctx, func(ctx context.Context) (*natsbus.Bus, error) {
+		return natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.ackWait(), Logger: log})
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +142,9 @@ func OpenOn(ctx context.Context, cfg Config, nc *nats.Conn, log zerolog.Logger) 
 	if cfg.RedisURL != "" {
 		store, err = redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Prefix: cfg.Prefix})
 	} else {
-		store, err = natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, Logger: log})
+		store, err = patiently(ctx, func(ctx context.Context) (*natsstore.Store, error) {
+			return natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, Logger: log})
+		})
 	}
 	if err != nil {
 		s.Close()
@@ -159,6 +163,18 @@ func OpenOn(ctx context.Context, cfg Config, nc *nats.Conn, log zerolog.Logger) 
 		}
 	}
 	return s, nil
+}
+
+// patiently opens again what got no answer, a few times: a cluster leaves questions
+// about a stream that another process has just created open until it has a leader.
+func patiently[T any](ctx context.Context, open func(context.Context) (T, error)) (opened T, err error) {
+	for range 5 {
+		opened, err = open(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			break
+		}
+	}
+	return opened, err
 }
 
 // Trace exports the spans of what the site makes from now on, if the OTEL_* variables
