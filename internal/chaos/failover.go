@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/rig"
@@ -18,7 +18,7 @@ type Rollback struct {
 }
 
 // follow makes the second Redis a replica of the first, and waits until it has
-// everything.
+// what the first had.
 func (s *site) follow(ctx context.Context) error {
 	host, port, err := net.SplitHostPort(s.replica.Addr())
 	if err != nil {
@@ -27,27 +27,51 @@ func (s *site) follow(ctx context.Context) error {
 	if err := s.redis[1].Client.ReplicaOf(ctx, host, port).Err(); err != nil {
 		return fmt.Errorf("start replication: %w", err)
 	}
-	return s.inSync(ctx)
+	_, err = s.inSync(ctx)
+	return err
 }
 
-func (s *site) inSync(ctx context.Context) error {
-	return rig.Until(ctx, ready, "the replica is in step", func(ctx context.Context) error {
-		info, err := s.redis[1].Client.Info(ctx, "replication").Result()
+// inSync waits until the replica has all that the primary had at a moment, and
+// returns that moment.
+func (s *site) inSync(ctx context.Context) (since time.Time, err error) {
+	err = rig.Until(ctx, ready, "the replica is in step", func(ctx context.Context) error {
+		since = time.Now()
+		had, err := offset(ctx, s.redis[0], "master_repl_offset")
 		if err != nil {
 			return err
 		}
-		if !strings.Contains(info, "master_link_status:up") {
-			return fmt.Errorf("%s", info)
+		has, err := offset(ctx, s.redis[1], "slave_repl_offset")
+		if err == nil && has < had {
+			err = fmt.Errorf("%s is at %d, %s at %d", s.redis[1].Name, has, s.redis[0].Name, had)
 		}
-		return nil
+		return err
 	})
+	return since, err
+}
+
+// offset reads how far a server is in the stream of a primary's writes.
+func offset(ctx context.Context, r *rig.RedisServer, field string) (int64, error) {
+	info, err := r.Client.InfoMap(ctx, "replication").Result()
+	if err != nil {
+		return 0, err
+	}
+	role := info["Replication"]
+	if field == "slave_repl_offset" && role["master_link_status"] != "up" {
+		return 0, fmt.Errorf("%s has no link to its primary", r.Name)
+	}
+	return strconv.ParseInt(role[field], 10, 64)
 }
 
 // failover lets the replica fall behind for a while, kills the primary, and lets
 // the replica take over as it is. The former primary starts anew as its replica.
 func (s *site) failover(ctx context.Context, lag time.Duration) (Rollback, error) {
 	old, fresh := s.redis[0], s.redis[1]
-	roll := Rollback{From: time.Now()}
+	// It may still be reading what it missed while the primary was down.
+	since, err := s.inSync(ctx)
+	if err != nil {
+		return Rollback{}, err
+	}
+	roll := Rollback{From: since}
 	s.replica.Hold()
 	rig.Pause(ctx, lag)
 	// What the proxy holds must not get through any more.
