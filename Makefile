@@ -54,7 +54,7 @@ linear: redis ## Check many histories of both stores under faults for linearizab
 	go test -count=1 -timeout 20m ./internal/linear -thorough -v -run Linearizable
 
 .PHONY: chaos
-chaos: ## Break deployments of processes at random and check that nothing was lost: TIME=10m SEED=1 DEPLOY=any
+chaos: ## Break deployments of processes at random and check that nothing was lost: TIME=30m SEED=1 DEPLOY=any
 	@deployments/ensure-redis.sh --server
 	go run ./internal/chaos/campaign
 

@@ -21,7 +21,7 @@ import (
 // Config of a campaign.
 type Config struct {
 	Seed    uint64        `env:"SEED" help:"What the faults and the users' choices are drawn from; drawn itself if 0."`
-	Time    time.Duration `env:"TIME" default:"10m" help:"How long faults last, over all deployments."`
+	Time    time.Duration `env:"TIME" default:"30m" help:"How long faults last, over all deployments."`
 	Deploy  []string      `env:"DEPLOY" default:"cluster,single,failover,jetstream,jetstream-cluster" help:"Deployments to break, by commas; any is one that the seed chooses."`
 	Users   int           `default:"40" help:"Users, each with one run or batch at a time."`
 	Workers int           `default:"3" help:"Worker processes."`
