@@ -79,6 +79,9 @@ func kinds() []kind {
 	}
 }
 
+// listens reports whether a message leaves what is known of the end of such runs true.
+func listens(kind string) bool { return kind != "budget" && kind != "compact" }
+
 // startedOnce reports whether a tool may be started once only.
 func startedOnce(tool string) bool { return tool == "once" || tool == "slow" || tool == remoteName }
 
@@ -110,7 +113,11 @@ func fails(class model.Class, retryAfter time.Duration) mockmodel.Response {
 func scripts() mockmodel.Config {
 	var c mockmodel.Config
 	for _, k := range kinds() {
-		c.Scripts = append(c.Scripts, mockmodel.Script{Model: "^" + k.name + "$", Responses: k.script})
+		answers := k.script
+		if listens(k.name) { // and answers what was said after its end
+			answers = append(answers, text())
+		}
+		c.Scripts = append(c.Scripts, mockmodel.Script{Model: "^" + k.name + "$", Responses: answers})
 	}
 	return c
 }

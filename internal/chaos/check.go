@@ -49,6 +49,7 @@ func Check(e Evidence) []Violation {
 		c.checkReader(w)
 		c.checkAnnounced(w)
 		c.checkPairs(w)
+		c.checkSaid(w)
 		c.checkAnswers(w)
 		c.checkEffects(w)
 		c.checkAfterEnd(w)
@@ -161,7 +162,8 @@ func (c *checker) checkEnd(w Witness) {
 }
 
 // checkLog: events are numbered without gap or double, so are versions, and the
-// run finishes once, at the end (I1, I9).
+// run finishes once, at the end (I1, I9), and once more after each end that its user's
+// message found.
 func (c *checker) checkLog(w Witness) {
 	version := int64(0)
 	for i, e := range w.Log {
@@ -175,7 +177,8 @@ func (c *checker) checkLog(w Witness) {
 			}
 			version = e.Version
 		}
-		if last := i == len(w.Log)-1; (e.Type == state.EntryFinished) != (last && w.Run.Terminal()) {
+		ends, last := e.Type == state.EntryFinished, i == len(w.Log)-1
+		if ends != (last && w.Run.Terminal()) && (last || !ends || w.Said == "") {
 			c.broken("I9", w.ID, "event %d of %d is %s, and the run is %s", i+1, len(w.Log), e.Type, w.Run.Status)
 		}
 	}
@@ -200,7 +203,7 @@ func (c *checker) checkReader(w Witness) {
 			return
 		}
 	}
-	if w.Run.Terminal() && len(w.Seen) != len(w.Events) {
+	if w.Run.Terminal() && len(w.Seen) != len(w.Events) && w.Said == "" {
 		c.broken("I9", w.ID, "a reader saw %d of %d events", len(w.Seen), len(w.Events))
 	}
 }
@@ -238,6 +241,24 @@ func (c *checker) checkPairs(w Witness) {
 			c.broken("I5", w.ID, "a result of call %s answers nothing", w.Messages[i+1].Parts[0].CallID)
 			return
 		}
+	}
+}
+
+// checkSaid: what a user said is in the history once, if the gateway acknowledged it,
+// and never twice (I5).
+func (c *checker) checkSaid(w Witness) {
+	if w.Said == "" {
+		return
+	}
+	n := 0
+	for _, m := range w.Messages {
+		if m.Role == state.RoleUser && m.Text() == w.Said {
+			n++
+		}
+	}
+	lost := n == 0 && !w.Heard.IsZero() && !c.rolledBack(w.Heard) && w.Run.Status == string(state.Completed)
+	if lost || n > 1 {
+		c.broken("I5", w.ID, "what its user said is there %d times", n)
 	}
 }
 

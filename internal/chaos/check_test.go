@@ -101,6 +101,17 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 			e.Effects[0].At = at(6)
 			e.Faults = []Fault{{Kind: "worker paused", Name: "w1", From: at(4), To: at(6)}}
 		}, ""},
+		"what was said is lost":    {func(e *Evidence) { e.Runs[0].Said, e.Runs[0].Heard = "x", at(2) }, "I5"},
+		"said, and not heard":      {func(e *Evidence) { e.Runs[0].Said = "x" }, ""},
+		"said before the failover": {func(e *Evidence) { e.Runs[0].Said, e.Runs[0].Heard, e.Rollbacks = "x", at(2), lost }, ""},
+		"what was said comes twice": {func(e *Evidence) {
+			x := api.Message{Role: state.RoleUser, Parts: []state.Part{{Type: state.PartText, Text: "x"}}}
+			e.Runs[0].Said, e.Runs[0].Messages = "x", append(e.Runs[0].Messages, x, x)
+		}, "I5"},
+		"it goes on after its end": {func(e *Evidence) {
+			e.Runs[0].Said = "x"
+			e.Runs[0].Log[3].Type = state.EntryFinished
+		}, ""},
 		"a number is missing":   {func(e *Evidence) { e.Runs[0].Log[3].Seq = 5 }, "I9"},
 		"it finished twice":     {func(e *Evidence) { e.Runs[0].Log[4].Type = state.EntryFinished }, "I9"},
 		"a reader missed one":   {func(e *Evidence) { e.Runs[0].Seen = e.Runs[0].Seen[:6] }, "I9"},

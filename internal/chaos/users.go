@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -40,6 +41,11 @@ type Submitted struct {
 	Aborting bool
 	Aborted  time.Time
 
+	// Said is what its user told it on the way; "" if nothing. Heard is when the gateway
+	// acknowledged that, and zero if it never did.
+	Said  string
+	Heard time.Time
+
 	// Seen are the committed events that the run's reader got, as they came, over
 	// all its connections.
 	Seen []json.RawMessage
@@ -67,6 +73,8 @@ type users struct {
 // Shares of the runs, in percent.
 const (
 	abortedShare    = 10
+	saidShare       = 10
+	lateShare       = 30 // of those: said after the run has ended
 	againShare      = 10
 	batchShare      = 4
 	natsShare       = 5
@@ -264,14 +272,23 @@ func (u *users) stay(ctx context.Context, s *Submitted) {
 		delete(u.watches, w)
 	}()
 	all.Go(func() { w.read(ctx) })
-	if u.dice(100) < abortedShare {
+	late := false
+	switch n := u.dice(100); {
+	case n < abortedShare:
 		all.Go(func() { u.abort(ctx, s) })
+	case n < abortedShare+saidShare && listens(s.Kind) && s.Batch == "":
+		if late = u.dice(100) < lateShare; !late {
+			all.Go(func() { u.say(ctx, s) })
+		}
 	}
 	look := time.NewTicker(2 * time.Second)
 	defer look.Stop()
 	for {
 		select {
 		case <-w.finished:
+			if late {
+				u.say(ctx, s)
+			}
 			return
 		case <-w.waits:
 		case <-look.C:
@@ -304,6 +321,23 @@ func (u *users) abort(ctx context.Context, s *Submitted) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		s.Aborted = time.Now()
+	}
+}
+
+// say sends a run a message at some moment. A run that has ended goes on with it.
+func (u *users) say(ctx context.Context, s *Submitted) {
+	if !rig.Pause(ctx, time.Duration(u.dice(1500))*time.Millisecond) {
+		return
+	}
+	said := "and then " + s.Key
+	u.mu.Lock()
+	s.Said = said
+	u.mu.Unlock()
+	sig := api.SignalRequest{SignalID: s.Key + "-said", Message: json.RawMessage(strconv.Quote(said))}
+	if _, ok := insist(ctx, u, func(ctx context.Context) (api.Run, error) { return u.door().client.Signal(ctx, s.ID, sig) }); ok {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		s.Heard = time.Now()
 	}
 }
 
