@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/singleflight"
 
@@ -28,6 +29,7 @@ type agents struct {
 	loops    loop.Registry
 	describe func(ctx context.Context, names []string) map[string]tool.Description
 	listed   func(ctx context.Context, s mcptool.Server) (mcptool.Listing, error)
+	patience time.Duration // with a store that does not answer
 
 	mu   sync.Mutex
 	kept map[agentKey]bound
@@ -58,7 +60,7 @@ func (e *invalidAgentError) Unwrap() error { return e.err }
 
 // newAgents returns an empty cache. listed asks an MCP server for its tools.
 func newAgents(store state.Agents, cfg Config, listed func(context.Context, mcptool.Server) (mcptool.Listing, error)) *agents {
-	return &agents{store: store, loops: cfg.Loops, describe: cfg.DescribeNATSTools, listed: listed, kept: map[agentKey]bound{}}
+	return &agents{store: store, loops: cfg.Loops, describe: cfg.DescribeNATSTools, listed: listed, patience: cfg.Lease / 2, kept: map[agentKey]bound{}}
 }
 
 // get returns one version of an agent, or an *invalidAgentError.
@@ -87,7 +89,7 @@ func (a *agents) load(ctx context.Context, key agentKey) (bound, error) {
 	if ok {
 		return a.described(ctx, key, b)
 	}
-	record, err := a.store.Agent(ctx, key.name, key.version)
+	record, err := a.read(ctx, key)
 	if errors.Is(err, state.ErrNotFound) {
 		return bound{}, &invalidAgentError{fmt.Errorf("agent %s version %d: %w", key.name, key.version, err)}
 	}
@@ -107,6 +109,19 @@ func (a *agents) load(ctx context.Context, key agentKey) (bound, error) {
 	b.def, b.undescribed = def, undescribed(def)
 	a.keep(key, b)
 	return a.described(ctx, key, b)
+}
+
+// read asks a store that does not answer again: the turn has been claimed, and would
+// wait for the end of its lease.
+func (a *agents) read(ctx context.Context, key agentKey) (state.AgentVersion, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.patience)
+	defer cancel()
+	for {
+		record, err := a.store.Agent(ctx, key.name, key.version)
+		if err == nil || errors.Is(err, state.ErrNotFound) || !pause(ctx, storePause) {
+			return record, err
+		}
+	}
 }
 
 func (a *agents) compile(key agentKey, def agent.Definition) (bound, error) {

@@ -13,11 +13,11 @@ import (
 )
 
 // unanswered is a store that does what it is told, and whose answers to the first
-// claim and to the first record are lost.
+// claim, to the first record and about the first agent are lost.
 type unanswered struct {
 	state.Store
 
-	claims, records atomic.Int64
+	claims, records, agents atomic.Int64
 }
 
 var errNoAnswer = errors.New("no answer")
@@ -38,7 +38,15 @@ func (u *unanswered) Record(ctx context.Context, l state.Lease, r state.Record) 
 	return err
 }
 
-// I2: a run whose claim or journal got no answer does not wait for the end of a lease
+func (u *unanswered) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
+	a, err := u.Store.Agent(ctx, name, version)
+	if u.agents.Add(1) == 1 {
+		return state.AgentVersion{}, errors.Join(errNoAnswer, err)
+	}
+	return a, err
+}
+
+// I2: a run whose claim, agent or journal got no answer does not wait for the end of a lease
 // that nobody uses, and its turn does not count as one that killed its worker.
 func TestLostAnswersDelayNoRun(t *testing.T) {
 	t.Parallel()
@@ -50,6 +58,9 @@ func TestLostAnswersDelayNoRun(t *testing.T) {
 	s.awaitReason(id, state.EndCompleted)
 	if n := store.records.Load(); n < 2 {
 		t.Errorf("%d records: none was asked again", n)
+	}
+	if n := store.agents.Load(); n < 2 {
+		t.Errorf("agents read %d times: none was asked again", n)
 	}
 	log, err := s.store.Log(t.Context(), id, 0, 0)
 	if err != nil {
