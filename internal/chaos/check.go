@@ -87,8 +87,11 @@ const slack = 2 * time.Second
 
 // rolledBack reports whether what happened at an instant may have been lost by a
 // failover.
-func (c *checker) rolledBack(at time.Time) bool {
-	return slices.ContainsFunc(c.Rollbacks, func(r Rollback) bool { return at.After(r.From.Add(-slack)) && at.Before(r.To.Add(slack)) })
+func (c *checker) rolledBack(at time.Time) bool { return c.fellBack(at, at) }
+
+// fellBack reports the same of something that happened at some moment of a stretch.
+func (c *checker) fellBack(from, to time.Time) bool {
+	return slices.ContainsFunc(c.Rollbacks, func(r Rollback) bool { return to.After(r.From.Add(-slack)) && from.Before(r.To.Add(slack)) })
 }
 
 // touched reports whether a failover may have changed what had happened in a run.
@@ -100,7 +103,7 @@ func (c *checker) touched(w Witness) bool {
 
 // checkAccepted: what was accepted is there, once (I1).
 func (c *checker) checkAccepted(w Witness) {
-	if !w.Found && !c.rolledBack(w.At) {
+	if !w.Found && !c.rolledBack(w.At) && (w.Sent.IsZero() || !c.fellBack(w.Sent, w.At)) {
 		c.broken("I1", w.ID, "the run was accepted at %s and is gone", w.At.Format(time.TimeOnly))
 	}
 	for _, again := range w.Again {

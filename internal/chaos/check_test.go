@@ -72,9 +72,17 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		plant func(*Evidence)
 		want  string // invariants, by commas
 	}{
-		"nothing":                     {func(*Evidence) {}, ""},
-		"the run is gone":             {func(e *Evidence) { e.Runs[0].Found = false }, "I1"},
-		"gone with a failover":        {func(e *Evidence) { e.Runs[0].Found = false; e.Rollbacks = lost }, ""},
+		"nothing":              {func(*Evidence) {}, ""},
+		"the run is gone":      {func(e *Evidence) { e.Runs[0].Found = false }, "I1"},
+		"gone with a failover": {func(e *Evidence) { e.Runs[0].Found = false; e.Rollbacks = lost }, ""},
+		"gone since its message": {func(e *Evidence) {
+			e.Runs[0].Found, e.Runs[0].Sent, e.Runs[0].At = false, at(-20), at(20)
+			e.Rollbacks = []Rollback{{From: at(-5), To: at(-4)}}
+		}, ""},
+		"gone before any failover": {func(e *Evidence) {
+			e.Runs[0].Found, e.Runs[0].Sent, e.Runs[0].At = false, at(-20), at(0)
+			e.Rollbacks = []Rollback{{From: at(5), To: at(6)}}
+		}, "I1"},
 		"a key made two runs":         {func(e *Evidence) { e.Runs[0].Again = []string{"run_2"} }, "I1"},
 		"a version is missing":        {func(e *Evidence) { e.Runs[0].Log[6].Version = 4; e.Runs[0].Run.Version = 4 }, "I1"},
 		"the header is behind":        {func(e *Evidence) { e.Runs[0].Run.Version = 2 }, "I1"},

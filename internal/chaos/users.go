@@ -25,8 +25,12 @@ import (
 type Submitted struct {
 	ID   string
 	Kind string
-	Key  string // the idempotency key
-	At   time.Time
+	Key  string    // the idempotency key
+	At   time.Time // when that was known
+
+	// Sent is when NATS acknowledged the message with which it was submitted: it became
+	// a run between then and At. Zero over HTTP.
+	Sent time.Time
 
 	Batch string // that it is part of; "" if of none
 
@@ -178,6 +182,7 @@ func (u *users) byNATS(ctx, stop context.Context) {
 	}); !ok {
 		return
 	}
+	s.Sent = time.Now()
 	look, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	found, _ := insist(look, u, func(ctx context.Context) (api.Page[api.Run], error) {

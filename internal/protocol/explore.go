@@ -288,7 +288,7 @@ func (m *explorer) sweep(w world) (to world, err error, ok bool) { //nolint:revi
 	if !ok {
 		return w, nil, false
 	}
-	if d.Announce {
+	if d.Settle {
 		err = w.rest(0)
 	}
 	if d.Turn {

@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -436,6 +437,12 @@ const (
 	AwaitAnswer = "answer"
 	AwaitStart  = "start"
 )
+
+// AwaitsRun reports whether a name is that of a wait for another run: a child, or one
+// before it in its batch.
+func AwaitsRun(name string) bool {
+	return name == AwaitStart || strings.HasPrefix(name, string(NeedChild)+":")
+}
 
 // AwaitCall is the name of the wait of one open call.
 func AwaitCall(need Need, callID string) string {

@@ -356,7 +356,11 @@ type Due struct {
 	Priority Priority
 	Sweeps   int  // how often this version was swept, this time included
 	Turn     bool // publish the turn that follows Version
-	Announce bool // entries are left to announce
+
+	// Settle says that the run rests, and that entries after Announced are left to
+	// announce or that it waits for other runs.
+	Settle    bool
+	Announced int64
 }
 
 // Agents keeps the definitions of agents, each version for ever.

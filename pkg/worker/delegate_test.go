@@ -165,10 +165,12 @@ func TestAbortReachesDescendants(t *testing.T) {
 
 // lame is a store whose worker dies where the test says: between the commit of a
 // parent and the start of its children, or between the end of a child and the
-// signal to its parent.
+// signal to its parent. What it loses there it says was done, and a copy that took
+// over knows nothing of it.
 type lame struct {
 	state.Store
 	failCreate, failSignal atomic.Int32
+	loseCreate, loseSignal atomic.Int32
 }
 
 var errLame = errors.New("the worker died here")
@@ -177,12 +179,18 @@ func (l *lame) Create(ctx context.Context, run state.NewRun) (state.State, bool,
 	if l.failCreate.Add(-1) >= 0 {
 		return state.State{}, false, errLame
 	}
+	if run.State.Parent != nil && l.loseCreate.Add(-1) >= 0 {
+		return run.State, false, nil
+	}
 	return l.Store.Create(ctx, run)
 }
 
 func (l *lame) Signal(ctx context.Context, id state.RunID, sig state.Signal, grace time.Duration) (state.Wake, error) {
 	if l.failSignal.Add(-1) >= 0 {
 		return state.Wake{}, errLame
+	}
+	if (sig.Child != nil || sig.Start) && l.loseSignal.Add(-1) >= 0 {
+		return state.Wake{}, nil
 	}
 	return l.Store.Signal(ctx, id, sig, grace)
 }
@@ -195,6 +203,23 @@ func TestDelegationSurvivesCrash(t *testing.T) {
 	store := &lame{Store: s.store}
 	store.failCreate.Store(1)
 	store.failSignal.Store(1)
+	s.workOn(store, s.config())
+	id := s.submit(state.Limits{}, []agent.Tool{researcher}, delegation("x", "y"), model.Scripted{Text: "done"})
+	s.awaitReason(id, state.EndCompleted)
+	if n := len(s.children(id)); n != 2 {
+		t.Errorf("%d children, want 2", n)
+	}
+}
+
+// I2: a failover to an older copy that loses the start of a child, or what a child
+// said, and keeps the note that it was done, leaves no run waiting for ever.
+func TestDelegationSurvivesFailover(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "found"}}}})
+	store := &lame{Store: s.store}
+	store.loseCreate.Store(1)
+	store.loseSignal.Store(1)
 	s.workOn(store, s.config())
 	id := s.submit(state.Limits{}, []agent.Tool{researcher}, delegation("x", "y"), model.Scripted{Text: "done"})
 	s.awaitReason(id, state.EndCompleted)

@@ -138,6 +138,9 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 	if err != nil {
 		return false, err
 	}
+	if child.Status.Terminal() {
+		return false, w.tellParent(ctx, child) // again: a failover may have lost it
+	}
 	if child.Status == state.Queued && child.Version == run.Version {
 		first := bus.Turn{Run: child.ID, Version: child.Version, Priority: child.Priority, TraceParent: traceParent(ctx, child)}
 		if err := w.bus.PublishTurn(ctx, first, turnID(first.Run, first.Version)); err != nil {

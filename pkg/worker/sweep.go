@@ -15,8 +15,8 @@ import (
 const sweepBatch = 512
 
 // sweep is the sweeper, a part of the protocol: it publishes the turns whose
-// message or worker was lost, wakes runs whose time has come, and announces what
-// nobody announced. Any number of workers sweep, without agreeing on who does.
+// message or worker was lost, wakes runs whose time has come, announces what nobody
+// announced, and sees that runs which wait for others have somebody to wait for. Any number of workers sweep, without agreeing on who does.
 func (w *Worker) sweep(ctx context.Context) {
 	for pause(ctx, w.cfg.SweepEvery) {
 		for {
@@ -51,8 +51,8 @@ func (w *Worker) drive(ctx context.Context, due []state.Due, kind string) {
 }
 
 func (w *Worker) driveOne(ctx context.Context, d state.Due, kind string) error {
-	if d.Announce {
-		if err := w.settleRun(ctx, d.Run, 0); err != nil {
+	if d.Settle {
+		if err := w.settleRun(ctx, d.Run, d.Announced); err != nil {
 			return err
 		}
 	}

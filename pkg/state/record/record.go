@@ -334,14 +334,14 @@ func (r *Record) Sweep(id state.RunID, now time.Time, grace time.Duration) (stat
 	case r.Status == state.Queued || r.Status == state.Running:
 		r.Status, r.Token, r.Owner = state.Queued, "", ""
 		d.Turn = true
-	case r.Announced < r.LogLen:
-		d.Announce = true
+	case r.Announced < r.LogLen || r.dependent():
+		d.Settle, d.Announced = true, r.Announced
 	default:
 		r.Due = r.WakeAt
 		return d, false
 	}
 	r.Due = state.At(now.Add(grace << min(r.Sweeps, maxBackoff)))
-	if d.Announce && !r.WakeAt.IsZero() && r.WakeAt.Before(r.Due.Time) {
+	if d.Settle && !r.WakeAt.IsZero() && r.WakeAt.Before(r.Due.Time) {
 		r.Due = r.WakeAt
 	}
 	r.Sweeps++
@@ -362,7 +362,14 @@ func (r *Record) Evict(id state.RunID, worker string, now time.Time, grace time.
 // NoteAnnounced notes that entries up to seq were announced.
 func (r *Record) NoteAnnounced(seq int64) {
 	r.Announced = max(r.Announced, min(seq, r.LogLen))
-	if r.Announced == r.LogLen && r.Status != state.Queued && r.Status != state.Running {
+	if r.Announced == r.LogLen && r.Status != state.Queued && r.Status != state.Running && !r.dependent() {
 		r.Due = r.WakeAt
 	}
+}
+
+// dependent reports whether the run waits for other runs. It stays due, ever more
+// rarely: a failover to an older copy may lose what one run did for another and keep
+// the note that it was done.
+func (r *Record) dependent() bool {
+	return r.Status == state.Waiting && slices.ContainsFunc(r.Awaits, state.AwaitsRun)
 }

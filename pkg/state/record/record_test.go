@@ -112,7 +112,7 @@ func TestWake(t *testing.T) {
 	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: s, From: 1, Grace: grace}, at(0)); err != nil {
 		t.Fatal(err)
 	}
-	if d, ok := r.Sweep(id, at(59), grace); !ok || !d.Announce || d.Turn {
+	if d, ok := r.Sweep(id, at(59), grace); !ok || !d.Settle || d.Turn {
 		t.Fatalf("Sweep = %+v, %v; want an announcement", d, ok)
 	}
 	r.NoteAnnounced(2)

@@ -76,10 +76,14 @@ func (s *Store) look(ctx context.Context, ids []state.RunID, grace time.Duration
 }
 
 func dueOf(id state.RunID, r reply) state.Due {
-	return state.Due{
-		Run: id, Version: r.num(1), Priority: state.Priority(r.str(2)), Sweeps: int(r.num(3)),
-		Turn: r.str(0) == "turn", Announce: r.str(0) == "announce",
+	d := state.Due{Run: id, Version: r.num(1), Priority: state.Priority(r.str(2)), Sweeps: int(r.num(3))}
+	switch r.str(0) {
+	case "turn":
+		d.Turn = true
+	case "settle":
+		d.Settle, d.Announced = true, r.num(4)
 	}
+	return d
 }
 
 // indexed collects run ids from the due index of every shard.

@@ -239,7 +239,7 @@ func (d *duel) commit(rt *rapid.T) {
 	}
 	next.Open = slices.Clone(next.Open)
 	for i := range next.Open {
-		next.Open[i].Needs = rapid.SampledFrom([]state.Need{state.NeedResult, state.NeedResult, state.NeedApproval, ""}).Draw(rt, "need")
+		next.Open[i].Needs = rapid.SampledFrom([]state.Need{state.NeedResult, state.NeedResult, state.NeedApproval, state.NeedChild, ""}).Draw(rt, "need")
 	}
 	until := rapid.SampledFrom([]state.Time{{}, past, future}).Draw(rt, "until")
 	reasons := []state.Reason{state.NextTurn, state.WaitingClientTool, state.WaitingHumanInput, state.EndCompleted}

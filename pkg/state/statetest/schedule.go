@@ -207,7 +207,7 @@ func testSweepAnnounce(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if d := s.sweepFor(t, run.ID, time.Millisecond); !d.Announce || d.Turn {
+		if d := s.sweepFor(t, run.ID, time.Millisecond); !d.Settle || d.Turn {
 			t.Fatalf("Sweep = %+v, want an announcement only", d)
 		}
 	}
@@ -215,6 +215,43 @@ func testSweepAnnounce(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	s.notDue(t, run.ID)
+}
+
+// A run that waits for another run stays due after it was settled, until it goes on
+// (I2).
+func testSweepDependent(t *testing.T, s *suite) {
+	child := s.create(t)
+	c := s.mustClaim(t, child.ID, 1)
+	next := c.State
+	next.Open = []state.OpenCall{{ID: "c1", Name: "leaf", Needs: state.NeedChild, Child: "run_c"}}
+	commit := commitOf(c, move(t, next, state.WaitingChild, state.Entry{Waiting: &state.Wait{Reason: state.WaitingChild, Calls: []state.WaitCall{}}}))
+	commit.Grace = time.Millisecond
+	if _, err := s.Commit(t.Context(), c.Lease, commit); err != nil {
+		t.Fatal(err)
+	}
+	behind := held(t, newRun(t).ID, 1)
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: behind, Grace: time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range []state.State{child, behind} {
+		if err := s.Announced(t.Context(), run.ID, 2); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if d := s.sweepFor(t, run.ID, time.Millisecond); !d.Settle || d.Turn || d.Announced != 2 {
+				t.Fatalf("Sweep of %s = %+v, want it settled, with 2 entries announced", run.ID, d)
+			}
+		}
+	}
+	for id, sig := range map[state.RunID]state.Signal{
+		child.ID:  {ID: "s1", Child: &state.ChildResult{CallID: "c1", RunID: "run_c"}, At: created},
+		behind.ID: {ID: "s2", Start: true, At: created},
+	} {
+		if w, err := s.Signal(t.Context(), id, sig, long); err != nil || !w.Publish {
+			t.Fatalf("Signal = %+v, %v", w, err)
+		}
+		s.notDue(t, id)
+	}
 }
 
 // The runs of a worker that is gone are taken up without waiting for the lease.

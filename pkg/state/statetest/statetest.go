@@ -62,6 +62,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"SweepLimit", testSweepLimit},
 		{"SweepSchedule", testSweepSchedule},
 		{"SweepAnnounce", testSweepAnnounce},
+		{"SweepDependent", testSweepDependent},
 		{"Evict", testEvict},
 		{"List", testList},
 		{"ListBatch", testListBatch},

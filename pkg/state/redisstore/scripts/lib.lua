@@ -47,6 +47,15 @@ end
 local function decode(list) if not list or list == '' then return {} end return cjson.decode(list) end
 local function encode(list) if #list == 0 then return '' end return cjson.encode(list) end
 
+-- dependent reports whether a run waits for other runs: it stays due, ever more rarely.
+local function dependent(st, aw)
+  if st ~= 'waiting' then return false end
+  for _, name in ipairs(decode(aw)) do
+    if name == 'start' or string.sub(name, 1, 6) == 'child:' then return true end
+  end
+  return false
+end
+
 -- A signal lies in the inbox as names (JSON), 'm' for a user message or '-', and
 -- its payload, one below the other.
 local function parts(sig)

@@ -1,7 +1,7 @@
--- KEYS R L D C · ARGV run grace(ms) · returns {'none'} or {what, version, lane, sweeps}, what is 'turn' or 'announce'
+-- KEYS R L D C · ARGV run grace(ms) · returns {'none'} or {what, version, lane, sweeps, announced}, what is 'turn' or 'settle'
 local R, L, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local run, grace = ARGV[1], tonumber(ARGV[2])
-local h = redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'ann', 'wake', 'sw', 'f')
+local h = redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'ann', 'wake', 'sw', 'f', 'aw')
 local st = h[1]
 if not st then redis.call('ZREM', D, run); return {'none'} end
 if newer(h[8]) then return {'none'} end
@@ -15,14 +15,14 @@ elseif st == 'queued' or st == 'running' then
   status(R, C, st, 'queued')
   redis.call('HSET', R, 'tok', '', 'own', '')
   what = 'turn'
-elseif tonumber(h[5]) < redis.call('LLEN', L) then
-  what = 'announce'
+elseif tonumber(h[5]) < redis.call('LLEN', L) or dependent(st, h[9]) then
+  what = 'settle'
 else
   due(D, run, wake)
   return {'none'}
 end
 local next = n + grace * 2 ^ math.min(sw, 6)
-if what == 'announce' and wake > 0 and wake < next then next = wake end
+if what == 'settle' and wake > 0 and wake < next then next = wake end
 due(D, run, next)
 redis.call('HSET', R, 'sw', sw + 1)
-return {what, h[2], h[4], sw + 1}
+return {what, h[2], h[4], sw + 1, h[5]}
