@@ -25,11 +25,7 @@ func TestSignalsLeaveRoom(t *testing.T) {
 	}
 	t.Cleanup(nc.Close)
 	s := open(t, nc, prefix())
-	run := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal}
-	run, err = run.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{state.UserText("hello")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := newRun(t, state.UserText("hello"))
 	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Second}); err != nil {
 		t.Fatal(err)
 	}
@@ -65,4 +61,37 @@ func TestSignalsLeaveRoom(t *testing.T) {
 	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: c.State.LogLen(), Consumed: taken, Grace: time.Second}); err != nil {
 		t.Errorf("Commit: %v", err)
 	}
+}
+
+// A server that has no room refuses a run: it does not say that there is no such run,
+// which nobody repeats.
+func TestCreateWithoutRoom(t *testing.T) {
+	t.Parallel()
+	srv := testbed.NATSWith(t, func(o *server.Options) { o.JetStreamMaxStore = 1 << 20 })
+	nc, err := nats.Connect(srv.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	s := open(t, nc, prefix())
+	for range 100 {
+		run := newRun(t, state.UserText(strings.Repeat("x", 1<<16)))
+		if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Second}); errors.Is(err, state.ErrNotFound) {
+			t.Fatal(err)
+		} else if err != nil {
+			return
+		}
+	}
+	t.Error("there was room for everything")
+}
+
+// newRun is a submission of these messages.
+func newRun(t *testing.T, messages ...state.Message) state.State {
+	t.Helper()
+	run := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal}
+	run, err := run.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: messages})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
 }

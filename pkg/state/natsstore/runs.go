@@ -52,7 +52,8 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	}
 	have, lastOp, readErr := s.read(ctx, st.ID)
 	if readErr != nil {
-		return state.State{}, false, fmt.Errorf("create run %s: %w", st.ID, errors.Join(err, readErr))
+		// That the run is not there says that it was not created, and not why.
+		return state.State{}, false, fmt.Errorf("create run %s: %w", st.ID, err)
 	}
 	return have.rec.Read(), lastOp != op, nil
 }
