@@ -26,7 +26,7 @@ var bin = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return dir, rig.Build(context.Background(), dir, false, rig.ServerNATS, rig.Module+"cmd/gateway", rig.Module+"cmd/worker")
+	return dir, build(context.Background(), dir)
 })
 
 func TestMain(m *testing.M) {

@@ -21,6 +21,7 @@ type Config struct {
 	Only  []string `env:"ONLY" help:"Loads to measure, by commas: runs, turns, waiting, long, history, readers. Default: all."`
 	Sizes Sizes    `embed:""`
 	Dir   string   `help:"Directory for data and logs. Default: a temporary one, which is kept only if something failed."`
+	Bin   string   `help:"Directory that has nats-server, gateway and worker. Default: they are built."`
 }
 
 // Sizes are how much of each load.
@@ -120,15 +121,17 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 		}
 	}
 	report := &Report{Dir: cfg.Dir}
-	programs := filepath.Join(cfg.Dir, "bin")
-	if err := rig.Build(ctx, programs, false, rig.ServerNATS, rig.Module+"cmd/gateway", rig.Module+"cmd/worker"); err != nil {
-		return nil, err
+	if cfg.Bin == "" {
+		cfg.Bin = filepath.Join(cfg.Dir, "bin")
+		if err := build(ctx, cfg.Bin); err != nil {
+			return nil, err
+		}
 	}
 	for _, l := range loads() {
 		if len(cfg.Only) > 0 && !slices.Contains(cfg.Only, l.name) {
 			continue
 		}
-		row, err := l.measure(ctx, cfg, programs)
+		row, err := l.measure(ctx, cfg)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w; logs are in %s", l.name, err, cfg.Dir)
 		}
@@ -139,6 +142,11 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 		return report, os.RemoveAll(cfg.Dir)
 	}
 	return report, nil
+}
+
+// build compiles what a deployment consists of into dir.
+func build(ctx context.Context, dir string) error {
+	return rig.Build(ctx, dir, false, rig.ServerNATS, rig.Module+"cmd/gateway", rig.Module+"cmd/worker")
 }
 
 // site is a deployment with what a load needs around it.
@@ -162,7 +170,7 @@ func (s *site) fail(format string, args ...any) {
 	}
 }
 
-func (l load) measure(ctx context.Context, cfg Config, programs string) (row Row, err error) {
+func (l load) measure(ctx context.Context, cfg Config) (row Row, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	s := &site{}
 	defer func() {
@@ -176,7 +184,7 @@ func (l load) measure(ctx context.Context, cfg Config, programs string) (row Row
 		return row, err
 	}
 	s.Site, err = rig.Deploy(ctx, rig.Config{
-		Bin: programs, Dir: filepath.Join(cfg.Dir, l.name), JetStream: cfg.Store == "jetstream",
+		Bin: cfg.Bin, Dir: filepath.Join(cfg.Dir, l.name), JetStream: cfg.Store == "jetstream",
 		Env: []string{"TURNPIKE_SLOTS=2500", "TURNPIKE_LOG_LEVEL=warn", modelKey + "=any"},
 	})
 	if err != nil {

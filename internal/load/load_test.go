@@ -5,16 +5,20 @@ import (
 )
 
 // small is the short form of each load.
-var small = Sizes{Runs: 200, Turns: 100, Waiting: 200, Long: 250, History: 1_000_000}
+var small = Sizes{Runs: 200, Turns: 100, Waiting: 200, Long: 250, History: 1_000_000, Readers: 40}
 
 // No run fails under load, and no process needs more memory than there is reason for
 // (I1, I2).
 func TestLoad(t *testing.T) {
 	t.Parallel()
+	programs, err := bin()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, store := range []string{"redis", "jetstream"} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
-			report, err := Run(t.Context(), Config{Store: store, Only: []string{"runs", "turns", "waiting", "long", "history"}, Sizes: small, Dir: t.TempDir()}, t.Output())
+			report, err := Run(t.Context(), Config{Store: store, Sizes: small, Dir: t.TempDir(), Bin: programs}, t.Output())
 			if err != nil {
 				t.Fatal(err)
 			}
