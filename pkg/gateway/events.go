@@ -12,7 +12,6 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/api/sse"
-	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -26,13 +25,17 @@ const (
 
 	// readerBuffer is how many events may wait for a slow reader, and readerBytes how
 	// large they may be together. Beyond, they are read from the store when the reader
-	// comes round.
+	// comes round, a page of about as many bytes at a time: what a slow reader has not
+	// taken yet is held in memory.
 	readerBuffer = 256
 	readerBytes  = 64 << 10
 
-	// readerPage is how many events are read from the store at a time: what a slow
-	// reader has not taken yet is held in memory.
-	readerPage = 4
+	// pageEvents is how many events such a page has at most.
+	pageEvents = 64
+
+	// readTogether is how many streams read from the store at a time. A crowd of
+	// readers that come round together is to leave room for other requests.
+	readTogether = 8
 
 	eventStream = "text/event-stream"
 )
@@ -59,7 +62,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 		return invalid("stream %q is not one of turns, deltas", wants)
 	}
 	s := &stream{
-		g: g, id: st.ID, w: w, rc: http.NewResponseController(w), after: after, noDeltas: wants == "turns", live: make(chan bus.Event, readerBuffer),
+		g: g, id: st.ID, w: w, rc: http.NewResponseController(w), after: after, noDeltas: wants == "turns", live: make(chan framed, readerBuffer), page: 1,
 	}
 	h := w.Header()
 	h.Set("Content-Type", eventStream)
@@ -69,12 +72,12 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	// Interest first, the store second: nothing can fall between.
-	stop, err := g.bus.Watch(r.Context(), st.ID, s.hear)
+	leave, err := g.audiences.join(r.Context(), s)
 	if err != nil {
 		h.Del("Cache-Control")
 		return &busError{err}
 	}
-	defer stop()
+	defer leave()
 	g.metrics.readers.Inc()
 	defer g.metrics.readers.Dec()
 	w.WriteHeader(http.StatusOK)
@@ -135,20 +138,21 @@ type stream struct {
 	rc    *http.ResponseController
 	after int64 // number of the last committed event sent
 	turn  int   // its turn
-	live  chan bus.Event
+	live  chan framed
 	held  atomic.Int64 // bytes in live
+	page  int          // how many events to read from the store next
 
 	noDeltas bool
 }
 
-// hear takes what the bus brings. A reader that does not keep up loses it here and
-// finds it in the store.
-func (s *stream) hear(e bus.Event) {
-	size := int64(len(e.Data))
-	if s.held.Add(size) > readerBytes && size < s.held.Load() {
-		s.held.Add(-size)
+// hear takes what the bus brings, one at a time. A reader that does not keep up loses
+// it here and finds it in the store.
+func (s *stream) hear(e framed) {
+	size := int64(len(e.frame))
+	if held := s.held.Load(); held > 0 && held+size > readerBytes {
 		return
 	}
+	s.held.Add(size)
 	select {
 	case s.live <- e:
 	default:
@@ -175,7 +179,7 @@ func (s *stream) run(ctx context.Context) error {
 		var err error
 		select {
 		case e := <-s.live:
-			s.held.Add(-int64(len(e.Data)))
+			s.held.Add(-int64(len(e.frame)))
 			err = s.take(ctx, e)
 		case <-look.C:
 			err = s.catchUp(ctx)
@@ -193,24 +197,23 @@ func (s *stream) run(ctx context.Context) error {
 }
 
 // take sends an event that the bus brought, if it is the next one.
-func (s *stream) take(ctx context.Context, e bus.Event) error {
-	head := headOf(e.Data)
+func (s *stream) take(ctx context.Context, e framed) error {
 	switch {
-	case e.Seq == 0:
+	case e.seq == 0:
 		// One that was heard while older events were read may come too late.
-		if head.Turn < s.turn || s.noDeltas && head.Type == state.LiveModelDelta {
+		if e.Turn < s.turn || s.noDeltas && e.Type == state.LiveModelDelta {
 			return nil
 		}
-		return s.write(sse.Append(nil, sse.Event{Type: string(head.Type), Data: e.Data}))
-	case e.Seq <= s.after:
+		return s.write(e.frame)
+	case e.seq <= s.after:
 		return nil
-	case e.Seq > s.after+1:
+	case e.seq > s.after+1:
 		return s.catchUp(ctx)
 	}
-	if err := s.send(e.Seq, head, e.Data); err != nil {
+	if err := s.send(e); err != nil {
 		return err
 	}
-	if head.Type == state.EntryFinished {
+	if e.Type == state.EntryFinished {
 		return s.end(ctx)
 	}
 	return nil
@@ -219,22 +222,39 @@ func (s *stream) take(ctx context.Context, e bus.Event) error {
 // catchUp sends what the store has after the last event sent.
 func (s *stream) catchUp(ctx context.Context) error {
 	for {
-		log, err := s.g.store.Log(ctx, s.id, s.after, readerPage)
+		log, err := s.read(ctx)
 		if err != nil {
 			return err
 		}
+		size := 0
 		for _, e := range log {
 			data, err := api.EncodeEvent(s.id, e)
 			if err != nil {
 				return err
 			}
-			if err := s.send(e.Seq, head{e.Type, e.Turn}, data); err != nil {
+			size += len(data)
+			h := head{e.Type, e.Turn}
+			if err := s.send(framed{e.Seq, h, frameOf(e.Seq, h, data)}); err != nil {
 				return err
 			}
 		}
-		if len(log) < readerPage {
+		if len(log) < s.page {
 			return s.end(ctx)
 		}
+		s.page = max(1, min(2*s.page, s.page*readerBytes/size, pageEvents))
+	}
+}
+
+// read returns the next page from the store when it is this stream's turn.
+func (s *stream) read(ctx context.Context) ([]state.Entry, error) {
+	select {
+	case s.g.reading <- struct{}{}:
+		defer func() { <-s.g.reading }()
+		return s.g.store.Log(ctx, s.id, s.after, s.page)
+	case <-s.g.quit:
+		return nil, errEnded
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 
@@ -257,25 +277,10 @@ func (s *stream) end(ctx context.Context) error {
 	return errEnded
 }
 
-// head is what a stream must know of an event.
-type head struct {
-	Type state.EntryType `json:"type"`
-	Turn int             `json:"turn"`
-}
-
-// headOf reads the head of an event; of one that is no JSON it is empty.
-func headOf(data []byte) head {
-	var h head
-	if json.Unmarshal(data, &h) != nil {
-		return head{}
-	}
-	return h
-}
-
-// send writes a committed event. Its number is its id.
-func (s *stream) send(seq int64, h head, data []byte) error {
-	s.after, s.turn = seq, h.Turn
-	return s.write(sse.Append(nil, sse.Event{ID: strconv.FormatInt(seq, 10), Type: string(h.Type), Data: data}))
+// send writes a committed event.
+func (s *stream) send(e framed) error {
+	s.after, s.turn = e.seq, e.Turn
+	return s.write(e.frame)
 }
 
 // write sends a frame in one piece.

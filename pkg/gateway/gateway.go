@@ -83,6 +83,9 @@ type Gateway struct {
 	tracer  trace.Tracer // nil: no spans
 	ids     ids
 
+	audiences audiences
+	reading   chan struct{} // held by streams while they read from the store
+
 	mu     sync.Mutex
 	agents map[agentKey]*agent.Agent
 
@@ -113,7 +116,10 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	if err := errors.Join(cfg.Registry.Register(m.requests), cfg.Registry.Register(m.submitted), cfg.Registry.Register(m.readers)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	g := &Gateway{cfg: cfg, store: store, bus: b, log: cfg.Logger, metrics: m, agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{})}
+	g := &Gateway{
+		cfg: cfg, store: store, bus: b, log: cfg.Logger, metrics: m, audiences: audiences{bus: b, runs: map[state.RunID]*audience{}},
+		reading: make(chan struct{}, readTogether), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
+	}
 	if cfg.Tracer != nil {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
 	}
