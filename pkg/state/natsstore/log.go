@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -17,18 +18,27 @@ const maxHeld = 64 << 20
 type cachedLog struct {
 	entries []state.Entry
 	seq     uint64
-	bytes   int
+	bytes   int // of the messages that entries came in
+}
+
+// add takes what a message adds to the log. One without entries is the record alone,
+// which is not kept here.
+func (l *cachedLog) add(entries []state.Entry, seq uint64, bytes int) {
+	l.seq = seq
+	if len(entries) > 0 {
+		l.entries = append(l.entries, entries...)
+		l.bytes += bytes
+	}
 }
 
 // extend adds what this process has written to the log that it holds.
 func (s *Store) extend(id state.RunID, before, seq uint64, entries []state.Entry, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(entries) == 0 {
-		bytes = 0 // the record alone, which is not kept here
-	}
 	if l, ok := s.logs[id]; ok && l.seq == before {
-		s.hold(id, cachedLog{append(l.entries[:len(l.entries):len(l.entries)], entries...), seq, l.bytes + bytes})
+		l.entries = slices.Clip(l.entries) // others read it
+		l.add(entries, seq, bytes)
+		s.hold(id, l)
 	}
 }
 
@@ -37,7 +47,7 @@ func (s *Store) hold(id state.RunID, l cachedLog) {
 	s.held += l.bytes - s.logs[id].bytes
 	s.logs[id] = l
 	for other, old := range s.logs {
-		if s.held <= maxHeld {
+		if s.held <= s.room {
 			return
 		}
 		if other != id {
@@ -55,9 +65,9 @@ func (s *Store) logAt(ctx context.Context, id state.RunID, seq uint64) ([]state.
 	if l.seq > seq {
 		l = cachedLog{} // a rare reader of the past
 	}
-	entries, bytes := l.entries[:len(l.entries):len(l.entries)], l.bytes
-	for at := l.seq + 1; at <= seq; {
-		m, err := s.stream.GetMsg(ctx, at, jetstream.WithGetMsgSubject(s.runSubject(id)))
+	l.entries = slices.Clip(l.entries) // others read it
+	for l.seq < seq {
+		m, err := s.stream.GetMsg(ctx, l.seq+1, jetstream.WithGetMsgSubject(s.runSubject(id)))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break
 		}
@@ -71,16 +81,12 @@ func (s *Store) logAt(ctx context.Context, id state.RunID, seq uint64) ([]state.
 		if err != nil {
 			return nil, fmt.Errorf("decode log of run %s: %w", id, err)
 		}
-		entries = append(entries, ch.Entries...)
-		if len(ch.Entries) > 0 {
-			bytes += len(m.Data)
-		}
-		at = m.Sequence + 1
+		l.add(ch.Entries, m.Sequence, len(m.Data))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.logs[id].seq < seq {
-		s.hold(id, cachedLog{entries, seq, bytes})
+	if s.logs[id].seq < l.seq {
+		s.hold(id, l)
 	}
-	return entries, nil
+	return l.entries, nil
 }

@@ -51,6 +51,7 @@ type Store struct {
 	index map[state.RunID]version
 	logs  map[state.RunID]cachedLog
 	held  int // bytes in logs
+	room  int // how many of these are kept
 
 	quotas quotas
 }
@@ -88,7 +89,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, logs: map[state.RunID]cachedLog{}}
+	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, logs: map[state.RunID]cachedLog{}, room: maxHeld}
 	want := jetstream.StreamConfig{
 		Name:     streamName(cfg.Prefix, "STATE"),
 		Subjects: []string{cfg.Prefix + ".state.>"}, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,

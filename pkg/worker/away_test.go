@@ -1,0 +1,83 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// away is a store that does not answer claims, nor the sweeper.
+type away struct{ state.Store }
+
+func (away) Claim(context.Context, state.ClaimRequest) (state.Claim, error) {
+	return state.Claim{}, errNoAnswer
+}
+
+func (away) Sweep(context.Context, int, time.Duration) ([]state.Due, error) { return nil, errNoAnswer }
+
+// naks is a bus that tells for how long turns are to be left alone.
+type naks struct {
+	bus.Bus
+
+	delays chan time.Duration
+}
+
+func (n naks) Turns(ctx context.Context, lane state.Priority) (bus.TurnQueue, error) {
+	q, err := n.Bus.Turns(ctx, lane)
+	return nakQueue{q, n.delays}, err
+}
+
+type nakQueue struct {
+	bus.TurnQueue
+
+	delays chan time.Duration
+}
+
+func (q nakQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
+	d, err := q.TurnQueue.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return nakDelivery{d, q.delays}, nil
+}
+
+type nakDelivery struct {
+	bus.TurnDelivery
+
+	delays chan time.Duration
+}
+
+// Nak has the message come again at once, whatever the worker says.
+func (d nakDelivery) Nak(delay time.Duration) error {
+	select {
+	case d.delays <- delay:
+	default:
+	}
+	return d.TurnDelivery.Nak(0)
+}
+
+// While the store does not answer, a turn comes round less often each time, so that a
+// backlog does not keep everybody busy, but once a lease.
+func TestBackOffWhileTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	b := naks{s.bus, make(chan time.Duration, 6)}
+	s.submit(state.Limits{}, nil, model.Scripted{Text: "never"})
+	cfg := s.config()
+	cfg.SweepEvery, cfg.Lease = time.Second, 12*time.Second
+	s.workWith(away{s.store}, b, cfg)
+	var got []time.Duration
+	for range cap(b.delays) {
+		got = append(got, <-b.delays)
+	}
+	want := []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 12 * time.Second, 12 * time.Second}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("a turn is left alone for (-want +got):\n%s", diff)
+	}
+}
