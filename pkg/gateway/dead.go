@@ -37,7 +37,7 @@ func (g *Gateway) listDead(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return reply(w, http.StatusOK, api.NewPage(items, next))
+	return replyPage(w, api.NewPage(items, next))
 }
 
 func (g *Gateway) getDead(w http.ResponseWriter, r *http.Request) error {

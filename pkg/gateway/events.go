@@ -127,7 +127,7 @@ func (g *Gateway) eventPage(w http.ResponseWriter, r *http.Request, id state.Run
 			return err
 		}
 	}
-	return reply(w, http.StatusOK, api.NewPage(items, next))
+	return replyPage(w, api.NewPage(items, next))
 }
 
 // stream is one reader of one run's events.

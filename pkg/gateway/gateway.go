@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -255,6 +256,32 @@ func reply(w http.ResponseWriter, status int, v any) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(b, '\n')) // the reader may be gone; there is nobody to tell
+	return nil
+}
+
+// replyPage answers with a list item by item: the history of a long run is not to be in
+// memory once more, and that for each who looks at it.
+func replyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	out := bufio.NewWriter(w) // the reader may be gone; there is nobody to tell
+	write := func(before string, v any) {
+		b, err := json.Marshal(v)
+		if err != nil {
+			panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+		}
+		_, _ = out.WriteString(before)
+		_, _ = out.Write(b)
+	}
+	_, _ = out.WriteString(`{"items":[`)
+	comma := ""
+	for i := range p.Items {
+		write(comma, &p.Items[i])
+		comma = ","
+	}
+	write(`],"next_cursor":`, p.NextCursor)
+	_, _ = out.WriteString("}\n")
+	_ = out.Flush()
 	return nil
 }
 

@@ -155,7 +155,7 @@ func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
 	for i, st := range page.Runs {
 		runs[i] = api.RunOf(st, now)
 	}
-	return reply(w, http.StatusOK, api.NewPage(runs, page.Next))
+	return replyPage(w, api.NewPage(runs, page.Next))
 }
 
 func filterOf(r *http.Request) (state.Filter, error) {
@@ -266,7 +266,7 @@ func pageOf[T any](w http.ResponseWriter, r *http.Request, items []T) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, page)
+	return replyPage(w, page)
 }
 
 // cut returns the page of a list that a request asks for.

@@ -252,6 +252,7 @@ func encodeEntries(entries []state.Entry) ([]any, error) {
 	return out, nil
 }
 
+// decodeEntries decodes entries and lets go of each text: a long log is large.
 func decodeEntries(encoded []string) ([]state.Entry, error) {
 	out := make([]state.Entry, len(encoded))
 	for i, text := range encoded {
@@ -259,7 +260,7 @@ func decodeEntries(encoded []string) ([]state.Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[i] = e
+		out[i], encoded[i] = e, ""
 	}
 	return out, nil
 }
