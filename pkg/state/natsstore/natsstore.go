@@ -195,6 +195,8 @@ func (s *Store) forget(id state.RunID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.index, id)
+	s.held -= s.logs[id].bytes
+	delete(s.logs, id)
 }
 
 // learn takes a record into the index unless a later one is there.

@@ -51,9 +51,11 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 		return rec.Read(), false, nil
 	}
 	have, lastOp, readErr := s.read(ctx, st.ID)
+	if errors.Is(readErr, state.ErrNotFound) {
+		readErr = err // it was not created, and that is why
+	}
 	if readErr != nil {
-		// That the run is not there says that it was not created, and not why.
-		return state.State{}, false, fmt.Errorf("create run %s: %w", st.ID, err)
+		return state.State{}, false, fmt.Errorf("create run %s: %w", st.ID, readErr)
 	}
 	return have.rec.Read(), lastOp != op, nil
 }
@@ -85,8 +87,15 @@ func (s *Store) Load(ctx context.Context, id state.RunID) (state.State, error) {
 	return v.rec.Read(), err
 }
 
-// Log implements state.Runs.
+// Log implements state.Runs. What is in memory of a log needs no look at the stream:
+// it only grows.
 func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
+	s.mu.Lock()
+	known := s.logs[id].entries
+	s.mu.Unlock()
+	if end := after + int64(limit); limit > 0 && end <= int64(len(known)) {
+		return known[after:end:end], nil
+	}
 	v, _, err := s.read(ctx, id)
 	if err != nil {
 		return nil, err
