@@ -152,16 +152,14 @@ func longHistory(ctx context.Context, s *site, n int) error {
 // The readers share readRuns runs, whose events have readPages pages each.
 const (
 	readRuns  = 5
-	readPages = 40
+	readPages = 20
 )
 
 func manyReaders(ctx context.Context, s *site, n int) error {
-	call := `{name: page, arguments: {}}`
-	turn := "{tool_calls: [" + strings.Repeat(call+", ", readPages/4-1) + call + "]}"
 	if err := s.define(ctx, "read", `
-model: {provider: scripted, responses: [{tool_calls: [{name: ask, arguments: {question: "all here?"}}]}, `+strings.Repeat(turn+", ", 4)+`{text: done}]}
+model: {provider: scripted, responses: [{tool_calls: [{name: ask, arguments: {question: "all here?"}}]}, `+strings.Repeat("{tool_calls: [{name: page}]}, ", readPages)+`{text: done}]}
 tools: [{name: ask, kind: human}, {name: page, kind: nats, idempotent: true, reuse: false}]
-loop: {type: react, tool_loop_threshold: 100}`); err != nil {
+loop: {type: react, max_turns: 100, tool_loop_threshold: 100}`); err != nil {
 		return err
 	}
 	batches, ids, err := s.submitMany(ctx, "read", readRuns)
