@@ -59,9 +59,6 @@ func (p *Process) Run(ctx context.Context, dir string) error {
 		_ = cmd.Wait() // how it ended plays no part
 		stop()
 		p.mu.Lock()
-		if used, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-			p.peak = max(p.peak, used.Maxrss<<10)
-		}
 		p.cmd = nil
 		p.exits++
 		p.mu.Unlock()
@@ -82,6 +79,7 @@ func (p *Process) Kill(down time.Duration) {
 	if cmd == nil {
 		return
 	}
+	p.Peak() // afterwards nobody knows: what the system says of an ended process may be its parent's
 	_ = cmd.Process.Kill()
 	<-ended
 }
@@ -126,7 +124,8 @@ func (p *Process) Exits() int {
 }
 
 // Peak is the most memory that the process has had resident, in bytes, since it was
-// started first; 0 where the system does not tell.
+// started first, but for times that it has ended of itself; 0 where the system does not
+// tell.
 func (p *Process) Peak() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
