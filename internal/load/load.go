@@ -180,7 +180,7 @@ func (l load) measure(ctx context.Context, cfg Config) (row Row, err error) {
 		}
 	}()
 	row = Row{Name: l.name, What: l.what, Count: l.size(cfg.Sizes)}
-	if s.model, err = startModel(ctx, max(1, cfg.Sizes.History/pageSize)); err != nil {
+	if s.model, err = startModel(ctx, cfg.Sizes); err != nil {
 		return row, err
 	}
 	s.Site, err = rig.Deploy(ctx, rig.Config{

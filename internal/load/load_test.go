@@ -5,7 +5,7 @@ import (
 )
 
 // small is the short form of each load.
-var small = Sizes{Runs: 200, Turns: 100, Waiting: 200, Long: 250, History: 1_000_000, Readers: 40}
+var small = Sizes{Runs: 200, Turns: 100, Waiting: 200, Long: 60, History: 1_000_000, Readers: 20}
 
 // No run fails under load, and no process needs more memory than there is reason for
 // (I1, I2).

@@ -98,7 +98,7 @@ tools: [{name: ask, kind: human}]`); err != nil {
 }
 
 func longRun(ctx context.Context, s *site, n int) error {
-	if err := s.define(ctx, "steps", s.asks("steps", fmt.Sprintf("loop: {type: react, max_turns: %d}\ntools: [{name: echo, kind: nats, idempotent: true}]\n", stepsPerAnswer))); err != nil {
+	if err := s.define(ctx, "steps", s.asks("steps", "loop: {type: react, max_turns: 200}\ntools: [{name: echo, kind: nats, idempotent: true}]\n")); err != nil {
 		return err
 	}
 	run, err := s.submit(ctx, "steps")

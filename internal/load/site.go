@@ -39,9 +39,8 @@ type gate struct {
 }
 
 // The models of the server: once answers at once, pages calls the tool page until it
-// has n results and ends then, steps does so with echo, stepsPerAnswer by
-// stepsPerAnswer.
-func scripts(pages int) mockmodel.Config {
+// has n results and ends then, steps does so with echo, as often as it is answered.
+func scripts(pages, steps int) mockmodel.Config {
 	done := mockmodel.Response{Scripted: model.Scripted{Text: "done"}}
 	calls := func(tool string, n int) (list []mockmodel.Response) {
 		for i := range n {
@@ -53,16 +52,16 @@ func scripts(pages int) mockmodel.Config {
 	return mockmodel.Config{Scripts: []mockmodel.Script{
 		{Model: "^once$", Responses: []mockmodel.Response{done}},
 		{Model: "^pages$", Responses: calls("page", pages)},
-		{Model: "^steps$", Responses: calls("echo", stepsPerAnswer-1), Repeat: true},
+		{Model: "^steps$", Responses: calls("echo", steps-1), Repeat: true},
 	}}
 }
 
-// stepsPerAnswer is how many turns the long run takes for each message; an agent may
-// take 200 at most.
-const stepsPerAnswer = 200
+// stepsPerAnswer is how many turns the long run takes for each message: it takes two
+// at least, and an agent takes 200 turns at most.
+func (z Sizes) stepsPerAnswer() int { return min(200, (z.Long+1)/2) }
 
-func startModel(ctx context.Context, pages int) (*gate, error) {
-	mock, err := mockmodel.New(scripts(pages))
+func startModel(ctx context.Context, z Sizes) (*gate, error) {
+	mock, err := mockmodel.New(scripts(max(1, z.History/pageSize), max(1, z.stepsPerAnswer())))
 	if err != nil {
 		return nil, err
 	}
