@@ -75,7 +75,7 @@ func (a *audiences) leave(s *stream, au *audience) {
 // tell passes on what the bus has brought. It is read and framed once for all.
 func (a *audiences) tell(au *audience, e bus.Event) {
 	h := headOf(e.Data)
-	f := framed{e.Seq, h, frameOf(e.Seq, h, e.Data)}
+	f := &framed{e.Seq, h, frameOf(e.Seq, h, e.Data)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for s := range au.streams {

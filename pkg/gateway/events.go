@@ -62,7 +62,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 		return invalid("stream %q is not one of turns, deltas", wants)
 	}
 	s := &stream{
-		g: g, id: st.ID, w: w, rc: http.NewResponseController(w), after: after, noDeltas: wants == "turns", live: make(chan framed, readerBuffer), page: 1,
+		g: g, id: st.ID, w: w, rc: http.NewResponseController(w), after: after, noDeltas: wants == "turns", live: make(chan *framed, readerBuffer), page: 1,
 	}
 	h := w.Header()
 	h.Set("Content-Type", eventStream)
@@ -138,16 +138,17 @@ type stream struct {
 	rc    *http.ResponseController
 	after int64 // number of the last committed event sent
 	turn  int   // its turn
-	live  chan framed
+	live  chan *framed
 	held  atomic.Int64 // bytes in live
 	page  int          // how many events to read from the store next
+	going bool         // by the last event that tells, the run has not ended
 
 	noDeltas bool
 }
 
 // hear takes what the bus brings, one at a time. A reader that does not keep up loses
 // it here and finds it in the store.
-func (s *stream) hear(e framed) {
+func (s *stream) hear(e *framed) {
 	size := int64(len(e.frame))
 	if held := s.held.Load(); held > 0 && held+size > readerBytes {
 		return
@@ -197,7 +198,7 @@ func (s *stream) run(ctx context.Context) error {
 }
 
 // take sends an event that the bus brought, if it is the next one.
-func (s *stream) take(ctx context.Context, e framed) error {
+func (s *stream) take(ctx context.Context, e *framed) error {
 	switch {
 	case e.seq == 0:
 		// One that was heard while older events were read may come too late.
@@ -234,7 +235,7 @@ func (s *stream) catchUp(ctx context.Context) error {
 			}
 			size += len(data)
 			h := head{e.Type, e.Turn}
-			if err := s.send(framed{e.Seq, h, frameOf(e.Seq, h, data)}); err != nil {
+			if err := s.send(&framed{e.Seq, h, frameOf(e.Seq, h, data)}); err != nil {
 				return err
 			}
 		}
@@ -260,6 +261,9 @@ func (s *stream) read(ctx context.Context) ([]state.Entry, error) {
 
 // end returns errEnded if the run has ended and everything was sent.
 func (s *stream) end(ctx context.Context) error {
+	if s.going {
+		return nil // a look at the store would be one for each reader that waits
+	}
 	st, err := s.g.store.Load(ctx, s.id)
 	if err != nil {
 		return err
@@ -278,8 +282,14 @@ func (s *stream) end(ctx context.Context) error {
 }
 
 // send writes a committed event.
-func (s *stream) send(e framed) error {
+func (s *stream) send(e *framed) error {
 	s.after, s.turn = e.seq, e.Turn
+	switch e.Type {
+	case state.EntrySubmitted, state.EntryTransition, state.EntryWaiting:
+		s.going = true
+	case state.EntryFinished:
+		s.going = false
+	}
 	return s.write(e.frame)
 }
 

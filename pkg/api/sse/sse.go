@@ -36,7 +36,10 @@ func Append(dst []byte, e Event) []byte {
 		dst = append(append(append(dst, "event: "...), oneLine(e.Type)...), '\n')
 	}
 	for line := range bytes.SplitSeq(e.Data, []byte("\n")) {
-		dst = append(append(append(dst, "data: "...), bytes.ReplaceAll(line, []byte("\r"), nil)...), '\n')
+		if bytes.IndexByte(line, '\r') >= 0 {
+			line = bytes.ReplaceAll(line, []byte("\r"), nil)
+		}
+		dst = append(append(append(dst, "data: "...), line...), '\n')
 	}
 	return append(dst, '\n')
 }
