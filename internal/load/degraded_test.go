@@ -91,41 +91,41 @@ func away(p *rig.Process) func() error {
 	return func() error { p.Revive(); return nil }
 }
 
-func breakages(jetStream bool) []breakage {
-	toNATS := []breakage{
-		{"NATS away", func(_ *testing.T, s *rig.Site) (func() error, error) { return away(&s.NATS.Process), nil }, !jetStream, false},
-		{"NATS silent", func(_ *testing.T, s *rig.Site) (func() error, error) {
+func ofNATS(jetStream bool) []breakage {
+	return []breakage{
+		{"away", func(_ *testing.T, s *rig.Site) (func() error, error) { return away(&s.NATS.Process), nil }, !jetStream, false},
+		{"silent", func(_ *testing.T, s *rig.Site) (func() error, error) {
 			s.ToNATS.Hold()
 			return func() error { s.ToNATS.Heal(); return nil }, nil
 		}, !jetStream, false},
-		{"NATS full", func(t *testing.T, s *rig.Site) (func() error, error) {
+		{"full", func(t *testing.T, s *rig.Site) (func() error, error) {
 			js, err := jetstream.New(s.Conn)
 			if err != nil {
 				return nil, err
 			}
 			return rig.FillStream(t.Context(), js)
 		}, !jetStream, !jetStream},
-		{"NATS slow", func(_ *testing.T, s *rig.Site) (func() error, error) {
+		{"slow", func(_ *testing.T, s *rig.Site) (func() error, error) {
 			s.ToNATS.Slow(30 * time.Millisecond)
 			return func() error { s.ToNATS.Heal(); return nil }, nil
 		}, true, true},
 	}
-	if jetStream {
-		return toNATS
-	}
-	return append(toNATS, []breakage{
-		{"Redis away", func(_ *testing.T, s *rig.Site) (func() error, error) { return away(&s.Redis.Process), nil }, false, false},
-		{"Redis silent", func(_ *testing.T, s *rig.Site) (func() error, error) {
+}
+
+func ofRedis() []breakage {
+	return []breakage{
+		{"away", func(_ *testing.T, s *rig.Site) (func() error, error) { return away(&s.Redis.Process), nil }, false, false},
+		{"silent", func(_ *testing.T, s *rig.Site) (func() error, error) {
 			s.ToRedis.Hold()
 			return func() error { s.ToRedis.Heal(); return nil }, nil
 		}, false, false},
-		{"Redis without memory", func(t *testing.T, s *rig.Site) (func() error, error) { return s.Redis.FillMemory(t.Context()) }, false, false},
-		{"Redis without disk", func(_ *testing.T, s *rig.Site) (func() error, error) { return s.Redis.FillDisk() }, false, false},
-		{"Redis slow", func(_ *testing.T, s *rig.Site) (func() error, error) {
+		{"without memory", func(t *testing.T, s *rig.Site) (func() error, error) { return s.Redis.FillMemory(t.Context()) }, false, false},
+		{"without disk", func(_ *testing.T, s *rig.Site) (func() error, error) { return s.Redis.FillDisk() }, false, false},
+		{"slow", func(_ *testing.T, s *rig.Site) (func() error, error) {
 			s.ToRedis.Slow(30 * time.Millisecond)
 			return func() error { s.ToRedis.Heal(); return nil }, nil
 		}, true, true},
-	}...)
+	}
 }
 
 // residentLimit bounds what a process of ours may need in these tests: what piles up
@@ -137,12 +137,20 @@ const residentLimit = 256 << 20
 // nobody has to be started again (I1, I2).
 func TestDegraded(t *testing.T) {
 	t.Parallel()
-	for _, jetStream := range []bool{false, true} {
-		t.Run(map[bool]string{false: "Redis", true: "JetStream"}[jetStream], func(t *testing.T) {
+	for _, site := range []struct {
+		name      string
+		jetStream bool
+		breakages []breakage
+	}{
+		{"Redis", false, ofRedis()},
+		{"NATS beside Redis", false, ofNATS(false)},
+		{"NATS alone", true, ofNATS(true)},
+	} {
+		t.Run(site.name, func(t *testing.T) {
 			t.Parallel()
-			s := deploy(t, rig.Config{JetStream: jetStream, Workers: 2, Storage: 64 << 20, Env: []string{"TURNPIKE_LEASE=3s"}})
+			s := deploy(t, rig.Config{JetStream: site.jetStream, Workers: 2, Storage: 64 << 20, Env: []string{"TURNPIKE_LEASE=3s"}})
 			u := newUsers(t, s)
-			for _, b := range breakages(jetStream) {
+			for _, b := range site.breakages {
 				t.Run(b.name, func(t *testing.T) { u.endure(t, b) }) //nolint:paralleltest // one thing breaks at a time
 			}
 			for _, p := range s.Processes() {

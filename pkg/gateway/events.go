@@ -289,6 +289,7 @@ func (s *stream) send(e *framed) error {
 		s.going = true
 	case state.EntryFinished:
 		s.going = false
+	default: // tells nothing of the run's status
 	}
 	return s.write(e.frame)
 }
