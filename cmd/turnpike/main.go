@@ -46,6 +46,7 @@ type cli struct {
 	MockModel  mockModelCmd  `cmd:"" help:"Run a scriptable model server with the providers' wire formats."`
 	Bench      benchCmd      `cmd:"" help:"Measure the real path, and the floor under it."`
 	DemoWorker demoWorkerCmd `cmd:"" hidden:""`
+	BenchChild benchChildCmd `cmd:"" hidden:""`
 	NATSServer natsServerCmd `cmd:"" name:"nats-server" hidden:""`
 }
 

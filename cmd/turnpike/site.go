@@ -194,12 +194,17 @@ func (c *mockModelCmd) Run(e *env) error {
 type benchCmd struct{ bench.Config }
 
 func (c *benchCmd) Run(e *env) error {
-	report, err := bench.Run(e.ctx, c.Config)
+	report, err := bench.Run(e.ctx, c.Config, os.Stderr)
 	if err != nil {
 		return err
 	}
 	return e.print(report, report.String())
 }
+
+// benchChildCmd is a gateway or a worker as a process of its own, for bench.
+type benchChildCmd struct{ bench.Child }
+
+func (c *benchChildCmd) Run(e *env) error { return c.Child.Run(e.ctx, e.out) }
 
 // natsServerCmd is the embedded NATS server as a process of its own, for bench.
 type natsServerCmd struct {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -36,13 +37,23 @@ type Config struct {
 	Long    int    `default:"200" help:"Turns of the one run that is measured alone."`
 	Profile string `enum:"lazy,durable" default:"lazy" help:"lazy: servers at their defaults; durable: Redis syncs every write (appendfsync always)."`
 	Short   bool   `help:"A small load, to see that it works."`
+
+	Only []string `default:"turns" help:"What to measure, by commas: all, or some of turns, history, parked, abort, submit, readers, scale, fair, start, size."`
 }
 
 // Report is what was measured.
 type Report struct {
 	Profile string `json:"profile"`
-	Runs    int    `json:"runs"`
-	Turns   int    `json:"turns"`
+
+	*Turns `json:",omitempty"` // nil: not asked for
+
+	Rows []Row `json:"rows,omitempty"` // of the other measurements
+}
+
+// Turns is how fast turns are taken, and what they cost.
+type Turns struct {
+	Runs  int `json:"runs"`
+	Turns int `json:"turns"`
 
 	Real  Throughput `json:"real"`
 	Floor Throughput `json:"floor"`
@@ -75,9 +86,21 @@ type Latency struct {
 
 // String returns the report for people.
 func (r *Report) String() string {
+	parts := []string{"profile " + r.Profile}
+	if r.Turns != nil {
+		parts = append(parts, r.Turns.String())
+	}
+	if len(r.Rows) > 0 {
+		parts = append(parts, table(r.Rows))
+	}
+	return strings.Join(parts, "\n\n")
+}
+
+// String returns the figures for people.
+func (r *Turns) String() string {
 	var b strings.Builder
 	row := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	row("profile %s · %d runs × %d turns, model and tool steps without delay", r.Profile, r.Runs, r.Turns)
+	row("%d runs × %d turns, model and tool steps without delay", r.Runs, r.Turns)
 	row("%-34s %12s %12s %8s", "", "turnpike", "floor", "ratio")
 	row("%-34s %12.0f %12.0f %8.2f", "turns/s", r.Real.TurnsPerSecond, r.Floor.TurnsPerSecond, r.Ratio)
 	row("%-34s %12.3f %12.3f %8.2f", "CPU ms a turn", r.Real.CPUPerTurnMS, r.Floor.CPUPerTurnMS, r.Real.CPUPerTurnMS/r.Floor.CPUPerTurnMS)
@@ -93,8 +116,23 @@ func (r *Report) String() string {
 
 const agentName = "bench"
 
-// Run measures.
-func Run(ctx context.Context, cfg Config) (*Report, error) {
+// Run measures. progress hears how far it is.
+func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
+	want, err := cfg.chosen()
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Profile: cfg.Profile}
+	if want["turns"] {
+		if r.Turns, err = measureTurns(ctx, cfg); err != nil {
+			return nil, err
+		}
+	}
+	r.Rows, err = measureAll(ctx, cfg, want, progress)
+	return r, err
+}
+
+func measureTurns(ctx context.Context, cfg Config) (*Turns, error) {
 	if cfg.Short {
 		cfg.Runs, cfg.Turns, cfg.Long = 50, 10, 60
 	}
@@ -106,7 +144,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer servers.stop()
-	r := &Report{Profile: cfg.Profile, Runs: cfg.Runs, Turns: cfg.Turns}
+	r := &Turns{Runs: cfg.Runs, Turns: cfg.Turns}
 	site, err := open(ctx, servers)
 	if err != nil {
 		return nil, err
@@ -278,7 +316,7 @@ func (s *site) completed(ctx context.Context) (int64, error) {
 }
 
 // alone runs one long run and looks at each of its turns.
-func (s *site) alone(ctx context.Context, turns int, r *Report) error {
+func (s *site) alone(ctx context.Context, turns int, r *Turns) error {
 	var times []time.Time
 	var bytes []int64
 	err := s.prepare(ctx, turns, func(_ state.RunID, call int) {

@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// Child is a gateway or a worker of a measurement, as a process of its own.
+type Child struct {
+	NATSURL  string `arg:""`
+	RedisURL string `arg:""`
+	ID       string `help:"Of the worker; without it the process is a gateway."`
+	Slots    int    `default:"1000" help:"Turns under way at once."`
+}
+
+// Subjects on which a worker tells the measurement what it cannot see from outside.
+const (
+	subjectCancelled = "bench.cancelled."
+	subjectCalls     = "bench.calls."
+)
+
+func (c Child) open(ctx context.Context) (*app.Site, error) {
+	return app.Open(ctx, app.Config{NATSURL: c.NATSURL, RedisURL: c.RedisURL, Prefix: "turnpike", Replicas: 1, Log: app.Log{LogLevel: "error"}}, "bench "+c.ID)
+}
+
+// Run is the whole life of the process. A gateway writes its URL to out when it listens.
+func (c Child) Run(ctx context.Context, out io.Writer) error {
+	site, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer site.Close()
+	if c.ID != "" {
+		return c.work(ctx, site)
+	}
+	listener, err := app.Listen("127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "http://"+listener.Addr().String())
+	return site.Serve(ctx, listener, prometheus.NewRegistry())
+}
+
+// work is a worker whose model is the scripted one, in its process, so that nothing
+// but Turnpike is measured.
+func (c Child) work(ctx context.Context, site *app.Site) error {
+	m := &watchedModel{Provider: scripted.New(), nc: site.NATS}
+	w, err := worker.New(site.Store, site.Bus, worker.Config{
+		ID: c.ID, Slots: c.Slots, Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": m}, ShutdownGrace: time.Second,
+		Tools: map[string]tool.Tool{"noop": noop},
+	})
+	if err != nil {
+		return err
+	}
+	sub, err := site.NATS.Subscribe(subjectCalls+c.ID, func(r *nats.Msg) {
+		_ = r.Respond([]byte(strconv.FormatInt(m.calls.Load(), 10)))
+	})
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return w.Run(ctx) })
+	group.Go(func() error {
+		<-ctx.Done()
+		return sub.Unsubscribe()
+	})
+	return group.Wait()
+}
+
+// noop is the tool of the measurements.
+var noop = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
+	return tool.Result{Content: strings.Repeat("x", 400)}, nil
+})
+
+// watchedModel counts calls, and tells when the context of one has ended.
+type watchedModel struct {
+	model.Provider
+
+	nc    *nats.Conn
+	calls atomic.Int64
+}
+
+func (m *watchedModel) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	m.calls.Add(1)
+	resp, err := m.Provider.Generate(ctx, r, onDelta)
+	if ctx.Err() != nil {
+		// The clock is the machine's, the same for both ends.
+		at := strconv.FormatInt(time.Now().UnixNano(), 10)
+		_ = m.nc.Publish(subjectCancelled+string(r.Run), []byte(at))
+	}
+	return resp, err
+}
