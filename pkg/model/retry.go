@@ -28,9 +28,7 @@ type RetryPolicy struct {
 // show its pieces twice: both go up.
 func Retry(ctx context.Context, p RetryPolicy, generate func(context.Context) (Response, error)) (Response, error) {
 	p = p.withDefaults()
-	grow := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(p.First), backoff.WithMaxInterval(p.Longest), backoff.WithMaxElapsedTime(0),
-	)
+	var grow *backoff.ExponentialBackOff // only once something has failed
 	began := time.Now()
 	for try := 0; ; try++ {
 		resp, err := generate(ctx)
@@ -40,6 +38,11 @@ func Retry(ctx context.Context, p RetryPolicy, generate func(context.Context) (R
 		e, ok := errors.AsType[*Error](err)
 		if !ok || !e.soon() || e.RetryAfter > p.Longest {
 			return resp, err
+		}
+		if grow == nil {
+			grow = backoff.NewExponentialBackOff(
+				backoff.WithInitialInterval(p.First), backoff.WithMaxInterval(p.Longest), backoff.WithMaxElapsedTime(0),
+			)
 		}
 		delay := max(grow.NextBackOff(), e.RetryAfter)
 		if time.Since(began)+delay > p.Within {

@@ -70,15 +70,16 @@ func (t *turn) observe(done state.Committed) {
 	reason := string(t.s.Transition.Reason)
 	t.w.metrics.turns.WithLabelValues(reason).Inc()
 	t.w.metrics.turnSeconds.Observe(took.Seconds())
-	t.log.Info().
+	t.w.log.Info().
+		Str("run_id", string(t.s.ID)).
 		Int("turn", t.s.Turn).
 		Int64("version", done.Version).
 		Str("reason", reason).
 		Str("status", string(done.Status)).
 		Int("attempt", t.claim.Attempt).
-		Int64("input_tokens", t.s.Usage.InputTokens-t.claim.State.Usage.InputTokens).
-		Int64("output_tokens", t.s.Usage.OutputTokens-t.claim.State.Usage.OutputTokens).
-		Int64("tool_calls", t.s.Usage.ToolCalls-t.claim.State.Usage.ToolCalls).
+		Int64("input_tokens", t.s.Usage.InputTokens-t.claim.Usage.InputTokens).
+		Int64("output_tokens", t.s.Usage.OutputTokens-t.claim.Usage.OutputTokens).
+		Int64("tool_calls", t.s.Usage.ToolCalls-t.claim.Usage.ToolCalls).
 		Dur("duration_ms", took).
 		Msg("turn")
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -18,81 +20,120 @@ import (
 const defaultModelTimeout = 10 * time.Minute
 
 // callModel makes the model call of a turn, with short retries inside it.
-func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (ev loop.Event, err error) {
+func (t *turn) callModel(ctx context.Context, effect *loop.CallModel) (ev loop.Event, err error) {
+	var c *modelCall
+	t.w.stacks.run(func() { c, ctx, ev, err = t.prepare(ctx, *effect) })
+	if c == nil {
+		return ev, err
+	}
+	defer func() { t.endModel(c.span, ev) }()
+	began := time.Now()
+	resp, err := model.Retry(ctx, model.RetryPolicy{}, c.try)
+	t.w.stacks.run(func() { ev, err = c.outcome(ctx, resp, err, time.Since(began)) })
+	return ev, err
+}
+
+// modelCall is a model call under way, retries included. Turns wait in it for longest,
+// so what it needs is here and not on the stack.
+type modelCall struct {
+	t        *turn
+	span     trace.Span
+	purpose  loop.Purpose
+	provider model.Provider
+	req      model.Request
+	pass     *pass
+	breaker  string // name of the breaker that guards it; "": none
+	timeout  time.Duration
+	asked    int // of this model, before this turn
+	deltas   *deltaStream
+
+	failed int
+	last   error
+}
+
+// prepare returns the call that an effect asks for, and its context; nil if it cannot
+// be made, with what that means.
+func (t *turn) prepare(ctx context.Context, effect loop.CallModel) (*modelCall, context.Context, loop.Event, error) {
 	a, err := t.agent(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	m := a.ModelAt(t.s.Fallback)
 	if m == nil {
 		m = &a.Model
 	}
 	ctx, span := t.traceModel(ctx, *m, effect)
-	defer func() { t.endModel(span, ev) }()
-	provider, req, err := t.w.request(*m, effect)
-	if err != nil {
-		return loop.ModelFailed{At: now(), Err: asModelError(err), Purpose: effect.Purpose}, nil
+	c := &modelCall{t: t, span: span, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.s.Asked - t.s.FallbackBase}
+	if c.provider, c.req, err = t.w.request(*m, effect); err != nil {
+		ev := loop.ModelFailed{At: now(), Err: asModelError(err), Purpose: effect.Purpose}
+		t.endModel(span, ev)
+		return nil, nil, ev, nil
 	}
-	req.Run = t.s.ID
-	asked := t.s.Asked - t.s.FallbackBase
-
-	timeout := time.Duration(m.Timeout)
-	if timeout == 0 {
-		timeout = defaultModelTimeout
+	c.req.Run = t.s.ID
+	if c.timeout == 0 {
+		c.timeout = defaultModelTimeout
 	}
-	var deltas *deltaStream
-	var onDelta func(model.Delta)
 	if t.s.Stream == "deltas" && !effect.Quiet {
-		deltas = &deltaStream{t: t}
-		onDelta = deltas.add
+		c.deltas = &deltaStream{t: t}
 	}
-	pass := t.pass(a, *m, req)
-	failed := 0
-	var last error
-	began := time.Now()
-	resp, err := model.Retry(ctx, model.RetryPolicy{}, func(ctx context.Context) (model.Response, error) {
-		// What a script says is no sign of a provider's health.
-		name := ""
-		if m.Provider != "scripted" {
-			name = strings.TrimSpace(m.Provider + " " + m.BaseURL + " " + m.Name)
-			if refused := t.w.breakers.Allow(name); refused != nil {
-				return model.Response{}, refused
-			}
+	c.pass = t.pass(a, *m, c.req)
+	// What a script says is no sign of a provider's health.
+	if m.Provider != "scripted" {
+		c.breaker = strings.TrimSpace(m.Provider + " " + m.BaseURL + " " + m.Name)
+	}
+	return c, ctx, nil, nil
+}
+
+// try makes the call once.
+func (c *modelCall) try(ctx context.Context) (model.Response, error) {
+	t := c.t
+	if c.breaker != "" {
+		if refused := t.w.breakers.Allow(c.breaker); refused != nil {
+			return model.Response{}, refused
 		}
-		if err := pass.enter(ctx, failed > 0); err != nil {
-			if name != "" {
-				t.w.breakers.Done(name, &model.Error{Class: model.Cancelled})
-			}
-			if errors.Is(err, errNoRoom) {
-				err = last
-			}
-			return model.Response{}, err
+	}
+	if err := c.pass.enter(ctx, c.failed > 0); err != nil {
+		if c.breaker != "" {
+			t.w.breakers.Done(c.breaker, &model.Error{Class: model.Cancelled})
 		}
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		req.Call = asked + failed
-		resp, err := provider.Generate(ctx, req, onDelta)
-		if err != nil {
-			failed++
-			last = err
-			traceFailure(ctx, asModelError(err), failed)
+		if errors.Is(err, errNoRoom) {
+			err = c.last
 		}
-		if name != "" {
-			t.w.breakers.Done(name, failureOf(err))
-		}
-		t.w.check(pass.done(ctx, resp.Usage, failureOf(err)), "rate limit")
-		return resp, err
-	})
-	if deltas != nil {
-		deltas.flush()
+		return model.Response{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	c.req.Call = c.asked + c.failed
+	var onDelta func(model.Delta)
+	if c.deltas != nil {
+		onDelta = c.deltas.add
+	}
+	resp, err := c.provider.Generate(ctx, c.req, onDelta)
+	if err != nil {
+		c.failed++
+		c.last = err
+		traceFailure(ctx, asModelError(err), c.failed)
+	}
+	if c.breaker != "" {
+		t.w.breakers.Done(c.breaker, failureOf(err))
+	}
+	t.w.check(c.pass.done(ctx, resp.Usage, failureOf(err)), "rate limit")
+	return resp, err
+}
+
+// outcome is the event that a call has become.
+func (c *modelCall) outcome(ctx context.Context, resp model.Response, err error, took time.Duration) (loop.Event, error) {
+	t := c.t
+	if c.deltas != nil {
+		c.deltas.flush()
 	}
 	if delayed, ok := errors.AsType[*delayedError](err); ok && ctx.Err() == nil {
-		return modelDelayed(delayed, effect.Purpose), nil
+		return modelDelayed(delayed, c.purpose), nil
 	}
-	t.w.metrics.modelSeconds.Observe(time.Since(began).Seconds())
+	t.w.metrics.modelSeconds.Observe(took.Seconds())
 
 	if err != nil && ctx.Err() != nil {
-		ev := loop.Aborted{Failed: failed}
+		ev := loop.Aborted{Failed: c.failed}
 		if len(resp.Parts) > 0 {
 			ev.Response = &resp
 		}
@@ -101,12 +142,12 @@ func (t *turn) callModel(ctx context.Context, effect loop.CallModel) (ev loop.Ev
 	if err != nil {
 		e := asModelError(err)
 		t.w.metrics.modelErrors.WithLabelValues(string(e.Class)).Inc()
-		return loop.ModelFailed{At: now(), Err: e, Failed: failed, Purpose: effect.Purpose}, nil
+		return loop.ModelFailed{At: now(), Err: e, Failed: c.failed, Purpose: c.purpose}, nil
 	}
 	resp.Usage.CostUSD = t.w.cfg.Prices.Cost(resp.Model, resp.Usage)
 	t.w.metrics.tokens.WithLabelValues("input").Add(float64(resp.Usage.InputTokens))
 	t.w.metrics.tokens.WithLabelValues("output").Add(float64(resp.Usage.OutputTokens))
-	return loop.ModelResponded{At: now(), Attempt: t.claim.Attempt, Response: resp, Failed: failed, Purpose: effect.Purpose}, nil
+	return loop.ModelResponded{At: now(), Attempt: t.claim.Attempt, Response: resp, Failed: c.failed, Purpose: c.purpose}, nil
 }
 
 // request completes what the loop asks for with what only the worker knows.

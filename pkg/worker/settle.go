@@ -190,7 +190,7 @@ func (t *turn) abortChildren(ctx context.Context) error {
 	if !t.s.Status.Terminal() {
 		return nil
 	}
-	return t.w.abortAll(ctx, t.claim.State.Open)
+	return t.w.abortAll(ctx, t.claim.Open)
 }
 
 func (w *Worker) abortAll(ctx context.Context, calls []state.OpenCall) error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -29,8 +30,7 @@ var (
 type turn struct {
 	w       *Worker
 	lease   *lease
-	claim   state.Claim
-	log     zerolog.Logger
+	claim   claimed
 	started time.Time
 
 	s         state.State // as the loop last decided
@@ -42,6 +42,29 @@ type turn struct {
 	notes   <-chan []string // what hooks say about the response
 }
 
+// claimed is what a claim says beside the state. A turn that waits for its model holds
+// no second copy of that.
+type claimed struct {
+	Attempt int
+	Version int64
+	Base    int64 // entries of the log that were committed
+	Journal state.Journal
+	Signals []state.Signal
+	Abort   *state.Abort
+
+	Open  []state.OpenCall // of the state
+	Usage state.Usage      // of the state
+}
+
+// log returns the logger of the turn. It is made anew each time: a turn logs little and
+// lasts long.
+func (t *turn) log() *zerolog.Logger { return t.w.runLog(t.s.ID) }
+
+func (w *Worker) runLog(run state.RunID) *zerolog.Logger {
+	log := w.log.With().Str("run_id", string(run)).Logger()
+	return &log
+}
+
 // agent returns the definition of the run.
 func (t *turn) agent(ctx context.Context) (*agent.Agent, error) {
 	a, err := t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
@@ -51,82 +74,114 @@ func (t *turn) agent(ctx context.Context) (*agent.Agent, error) {
 	return a, nil
 }
 
-// take carries one delivery through the protocol. It is the whole of a turn, in
-// the order of durability.
+// take carries one delivery through the protocol: begin, run and end are the whole of
+// a turn, in the order of durability.
 func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
-	msg := d.Turn()
-	log := w.log.With().Str("run_id", string(msg.Run)).Logger()
 	defer func() {
 		if p := recover(); p != nil {
 			// The lease runs out and the attempt counts: a turn that panics every
 			// time ends poisoned.
-			log.Error().Interface("panic", p).Bytes("stack", debug.Stack()).Msg("turn panicked")
+			w.runLog(d.Turn().Run).Error().Interface("panic", p).Bytes("stack", debug.Stack()).Msg("turn panicked")
 		}
 	}()
+	var t *turn
+	var turnCtx context.Context
+	var done func()
+	w.stacks.run(func() { t, turnCtx, done = w.begin(ctx, d) })
+	if t == nil {
+		return
+	}
+	defer done()
+	err := t.run(turnCtx)
+	w.stacks.run(func() { t.end(turnCtx, err) })
+}
 
+// begin claims the turn of a delivery. It returns nil if there is none to take; else
+// done must be called in the end.
+func (w *Worker) begin(ctx context.Context, d bus.TurnDelivery) (t *turn, turnCtx context.Context, done func()) {
+	msg := d.Turn()
 	claimed := w.held.expect(msg.Run)
 	defer claimed()
 	ask := state.ClaimRequest{Run: msg.Run, Version: msg.Version, Token: token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, Grace: w.cfg.Grace}
 	claim, err := w.store.Claim(ctx, ask)
 	if err != nil {
-		log.Warn().Err(err).Msg("claim")
+		w.runLog(msg.Run).Warn().Err(err).Msg("claim")
 		w.disclaim(ctx, ask)
 		w.check(d.Nak(w.again(d.Delivered())), "nak")
-		return
+		return nil, nil, nil
 	}
 	w.metrics.claims.WithLabelValues(string(claim.Outcome)).Inc()
 	if d.Delivered() > 1 {
 		w.metrics.redeliveries.Inc()
 	}
 	if claim.Outcome != state.Claimed {
-		w.decline(ctx, log, d, claim)
-		return
+		w.decline(ctx, d, claim)
+		return nil, nil, nil
 	}
 
 	admitted, ok := w.suspects.admit(claim)
 	if !ok {
 		// The sweeper brings it back, with a message of its own.
+		log := w.runLog(msg.Run)
 		if err := w.store.Release(ctx, claim.Lease); err != nil {
 			log.Warn().Err(err).Msg("release")
-			return
+			return nil, nil, nil
 		}
 		w.check(d.Ack(), "ack")
 		log.Info().Int("attempt", claim.Attempt).Msg("turn put off: workers were lost with it, and with others in hand here")
-		return
+		return nil, nil, nil
 	}
-	defer admitted()
-
-	turnCtx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	t := &turn{
-		w: w, claim: claim, log: log, started: time.Now(), s: replayed(claim),
-		recorded: claim.State.LogLen(), announced: claim.Announced,
-		lease: &lease{Lease: claim.Lease, delivery: d, cancel: cancel},
-	}
-	w.held.add(t.lease)
-	defer w.held.remove(t.lease)
-	// From here on an abort is for this turn. Kept until its end it would strike the
-	// next one, too.
-	claimed()
-	w.metrics.underWay.Inc()
-	defer w.metrics.underWay.Dec()
-
+	begun := false
+	defer func() {
+		if !begun {
+			admitted()
+		}
+	}()
+	t = w.turn(claim)
+	turnCtx, t.lease.cancel = context.WithCancelCause(ctx)
+	t.lease.delivery = d
 	// A worker publishes the next turn after it has announced its own, so its message
 	// is the proof.
 	if msg.Announced && claim.Attempt == 1 {
 		t.announced = max(t.announced, claim.Base)
 	}
-
 	turnCtx, span := t.traceTurn(turnCtx, msg)
-	defer span.End() // after a panic; else it has ended
-	err = t.run(turnCtx)
-	t.endTurn(span, err)
+	w.held.add(t.lease)
+	// From here on an abort is for this turn. Kept until its end it would strike the
+	// next one, too.
+	claimed()
+	w.metrics.underWay.Inc()
+	begun = true
+	return t, turnCtx, func() {
+		span.End() // after a panic; else it has ended
+		w.metrics.underWay.Dec()
+		w.held.remove(t.lease)
+		t.lease.cancel(nil)
+		admitted()
+	}
+}
+
+// turn returns the turn that was claimed.
+func (w *Worker) turn(c state.Claim) *turn {
+	return &turn{
+		w: w, started: time.Now(), s: replayed(c), recorded: c.State.LogLen(), announced: c.Announced, lease: &lease{Lease: c.Lease},
+		claim: claimed{
+			Attempt: c.Attempt, Version: c.Version, Base: c.Base, Journal: c.Journal, Signals: c.Signals, Abort: c.Abort,
+			Open: c.State.Open, Usage: c.State.Usage,
+		},
+	}
+}
+
+// end answers the message of a turn that was run.
+func (t *turn) end(ctx context.Context, err error) {
+	w, d := t.w, t.lease.delivery
+	t.endTurn(trace.SpanFromContext(ctx), err)
 	switch {
 	case err == nil:
 		w.check(d.Ack(), "ack")
 	case errors.Is(err, errRelease), errors.Is(err, state.ErrFormat):
 		if err := w.store.Release(context.WithoutCancel(ctx), t.lease.Lease); err != nil {
-			log.Warn().Err(err).Msg("release")
+			t.log().Warn().Err(err).Msg("release")
 			return
 		}
 		delay := time.Duration(0)
@@ -134,9 +189,9 @@ func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
 			delay = w.cfg.SweepEvery // else it would come back here as fast as it can
 		}
 		w.check(d.Nak(delay), "nak")
-		log.Info().Err(err).Msg("turn handed back")
+		t.log().Info().Err(err).Msg("turn handed back")
 	default:
-		log.Warn().Err(err).Msg("turn dropped")
+		t.log().Warn().Err(err).Msg("turn dropped")
 	}
 }
 
@@ -179,6 +234,13 @@ func (t *turn) run(ctx context.Context) error {
 	}
 	t.takeNotes(ctx)
 	t.mourn(ctx)
+	var err error
+	t.w.stacks.run(func() { err = t.finish(ctx) })
+	return err
+}
+
+// finish writes down what the turn has come to, and hands the run on.
+func (t *turn) finish(ctx context.Context) error {
 	// What follows must not be cut short by an abort or a shutdown: the work is
 	// done and only has to be written down.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease)
@@ -211,6 +273,30 @@ func turnID(run state.RunID, version int64) string { return fmt.Sprintf("%s:%d",
 
 // decide asks the loop and performs its effects until it has made a transition.
 func (t *turn) decide(ctx context.Context) error {
+	var l loop.Loop
+	var effect loop.Effect
+	var err error
+	t.w.stacks.run(func() { l, effect, err = t.open(ctx) })
+	if err != nil {
+		return err
+	}
+	if !t.s.Limits.DeadlineAt.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, t.s.Limits.DeadlineAt.Time, errDeadline)
+		defer cancel()
+	}
+	for effect != nil {
+		ev, err := t.perform(ctx, effect)
+		if err != nil {
+			return err
+		}
+		t.w.stacks.run(func() { effect = t.step(l, ev) })
+	}
+	return nil
+}
+
+// open asks the loop of the run how the turn begins. Without an effect it has ended.
+func (t *turn) open(ctx context.Context) (loop.Loop, loop.Effect, error) {
 	began := t.began()
 	if t.s.Status == state.Queued || t.s.Status == state.Waiting {
 		t.live(liveStarted(t))
@@ -219,46 +305,39 @@ func (t *turn) decide(ctx context.Context) error {
 	if err != nil {
 		var gone *invalidAgentError
 		if !errors.As(err, &gone) {
-			return fmt.Errorf("load agent: %w", errors.Join(errDrop, err))
+			return nil, nil, fmt.Errorf("load agent: %w", errors.Join(errDrop, err))
 		}
 		t.s = loop.Fail(t.s, now(), state.EndInvalidAgent, gone.Error()).Next
-		return nil
+		return nil, nil, nil
 	}
-	if !t.s.Limits.DeadlineAt.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, t.s.Limits.DeadlineAt.Time, errDeadline)
-		defer cancel()
+	return l, t.step(l, began), nil
+}
+
+// step asks the loop what follows an event; nil is the end of the turn.
+func (t *turn) step(l loop.Loop, ev loop.Event) loop.Effect {
+	d := l.Step(t.s, ev)
+	t.s = d.Next
+	return d.Effect
+}
+
+// perform performs an effect and returns what came of it.
+func (t *turn) perform(ctx context.Context, effect loop.Effect) (ev loop.Event, err error) {
+	if ctx.Err() != nil {
+		// Nothing starts after the abort was seen (I7).
+		return interrupted(ctx, loop.Aborted{})
 	}
-	var ev loop.Event = began
-	for {
-		d := l.Step(t.s, ev)
-		t.s = d.Next
-		if d.Effect == nil {
-			return nil
+	switch effect := effect.(type) {
+	case loop.CallModel:
+		if ev, err = t.callModel(ctx, &effect); err == nil {
+			err = t.observeModel(ctx, ev)
 		}
-		if ctx.Err() != nil {
-			// Nothing starts after the abort was seen (I7).
-			if ev, err = interrupted(ctx, loop.Aborted{}); err != nil {
-				return err
-			}
-			continue
-		}
-		switch effect := d.Effect.(type) {
-		case loop.CallModel:
-			ev, err = t.callModel(ctx, effect)
-		case loop.RunTools:
-			ev, err = t.runTools(ctx, effect)
-		case loop.RunHooks:
-			ev, err = t.runHooks(ctx, effect)
-		default:
-			return fmt.Errorf("%w: unknown effect %T", errDrop, effect)
-		}
-		if err != nil {
-			return err
-		}
-		if err := t.observeModel(ctx, ev); err != nil {
-			return err
-		}
+		return ev, err
+	case loop.RunTools:
+		return t.runTools(ctx, effect)
+	case loop.RunHooks:
+		return t.runHooks(ctx, effect)
+	default:
+		return nil, fmt.Errorf("%w: unknown effect %T", errDrop, effect)
 	}
 }
 
@@ -319,7 +398,22 @@ func final(err error) bool {
 // record journals the entries that the loop has appended, and r. An unknown outcome
 // is asked again, since journaling twice is journaling once: a turn that is dropped
 // waits for the end of its lease.
-func (t *turn) record(ctx context.Context, r state.Record) error {
+func (t *turn) record(ctx context.Context, r state.Record) (err error) {
+	t.w.stacks.run(func() { err = t.write(ctx, r) })
+	return err
+}
+
+// recordAndTell does that and sends what was recorded to the bus.
+func (t *turn) recordAndTell(ctx context.Context, r state.Record) (err error) {
+	t.w.stacks.run(func() {
+		if err = t.write(ctx, r); err == nil {
+			err = t.tell(ctx)
+		}
+	})
+	return err
+}
+
+func (t *turn) write(ctx context.Context, r state.Record) error {
 	// A result that is here must be kept even when the turn was aborted meanwhile.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease/2)
 	defer cancel()
@@ -427,9 +521,9 @@ func (t *turn) settle(ctx context.Context) error {
 }
 
 // decline answers a message whose turn this worker may not take.
-func (w *Worker) decline(ctx context.Context, log zerolog.Logger, d bus.TurnDelivery, c state.Claim) {
+func (w *Worker) decline(ctx context.Context, d bus.TurnDelivery, c state.Claim) {
 	msg := d.Turn()
-	log = log.With().Str("outcome", string(c.Outcome)).Int64("message_version", msg.Version).Int64("version", c.Version).Logger()
+	log := w.runLog(msg.Run).With().Str("outcome", string(c.Outcome)).Int64("message_version", msg.Version).Int64("version", c.Version).Logger()
 	switch c.Outcome {
 	case state.ClaimBusy:
 		w.check(d.Nak(min(c.Busy+w.cfg.SweepEvery, w.cfg.Lease)), "nak")

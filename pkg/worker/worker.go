@@ -179,6 +179,7 @@ type Worker struct {
 	tracer  trace.Tracer // nil: no spans
 	agents  *agents
 	slots   *semaphore.Weighted
+	stacks  *stacks
 
 	suspects *suspects
 
@@ -207,6 +208,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		log:     cfg.Logger.With().Str("worker", cfg.ID).Logger(),
 		metrics: m,
 		slots:   semaphore.NewWeighted(int64(cfg.Slots)),
+		stacks:  newStacks(),
 
 		suspects: newSuspects(cfg.Slots, cfg.MaxAttempts),
 		breakers: model.NewBreakers(cfg.Breakers),
@@ -229,6 +231,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	// Turns outlive ctx: they end by themselves, or when stop is called.
 	turnCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
+
+	defer w.stacks.close()
 
 	stopAborts, err := w.bus.Aborts(turnCtx, w.held.abort)
 	if err != nil {

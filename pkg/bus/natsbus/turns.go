@@ -93,6 +93,7 @@ func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 		t.Priority = q.lane
 		t.Announced = m.Header.Get(headerAnnounced) != ""
 		t.TraceParent = m.Header.Get(headerTrace)
+		m.Header, m.Data = nil, nil // a turn may last long, and only its ack is still to come
 		return turnDelivery{delivery{m}, t}, nil
 	}
 }

@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+// maxStacks bounds what a worker does at a time beside waiting. The store has fewer
+// connections.
+const maxStacks = 256
+
+// stacks runs the steps of turns that need a deep stack on goroutines which keep
+// theirs. The goroutine of a turn itself only waits, for the most part, and there may
+// be thousands of them: a stack that has grown once stays until the garbage collector
+// finds it mostly empty, and 32 KiB each is more than all else that a turn holds.
+type stacks struct {
+	jobs chan job
+	room chan struct{} // holds a token for each goroutine
+	quit chan struct{}
+}
+
+type job struct {
+	do   func()
+	done chan *panicked
+}
+
+// panicked is a panic on its way to the goroutine that asked for the step.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) String() string { return fmt.Sprintf("%v\n%s", p.value, p.stack) }
+
+func newStacks() *stacks {
+	return &stacks{jobs: make(chan job), room: make(chan struct{}, maxStacks), quit: make(chan struct{})}
+}
+
+// run returns when do has; a panic of do is the caller's. What waits for people,
+// models or tools does not belong in it: it would hold up others.
+func (s *stacks) run(do func()) {
+	j := job{do, make(chan *panicked, 1)}
+	select {
+	case s.jobs <- j:
+	default:
+		select {
+		case s.jobs <- j:
+		case s.room <- struct{}{}:
+			go s.serve(j) // ends with close
+		}
+	}
+	if p := <-j.done; p != nil {
+		panic(p)
+	}
+}
+
+func (s *stacks) serve(j job) {
+	defer func() { <-s.room }()
+	for {
+		j.perform()
+		select {
+		case j = <-s.jobs:
+		case <-s.quit:
+			return
+		}
+	}
+}
+
+func (j job) perform() {
+	var p *panicked
+	// Whatever becomes of this goroutine, somebody waits.
+	defer func() {
+		if value := recover(); value != nil {
+			p = &panicked{value, debug.Stack()}
+		}
+		j.done <- p
+	}()
+	j.do()
+}
+
+// close lets idle goroutines end. Steps may still be run.
+func (s *stacks) close() { close(s.quit) }
