@@ -123,15 +123,20 @@ func (f *fleet) hire(ctx context.Context) (*exec.Cmd, error) {
 func (f *fleet) calls(ctx context.Context) ([]int, error) {
 	counts := make([]int, len(f.workers))
 	for i := range f.workers {
-		m, err := f.nc.RequestWithContext(ctx, fmt.Sprintf("%sw%d", subjectCalls, i), nil)
-		if err != nil {
-			return nil, fmt.Errorf("ask worker w%d: %w", i, err)
-		}
-		if counts[i], err = strconv.Atoi(string(m.Data)); err != nil {
+		var err error
+		if counts[i], err = f.callsOf(ctx, i); err != nil {
 			return nil, err
 		}
 	}
 	return counts, nil
+}
+
+func (f *fleet) callsOf(ctx context.Context, worker int) (int, error) {
+	m, err := f.nc.RequestWithContext(ctx, fmt.Sprintf("%sw%d", subjectCalls, worker), nil)
+	if err != nil {
+		return 0, fmt.Errorf("ask worker w%d: %w", worker, err)
+	}
+	return strconv.Atoi(string(m.Data))
 }
 
 // stop ends everything.

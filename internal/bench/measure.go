@@ -29,6 +29,8 @@ type measure struct {
 func measures() []measure {
 	return []measure{
 		{"parked", parked},
+		{"abort", abort},
+		{"submit", submit},
 	}
 }
 
@@ -98,10 +100,12 @@ func measureAll(ctx context.Context, cfg Config, want map[string]bool, progress 
 			continue
 		}
 		began := time.Now()
-		err := m.run(ctx, cfg, func(r Row) {
+		limited, cancel := context.WithTimeout(ctx, 5*patience)
+		err := m.run(limited, cfg, func(r Row) {
 			r.Measure = m.name
 			rows = append(rows, r)
 		})
+		cancel()
 		if err != nil {
 			return rows, fmt.Errorf("%s: %w", m.name, err)
 		}

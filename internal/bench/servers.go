@@ -155,15 +155,21 @@ func (s *servers) cpu() (used cpu) {
 		used[0] = time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	for i, p := range s.procs { // NATS was started first
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
-		if err != nil {
-			continue
-		}
-		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-		for _, f := range fields[11:13] { // utime, stime
-			n, _ := strconv.ParseInt(f, 10, 64)
-			used[i+1] += time.Duration(n) * time.Second / ticksPerSecond
-		}
+		used[i+1] = cpuOf(p)
+	}
+	return used
+}
+
+// cpuOf is the processor time of another process.
+func cpuOf(p *exec.Cmd) (used time.Duration) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	for _, f := range fields[11:13] { // utime, stime
+		n, _ := strconv.ParseInt(f, 10, 64)
+		used += time.Duration(n) * time.Second / ticksPerSecond
 	}
 	return used
 }
