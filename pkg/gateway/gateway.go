@@ -83,6 +83,7 @@ type Gateway struct {
 	metrics *metrics
 	tracer  trace.Tracer // nil: no spans
 	ids     ids
+	latest  *latest
 
 	audiences audiences
 	reading   chan struct{} // held by streams while they read from the store
@@ -119,7 +120,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	}
 	g := &Gateway{
 		cfg: cfg, store: store, bus: b, log: cfg.Logger, metrics: m, audiences: audiences{bus: b, runs: map[state.RunID]*audience{}},
-		reading: make(chan struct{}, readTogether), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
+		reading: make(chan struct{}, readTogether), latest: newLatest(store), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
 	}
 	if cfg.Tracer != nil {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
@@ -313,9 +314,17 @@ func (g *Gateway) decode(w http.ResponseWriter, r *http.Request, v any) ([]byte,
 	return b, nil
 }
 
+// definition returns a version of an agent; 0 is the latest.
+func (g *Gateway) definition(ctx context.Context, name string, version int) (state.AgentVersion, error) {
+	if version == 0 {
+		return g.latest.get(ctx, name)
+	}
+	return g.store.Agent(ctx, name, version)
+}
+
 // compiled returns one version of an agent, compiled; 0 is the latest.
 func (g *Gateway) compiled(ctx context.Context, name string, version int) (*agent.Agent, error) {
-	record, err := g.store.Agent(ctx, name, version)
+	record, err := g.definition(ctx, name, version)
 	if errors.Is(err, state.ErrNotFound) {
 		return nil, problem(http.StatusNotFound, api.CodeAgentNotFound, "there is no agent %q: PUT /v1/agents/%s defines it", name, name)
 	}

@@ -165,16 +165,11 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	if err != nil {
 		return state.State{}, false, err
 	}
-	// An id in the index without a run is passed over; a run that is not in the
-	// index would never be listed.
-	if err := s.index(ctx, st); err != nil {
-		return state.State{}, false, fmt.Errorf("create run: %w", err)
-	}
 	k := s.keys.run(st.ID)
 	args := append([]any{
 		string(st.ID), n.Grace.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Formatted().Format,
 	}, entries...)
-	r, err := s.call(ctx, createScript, []string{k.header, k.log, k.due, k.count}, args...)
+	r, err := s.create(ctx, st, []string{k.header, k.log, k.due, k.count}, args)
 	if err != nil {
 		return state.State{}, false, fmt.Errorf("create run: %w", err)
 	}
@@ -185,15 +180,30 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	return st, false, nil
 }
 
-// index puts a run into the lists that List pages through.
-func (s *Store) index(ctx context.Context, st state.State) error {
+// create puts a run into the lists that List pages through, and creates it then: an id
+// in the lists without a run is passed over, a run that is not in them would never be
+// listed. One server does both in the order of one message.
+func (s *Store) create(ctx context.Context, st state.State, keys []string, args []any) (reply, error) {
 	pipe := s.rdb.Pipeline()
 	pipe.ZAdd(ctx, s.keys.index(""), redis.Z{Member: string(st.ID)})
 	if st.Tenant != "" {
 		pipe.ZAdd(ctx, s.keys.index(st.Tenant), redis.Z{Member: string(st.ID)})
 	}
+	if _, one := s.rdb.(*redis.Client); !one {
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, err
+		}
+		return s.call(ctx, createScript, keys, args...)
+	}
+	created := createScript.EvalSha(ctx, pipe, keys, args...)
 	_, err := pipe.Exec(ctx)
-	return err
+	if redis.HasErrorPrefix(created.Err(), "NOSCRIPT") {
+		return s.call(ctx, createScript, keys, args...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return created.Slice()
 }
 
 func (s *Store) takeKey(ctx context.Context, n state.NewRun) (state.RunID, error) {
