@@ -195,7 +195,7 @@ func death(ctx context.Context, cfg Config) (first, all time.Duration, err error
 	if err := f.define(ctx, agentName, turns(1, time.Minute)); err != nil {
 		return 0, 0, err
 	}
-	if _, err := f.submitMany(ctx, request(agentName), runs); err != nil {
+	if _, err := f.submitMany(ctx, request(agentName), runs, 0); err != nil {
 		return 0, 0, err
 	}
 	var before []int

@@ -36,6 +36,7 @@ type Config struct {
 	Turns   int    `default:"10" help:"Turns of each: one model call and one tool call a turn, the last an answer."`
 	Long    int    `default:"200" help:"Turns of the one run that is measured alone."`
 	Profile string `enum:"lazy,durable" default:"lazy" help:"lazy: servers at their defaults; durable: Redis syncs every write (appendfsync always)."`
+	Size    int    `default:"10000" help:"Runs of the larger step of size."`
 	Short   bool   `help:"A small load, to see that it works."`
 
 	Only []string `default:"turns" help:"What to measure, by commas: all, or some of turns, history, parked, abort, submit, readers, scale, fair, start, size."`
@@ -187,6 +188,11 @@ type site struct {
 }
 
 func open(ctx context.Context, servers *servers) (*site, error) {
+	return openWith(ctx, servers, func(s *redisstore.Store) state.Store { return s })
+}
+
+// openWith gives the worker what as makes of the store.
+func openWith(ctx context.Context, servers *servers, as func(*redisstore.Store) state.Store) (*site, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	nc, err := natsbus.Connect(servers.natsURL, "bench")
 	if err != nil {
@@ -204,11 +210,9 @@ func open(ctx context.Context, servers *servers) (*site, error) {
 		return nil, err
 	}
 	s := &site{servers: servers, store: store, model: &benchModel{}}
-	w, err := worker.New(store, b, worker.Config{
+	w, err := worker.New(as(store), b, worker.Config{
 		ID: "bench", Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": s.model}, ShutdownGrace: time.Second,
-		Tools: map[string]tool.Tool{"noop": tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
-			return tool.Result{Content: strings.Repeat("x", 400)}, nil
-		})},
+		Tools: map[string]tool.Tool{"noop": noop},
 	})
 	if err != nil {
 		cancel()

@@ -188,14 +188,15 @@ func request(agent string) api.SubmitRequest {
 // measured.
 const batch = 500
 
-// submitMany submits n runs in batches and returns their ids.
-func (f *fleet) submitMany(ctx context.Context, r api.SubmitRequest, n int) ([]string, error) {
+// submitMany submits n runs in batches and returns their ids. Of each batch so many run
+// at a time; 0 is all.
+func (f *fleet) submitMany(ctx context.Context, r api.SubmitRequest, n, parallel int) ([]string, error) {
 	var mu sync.Mutex
 	var ids []string
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4)
 	for ; n > 0; n -= batch {
-		req := api.BatchRequest{Runs: make([]api.SubmitRequest, min(n, batch))}
+		req := api.BatchRequest{Runs: make([]api.SubmitRequest, min(n, batch)), MaxParallel: parallel}
 		group.Go(func() error {
 			for i := range req.Runs {
 				req.Runs[i] = r

@@ -28,9 +28,15 @@ type measure struct {
 
 func measures() []measure {
 	return []measure{
+		{"history", history},
 		{"parked", parked},
 		{"abort", abort},
 		{"submit", submit},
+		{"readers", readers},
+		{"scale", scale},
+		{"fair", fair},
+		{"start", start},
+		{"size", size},
 	}
 }
 

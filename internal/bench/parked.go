@@ -44,7 +44,7 @@ func parkedAt(ctx context.Context, cfg Config, n int, target string, add func(Ro
 	}
 	base := memory(f.workers[0], "VmRSS")
 	began := time.Now()
-	if _, err := f.submitMany(ctx, request(agentName), n); err != nil {
+	if _, err := f.submitMany(ctx, request(agentName), n, 0); err != nil {
 		return err
 	}
 	submitted := time.Since(began)
