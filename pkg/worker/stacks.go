@@ -36,7 +36,8 @@ func newStacks() *stacks {
 	return &stacks{jobs: make(chan job), room: make(chan struct{}, maxStacks), quit: make(chan struct{})}
 }
 
-// run returns when do has; a panic of do is the caller's. What waits for people,
+// run returns when do has; a panic of do is the caller's. do must not call run: all
+// goroutines could be waiting for one more. What waits for people,
 // models or tools does not belong in it: it would hold up others.
 func (s *stacks) run(do func()) {
 	j := job{do, make(chan *panicked, 1)}
