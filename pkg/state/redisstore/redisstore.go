@@ -53,6 +53,7 @@ type Config struct {
 type Store struct {
 	rdb        redis.UniversalClient
 	keys       keys
+	joint      *joint // nil: each call by itself
 	cache      *logcache.Cache
 	requireAOF bool
 }
@@ -74,8 +75,9 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	rdb := redis.NewUniversalClient(opts)
 	return &Store{
-		rdb: redis.NewUniversalClient(opts), keys: keys{cfg.Prefix}, cache: logcache.New(cfg.CacheBytes), requireAOF: cfg.RequireAOF,
+		rdb: rdb, joint: newJoint(rdb), keys: keys{cfg.Prefix}, cache: logcache.New(cfg.CacheBytes), requireAOF: cfg.RequireAOF,
 	}, nil
 }
 
@@ -127,7 +129,12 @@ func options(url string) (*redis.UniversalOptions, error) {
 }
 
 // Close closes the connections.
-func (s *Store) Close() error { return s.rdb.Close() }
+func (s *Store) Close() error {
+	s.joint.close()
+	err := s.rdb.Close() // ends what is under way
+	s.joint.wait()
+	return err
+}
 
 // Ready implements state.Store: it writes to a shard, another each time.
 func (s *Store) Ready(ctx context.Context) error {

@@ -67,13 +67,36 @@ func script(src string) *redis.Script {
 // reply is what a script returned: a list whose first element says which list.
 type reply []any
 
+// turn calls a script of a turn, together with those of others.
+func (s *Store) turn(ctx context.Context, script *redis.Script, keys []string, args ...any) (reply, error) {
+	if s.joint == nil {
+		return s.call(ctx, script, keys, args...)
+	}
+	v, err := s.joint.call(ctx, script, keys, args)
+	var refused redis.Error
+	switch {
+	case errors.As(err, &refused):
+		// The server does not know the script yet, or cannot run any: one by one they
+		// are sent along, and repeated as the client knows best.
+		return s.call(ctx, script, keys, args...)
+	case err != nil:
+		return nil, err
+	case len(v) == 0:
+		return nil, errNothing
+	}
+	return v, nil
+}
+
+// errNothing is no answer that any script gives.
+var errNothing = errors.New("script returned nothing")
+
 func (s *Store) call(ctx context.Context, script *redis.Script, keys []string, args ...any) (reply, error) {
 	v, err := script.Run(ctx, s.rdb, keys, args...).Slice()
 	if err != nil {
 		return nil, err
 	}
 	if len(v) == 0 {
-		return nil, errors.New("script returned nothing")
+		return nil, errNothing
 	}
 	return v, nil
 }
