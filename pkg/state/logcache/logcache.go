@@ -1,5 +1,7 @@
 // Package logcache keeps the logs of the runs that a store has lately read. Logs
-// only grow, so a store need fetch no more than what came since (I12).
+// only grow, so a store need fetch no more than what came since (I12). With a log that
+// a commit has written it keeps the header, which whoever goes on with the run need
+// neither fetch nor decode.
 package logcache
 
 import (
@@ -23,12 +25,29 @@ type Cache struct {
 	logs  map[state.RunID]*list.Element
 }
 
-type log struct {
-	run     state.RunID
-	entries []state.Entry
-	sum     string
-	bytes   int64
+// Known is what is known of a run. The zero value is nothing.
+type Known struct {
+	Entries []state.Entry
+	Sum     string // of the last entry, as Sum gives it
+	Header  Header
 }
+
+// Header is what a commit made of a run: the zero value if the log does not end with
+// one, or with somebody else's.
+type Header struct {
+	Commit string      // its id
+	State  state.State // as a store decodes it; its log is that of Known
+	Bytes  int         // about what it takes
+}
+
+type log struct {
+	Known
+
+	run   state.RunID
+	bytes int64 // of the entries
+}
+
+func (l *log) size() int64 { return l.bytes + int64(l.Header.Bytes) }
 
 // New returns a cache of logs that take at most about limit bytes of memory. It keeps
 // one log even if that alone is larger.
@@ -47,34 +66,36 @@ func Sum(encoded []byte) string {
 // caller must not modify the entries; appending to them is safe. The first caller
 // after a Put also gets the room behind them, so that a run that goes on is not
 // copied at every turn.
-func (c *Cache) Get(run state.RunID) (entries []state.Entry, sum string) {
+func (c *Cache) Get(run state.RunID) Known {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.logs[run]
 	if e == nil {
-		return nil, ""
+		return Known{}
 	}
 	c.order.MoveToFront(e)
 	l := e.Value.(*log) //nolint:forcetypeassert // the list holds nothing else
-	entries, l.entries = l.entries, slices.Clip(l.entries)
-	return entries, l.sum
+	known := l.Known
+	l.Entries = slices.Clip(l.Entries)
+	return known
 }
 
-// Put remembers a run's log, of which last is the last entry, encoded. The room behind
-// the entries passes to the cache. Who comes late may bring an older log back, which
+// Put remembers a run's log, of which last is the last entry, encoded, and the header
+// of the commit that wrote it. The room behind the entries passes to the cache. Who comes late may bring an older log back, which
 // is still the beginning of the run's.
-func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte) {
+func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Header) {
 	if len(entries) == 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := &log{run: run, entries: entries, sum: Sum(last)}
+	h.State.Log = nil
+	l := &log{run: run, Known: Known{entries, Sum(last), h}}
 	counted := 0
 	if e := c.logs[run]; e != nil {
 		old := e.Value.(*log) //nolint:forcetypeassert // the list holds nothing else
-		if len(old.entries) <= len(entries) {
-			l.bytes, counted = old.bytes, len(old.entries)
+		if len(old.Entries) <= len(entries) {
+			l.bytes, counted = old.bytes, len(old.Entries)
 		}
 		c.drop(e)
 	}
@@ -82,7 +103,7 @@ func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte) {
 		l.bytes += weight(&entries[counted+i])
 	}
 	c.logs[run] = c.order.PushFront(l)
-	c.size += l.bytes
+	c.size += l.size()
 	for c.size > c.limit && c.order.Len() > 1 {
 		c.drop(c.order.Back())
 	}
@@ -116,5 +137,5 @@ func (c *Cache) drop(e *list.Element) {
 	l := e.Value.(*log) //nolint:forcetypeassert // as above
 	c.order.Remove(e)
 	delete(c.logs, l.run)
-	c.size -= l.bytes
+	c.size -= l.size()
 }

@@ -19,22 +19,26 @@ func entries(n int) []state.Entry {
 }
 
 func length(c *logcache.Cache, run state.RunID) int {
-	list, _ := c.Get(run)
-	return len(list)
+	return len(c.Get(run).Entries)
 }
 
 func TestPut(t *testing.T) {
 	t.Parallel()
 	c := logcache.New(1 << 20)
-	if list, sum := c.Get("r"); list != nil || sum != "" {
-		t.Errorf("Get from an empty cache = %v, %q", list, sum)
+	if got := c.Get("r"); got.Entries != nil || got.Sum != "" || got.Header.Commit != "" {
+		t.Errorf("Get from an empty cache = %+v", got)
 	}
 	// The last one is shorter: a failover rolled the run back, or somebody came late.
 	for _, n := range []int{2, 3, 1} {
 		last := []byte{byte(n)}
-		c.Put("r", entries(n), last)
-		if list, sum := c.Get("r"); len(list) != n || sum != logcache.Sum(last) {
-			t.Errorf("Get = %d entries, %q; want %d", len(list), sum, n)
+		h := logcache.Header{Commit: fmt.Sprint("c", n), State: state.State{Turn: n, Log: entries(n)}}
+		c.Put("r", entries(n), last, h)
+		got := c.Get("r")
+		if len(got.Entries) != n || got.Sum != logcache.Sum(last) || got.Header.Commit != h.Commit || got.Header.State.Turn != n {
+			t.Errorf("Get = %d entries, %q, turn %d of commit %s; want %d", len(got.Entries), got.Sum, got.Header.State.Turn, got.Header.Commit, n)
+		}
+		if got.Header.State.Log != nil {
+			t.Error("the header keeps a log beside that of the cache")
 		}
 	}
 }
@@ -44,9 +48,8 @@ func TestPut(t *testing.T) {
 func TestGetSharesNoTail(t *testing.T) {
 	t.Parallel()
 	c := logcache.New(1 << 20)
-	c.Put("r", append(make([]state.Entry, 0, 9), entries(2)...), []byte("b"))
-	one, _ := c.Get("r")
-	two, _ := c.Get("r")
+	c.Put("r", append(make([]state.Entry, 0, 9), entries(2)...), []byte("b"), logcache.Header{})
+	one, two := c.Get("r").Entries, c.Get("r").Entries
 	if cap(one) != 9 || cap(two) != 2 {
 		t.Errorf("the callers get room for %d and %d entries, want 9 and 2", cap(one), cap(two))
 	}
@@ -59,8 +62,8 @@ func TestGetSharesNoTail(t *testing.T) {
 func TestBound(t *testing.T) {
 	t.Parallel()
 	one := logcache.New(1)
-	one.Put("a", entries(9), nil)
-	one.Put("b", entries(9), nil)
+	one.Put("a", entries(9), nil, logcache.Header{})
+	one.Put("b", entries(9), nil, logcache.Header{})
 	if length(one, "a") != 0 || length(one, "b") != 9 {
 		t.Error("a log above the bound is kept beside others, or not at all")
 	}
@@ -74,22 +77,22 @@ func TestBound(t *testing.T) {
 		return list
 	}
 	c := logcache.New(35_000)
-	c.Put("a", said(1), nil)
-	c.Put("b", said(1), nil)
+	c.Put("a", said(1), nil, logcache.Header{})
+	c.Put("b", said(1), nil, logcache.Header{})
 	c.Get("a")
-	c.Put("c", said(1), nil)
-	c.Put("d", said(1), nil) // b was used the longest ago
+	c.Put("c", said(1), nil, logcache.Header{})
+	c.Put("d", said(1), nil, logcache.Header{}) // b was used the longest ago
 	if length(c, "b") != 0 || length(c, "a") != 1 || length(c, "c") != 1 || length(c, "d") != 1 {
 		t.Errorf("a, b, c, d have %d, %d, %d, %d entries; want 1, 0, 1, 1", length(c, "a"), length(c, "b"), length(c, "c"), length(c, "d"))
 	}
 	// A log that is put again is not counted twice, nor is what it began with.
 	for range 9 {
-		c.Put("d", said(1), nil)
+		c.Put("d", said(1), nil, logcache.Header{})
 	}
 	if length(c, "a") != 1 {
 		t.Error("a log that was put again has pushed another out")
 	}
-	c.Put("d", said(2), nil)
+	c.Put("d", said(2), nil, logcache.Header{})
 	if length(c, "a")+length(c, "c") != 1 || length(c, "d") != 2 {
 		t.Errorf("a, c, d have %d, %d, %d entries; want one of a and c, and d", length(c, "a"), length(c, "c"), length(c, "d"))
 	}
@@ -104,7 +107,7 @@ func TestConcurrency(t *testing.T) {
 		wg.Go(func() {
 			for i := range 500 {
 				run := state.RunID(fmt.Sprint("r", (w+i)%7))
-				list, _ := c.Get(run)
+				list := c.Get(run).Entries
 				s := state.State{Log: list}
 				for range 3 {
 					s = s.Append(state.Entry{Type: state.EntryTransition, Turn: w})
@@ -115,9 +118,9 @@ func TestConcurrency(t *testing.T) {
 					}
 				}
 				if len(s.Log) < 30 {
-					c.Put(run, s.Log, []byte("x"))
+					c.Put(run, s.Log, []byte("x"), logcache.Header{})
 				} else {
-					c.Put(run, entries(1), []byte("x"))
+					c.Put(run, entries(1), []byte("x"), logcache.Header{})
 				}
 			}
 		})

@@ -24,9 +24,11 @@ func (k keys) ready(shard int) string { return k.shard(shard) + ":ready" }
 type run struct{ header, log, journal, inbox, seen, due, count string }
 
 func (k keys) run(id state.RunID) run {
-	n := id.Shard()
-	of := func(kind string) string { return k.shard(n) + ":" + kind + ":" + string(id) }
-	return run{of("run"), of("log"), of("journal"), of("inbox"), of("seen"), k.due(n), k.count(n)}
+	shard, of := k.shard(id.Shard()), ":"+string(id)
+	return run{
+		shard + ":run" + of, shard + ":log" + of, shard + ":journal" + of, shard + ":inbox" + of, shard + ":seen" + of,
+		shard + ":due", shard + ":count",
+	}
 }
 
 // index is the set of all run ids, in the order of their creation: of all

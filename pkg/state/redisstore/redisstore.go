@@ -99,7 +99,8 @@ func options(url string) (*redis.UniversalOptions, error) {
 		return nil, errors.New("redis url: write it like redis://user:password@127.0.0.1:6379/0")
 	}
 	o := &redis.UniversalOptions{
-		Addrs: addrs, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig, Protocol: 3,
+		Addrs: addrs, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig,
+		Protocol: 2, // with version 3 each reply costs a look for notices, which nobody reads
 		PoolSize: 64, MinIdleConns: 4, MaxActiveConns: 256, PoolTimeout: 3 * time.Second,
 		DialTimeout: 2 * time.Second, ReadTimeout: 3 * time.Second, WriteTimeout: 3 * time.Second, ContextTimeoutEnabled: true,
 		MaxRetries: 2, MinRetryBackoff: 20 * time.Millisecond, MaxRetryBackoff: 500 * time.Millisecond, ConnMaxIdleTime: 5 * time.Minute,

@@ -9,15 +9,17 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/logcache"
 )
 
 // Claim implements state.Turns. The log's tail is read by the claim itself; what
-// the store has seen of the log before comes from memory.
+// the store has seen of the log before comes from memory, and so does the header if
+// the last commit was made here.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
 	k := s.keys.run(q.Run)
-	known, sum := s.cache.Get(q.Run)
+	known := s.cache.Get(q.Run)
 	r, err := s.turn(ctx, claimScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
-		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.Grace.Milliseconds(), len(known), sum)
+		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.Grace.Milliseconds(), len(known.Entries), known.Sum, known.Header.Commit)
 	if err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
@@ -29,7 +31,9 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 		return c, nil
 	}
 	c.Lease = state.Lease{Run: q.Run, Token: q.Token, Version: c.Version, Worker: q.Worker}
-	if c.State, err = state.DecodeState([]byte(r.str(8))); err != nil {
+	if header := r.str(8); header == "" {
+		c.State = known.Header.State
+	} else if c.State, err = state.DecodeState([]byte(header)); err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
 	if c.State.StartedAt.IsZero() {
@@ -41,7 +45,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 			return state.Claim{}, fmt.Errorf("decode abort of run %s: %w", q.Run, err)
 		}
 	}
-	if err := s.fill(&c, r, known); err != nil {
+	if err := s.fill(&c, r, known.Entries); err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
 	return c, nil
@@ -64,7 +68,7 @@ func (s *Store) fill(c *state.Claim, r reply, known []state.Entry) error {
 	c.State.Log = known
 	if len(tail) > 0 {
 		c.State.Log = slices.Concat(known, entries)
-		s.cache.Put(c.Lease.Run, slices.Clip(c.State.Log), []byte(tail[len(tail)-1]))
+		s.cache.Put(c.Lease.Run, slices.Clip(c.State.Log), []byte(tail[len(tail)-1]), logcache.Header{})
 	}
 	journal, err := r.list(15)
 	if err != nil {
@@ -192,7 +196,8 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	}
 	// A repetition applied nothing: what the log holds came from the first one.
 	if n := len(entries); r.num(3) == 1 && n > 0 {
-		s.cache.Put(l.Run, c.State.Log, entries[n-1].([]byte)) //nolint:forcetypeassert // encodeEntries makes nothing else
+		s.cache.Put(l.Run, c.State.Log, entries[n-1].([]byte), //nolint:forcetypeassert // encodeEntries makes nothing else
+			logcache.Header{Commit: c.ID, State: c.State.Formatted(), Bytes: len(header)})
 	}
 	return state.Committed{Status: state.Status(r.str(1)), Version: r.num(2)}, nil
 }

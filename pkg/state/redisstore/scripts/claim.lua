@@ -1,14 +1,15 @@
--- KEYS R L J I D C · ARGV run version token worker lease(ms) grace(ms) have sum
---   have, sum: how many entries of the log the caller knows, and the sha1 of the last
+-- KEYS R L J I D C · ARGV run version token worker lease(ms) grace(ms) have sum commit-id
+--   have, sum: how many entries of the log the caller knows, and the sha1 of the last; commit-id: if that is the last
+--   commit's, the caller knows its header and all entries up to there
 -- returns {'missing'}, {'newer'} or {outcome, status, version, lane, announced, loglen, busy(ms), now(ms)} and for 'claimed' also
---   header, base, attempt, started(ms), abort, index of the first entry, entries, journal, inbox
+--   header ('' if known), base, attempt, started(ms), abort, index of the first entry, entries, journal, inbox
 local R, L, J, I, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local h = redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'h', 'base', 'sa', 'ab', 'abr', 'f')
+local h = redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'h', 'base', 'sa', 'ab', 'abr', 'f', 'cid')
 local st, ver = h[1], tonumber(h[2])
 if not st then return {'missing'} end
 if newer(h[13]) then return {'newer'} end
-local n, len, want, lease = now(), redis.call('LLEN', L), tonumber(ARGV[2]), tonumber(h[4])
-local function no(outcome, busy) return {outcome, st, ver, h[6], h[7], len, busy or 0, n} end
+local n, want, lease = now(), tonumber(ARGV[2]), tonumber(h[4])
+local function no(outcome, busy) return {outcome, st, ver, h[6], h[7], redis.call('LLEN', L), busy or 0, n} end
 if terminal(st) then return no('terminal') end
 if want < ver then return no('stale') end
 if want > ver then return no('ahead') end
@@ -18,17 +19,19 @@ local att, sa = tonumber(h[5]), tonumber(h[10])
 if h[3] ~= ARGV[3] then att = att + 1 end
 if sa == 0 then sa = n end
 lease = n + tonumber(ARGV[5])
-if st ~= 'running' then status(R, C, st, 'running') end
-redis.call('HSET', R, 'tok', ARGV[3], 'own', ARGV[4], 'lease', lease, 'att', att, 'sa', sa)
+count(C, st, 'running')
+redis.call('HSET', R, 'st', 'running', 'tok', ARGV[3], 'own', ARGV[4], 'lease', lease, 'att', att, 'sa', sa)
 redis.call('ZADD', D, lease + tonumber(ARGV[6]), ARGV[1])
 local inbox = redis.call('LRANGE', I, 0, -1)
 if h[11] ~= '' then
   for i = #inbox, tonumber(h[12] or 0) + 1, -1 do inbox[i] = nil end
 end
-local have = tonumber(ARGV[7])
-if have > 0 then
+local have, header = tonumber(ARGV[7]), h[8]
+if ARGV[9] ~= '' and ARGV[9] == h[14] then
+  header = ''
+elseif have > 0 then
   local last = redis.call('LINDEX', L, have - 1)
   if not last or redis.sha1hex(last) ~= ARGV[8] then have = 0 end
 end
-return {'claimed', 'running', ver, h[6], h[7], len, 0, n, h[8], h[9], att, sa, h[11], have,
-  redis.call('LRANGE', L, have, -1), redis.call('HGETALL', J), inbox}
+local tail = redis.call('LRANGE', L, have, -1)
+return {'claimed', 'running', ver, h[6], h[7], have + #tail, 0, n, header, h[9], att, sa, h[11], have, tail, redis.call('HGETALL', J), inbox}

@@ -12,11 +12,9 @@ local function newer(f) return f and tonumber(f) > FORMAT end
 
 local function terminal(st) return st == 'completed' or st == 'incomplete' or st == 'failed' or st == 'cancelled' end
 
--- status moves a run from one status to another and keeps the counts.
-local function status(R, C, old, new)
-  if old ~= new then
-    redis.call('HINCRBY', C, old, -1); redis.call('HINCRBY', C, new, 1); redis.call('HSET', R, 'st', new)
-  end
+-- count keeps the counts of statuses when a run moves from one to another.
+local function count(C, old, new)
+  if old ~= new then redis.call('HINCRBY', C, old, -1); redis.call('HINCRBY', C, new, 1) end
 end
 
 -- due puts a run into the index of what somebody must look at; 0 takes it out.
@@ -26,8 +24,8 @@ end
 
 -- queue makes a run claimable; the sweeper looks after grace.
 local function queue(R, C, D, run, old, grace)
-  status(R, C, old, 'queued')
-  redis.call('HSET', R, 'tok', '', 'own', '', 'lease', 0, 'sw', 0)
+  count(C, old, 'queued')
+  redis.call('HSET', R, 'st', 'queued', 'tok', '', 'own', '', 'lease', 0, 'sw', 0)
   due(D, run, now() + grace)
 end
 

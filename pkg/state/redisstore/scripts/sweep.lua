@@ -12,8 +12,8 @@ if st == 'running' and lease > n then due(D, run, lease + grace); return {'none'
 if st == 'waiting' and wake > 0 and wake <= n then
   queue(R, C, D, run, st, grace); sw = 0; what = 'turn'
 elseif st == 'queued' or st == 'running' then
-  status(R, C, st, 'queued')
-  redis.call('HSET', R, 'tok', '', 'own', '')
+  count(C, st, 'queued')
+  redis.call('HSET', R, 'st', 'queued', 'tok', '', 'own', '')
   what = 'turn'
 elseif tonumber(h[5]) < redis.call('LLEN', L) or dependent(st, h[9]) then
   what = 'settle'

@@ -1,0 +1,74 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/internal/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
+)
+
+// I1: who made the last commit, and need not read its header, claims the same as
+// whoever reads all; and what another commits is read.
+func TestKnownHeader(t *testing.T) {
+	t.Parallel()
+	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()
+	here, there := openAt(t, url, prefix), openAt(t, url, prefix)
+	run := newRun(t)
+	run.Metadata = map[string]string{"k": "v"}
+	if _, _, err := here.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	claim := func(s *redisstore.Store, version int64, token string) state.Claim {
+		t.Helper()
+		c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: version, Token: token, Worker: "w", Lease: time.Hour, Grace: time.Hour})
+		if err != nil || c.Outcome != state.Claimed {
+			t.Fatalf("Claim = %s, %v", c.Outcome, err)
+		}
+		return c
+	}
+	for v := int64(1); v <= 6; v++ {
+		committer := here
+		if v%3 == 0 {
+			committer = there
+		}
+		a := claim(here, v, fmt.Sprint("a", v))
+		if v == 4 { // what an attempt leaves behind is no commit's
+			text := state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: "lost"}}}
+			left := a.State.Append(state.Entry{Type: state.EntryModel, At: state.At(time.Now()), Message: &text})
+			if err := here.Record(t.Context(), a.Lease, state.Record{From: a.Base, Entries: left.Log[a.Base:]}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := here.Release(t.Context(), a.Lease); err != nil {
+			t.Fatal(err)
+		}
+		again := claim(here, v, fmt.Sprint("b", v))
+		if err := here.Release(t.Context(), again.Lease); err != nil {
+			t.Fatal(err)
+		}
+		b := claim(openAt(t, url, prefix), v, fmt.Sprint("c", v))
+		if diff := cmp.Diff(b, again, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(state.Claim{}, "Lease", "Now", "Busy"),
+			cmp.Comparer(func(x, y state.Time) bool { return x.Equal(y.Time) })); diff != "" {
+			t.Errorf("version %d: who knows the header claims otherwise than who reads it:\n%s", v, diff)
+		}
+		call := state.Part{Type: state.PartToolCall, ID: fmt.Sprint("c", v), Name: "t", Arguments: `{"a":1}`}
+		next := b.State.Append(state.Entry{
+			Type: state.EntryModel, Turn: int(v), At: state.At(time.Now()), Usage: &state.Usage{InputTokens: 1, CostUSD: new(state.MicroUSD)},
+			Message: &state.Message{Role: state.RoleAssistant, Parts: []state.Part{call}},
+		})
+		next, err := next.Move(state.NextTurn, state.Entry{At: state.At(time.Now())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := committer.Commit(t.Context(), b.Lease, state.Commit{ID: b.Lease.Token, State: next, From: b.State.LogLen(), Grace: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
