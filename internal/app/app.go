@@ -124,7 +124,7 @@ func Open(ctx context.Context, cfg Config, name string) (*Site, error) {
 
 // OpenOn opens a site on a connection that the caller closes.
 func OpenOn(ctx context.Context, cfg Config, nc *nats.Conn, log zerolog.Logger) (*Site, error) {
-	s := &Site{NATS: nc, Log: log, prefix: cfg.Prefix, lease: cfg.Lease}
+	s := &Site{NATS: nc, Log: log, prefix: cfg.Prefix, lease: cfg.Lease, closer: []func(){Room()}}
 	b, err := patiently(ctx, func(ctx context.Context) (*natsbus.Bus, error) {
 		return natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.ackWait(), Logger: log})
 	})

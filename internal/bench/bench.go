@@ -145,6 +145,7 @@ func measureTurns(ctx context.Context, cfg Config) (*Turns, error) {
 		return nil, err
 	}
 	defer servers.stop()
+	defer app.Room()() // as every process of Turnpike has
 	r := &Turns{Runs: cfg.Runs, Turns: cfg.Turns}
 	site, err := open(ctx, servers)
 	if err != nil {
