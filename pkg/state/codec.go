@@ -7,14 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"strings"
+	"strconv"
 	"time"
 )
 
 // Time is an instant in UTC that encodes as RFC 3339 with milliseconds.
 type Time struct{ time.Time }
-
-const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
 // At returns t in UTC, cut to milliseconds so that it survives its own codec.
 func At(t time.Time) Time { return Time{t.UTC().Truncate(time.Millisecond)} }
@@ -28,7 +26,7 @@ func (t Time) writable() bool {
 
 // MarshalJSON encodes t, and the zero time as null.
 func (t Time) MarshalJSON() ([]byte, error) {
-	return t.append(make([]byte, 0, len(timeFormat)+2))
+	return t.append(make([]byte, 0, len(`"2006-01-02T15:04:05.000Z"`)))
 }
 
 // UnmarshalJSON accepts any RFC 3339 time that MarshalJSON can write, or null.
@@ -51,12 +49,19 @@ type MicroUSD int64
 
 // MarshalJSON encodes m as a JSON number of dollars, exactly.
 func (m MicroUSD) MarshalJSON() ([]byte, error) {
-	sign, n := "", uint64(m)
+	return m.append(nil), nil
+}
+
+func (m MicroUSD) append(b []byte) []byte {
+	n := uint64(m)
 	if m < 0 {
-		sign, n = "-", -n
+		b, n = append(b, '-'), -n
 	}
-	s := fmt.Sprintf("%s%d.%06d", sign, n/1_000_000, n%1_000_000)
-	return []byte(strings.TrimSuffix(strings.TrimRight(s, "0"), ".")), nil
+	b = strconv.AppendUint(b, n/1_000_000, 10)
+	if n %= 1_000_000; n > 0 {
+		b = bytes.TrimRight(digits(append(b, '.'), int(n), 6), "0") //nolint:gosec // below a million
+	}
+	return b
 }
 
 // UnmarshalJSON reads a JSON number of dollars, rounded to a micro-dollar.
@@ -177,9 +182,6 @@ func (s State) CheckFormat() error {
 	}
 	return nil
 }
-
-// EncodeState encodes a header, without its log.
-func EncodeState(s State) ([]byte, error) { return marshal(s.Formatted()) }
 
 // DecodeState decodes a header; its log is empty.
 func DecodeState(b []byte) (State, error) {

@@ -174,7 +174,12 @@ func (w *encoder) usage(u *Usage) {
 	w.num(`"cache_write_tokens":`, u.CacheWriteTokens)
 	w.num(`"model_calls":`, u.ModelCalls)
 	w.num(`"tool_calls":`, u.ToolCalls)
-	w.any(`"cost_usd":`, u.CostUSD, true)
+	w.key(`"cost_usd":`)
+	if u.CostUSD == nil {
+		w.b = append(w.b, "null"...)
+	} else {
+		w.b = u.CostUSD.append(w.b)
+	}
 	w.b = append(w.b, '}')
 }
 
@@ -254,7 +259,30 @@ func (t Time) append(b []byte) ([]byte, error) {
 	if !t.writable() {
 		return b, fmt.Errorf("time in the year %d has no form in RFC 3339", t.UTC().Year())
 	}
-	return t.UTC().AppendFormat(b, `"`+timeFormat+`"`), nil
+	u := t.UTC()
+	year, month, day := u.Date()
+	hour, minute, second := u.Clock()
+	b = append(b, '"')
+	b = digits(b, year, 4)
+	b = digits(append(b, '-'), int(month), 2)
+	b = digits(append(b, '-'), day, 2)
+	b = digits(append(b, 'T'), hour, 2)
+	b = digits(append(b, ':'), minute, 2)
+	b = digits(append(b, ':'), second, 2)
+	b = digits(append(b, '.'), u.Nanosecond()/1e6, 3)
+	return append(b, 'Z', '"'), nil
+}
+
+// digits appends n with as many digits as there are places.
+func digits(b []byte, n, places int) []byte {
+	for range places {
+		b = append(b, '0')
+	}
+	for i := len(b) - 1; n > 0; i-- {
+		b[i] = '0' + byte(n%10)
+		n /= 10
+	}
+	return b
 }
 
 // compactObject reports whether text survives the encoder byte for byte: the

@@ -66,6 +66,33 @@ func TestEncodesLikeTheLibrary(t *testing.T) {
 	}
 }
 
+// So are those of a header.
+func TestEncodesHeadersLikeTheLibrary(t *testing.T) {
+	t.Parallel()
+	check := func(t interface {
+		Fatal(...any)
+		Errorf(string, ...any)
+	}, s state.State,
+	) {
+		got, err := state.EncodeState(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := reflected(t, s.Formatted()); string(got) != want {
+			t.Errorf("header encodes as\n%s\nwant\n%s", got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) { check(t, drawState(t)) })
+	var all state.State
+	fill(reflect.ValueOf(&all).Elem())
+	check(t, all)
+	check(t, state.State{Usage: state.Usage{CostUSD: new(state.MicroUSD)}, Nudges: state.Nudges{LastDelta: 1}})
+	all.CreatedAt.Time = time.Time{}.AddDate(math.MaxInt16, 0, 0)
+	if b, err := state.EncodeState(all); err == nil {
+		t.Errorf("a time that has no form encodes as %s", b)
+	}
+}
+
 // A field that the encoder does not know is lost, so each is looked for.
 func TestEncodesEveryField(t *testing.T) {
 	t.Parallel()
@@ -88,6 +115,8 @@ func fill(v reflect.Value) {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		fill(v.Elem())
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{"k": "v"}))
 	case reflect.Slice:
 		if v.Type() == reflect.TypeFor[json.RawMessage]() {
 			v.SetBytes([]byte(`{"a":[1]}`))
@@ -129,6 +158,19 @@ func BenchmarkEncodeEntry(b *testing.B) {
 	e := sample()
 	for b.Loop() {
 		if _, err := state.EncodeEntry(e); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkEncodeState(b *testing.B) {
+	s := state.State{
+		ID: "run_01JD000000000000000000000", Agent: "bench", AgentVersion: 1, Loop: "react", Priority: state.Normal, Status: state.Queued,
+		Transition: state.Transition{Reason: state.NextTurn, Turn: 6, Version: 7, At: moment}, Turn: 6, Version: 7, Asked: 6,
+		Limits: state.Limits{MaxTurns: 20}, CreatedAt: moment, StartedAt: moment, UpdatedAt: moment,
+	}
+	for b.Loop() {
+		if _, err := state.EncodeState(s); err != nil {
 			b.Fatal(err)
 		}
 	}
