@@ -173,11 +173,16 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	if err != nil {
 		return state.State{}, false, err
 	}
+	// An id in the index without a run is passed over; a run that is not in the
+	// index would never be listed.
+	if err := s.index(ctx, st); err != nil {
+		return state.State{}, false, fmt.Errorf("create run: %w", err)
+	}
 	k := s.keys.run(st.ID)
 	args := append([]any{
 		string(st.ID), n.Grace.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Formatted().Format,
 	}, entries...)
-	r, err := s.create(ctx, st, []string{k.header, k.log, k.due, k.count}, args)
+	r, err := s.together(ctx, createScript, []string{k.header, k.log, k.due, k.count}, args...)
 	if err != nil {
 		return state.State{}, false, fmt.Errorf("create run: %w", err)
 	}
@@ -188,30 +193,12 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	return st, false, nil
 }
 
-// create puts a run into the lists that List pages through, and creates it then: an id
-// in the lists without a run is passed over, a run that is not in them would never be
-// listed. One server does both in the order of one message.
-func (s *Store) create(ctx context.Context, st state.State, keys []string, args []any) (reply, error) {
-	pipe := s.rdb.Pipeline()
-	pipe.ZAdd(ctx, s.keys.index(""), redis.Z{Member: string(st.ID)})
-	if st.Tenant != "" {
-		pipe.ZAdd(ctx, s.keys.index(st.Tenant), redis.Z{Member: string(st.ID)})
+// index puts a run into the lists that List pages through.
+func (s *Store) index(ctx context.Context, st state.State) error {
+	if err := s.add(ctx, s.keys.index(""), string(st.ID)); err != nil || st.Tenant == "" {
+		return err
 	}
-	if _, one := s.rdb.(*redis.Client); !one {
-		if _, err := pipe.Exec(ctx); err != nil {
-			return nil, err
-		}
-		return s.call(ctx, createScript, keys, args...)
-	}
-	created := createScript.EvalSha(ctx, pipe, keys, args...)
-	_, err := pipe.Exec(ctx)
-	if redis.HasErrorPrefix(created.Err(), "NOSCRIPT") {
-		return s.call(ctx, createScript, keys, args...)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return created.Slice()
+	return s.add(ctx, s.keys.index(st.Tenant), string(st.ID))
 }
 
 func (s *Store) takeKey(ctx context.Context, n state.NewRun) (state.RunID, error) {
@@ -306,7 +293,7 @@ func millis(ms int64) state.Time {
 
 // Load implements state.Runs.
 func (s *Store) Load(ctx context.Context, id state.RunID) (state.State, error) {
-	fields, err := s.rdb.HMGet(ctx, s.keys.run(id).header, "h", "st", "sa").Result()
+	fields, err := s.fields(ctx, s.keys.run(id).header, "h", "st", "sa")
 	if err != nil {
 		return state.State{}, fmt.Errorf("load run: %w", err)
 	}

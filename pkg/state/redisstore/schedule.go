@@ -208,22 +208,20 @@ func (s *Store) Agent(ctx context.Context, name string, version int) (state.Agen
 	key := s.keys.agent(name)
 	missing := fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
 	if version == 0 {
-		fields, err := s.rdb.HMGet(ctx, key, "latest", "deleted").Result()
+		r, err := s.fields(ctx, key, "latest", "deleted")
 		if err != nil {
 			return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
 		}
-		r := reply(fields)
 		version = int(r.num(0))
 		if version == 0 || r.num(1) == 1 {
 			return state.AgentVersion{}, missing
 		}
 	}
 	v := strconv.Itoa(version)
-	fields, err := s.rdb.HMGet(ctx, key, "v"+v, "t"+v).Result()
+	r, err := s.fields(ctx, key, "v"+v, "t"+v)
 	if err != nil {
 		return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
 	}
-	r := reply(fields)
 	if r.str(0) == "" {
 		return state.AgentVersion{}, missing
 	}

@@ -67,24 +67,65 @@ func script(src string) *redis.Script {
 // reply is what a script returned: a list whose first element says which list.
 type reply []any
 
-// turn calls a script of a turn, together with those of others.
-func (s *Store) turn(ctx context.Context, script *redis.Script, keys []string, args ...any) (reply, error) {
+// together calls a script that may be repeated, together with others.
+func (s *Store) together(ctx context.Context, script *redis.Script, keys []string, args ...any) (reply, error) {
 	if s.joint == nil {
 		return s.call(ctx, script, keys, args...)
 	}
-	v, err := s.joint.call(ctx, script, keys, args)
-	var refused redis.Error
-	switch {
-	case errors.As(err, &refused):
-		// The server does not know the script yet, or cannot run any: one by one they
-		// are sent along, and repeated as the client knows best.
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, "evalsha", script.Hash(), len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	v, err := s.joint.do(ctx, append(all, args...)...)
+	if refused(err) {
 		return s.call(ctx, script, keys, args...)
-	case err != nil:
+	}
+	return listOf(v, err)
+}
+
+// fields reads fields of a hash, together with others.
+func (s *Store) fields(ctx context.Context, key string, names ...string) (reply, error) {
+	if s.joint != nil {
+		args := []any{"hmget", key}
+		for _, n := range names {
+			args = append(args, n)
+		}
+		if v, err := s.joint.do(ctx, args...); !refused(err) {
+			return listOf(v, err)
+		}
+	}
+	return s.rdb.HMGet(ctx, key, names...).Result()
+}
+
+// add puts a member into a sorted set, in the order of the members, together with
+// others.
+func (s *Store) add(ctx context.Context, key, member string) error {
+	if s.joint != nil {
+		if _, err := s.joint.do(ctx, "zadd", key, 0, member); !refused(err) {
+			return err
+		}
+	}
+	return s.rdb.ZAdd(ctx, key, redis.Z{Member: member}).Err()
+}
+
+// refused reports whether the server did not do what was asked: it does not know the
+// script yet, or can do nothing just now. Alone it is sent along, and repeated as the
+// client knows best.
+func refused(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok
+}
+
+func listOf(v any, err error) (reply, error) {
+	if err != nil {
 		return nil, err
-	case len(v) == 0:
+	}
+	list, ok := v.([]any)
+	if !ok || len(list) == 0 {
 		return nil, errNothing
 	}
-	return v, nil
+	return list, nil
 }
 
 // errNothing is no answer that any script gives.

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// roundTrips is how many messages with scripts of turns are under way at once: one
+	// roundTrips is how many messages are under way at once: one
 	// that the server works at, one that is read or written here.
 	roundTrips = 2
 
@@ -22,12 +22,12 @@ const (
 // errClosed is what calls get once the store is closed.
 var errClosed = errors.New("store is closed")
 
-// joint sends scripts that are called at the same time to the server as one message,
-// and reads their replies as one: the way there and back costs more than most scripts.
-// A call that is alone waits for nobody.
+// joint sends what is asked of the server at the same time as one message, and reads
+// the replies as one: the way there and back costs more than most scripts. A call that is
+// alone waits for nobody.
 //
 // What is sent may be sent again, and all of a message is, even if some replies had
-// come: only for scripts that may be repeated after they were answered.
+// come: only for what may be repeated after it was answered.
 type joint struct {
 	rdb *redis.Client
 
@@ -38,15 +38,15 @@ type joint struct {
 	all    sync.WaitGroup
 }
 
-// call is one script on its way.
+// call is one command on its way.
 type call struct {
 	ctx  context.Context //nolint:containedctx // of the caller, who waits
 	cmd  *redis.Cmd
 	done chan struct{}
 }
 
-// newJoint returns a joint, or nil for servers whose scripts go
-// different ways: a node that does not answer must not hold up the others.
+// newJoint returns a joint, or nil for a cluster: a node that does not answer must not
+// hold up the others.
 func newJoint(rdb redis.UniversalClient) *joint {
 	one, ok := rdb.(*redis.Client)
 	if !ok {
@@ -60,15 +60,10 @@ func newJoint(rdb redis.UniversalClient) *joint {
 	return j
 }
 
-// call calls a script. An error of the server's own means that the script is to be
-// called by itself.
-func (j *joint) call(ctx context.Context, script *redis.Script, keys []string, args []any) ([]any, error) {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, "evalsha", script.Hash(), len(keys))
-	for _, k := range keys {
-		all = append(all, k)
-	}
-	c := &call{ctx, redis.NewCmd(ctx, append(all, args...)...), make(chan struct{})}
+// do sends a command and returns its reply. An error that is the server's own means that
+// the command is to be sent alone.
+func (j *joint) do(ctx context.Context, args ...any) (any, error) {
+	c := &call{ctx, redis.NewCmd(ctx, args...), make(chan struct{})}
 	j.mu.Lock()
 	if j.closed {
 		j.mu.Unlock()
@@ -79,7 +74,7 @@ func (j *joint) call(ctx context.Context, script *redis.Script, keys []string, a
 	j.some.Signal()
 	select {
 	case <-c.done:
-		return c.cmd.Slice()
+		return c.cmd.Result()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -101,20 +96,47 @@ func (j *joint) run() {
 		batch = append(batch[:0], j.calls[:n]...)
 		j.calls = slices.Delete(j.calls, 0, n)
 		j.mu.Unlock()
-		j.send(batch)
+		if err := j.send(batch); err != nil {
+			j.fail(err)
+		}
 		clear(batch)
 	}
 }
 
-func (j *joint) send(batch []*call) {
+// send sends one message. The error says that the server does not answer, however often
+// the client has tried.
+func (j *joint) send(batch []*call) error {
 	pipe := j.rdb.Pipeline()
 	for _, c := range batch {
-		if c.ctx.Err() == nil {
-			_ = pipe.Process(context.Background(), c.cmd)
+		if err := c.ctx.Err(); err != nil {
+			c.cmd.SetErr(err) // who asked has left
+			continue
 		}
+		_ = pipe.Process(context.Background(), c.cmd)
 	}
-	_, _ = pipe.Exec(context.Background()) // each call has its own error
+	sent, _ := pipe.Exec(context.Background()) // each call has its own error
 	for _, c := range batch {
+		close(c.done)
+	}
+	if len(sent) == 0 {
+		return nil
+	}
+	// What a broken connection costs one call, it costs all behind it.
+	if err := sent[len(sent)-1].Err(); !refused(err) {
+		return err
+	}
+	return nil
+}
+
+// fail ends what waits: one after the other, each message would wait for a server that
+// does not answer as long as the one before.
+func (j *joint) fail(err error) {
+	j.mu.Lock()
+	calls := j.calls
+	j.calls = nil
+	j.mu.Unlock()
+	for _, c := range calls {
+		c.cmd.SetErr(err)
 		close(c.done)
 	}
 }

@@ -94,6 +94,19 @@ func TestTogetherEnds(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 	all.Wait()
+	s = open(t, server.URL)
+	server.Kill()
+	for i := range 300 {
+		all.Go(func() {
+			if _, err := s.Claim(t.Context(), claimOf(run.ID, fmt.Sprint(i))); err == nil {
+				t.Error("Claim: want an error of a server that is gone")
+			}
+		})
+	}
+	all.Wait()
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
 	if _, err := s.Claim(t.Context(), claimOf(run.ID, "b")); err == nil {
 		t.Error("Claim on a closed store: no error")
 	}

@@ -18,7 +18,7 @@ import (
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
 	k := s.keys.run(q.Run)
 	known := s.cache.Get(q.Run)
-	r, err := s.turn(ctx, claimScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
+	r, err := s.together(ctx, claimScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
 		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.Grace.Milliseconds(), len(known.Entries), known.Sum, known.Header.Commit)
 	if err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
@@ -102,7 +102,7 @@ func (s *Store) fill(c *state.Claim, r reply, known []state.Entry) error {
 // Renew implements state.Turns.
 func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (*state.Abort, error) {
 	k := s.keys.run(l.Run)
-	r, err := s.turn(ctx, renewScript, []string{k.header, k.due},
+	r, err := s.together(ctx, renewScript, []string{k.header, k.due},
 		string(l.Run), l.Token, l.Version, lease.Milliseconds(), grace.Milliseconds())
 	if err != nil {
 		return nil, fmt.Errorf("renew lease of run %s: %w", l.Run, err)
@@ -142,7 +142,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error
 		return err
 	}
 	k := s.keys.run(l.Run)
-	r, err := s.turn(ctx, recordScript, []string{k.header, k.log, k.journal, k.inbox}, append(args, entries...)...)
+	r, err := s.together(ctx, recordScript, []string{k.header, k.log, k.journal, k.inbox}, append(args, entries...)...)
 	if err != nil {
 		return fmt.Errorf("record for run %s: %w", l.Run, err)
 	}
@@ -187,7 +187,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
 		c.Consumed, c.Announced, c.Grace.Milliseconds(), c.From,
 	}, entries...)
-	r, err := s.turn(ctx, commitScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count}, args...)
+	r, err := s.together(ctx, commitScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count}, args...)
 	if err != nil {
 		return state.Committed{}, fmt.Errorf("commit run %s: %w", l.Run, err)
 	}
