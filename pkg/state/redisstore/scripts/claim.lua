@@ -4,7 +4,7 @@
 -- returns {'missing'}, {'newer'} or {outcome, status, version, lane, announced, loglen, busy(ms), now(ms)} and for 'claimed' also
 --   header ('' if known), base, attempt, started(ms), abort, index of the first entry, entries, journal, inbox
 local R, L, J, I, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local h = redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'h', 'base', 'sa', 'ab', 'abr', 'f', 'cid')
+local h = redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'cid', 'base', 'sa', 'ab', 'abr', 'f')
 local st, ver = h[1], tonumber(h[2])
 if not st then return {'missing'} end
 if newer(h[13]) then return {'newer'} end
@@ -26,12 +26,13 @@ local inbox = redis.call('LRANGE', I, 0, -1)
 if h[11] ~= '' then
   for i = #inbox, tonumber(h[12] or 0) + 1, -1 do inbox[i] = nil end
 end
-local have, header = tonumber(ARGV[7]), h[8]
-if ARGV[9] ~= '' and ARGV[9] == h[14] then
-  header = ''
-elseif have > 0 then
-  local last = redis.call('LINDEX', L, have - 1)
-  if not last or redis.sha1hex(last) ~= ARGV[8] then have = 0 end
+local have, header = tonumber(ARGV[7]), ''
+if ARGV[9] == '' or ARGV[9] ~= h[8] then
+  header = redis.call('HGET', R, 'h')
+  if have > 0 then
+    local last = redis.call('LINDEX', L, have - 1)
+    if not last or redis.sha1hex(last) ~= ARGV[8] then have = 0 end
+  end
 end
 local tail = redis.call('LRANGE', L, have, -1)
 return {'claimed', 'running', ver, h[6], h[7], have + #tail, 0, n, header, h[9], att, sa, h[11], have, tail, redis.call('HGETALL', J), inbox}

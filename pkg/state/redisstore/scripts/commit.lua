@@ -44,8 +44,8 @@ local ann = math.max(tonumber(h[8]), tonumber(ARGV[11]))
 count(C, 'running', st)
 local wake = tonumber(ARGV[9])
 if st ~= 'waiting' then wake = 0 end
-redis.call('HSET', R, 'st', st, 'h', ARGV[7], 'ver', ARGV[6], 'tok', '', 'own', '', 'lease', 0, 'att', 0, 'ab', ab, 'aw', aw,
-  'cid', ARGV[4], 'cst', st, 'cver', ARGV[6], 'ann', ann, 'base', len, 'wake', wake, 'sw', 0, 'f', FORMAT)
+redis.call('HSET', R, 'st', st, 'h', ARGV[7], 'ver', ARGV[6], 'tok', '', 'own', '', 'lease', '0', 'att', '0', 'ab', ab, 'aw', aw,
+  'cid', ARGV[4], 'cst', st, 'cver', ARGV[6], 'ann', ann, 'base', len, 'wake', wake > 0 and ARGV[9] or '0', 'sw', '0', 'f', FORMAT)
 if reach > 0 then redis.call('HSET', R, 'abr', math.max(0, reach - gone)) end
 local at = wake
 if st == 'queued' or ann < len then

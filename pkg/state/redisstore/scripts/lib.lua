@@ -3,6 +3,7 @@
 --   sa started at (ms) · ab abort as JSON, or '' · aw awaited names as a JSON list, or ''
 --   cid cst cver of the last commit · ln lane · ann announced · base committed entries
 --   wake when a wait ends (ms), 0 never · sw sweeps of this version · f format, 1 without
+-- A number that goes to a command is formatted as a float, which takes longer than the command: constants are strings.
 -- FORMAT is that of this build. A run of a newer one is left alone; who holds the lease
 -- of a run has found at the claim that it is not.
 -- Clocks are the server's own: those of workers do not matter.
@@ -25,7 +26,7 @@ end
 -- queue makes a run claimable; the sweeper looks after grace.
 local function queue(R, C, D, run, old, grace)
   count(C, old, 'queued')
-  redis.call('HSET', R, 'st', 'queued', 'tok', '', 'own', '', 'lease', 0, 'sw', 0)
+  redis.call('HSET', R, 'st', 'queued', 'tok', '', 'own', '', 'lease', '0', 'sw', '0')
   due(D, run, now() + grace)
 end
 
