@@ -330,13 +330,14 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 		c.fault(place+".timeout", "%s is negative", time.Duration(t.Timeout))
 	}
 	if len(t.Schema) == 0 {
-		t.Schema = json.RawMessage(`{"type":"object"}`)
+		t.Schema = json.RawMessage(anyObject)
 	}
-	compiled := &CompiledTool{Tool: t}
+	compiled := &CompiledTool{Tool: t, open: string(t.Schema) == anyObject}
 	var err error
 	if compiled.schema, err = compileArguments(t.Schema); err != nil && t.Listed != nil {
 		// The server checks what it is given, by a schema that is its own affair.
-		compiled.schema, err = compileArguments(json.RawMessage(`{"type":"object"}`))
+		compiled.open = true
+		compiled.schema, err = compileArguments(json.RawMessage(anyObject))
 	}
 	if err != nil {
 		c.fault(place+".schema", "%v", err)

@@ -113,11 +113,15 @@ func (f Func) Call(ctx context.Context, c Call) (Result, error) { return f(ctx, 
 // crash, and even after the journal is lost. The turn is part of it, since
 // providers repeat call ids over the turns of a run.
 func IdempotencyKey(run state.RunID, turn int, callID, name string, arguments json.RawMessage) string {
-	h := sha256.New()
-	for _, part := range []string{string(run), strconv.Itoa(turn), callID, name, string(Canonical(arguments))} {
-		fmt.Fprintf(h, "%d:%s,", len(part), part)
+	canonical := Canonical(arguments)
+	b := make([]byte, 0, 128+len(canonical))
+	for _, part := range []string{string(run), strconv.Itoa(turn), callID, name} {
+		b = append(strconv.AppendInt(b, int64(len(part)), 10), ':')
+		b = append(append(b, part...), ',')
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	b = append(strconv.AppendInt(b, int64(len(canonical)), 10), ':')
+	sum := sha256.Sum256(append(append(b, canonical...), ','))
+	return hex.EncodeToString(sum[:])
 }
 
 // Canonical returns JSON with its keys sorted and without space between tokens;

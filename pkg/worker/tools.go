@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -210,7 +211,7 @@ func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (o
 			r = tool.Error(fmt.Sprintf("Tool %q answered that its result comes later, but it is not declared async", c.Name))
 		}
 	}
-	t.w.metrics.toolCalls.WithLabelValues(fmt.Sprint(r.IsError)).Inc()
+	t.w.metrics.toolCalls.WithLabelValues(strconv.FormatBool(r.IsError)).Inc()
 	images, omitted := tool.CheckImages(r.Images)
 	return outcome{call: c, result: &loop.ToolResult{
 		CallID: c.ID, Name: c.Name, Content: tool.Truncate(r.Content, limit) + omitted, Images: images, IsError: r.IsError, Pending: r.Pending, Ask: r.Ask,

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -269,7 +270,9 @@ func (t *turn) finish(ctx context.Context) error {
 
 // turnID is the canonical id of a turn message: whoever publishes it on behalf of
 // the worker uses the same, and the server keeps one.
-func turnID(run state.RunID, version int64) string { return fmt.Sprintf("%s:%d", run, version) }
+func turnID(run state.RunID, version int64) string {
+	return string(run) + ":" + strconv.FormatInt(version, 10)
+}
 
 // decide asks the loop and performs its effects until it has made a transition.
 func (t *turn) decide(ctx context.Context) error {

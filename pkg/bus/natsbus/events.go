@@ -33,7 +33,7 @@ func (b *Bus) Tell(_ context.Context, run state.RunID, events []bus.Event) func(
 	batch := make([]sent, 0, len(events))
 	var trouble error // once one message failed, the rest goes after it
 	for _, e := range events {
-		s := sent{msg: b.eventMsg(run, e), id: fmt.Sprintf("%s:%d", run, e.Seq)}
+		s := sent{msg: b.eventMsg(run, e), id: string(run) + ":" + strconv.FormatInt(e.Seq, 10)}
 		if int64(s.msg.Size()) > b.nc.MaxPayload()-headerRoom {
 			// Left out: a run must not stop for it, and watchers read the store when
 			// they see the gap.
