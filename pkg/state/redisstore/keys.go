@@ -12,19 +12,28 @@ import (
 // keys builds the names of everything that the store keeps. All keys of a run,
 // and the index and counts of its shard, carry the shard's hash tag: they live on
 // one slot, so one script may touch them together.
-type keys struct{ prefix string }
+type keys struct {
+	prefix string
+	shards []string // what the names of a shard begin with
+}
 
-func (k keys) shard(n int) string { return fmt.Sprintf("%s:{s%03d}", k.prefix, n) }
+func newKeys(prefix string) keys {
+	k := keys{prefix, make([]string, state.Shards)}
+	for n := range k.shards {
+		k.shards[n] = fmt.Sprintf("%s:{s%03d}", prefix, n)
+	}
+	return k
+}
 
-func (k keys) due(shard int) string   { return k.shard(shard) + ":due" }
-func (k keys) count(shard int) string { return k.shard(shard) + ":count" }
-func (k keys) ready(shard int) string { return k.shard(shard) + ":ready" }
+func (k keys) due(shard int) string   { return k.shards[shard] + ":due" }
+func (k keys) count(shard int) string { return k.shards[shard] + ":count" }
+func (k keys) ready(shard int) string { return k.shards[shard] + ":ready" }
 
 // run is the keys of one run.
 type run struct{ header, log, journal, inbox, seen, due, count string }
 
 func (k keys) run(id state.RunID) run {
-	shard, of := k.shard(id.Shard()), ":"+string(id)
+	shard, of := k.shards[id.Shard()], ":"+string(id)
 	return run{
 		shard + ":run" + of, shard + ":log" + of, shard + ":journal" + of, shard + ":inbox" + of, shard + ":seen" + of,
 		shard + ":due", shard + ":count",

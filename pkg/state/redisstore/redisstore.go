@@ -77,7 +77,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	}
 	rdb := redis.NewUniversalClient(opts)
 	return &Store{
-		rdb: rdb, joint: newJoint(rdb), keys: keys{cfg.Prefix}, cache: logcache.New(cfg.CacheBytes), requireAOF: cfg.RequireAOF,
+		rdb: rdb, joint: newJoint(rdb), keys: newKeys(cfg.Prefix), cache: logcache.New(cfg.CacheBytes), requireAOF: cfg.RequireAOF,
 	}, nil
 }
 
