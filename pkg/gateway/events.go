@@ -223,7 +223,7 @@ func (s *stream) take(ctx context.Context, e *framed) error {
 // catchUp sends what the store has after the last event sent.
 func (s *stream) catchUp(ctx context.Context) error {
 	for {
-		log, err := s.read(ctx)
+		log, err := s.read(ctx, s.page)
 		if err != nil {
 			return err
 		}
@@ -246,12 +246,12 @@ func (s *stream) catchUp(ctx context.Context) error {
 	}
 }
 
-// read returns the next page from the store when it is this stream's turn.
-func (s *stream) read(ctx context.Context) ([]state.Entry, error) {
+// read returns the next events from the store when it is this stream's turn.
+func (s *stream) read(ctx context.Context, limit int) ([]state.Entry, error) {
 	select {
 	case s.g.reading <- struct{}{}:
 		defer func() { <-s.g.reading }()
-		return s.g.store.Log(ctx, s.id, s.after, s.page)
+		return s.g.store.Log(ctx, s.id, s.after, limit)
 	case <-s.g.quit:
 		return nil, errEnded
 	case <-ctx.Done():
@@ -271,7 +271,7 @@ func (s *stream) end(ctx context.Context) error {
 	if !st.Status.Terminal() {
 		return nil
 	}
-	log, err := s.g.store.Log(ctx, s.id, s.after, 1)
+	log, err := s.read(ctx, 1)
 	if err != nil {
 		return err
 	}

@@ -6,19 +6,14 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/api/sse"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -130,20 +125,8 @@ func (m muted) Watch(_ context.Context, _ state.RunID, fn func(bus.Event)) (func
 
 func (s *site) muted() (*site, chan func(bus.Event)) {
 	s.t.Helper()
-	h, watched := s.mutedHandler()
-	server := httptest.NewServer(h)
-	s.t.Cleanup(server.Close)
-	return &site{t: s.t, url: server.URL, client: client.New(server.URL)}, watched
-}
-
-func (s *site) mutedHandler() (http.Handler, chan func(bus.Event)) {
-	s.t.Helper()
 	b := muted{s.bus, make(chan func(bus.Event), 8)}
-	g, err := gateway.New(s.store, b, gateway.Config{Logger: zerolog.Nop()})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return g.Handler(), b.watched
+	return s.over(s.store, b), b.watched
 }
 
 // Announcements that are lost cost time and nothing else.
