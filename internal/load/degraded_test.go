@@ -70,7 +70,7 @@ func deploy(t *testing.T, cfg rig.Config) *rig.Site {
 // eventually waits for what must come, however long a busy machine takes.
 func eventually(t *testing.T, what string, ok func(context.Context) error) {
 	t.Helper()
-	if err := rig.Until(t.Context(), time.Minute, what, ok); err != nil {
+	if err := rig.Until(t.Context(), 3*time.Minute, what, ok); err != nil {
 		t.Fatal(err)
 	}
 }
