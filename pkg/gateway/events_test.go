@@ -272,3 +272,33 @@ func (s *site) listening() {
 		}
 	}
 }
+
+// An event has the same bytes wherever it is read.
+func TestEventsAreTheSameInAList(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "adder", Input: json.RawMessage(`"1 < 2 & 3 > 2"`)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	frames := s.frames("/v1/runs/" + run.ID + "/events?stream=turns")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/runs/"+run.ID+"/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range frames {
+		if f.ID != "" && !strings.Contains(string(body), string(f.Data)) {
+			t.Errorf("event %s is %s in the stream, and otherwise in\n%s", f.ID, f.Data, body)
+		}
+	}
+}

@@ -5,6 +5,7 @@ package gateway
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -250,14 +251,23 @@ func (r *recorder) WriteHeader(status int) {
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func reply(w http.ResponseWriter, status int, v any) error {
-	b, err := json.Marshal(v)
+	b, err := encode(v)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // the reader may be gone; there is nobody to tell
+	_, _ = w.Write(b) // the reader may be gone; there is nobody to tell
 	return nil
+}
+
+// encode returns one line of JSON, in which text stands as it does in events.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
 }
 
 // replyPage answers with a list item by item: the history of a long run is not to be in
@@ -267,12 +277,12 @@ func replyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
 	w.WriteHeader(http.StatusOK)
 	out := bufio.NewWriter(w) // the reader may be gone; there is nobody to tell
 	write := func(before string, v any) {
-		b, err := json.Marshal(v)
+		b, err := encode(v)
 		if err != nil {
 			panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 		}
 		_, _ = out.WriteString(before)
-		_, _ = out.Write(b)
+		_, _ = out.Write(bytes.TrimSuffix(b, []byte("\n")))
 	}
 	_, _ = out.WriteString(`{"items":[`)
 	comma := ""
