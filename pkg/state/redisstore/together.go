@@ -14,9 +14,10 @@ const (
 	// that the server works at, one that is read or written here.
 	roundTrips = 2
 
-	// together bounds the scripts of one message: who waits for the first waits for
-	// the last, too.
-	together = 64
+	// together bounds the calls of one message, and togetherBytes what they say: who
+	// waits for the first waits for the last, too.
+	together      = 64
+	togetherBytes = 1 << 20
 )
 
 // errClosed is what calls get once the store is closed.
@@ -42,6 +43,7 @@ type joint struct {
 type call struct {
 	ctx  context.Context //nolint:containedctx // of the caller, who waits
 	cmd  *redis.Cmd
+	size int
 	done chan struct{}
 }
 
@@ -63,7 +65,7 @@ func newJoint(rdb redis.UniversalClient) *joint {
 // do sends a command and returns its reply. An error that is the server's own means that
 // the command is to be sent alone.
 func (j *joint) do(ctx context.Context, args ...any) (any, error) {
-	c := &call{ctx, redis.NewCmd(ctx, args...), make(chan struct{})}
+	c := &call{ctx, redis.NewCmd(ctx, args...), size(args), make(chan struct{})}
 	j.mu.Lock()
 	if j.closed {
 		j.mu.Unlock()
@@ -80,6 +82,32 @@ func (j *joint) do(ctx context.Context, args ...any) (any, error) {
 	}
 }
 
+// size is how long the arguments are that may be long.
+func size(args []any) int {
+	n := 0
+	for _, a := range args {
+		switch v := a.(type) {
+		case string:
+			n += len(v)
+		case []byte:
+			n += len(v)
+		}
+	}
+	return n
+}
+
+// fit is how many of the calls go into one message: at least one if there is one.
+func fit(calls []*call) int {
+	n, bytes := 0, 0
+	for n < min(len(calls), together) {
+		if bytes += calls[n].size; n > 0 && bytes > togetherBytes {
+			break
+		}
+		n++
+	}
+	return n
+}
+
 // run sends what waits, until close.
 func (j *joint) run() {
 	var batch []*call
@@ -88,7 +116,7 @@ func (j *joint) run() {
 		for len(j.calls) == 0 && !j.closed {
 			j.some.Wait()
 		}
-		n := min(len(j.calls), together)
+		n := fit(j.calls)
 		if n == 0 {
 			j.mu.Unlock()
 			return

@@ -18,7 +18,11 @@ import (
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
 	k := s.keys.run(q.Run)
 	known := s.cache.Get(q.Run)
-	r, err := s.together(ctx, claimScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
+	ask := s.together
+	if len(known.Entries) == 0 && q.Version > 1 {
+		ask = s.call // it brings the whole log, for which nobody else should wait
+	}
+	r, err := ask(ctx, claimScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
 		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.Grace.Milliseconds(), len(known.Entries), known.Sum, known.Header.Commit)
 	if err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)

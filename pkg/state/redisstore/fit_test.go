@@ -1,0 +1,30 @@
+package redisstore
+
+import "testing"
+
+// No message grows without bound, and none stays empty for what is larger than it may be.
+func TestFit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		sizes []int
+		want  int
+	}{
+		{nil, 0},
+		{[]int{10, 10, 10}, 3},
+		{make([]int, 100), together},
+		{[]int{togetherBytes / 2, togetherBytes / 2, 1}, 2},
+		{[]int{togetherBytes + 1, 1}, 1},
+		{[]int{1, togetherBytes}, 1},
+	} {
+		calls := make([]*call, len(c.sizes))
+		for i, n := range c.sizes {
+			calls[i] = &call{size: n}
+		}
+		if got := fit(calls); got != c.want {
+			t.Errorf("fit of %d calls = %d, want %d", len(calls), got, c.want)
+		}
+	}
+	if got := size([]any{"abc", []byte("de"), 7, int64(7)}); got != 5 {
+		t.Errorf("size = %d, want 5", got)
+	}
+}
