@@ -38,7 +38,7 @@ func fair(ctx context.Context, cfg Config, add func(Row)) error {
 }
 
 func (c crowd) measure(ctx context.Context, cfg Config, queued int, add func(Row)) error {
-	const delay = 100 * time.Millisecond
+	const delay = 200 * time.Millisecond
 	f, err := deploy(ctx, cfg.Profile, 2, 50)
 	if err != nil {
 		return err

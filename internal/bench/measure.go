@@ -73,14 +73,14 @@ func table(rows []Row) string {
 	last := ""
 	for _, r := range rows {
 		if r.Measure != last {
-			fmt.Fprintf(&b, "\n%-52s %12s %-8s %10s %10s %8s\n", r.Measure, "measured", "", "to reach", "floor", "ratio")
+			fmt.Fprintf(&b, "\n%-64s %12s %-8s %10s %10s %8s\n", r.Measure, "measured", "", "to reach", "floor", "ratio")
 			last = r.Measure
 		}
 		floor, ratio := "", ""
 		if r.Floor != 0 {
 			floor, ratio = number(r.Floor), fmt.Sprintf("%.2f", r.Value/r.Floor)
 		}
-		line := fmt.Sprintf("  %-50s %12s %-8s %10s %10s %8s  %s", r.What, number(r.Value), r.Unit, r.Target, floor, ratio, r.Note)
+		line := fmt.Sprintf("  %-62s %12s %-8s %10s %10s %8s  %s", r.What, number(r.Value), r.Unit, r.Target, floor, ratio, r.Note)
 		fmt.Fprintln(&b, strings.TrimRight(line, " "))
 	}
 	return strings.Trim(b.String(), "\n")

@@ -17,7 +17,7 @@ import (
 // readers opens event streams of live runs and looks how soon the first event is
 // there, and how soon later ones are.
 func readers(ctx context.Context, cfg Config, add func(Row)) error {
-	n, runs, perSecond, watch := 1000, 50, 500, 5*time.Second
+	n, runs, perSecond, watch := 1000, 50, 250, 5*time.Second
 	if cfg.Short {
 		n, runs, perSecond, watch = 50, 5, 100, time.Second
 	}

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"strconv"
@@ -41,7 +40,7 @@ func sizeOf(ctx context.Context, cfg Config, definition string, end state.Status
 		return err
 	}
 	// Scripts, streams and consumers are there before the first that counts.
-	const warm = 10
+	const warm = 200
 	if _, err := f.submitMany(ctx, request(agentName), warm, 0); err != nil {
 		return err
 	}
@@ -88,16 +87,21 @@ type stored struct{ redis, streams float64 }
 func (f *fleet) stored(ctx context.Context) (s stored, err error) {
 	info, err := f.rdb.Info(ctx, "memory").Result()
 	if err != nil {
-		return s, err
+		return s, fmt.Errorf("ask Redis: %w", err)
 	}
 	for line := range strings.SplitSeq(info, "\r\n") {
-		if text, ok := strings.CutPrefix(line, "used_memory_dataset:"); ok {
-			s.redis, err = strconv.ParseFloat(text, 64)
+		name, text, _ := strings.Cut(line, ":")
+		n, _ := strconv.ParseFloat(text, 64)
+		switch name {
+		case "used_memory":
+			s.redis += n
+		case "mem_clients_normal": // their buffers come and go
+			s.redis -= n
 		}
 	}
 	streams := f.js.ListStreams(ctx)
 	for stream := range streams.Info() {
 		s.streams += float64(stream.State.Bytes)
 	}
-	return s, errors.Join(err, streams.Err())
+	return s, streams.Err()
 }

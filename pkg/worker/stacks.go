@@ -7,7 +7,7 @@ import (
 
 // maxStacks bounds what a worker does at a time beside waiting. The store has fewer
 // connections.
-const maxStacks = 256
+const maxStacks = 128
 
 // stacks runs the steps of turns that need a deep stack on goroutines which keep
 // theirs. The goroutine of a turn itself only waits, for the most part, and there may
