@@ -77,8 +77,8 @@ demo: ## See a run survive the death of its worker
 	go run ./cmd/turnpike demo
 
 .PHONY: bench
-bench: ## Measure the real path and the floor under it
-	go run ./cmd/turnpike bench
+bench: ## Measure the real path and the floor under it, some four minutes: ONLY=turns,parked,...
+	go run ./cmd/turnpike bench --only $(or $(ONLY),all)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every decoder that meets the outside, ten seconds each

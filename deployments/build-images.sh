@@ -36,7 +36,7 @@ fi
 
 export CGO_ENABLED=0
 for command in gateway worker; do
-  go build -trimpath -o "$dir/$command/app" "./cmd/$command"
+  go build -trimpath -ldflags="-s -w" -o "$dir/$command/app" "./cmd/$command"
   ca=/etc/ssl/certs/ca-certificates.crt
   if [ ! -f "$ca" ]; then ca=/dev/null; fi
   install -D -m 644 "$ca" "$dir/$command/etc/ssl/certs/ca-certificates.crt"

@@ -45,7 +45,7 @@ func TestShort(t *testing.T) {
 			if row.Value > 1.1 {
 				t.Errorf("a late turn writes %v times the bytes of an early one", row.Value)
 			}
-		case "300 runs: one that waits after a turn, in the streams":
+		case "1000 runs: one that waits after a turn, in the streams":
 			if row.Value < 500 || row.Value > 10_000 {
 				t.Errorf("a run of one turn takes %v bytes of the streams", row.Value)
 			}

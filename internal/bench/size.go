@@ -6,6 +6,7 @@ import (
 
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -16,7 +17,7 @@ import (
 func size(ctx context.Context, cfg Config, add func(Row)) error {
 	steps := []int{1000, cfg.Size}
 	if cfg.Short {
-		steps = []int{100, 300}
+		steps = []int{300, 1000}
 	}
 	if steps[0] >= steps[1] {
 		return fmt.Errorf("size needs more than %d runs", steps[0])
@@ -85,6 +86,11 @@ func sizeOf(ctx context.Context, cfg Config, definition string, end state.Status
 type stored struct{ redis, streams float64 }
 
 func (f *fleet) stored(ctx context.Context) (s stored, err error) {
+	select {
+	case <-time.After(1500 * time.Millisecond): // Redis counts the buffers of its clients once a second
+	case <-ctx.Done():
+		return s, ctx.Err()
+	}
 	info, err := f.rdb.Info(ctx, "memory").Result()
 	if err != nil {
 		return s, fmt.Errorf("ask Redis: %w", err)
