@@ -39,7 +39,7 @@ type Config struct {
 	Size    int    `default:"10000" help:"Runs of the larger step of size."`
 	Short   bool   `help:"A small load, to see that it works."`
 
-	Only []string `default:"turns" help:"What to measure, by commas: all, or some of turns, history, parked, abort, submit, readers, scale, fair, start, size."`
+	Only []string `default:"turns" help:"What to measure, by commas: all, or some of turns, history, parked, abort, submit, readers, scale, fair, start, size, stream."`
 }
 
 // Report is what was measured.

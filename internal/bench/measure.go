@@ -37,6 +37,7 @@ func measures() []measure {
 		{"fair", fair},
 		{"start", start},
 		{"size", size},
+		{"stream", stream},
 	}
 }
 
