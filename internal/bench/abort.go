@@ -210,10 +210,8 @@ func death(ctx context.Context, cfg Config) (first, all time.Duration, err error
 		victim, heir = heir, victim // it had none of them
 	}
 	// A worker judges nobody before it has listened for a while.
-	select {
-	case <-time.After(2 * time.Second):
-	case <-ctx.Done():
-		return 0, 0, ctx.Err()
+	if err := pause(ctx, 2*time.Second); err != nil {
+		return 0, 0, err
 	}
 	began := time.Now()
 	kill(f.workers[victim])

@@ -46,7 +46,7 @@ type Config struct {
 type Report struct {
 	Profile string `json:"profile"`
 
-	*Turns `json:",omitempty"` // nil: not asked for
+	*Turns // nil: not asked for
 
 	Rows []Row `json:"rows,omitempty"` // of the other measurements
 }

@@ -219,11 +219,24 @@ func until(ctx context.Context, what string, ok func() (bool, error)) error {
 		if done, err := ok(); done || err != nil {
 			return err
 		}
-		select {
-		case <-time.After(2 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w", what, ctx.Err())
+		if err := pause(ctx, 2*time.Millisecond); err != nil {
+			return fmt.Errorf("wait until %s: %w", what, err)
 		}
+	}
+}
+
+// pause waits for d, or returns the error with which ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -99,7 +99,9 @@ func (s *site) costs(ctx context.Context, n int) ([]cost, error) {
 		return nil, err
 	}
 	if err := until(ctx, "the run has ended", func() (bool, error) {
-		time.Sleep(50 * time.Millisecond) // the question is in the traffic
+		if err := pause(ctx, 50*time.Millisecond); err != nil { // the question is in the traffic
+			return false, err
+		}
 		got, err := s.client.Get(ctx, run.ID)
 		return got.Terminal(), err
 	}); err != nil {

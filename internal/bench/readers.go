@@ -46,8 +46,8 @@ func readers(ctx context.Context, cfg Config, add func(Row)) error {
 	http1 := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}}
 	before, began := f.used(), time.Now()
 	for i := range n {
-		if d := time.Until(began.Add(time.Duration(i) * time.Second / time.Duration(perSecond))); d > 0 {
-			time.Sleep(d)
+		if pause(groupCtx, time.Until(began.Add(time.Duration(i)*time.Second/time.Duration(perSecond)))) != nil {
+			break // a reader has failed
 		}
 		group.Go(func() error { return all.listen(reading, http1, f.url+"/v1/runs/"+ids[i%len(ids)]+"/events") })
 	}
@@ -55,9 +55,9 @@ func readers(ctx context.Context, cfg Config, add func(Row)) error {
 		stop()
 		return errors.Join(err, group.Wait())
 	}
-	select {
-	case <-time.After(watch):
-	case <-ctx.Done():
+	if err := pause(groupCtx, watch); err != nil {
+		stop()
+		return errors.Join(err, group.Wait())
 	}
 	used, took := f.used(), time.Since(began)
 	stop()

@@ -81,10 +81,8 @@ func saturate(ctx context.Context, cfg Config, n, slots int, delay, span time.Du
 		return scaled{}, err
 	}
 	began := time.Now()
-	select {
-	case <-time.After(span):
-	case <-ctx.Done():
-		return scaled{}, ctx.Err()
+	if err := pause(ctx, span); err != nil {
+		return scaled{}, err
 	}
 	after, err := f.calls(ctx)
 	took := time.Since(began)

@@ -86,10 +86,8 @@ func sizeOf(ctx context.Context, cfg Config, definition string, end state.Status
 type stored struct{ redis, streams float64 }
 
 func (f *fleet) stored(ctx context.Context) (s stored, err error) {
-	select {
-	case <-time.After(1500 * time.Millisecond): // Redis counts the buffers of its clients once a second
-	case <-ctx.Done():
-		return s, ctx.Err()
+	if err := pause(ctx, 1500*time.Millisecond); err != nil { // Redis counts the buffers of its clients once a second
+		return s, err
 	}
 	info, err := f.rdb.Info(ctx, "memory").Result()
 	if err != nil {

@@ -111,11 +111,8 @@ func openLoop(ctx context.Context, rate int, span time.Duration, op func(context
 	total := int(float64(rate) * span.Seconds())
 	for i := range total {
 		due := began.Add(time.Duration(i) * time.Second / time.Duration(rate))
-		if d := time.Until(due); d > 0 {
-			time.Sleep(d)
-		}
-		if ctx.Err() != nil {
-			break
+		if pause(ctx, time.Until(due)) != nil {
+			break // a submission has failed
 		}
 		group.Go(func() error {
 			err := op(ctx)
