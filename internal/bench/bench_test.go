@@ -120,9 +120,9 @@ func TestLoops(t *testing.T) {
 func TestTable(t *testing.T) {
 	t.Parallel()
 	got := table([]Row{{Measure: "m", What: "a", Value: 3, Unit: "ms", Target: "≤ 2", Floor: 1.5, Note: "n"}, {Measure: "m", What: "b", Value: 0.25}})
-	want := "m                                                                measured              to reach      floor    ratio\n" +
-		"  a                                                                     3 ms                ≤ 2       1.50     2.00  n\n" +
-		"  b                                                                  0.25"
+	want := "m                                                                    measured            to reach      floor    ratio\n" +
+		"  a                                                                         3 ms              ≤ 2       1.50     2.00  n\n" +
+		"  b                                                                      0.25"
 	if got != want {
 		t.Errorf("table:\n%s\nwant:\n%s", got, want)
 	}
