@@ -171,7 +171,9 @@ func (t *turn) decide(ctx context.Context) error {
 	var l loop.Loop
 	var effect loop.Effect
 	var err error
-	t.w.stacks.run(func() { l, effect, err = t.open(ctx) })
+	// Here: servers may have to be asked what the agent's tools are.
+	_, err = t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
+	t.w.stacks.run(func() { l, effect, err = t.open(ctx, err) })
 	if err != nil {
 		return err
 	}
@@ -190,13 +192,16 @@ func (t *turn) decide(ctx context.Context) error {
 	return nil
 }
 
-// open asks the loop of the run how the turn begins. Without an effect it has ended.
-func (t *turn) open(ctx context.Context) (loop.Loop, loop.Effect, error) {
+// open asks the loop of the run how the turn begins, if the agent could be had. Without
+// an effect it has ended.
+func (t *turn) open(ctx context.Context, err error) (l loop.Loop, first loop.Effect, _ error) {
 	began := t.began()
 	if t.s.Status == state.Queued || t.s.Status == state.Waiting {
 		t.live(liveStarted(t))
 	}
-	l, err := t.w.agents.loop(ctx, t.s)
+	if err == nil {
+		l, err = t.w.agents.loop(ctx, t.s)
+	}
 	if err != nil {
 		var gone *invalidAgentError
 		if !errors.As(err, &gone) {
