@@ -87,6 +87,10 @@ const (
 	droppedShare    = 3 // of the events after which a reader hangs up
 )
 
+// patience is how long a reader may take to see the end of a run that has ended: both
+// gateways may be away by turns.
+const patience = time.Minute
+
 func (u *users) dice(n int) int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -304,7 +308,7 @@ func (u *users) stay(ctx context.Context, s *Submitted) {
 			// A reader comes round, or misses the end: what it saw was undone.
 			select {
 			case <-w.finished:
-			case <-time.After(15 * time.Second):
+			case <-time.After(patience):
 			case <-ctx.Done():
 			}
 			return
