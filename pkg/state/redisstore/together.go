@@ -33,8 +33,9 @@ type joint struct {
 	rdb *redis.Client
 
 	mu     sync.Mutex
-	some   sync.Cond // calls are waiting, or closed
+	some   sync.Cond // calls are waiting and may be sent, or closed
 	calls  []*call
+	under  int // messages under way
 	closed bool
 	all    sync.WaitGroup
 }
@@ -65,18 +66,30 @@ func newJoint(rdb redis.UniversalClient) *joint {
 // do sends a command and returns its reply. An error that is the server's own means that
 // the command is to be sent alone.
 func (j *joint) do(ctx context.Context, args ...any) (any, error) {
-	c := &call{ctx, redis.NewCmd(ctx, args...), size(args), make(chan struct{})}
+	cmd := redis.NewCmd(ctx, args...)
 	j.mu.Lock()
 	if j.closed {
 		j.mu.Unlock()
 		return nil, errClosed
 	}
+	if j.under == 0 && len(j.calls) == 0 {
+		// Nobody to travel with: a sender would only cost two changes of goroutines.
+		j.under++
+		j.mu.Unlock()
+		err := j.rdb.Process(ctx, cmd)
+		if ctx.Err() != nil || refused(err) {
+			err = nil
+		}
+		j.sent(err)
+		return cmd.Result()
+	}
+	c := &call{ctx, cmd, size(args), make(chan struct{})}
 	j.calls = append(j.calls, c)
 	j.mu.Unlock()
 	j.some.Signal()
 	select {
 	case <-c.done:
-		return c.cmd.Result()
+		return cmd.Result()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -113,7 +126,7 @@ func (j *joint) run() {
 	var batch []*call
 	for {
 		j.mu.Lock()
-		for len(j.calls) == 0 && !j.closed {
+		for (len(j.calls) == 0 || j.under >= roundTrips) && !j.closed {
 			j.some.Wait()
 		}
 		n := fit(j.calls)
@@ -123,10 +136,9 @@ func (j *joint) run() {
 		}
 		batch = append(batch[:0], j.calls[:n]...)
 		j.calls = slices.Delete(j.calls, 0, n)
+		j.under++
 		j.mu.Unlock()
-		if err := j.send(batch); err != nil {
-			j.fail(err)
-		}
+		j.sent(j.send(batch))
 		clear(batch)
 	}
 }
@@ -156,14 +168,22 @@ func (j *joint) send(batch []*call) error {
 	return nil
 }
 
-// fail ends what waits: one after the other, each message would wait for a server that
-// does not answer as long as the one before.
-func (j *joint) fail(err error) {
+// sent notes that a message is no longer under way. One that has failed ends what waits:
+// one after the other, each message would wait for a server that does not answer as long
+// as the one before.
+func (j *joint) sent(err error) {
 	j.mu.Lock()
-	calls := j.calls
-	j.calls = nil
+	j.under--
+	var failed []*call
+	if err != nil {
+		failed, j.calls = j.calls, nil
+	}
+	waiting := len(j.calls) > 0
 	j.mu.Unlock()
-	for _, c := range calls {
+	if waiting {
+		j.some.Signal()
+	}
+	for _, c := range failed {
 		c.cmd.SetErr(err)
 		close(c.done)
 	}
