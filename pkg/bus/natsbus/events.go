@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -24,16 +23,17 @@ func (b *Bus) Announce(ctx context.Context, run state.RunID, events []bus.Event)
 type sent struct {
 	msg    *nats.Msg // nil: it is stored
 	id     string
-	future jetstream.PubAckFuture // nil: it was not sent
+	answer pending // zero: it was not sent
 }
 
 // Tell implements bus.Events. The messages of one call travel together, in order;
 // those that failed are sent again under the same ids.
 func (b *Bus) Tell(_ context.Context, run state.RunID, events []bus.Event) func(context.Context) error {
 	batch := make([]sent, 0, len(events))
+	subject := b.subject("events", token(string(run)))
 	var trouble error // once one message failed, the rest goes after it
 	for _, e := range events {
-		s := sent{msg: b.eventMsg(run, e), id: string(run) + ":" + strconv.FormatInt(e.Seq, 10)}
+		s := sent{msg: eventMsg(subject, e), id: string(run) + ":" + strconv.FormatInt(e.Seq, 10)}
 		if int64(s.msg.Size()) > b.nc.MaxPayload()-headerRoom {
 			// Left out: a run must not stop for it, and watchers read the store when
 			// they see the gap.
@@ -41,7 +41,8 @@ func (b *Bus) Tell(_ context.Context, run state.RunID, events []bus.Event) func(
 			continue
 		}
 		if trouble == nil {
-			s.future, trouble = b.js.PublishMsgAsync(s.msg, jetstream.WithMsgID(s.id))
+			s.msg.Header[nats.MsgIdHdr] = []string{s.id}
+			s.answer, trouble = b.answers.send(s.msg)
 		}
 		batch = append(batch, s)
 	}
@@ -54,19 +55,17 @@ func (b *Bus) stored(ctx context.Context, batch []sent) error {
 		if s.msg == nil {
 			continue
 		}
-		if s.future != nil {
-			select {
-			case <-s.future.Ok():
-				s.msg = nil
-				continue
-			case <-s.future.Err(): //nolint:errcheck // it is sent again, whatever it was
-				s.future = nil
-			case <-ctx.Done():
+		if s.answer != (pending{}) {
+			err := s.answer.wait(ctx, publishTimeout)
+			if err != nil && ctx.Err() != nil {
 				return fmt.Errorf("announce events: %w", ctx.Err())
 			}
+			s.answer = pending{}
+			if err == nil {
+				s.msg = nil
+				continue
+			}
 		}
-		// The client marked the message as answered to its own inbox.
-		s.msg.Reply = ""
 		if err := b.publish(ctx, s.msg, s.id); err != nil {
 			return fmt.Errorf("announce event: %w", err)
 		}
@@ -75,14 +74,11 @@ func (b *Bus) stored(ctx context.Context, batch []sent) error {
 	return nil
 }
 
-// headerRoom is what the client library adds to a message: the id.
+// headerRoom is what sending adds to a message: its id.
 const headerRoom = 256
 
-func (b *Bus) eventMsg(run state.RunID, e bus.Event) *nats.Msg {
-	m := nats.NewMsg(b.subject("events", token(string(run))))
-	m.Data = e.Data
-	m.Header.Set(headerSeq, strconv.FormatInt(e.Seq, 10))
-	return m
+func eventMsg(subject string, e bus.Event) *nats.Msg {
+	return &nats.Msg{Subject: subject, Data: e.Data, Header: nats.Header{headerSeq: []string{strconv.FormatInt(e.Seq, 10)}}}
 }
 
 // Live implements bus.Events.

@@ -62,6 +62,8 @@ type Bus struct {
 	js  jetstream.JetStream
 	log zerolog.Logger
 
+	answers *answers
+
 	mu     sync.Mutex
 	closed bool
 	nextID int
@@ -78,7 +80,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("open bus: %w", err)
 	}
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncTimeout(publishTimeout))
+	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
@@ -86,7 +88,12 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	if err := b.ensure(ctx); err != nil {
 		return nil, err
 	}
-	return b, nil
+	var stop func()
+	if b.answers, stop, err = listenForAnswers(nc); err != nil {
+		return nil, fmt.Errorf("open bus: %w", err)
+	}
+	_, err = b.onClose(stop)
+	return b, err
 }
 
 func (b *Bus) subject(parts ...string) string { return b.cfg.Prefix + "." + strings.Join(parts, ".") }
@@ -127,28 +134,40 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg, id string) error {
 	if id == "" {
 		id = nuid.Next()
 	}
+	m.Header[nats.MsgIdHdr] = []string{id}
 	// Well below the ack wait: who publishes holds a message meanwhile.
 	limit := max(2*time.Second, min(10*time.Second, b.cfg.AckWait/3))
+	began := time.Now()
+	err := b.attempt(ctx, m, limit)
+	rest := limit - time.Since(began)
+	if err == nil || hopeless(err) || ctx.Err() != nil || rest <= 0 {
+		return err
+	}
 	grow := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(limit),
+		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(rest),
 	)
 	return backoff.Retry(func() error {
-		callCtx, cancel := context.WithTimeout(ctx, min(publishTimeout, limit))
-		defer cancel()
-		_, err := b.js.PublishMsg(callCtx, m, jetstream.WithMsgID(id))
-		switch {
-		case err == nil:
-			return nil
-		case hopeless(err), ctx.Err() != nil:
+		err := b.attempt(ctx, m, limit)
+		if err != nil && (hopeless(err) || ctx.Err() != nil) {
 			return backoff.Permanent(err)
-		case errors.Is(err, jetstream.ErrNoStreamResponse):
-			// Nobody listens: the server may have come back without its data.
-			if repair := b.ensure(ctx); repair != nil {
-				b.log.Warn().Err(repair).Msg("restore streams")
-			}
 		}
 		return err
 	}, backoff.WithContext(grow, ctx))
+}
+
+func (b *Bus) attempt(ctx context.Context, m *nats.Msg, limit time.Duration) error {
+	p, err := b.answers.send(m)
+	if err != nil {
+		return err
+	}
+	err = p.wait(ctx, min(publishTimeout, limit))
+	if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		// Nobody listens: the server may have come back without its data.
+		if repair := b.ensure(ctx); repair != nil {
+			b.log.Warn().Err(repair).Msg("restore streams")
+		}
+	}
+	return err
 }
 
 // hopeless reports whether sending the same again cannot help.

@@ -1,0 +1,158 @@
+package natsbus
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// answers sends messages to streams and hears what the server says of each. Four
+// messages of a turn are answered; the client library spends several times as much on
+// an answer as on the message, because it decodes all that an answer may hold, and
+// keeps two channels and a timer for it.
+type answers struct {
+	nc    *nats.Conn
+	inbox string // the answer to message n comes to <inbox>.<n>
+
+	mu     sync.Mutex
+	number uint64
+	open   map[uint64]question
+}
+
+type question struct {
+	sent   time.Time
+	answer chan error
+}
+
+// listenForAnswers ends with stop, or with the connection.
+func listenForAnswers(nc *nats.Conn) (a *answers, stop func(), err error) {
+	a = &answers{nc: nc, inbox: nc.NewInbox(), open: map[uint64]question{}}
+	sub, err := nc.Subscribe(a.inbox+".*", a.hear)
+	if err != nil {
+		return nil, nil, fmt.Errorf("subscribe to answers: %w", err)
+	}
+	status := nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	go func() {
+		for range status { // ends with stop
+			// The server that was asked is not the one we shall talk to.
+			a.drop(nats.ErrDisconnected, 0)
+		}
+	}()
+	return a, sync.OnceFunc(func() {
+		nc.RemoveStatusListener(status)
+		_ = sub.Unsubscribe() // fails if the connection is gone, and the subscription with it
+		a.drop(nats.ErrConnectionClosed, 0)
+	}), nil
+}
+
+// pending is a message on its way. The zero value was never sent.
+type pending struct {
+	a      *answers
+	number uint64
+	answer chan error
+}
+
+// send sends m, and does not wait. The header of m must have its id.
+func (a *answers) send(m *nats.Msg) (pending, error) {
+	p := pending{a: a, answer: make(chan error, 1)}
+	a.mu.Lock()
+	a.number++
+	p.number = a.number
+	a.open[p.number] = question{time.Now(), p.answer}
+	a.mu.Unlock()
+	if p.number%forgetEvery == 0 {
+		a.drop(nats.ErrTimeout, 2*publishTimeout)
+	}
+	m.Reply = a.inbox + "." + strconv.FormatUint(p.number, 10)
+	if err := a.nc.PublishMsg(m); err != nil {
+		a.take(p.number)
+		return pending{}, err
+	}
+	return p, nil
+}
+
+// forgetEvery is how many messages are sent until those are looked for that nobody
+// answered and nobody waits for.
+const forgetEvery = 1 << 12
+
+// wait returns what the server said. Without a word for limit that is an error, and the
+// message may be stored or not.
+func (p pending) wait(ctx context.Context, limit time.Duration) error {
+	select { // most answers are here before they are waited for
+	case err := <-p.answer:
+		return err
+	default:
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-p.answer:
+		return err
+	case <-timer.C:
+		p.a.take(p.number)
+		return nats.ErrTimeout
+	case <-ctx.Done():
+		p.a.take(p.number)
+		return ctx.Err()
+	}
+}
+
+func (a *answers) take(number uint64) (question, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	q, ok := a.open[number]
+	delete(a.open, number)
+	return q, ok
+}
+
+// drop ends the wait for all answers that are older.
+func (a *answers) drop(err error, older time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for number, q := range a.open {
+		if time.Since(q.sent) >= older {
+			delete(a.open, number)
+			q.answer <- err
+		}
+	}
+}
+
+func (a *answers) hear(m *nats.Msg) {
+	number, err := strconv.ParseUint(lastToken(m.Subject), 10, 64)
+	if err != nil {
+		return
+	}
+	if q, ok := a.take(number); ok {
+		q.answer <- verdict(m)
+	}
+}
+
+// verdict returns what an answer says: nil if the message is stored, now or before.
+func verdict(m *nats.Msg) error {
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		return jetstream.ErrNoStreamResponse
+	}
+	if bytes.HasPrefix(m.Data, []byte(`{"stream":`)) && !bytes.Contains(m.Data, []byte(`"error"`)) {
+		return nil
+	}
+	var said struct {
+		Stream string              `json:"stream"`
+		Error  *jetstream.APIError `json:"error"`
+	}
+	switch err := json.Unmarshal(m.Data, &said); {
+	case err != nil:
+		return fmt.Errorf("%w: %w", jetstream.ErrInvalidJSAck, err)
+	case said.Error != nil:
+		return said.Error
+	case said.Stream == "":
+		return jetstream.ErrInvalidJSAck
+	}
+	return nil
+}
