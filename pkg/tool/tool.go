@@ -3,7 +3,6 @@
 package tool
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -122,25 +121,6 @@ func IdempotencyKey(run state.RunID, turn int, callID, name string, arguments js
 	b = append(strconv.AppendInt(b, int64(len(canonical)), 10), ':')
 	sum := sha256.Sum256(append(append(b, canonical...), ','))
 	return hex.EncodeToString(sum[:])
-}
-
-// Canonical returns JSON with its keys sorted and without space between tokens;
-// numbers keep their digits. What is not JSON stays as it is.
-func Canonical(data json.RawMessage) []byte {
-	if !json.Valid(data) {
-		return data
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	var v any
-	if dec.Decode(&v) != nil {
-		return data
-	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		return data
-	}
-	return b
 }
 
 // Batches splits calls into groups that are made one after the other: neighbours
