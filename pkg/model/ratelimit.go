@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -122,9 +123,10 @@ func (ls RateLimits) For(provider, baseURL, name, apiKey string) (key string, q 
 			break
 		}
 	}
-	sum := sha256.New()
-	for _, word := range []string{"turnpike quota", provider, strings.TrimRight(baseURL, "/"), group, apiKey} {
-		fmt.Fprintf(sum, "%d:%s", len(word), word)
+	var b []byte
+	for _, word := range [...]string{"turnpike quota", provider, strings.TrimRight(baseURL, "/"), group, apiKey} {
+		b = append(append(strconv.AppendInt(b, int64(len(word)), 10), ':'), word...)
 	}
-	return hex.EncodeToString(sum.Sum(nil)[:16]), q, limited
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:16]), q, limited
 }

@@ -21,6 +21,8 @@ type answers struct {
 	nc    *nats.Conn
 	inbox string // the answer to message n comes to <inbox>.<n>
 
+	timers sync.Pool
+
 	mu     sync.Mutex
 	number uint64
 	open   map[uint64]question
@@ -90,8 +92,16 @@ func (p pending) wait(ctx context.Context, limit time.Duration) error {
 		return err
 	default:
 	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
+	timer, _ := p.a.timers.Get().(*time.Timer)
+	if timer == nil {
+		timer = time.NewTimer(limit)
+	} else {
+		timer.Reset(limit)
+	}
+	defer func() {
+		timer.Stop()
+		p.a.timers.Put(timer)
+	}()
 	select {
 	case err := <-p.answer:
 		return err

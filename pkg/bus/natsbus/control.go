@@ -21,10 +21,8 @@ func (b *Bus) PublishAbort(ctx context.Context, a bus.Abort) error {
 	if err != nil {
 		return fmt.Errorf("encode abort: %w", err)
 	}
-	m := nats.NewMsg(b.subject("abort", token(string(a.Run))))
-	m.Data = data
-	m.Header.Set(bus.HeaderApplied, "1")
-	if err := b.publish(ctx, m, ""); err != nil {
+	m := newMsg(b.subject("abort", token(string(a.Run))), data, "", bus.HeaderApplied, "1")
+	if err := b.publish(ctx, m); err != nil {
 		return fmt.Errorf("publish abort: %w", err)
 	}
 	return nil
@@ -112,9 +110,7 @@ func (b *Bus) bury(ctx context.Context, d bus.DeadLetter, id string) error {
 			return fmt.Errorf("encode dead letter: %w", err)
 		}
 	}
-	m := nats.NewMsg(b.subject("dead", token(string(d.Lane))))
-	m.Data = data
-	if err := b.publish(ctx, m, id); err != nil {
+	if err := b.publish(ctx, newMsg(b.subject("dead", token(string(d.Lane))), data, id)); err != nil {
 		return fmt.Errorf("publish dead letter: %w", err)
 	}
 	return nil

@@ -22,8 +22,7 @@ func (b *Bus) Announce(ctx context.Context, run state.RunID, events []bus.Event)
 // sent is an event on its way.
 type sent struct {
 	msg    *nats.Msg // nil: it is stored
-	id     string
-	answer pending // zero: it was not sent
+	answer pending   // zero: it was not sent
 }
 
 // Tell implements bus.Events. The messages of one call travel together, in order;
@@ -31,9 +30,11 @@ type sent struct {
 func (b *Bus) Tell(_ context.Context, run state.RunID, events []bus.Event) func(context.Context) error {
 	batch := make([]sent, 0, len(events))
 	subject := b.subject("events", token(string(run)))
+	ids := string(run) + ":"
 	var trouble error // once one message failed, the rest goes after it
 	for _, e := range events {
-		s := sent{msg: eventMsg(subject, e), id: string(run) + ":" + strconv.FormatInt(e.Seq, 10)}
+		seq := strconv.FormatInt(e.Seq, 10)
+		s := sent{msg: newMsg(subject, e.Data, ids+seq, headerSeq, seq)}
 		if int64(s.msg.Size()) > b.nc.MaxPayload()-headerRoom {
 			// Left out: a run must not stop for it, and watchers read the store when
 			// they see the gap.
@@ -41,7 +42,6 @@ func (b *Bus) Tell(_ context.Context, run state.RunID, events []bus.Event) func(
 			continue
 		}
 		if trouble == nil {
-			s.msg.Header[nats.MsgIdHdr] = []string{s.id}
 			s.answer, trouble = b.answers.send(s.msg)
 		}
 		batch = append(batch, s)
@@ -66,7 +66,7 @@ func (b *Bus) stored(ctx context.Context, batch []sent) error {
 				continue
 			}
 		}
-		if err := b.publish(ctx, s.msg, s.id); err != nil {
+		if err := b.publish(ctx, s.msg); err != nil {
 			return fmt.Errorf("announce event: %w", err)
 		}
 		s.msg = nil
@@ -76,10 +76,6 @@ func (b *Bus) stored(ctx context.Context, batch []sent) error {
 
 // headerRoom is what sending adds to a message: its id.
 const headerRoom = 256
-
-func eventMsg(subject string, e bus.Event) *nats.Msg {
-	return &nats.Msg{Subject: subject, Data: e.Data, Header: nats.Header{headerSeq: []string{strconv.FormatInt(e.Seq, 10)}}}
-}
 
 // Live implements bus.Events.
 func (b *Bus) Live(run state.RunID, data []byte) {

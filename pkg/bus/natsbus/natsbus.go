@@ -96,7 +96,14 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	return b, err
 }
 
-func (b *Bus) subject(parts ...string) string { return b.cfg.Prefix + "." + strings.Join(parts, ".") }
+func (b *Bus) subject(parts ...string) string {
+	all := make([]byte, 0, 128)
+	all = append(all, b.cfg.Prefix...)
+	for _, p := range parts {
+		all = append(append(all, '.'), p...)
+	}
+	return string(all)
+}
 
 func (b *Bus) stream(name string) string {
 	return strings.ToUpper(strings.ReplaceAll(b.cfg.Prefix, ".", "_")) + "_" + name
@@ -127,14 +134,25 @@ const (
 // publishTimeout is how long one attempt to publish waits for the server.
 const publishTimeout = 5 * time.Second
 
-// publish stores one message. It is sent again while its fate is unknown, always
-// under the same id, so that the server drops what it has already. An empty id
-// stands for one of the call's own.
-func (b *Bus) publish(ctx context.Context, m *nats.Msg, id string) error {
+// newMsg returns a message with an id, of its own if that is empty, and a header of
+// names and values in turn.
+func newMsg(subject string, data []byte, id string, header ...string) *nats.Msg {
 	if id == "" {
 		id = nuid.Next()
 	}
-	m.Header[nats.MsgIdHdr] = []string{id}
+	values := make([]string, 1, 1+len(header)/2)
+	values[0] = id
+	h := nats.Header{nats.MsgIdHdr: values[:1:1]}
+	for i := 0; i < len(header); i += 2 {
+		values = append(values, header[i+1])
+		h[header[i]] = values[len(values)-1:]
+	}
+	return &nats.Msg{Subject: subject, Data: data, Header: h}
+}
+
+// publish stores one message. It is sent again while its fate is unknown, always
+// under its id, so that the server drops what it has already.
+func (b *Bus) publish(ctx context.Context, m *nats.Msg) error {
 	// Well below the ack wait: who publishes holds a message meanwhile.
 	limit := max(2*time.Second, min(10*time.Second, b.cfg.AckWait/3))
 	began := time.Now()

@@ -22,15 +22,15 @@ func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 	if err != nil {
 		return fmt.Errorf("encode turn: %w", err)
 	}
-	m := nats.NewMsg(b.subject("turn", string(t.Priority), strconv.Itoa(t.Run.Shard())))
-	m.Data = data
+	header := make([]string, 0, 4)
 	if t.Announced {
-		m.Header.Set(headerAnnounced, "1")
+		header = append(header, headerAnnounced, "1")
 	}
 	if t.TraceParent != "" {
-		m.Header.Set(headerTrace, t.TraceParent)
+		header = append(header, headerTrace, t.TraceParent)
 	}
-	if err := b.publish(ctx, m, id); err != nil {
+	m := newMsg(b.subject("turn", string(t.Priority), strconv.Itoa(t.Run.Shard())), data, id, header...)
+	if err := b.publish(ctx, m); err != nil {
 		return fmt.Errorf("publish turn: %w", err)
 	}
 	return nil
