@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -57,6 +58,20 @@ func TestEventsCarryTheRun(t *testing.T) {
 	live := api.EncodeLive("run_x", api.Live{Type: state.LiveTurnStarted, Turn: 1, Attempt: 2, At: at})
 	if !strings.HasPrefix(string(live), `{"seq":null,"run_id":"run_x","type":"turn.started","turn":1,"attempt":2`) {
 		t.Errorf("EncodeLive = %s", live)
+	}
+	// What has a writer of its own is written as the library would.
+	for _, l := range []api.Live{
+		{Type: state.LiveTurnStarted, Turn: 1, Attempt: 2, At: at, Worker: "w"},
+		{Type: state.LiveToolStarted, Turn: 0, At: at, Worker: "w", CallID: "c\"1", Name: "né"},
+		{Type: state.LiveToolProgress, Turn: 1, At: at, CallID: "c", Progress: "half"},
+		{Type: state.LiveModelDelta, Turn: 1, At: at, Delta: &model.Delta{Text: "t"}},
+	} {
+		got := string(api.EncodeLive("run_x", l))
+		l.RunID = "run_x"
+		want, err := json.Marshal(l)
+		if err != nil || got != string(want) {
+			t.Errorf("EncodeLive = %s, want %s, %v", got, want, err)
+		}
 	}
 }
 

@@ -61,6 +61,12 @@ type Live struct {
 
 // EncodeLive returns a live event of a run.
 func EncodeLive(id state.RunID, l Live) []byte {
+	if l.Delta == nil && l.Progress == "" {
+		e := state.Entry{Type: l.Type, Turn: l.Turn, Attempt: l.Attempt, At: l.At, Worker: l.Worker, CallID: l.CallID, Name: l.Name}
+		if b, err := state.EncodeLive(id, e); err == nil {
+			return b
+		}
+	}
 	l.Seq, l.RunID = nil, string(id)
 	b, err := json.Marshal(l)
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	Deadline     = "deadline"
 )
 
-// meter is one limit and how much of it is used.
+// meter is one limit and how much of it is used. A limit of 0 is none.
 type meter struct {
 	name   string
 	reason state.Reason
@@ -30,18 +30,17 @@ type meter struct {
 	limit  float64
 }
 
-func meters(l state.Limits, u state.Usage, turns int) []meter {
+func meters(l state.Limits, u state.Usage, turns int) [4]meter {
 	var cost float64
 	if u.CostUSD != nil {
 		cost = float64(*u.CostUSD)
 	}
-	all := []meter{
+	return [4]meter{
 		{OutputTokens, state.EndTokenBudget, float64(u.OutputTokens), float64(l.OutputTokens)},
 		{TotalTokens, state.EndTokenBudget, float64(u.InputTokens + u.OutputTokens), float64(l.TotalTokens)},
 		{CostUSD, state.EndCostBudget, cost, float64(l.CostUSD)},
 		{MaxTurns, state.EndMaxTurns, float64(turns), float64(l.MaxTurns)},
 	}
-	return slices.DeleteFunc(all, func(m meter) bool { return m.limit <= 0 })
 }
 
 // Exhausted returns the reason with which a run ends, and the limit's name, if
@@ -52,7 +51,7 @@ func Exhausted(l state.Limits, u state.Usage, turns int, now time.Time) (state.R
 		return state.EndDeadline, Deadline, true
 	}
 	for _, m := range meters(l, u, turns) {
-		if m.used >= m.limit {
+		if m.limit > 0 && m.used >= m.limit {
 			return m.reason, m.name, true
 		}
 	}
@@ -65,7 +64,7 @@ func Room(l state.Limits, used, call state.Usage) (int, bool) {
 	size := meters(l, call, 0)
 	room, limited := 0, false
 	for i, m := range meters(l, used, 0) {
-		if m.name == MaxTurns || size[i].used <= 0 {
+		if m.limit <= 0 || m.name == MaxTurns || size[i].used <= 0 {
 			continue
 		}
 		if n := max(0, int((m.limit-m.used)/size[i].used)); !limited || n < room {
@@ -90,7 +89,7 @@ func Warnings(l state.Limits, u state.Usage, turns int, _ time.Time, warned []st
 	}
 	var ws []Warning
 	for _, m := range meters(l, u, turns) {
-		if m.name != MaxTurns && m.used >= at*m.limit && !slices.Contains(warned, m.name) {
+		if m.limit > 0 && m.name != MaxTurns && m.used >= at*m.limit && !slices.Contains(warned, m.name) {
 			ws = append(ws, Warning{m.name, m.used / m.limit})
 		}
 	}
@@ -102,7 +101,9 @@ func Warnings(l state.Limits, u state.Usage, turns int, _ time.Time, warned []st
 func UsedFraction(l state.Limits, u state.Usage, turns int, createdAt, now time.Time) float64 {
 	var most float64
 	for _, m := range meters(l, u, turns) {
-		most = max(most, m.used/m.limit)
+		if m.limit > 0 {
+			most = max(most, m.used/m.limit)
+		}
 	}
 	if !l.DeadlineAt.IsZero() {
 		used := 1.0 // of a deadline that was past from the beginning

@@ -30,15 +30,23 @@ func EncodeEntry(e Entry) ([]byte, error) {
 // EncodeEvent encodes an entry of a run's log as the event that it is. Attempt is
 // always there; it is 0 where no worker was at work.
 func EncodeEvent(id RunID, e Entry) ([]byte, error) {
-	w := encoder{b: make([]byte, 0, room(&e)+len(id)+32)}
-	w.b = append(w.b, '{')
-	w.num(`"seq":`, e.Seq)
+	return encodeEvent(id, &e, strconv.AppendInt([]byte(`"seq":`), e.Seq, 10))
+}
+
+// EncodeLive encodes what no log has as an event without a number.
+func EncodeLive(id RunID, e Entry) ([]byte, error) {
+	return encodeEvent(id, &e, []byte(`"seq":null`))
+}
+
+func encodeEvent(id RunID, e *Entry, seq []byte) ([]byte, error) {
+	w := encoder{b: make([]byte, 0, room(e)+len(id)+32)}
+	w.b = append(append(w.b, '{'), seq...)
 	w.text(`"run_id":`, string(id))
 	w.text(`"type":`, string(e.Type))
 	w.num(`"turn":`, int64(e.Turn))
 	w.num(`"attempt":`, int64(e.Attempt))
 	w.time(`"at":`, e.At)
-	w.entry(&e)
+	w.entry(e)
 	return w.end()
 }
 

@@ -32,7 +32,7 @@ type agents struct {
 	patience time.Duration // with a store that does not answer
 
 	mu   sync.Mutex
-	kept map[agentKey]bound
+	kept map[agentKey]*bound
 
 	listings singleflight.Group
 }
@@ -42,6 +42,7 @@ type agentKey struct {
 	version int
 }
 
+// bound is a version of an agent with its loops. It does not change.
 type bound struct {
 	agent *agent.Agent
 	loops map[string]loop.Loop
@@ -60,13 +61,16 @@ func (e *invalidAgentError) Unwrap() error { return e.err }
 
 // newAgents returns an empty cache. listed asks an MCP server for its tools.
 func newAgents(store state.Agents, cfg Config, listed func(context.Context, mcptool.Server) (mcptool.Listing, error)) *agents {
-	return &agents{store: store, loops: cfg.Loops, describe: cfg.DescribeNATSTools, listed: listed, patience: cfg.Lease / 2, kept: map[agentKey]bound{}}
+	return &agents{store: store, loops: cfg.Loops, describe: cfg.DescribeNATSTools, listed: listed, patience: cfg.Lease / 2, kept: map[agentKey]*bound{}}
 }
 
 // get returns one version of an agent, or an *invalidAgentError.
 func (a *agents) get(ctx context.Context, name string, version int) (*agent.Agent, error) {
 	b, err := a.load(ctx, agentKey{name, version})
-	return b.agent, err
+	if err != nil {
+		return nil, err
+	}
+	return b.agent, nil
 }
 
 // loop returns the loop of a run, bound to its agent.
@@ -82,7 +86,7 @@ func (a *agents) loop(ctx context.Context, s state.State) (loop.Loop, error) {
 	return l, nil
 }
 
-func (a *agents) load(ctx context.Context, key agentKey) (bound, error) {
+func (a *agents) load(ctx context.Context, key agentKey) (*bound, error) {
 	a.mu.Lock()
 	b, ok := a.kept[key]
 	a.mu.Unlock()
@@ -91,20 +95,20 @@ func (a *agents) load(ctx context.Context, key agentKey) (bound, error) {
 	}
 	record, err := a.read(ctx, key)
 	if errors.Is(err, state.ErrNotFound) {
-		return bound{}, &invalidAgentError{fmt.Errorf("agent %s version %d: %w", key.name, key.version, err)}
+		return nil, &invalidAgentError{fmt.Errorf("agent %s version %d: %w", key.name, key.version, err)}
 	}
 	if err != nil {
-		return bound{}, fmt.Errorf("read agent %s version %d: %w", key.name, key.version, err)
+		return nil, fmt.Errorf("read agent %s version %d: %w", key.name, key.version, err)
 	}
 	def, err := agent.Parse(record.Definition)
 	if err != nil {
-		return bound{}, &invalidAgentError{err}
+		return nil, &invalidAgentError{err}
 	}
 	if def, err = a.expand(ctx, key, def); err != nil {
-		return bound{}, err
+		return nil, err
 	}
 	if b, err = a.compile(key, def); err != nil {
-		return bound{}, &invalidAgentError{err}
+		return nil, &invalidAgentError{err}
 	}
 	b.def, b.undescribed = def, undescribed(def)
 	a.keep(key, b)
@@ -124,19 +128,19 @@ func (a *agents) read(ctx context.Context, key agentKey) (state.AgentVersion, er
 	}
 }
 
-func (a *agents) compile(key agentKey, def agent.Definition) (bound, error) {
+func (a *agents) compile(key agentKey, def agent.Definition) (*bound, error) {
 	compiled, err := agent.Compile(def, key.version, a.loops.Names())
 	if err != nil {
-		return bound{}, err
+		return nil, err
 	}
-	b := bound{agent: compiled, loops: make(map[string]loop.Loop, len(a.loops))}
+	b := &bound{agent: compiled, loops: make(map[string]loop.Loop, len(a.loops))}
 	for name, factory := range a.loops {
 		b.loops[name] = factory(compiled)
 	}
 	return b, nil
 }
 
-func (a *agents) keep(key agentKey, b bound) {
+func (a *agents) keep(key agentKey, b *bound) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.kept) >= maxAgents {

@@ -26,7 +26,7 @@ func undescribed(def agent.Definition) []string {
 // described returns an agent whose tools are described by their services where its
 // definition does not. What a service says may change from turn to turn; whoever
 // does not want that writes it into the definition.
-func (a *agents) described(ctx context.Context, key agentKey, b bound) (bound, error) {
+func (a *agents) described(ctx context.Context, key agentKey, b *bound) (*bound, error) {
 	if a.describe == nil || len(b.undescribed) == 0 {
 		return b, nil
 	}
@@ -51,7 +51,7 @@ func (a *agents) described(ctx context.Context, key agentKey, b bound) (bound, e
 	}
 	next, err := a.compile(key, def)
 	if err != nil {
-		return bound{}, fmt.Errorf("describe tools: %w", err)
+		return nil, fmt.Errorf("describe tools: %w", err)
 	}
 	next.def, next.undescribed, next.said = b.def, b.undescribed, said
 	a.keep(key, next)

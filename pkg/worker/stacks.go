@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"runtime/debug"
+	"sync"
 )
 
 // maxStacks bounds what a worker does at a time beside waiting. The store has fewer
@@ -17,6 +18,7 @@ type stacks struct {
 	jobs chan job
 	room chan struct{} // holds a token for each goroutine
 	quit chan struct{}
+	done sync.Pool // of channels that jobs are answered on
 }
 
 type job struct {
@@ -40,7 +42,11 @@ func newStacks() *stacks {
 // goroutines could be waiting for one more. What waits for people,
 // models or tools does not belong in it: it would hold up others.
 func (s *stacks) run(do func()) {
-	j := job{do, make(chan *panicked, 1)}
+	done, _ := s.done.Get().(chan *panicked)
+	if done == nil {
+		done = make(chan *panicked, 1)
+	}
+	j := job{do, done}
 	select {
 	case s.jobs <- j:
 	default:
@@ -50,7 +56,9 @@ func (s *stacks) run(do func()) {
 			go s.serve(j) // ends with close
 		}
 	}
-	if p := <-j.done; p != nil {
+	p := <-done
+	s.done.Put(done)
+	if p != nil {
 		panic(p)
 	}
 }

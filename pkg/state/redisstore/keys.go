@@ -15,28 +15,37 @@ import (
 type keys struct {
 	prefix string
 	shards []string // what the names of a shard begin with
+	dues   []string
+	counts []string
 }
 
 func newKeys(prefix string) keys {
-	k := keys{prefix, make([]string, state.Shards)}
+	k := keys{prefix, make([]string, state.Shards), make([]string, state.Shards), make([]string, state.Shards)}
 	for n := range k.shards {
 		k.shards[n] = fmt.Sprintf("%s:{s%03d}", prefix, n)
+		k.dues[n], k.counts[n] = k.shards[n]+":due", k.shards[n]+":count"
 	}
 	return k
 }
 
-func (k keys) due(shard int) string   { return k.shards[shard] + ":due" }
-func (k keys) count(shard int) string { return k.shards[shard] + ":count" }
+func (k keys) due(shard int) string   { return k.dues[shard] }
+func (k keys) count(shard int) string { return k.counts[shard] }
 func (k keys) ready(shard int) string { return k.shards[shard] + ":ready" }
 
 // run is the keys of one run.
 type run struct{ header, log, journal, inbox, seen, due, count string }
 
 func (k keys) run(id state.RunID) run {
-	shard, of := k.shards[id.Shard()], ":"+string(id)
+	n := id.Shard()
+	b := make([]byte, 0, 5*(len(k.shards[n])+len(id))+len(":run:log:journal:inbox:seen")+5)
+	ends := [5]int{}
+	for i, kind := range [5]string{":run:", ":log:", ":journal:", ":inbox:", ":seen:"} {
+		b = append(append(append(b, k.shards[n]...), kind...), id...)
+		ends[i] = len(b)
+	}
+	all := string(b)
 	return run{
-		shard + ":run" + of, shard + ":log" + of, shard + ":journal" + of, shard + ":inbox" + of, shard + ":seen" + of,
-		shard + ":due", shard + ":count",
+		all[:ends[0]], all[ends[0]:ends[1]], all[ends[1]:ends[2]], all[ends[2]:ends[3]], all[ends[3]:], k.dues[n], k.counts[n],
 	}
 }
 

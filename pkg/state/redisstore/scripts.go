@@ -74,8 +74,8 @@ func (s *Store) together(ctx context.Context, script *redis.Script, keys []strin
 	}
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, "evalsha", script.Hash(), len(keys))
-	for _, k := range keys {
-		all = append(all, k)
+	for i := range keys {
+		all = append(all, &keys[i]) // a pointer needs no room of its own in an interface
 	}
 	v, err := s.joint.do(ctx, append(all, args...)...)
 	if refused(err) {

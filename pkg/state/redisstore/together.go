@@ -102,6 +102,8 @@ func size(args []any) int {
 		switch v := a.(type) {
 		case string:
 			n += len(v)
+		case *string:
+			n += len(*v)
 		case []byte:
 			n += len(v)
 		}
