@@ -179,14 +179,15 @@ func (m *explorer) next(w world) []move {
 	add := func(name string, to world, fault bool) { moves = append(moves, move{name, to, nil, fault}) }
 	for i := range w.Workers {
 		if w.Workers[i].At == idle {
-			if i > 0 && w.Workers[i-1].At == idle {
+			if i > 0 && w.Workers[i-1].At == idle && w.Workers[i-1].VouchedFor == w.Workers[i].VouchedFor {
 				continue // it would do what its neighbour does
 			}
 			for _, msg := range w.Queue {
 				if msg.Holder == 0 {
 					to := w
 					to.hold(msg.Name, i+1)
-					to.Workers[i] = worker{Message: msg.Name, Version: msg.Version, Told: msg.Announced}
+					k := &to.Workers[i]
+					k.Message, k.Version, k.Told = msg.Name, msg.Version, msg.Announced
 					moves = append(moves, m.claim(to, i)...)
 				}
 			}

@@ -44,6 +44,10 @@ type worker struct {
 	Consumed  int
 	Announced int64
 	Committed state.Committed
+	Ahead     bool // the next turn is published with the events, and proves nothing
+
+	Vouched    int64 // entries that this worker knows to be announced before VouchedFor
+	VouchedFor int64
 
 	Event loop.Event
 	Kind  string // of Event
@@ -60,8 +64,11 @@ func (k worker) holds() bool {
 // decided keeps what the loop or a claim has made of the state.
 func (k *worker) decided(s state.State) { k.State, k.Log = s, k.Log.add(s.Log[k.Log.len():]...) }
 
+// rested is a worker that is done with its turn, and remembers what it does of it.
+func (k worker) rested() worker { return worker{Vouched: k.Vouched, VouchedFor: k.VouchedFor} }
+
 func (k worker) order() string {
-	return fmt.Sprint(k.At, k.Version, k.Told, k.Token != "", k.Heard, k.Kind, len(k.Done))
+	return fmt.Sprint(k.At, k.Version, k.Told, k.Token != "", k.Heard, k.Kind, len(k.Done), k.Ahead, k.VouchedFor)
 }
 
 func (k *worker) happened(ev loop.Event) {
@@ -137,7 +144,13 @@ func (m *explorer) work(w world, i int) []move {
 	case acting:
 		return one(m.act(w, i))
 	case committing:
-		return one(m.commit(w, i))
+		to, err := m.commit(w, i)
+		moves := one(to, err)
+		if err == nil && to.Workers[i].At == announcing && to.Workers[i].Committed.Status == state.Queued {
+			to.Workers[i].At, to.Workers[i].Ahead = publishing, true
+			moves = append(moves, one(to, nil)...)
+		}
+		return moves
 	case announcing, publishing, settling:
 		return one(m.finish(w, i))
 	case acking:
@@ -178,6 +191,10 @@ func (m *explorer) claim(w world, i int) []move {
 		if (k.Told || m.rules.AnyProof) && c.Attempt == 1 {
 			k.Announced = max(k.Announced, c.Base)
 		}
+		if k.VouchedFor == k.Version {
+			k.Announced = max(k.Announced, k.Vouched)
+		}
+		k.Vouched, k.VouchedFor = 0, 0
 		k.happened(m.began(k))
 		k.Consumed = len(c.Signals)
 		k.Claim.State, k.Claim.Journal, k.Claim.Signals = state.State{}, state.Journal{}, nil
@@ -339,6 +356,9 @@ func (m *explorer) finish(w world, i int) (world, error) {
 	case announcing:
 		w, err := m.announce(w, i)
 		switch {
+		case k.Ahead:
+			k := &w.Workers[i]
+			k.At, k.Vouched, k.VouchedFor = acking, k.Announced, k.Committed.Version
 		case queued && m.rules.PublishFirst:
 			w.Workers[i].At = acking
 		case queued:
@@ -348,9 +368,9 @@ func (m *explorer) finish(w world, i int) (world, error) {
 		}
 		return w, err
 	case publishing:
-		w.publish(message{ID: canonical(k.Committed.Version), Version: k.Committed.Version, Announced: true})
+		w.publish(message{ID: canonical(k.Committed.Version), Version: k.Committed.Version, Announced: !k.Ahead})
 		k.At = acking
-		if m.rules.PublishFirst {
+		if m.rules.PublishFirst || k.Ahead {
 			k.At = announcing
 		}
 	default:
@@ -393,7 +413,7 @@ func (w *world) rest(announced int64) error {
 
 func (*explorer) ack(w world, i int) (world, error) {
 	err := w.acked(w.Workers[i].Message)
-	w.Workers[i] = worker{}
+	w.Workers[i] = w.Workers[i].rested()
 	return w, err
 }
 
@@ -419,6 +439,6 @@ func (m *explorer) abandon(w world, i int) (world, error) {
 		return m.ack(w, i)
 	}
 	w.hold(w.Workers[i].Message, 0)
-	w.Workers[i] = worker{}
+	w.Workers[i] = w.Workers[i].rested()
 	return w, nil
 }

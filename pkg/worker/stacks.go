@@ -10,11 +10,17 @@ import (
 // connections.
 const maxStacks = 128
 
+// fewTurns is how many turns may be under way with stacks of their own: changing the
+// goroutine twice for each step costs a turn that is alone a twentieth of its time, and
+// this many take 2 MiB.
+const fewTurns = 64
+
 // stacks runs the steps of turns that need a deep stack on goroutines which keep
 // theirs. The goroutine of a turn itself only waits, for the most part, and there may
 // be thousands of them: a stack that has grown once stays until the garbage collector
 // finds it mostly empty, and 32 KiB each is more than all else that a turn holds.
 type stacks struct {
+	few  func() bool // whether the stacks of all turns under way are no matter
 	jobs chan job
 	room chan struct{} // holds a token for each goroutine
 	quit chan struct{}
@@ -34,14 +40,18 @@ type panicked struct {
 
 func (p *panicked) String() string { return fmt.Sprintf("%v\n%s", p.value, p.stack) }
 
-func newStacks() *stacks {
-	return &stacks{jobs: make(chan job), room: make(chan struct{}, maxStacks), quit: make(chan struct{})}
+func newStacks(few func() bool) *stacks {
+	return &stacks{few: few, jobs: make(chan job), room: make(chan struct{}, maxStacks), quit: make(chan struct{})}
 }
 
 // run returns when do has; a panic of do is the caller's. do must not call run: all
 // goroutines could be waiting for one more. What waits for people,
 // models or tools does not belong in it: it would hold up others.
 func (s *stacks) run(do func()) {
+	if s.few() {
+		do()
+		return
+	}
 	done, _ := s.done.Get().(chan *panicked)
 	if done == nil {
 		done = make(chan *panicked, 1)

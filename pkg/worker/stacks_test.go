@@ -9,7 +9,7 @@ import (
 // More steps than goroutines are there for them all come to their end.
 func TestStacksRunAll(t *testing.T) {
 	t.Parallel()
-	s := newStacks()
+	s := newStacks(func() bool { return false })
 	defer s.close()
 	var group sync.WaitGroup
 	var mu sync.Mutex
@@ -35,7 +35,7 @@ func TestStacksRunAll(t *testing.T) {
 // A panic belongs to the turn whose step it was: the others go on.
 func TestStacksPanic(t *testing.T) {
 	t.Parallel()
-	s := newStacks()
+	s := newStacks(func() bool { return false })
 	defer s.close()
 	func() {
 		defer func() {

@@ -147,17 +147,33 @@ func (t *turn) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := t.announce(ctx); err != nil {
+	// Whoever waits here alone has nothing better to do, and the run would only wait
+	// with it: the next turn is published with the events then, and proves nothing.
+	ahead := t.w.finishing.Add(1) == 1 && done.Status == state.Queued
+	defer t.w.finishing.Add(-1)
+	if ahead {
+		err = t.tell(ctx)
+	} else {
+		err = t.announce(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}
-	if done.Status == state.Queued {
-		next := bus.Turn{Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Announced: true, TraceParent: traceParent(ctx, t.s)}
-		if err := t.w.bus.PublishTurn(ctx, next, turnID(next.Run, next.Version)); err != nil {
-			return fmt.Errorf("publish next turn: %w", err)
-		}
+	if done.Status != state.Queued {
+		return t.settle(ctx)
+	}
+	next := bus.Turn{Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Announced: !ahead, TraceParent: traceParent(ctx, t.s)}
+	if err := t.w.bus.PublishTurn(ctx, next, turnID(next.Run, next.Version)); err != nil {
+		return fmt.Errorf("publish next turn: %w", err)
+	}
+	if !ahead {
 		return nil
 	}
-	return t.settle(ctx)
+	if err := t.told(ctx); err != nil {
+		return fmt.Errorf("announce: %w", err)
+	}
+	t.w.vouched.note(next.Run, done.Version, t.announced)
+	return nil
 }
 
 // turnID is the canonical id of a turn message: whoever publishes it on behalf of
@@ -379,6 +395,7 @@ func (t *turn) tell(ctx context.Context) error {
 		}
 		return fmt.Errorf("%w: announce: %w", errDrop, err)
 	}
+	t.announced = max(t.announced, t.w.vouched.take(t.s.ID, t.claim.Version))
 	events, err := eventsOf(t.s.ID, t.s.Log[t.announced:])
 	if err != nil {
 		return fmt.Errorf("%w: %w", errDrop, err)
@@ -404,6 +421,7 @@ func (t *turn) announce(ctx context.Context) error {
 	if err := t.told(ctx); err != nil {
 		return err
 	}
+	t.announced = max(t.announced, t.w.vouched.take(t.s.ID, t.claim.Version))
 	if err := t.w.announce(ctx, t.s.ID, t.s.Log[t.announced:]); err != nil {
 		return err
 	}

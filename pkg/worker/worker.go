@@ -191,6 +191,9 @@ type Worker struct {
 	held  held
 	turns sync.WaitGroup
 	taken atomic.Int64 // slots
+
+	finishing atomic.Int64 // turns that are committed and not handed on yet
+	vouched   vouched
 }
 
 // New returns a worker that reads turns from b and keeps runs in store.
@@ -208,12 +211,12 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		log:     cfg.Logger.With().Str("worker", cfg.ID).Logger(),
 		metrics: m,
 		slots:   semaphore.NewWeighted(int64(cfg.Slots)),
-		stacks:  newStacks(),
 
 		suspects: newSuspects(cfg.Slots, cfg.MaxAttempts),
 		breakers: model.NewBreakers(cfg.Breakers),
 		quotas:   newQuotas(store, cfg.RateLimits, m),
 	}
+	w.stacks = newStacks(func() bool { return w.taken.Load() <= fewTurns })
 	w.agents = newAgents(store, cfg, w.list)
 	if cfg.Tracer != nil {
 		w.tracer = cfg.Tracer.Tracer(tracerName)
