@@ -22,6 +22,11 @@ type Rules struct {
 	PublishFirst  bool // the next turn is published before this one is announced
 	FencedAcks    bool // a worker that has lost its lease acknowledges its message
 	AnyProof      bool // every message vouches that the run's past was announced
+
+	// Ahead is how workers do it that have nothing else at its end: they publish the
+	// next turn with the events of this one, and it vouches for nothing. It breaks
+	// nothing.
+	Ahead bool
 }
 
 // Result is what an exploration has found.

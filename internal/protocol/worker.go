@@ -144,13 +144,7 @@ func (m *explorer) work(w world, i int) []move {
 	case acting:
 		return one(m.act(w, i))
 	case committing:
-		to, err := m.commit(w, i)
-		moves := one(to, err)
-		if err == nil && to.Workers[i].At == announcing && to.Workers[i].Committed.Status == state.Queued {
-			to.Workers[i].At, to.Workers[i].Ahead = publishing, true
-			moves = append(moves, one(to, nil)...)
-		}
-		return moves
+		return one(m.commit(w, i))
 	case announcing, publishing, settling:
 		return one(m.finish(w, i))
 	case acking:
@@ -325,8 +319,8 @@ func (m *explorer) commit(w world, i int) (world, error) {
 	w.Store.settle()
 	k.Committed = done
 	k.At = announcing
-	if m.rules.PublishFirst && done.Status == state.Queued {
-		k.At = publishing
+	if (m.rules.PublishFirst || m.rules.Ahead) && done.Status == state.Queued {
+		k.At, k.Ahead = publishing, m.rules.Ahead
 	}
 	return w, nil
 }
