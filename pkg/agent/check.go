@@ -29,6 +29,9 @@ const (
 	scripted     = "scripted"
 )
 
+// secretScheme begins the reference to a secret.
+const secretScheme = "secret://"
+
 // providers are those that this build can call.
 var providers = []string{scripted, "openai", "anthropic", "gemini"}
 
@@ -61,6 +64,9 @@ func (c *checker) model(place string, m Model) {
 	if m.BaseURL != "" {
 		if u, err := url.Parse(m.BaseURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			c.fault(place+".base_url", "%q is not an http or https URL", m.BaseURL)
+		}
+		if strings.Contains(m.BaseURL, secretScheme) {
+			c.fault(place+".base_url", "a secret may stand in api_key only")
 		}
 	}
 	switch {
@@ -246,6 +252,9 @@ func schemaOf(names []string) json.RawMessage {
 func (c *checker) remote(place string, t Tool) {
 	if u, err := url.Parse(t.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		c.fault(place+".url", "%q is not an http or https URL", t.URL)
+	}
+	if strings.Contains(t.URL, secretScheme) {
+		c.fault(place+".url", "a secret may stand in token only")
 	}
 	if t.Token != "" && !secretPattern.MatchString(t.Token) {
 		// The token itself must not get into an error.

@@ -33,7 +33,7 @@ var pictures = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 // Request is the template of a request. {name} in URL, Query and Headers stands for
 // an argument of the call, escaped for its place. Arguments that stand nowhere are
 // sent as query of a GET or DELETE, and as a JSON object in the body of the other
-// methods. secret://NAME in Query and Headers stands for a secret.
+// methods. secret://NAME in Query, in Headers and behind the ? of URL stands for a secret.
 type Request struct {
 	URL     string
 	Method  string // empty means GET
@@ -122,14 +122,14 @@ func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Ca
 		}
 		return url.PathEscape(v)
 	})
-	query = f.fill(query, url.QueryEscape)
+	query = f.fillSecret(query, url.QueryEscape, url.QueryEscape)
 	more := url.Values{}
 	for _, name := range slices.Sorted(maps.Keys(r.Query)) {
-		more.Set(name, f.fillSecret(r.Query[name]))
+		more.Set(name, f.fillSecret(r.Query[name], oneLine, asIs))
 	}
 	headers := http.Header{}
 	for name, value := range r.Headers {
-		headers.Set(name, f.fillSecret(value))
+		headers.Set(name, f.fillSecret(value, oneLine, asIs))
 	}
 	rest := f.rest()
 	var body io.Reader
@@ -243,26 +243,30 @@ func (f *filler) fill(text string, escape func(string) string) string {
 	})
 }
 
-// fillSecret fills in arguments first: what the model wrote never names a secret.
-func (f *filler) fillSecret(text string) string {
+// fillSecret fills in arguments and secrets, each written as its place wants it. What
+// the model wrote never names a secret.
+func (f *filler) fillSecret(text string, escape, escapeSecret func(string) string) string {
 	var out strings.Builder
 	for text != "" {
 		at := secretRef.FindStringSubmatchIndex(text)
 		if at == nil {
-			out.WriteString(f.fill(text, oneLine))
+			out.WriteString(f.fill(text, escape))
 			break
 		}
-		out.WriteString(f.fill(text[:at[0]], oneLine))
+		out.WriteString(f.fill(text[:at[0]], escape))
 		value, err := f.resolve(text[at[2]:at[3]])
 		if err != nil {
 			f.fail(err)
 		}
 		f.secrets = append(f.secrets, value)
-		out.WriteString(value)
+		out.WriteString(escapeSecret(value))
 		text = text[at[1]:]
 	}
 	return out.String()
 }
+
+// asIs writes what must not be changed, even where it is then refused.
+func asIs(v string) string { return v }
 
 // oneLine keeps an argument from beginning another header.
 func oneLine(v string) string { return strings.NewReplacer("\r", " ", "\n", " ").Replace(v) }

@@ -80,6 +80,11 @@ func TestSecrets(t *testing.T) {
 	if err != nil || !got.IsError || strings.Contains(got.Content, "s3cr") || !strings.Contains(got.Content, "Bearer [redacted] is no key; k=[redacted]&q=secret%3A%2F%2FKEY") {
 		t.Errorf("Call = %+v, %v", got, err)
 	}
+	inURL := httptool.Request{URL: "http://" + at + "/auth?k=secret://KEY&q={q}"}
+	got, err = caller(t, at).Tool(inURL, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{"q":"secret://KEY"}`)})
+	if err != nil || !strings.Contains(got.Content, "; k=[redacted]&q=secret%3A%2F%2FKEY") {
+		t.Errorf("a secret in the URL: %+v, %v", got, err)
+	}
 	r.Headers = map[string]string{"X-Key": "secret://OTHER"}
 	if got, _ := caller(t, at).Tool(r, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{"q":"x"}`)}); !strings.Contains(got.Content, "secret OTHER: it is not there") {
 		t.Errorf("Call = %+v", got)

@@ -48,6 +48,9 @@ func (s Server) Check() error {
 		if len(s.Headers) > 0 {
 			return errors.New("headers are for servers with a url; a command takes env")
 		}
+		if slices.ContainsFunc(s.Command, func(arg string) bool { return strings.Contains(arg, "secret://") }) {
+			return errors.New("command: a secret may stand in env only: others can see a program's arguments")
+		}
 		for name := range s.Env {
 			if !variable.MatchString(name) {
 				return fmt.Errorf("env: %q is not the name of a variable", name)
