@@ -69,6 +69,9 @@ func (c *devCmd) Run(e *env) error {
 		c.MCPCommands = []string{"*"} // who may define agents here may start programs, too
 	}
 	registry := prometheus.NewRegistry()
+	if err := site.Measure(e.ctx, "turnpike", registry); err != nil {
+		return err
+	}
 	w, err := site.Worker(c.WorkerConfig, nil, registry)
 	if err != nil {
 		return err

@@ -40,6 +40,9 @@ func run(ctx context.Context, cfg config) error {
 		return err
 	}
 	registry := prometheus.NewRegistry()
+	if err := site.Measure(ctx, "turnpike-worker", registry); err != nil {
+		return err
+	}
 	w, err := site.Worker(cfg.WorkerConfig, nil, registry)
 	if err != nil {
 		return err

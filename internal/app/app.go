@@ -92,6 +92,7 @@ type Site struct {
 
 	prefix string
 	traces *telemetry.Exporter // nil: none
+	meters *telemetry.Meters   // nil: none
 	lease  time.Duration
 	closer []func()
 }
@@ -191,6 +192,18 @@ func (s *Site) Trace(ctx context.Context, service string) error {
 	return nil
 }
 
+// Measure makes the GenAI metrics of the workers that the site has from now on, in the
+// registry, and exports them if the OTEL_* variables ask for it.
+func (s *Site) Measure(ctx context.Context, service string, registry *prometheus.Registry) error {
+	meters, err := telemetry.StartMeters(ctx, service, registry, s.Log)
+	if err != nil {
+		return err
+	}
+	s.meters = meters
+	s.closer = append(s.closer, meters.Close)
+	return nil
+}
+
 // Findings looks at everything that a site depends on.
 func Findings(ctx context.Context, cfg Config) []check.Finding {
 	nc, err := natsbus.Connect(cfg.NATSURL, "turnpike doctor")
@@ -264,6 +277,9 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 	}
 	if s.traces != nil {
 		c.Tracer, c.TraceContent = s.traces.Provider(), s.traces.Content
+	}
+	if s.meters != nil {
+		c.Meter = s.meters.Provider()
 	}
 	guard, err := httptool.NewGuard(cfg.HTTPAllow)
 	if err != nil {

@@ -203,7 +203,7 @@ func TestTrace(t *testing.T) {
 	want := []string{
 		"turnpike-gateway POST /v1/runs < caller",
 		"turnpike-gateway submit head < POST /v1/runs",
-		"turnpike-worker chat  < turn child",
+		"turnpike-worker chat < turn child",
 		"turnpike-worker chat gpt-test < (killed)",
 		"turnpike-worker chat gpt-test < turn head",
 		"turnpike-worker chat gpt-test < turn head",
@@ -219,6 +219,9 @@ func TestTrace(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, tree); diff != "" {
 		t.Errorf("spans:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"gen_ai.client.operation.duration", "gen_ai.client.token.usage"}, r.collector.Metrics()); diff != "" {
+		t.Errorf("metrics:\n%s", diff)
 	}
 	r.checkAttributes(t)
 	r.checkTools(t, names)

@@ -1,5 +1,5 @@
-// Package telemetry exports the spans of a process with OTLP, as the standard
-// OTEL_* variables say.
+// Package telemetry exports the spans and the GenAI metrics of a process with OTLP, as
+// the standard OTEL_* variables say.
 package telemetry
 
 import (
@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,35 +46,12 @@ type Settings struct {
 // OTEL_TRACES_EXPORTER asks for otlp; what the exporter itself reads (endpoints,
 // headers, certificates, sampler, limits) it reads by itself.
 func FromEnv(getenv func(string) string) (Settings, error) {
-	first := func(names ...string) (name, value string) {
-		for _, name := range names {
-			if v := strings.TrimSpace(getenv(name)); v != "" {
-				return name, v
-			}
-		}
-		return "", ""
+	protocol, err := exported(getenv, "TRACES")
+	if err != nil || protocol == "" {
+		return Settings{}, err
 	}
-	_, disabled := first("OTEL_SDK_DISABLED")
-	_, exporter := first("OTEL_TRACES_EXPORTER")
-	variable, endpoint := first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-	if strings.EqualFold(disabled, "true") || exporter == "none" || exporter == "" && endpoint == "" {
-		return Settings{}, nil
-	}
-	if exporter != "" && exporter != "otlp" {
-		return Settings{}, fmt.Errorf("OTEL_TRACES_EXPORTER is %q: spans are exported as otlp or not at all (none)", exporter)
-	}
-	s := Settings{Protocol: "http/protobuf"}
-	if name, v := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); v != "" {
-		if s.Protocol = v; v != "grpc" && v != "http/protobuf" && v != "http/json" {
-			return Settings{}, fmt.Errorf("%s is %q, want grpc, http/protobuf or http/json", name, v)
-		}
-	}
-	// The exporter would go to localhost where it cannot read the address. The value
-	// is not repeated: it may hold a password.
-	if u, err := url.Parse(endpoint); endpoint != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		return Settings{}, fmt.Errorf("%s is not an http or https URL, such as http://collector:4318", variable)
-	}
-	name, v := first("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")
+	s := Settings{Protocol: protocol}
+	name, v := first(getenv, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")
 	switch strings.ToLower(v) {
 	case "true", "span_only", "span_and_event":
 		s.Content = true
@@ -82,6 +60,42 @@ func FromEnv(getenv func(string) string) (Settings, error) {
 		return Settings{}, fmt.Errorf("%s is %q, want true or false", name, v)
 	}
 	return s, nil
+}
+
+// exported returns the protocol by which a signal, TRACES or METRICS, is exported; ""
+// is: not at all. elsewhere are exporters that send nothing.
+func exported(getenv func(string) string, signal string, elsewhere ...string) (protocol string, err error) {
+	_, disabled := first(getenv, "OTEL_SDK_DISABLED")
+	asked, exporter := first(getenv, "OTEL_"+signal+"_EXPORTER")
+	variable, endpoint := first(getenv, "OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+	if strings.EqualFold(disabled, "true") || slices.Contains(append(elsewhere, "none"), exporter) || exporter == "" && endpoint == "" {
+		return "", nil
+	}
+	if exporter != "" && exporter != "otlp" {
+		return "", fmt.Errorf("%s is %q: %s are exported as otlp or not at all (none)", asked, exporter, strings.ToLower(signal))
+	}
+	protocol = "http/protobuf"
+	if name, v := first(getenv, "OTEL_EXPORTER_OTLP_"+signal+"_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); v != "" {
+		if protocol = v; v != "grpc" && v != "http/protobuf" && v != "http/json" {
+			return "", fmt.Errorf("%s is %q, want grpc, http/protobuf or http/json", name, v)
+		}
+	}
+	// The exporter would go to localhost where it cannot read the address. The value
+	// is not repeated: it may hold a password.
+	if u, err := url.Parse(endpoint); endpoint != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return "", fmt.Errorf("%s is not an http or https URL, such as http://collector:4318", variable)
+	}
+	return protocol, nil
+}
+
+// first returns the first of the variables that is set.
+func first(getenv func(string) string, names ...string) (name, value string) {
+	for _, name := range names {
+		if v := strings.TrimSpace(getenv(name)); v != "" {
+			return name, v
+		}
+	}
+	return "", ""
 }
 
 // Exporter sends spans to a collector.
@@ -110,12 +124,9 @@ func Start(ctx context.Context, service string, log zerolog.Logger) (*Exporter, 
 	if err != nil {
 		return nil, fmt.Errorf("start the export of traces: %w", err)
 	}
-	about, err := resource.New(ctx,
-		resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", version())),
-		resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv(),
-	)
-	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
-		return nil, errors.Join(fmt.Errorf("start the export of traces: read OTEL_RESOURCE_ATTRIBUTES: %w", err), exporter.Shutdown(ctx))
+	of, err := about(ctx, service)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the export of traces: %w", err), exporter.Shutdown(ctx))
 	}
 	var batch []sdktrace.BatchSpanProcessorOption
 	if n, _ := strconv.Atoi(os.Getenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE")); settings.Content && n == 0 {
@@ -123,10 +134,10 @@ func Start(ctx context.Context, service string, log zerolog.Logger) (*Exporter, 
 	}
 	// The provider is not made the global one: the SDKs of model providers would
 	// begin to make spans of their own, of the same calls and with content.
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn().Err(err).Msg("traces") }))
+	complain(log)
 	log.Info().Str("protocol", settings.Protocol).Bool("content", settings.Content).Msg("traces are exported")
 	return &Exporter{
-		provider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter, batch...), sdktrace.WithResource(about)),
+		provider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter, batch...), sdktrace.WithResource(of)),
 		log:      log, Content: settings.Content,
 	}, nil
 }
@@ -141,6 +152,23 @@ func (e *Exporter) Close() {
 	if err := e.provider.Shutdown(ctx); err != nil {
 		e.log.Warn().Err(err).Msg("traces: the last spans are lost")
 	}
+}
+
+// about describes the process to a collector.
+func about(ctx context.Context, service string) (*resource.Resource, error) {
+	of, err := resource.New(ctx,
+		resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", version())),
+		resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv(),
+	)
+	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
+		return nil, fmt.Errorf("read OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	return of, nil
+}
+
+// complain has the log say what could not be sent.
+func complain(log zerolog.Logger) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn().Err(err).Msg("telemetry") }))
 }
 
 func version() string {

@@ -3,10 +3,12 @@ package telemetry_test
 import (
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
@@ -14,7 +16,10 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/testbed"
 )
 
-const endpoint, protocol, content = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+const (
+	endpoint, protocol = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL"
+	exporter, content  = "OTEL_METRICS_EXPORTER", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+)
 
 func TestFromEnv(t *testing.T) {
 	t.Parallel()
@@ -91,6 +96,62 @@ func TestExport(t *testing.T) {
 			e.Close()
 			if spans := c.Spans(); len(spans) != 1 || spans[0].Name != "one" || spans[0].Service != "mine" {
 				t.Errorf("%d spans: %v", len(spans), spans)
+			}
+		})
+	}
+}
+
+// Metrics go to the registry always, and to a collector where one is named and wanted.
+func TestMeters(t *testing.T) {
+	for name, test := range map[string]struct {
+		env  func(c *testbed.Collector) map[string]string
+		want []string
+		err  string
+	}{
+		"http": {func(c *testbed.Collector) map[string]string { return map[string]string{endpoint: c.HTTP} }, []string{"one"}, ""},
+		"grpc": {func(c *testbed.Collector) map[string]string {
+			return map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": c.GRPC, "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc"}
+		}, []string{"one"}, ""},
+		"nowhere": {func(*testbed.Collector) map[string]string { return nil }, nil, ""},
+		"none": {func(c *testbed.Collector) map[string]string {
+			return map[string]string{endpoint: c.HTTP, exporter: "none"}
+		}, nil, ""},
+		"scraped only": {func(c *testbed.Collector) map[string]string {
+			return map[string]string{endpoint: c.HTTP, exporter: "prometheus"}
+		}, nil, ""},
+		"disabled": {func(c *testbed.Collector) map[string]string {
+			return map[string]string{endpoint: c.HTTP, "OTEL_SDK_DISABLED": "true"}
+		}, nil, ""},
+		"another": {func(*testbed.Collector) map[string]string { return map[string]string{exporter: "statsd"} }, nil, exporter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clean(t)
+			c := testbed.OTLP(t)
+			for name, value := range test.env(c) {
+				t.Setenv(name, value)
+			}
+			registry := prometheus.NewRegistry()
+			m, err := telemetry.StartMeters(t.Context(), "s", registry, zerolog.Nop())
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("StartMeters = %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			counter, err := m.Provider().Meter("test").Int64Counter("one")
+			if err != nil {
+				t.Fatal(err)
+			}
+			counter.Add(t.Context(), 1)
+			if families, err := registry.Gather(); err != nil || len(families) != 1 || families[0].GetName() != "one_total" {
+				t.Errorf("registry: %v, %v", families, err)
+			}
+			m.Close()
+			if got := c.Metrics(); !slices.Equal(got, test.want) {
+				t.Errorf("sent: %v, want %v", got, test.want)
 			}
 		})
 	}

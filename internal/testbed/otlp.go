@@ -3,7 +3,9 @@ package testbed
 import (
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	metrics "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -65,13 +68,40 @@ type Collector struct {
 
 	mu    sync.Mutex
 	spans []Span
+	names map[string]bool // of metrics
 	raw   []byte
+}
+
+// meters takes the metrics of a collector.
+type meters struct {
+	metrics.UnimplementedMetricsServiceServer
+
+	c *Collector
+}
+
+// Export implements the collector's service.
+func (m meters) Export(_ context.Context, r *metrics.ExportMetricsServiceRequest) (*metrics.ExportMetricsServiceResponse, error) {
+	raw, err := proto.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	m.c.raw = append(m.c.raw, raw...)
+	for _, of := range r.ResourceMetrics {
+		for _, scope := range of.ScopeMetrics {
+			for _, one := range scope.Metrics {
+				m.c.names[one.Name] = true
+			}
+		}
+	}
+	return &metrics.ExportMetricsServiceResponse{}, nil
 }
 
 // OTLP starts a collector that ends with the test.
 func OTLP(tb testing.TB) *Collector {
 	tb.Helper()
-	c := &Collector{}
+	c := &Collector{names: map[string]bool{}}
 	web := httptest.NewServer(http.HandlerFunc(c.post))
 	tb.Cleanup(web.Close)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,6 +110,7 @@ func OTLP(tb testing.TB) *Collector {
 	}
 	server := grpc.NewServer()
 	collector.RegisterTraceServiceServer(server, c)
+	metrics.RegisterMetricsServiceServer(server, meters{c: c})
 	go func() { _ = server.Serve(listener) }() // ends with Stop
 	tb.Cleanup(server.Stop)
 	c.HTTP, c.GRPC = web.URL, "http://"+listener.Addr().String()
@@ -121,16 +152,26 @@ func (c *Collector) post(w http.ResponseWriter, r *http.Request) {
 		}
 		from = z
 	}
-	var request collector.ExportTraceServiceRequest
 	body, err := io.ReadAll(from)
-	if err == nil {
-		err = proto.Unmarshal(body, &request)
+	switch {
+	case err != nil:
+	case r.URL.Path == "/v1/traces":
+		var request collector.ExportTraceServiceRequest
+		if err = proto.Unmarshal(body, &request); err == nil {
+			_, err = c.Export(r.Context(), &request)
+		}
+	case r.URL.Path == "/v1/metrics":
+		var request metrics.ExportMetricsServiceRequest
+		if err = proto.Unmarshal(body, &request); err == nil {
+			_, err = meters{c: c}.Export(r.Context(), &request)
+		}
+	default:
+		err = errors.New("want protobuf at /v1/traces or /v1/metrics")
 	}
-	if err != nil || r.URL.Path != "/v1/traces" {
-		http.Error(w, "want a trace in protobuf at /v1/traces", http.StatusBadRequest)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	_, _ = c.Export(r.Context(), &request)
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
@@ -139,6 +180,13 @@ func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.spans)
+}
+
+// Metrics returns the names of the metrics that have arrived, sorted.
+func (c *Collector) Metrics() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.names))
 }
 
 // Raw returns everything that has arrived, as bytes.

@@ -9,6 +9,7 @@ package span
 
 import (
 	"context"
+	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -76,6 +77,7 @@ const (
 	ProviderName      = attribute.Key("gen_ai.provider.name")
 	RequestMaxTokens  = attribute.Key("gen_ai.request.max_tokens")
 	RequestModel      = attribute.Key("gen_ai.request.model")
+	RequestStream     = attribute.Key("gen_ai.request.stream")
 	FinishReasons     = attribute.Key("gen_ai.response.finish_reasons")
 	ResponseModel     = attribute.Key("gen_ai.response.model")
 	SystemInstruction = attribute.Key("gen_ai.system_instructions")
@@ -83,6 +85,7 @@ const (
 	ToolCallID        = attribute.Key("gen_ai.tool.call.id")
 	ToolResult        = attribute.Key("gen_ai.tool.call.result")
 	ToolName          = attribute.Key("gen_ai.tool.name")
+	TokenType         = attribute.Key("gen_ai.token.type")
 	ToolType          = attribute.Key("gen_ai.tool.type")
 	UsageCacheWrite   = attribute.Key("gen_ai.usage.cache_creation.input_tokens")
 	UsageCacheRead    = attribute.Key("gen_ai.usage.cache_read.input_tokens")
@@ -134,13 +137,13 @@ func Submit(ctx context.Context, tracer trace.Tracer, agent string, options ...t
 func Process(ctx context.Context, tracer trace.Tracer, agent string, links []trace.Link) (context.Context, trace.Span) {
 	return tracer.Start(ctx, "turn "+agent, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...), trace.WithAttributes(
 		MessagingSystem.String(system), MessagingName.String("turn"), MessagingType.String("process"), Destination.String(destination),
-		AgentName.String(agent),
+		OperationName.String("invoke_agent"), AgentName.String(agent),
 	))
 }
 
 // Run returns what tells the run of a span.
 func Run(s state.State) []attribute.KeyValue {
-	set := []attribute.KeyValue{RunID.String(string(s.ID)), ConversationID.String(string(s.ID)), AgentVersion.Int(s.AgentVersion)}
+	set := []attribute.KeyValue{RunID.String(string(s.ID)), ConversationID.String(string(s.ID)), AgentVersion.String(strconv.Itoa(s.AgentVersion))}
 	if s.Parent != nil {
 		set = append(set, ParentRunID.String(string(s.Parent.RunID)))
 	}

@@ -38,6 +38,7 @@ func (t *turn) callModel(ctx context.Context, effect *loop.CallModel) (ev loop.E
 type modelCall struct {
 	t        *turn
 	span     trace.Span
+	of       *agent.Model
 	purpose  loop.Purpose
 	provider model.Provider
 	req      model.Request
@@ -63,7 +64,7 @@ func (t *turn) prepare(ctx context.Context, effect loop.CallModel) (*modelCall, 
 		m = &a.Model
 	}
 	ctx, span := t.traceModel(ctx, *m, effect)
-	c := &modelCall{t: t, span: span, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.s.Asked - t.s.FallbackBase}
+	c := &modelCall{t: t, span: span, of: m, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.s.Asked - t.s.FallbackBase}
 	if c.provider, c.req, err = t.w.request(*m, effect); err != nil {
 		ev := loop.ModelFailed{At: now(), Err: asModelError(err), Purpose: effect.Purpose}
 		t.endModel(span, ev)
@@ -137,14 +138,17 @@ func (c *modelCall) outcome(ctx context.Context, resp model.Response, err error,
 		if len(resp.Parts) > 0 {
 			ev.Response = &resp
 		}
+		t.w.meters.failed(ctx, c.of, took, model.Cancelled)
 		return interrupted(ctx, ev)
 	}
 	if err != nil {
 		e := asModelError(err)
 		t.w.metrics.modelErrors.WithLabelValues(string(e.Class)).Inc()
+		t.w.meters.failed(ctx, c.of, took, e.Class)
 		return loop.ModelFailed{At: now(), Err: e, Failed: c.failed, Purpose: c.purpose}, nil
 	}
 	resp.Usage.CostUSD = t.w.cfg.Prices.Cost(resp.Model, resp.Usage)
+	t.w.meters.responded(ctx, c.of, took, resp.Usage)
 	t.w.metrics.tokens.WithLabelValues("input").Add(float64(resp.Usage.InputTokens))
 	t.w.metrics.tokens.WithLabelValues("output").Add(float64(resp.Usage.OutputTokens))
 	return loop.ModelResponded{At: now(), Attempt: t.claim.Attempt, Response: resp, Failed: c.failed, Purpose: c.purpose}, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -98,9 +99,9 @@ func (t *turn) traceModel(ctx context.Context, m agent.Model, effect loop.CallMo
 	if t.w.tracer == nil {
 		return ctx, noop.Span{}
 	}
-	set := []attribute.KeyValue{
-		span.OperationName.String("chat"), span.ProviderName.String(providerName(m.Provider)), span.RequestModel.String(m.Name),
-		span.ConversationID.String(string(t.s.ID)), span.AgentName.String(t.s.Agent),
+	set := append(asked(m), span.ConversationID.String(string(t.s.ID)), span.AgentName.String(t.s.Agent))
+	if m.Provider != "scripted" {
+		set = append(set, span.RequestStream.Bool(true))
 	}
 	if m.MaxOutputTokens > 0 {
 		set = append(set, span.RequestMaxTokens.Int64(m.MaxOutputTokens))
@@ -111,14 +112,7 @@ func (t *turn) traceModel(ctx context.Context, m agent.Model, effect loop.CallMo
 	if effect.Purpose != loop.ForTurn {
 		set = append(set, span.ModelPurpose.String(string(effect.Purpose)))
 	}
-	// Its host only: user, path and query may hold a secret.
-	if u, err := url.Parse(m.BaseURL); err == nil && u.Host != "" {
-		set = append(set, span.ServerAddress.String(u.Hostname()))
-		if port, err := strconv.Atoi(u.Port()); err == nil {
-			set = append(set, span.ServerPort.Int(port))
-		}
-	}
-	ctx, call := t.w.tracer.Start(ctx, "chat "+m.Name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(set...))
+	ctx, call := t.w.tracer.Start(ctx, strings.TrimSpace("chat "+m.Name), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(set...))
 	if t.w.cfg.TraceContent && call.IsRecording() {
 		instructions, input := span.Input(effect.Messages)
 		call.SetAttributes(span.InputMessages.String(input))
@@ -127,6 +121,24 @@ func (t *turn) traceModel(ctx context.Context, m agent.Model, effect loop.CallMo
 		}
 	}
 	return ctx, call
+}
+
+// asked returns which model a call asks, as spans and metrics say it.
+func asked(m agent.Model) []attribute.KeyValue {
+	set := []attribute.KeyValue{span.OperationName.String("chat"), span.ProviderName.String(providerName(m.Provider))}
+	if m.Name != "" {
+		set = append(set, span.RequestModel.String(m.Name))
+	}
+	// Its host only: user, path and query may hold a secret.
+	u, err := url.Parse(m.BaseURL)
+	if err != nil || u.Host == "" {
+		return set
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		port = map[string]int{"http": 80, "https": 443}[u.Scheme]
+	}
+	return append(set, span.ServerAddress.String(u.Hostname()), span.ServerPort.Int(port))
 }
 
 // providerName is a provider in the words of the conventions.

@@ -50,7 +50,7 @@ func TestSpans(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s < %s %s", span.Name(), names[span.Parent().SpanID().String()], span.Status().Description))
 	}
 	slices.Sort(got)
-	want := []string{"chat  < turn a ", "chat  < turn a ", "execute_tool add < turn a tool_error", "turn a < submitter ", "turn a < submitter "}
+	want := []string{"chat < turn a ", "chat < turn a ", "execute_tool add < turn a tool_error", "turn a < submitter ", "turn a < submitter "}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("spans:\n%s", diff)
 	}
@@ -86,7 +86,7 @@ func TestTraceIsInTheState(t *testing.T) {
 		traces[span.SpanContext().TraceID().String()]++
 		names[span.Name()]++
 	}
-	want := map[string]int{"turn a": 4, "chat ": 4, "execute_tool add": 1, "submit researcher": 1, "turn researcher": 1}
+	want := map[string]int{"turn a": 4, "chat": 4, "execute_tool add": 1, "submit researcher": 1, "turn researcher": 1}
 	if diff := gocmp.Diff(want, names); diff != "" || len(traces) != 1 {
 		t.Errorf("spans in %d traces:\n%s", len(traces), diff)
 	}

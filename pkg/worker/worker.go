@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -88,6 +89,10 @@ type Config struct {
 	// and results, cut to size, never the value of a secret reference.
 	Tracer       trace.TracerProvider
 	TraceContent bool
+
+	// Meter makes the metrics of the conventions for generative AI. Default: none, at no
+	// cost.
+	Meter metric.MeterProvider
 
 	Logger   zerolog.Logger
 	Registry *prometheus.Registry // nil: a registry of its own
@@ -176,6 +181,7 @@ type Worker struct {
 	bus     bus.Bus
 	log     zerolog.Logger
 	metrics *metrics
+	meters  *meters      // nil: none
 	tracer  trace.Tracer // nil: no spans
 	agents  *agents
 	slots   *semaphore.Weighted
@@ -206,11 +212,15 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	meters, err := newMeters(cfg.Meter)
+	if err != nil {
+		return nil, fmt.Errorf("make metrics: %w", err)
+	}
 	w := &Worker{
 		cfg: cfg, store: store, bus: b,
 		log:     cfg.Logger.With().Str("worker", cfg.ID).Logger(),
-		metrics: m,
-		slots:   semaphore.NewWeighted(int64(cfg.Slots)),
+		metrics: m, meters: meters,
+		slots: semaphore.NewWeighted(int64(cfg.Slots)),
 
 		suspects: newSuspects(cfg.Slots, cfg.MaxAttempts),
 		breakers: model.NewBreakers(cfg.Breakers),

@@ -1,0 +1,69 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	prometheusexporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+)
+
+// Meters makes metrics that stand in a Prometheus registry, and are sent to a collector
+// as well where the environment names one.
+type Meters struct {
+	provider *sdkmetric.MeterProvider
+	log      zerolog.Logger
+}
+
+// StartMeters begins to make metrics of a service, whose name OTEL_SERVICE_NAME
+// overrides. It does not wait for the collector; what that does not take is sent again
+// with the next figures.
+func StartMeters(ctx context.Context, service string, registry *prometheus.Registry, log zerolog.Logger) (*Meters, error) {
+	protocol, err := exported(os.Getenv, "METRICS", "prometheus")
+	if err != nil {
+		return nil, err
+	}
+	scraped, err := prometheusexporter.New(prometheusexporter.WithRegisterer(registry), prometheusexporter.WithoutScopeInfo(), prometheusexporter.WithoutTargetInfo())
+	if err != nil {
+		return nil, fmt.Errorf("make metrics: %w", err)
+	}
+	of, err := about(ctx, service)
+	if err != nil {
+		return nil, fmt.Errorf("make metrics: %w", err)
+	}
+	options := []sdkmetric.Option{sdkmetric.WithReader(scraped), sdkmetric.WithResource(of)}
+	if protocol != "" {
+		var exporter sdkmetric.Exporter
+		if protocol == "grpc" {
+			exporter, err = otlpmetricgrpc.New(ctx)
+		} else {
+			exporter, err = otlpmetrichttp.New(ctx)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("start the export of metrics: %w", err)
+		}
+		complain(log)
+		options = append(options, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter)))
+		log.Info().Str("protocol", protocol).Msg("metrics are exported")
+	}
+	return &Meters{sdkmetric.NewMeterProvider(options...), log}, nil
+}
+
+// Provider makes the metrics.
+func (m *Meters) Provider() metric.MeterProvider { return m.provider }
+
+// Close sends the last figures, and gives up after five seconds.
+func (m *Meters) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	if err := m.provider.Shutdown(ctx); err != nil && !errors.Is(err, sdkmetric.ErrReaderShutdown) {
+		m.log.Warn().Err(err).Msg("metrics: the last figures are lost")
+	}
+}

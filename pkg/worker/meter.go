@@ -1,0 +1,57 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/span"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// meters are the metrics that the conventions for generative AI have for whoever asks a
+// model, with the buckets that they want.
+type meters struct {
+	seconds metric.Float64Histogram
+	tokens  metric.Int64Histogram
+}
+
+// newMeters returns nil if there is nobody to make them.
+func newMeters(p metric.MeterProvider) (*meters, error) {
+	if p == nil {
+		return nil, nil //nolint:nilnil // nil makes none
+	}
+	meter := p.Meter(tracerName)
+	seconds, err := meter.Float64Histogram("gen_ai.client.operation.duration", metric.WithUnit("s"), metric.WithDescription("Model calls, retries included."),
+		metric.WithExplicitBucketBoundaries(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92))
+	tokens, failed := meter.Int64Histogram("gen_ai.client.token.usage", metric.WithUnit("{token}"), metric.WithDescription("Tokens of a model call, by type."),
+		metric.WithExplicitBucketBoundaries(1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864))
+	return &meters{seconds, tokens}, errors.Join(err, failed)
+}
+
+// failed notes a model call that came to nothing, with the class of its error.
+func (m *meters) failed(ctx context.Context, of *agent.Model, took time.Duration, class model.Class) {
+	if m != nil {
+		m.seconds.Record(ctx, took.Seconds(), metric.WithAttributes(append(asked(*of), span.ErrorType.String(string(class)))...))
+	}
+}
+
+// responded notes a model call with an answer. Cached tokens are among the input; what
+// the provider does not count is not known.
+func (m *meters) responded(ctx context.Context, of *agent.Model, took time.Duration, u state.Usage) {
+	if m == nil {
+		return
+	}
+	set := asked(*of)
+	m.seconds.Record(ctx, took.Seconds(), metric.WithAttributes(set...))
+	if u.InputTokens > 0 {
+		m.tokens.Record(ctx, u.InputTokens, metric.WithAttributes(append(set[:len(set):len(set)], span.TokenType.String("input"))...))
+	}
+	if u.OutputTokens > 0 {
+		m.tokens.Record(ctx, u.OutputTokens, metric.WithAttributes(append(set[:len(set):len(set)], span.TokenType.String("output"))...))
+	}
+}
