@@ -74,7 +74,7 @@ func TestWordsOfTheConventions(t *testing.T) {
 			} else if !known && !strings.HasPrefix(string(kv.Key), "turnpike.") {
 				t.Errorf("%s: the conventions have no %s", span.Name(), kv.Key)
 			}
-			has = append(has, string(kv.Key)+"="+kv.Value.Emit())
+			has = append(has, string(kv.Key)+"="+kv.Value.String())
 		}
 		missing := slices.DeleteFunc(slices.Clone(required[span.Name()]), func(want string) bool { return slices.Contains(has, want) })
 		if required[span.Name()] == nil || len(missing) > 0 {

@@ -162,28 +162,63 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// A name that is public when it is looked at and private when it is dialled: there
-// is one look-up for each connection, and the address that it gave is judged.
+// A name that may be asked when it is looked at first and not when it is dialled
+// again: there is one look-up for each connection, and the address that it gave is
+// judged.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
-	g, err := NewGuard([]string{"public.test:443"})
+	var reached atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	t.Cleanup(server.Close)
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	g, err := NewGuard([]string{"127.0.0.1/32"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.resolver = names(t, map[string][]string{"rebind.test": {"192.0.2.1", "127.0.0.1"}})
+	g.resolver = names(t, map[string][]string{"rebind.test": {"127.0.0.1", "10.1.2.3"}})
 	client := g.Client()
-	for range 3 {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://rebind.test/", http.NoBody)
+	transport := client.Transport.(*guarded).Transport //nolint:forcetypeassert // as Client makes it
+	for n := range 3 {
+		// Below the check of TLS, which goes by the URL: it is the address that counts.
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://rebind.test:"+port+"/", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := client.Do(req)
+		req.Close = true // another connection each time
+		resp, err := transport.RoundTrip(req)
 		if err == nil {
 			_ = resp.Body.Close()
 		}
-		if !errors.Is(err, errForbidden) {
-			t.Errorf("rebinding: %v, want it refused", err)
+		if n == 0 && err != nil || n > 0 && !errors.Is(err, errForbidden) {
+			t.Errorf("request %d: %v", n+1, err)
 		}
+	}
+	if n := reached.Load(); n != 1 {
+		t.Errorf("%d requests came through, want the first", n)
+	}
+}
+
+// The proxy of the environment is not for tools: it would be the one to look names up.
+func TestNoProxy(t *testing.T) {
+	var reached atomic.Int32
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	t.Cleanup(proxy.Close)
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"} {
+		t.Setenv(name, proxy.URL)
+	}
+	// The proxy's own address may be asked, so nothing else keeps a request from it.
+	g, err := NewGuard([]string{"127.0.0.0/8", "nowhere.test:80"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.resolver = names(t, nil)
+	for _, target := range []string{"http://nowhere.test/", "https://nowhere.test/"} {
+		if err := get(g.Client(), target); err == nil {
+			t.Errorf("%s was answered", target)
+		}
+	}
+	if n := reached.Load(); n > 0 {
+		t.Errorf("%d requests went to the proxy", n)
 	}
 }
 

@@ -1,6 +1,7 @@
 package httptool_test
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -120,6 +121,51 @@ func TestAnswers(t *testing.T) {
 	cancel()
 	if _, err := c.Tool(httptool.Request{URL: "http://" + at + "/hang"}, secrets).Call(ctx, tool.Call{Arguments: json.RawMessage(`{}`)}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Call with a context that has ended = %v", err)
+	}
+}
+
+// An answer is read up to a size, however it is packed, and up to the call's time,
+// however slowly it comes.
+func TestAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	at, mux := echo(t)
+	const part = 1 << 20
+	endless := func(w io.Writer) {
+		for text := strings.Repeat("x", part); ; {
+			if _, err := io.WriteString(w, text); err != nil {
+				return
+			}
+		}
+	}
+	mux.HandleFunc("/endless", func(w http.ResponseWriter, _ *http.Request) { endless(w) })
+	mux.HandleFunc("/bomb", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		endless(gzip.NewWriter(w))
+	})
+	mux.HandleFunc("/headers", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", part)) })
+	begun := make(chan struct{}, 1)
+	mux.HandleFunc("/drip", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "a beginning")
+		_ = http.NewResponseController(w).Flush()
+		begun <- struct{}{}
+		<-r.Context().Done()
+	})
+	c := caller(t, at)
+	try := func(ctx context.Context, path string) (tool.Result, error) {
+		return c.Tool(httptool.Request{URL: "http://" + at + path}, secrets).Call(ctx, tool.Call{Arguments: json.RawMessage(`{}`)})
+	}
+	for _, path := range []string{"/endless", "/bomb"} {
+		if got, err := try(t.Context(), path); err != nil || got.IsError || len(got.Content) < 4*part || len(got.Content) > 4*part+200 {
+			t.Errorf("%s = %d bytes, %v, %v", path, len(got.Content), got.IsError, err)
+		}
+	}
+	if got, err := try(t.Context(), "/headers"); err != nil || !got.IsError {
+		t.Errorf("/headers = %d bytes, %v, %v", len(got.Content), got.IsError, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-begun; cancel() }()
+	if got, err := try(ctx, "/drip"); !errors.Is(err, context.Canceled) {
+		t.Errorf("/drip = %+v, %v", got, err)
 	}
 }
 
