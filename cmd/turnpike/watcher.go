@@ -38,6 +38,8 @@ func (w *watcher) show(e api.Event) {
 		}
 	case state.LiveToolStarted:
 		w.line("  turn %d · %s started on %s", e.Turn, e.Name, e.Worker)
+	case state.LiveToolProgress:
+		w.line("  turn %d · %s: %s", e.Turn, e.Name, short(e.Progress))
 	case state.EntryModel:
 		w.response(e)
 	case state.EntryTool, state.EntryReused:

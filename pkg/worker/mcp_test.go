@@ -12,6 +12,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
@@ -147,6 +149,44 @@ func TestMCPServerIsDown(t *testing.T) {
 	st := s.awaitReason(unknown, state.EndInvalidAgent)
 	if st.Error == nil || !strings.Contains(st.Error.Message, "are not known") || !strings.Contains(st.Error.Message, "connection refused") {
 		t.Errorf("error = %+v", st.Error)
+	}
+}
+
+// What a server tells about how far a call is, watchers of its run hear while it is
+// under way.
+func TestMCPProgress(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	server, h := mcpServer(t)
+	heard := make(chan struct{})
+	server.AddTool(&mcp.Tool{Name: "say hi", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: 2, Total: 3, Message: "nearly"})
+		if err != nil {
+			return nil, err
+		}
+		select { // it is not done before somebody has heard of it
+		case <-heard:
+		case <-ctx.Done():
+		}
+		return &mcp.CallToolResult{}, ctx.Err()
+	})
+	id := s.createFor(hiAgent(h.URL), state.Limits{})
+	var got []api.Event
+	stop, err := s.bus.Watch(t.Context(), id, func(e bus.Event) {
+		if ev, err := api.DecodeEvent(e.Data); err == nil && ev.Type == state.LiveToolProgress {
+			got = append(got, ev)
+			close(heard)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	s.work(s.mcpWorker())
+	s.start(id)
+	s.awaitReason(id, state.EndCompleted)
+	if len(got) != 1 || got[0].Progress != "2 of 3: nearly" || got[0].Name != "mine_say_hi_b72b3132" || got[0].CallID == "" || got[0].Turn != 1 || got[0].Attempt != 1 {
+		t.Errorf("progress = %+v", got)
 	}
 }
 
