@@ -22,6 +22,8 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/internal/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
@@ -214,6 +216,33 @@ func natsParrot(t *testing.T, nc *nats.Conn, prefix string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sub.Unsubscribe() })
+}
+
+// hookParrot objects to nothing, and notes what it hears where it may. heard returns what
+// it was told at a point.
+func hookParrot(t *testing.T, nc *nats.Conn, subject string) (heard func(point string) string) {
+	t.Helper()
+	var mu sync.Mutex
+	all := map[string]string{}
+	stop, err := natshook.Serve(nc, subject, hook.Func(func(_ context.Context, r hook.Request) (hook.Answer, error) {
+		data, err := json.Marshal(r)
+		mu.Lock()
+		defer mu.Unlock()
+		all[string(r.Point)] += string(data) + "\n"
+		if r.Point == hook.PostSampling {
+			return hook.Answer{Notes: []string{string(data)}}, err
+		}
+		return hook.Answer{}, err
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stop() })
+	return func(point string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		return all[point]
+	}
 }
 
 // parrot is a remote agent that answers with the token that it was called with.

@@ -22,6 +22,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -29,6 +31,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
 	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
@@ -135,7 +139,7 @@ func TestSecretsStayHidden(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	registry := prometheus.NewRegistry()
-	spans := tracetest.NewSpanRecorder()
+	spans, meter := tracetest.NewSpanRecorder(), sdkmetric.NewManualReader()
 	site, err := app.OpenOn(ctx, app.Config{RedisURL: redisURL, Prefix: "secrets", Replicas: 1}, conn, zerolog.New(&logs).Level(zerolog.DebugLevel))
 	if err != nil {
 		t.Fatal(err)
@@ -148,10 +152,12 @@ func TestSecretsStayHidden(t *testing.T) {
 	mcpTools := mcptool.New(guard, mcptool.Config{Commands: []string{"*"}})
 	defer mcpTools.Close()
 	natsParrot(t, conn, "secrets")
+	asked := hookParrot(t, conn, "secrets.hook")
 	w, err := worker.New(site.Store, site.Bus, worker.Config{
 		ID: "w", SecretsDir: secrets, Logger: site.Log, Registry: registry, HTTPTools: httptool.New(guard), RemoteAgents: a2atool.New(guard.Client()),
 		MCPTools: mcpTools, NATSTools: natstool.New(conn, "secrets"), DescribeNATSTools: natstool.NewCatalogue(conn, "secrets").Describe,
-		Tracer:    sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)),
+		NATSHooks: func(subject string) hook.Hook { return natshook.New(conn, subject) },
+		Tracer:    sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), TraceContent: true, Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(meter)),
 		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})},
 	})
 	if err != nil {
@@ -185,10 +191,12 @@ func TestSecretsStayHidden(t *testing.T) {
 		fmt.Sprintf(`{"name": "refusing", "kind": "a2a", "url": "%s/status", "token": "secret://A2A_TOKEN"}`, agents.URL),
 		fmt.Sprintf(`{"name": "moved", "kind": "a2a", "url": "%s/moved", "token": "secret://A2A_TOKEN"}`, agents.URL),
 	}, ", ")
+	const ask = `[{"kind": "nats", "subject": "secrets.hook"}]`
+	hooks := `{"pre_tool": ` + ask + `, "post_sampling": ` + ask + `, "stop": ` + ask + `, "stop_failure": ` + ask + `}`
 	definitions := map[string]string{
 		"tools": `{"model": {"provider": "scripted", "responses": [{"tool_calls": [{"name": "echo"}, {"name": "fails"}, {"name": "elsewhere"},
 			{"name": "bytes"}, {"name": "gone"}, {"name": "status"}, {"name": "garbage"}, {"name": "picture"},
-			{"name": "parrot", "arguments": {"task": "x"}}, {"name": "bad", "arguments": {"task": "x"}}, {"name": "refusing", "arguments": {"task": "x"}}, {"name": "moved", "arguments": {"task": "x"}}]}, {"text": "done"}]}, "tools": [` + tools + `]}`,
+			{"name": "parrot", "arguments": {"task": "x"}}, {"name": "bad", "arguments": {"task": "x"}}, {"name": "refusing", "arguments": {"task": "x"}}, {"name": "moved", "arguments": {"task": "x"}}]}, {"text": "done"}]}, "tools": [` + tools + `], "hooks": ` + hooks + `}`,
 		"nats": `{"model": {"provider": "scripted", "responses": [{"tool_calls": [{"name": "echo_nats"}, {"name": "echo_nats", "arguments": {"please fail": true}}]}, {"text": "done"}]},
 			"tools": [{"name": "echo_nats", "kind": "nats"}]}`,
 		"allowed": fmt.Sprintf(`{"model": {"provider": "openai", "name": "m", "base_url": "%s/v1", "api_key": "secret://ALLOWED_KEY"}}`, allowed.URL),
@@ -197,8 +205,8 @@ func TestSecretsStayHidden(t *testing.T) {
 		for _, way := range []string{"json", "page", "stream", "said", "cut", "elsewhere", "status", "garbage"} {
 			definitions[provider+"-"+way] = fmt.Sprintf(`{"model": {"provider": %q, "name": "m", "base_url": "%s/%s", "api_key": "secret://MODEL_KEY",
 				"fallback": [{"provider": "scripted", "responses": [{"text": "instead"}]}]}}`, provider, models.URL, way)
-			definitions[provider+"-"+way+"-alone"] = fmt.Sprintf(`{"model": {"provider": %q, "name": "m", "base_url": "%s/%s", "api_key": "secret://MODEL_KEY"}, "loop": {"type": "react", "max_turns": 2}, "limits": {"deadline": "5s"}}`,
-				provider, models.URL, way)
+			definitions[provider+"-"+way+"-alone"] = fmt.Sprintf(`{"model": {"provider": %q, "name": "m", "base_url": "%s/%s", "api_key": "secret://MODEL_KEY"}, "loop": {"type": "react", "max_turns": 2}, "limits": {"deadline": "5s"}, "hooks": %s}`,
+				provider, models.URL, way, hooks)
 		}
 	}
 	// What asks makes its run wait, so each tool has an agent of its own.
@@ -255,6 +263,16 @@ func TestSecretsStayHidden(t *testing.T) {
 	running.Wait()
 	for _, span := range tracetest.SpanStubsFromReadOnlySpans(spans.Ended()) {
 		found["spans"] += fmt.Sprintf("%s %v %v %v %v\n", span.Name, span.Attributes, span.Events, span.Status, span.Links)
+	}
+	var measured metricdata.ResourceMetrics
+	if err := meter.Collect(context.Background(), &measured); err != nil {
+		t.Fatal(err)
+	}
+	found["measured"] = fmt.Sprintf("%+v", measured)
+	for point, repeats := range map[string]bool{"pre_tool": false, "post_sampling": true, "stop": false, "stop_failure": true} {
+		if found["hook "+point] = asked(point); repeats && !strings.Contains(found["hook "+point], secret.Hidden) {
+			t.Errorf("hook %s: nothing was repeated, so the test proves nothing", point)
+		}
 	}
 	recorder := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
