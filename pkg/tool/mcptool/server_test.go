@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,9 @@ import (
 
 // serverMode makes the test's own program an MCP server that behaves badly on demand.
 const serverMode = "MCPTOOL_SERVER"
+
+// notes names the directory where it writes what it was told.
+const notes = "MCPTOOL_NOTES"
 
 // bad returns the server that is this program.
 func bad(t *testing.T) Server {
@@ -48,6 +52,14 @@ func serveOnStdio() {
 		return nil, nil //nolint:nilnil // not reached
 	})
 	add(s, "hang", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { select {} })
+	// It writes down, in a file each, that it has begun and that it was told to stop.
+	add(s, "waits", func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if err := os.WriteFile(filepath.Join(os.Getenv(notes), "begun"), nil, 0o600); err != nil {
+			return nil, err
+		}
+		<-ctx.Done()
+		return nil, os.WriteFile(filepath.Join(os.Getenv(notes), "cancelled"), nil, 0o600)
+	})
 	add(s, "pid", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return text("%d", os.Getpid())
 	})
