@@ -1,7 +1,10 @@
 package telemetry_test
 
 import (
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -98,6 +101,30 @@ func TestExport(t *testing.T) {
 				t.Errorf("%d spans: %v", len(spans), spans)
 			}
 		})
+	}
+}
+
+// Spans in JSON, for collectors that read nothing else.
+func TestExportInJSON(t *testing.T) {
+	clean(t)
+	got := make(chan string, 1)
+	c := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- r.URL.Path + " " + r.Header.Get("Content-Type") + " " + string(body)
+		w.Header().Set("Content-Type", "application/json")
+	}))
+	t.Cleanup(c.Close)
+	t.Setenv(endpoint, c.URL)
+	t.Setenv(protocol, "http/json")
+	e, err := telemetry.Start(t.Context(), "s", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := e.Provider().Tracer("test").Start(t.Context(), "one")
+	span.End()
+	e.Close()
+	if sent := <-got; !strings.HasPrefix(sent, "/v1/traces application/json {") || !strings.Contains(sent, `"name":"one"`) {
+		t.Errorf("sent: %s", sent)
 	}
 }
 
