@@ -118,7 +118,7 @@ func TestGuard(t *testing.T) {
 		"https://2130706433/", "https://0x7f000001/", "https://0x7f.0.0.1/", "https://0177.0.0.1/", "https://127.255.255.254/", "https://[::1]/", "https://[::1]:" + port + "/",
 		"https://[::ffff:127.0.0.1]/", "https://[::ffff:7f00:1]/", "https://[0:0:0:0:0:ffff:7f00:0001]/", "https://[::127.0.0.1]/", "https://0.0.0.0/", "https://0/", "https://[::]/",
 		// Networks of the site, its carrier and its cloud.
-		"https://10.0.0.1/", "https://172.16.0.1/", "https://172.31.255.255/", "https://192.168.1.1/", "https://169.254.169.254/latest/meta-data/", "https://[fe80::1]/",
+		"https://10.0.0.1/", "https://172.16.0.1/", "https://172.31.255.255/", "https://192.168.1.1/", "https://169.254.169.254/latest/meta-data/", "https://[fe80::1]/", "https://[fe80::1%25lo]/",
 		"https://[fd00:ec2::254]/", "https://[fc00::1]/", "https://[fec0::1]/", "https://100.64.0.1/", "https://100.127.255.254/", "https://192.0.0.170/", "https://198.18.0.1/",
 		"https://224.0.0.1/", "https://255.255.255.255/", "https://[ff02::1]/",
 		// IPv4 inside IPv6.

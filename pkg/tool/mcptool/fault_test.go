@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -282,31 +280,6 @@ func TestCancellationReachesTheServer(t *testing.T) {
 			<-over
 		})
 	}
-}
-
-// A program is told, too, before it is ended.
-func TestCancellationReachesTheProgram(t *testing.T) {
-	t.Parallel()
-	c, s := caller(t, Config{}), bad(t)
-	dir := t.TempDir()
-	s.Env[notes] = dir
-	wrote := func(name string) func() bool {
-		return func() bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil }
-	}
-	waits := ready(t, c, s, "waits")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	done := make(chan error, 1)
-	go func() {
-		_, err := waits.Call(ctx, tool.Call{ID: "c", Arguments: []byte(`{}`)})
-		done <- err
-	}()
-	soon(t, "the call", wrote("begun"))
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("Call = %v", err)
-	}
-	soon(t, "the cancellation", wrote("cancelled"))
 }
 
 func TestProgress(t *testing.T) {

@@ -1,11 +1,14 @@
 package mcptool
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 func form(t testing.TB, schema string) *mcp.ElicitParams {
@@ -82,4 +85,26 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("answer %+v, %v", r, err)
 		}
 	})
+}
+
+// A server sends people to pages of the web, and to nothing that runs or reads files.
+func TestWherePeopleAreSent(t *testing.T) {
+	t.Parallel()
+	server := newServer()
+	at := make(chan string, 1)
+	add(server, "bars", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return nil, mcp.URLElicitationRequiredError([]*mcp.ElicitParams{{Mode: "url", Message: "log in", URL: <-at, ElicitationID: "e"}})
+	})
+	s := overHTTP(t, server)
+	bars := ready(t, caller(t, Config{}), s, "bars")
+	for url, asks := range map[string]bool{
+		"https://example.com/login?x=1": true, "http://127.0.0.1:8080/": true,
+		"javascript:alert(1)": false, "file:///etc/passwd": false, "data:text/html,x": false, "https:///x": false, "vscode://x/y": false,
+	} {
+		at <- url
+		r := try(t, bars, tool.Call{})
+		if asked := r.Ask != nil; asked != asks || !asks && !r.IsError {
+			t.Errorf("%s: %+v", url, r)
+		}
+	}
 }

@@ -2,8 +2,11 @@ package mcptool
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -59,4 +62,29 @@ func TestConnectionIsLost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A program is told, too, before it is ended.
+func TestCancellationReachesTheProgram(t *testing.T) {
+	t.Parallel()
+	c, s := caller(t, Config{}), bad(t)
+	dir := t.TempDir()
+	s.Env[notes] = dir
+	wrote := func(name string) func() bool {
+		return func() bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil }
+	}
+	waits := ready(t, c, s, "waits")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := waits.Call(ctx, tool.Call{ID: "c", Arguments: []byte(`{}`)})
+		done <- err
+	}()
+	soon(t, "the call", wrote("begun"))
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Call = %v", err)
+	}
+	soon(t, "the cancellation", wrote("cancelled"))
 }

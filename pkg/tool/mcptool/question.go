@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -127,6 +128,12 @@ func (p *pending) responses() mcp.InputResponseMap {
 // ask puts the open question to a person. complaint, if not empty, says what was wrong
 // with the last answer.
 func (p *pending) ask(complaint string) (tool.Result, error) {
+	// What is shown to people, some will open.
+	if at := p.open().Asked.URL; at != "" {
+		if u, err := url.Parse(at); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+			return tool.Error(fmt.Sprintf("The server sends people to %q, which is no web page: nobody was asked", tool.Truncate(at, 200))), nil
+		}
+	}
 	state, err := json.Marshal(p)
 	if err != nil {
 		return tool.Result{}, fmt.Errorf("encode question: %w", err)
