@@ -1,17 +1,23 @@
 package natsbus
 
 import (
+	"encoding/json"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 func FuzzDecodeTurn(f *testing.F) {
-	for _, seed := range []string{`{"run_id":"run_01JD3X9K3W8Q4V5N6M7P8R9S0T","version":1}`, `{"version":-1}`, `[]`, ``, `{"run_id":"run_*"}`} {
+	for _, seed := range []string{`{"run_id":"run_01JD3X9K3W8Q4V5N6M7P8R9S0T","version":1}`, `{"version":-1}`, `{"run_id":"run_01JD3X9K3W8Q4V5N6M7P8R9S0T","version":01}`, `{"run_id":"run_01JD3X9K3W8Q4V5N6M7P8R9S0T","version":1,"version":2}`, `[]`, ``, `{"run_id":"run_*"}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		turn, err := decodeTurn(data)
+		var slow bus.Turn
+		if wrong := json.Unmarshal(data, &slow); wrong != nil && err == nil || err == nil && turn != slow {
+			t.Errorf("decodeTurn(%q) = %+v, want %+v, %v", data, turn, slow, wrong)
+		}
 		if err != nil {
 			return
 		}

@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -117,9 +118,11 @@ func (q turnQueue) reject(ctx context.Context, m *nats.Msg, cause error) {
 }
 
 func decodeTurn(data []byte) (bus.Turn, error) {
-	var t bus.Turn
-	if err := json.Unmarshal(data, &t); err != nil {
-		return bus.Turn{}, err
+	t, ok := plainTurn(data)
+	if !ok {
+		if err := json.Unmarshal(data, &t); err != nil {
+			return bus.Turn{}, err
+		}
 	}
 	if _, err := state.ParseRunID(string(t.Run)); err != nil {
 		return bus.Turn{}, err
@@ -128,6 +131,21 @@ func decodeTurn(data []byte) (bus.Turn, error) {
 		return bus.Turn{}, fmt.Errorf("version is %d", t.Version)
 	}
 	return t, nil
+}
+
+// plainTurn reads a message that is written as PublishTurn writes it.
+func plainTurn(data []byte) (t bus.Turn, ok bool) {
+	rest, ok := bytes.CutPrefix(data, []byte(`{"run_id":"`))
+	run, rest, found := bytes.Cut(rest, []byte(`","version":`))
+	number, end := bytes.CutSuffix(rest, []byte(`}`))
+	if !ok || !found || !end || len(number) == 0 || number[0] < '1' || number[0] > '9' {
+		return bus.Turn{}, false
+	}
+	if _, err := state.ParseRunID(string(run)); err != nil {
+		return bus.Turn{}, false
+	}
+	version, err := strconv.ParseInt(string(number), 10, 64)
+	return bus.Turn{Run: state.RunID(run), Version: version}, err == nil
 }
 
 type queue struct{ *puller }

@@ -160,7 +160,7 @@ func (s *Store) Owners(ctx context.Context) ([]string, error) {
 // Announced implements state.Schedule.
 func (s *Store) Announced(ctx context.Context, id state.RunID, seq int64) error {
 	k := s.keys.run(id)
-	r, err := s.call(ctx, announcedScript, []string{k.header, k.log, k.due}, string(id), seq)
+	r, err := s.together(ctx, announcedScript, []string{k.header, k.log, k.due}, string(id), seq)
 	if err != nil {
 		return fmt.Errorf("note announcement of run %s: %w", id, err)
 	}
