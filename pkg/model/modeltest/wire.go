@@ -76,10 +76,10 @@ type Recording struct {
 }
 
 // Recordings reads the streams of one format, one event's data a line: those in the
-// folder testdata beside the test, and those in the given folder of recorded
-// traffic, if TURNPIKE_REAL_DATA names where that is. A file that holds several
+// folder testdata beside the test, and those in the given folders of recorded
+// traffic, if TURNPIKE_REAL_DATA names where they are. A file that holds several
 // responses gives several recordings.
-func Recordings(t *testing.T, w Wire, local, recorded string) []Recording {
+func Recordings(t *testing.T, w Wire, local string, recorded ...string) []Recording {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", local, "*.txt"))
 	if err != nil || len(files) == 0 {
@@ -88,11 +88,13 @@ func Recordings(t *testing.T, w Wire, local, recorded string) []Recording {
 	if dir := os.Getenv("TURNPIKE_REAL_DATA"); dir == "" {
 		t.Log("TURNPIKE_REAL_DATA is not set: no recordings of real traffic are replayed")
 	} else {
-		found, err := filepath.Glob(filepath.Join(dir, "wire", recorded, "*.txt"))
-		if err != nil || len(found) == 0 {
-			t.Fatalf("no recordings in %s of TURNPIKE_REAL_DATA: %v", recorded, err)
+		for _, folder := range recorded {
+			found, err := filepath.Glob(filepath.Join(dir, "wire", folder, "*.txt"))
+			if err != nil || len(found) == 0 {
+				t.Fatalf("no recordings in %s of TURNPIKE_REAL_DATA: %v", folder, err)
+			}
+			files = append(files, found...)
 		}
-		files = append(files, found...)
 	}
 	var list []Recording
 	for _, file := range files {

@@ -204,11 +204,13 @@ func readChat(events []string) Outcome {
 			Error   json.RawMessage
 			Choices []struct {
 				Index  int
+				Text   string
 				Finish string `json:"finish_reason"`
 				Delta  struct {
-					Content, Refusal string
-					Reasoning        string `json:"reasoning_content"`
-					Calls            []struct {
+					Content   any // a text, or a list
+					Refusal   string
+					Reasoning string `json:"reasoning_content"`
+					Calls     []struct {
 						Index    int
 						ID       string
 						Function struct{ Name, Arguments string }
@@ -245,7 +247,23 @@ func readChat(events []string) Outcome {
 			if c.Index != 0 {
 				continue
 			}
-			o.Text += c.Delta.Content + c.Delta.Refusal
+			switch content := c.Delta.Content.(type) {
+			case string:
+				o.Text += content
+			case []any:
+				for _, e := range content {
+					entry, _ := e.(map[string]any)
+					said, _ := entry["text"].(string)
+					thoughts, _ := entry["thinking"].([]any)
+					o.Text += said
+					for _, e := range thoughts {
+						entry, _ := e.(map[string]any)
+						said, _ := entry["text"].(string)
+						o.Thinking += said
+					}
+				}
+			}
+			o.Text += c.Delta.Refusal + c.Text
 			refused = refused || c.Delta.Refusal != ""
 			o.Thinking += c.Delta.Reasoning
 			for _, d := range c.Delta.Calls {
@@ -267,8 +285,11 @@ func readChat(events []string) Outcome {
 			}
 		}
 	}
+	if stop == "error" || stop == "abort" {
+		return Outcome{Class: model.Overloaded}
+	}
 	for i, c := range calls {
-		if c.Arguments = arguments(c.Arguments); stop != "length" || i != last || json.Valid([]byte(c.Arguments)) {
+		if c.Arguments = arguments(c.Arguments); stop != "length" && stop != "content_filter" || i != last || json.Valid([]byte(c.Arguments)) {
 			o.Calls = append(o.Calls, c)
 		}
 	}

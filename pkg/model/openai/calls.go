@@ -98,13 +98,14 @@ func begins(c *call, p piece) bool {
 	return c.complete() || c.args.Len() == 0 && p.name != c.name
 }
 
-// parts returns the calls of a finished response. If the output limit ended it,
-// the call that was under way is left out unless it is whole: half a call never
-// runs.
+// parts returns the calls of a finished response. If the output limit or a filter
+// ended it, the call that was under way is left out unless it is whole: half a call
+// never runs.
 func (s *calls) parts(stop model.Stop) []state.Part {
+	cut := stop == model.StopMaxOutputTokens || stop == model.StopContentFilter
 	var parts []state.Part
 	for i, c := range s.list {
-		if c.name == "" || stop == model.StopMaxOutputTokens && i == s.last && !c.complete() {
+		if c.name == "" || cut && i == s.last && !c.complete() {
 			continue
 		}
 		parts = append(parts, c.part())

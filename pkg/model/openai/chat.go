@@ -1,12 +1,15 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"net/http"
 	"strings"
 
 	sdk "github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/respjson"
 
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -40,6 +43,7 @@ type chatAnswer struct {
 	text      strings.Builder
 	thinking  strings.Builder
 	refused   bool
+	listed    bool // the thinking came in lists
 	calls     *calls
 	finish    string
 	usage     state.Usage
@@ -58,6 +62,7 @@ func (a *chatAnswer) add(c sdk.ChatCompletionChunk) {
 			continue
 		}
 		a.delta(choice.Delta)
+		a.say(extra(choice.JSON.ExtraFields, "text")) // of the completions before chat
 		if choice.FinishReason != "" {
 			a.finish = choice.FinishReason
 		}
@@ -65,23 +70,71 @@ func (a *chatAnswer) add(c sdk.ChatCompletionChunk) {
 }
 
 func (a *chatAnswer) delta(d sdk.ChatCompletionChunkChoiceDelta) {
-	for _, name := range []string{reasoningField, reasoningFieldShort} {
-		var text string
-		if f, ok := d.JSON.ExtraFields[name]; ok && json.Unmarshal([]byte(f.Raw()), &text) == nil && text != "" {
-			a.thinking.WriteString(text)
-			a.emit(model.Delta{Thinking: text})
-			break
-		}
+	a.think(cmp.Or(extra(d.JSON.ExtraFields, reasoningField), extra(d.JSON.ExtraFields, reasoningFieldShort)))
+	if raw := d.JSON.Content.Raw(); strings.HasPrefix(raw, "[") {
+		a.chunks([]byte(raw))
+	} else {
+		a.say(d.Content)
 	}
-	if text := d.Content + d.Refusal; text != "" {
-		a.refused = a.refused || d.Refusal != ""
-		a.text.WriteString(text)
-		a.emit(model.Delta{Text: text})
-	}
+	a.refused = a.refused || d.Refusal != ""
+	a.say(d.Refusal)
 	for _, c := range d.ToolCalls {
 		a.emit(a.calls.add(piece{
 			index: c.Index, hasIndex: c.JSON.Index.Valid(), id: c.ID, name: c.Function.Name, args: c.Function.Arguments,
 		}))
+	}
+}
+
+// extra returns a text that OpenAI's own format does not have, or nothing.
+func extra(fields map[string]respjson.Field, name string) string {
+	var text string
+	if json.Unmarshal([]byte(fields[name].Raw()), &text) != nil {
+		return ""
+	}
+	return text
+}
+
+// contentChunk is a piece of content that is a list: Mistral writes so when a model
+// thinks. The thinking is a list again, or a text.
+type contentChunk struct {
+	Type, Text string
+	Thinking   json.RawMessage
+}
+
+func (a *chatAnswer) chunks(raw []byte) {
+	var list []contentChunk
+	if json.Unmarshal(raw, &list) != nil {
+		return
+	}
+	for _, c := range list {
+		a.say(c.Text)
+		if len(c.Thinking) == 0 {
+			continue
+		}
+		a.listed = true
+		var text string
+		var inner []contentChunk
+		if json.Unmarshal(c.Thinking, &text) != nil && json.Unmarshal(c.Thinking, &inner) != nil {
+			continue
+		}
+		a.think(text)
+		for _, t := range inner {
+			a.think(t.Text)
+		}
+	}
+}
+
+func (a *chatAnswer) think(text string) {
+	if text != "" {
+		a.thinking.WriteString(text)
+		a.emit(model.Delta{Thinking: text})
+	}
+}
+
+func (a *chatAnswer) say(text string) {
+	if text != "" {
+		a.text.WriteString(text)
+		a.emit(model.Delta{Text: text})
 	}
 }
 
@@ -96,10 +149,15 @@ func (a *chatAnswer) emit(d model.Delta) {
 // what may still follow is usage, and a response that was paid for is not thrown
 // away because its usage got lost.
 func (a *chatAnswer) end(ctx context.Context, key string, err error) (model.Response, error) {
-	if a.finish != "" {
+	var e *model.Error
+	switch {
+	case a.finish == "":
+		e = failure(ctx, key, err)
+	case gaveUp[a.finish]:
+		e = &model.Error{Class: model.Overloaded, Provider: provider, Status: http.StatusOK, Message: "the server ended the response with " + a.finish}
+	default:
 		return a.response(), nil
 	}
-	e := failure(ctx, key, err)
 	if strings.Contains(e.Message, "max_tokens or model output limit was reached") {
 		// Reasoning models say so with an error when they got nowhere.
 		a.finish = "length"
@@ -117,9 +175,13 @@ func (a *chatAnswer) response() model.Response {
 	stop := a.stop()
 	resp := model.Response{Provider: provider, Model: a.model, Stop: stop, Usage: a.usage}
 	if a.thinking.Len() > 0 {
+		seal := reasoningSeal
+		if a.listed {
+			seal = listSeal
+		}
 		resp.Parts = append(resp.Parts, state.Part{
 			Type: state.PartThinking, Text: a.thinking.String(),
-			Opaque: json.RawMessage(reasoningSeal), OpaqueBy: model.SealedBy(provider, a.r.Model),
+			Opaque: json.RawMessage(seal), OpaqueBy: model.SealedBy(provider, a.r.Model),
 		})
 	}
 	calls := a.calls.parts(stop)
@@ -130,9 +192,13 @@ func (a *chatAnswer) response() model.Response {
 	return resp
 }
 
+// gaveUp are the finish reasons with which Mistral, vLLM and DeepSeek say that they
+// failed half-way.
+var gaveUp = map[string]bool{"error": true, "abort": true, "insufficient_system_resource": true}
+
 func (a *chatAnswer) stop() model.Stop {
 	switch {
-	case a.finish == "length":
+	case a.finish == "length", a.finish == "model_length": // the latter is Mistral's word for the window
 		return model.StopMaxOutputTokens
 	case a.finish == "content_filter":
 		return model.StopContentFilter

@@ -133,6 +133,7 @@ func user(m state.Message) sdk.ChatCompletionMessageParamUnion {
 func assistant(m state.Message, current bool, seal string) sdk.ChatCompletionMessageParamUnion {
 	a := &sdk.ChatCompletionAssistantMessageParam{}
 	var reasoning strings.Builder
+	listed := false
 	for _, p := range m.Parts {
 		switch {
 		case p.Type == state.PartToolCall:
@@ -142,22 +143,41 @@ func assistant(m state.Message, current bool, seal string) sdk.ChatCompletionMes
 					Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{Name: p.Name, Arguments: p.Arguments},
 				},
 			})
-		case p.Type == state.PartThinking && p.OpaqueBy == seal && string(p.Opaque) == reasoningSeal:
+		case p.Type == state.PartThinking && p.OpaqueBy == seal && (string(p.Opaque) == reasoningSeal || string(p.Opaque) == listSeal):
+			listed = string(p.Opaque) == listSeal
 			reasoning.WriteString(p.Text)
 		}
 	}
 	if text := m.Text(); text != "" || len(a.ToolCalls) == 0 {
 		a.Content.OfString = param.NewOpt(text)
 	}
-	if current && len(a.ToolCalls) > 0 && reasoning.Len() > 0 {
+	switch {
+	case !current || len(a.ToolCalls) == 0 || reasoning.Len() == 0:
+	case listed:
+		a.Content.OfString = param.Opt[string]{}
+		a.SetExtraFields(map[string]any{"content": chunked(reasoning.String(), m.Text())})
+	default:
 		a.SetExtraFields(map[string]any{reasoningField: reasoning.String()})
 	}
 	return sdk.ChatCompletionMessageParamUnion{OfAssistant: a}
 }
 
-// reasoningSeal marks reasoning text that the server of the same family of models
-// gets back; what the Responses API encrypted is sealed otherwise.
-const reasoningSeal = `"` + reasoningField + `"`
+// chunked writes thinking and text as the list that they came in.
+func chunked(thinking, text string) []map[string]any {
+	list := []map[string]any{{"type": "thinking", "thinking": []map[string]any{{"type": "text", "text": thinking}}}}
+	if text != "" {
+		list = append(list, map[string]any{"type": "text", "text": text})
+	}
+	return list
+}
+
+// reasoningSeal and listSeal mark reasoning text that the server of the same family
+// of models gets back, in the form in which it came; what the Responses API encrypted
+// is sealed otherwise.
+const (
+	reasoningSeal = `"` + reasoningField + `"`
+	listSeal      = `"content"`
+)
 
 // longestCallID is OpenAI's limit.
 const longestCallID = 40

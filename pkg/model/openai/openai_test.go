@@ -65,6 +65,7 @@ func TestStreams(t *testing.T) {
 		"calls without any":        {[]string{chunk(`{"content":"hi"}`, "tool_calls")}, []state.Part{text("hi")}, model.StopEnd, state.Usage{}},
 		"refusal":                  {[]string{chunk(`{"refusal":"No."}`, "null"), chunk(`{}`, "stop")}, []state.Part{text("No.")}, model.StopRefusal, state.Usage{}},
 		"content filter":           {[]string{chunk(`{}`, "content_filter")}, []state.Part{text("")}, model.StopContentFilter, state.Usage{}},
+		"window is full":           {[]string{chunk(`{"content":"hi"}`, "model_length")}, []state.Part{text("hi")}, model.StopMaxOutputTokens, state.Usage{}},
 		"unknown finish":           {[]string{chunk(`{"content":"hi"}`, "eos")}, []state.Part{text("hi")}, model.StopEnd, state.Usage{}},
 		"second choice":            {[]string{`{"choices":[{"index":1,"delta":{"content":"no"},"finish_reason":"stop"}]}`, chunk(`{"content":"yes"}`, "stop")}, []state.Part{text("yes")}, model.StopEnd, state.Usage{}},
 		"negative usage":           {[]string{chunk(`{"content":"hi"}`, "stop"), `{"choices":[],"usage":{"prompt_tokens":-9,"completion_tokens":-2}}`}, []state.Part{text("hi")}, model.StopEnd, state.Usage{}},
@@ -86,6 +87,11 @@ func TestStreams(t *testing.T) {
 	if err != nil || len(resp.Parts) != 2 || resp.Parts[0].Text != "Hm." {
 		t.Errorf("reasoning: %+v, %v", resp.Parts, err)
 	}
+	resp, err = generate(t, serve(t, chunk(`{"content":[{"type":"thinking","thinking":"Hm"},{"type":"text","text":"h"},{"type":"scent","scent":1}]}`, "null"),
+		chunk(`{"content":[{"type":"thinking","thinking":7},{"type":"text","text":"i"}]}`, "null"), chunk(`{"content":[7]}`, "stop")))
+	if err != nil || len(resp.Parts) != 2 || resp.Parts[0].Text != "Hm" || resp.Parts[1].Text != "hi" {
+		t.Errorf("lists: %+v, %v", resp.Parts, err)
+	}
 }
 
 func TestBrokenStreams(t *testing.T) {
@@ -99,6 +105,7 @@ func TestBrokenStreams(t *testing.T) {
 		"DONE without finish": {[]string{chunk(`{"content":"hi"}`, "null"), "[DONE]"}, model.Transport},
 		"not JSON":            {[]string{"{nope"}, model.Transport},
 		"server error":        {[]string{chunk(`{"content":"hi"}`, "null"), `{"error":{"message":"The server had an error","type":"server_error"}}`}, model.Overloaded},
+		"gave up":             {[]string{chunk(`{"content":"hi"}`, "insufficient_system_resource")}, model.Overloaded},
 		"quota":               {[]string{`{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}`}, model.Quota},
 	} {
 		resp, err := generate(t, serve(t, test.lines...))
@@ -174,6 +181,7 @@ func TestRequest(t *testing.T) {
 			}},
 			{Role: state.RoleTool, Parts: []state.Part{{Type: state.PartToolResult, CallID: "a", Content: "1", Images: []state.Image{{URL: "https://example.com/b.png"}}}}},
 			state.ToolResult(long, "", true),
+			{Role: state.RoleAssistant, Parts: []state.Part{thought("openai m", `"content"`), text("Now b."), toolCall("b")}},
 			{Role: state.RoleAssistant, Parts: []state.Part{text("")}},
 		},
 		Tools:        []model.ToolSpec{{Name: "f", Description: "does f", Schema: json.RawMessage(`{"type":"object","properties":{"b":{},"a":{}}}`)}},
@@ -195,6 +203,8 @@ func TestRequest(t *testing.T) {
 			{"role": "tool", "tool_call_id": "a", "content": "1"},
 			{"role": "tool", "tool_call_id": "` + short + `", "content": ""},
 			{"role": "user", "content": [{"type": "text", "text": "Images in the result of tool call a:"}, {"type": "image_url", "image_url": {"url": "https://example.com/b.png"}}]},
+			{"role": "assistant", "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}, {"type": "text", "text": "Now b."}],
+				"tool_calls": [{"type": "function", "id": "b", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
 			{"role": "assistant", "content": ""}
 		],
 		"tools": [{"type": "function", "function": {"name": "f", "description": "does f", "parameters": {"type": "object", "properties": {"b": {}, "a": {}}}}}],

@@ -12,7 +12,11 @@ import (
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	for api, w := range map[model.API]modeltest.Wire{model.APIChat: modeltest.Chat(), model.APIResponses: modeltest.Responses()} {
-		for _, rec := range modeltest.Recordings(t, w, string(api), "openai/"+string(api)) {
+		folders := []string{"openai/" + string(api)}
+		if api == model.APIChat {
+			folders = append(folders, "openai/completion") // what came before chat is read, too
+		}
+		for _, rec := range modeltest.Recordings(t, w, string(api), folders...) {
 			t.Run(string(api)+"/"+rec.Name, func(t *testing.T) {
 				t.Parallel()
 				modeltest.Replay(t, w, func(_ *testing.T, url string) (model.Provider, model.Request) {
