@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/secret"
@@ -103,6 +104,9 @@ type Failure struct {
 func Classify(f Failure) *Error {
 	// At once: what takes a body apart may leave a part of the key.
 	said := parseBody([]byte(secret.Hide(string(f.Body), f.Secret)))
+	if f.Status < http.StatusMultipleChoices && said.Status != 0 {
+		f.Status = said.Status // the stream's own says nothing
+	}
 	e := &Error{Provider: f.Provider, Status: f.Status, Class: said.class(f.Status)}
 	if e.Class == RateLimited || e.Class == Overloaded {
 		e.RetryAfter = retryAfter(f.Header, said.Delay, said.Message)
@@ -122,6 +126,7 @@ func Classify(f Failure) *Error {
 type said struct {
 	Type    string
 	Code    string
+	Status  int // of HTTP, where the code is one
 	Message string
 	Detail  string // what Google's details name: their types, reasons and quotas
 	Delay   string // Google's "30s"
@@ -197,7 +202,7 @@ func parseBody(body []byte) said {
 			}
 		}
 	}
-	s := said{Type: text(f.Type), Code: text(f.Code), Message: text(f.Message)}
+	s := said{Type: text(f.Type), Code: text(f.Code), Status: number(f.Code), Message: text(f.Message)}
 	if s.Code == "" {
 		s.Code = text(f.Status)
 	}
@@ -241,11 +246,23 @@ func (s *said) readDetails(raw json.RawMessage) {
 	s.Detail = strings.Join(names, " ")
 }
 
-// text returns v if it is a string; codes are numbers with some servers and say
-// no more than the status.
+// text returns v if it is a string.
 func text(v any) string {
 	s, _ := v.(string)
 	return s
+}
+
+// number returns the status of a failure that v is, as a number or as a text, or 0.
+func number(v any) int {
+	n, ok := v.(float64)
+	if !ok {
+		i, _ := strconv.Atoi(text(v)) // 0 is none
+		n = float64(i)
+	}
+	if n < http.StatusBadRequest || n >= 600 {
+		return 0
+	}
+	return int(n)
 }
 
 var tags = regexp.MustCompile(`(?s)<(script|style).*?</(script|style)>|<[^>]*>`)

@@ -85,9 +85,18 @@ func TestClassify(t *testing.T) {
 		{"gemini too long in a stream", 200, `{"error":{"code":400,"message":"The input token count (1200034) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}`, model.PromptTooLong},
 		{"gemini overloaded in a stream", 200, `{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}`, model.Overloaded},
 		{"unknown in a stream", 200, "garbage", model.Transport},
+		// Numbers in a stream are all that some servers say.
+		{"openrouter in a stream", 200, `{"id":"gen-1","object":"chat.completion.chunk","error":{"code":502,"message":"Provider returned error"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`, model.Overloaded},
+		{"openrouter rate in a stream", 200, `{"error":{"code":429,"message":"Provider returned error","metadata":{"provider_name":"Chutes"}}}`, model.RateLimited},
+		{"openrouter credits in a stream", 200, `{"error":{"code":402,"message":"This request requires more credits, or fewer max_tokens."}}`, model.Quota},
+		{"openrouter key in an answer", 200, `{"error":{"message":"User not found.","code":401}}`, model.Auth},
+		{"vllm in a stream", 200, `{"error":{"object":"error","message":"The decoder prompt contains an image that cannot be read","type":"BadRequestError","param":null,"code":400}}`, model.InvalidRequest},
+		{"vllm fails in a stream", 200, `{"error":{"object":"error","message":"EngineCore encountered an issue. See stack trace (above) for the root cause.","type":"InternalServerError","param":null,"code":500}}`, model.Overloaded},
+		{"azure rate in a stream", 200, `{"error":{"code":"429","message":"Requests to the ChatCompletions_Create Operation under Azure OpenAI API have exceeded the token limit. Please retry after 6 seconds."}}`, model.RateLimited},
+		{"a code that is no status", 200, `{"error":{"code":20012,"message":"odd"}}`, model.Transport},
 	} {
 		e := model.Classify(model.Failure{Provider: "p", Status: test.status, Body: []byte(test.body)})
-		if e.Class != test.want || e.Message == "" || e.Provider != "p" || e.Status != test.status {
+		if e.Class != test.want || e.Message == "" || e.Provider != "p" || test.status != 200 && e.Status != test.status {
 			t.Errorf("%s: %+v, want class %s", test.name, e, test.want)
 		}
 		if strings.ContainsAny(e.Message, "<>") && strings.HasPrefix(test.body, "<") {

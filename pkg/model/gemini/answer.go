@@ -193,7 +193,7 @@ func fault(kind, code, message string) []byte {
 // and only then what the connection did.
 func (a *answer) failure(ctx context.Context, c *call, err error) *model.Error {
 	classify := func(body []byte) *model.Error {
-		return model.Classify(model.Failure{Provider: provider, Secret: c.key, Status: status(body), Body: body})
+		return model.Classify(model.Failure{Provider: provider, Secret: c.key, Status: http.StatusOK, Body: body})
 	}
 	_, classified := errors.AsType[*model.Error](err)
 	switch {
@@ -216,19 +216,6 @@ func (a *answer) failure(ctx context.Context, c *call, err error) *model.Error {
 	default:
 		return model.Broken(ctx, provider, c.key, c.stream.err)
 	}
-}
-
-// status is the one that an error event names: the stream's own is 200.
-func status(body []byte) int {
-	var e struct {
-		Error struct {
-			Code int `json:"code"`
-		} `json:"error"`
-	}
-	if json.Unmarshal(body, &e) == nil && e.Error.Code >= http.StatusBadRequest && e.Error.Code < 600 {
-		return e.Error.Code
-	}
-	return http.StatusOK
 }
 
 func (a *answer) response(stop model.Stop) model.Response {

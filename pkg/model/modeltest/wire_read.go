@@ -37,7 +37,7 @@ func Chat() Wire {
 		Errors: map[string]model.Class{
 			`{"error":{"message":"The server had an error while processing your request","type":"server_error","param":null,"code":null}}`: model.Overloaded,
 			`{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}`:                                    model.RateLimited,
-			`{"error":{"message":"Provider returned error","code":502}}`:                                                                   model.Transport,
+			`{"error":{"message":"Provider returned error","code":502}}`:                                                                   model.Overloaded,
 		},
 	}
 }
