@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -40,6 +41,10 @@ func NewBreakers(p BreakerPolicy) *Breakers {
 	return &Breakers{policy: p, byName: map[string]*breaker{}}
 }
 
+// ErrTrial is what an error of Allow wraps while one call finds out whether the rest
+// has helped: nothing has failed anew, and a good answer takes its time.
+var ErrTrial = errors.New("one call finds out whether the model answers again")
+
 // Allow returns nil if a call may be made, whose outcome must then be told to
 // Done, and otherwise an error of class Overloaded that says when to try again.
 // After a rest one call is let through; the others wait for what comes of it.
@@ -54,6 +59,12 @@ func (b *Breakers) Allow(name string) *Error {
 	if left <= 0 && !c.trying {
 		c.trying = true
 		return nil
+	}
+	if left <= 0 {
+		return &Error{
+			Class: Overloaded, Provider: name, RetryAfter: b.policy.Rest / 3,
+			Message: "circuit breaker open: " + ErrTrial.Error(), Err: ErrTrial,
+		}
 	}
 	return &Error{
 		Class: Overloaded, Provider: name, RetryAfter: max(left, time.Second),

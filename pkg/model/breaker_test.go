@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +24,7 @@ func TestBreakers(t *testing.T) {
 		}
 		refused := func(left time.Duration) {
 			t.Helper()
-			if e := b.Allow("m"); e == nil || e.Class != model.Overloaded || e.RetryAfter != left {
+			if e := b.Allow("m"); e == nil || e.Class != model.Overloaded || e.RetryAfter != left || errors.Is(e, model.ErrTrial) {
 				t.Fatalf("Allow = %+v, want it refused for %s", e, left)
 			}
 		}
@@ -49,7 +50,9 @@ func TestBreakers(t *testing.T) {
 		if e := b.Allow("m"); e != nil {
 			t.Fatalf("the trial is refused: %v", e)
 		}
-		refused(time.Second)
+		if e := b.Allow("m"); e == nil || e.RetryAfter <= time.Second || !errors.Is(e, model.ErrTrial) {
+			t.Fatalf("Allow = %+v, want it refused for a while because of the trial", e)
+		}
 		b.Done("m", down)
 		refused(10 * time.Second)
 		time.Sleep(10 * time.Second)

@@ -90,7 +90,7 @@ func (c *modelCall) try(ctx context.Context) (model.Response, error) {
 	t := c.t
 	if c.breaker != "" {
 		if refused := t.w.breakers.Allow(c.breaker); refused != nil {
-			return model.Response{}, refused
+			return model.Response{}, c.refused(refused)
 		}
 	}
 	if err := c.pass.enter(ctx, c.failed > 0); err != nil {
@@ -120,6 +120,16 @@ func (c *modelCall) try(ctx context.Context) (model.Response, error) {
 	}
 	t.w.check(c.pass.done(ctx, resp.Usage, failureOf(err)), "rate limit")
 	return resp, err
+}
+
+// refused says what follows from an open breaker. To wait for the trial of another run
+// is a delay and no failure, or many runs would end while one gets a long answer; a
+// run that has another model goes on with that one.
+func (c *modelCall) refused(e *model.Error) error {
+	if c.failed > 0 || c.pass.elsewhere || !errors.Is(e, model.ErrTrial) {
+		return e
+	}
+	return c.pass.delayed(e.RetryAfter, c.pass.place, c.pass.who+" has failed, and another run tries it")
 }
 
 // outcome is the event that a call has become.

@@ -1,0 +1,65 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// recovering is a model that fails once, and whose first answer takes as long as the
+// test likes.
+type recovering struct {
+	refusing
+
+	tried   chan struct{}
+	release chan struct{}
+}
+
+func (p *recovering) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	resp, err := p.refusing.Generate(ctx, r, onDelta)
+	if len(p.made()) == 2 {
+		close(p.tried)
+		select {
+		case <-p.release:
+		case <-ctx.Done():
+			return model.Response{}, &model.Error{Class: model.Cancelled, Message: "cancelled", Err: ctx.Err()}
+		}
+	}
+	return resp, err
+}
+
+// A17: while one run finds out whether a model answers again, the others wait, for as
+// long as its answer takes. They were refused nothing, so none of them ends.
+func TestWaitsForTrial(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := &recovering{
+		refusing: refusing{failures: []model.Error{{Class: model.Overloaded, Streamed: true, RetryAfter: time.Millisecond}}},
+		tried:    make(chan struct{}), release: make(chan struct{}),
+	}
+	cfg := s.config()
+	cfg.Providers["openai"] = p
+	cfg.Providers["anthropic"] = &refusing{}
+	cfg.Breakers = model.BreakerPolicy{Failures: 1, Rest: 30 * time.Millisecond}
+	s.work(cfg)
+	def := agent.Definition{Name: "a", Model: agent.Model{Provider: "openai", Name: "m"}}
+	first := s.submitTo(def)
+	<-p.tried
+	other := s.submitTo(def)
+	st := s.await(other, "many waits", func(st state.State) bool { return st.Version > 20 || st.Status.Terminal() })
+	if st.Status.Terminal() || st.Failures != 0 || st.Asked != 0 {
+		t.Errorf("the run that waits is %s (%s) after %d failures and %d calls", st.Status, st.Transition.Reason, st.Failures, st.Asked)
+	}
+	def.Model.Fallback = []agent.Model{{Provider: "anthropic", Name: "m"}}
+	if st := s.awaitReason(s.submitTo(def), state.EndCompleted); st.Fallback != 1 {
+		t.Errorf("a run with a fallback ends with model %d", st.Fallback)
+	}
+	close(p.release)
+	for _, id := range []state.RunID{first, other} {
+		s.awaitReason(id, state.EndCompleted)
+	}
+}
