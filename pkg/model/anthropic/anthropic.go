@@ -97,6 +97,7 @@ type answer struct {
 	call    int
 	asked   string // the model as it was asked for
 
+	begun     bool
 	id        string
 	model     string
 	blocks    *blocks
@@ -139,29 +140,45 @@ func (a *answer) add(e sdk.MessageStreamEventUnion) {
 	}
 }
 
-// begin takes the head of a message. A second one with the same id repeats the
-// first; with another id the provider began anew, and what came before is void.
+// begin takes the head of a message, which may hold its first blocks. A second one
+// with the same id repeats the first; with another id the provider began anew, and
+// what came before is void, whole or not.
 func (a *answer) begin(m sdk.Message) {
-	if a.id != "" && a.id != m.ID {
-		a.blocks = newBlocks(a.call, a.asked)
+	if !a.begun || a.id != m.ID {
+		if a.begun {
+			a.blocks = newBlocks(a.call, a.asked)
+		}
+		a.begun, a.id, a.stop, a.finished = true, m.ID, m.StopReason, false
+		for i, b := range m.Content {
+			a.wholeBlock(int64(i), b)
+		}
 	}
-	a.id = m.ID
 	if m.Model != "" {
 		a.model = m.Model
 	}
 	a.usage = tokens{m.Usage.InputTokens, m.Usage.OutputTokens, m.Usage.CacheReadInputTokens, m.Usage.CacheCreationInputTokens}
 }
 
+// wholeBlock takes a block that came in one piece.
+func (a *answer) wholeBlock(index int64, b sdk.ContentBlockUnion) {
+	block := contentBlock{kind: b.Type, id: b.ID, name: b.Name, signature: b.Signature, redacted: b.Data}
+	a.open(index, block, string(b.Input), b.Text, b.Thinking)
+	a.blocks.stop(index)
+}
+
 func (a *answer) startBlock(index int64, b sdk.ContentBlockStartEventContentBlockUnion) {
 	block := contentBlock{kind: b.Type, id: b.ID, name: b.Name, signature: b.Signature, redacted: b.Data}
-	if input := b.JSON.Input.Raw(); b.Type == kindToolUse && input != "" && input != "null" {
-		block.input = input
+	a.open(index, block, b.JSON.Input.Raw(), b.Text, b.Thinking)
+}
+
+func (a *answer) open(index int64, b contentBlock, input, text, thinking string) {
+	if b.kind == kindToolUse && input != "null" {
+		b.input = input
 	}
-	text := b.Text
-	if b.Type == kindThinking {
-		text = b.Thinking
+	if b.kind == kindThinking {
+		text = thinking
 	}
-	a.emit(a.blocks.start(index, block, text))
+	a.emit(a.blocks.start(index, b, text))
 }
 
 // count takes the totals so far; a total that is left out stays.

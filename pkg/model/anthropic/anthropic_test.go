@@ -126,12 +126,13 @@ func TestBrokenStreams(t *testing.T) {
 		lines []string
 		want  model.Class
 	}{
-		"empty":      {nil, model.Transport},
-		"no end":     {[]string{start, begin(0, `{"type":"text","text":"hi"}`), end(0)}, model.Transport},
-		"not JSON":   {[]string{start, "{nope"}, model.Transport},
-		"overloaded": {[]string{start, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`}, model.Overloaded},
-		"internal":   {[]string{start, `{"type":"error","error":{"type":"api_error","message":"Internal server error"}}`}, model.Overloaded},
-		"invalid":    {[]string{start, `{"type":"error","error":{"type":"invalid_request_error","message":"messages: text content blocks must be non-empty"}}`}, model.InvalidRequest},
+		"empty":                        {nil, model.Transport},
+		"no end":                       {[]string{start, begin(0, `{"type":"text","text":"hi"}`), end(0)}, model.Transport},
+		"not JSON":                     {[]string{start, "{nope"}, model.Transport},
+		"begun anew behind the reason": {[]string{start, done("end_turn"), stop, again, begin(0, `{"type":"text","text":"half"}`)}, model.Transport},
+		"overloaded":                   {[]string{start, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`}, model.Overloaded},
+		"internal":                     {[]string{start, `{"type":"error","error":{"type":"api_error","message":"Internal server error"}}`}, model.Overloaded},
+		"invalid":                      {[]string{start, `{"type":"error","error":{"type":"invalid_request_error","message":"messages: text content blocks must be non-empty"}}`}, model.InvalidRequest},
 	} {
 		resp, err := generate(t, serve(t, test.lines...))
 		if e, ok := errors.AsType[*model.Error](err); !ok || (e.Class != test.want && name != "not JSON") || len(resp.Parts) > 0 {

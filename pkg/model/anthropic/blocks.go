@@ -105,8 +105,8 @@ func (b *contentBlock) arguments() string {
 	}
 }
 
-// whole reports whether a tool call may run. A block that the output limit cut
-// off is stopped like any other, so there the arguments must be whole too.
+// whole reports whether a tool call may run. A block that the output limit or a
+// refusal cut off is stopped like any other, so there the arguments must be whole too.
 func (b *contentBlock) whole(cut bool) bool {
 	_, ok := state.CompactObject(b.text.String())
 	return ok || b.stopped && !cut
@@ -116,6 +116,7 @@ func (b *contentBlock) whole(cut bool) bool {
 func (s *blocks) parts(stop model.Stop) []state.Part {
 	var parts []state.Part
 	said, last := false, s.last()
+	cut := stop == model.StopMaxOutputTokens || stop == model.StopRefusal
 	for _, b := range s.list {
 		switch b.kind {
 		case kindText:
@@ -130,7 +131,7 @@ func (s *blocks) parts(stop model.Stop) []state.Part {
 		case kindRedacted:
 			parts = append(parts, s.thinking(b, opaque{Redacted: b.redacted}))
 		case kindToolUse:
-			if b.whole(stop == model.StopMaxOutputTokens && b == last) {
+			if b.whole(cut && b == last) {
 				said = true
 				parts = append(parts, b.call())
 			}

@@ -101,8 +101,10 @@ func readAnthropic(events []string) Outcome {
 			Type    string
 			Index   int
 			Message struct {
-				ID    string
-				Usage counts
+				ID      string
+				Stop    string `json:"stop_reason"`
+				Content []*block
+				Usage   counts
 			}
 			Block block `json:"content_block"`
 			Delta struct {
@@ -119,8 +121,13 @@ func readAnthropic(events []string) Outcome {
 		b := byIndex[e.Index]
 		switch e.Type {
 		case "message_start":
-			if id != "" && id != e.Message.ID {
-				order, byIndex = nil, map[int]*block{}
+			if id != e.Message.ID {
+				order, byIndex = e.Message.Content, map[int]*block{}
+				reason, o.Whole = e.Message.Stop, false
+				for i, b := range order {
+					b.stopped = true
+					byIndex[i] = b
+				}
 			}
 			id, total = e.Message.ID, [4]int64{}
 			count(e.Message.Usage)
@@ -163,7 +170,7 @@ func readAnthropic(events []string) Outcome {
 			o.Text += b.Text
 		case b.Type == "thinking":
 			o.Thinking += b.Thinking
-		case b.Type == "tool_use" && b.stopped && (reason != "max_tokens" || b != last || json.Valid([]byte(b.json))):
+		case b.Type == "tool_use" && b.stopped && (reason != "max_tokens" && reason != "refusal" || b != last || json.Valid([]byte(b.json))):
 			if b.json == "" && len(b.Input) > 0 {
 				b.json = string(b.Input)
 			}
