@@ -26,9 +26,12 @@ type answer struct {
 	finish    sdk.FinishReason
 	detail    string // of the finish
 	blocked   string // why the prompt was
-	usage     state.Usage
+	usage     usage
 	delivered bool
 }
+
+// usage is what Google counts: thoughts are not among the candidates.
+type usage struct{ prompt, tools, candidates, thoughts, cached int32 }
 
 // segment becomes one part.
 type segment struct {
@@ -115,14 +118,26 @@ func (a *answer) write(kind state.PartType, text string, signature []byte) {
 	}
 }
 
-// count takes the totals so far; one that is left out stays. Thoughts are output.
+// count takes the totals so far, which may shrink; one that is left out stays.
 func (a *answer) count(u *sdk.GenerateContentResponseUsageMetadata) {
 	if u == nil {
 		return
 	}
-	a.usage.InputTokens = max(a.usage.InputTokens, int64(u.PromptTokenCount)+int64(u.ToolUsePromptTokenCount))
-	a.usage.OutputTokens = max(a.usage.OutputTokens, int64(u.CandidatesTokenCount)+int64(u.ThoughtsTokenCount))
-	a.usage.CacheReadTokens = max(a.usage.CacheReadTokens, int64(u.CachedContentTokenCount))
+	for total, n := range map[*int32]int32{
+		&a.usage.prompt: u.PromptTokenCount, &a.usage.tools: u.ToolUsePromptTokenCount, &a.usage.cached: u.CachedContentTokenCount,
+		&a.usage.candidates: u.CandidatesTokenCount, &a.usage.thoughts: u.ThoughtsTokenCount,
+	} {
+		if n > 0 {
+			*total = n
+		}
+	}
+}
+
+// total counts thoughts as output.
+func (u usage) total() state.Usage {
+	return state.Usage{
+		InputTokens: int64(u.prompt) + int64(u.tools), OutputTokens: int64(u.candidates) + int64(u.thoughts), CacheReadTokens: int64(u.cached),
+	}
 }
 
 func (a *answer) emit(d model.Delta) {
@@ -219,7 +234,7 @@ func (a *answer) failure(ctx context.Context, c *call, err error) *model.Error {
 }
 
 func (a *answer) response(stop model.Stop) model.Response {
-	resp := model.Response{Provider: provider, Model: a.model, Stop: stop, Usage: a.usage}
+	resp := model.Response{Provider: provider, Model: a.model, Stop: stop, Usage: a.usage.total()}
 	said := false
 	for _, s := range a.segments {
 		if s.call != nil && !s.call.closed {

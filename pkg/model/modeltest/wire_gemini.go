@@ -74,6 +74,7 @@ func readGemini(events []string) Outcome {
 		finish  string
 		blocked bool
 		broken  bool
+		totals  [5]int64
 	)
 	for _, data := range events {
 		var e struct {
@@ -91,9 +92,12 @@ func readGemini(events []string) Outcome {
 		}
 		blocked = blocked || e.PromptFeedback.BlockReason != ""
 		u := e.UsageMetadata
-		o.Usage.InputTokens = max(o.Usage.InputTokens, u.PromptTokenCount+u.ToolUsePromptTokenCount)
-		o.Usage.OutputTokens = max(o.Usage.OutputTokens, u.CandidatesTokenCount+u.ThoughtsTokenCount)
-		o.Usage.CacheReadTokens = max(o.Usage.CacheReadTokens, u.CachedContentTokenCount)
+		for i, n := range []int64{u.PromptTokenCount, u.ToolUsePromptTokenCount, u.CandidatesTokenCount, u.ThoughtsTokenCount, u.CachedContentTokenCount} {
+			if n > 0 {
+				totals[i] = n
+			}
+		}
+		o.Usage.InputTokens, o.Usage.OutputTokens, o.Usage.CacheReadTokens = totals[0]+totals[1], totals[2]+totals[3], totals[4]
 		for _, c := range e.Candidates {
 			if c.Index != 0 || finish != "" {
 				continue
