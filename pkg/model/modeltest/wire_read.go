@@ -323,6 +323,7 @@ func readResponses(events []string) Outcome {
 			Delta    any
 			Item     item
 			Response struct {
+				Status  string
 				Output  []item
 				Details struct{ Reason string } `json:"incomplete_details"`
 				Usage   struct {
@@ -363,11 +364,11 @@ func readResponses(events []string) Outcome {
 		o.Usage = state.Usage{
 			InputTokens: u.In, OutputTokens: u.Out, CacheReadTokens: u.Details.Cached, CacheWriteTokens: u.Details.Write,
 		}
-		cut := e.Response.Details.Reason == "max_output_tokens"
-		if cut {
-			o.Stop = model.StopMaxOutputTokens
-		} else if e.Response.Details.Reason == "content_filter" {
+		cut := e.Response.Status == "incomplete" || e.Response.Details.Reason != ""
+		if e.Response.Details.Reason == "content_filter" {
 			o.Stop = model.StopContentFilter
+		} else if cut {
+			o.Stop = model.StopMaxOutputTokens
 		}
 		for _, i := range items {
 			switch i.Type {

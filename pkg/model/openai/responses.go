@@ -40,7 +40,7 @@ func respond(ctx context.Context, r model.Request, key string, options []option.
 func respondOnce(
 	ctx context.Context, service responses.ResponseService, params responses.ResponseNewParams, r model.Request, key string, onDelta func(model.Delta),
 ) (model.Response, error) {
-	a := &answer{r: r, key: key, onDelta: onDelta, model: r.Model, open: map[string]*openCall{}}
+	a := &answer{r: r, key: key, onDelta: onDelta, model: r.Model}
 	stream := service.NewStreaming(ctx, params)
 	defer func() { _ = stream.Close() }()
 	for a.last == nil && a.failed == nil && stream.Next() {
@@ -61,7 +61,7 @@ type answer struct {
 	last      *responses.Response // the terminal event's
 	failed    *model.Error
 	text      strings.Builder
-	open      map[string]*openCall
+	open      []*openCall
 	thought   bool // some thinking was shown
 	delivered bool
 }
@@ -70,10 +70,16 @@ type answer struct {
 type openCall struct {
 	slot  int
 	id    string
+	item  string
+	index int64 // of the item; -1 is unknown
 	wrote bool
 }
 
 func (a *answer) add(e responses.ResponseStreamEventUnion) {
+	index := int64(-1)
+	if e.JSON.OutputIndex.Valid() {
+		index = e.OutputIndex
+	}
 	switch e.Type {
 	case "response.created", "response.in_progress":
 		a.named(e.Response)
@@ -89,12 +95,12 @@ func (a *answer) add(e responses.ResponseStreamEventUnion) {
 		}
 	case "response.output_item.added":
 		if e.Item.Type == itemCall {
-			a.begin(e.Item)
+			a.begin(e.Item, index)
 		}
 	case "response.function_call_arguments.delta":
-		a.write(a.open[e.ItemID], e.Delta)
+		a.write(a.find("", e.ItemID, index), e.Delta)
 	case "response.output_item.done":
-		a.done(e.Item)
+		a.done(e.Item, index)
 	case "response.completed", "response.incomplete":
 		a.named(e.Response)
 		a.last = &e.Response
@@ -116,16 +122,31 @@ func (a *answer) named(r responses.Response) {
 }
 
 // begin shows that a tool call was begun, once.
-func (a *answer) begin(item responses.ResponseOutputItemUnion) *openCall {
-	made := fmt.Sprintf("call_%d_%d", a.r.Call, len(a.open)) // some servers leave out ids
-	key := cmp.Or(item.ID, item.CallID, made)
-	c := a.open[key]
+func (a *answer) begin(item responses.ResponseOutputItemUnion, index int64) *openCall {
+	c := a.find(item.CallID, item.ID, index)
 	if c == nil {
-		c = &openCall{slot: len(a.open), id: cmp.Or(item.CallID, made)}
-		a.open[key] = c
+		made := fmt.Sprintf("call_%d_%d", a.r.Call, len(a.open)) // some servers leave out ids
+		c = &openCall{slot: len(a.open), id: cmp.Or(item.CallID, made), item: item.ID, index: index}
+		a.open = append(a.open, c)
 		a.emit(model.Delta{Index: c.slot, CallID: c.id, Name: item.Name})
 	}
 	return c
+}
+
+// find returns the call that an event is about, or nil. Some servers give an item
+// another id in each event: there its place tells.
+func (a *answer) find(callID, item string, index int64) *openCall {
+	for _, c := range a.open {
+		if callID != "" && c.id == callID || item != "" && c.item == item {
+			return c
+		}
+	}
+	for _, c := range a.open {
+		if callID == "" && index >= 0 && c.index == index {
+			return c
+		}
+	}
+	return nil
 }
 
 func (a *answer) write(c *openCall, arguments string) {
@@ -136,7 +157,7 @@ func (a *answer) write(c *openCall, arguments string) {
 }
 
 // done takes a finished item, once.
-func (a *answer) done(item responses.ResponseOutputItemUnion) {
+func (a *answer) done(item responses.ResponseOutputItemUnion, index int64) {
 	switch item.Type {
 	case itemCall, itemMessage, itemReasoning:
 	default:
@@ -148,7 +169,7 @@ func (a *answer) done(item responses.ResponseOutputItemUnion) {
 		}
 	}
 	if item.Type == itemCall {
-		c := a.begin(item)
+		c := a.begin(item, index)
 		if !c.wrote { // some servers send the arguments in one piece
 			a.write(c, item.Arguments.OfString)
 		}
@@ -188,12 +209,13 @@ func (a *answer) end(ctx context.Context, err error) (model.Response, error) {
 
 func (a *answer) response() model.Response {
 	if len(a.items) == 0 {
-		for _, item := range a.last.Output {
-			a.done(item)
+		for i, item := range a.last.Output {
+			a.done(item, int64(i))
 		}
 	}
 	resp := model.Response{Provider: provider, Model: a.model, Usage: responsesUsage(a.last.Usage)}
-	cut := a.last.IncompleteDetails.Reason == "max_output_tokens"
+	// Of the reasons only a filter's is another end than a limit's: what was begun goes on.
+	cut := a.last.Status == responses.ResponseStatusIncomplete || a.last.IncompleteDetails.Reason != ""
 	said, called, refused := false, false, false
 	for _, item := range a.items {
 		switch item.Type {
@@ -215,14 +237,14 @@ func (a *answer) response() model.Response {
 			}
 		}
 	}
-	if !said && !called {
-		resp.Parts = append(resp.Parts, state.Part{Type: state.PartText})
+	if !said && !called { // some servers leave out the item where they were cut off
+		resp.Parts = append(resp.Parts, state.Part{Type: state.PartText, Text: a.text.String()})
 	}
 	switch {
-	case cut:
-		resp.Stop = model.StopMaxOutputTokens
 	case a.last.IncompleteDetails.Reason == "content_filter":
 		resp.Stop = model.StopContentFilter
+	case cut:
+		resp.Stop = model.StopMaxOutputTokens
 	case refused:
 		resp.Stop = model.StopRefusal
 	case called:

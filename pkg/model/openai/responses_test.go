@@ -300,6 +300,30 @@ func TestResponsesOfOthers(t *testing.T) {
 			t.Errorf("%s: %+v\n%s", name, resp, diff)
 		}
 	}
+	// Item ids that change on the way, and a reason that nobody knows.
+	base, _ := exchange(t,
+		`{"type":"response.output_item.added","output_index":1,"item":{"id":"x1","type":"function_call","call_id":"c1","name":"f","arguments":""}}`,
+		`{"type":"response.function_call_arguments.delta","output_index":1,"item_id":"x2","delta":"{}"}`,
+		`{"type":"response.output_item.done","output_index":1,"item":{"id":"x3","type":"function_call","call_id":"c1","name":"f","arguments":"{}","status":"completed"}}`,
+		`{"type":"response.output_item.added","output_index":2,"item":{"id":"x4","type":"function_call","call_id":"c2","name":"f","arguments":""}}`,
+		`{"type":"response.output_item.done","output_index":2,"item":{"id":"x5","type":"function_call","call_id":"c2","name":"f","arguments":"{\"a\":","status":"incomplete"}}`,
+		`{"type":"response.incomplete","response":{"status":"incomplete","model":"m","incomplete_details":{"reason":"server_timeout"},"output":[]}}`)
+	var shown []model.Delta
+	resp, err := openai.New(openai.Config{}).Generate(t.Context(), model.Request{Model: "m", API: model.APIResponses, BaseURL: base}, func(d model.Delta) { shown = append(shown, d) })
+	want := []state.Part{{Type: state.PartToolCall, ID: "c1", Name: "f", Arguments: "{}"}}
+	if diff := cmp.Diff(want, resp.Parts); err != nil || diff != "" || resp.Stop != model.StopMaxOutputTokens {
+		t.Errorf("rotating ids: %+v, %v\n%s", resp, err, diff)
+	}
+	wantShown := []model.Delta{{CallID: "c1", Name: "f"}, {Arguments: "{}"}, {Index: 1, CallID: "c2", Name: "f"}, {Index: 1, Arguments: `{"a":`}}
+	if diff := cmp.Diff(wantShown, shown); diff != "" {
+		t.Errorf("rotating ids, shown (-want +got):\n%s", diff)
+	}
+	base, _ = exchange(t, `{"type":"response.output_text.delta","output_index":0,"delta":"So f"}`,
+		`{"type":"response.incomplete","response":{"status":"incomplete","model":"m","incomplete_details":{"reason":"max_output_tokens"},"output":[]}}`)
+	resp, err = openai.New(openai.Config{}).Generate(t.Context(), model.Request{Model: "m", API: model.APIResponses, BaseURL: base}, nil)
+	if err != nil || len(resp.Parts) != 1 || resp.Parts[0].Text != "So f" {
+		t.Errorf("no item: %+v, %v", resp, err)
+	}
 	for events, want := range map[string]model.Class{
 		`{"type":"response.failed","response":{"status":"failed","error":null}}`:                                        model.Transport,
 		`{"type":"response.failed","response":{"status":"failed","error":{"code":"cyber_policy","message":"No."}}}`:     model.ContentFilter,
