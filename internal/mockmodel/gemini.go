@@ -3,6 +3,7 @@ package mockmodel
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -266,7 +267,13 @@ func (f gemini) fail(w http.ResponseWriter, class model.Class, retryAfter time.D
 		geminiError(w, http.StatusBadRequest, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.",
 			object{"@type": rpc + "ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com"})
 	case model.ContentFilter:
-		writeJSON(w, http.StatusOK, object{"promptFeedback": object{"blockReason": "PROHIBITED_CONTENT"}, "modelVersion": f.model})
+		blocked := object{"promptFeedback": object{"blockReason": "PROHIBITED_CONTENT"}, "modelVersion": f.model}
+		if !f.stream {
+			writeJSON(w, http.StatusOK, blocked)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		_, _ = io.WriteString(w, event{data: blocked}.encode())
 	case model.Timeout:
 		geminiError(w, http.StatusGatewayTimeout, "DEADLINE_EXCEEDED", "The request timed out. Please try again.")
 	default:

@@ -260,9 +260,13 @@ func (e exercise) cutCall(t *testing.T) {
 }
 
 func (e exercise) failures(t *testing.T) {
-	for _, class := range []model.Class{
+	classes := []model.Class{
 		model.RateLimited, model.Overloaded, model.PromptTooLong, model.InvalidRequest, model.Auth, model.Transport,
-	} {
+	}
+	if e.f.Wire {
+		classes = append(classes, model.Quota, model.ContentFilter, model.Timeout)
+	}
+	for _, class := range classes {
 		resp, deltas, err := e.one(t, t.Context(), model.Scripted{Error: class})
 		m := e.class(t, err, class)
 		if len(resp.Parts) > 0 || len(deltas) > 0 || m.Streamed || m.RetryAfter != 0 {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -61,6 +62,7 @@ func Replay(t *testing.T, w Wire, at At, rec Recording) {
 	t.Run("unknown events", x.unknown)
 	t.Run("failing", x.failing)
 	t.Run("cancelled", x.cancelled)
+	t.Run("stalled", x.stalled)
 }
 
 type replay struct {
@@ -83,7 +85,7 @@ type result struct {
 // play serves a body in the given pieces and makes one call.
 func (x replay) play(t *testing.T, abort bool, pieces ...string) result {
 	t.Helper()
-	x.server.next.Store(&served{pieces, abort})
+	x.server.next.Store(&served{pieces: pieces, abort: abort})
 	resp, deltas, err := generate(t.Context(), x.provider, x.request)
 	return result{resp, deltas, err}
 }
@@ -263,6 +265,26 @@ func (x replay) cancelled(t *testing.T) {
 	}
 }
 
+// stalled sends a part of the stream and then nothing until the call's time is over,
+// which is a time-out, unless the answer was whole already.
+func (x replay) stalled(t *testing.T) {
+	n := len(x.rec.Events)
+	for _, i := range []int{n / 2, n - 1} {
+		x.server.next.Store(&served{pieces: []string{x.frames(x.rec.Events[:i])}, stall: true})
+		ctx, cancel := context.WithTimeout(t.Context(), stall)
+		var deltas []model.Delta
+		resp, err := x.provider.Generate(ctx, x.request, func(d model.Delta) { deltas = append(deltas, d) })
+		cancel()
+		got, late, want := result{resp, deltas, err}, Outcome{Class: model.Timeout}, x.Read(x.rec.Events[:i])
+		if !x.matches(got, late) && (!want.Whole && want.Class == "" || !x.matches(got, want)) {
+			t.Fatalf("stalled behind %d events: %s", i, x.differ(got, late))
+		}
+	}
+}
+
+// stall is the time that a call has whose stream stalls.
+const stall = 30 * time.Millisecond
+
 // places returns the numbers below n, or some of them.
 func (x replay) places(n int) []int {
 	step := max(1, n/x.tries)
@@ -340,9 +362,10 @@ type replayServer struct{ next atomic.Pointer[served] }
 type served struct {
 	pieces []string
 	abort  bool // close the connection instead of ending the body
+	stall  bool // send nothing more till the client goes
 }
 
-func (s *replayServer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (s *replayServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.WriteHeader(http.StatusOK)
 	next := s.next.Load()
@@ -351,6 +374,9 @@ func (s *replayServer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 			return
 		}
 		_ = http.NewResponseController(w).Flush()
+	}
+	if next.stall {
+		<-r.Context().Done()
 	}
 	if next.abort {
 		panic(http.ErrAbortHandler)

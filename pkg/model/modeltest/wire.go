@@ -36,12 +36,17 @@ type Wire struct {
 
 // body is a stream on the wire.
 func (w Wire) body(events []string) string {
+	body := w.frames(events)
+	if w.End != "" {
+		body += w.frame(w.End)
+	}
+	return body
+}
+
+func (w Wire) frames(events []string) string {
 	var b strings.Builder
 	for _, data := range events {
 		b.WriteString(w.frame(data))
-	}
-	if w.End != "" {
-		b.WriteString(w.frame(w.End))
 	}
 	return b.String()
 }
