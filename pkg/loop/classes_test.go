@@ -44,6 +44,17 @@ func TestClassesDoc(t *testing.T) {
 		later, end := later(t, m.class)
 		fmt.Fprintf(&table, "| `%s` | %s | %s | %s | %s | %s | %s |\n", m.class, m.means, soon(t, m.class), later, fallback(t, m.class), end, counts(m.class))
 	}
+	for _, m := range []struct {
+		stop        model.Stop
+		name, means string
+	}{
+		{model.StopMaxOutputTokens, "output limit", "the answer was cut off by `max_output_tokens`, or by the window"},
+		{model.StopRefusal, "refusal", "the model refuses to answer"},
+	} {
+		later, end := stops(t, m.stop)
+		fmt.Fprintf(&table, "| %s | %s |  | %s |  | %s |  |\n", m.name, m.means, later, end)
+	}
+	fmt.Fprintf(&table, "| `%s` | somebody aborted the run |  |  |  | as the abort says |  |\n", model.Cancelled)
 	source, err := os.ReadFile("../model/model.go")
 	if err != nil {
 		t.Fatal(err)
@@ -92,6 +103,24 @@ func later(t *testing.T, c model.Class) (tries, end string) {
 		}
 	}
 	return tries, "`" + string(r.s.Transition.Reason) + "`"
+}
+
+// stops says what a loop does with a model that always stops for a reason that is no
+// error.
+func stops(t *testing.T, stop model.Stop) (continued, end string) {
+	t.Helper()
+	r := start(t, agent.Definition{}, state.Limits{})
+	for n := 0; !r.s.Status.Terminal(); {
+		r.begin(loop.TurnBegan{})
+		resp := text("x")
+		resp.Stop = stop
+		r.respond(resp)
+		if r.s.Transition.Reason == state.MaxOutputTokensRecovery {
+			n++
+			continued = fmt.Sprintf("continued %d times", n)
+		}
+	}
+	return continued, "`" + string(r.s.Transition.Reason) + "`"
 }
 
 func fallback(t *testing.T, c model.Class) string {
