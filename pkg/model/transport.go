@@ -60,6 +60,10 @@ func (r Request) Endpoint(provider, baseURL, apiKey string) (*url.URL, string, e
 func CheckHTTP(provider, key string, resp *http.Response) error {
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if ok && media == "text/html" {
+		_ = resp.Body.Close()
+		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the server answered with a web page: look at base_url"}
+	}
 	if ok && media != "application/json" {
 		return nil
 	}

@@ -126,6 +126,7 @@ func TestAnswersThatAreNoStream(t *testing.T) {
 	}{
 		"whole answer": {200, http.Header{"Content-Type": {"application/json"}}, `{"choices":[]}`, model.Transport, "without streaming"},
 		"error in 200": {200, http.Header{"Content-Type": {"application/json"}}, `{"error":{"message":"slow down","code":"rate_limit_exceeded"}}`, model.RateLimited, "slow down"},
+		"web page":     {200, http.Header{"Content-Type": {"text/html; charset=utf-8"}}, `<html></html>`, model.Transport, "base_url"},
 		"proxy page":   {502, http.Header{"Content-Type": {"text/html"}}, `<html><body>Bad gateway</body></html>`, model.Overloaded, "Bad gateway"},
 		"redirect":     {307, http.Header{"Location": {"http://127.0.0.1:1/elsewhere"}}, ``, model.Transport, "Temporary Redirect"},
 	} {
