@@ -230,7 +230,16 @@ func TestRequest(t *testing.T) {
 		t.Errorf("headers %v", header)
 	}
 
-	// A schema that the API would refuse becomes an instruction.
+	// A schema that the model cannot be held to, or that the API would refuse, becomes an
+	// instruction.
+	r.Model = "claude-opus-4-20250514"
+	if _, err := p.Generate(t.Context(), r, nil); err != nil {
+		t.Fatal(err)
+	}
+	if system, _ := (*body)["system"].([]any); len(system) != 3 || (*body)["output_config"] != nil || !strings.Contains(fmt.Sprint(system[2]), closed) {
+		t.Errorf("an older model: system %v, output_config %v", (*body)["system"], (*body)["output_config"])
+	}
+	r.Model = "m"
 	r.OutputSchema = json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer","minimum":1}},"additionalProperties":false}`)
 	if _, err := p.Generate(t.Context(), r, nil); err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func params(r model.Request) sdk.MessageNewParams {
 	}
 	switch {
 	case len(r.OutputSchema) == 0:
-	case enforceable(r.OutputSchema):
+	case formats(r.Model) && enforceable(r.OutputSchema):
 		p.OutputConfig.Format = param.Override[sdk.JSONOutputFormatParam](struct {
 			Type   string          `json:"type"`
 			Schema json.RawMessage `json:"schema"`

@@ -43,17 +43,23 @@ func reason(p *sdk.MessageNewParams, e model.Effort) {
 
 var version = regexp.MustCompile(`claude-(?:[a-z]+-)?(\d)(?:-(\d))?\b`)
 
-// adapts reports whether a model takes an effort. A Claude without a version is
-// newer than those that had one in their names.
-func adapts(name string) bool {
+// since reports whether a model is of a version or a later one. A Claude without a
+// version is newer than those that had one in their names.
+func since(name string, major, minor int) bool {
 	m := version.FindStringSubmatch(model.Family(name))
 	if m == nil {
 		return true
 	}
-	major, _ := strconv.Atoi(m[1]) // a digit
-	minor, _ := strconv.Atoi(m[2]) // a digit or nothing
-	return major > 4 || major == 4 && minor >= 6
+	first, _ := strconv.Atoi(m[1])  // a digit
+	second, _ := strconv.Atoi(m[2]) // a digit or nothing
+	return first > major || first == major && second >= minor
 }
+
+// adapts reports whether a model takes an effort.
+func adapts(name string) bool { return since(name, 4, 6) }
+
+// formats reports whether a model can be held to a schema.
+func formats(name string) bool { return since(name, 4, 5) }
 
 // thoughtThrough reports whether the tool calls that were answered last, if any,
 // have their thinking before them.
