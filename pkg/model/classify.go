@@ -34,8 +34,8 @@ var rules = []rule{
 	{words: []string{"script_exhausted"}, class: Exhausted}, // the mock model server
 
 	{words: []string{"context_length_exceeded", "request_too_large", "exceed_context_size_error", "model_context_window_exceeded"}, class: PromptTooLong},
-	{words: []string{"insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active", "credit_balance_too_low", "access_terminated"}, class: Quota},
-	{words: []string{"content_filter", "content_policy_violation", "invalid_prompt"}, class: ContentFilter},
+	{words: []string{"insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active", "credit_balance_too_low", "access_terminated", "exceeded_current_quota_error"}, class: Quota},
+	{words: []string{"content_filter", "content_policy_violation", "invalid_prompt", "data_inspection_failed"}, class: ContentFilter},
 	{words: []string{"cyber_policy", "cyber_policy_violation", "bio_policy", "misalignment_policy_violation", "image_content_policy_violation"}, class: ContentFilter}, // OpenAI's Responses
 
 	// Gemini says "quota" of every limit; only one of a day, or without a delay, is.
@@ -46,7 +46,8 @@ var rules = []rule{
 	// A request above the limit of tokens a minute never fits, however long one waits.
 	{text: regexp.MustCompile(`(?i)request too large for .*tokens per min`), class: PromptTooLong},
 	{text: regexp.MustCompile(`(?i)credit balance is too low|exceeded your current quota|reached your specified api usage limits|insufficient (credits|balance|funds|quota)`), class: Quota},
-	{words: []string{"overloaded_error", "server_is_overloaded", "slow_down", "engine_overloaded"}, class: Overloaded},
+	{text: regexp.MustCompile(`(?i)used all available credits|monthly spending (cap|limit)|prepayment (credits?|funds) (is|are) depleted`), class: Quota}, // xAI, Google
+	{words: []string{"overloaded_error", "server_is_overloaded", "slow_down", "engine_overloaded", "engine_overloaded_error"}, class: Overloaded},
 	{words: []string{"rate_limit_error", "rate_limit_exceeded", "rate_limit_reached", "too_many_requests", "tokens", "requests", "RESOURCE_EXHAUSTED"}, class: RateLimited},
 	{text: regexp.MustCompile(`(?i)rate limit|too many requests|throttl`), class: RateLimited},
 	{status: http.StatusTooManyRequests, class: RateLimited},
@@ -62,14 +63,19 @@ var rules = []rule{
 	{text: regexp.MustCompile(`(?i)exceeds the available context size|greater than the context length`), class: PromptTooLong},            // llama.cpp, LM Studio
 	{text: regexp.MustCompile(`(?i)(prompt token count of \d+|context window) exceeds|exceeded model token limit`), class: PromptTooLong}, // Copilot, MiniMax, Kimi
 	{text: regexp.MustCompile(`(?i)prompt too long`), class: PromptTooLong},                                                               // Ollama
+	{text: regexp.MustCompile(`(?i)longer than the maximum model length`), class: PromptTooLong},                                          // vLLM
+	{text: regexp.MustCompile("(?i)`inputs`( tokens \\+ `max_new_tokens`)? must (be <=|have less than)"), class: PromptTooLong},           // TGI
+	{text: regexp.MustCompile(`(?i)when context the overflows|too many tokens|token limit exceeded`), class: PromptTooLong},               // LM Studio, Cohere, others
+	{text: regexp.MustCompile(`(?i)invalid '(messages|input)\b[^']*': (string|array) too long`), class: PromptTooLong},                    // OpenAI
 	{status: http.StatusRequestEntityTooLarge, class: PromptTooLong},
 
 	{text: regexp.MustCompile(`(?i)content (filtering|management) policy|violating our usage policy|flagged as potentially violating`), class: ContentFilter},
+	{text: regexp.MustCompile(`(?i)content violates usage guidelines|^content exists risk`), class: ContentFilter}, // xAI, DeepSeek
 
 	{words: []string{"authentication_error", "permission_error", "invalid_api_key", "invalid_authentication", "account_deactivated", "unsupported_country_region_territory"}, class: Auth},
 	{words: []string{"UNAUTHENTICATED", "PERMISSION_DENIED"}, class: Auth},
 	{detail: regexp.MustCompile(`API_KEY_INVALID`), class: Auth}, // Google, with status 400
-	{text: regexp.MustCompile(`(?i)user location is not supported`), class: Auth},
+	{text: regexp.MustCompile(`(?i)user location is not supported|organization has been disabled`), class: Auth},
 	{words: []string{"DEADLINE_EXCEEDED"}, class: Timeout},
 	{words: []string{"UNAVAILABLE", "INTERNAL", "UNKNOWN", "ABORTED", "CANCELLED"}, class: Overloaded},
 	{words: []string{"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "OTHER", "NO_IMAGE", "IMAGE_OTHER"}, class: Overloaded}, // Gemini failed; another try may not
@@ -175,13 +181,16 @@ func (r rule) matches(status int, s said) bool {
 // Anything else is its own message.
 func parseBody(body []byte) said {
 	type fields struct {
-		Type    any             `json:"type"`
-		Code    any             `json:"code"`
-		Message any             `json:"message"`
-		Status  any             `json:"status"`
-		Detail  any             `json:"detail"`
-		Details json.RawMessage `json:"details"`
-		Error   json.RawMessage `json:"error"`
+		Type     any             `json:"type"`
+		Code     any             `json:"code"`
+		Message  json.RawMessage `json:"message"`
+		Status   any             `json:"status"`
+		Detail   json.RawMessage `json:"detail"`
+		Details  json.RawMessage `json:"details"`
+		Error    json.RawMessage `json:"error"`
+		Metadata struct {
+			Raw json.RawMessage `json:"raw"`
+		} `json:"metadata"`
 	}
 	var list []json.RawMessage
 	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
@@ -192,9 +201,8 @@ func parseBody(body []byte) said {
 		return said{Message: plain(string(body))}
 	}
 	if len(f.Error) > 0 {
-		var text string
-		if json.Unmarshal(f.Error, &text) == nil {
-			f.Message = text
+		if f.Error[0] == '"' {
+			f.Message = f.Error
 		} else {
 			var inner fields
 			if json.Unmarshal(f.Error, &inner) == nil {
@@ -202,16 +210,19 @@ func parseBody(body []byte) said {
 			}
 		}
 	}
-	s := said{Type: text(f.Type), Code: text(f.Code), Status: number(f.Code), Message: text(f.Message)}
+	s := said{Type: text(f.Type), Code: text(f.Code), Status: number(f.Code), Message: words(f.Message)}
 	if s.Code == "" {
 		s.Code = text(f.Status)
 	}
 	s.readDetails(f.Details)
 	if s.Message == "" {
-		s.Message = text(f.Detail)
+		s.Message = words(f.Detail)
 	}
 	if s.Message == "" {
 		s.Message = strings.TrimSpace(s.Type + " " + s.Code)
+	}
+	if raw := words(f.Metadata.Raw); raw != "" {
+		s.Message += ": " + raw // what the provider said to OpenRouter
 	}
 	return s
 }
@@ -244,6 +255,16 @@ func (s *said) readDetails(raw json.RawMessage) {
 		}
 	}
 	s.Detail = strings.Join(names, " ")
+}
+
+// words returns a text, and anything else as its JSON: some servers list there what is
+// wrong with a request.
+func words(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text // null, too
+	}
+	return string(raw)
 }
 
 // text returns v if it is a string.

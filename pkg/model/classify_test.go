@@ -84,6 +84,30 @@ func TestClassify(t *testing.T) {
 		{"gemini key", 400, `{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}]}}`, model.Auth},
 		{"gemini too long in a stream", 200, `{"error":{"code":400,"message":"The input token count (1200034) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}`, model.PromptTooLong},
 		{"gemini overloaded in a stream", 200, `{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}`, model.Overloaded},
+		{"openai long message", 400, `{"error":{"message":"Invalid 'messages[3].content': string too long. Expected a string with maximum length 1048576, but got a string with length 1500000 instead.","type":"invalid_request_error","param":"messages[3].content","code":"string_above_max_length"}}`, model.PromptTooLong},
+		{"openai long description", 400, `{"error":{"message":"Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024.","type":"invalid_request_error","param":"tools[0].function.description","code":"string_above_max_length"}}`, model.InvalidRequest},
+		{"anthropic disabled", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"This organization has been disabled."}}`, model.Auth},
+		{"gemini prepaid", 429, `{"error":{"code":429,"message":"Your prepayment credits are depleted. Please go to AI Studio to manage your project and billing.","status":"RESOURCE_EXHAUSTED"}}`, model.Quota},
+		{"gemini cap", 429, `{"error":{"code":429,"message":"Your project has exceeded its monthly spending cap.","status":"RESOURCE_EXHAUSTED"}}`, model.Quota},
+		{"xai credits", 429, `{"code":"Some resource has been exhausted","error":"Your team has either used all available credits or reached its monthly spending limit."}`, model.Quota},
+		{"xai length", 400, `{"code":"Client specified an invalid argument","error":"This model's maximum prompt length is 131072 but the request contains 537812 tokens."}`, model.PromptTooLong},
+		{"xai filter", 403, `{"code":"The caller does not have permission to execute the specified operation","error":"Content violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_BIO"}`, model.ContentFilter},
+		{"deepseek filter", 400, `{"error":{"message":"Content Exists Risk","type":"invalid_request_error","param":null,"code":"invalid_request_error"}}`, model.ContentFilter},
+		{"deepseek balance", 402, `{"error":{"message":"Insufficient Balance","type":"unknown_error","param":null,"code":"invalid_request_error"}}`, model.Quota},
+		{"qwen filter", 400, `{"error":{"code":"data_inspection_failed","message":"Output data may contain inappropriate content.","type":"data_inspection_failed"}}`, model.ContentFilter},
+		{"kimi overloaded", 429, `{"error":{"message":"The engine is currently overloaded, please try again later","type":"engine_overloaded_error"}}`, model.Overloaded},
+		{"kimi quota", 429, `{"error":{"message":"Your account is suspended, please check your plan and billing details","type":"exceeded_current_quota_error"}}`, model.Quota},
+		{"kimi length", 400, `{"error":{"message":"Invalid request: Your request exceeded model token limit: 262144 (requested: 300000)","type":"invalid_request_error"}}`, model.PromptTooLong},
+		{"groq size", 413, `{"error":{"message":"Request too large for model llama-3.1-8b-instant in organization org_x on tokens per minute (TPM): Limit 6000, Requested 8170, please reduce your message size and try again.","type":"tokens","code":"rate_limit_exceeded"}}`, model.PromptTooLong},
+		{"mistral length", 400, `{"object":"error","message":"Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length","type":"invalid_request_error","param":null,"code":"3051"}`, model.PromptTooLong},
+		{"mistral capacity", 429, `{"object":"error","message":"Service tier capacity exceeded for this model.","type":"service_tier_capacity_exceeded","param":null,"code":"3505"}`, model.RateLimited},
+		{"mistral field", 422, `{"object":"error","message":{"detail":[{"type":"extra_forbidden","loc":["body","seed"],"msg":"Extra inputs are not permitted"}]},"type":"invalid_request_error","param":null,"code":null}`, model.InvalidRequest},
+		{"openrouter length", 400, `{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"{\"error\":{\"message\":\"This model's maximum context length is 128000 tokens.\"}}","provider_name":"Azure"}}}`, model.PromptTooLong},
+		{"vllm prompt", 400, `{"error":{"message":"The decoder prompt (length 9000) is longer than the maximum model length of 4096.","type":"BadRequestError","param":null,"code":400}}`, model.PromptTooLong},
+		{"tgi", 422, "{\"error\":\"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 100 `max_new_tokens`\",\"error_type\":\"validation\"}", model.PromptTooLong},
+		{"lm studio", 400, `{"error":"Trying to keep the first 9000 tokens when context the overflows. However, the model is loaded with context length of only 4096 tokens."}`, model.PromptTooLong},
+		{"cohere", 400, `{"message":"too many tokens: total number of tokens in the prompt cannot exceed 4081"}`, model.PromptTooLong},
+		{"litellm", 400, `{"error":{"message":"litellm.ContextWindowExceededError: AnthropicException - prompt is too long: 213462 tokens > 200000 maximum","type":null,"param":null,"code":"400"}}`, model.PromptTooLong},
 		{"unknown in a stream", 200, "garbage", model.Transport},
 		// Numbers in a stream are all that some servers say.
 		{"openrouter in a stream", 200, `{"id":"gen-1","object":"chat.completion.chunk","error":{"code":502,"message":"Provider returned error"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`, model.Overloaded},
@@ -101,6 +125,22 @@ func TestClassify(t *testing.T) {
 		}
 		if strings.ContainsAny(e.Message, "<>") && strings.HasPrefix(test.body, "<") {
 			t.Errorf("%s: message %q has mark-up", test.name, e.Message)
+		}
+	}
+}
+
+// What is wrong with a request is said, in whatever form it comes.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"detail":[{"loc":["body","seed"],"msg":"Extra inputs are not permitted"}]}`:                   `[{"loc":["body","seed"],"msg":"Extra inputs are not permitted"}]`,
+		`{"object":"error","message":{"detail":"odd"},"type":"invalid_request_error"}`:                  `{"detail":"odd"}`,
+		`{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"no tools here"}}}`: "Provider returned error: no tools here",
+		`{"error":{"message":null,"type":"odd","code":null}}`:                                           "odd",
+		`{"error":"odd"}`: "odd",
+	} {
+		if e := model.Classify(model.Failure{Status: 400, Body: []byte(body)}); e.Message != want {
+			t.Errorf("%s: %q, want %q", body, e.Message, want)
 		}
 	}
 }

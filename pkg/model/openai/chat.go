@@ -198,7 +198,7 @@ var gaveUp = map[string]bool{"error": true, "abort": true, "insufficient_system_
 
 func (a *chatAnswer) stop() model.Stop {
 	switch {
-	case a.finish == "length", a.finish == "model_length": // the latter is Mistral's word for the window
+	case a.finish == "length", a.finish == "model_length", a.finish == "model_context_window_exceeded": // of Mistral and Z.ai
 		return model.StopMaxOutputTokens
 	case a.finish == "content_filter":
 		return model.StopContentFilter
