@@ -211,9 +211,18 @@ func (a *chatAnswer) stop() model.Stop {
 	}
 }
 
+// chatUsage reads what was used. Some servers count the reasoning in the total only,
+// and some have names of their own for what came from the cache.
 func chatUsage(u sdk.CompletionUsage) state.Usage {
+	cached := u.PromptTokensDetails.CachedTokens
+	for _, name := range []string{"prompt_cache_hit_tokens", "cached_tokens"} { // of DeepSeek and Kimi
+		var n int64
+		if json.Unmarshal([]byte(u.JSON.ExtraFields[name].Raw()), &n) == nil {
+			cached = max(cached, n)
+		}
+	}
 	return state.Usage{
-		InputTokens: max(0, u.PromptTokens), OutputTokens: max(0, u.CompletionTokens),
-		CacheReadTokens: max(0, u.PromptTokensDetails.CachedTokens), CacheWriteTokens: max(0, u.PromptTokensDetails.CacheWriteTokens),
+		InputTokens: max(0, u.PromptTokens), OutputTokens: max(0, u.CompletionTokens, u.TotalTokens-max(0, u.PromptTokens)),
+		CacheReadTokens: max(0, cached), CacheWriteTokens: max(0, u.PromptTokensDetails.CacheWriteTokens),
 	}
 }

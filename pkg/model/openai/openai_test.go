@@ -69,6 +69,9 @@ func TestStreams(t *testing.T) {
 		"unknown finish":           {[]string{chunk(`{"content":"hi"}`, "eos")}, []state.Part{text("hi")}, model.StopEnd, state.Usage{}},
 		"second choice":            {[]string{`{"choices":[{"index":1,"delta":{"content":"no"},"finish_reason":"stop"}]}`, chunk(`{"content":"yes"}`, "stop")}, []state.Part{text("yes")}, model.StopEnd, state.Usage{}},
 		"negative usage":           {[]string{chunk(`{"content":"hi"}`, "stop"), `{"choices":[],"usage":{"prompt_tokens":-9,"completion_tokens":-2}}`}, []state.Part{text("hi")}, model.StopEnd, state.Usage{}},
+		"reasoning beside output":  {[]string{chunk(`{"content":"hi"}`, "stop"), `{"choices":[],"usage":{"prompt_tokens":37,"completion_tokens":1,"total_tokens":331,"completion_tokens_details":{"reasoning_tokens":293}}}`}, []state.Part{text("hi")}, model.StopEnd, state.Usage{InputTokens: 37, OutputTokens: 294}},
+		"cached by another name":   {[]string{chunk(`{"content":"hi"}`, "stop"), `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11,"cached_tokens":8}}`}, []state.Part{text("hi")}, model.StopEnd, state.Usage{InputTokens: 9, OutputTokens: 2, CacheReadTokens: 8}},
+		"cached as DeepSeek says":  {[]string{chunk(`{"content":"hi"}`, "stop"), `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11,"prompt_cache_hit_tokens":7,"prompt_cache_miss_tokens":2}}`}, []state.Part{text("hi")}, model.StopEnd, state.Usage{InputTokens: 9, OutputTokens: 2, CacheReadTokens: 7}},
 		"output limit as an error": {[]string{`{"error":{"message":"Could not finish the message because max_tokens or model output limit was reached. Please try again with higher max_tokens.","type":"invalid_request_error"}}`}, []state.Part{text("")}, model.StopMaxOutputTokens, state.Usage{}},
 	} {
 		resp, err := generate(t, serve(t, test.lines...))
