@@ -170,9 +170,11 @@ func (c *mockModelCmd) Run(e *env) error {
 		}
 	}
 	if c.Conversations != "" {
-		if cfg.Conversations, err = mockmodel.LoadConversations(c.Conversations); err != nil {
+		list, err := mockmodel.LoadConversations(c.Conversations)
+		if err != nil {
 			return err
 		}
+		cfg.Conversations = append(cfg.Conversations, list...)
 	}
 	if c.Play != "" {
 		cfg.Play = c.Play
@@ -188,6 +190,9 @@ func (c *mockModelCmd) Run(e *env) error {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	go func() { <-e.ctx.Done(); _ = server.Close() }()
 	fmt.Fprintf(os.Stderr, "mock-model at http://%s/v1\n", listener.Addr())
+	if len(cfg.Scripts)+len(cfg.Conversations) == 0 && cfg.Play == "" {
+		fmt.Fprintln(os.Stderr, "It knows no answer: name some with --script, --conversations or --play.")
+	}
 	if err := server.Serve(listener); e.ctx.Err() == nil {
 		return err
 	}
