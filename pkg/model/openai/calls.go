@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,13 +17,15 @@ type piece struct {
 	id       string
 	name     string
 	args     string
+	extra    string // JSON that the server wants back with the call
 }
 
 // call is a tool call under way.
 type call struct {
-	id   string
-	name string
-	args strings.Builder
+	id    string
+	name  string
+	args  strings.Builder
+	extra string
 }
 
 // complete reports whether the arguments are one whole JSON object.
@@ -40,10 +43,11 @@ type calls struct {
 	byIndex map[int64]int // number of the server -> place in list
 	last    int           // place that got the last piece
 	prefix  string        // of made-up ids
+	seal    string        // OpaqueBy of what the server wants back
 }
 
-func newCalls(modelCall int) *calls {
-	return &calls{byIndex: map[int64]int{}, prefix: fmt.Sprintf("call_%d_", modelCall)}
+func newCalls(modelCall int, seal string) *calls {
+	return &calls{byIndex: map[int64]int{}, prefix: fmt.Sprintf("call_%d_", modelCall), seal: seal}
 }
 
 // add takes a piece and returns it as a delta.
@@ -71,6 +75,9 @@ func (s *calls) add(p piece) model.Delta {
 		d.Name = p.name
 	}
 	c.args.WriteString(p.args)
+	if p.extra != "" && p.extra != "null" {
+		c.extra = p.extra
+	}
 	return d
 }
 
@@ -108,7 +115,7 @@ func (s *calls) parts(stop model.Stop) []state.Part {
 		if c.name == "" || cut && i == s.last && !c.complete() {
 			continue
 		}
-		parts = append(parts, c.part())
+		parts = append(parts, s.part(c))
 	}
 	return parts
 }
@@ -119,16 +126,20 @@ func (s *calls) known() []state.Part {
 	var parts []state.Part
 	for i, c := range s.list {
 		if i != s.last && c.name != "" && c.complete() {
-			parts = append(parts, c.part())
+			parts = append(parts, s.part(c))
 		}
 	}
 	return parts
 }
 
-func (c *call) part() state.Part {
+func (s *calls) part(c *call) state.Part {
 	args := c.args.String()
 	if strings.TrimSpace(args) == "" {
 		args = "{}"
 	}
-	return state.Part{Type: state.PartToolCall, ID: c.id, Name: c.name, Arguments: args}
+	p := state.Part{Type: state.PartToolCall, ID: c.id, Name: c.name, Arguments: args}
+	if c.extra != "" {
+		p.Opaque, p.OpaqueBy = json.RawMessage(c.extra), s.seal
+	}
+	return p
 }

@@ -21,7 +21,7 @@ func want(parts ...string) []state.Part {
 
 func TestCalls(t *testing.T) {
 	t.Parallel()
-	at := func(i int64, id, name, args string) piece { return piece{i, true, id, name, args} }
+	at := func(i int64, id, name, args string) piece { return piece{i, true, id, name, args, ""} }
 	free := func(id, name, args string) piece { return piece{id: id, name: name, args: args} }
 	for name, test := range map[string]struct {
 		in    []piece
@@ -44,7 +44,7 @@ func TestCalls(t *testing.T) {
 		"not JSON":             {[]piece{at(0, "a", "f", "x=1"), at(1, "b", "g", "{}")}, want("a", "f", `x=1`, "b", "g", `{}`), nil},
 		"no name":              {[]piece{at(0, "a", "", "{}")}, nil, nil},
 	} {
-		s := newCalls(3)
+		s := newCalls(3, "")
 		for _, p := range test.in {
 			s.add(p)
 		}
@@ -82,7 +82,7 @@ func FuzzCalls(f *testing.F) {
 	f.Add("-a.f.{|-..}|-b.g.{}")
 	f.Add("0.f.|0x.f.{\"a\":1}|0y.f.{}")
 	f.Fuzz(func(t *testing.T, script string) {
-		s := newCalls(0)
+		s := newCalls(0, "")
 		streamed := map[int]string{}
 		for _, line := range strings.Split(script, "|") {
 			if line == "" {

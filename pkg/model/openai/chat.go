@@ -16,16 +16,17 @@ import (
 )
 
 // reasoningField is what compatible servers call thinking; a few leave out the
-// second word.
+// second word. In extraField of a tool call Google's server signs it.
 const (
 	reasoningField      = "reasoning_content"
 	reasoningFieldShort = "reasoning"
+	extraField          = "extra_content"
 )
 
 // chat makes a call of chat completions.
 func chat(ctx context.Context, r model.Request, official bool, key string, options []option.RequestOption, onDelta func(model.Delta)) (model.Response, error) {
 	service := sdk.NewChatCompletionService(options...)
-	a := &chatAnswer{r: r, onDelta: onDelta, model: r.Model, calls: newCalls(r.Call)}
+	a := &chatAnswer{r: r, onDelta: onDelta, model: r.Model, calls: newCalls(r.Call, model.SealedBy(provider, r.Model))}
 	stream := service.NewStreaming(ctx, chatParams(r, official))
 	defer func() { _ = stream.Close() }()
 	for stream.Next() {
@@ -81,6 +82,7 @@ func (a *chatAnswer) delta(d sdk.ChatCompletionChunkChoiceDelta) {
 	for _, c := range d.ToolCalls {
 		a.emit(a.calls.add(piece{
 			index: c.Index, hasIndex: c.JSON.Index.Valid(), id: c.ID, name: c.Function.Name, args: c.Function.Arguments,
+			extra: c.JSON.ExtraFields[extraField].Raw(),
 		}))
 	}
 }

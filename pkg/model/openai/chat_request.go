@@ -137,12 +137,14 @@ func assistant(m state.Message, current bool, seal string) sdk.ChatCompletionMes
 	for _, p := range m.Parts {
 		switch {
 		case p.Type == state.PartToolCall:
-			a.ToolCalls = append(a.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{
-				OfFunction: &sdk.ChatCompletionMessageFunctionToolCallParam{
-					ID:       callID(p.ID),
-					Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{Name: p.Name, Arguments: p.Arguments},
-				},
-			})
+			f := &sdk.ChatCompletionMessageFunctionToolCallParam{
+				ID:       callID(p.ID),
+				Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{Name: p.Name, Arguments: p.Arguments},
+			}
+			if p.OpaqueBy == seal && len(p.Opaque) > 0 {
+				f.SetExtraFields(map[string]any{extraField: p.Opaque})
+			}
+			a.ToolCalls = append(a.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{OfFunction: f})
 		case p.Type == state.PartThinking && p.OpaqueBy == seal && (string(p.Opaque) == reasoningSeal || string(p.Opaque) == listSeal):
 			listed = string(p.Opaque) == listSeal
 			reasoning.WriteString(p.Text)

@@ -90,6 +90,12 @@ func TestStreams(t *testing.T) {
 	if err != nil || len(resp.Parts) != 2 || resp.Parts[0].Text != "Hm." {
 		t.Errorf("reasoning: %+v, %v", resp.Parts, err)
 	}
+	// A12: Google's compatible server signs its calls, and wants that back.
+	resp, err = generate(t, serve(t, chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"c2ln"}}}]}`, "tool_calls")))
+	signed := []state.Part{{Type: state.PartToolCall, ID: "a", Name: "f", Arguments: "{}", Opaque: json.RawMessage(`{"google":{"thought_signature":"c2ln"}}`), OpaqueBy: "openai m"}}
+	if diff := cmp.Diff(signed, resp.Parts); err != nil || diff != "" {
+		t.Errorf("signed call: %v (-want +got):\n%s", err, diff)
+	}
 	resp, err = generate(t, serve(t, chunk(`{"content":[{"type":"thinking","thinking":"Hm"},{"type":"text","text":"h"},{"type":"scent","scent":1}]}`, "null"),
 		chunk(`{"content":[{"type":"thinking","thinking":7},{"type":"text","text":"i"}]}`, "null"), chunk(`{"content":[7]}`, "stop")))
 	if err != nil || len(resp.Parts) != 2 || resp.Parts[0].Text != "Hm" || resp.Parts[1].Text != "hi" {
@@ -185,7 +191,9 @@ func TestRequest(t *testing.T) {
 			}},
 			{Role: state.RoleTool, Parts: []state.Part{{Type: state.PartToolResult, CallID: "a", Content: "1", Images: []state.Image{{URL: "https://example.com/b.png"}}}}},
 			state.ToolResult(long, "", true),
-			{Role: state.RoleAssistant, Parts: []state.Part{thought("openai m", `"content"`), text("Now b."), toolCall("b")}},
+			{Role: state.RoleAssistant, Parts: []state.Part{thought("openai m", `"content"`), text("Now b."), toolCall("b"),
+				{Type: state.PartToolCall, ID: "c", Name: "f", Arguments: "{}", Opaque: json.RawMessage(`{"google":{"thought_signature":"c2ln"}}`), OpaqueBy: "openai m"},
+				{Type: state.PartToolCall, ID: "d", Name: "f", Arguments: "{}", Opaque: json.RawMessage(`{"thought_signature":"c2ln"}`), OpaqueBy: "gemini m"}}},
 			{Role: state.RoleAssistant, Parts: []state.Part{text("")}},
 		},
 		Tools:        []model.ToolSpec{{Name: "f", Description: "does f", Schema: json.RawMessage(`{"type":"object","properties":{"b":{},"a":{}}}`)}},
@@ -208,7 +216,9 @@ func TestRequest(t *testing.T) {
 			{"role": "tool", "tool_call_id": "` + short + `", "content": ""},
 			{"role": "user", "content": [{"type": "text", "text": "Images in the result of tool call a:"}, {"type": "image_url", "image_url": {"url": "https://example.com/b.png"}}]},
 			{"role": "assistant", "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}, {"type": "text", "text": "Now b."}],
-				"tool_calls": [{"type": "function", "id": "b", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
+				"tool_calls": [{"type": "function", "id": "b", "function": {"name": "f", "arguments": "{\"a\": 1}"}},
+					{"type": "function", "id": "c", "function": {"name": "f", "arguments": "{}"}, "extra_content": {"google": {"thought_signature": "c2ln"}}},
+					{"type": "function", "id": "d", "function": {"name": "f", "arguments": "{}"}}]},
 			{"role": "assistant", "content": ""}
 		],
 		"tools": [{"type": "function", "function": {"name": "f", "description": "does f", "parameters": {"type": "object", "properties": {"b": {}, "a": {}}}}}],
