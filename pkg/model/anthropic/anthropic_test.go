@@ -176,8 +176,8 @@ func TestRequest(t *testing.T) {
 			say(state.RoleUser, text("What is it?"), state.Part{Type: state.PartImage, MediaType: "image/png", Data: "AAAA"}, state.Part{Type: state.PartImage, URL: "https://example.com/a.png"}),
 			say(state.RoleAssistant, thought("anthropic", `{"signature":"s1"}`), thought("anthropic m", `{"redacted":"r1"}`), thought("openai x", `"y"`), thought("anthropic other", `{"signature":"s2"}`), text(" "),
 				call("a", "f", `{"a": 1}`), call("functions.f:0", "f", `not json`)),
-			state.ToolResult("a", "1", false, state.Image{MediaType: "image/png", Data: "BBBB"}, state.Image{URL: "https://example.com/b.png"}),
-			state.ToolResult("functions.f:0", "", true),
+			state.ToolResult("a", "1", false, state.Image{MediaType: "image/png", Data: "BBBB"}, state.Image{MediaType: "image/svg+xml", Data: "DDDD"}, state.Image{URL: "https://example.com/b.png"}),
+			state.ToolResult("functions.f:0", "", true, state.Image{MediaType: "image/jpg", Data: "CCCC"}),
 			say(state.RoleUser, text("And?")),
 			say(state.RoleSystem, text("A hook says so.")),
 			say(state.RoleAssistant, text("")),
@@ -209,10 +209,11 @@ func TestRequest(t *testing.T) {
 				{"type": "tool_use", "id": "a", "name": "f", "input": {"a": 1}},
 				{"type": "tool_use", "id": "ID", "name": "f", "input": {"invalid_arguments": "not json"}}]},
 			{"role": "user", "content": [
-				{"type": "tool_result", "tool_use_id": "a", "is_error": false, "content": [{"type": "text", "text": "1"},
+				{"type": "tool_result", "tool_use_id": "a", "is_error": false, "content": [{"type": "text", "text": "1\n[an image is left out: image/svg+xml is not one of image/png, image/jpeg, image/gif, image/webp]"},
 					{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "BBBB"}},
 					{"type": "image", "source": {"type": "url", "url": "https://example.com/b.png"}}]},
 				{"type": "tool_result", "tool_use_id": "ID", "is_error": true, "content": [{"type": "text", "text": "The tool failed without a message."}]},
+				{"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "CCCC"}},
 				{"type": "text", "text": "And?"}, {"type": "text", "text": "Well?", "cache_control": {"type": "ephemeral"}}]},
 			{"role": "assistant", "content": [{"type": "text", "text": "Yes"}]}
 		],

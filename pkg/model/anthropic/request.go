@@ -73,6 +73,12 @@ func messages(in []state.Message, name string) (system []sdk.TextBlockParam, out
 			case !ok:
 			case p.Type == state.PartToolResult:
 				answers = append(answers, block)
+				if p.IsError { // an error's result is text only
+					shown, _ := model.Shown(p.Images, imageTypes...)
+					for _, i := range shown {
+						said = append(said, image(i))
+					}
+				}
 			default:
 				said = append(said, block)
 			}
@@ -105,7 +111,8 @@ func block(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 	case state.PartToolCall:
 		return sdk.NewToolUseBlock(callID(p.ID), input(p.Arguments), p.Name), true
 	case state.PartToolResult:
-		content := p.Content
+		shown, remark := model.Shown(p.Images, imageTypes...)
+		content := p.Content + remark
 		if p.IsError && strings.TrimSpace(content) == "" {
 			content = "The tool failed without a message." // an error must say something
 		}
@@ -113,16 +120,22 @@ func block(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 		if content != "" {
 			result.Content = []sdk.ToolResultBlockParamContentUnion{{OfText: &sdk.TextBlockParam{Text: content}}}
 		}
-		for _, i := range p.Images {
+		if p.IsError {
+			shown = nil
+		}
+		for _, i := range shown {
 			result.Content = append(result.Content, sdk.ToolResultBlockParamContentUnion{OfImage: image(i).OfImage})
 		}
 		return sdk.ContentBlockParamUnion{OfToolResult: result}, true
 	case state.PartImage:
-		return image(p.Image()), true
+		return image(model.Picture(p.Image())), true
 	default:
 		return sdk.ContentBlockParamUnion{}, false
 	}
 }
+
+// imageTypes are those that the API takes.
+var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 func image(i state.Image) sdk.ContentBlockParamUnion {
 	if i.URL != "" {

@@ -122,7 +122,7 @@ func parts(in []state.Part, name string, names map[string]string) (answers, said
 			answer, beside := result(p, names[p.CallID], name)
 			answers, said = append(answers, answer), append(said, beside...)
 		case state.PartImage:
-			said = append(said, image(p.Image())...)
+			said = append(said, image(model.Picture(p.Image()))...)
 		}
 	}
 	return answers, said
@@ -158,15 +158,16 @@ func result(p state.Part, tool, name string) (answer *sdk.Part, beside []*sdk.Pa
 	if tool == "" {
 		tool = "unknown"
 	}
-	r := &sdk.FunctionResponse{ID: p.CallID, Name: tool, Response: map[string]any{"output": p.Content}}
+	images, remark := model.Shown(p.Images, imageTypes...)
+	content := p.Content + remark
+	r := &sdk.FunctionResponse{ID: p.CallID, Name: tool, Response: map[string]any{"output": content}}
 	if p.IsError {
-		content := p.Content
 		if strings.TrimSpace(content) == "" {
 			content = "The tool failed without a message."
 		}
 		r.Response = map[string]any{"error": content}
 	}
-	for _, i := range p.Images {
+	for _, i := range images {
 		for _, part := range image(i) {
 			if part.InlineData != nil && generation(name) >= 3 {
 				r.Parts = append(r.Parts, &sdk.FunctionResponsePart{InlineData: &sdk.FunctionResponseBlob{
@@ -179,6 +180,9 @@ func result(p state.Part, tool, name string) (answer *sdk.Part, beside []*sdk.Pa
 	}
 	return &sdk.Part{FunctionResponse: r}, beside
 }
+
+// imageTypes are those that the API takes.
+var imageTypes = []string{"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}
 
 // image translates an image: one part, or none if its data cannot be read.
 func image(i state.Image) []*sdk.Part {

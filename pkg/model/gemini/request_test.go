@@ -65,7 +65,7 @@ func TestContents(t *testing.T) {
 		say(state.RoleTool, result("c1", "one", state.Image{MediaType: "image/jpeg", Data: "BBBB"})), say(state.RoleTool, result("c2", "two", state.Image{URL: "https://x.example/a.png"})),
 		say(state.RoleSystem, text("Mind the gap.")),
 		say(state.RoleAssistant, text(""), call("c3", "f", "[broken"), call("c4", "g", "{}")),
-		say(state.RoleTool, result("c3", "", state.Image{Data: "not base64"}), failed), say(state.RoleUser, text("And?")),
+		say(state.RoleTool, result("c3", "", state.Image{MediaType: "image/png", Data: "not base64"}), failed), say(state.RoleUser, text("And?")),
 	}
 	for name, test := range map[string]struct{ model, contents string }{
 		"family": {"models/gemini-3-pro-preview", `[

@@ -73,8 +73,9 @@ func messages(in []state.Message, seal string) []sdk.ChatCompletionMessageParamU
 		case state.RoleTool:
 			for _, p := range m.Parts {
 				if p.Type == state.PartToolResult {
-					out = append(out, sdk.ToolMessage(p.Content, callID(p.CallID)))
-					shown = append(shown, pictures(p)...)
+					images, remark := model.Shown(p.Images, imageTypes...)
+					out = append(out, sdk.ToolMessage(p.Content+remark, callID(p.CallID)))
+					shown = append(shown, pictures(p.CallID, images)...)
 				}
 			}
 		}
@@ -89,16 +90,19 @@ func messages(in []state.Message, seal string) []sdk.ChatCompletionMessageParamU
 // pictures are the images in a tool's result, with words that say whose they are:
 // a tool message takes text only, so they go into a message of the user behind all
 // results.
-func pictures(p state.Part) []sdk.ChatCompletionContentPartUnionParam {
-	if len(p.Images) == 0 {
+func pictures(call string, images []state.Image) []sdk.ChatCompletionContentPartUnionParam {
+	if len(images) == 0 {
 		return nil
 	}
-	parts := []sdk.ChatCompletionContentPartUnionParam{sdk.TextContentPart("Images in the result of tool call " + callID(p.CallID) + ":")}
-	for _, i := range p.Images {
+	parts := []sdk.ChatCompletionContentPartUnionParam{sdk.TextContentPart("Images in the result of tool call " + callID(call) + ":")}
+	for _, i := range images {
 		parts = append(parts, picture(i))
 	}
 	return parts
 }
+
+// imageTypes are those that OpenAI takes.
+var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 func picture(i state.Image) sdk.ChatCompletionContentPartUnionParam {
 	return sdk.ImageContentPart(sdk.ChatCompletionContentPartImageImageURLParam{URL: i.Link()})
@@ -123,7 +127,7 @@ func user(m state.Message) sdk.ChatCompletionMessageParamUnion {
 		case state.PartText:
 			parts = append(parts, sdk.TextContentPart(p.Text))
 		case state.PartImage:
-			parts = append(parts, picture(p.Image()))
+			parts = append(parts, picture(model.Picture(p.Image())))
 		default:
 		}
 	}

@@ -189,7 +189,7 @@ func TestRequest(t *testing.T) {
 				thought("anthropic m", `"reasoning_content"`), thought("openai m2", `"reasoning_content"`),
 				thought("openai m", `{"type":"reasoning","encrypted_content":"x"}`), thought("openai m", `"reasoning_content"`), toolCall("a"), toolCall(long),
 			}},
-			{Role: state.RoleTool, Parts: []state.Part{{Type: state.PartToolResult, CallID: "a", Content: "1", Images: []state.Image{{URL: "https://example.com/b.png"}}}}},
+			{Role: state.RoleTool, Parts: []state.Part{{Type: state.PartToolResult, CallID: "a", Content: "1", Images: []state.Image{{MediaType: "image/bmp", Data: "AAAA"}, {URL: "https://example.com/b.png"}}}}},
 			state.ToolResult(long, "", true),
 			{Role: state.RoleAssistant, Parts: []state.Part{thought("openai m", `"content"`), text("Now b."), toolCall("b"),
 				{Type: state.PartToolCall, ID: "c", Name: "f", Arguments: "{}", Opaque: json.RawMessage(`{"google":{"thought_signature":"c2ln"}}`), OpaqueBy: "openai m"},
@@ -212,7 +212,7 @@ func TestRequest(t *testing.T) {
 			{"role": "assistant", "reasoning_content": "Hm", "tool_calls": [
 				{"type": "function", "id": "a", "function": {"name": "f", "arguments": "{\"a\": 1}"}},
 				{"type": "function", "id": "` + short + `", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
-			{"role": "tool", "tool_call_id": "a", "content": "1"},
+			{"role": "tool", "tool_call_id": "a", "content": "1\n[an image is left out: image/bmp is not one of image/png, image/jpeg, image/gif, image/webp]"},
 			{"role": "tool", "tool_call_id": "` + short + `", "content": ""},
 			{"role": "user", "content": [{"type": "text", "text": "Images in the result of tool call a:"}, {"type": "image_url", "image_url": {"url": "https://example.com/b.png"}}]},
 			{"role": "assistant", "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}, {"type": "text", "text": "Now b."}],

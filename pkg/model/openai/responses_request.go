@@ -87,7 +87,7 @@ func userItem(m state.Message) responses.ResponseInputItemUnionParam {
 		case state.PartImage:
 			images = true
 			parts = append(parts, responses.ResponseInputContentUnionParam{OfInputImage: &responses.ResponseInputImageParam{
-				Detail: responses.ResponseInputImageDetailAuto, ImageURL: param.NewOpt(p.Image().Link()),
+				Detail: responses.ResponseInputImageDetailAuto, ImageURL: param.NewOpt(model.Picture(p.Image()).Link()),
 			}})
 		default:
 		}
@@ -174,15 +174,17 @@ func assistantItems(m state.Message, name string) []responses.ResponseInputItemU
 
 func resultItem(p state.Part) responses.ResponseInputItemUnionParam {
 	out := &responses.ResponseInputItemFunctionCallOutputParam{CallID: param.NewOpt(callID(p.CallID))}
-	if len(p.Images) == 0 {
-		out.Output.OfString = param.NewOpt(p.Content)
+	images, remark := model.Shown(p.Images, imageTypes...)
+	content := p.Content + remark
+	if len(images) == 0 {
+		out.Output.OfString = param.NewOpt(content)
 		return responses.ResponseInputItemUnionParam{OfFunctionCallOutput: out}
 	}
 	var list responses.ResponseFunctionCallOutputItemListParam
-	if p.Content != "" {
-		list = append(list, responses.ResponseFunctionCallOutputItemParamOfInputText(p.Content))
+	if content != "" {
+		list = append(list, responses.ResponseFunctionCallOutputItemParamOfInputText(content))
 	}
-	for _, i := range p.Images {
+	for _, i := range images {
 		list = append(list, responses.ResponseFunctionCallOutputItemUnionParam{
 			OfInputImage: &responses.ResponseInputImageContentParam{ImageURL: param.NewOpt(i.Link())},
 		})
