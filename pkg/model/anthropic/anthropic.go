@@ -79,6 +79,7 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 			if err := model.CheckHTTP(provider, key, resp); err != nil {
 				return nil, err
 			}
+			resp.Body = withNames(resp.Body)
 			return resp, nil
 		}),
 	)

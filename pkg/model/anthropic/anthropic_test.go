@@ -141,6 +141,32 @@ func TestBrokenStreams(t *testing.T) {
 	}
 }
 
+// Some compatible servers do not name their events.
+func TestEventsWithoutNames(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		lines []string
+		class model.Class
+	}{
+		{[]string{start, begin(0, `{"type":"text","text":"hi"}`), end(0), done("end_turn"), stop}, ""},
+		{[]string{start, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`}, model.Overloaded},
+	} {
+		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = fmt.Fprint(w, ": hello\n\n")
+			for _, line := range test.lines {
+				_, _ = fmt.Fprintf(w, "data: %s\n\n", line)
+			}
+		}))
+		t.Cleanup(h.Close)
+		resp, err := generate(t, h.URL)
+		e, _ := errors.AsType[*model.Error](err)
+		if test.class == "" && (err != nil || resp.Parts[0].Text != "hi") || test.class != "" && (e == nil || e.Class != test.class) {
+			t.Errorf("%+v, %v, want class %q", resp, err, test.class)
+		}
+	}
+}
+
 func record(t *testing.T) (base string, body *map[string]any, header *http.Header) {
 	t.Helper()
 	body, header = new(map[string]any), new(http.Header)

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -131,6 +132,7 @@ func (x replay) framed(t *testing.T) {
 		"line ends":   strings.ReplaceAll(body, "\n", "\r\n"),
 		"no space":    strings.ReplaceAll(strings.ReplaceAll(body, "\ndata: ", "\ndata:"), "\n\nevent: ", "\n\nevent:"),
 		"comments":    ": hello\n\n" + strings.ReplaceAll(body, "\n\n", "\n\n: keep-alive\n\n"),
+		"no names":    names.ReplaceAllString(body, ""),
 		"ids, delays": strings.ReplaceAll("\n"+body, "\ndata: ", "\nid: 7\nretry: 1000\ndata: ")[1:],
 	} {
 		if got := x.play(t, false, other); !x.matches(got, x.full) {
@@ -138,6 +140,9 @@ func (x replay) framed(t *testing.T) {
 		}
 	}
 }
+
+// names are the lines that name events.
+var names = regexp.MustCompile(`(?m)^event: .*\n`)
 
 // cut ends the stream behind every byte, or behind and around every event and at
 // some bytes within where that would take too long.
