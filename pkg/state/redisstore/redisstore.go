@@ -18,6 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/logcache"
@@ -54,6 +55,7 @@ type Store struct {
 	rdb        redis.UniversalClient
 	keys       keys
 	joint      *joint // nil: each call by itself
+	loads      singleflight.Group
 	cache      *logcache.Cache
 	requireAOF bool
 }

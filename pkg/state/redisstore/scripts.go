@@ -77,11 +77,23 @@ func (s *Store) together(ctx context.Context, script *redis.Script, keys []strin
 	for i := range keys {
 		all = append(all, &keys[i]) // a pointer needs no room of its own in an interface
 	}
-	v, err := s.joint.do(ctx, append(all, args...)...)
+	all = append(all, args...)
+	v, err := s.joint.do(ctx, all...)
+	// A server that does not know the script is told by one of all who ask: each by
+	// itself would need a connection of its own.
+	if redis.HasErrorPrefix(err, "NOSCRIPT") && s.load(ctx, script) == nil {
+		v, err = s.joint.do(ctx, all...)
+	}
 	if refused(err) {
 		return s.call(ctx, script, keys, args...)
 	}
 	return listOf(v, err)
+}
+
+// load makes a script known to the server, once for all who ask at the same time.
+func (s *Store) load(ctx context.Context, script *redis.Script) error {
+	_, err, _ := s.loads.Do(script.Hash(), func() (any, error) { return nil, script.Load(ctx, s.rdb).Err() })
+	return err
 }
 
 // fields reads fields of a hash, together with others.
