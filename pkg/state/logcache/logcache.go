@@ -41,13 +41,27 @@ type Header struct {
 }
 
 type log struct {
-	Known
-
-	run   state.RunID
-	bytes int64 // of the entries
+	run     state.RunID
+	entries []state.Entry
+	sum     string
+	header  *Header // nil: the zero value, as for every run that is new here
+	bytes   int64   // of the entries
 }
 
-func (l *log) size() int64 { return l.bytes + int64(l.Header.Bytes) }
+func (l *log) known() Known {
+	k := Known{Entries: l.entries, Sum: l.sum}
+	if l.header != nil {
+		k.Header = *l.header
+	}
+	return k
+}
+
+func (l *log) size() int64 {
+	if l.header == nil {
+		return l.bytes
+	}
+	return l.bytes + int64(l.header.Bytes)
+}
 
 // New returns a cache of logs that take at most about limit bytes of memory. It keeps
 // one log even if that alone is larger.
@@ -75,8 +89,8 @@ func (c *Cache) Get(run state.RunID) Known {
 	}
 	c.order.MoveToFront(e)
 	l := e.Value.(*log) //nolint:forcetypeassert // the list holds nothing else
-	known := l.Known
-	l.Entries = slices.Clip(l.Entries)
+	known := l.known()
+	l.entries = slices.Clip(l.entries)
 	return known
 }
 
@@ -89,13 +103,16 @@ func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Heade
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h.State.Log = nil
-	l := &log{run: run, Known: Known{entries, Sum(last), h}}
+	l := &log{run: run, entries: entries, sum: Sum(last)}
+	if h.Commit != "" {
+		h.State.Log = nil
+		l.header = &h
+	}
 	counted := 0
 	if e := c.logs[run]; e != nil {
 		old := e.Value.(*log) //nolint:forcetypeassert // the list holds nothing else
-		if len(old.Entries) <= len(entries) {
-			l.bytes, counted = old.bytes, len(old.Entries)
+		if len(old.entries) <= len(entries) {
+			l.bytes, counted = old.bytes, len(old.entries)
 		}
 		c.drop(e)
 	}

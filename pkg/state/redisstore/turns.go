@@ -200,8 +200,11 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	}
 	// A repetition applied nothing: what the log holds came from the first one.
 	if n := len(entries); r.num(3) == 1 && n > 0 {
-		s.cache.Put(l.Run, c.State.Log, entries[n-1].([]byte), //nolint:forcetypeassert // encodeEntries makes nothing else
-			logcache.Header{Commit: c.ID, State: c.State.Formatted(), Bytes: len(header)})
+		made := logcache.Header{Commit: c.ID, State: c.State.Formatted(), Bytes: len(header)}
+		if c.State.Status.Terminal() {
+			made = logcache.Header{} // it goes on some other day, if ever
+		}
+		s.cache.Put(l.Run, c.State.Log, entries[n-1].([]byte), made) //nolint:forcetypeassert // encodeEntries makes nothing else
 	}
 	return state.Committed{Status: state.Status(r.str(1)), Version: r.num(2)}, nil
 }
