@@ -1,0 +1,48 @@
+package app
+
+import (
+	"testing"
+	"time"
+)
+
+// ADR 22: steady work has much room, a burst and an idle process little.
+func TestNextRoom(t *testing.T) {
+	t.Parallel()
+	room := int64(leastRoom)
+	for n, step := range []struct {
+		after time.Duration
+		want  int64
+	}{
+		{time.Minute, 16 << 20},
+		{100 * time.Millisecond, 24 << 20},
+		{100 * time.Millisecond, 36 << 20},
+		{5 * time.Second, 36 << 20},
+		{100 * time.Millisecond, 54 << 20},
+		{100 * time.Millisecond, mostRoom},
+		{100 * time.Millisecond, mostRoom},
+		{time.Minute, mostRoom / 2},
+		{2 * time.Minute, leastRoom},
+		{2 * time.Minute, leastRoom},
+	} {
+		if room = next(room, step.after); room != step.want {
+			t.Fatalf("step %d: %d MiB after %s, want %d", n, room>>20, step.after, step.want>>20)
+		}
+	}
+}
+
+// The runtime takes a percentage of what is held, and no heap for smaller than 4 MiB.
+func TestRoomPercent(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ room, held, goal int64 }{
+		{16 << 20, 0, 16 << 20},
+		{16 << 20, 2 << 20, 18 << 20},
+		{64 << 20, 16 << 20, 80 << 20},
+		{16 << 20, 100 << 20, 150 << 20},
+	} {
+		p := int64(percent(test.room, test.held))
+		goal := max(test.held+test.held*p/100, smallestHeap*p/100)
+		if diff := test.goal - goal; diff < 0 || diff > 2<<20 {
+			t.Errorf("room %d MiB, held %d MiB: %d percent collects at %d MiB, want %d", test.room>>20, test.held>>20, p, goal>>20, test.goal>>20)
+		}
+	}
+}
