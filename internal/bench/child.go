@@ -17,6 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
@@ -96,13 +97,17 @@ type watchedModel struct {
 	calls atomic.Int64
 }
 
-func (m *watchedModel) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+func (m *watchedModel) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (resp model.Response, err error) {
 	m.calls.Add(1)
-	resp, err := m.Provider.Generate(ctx, r, onDelta)
+	resp, err = m.Provider.Generate(ctx, r, onDelta)
 	if ctx.Err() != nil {
-		// The clock is the machine's, the same for both ends.
-		at := strconv.FormatInt(time.Now().UnixNano(), 10)
-		_ = m.nc.Publish(subjectCancelled+string(r.Run), []byte(at))
+		m.cancelled(r.Run)
 	}
 	return resp, err
+}
+
+func (m *watchedModel) cancelled(run state.RunID) {
+	// The clock is the machine's, the same for both ends.
+	at := strconv.FormatInt(time.Now().UnixNano(), 10)
+	_ = m.nc.Publish(subjectCancelled+string(run), []byte(at))
 }

@@ -71,9 +71,9 @@ func TestClassesDoc(t *testing.T) {
 func soon(t *testing.T, c model.Class) string {
 	t.Helper()
 	calls := 0
-	_, err := model.Retry(t.Context(), model.RetryPolicy{First: time.Nanosecond}, func(context.Context) (model.Response, error) {
+	err := model.Retry(t.Context(), model.RetryPolicy{First: time.Nanosecond}, func(context.Context) error {
 		calls++
-		return model.Response{}, &model.Error{Class: c}
+		return &model.Error{Class: c}
 	})
 	if err == nil {
 		t.Fatal("Retry made a success of a failure")

@@ -20,24 +20,24 @@ type RetryPolicy struct {
 }
 
 // Retry calls generate until it succeeds, fails for good, or the policy ends it,
-// and returns what it returned last. Delays grow and have jitter; a Retry-After of
+// and returns its last error. Delays grow and have jitter; a Retry-After of
 // the provider is kept to (A17).
 //
 // It retries Overloaded, RateLimited and Transport only. A Timeout has held the
 // worker long enough, and after a response that broke off half-way a new try would
 // show its pieces twice: both go up.
-func Retry(ctx context.Context, p RetryPolicy, generate func(context.Context) (Response, error)) (Response, error) {
+func Retry(ctx context.Context, p RetryPolicy, generate func(context.Context) error) error {
 	p = p.withDefaults()
 	var grow *backoff.ExponentialBackOff // only once something has failed
 	began := time.Now()
 	for try := 0; ; try++ {
-		resp, err := generate(ctx)
+		err := generate(ctx)
 		if err == nil || try >= p.Retries || ctx.Err() != nil {
-			return resp, err
+			return err
 		}
 		e, ok := errors.AsType[*Error](err)
 		if !ok || !e.soon() || e.RetryAfter > p.Longest {
-			return resp, err
+			return err
 		}
 		if grow == nil {
 			grow = backoff.NewExponentialBackOff(
@@ -46,14 +46,14 @@ func Retry(ctx context.Context, p RetryPolicy, generate func(context.Context) (R
 		}
 		delay := max(grow.NextBackOff(), e.RetryAfter)
 		if time.Since(began)+delay > p.Within {
-			return resp, err
+			return err
 		}
 		timer := time.NewTimer(delay)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return resp, err
+			return err
 		}
 	}
 }

@@ -42,19 +42,16 @@ func TestRetry(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				calls, began := 0, time.Now()
-				resp, err := model.Retry(t.Context(), test.policy, func(context.Context) (model.Response, error) {
+				err := model.Retry(t.Context(), test.policy, func(context.Context) error {
 					calls++
 					if calls <= len(test.errs) {
-						return model.Response{}, test.errs[calls-1]
+						return test.errs[calls-1]
 					}
-					return model.Response{Stop: model.StopEnd}, nil
+					return nil
 				})
 				took := time.Since(began) // of the bubble's clock
 				if calls != test.calls || (err != nil) != test.wantErr || took < test.atLeast || took > test.atMost {
 					t.Errorf("%d calls in %s, error %v", calls, took, err)
-				}
-				if err == nil && resp.Stop != model.StopEnd {
-					t.Errorf("response %+v", resp)
 				}
 			})
 		})
@@ -68,9 +65,9 @@ func TestRetryCancelled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		calls := 0
-		_, err := model.Retry(ctx, model.RetryPolicy{}, func(context.Context) (model.Response, error) {
+		err := model.Retry(ctx, model.RetryPolicy{}, func(context.Context) error {
 			calls++
-			return model.Response{}, &model.Error{Class: model.Overloaded}
+			return &model.Error{Class: model.Overloaded}
 		})
 		if calls != 1 || err == nil || ctx.Err() == nil {
 			t.Errorf("%d calls, error %v", calls, err)

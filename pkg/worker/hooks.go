@@ -130,7 +130,7 @@ func (w *Worker) aside(ctx context.Context, f func(context.Context)) {
 // takeNotes adds what the hooks after the response have to say to the end of the
 // turn, for the next one.
 func (t *turn) takeNotes(ctx context.Context) {
-	if t.notes == nil || t.s.Status.Terminal() {
+	if t.s.Status.Terminal() {
 		return
 	}
 	select {

@@ -28,8 +28,8 @@ func (t *turn) callModel(ctx context.Context, effect *loop.CallModel) (ev loop.E
 	}
 	defer func() { t.endModel(c.span, ev) }()
 	began := time.Now()
-	resp, err := model.Retry(ctx, model.RetryPolicy{}, c.try)
-	t.w.stacks.run(func() { ev, err = c.outcome(ctx, resp, err, time.Since(began)) })
+	failure := model.Retry(ctx, model.RetryPolicy{}, c.try)
+	t.w.stacks.run(func() { ev, err = c.outcome(ctx, failure, time.Since(began)) })
 	return ev, err
 }
 
@@ -48,6 +48,7 @@ type modelCall struct {
 	asked    int // of this model, before this turn
 	deltas   *deltaStream
 
+	resp   model.Response // to the last try, like its failure
 	failed int
 	last   error
 }
@@ -86,11 +87,24 @@ func (t *turn) prepare(ctx context.Context, effect loop.CallModel) (*modelCall, 
 }
 
 // try makes the call once.
-func (c *modelCall) try(ctx context.Context) (model.Response, error) {
+func (c *modelCall) try(ctx context.Context) error {
+	c.resp = model.Response{}
+	if err := c.admitted(ctx); err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	err := c.generate(within)
+	c.tried(within, err)
+	return err
+}
+
+// admitted returns nil if the call may be made now.
+func (c *modelCall) admitted(ctx context.Context) error {
 	t := c.t
 	if c.breaker != "" {
 		if refused := t.w.breakers.Allow(c.breaker); refused != nil {
-			return model.Response{}, c.refused(refused)
+			return c.refused(refused)
 		}
 	}
 	if err := c.pass.enter(ctx, c.failed > 0); err != nil {
@@ -100,16 +114,26 @@ func (c *modelCall) try(ctx context.Context) (model.Response, error) {
 		if errors.Is(err, errNoRoom) {
 			err = c.last
 		}
-		return model.Response{}, err
+		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
+	return nil
+}
+
+// generate has a small frame, as everything has that waits for a model: a stack of 4
+// KiB is enough then.
+func (c *modelCall) generate(ctx context.Context) (err error) {
 	c.req.Call = c.asked + c.failed
 	var onDelta func(model.Delta)
 	if c.deltas != nil {
 		onDelta = c.deltas.add
 	}
-	resp, err := c.provider.Generate(ctx, c.req, onDelta)
+	c.resp, err = c.provider.Generate(ctx, c.req, onDelta)
+	return err
+}
+
+// tried notes what came of a call.
+func (c *modelCall) tried(ctx context.Context, err error) {
+	t := c.t
 	if err != nil {
 		c.failed++
 		c.last = err
@@ -118,8 +142,7 @@ func (c *modelCall) try(ctx context.Context) (model.Response, error) {
 	if c.breaker != "" {
 		t.w.breakers.Done(c.breaker, failureOf(err))
 	}
-	t.w.check(c.pass.done(ctx, resp.Usage, failureOf(err)), "rate limit")
-	return resp, err
+	t.w.check(c.pass.done(ctx, c.resp.Usage, failureOf(err)), "rate limit")
 }
 
 // refused says what follows from an open breaker. To wait for the trial of another run
@@ -133,8 +156,8 @@ func (c *modelCall) refused(e *model.Error) error {
 }
 
 // outcome is the event that a call has become.
-func (c *modelCall) outcome(ctx context.Context, resp model.Response, err error, took time.Duration) (loop.Event, error) {
-	t := c.t
+func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) (loop.Event, error) {
+	t, resp := c.t, c.resp
 	if c.deltas != nil {
 		c.deltas.flush()
 	}

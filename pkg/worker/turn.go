@@ -125,7 +125,9 @@ func (t *turn) run(ctx context.Context) error {
 	if err := t.decide(ctx); err != nil {
 		return err
 	}
-	t.takeNotes(ctx)
+	if t.notes != nil {
+		t.takeNotes(ctx)
+	}
 	t.mourn(ctx)
 	var err error
 	t.w.stacks.run(func() { err = t.finish(ctx) })

@@ -33,15 +33,17 @@ func (*Provider) Generate(ctx context.Context, r model.Request, onDelta func(mod
 		return model.Response{}, model.Interrupted(provider, err)
 	}
 	if r.Call < 0 || r.Call >= len(r.Responses) {
-		return model.Response{}, &model.Error{
-			Class: model.Exhausted, Provider: provider,
-			Message: fmt.Sprintf("the script has %d responses and this is call %d", len(r.Responses), r.Call+1),
-		}
+		return model.Response{}, exhausted(len(r.Responses), r.Call)
 	}
-	s := r.Responses[r.Call]
-	if err := wait(ctx, time.Duration(s.Delay)); err != nil {
+	if err := wait(ctx, time.Duration(r.Responses[r.Call].Delay)); err != nil {
 		return model.Response{}, err
 	}
+	return answer(ctx, &r, onDelta)
+}
+
+// answer is what follows when the delay of a response is over.
+func answer(ctx context.Context, r *model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	s := r.Responses[r.Call]
 	if s.Error != "" {
 		e := &model.Error{
 			Class: s.Error, Provider: provider, RetryAfter: time.Duration(s.RetryAfter), Message: "scripted " + string(s.Error), Partial: s.Text,
@@ -73,6 +75,12 @@ func (*Provider) Generate(ctx context.Context, r model.Request, onDelta func(mod
 		return partial, e
 	}
 	return resp, nil
+}
+
+func exhausted(responses, call int) error {
+	return &model.Error{
+		Class: model.Exhausted, Provider: provider, Message: fmt.Sprintf("the script has %d responses and this is call %d", responses, call+1),
+	}
 }
 
 func wait(ctx context.Context, d time.Duration) error {
