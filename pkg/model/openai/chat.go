@@ -10,6 +10,7 @@ import (
 	sdk "github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/respjson"
+	"github.com/openai/openai-go/v3/packages/ssestream"
 
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -25,14 +26,19 @@ const (
 
 // chat makes a call of chat completions.
 func chat(ctx context.Context, r model.Request, official bool, key string, options []option.RequestOption, onDelta func(model.Delta)) (model.Response, error) {
-	service := sdk.NewChatCompletionService(options...)
 	a := &chatAnswer{r: r, onDelta: onDelta, model: r.Model, calls: newCalls(r.Call, model.SealedBy(provider, r.Model))}
-	stream := service.NewStreaming(ctx, chatParams(r, official))
+	stream := chatStream(ctx, r, official, options)
 	defer func() { _ = stream.Close() }()
 	for stream.Next() {
-		a.add(stream.Current())
+		a.add(stream)
 	}
 	return a.end(ctx, key, stream.Err())
+}
+
+// chatStream makes the request.
+func chatStream(ctx context.Context, r model.Request, official bool, options []option.RequestOption) *ssestream.Stream[sdk.ChatCompletionChunk] {
+	service := sdk.NewChatCompletionService(options...)
+	return service.NewStreaming(ctx, chatParams(r, official))
 }
 
 // chatAnswer is a response of chat completions under way.
@@ -51,7 +57,10 @@ type chatAnswer struct {
 	delivered bool
 }
 
-func (a *chatAnswer) add(c sdk.ChatCompletionChunk) {
+// add takes the event at which the stream stands. Nothing else has it on its stack: it
+// is large, and calls wait long.
+func (a *chatAnswer) add(stream *ssestream.Stream[sdk.ChatCompletionChunk]) {
+	c := stream.Current()
 	if c.Model != "" {
 		a.model = c.Model
 	}

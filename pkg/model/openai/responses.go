@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/ssestream"
 	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -27,26 +28,29 @@ const (
 // was sealed, because another organisation's key got it or its own keys are new,
 // it asks once more without.
 func respond(ctx context.Context, r model.Request, key string, options []option.RequestOption, onDelta func(model.Delta)) (model.Response, error) {
-	service := responses.NewResponseService(options...)
-	resp, err := respondOnce(ctx, service, responsesParams(r), r, key, onDelta)
+	resp, err := respondOnce(ctx, r, key, options, onDelta)
 	if e, ok := errors.AsType[*model.Error](err); ok && e.Class == model.InvalidRequest && strings.Contains(e.Message, "encrypted content") {
 		if bare, had := unsealed(r); had {
-			return respondOnce(ctx, service, responsesParams(bare), r, key, onDelta)
+			return respondOnce(ctx, bare, key, options, onDelta)
 		}
 	}
 	return resp, err
 }
 
-func respondOnce(
-	ctx context.Context, service responses.ResponseService, params responses.ResponseNewParams, r model.Request, key string, onDelta func(model.Delta),
-) (model.Response, error) {
+func respondOnce(ctx context.Context, r model.Request, key string, options []option.RequestOption, onDelta func(model.Delta)) (model.Response, error) {
 	a := &answer{r: r, key: key, onDelta: onDelta, model: r.Model}
-	stream := service.NewStreaming(ctx, params)
+	stream := responseStream(ctx, r, options)
 	defer func() { _ = stream.Close() }()
 	for a.last == nil && a.failed == nil && stream.Next() {
-		a.add(stream.Current())
+		a.add(stream)
 	}
 	return a.end(ctx, stream.Err())
+}
+
+// responseStream makes the request.
+func responseStream(ctx context.Context, r model.Request, options []option.RequestOption) *ssestream.Stream[responses.ResponseStreamEventUnion] {
+	service := responses.NewResponseService(options...)
+	return service.NewStreaming(ctx, responsesParams(r))
 }
 
 // answer is a response of the Responses API under way. Its deltas are for those who
@@ -56,6 +60,7 @@ type answer struct {
 	key     string
 	onDelta func(model.Delta)
 
+	event     *responses.ResponseStreamEventUnion // the latest
 	model     string
 	items     []responses.ResponseOutputItemUnion
 	last      *responses.Response // the terminal event's
@@ -75,7 +80,14 @@ type openCall struct {
 	wrote bool
 }
 
-func (a *answer) add(e responses.ResponseStreamEventUnion) {
+// add takes the event at which the stream stands. It has 10 KiB: one is enough for all
+// events of a call, and none is on its stack while it waits.
+func (a *answer) add(stream *ssestream.Stream[responses.ResponseStreamEventUnion]) {
+	if a.event == nil {
+		a.event = new(responses.ResponseStreamEventUnion)
+	}
+	*a.event = stream.Current()
+	e := a.event
 	index := int64(-1)
 	if e.JSON.OutputIndex.Valid() {
 		index = e.OutputIndex
