@@ -94,7 +94,7 @@ func (a *answer) add(stream *ssestream.Stream[responses.ResponseStreamEventUnion
 	}
 	switch e.Type {
 	case "response.created", "response.in_progress":
-		a.named(e.Response)
+		a.named(&e.Response)
 	case "response.output_text.delta", "response.refusal.delta":
 		a.text.WriteString(e.Delta)
 		a.emit(model.Delta{Text: e.Delta})
@@ -107,14 +107,14 @@ func (a *answer) add(stream *ssestream.Stream[responses.ResponseStreamEventUnion
 		}
 	case "response.output_item.added":
 		if e.Item.Type == itemCall {
-			a.begin(e.Item, index)
+			a.begin(&e.Item, index)
 		}
 	case "response.function_call_arguments.delta":
 		a.write(a.find("", e.ItemID, index), e.Delta)
 	case "response.output_item.done":
-		a.done(e.Item, index)
+		a.done(&e.Item, index)
 	case "response.completed", "response.incomplete":
-		a.named(e.Response)
+		a.named(&e.Response)
 		a.last = &e.Response
 	case "response.failed":
 		body := e.Response.Error.RawJSON()
@@ -127,14 +127,14 @@ func (a *answer) add(stream *ssestream.Stream[responses.ResponseStreamEventUnion
 	}
 }
 
-func (a *answer) named(r responses.Response) {
+func (a *answer) named(r *responses.Response) {
 	if r.Model != "" {
 		a.model = r.Model
 	}
 }
 
 // begin shows that a tool call was begun, once.
-func (a *answer) begin(item responses.ResponseOutputItemUnion, index int64) *openCall {
+func (a *answer) begin(item *responses.ResponseOutputItemUnion, index int64) *openCall {
 	c := a.find(item.CallID, item.ID, index)
 	if c == nil {
 		made := fmt.Sprintf("call_%d_%d", a.r.Call, len(a.open)) // some servers leave out ids
@@ -169,7 +169,7 @@ func (a *answer) write(c *openCall, arguments string) {
 }
 
 // done takes a finished item, once.
-func (a *answer) done(item responses.ResponseOutputItemUnion, index int64) {
+func (a *answer) done(item *responses.ResponseOutputItemUnion, index int64) {
 	switch item.Type {
 	case itemCall, itemMessage, itemReasoning:
 	default:
@@ -187,7 +187,7 @@ func (a *answer) done(item responses.ResponseOutputItemUnion, index int64) {
 		}
 		item.CallID = c.id
 	}
-	a.items = append(a.items, item)
+	a.items = append(a.items, *item)
 }
 
 func (a *answer) emit(d model.Delta) {
@@ -221,8 +221,8 @@ func (a *answer) end(ctx context.Context, err error) (model.Response, error) {
 
 func (a *answer) response() model.Response {
 	if len(a.items) == 0 {
-		for i, item := range a.last.Output {
-			a.done(item, int64(i))
+		for i := range a.last.Output {
+			a.done(&a.last.Output[i], int64(i))
 		}
 	}
 	resp := model.Response{Provider: provider, Model: a.model, Usage: responsesUsage(a.last.Usage)}
