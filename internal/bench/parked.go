@@ -60,14 +60,14 @@ func parkedAt(ctx context.Context, cfg Config, n int, target string, add func(Ro
 		return err
 	}
 	done := time.Since(began)
-	peak := memory(f.workers[0], "VmHWM")
+	peak, own := memory(f.workers[0], "VmHWM"), memory(f.workers[0], "RssAnon")
 	what := func(s string) string { return fmt.Sprintf("%d turns: %s", n, s) }
 	done53 := ""
 	if n == 2000 {
 		done53 = "≤ 5.3"
 	}
 	add(Row{What: what("all done"), Value: done.Seconds(), Unit: "s", Target: done53, Note: fmt.Sprintf("submitted after %.2f s, all in their calls after %.2f s", submitted.Seconds(), underWay.Seconds())})
-	add(Row{What: what("worker, most resident"), Value: mib(peak), Unit: "MiB", Target: target, Note: fmt.Sprintf("%.0f MiB before", mib(base))})
+	add(Row{What: what("worker, most resident"), Value: mib(peak), Unit: "MiB", Target: target, Note: fmt.Sprintf("%.0f MiB before; at the end %.0f are its own, the rest is the program's file", mib(base), mib(own))})
 	add(Row{What: what("a turn in its call, over the base"), Value: float64(held-base) / 1024 / float64(n), Unit: "KiB", Target: "≈ 16"})
 	return nil
 }
