@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/turnpike-dev/turnpike/internal/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -54,6 +56,40 @@ func TestTogether(t *testing.T) {
 	all.Wait()
 	if counts, err := s.Counts(t.Context()); err != nil || counts[state.Running] != 200 {
 		t.Errorf("Counts = %v, %v; want 200 that run", counts, err)
+	}
+}
+
+// A server that does not know a script is told it, and no call takes it along: each would
+// need a connection of its own.
+func TestTogetherNewServer(t *testing.T) {
+	t.Parallel()
+	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
+	s := open(t, server.URL)
+	rdb := raw(t, server.URL)
+	run := newRun(t)
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	for _, forget := range []func(context.Context) *redis.StatusCmd{rdb.ConfigResetStat, rdb.ScriptFlush} {
+		if err := forget(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			if _, err := s.Claim(t.Context(), claimOf(run.ID, fmt.Sprint(i))); err != nil {
+				t.Errorf("Claim: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	stats, err := rdb.InfoMap(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if eval, sent := stats["Commandstats"]["cmdstat_eval"]; sent {
+		t.Errorf("scripts went with their calls: %s", eval)
 	}
 }
 
