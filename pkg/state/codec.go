@@ -185,6 +185,17 @@ func (s State) CheckFormat() error {
 
 // DecodeState decodes a header; its log is empty.
 func DecodeState(b []byte) (State, error) {
+	var d decoder
+	d.begin(string(b))
+	var s State
+	if d.state(&s); d.done() && s.Format <= Format {
+		return s, nil
+	}
+	return decodeState(b)
+}
+
+// decodeState is DecodeState of what another encoder has written.
+func decodeState(b []byte) (State, error) {
 	var s State
 	err := json.Unmarshal(b, &s)
 	if err != nil {
@@ -202,8 +213,20 @@ func DecodeState(b []byte) (State, error) {
 	return s, nil
 }
 
-// DecodeEntry decodes one entry of a log.
-func DecodeEntry(b []byte) (Entry, error) {
+// DecodeEntry decodes one entry of a log. The strings of the entry are parts of text if
+// that is one, or of one copy of it (ADR 15).
+func DecodeEntry[T string | []byte](text T) (Entry, error) {
+	var d decoder
+	d.begin(string(text))
+	var e Entry
+	if d.entry(&e); d.done() {
+		return e, nil
+	}
+	return decodeEntry([]byte(text))
+}
+
+// decodeEntry is DecodeEntry of what another encoder has written.
+func decodeEntry(b []byte) (Entry, error) {
 	var e Entry
 	if err := json.Unmarshal(b, &e); err != nil {
 		return Entry{}, fmt.Errorf("decode entry: %w", err)

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"unicode/utf8"
@@ -293,24 +292,10 @@ func digits(b []byte, n, places int) []byte {
 	return b
 }
 
-// compactObject reports whether text survives the encoder byte for byte: the
-// encoder strips white space, so anything else travels as a string.
+// compactObject reports whether text is an object that survives encoding/json byte for
+// byte, which strips white space; anything else travels as a string.
 func compactObject(text string) bool {
-	if text == "" || text[0] != '{' {
-		return false
-	}
-	quoted := false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == ' ' || c == '\t' || c == '\n' || c == '\r'):
-			return false
-		}
-	}
-	return json.Valid([]byte(text))
+	return text != "" && text[0] == '{' && compactValue(text, maxNested) == len(text)
 }
 
 const hexDigits = "0123456789abcdef"
@@ -320,13 +305,12 @@ const hexDigits = "0123456789abcdef"
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= ' ' && c != '"' && c != '\\' && c < utf8.RuneSelf {
-			i++
-			continue
+	for i := 0; ; {
+		i += plain(s[i:])
+		if i == len(s) {
+			break
 		}
-		if c < utf8.RuneSelf {
+		if c := s[i]; c < utf8.RuneSelf {
 			b = append(b, s[start:i]...)
 			switch c {
 			case '"', '\\':

@@ -163,12 +163,16 @@ func BenchmarkEncodeEntry(b *testing.B) {
 	}
 }
 
-func BenchmarkEncodeState(b *testing.B) {
-	s := state.State{
+func header() state.State {
+	return state.State{
 		ID: "run_01JD000000000000000000000", Agent: "bench", AgentVersion: 1, Loop: "react", Priority: state.Normal, Status: state.Queued,
 		Transition: state.Transition{Reason: state.NextTurn, Turn: 6, Version: 7, At: moment}, Turn: 6, Version: 7, Asked: 6,
 		Limits: state.Limits{MaxTurns: 20}, CreatedAt: moment, StartedAt: moment, UpdatedAt: moment,
 	}
+}
+
+func BenchmarkEncodeState(b *testing.B) {
+	s := header()
 	for b.Loop() {
 		if _, err := state.EncodeState(s); err != nil {
 			b.Fatal(err)
@@ -176,11 +180,24 @@ func BenchmarkEncodeState(b *testing.B) {
 	}
 }
 
-func BenchmarkDecodeEntry(b *testing.B) {
-	text, err := state.EncodeEntry(sample())
+func BenchmarkDecodeState(b *testing.B) {
+	text, err := state.EncodeState(header())
 	if err != nil {
 		b.Fatal(err)
 	}
+	for b.Loop() {
+		if _, err := state.DecodeState(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDecodeEntry(b *testing.B) {
+	encoded, err := state.EncodeEntry(sample())
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := string(encoded)
 	for b.Loop() {
 		if _, err := state.DecodeEntry(text); err != nil {
 			b.Fatal(err)
@@ -191,10 +208,11 @@ func BenchmarkDecodeEntry(b *testing.B) {
 // A turn's worth of appending at the end of a log of 200 turns, and the view of it.
 func BenchmarkAppend(b *testing.B) {
 	long := longRun()
+	turn := []state.Entry{said("a", "call_1"), done("call_1"), {Type: state.EntryTransition}}
 	for b.Loop() {
 		s := long
-		for range 3 {
-			s = s.Append(sample())
+		for _, e := range turn {
+			s = s.Append(e)
 		}
 		long.Log = s.Log[:len(long.Log)]
 		clear(s.Log[len(long.Log):])
@@ -216,6 +234,27 @@ func longRun() state.State {
 		s = s.Append(said("a", "call_1")).Append(sample()).Append(state.Entry{Type: state.EntryTransition})
 	}
 	return s
+}
+
+// The log of 200 turns, as who sees the run for the first time reads it.
+func BenchmarkDecodeLog(b *testing.B) {
+	var texts []string
+	var err error
+	for _, e := range longRun().Log {
+		text, err := state.EncodeEntry(e)
+		if err != nil {
+			b.Fatal(err)
+		}
+		texts = append(texts, string(text))
+	}
+	for b.Loop() {
+		log := make([]state.Entry, len(texts))
+		for i, text := range texts {
+			if log[i], err = state.DecodeEntry(text); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
 }
 
 // moment is any.

@@ -126,10 +126,14 @@ func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Heade
 	}
 }
 
+// around is about what an entry's text has besides what is long in it. An entry that was
+// decoded keeps it.
+const around = 256
+
 // weight is about how much memory an entry takes: what is long in it is in its
 // messages.
 func weight(e *state.Entry) int64 {
-	n := int(unsafe.Sizeof(*e))
+	n := int(unsafe.Sizeof(*e)) + around
 	if e.Message != nil {
 		n += weigh(*e.Message)
 	}
