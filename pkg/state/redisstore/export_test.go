@@ -28,3 +28,9 @@ func (q QuotaAt) Settle(ctx context.Context, key string, limit state.Quota, toke
 func (q QuotaAt) Pause(ctx context.Context, key string, d time.Duration) error {
 	return q.pauseAt(ctx, key, d, q.Now())
 }
+
+// Known is what the store knows of a run's log: how many entries, and the sum of the last.
+func (s *Store) Known(id state.RunID) (n int, sum string) {
+	known := s.cache.Get(id)
+	return len(known.Entries), known.Sum
+}

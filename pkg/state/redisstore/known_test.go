@@ -11,6 +11,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/logcache"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
@@ -27,11 +28,7 @@ func TestKnownHeader(t *testing.T) {
 	}
 	claim := func(s *redisstore.Store, version int64, token string) state.Claim {
 		t.Helper()
-		c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: version, Token: token, Worker: "w", Lease: time.Hour, Grace: time.Hour})
-		if err != nil || c.Outcome != state.Claimed {
-			t.Fatalf("Claim = %s, %v", c.Outcome, err)
-		}
-		return c
+		return claimed(t, s, state.State{ID: run.ID, Version: version}, token)
 	}
 	for v := int64(1); v <= 6; v++ {
 		committer := here
@@ -69,6 +66,61 @@ func TestKnownHeader(t *testing.T) {
 		}
 		if _, err := committer.Commit(t.Context(), b.Lease, state.Commit{ID: b.Lease.Token, State: next, From: b.State.LogLen(), Grace: time.Hour}); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+func claimed(t *testing.T, s *redisstore.Store, run state.State, token string) state.Claim {
+	t.Helper()
+	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: run.Version, Token: token, Worker: "w", Lease: time.Hour, Grace: time.Hour})
+	if err != nil || c.Outcome != state.Claimed {
+		t.Fatalf("Claim = %s, %v", c.Outcome, err)
+	}
+	return c
+}
+
+// A log comes whole however much of it is new, from within the claim or beside it, and
+// what was read needs not be read again.
+func TestLongLogs(t *testing.T) {
+	t.Parallel()
+	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()
+	writer, late := openAt(t, url, prefix), openAt(t, url, prefix)
+	rdb := raw(t, url)
+	for _, turns := range []int{10, 11, 40} { // 31, 34 and 121 entries
+		run := longRun(t, turns)
+		if _, _, err := writer.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		for _, more := range []int{0, 1, 5, 50} {
+			for range more { // somebody else's turns
+				c := claimed(t, writer, run, ulid.Make().String())
+				next, err := c.State.Move(state.NextTurn, state.Entry{At: state.At(time.Now()), Detail: "a \"quoted\"\nword"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := writer.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), Grace: time.Hour}); err != nil {
+					t.Fatal(err)
+				}
+				run = next
+			}
+			for range 2 {
+				for _, s := range []*redisstore.Store{late, openAt(t, url, prefix)} {
+					c := claimed(t, s, run, ulid.Make().String())
+					if diff := cmp.Diff(run.Log, c.State.Log, cmpopts.EquateEmpty(), cmp.Comparer(func(x, y state.Time) bool { return x.Equal(y.Time) })); diff != "" {
+						t.Fatalf("%d turns and %d: the log of a claim is another:\n%s", turns, more, diff)
+					}
+					last, err := rdb.LIndex(t.Context(), fmt.Sprintf("%s:{s%03d}:log:%s", prefix, run.ID.Shard(), run.ID), -1).Bytes()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if n, sum := s.Known(run.ID); n != len(run.Log) || sum != logcache.Sum(last) {
+						t.Errorf("%d turns and %d: %d entries are known, up to %s; want %d, up to %s", turns, more, n, sum, len(run.Log), logcache.Sum(last))
+					}
+					if err := s.Release(t.Context(), c.Lease); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
 		}
 	}
 }

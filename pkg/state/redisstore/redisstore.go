@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -259,17 +260,17 @@ func encodeEntries(entries []state.Entry) ([]any, error) {
 	return out, nil
 }
 
-// decodeEntries decodes entries and lets go of each text: a long log is large.
-func decodeEntries(encoded []string) ([]state.Entry, error) {
-	out := make([]state.Entry, len(encoded))
+// decodeEntries appends entries to a log and lets go of each text: a long log is large.
+func decodeEntries(log []state.Entry, encoded []string) ([]state.Entry, error) {
+	log = slices.Grow(log, len(encoded))
 	for i, text := range encoded {
-		e, err := state.DecodeEntry([]byte(text))
+		e, err := state.DecodeEntry(text)
 		if err != nil {
 			return nil, err
 		}
-		out[i], encoded[i] = e, ""
+		log, encoded[i] = append(log, e), ""
 	}
-	return out, nil
+	return log, nil
 }
 
 // read decodes the fields h, st and sa of a header hash.
@@ -323,7 +324,7 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	if err := (state.State{ID: id, Format: int(h.num(1))}).CheckFormat(); err != nil {
 		return nil, err
 	}
-	return decodeEntries(list.Val())
+	return decodeEntries(nil, list.Val())
 }
 
 // listPage is how many headers List reads at once.

@@ -189,3 +189,55 @@ func BenchmarkTurn(b *testing.B) {
 		}
 	}
 }
+
+// A claim by a worker that does not know the run, at the beginning of its life and after
+// 200 turns.
+func BenchmarkClaimUnknown(b *testing.B) {
+	for _, turns := range []int{1, 200} {
+		b.Run(fmt.Sprintf("turns=%d", turns), func(b *testing.B) {
+			s, err := redisstore.Open(b.Context(), redisstore.Config{URL: testbed.Redis(b), Prefix: "test-" + ulid.Make().String(), CacheBytes: 1})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			// The cache has room for one: whoever claims two runs in turn knows neither.
+			runs := [2]state.State{longRun(b, turns), longRun(b, turns)}
+			for _, run := range runs {
+				if _, _, err := s.Create(b.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			i := 0
+			for b.Loop() {
+				run := runs[i%2]
+				i++
+				c, err := s.Claim(b.Context(), state.ClaimRequest{Run: run.ID, Version: run.Version, Token: "t", Worker: "w", Lease: time.Hour, Grace: time.Hour})
+				if err != nil || len(c.State.Log) != len(run.Log) {
+					b.Fatalf("claim has %d entries, %v", len(c.State.Log), err)
+				}
+			}
+		})
+	}
+}
+
+// longRun has a model's call, its result and a transition in each turn.
+func longRun(tb testing.TB, turns int) state.State {
+	tb.Helper()
+	run, at := newRun(tb), state.At(time.Now())
+	for i := range turns {
+		id := fmt.Sprint("call_", i)
+		call := state.Message{ID: ulid.Make().String(), Role: state.RoleAssistant, Turn: i + 1, At: at, Model: "m", Parts: []state.Part{
+			{Type: state.PartToolCall, ID: id, Name: "noop", Arguments: `{"text":"` + strings.Repeat("x", 400) + `"}`},
+		}}
+		result := state.ToolResult(id, strings.Repeat("y", 400), false)
+		result.ID, result.Turn, result.At = ulid.Make().String(), i+1, at
+		run = run.Append(state.Entry{Type: state.EntryModel, Turn: i + 1, Attempt: 1, At: at, Message: &call, StopReason: "tool_calls", Usage: &state.Usage{ModelCalls: 1}})
+		run = run.Append(state.Entry{Type: state.EntryTool, Turn: i + 1, Attempt: 1, At: at, Message: &result, CallID: id, Name: "noop"})
+		next, err := run.Move(state.NextTurn, state.Entry{At: at, Worker: "w", Attempt: 1})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		run = next
+	}
+	return run
+}

@@ -12,17 +12,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/logcache"
 )
 
-// Claim implements state.Turns. The log's tail is read by the claim itself; what
-// the store has seen of the log before comes from memory, and so does the header if
-// the last commit was made here.
+// Claim implements state.Turns. The log's tail is read by the claim itself, or behind it
+// if it is long; what the store has seen of the log before comes from memory, and so does
+// the header if the last commit was made here.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
 	k := s.keys.run(q.Run)
 	known := s.cache.Get(q.Run)
-	ask := s.together
-	if len(known.Entries) == 0 && q.Version > 1 {
-		ask = s.call // it brings the whole log, for which nobody else should wait
-	}
-	r, err := ask(ctx, claimScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
+	r, err := s.together(ctx, claimScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
 		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.Grace.Milliseconds(), len(known.Entries), known.Sum, known.Header.Commit)
 	if err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
@@ -49,31 +45,54 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 			return state.Claim{}, fmt.Errorf("decode abort of run %s: %w", q.Run, err)
 		}
 	}
-	if err := s.fill(&c, r, known.Entries); err != nil {
+	tail, err := r.list(14)
+	if err != nil {
+		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
+	}
+	// The server names how much of what is known holds: all or nothing.
+	if r.num(13) > 0 {
+		c.State.Log = known.Entries
+	}
+	if c.LogLen > c.State.LogLen() {
+		if c.State.Log, err = s.extend(ctx, q.Run, c.State.Log, tail, c.LogLen); err != nil {
+			return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
+		}
+	}
+	if err := fill(&c, r); err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
 	return c, nil
 }
 
-// fill decodes the lists of a claim: the log's tail, the journal, the inbox.
-func (s *Store) fill(c *state.Claim, r reply, known []state.Entry) error {
-	tail, err := r.list(14)
+// turnRoom is how many entries a turn adds, mostly: a log that is read for a turn has
+// room for them, so that it is not copied for the first.
+const turnRoom = 8
+
+// extend returns what is known of a log up to its first n entries, with the rest of them:
+// that is tail, or is still to be read if tail is empty. Whoever appended more meanwhile
+// has fenced this claim.
+func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry, tail []string, n int64) ([]state.Entry, error) {
+	from := int64(len(known))
+	if len(tail) == 0 {
+		var err error
+		if tail, err = s.rdb.LRange(ctx, s.keys.run(run).log, from, n-1).Result(); err != nil {
+			return nil, fmt.Errorf("read log: %w", err)
+		}
+	}
+	if int64(len(tail)) != n-from {
+		return nil, fmt.Errorf("read log: it has %d entries, want %d", from+int64(len(tail)), n)
+	}
+	last := []byte(tail[len(tail)-1])
+	log, err := decodeEntries(append(make([]state.Entry, 0, n+turnRoom), known...), tail)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	entries, err := decodeEntries(tail)
-	if err != nil {
-		return err
-	}
-	// The server names how much of what is known holds: all or nothing.
-	if r.num(13) == 0 {
-		known = nil
-	}
-	c.State.Log = known
-	if len(tail) > 0 {
-		c.State.Log = slices.Concat(known, entries)
-		s.cache.Put(c.Lease.Run, slices.Clip(c.State.Log), []byte(tail[len(tail)-1]), logcache.Header{})
-	}
+	s.cache.Put(run, slices.Clip(log), last, logcache.Header{})
+	return log, nil
+}
+
+// fill decodes the journal and the inbox of a claim.
+func fill(c *state.Claim, r reply) error {
 	journal, err := r.list(15)
 	if err != nil {
 		return err
@@ -83,7 +102,7 @@ func (s *Store) fill(c *state.Claim, r reply, known []state.Entry) error {
 		if id, ok := strings.CutPrefix(journal[i], "s:"); ok {
 			c.Journal.Started[id] = true
 		} else if id, ok := strings.CutPrefix(journal[i], "r:"); ok {
-			if c.Journal.Results[id], err = state.DecodeEntry([]byte(journal[i+1])); err != nil {
+			if c.Journal.Results[id], err = state.DecodeEntry(journal[i+1]); err != nil {
 				return err
 			}
 		}
