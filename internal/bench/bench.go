@@ -115,7 +115,7 @@ func (r *Turns) String() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-const agentName = "bench"
+const agentName, workerID = "bench", "bench"
 
 // Run measures. progress hears how far it is.
 func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
@@ -212,7 +212,7 @@ func openWith(ctx context.Context, servers *servers, as func(*redisstore.Store) 
 	}
 	s := &site{servers: servers, store: store, model: &benchModel{}}
 	w, err := worker.New(as(store), b, worker.Config{
-		ID: "bench", Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": s.model}, ShutdownGrace: time.Second,
+		ID: workerID, Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": s.model}, ShutdownGrace: time.Second,
 		Tools: map[string]tool.Tool{"noop": noop},
 	})
 	if err != nil {

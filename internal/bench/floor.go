@@ -20,6 +20,7 @@ type floor struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	queue   jetstream.MessagesContext
+	whole   bool // read the whole log at each claim, as who knows nothing of it must
 }
 
 var (
@@ -80,6 +81,11 @@ func (f *floor) turn(ctx context.Context, run string, turn, turns int) error {
 	keys := []string{"{f}:run:" + run, "{f}:log:" + run, "{f}:due"}
 	if err := floorClaim.Run(ctx, f.rdb, keys, "token", turn).Err(); err != nil {
 		return err
+	}
+	if f.whole {
+		if err := f.rdb.LRange(ctx, keys[1], 0, -1).Err(); err != nil {
+			return err
+		}
 	}
 	if turn < turns-1 {
 		if err := floorRecord.Run(ctx, f.rdb, keys, floorEntry).Err(); err != nil {
@@ -158,6 +164,12 @@ func (f *floor) throughput(ctx context.Context, runs, turns int) (Throughput, er
 }
 
 func (f *floor) alone(ctx context.Context, turns int) (Latency, error) {
+	ms, err := f.steps(ctx, turns)
+	return latency(ms[min(3, len(ms)):]), err
+}
+
+// steps returns how long each turn of one run takes, in milliseconds.
+func (f *floor) steps(ctx context.Context, turns int) ([]float64, error) {
 	var ms []float64
 	last := time.Now()
 	err := f.drive(ctx, fmt.Sprint("a", time.Now().UnixNano()), 1, turns, func() {
@@ -165,5 +177,5 @@ func (f *floor) alone(ctx context.Context, turns int) (Latency, error) {
 		ms = append(ms, float64(now.Sub(last))/1e6)
 		last = now
 	})
-	return latency(ms[min(3, len(ms)):]), err
+	return ms, err
 }

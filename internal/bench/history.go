@@ -5,36 +5,41 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
 // history looks at each of 200 turns of one run: what the first and the last cost on a
-// worker that has taken those before, and on one that has not.
+// worker that has taken those before, and on one that has not. The floor of the latter
+// reads the whole log as well.
 func history(ctx context.Context, cfg Config, add func(Row)) error {
 	n, runs := 200, 10
 	if cfg.Short {
 		n, runs = 60, 1
 	}
 	for _, fresh := range []bool{false, true} {
-		early, late, err := growth(ctx, cfg, n, runs, fresh)
+		g, err := grow(ctx, cfg, n, runs, fresh)
 		if err != nil {
 			return err
 		}
 		who := map[bool]string{false: "the same worker", true: "a fresh worker each turn"}[fresh]
-		row := func(what, unit string, early, late float64, target string) {
-			add(Row{
+		row := func(what, unit, target string, of func(cost) float64) {
+			early, late := of(g.early), of(g.late)
+			r := Row{
 				What: fmt.Sprintf("%s: %s, turns %d–%d over 1–20", who, what, n-19, n), Value: late / early, Unit: "times", Target: target,
 				Note: fmt.Sprintf("%s → %s %s", number(early), number(late), unit),
-			})
+			}
+			if early, late := of(g.floorEarly), of(g.floorLate); early > 0 {
+				r.Floor, r.Note = late/early, r.Note+fmt.Sprintf(", the floor %s → %s", number(early), number(late))
+			}
+			add(r)
 		}
-		row("time a turn", "ms", early.ms, late.ms, "≤ 1.1")
-		row("bytes to Redis", "B", early.written, late.written, "≤ 1.1")
-		row("bytes from Redis", "B", early.read, late.read, "")
+		row("time a turn", "ms", "≤ 1.1", func(c cost) float64 { return c.ms })
+		row("bytes to Redis", "B", "≤ 1.1", func(c cost) float64 { return c.written })
+		row("bytes from Redis", "B", "", func(c cost) float64 { return c.read })
 	}
 	return nil
 }
@@ -42,46 +47,78 @@ func history(ctx context.Context, cfg Config, add func(Row)) error {
 // cost of a turn.
 type cost struct{ ms, written, read float64 }
 
-// growth returns what a turn costs at the beginning of runs of n turns and at their end,
-// one run after the other.
-func growth(ctx context.Context, cfg Config, n, runs int, fresh bool) (early, late cost, err error) {
+// growth is what a turn costs at the beginning of runs and at their end.
+type growth struct{ early, late, floorEarly, floorLate cost }
+
+// grow takes runs of n turns, one after the other.
+func grow(ctx context.Context, cfg Config, n, runs int, fresh bool) (g growth, err error) {
 	servers, err := startServers(ctx, cfg.Profile)
 	if err != nil {
-		return early, late, err
+		return g, err
 	}
 	defer servers.stop()
-	var forget *forgetful
-	site, err := openWith(ctx, servers, func(s *redisstore.Store) state.Store {
-		if !fresh {
-			return s
+	defer app.Room()() // as every process of Turnpike has
+	forget := &forgetful{}
+	if fresh {
+		// It has room for one log.
+		if forget.reader, err = redisstore.Open(ctx, redisstore.Config{URL: servers.redisURL, CacheBytes: 1}); err != nil {
+			return g, err
 		}
-		forget = newForgetful(ctx, s, servers.redisURL)
-		return forget
+		defer forget.reader.Close() //nolint:errcheck // it has nothing to write
+	}
+	site, err := openWith(ctx, servers, func(s *redisstore.Store) state.Store {
+		if forget.Store = s; fresh {
+			return forget
+		}
+		return s
 	})
 	if err != nil {
-		return early, late, err
+		return g, err
 	}
 	defer site.close()
-	if forget != nil {
-		defer forget.close()
+	floor, err := newFloor(ctx, servers)
+	if err != nil {
+		return g, err
 	}
-	var firsts, lasts []cost
+	defer floor.close()
+	floor.whole = fresh
+	between := func() error { return nil }
+	if fresh {
+		if between, err = forget.prepare(ctx); err != nil {
+			return g, err
+		}
+	}
+	ends := func(costs []cost, firsts, lasts *[]cost) {
+		*firsts, *lasts = append(*firsts, costs[:19]...), append(*lasts, costs[len(costs)-19:]...)
+	}
+	var firsts, lasts, floorFirsts, floorLasts []cost
 	for i := range runs + 1 {
-		costs, err := site.costs(ctx, n)
+		costs, err := site.costs(ctx, n, between)
 		if err != nil {
-			return early, late, err
+			return g, err
+		}
+		steps, err := floor.steps(ctx, n)
+		if err != nil {
+			return g, err
 		}
 		if i > 0 { // the first run warms everything
-			firsts, lasts = append(firsts, costs[:19]...), append(lasts, costs[len(costs)-19:]...)
+			ends(costs, &firsts, &lasts)
+			var bare []cost
+			for _, ms := range steps[1:] {
+				bare = append(bare, cost{ms: ms})
+			}
+			ends(bare, &floorFirsts, &floorLasts)
 		}
 	}
-	return median(firsts), median(lasts), nil
+	return growth{median(firsts), median(lasts), median(floorFirsts), median(floorLasts)}, nil
 }
 
 // costs runs one run of n turns and returns what each has cost, from its model call to
-// the next one. What the look at the traffic takes is not in it.
-func (s *site) costs(ctx context.Context, n int) ([]cost, error) {
+// the next one. What the look at the traffic takes is not in it, nor what is done between
+// the turns.
+func (s *site) costs(ctx context.Context, n int, between func() error) ([]cost, error) {
 	var costs []cost
+	var failed error
 	var left time.Time
 	var was traffic
 	if err := s.prepare(ctx, n, func(state.RunID, int) {
@@ -90,7 +127,10 @@ func (s *site) costs(ctx context.Context, n int) ([]cost, error) {
 		if !left.IsZero() {
 			costs = append(costs, cost{ms(now.Sub(left)), is.in - was.in - is.asked, is.out - was.out - was.answered})
 		}
-		was, left = is, time.Now()
+		if err := between(); err != nil {
+			failed = err
+		}
+		was, left = s.servers.traffic(ctx), time.Now()
 	}); err != nil {
 		return nil, err
 	}
@@ -106,6 +146,9 @@ func (s *site) costs(ctx context.Context, n int) ([]cost, error) {
 		return got.Terminal(), err
 	}); err != nil {
 		return nil, err
+	}
+	if failed != nil {
+		return nil, failed
 	}
 	if len(costs) < n-1 {
 		return nil, fmt.Errorf("the run made %d turns only", len(costs)+1)
@@ -147,58 +190,35 @@ func (s *servers) traffic(ctx context.Context) (t traffic) {
 	return t
 }
 
-// forgetful is a store that knows nothing of any log whenever a turn is claimed, like
-// that of a worker which sees the run for the first time. It is for one run at a time.
+// forgetful is a store that claims as a worker does which sees the run for the first
+// time. It is for one run at a time.
 type forgetful struct {
 	*redisstore.Store
 
-	url    string
-	spare  chan *redisstore.Store // the next one, connected
-	now    atomic.Pointer[redisstore.Store]
-	opened sync.WaitGroup
+	reader *redisstore.Store // hears of no commit
 }
 
-func newForgetful(ctx context.Context, s *redisstore.Store, url string) *forgetful {
-	f := &forgetful{Store: s, url: url, spare: make(chan *redisstore.Store, 1)}
-	f.opened.Go(func() { f.open(ctx) })
-	return f
-}
-
-func (f *forgetful) open(ctx context.Context) {
-	next, err := redisstore.Open(ctx, redisstore.Config{URL: f.url})
-	if err != nil {
-		next = f.Store // the URL was good for this one
-	} else {
-		_ = next.Ready(ctx) // connects
-	}
-	f.spare <- next
-}
-
-func (f *forgetful) close() {
-	f.opened.Wait()
-	for _, s := range []*redisstore.Store{<-f.spare, f.now.Load()} {
-		if s != nil {
-			_ = s.Close()
-		}
-	}
-}
-
-// Claim claims with the next store.
+// Claim claims with the store that hears of no commit.
 func (f *forgetful) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
-	next := <-f.spare
-	if last := f.now.Swap(next); last != nil {
-		_ = last.Close()
+	return f.reader.Claim(ctx, q)
+}
+
+// prepare returns what makes the reader forget the run it has claimed: it has room for
+// one, and claims another, always in the same way. The claim is of a worker that is
+// there, so nobody takes it up.
+func (f *forgetful) prepare(ctx context.Context) (func() error, error) {
+	other, err := state.State{ID: "run_00000000000000000000000000", Priority: state.Normal}.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
+	if err != nil {
+		return nil, err
 	}
-	f.opened.Go(func() { f.open(context.WithoutCancel(ctx)) })
-	return next.Claim(ctx, q)
-}
-
-// Record records with the store that has claimed.
-func (f *forgetful) Record(ctx context.Context, l state.Lease, r state.Record) error {
-	return f.now.Load().Record(ctx, l, r)
-}
-
-// Commit commits with the store that has claimed.
-func (f *forgetful) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
-	return f.now.Load().Commit(ctx, l, c)
+	if _, _, err := f.Create(ctx, state.NewRun{State: other, Grace: time.Hour}); err != nil {
+		return nil, err
+	}
+	return func() error {
+		c, err := f.reader.Claim(ctx, state.ClaimRequest{Run: other.ID, Version: other.Version, Token: "t", Worker: workerID, Lease: time.Hour, Grace: time.Hour})
+		if err == nil && c.Outcome != state.Claimed {
+			err = fmt.Errorf("claim the other run: it is %s", c.Outcome)
+		}
+		return err
+	}, nil
 }
