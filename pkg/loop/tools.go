@@ -102,8 +102,8 @@ func (t *Turn) depth() int {
 // made counts the calls of a tool that were made so far.
 func made(log []state.Entry, name string) int {
 	n := 0
-	for _, e := range log {
-		if e.Type == state.EntryTool && e.Name == name && !e.Message.Synthetic {
+	for i := range log {
+		if e := &log[i]; e.Type == state.EntryTool && e.Name == name && !e.Message.Synthetic {
 			n++
 		}
 	}
@@ -185,10 +185,6 @@ func (l *ruled) dispatch(t *Turn) Decision {
 // result: the client's, and those that other agents answer.
 func (l *ruled) handOver(t *Turn) {
 	children := 0
-	room, limited := budget.Room(t.s.Limits, t.s.Usage, largestCall(t.s.Log))
-	if limited && t.s.Parent == nil {
-		room = max(1, room) // the one call that may pass the limit
-	}
 	for _, o := range slices.Clone(t.s.Open) {
 		spec := t.tool(o.Name)
 		if o.Needs == state.NeedChild {
@@ -202,6 +198,10 @@ func (l *ruled) handOver(t *Turn) {
 			t.change(o.ID, func(o *state.OpenCall) { o.Needs = state.NeedResult })
 		case agent.KindAgent:
 			_, _, over := budget.Exhausted(t.s.Limits, t.s.Usage, 0, t.at.Time)
+			room, limited := budget.Room(t.s.Limits, t.s.Usage, largestCall(t.s.Log))
+			if limited && t.s.Parent == nil {
+				room = max(1, room) // the one call that may pass the limit
+			}
 			if over || limited && children >= room {
 				t.refuse(o, "Too little is left of the budget to delegate with")
 				continue

@@ -224,7 +224,8 @@ func (t *Turn) exhausted() (Decision, bool) {
 // what the next one is expected to cost.
 func largestCall(log []state.Entry) state.Usage {
 	var most state.Usage
-	for _, e := range log {
+	for i := range log {
+		e := &log[i] // an entry is large
 		if e.Type != state.EntryModel || e.Usage == nil {
 			continue
 		}

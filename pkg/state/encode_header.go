@@ -48,7 +48,9 @@ func EncodeState(s State) ([]byte, error) {
 	w.numOr(`"stop_blocks":`, int64(s.StopBlocks))
 	w.numOr(`"fallback":`, int64(s.Fallback))
 	w.numOr(`"fallback_base":`, int64(s.FallbackBase))
-	w.any(`"nudges":`, s.Nudges, s.Nudges != Nudges{})
+	if s.Nudges != (Nudges{}) { // as an argument it would be on the heap, there or not
+		w.any(`"nudges":`, s.Nudges, true)
+	}
 	w.any(`"poison":`, s.Poison, s.Poison != nil)
 	w.numOr(`"asked":`, int64(s.Asked))
 	w.textOr(`"stream":`, s.Stream)

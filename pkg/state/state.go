@@ -314,8 +314,10 @@ func (s State) Append(e Entry) State {
 		}
 		if e.Message != nil {
 			s.Open, s.Cleared = nil, false
-			for _, c := range e.Message.Calls() {
-				s.Open = append(s.Open, OpenCall{ID: c.ID, Name: c.Name, Arguments: c.Arguments})
+			for i := range e.Message.Parts {
+				if c := &e.Message.Parts[i]; c.Type == PartToolCall {
+					s.Open = append(s.Open, OpenCall{ID: c.ID, Name: c.Name, Arguments: c.Arguments})
+				}
 			}
 		}
 	case EntryCompacted:
@@ -328,7 +330,12 @@ func (s State) Append(e Entry) State {
 		if e.made() {
 			s.Usage.ToolCalls++
 		}
-		s.Open = slices.DeleteFunc(slices.Clone(s.Open), func(o OpenCall) bool { return o.ID == e.CallID })
+		answers := func(o OpenCall) bool { return o.ID == e.CallID }
+		if len(s.Open) == 1 && answers(s.Open[0]) {
+			s.Open = nil
+		} else {
+			s.Open = slices.DeleteFunc(slices.Clone(s.Open), answers)
+		}
 	case EntryWarning:
 		s.Warned = append(slices.Clip(s.Warned), e.Limit)
 	case EntryReflect:
