@@ -43,7 +43,7 @@ func (w wire) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 	})
 }
 
-func (w wire) Turns(ctx context.Context, lane state.Priority) (bus.TurnQueue, error) {
+func (w wire) Turns(ctx context.Context, lane bus.Lane) (bus.TurnQueue, error) {
 	q, err := w.Bus.Turns(ctx, lane)
 	return queue{q, w.p}, err
 }

@@ -33,8 +33,8 @@ type Bus interface {
 	Close() error
 }
 
-// Turns is a durable work queue of turns, one lane a priority: each message is
-// delivered until it is acknowledged.
+// Turns is a durable work queue of turns: each message is delivered until it is
+// acknowledged. Each priority has a lane, and beside it one for crowds.
 type Turns interface {
 	// PublishTurn stores a turn message. While the server remembers id, a second
 	// message with it is dropped without an error.
@@ -42,18 +42,44 @@ type Turns interface {
 
 	// Turns returns the queue of one lane. All pullers of a lane share its
 	// messages, none is preferred.
-	Turns(ctx context.Context, lane state.Priority) (TurnQueue, error)
+	Turns(ctx context.Context, lane Lane) (TurnQueue, error)
 
 	// Lag returns the number of turn messages that wait for a worker or are held
 	// by one.
 	Lag(ctx context.Context) (int64, error)
 }
 
+// Lane names a queue of turns: of a priority, or of the crowds beside it. Whoever comes
+// late waits in a lane for all who were there before, so tenants with many runs under
+// way (state.Crowd) wait for each other, and the others do not wait for them.
+type Lane struct {
+	Priority state.Priority
+	Crowd    bool
+}
+
+// Lanes returns all lanes.
+func Lanes() []Lane {
+	var lanes []Lane
+	for _, p := range state.Priorities() {
+		lanes = append(lanes, Lane{p, false}, Lane{p, true})
+	}
+	return lanes
+}
+
+// String returns the lane's word in subjects and names: normal, normal-crowd.
+func (l Lane) String() string {
+	if l.Crowd {
+		return string(l.Priority) + "-crowd"
+	}
+	return string(l.Priority)
+}
+
 // Turn is the hint "look at run Run, the turn that follows Version".
 type Turn struct {
 	Run      state.RunID    `json:"run_id"`
 	Version  int64          `json:"version"`
-	Priority state.Priority `json:"-"` // the lane
+	Priority state.Priority `json:"-"` // of the lane
+	Crowd    bool           `json:"-"` // of the lane
 
 	// Announced says that the sender has announced all entries up to Version. Only
 	// the worker that made the turn before can say so.
@@ -62,6 +88,9 @@ type Turn struct {
 	// TraceParent carries the W3C trace context.
 	TraceParent string `json:"-"`
 }
+
+// Lane is where the turn waits.
+func (t Turn) Lane() Lane { return Lane{t.Priority, t.Crowd} }
 
 // TurnQueue hands out turns one at a time.
 type TurnQueue interface {

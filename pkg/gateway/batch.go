@@ -187,7 +187,7 @@ func (g *Gateway) publishBatch(ctx context.Context, made []state.State) {
 			continue
 		}
 		group.Go(func() error {
-			t := bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, TraceParent: st.TraceSpan}
+			t := bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Crowd: st.Crowded, TraceParent: st.TraceSpan}
 			return g.bus.PublishTurn(ctx, t, turnID(st.ID, st.Version))
 		})
 	}

@@ -212,7 +212,7 @@ func (g *Gateway) takeUp(ctx context.Context, d bus.DeadLetter) error {
 		return err
 	}
 	if wake.Publish {
-		g.publish(ctx, bus.Turn{Run: d.Run, Version: wake.Version, Priority: wake.Priority}, turnID(d.Run, wake.Version))
+		g.publish(ctx, bus.Turn{Run: d.Run, Version: wake.Version, Priority: wake.Priority, Crowd: wake.Crowded}, turnID(d.Run, wake.Version))
 	}
 	return nil
 }

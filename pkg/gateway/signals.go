@@ -41,7 +41,7 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if wake.Publish {
-		g.publish(r.Context(), bus.Turn{Run: id, Version: wake.Version, Priority: wake.Priority, TraceParent: span.Parent(r.Context())}, turnID(id, wake.Version))
+		g.publish(r.Context(), bus.Turn{Run: id, Version: wake.Version, Priority: wake.Priority, Crowd: wake.Crowded, TraceParent: span.Parent(r.Context())}, turnID(id, wake.Version))
 	}
 	return g.accepted(w, r, id)
 }

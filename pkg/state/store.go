@@ -297,6 +297,7 @@ type Commit struct {
 type Committed struct {
 	Status  Status
 	Version int64
+	Crowded bool `json:"-"` // see Crowd
 }
 
 // Abort is a request to end a run.
@@ -325,7 +326,16 @@ type Wake struct {
 	Publish  bool // a turn message is needed
 	Version  int64
 	Priority Priority
+	Crowded  bool // see Crowd; an abort overtakes in any case
 }
+
+// Crowd is how many runs of one tenant may be queued or running on one shard before
+// they are a crowd. Of a run that is queued while there are more, itself included, a
+// store says that it is crowded: its turn goes to a lane that it shares with crowds
+// only. A tenant with a thousand runs under way is crowded on nearly every shard, one
+// with ten on none. What a store says is a hint, not a promise: a count may be off after
+// an upgrade, until no run of the shard is under way.
+const Crowd = 2
 
 // Schedule finds runs that somebody must look at.
 type Schedule interface {
@@ -356,6 +366,7 @@ type Due struct {
 	Priority Priority
 	Sweeps   int  // how often this version was swept, this time included
 	Turn     bool // publish the turn that follows Version
+	Crowded  bool // to where: see Crowd
 
 	// Settle says that the run rests, and that entries after Announced are left to
 	// announce or that it waits for other runs.

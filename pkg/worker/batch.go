@@ -79,7 +79,7 @@ func (w *Worker) startHeld(ctx context.Context, id state.RunID) (ended bool, err
 	if !wake.Publish {
 		return false, nil
 	}
-	next := bus.Turn{Run: id, Version: wake.Version, Priority: wake.Priority}
+	next := bus.Turn{Run: id, Version: wake.Version, Priority: wake.Priority, Crowd: wake.Crowded}
 	if err := w.bus.PublishTurn(ctx, next, turnID(id, wake.Version)); err != nil {
 		return false, fmt.Errorf("publish turn of run %s: %w", id, err)
 	}

@@ -164,7 +164,7 @@ func (t *turn) finish(ctx context.Context) error {
 	if done.Status != state.Queued {
 		return t.settle(ctx)
 	}
-	next := bus.Turn{Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Announced: !ahead, TraceParent: traceParent(ctx, t.s)}
+	next := bus.Turn{Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Crowd: done.Crowded, Announced: !ahead, TraceParent: traceParent(ctx, t.s)}
 	if err := t.w.bus.PublishTurn(ctx, next, turnID(next.Run, next.Version)); err != nil {
 		return fmt.Errorf("publish next turn: %w", err)
 	}
@@ -475,7 +475,7 @@ func (w *Worker) decline(ctx context.Context, d bus.TurnDelivery, c state.Claim)
 		log.Warn().Msg("store is older than the message")
 	case state.ClaimStale, state.ClaimTerminal, state.ClaimWaiting:
 		// Whoever took the turn may have died before it published what follows.
-		if err := w.help(ctx, c, msg.Run); err != nil {
+		if err := w.help(ctx, c, msg); err != nil {
 			log.Warn().Err(err).Msg("help")
 			return
 		}
@@ -488,7 +488,8 @@ func (w *Worker) decline(ctx context.Context, d bus.TurnDelivery, c state.Claim)
 }
 
 // help does for a run what a worker does after its commit.
-func (w *Worker) help(ctx context.Context, c state.Claim, run state.RunID) error {
+func (w *Worker) help(ctx context.Context, c state.Claim, msg bus.Turn) error {
+	run := msg.Run
 	if c.Status != state.Queued && c.Status != state.Running {
 		if c.Announced == c.LogLen {
 			return nil
@@ -501,7 +502,7 @@ func (w *Worker) help(ctx context.Context, c state.Claim, run state.RunID) error
 	if c.Status != state.Queued {
 		return nil
 	}
-	next := bus.Turn{Run: run, Version: c.Version, Priority: c.Priority}
+	next := bus.Turn{Run: run, Version: c.Version, Priority: c.Priority, Crowd: msg.Crowd}
 	return w.bus.PublishTurn(ctx, next, turnID(run, c.Version))
 }
 

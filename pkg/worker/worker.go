@@ -271,7 +271,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	pullable, stopPulling := context.WithCancel(ctx)
 	defer stopPulling()
 	pulling, pullCtx := errgroup.WithContext(pullable)
-	for _, lane := range state.Priorities() {
+	for _, lane := range bus.Lanes() {
 		queue, err := w.bus.Turns(ctx, lane)
 		if err != nil {
 			stopPulling()

@@ -82,9 +82,11 @@ func publish(t *testing.T, b bus.Bus, turn bus.Turn, id string) {
 	}
 }
 
-func lane(t *testing.T, b bus.Bus, p state.Priority) bus.TurnQueue {
+var normal = bus.Lane{Priority: state.Normal}
+
+func lane(t *testing.T, b bus.Bus, l bus.Lane) bus.TurnQueue {
 	t.Helper()
-	q, err := b.Turns(t.Context(), p)
+	q, err := b.Turns(t.Context(), l)
 	if err != nil {
 		t.Fatalf("Turns: %v", err)
 	}

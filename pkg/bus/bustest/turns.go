@@ -15,7 +15,7 @@ import (
 )
 
 func testTurnUntilAcked(t *testing.T, b bus.Bus) {
-	q := lane(t, b, state.Normal)
+	q := lane(t, b, normal)
 	want := bus.Turn{Run: newID(), Version: 7, Priority: state.Normal, Announced: true, TraceParent: "00-x"}
 	publish(t, b, want, "1")
 	d := next(t, q)
@@ -52,7 +52,7 @@ func testTurnUntilAcked(t *testing.T, b bus.Bus) {
 }
 
 func testTurnDuplicates(t *testing.T, b bus.Bus) {
-	q := lane(t, b, state.Normal)
+	q := lane(t, b, normal)
 	turn := bus.Turn{Run: newID(), Version: 1}
 	publish(t, b, turn, "same")
 	publish(t, b, turn, "same")
@@ -66,15 +66,18 @@ func testTurnDuplicates(t *testing.T, b bus.Bus) {
 }
 
 func testTurnLanes(t *testing.T, b bus.Bus) {
-	ids := map[state.Priority]state.RunID{}
-	for _, p := range state.Priorities() {
-		ids[p] = newID()
-		publish(t, b, bus.Turn{Run: ids[p], Version: 1, Priority: p}, string(p))
+	ids := map[bus.Lane]state.RunID{}
+	for _, l := range bus.Lanes() {
+		ids[l] = newID()
+		publish(t, b, bus.Turn{Run: ids[l], Version: 1, Priority: l.Priority, Crowd: l.Crowd}, l.String())
 	}
-	for _, p := range state.Priorities() {
-		q := lane(t, b, p)
-		if got := next(t, q).Turn(); got.Run != ids[p] || got.Priority != p {
-			t.Errorf("lane %s hands out %+v", p, got)
+	if n, err := b.Lag(t.Context()); err != nil || int(n) != len(ids) {
+		t.Errorf("Lag = %d, %v; want %d", n, err, len(ids))
+	}
+	for _, l := range bus.Lanes() {
+		q := lane(t, b, l)
+		if got := next(t, q).Turn(); got.Run != ids[l] || got.Lane() != l {
+			t.Errorf("lane %s hands out %+v", l, got)
 		}
 		nothing(t, q)
 	}
@@ -84,14 +87,14 @@ func testTurnUnknownLane(t *testing.T, b bus.Bus) {
 	if err := b.PublishTurn(t.Context(), bus.Turn{Run: newID(), Version: 1, Priority: "urgent"}, "1"); err == nil {
 		t.Error("PublishTurn takes a lane that nobody reads")
 	}
-	if _, err := b.Turns(t.Context(), "urgent"); err == nil {
+	if _, err := b.Turns(t.Context(), bus.Lane{Priority: "urgent"}); err == nil {
 		t.Error("Turns opens a lane that does not exist")
 	}
 }
 
 // A worker that died without a word holds its message up for the ack wait.
 func testTurnAfterAckWait(t *testing.T, b bus.Bus) {
-	q, other := lane(t, b, state.Normal), lane(t, b, state.Normal)
+	q, other := lane(t, b, normal), lane(t, b, normal)
 	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "1")
 	first := next(t, q)
 	second := next(t, other)
@@ -109,7 +112,7 @@ func testTurnAfterAckWait(t *testing.T, b bus.Bus) {
 
 // A message in progress stays with its worker beyond the ack wait.
 func testTurnInProgress(t *testing.T, b bus.Bus) {
-	q, other := lane(t, b, state.Normal), lane(t, b, state.Normal)
+	q, other := lane(t, b, normal), lane(t, b, normal)
 	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "1")
 	d := next(t, q)
 	for start, last := time.Now(), time.Now(); time.Since(start) < AckWait*3/2; last = time.Now() {
@@ -134,7 +137,7 @@ func testTurnInProgress(t *testing.T, b bus.Bus) {
 
 // A message that was put off does not hold up the others.
 func testTurnNakDelay(t *testing.T, b bus.Bus) {
-	q := lane(t, b, state.Normal)
+	q := lane(t, b, normal)
 	later, now := newID(), newID()
 	publish(t, b, bus.Turn{Run: later, Version: 1}, "1")
 	publish(t, b, bus.Turn{Run: now, Version: 1}, "2")
@@ -160,7 +163,7 @@ func testTurnsAreShared(t *testing.T, b bus.Bus) {
 	}
 	var wg sync.WaitGroup
 	for range pullers {
-		q := lane(t, b, state.Normal)
+		q := lane(t, b, normal)
 		wg.Go(func() {
 			for range each {
 				ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -184,7 +187,7 @@ func testTurnsAreShared(t *testing.T, b bus.Bus) {
 
 // I6: what a worker has no room for is there for the others.
 func testBusyPullerHoardsNothing(t *testing.T, b bus.Bus) {
-	busy, idle := lane(t, b, state.Normal), lane(t, b, state.Normal)
+	busy, idle := lane(t, b, normal), lane(t, b, normal)
 	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "held")
 	held := next(t, busy)
 	for i := range 20 {
@@ -205,7 +208,7 @@ func testBusyPullerHoardsNothing(t *testing.T, b bus.Bus) {
 }
 
 func testNextEndsWithContext(t *testing.T, b bus.Bus) {
-	q := lane(t, b, state.Normal)
+	q := lane(t, b, normal)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := q.Next(ctx); !errors.Is(err, context.Canceled) {
@@ -216,7 +219,7 @@ func testNextEndsWithContext(t *testing.T, b bus.Bus) {
 // A message that was on its way to a caller who gave up comes to the next one,
 // long before the ack wait.
 func testCancelledNextLosesNothing(t *testing.T, b bus.Bus) {
-	q := lane(t, b, state.Normal)
+	q := lane(t, b, normal)
 	nothing(t, q)
 	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "1")
 	if err := next(t, q).Ack(); err != nil {
@@ -227,13 +230,13 @@ func testCancelledNextLosesNothing(t *testing.T, b bus.Bus) {
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}
-	next(t, lane(t, b, state.Normal))
+	next(t, lane(t, b, normal))
 }
 
 // Many callers give up while messages arrive: every message comes to somebody.
 func testCancelledNextsLoseNothing(t *testing.T, b bus.Bus) {
 	const messages = 50
-	q := lane(t, b, state.Normal)
+	q := lane(t, b, normal)
 	done, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	got := make(chan state.RunID, 10*messages)
@@ -275,7 +278,7 @@ func testCancelledNextsLoseNothing(t *testing.T, b bus.Bus) {
 }
 
 func testQueueCloseEndsNext(t *testing.T, b bus.Bus) {
-	q, err := b.Turns(t.Context(), state.Normal)
+	q, err := b.Turns(t.Context(), normal)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +294,7 @@ func testQueueCloseEndsNext(t *testing.T, b bus.Bus) {
 	}
 	wantClosed(t, ended)
 	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "1")
-	next(t, lane(t, b, state.Normal)) // the others go on
+	next(t, lane(t, b, normal)) // the others go on
 }
 
 func testClosedBus(t *testing.T, b bus.Bus) {
@@ -303,7 +306,7 @@ func testClosedBus(t *testing.T, b bus.Bus) {
 	if err := b.Ready(t.Context()); err == nil {
 		t.Error("Ready = nil after Close")
 	}
-	if q, err := b.Turns(t.Context(), state.Normal); err == nil {
+	if q, err := b.Turns(t.Context(), normal); err == nil {
 		if _, err := q.Next(t.Context()); !errors.Is(err, bus.ErrClosed) {
 			t.Errorf("Next = %v, want %v", err, bus.ErrClosed)
 		}
@@ -323,7 +326,7 @@ func wantClosed(t *testing.T, ended <-chan error) {
 }
 
 func testCloseEndsNext(t *testing.T, b bus.Bus) {
-	q := lane(t, b, state.Normal)
+	q := lane(t, b, normal)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := q.Next(context.WithoutCancel(t.Context()))

@@ -23,7 +23,7 @@ type Bus struct {
 
 	mu     sync.Mutex
 	closed chan struct{}
-	lanes  map[state.Priority]*queue
+	lanes  map[bus.Lane]*queue
 	submit *queue
 	aborts *queue
 	seen   map[string]bool
@@ -41,11 +41,11 @@ var _ bus.Bus = (*Bus)(nil)
 // New returns an empty bus.
 func New() *Bus {
 	b := &Bus{
-		AckWait: 30 * time.Second, closed: make(chan struct{}), lanes: map[state.Priority]*queue{}, seen: map[string]bool{}, events: map[string]bool{},
+		AckWait: 30 * time.Second, closed: make(chan struct{}), lanes: map[bus.Lane]*queue{}, seen: map[string]bool{}, events: map[string]bool{},
 		subs: map[string]map[int]func(any){}, replies: map[string][][]byte{},
 	}
-	for _, p := range state.Priorities() {
-		b.lanes[p] = newQueue(b)
+	for _, l := range bus.Lanes() {
+		b.lanes[l] = newQueue(b)
 	}
 	b.submit, b.aborts = newQueue(b), newQueue(b)
 	return b
@@ -76,9 +76,9 @@ func (b *Bus) PublishTurn(_ context.Context, t bus.Turn, id string) error {
 	if err := b.open(); err != nil {
 		return err
 	}
-	q := b.lanes[t.Priority]
+	q := b.lanes[t.Lane()]
 	if q == nil {
-		return fmt.Errorf("publish turn: no lane %q", t.Priority)
+		return fmt.Errorf("publish turn: no lane %q", t.Lane())
 	}
 	if id == "" || b.first(b.seen, id) {
 		q.push(&item{turn: t})
@@ -87,7 +87,7 @@ func (b *Bus) PublishTurn(_ context.Context, t bus.Turn, id string) error {
 }
 
 // Turns implements bus.Turns.
-func (b *Bus) Turns(_ context.Context, lane state.Priority) (bus.TurnQueue, error) {
+func (b *Bus) Turns(_ context.Context, lane bus.Lane) (bus.TurnQueue, error) {
 	if b.lanes[lane] == nil {
 		return nil, fmt.Errorf("no lane %q", lane)
 	}

@@ -46,7 +46,7 @@ func TestAbandonedPullGivesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	gone, err := b.Turns(t.Context(), state.Normal)
+	gone, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestAbandonedPullGivesBack(t *testing.T) {
 	if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, "1"); err != nil {
 		t.Fatal(err)
 	}
-	other, err := b.Turns(t.Context(), state.Normal)
+	other, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,11 +79,11 @@ func TestFetchedAheadGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	full, err := b.Turns(t.Context(), state.Normal)
+	full, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := b.Turns(t.Context(), state.Normal)
+	other, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestStreamsAreRestored(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
 	b := open(t, nc, "")
-	q, err := b.Turns(t.Context(), state.Normal)
+	q, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestCloseLeavesTheConnection(t *testing.T) {
 func TestClosedConnectionEndsNext(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
-	q, err := open(t, nc, "").Turns(t.Context(), state.Normal)
+	q, err := open(t, nc, "").Turns(t.Context(), bus.Lane{Priority: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}

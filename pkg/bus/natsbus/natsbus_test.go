@@ -130,7 +130,7 @@ func TestMalformedTurn(t *testing.T) {
 	if err := b.PublishTurn(t.Context(), bus.Turn{Run: good, Version: 1, Priority: state.Normal}, "good"); err != nil {
 		t.Fatal(err)
 	}
-	q, err := b.Turns(t.Context(), state.Normal)
+	q, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestMalformedTurn(t *testing.T) {
 
 func BenchmarkTurn(b *testing.B) {
 	x := open(b, testbed.NATS(b), "")
-	q, err := x.Turns(b.Context(), state.Normal)
+	q, err := x.Turns(b.Context(), bus.Lane{Priority: state.Normal})
 	if err != nil {
 		b.Fatal(err)
 	}

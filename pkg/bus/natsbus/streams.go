@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
 
 // Settings of the queues.
@@ -43,11 +43,13 @@ type consumerSpec struct {
 	config jetstream.ConsumerConfig
 }
 
-func (b *Bus) lane(p state.Priority) (consumerSpec, bool) {
+// lane returns the consumer of a lane. Filters on a work queue must not overlap, not
+// with those of older builds either: a crowd has a word of its own.
+func (b *Bus) lane(l bus.Lane) (consumerSpec, bool) {
 	return consumerSpec{b.stream("TURNS"), jetstream.ConsumerConfig{
-		Durable: "workers-" + string(p), FilterSubject: b.subject("turn", string(p), ">"),
+		Durable: "workers-" + l.String(), FilterSubject: b.subject("turn", l.String(), ">"),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.cfg.AckWait, MaxDeliver: -1, MaxAckPending: maxAckPending, MaxWaiting: maxWaiting,
-	}}, slices.Contains(state.Priorities(), p)
+	}}, slices.Contains(bus.Lanes(), l)
 }
 
 func (b *Bus) gateway(stream string) consumerSpec {
@@ -59,8 +61,8 @@ func (b *Bus) gateway(stream string) consumerSpec {
 
 func (b *Bus) consumers() []consumerSpec {
 	specs := []consumerSpec{b.gateway("SUBMIT"), b.gateway("CONTROL")}
-	for _, p := range state.Priorities() {
-		spec, _ := b.lane(p)
+	for _, l := range bus.Lanes() {
+		spec, _ := b.lane(l)
 		specs = append(specs, spec)
 	}
 	return specs

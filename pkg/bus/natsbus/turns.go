@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 
 // PublishTurn implements bus.Turns.
 func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
-	if _, ok := b.lane(t.Priority); !ok {
-		return fmt.Errorf("publish turn: no lane %q", t.Priority)
+	if !slices.Contains(state.Priorities(), t.Priority) {
+		return fmt.Errorf("publish turn: no lane %q", t.Lane())
 	}
 	data, err := json.Marshal(t)
 	if err != nil {
@@ -30,7 +31,7 @@ func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 	if t.TraceParent != "" {
 		header = append(header, headerTrace, t.TraceParent)
 	}
-	m := newMsg(b.subject("turn", string(t.Priority), strconv.Itoa(t.Run.Shard())), data, id, header...)
+	m := newMsg(b.subject("turn", t.Lane().String(), strconv.Itoa(t.Run.Shard())), data, id, header...)
 	if err := b.publish(ctx, m); err != nil {
 		return fmt.Errorf("publish turn: %w", err)
 	}
@@ -40,8 +41,8 @@ func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 // Lag implements bus.Turns.
 func (b *Bus) Lag(ctx context.Context) (int64, error) {
 	var n int64
-	for _, p := range state.Priorities() {
-		spec, _ := b.lane(p)
+	for _, l := range bus.Lanes() {
+		spec, _ := b.lane(l)
 		c, err := b.js.Consumer(ctx, spec.stream, spec.config.Durable)
 		if err != nil {
 			return 0, fmt.Errorf("read consumer %s: %w", spec.config.Durable, err)
@@ -55,11 +56,11 @@ func (b *Bus) Lag(ctx context.Context) (int64, error) {
 type turnQueue struct {
 	*puller
 
-	lane state.Priority
+	lane bus.Lane
 }
 
 // Turns implements bus.Turns.
-func (b *Bus) Turns(ctx context.Context, lane state.Priority) (bus.TurnQueue, error) {
+func (b *Bus) Turns(ctx context.Context, lane bus.Lane) (bus.TurnQueue, error) {
 	spec, ok := b.lane(lane)
 	if !ok {
 		return nil, fmt.Errorf("no lane %q", lane)
@@ -91,7 +92,7 @@ func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 			q.reject(ctx, m, err)
 			continue
 		}
-		t.Priority = q.lane
+		t.Priority, t.Crowd = q.lane.Priority, q.lane.Crowd
 		t.Announced = m.Header.Get(headerAnnounced) != ""
 		t.TraceParent = m.Header.Get(headerTrace)
 		m.Header, m.Data = nil, nil // a turn may last long, and only its ack is still to come
@@ -101,7 +102,7 @@ func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 
 // reject moves a message that nobody can take to the dead letters.
 func (q turnQueue) reject(ctx context.Context, m *nats.Msg, cause error) {
-	letter := bus.DeadLetter{Kind: bus.DeadTurn, Lane: q.lane, Cause: "malformed turn message: " + cause.Error(), At: state.At(time.Now()), Data: string(m.Data)}
+	letter := bus.DeadLetter{Kind: bus.DeadTurn, Lane: q.lane.Priority, Cause: "malformed turn message: " + cause.Error(), At: state.At(time.Now()), Data: string(m.Data)}
 	id := ""
 	if meta, err := m.Metadata(); err == nil {
 		id = fmt.Sprintf("malformed:%d", meta.Sequence.Stream) // once, should the ack get lost

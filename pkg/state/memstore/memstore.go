@@ -30,6 +30,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	runs   map[state.RunID]*run
+	crowds record.Crowds
 	keys   map[string]key
 	agents map[string][]state.AgentVersion
 	pins   map[string][]byte
@@ -60,7 +61,7 @@ func New(cfg Config) *Store {
 		cfg.Now = time.Now
 	}
 	return &Store{
-		now: cfg.Now, runs: map[state.RunID]*run{}, keys: map[string]key{},
+		now: cfg.Now, runs: map[state.RunID]*run{}, crowds: record.Crowds{}, keys: map[string]key{},
 		agents: map[string][]state.AgentVersion{}, gone: map[string]bool{}, pins: map[string][]byte{},
 		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{},
 	}
@@ -99,22 +100,27 @@ func (r *run) put(rec record.Record, entries []state.Entry) error {
 	return nil
 }
 
-// update applies change to a run in one step.
-func (s *Store) update(ctx context.Context, id state.RunID, change func(*record.Record, time.Time) ([]state.Entry, error)) error {
+// update applies change to a run in one step, and reports whether it is crowded then.
+func (s *Store) update(ctx context.Context, id state.RunID, change func(*record.Record, time.Time) ([]state.Entry, error)) (crowded bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rec, r, err := s.get(id)
 	if err != nil {
-		return err
+		return false, err
 	}
+	before := rec
 	entries, err := change(&rec, s.now())
 	if err != nil {
-		return err
+		return false, err
 	}
-	return r.put(rec, entries)
+	if err := r.put(rec, entries); err != nil {
+		return false, err
+	}
+	s.crowds.Move(before, rec)
+	return s.crowds.Crowded(rec), nil
 }
 
 // Create implements state.Runs.
@@ -144,7 +150,10 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	if n.Key != "" {
 		s.keys[name] = key{n.State.ID, n.Fingerprint}
 	}
-	return rec.Read(), false, nil
+	s.crowds.Move(record.Record{}, rec)
+	st := rec.Read()
+	st.Crowded = s.crowds.Crowded(rec)
+	return st, false, nil
 }
 
 // Ready implements state.Store.
@@ -228,7 +237,7 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 // Claim implements state.Turns.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
 	var c state.Claim
-	err := s.update(ctx, q.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
+	_, err := s.update(ctx, q.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
 		c = rec.Claim(q, now)
 		if c.Outcome != state.Claimed {
 			return nil, nil
@@ -248,7 +257,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 
 // Renew implements state.Turns.
 func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (abort *state.Abort, err error) {
-	err = s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
+	_, err = s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
 		abort, err = rec.Renew(l, lease, grace, now)
 		return nil, err
 	})
@@ -257,35 +266,39 @@ func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Dura
 
 // Record implements state.Turns.
 func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error {
-	return s.update(ctx, l.Run, func(rec *record.Record, _ time.Time) ([]state.Entry, error) { return rec.Record(l, j) })
+	_, err := s.update(ctx, l.Run, func(rec *record.Record, _ time.Time) ([]state.Entry, error) { return rec.Record(l, j) })
+	return err
 }
 
 // Commit implements state.Turns.
 func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done state.Committed, err error) {
-	err = s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (entries []state.Entry, err error) {
+	crowded, err := s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (entries []state.Entry, err error) {
 		entries, done, err = rec.Commit(l, c, now)
 		return entries, err
 	})
+	done.Crowded = crowded
 	return done, err
 }
 
 // Release implements state.Turns.
 func (s *Store) Release(ctx context.Context, l state.Lease) error {
-	return s.update(ctx, l.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) { return nil, rec.Release(l, now) })
+	_, err := s.update(ctx, l.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) { return nil, rec.Release(l, now) })
+	return err
 }
 
 // Signal implements state.Signals.
 func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, grace time.Duration) (w state.Wake, err error) {
-	err = s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
+	crowded, err := s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
 		w, err = rec.Signal(id, sig, now, grace)
 		return nil, err
 	})
+	w.Crowded = crowded && w.Publish
 	return w, err
 }
 
 // Abort implements state.Signals.
 func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, grace time.Duration) (w state.Wake, err error) {
-	err = s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
+	_, err = s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
 		w, err = rec.RequestAbort(id, reason, now, grace)
 		return nil, err
 	})
@@ -308,14 +321,18 @@ func (s *Store) each(ctx context.Context, limit int, which func(*run) bool, chan
 		if len(due) == limit {
 			break
 		}
-		err := s.update(ctx, id, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
-			if d, ok := change(rec, id, now); ok {
-				due = append(due, d)
-			}
+		var d state.Due
+		found := false
+		crowded, err := s.update(ctx, id, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
+			d, found = change(rec, id, now)
 			return nil, nil
 		})
 		if err != nil && !errors.Is(err, state.ErrFormat) {
 			return due, err
+		}
+		if found {
+			d.Crowded = crowded
+			due = append(due, d)
 		}
 	}
 	return due, nil
@@ -353,10 +370,11 @@ func (s *Store) Owners(context.Context) ([]string, error) {
 
 // Announced implements state.Schedule.
 func (s *Store) Announced(ctx context.Context, id state.RunID, seq int64) error {
-	return s.update(ctx, id, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
+	_, err := s.update(ctx, id, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
 		rec.NoteAnnounced(seq)
 		return nil, nil
 	})
+	return err
 }
 
 // Counts implements state.Schedule.
@@ -430,7 +448,7 @@ func (s *Store) DeleteAgent(_ context.Context, name string) error {
 func (s *Store) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &Snapshot{runs: make(map[state.RunID]run, len(s.runs)), keys: maps.Clone(s.keys), agents: maps.Clone(s.agents), gone: maps.Clone(s.gone)}
+	c := &Snapshot{runs: make(map[state.RunID]run, len(s.runs)), crowds: maps.Clone(s.crowds), keys: maps.Clone(s.keys), agents: maps.Clone(s.agents), gone: maps.Clone(s.gone)}
 	for id, r := range s.runs {
 		r.log = slices.Clip(r.log)
 		c.runs[id] = *r
@@ -446,12 +464,13 @@ func (s *Store) Restore(c *Snapshot) {
 	for id, r := range c.runs {
 		s.runs[id] = &r
 	}
-	s.keys, s.agents, s.gone = maps.Clone(c.keys), maps.Clone(c.agents), maps.Clone(c.gone)
+	s.crowds, s.keys, s.agents, s.gone = maps.Clone(c.crowds), maps.Clone(c.keys), maps.Clone(c.agents), maps.Clone(c.gone)
 }
 
 // Snapshot is a copy of a Store. Quotas are not in it.
 type Snapshot struct {
 	runs   map[state.RunID]run
+	crowds record.Crowds
 	keys   map[string]key
 	agents map[string][]state.AgentVersion
 	gone   map[string]bool

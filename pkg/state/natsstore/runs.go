@@ -48,7 +48,9 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 		s.mu.Lock()
 		s.hold(st.ID, cachedLog{slices.Clone(st.Log), seq, len(data)})
 		s.mu.Unlock()
-		return rec.Read(), false, nil
+		made := rec.Read()
+		made.Crowded = s.crowded(st.ID)
+		return made, false, nil
 	}
 	have, lastOp, readErr := s.read(ctx, st.ID)
 	if errors.Is(readErr, state.ErrNotFound) {
@@ -227,6 +229,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done
 		}
 		return entries, err
 	})
+	done.Crowded = err == nil && s.crowded(l.Run)
 	return done, err
 }
 
@@ -247,6 +250,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, gr
 		}
 		return nil, err
 	})
+	w.Crowded = err == nil && w.Publish && s.crowded(id)
 	return w, err
 }
 
@@ -305,6 +309,7 @@ func (s *Store) each(ctx context.Context, limit int, looks func(record.Record) b
 			return due, err
 		}
 		if ok {
+			d.Crowded = s.crowded(id)
 			due = append(due, d)
 		}
 	}

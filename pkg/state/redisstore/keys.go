@@ -13,17 +13,18 @@ import (
 // and the index and counts of its shard, carry the shard's hash tag: they live on
 // one slot, so one script may touch them together.
 type keys struct {
-	prefix string
-	shards []string // what the names of a shard begin with
-	dues   []string
-	counts []string
+	prefix  string
+	shards  []string // what the names of a shard begin with
+	dues    []string
+	counts  []string
+	tenants []string
 }
 
 func newKeys(prefix string) keys {
-	k := keys{prefix, make([]string, state.Shards), make([]string, state.Shards), make([]string, state.Shards)}
+	k := keys{prefix, make([]string, state.Shards), make([]string, state.Shards), make([]string, state.Shards), make([]string, state.Shards)}
 	for n := range k.shards {
 		k.shards[n] = fmt.Sprintf("%s:{s%03d}", prefix, n)
-		k.dues[n], k.counts[n] = k.shards[n]+":due", k.shards[n]+":count"
+		k.dues[n], k.counts[n], k.tenants[n] = k.shards[n]+":due", k.shards[n]+":count", k.shards[n]+":tenants"
 	}
 	return k
 }
@@ -33,7 +34,7 @@ func (k keys) count(shard int) string { return k.counts[shard] }
 func (k keys) ready(shard int) string { return k.shards[shard] + ":ready" }
 
 // run is the keys of one run.
-type run struct{ header, log, journal, inbox, seen, due, count string }
+type run struct{ header, log, journal, inbox, seen, due, count, tenants string }
 
 func (k keys) run(id state.RunID) run {
 	n := id.Shard()
@@ -45,7 +46,7 @@ func (k keys) run(id state.RunID) run {
 	}
 	all := string(b)
 	return run{
-		all[:ends[0]], all[ends[0]:ends[1]], all[ends[1]:ends[2]], all[ends[2]:ends[3]], all[ends[3]:], k.dues[n], k.counts[n],
+		all[:ends[0]], all[ends[0]:ends[1]], all[ends[1]:ends[2]], all[ends[2]:ends[3]], all[ends[3]:], k.dues[n], k.counts[n], k.tenants[n],
 	}
 }
 

@@ -183,9 +183,9 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	}
 	k := s.keys.run(st.ID)
 	args := append([]any{
-		string(st.ID), n.Grace.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Formatted().Format,
+		string(st.ID), n.Grace.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Formatted().Format, st.Tenant,
 	}, entries...)
-	r, err := s.together(ctx, createScript, []string{k.header, k.log, k.due, k.count}, args...)
+	r, err := s.together(ctx, createScript, []string{k.header, k.log, k.due, k.count, k.tenants}, args...)
 	if err != nil {
 		return state.State{}, false, fmt.Errorf("create run: %w", err)
 	}
@@ -193,6 +193,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 		st, err = s.Load(ctx, st.ID)
 		return st, true, err
 	}
+	st.Crowded = r.num(1) == 1
 	return st, false, nil
 }
 

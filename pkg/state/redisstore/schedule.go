@@ -60,7 +60,7 @@ func (s *Store) look(ctx context.Context, ids []state.RunID, grace time.Duration
 	}
 	call := func(run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd, on redis.Scripter, id state.RunID) *redis.Cmd {
 		k := s.keys.run(id)
-		return run(ctx, on, []string{k.header, k.log, k.due, k.count}, string(id), grace.Milliseconds())
+		return run(ctx, on, []string{k.header, k.log, k.due, k.count, k.tenants}, string(id), grace.Milliseconds())
 	}
 	pipe := s.rdb.Pipeline()
 	for i, id := range ids {
@@ -79,7 +79,7 @@ func dueOf(id state.RunID, r reply) state.Due {
 	d := state.Due{Run: id, Version: r.num(1), Priority: state.Priority(r.str(2)), Sweeps: int(r.num(3))}
 	switch r.str(0) {
 	case "turn":
-		d.Turn = true
+		d.Turn, d.Crowded = true, r.num(5) == 1
 	case "settle":
 		d.Settle, d.Announced = true, r.num(4)
 	}
@@ -140,7 +140,7 @@ func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) (
 	var due []state.Due
 	for _, id := range held[worker] {
 		k := s.keys.run(id)
-		r, err := s.call(ctx, evictScript, []string{k.header, k.due, k.count}, string(id), worker, grace.Milliseconds())
+		r, err := s.call(ctx, evictScript, []string{k.header, k.due, k.count, k.tenants}, string(id), worker, grace.Milliseconds())
 		if err != nil {
 			return due, fmt.Errorf("evict %s from run %s: %w", worker, id, err)
 		}

@@ -61,7 +61,7 @@ var (
 
 // script returns a script as this build runs it.
 func script(src string) *redis.Script {
-	return redis.NewScript(fmt.Sprintf("local FORMAT = %d\n", state.Format) + lib + src)
+	return redis.NewScript(fmt.Sprintf("local FORMAT, CROWD = %d, %d\n", state.Format, state.Crowd) + lib + src)
 }
 
 // reply is what a script returned: a list whose first element says which list.

@@ -210,7 +210,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
 		c.Consumed, c.Announced, c.Grace.Milliseconds(), c.From,
 	}, entries...)
-	r, err := s.together(ctx, commitScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count}, args...)
+	r, err := s.together(ctx, commitScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants}, args...)
 	if err != nil {
 		return state.Committed{}, fmt.Errorf("commit run %s: %w", l.Run, err)
 	}
@@ -225,7 +225,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 		}
 		s.cache.Put(l.Run, c.State.Log, entries[n-1].([]byte), made) //nolint:forcetypeassert // encodeEntries makes nothing else
 	}
-	return state.Committed{Status: state.Status(r.str(1)), Version: r.num(2)}, nil
+	return state.Committed{Status: state.Status(r.str(1)), Version: r.num(2), Crowded: r.num(4) == 1}, nil
 }
 
 // Release implements state.Turns.
@@ -253,7 +253,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, gr
 		kind = "m"
 	}
 	k := s.keys.run(id)
-	r, err := s.call(ctx, signalScript, []string{k.header, k.inbox, k.seen, k.due, k.count},
+	r, err := s.call(ctx, signalScript, []string{k.header, k.inbox, k.seen, k.due, k.count, k.tenants},
 		string(id), sig.ID, waits, kind, payload, grace.Milliseconds(), remembered)
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("signal run %s: %w", id, err)
@@ -266,7 +266,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, gr
 	case "closed":
 		return state.Wake{}, &state.NotWaitingError{ID: id, Status: state.Status(r.str(1)), Name: r.str(2)}
 	default:
-		return state.Wake{Publish: r.num(1) == 1, Version: r.num(2), Priority: state.Priority(r.str(3))}, nil
+		return state.Wake{Publish: r.num(1) == 1, Version: r.num(2), Priority: state.Priority(r.str(3)), Crowded: r.num(4) == 1}, nil
 	}
 }
 
@@ -277,7 +277,7 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, grace 
 		return state.Wake{}, err
 	}
 	k := s.keys.run(id)
-	r, err := s.call(ctx, abortScript, []string{k.header, k.due, k.count, k.inbox}, string(id), flag, grace.Milliseconds())
+	r, err := s.call(ctx, abortScript, []string{k.header, k.due, k.count, k.inbox, k.tenants}, string(id), flag, grace.Milliseconds())
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("abort run %s: %w", id, err)
 	}

@@ -68,6 +68,8 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"ListBatch", testListBatch},
 		{"Log", testLog},
 		{"Counts", testCounts},
+		{"Crowd", testCrowd},
+		{"CrowdCountsOnce", testCrowdCountsOnce},
 		{"Agents", testAgents},
 		{"LongRun", testLongRun},
 		{"QuotaRace", testQuotaRace},

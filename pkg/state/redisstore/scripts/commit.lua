@@ -1,10 +1,10 @@
--- KEYS R L J I D C · ARGV run token version commit-id status next-version header awaited wake(ms) consumed announced
+-- KEYS R L J I D C T · ARGV run token version commit-id status next-version header awaited wake(ms) consumed announced
 --   grace(ms) from entries…
--- returns {'ok', status, version, applied(0/1)}, {'fenced'}, {'missing'} or {'gap', loglen}
-local R, L, J, I, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local h = redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'ann', 'abr')
+-- returns {'ok', status, version, applied(0/1), crowded(0/1)}, {'fenced'}, {'missing'} or {'gap', loglen}
+local R, L, J, I, D, C, T = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local h = redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'ann', 'abr', 'tn')
 if not h[1] then return {'missing'} end
-if h[4] == ARGV[4] then return {'ok', h[5], h[6], 0} end
+if h[4] == ARGV[4] then return {'ok', h[5], h[6], 0, crowded(T, h[10], h[5])} end
 if h[1] ~= 'running' or h[2] ~= ARGV[2] or h[3] ~= ARGV[3] then return {'fenced'} end
 local len = redis.call('LLEN', L)
 if len ~= tonumber(ARGV[13]) then return {'gap', len} end
@@ -42,6 +42,7 @@ end
 if st ~= 'queued' and (ab ~= '' or #rest > 0) then st = 'queued' end
 local ann = math.max(tonumber(h[8]), tonumber(ARGV[11]))
 count(C, 'running', st)
+crowd(T, C, h[10], 'running', st)
 local wake = tonumber(ARGV[9])
 if st ~= 'waiting' then wake = 0 end
 redis.call('HSET', R, 'st', st, 'h', ARGV[7], 'ver', ARGV[6], 'tok', '', 'own', '', 'lease', '0', 'att', '0', 'ab', ab, 'aw', aw,
@@ -53,4 +54,4 @@ if st == 'queued' or ann < len then
   if wake > 0 and wake < at then at = wake end
 end
 due(D, ARGV[1], at)
-return {'ok', st, ARGV[6], 1}
+return {'ok', st, ARGV[6], 1, crowded(T, h[10], st)}

@@ -1,12 +1,14 @@
--- KEYS R L D C · ARGV run grace(ms) status version header awaited wake(ms) lane format entries…
--- returns {'ok'} or {'exists'}
-local R, L, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- KEYS R L D C T · ARGV run grace(ms) status version header awaited wake(ms) lane format tenant entries…
+-- returns {'ok', crowded(0/1)} or {'exists'}
+local R, L, D, C, T = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 if redis.call('EXISTS', R) == 1 then return {'exists'} end
 redis.call('HSET', R, 'h', ARGV[5], 'st', ARGV[3], 'ver', ARGV[4], 'tok', '', 'own', '', 'lease', 0, 'att', 0, 'sa', 0, 'ab', '',
-  'aw', ARGV[6], 'cid', '', 'cst', '', 'cver', 0, 'ln', ARGV[8], 'ann', 0, 'base', #ARGV - 9, 'wake', ARGV[7], 'sw', 0, 'f', ARGV[9])
-push(L, 10)
+  'aw', ARGV[6], 'cid', '', 'cst', '', 'cver', 0, 'ln', ARGV[8], 'ann', 0, 'base', #ARGV - 10, 'wake', ARGV[7], 'sw', 0, 'f', ARGV[9],
+  'tn', ARGV[10])
+push(L, 11)
 redis.call('HINCRBY', C, ARGV[3], 1)
+crowd(T, C, ARGV[10], '', ARGV[3])
 local at, wake = now() + tonumber(ARGV[2]), tonumber(ARGV[7])
 if wake > 0 and wake < at then at = wake end
 due(D, ARGV[1], at)
-return {'ok'}
+return {'ok', crowded(T, ARGV[10], ARGV[3])}
