@@ -43,6 +43,6 @@ func run(ctx context.Context, cfg config) error {
 		return err
 	}
 	site.Log.Info().Str("addr", listener.Addr().String()).Msg("gateway started")
-	site.Hosts = cfg.Hosts
+	site.Hosts, site.Tenant = cfg.Hosts, cfg.Tenant
 	return site.Serve(ctx, listener, prometheus.NewRegistry())
 }

@@ -56,7 +56,7 @@ func (c *devCmd) Run(e *env) error {
 		return err
 	}
 	defer site.Close()
-	site.Hosts = c.Hosts
+	site.Hosts, site.Tenant = c.Hosts, c.Tenant
 	if err := site.Trace(e.ctx, "turnpike"); err != nil {
 		return err
 	}

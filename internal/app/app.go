@@ -88,7 +88,10 @@ type Site struct {
 	Bus   bus.Bus
 	NATS  *nats.Conn
 	Log   zerolog.Logger
-	Hosts []string // as in GatewayConfig, for Serve
+
+	// As in GatewayConfig, for Serve.
+	Hosts  []string
+	Tenant string
 
 	prefix string
 	traces *telemetry.Exporter // nil: none
@@ -242,6 +245,8 @@ type GatewayConfig struct {
 	Addr string `env:"TURNPIKE_ADDR" default:"127.0.0.1:7070" help:"Address of the HTTP API."`
 
 	Hosts []string `env:"TURNPIKE_HOSTS" help:"Names by which the API may be asked for on loopback, beside localhost and addresses; those of a proxy on the same machine, by commas."`
+
+	Tenant string `env:"TURNPIKE_TENANT" default:"default" help:"Tenant of the runs that are submitted here; the gateway knows no others."`
 }
 
 // WorkerConfig is what a worker process is told.
@@ -346,7 +351,7 @@ const shutdownTimeout = 10 * time.Second
 
 // Serve runs the API until ctx ends.
 func (s *Site) Serve(ctx context.Context, listener net.Listener, registry *prometheus.Registry) error {
-	cfg := gateway.Config{Hosts: s.Hosts, Logger: s.Log, Registry: registry}
+	cfg := gateway.Config{Hosts: s.Hosts, Tenant: s.Tenant, Logger: s.Log, Registry: registry}
 	if s.traces != nil {
 		cfg.Tracer = s.traces.Provider()
 	}

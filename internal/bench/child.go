@@ -28,6 +28,7 @@ type Child struct {
 	RedisURL string `arg:""`
 	ID       string `help:"Of the worker; without it the process is a gateway."`
 	Slots    int    `default:"1000" help:"Turns under way at once."`
+	Tenant   string `default:"default" help:"Of the gateway."`
 }
 
 // Subjects on which a worker tells the measurement what it cannot see from outside.
@@ -54,6 +55,7 @@ func (c Child) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	site.Tenant = c.Tenant
 	fmt.Fprintln(out, "http://"+listener.Addr().String())
 	return site.Serve(ctx, listener, prometheus.NewRegistry())
 }

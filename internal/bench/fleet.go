@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,6 +34,7 @@ type fleet struct {
 	js      jetstream.JetStream
 	store   *redisstore.Store // to look at, past the gateway
 	gateway *exec.Cmd
+	others  []*exec.Cmd // gateways of other tenants
 	workers []*exec.Cmd
 	slots   int
 }
@@ -90,13 +92,28 @@ func deploy(ctx context.Context, profile string, workers, slots int) (f *fleet, 
 	if f.gateway, f.url, err = spawn(ctx, true, "bench-child", f.natsURL, f.redisURL); err != nil {
 		return nil, fmt.Errorf("start gateway: %w", err)
 	}
-	f.client = client.NewWithHTTP(f.url, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}})
+	f.client = clientOf(f.url)
 	for range workers {
 		if _, err := f.hire(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return f, nil
+}
+
+func clientOf(url string) *client.Client {
+	return client.NewWithHTTP(url, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}})
+}
+
+// admit starts a gateway of another tenant and returns a client of it.
+func (f *fleet) admit(ctx context.Context, tenant string) (*client.Client, error) {
+	g, url, err := spawn(ctx, true, "bench-child", f.natsURL, f.redisURL, "--tenant", tenant)
+	if err != nil {
+		return nil, fmt.Errorf("start gateway of %s: %w", tenant, err)
+	}
+	f.others = append(f.others, g)
+	c := clientOf(url)
+	return c, until(ctx, "the gateway of "+tenant+" is ready", func() (bool, error) { return c.Ready(ctx) == nil, nil })
 }
 
 // hire starts one more worker and returns when it takes turns.
@@ -147,7 +164,7 @@ func (f *fleet) stop() {
 	if f.store != nil {
 		_ = f.store.Close()
 	}
-	for _, p := range append(f.workers, f.gateway) {
+	for _, p := range slices.Concat(f.workers, f.others, []*exec.Cmd{f.gateway}) {
 		if p != nil {
 			kill(p)
 		}

@@ -147,9 +147,12 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 		run.ID = first.Plus(i)
 		ctx, submit := g.traceBatchRun(ctx, &run, sub.trace)
 		defer func() { endSubmit(submit, run, made[i], err) }()
-		st, _, err := g.store.Create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark, Grace: g.cfg.Grace})
+		st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark, Grace: g.cfg.Grace})
 		if err != nil {
 			return inRun(i, err)
+		}
+		if !existing {
+			g.crowd.note(st)
 		}
 		made[i] = st
 		return nil
@@ -187,7 +190,7 @@ func (g *Gateway) publishBatch(ctx context.Context, made []state.State) {
 			continue
 		}
 		group.Go(func() error {
-			t := bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Crowd: st.Crowded, TraceParent: st.TraceSpan}
+			t := bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Crowd: st.Crowded || g.crowd.full(), TraceParent: st.TraceSpan}
 			return g.bus.PublishTurn(ctx, t, turnID(st.ID, st.Version))
 		})
 	}

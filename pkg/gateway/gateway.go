@@ -85,6 +85,7 @@ type Gateway struct {
 	tracer  trace.Tracer // nil: no spans
 	ids     ids
 	latest  *latest
+	crowd   crowd
 
 	audiences audiences
 	reading   chan struct{} // held by streams while they read from the store

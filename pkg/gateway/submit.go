@@ -88,13 +88,16 @@ func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (s
 	if err != nil {
 		return state.State{}, err
 	}
+	if !existing {
+		g.crowd.note(st)
+	}
 	if existing && sub.replyTo != "" && st.Status.Terminal() {
 		g.reply(ctx, sub.replyTo, api.RunOf(st, time.Now())) // no worker will
 	}
 	// A run that exists may be one that this very call made, if the store repeated
 	// it, or whose publisher died: the bus drops the message if it is the second.
 	if st.Status == state.Queued && (!existing || st.Version == run.Version) {
-		g.publish(ctx, bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Crowd: st.Crowded, TraceParent: run.TraceSpan}, turnID(st.ID, st.Version))
+		g.publish(ctx, bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Crowd: st.Crowded || g.crowd.full(), TraceParent: run.TraceSpan}, turnID(st.ID, st.Version))
 	}
 	return st, nil
 }

@@ -367,6 +367,7 @@ type Due struct {
 	Sweeps   int  // how often this version was swept, this time included
 	Turn     bool // publish the turn that follows Version
 	Crowded  bool // to where: see Crowd
+	Tenant   string
 
 	// Settle says that the run rests, and that entries after Announced are left to
 	// announce or that it waits for other runs.

@@ -60,6 +60,7 @@ func (w *Worker) begin(ctx context.Context, d bus.TurnDelivery) (t *turn, turnCt
 	}
 	turnCtx, span := t.traceTurn(turnCtx, msg)
 	w.held.add(t.lease)
+	w.tenants.enter(t.s.Tenant)
 	// From here on an abort is for this turn. Kept until its end it would strike the
 	// next one, too.
 	claimed()
@@ -69,6 +70,7 @@ func (w *Worker) begin(ctx context.Context, d bus.TurnDelivery) (t *turn, turnCt
 		span.End() // after a panic; else it has ended
 		w.metrics.underWay.Dec()
 		w.held.remove(t.lease)
+		w.tenants.leave(t.s.Tenant)
 		t.lease.cancel(nil)
 		admitted()
 	}

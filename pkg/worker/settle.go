@@ -142,7 +142,7 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 		return false, w.tellParent(ctx, child) // again: a failover may have lost it
 	}
 	if child.Status == state.Queued && child.Version == run.Version {
-		first := bus.Turn{Run: child.ID, Version: child.Version, Priority: child.Priority, Crowd: child.Crowded, TraceParent: traceParent(ctx, child)}
+		first := bus.Turn{Run: child.ID, Version: child.Version, Priority: child.Priority, Crowd: child.Crowded || w.tenants.crowd(child.Tenant), TraceParent: traceParent(ctx, child)}
 		if err := w.bus.PublishTurn(ctx, first, turnID(first.Run, first.Version)); err != nil {
 			return false, err
 		}

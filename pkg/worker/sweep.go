@@ -60,7 +60,7 @@ func (w *Worker) driveOne(ctx context.Context, d state.Due, kind string) error {
 		return nil
 	}
 	w.metrics.swept.Inc()
-	t := bus.Turn{Run: d.Run, Version: d.Version, Priority: d.Priority, Crowd: d.Crowded}
+	t := bus.Turn{Run: d.Run, Version: d.Version, Priority: d.Priority, Crowd: d.Crowded || w.tenants.crowd(d.Tenant)}
 	// An id of its own: under the turn's the server would drop the message as a
 	// double of the one that was lost.
 	return w.bus.PublishTurn(ctx, t, fmt.Sprintf("%s:%s%d:%d", turnID(d.Run, d.Version), kind, d.Sweeps, time.Now().UnixNano()))

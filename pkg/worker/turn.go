@@ -164,7 +164,10 @@ func (t *turn) finish(ctx context.Context) error {
 	if done.Status != state.Queued {
 		return t.settle(ctx)
 	}
-	next := bus.Turn{Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Crowd: done.Crowded, Announced: !ahead, TraceParent: traceParent(ctx, t.s)}
+	next := bus.Turn{
+		Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Crowd: done.Crowded || t.w.tenants.crowd(t.s.Tenant),
+		Announced: !ahead, TraceParent: traceParent(ctx, t.s),
+	}
 	if err := t.w.bus.PublishTurn(ctx, next, turnID(next.Run, next.Version)); err != nil {
 		return fmt.Errorf("publish next turn: %w", err)
 	}

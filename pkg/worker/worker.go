@@ -188,6 +188,7 @@ type Worker struct {
 	stacks  *stacks
 
 	suspects *suspects
+	tenants  *tenants
 
 	// breakers of the models that this worker asks.
 	breakers *model.Breakers
@@ -223,6 +224,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		slots: semaphore.NewWeighted(int64(cfg.Slots)),
 
 		suspects: newSuspects(cfg.Slots, cfg.MaxAttempts),
+		tenants:  newTenants(cfg.Slots),
 		breakers: model.NewBreakers(cfg.Breakers),
 		quotas:   newQuotas(store, cfg.RateLimits, m),
 	}

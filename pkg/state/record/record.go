@@ -323,7 +323,7 @@ func (r *Record) Sweep(id state.RunID, now time.Time, grace time.Duration) (stat
 	if r.Due.IsZero() || now.Before(r.Due.Time) {
 		return state.Due{}, false
 	}
-	d := state.Due{Run: id, Version: r.Version, Priority: r.Header.Priority}
+	d := state.Due{Run: id, Version: r.Version, Priority: r.Header.Priority, Tenant: r.Header.Tenant}
 	switch {
 	case r.leased(now):
 		r.Due = state.At(r.LeaseEnd.Add(grace))
@@ -356,7 +356,7 @@ func (r *Record) Evict(id state.RunID, worker string, now time.Time, grace time.
 	}
 	r.queue(now, grace)
 	r.Sweeps = 1
-	return state.Due{Run: id, Version: r.Version, Priority: r.Header.Priority, Turn: true, Sweeps: 1}, true
+	return state.Due{Run: id, Version: r.Version, Priority: r.Header.Priority, Tenant: r.Header.Tenant, Turn: true, Sweeps: 1}, true
 }
 
 // NoteAnnounced notes that entries up to seq were announced.

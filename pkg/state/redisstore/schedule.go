@@ -76,7 +76,7 @@ func (s *Store) look(ctx context.Context, ids []state.RunID, grace time.Duration
 }
 
 func dueOf(id state.RunID, r reply) state.Due {
-	d := state.Due{Run: id, Version: r.num(1), Priority: state.Priority(r.str(2)), Sweeps: int(r.num(3))}
+	d := state.Due{Run: id, Version: r.num(1), Priority: state.Priority(r.str(2)), Sweeps: int(r.num(3)), Tenant: r.str(6)}
 	switch r.str(0) {
 	case "turn":
 		d.Turn, d.Crowded = true, r.num(5) == 1
