@@ -1,0 +1,90 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// publishTo puts the first turn of a run into a lane.
+func (s *site) publishTo(id state.RunID, l bus.Lane) {
+	s.t.Helper()
+	if err := s.bus.PublishTurn(s.t.Context(), bus.Turn{Run: id, Version: 1, Priority: l.Priority, Crowd: l.Crowd}, string(id)+":1"); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// A crowd that is alone has every slot, and so has everybody else.
+func TestOneLaneHasAllSlots(t *testing.T) {
+	t.Parallel()
+	for _, l := range bus.Lanes() {
+		t.Run(l.String(), func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			b := newBlocking()
+			s.tools["block"] = b
+			const slots = 6
+			cfg := s.config()
+			cfg.Slots = slots
+			s.work(cfg)
+			var ids []state.RunID
+			for i := range slots {
+				ids = append(ids, s.create(state.Limits{}, []agent.Tool{{Name: "block"}}, call("block", fmt.Sprint("c", i)), model.Scripted{Text: "end"}))
+				s.publishTo(ids[i], l)
+			}
+			for range slots {
+				<-b.started
+			}
+			close(b.release)
+			for _, id := range ids {
+				s.awaitReason(id, state.EndCompleted)
+			}
+		})
+	}
+}
+
+// A worker with one slot takes from a lane and from the crowd beside it in turn: neither
+// waits for the end of the other.
+func TestLanesTakeTurns(t *testing.T) {
+	t.Parallel()
+	const each = 20
+	s := newSite(t)
+	var mu sync.Mutex
+	var order []bool
+	crowded := map[state.RunID]bool{}
+	s.tools["note"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, crowded[c.Run])
+		return tool.Result{Content: "ok"}, nil
+	})
+	var ids []state.RunID
+	for i := range 2 * each {
+		id := s.create(state.Limits{MaxTurns: 1}, []agent.Tool{{Name: "note"}}, call("note", "c"))
+		crowded[id] = i < each
+		ids = append(ids, id)
+		s.publishTo(id, bus.Lane{Priority: state.Normal, Crowd: i < each})
+	}
+	cfg := s.config()
+	cfg.Slots = 1
+	s.work(cfg)
+	for _, id := range ids {
+		s.awaitReason(id, state.EndMaxTurns)
+	}
+	early := 0
+	for _, c := range order[:each] {
+		if c {
+			early++
+		}
+	}
+	if early < each/4 || early > each*3/4 {
+		t.Errorf("%d of the first %d turns are of the crowd: %v", early, each, order)
+	}
+}
