@@ -11,9 +11,11 @@ import (
 
 const (
 	// leastRoom and mostRoom bound the garbage that a process gathers before it is
-	// collected, as long as it holds no more than twice that.
+	// collected, and mostHeap bounds it together with what the process holds. Half of
+	// what it holds is room in any case.
 	leastRoom = 16 << 20
-	mostRoom  = 64 << 20
+	mostRoom  = 128 << 20
+	mostHeap  = 192 << 20
 
 	// soon is when a collection comes early after the one before, and rarely when it
 	// comes late.
@@ -91,7 +93,7 @@ func held() int64 {
 
 // percent is room as the runtime wants to hear it.
 func percent(room, held int64) int {
-	room = max(room, held/2)
+	room = max(min(room, mostHeap-held), held/2)
 	if held+room < smallestHeap*room/max(held, 1) {
 		return int(100 * (held + room) / smallestHeap)
 	}
