@@ -11,11 +11,11 @@ import (
 
 const (
 	// leastRoom and mostRoom bound the garbage that a process gathers before it is
-	// collected, and mostHeap bounds it together with what the process holds. Half of
-	// what it holds is room in any case.
+	// collected, and mostHeap bounds it together with what the process holds. A third
+	// of what it holds is room in any case.
 	leastRoom = 16 << 20
-	mostRoom  = 128 << 20
-	mostHeap  = 192 << 20
+	mostRoom  = 64 << 20
+	mostHeap  = 160 << 20
 
 	// soon is when a collection comes early after the one before, and rarely when it
 	// comes late.
@@ -29,8 +29,8 @@ const (
 // Room lets garbage gather until release is called: a process that holds little and
 // allocates much would else collect it tens of times a second. The room grows while
 // collections come soon after each other and shrinks when they are rare, so steady work
-// has much and a burst leaves little behind. Half of what the process holds is room in
-// any case. Whoever sets GOGC or GOMEMLIMIT knows better.
+// has much and a burst leaves little behind. A third of what the process holds is room
+// in any case. Whoever sets GOGC or GOMEMLIMIT knows better.
 func Room() (release func()) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}
@@ -93,7 +93,7 @@ func held() int64 {
 
 // percent is room as the runtime wants to hear it.
 func percent(room, held int64) int {
-	room = max(min(room, mostHeap-held), held/2)
+	room = max(min(room, mostHeap-held), held/3)
 	if held+room < smallestHeap*room/max(held, 1) {
 		return int(100 * (held + room) / smallestHeap)
 	}

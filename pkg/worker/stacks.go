@@ -11,9 +11,9 @@ import (
 const maxStacks = 128
 
 // fewTurns is how many turns may be under way with stacks of their own: changing the
-// goroutine twice for each step costs a turn that is alone a twentieth of its time, and
-// this many take 2 MiB.
-const fewTurns = 64
+// goroutine twice for each step costs a twentieth of a turn's time, and this many take
+// some 8 MiB more.
+const fewTurns = 512
 
 // stacks runs the steps of turns that need a deep stack on goroutines which keep
 // theirs. The goroutine of a turn itself only waits, for the most part, and there may
