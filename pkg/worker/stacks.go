@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 )
 
 // maxStacks bounds what a worker does at a time beside waiting. The store has fewer
@@ -20,7 +21,8 @@ const fewTurns = 512
 // be thousands of them: a stack that has grown once stays until the garbage collector
 // finds it mostly empty, and 32 KiB each is more than all else that a turn holds.
 type stacks struct {
-	few  func() bool // whether the stacks of all turns under way are no matter
+	few  func() bool  // whether the stacks of all turns under way are no matter
+	busy atomic.Int64 // steps that are being run
 	jobs chan job
 	room chan struct{} // holds a token for each goroutine
 	quit chan struct{}
@@ -48,6 +50,8 @@ func newStacks(few func() bool) *stacks {
 // goroutines could be waiting for one more. What waits for people,
 // models or tools does not belong in it: it would hold up others.
 func (s *stacks) run(do func()) {
+	s.busy.Add(1)
+	defer s.busy.Add(-1)
 	if s.few() {
 		do()
 		return

@@ -149,10 +149,9 @@ func (t *turn) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Whoever waits here alone has nothing better to do, and the run would only wait
-	// with it: the next turn is published with the events then, and proves nothing.
-	ahead := t.w.finishing.Add(1) == 1 && done.Status == state.Queued
-	defer t.w.finishing.Add(-1)
+	// With nothing else to do here, the run would only wait with the worker: its next
+	// turn is published with the events then, and proves nothing.
+	ahead := t.w.stacks.busy.Load() == 1 && done.Status == state.Queued
 	if ahead {
 		err = t.tell(ctx)
 	} else {

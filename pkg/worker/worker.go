@@ -199,8 +199,7 @@ type Worker struct {
 	turns sync.WaitGroup
 	taken atomic.Int64 // slots
 
-	finishing atomic.Int64 // turns that are committed and not handed on yet
-	vouched   vouched
+	vouched vouched
 }
 
 // New returns a worker that reads turns from b and keeps runs in store.
