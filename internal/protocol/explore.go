@@ -27,6 +27,10 @@ type Rules struct {
 	// next turn with the events of this one, and it vouches for nothing. It breaks
 	// nothing.
 	Ahead bool
+
+	// Keep is how workers do it that can: a commit claims the next turn, too, and the
+	// worker goes on with it from memory when its message comes. It breaks nothing.
+	Keep bool
 }
 
 // Result is what an exploration has found.
@@ -93,6 +97,7 @@ func Explore(rules Rules, faults Faults, limit int) (Result, error) {
 		}
 		for _, next := range m.next(at.w) {
 			m.moves++
+			next.to.forget()
 			err := next.err
 			if err == nil {
 				err = next.to.check()
@@ -184,7 +189,7 @@ func (m *explorer) next(w world) []move {
 	add := func(name string, to world, fault bool) { moves = append(moves, move{name, to, nil, fault}) }
 	for i := range w.Workers {
 		if w.Workers[i].At == idle {
-			if i > 0 && w.Workers[i-1].At == idle && w.Workers[i-1].VouchedFor == w.Workers[i].VouchedFor {
+			if i > 0 && w.Workers[i-1].At == idle && w.Workers[i-1].order() == w.Workers[i].order() {
 				continue // it would do what its neighbour does
 			}
 			for _, msg := range w.Queue {
@@ -193,7 +198,10 @@ func (m *explorer) next(w world) []move {
 					to.hold(msg.Name, i+1)
 					k := &to.Workers[i]
 					k.Message, k.Version, k.Told = msg.Name, msg.Version, msg.Announced
-					moves = append(moves, m.claim(to, i)...)
+					if k.Kept.Token != "" && k.Kept.Committed.Version == msg.Version {
+						moves = append(moves, m.resume(to, i)...)
+					}
+					moves = append(moves, m.claim(to, i)...) // as if it had forgotten
 				}
 			}
 			continue
@@ -267,11 +275,28 @@ func (m *explorer) others(w world) []move {
 	return moves
 }
 
-// renewed reports whether somebody keeps the lease in force.
+// renewed reports whether somebody keeps the lease in force, or will have used it before
+// it ends.
 func (w *world) renewed() bool {
 	r := w.Store.Record
-	return r.Status == state.Running && r.LeaseEnd.After(epoch) &&
-		slices.ContainsFunc(w.Workers[:], func(k worker) bool { return k.holds() && k.Token == r.Token })
+	return r.Status == state.Running && r.LeaseEnd.After(epoch) && slices.ContainsFunc(w.Workers[:], func(k worker) bool {
+		return k.holds() && k.Token == r.Token || k.Kept.Token == r.Token && w.queued(r.Version)
+	})
+}
+
+// queued reports whether there is a message for a version, or will be.
+func (w *world) queued(version int64) bool {
+	return slices.ContainsFunc(w.Queue, func(m message) bool { return m.Version == version }) ||
+		slices.ContainsFunc(w.Workers[:], func(k worker) bool { return k.At != idle && k.Committed.Version == version })
+}
+
+// forget forgets what was kept and can be of no use any more.
+func (w *world) forget() {
+	for i := range w.Workers {
+		if k := &w.Workers[i]; k.Kept.Token != "" && k.Kept.Token != w.Store.Record.Token && !w.queued(k.Kept.Committed.Version) {
+			k.Kept = kept{}
+		}
+	}
 }
 
 // longestQueue is how many messages there may be before the sweeper waits: more of
@@ -351,7 +376,7 @@ func (m *explorer) faults(w world) []move {
 	}
 	if w.Left.Pauses > 0 {
 		for i, k := range w.Workers {
-			if k.holds() && k.Token == w.Store.Record.Token && w.Store.Record.LeaseEnd.After(epoch) {
+			if (k.holds() && k.Token == w.Store.Record.Token || k.At == idle && k.Kept.Token != "" && k.Kept.Token == w.Store.Record.Token) && w.Store.Record.LeaseEnd.After(epoch) {
 				to := w
 				to.Left.Pauses--
 				to.Store.lapse()

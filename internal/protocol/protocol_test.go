@@ -9,7 +9,10 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/protocol"
 )
 
-var thorough = flag.Bool("thorough", false, "explore all single faults and pairs of them, for minutes")
+var (
+	thorough = flag.Bool("thorough", false, "explore single faults and pairs of them, for minutes")
+	all      = flag.Bool("all", false, "explore every single fault in each way of handing a run over, for a quarter of an hour")
+)
 
 // limit holds an exploration that does not end.
 const limit = 1_000_000
@@ -26,18 +29,20 @@ var (
 // the run can still come to its end.
 func TestProtocol(t *testing.T) {
 	t.Parallel()
-	one := quick
-	two := []protocol.Faults{}
-	if *thorough {
-		one, two = whole, pairs
-	}
-	for _, rules := range []protocol.Rules{{}, {Ahead: true}} {
-		all := one
-		if !rules.Ahead {
-			all = slices.Concat(one, two) // with both it would be many minutes
+	for _, rules := range []protocol.Rules{{}, {Ahead: true}, {Keep: true}, {Ahead: true, Keep: true}} {
+		chosen := quick
+		switch {
+		case *all:
+			chosen = whole
+		case *thorough && rules == protocol.Rules{}:
+			chosen = slices.Concat(whole, pairs)
+		case *thorough && rules == protocol.Rules{Keep: true}:
+			chosen = []protocol.Faults{{}, {Losses: 1}, {Remarks: 1}, {Crashes: 1}}
+		case *thorough && rules == protocol.Rules{Ahead: true, Keep: true}:
+			chosen = []protocol.Faults{{}, {Losses: 1}, {Aborts: 1}, {Doubles: 1}, {Pauses: 1}}
 		}
-		for _, faults := range all {
-			t.Run(fmt.Sprintf("%+v ahead=%v", faults, rules.Ahead), func(t *testing.T) {
+		for _, faults := range chosen {
+			t.Run(fmt.Sprintf("%+v ahead=%v keep=%v", faults, rules.Ahead, rules.Keep), func(t *testing.T) {
 				t.Parallel()
 				r, err := protocol.Explore(rules, faults, limit)
 				if err != nil || r.Violation != nil {

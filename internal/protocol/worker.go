@@ -49,11 +49,22 @@ type worker struct {
 	Vouched    int64 // entries that this worker knows to be announced before VouchedFor
 	VouchedFor int64
 
+	Kept kept // a turn whose message has yet to come
+
 	Event loop.Event
 	Kind  string // of Event
 	Calls []state.OpenCall
 	Done  []loop.ToolResult
 	Heard bool // of the abort
+}
+
+// kept is what a worker remembers of a turn that its commit has claimed.
+type kept struct {
+	Token     string
+	State     state.State
+	Log       history // of State
+	Announced int64
+	Committed state.Committed
 }
 
 // holds reports whether a worker thinks that it has the lease.
@@ -65,10 +76,12 @@ func (k worker) holds() bool {
 func (k *worker) decided(s state.State) { k.State, k.Log = s, k.Log.add(s.Log[k.Log.len():]...) }
 
 // rested is a worker that is done with its turn, and remembers what it does of it.
-func (k worker) rested() worker { return worker{Vouched: k.Vouched, VouchedFor: k.VouchedFor} }
+func (k worker) rested() worker {
+	return worker{Vouched: k.Vouched, VouchedFor: k.VouchedFor, Kept: k.Kept}
+}
 
 func (k worker) order() string {
-	return fmt.Sprint(k.At, k.Version, k.Told, k.Token != "", k.Heard, k.Kind, len(k.Done), k.Ahead, k.VouchedFor)
+	return fmt.Sprint(k.At, k.Version, k.Told, k.Token != "", k.Heard, k.Kind, len(k.Done), k.Ahead, k.VouchedFor, k.Kept.Token != "", k.Kept.Committed.Version)
 }
 
 func (k *worker) happened(ev loop.Event) {
@@ -167,32 +180,14 @@ func (m *explorer) claim(w world, i int) []move {
 		early = w.acked(k.Message)
 	}
 	c := w.Store.Record.Claim(state.ClaimRequest{Run: runID, Version: k.Version, Token: k.Token, Worker: "w", Lease: lease, Grace: grace}, epoch)
-	k.Claim = c
+	k.Claim, k.Kept = c, kept{}
 	name := fmt.Sprintf("worker %d: claim %d, %s", i+1, k.Version, c.Outcome)
 	if early != nil {
 		return []move{{name, w, early, false}}
 	}
 	switch c.Outcome {
 	case state.Claimed:
-		s := c.State
-		k.Log = w.Store.Log.first(c.Base)
-		s.Log = k.Log.entries
-		for _, e := range w.Store.Log.entries[c.Base:] {
-			s = s.Append(e)
-		}
-		k.decided(s)
-		k.Recorded, k.Announced = s.LogLen(), c.Announced
-		if (k.Told || m.rules.AnyProof) && c.Attempt == 1 {
-			k.Announced = max(k.Announced, c.Base)
-		}
-		if k.VouchedFor == k.Version {
-			k.Announced = max(k.Announced, k.Vouched)
-		}
-		k.Vouched, k.VouchedFor = 0, 0
-		k.happened(m.began(k))
-		k.Consumed = len(c.Signals)
-		k.Claim.State, k.Claim.Journal, k.Claim.Signals = state.State{}, state.Journal{}, nil
-		w, err := m.decide(w, i)
+		w, err := m.begin(w, i, w.Store.Log.first(c.Base), w.Store.Log.entries[c.Base:])
 		return []move{{name, w, err, false}}
 	case state.ClaimBusy:
 		return nil // handed back, and nothing has changed
@@ -204,6 +199,45 @@ func (m *explorer) claim(w world, i int) []move {
 		k.At = acking
 	}
 	return []move{{name, w, nil, false}}
+}
+
+// resume goes on with what the worker has kept, without a look at the store.
+func (m *explorer) resume(w world, i int) []move {
+	k := &w.Workers[i]
+	own := k.Kept
+	k.Token, k.Kept = own.Token, kept{}
+	k.Claim = state.Claim{
+		Outcome: state.Claimed, Status: state.Running, Version: k.Version, Announced: own.Announced, Base: own.Log.len(), Attempt: 1,
+		Lease: state.Lease{Run: runID, Token: own.Token, Version: k.Version, Worker: "w"}, State: own.State,
+	}
+	w, err := m.begin(w, i, own.Log, nil)
+	return []move{{fmt.Sprintf("worker %d: go on with %d", i+1, w.Workers[i].Version), w, err, false}}
+}
+
+// begin begins the turn of k.Claim, with the log that was committed and what was
+// journaled since.
+func (m *explorer) begin(w world, i int, log history, journaled []state.Entry) (world, error) {
+	k := &w.Workers[i]
+	c := k.Claim
+	s := c.State
+	k.Log = log
+	s.Log = log.entries
+	for _, e := range journaled {
+		s = s.Append(e)
+	}
+	k.decided(s)
+	k.Recorded, k.Announced = s.LogLen(), c.Announced
+	if (k.Told || m.rules.AnyProof) && c.Attempt == 1 {
+		k.Announced = max(k.Announced, c.Base)
+	}
+	if k.VouchedFor == k.Version {
+		k.Announced = max(k.Announced, k.Vouched)
+	}
+	k.Vouched, k.VouchedFor = 0, 0
+	k.happened(m.began(k))
+	k.Consumed = len(c.Signals)
+	k.Claim.State, k.Claim.Journal, k.Claim.Signals = state.State{}, state.Journal{}, nil
+	return m.decide(w, i)
 }
 
 func (*explorer) began(k *worker) loop.TurnBegan {
@@ -299,6 +333,10 @@ func (m *explorer) commit(w world, i int) (world, error) {
 	c := state.Commit{
 		ID: k.Token, State: k.State, From: k.Recorded, Consumed: k.Consumed, Announced: min(k.Announced, k.Claim.Base), Grace: grace,
 	}
+	if m.rules.Keep {
+		w.Tokens++
+		c.Keep = fmt.Sprintf("tok-%d", w.Tokens)
+	}
 	r := &w.Store.Record
 	inbox := r.Inbox
 	if m.rules.NoInboxCheck {
@@ -318,6 +356,10 @@ func (m *explorer) commit(w world, i int) (world, error) {
 	w.Store.Log = w.Store.Log.add(entries...)
 	w.Store.settle()
 	k.Committed = done
+	if done.Kept {
+		k.Kept = kept{c.Keep, k.State, k.Log, c.Announced, done}
+		k.Kept.State.Log = nil
+	}
 	k.At = announcing
 	if (m.rules.PublishFirst || m.rules.Ahead) && done.Status == state.Queued {
 		k.At, k.Ahead = publishing, m.rules.Ahead

@@ -151,6 +151,7 @@ func (w *world) key() [2]uint64 {
 		k := &c.Workers[i]
 		rename(&k.Message)
 		rename(&k.Token)
+		rename(&k.Kept.Token)
 		k.Claim.Lease.Token = ""
 	}
 	for i := range c.Queue {
@@ -168,6 +169,7 @@ var seedA, seedB = maphash.MakeSeed(), maphash.MakeSeed()
 
 func (s *store) rename(rename func(*string)) {
 	rename(&s.Record.Token)
+	rename(&s.Record.Kept)
 	rename(&s.Record.CommitID)
 }
 

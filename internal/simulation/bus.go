@@ -117,16 +117,16 @@ func (w wire) AbortRequests(ctx context.Context) (bus.Queue, error) {
 	return intake{q, w.p}, err
 }
 
-func (w wire) Beat(worker string, gone bool) {
+func (w wire) Beat(b bus.Beat) {
 	if w.p.reaches(toBus) {
-		w.Bus.Beat(worker, gone)
+		w.Bus.Beat(b)
 	}
 }
 
-func (w wire) Beats(ctx context.Context, fn func(string, bool)) (func(), error) {
-	return w.Bus.Beats(ctx, func(worker string, gone bool) {
+func (w wire) Beats(ctx context.Context, fn func(bus.Beat)) (func(), error) {
+	return w.Bus.Beats(ctx, func(b bus.Beat) {
 		if w.p.reaches(toBus) {
-			fn(worker, gone)
+			fn(b)
 		}
 	})
 }

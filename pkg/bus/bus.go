@@ -265,9 +265,19 @@ type DeadLetter struct {
 
 // Presence lets workers notice that one of them is gone.
 type Presence interface {
-	// Beat tells the others that worker is alive; gone tells that it leaves.
-	Beat(worker string, gone bool)
+	// Beat tells the others that a worker is alive, or that it leaves.
+	Beat(b Beat)
 
 	// Beats calls fn for every beat that is heard, the caller's own included.
-	Beats(ctx context.Context, fn func(worker string, gone bool)) (stop func(), err error)
+	Beats(ctx context.Context, fn func(Beat)) (stop func(), err error)
+}
+
+// Beat is a sign of life.
+type Beat struct {
+	Worker string `json:"worker"`
+	Gone   bool   `json:"gone,omitempty"` // it leaves
+
+	// TakesKept says that the worker takes turns over that others have kept
+	// (state.Commit.Keep). Older builds leave them alone.
+	TakesKept bool `json:"takes_kept,omitempty"`
 }

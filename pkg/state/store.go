@@ -188,7 +188,8 @@ type Turns interface {
 	// signals used and the journal, gives up the lease and moves the run in the
 	// schedule. The status that results differs from the header's in one case: a
 	// run that would wait or end, but has signals or an abort in hand, is Queued.
-	// Committing the same Commit.ID again returns the same answer.
+	// Committing the same Commit.ID again returns the same answer, but for Kept.
+	// With Commit.Keep the same step may claim the turn that follows.
 	Commit(ctx context.Context, l Lease, c Commit) (Committed, error)
 
 	// Release gives up a lease and takes the attempt back. The run is due at
@@ -291,6 +292,17 @@ type Commit struct {
 	Announced int64
 
 	Grace time.Duration
+
+	// Keep, if not empty, is the token of a claim of the turn that follows, for the
+	// same worker and for Grace: the run is kept if the commit leaves it Queued with
+	// neither signals nor an abort in hand. Until something is written or renewed
+	// under it, the lease gives way to any other claim: whoever gets the message of
+	// the turn in the worker's place is to make it.
+	//
+	// Claim, asked under that token by the same process, may answer from memory how the
+	// commit has left the run: whether the lease is still in force shows at the first
+	// write then, like what has come for the run since.
+	Keep string
 }
 
 // Committed is what a commit came to.
@@ -298,6 +310,10 @@ type Committed struct {
 	Status  Status
 	Version int64
 	Crowded bool `json:"-"` // see Crowd
+
+	// Kept says that the turn that follows is claimed under Commit.Keep, and still is
+	// if the commit was repeated. It is the first attempt, with an empty journal.
+	Kept bool `json:"-"`
 }
 
 // Abort is a request to end a run.

@@ -15,7 +15,11 @@ func (w *Worker) begin(ctx context.Context, d bus.TurnDelivery) (t *turn, turnCt
 	msg := d.Turn()
 	claimed := w.held.expect(msg.Run)
 	defer claimed()
-	ask := state.ClaimRequest{Run: msg.Run, Version: msg.Version, Token: token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, Grace: w.cfg.Grace}
+	ask := state.ClaimRequest{Run: msg.Run, Version: msg.Version, Worker: w.cfg.ID, Lease: w.cfg.Lease, Grace: w.cfg.Grace}
+	own, isKept := w.held.takeKept(msg)
+	if ask.Token = own.lease.Token; !isKept {
+		ask.Token = token()
+	}
 	claim, err := w.store.Claim(ctx, ask)
 	if err != nil {
 		w.runLog(msg.Run).Warn().Err(err).Msg("claim")
@@ -53,6 +57,7 @@ func (w *Worker) begin(ctx context.Context, d bus.TurnDelivery) (t *turn, turnCt
 	t = w.turn(claim)
 	turnCtx, t.lease.cancel = context.WithCancelCause(ctx)
 	t.lease.delivery = d
+	t.lease.kept, t.lease.renewed = isKept, own.since
 	// A worker publishes the next turn after it has announced its own, so its message
 	// is the proof.
 	if msg.Announced && claim.Attempt == 1 {

@@ -24,7 +24,16 @@ type lease struct {
 
 	delivery bus.TurnDelivery
 	cancel   context.CancelCauseFunc
-	renewed  time.Time // guarded by held.mu
+	renewed  time.Time // guarded by held.mu, like kept
+	kept     bool      // and not renewed yet
+}
+
+// lasts is how long the lease holds without a renewal.
+func (l *lease) lasts(cfg *Config) time.Duration {
+	if l.kept {
+		return cfg.Grace
+	}
+	return cfg.Lease
 }
 
 // abort ends the turn if it is the one that a means.
@@ -41,6 +50,7 @@ type held struct {
 	mu       sync.Mutex
 	runs     map[state.RunID]*lease
 	claiming map[state.RunID]*claiming
+	kept     map[state.RunID]kept
 }
 
 type claiming struct {
@@ -78,7 +88,9 @@ func (h *held) add(l *lease) {
 	if h.runs == nil {
 		h.runs = map[state.RunID]*lease{}
 	}
-	l.renewed = time.Now()
+	if !l.kept {
+		l.renewed = time.Now()
+	}
 	if old := h.runs[l.Run]; old != nil {
 		// This worker was taken for gone, and has claimed its own run anew: the turn
 		// that it had is fenced, and must start nothing any more.
@@ -107,18 +119,19 @@ func (h *held) abort(a bus.Abort) {
 	if c := h.claiming[a.Run]; c != nil {
 		c.aborts = append(c.aborts, a)
 	}
+	delete(h.kept, a.Run) // the store is asked, and tells of the abort
 	if l := h.runs[a.Run]; l != nil {
 		l.abort(a)
 	}
 }
 
-// due returns the leases that were not renewed for d.
+// due returns the leases that were not renewed for d, or soon after they were kept.
 func (h *held) due(d time.Duration) []*lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var due []*lease
 	for _, l := range h.runs {
-		if time.Since(l.renewed) >= d {
+		if age := time.Since(l.renewed); age >= d || l.kept && age >= keptFor {
 			due = append(due, l)
 		}
 	}
@@ -134,7 +147,7 @@ func (h *held) age(l *lease) time.Duration {
 func (h *held) renew(l *lease, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l.renewed = at
+	l.renewed, l.kept = at, false
 }
 
 // keepLeases renews leases until ctx ends. One goroutine serves all turns: a
@@ -162,7 +175,7 @@ func (w *Worker) keep(ctx context.Context, l *lease) {
 	case err != nil:
 		// Without proof of the lease the turn must end before another worker may
 		// begin: effects of both at once are what the margin prevents.
-		if w.held.age(l) > w.cfg.Lease*4/5 {
+		if w.held.age(l) > l.lasts(&w.cfg)*4/5 {
 			l.cancel(state.ErrFenced)
 		}
 		w.log.Warn().Err(err).Str("run_id", string(l.Run)).Msg("renew lease")

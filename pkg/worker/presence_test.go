@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -40,8 +41,8 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 			}
 			store := hiccup{s.store, &atomic.Bool{}}
 			listening := make(chan struct{})
-			stop, err := s.bus.Beats(t.Context(), func(worker string, _ bool) {
-				if worker != "ghost" {
+			stop, err := s.bus.Beats(t.Context(), func(beat bus.Beat) {
+				if beat.Worker != "ghost" {
 					select {
 					case <-listening:
 					default:
@@ -58,7 +59,7 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 			s.workOn(store, cfg)
 			if heard {
 				<-listening
-				s.bus.Beat("ghost", false)
+				s.bus.Beat(bus.Beat{Worker: "ghost"})
 			}
 			s.awaitReason(id, state.EndCompleted)
 			if !store.failed.Load() {

@@ -73,27 +73,48 @@ type presence struct {
 	stop func()
 
 	mu   sync.Mutex
-	seen map[string]time.Time
+	seen map[string]heard
+}
+
+// heard is the last beat of a worker.
+type heard struct {
+	at        time.Time
+	takesKept bool
 }
 
 // silence is how many beats a worker may miss.
 const silence = 4
 
 func (w *Worker) watchPresence(ctx context.Context) (*presence, error) {
-	p := &presence{w: w, seen: map[string]time.Time{}}
-	stop, err := w.bus.Beats(ctx, p.heard)
+	p := &presence{w: w, seen: map[string]heard{}}
+	stop, err := w.bus.Beats(ctx, p.hear)
 	p.stop = stop
 	return p, err
 }
 
-func (p *presence) heard(worker string, gone bool) {
+func (p *presence) hear(b bus.Beat) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if gone {
-		delete(p.seen, worker)
+	if b.Gone {
+		delete(p.seen, b.Worker)
 		return
 	}
-	p.seen[worker] = time.Now()
+	p.seen[b.Worker] = heard{time.Now(), b.TakesKept}
+	if !b.TakesKept {
+		p.w.keeping.Store(false)
+	}
+}
+
+// allTakeKept reports whether every worker that is heard takes over what others keep.
+func (p *presence) allTakeKept() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range p.seen {
+		if !h.takesKept {
+			return false
+		}
+	}
+	return true
 }
 
 // run beats and looks around until ctx ends.
@@ -102,7 +123,7 @@ func (p *presence) run(ctx context.Context) {
 	last := time.Now()
 	ready, settled := last.Add(silence*every), false
 	for {
-		p.w.bus.Beat(p.w.cfg.ID, false)
+		p.w.bus.Beat(bus.Beat{Worker: p.w.cfg.ID, TakesKept: true})
 		if !pause(ctx, every) {
 			return
 		}
@@ -112,6 +133,7 @@ func (p *presence) run(ctx context.Context) {
 			ready, settled = time.Now().Add(silence*every), false
 		}
 		last = time.Now()
+		p.w.keeping.Store(!last.Before(ready) && p.allTakeKept())
 		if last.Before(ready) {
 			continue
 		}
@@ -127,7 +149,7 @@ func (p *presence) run(ctx context.Context) {
 func (p *presence) deaf(d time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return time.Since(p.seen[p.w.cfg.ID]) > d
+	return time.Since(p.seen[p.w.cfg.ID].at) > d
 }
 
 // silent forgets and returns the workers that were not heard for d.
@@ -135,8 +157,8 @@ func (p *presence) silent(d time.Duration) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var gone []string
-	for id, at := range p.seen {
-		if id != p.w.cfg.ID && time.Since(at) > d {
+	for id, h := range p.seen {
+		if id != p.w.cfg.ID && time.Since(h.at) > d {
 			gone = append(gone, id)
 			delete(p.seen, id)
 		}
@@ -149,8 +171,8 @@ func (p *presence) silent(d time.Duration) []string {
 func (p *presence) remember(worker string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, heard := p.seen[worker]; !heard {
-		p.seen[worker] = time.Time{}
+	if _, ok := p.seen[worker]; !ok {
+		p.seen[worker] = heard{takesKept: true} // if it does anything at all
 	}
 }
 

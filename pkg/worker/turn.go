@@ -361,10 +361,18 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 		ID: t.lease.Token, State: t.s, From: t.recorded, Consumed: len(t.claim.Signals),
 		Announced: min(t.announced, t.claim.Base), Grace: t.w.cfg.Grace,
 	}
+	began := time.Now()
+	if t.s.Status == state.Queued && t.w.keeps() {
+		c.Keep = token()
+		defer t.w.held.expect(t.s.ID)()
+	}
 	for {
 		done, err := t.w.store.Commit(ctx, t.lease.Lease, c)
 		if err == nil {
 			t.observe(done)
+			if done.Kept {
+				t.w.held.keep(state.Lease{Run: t.s.ID, Token: c.Keep, Version: done.Version, Worker: t.w.cfg.ID}, began)
+			}
 			return done, nil
 		}
 		if final(err) || t.w.held.age(t.lease) > t.w.cfg.Lease || !pause(ctx, storePause) {

@@ -190,6 +190,8 @@ type Worker struct {
 	suspects *suspects
 	tenants  *tenants
 
+	keeping atomic.Bool // all other workers take over what this one keeps
+
 	// breakers of the models that this worker asks.
 	breakers *model.Breakers
 
@@ -303,7 +305,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		stop(errShutdown)
 		<-finished
 	}
-	w.bus.Beat(w.cfg.ID, true)
+	w.bus.Beat(bus.Beat{Worker: w.cfg.ID, Gone: true})
 	w.log.Info().Msg("worker stopped")
 	return nil
 }

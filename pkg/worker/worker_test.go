@@ -242,14 +242,14 @@ func TestSilentWorkerIsEvicted(t *testing.T) {
 	}
 	listens := make(chan struct{})
 	once := sync.OnceFunc(func() { close(listens) })
-	unsubscribe, err := s.bus.Beats(t.Context(), func(string, bool) { once() })
+	unsubscribe, err := s.bus.Beats(t.Context(), func(bus.Beat) { once() })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unsubscribe()
 	s.work(s.config())
 	<-listens
-	s.bus.Beat("dead", false) // and never again
+	s.bus.Beat(bus.Beat{Worker: "dead"}) // and never again
 	s.awaitReason(id, state.EndCompleted)
 }
 

@@ -288,21 +288,22 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 }
 
 func testPresence(t *testing.T, b bus.Bus) {
-	got := make(chan string, 10)
-	stop, err := b.Beats(t.Context(), func(worker string, gone bool) { got <- fmt.Sprint(worker, gone) })
+	got := make(chan bus.Beat, 10)
+	stop, err := b.Beats(t.Context(), func(beat bus.Beat) { got <- beat })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
 	// Names are what hosts are called: not every one fits into a subject.
-	b.Beat("w1.example.org", false)
-	b.Beat("w1.example.org", true)
-	b.Beat("a b*>", false)
-	for _, want := range []string{"w1.example.orgfalse", "w1.example.orgtrue", "a b*>false"} {
+	beats := []bus.Beat{{Worker: "w1.example.org", TakesKept: true}, {Worker: "w1.example.org", Gone: true}, {Worker: "a b*>"}}
+	for _, beat := range beats {
+		b.Beat(beat)
+	}
+	for _, want := range beats {
 		select {
 		case beat := <-got:
 			if beat != want {
-				t.Errorf("beat %s, want %s", beat, want)
+				t.Errorf("beat %+v, want %+v", beat, want)
 			}
 		case <-time.After(soon):
 			t.Fatal("a beat was not heard")

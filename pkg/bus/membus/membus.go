@@ -254,17 +254,12 @@ func (b *Bus) DeadLetters(_ context.Context, after uint64, limit int) ([]bus.Dea
 	return slices.Clone(rest[:min(limit, len(rest))]), nil
 }
 
-type beat struct {
-	worker string
-	gone   bool
-}
-
 // Beat implements bus.Presence.
-func (b *Bus) Beat(worker string, gone bool) { b.send("beats", beat{worker, gone}) }
+func (b *Bus) Beat(beat bus.Beat) { b.send("beats", beat) }
 
 // Beats implements bus.Presence.
-func (b *Bus) Beats(_ context.Context, fn func(string, bool)) (func(), error) {
-	return b.subscribe("beats", func(v any) { x := v.(beat); fn(x.worker, x.gone) }) //nolint:forcetypeassert // only Beat sends
+func (b *Bus) Beats(_ context.Context, fn func(bus.Beat)) (func(), error) {
+	return b.subscribe("beats", func(v any) { fn(v.(bus.Beat)) }) //nolint:forcetypeassert // only Beat sends
 }
 
 // Ready implements bus.Bus.

@@ -159,18 +159,14 @@ func (b *Bus) listen(ctx context.Context, subjects []string, fn func(*nats.Msg))
 	return func() { forget(); end() }, nil
 }
 
-type beat struct {
-	Worker string `json:"worker"` // the subject has it too, but not every name fits there
-	Gone   bool   `json:"gone,omitempty"`
-}
-
-// Beat implements bus.Presence.
-func (b *Bus) Beat(worker string, gone bool) {
-	data, err := json.Marshal(beat{worker, gone})
+// Beat implements bus.Presence. Not every worker's name fits into the subject, so the
+// message has it, too.
+func (b *Bus) Beat(beat bus.Beat) {
+	data, err := json.Marshal(beat)
 	if err == nil {
-		err = b.nc.Publish(b.subject("presence", token(worker)), data)
+		err = b.nc.Publish(b.subject("presence", token(beat.Worker)), data)
 	}
-	if err == nil && gone {
+	if err == nil && beat.Gone {
 		err = b.nc.FlushTimeout(time.Second) // the last words before the connection closes
 	}
 	if err != nil {
@@ -179,11 +175,11 @@ func (b *Bus) Beat(worker string, gone bool) {
 }
 
 // Beats implements bus.Presence.
-func (b *Bus) Beats(ctx context.Context, fn func(string, bool)) (func(), error) {
+func (b *Bus) Beats(ctx context.Context, fn func(bus.Beat)) (func(), error) {
 	return b.listen(ctx, []string{b.subject("presence", "*")}, func(m *nats.Msg) {
-		var x beat
-		if json.Unmarshal(m.Data, &x) == nil && x.Worker != "" {
-			fn(x.Worker, x.Gone)
+		var beat bus.Beat
+		if json.Unmarshal(m.Data, &beat) == nil && beat.Worker != "" {
+			fn(beat)
 		}
 	})
 }

@@ -38,6 +38,11 @@ type Header struct {
 	Commit string      // its id
 	State  state.State // as a store decodes it; its log is that of Known
 	Bytes  int         // about what it takes
+
+	// Kept is the token under which the commit has kept the run, if it has, and
+	// Announced how many entries were announced at least.
+	Kept      string
+	Announced int64
 }
 
 type log struct {
@@ -92,6 +97,26 @@ func (c *Cache) Get(run state.RunID) Known {
 	known := l.known()
 	l.entries = slices.Clip(l.entries)
 	return known
+}
+
+// Resume returns what Get does if the run was kept under token by the commit that is
+// known; but once.
+func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.logs[run]
+	if e == nil || token == "" {
+		return Known{}, false
+	}
+	l := e.Value.(*log) //nolint:forcetypeassert // the list holds nothing else
+	if l.header == nil || l.header.Kept != token {
+		return Known{}, false
+	}
+	c.order.MoveToFront(e)
+	known := l.known()
+	l.header.Kept = ""
+	l.entries = slices.Clip(l.entries)
+	return known, true
 }
 
 // Put remembers a run's log, of which last is the last entry, encoded, and the header

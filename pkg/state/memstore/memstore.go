@@ -37,6 +37,7 @@ type Store struct {
 	gone   map[string]bool
 	quotas map[string]quota.Bucket
 	slowed map[string]time.Time // key: until when
+	kept   map[string]run       // token of a commit: the run as it left it
 }
 
 type run struct {
@@ -63,7 +64,7 @@ func New(cfg Config) *Store {
 	return &Store{
 		now: cfg.Now, runs: map[state.RunID]*run{}, crowds: record.Crowds{}, keys: map[string]key{},
 		agents: map[string][]state.AgentVersion{}, gone: map[string]bool{}, pins: map[string][]byte{},
-		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{},
+		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{}, kept: map[string]run{},
 	}
 }
 
@@ -234,8 +235,33 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	return page, nil
 }
 
+// maxKept bounds the turns that were kept and of which nobody has made use.
+const maxKept = 1024
+
+// resume claims a turn that was kept, as its commit left it, whatever has become of the run.
+func (s *Store) resume(q state.ClaimRequest) (c state.Claim, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.kept[q.Token]
+	if !ok {
+		return c, false
+	}
+	delete(s.kept, q.Token)
+	var rec record.Record
+	err := json.Unmarshal(r.record, &rec)
+	if err != nil {
+		return c, false
+	}
+	c = rec.Claim(q, s.now())
+	c.State.Log, err = r.entries(0, 0)
+	return c, err == nil && c.Outcome == state.Claimed
+}
+
 // Claim implements state.Turns.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+	if c, ok := s.resume(q); ok {
+		return c, ctx.Err()
+	}
 	var c state.Claim
 	_, err := s.update(ctx, q.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
 		c = rec.Claim(q, now)
@@ -276,8 +302,19 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done
 		entries, done, err = rec.Commit(l, c, now)
 		return entries, err
 	})
-	done.Crowded = crowded
+	if done.Crowded = crowded; err == nil && done.Kept {
+		s.keep(l.Run, c.Keep)
+	}
 	return done, err
+}
+
+func (s *Store) keep(id state.RunID, token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.kept) >= maxKept {
+		clear(s.kept)
+	}
+	s.kept[token] = *s.runs[id]
 }
 
 // Release implements state.Turns.

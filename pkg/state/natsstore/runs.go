@@ -155,8 +155,14 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	return page, nil
 }
 
-// Claim implements state.Turns.
+// Claim implements state.Turns. A turn that was kept is answered from the index, which
+// shows what its commit has left or what came since.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+	if rec := s.indexed(q.Run); rec.Kept != "" && rec.Kept == q.Token {
+		if c := rec.Claim(q, s.cfg.Now()); c.Outcome == state.Claimed {
+			return s.withLog(ctx, q.Run, c)
+		}
+	}
 	var c state.Claim
 	err := s.update(ctx, q.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
 		c = rec.Claim(q, now)
@@ -174,14 +180,19 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	if err != nil || c.Outcome != state.Claimed {
 		return c, err
 	}
+	return s.withLog(ctx, q.Run, c)
+}
+
+// withLog returns a claim with the log of its run.
+func (s *Store) withLog(ctx context.Context, id state.RunID, c state.Claim) (_ state.Claim, err error) {
 	s.mu.Lock()
-	seq := s.index[q.Run].seq
+	seq := s.index[id].seq
 	s.mu.Unlock()
-	if c.State.Log, err = s.logAt(ctx, q.Run, seq); err != nil {
+	if c.State.Log, err = s.logAt(ctx, id, seq); err != nil {
 		return state.Claim{}, err
 	}
 	if int64(len(c.State.Log)) < c.LogLen {
-		return state.Claim{}, fmt.Errorf("claim run %s: log has %d entries, want %d", q.Run, len(c.State.Log), c.LogLen)
+		return state.Claim{}, fmt.Errorf("claim run %s: log has %d entries, want %d", id, len(c.State.Log), c.LogLen)
 	}
 	c.State.Log = c.State.Log[:c.LogLen:c.LogLen]
 	return c, nil

@@ -27,6 +27,7 @@ type Record struct {
 	Status    state.Status `json:"status"`
 	Version   int64        `json:"version"`
 	Token     string       `json:"token,omitempty"`
+	Kept      string       `json:"kept,omitempty"` // the token that a commit has left in force, if it still is
 	Owner     string       `json:"owner,omitempty"`
 	LeaseEnd  state.Time   `json:"lease_end,omitzero"`
 	Attempts  int          `json:"attempts,omitempty"`
@@ -94,6 +95,23 @@ func (r *Record) leased(now time.Time) bool {
 	return r.Status == state.Running && now.Before(r.LeaseEnd.Time)
 }
 
+// idle reports whether the lease in force was kept by a commit, and nothing was done
+// under it.
+func (r *Record) idle() bool {
+	return r.Status == state.Running && r.Kept != "" && r.Kept == r.Token && r.LogLen == r.Base && len(r.Started)+len(r.Results) == 0
+}
+
+// keep claims the turn after a commit for the worker that has made it.
+func (r *Record) keep(l state.Lease, c state.Commit, now time.Time) bool {
+	if c.Keep == "" || r.Status != state.Queued || r.Abort != nil || len(r.Inbox) > 0 {
+		return false
+	}
+	r.Status, r.Token, r.Kept, r.Owner, r.Attempts = state.Running, c.Keep, c.Keep, l.Worker, 1
+	r.LeaseEnd = state.At(now.Add(c.Grace))
+	r.Due = r.LeaseEnd
+	return true
+}
+
 // Claim takes the lease, or says why not. The log of the returned state is the
 // caller's to fill in.
 func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
@@ -109,17 +127,18 @@ func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 		c.Outcome = state.ClaimAhead
 	case r.Status == state.Waiting:
 		c.Outcome = state.ClaimWaiting
-	case r.leased(now) && r.Token != q.Token:
+	case r.leased(now) && r.Token != q.Token && !r.idle():
 		c.Outcome, c.Busy = state.ClaimBusy, r.LeaseEnd.Sub(now)
 	}
 	if c.Outcome != "" {
 		return c
 	}
-	// A claim that is repeated with its own token counts once.
-	if r.Token != q.Token {
+	// A claim that is repeated with its own token counts once, and one that nobody made
+	// use of does not count.
+	if r.Token != q.Token && !(r.leased(now) && r.idle()) {
 		r.Attempts++
 	}
-	r.Status, r.Token, r.Owner = state.Running, q.Token, q.Worker
+	r.Status, r.Token, r.Kept, r.Owner = state.Running, q.Token, "", q.Worker
 	r.LeaseEnd = state.At(now.Add(q.Lease))
 	r.Due = state.At(now.Add(q.Lease + q.Grace))
 	if r.StartedAt.IsZero() {
@@ -160,6 +179,7 @@ func (r *Record) Renew(l state.Lease, lease, grace time.Duration, now time.Time)
 	if err := r.fence(l); err != nil {
 		return nil, err
 	}
+	r.Kept = ""
 	r.LeaseEnd, r.Due = state.At(now.Add(lease)), state.At(now.Add(lease+grace))
 	return r.Abort, nil
 }
@@ -202,7 +222,9 @@ func (r *Record) answered(name string) bool {
 // Commit ends the turn; the returned entries are to be appended to the log.
 func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.Entry, state.Committed, error) {
 	if r.CommitID == c.ID && c.ID != "" {
-		return nil, r.Committed, nil
+		done := r.Committed
+		done.Kept = c.Keep != "" && r.Status == state.Running && r.Token == c.Keep
+		return nil, done, nil
 	}
 	if err := r.fence(l); err != nil {
 		return nil, state.Committed{}, err
@@ -248,8 +270,10 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 		r.queue(now, c.Grace)
 	}
 	r.schedule(now, c.Grace)
-	r.CommitID, r.Committed = c.ID, state.Committed{Status: r.Status, Version: r.Version}
-	return entries, r.Committed, nil
+	done := state.Committed{Status: r.Status, Version: r.Version}
+	r.CommitID, r.Committed = c.ID, done
+	done.Kept = r.keep(l, c, now)
+	return entries, done, nil
 }
 
 // Release gives the lease up and the attempt back.

@@ -12,10 +12,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/logcache"
 )
 
-// Claim implements state.Turns. The log's tail is read by the claim itself, or behind it
+// Claim implements state.Turns. A run that was kept here is answered from memory. Of others the log's tail is read by the claim itself, or behind it
 // if it is long; what the store has seen of the log before comes from memory, and so does
 // the header if the last commit was made here.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+	if known, ok := s.cache.Resume(q.Run, q.Token); ok && known.Header.State.Version == q.Version {
+		return resumed(q, known), nil
+	}
 	k := s.keys.run(q.Run)
 	known := s.cache.Get(q.Run)
 	r, err := s.together(ctx, claimScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
@@ -122,6 +125,18 @@ func fill(c *state.Claim, r reply) error {
 	return nil
 }
 
+// resumed is the claim that a commit has kept.
+func resumed(q state.ClaimRequest, known logcache.Known) state.Claim {
+	n := int64(len(known.Entries))
+	c := state.Claim{
+		Outcome: state.Claimed, Status: state.Running, Version: q.Version, Priority: known.Header.State.Priority, Announced: known.Header.Announced, LogLen: n,
+		Lease: state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker},
+		State: known.Header.State, Base: n, Attempt: 1, Now: time.Now(),
+	}
+	c.State.Log = known.Entries
+	return c
+}
+
 // Renew implements state.Turns.
 func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (*state.Abort, error) {
 	k := s.keys.run(l.Run)
@@ -208,7 +223,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	k := s.keys.run(l.Run)
 	args := append([]any{
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.Announced, c.Grace.Milliseconds(), c.From,
+		c.Consumed, c.Announced, c.Grace.Milliseconds(), c.From, c.Keep, l.Worker,
 	}, entries...)
 	r, err := s.together(ctx, commitScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants}, args...)
 	if err != nil {
@@ -219,13 +234,16 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	}
 	// A repetition applied nothing: what the log holds came from the first one.
 	if n := len(entries); r.num(3) == 1 && n > 0 {
-		made := logcache.Header{Commit: c.ID, State: c.State.Formatted(), Bytes: len(header)}
+		made := logcache.Header{Commit: c.ID, State: c.State.Formatted(), Bytes: len(header), Announced: c.Announced}
+		if r.num(5) == 1 {
+			made.Kept = c.Keep
+		}
 		if c.State.Status.Terminal() {
 			made = logcache.Header{} // it goes on some other day, if ever
 		}
 		s.cache.Put(l.Run, c.State.Log, entries[n-1].([]byte), made) //nolint:forcetypeassert // encodeEntries makes nothing else
 	}
-	return state.Committed{Status: state.Status(r.str(1)), Version: r.num(2), Crowded: r.num(4) == 1}, nil
+	return state.Committed{Status: state.Status(r.str(1)), Version: r.num(2), Crowded: r.num(4) == 1, Kept: r.num(5) == 1}, nil
 }
 
 // Release implements state.Turns.

@@ -76,6 +76,7 @@ type duel struct {
 type turn struct {
 	state.Claim
 	recorded []state.Entry
+	kept     bool // by a commit
 }
 
 type sent struct {
@@ -157,7 +158,8 @@ func (d *duel) version() int64 {
 func (d *duel) claim(rt *rapid.T) {
 	d.tokens++
 	token := fmt.Sprint("token", d.tokens)
-	if len(d.claims) > 0 && rapid.IntRange(0, 4).Draw(rt, "its own token") == 0 {
+	// What was kept may be answered from memory, which knows nothing of what came since.
+	if len(d.claims) > 0 && !d.claims[len(d.claims)-1].kept && rapid.IntRange(0, 4).Draw(rt, "its own token") == 0 {
 		token = d.claims[len(d.claims)-1].Lease.Token
 	}
 	q := state.ClaimRequest{
@@ -254,15 +256,31 @@ func (d *duel) commit(rt *rapid.T) {
 		ID: c.Lease.Token, State: next, From: from + int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, -1, 1}).Draw(rt, "off")),
 		Consumed: rapid.IntRange(0, len(c.Signals)).Draw(rt, "consumed"), Announced: rapid.Int64Range(0, from).Draw(rt, "announced"),
 	}}
+	if rapid.Bool().Draw(rt, "keep") {
+		d.tokens++
+		s.commit.Keep = fmt.Sprint("token", d.tokens)
+	}
 	// A repetition has the same arguments, and may come late.
 	if len(d.commits) > 0 && rapid.IntRange(0, 4).Draw(rt, "again") == 0 {
 		s = d.commits[len(d.commits)-1]
 	}
 	d.commits = append(d.commits, s)
-	d.both("Commit", func(st state.Store) (any, error) {
+	kept, _ := d.both("Commit", func(st state.Store) (any, error) {
 		s.commit.Grace = d.span("grace")
-		return st.Commit(d.t.Context(), s.lease, s.commit)
-	})
+		done, err := st.Commit(d.t.Context(), s.lease, s.commit)
+		return committed{done, done.Kept}, err
+	}).(committed)
+	if kept.Kept && !slices.ContainsFunc(d.claims, func(c turn) bool { return c.Lease.Token == s.commit.Keep }) {
+		c := state.Claim{Lease: s.lease, State: s.commit.State, Base: s.commit.State.LogLen()}
+		c.Lease.Token, c.Lease.Version = s.commit.Keep, s.commit.State.Version
+		d.claims = append(d.claims, turn{Claim: c, kept: true})
+	}
+}
+
+// committed shows what state.Committed does not encode.
+type committed struct {
+	state.Committed
+	Kept bool
 }
 
 func (d *duel) signal(rt *rapid.T) {

@@ -5,7 +5,7 @@
 --   header ('' if known), base, attempt, started(ms), abort, index of the first entry, entries, journal, inbox
 --   The entries are left out if they are more than some: what passes through a script costs ten times as much.
 local R, L, J, I, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local h = redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'cid', 'base', 'sa', 'ab', 'abr', 'f')
+local h = redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'cid', 'base', 'sa', 'ab', 'abr', 'f', 'kp')
 local st, ver = h[1], tonumber(h[2])
 if not st then return {'missing'} end
 if newer(h[13]) then return {'newer'} end
@@ -15,13 +15,19 @@ if terminal(st) then return no('terminal') end
 if want < ver then return no('stale') end
 if want > ver then return no('ahead') end
 if st == 'waiting' then return no('waiting') end
-if st == 'running' and lease > n and h[3] ~= ARGV[3] then return no('busy', lease - n) end
 local att, sa = tonumber(h[5]), tonumber(h[10])
-if h[3] ~= ARGV[3] then att = att + 1 end
+if h[3] ~= ARGV[3] then
+  local idle = false
+  if st == 'running' and lease > n then
+    idle = h[14] == h[3] and redis.call('LLEN', L) == tonumber(h[9]) and redis.call('EXISTS', J) == 0
+    if not idle then return no('busy', lease - n) end
+  end
+  if not idle then att = att + 1 end
+end
 if sa == 0 then sa = n end
 lease = n + tonumber(ARGV[5])
 count(C, st, 'running')
-redis.call('HSET', R, 'st', 'running', 'tok', ARGV[3], 'own', ARGV[4], 'lease', lease, 'att', att, 'sa', sa)
+redis.call('HSET', R, 'st', 'running', 'tok', ARGV[3], 'own', ARGV[4], 'lease', lease, 'att', att, 'sa', sa, 'kp', '')
 redis.call('ZADD', D, lease + tonumber(ARGV[6]), ARGV[1])
 local inbox = redis.call('LRANGE', I, 0, -1)
 if h[11] ~= '' then

@@ -1,0 +1,187 @@
+package statetest
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// keep commits a turn and keeps the next.
+func (s *suite) keep(t *testing.T, c state.Claim, token string) (state.Lease, state.Committed) {
+	t.Helper()
+	commit := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
+	commit.Keep = token
+	done, err := s.Commit(t.Context(), c.Lease, commit)
+	if err != nil {
+		t.Fatalf("Commit: %v", err)
+	}
+	l := c.Lease
+	l.Token, l.Version = token, done.Version
+	return l, done
+}
+
+// A turn that a commit keeps is its worker's like any that was claimed.
+func testKept(t *testing.T, s *suite) {
+	run := s.create(t)
+	c := s.mustClaim(t, run.ID, 1)
+	l, done := s.keep(t, c, "kept")
+	if !done.Kept || done.Status != state.Queued || done.Version != 2 {
+		t.Fatalf("Commit = %+v, want version 2 queued and kept", done)
+	}
+	if got, _ := s.Load(t.Context(), run.ID); got.Status != state.Running {
+		t.Errorf("a run that is kept is %s", got.Status)
+	}
+	s.notDue(t, run.ID)
+	if owners, err := s.Owners(t.Context()); err != nil || len(owners) != 1 || owners[0] != l.Worker {
+		t.Errorf("Owners = %v, %v; want %s", owners, err, l.Worker)
+	}
+	q := s.request(run.ID, 2, l.Worker)
+	q.Token = l.Token
+	again, err := s.Claim(t.Context(), q)
+	if err != nil || again.Outcome != state.Claimed || again.Attempt != 1 || again.Base != 2 || again.State.LogLen() != 2 {
+		t.Fatalf("Claim with the token = %s, attempt %d, %d of %d entries, %v", again.Outcome, again.Attempt, again.Base, again.State.LogLen(), err)
+	}
+	if _, err := s.Renew(t.Context(), l, long, long); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	if err := s.Record(t.Context(), l, state.Record{From: 2, Entries: []state.Entry{response(1, "c1")}, Started: []string{"c1"}}); err != nil {
+		t.Errorf("Record: %v", err)
+	}
+	_, done = s.keep(t, s.mustRepeat(t, q), "kept again")
+	if !done.Kept || done.Version != 3 {
+		t.Errorf("Commit = %+v, want version 3 kept", done)
+	}
+}
+
+// mustRepeat claims once more with the same token.
+func (s *suite) mustRepeat(t *testing.T, q state.ClaimRequest) state.Claim {
+	t.Helper()
+	c, err := s.Claim(t.Context(), q)
+	if err != nil || c.Outcome != state.Claimed {
+		t.Fatalf("Claim = %s, %v", c.Outcome, err)
+	}
+	return c
+}
+
+// Whoever has the message of a kept turn takes it, as the first attempt, unless its
+// worker has done something by then. The one of both that comes second is fenced (I8).
+func testKeptTaken(t *testing.T, s *suite) {
+	take := func(run state.RunID, version int64) state.Claim {
+		c, err := s.Claim(t.Context(), s.request(run, version, "other"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	touch := map[string]func(l state.Lease) error{
+		"nothing": nil,
+		"renewed": func(l state.Lease) error { _, err := s.Renew(t.Context(), l, long, long); return err },
+		"recorded": func(l state.Lease) error {
+			return s.Record(t.Context(), l, state.Record{From: 2, Entries: []state.Entry{response(1, "c1")}})
+		},
+	}
+	for name, touch := range touch {
+		run := s.create(t)
+		l, _ := s.keep(t, s.mustClaim(t, run.ID, 1), "kept "+name)
+		if touch != nil {
+			if err := touch(l); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if c := take(run.ID, 2); c.Outcome != state.ClaimBusy {
+				t.Errorf("%s: taken all the same: %s", name, c.Outcome)
+			}
+			continue
+		}
+		c := take(run.ID, 2)
+		if c.Outcome != state.Claimed || c.Attempt != 1 || c.State.LogLen() != 2 {
+			t.Errorf("taken: %s, attempt %d, %d entries", c.Outcome, c.Attempt, c.State.LogLen())
+		}
+		if err := s.Record(t.Context(), l, state.Record{From: 2, Started: []string{"c1"}}); !errors.Is(err, state.ErrFenced) {
+			t.Errorf("Record of who kept it = %v, want %v", err, state.ErrFenced)
+		}
+		if c := take(run.ID, 2); c.Outcome != state.ClaimBusy {
+			t.Errorf("taken a second time: %s", c.Outcome)
+		}
+	}
+}
+
+// What somebody waits for with the run is not passed over (I7): signals and aborts in
+// hand, waits, ends.
+func testKeptNot(t *testing.T, s *suite) {
+	for name, before := range map[string]func(state.RunID) error{
+		"abort": func(id state.RunID) error { _, err := s.Abort(t.Context(), id, "enough", long); return err },
+		"signal": func(id state.RunID) error {
+			_, err := s.Signal(t.Context(), id, message("m1", "wait"), long)
+			return err
+		},
+	} {
+		run := s.create(t)
+		c := s.mustClaim(t, run.ID, 1)
+		if err := before(run.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, done := s.keep(t, c, "kept "+name); done.Kept || done.Status != state.Queued {
+			t.Errorf("%s: Commit = %+v, want queued and not kept", name, done)
+		}
+		if c := s.mustClaim(t, run.ID, 2); c.Attempt != 1 || (c.Abort == nil) == (len(c.Signals) == 0) {
+			t.Errorf("%s: claim shows abort %v and %d signals", name, c.Abort, len(c.Signals))
+		}
+	}
+	run := s.create(t)
+	c := s.mustClaim(t, run.ID, 1)
+	commit := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
+	commit.Keep = "kept"
+	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || done.Kept || done.Status != state.Completed {
+		t.Errorf("Commit of an end = %+v, %v", done, err)
+	}
+}
+
+// A commit that is repeated says whether the turn is still kept.
+func testKeptRepeated(t *testing.T, s *suite) {
+	run := s.create(t)
+	c := s.mustClaim(t, run.ID, 1)
+	if _, done := s.keep(t, c, "kept"); !done.Kept {
+		t.Fatal("not kept")
+	}
+	if _, done := s.keep(t, c, "kept"); !done.Kept || done.Version != 2 {
+		t.Errorf("repeated: %+v, want version 2 kept", done)
+	}
+	if taken, err := s.Claim(t.Context(), s.request(run.ID, 2, "other")); err != nil || taken.Outcome != state.Claimed {
+		t.Fatalf("Claim = %s, %v", taken.Outcome, err)
+	}
+	if _, done := s.keep(t, c, "kept"); done.Kept || done.Version != 2 {
+		t.Errorf("repeated after it was taken: %+v, want version 2, not kept", done)
+	}
+}
+
+// I2: the message of a kept turn may be lost like any, and its worker may go.
+func testKeptLost(t *testing.T, s *suite) {
+	run := s.create(t)
+	c := s.mustClaim(t, run.ID, 1)
+	commit := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
+	commit.Keep, commit.Grace = "kept", short
+	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Kept {
+		t.Fatalf("Commit = %+v, %v", done, err)
+	}
+	if d := s.sweepFor(t, run.ID, long); !d.Turn || d.Version != 2 {
+		t.Errorf("Sweep = %+v, want the turn after version 2", d)
+	}
+	if c := s.mustClaim(t, run.ID, 2); c.Attempt != 2 {
+		t.Errorf("attempt %d, want 2: nobody knows whether the first began", c.Attempt)
+	}
+
+	run = s.create(t)
+	l, _ := s.keep(t, s.mustClaim(t, run.ID, 1), "kept too")
+	due, err := s.Evict(t.Context(), l.Worker, long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, d := range due {
+		found = found || d.Run == run.ID && d.Turn && d.Version == 2
+	}
+	if !found {
+		t.Errorf("Evict = %+v, want run %s", due, run.ID)
+	}
+}

@@ -1,0 +1,56 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// kept is a turn that this worker has claimed with the commit of the one before
+// (state.Commit.Keep), and whose message has yet to come.
+type kept struct {
+	lease state.Lease
+	since time.Time // no later than the commit
+}
+
+const (
+	// maxKept bounds the turns that are remembered: the messages of most come at once,
+	// here or elsewhere. A turn that was forgotten is claimed like any.
+	maxKept = 1024
+
+	// keptFor is how long a turn is remembered.
+	keptFor = time.Second
+)
+
+// keeps reports whether the worker should keep the turn that follows one of its own:
+// it has room for it, and whoever gets its message instead can take it over. The lease
+// of a turn that was kept ends after Grace, and is renewed well before.
+func (w *Worker) keeps() bool {
+	return w.keeping.Load() && w.taken.Load() < int64(w.cfg.Slots) && w.cfg.Grace >= 4*keptFor
+}
+
+// keep notes a turn that was kept, unless an abort came between its claim and this note
+// (I7): the caller has announced the claim with expect.
+func (h *held) keep(l state.Lease, since time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c := h.claiming[l.Run]; c != nil && len(c.aborts) > 0 {
+		return
+	}
+	if h.kept == nil || len(h.kept) >= maxKept {
+		h.kept = map[state.RunID]kept{}
+	}
+	h.kept[l.Run] = kept{l, since}
+}
+
+// takeKept returns and forgets the turn of a message if this worker has kept it.
+func (h *held) takeKept(msg bus.Turn) (k kept, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if k, ok = h.kept[msg.Run]; !ok || k.lease.Version != msg.Version {
+		return kept{}, false
+	}
+	delete(h.kept, msg.Run)
+	return k, time.Since(k.since) < keptFor
+}

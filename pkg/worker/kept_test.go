@@ -1,0 +1,173 @@
+package worker_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// ledger is a store that notes which turns were kept, and which of those the worker
+// went on with.
+type ledger struct {
+	state.Store
+
+	after func(state.Committed) // a commit that kept a turn; nil: nothing
+
+	mu      sync.Mutex
+	kept    []string
+	resumed []string
+}
+
+func (l *ledger) Commit(ctx context.Context, lease state.Lease, c state.Commit) (state.Committed, error) {
+	done, err := l.Store.Commit(ctx, lease, c)
+	if done.Kept {
+		l.mu.Lock()
+		l.kept = append(l.kept, c.Keep)
+		l.mu.Unlock()
+		if l.after != nil {
+			l.after(done)
+		}
+	}
+	return done, err
+}
+
+func (l *ledger) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+	l.mu.Lock()
+	if slices.Contains(l.kept, q.Token) {
+		l.resumed = append(l.resumed, q.Token)
+	}
+	l.mu.Unlock()
+	return l.Store.Claim(ctx, q)
+}
+
+// turns returns how many turns were kept, and gone on with.
+func (l *ledger) turns() (kept, resumed int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.kept), len(l.resumed)
+}
+
+// settled runs test in a bubble with a worker that knows all others.
+func settled(t *testing.T, test func(s *site, l *ledger, cfg worker.Config)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		l := &ledger{Store: s.store}
+		cfg := s.config()
+		cfg.Grace, cfg.SweepEvery, cfg.BeatEvery, cfg.ShutdownGrace = 5*time.Second, time.Second, 300*time.Millisecond, time.Second
+		test(s, l, cfg)
+	})
+}
+
+// listen gives workers the time in which they learn who else there is.
+const listen = 2 * time.Second
+
+// A worker goes on with the run whose turn it has made, without a claim of its own.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
+		stop := s.workOn(l, cfg)
+		time.Sleep(listen)
+		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), call("one", "c2"), model.Scripted{Text: "end"})
+		s.awaitReason(id, state.EndCompleted)
+		if kept, resumed := l.turns(); kept != 2 || resumed != 2 {
+			s.t.Errorf("%d turns were kept and %d gone on with, want 2 and 2", kept, resumed)
+		}
+		if got, want := s.transcript(id), []string{"user: hello", "assistant: c1", "tool: 1", "assistant: c2", "tool: 1", "assistant: end"}; !slices.Equal(got, want) {
+			s.t.Errorf("transcript %q, want %q", got, want)
+		}
+		stop()
+	})
+}
+
+// Older builds leave turns that others have kept to their leases, so nobody keeps any
+// while one of them is there.
+func TestKeptNotBesideOlderBuild(t *testing.T) {
+	t.Parallel()
+	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
+		stop := s.workOn(l, cfg)
+		for range 10 {
+			time.Sleep(300 * time.Millisecond)
+			s.bus.Beat(bus.Beat{Worker: "old"})
+		}
+		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
+		s.awaitReason(id, state.EndCompleted)
+		if kept, _ := l.turns(); kept != 0 {
+			s.t.Errorf("%d turns were kept", kept)
+		}
+		s.bus.Beat(bus.Beat{Worker: "old", Gone: true})
+		time.Sleep(listen)
+		id = s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
+		s.awaitReason(id, state.EndCompleted)
+		if kept, _ := l.turns(); kept != 1 {
+			s.t.Errorf("%d turns were kept after it had gone, want 1", kept)
+		}
+		stop()
+	})
+}
+
+// A kept turn lasts as long as any: its lease is renewed before the sweeper looks.
+func TestKeptIsRenewed(t *testing.T) {
+	t.Parallel()
+	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
+		slow := call("one", "c2")
+		slow.Delay = model.Duration(time.Minute)
+		stop := s.workOn(l, cfg)
+		time.Sleep(listen)
+		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), slow, model.Scripted{Text: "end"})
+		time.Sleep(90 * time.Second)
+		s.awaitReason(id, state.EndCompleted)
+		if _, resumed := l.turns(); resumed != 2 {
+			s.t.Errorf("%d turns were gone on with, want 2", resumed)
+		}
+		log, err := s.store.Log(s.t.Context(), id, 0, 0)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, e := range log {
+			if e.Attempt > 1 {
+				s.t.Errorf("%s of turn %d is of attempt %d", e.Type, e.Turn, e.Attempt)
+			}
+		}
+		stop()
+	})
+}
+
+// I7: an abort that comes after the commit and before the message ends the run before
+// the model is asked again.
+func TestKeptAbort(t *testing.T) {
+	t.Parallel()
+	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
+		var id state.RunID
+		l.after = func(state.Committed) {
+			s.abort(id)
+			time.Sleep(time.Millisecond) // until everybody has heard: the clock stands still before
+		}
+		stop := s.workOn(l, cfg)
+		time.Sleep(listen)
+		id = s.create(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
+		s.start(id)
+		end := s.await(id, "cancelled", func(st state.State) bool { return st.Status.Terminal() })
+		if end.Status != state.Cancelled || end.Turn != 1 {
+			s.t.Errorf("the run is %s after %d turns, want cancelled after 1", end.Status, end.Turn)
+		}
+		if _, resumed := l.turns(); resumed != 0 {
+			s.t.Error("the worker went on without a look at the store")
+		}
+		stop()
+	})
+}
