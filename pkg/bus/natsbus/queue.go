@@ -54,7 +54,9 @@ const (
 	// it without a word, so it is short.
 	pullExpiry = 5 * time.Second
 
-	// maxBatch bounds one request.
+	// maxBatch bounds what is asked for and has not come. When half of it has, the next
+	// request goes out: the server deals messages out by turns to all that have one
+	// open, and who asks only when the last has come is passed over meanwhile.
 	maxBatch = 64
 
 	// pullPause is the time between requests that fail.
@@ -95,8 +97,9 @@ func (p *puller) run(ctx context.Context) {
 	defer p.leave()
 	var (
 		number int              // of the latest request
-		open   int              // messages that it may still bring
-		again  <-chan time.Time // ends the request, or the pause after one that failed
+		open   int              // messages that all requests may still bring
+		again  <-chan time.Time // ends the requests, or the pause after one that failed
+		paused bool
 	)
 	timer := time.NewTimer(pullExpiry)
 	defer timer.Stop()
@@ -104,41 +107,46 @@ func (p *puller) run(ctx context.Context) {
 		timer.Reset(d)
 		again = timer.C
 	}
+	pause := func() {
+		paused = true
+		wait(pullPause)
+	}
 	for {
-		if n := p.wanted(); n > 0 && open == 0 && again == nil {
+		wanted := p.wanted()
+		if n := wanted - open; !paused && n > 0 && 2*n >= wanted {
 			number++
 			if err := p.request(number, n); err == nil {
-				open = n
+				open += n
 				wait(pullExpiry + time.Second)
 			} else if p.b.nc.IsClosed() {
 				p.fail(fmt.Errorf("%w: %w", bus.ErrClosed, err))
 			} else {
-				wait(pullPause) // the server is away
+				pause() // the server is away
 			}
 		}
 		select {
 		case m := <-p.msgs:
 			status := statusOf(m)
 			if status == "" {
-				if open--; open <= 0 {
-					open, again = 0, nil
-				}
+				open = max(0, open-1)
 				p.hand(m)
 				continue
 			}
-			if m.Subject != p.inbox+"."+strconv.Itoa(number) {
-				continue // about a request that was given up
+			if m.Subject == p.inbox+"."+strconv.Itoa(number) {
+				open = 0 // older ones have ended before
+			} else if left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages")); err == nil {
+				open = max(0, open-left)
 			}
-			open, again = 0, nil
 			if status != "408" && status != "404" { // expired, or nothing there
+				open = 0
 				p.refused(ctx, status, m.Header.Get("Description"))
-				wait(pullPause)
+				pause()
 			}
 		case <-again:
-			open, again = 0, nil
+			open, again, paused = 0, nil, false
 		case s := <-p.status:
-			// The server that had the request is not the one we talk to now.
-			open, again = 0, nil
+			// The server that had the requests is not the one we talk to now.
+			open, again, paused = 0, nil, false
 			if s == nats.CLOSED {
 				p.fail(fmt.Errorf("%w: %w", bus.ErrClosed, nats.ErrConnectionClosed))
 			}

@@ -1,0 +1,70 @@
+package natsbus_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/internal/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Who has room for more asks again before all that it asked for has come: the server
+// deals messages out by turns to those that have a request open.
+func TestAsksBeforeTheLastHasCome(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	asked := make(chan int, 64)
+	sub, err := nc.Subscribe("$JS.API.CONSUMER.MSG.NEXT.ASKS_TURNS.>", func(m *nats.Msg) {
+		var request struct{ Batch int }
+		if json.Unmarshal(m.Data, &request) == nil {
+			asked <- request.Batch
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	b := open(t, nc, "asks")
+	q, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = q.Close() }()
+	q.Ahead(1000)
+	taken := make(chan error, 100)
+	go func() {
+		for {
+			if _, err := q.Next(t.Context()); err != nil {
+				return
+			}
+			taken <- nil
+		}
+	}()
+	await := func(want int) {
+		t.Helper()
+		select {
+		case batch := <-asked:
+			if batch != want {
+				t.Errorf("asks for %d, want %d", batch, want)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("does not ask")
+		}
+	}
+	await(64)
+	for i := range 32 {
+		run := state.RunID(fmt.Sprintf("run_01JD3X9K3W8Q4V5N6M7P8R9S%02d", i))
+		if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, string(run)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 32 {
+		<-taken
+	}
+	await(32)
+}
