@@ -74,6 +74,7 @@ func (s *site) failover(ctx context.Context, lag time.Duration) (Rollback, error
 	roll := Rollback{From: since}
 	s.replica.Hold()
 	rig.Pause(ctx, lag)
+	ctx = context.WithoutCancel(ctx) // what has begun is brought to its end when the campaign is over
 	// What the proxy holds must not get through any more.
 	s.replica.Point()
 	s.replica.Heal()
