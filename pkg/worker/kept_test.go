@@ -171,3 +171,30 @@ func TestKeptAbort(t *testing.T) {
 		stop()
 	})
 }
+
+// I2: if a turn that was kept is delivered to its worker twice, the claim that was made
+// later is in force, and not the one that is in memory.
+func TestKeptIsOlder(t *testing.T) {
+	t.Parallel()
+	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
+		var id state.RunID
+		l.after = func(done state.Committed) {
+			if err := s.bus.PublishTurn(s.t.Context(), bus.Turn{Run: id, Version: done.Version, Priority: state.Normal}, "double"); err != nil {
+				s.t.Error(err)
+			}
+			time.Sleep(time.Millisecond) // until it is claimed
+		}
+		stop := s.workOn(l, cfg)
+		time.Sleep(listen)
+		slow := model.Scripted{Text: "end", Delay: model.Duration(100 * time.Millisecond)}
+		id = s.create(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), slow)
+		began := time.Now()
+		s.start(id)
+		s.awaitReason(id, state.EndCompleted)
+		if took := time.Since(began); took > time.Second {
+			s.t.Errorf("the run took %s", took)
+		}
+		stop()
+	})
+}

@@ -92,6 +92,12 @@ func (h *held) add(l *lease) {
 		l.renewed = time.Now()
 	}
 	if old := h.runs[l.Run]; old != nil {
+		if l.kept && old.Version >= l.Version {
+			// Its message came twice. What was kept is as old as its commit, and has
+			// given way to whoever has asked the store since.
+			l.cancel(state.ErrFenced)
+			return
+		}
 		// This worker was taken for gone, and has claimed its own run anew: the turn
 		// that it had is fenced, and must start nothing any more.
 		old.cancel(state.ErrFenced)
