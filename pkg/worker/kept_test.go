@@ -198,3 +198,73 @@ func TestKeptIsOlder(t *testing.T) {
 		stop()
 	})
 }
+
+// silent is a store that does not answer some renewals.
+type silent struct {
+	state.Store
+
+	on func(state.Lease) bool
+}
+
+func (s silent) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (*state.Abort, error) {
+	if s.on(l) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.Store.Renew(ctx, l, lease, grace)
+}
+
+// I8: a turn that was kept and cannot be renewed ends before another worker may begin:
+// that is after the grace.
+func TestKeptIsGivenUp(t *testing.T) {
+	t.Parallel()
+	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+		var kept time.Time
+		lasted := make(chan time.Duration, 1)
+		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
+		s.tools["two"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+			<-ctx.Done()
+			select {
+			case lasted <- time.Since(kept):
+			default:
+			}
+			return tool.Result{}, ctx.Err()
+		})
+		l.after = func(state.Committed) { kept = time.Now() }
+		l.Store = silent{l.Store, func(state.Lease) bool { return true }}
+		stop := s.workOn(l, cfg)
+		time.Sleep(listen)
+		s.submit(state.Limits{}, []agent.Tool{{Name: "one"}, {Name: "two"}}, call("one", "c1"), call("two", "c2"), model.Scripted{Text: "end"})
+		if d := <-lasted; d >= cfg.Grace {
+			s.t.Errorf("its tool was left running %s after it was kept", d)
+		}
+		stop()
+	})
+}
+
+// A renewal that is not answered holds up no other.
+func TestKeptBesideSilence(t *testing.T) {
+	t.Parallel()
+	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
+		slow := model.Scripted{Text: "end", Delay: model.Duration(20 * time.Second)}
+		var other state.RunID
+		l.Store = silent{l.Store, func(l state.Lease) bool { return l.Run == other }}
+		stop := s.workOn(l, cfg)
+		other = s.submit(state.Limits{}, nil, slow)
+		time.Sleep(8500 * time.Millisecond) // its renewal comes next
+		slow.Delay = model.Duration(8 * time.Second)
+		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), slow)
+		s.awaitReason(id, state.EndCompleted)
+		log, err := s.store.Log(s.t.Context(), id, 0, 0)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, e := range log {
+			if e.Attempt > 1 {
+				s.t.Errorf("%s of turn %d is of attempt %d", e.Type, e.Turn, e.Attempt)
+			}
+		}
+		stop()
+	})
+}

@@ -24,16 +24,11 @@ type lease struct {
 
 	delivery bus.TurnDelivery
 	cancel   context.CancelCauseFunc
-	renewed  time.Time // guarded by held.mu, like kept
-	kept     bool      // and not renewed yet
-}
 
-// lasts is how long the lease holds without a renewal.
-func (l *lease) lasts(cfg *Config) time.Duration {
-	if l.kept {
-		return cfg.Grace
-	}
-	return cfg.Lease
+	// Guarded by held.mu.
+	renewed time.Time
+	asked   bool // a renewal is under way
+	kept    bool // and not renewed yet
 }
 
 // abort ends the turn if it is the one that a means.
@@ -131,13 +126,15 @@ func (h *held) abort(a bus.Abort) {
 	}
 }
 
-// due returns the leases that were not renewed for d, or soon after they were kept.
+// due returns the leases that were not renewed for d, or soon after they were kept. Each
+// is to be asked for, and answered then.
 func (h *held) due(d time.Duration) []*lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var due []*lease
 	for _, l := range h.runs {
-		if age := time.Since(l.renewed); age >= d || l.kept && age >= keptFor {
+		if age := time.Since(l.renewed); !l.asked && (age >= d || l.kept && age >= keptFor) {
+			l.asked = true
 			due = append(due, l)
 		}
 	}
@@ -156,32 +153,55 @@ func (h *held) renew(l *lease, at time.Time) {
 	l.renewed, l.kept = at, false
 }
 
+func (h *held) answered(l *lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.asked = false
+}
+
+// term returns how long a lease lasts without a renewal, and until when its turn may go
+// on: effects of two workers at once are what the margin prevents.
+func (h *held) term(l *lease, cfg *Config) (lasts time.Duration, safe time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if lasts = cfg.Lease; l.kept {
+		lasts = cfg.Grace
+	}
+	return lasts, l.renewed.Add(lasts * 4 / 5)
+}
+
 // keepLeases renews leases until ctx ends. One goroutine serves all turns: a
-// parked turn costs its own stack and no timer.
+// parked turn costs its own stack and no timer. A renewal without an answer holds up no
+// other: what was kept has less time than that takes.
 func (w *Worker) keepLeases(ctx context.Context) {
 	every := w.cfg.Lease / 3
+	var asked sync.WaitGroup
+	defer asked.Wait()
 	for pause(ctx, min(every/4, time.Second)) {
-		var wg sync.WaitGroup
 		for _, l := range w.held.due(every) {
-			wg.Go(func() { w.keep(ctx, l) })
+			asked.Go(func() { w.keep(ctx, l) })
 		}
-		wg.Wait()
 	}
 }
 
 func (w *Worker) keep(ctx context.Context, l *lease) {
+	defer w.held.answered(l)
 	// Counted from before the call: the server's lease starts later, never earlier.
 	asked := time.Now()
-	callCtx, cancel := context.WithTimeout(ctx, w.cfg.Lease/5)
+	lasts, safe := w.held.term(l, &w.cfg)
+	patience := lasts / 6
+	if left := safe.Sub(asked); left > 0 { // else this process slept, and the store may say that nobody minded
+		patience = min(patience, left)
+	}
+	callCtx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	abort, err := w.store.Renew(callCtx, l.Lease, w.cfg.Lease, w.cfg.Grace)
 	switch {
 	case errors.Is(err, state.ErrFenced):
 		l.cancel(state.ErrFenced)
 	case err != nil:
-		// Without proof of the lease the turn must end before another worker may
-		// begin: effects of both at once are what the margin prevents.
-		if w.held.age(l) > l.lasts(&w.cfg)*4/5 {
+		// Without proof of the lease the turn must end before another worker may begin.
+		if !time.Now().Before(safe) {
 			l.cancel(state.ErrFenced)
 		}
 		w.log.Warn().Err(err).Str("run_id", string(l.Run)).Msg("renew lease")
