@@ -29,7 +29,8 @@ func (c Crowds) Move(from, to Record) {
 	}
 }
 
-// Crowded reports whether a run is queued in a crowd: see state.Crowd.
+// Crowded reports whether a run is queued in a crowd: see state.Crowd. So is one whose
+// commit has kept it.
 func (c Crowds) Crowded(r Record) bool {
-	return r.Status == state.Queued && c[crowdOf(r)] > state.Crowd
+	return active(r.Status) && c[crowdOf(r)] > state.Crowd
 }

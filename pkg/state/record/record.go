@@ -27,7 +27,7 @@ type Record struct {
 	Status    state.Status `json:"status"`
 	Version   int64        `json:"version"`
 	Token     string       `json:"token,omitempty"`
-	Kept      string       `json:"kept,omitempty"` // the token that a commit has left in force, if it still is
+	Kept      string       `json:"kept,omitempty"` // the token that a commit has left in force, until it is used
 	Owner     string       `json:"owner,omitempty"`
 	LeaseEnd  state.Time   `json:"lease_end,omitzero"`
 	Attempts  int          `json:"attempts,omitempty"`
@@ -98,7 +98,7 @@ func (r *Record) leased(now time.Time) bool {
 // idle reports whether the lease in force was kept by a commit, and nothing was done
 // under it.
 func (r *Record) idle() bool {
-	return r.Status == state.Running && r.Kept != "" && r.Kept == r.Token && r.LogLen == r.Base && len(r.Started)+len(r.Results) == 0
+	return r.Status == state.Running && r.Kept != "" && r.Kept == r.Token
 }
 
 // keep claims the turn after a commit for the worker that has made it.
@@ -195,6 +195,7 @@ func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 	} else if r.LogLen != j.From {
 		return nil, fmt.Errorf("record entries of run %s: log has %d entries, want %d", l.Run, r.LogLen, j.From)
 	}
+	r.Kept = ""
 	for _, id := range j.Started {
 		if !slices.Contains(r.Started, id) {
 			r.Started = append(slices.Clip(r.Started), id)

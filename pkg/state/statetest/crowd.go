@@ -48,6 +48,10 @@ func testCrowd(t *testing.T, s *suite) {
 	}
 	last := s.made(t, "many", true)
 	s.made(t, "few", false)
+	_, kept := s.keep(t, s.mustClaim(t, runs[1].ID, 1), "kept")
+	if !kept.Kept || !kept.Crowded {
+		t.Errorf("Commit that keeps a run in a crowd = %+v", kept)
+	}
 	if elsewhere, _, err := s.Create(t.Context(), state.NewRun{State: of(t, "many", 8), Grace: long}); err != nil || elsewhere.Crowded {
 		t.Errorf("Create on another shard = crowded %v, %v", elsewhere.Crowded, err)
 	}
@@ -62,7 +66,7 @@ func testCrowd(t *testing.T, s *suite) {
 	// Who waits is in nobody's way, and is one of the crowd again when it is woken.
 	version := s.wait(t, first, 2, "c1")
 	s.made(t, "many", true)
-	s.ended(t, runs[1].ID, 1)
+	s.ended(t, runs[1].ID, 2)
 	wake, err := s.Signal(t.Context(), first, resultSignal("s1", "c1"), long)
 	if err != nil || !wake.Publish || !wake.Crowded {
 		t.Errorf("Signal = %+v, %v", wake, err)

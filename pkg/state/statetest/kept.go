@@ -80,6 +80,8 @@ func testKeptTaken(t *testing.T, s *suite) {
 		"recorded": func(l state.Lease) error {
 			return s.Record(t.Context(), l, state.Record{From: 2, Entries: []state.Entry{response(1, "c1")}})
 		},
+		// Before the calls that a person has approved nothing is left to write.
+		"recorded nothing": func(l state.Lease) error { return s.Record(t.Context(), l, state.Record{From: 2}) },
 	}
 	for name, touch := range touch {
 		run := s.create(t)

@@ -2,7 +2,7 @@
 --   h header · st status · ver version · tok own lease(ms) att of the claim
 --   sa started at (ms) · ab abort as JSON, or '' · aw awaited names as a JSON list, or ''
 --   cid cst cver of the last commit · ln lane · ann announced · base committed entries
---   kp the token that a commit has kept, until it is renewed
+--   kp the token that a commit has kept, until it is renewed or nothing else tells that it is used
 --   wake when a wait ends (ms), 0 never · sw sweeps of this version · f format, 1 without
 --   tn tenant, none if a build made the run that did not count the runs of tenants
 -- A number that goes to a command is formatted as a float, which takes longer than the command: constants are strings.
