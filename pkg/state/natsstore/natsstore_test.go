@@ -120,3 +120,36 @@ func BenchmarkTurn(b *testing.B) {
 		}
 	}
 }
+
+// I8: a turn that was kept and taken away since is claimed like any, under the same token.
+func TestKeptIsClaimedAnew(t *testing.T) {
+	t.Parallel()
+	s := open(t, testbed.NATS(t), prefix())
+	run := newRun(t, state.UserText("hello"))
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	ask := state.ClaimRequest{Run: run.ID, Version: 1, Token: "first", Worker: "w", Lease: time.Hour, Grace: time.Hour}
+	c, err := s.Claim(t.Context(), ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := c.State.Move(state.NextTurn, state.Entry{At: state.At(time.Now())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "first", State: next, From: c.State.LogLen(), Grace: time.Hour, Keep: "kept"})
+	if err != nil || !done.Kept {
+		t.Fatalf("Commit = %+v, %v", done, err)
+	}
+	if _, err := s.Evict(t.Context(), "w", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	ask.Version, ask.Token = 2, "kept"
+	if c, err = s.Claim(t.Context(), ask); err != nil || c.Outcome != state.Claimed {
+		t.Fatalf("Claim = %s, %v", c.Outcome, err)
+	}
+	if _, err := s.Renew(t.Context(), c.Lease, time.Hour, time.Hour); err != nil {
+		t.Errorf("Renew of a claim that was granted: %v", err)
+	}
+}
