@@ -24,10 +24,10 @@ const (
 )
 
 // keeps reports whether the worker should keep the turn that follows one of its own:
-// it has room for it, and whoever gets its message instead can take it over. The lease
-// of a turn that was kept ends after Grace, and is renewed well before.
+// it takes turns and has room for this one, and whoever gets its message instead can take
+// it over. The lease of a turn that was kept ends after Grace, and is renewed well before.
 func (w *Worker) keeps() bool {
-	return w.keeping.Load() && w.taken.Load() < int64(w.cfg.Slots) && w.cfg.Grace >= 4*keptFor
+	return w.keeping.Load() && !w.stopping.Load() && w.taken.Load() < int64(w.cfg.Slots) && w.cfg.Grace >= 4*keptFor
 }
 
 // keep notes a turn that was kept, unless an abort came between its claim and this note

@@ -268,3 +268,22 @@ func TestKeptBesideSilence(t *testing.T) {
 		stop()
 	})
 }
+
+// A worker that stops hands its runs on as they are: nobody would take up what it keeps
+// before the next worker comes, and that one would count an attempt.
+func TestKeptNotAtTheEnd(t *testing.T) {
+	t.Parallel()
+	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+		slow := newBlocking()
+		s.tools["slow"] = slow
+		stop := s.workOn(l, cfg)
+		time.Sleep(listen)
+		id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow"}}, call("slow", "c1"), model.Scripted{Text: "end"})
+		<-slow.started
+		go stop()
+		synctest.Wait()
+		close(slow.release)
+		s.await(id, "queued", func(st state.State) bool { return st.Version == 2 && st.Status == state.Queued })
+		stop()
+	})
+}

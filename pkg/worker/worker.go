@@ -190,7 +190,8 @@ type Worker struct {
 	suspects *suspects
 	tenants  *tenants
 
-	keeping atomic.Bool // all other workers take over what this one keeps
+	keeping  atomic.Bool // all other workers take over what this one keeps
+	stopping atomic.Bool // it takes no more turns
 
 	// breakers of the models that this worker asks.
 	breakers *model.Breakers
@@ -291,6 +292,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 	w.log.Info().Int("slots", w.cfg.Slots).Msg("worker started")
 	<-ctx.Done()
+	w.stopping.Store(true)
 	if err := pulling.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		w.log.Warn().Err(err).Msg("queue close")
 	}
