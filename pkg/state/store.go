@@ -379,10 +379,10 @@ type Schedule interface {
 type Due struct {
 	Run      RunID
 	Version  int64
-	Priority Priority
-	Sweeps   int  // how often this version was swept, this time included
-	Turn     bool // publish the turn that follows Version
-	Crowded  bool // to where: see Crowd
+	Priority Priority // High if the run is to be aborted
+	Sweeps   int      // how often this version was swept, this time included
+	Turn     bool     // publish the turn that follows Version
+	Crowded  bool     // to where: see Crowd
 	Tenant   string
 
 	// Settle says that the run rests, and that entries after Announced are left to

@@ -348,7 +348,7 @@ func (r *Record) Sweep(id state.RunID, now time.Time, grace time.Duration) (stat
 	if r.Due.IsZero() || now.Before(r.Due.Time) {
 		return state.Due{}, false
 	}
-	d := state.Due{Run: id, Version: r.Version, Priority: r.Header.Priority, Tenant: r.Header.Tenant}
+	d := r.due(id)
 	switch {
 	case r.leased(now):
 		r.Due = state.At(r.LeaseEnd.Add(grace))
@@ -380,8 +380,18 @@ func (r *Record) Evict(id state.RunID, worker string, now time.Time, grace time.
 		return state.Due{}, false
 	}
 	r.queue(now, grace)
-	r.Sweeps = 1
-	return state.Due{Run: id, Version: r.Version, Priority: r.Header.Priority, Tenant: r.Header.Tenant, Turn: true, Sweeps: 1}, true
+	d := r.due(id)
+	d.Turn, r.Sweeps, d.Sweeps = true, 1, 1
+	return d, true
+}
+
+// due says which run is due. One that is to be aborted overtakes others.
+func (r *Record) due(id state.RunID) state.Due {
+	d := state.Due{Run: id, Version: r.Version, Priority: r.Header.Priority, Tenant: r.Header.Tenant}
+	if r.Abort != nil {
+		d.Priority = state.High
+	}
+	return d
 }
 
 // NoteAnnounced notes that entries up to seq were announced.

@@ -139,6 +139,29 @@ func testKeptNot(t *testing.T, s *suite) {
 	}
 }
 
+// I7: the message of a turn that was kept may be far back in its queue, or lost. That of
+// the sweeper overtakes if the run is to be aborted.
+func testKeptAbort(t *testing.T, s *suite) {
+	run := s.create(t)
+	c := s.mustClaim(t, run.ID, 1)
+	commit := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
+	commit.Keep, commit.Grace = "kept", short
+	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Kept {
+		t.Fatalf("Commit = %+v, %v", done, err)
+	}
+	if w, err := s.Abort(t.Context(), run.ID, "enough", long); err != nil || w.Publish || w.Version != 2 {
+		t.Fatalf("Abort = %+v, %v", w, err)
+	}
+	if d := s.sweepFor(t, run.ID, long); !d.Turn || d.Priority != state.High {
+		t.Errorf("Sweep = %+v, want a turn of high priority", d)
+	}
+	s.mustClaim(t, run.ID, 2)
+	due, err := s.Evict(t.Context(), "w1", long)
+	if err != nil || len(due) != 1 || !due[0].Turn || due[0].Priority != state.High {
+		t.Errorf("Evict = %+v, %v; want a turn of high priority", due, err)
+	}
+}
+
 // A commit that is repeated says whether the turn is still kept.
 func testKeptRepeated(t *testing.T, s *suite) {
 	run := s.create(t)

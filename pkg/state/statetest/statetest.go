@@ -48,6 +48,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"Kept", testKept},
 		{"KeptTaken", testKeptTaken},
 		{"KeptNot", testKeptNot},
+		{"KeptAbort", testKeptAbort},
 		{"KeptRepeated", testKeptRepeated},
 		{"KeptLost", testKeptLost},
 		{"SignalWakes", testSignalWakes},
