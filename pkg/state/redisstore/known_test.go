@@ -70,6 +70,50 @@ func TestKnownHeader(t *testing.T) {
 	}
 }
 
+// I1: a claim that is answered from memory is what anybody else would get, and its log
+// may be appended to beside theirs.
+func TestKeptFromMemory(t *testing.T) {
+	t.Parallel()
+	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()
+	here := openAt(t, url, prefix)
+	run := newRun(t)
+	run.Metadata = map[string]string{"k": "v"}
+	if _, _, err := here.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	c := claimed(t, here, run, "first")
+	for range 3 {
+		next, err := c.State.Append(state.Entry{
+			Type: state.EntryModel, Turn: int(c.State.Version), At: state.At(time.Now()), Usage: &state.Usage{InputTokens: 1, CostUSD: new(state.MicroUSD)},
+			Message: &state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: "so"}}},
+		}).Move(state.NextTurn, state.Entry{At: state.At(time.Now())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := ulid.Make().String()
+		done, err := here.Commit(t.Context(), c.Lease, state.Commit{
+			ID: c.Lease.Token, State: next, From: c.State.LogLen(), Announced: c.Base, Grace: time.Hour, Keep: token,
+		})
+		if err != nil || !done.Kept {
+			t.Fatalf("Commit = %+v, %v", done, err)
+		}
+		kept := claimed(t, here, state.State{ID: run.ID, Version: done.Version}, token)
+		beside := claimed(t, here, state.State{ID: run.ID, Version: done.Version}, ulid.Make().String())
+		if err := here.Release(t.Context(), beside.Lease); err != nil {
+			t.Fatal(err)
+		}
+		c = claimed(t, openAt(t, url, prefix), state.State{ID: run.ID, Version: done.Version}, ulid.Make().String())
+		if diff := cmp.Diff(c, kept, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(state.Claim{}, "Lease", "Now", "Busy"),
+			cmp.Comparer(func(x, y state.Time) bool { return x.Equal(y.Time) })); diff != "" {
+			t.Errorf("what is in memory is not what is stored:\n%s", diff)
+		}
+		a, b := kept.State.Append(state.Entry{Detail: "a"}), beside.State.Append(state.Entry{Detail: "b"})
+		if n := len(kept.State.Log); a.Log[n].Detail != "a" || b.Log[n].Detail != "b" {
+			t.Error("two turns write to one place")
+		}
+	}
+}
+
 func claimed(t *testing.T, s *redisstore.Store, run state.State, token string) state.Claim {
 	t.Helper()
 	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: run.Version, Token: token, Worker: "w", Lease: time.Hour, Grace: time.Hour})
