@@ -47,7 +47,7 @@ func Agree(t *testing.T, open, model func(t *testing.T) state.Store) {
 		})
 		// Calls that make a run go on come more often than those that interrupt it.
 		rt.Repeat(map[string]func(*rapid.T){
-			"claim": d.claim, "claim 2": d.claim, "claim 3": d.claim, "commit": d.commit, "commit 2": d.commit, "commit 3": d.commit,
+			"claim": d.claim, "claim 2": d.claim, "claim 3": d.claim, "commit": d.commit, "commit 2": d.commit, "commit 3": d.commit, "keep": d.keep, "keep 2": d.keep,
 			"record": d.record, "record 2": d.record, "signal": d.signal, "signal 2": d.signal, "signal 3": d.signal,
 			"renew": d.renew, "release": d.release, "abort": d.abort, "sweep": d.sweep, "sweep 2": d.sweep, "sweep 3": d.sweep, "evict": d.evict, "announced": d.announced,
 			"": d.read,
@@ -70,6 +70,7 @@ type duel struct {
 	commits      []sent
 	tokens       int // and other words used once
 	drawn        map[string]time.Duration
+	keeps        bool // the next commit keeps a turn, if anything can
 }
 
 // turn is a claim that was granted, with what was recorded under it.
@@ -181,7 +182,7 @@ func (d *duel) held(rt *rapid.T) *turn {
 		rt.Skip("nothing claimed")
 	}
 	i := len(d.claims) - 1
-	if rapid.IntRange(0, 3).Draw(rt, "an old lease") == 0 {
+	if !d.keeps && rapid.IntRange(0, 3).Draw(rt, "an old lease") == 0 {
 		i = rapid.IntRange(0, i).Draw(rt, "which")
 	}
 	return &d.claims[i]
@@ -248,6 +249,9 @@ func (d *duel) commit(rt *rapid.T) {
 	if next.Status.Terminal() {
 		reasons = []state.Reason{state.UserMessage}
 	}
+	if d.keeps {
+		reasons = reasons[:1]
+	}
 	next = move(d.t, next, rapid.SampledFrom(reasons).Draw(rt, "reason"), state.Entry{})
 	if next.Status == state.Waiting {
 		next.Waiting = &state.Wait{Reason: next.Transition.Reason, Since: created, ExpiresAt: until, Calls: []state.WaitCall{}}
@@ -256,17 +260,22 @@ func (d *duel) commit(rt *rapid.T) {
 		ID: c.Lease.Token, State: next, From: from + int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, -1, 1}).Draw(rt, "off")),
 		Consumed: rapid.IntRange(0, len(c.Signals)).Draw(rt, "consumed"), Announced: rapid.Int64Range(0, from).Draw(rt, "announced"),
 	}}
-	if rapid.Bool().Draw(rt, "keep") {
+	if d.keeps {
+		s.commit.From, s.commit.Consumed = from, len(c.Signals)
+	}
+	if d.keeps || rapid.Bool().Draw(rt, "keep") {
 		d.tokens++
 		s.commit.Keep = fmt.Sprint("token", d.tokens)
 	}
 	// A repetition has the same arguments, and may come late.
-	if len(d.commits) > 0 && rapid.IntRange(0, 4).Draw(rt, "again") == 0 {
+	if !d.keeps && len(d.commits) > 0 && rapid.IntRange(0, 4).Draw(rt, "again") == 0 {
 		s = d.commits[len(d.commits)-1]
 	}
 	d.commits = append(d.commits, s)
 	kept, _ := d.both("Commit", func(st state.Store) (any, error) {
-		s.commit.Grace = d.span("grace")
+		if s.commit.Grace = long; !d.keeps {
+			s.commit.Grace = d.span("grace")
+		}
 		done, err := st.Commit(d.t.Context(), s.lease, s.commit)
 		return committed{done, done.Kept}, err
 	}).(committed)
@@ -275,6 +284,25 @@ func (d *duel) commit(rt *rapid.T) {
 		c.Lease.Token, c.Lease.Version = s.commit.Keep, s.commit.State.Version
 		d.claims = append(d.claims, turn{Claim: c, kept: true})
 	}
+}
+
+// keep has a turn kept, and perhaps begun, and another worker ask for it: what is rare
+// among calls that know nothing of each other.
+func (d *duel) keep(rt *rapid.T) {
+	d.claim(rt)
+	if len(d.claims) == 0 {
+		return
+	}
+	d.keeps = true
+	d.commit(rt)
+	switch rapid.SampledFrom([]string{"", "renew", "record"}).Draw(rt, "use") {
+	case "renew":
+		d.renew(rt)
+	case "record":
+		d.record(rt)
+	}
+	d.keeps = false
+	d.claim(rt)
 }
 
 // committed shows what state.Committed does not encode.
