@@ -23,7 +23,7 @@ if ARGV[7] ~= '' then
 end
 local at = 8
 -- A lease that a commit has kept is in use from now on, see claim.lua. What is written tells that; if nothing is, this does.
-if entries + started + results == 0 then redis.call('HSET', R, 'kp', '') end
+if (repeated or entries == 0) and started + results == 0 then redis.call('HSET', R, 'kp', '') end
 for _ = 1, started do redis.call('HSETNX', J, 's:' .. ARGV[at], '1'); at = at + 1 end
 for _ = 1, results do redis.call('HSETNX', J, 'r:' .. ARGV[at], ARGV[at + 1]); at = at + 2 end
 if repeated then return {'ok', 0} end
