@@ -31,7 +31,7 @@ func TestStateMachineDoc(t *testing.T) {
 func renderMachine() []byte {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "# The state machine\n\nGenerated from the table `edges` in pkg/state/reason.go by `make generate`. A move that is not here cannot be made.")
-	fmt.Fprintln(&b, "\nA claim makes a queued run `running`, a signal or the end of a delay makes a waiting run `queued`: neither is a transition,\nso the machine knows the statuses between commits only.")
+	fmt.Fprintln(&b, "\nA claim, or the commit that makes it, leaves a queued run `running`, a signal or the end of a delay makes a waiting run `queued`: neither is a transition,\nso the machine knows the statuses between commits only.")
 	fmt.Fprintln(&b, "\n```mermaid\nstateDiagram-v2")
 	counts := map[string]int{}
 	var order []string

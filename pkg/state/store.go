@@ -170,7 +170,7 @@ type Turns interface {
 	// Claim gives the caller the lease of a run for the turn that follows
 	// version, unless Outcome says why not. It checks, in this order: missing, newer,
 	// terminal, stale, ahead, waiting, busy. Attempt counts the claims of this
-	// version, this one included.
+	// version, this one included, but not one of Commit.Keep that this one takes over.
 	Claim(ctx context.Context, r ClaimRequest) (Claim, error)
 
 	// Renew prolongs a lease and returns the reason of an abort that has come in
@@ -295,8 +295,8 @@ type Commit struct {
 
 	// Keep, if not empty, is the token of a claim of the turn that follows, for the
 	// same worker and for Grace: the run is kept if the commit leaves it Queued with
-	// neither signals nor an abort in hand. Until something is written or renewed
-	// under it, the lease gives way to any other claim: whoever gets the message of
+	// neither signals nor an abort in hand. Until it is renewed or recorded under,
+	// the lease gives way to any other claim: whoever gets the message of
 	// the turn in the worker's place is to make it.
 	//
 	// Claim, asked under that token by the same process, may answer from memory how the
