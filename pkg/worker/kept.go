@@ -21,6 +21,10 @@ const (
 
 	// keptFor is how long a turn is remembered.
 	keptFor = time.Second
+
+	// moment is how long a turn goes on with what was kept before the store is told:
+	// most turns have written something by then, or wait for a model.
+	moment = 100 * time.Millisecond
 )
 
 // keeps reports whether the worker should keep the turn that follows one of its own:

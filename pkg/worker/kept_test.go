@@ -146,6 +146,28 @@ func TestKeptIsRenewed(t *testing.T) {
 	})
 }
 
+// A turn that waits for its model is nobody else's, however its message is doubled.
+func TestKeptIsConfirmed(t *testing.T) {
+	t.Parallel()
+	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
+		slow := model.Scripted{Text: "end", Delay: model.Duration(time.Second)}
+		stop := s.workOn(l, cfg)
+		time.Sleep(listen)
+		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), slow)
+		time.Sleep(300 * time.Millisecond)
+		if kept, resumed := l.turns(); kept != 1 || resumed != 1 {
+			s.t.Fatalf("%d turns were kept and %d gone on with, want 1 and 1", kept, resumed)
+		}
+		c, err := s.store.Claim(s.t.Context(), state.ClaimRequest{Run: id, Version: 2, Token: "other", Worker: "other", Lease: time.Minute, Grace: time.Minute})
+		if err != nil || c.Outcome != state.ClaimBusy {
+			s.t.Errorf("Claim = %s, %v; want %s", c.Outcome, err, state.ClaimBusy)
+		}
+		s.awaitReason(id, state.EndCompleted)
+		stop()
+	})
+}
+
 // I7: an abort that comes after the commit and before the message ends the run before
 // the model is asked again.
 func TestKeptAbort(t *testing.T) {

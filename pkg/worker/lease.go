@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +47,7 @@ type held struct {
 	runs     map[state.RunID]*lease
 	claiming map[state.RunID]*claiming
 	kept     map[state.RunID]kept
+	resumed  []*lease // that were kept, in the order of their turns; some are renewed or gone
 }
 
 type claiming struct {
@@ -98,6 +100,9 @@ func (h *held) add(l *lease) {
 		old.cancel(state.ErrFenced)
 	}
 	h.runs[l.Run] = l
+	if l.kept {
+		h.resumed = append(h.resumed, l)
+	}
 	if c := h.claiming[l.Run]; c != nil {
 		for _, a := range c.aborts {
 			l.abort(a)
@@ -126,8 +131,30 @@ func (h *held) abort(a bus.Abort) {
 	}
 }
 
-// due returns the leases that were not renewed for d, or soon after they were kept. Each
-// is to be asked for, and answered then.
+// unconfirmed returns the leases of turns that have gone on for a moment with what was
+// kept: the store does not know that anybody is at work. Each is to be asked for, and
+// answered then.
+func (h *held) unconfirmed() []*lease {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var leases []*lease
+	n := 0
+	for _, l := range h.resumed {
+		if l.kept && time.Since(l.renewed) < moment {
+			break
+		}
+		n++
+		if l.kept && !l.asked && h.runs[l.Run] == l {
+			l.asked = true
+			leases = append(leases, l)
+		}
+	}
+	h.resumed = slices.Delete(h.resumed, 0, n)
+	return leases
+}
+
+// due returns the leases that were not renewed for d, or since they were kept, to be
+// asked for in the same way.
 func (h *held) due(d time.Duration) []*lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -175,10 +202,17 @@ func (h *held) term(l *lease, cfg *Config) (lasts time.Duration, safe time.Time)
 // other: what was kept has less time than that takes.
 func (w *Worker) keepLeases(ctx context.Context) {
 	every := w.cfg.Lease / 3
+	look := min(every/4, time.Second)
+	var looked time.Time
 	var asked sync.WaitGroup
 	defer asked.Wait()
-	for pause(ctx, min(every/4, time.Second)) {
-		for _, l := range w.held.due(every) {
+	for pause(ctx, min(look, moment)) {
+		leases := w.held.unconfirmed()
+		if time.Since(looked) >= look {
+			looked = time.Now()
+			leases = append(leases, w.held.due(every)...)
+		}
+		for _, l := range leases {
 			asked.Go(func() { w.keep(ctx, l) })
 		}
 	}
