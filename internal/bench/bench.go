@@ -353,6 +353,7 @@ func (s *site) alone(ctx context.Context, turns int, r *Turns) error {
 	// slower, which the floor has nobody for.
 	select {
 	case <-last:
+	case <-time.After(patience): // it may have ended before
 	case <-ctx.Done():
 		return ctx.Err()
 	}

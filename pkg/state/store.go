@@ -295,9 +295,9 @@ type Commit struct {
 
 	// Keep, if not empty, is the token of a claim of the turn that follows, for the
 	// same worker and for Grace: the run is kept if the commit leaves it Queued with
-	// neither signals nor an abort in hand. Until it is renewed or recorded under,
-	// the lease gives way to any other claim: whoever gets the message of
-	// the turn in the worker's place is to make it.
+	// neither signals nor an abort in hand. Until it is renewed or recorded under, the
+	// lease gives way to any other claim: whoever gets the message of the turn in the
+	// worker's place is to make it.
 	//
 	// Claim, asked under that token by the same process, may answer from memory how the
 	// commit has left the run: whether the lease is still in force shows at the first

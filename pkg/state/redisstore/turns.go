@@ -12,9 +12,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/logcache"
 )
 
-// Claim implements state.Turns. A run that was kept here is answered from memory. Of others the log's tail is read by the claim itself, or behind it
-// if it is long; what the store has seen of the log before comes from memory, and so does
-// the header if the last commit was made here.
+// Claim implements state.Turns. A run that was kept here is answered from memory. Of
+// others the log's tail is read by the claim itself, or beside it if it is long; what the
+// store has seen of the log before comes from memory, and so does the header if the last
+// commit was made here.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
 	if known, ok := s.cache.Resume(q.Run, q.Token); ok && known.Header.State.Version == q.Version {
 		return resumed(q, known), nil
