@@ -155,8 +155,8 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	return page, nil
 }
 
-// Claim implements state.Turns. A turn that is kept is answered from the index, which
-// shows what its commit has left or what came since.
+// Claim implements state.Turns. A turn that is kept is answered from the index: all that
+// is written under its token goes through the process that kept it.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
 	if rec := s.indexed(q.Run); q.Token != "" && rec.Kept == q.Token && rec.Token == q.Token {
 		if c := rec.Claim(q, s.cfg.Now()); c.Outcome == state.Claimed {
