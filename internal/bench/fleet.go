@@ -228,7 +228,7 @@ func (f *fleet) submitMany(ctx context.Context, r api.SubmitRequest, n, parallel
 	return ids, group.Wait()
 }
 
-// until polls ok until it is true.
+// until polls ok until it is true, not so often that it is what is measured.
 func until(ctx context.Context, what string, ok func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -236,7 +236,7 @@ func until(ctx context.Context, what string, ok func() (bool, error)) error {
 		if done, err := ok(); done || err != nil {
 			return err
 		}
-		if err := pause(ctx, 2*time.Millisecond); err != nil {
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
 			return fmt.Errorf("wait until %s: %w", what, err)
 		}
 	}

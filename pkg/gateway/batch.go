@@ -22,7 +22,8 @@ const (
 	// batchBodies is how many times the body of one submission a batch may have.
 	batchBodies = 8
 
-	// createTogether bounds how many runs of a batch are created at once.
+	// createTogether bounds how many runs of a batch are created at once, and how many
+	// are started.
 	createTogether = 16
 
 	// batchTimeout bounds the creation of a batch. It outlives the client.
@@ -60,7 +61,6 @@ func (g *Gateway) postBatch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	g.publishBatch(ctx, made)
 	g.metrics.submitted.WithLabelValues("http").Add(float64(len(made)))
 	answer := api.BatchAccepted{BatchID: made[0].BatchID(), RunIDs: make([]string, len(made))}
 	for i, st := range made {
@@ -127,14 +127,14 @@ func inRun(i int, err error) error {
 	return fmt.Errorf("runs[%d]: %w", i, err)
 }
 
-// createBatch stores the runs of a batch. The first takes the key and decides the
-// ids of all, so a batch that is submitted again under its key is the same one,
-// completed if it has to be.
+// createBatch stores the runs of a batch and starts those that may start. The first
+// takes the key and decides the ids of all, so a batch that is submitted again under its
+// key is the same one, completed if it has to be.
 //
-// A run is stored after the one before it in its lane. If this gateway dies in
-// between, what is stored runs: a run whose predecessor had ended by then is started
-// by the sweeper's first look at it, and one whose successor is missing has nothing
-// to start.
+// A run is stored after the one before it in its lane, and started when its lane is
+// stored, so that its end finds the next. If this gateway dies in between, what is stored
+// runs: a run whose predecessor had ended by then is started by the sweeper's first look
+// at it, and one whose successor is missing has nothing to start.
 func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submission) ([]state.State, error) {
 	first, err := g.ids.next(time.Now(), len(runs))
 	if err != nil {
@@ -142,6 +142,8 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 	}
 	made := make([]state.State, len(runs))
 	mark := fingerprint(sub)
+	start, wait := g.batchStarts(ctx)
+	defer wait()
 	create := func(i int, key string) (err error) {
 		run := runs[i]
 		run.ID = first.Plus(i)
@@ -155,20 +157,23 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 			g.crowd.note(st)
 		}
 		made[i] = st
+		if _, waited := st.InLane(1); !waited {
+			start(st)
+		}
 		return nil
 	}
 	if err := create(0, sub.key); err != nil {
 		return nil, err
 	}
 	first = made[0].ID
-	// Runs that are created together are of different lanes.
-	together := min(createTogether, runs[0].Batch.MaxParallel)
 	rest := make([]int, len(runs)-1)
 	for i := range rest {
 		rest[i] = i + 1
 	}
-	for chunk := range slices.Chunk(rest, together) {
+	// Runs that are created together are of different lanes.
+	for chunk := range slices.Chunk(rest, runs[0].Batch.MaxParallel) {
 		var group errgroup.Group
+		group.SetLimit(createTogether)
 		for _, i := range chunk {
 			group.Go(func() error { return create(i, "") })
 		}
@@ -176,27 +181,38 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 			return nil, err
 		}
 	}
+	for _, st := range made {
+		if _, waited := st.InLane(1); waited {
+			start(st)
+		}
+	}
 	return made, nil
 }
 
-// publishBatch sends the turns of the runs that may start. It does so after all are
-// stored, so that the end of the first finds the next. What cannot be sent now is
-// the sweeper's.
-func (g *Gateway) publishBatch(ctx context.Context, made []state.State) {
-	group, ctx := errgroup.WithContext(ctx)
+// batchStarts returns how runs of a batch are started, unless they are held or were
+// started before: some at a time, and wait returns when all are. What cannot be sent now
+// is the sweeper's.
+func (g *Gateway) batchStarts(ctx context.Context) (start func(state.State), wait func()) {
+	group, ctx := errgroup.WithContext(ctx) // after one that failed no other is tried
 	group.SetLimit(createTogether)
-	for _, st := range made {
+	start = func(st state.State) {
 		if st.Status != state.Queued || st.Version != 1 {
-			continue
+			return
 		}
 		group.Go(func() error {
 			t := bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Crowd: st.Crowded || g.crowd.full(), TraceParent: st.TraceSpan}
-			return g.bus.PublishTurn(ctx, t, turnID(st.ID, st.Version))
+			if err := g.bus.PublishTurn(ctx, t, turnID(st.ID, st.Version)); err != nil {
+				return fmt.Errorf("batch %s: %w", st.BatchID(), err)
+			}
+			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		g.log.Warn().Err(err).Str("batch", made[0].BatchID()).Msg("publish turns of a batch; the sweeper will")
+	wait = func() {
+		if err := group.Wait(); err != nil {
+			g.log.Warn().Err(err).Msg("publish turns of a batch; the sweeper will")
+		}
 	}
+	return start, wait
 }
 
 func (g *Gateway) getBatch(w http.ResponseWriter, r *http.Request) error {

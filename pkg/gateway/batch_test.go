@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -352,6 +353,25 @@ func TestBatchSurvivesLostStarts(t *testing.T) {
 		if len(failures) != 3 {
 			t.Errorf("%s: %d starts were lost, want 3", lost, len(failures))
 		}
+	}
+}
+
+// L8: a run for which no other waits starts when it is stored, however many are not yet.
+func TestBatchStartsWhileItIsStored(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *worker.Config) { c.SweepEvery = time.Hour })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var first atomic.Value
+	there := s.over(&faulty{Store: s.store, fail: func(_ string, id state.RunID) error {
+		if first.CompareAndSwap(nil, string(id)) {
+			return nil
+		}
+		_, err := s.client.Wait(ctx, first.Load().(string))
+		return err
+	}}, s.bus)
+	if _, err := there.client.SubmitBatch(ctx, request("hello", 3, 0), ""); err != nil {
+		t.Error(err)
 	}
 }
 
