@@ -95,31 +95,7 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-func BenchmarkTurn(b *testing.B) {
-	s := open(b, testbed.NATS(b), "")
-	run, err := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Priority: state.Normal}.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
-	if err != nil {
-		b.Fatal(err)
-	}
-	if _, _, err := s.Create(b.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
-		b.Fatal(err)
-	}
-	var v int64
-	for b.Loop() {
-		v++
-		c, err := s.Claim(b.Context(), state.ClaimRequest{Run: run.ID, Version: v, Token: fmt.Sprint(v), Worker: "w", Lease: time.Hour, Grace: time.Hour})
-		if err != nil {
-			b.Fatal(err)
-		}
-		next, err := c.State.Move(state.NextTurn, state.Entry{At: state.At(time.Now())})
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := s.Commit(b.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.Base, Grace: time.Hour}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
+func BenchmarkTurn(b *testing.B) { statetest.Benchmark(b, open(b, testbed.NATS(b), "")) }
 
 // I8: a turn that was kept and taken away since is claimed like any, under the same token.
 func TestKeptIsClaimedAnew(t *testing.T) {
