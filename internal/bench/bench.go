@@ -36,10 +36,10 @@ type Config struct {
 	Turns   int    `default:"10" help:"Turns of each: one model call and one tool call a turn, the last an answer."`
 	Long    int    `default:"200" help:"Turns of the one run that is measured alone."`
 	Profile string `enum:"lazy,durable" default:"lazy" help:"lazy: servers at their defaults; durable: Redis syncs every write (appendfsync always)."`
-	Size    int    `default:"10000" help:"Runs of the larger step of size."`
+	Size    int    `default:"10000" help:"Runs of the larger step of size, and of steady."`
 	Short   bool   `help:"A small load, to see that it works."`
 
-	Only []string `default:"turns" help:"What to measure, by commas: all, or some of turns, history, parked, abort, submit, readers, scale, fair, start, size, stream."`
+	Only []string `default:"turns" help:"What to measure, by commas: all, or some of turns, history, parked, abort, submit, readers, scale, fair, start, size, stream, steady."`
 }
 
 // Report is what was measured.

@@ -38,6 +38,7 @@ func measures() []measure {
 		{"start", start},
 		{"size", size},
 		{"stream", stream},
+		{"steady", steady},
 	}
 }
 
