@@ -77,7 +77,7 @@ demo: ## See a run survive the death of its worker
 	go run ./cmd/turnpike demo
 
 .PHONY: bench
-bench: ## Measure the real path and the floor under it, some four minutes: ONLY=turns,parked,...
+bench: ## Measure the real path and the floor under it, some five minutes: ONLY=turns,parked,...
 	go run ./cmd/turnpike bench --only $(or $(ONLY),all)
 
 .PHONY: fuzz
