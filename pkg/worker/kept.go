@@ -1,6 +1,9 @@
 package worker
 
 import (
+	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -57,4 +60,20 @@ func (h *held) takeKept(msg bus.Turn) (k kept, ok bool) {
 	}
 	delete(h.kept, msg.Run)
 	return k, time.Since(k.since) < keptFor
+}
+
+// handBack gives up the turns that were kept after since and have not come back to this
+// worker, which stops: whoever takes one up is not to count an attempt. What is
+// another's by now stays so.
+func (w *Worker) handBack(ctx context.Context, since time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, keptFor)
+	defer cancel()
+	w.held.mu.Lock()
+	left := slices.Collect(maps.Values(w.held.kept))
+	w.held.mu.Unlock()
+	for _, k := range left {
+		if k.since.After(since) {
+			w.check(w.store.Release(ctx, k.lease), "release")
+		}
+	}
 }

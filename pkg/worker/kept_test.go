@@ -309,3 +309,38 @@ func TestKeptNotAtTheEnd(t *testing.T) {
 		stop()
 	})
 }
+
+// I12: what a worker had kept when it was told to stop is handed back, and counts no
+// attempt.
+func TestKeptIsHandedBack(t *testing.T) {
+	t.Parallel()
+	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
+		var stop func()
+		l.after = func(state.Committed) {
+			go stop()
+			time.Sleep(time.Millisecond) // until it takes no more turns
+		}
+		stop = s.workOn(l, cfg)
+		time.Sleep(listen)
+		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
+		s.await(id, "version 2", func(st state.State) bool { return st.Version == 2 })
+		stop()
+		if kept, resumed := l.turns(); kept != 1 || resumed != 0 {
+			s.t.Fatalf("%d turns were kept and %d gone on with, want 1 and 0", kept, resumed)
+		}
+		l.after = nil
+		stop = s.workOn(l, cfg)
+		s.awaitReason(id, state.EndCompleted)
+		log, err := s.store.Log(s.t.Context(), id, 0, 0)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, e := range log {
+			if e.Attempt > 1 {
+				s.t.Errorf("%s of turn %d is of attempt %d", e.Type, e.Turn, e.Attempt)
+			}
+		}
+		stop()
+	})
+}

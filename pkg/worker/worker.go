@@ -293,6 +293,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.log.Info().Int("slots", w.cfg.Slots).Msg("worker started")
 	<-ctx.Done()
 	w.stopping.Store(true)
+	told := time.Now()
 	if err := pulling.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		w.log.Warn().Err(err).Msg("queue close")
 	}
@@ -307,6 +308,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		stop(errShutdown)
 		<-finished
 	}
+	w.handBack(context.WithoutCancel(ctx), told.Add(-w.cfg.Grace))
 	w.bus.Beat(bus.Beat{Worker: w.cfg.ID, Gone: true})
 	w.log.Info().Msg("worker stopped")
 	return nil
