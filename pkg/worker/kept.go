@@ -51,11 +51,12 @@ func (h *held) keep(l state.Lease, since time.Time) {
 	h.kept[l.Run] = kept{l, since}
 }
 
-// takeKept returns and forgets the turn of a message if this worker has kept it.
+// takeKept returns and forgets the turn of a message if this worker has kept it lately.
 func (h *held) takeKept(msg bus.Turn) (k kept, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if k, ok = h.kept[msg.Run]; !ok || k.lease.Version != msg.Version {
+	k = h.kept[msg.Run]
+	if k.lease.Version != msg.Version {
 		return kept{}, false
 	}
 	delete(h.kept, msg.Run)

@@ -29,7 +29,7 @@ type lease struct {
 	// Guarded by held.mu.
 	renewed time.Time
 	asked   bool // a renewal is under way
-	kept    bool // and not renewed yet
+	kept    bool // by the commit before, and not renewed yet: it lasts for the grace
 }
 
 // abort ends the turn if it is the one that a means.
@@ -197,10 +197,10 @@ func (h *held) term(l *lease, cfg *Config) (lasts time.Duration, safe time.Time)
 	return lasts, l.renewed.Add(lasts * 4 / 5)
 }
 
-// keepLeases renews leases until ctx ends. One goroutine serves all turns: a
+// renewLeases renews leases until ctx ends. One goroutine serves all turns: a
 // parked turn costs its own stack and no timer. A renewal without an answer holds up no
 // other: what was kept has less time than that takes.
-func (w *Worker) keepLeases(ctx context.Context) {
+func (w *Worker) renewLeases(ctx context.Context) {
 	every := w.cfg.Lease / 3
 	look := min(every/4, time.Second)
 	var looked time.Time
@@ -213,12 +213,12 @@ func (w *Worker) keepLeases(ctx context.Context) {
 			leases = append(leases, w.held.due(every)...)
 		}
 		for _, l := range leases {
-			asked.Go(func() { w.keep(ctx, l) })
+			asked.Go(func() { w.renew(ctx, l) })
 		}
 	}
 }
 
-func (w *Worker) keep(ctx context.Context, l *lease) {
+func (w *Worker) renew(ctx context.Context, l *lease) {
 	defer w.held.answered(l)
 	// Counted from before the call: the server's lease starts later, never earlier.
 	asked := time.Now()

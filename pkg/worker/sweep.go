@@ -105,16 +105,15 @@ func (p *presence) hear(b bus.Beat) {
 	}
 }
 
-// allTakeKept reports whether every worker that is heard takes over what others keep.
-func (p *presence) allTakeKept() bool {
-	p.mu.Lock()
+// mayKeep lets the worker keep turns if it knows all others, and each takes over what
+// it keeps.
+func (p *presence) mayKeep(known bool) {
+	p.mu.Lock() // against hear: its no is the last word
 	defer p.mu.Unlock()
 	for _, h := range p.seen {
-		if !h.takesKept {
-			return false
-		}
+		known = known && h.takesKept
 	}
-	return true
+	p.w.keeping.Store(known)
 }
 
 // run beats and looks around until ctx ends.
@@ -133,7 +132,7 @@ func (p *presence) run(ctx context.Context) {
 			ready, settled = time.Now().Add(silence*every), false
 		}
 		last = time.Now()
-		p.w.keeping.Store(!last.Before(ready) && p.allTakeKept())
+		p.mayKeep(!last.Before(ready))
 		if last.Before(ready) {
 			continue
 		}

@@ -269,7 +269,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer stopKeeper()
-	background.Go(func() { w.keepLeases(keeper) })
+	background.Go(func() { w.renewLeases(keeper) })
 	background.Go(func() { presence.run(keeper) })
 
 	pullable, stopPulling := context.WithCancel(ctx)
