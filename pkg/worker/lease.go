@@ -197,6 +197,13 @@ func (h *held) term(l *lease, cfg *Config) (lasts time.Duration, safe time.Time)
 	return lasts, l.renewed.Add(lasts * 4 / 5)
 }
 
+// has reports whether the turn of a lease is under way.
+func (h *held) has(l *lease) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.runs[l.Run] == l
+}
+
 // renewLeases renews leases until ctx ends. One goroutine serves all turns: a
 // parked turn costs its own stack and no timer. A renewal without an answer holds up no
 // other: what was kept has less time than that takes.
@@ -218,32 +225,49 @@ func (w *Worker) renewLeases(ctx context.Context) {
 	}
 }
 
+// renew asks for a lease until the store has answered, the turn must end or has ended.
 func (w *Worker) renew(ctx context.Context, l *lease) {
 	defer w.held.answered(l)
-	// Counted from before the call: the server's lease starts later, never earlier.
-	asked := time.Now()
 	lasts, safe := w.held.term(l, &w.cfg)
-	patience := lasts / 6
-	if left := safe.Sub(asked); left > 0 { // else this process slept, and the store may say that nobody minded
-		patience = min(patience, left)
-	}
-	callCtx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	abort, err := w.store.Renew(callCtx, l.Lease, w.cfg.Lease, w.cfg.Grace)
-	switch {
-	case errors.Is(err, state.ErrFenced):
-		l.cancel(state.ErrFenced)
-	case err != nil:
+	for w.held.has(l) {
+		// Counted from before the call: the server's lease starts later, never earlier.
+		asked := time.Now()
+		patience := lasts / 6
+		if left := safe.Sub(asked); left > 0 { // else this process slept, and the store may say that nobody minded
+			patience = min(patience, left)
+		}
+		err := w.askFor(ctx, l, asked, patience)
+		if err == nil {
+			return
+		}
+		w.log.Warn().Err(err).Str("run_id", string(l.Run)).Msg("renew lease")
+		if !pause(ctx, min(w.cfg.SweepEvery, time.Until(safe))) {
+			return
+		}
 		// Without proof of the lease the turn must end before another worker may begin.
 		if !time.Now().Before(safe) {
 			l.cancel(state.ErrFenced)
-		}
-		w.log.Warn().Err(err).Str("run_id", string(l.Run)).Msg("renew lease")
-	default:
-		w.held.renew(l, asked)
-		w.check(l.delivery.InProgress(), "in progress")
-		if abort != nil {
-			l.cancel(&abortError{abort.Reason})
+			return
 		}
 	}
+}
+
+// askFor renews a lease, and tells its turn what the store has said, unless it has not.
+func (w *Worker) askFor(ctx context.Context, l *lease, asked time.Time, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	abort, err := w.store.Renew(ctx, l.Lease, w.cfg.Lease, w.cfg.Grace)
+	if errors.Is(err, state.ErrFenced) {
+		l.cancel(state.ErrFenced)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	w.held.renew(l, asked)
+	w.check(l.delivery.InProgress(), "in progress")
+	if abort != nil {
+		l.cancel(&abortError{abort.Reason})
+	}
+	return nil
 }
