@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -54,37 +55,45 @@ func TestOneLaneHasAllSlots(t *testing.T) {
 // waits for the end of the other.
 func TestLanesTakeTurns(t *testing.T) {
 	t.Parallel()
-	const each = 20
-	s := newSite(t)
-	var mu sync.Mutex
-	var order []bool
-	crowded := map[state.RunID]bool{}
-	s.tools["note"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		order = append(order, crowded[c.Run])
-		return tool.Result{Content: "ok"}, nil
-	})
-	var ids []state.RunID
-	for i := range 2 * each {
-		id := s.create(state.Limits{MaxTurns: 1}, []agent.Tool{{Name: "note"}}, call("note", "c"))
-		crowded[id] = i < each
-		ids = append(ids, id)
-		s.publishTo(id, bus.Lane{Priority: state.Normal, Crowd: i < each})
-	}
-	cfg := s.config()
-	cfg.Slots = 1
-	s.work(cfg)
-	for _, id := range ids {
-		s.awaitReason(id, state.EndMaxTurns)
-	}
-	early := 0
-	for _, c := range order[:each] {
-		if c {
-			early++
+	synctest.Test(t, func(t *testing.T) {
+		const each = 20
+		s := newSite(t)
+		var mu sync.Mutex
+		var order []bool
+		crowded := map[state.RunID]bool{}
+		s.tools["note"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, crowded[c.Run])
+			return tool.Result{Content: "ok"}, nil
+		})
+		first := newBlocking()
+		s.tools["first"] = first
+		cfg := s.config()
+		cfg.Slots = 1
+		stop := s.work(cfg)
+		s.submit(state.Limits{MaxTurns: 1}, []agent.Tool{{Name: "first"}}, call("first", "c"))
+		synctest.Wait() // until whoever takes from a lane waits for the slot
+		var ids []state.RunID
+		for i := range 2 * each {
+			id := s.create(state.Limits{MaxTurns: 1}, []agent.Tool{{Name: "note"}}, call("note", "c"))
+			crowded[id] = i < each
+			ids = append(ids, id)
+			s.publishTo(id, bus.Lane{Priority: state.Normal, Crowd: i < each})
 		}
-	}
-	if early < each/4 || early > each*3/4 {
-		t.Errorf("%d of the first %d turns are of the crowd: %v", early, each, order)
-	}
+		close(first.release)
+		for _, id := range ids {
+			s.awaitReason(id, state.EndMaxTurns)
+		}
+		early := 0
+		for _, c := range order[:each] {
+			if c {
+				early++
+			}
+		}
+		if early < each/4 || early > each*3/4 {
+			t.Errorf("%d of the first %d turns are of the crowd: %v", early, each, order)
+		}
+		stop()
+	})
 }
