@@ -200,8 +200,9 @@ func (m *explorer) next(w world) []move {
 					k.Message, k.Version, k.Told = msg.Name, msg.Version, msg.Announced
 					if k.Kept.Token != "" && k.Kept.Committed.Version == msg.Version {
 						moves = append(moves, m.resume(to, i)...)
+						moves = append(moves, m.claim(to, i, k.Kept.Token)...) // as if it were not in memory
 					}
-					moves = append(moves, m.claim(to, i)...) // as if it had forgotten
+					moves = append(moves, m.claim(to, i, "")...) // as if it had forgotten
 				}
 			}
 			continue

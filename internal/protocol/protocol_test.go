@@ -20,7 +20,7 @@ const limit = 1_000_000
 // Quick ones leave out what takes more than a second.
 var (
 	quick = []protocol.Faults{{}, {Losses: 1}}
-	whole = []protocol.Faults{{}, {Losses: 1}, {Aborts: 1}, {Remarks: 1}, {Crashes: 1}, {Doubles: 1}, {Pauses: 1}}
+	whole = []protocol.Faults{{}, {Losses: 1}, {Aborts: 1}, {Remarks: 1}, {Crashes: 1}, {Doubles: 1}, {Pauses: 1}, {Silences: 1}}
 	pairs = []protocol.Faults{{Losses: 2}, {Crashes: 1, Losses: 1}}
 )
 
@@ -42,7 +42,7 @@ func TestProtocol(t *testing.T) {
 		case *thorough && rules == protocol.Rules{}:
 			chosen = slices.Concat(whole, pairs)
 		case *thorough && rules == protocol.Rules{Keep: true}:
-			chosen = []protocol.Faults{{}, {Losses: 1}, {Remarks: 1}, {Crashes: 1}}
+			chosen = []protocol.Faults{{}, {Losses: 1}, {Remarks: 1}, {Crashes: 1}, {Silences: 1}}
 		case *thorough && rules == protocol.Rules{Ahead: true, Keep: true}:
 			chosen = []protocol.Faults{{}, {Losses: 1}, {Aborts: 1}, {Doubles: 1}, {Pauses: 1}}
 		}

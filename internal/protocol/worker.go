@@ -49,7 +49,8 @@ type worker struct {
 	Vouched    int64 // entries that this worker knows to be announced before VouchedFor
 	VouchedFor int64
 
-	Kept kept // a turn whose message has yet to come
+	Keep string // the token that a commit under way has for the next turn
+	Kept kept   // a turn whose message has yet to come
 
 	Event loop.Event
 	Kind  string // of Event
@@ -157,7 +158,12 @@ func (m *explorer) work(w world, i int) []move {
 	case acting:
 		return one(m.act(w, i))
 	case committing:
-		return one(m.commit(w, i))
+		moves := one(m.commit(w, i))
+		if w.Left.Silences > 0 {
+			w.Left.Silences--
+			moves = append(moves, m.commitUnheard(w, i)...)
+		}
+		return moves
 	case announcing, publishing, settling:
 		return one(m.finish(w, i))
 	case acking:
@@ -167,11 +173,14 @@ func (m *explorer) work(w world, i int) []move {
 	}
 }
 
-func (m *explorer) claim(w world, i int) []move {
+// claim asks the store for a turn, under a token of its own or that of what was kept.
+func (m *explorer) claim(w world, i int, token string) []move {
 	k := &w.Workers[i]
 	w.Tokens++
 	w.Store.Claims++
-	k.Token = fmt.Sprintf("tok-%d", w.Tokens)
+	if k.Token = token; token == "" {
+		k.Token = fmt.Sprintf("tok-%d", w.Tokens)
+	}
 	if m.rules.CounterTokens {
 		k.Token = fmt.Sprintf("counted-%d", w.Store.Claims)
 	}
@@ -261,6 +270,10 @@ func (m *explorer) decide(w world, i int) (world, error) {
 		k.Event, k.Kind = nil, ""
 		if d.Effect == nil {
 			k.At = committing
+			if m.rules.Keep {
+				w.Tokens++
+				k.Keep = fmt.Sprintf("tok-%d", w.Tokens)
+			}
 			return w, nil
 		}
 		if k.Heard {
@@ -332,12 +345,10 @@ func (m *explorer) commit(w world, i int) (world, error) {
 	k := &w.Workers[i]
 	c := state.Commit{
 		ID: k.Token, State: k.State, From: k.Recorded, Consumed: k.Consumed, Announced: min(k.Announced, k.Claim.Base), Grace: grace,
-	}
-	if m.rules.Keep {
-		w.Tokens++
-		c.Keep = fmt.Sprintf("tok-%d", w.Tokens)
+		Keep: k.Keep,
 	}
 	r := &w.Store.Record
+	repeated := r.CommitID == c.ID
 	inbox := r.Inbox
 	if m.rules.NoInboxCheck {
 		r.Inbox = nil
@@ -350,12 +361,12 @@ func (m *explorer) commit(w world, i int) (world, error) {
 	if m.rules.NoInboxCheck {
 		r.Inbox = inbox[min(len(inbox), c.Consumed):]
 	}
-	if w.Store.Log.sum() != k.Log.first(k.Recorded).sum() {
+	if !repeated && w.Store.Log.sum() != k.Log.first(k.Recorded).sum() {
 		return w, errors.New("I3: a turn is committed on top of a journal that is not its own")
 	}
 	w.Store.Log = w.Store.Log.add(entries...)
 	w.Store.settle()
-	k.Committed = done
+	k.Committed, k.Keep = done, ""
 	if done.Kept {
 		k.Kept = kept{c.Keep, k.State, k.Log, c.Announced, done}
 		k.Kept.State.Log = nil
@@ -365,6 +376,17 @@ func (m *explorer) commit(w world, i int) (world, error) {
 		k.At, k.Ahead = publishing, m.rules.Ahead
 	}
 	return w, nil
+}
+
+// commitUnheard is a commit whose answer is lost: the worker makes it again.
+func (m *explorer) commitUnheard(w world, i int) []move {
+	before := w.Workers[i]
+	w, err := m.commit(w, i)
+	if w.Workers[i].At == idle {
+		return nil // it was fenced, and nothing has changed
+	}
+	w.Workers[i] = before
+	return []move{{fmt.Sprintf("worker %d: commit, and hear no answer", i+1), w, err, true}}
 }
 
 // announce tells watchers what the log has gained since.

@@ -38,6 +38,7 @@ type Faults struct {
 	Doubles   int // of a message
 	Pauses    int // of a worker, beyond its lease and the queue's patience
 	Rollbacks int // of the store, to any copy of before
+	Silences  int // of the store, which has made a commit and says nothing
 	Aborts    int // by the person; no fault, but not for ever either
 	Remarks   int // messages of the person, at any moment; no faults either
 }
@@ -151,6 +152,7 @@ func (w *world) key() [2]uint64 {
 		k := &c.Workers[i]
 		rename(&k.Message)
 		rename(&k.Token)
+		rename(&k.Keep)
 		rename(&k.Kept.Token)
 		k.Claim.Lease.Token = ""
 	}
