@@ -38,14 +38,7 @@ func (w *Worker) begin(ctx context.Context, d bus.TurnDelivery) (t *turn, turnCt
 
 	admitted, ok := w.suspects.admit(claim)
 	if !ok {
-		// The sweeper brings it back, with a message of its own.
-		log := w.runLog(msg.Run)
-		if err := w.store.Release(ctx, claim.Lease); err != nil {
-			log.Warn().Err(err).Msg("release")
-			return nil, nil, nil
-		}
-		w.check(d.Ack(), "ack")
-		log.Info().Int("attempt", claim.Attempt).Msg("turn put off: workers were lost with it, and with others in hand here")
+		w.putOff(ctx, d, claim)
 		return nil, nil, nil
 	}
 	begun := false
@@ -79,6 +72,18 @@ func (w *Worker) begin(ctx context.Context, d bus.TurnDelivery) (t *turn, turnCt
 		t.lease.cancel(nil)
 		admitted()
 	}
+}
+
+// putOff gives up a turn that must not be beside others here. The sweeper brings it
+// back, with a message of its own.
+func (w *Worker) putOff(ctx context.Context, d bus.TurnDelivery, c state.Claim) {
+	log := w.runLog(d.Turn().Run)
+	if err := w.store.Release(ctx, c.Lease); err != nil {
+		log.Warn().Err(err).Msg("release")
+		return
+	}
+	w.check(d.Ack(), "ack")
+	log.Info().Int("attempt", c.Attempt).Msg("turn put off: workers were lost with it, and with others in hand here")
 }
 
 // turn returns the turn that was claimed.

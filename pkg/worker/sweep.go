@@ -16,7 +16,8 @@ const sweepBatch = 512
 
 // sweep is the sweeper, a part of the protocol: it publishes the turns whose
 // message or worker was lost, wakes runs whose time has come, announces what nobody
-// announced, and sees that runs which wait for others have somebody to wait for. Any number of workers sweep, without agreeing on who does.
+// announced, and sees that runs which wait for others have somebody to wait for. Any
+// number of workers sweep, without agreeing on who does.
 func (w *Worker) sweep(ctx context.Context) {
 	for pause(ctx, w.cfg.SweepEvery) {
 		for {

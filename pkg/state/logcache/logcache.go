@@ -120,8 +120,8 @@ func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 }
 
 // Put remembers a run's log, of which last is the last entry, encoded, and the header
-// of the commit that wrote it. The room behind the entries passes to the cache. Who comes late may bring an older log back, which
-// is still the beginning of the run's.
+// of the commit that wrote it. The room behind the entries passes to the cache. Who comes
+// late may bring an older log back, which is still the beginning of the run's.
 func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Header) {
 	if len(entries) == 0 {
 		return
