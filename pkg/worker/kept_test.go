@@ -325,7 +325,7 @@ func TestKeptNotAtTheEnd(t *testing.T) {
 	})
 }
 
-// I12: what a worker had kept when it was told to stop is handed back, and counts no
+// What a worker had kept when it was told to stop is handed back, and counts no
 // attempt.
 func TestKeptIsHandedBack(t *testing.T) {
 	t.Parallel()

@@ -210,3 +210,18 @@ func testKeptLost(t *testing.T, s *suite) {
 		t.Errorf("Evict = %+v, want run %s", due, run.ID)
 	}
 }
+
+// A kept turn that is handed back counts no attempt.
+func testKeptReleased(t *testing.T, s *suite) {
+	run := s.create(t)
+	l, _ := s.keep(t, s.mustClaim(t, run.ID, 1), "kept")
+	if err := s.Release(t.Context(), l); err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+	if got, _ := s.Load(t.Context(), run.ID); got.Status != state.Queued {
+		t.Errorf("the run is %s, want %s", got.Status, state.Queued)
+	}
+	if c := s.mustClaim(t, run.ID, 2); c.Attempt != 1 {
+		t.Errorf("attempt %d, want 1", c.Attempt)
+	}
+}

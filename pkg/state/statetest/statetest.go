@@ -51,6 +51,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"KeptAbort", testKeptAbort},
 		{"KeptRepeated", testKeptRepeated},
 		{"KeptLost", testKeptLost},
+		{"KeptReleased", testKeptReleased},
 		{"SignalWakes", testSignalWakes},
 		{"SignalRefused", testSignalRefused},
 		{"SignalRace", testSignalRace},
