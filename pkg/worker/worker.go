@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
@@ -184,7 +183,7 @@ type Worker struct {
 	meters  *meters      // nil: none
 	tracer  trace.Tracer // nil: no spans
 	agents  *agents
-	slots   *semaphore.Weighted
+	slots   *slots
 	stacks  *stacks
 
 	suspects *suspects
@@ -223,7 +222,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		cfg: cfg, store: store, bus: b,
 		log:     cfg.Logger.With().Str("worker", cfg.ID).Logger(),
 		metrics: m, meters: meters,
-		slots: semaphore.NewWeighted(int64(cfg.Slots)),
+		slots: newSlots(cfg.Slots),
 
 		suspects: newSuspects(cfg.Slots, cfg.MaxAttempts),
 		tenants:  newTenants(cfg.Slots),
@@ -282,7 +281,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			return errors.Join(fmt.Errorf("subscribe to %s turns: %w", lane, err), pulling.Wait())
 		}
 		pulling.Go(func() error {
-			w.pull(pullCtx, turnCtx, queue)
+			w.pull(pullCtx, turnCtx, lane, queue)
 			return queue.Close()
 		})
 	}
@@ -314,17 +313,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// pull hands the messages of one lane to turns. It asks for no more messages than
-// slots are free, so that an idle worker elsewhere gets what this one could only
-// hold.
-func (w *Worker) pull(ctx, turnCtx context.Context, queue bus.TurnQueue) {
+// pull hands the messages of one lane to turns.
+func (w *Worker) pull(ctx, turnCtx context.Context, lane bus.Lane, queue bus.TurnQueue) {
 	for {
-		if w.slot(ctx, queue) != nil {
-			return
-		}
-		w.slots.Release(1)
-		queue.Ahead(w.cfg.Slots - 1 - int(w.taken.Load()))
-		d, err := queue.Next(ctx)
+		d, err := w.next(ctx, lane, queue)
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
 				return
@@ -335,26 +327,13 @@ func (w *Worker) pull(ctx, turnCtx context.Context, queue bus.TurnQueue) {
 			}
 			continue
 		}
-		if w.slot(ctx, queue) != nil {
-			w.check(d.Nak(0), "nak")
-			return
-		}
 		w.taken.Add(1)
 		w.turns.Go(func() {
-			defer w.slots.Release(1)
+			defer w.slots.release()
 			defer w.taken.Add(-1)
 			w.take(turnCtx, d)
 		})
 	}
-}
-
-// slot takes a slot. While none is free, the queue keeps nothing for this worker.
-func (w *Worker) slot(ctx context.Context, queue bus.TurnQueue) error {
-	if w.slots.TryAcquire(1) {
-		return nil
-	}
-	queue.Ahead(0)
-	return w.slots.Acquire(ctx, 1)
 }
 
 // pause waits for d and reports whether ctx is still alive.
