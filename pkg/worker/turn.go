@@ -70,9 +70,20 @@ func (w *Worker) runLog(run state.RunID) *zerolog.Logger {
 func (t *turn) agent(ctx context.Context) (*agent.Agent, error) {
 	a, err := t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
 	if err != nil {
-		return nil, fmt.Errorf("%w: load agent: %w", errDrop, err)
+		return nil, notLoaded(ctx, err)
 	}
 	return a, nil
+}
+
+// notLoaded says what it means that the agent could not be had. A turn that was aborted
+// meanwhile is handed back, since only the agent's loop can end it: its next claim tells
+// of the abort, and nothing interrupts it then.
+func notLoaded(ctx context.Context, err error) error {
+	end := errDrop
+	if _, e := interrupted(ctx, loop.Aborted{}); e == nil || errors.Is(e, errRelease) {
+		end = errRelease
+	}
+	return fmt.Errorf("%w: load agent: %w", end, err)
 }
 
 // take carries one delivery through the protocol: begin, run and end are the whole of
@@ -225,7 +236,7 @@ func (t *turn) open(ctx context.Context, err error) (l loop.Loop, first loop.Eff
 	if err != nil {
 		var gone *invalidAgentError
 		if !errors.As(err, &gone) {
-			return nil, nil, fmt.Errorf("load agent: %w", errors.Join(errDrop, err))
+			return nil, nil, notLoaded(ctx, err)
 		}
 		t.s = loop.Fail(t.s, now(), state.EndInvalidAgent, gone.Error()).Next
 		return nil, nil, nil
