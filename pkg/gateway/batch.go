@@ -142,7 +142,8 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 	}
 	made := make([]state.State, len(runs))
 	mark := fingerprint(sub)
-	start, wait := g.batchStarts(ctx)
+	// The store knows a crowd when most of it is stored, and the first runs start before.
+	start, wait := g.batchStarts(ctx, runs[0].Batch.MaxParallel >= state.Shards)
 	defer wait()
 	create := func(i int, key string) (err error) {
 		run := runs[i]
@@ -191,8 +192,8 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 
 // batchStarts returns how runs of a batch are started, unless they are held or were
 // started before: some at a time, and wait returns when all are. What cannot be sent now
-// is the sweeper's.
-func (g *Gateway) batchStarts(ctx context.Context) (start func(state.State), wait func()) {
+// is the sweeper's. Those of a crowd wait in its lane.
+func (g *Gateway) batchStarts(ctx context.Context, crowd bool) (start func(state.State), wait func()) {
 	group, ctx := errgroup.WithContext(ctx) // after one that failed no other is tried
 	group.SetLimit(createTogether)
 	start = func(st state.State) {
@@ -200,7 +201,7 @@ func (g *Gateway) batchStarts(ctx context.Context) (start func(state.State), wai
 			return
 		}
 		group.Go(func() error {
-			t := bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Crowd: st.Crowded || g.crowd.full(), TraceParent: st.TraceSpan}
+			t := bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Crowd: crowd || st.Crowded || g.crowd.full(), TraceParent: st.TraceSpan}
 			if err := g.bus.PublishTurn(ctx, t, turnID(st.ID, st.Version)); err != nil {
 				return fmt.Errorf("batch %s: %w", st.BatchID(), err)
 			}
