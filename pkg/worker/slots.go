@@ -10,9 +10,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// askFor is how long a slot that others want is held while the bus is asked: longer than
+// asking is how long a slot that others want is held while the bus is asked: longer than
 // it takes to answer, and nothing beside a turn. A lane that has run dry costs it once.
-const askFor = 2 * time.Millisecond
+const asking = 2 * time.Millisecond
 
 // next returns a message of a lane, with a slot for it. It asks for no more messages than
 // slots are free, so that an idle worker elsewhere gets what this one could only hold.
@@ -25,7 +25,7 @@ func (w *Worker) next(ctx context.Context, lane bus.Lane, queue bus.TurnQueue) (
 	if waited {
 		// Others want this slot, too. Given up before it is known what the lane has, it
 		// would be theirs, and each lane would get every other slot whatever its weight.
-		brief, cancel := context.WithTimeout(ctx, askFor)
+		brief, cancel := context.WithTimeout(ctx, asking)
 		d, err := queue.Next(brief)
 		cancel()
 		if err == nil {
