@@ -134,15 +134,7 @@ func TestKeptIsRenewed(t *testing.T) {
 		if _, resumed := l.turns(); resumed != 2 {
 			s.t.Errorf("%d turns were gone on with, want 2", resumed)
 		}
-		log, err := s.store.Log(s.t.Context(), id, 0, 0)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		for _, e := range log {
-			if e.Attempt > 1 {
-				s.t.Errorf("%s of turn %d is of attempt %d", e.Type, e.Turn, e.Attempt)
-			}
-		}
+		s.onlyFirstAttempts(id)
 		stop()
 	})
 }
@@ -293,15 +285,7 @@ func TestKeptBesideSilence(t *testing.T) {
 		slow.Delay = model.Duration(8 * time.Second)
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), slow)
 		s.awaitReason(id, state.EndCompleted)
-		log, err := s.store.Log(s.t.Context(), id, 0, 0)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		for _, e := range log {
-			if e.Attempt > 1 {
-				s.t.Errorf("%s of turn %d is of attempt %d", e.Type, e.Turn, e.Attempt)
-			}
-		}
+		s.onlyFirstAttempts(id)
 		stop()
 	})
 }
@@ -323,6 +307,20 @@ func TestKeptNotAtTheEnd(t *testing.T) {
 		s.await(id, "queued", func(st state.State) bool { return st.Version == 2 && st.Status == state.Queued })
 		stop()
 	})
+}
+
+// onlyFirstAttempts sees that no turn of a run was begun twice.
+func (s *site) onlyFirstAttempts(id state.RunID) {
+	s.t.Helper()
+	log, err := s.store.Log(s.t.Context(), id, 0, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, e := range log {
+		if e.Attempt > 1 {
+			s.t.Errorf("%s of turn %d is of attempt %d", e.Type, e.Turn, e.Attempt)
+		}
+	}
 }
 
 // What a worker had kept when it was told to stop is handed back, and counts no
@@ -347,15 +345,7 @@ func TestKeptIsHandedBack(t *testing.T) {
 		l.after = nil
 		stop = s.workOn(l, cfg)
 		s.awaitReason(id, state.EndCompleted)
-		log, err := s.store.Log(s.t.Context(), id, 0, 0)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		for _, e := range log {
-			if e.Attempt > 1 {
-				s.t.Errorf("%s of turn %d is of attempt %d", e.Type, e.Turn, e.Attempt)
-			}
-		}
+		s.onlyFirstAttempts(id)
 		stop()
 	})
 }
