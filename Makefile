@@ -20,11 +20,11 @@ test: redis languages ## Run all tests, with what they need installed or started
 
 .PHONY: redis
 redis: ## See that tests find a Redis: Docker, redis-server, or apt-get as root
-	@deployments/ensure-redis.sh
+	@hack/ensure-redis.sh
 
 .PHONY: languages
 languages: ## See that the example tools in Python and TypeScript can run: apt-get as root, npm
-	@deployments/ensure-languages.sh
+	@hack/ensure-languages.sh
 
 .PHONY: real
 real: redis ## Run recorded conversations through the real parts while workers are killed
@@ -33,44 +33,44 @@ real: redis ## Run recorded conversations through the real parts while workers a
 
 .PHONY: protocol
 protocol: ## Explore the turn protocol under every fault
-	go test -count=1 -timeout 10m ./internal/protocol -thorough
+	go test -count=1 -timeout 10m ./internal/verify/protocol -thorough
 
 .PHONY: simulation
 simulation: ## Simulate a thousand half hours of faults, and some hundred more
-	go test -count=1 -timeout 60m ./internal/simulation -run 'TestFaults$$' -seeds 1000
-	go test -count=1 -timeout 30m ./internal/simulation -run TestFailovers -seeds 300
-	go test -count=1 -timeout 30m ./internal/simulation -run TestFaultsOnNATS -seeds-nats 50
+	go test -count=1 -timeout 60m ./internal/verify/simulation -run 'TestFaults$$' -seeds 1000
+	go test -count=1 -timeout 30m ./internal/verify/simulation -run TestFailovers -seeds 300
+	go test -count=1 -timeout 30m ./internal/verify/simulation -run TestFaultsOnNATS -seeds-nats 50
 
 .PHONY: simulation-short
 simulation-short: ## Simulate for about a minute
-	go test -count=1 -timeout 10m ./internal/simulation -seeds 60 -seeds-nats 6
+	go test -count=1 -timeout 10m ./internal/verify/simulation -seeds 60 -seeds-nats 6
 
 .PHONY: mcp-conformance
 mcp-conformance: ## Run the MCP conformance suite and reference server against our client
-	deployments/mcp-conformance.sh
+	hack/mcp-conformance.sh
 
 .PHONY: linear
 linear: redis ## Check many histories of both stores under faults for linearizability
-	go test -count=1 -timeout 20m ./internal/linear -thorough -v -run Linearizable
+	go test -count=1 -timeout 20m ./internal/verify/linear -thorough -v -run Linearizable
 
 .PHONY: chaos
 chaos: ## Break deployments of processes at random and check that nothing was lost: TIME=30m SEED=1 DEPLOY=any
-	@deployments/ensure-redis.sh --server
-	go run ./internal/chaos/campaign
+	@hack/ensure-redis.sh --server
+	go run ./internal/verify/chaos/campaign
 
 .PHONY: chaos-short
 chaos-short: ## The same with one deployment that the seed chooses, for 15 seconds
-	@deployments/ensure-redis.sh --server
-	TIME=15s DEPLOY=any go run ./internal/chaos/campaign
+	@hack/ensure-redis.sh --server
+	TIME=15s DEPLOY=any go run ./internal/verify/chaos/campaign
 
 .PHONY: containers
 containers: ## Take containers of a deployment off the network and restart each, under load
-	@deployments/containers.sh
+	@hack/containers.sh
 
 .PHONY: load
 load: ## Measure memory under load, a few minutes: STORE=redis|jetstream ONLY=runs,turns,...
-	@deployments/ensure-redis.sh --server
-	go run ./internal/load/measure
+	@hack/ensure-redis.sh --server
+	go run ./internal/verify/load/measure
 
 .PHONY: demo
 demo: ## See a run survive the death of its worker
@@ -112,7 +112,7 @@ verify: generate ## Fail if anything is not formatted, tidy or generated
 
 .PHONY: smoke
 smoke: ## Start a deployment as processes and send a run through it
-	deployments/smoke.sh
+	hack/smoke.sh
 
 .PHONY: up
 up: ## Bring up the compose deployment

@@ -24,7 +24,7 @@ image() {
   tar -C "$root" --owner 0 --group 0 -c . | docker import "${change[@]}" - "$name" >/dev/null
 }
 
-deployments/ensure-redis.sh --server
+hack/ensure-redis.sh --server
 if ! command -v busybox >/dev/null; then
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     echo "build-images: install busybox-static, for the health check of NATS" >&2

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/turnpike-dev/turnpike/internal/rig"
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 )
 
 // Everything that is to be measured is, and what is counted and not timed is right.

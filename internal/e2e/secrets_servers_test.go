@@ -21,7 +21,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
-	"github.com/turnpike-dev/turnpike/internal/testbed"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
 	"github.com/turnpike-dev/turnpike/pkg/model"

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/turnpike-dev/turnpike/internal/telemetry"
-	"github.com/turnpike-dev/turnpike/internal/testbed"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
 const (

@@ -1,0 +1,190 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
+)
+
+// Config of a campaign.
+type Config struct {
+	Seed    uint64        `env:"SEED" help:"What the faults and the users' choices are drawn from; drawn itself if 0."`
+	Time    time.Duration `env:"TIME" default:"30m" help:"How long faults last, over all deployments."`
+	Deploy  []string      `env:"DEPLOY" default:"cluster,single,failover,jetstream,jetstream-cluster" help:"Deployments to break, by commas; any is one that the seed chooses."`
+	Users   int           `default:"40" help:"Users, each with one run or batch at a time."`
+	Workers int           `default:"3" help:"Worker processes."`
+	Every   time.Duration `default:"700ms" help:"Mean time between faults."`
+	Race    bool          `help:"Build gateways and workers with the race detector."`
+	Dir     string        `help:"Directory for logs and evidence. Default: a temporary one, which is kept only if something was found."`
+}
+
+const (
+	// rest is how long runs may take to come to rest after the last fault.
+	rest = 90 * time.Second
+	// drain is how long those may take on top that a failover woke up again, and then
+	// messages that are left: a delivery whose worker is gone comes again after a
+	// lease and five seconds.
+	drain = 30 * time.Second
+)
+
+// Run runs a campaign and returns what it found; an error means that there was no
+// campaign. progress hears what goes on.
+func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
+	began := time.Now()
+	if cfg.Seed == 0 {
+		cfg.Seed = uint64(rand.Uint32()) + 1 //nolint:gosec // not a secret
+	}
+	if cfg.Users < 1 || cfg.Workers < 2 || cfg.Time < time.Second || cfg.Every < 10*time.Millisecond {
+		return nil, errors.New("a campaign needs a user, 2 workers, 1s, and 10ms between faults")
+	}
+	chosen, err := cfg.choose()
+	if err != nil {
+		return nil, err
+	}
+	kept := cfg.Dir != ""
+	if !kept {
+		if cfg.Dir, err = os.MkdirTemp("", "turnpike-chaos-"); err != nil {
+			return nil, err
+		}
+	}
+	if old, err := os.ReadDir(cfg.Dir); err == nil && len(old) > 0 {
+		return nil, fmt.Errorf("%s is not empty: servers would find the data of another campaign", cfg.Dir)
+	}
+	bin := filepath.Join(cfg.Dir, "bin")
+	if err := rig.Build(ctx, bin, cfg.Race, rig.ServerNATS, rig.Module+"cmd/gateway", rig.Module+"internal/verify/chaos/worker"); err != nil {
+		return nil, err
+	}
+	m, err := startModel(ctx)
+	if err != nil {
+		return nil, err
+	}
+	logging.Disable() // a Redis that is down is no news here
+	report := &Report{Seed: cfg.Seed, Dir: cfg.Dir, Replay: cfg.replay()}
+	for i, d := range chosen {
+		fmt.Fprintf(progress, "chaos: seed %d, %s for %v\n", cfg.Seed, d.name, cfg.Time/time.Duration(len(chosen)))
+		c := campaign{Config: cfg, deployment: d, seed: cfg.Seed + uint64(i)<<32, lasts: cfg.Time / time.Duration(len(chosen)), model: m}
+		p, err := c.phase(ctx, bin)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w\nlogs are in %s; to try again: %s", d.name, err, cfg.Dir, report.Replay)
+		}
+		fmt.Fprintln(progress, p)
+		report.add(p)
+	}
+	report.Took = time.Since(began)
+	if len(report.Violations) == 0 && !kept {
+		return report, os.RemoveAll(cfg.Dir)
+	}
+	return report, nil
+}
+
+// choose returns the deployments to break, and puts what was drawn in the place of
+// "any".
+func (c *Config) choose() ([]deployment, error) {
+	all := deployments()
+	var chosen []deployment
+	for i, name := range c.Deploy {
+		if name == "any" {
+			c.Deploy[i] = all[c.Seed%uint64(len(all))].name
+		}
+		n := slices.IndexFunc(all, func(d deployment) bool { return d.name == c.Deploy[i] })
+		if n < 0 {
+			return nil, fmt.Errorf("there is no deployment %q", name)
+		}
+		chosen = append(chosen, all[n])
+	}
+	return chosen, nil
+}
+
+// replay is the command that draws the same faults again.
+func (c Config) replay() string {
+	return fmt.Sprintf("make chaos SEED=%d TIME=%v DEPLOY=%s", c.Seed, c.Time, strings.Join(c.Deploy, ","))
+}
+
+// campaign is one phase of a campaign.
+type campaign struct {
+	Config
+	deployment deployment
+	seed       uint64
+	lasts      time.Duration
+	model      *modelServer
+}
+
+// phase deploys, disturbs, waits until all is at rest, and looks.
+func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	s, err := deploy(ctx, c.deployment, bin, filepath.Join(c.Dir, c.deployment.name), c.Workers, c.model.url)
+	defer s.wait() //nolint:errcheck // what could be said is said
+	defer cancel()
+	if err != nil {
+		return nil, err
+	}
+	p := &Phase{Name: c.deployment.name, Settings: s.settings(), began: time.Now()}
+	u := &users{site: s, r: rand.New(rand.NewPCG(c.seed, 1)), watches: map[*watch]bool{}} //nolint:gosec // not a secret
+	storm := &storm{site: s, r: rand.New(rand.NewPCG(c.seed, 2)), struck: u.struck}       //nolint:gosec // not a secret
+	disturbed, calm := context.WithTimeout(ctx, c.lasts)
+	defer calm()
+	resting, over := context.WithTimeout(ctx, c.lasts+rest)
+	defer over()
+	settled, end := context.WithTimeout(ctx, c.lasts+rest+drain)
+	defer end()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		u.run(resting, disturbed, c.Users)
+	}()
+	storm.run(disturbed, c.Every)
+	<-done
+	p.rested = time.Now()
+	u.settle(settled)
+	if err := errors.Join(storm.errs...); err != nil {
+		return nil, err
+	}
+	e, err := c.look(ctx, s, u)
+	if err != nil {
+		return nil, err
+	}
+	e.Faults, e.Rollbacks = storm.faults, storm.rollbacks
+	p.sum(e, u.recoveries)
+	data, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	return p, os.WriteFile(filepath.Join(s.dir, "evidence.json"), data, 0o600)
+}
+
+// look gathers the evidence, when all is over.
+func (c campaign) look(ctx context.Context, s *site, u *users) (Evidence, error) {
+	e := Evidence{Refused: u.refused, Left: left(ctx, s, drain), Answers: c.model.answers()}
+	var err error
+	if e.Runs, err = gather(ctx, s, u.runs); err != nil {
+		return e, err
+	}
+	for _, id := range u.batches {
+		b, err := s.doors[0].client.Batch(ctx, id)
+		if err != nil && !gone(err) {
+			return e, fmt.Errorf("read batch %s: %w", id, err)
+		}
+		b.ID = id
+		e.Batches = append(e.Batches, b)
+	}
+	if e.Effects, err = ReadLedger(s.ledger()); err != nil {
+		return e, err
+	}
+	if e.Cries, err = cries(s); err != nil {
+		return e, err
+	}
+	e.Announced, err = announced(ctx, s)
+	return e, err
+}

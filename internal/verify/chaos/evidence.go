@@ -1,0 +1,236 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Evidence is all that is known from outside of what a phase did.
+type Evidence struct {
+	Runs      []Witness // with those below others
+	Effects   []Effect
+	Answers   []Answer
+	Batches   []api.Batch // without a Total if the store does not know it
+	Faults    []Fault
+	Rollbacks []Rollback
+	Refused   []string // answers of the gateway that no request deserved
+	Left      uint64   // messages that are left although every run rests
+
+	// Cries are lines of the processes' logs that no fault accounts for: panics and
+	// data races.
+	Cries []string
+
+	// Announced are the events on the bus, by run and number.
+	Announced map[string]map[int64]json.RawMessage
+}
+
+// Witness is what is known of one run.
+type Witness struct {
+	// Submitted has no key for a child run, which another run has started.
+	Submitted
+
+	// Found says whether the store has the run. The rest is set only if it does.
+	Found    bool
+	Run      api.Run
+	Events   []json.RawMessage // as the store has them
+	Log      []state.Entry     // the same, decoded
+	Messages []api.Message
+}
+
+// gather reads everything about the runs, and about the runs below them.
+func gather(ctx context.Context, s *site, runs []*Submitted) ([]Witness, error) {
+	var mu sync.Mutex
+	var all []Witness
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	for _, r := range runs {
+		group.Go(func() error {
+			found, err := witness(ctx, s, *r)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, found...)
+			return err
+		})
+	}
+	return all, group.Wait()
+}
+
+// gone reports whether the gateway says that there is no such thing.
+func gone(err error) bool {
+	p, ok := errors.AsType[*api.Problem](err)
+	return ok && p.Status == http.StatusNotFound
+}
+
+func witness(ctx context.Context, s *site, r Submitted) ([]Witness, error) {
+	w := Witness{Submitted: r}
+	var err error
+	w.Run, err = s.doors[0].client.Get(ctx, r.ID)
+	if r.ID == "" || gone(err) {
+		return []Witness{w}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read run %s: %w", r.ID, err)
+	}
+	w.Found = true
+	if w.Messages, err = s.doors[0].client.Messages(ctx, r.ID); err != nil {
+		return nil, fmt.Errorf("read messages of run %s: %w", r.ID, err)
+	}
+	if w.Events, err = events(ctx, s, r.ID); err != nil {
+		return nil, err
+	}
+	for _, data := range w.Events {
+		e, err := api.DecodeEvent(data)
+		if err != nil {
+			return nil, fmt.Errorf("read run %s: %w", r.ID, err)
+		}
+		w.Log = append(w.Log, e.Entry)
+	}
+	below, err := s.doors[0].client.List(ctx, url.Values{"parent": {r.ID}})
+	if err != nil {
+		return nil, fmt.Errorf("list runs below %s: %w", r.ID, err)
+	}
+	all := []Witness{w}
+	for _, child := range below.Items {
+		found, err := witness(ctx, s, Submitted{ID: child.ID, Kind: child.Agent, At: child.CreatedAt.Time})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// events reads the committed events of a run, page by page.
+func events(ctx context.Context, s *site, id string) ([]json.RawMessage, error) {
+	var all []json.RawMessage
+	for cursor := "0"; ; {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.doors[0].url+"/v1/runs/"+id+"/events?after="+cursor, nil)
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Accept", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		var page api.Page[json.RawMessage]
+		err = json.NewDecoder(resp.Body).Decode(&page)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("read events of run %s: %s, %w", id, resp.Status, err)
+		}
+		all = append(all, page.Items...)
+		if page.NextCursor == nil {
+			return all, nil
+		}
+		cursor = *page.NextCursor
+	}
+}
+
+// announced reads what the stream of events has, by run and number. An event that
+// was announced twice counts if either is as it should be: it keeps the first.
+func announced(ctx context.Context, s *site) (map[string]map[int64]json.RawMessage, error) {
+	stream, err := s.js.Stream(ctx, streamEvents)
+	if err != nil {
+		return nil, fmt.Errorf("read announced events: %w", err)
+	}
+	c, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return nil, fmt.Errorf("read announced events: %w", err)
+	}
+	messages, err := c.Messages()
+	if err != nil {
+		return nil, fmt.Errorf("read announced events: %w", err)
+	}
+	defer messages.Stop()
+	all := map[string]map[int64]json.RawMessage{}
+	for n := uint64(0); n < stream.CachedInfo().State.LastSeq; {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return nil, fmt.Errorf("read announced events: %w", err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, fmt.Errorf("read announced events: %w", err)
+		}
+		n = meta.Sequence.Stream
+		e, err := api.DecodeEvent(m.Data())
+		if err != nil {
+			return nil, fmt.Errorf("read announced events: %w", err)
+		}
+		run := strings.TrimPrefix(m.Subject(), prefix+".events.")
+		if all[run] == nil {
+			all[run] = map[int64]json.RawMessage{}
+		}
+		if _, known := all[run][e.Seq]; !known {
+			all[run][e.Seq] = m.Data()
+		}
+	}
+	return all, nil
+}
+
+// cries looks for panics and data races in the logs of gateways and workers.
+func cries(s *site) ([]string, error) {
+	var all []string
+	for _, n := range s.processes() {
+		name := n.Name + ".log"
+		log, err := os.ReadFile(filepath.Join(s.dir, name))
+		if err != nil {
+			return nil, err
+		}
+		for line := range bytes.Lines(log) {
+			for _, cry := range []string{"panic: ", "fatal error: ", "DATA RACE", "turn panicked"} {
+				if bytes.Contains(line, []byte(cry)) {
+					all = append(all, name+": "+strings.TrimSpace(string(line)))
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// Streams of the campaign's bus.
+const (
+	streamTurns   = "CHAOS_TURNS"
+	streamSubmit  = "CHAOS_SUBMIT"
+	streamControl = "CHAOS_CONTROL"
+	streamEvents  = "CHAOS_EVENTS"
+)
+
+// left waits until no turn, submission or abort is left as a message, and returns
+// how many are in the end.
+func left(ctx context.Context, s *site, limit time.Duration) uint64 {
+	n := uint64(0)
+	_ = rig.Until(ctx, limit, "no message is left", func(ctx context.Context) error {
+		sum := uint64(0)
+		for _, name := range []string{streamTurns, streamSubmit, streamControl} {
+			stream, err := s.js.Stream(ctx, name)
+			if err != nil {
+				return err
+			}
+			sum += stream.CachedInfo().State.Msgs
+		}
+		if n = sum; n > 0 {
+			return fmt.Errorf("%d are left", n)
+		}
+		return nil
+	})
+	return n
+}

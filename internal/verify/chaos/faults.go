@@ -1,0 +1,302 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
+)
+
+// Fault is a disturbance that happened.
+type Fault struct {
+	Kind string
+	Name string // of what was disturbed
+	From time.Time
+	To   time.Time
+}
+
+// fault is a kind of disturbance. do returns when it is over.
+type fault struct {
+	kind   string
+	weight int
+	wide   bool // it touches everybody: no two of these at a time
+	fits   func(*site) bool
+	do     blow
+}
+
+// between draws a duration.
+func between(r *rand.Rand, from, to time.Duration) time.Duration {
+	return from + time.Duration(r.Int64N(int64(to-from)))
+}
+
+func one[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
+
+func always(*site) bool      { return true }
+func withRedis(s *site) bool { return len(s.redis) > 0 }
+func alone(s *site) bool     { return len(s.nats) == 1 }
+func clustered(s *site) bool { return len(s.nats) > 1 }
+
+// faults are all kinds there are.
+func faults() []fault {
+	return []fault{
+		{"worker killed", 30, false, always, kill(func(s *site) []*node { return s.workers })},
+		{"worker paused", 10, false, always, stop(func(s *site) []*node { return s.workers })},
+		{"gateway killed", 5, false, always, kill(gateways)},
+		{"gateway paused", 3, false, always, stop(gateways)},
+		{"worker cut off from NATS", 4, false, always, hold(func(n *node) *rig.Proxy { return n.toNATS })},
+		{"worker cut off from Redis", 4, false, withRedis, hold(func(n *node) *rig.Proxy { return n.toRedis })},
+		{"connections slowed", 4, false, always, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+			n := one(r, s.nodes())
+			hit(n.Name)
+			one(r, n.proxies()).Slow(between(r, 5*time.Millisecond, 100*time.Millisecond))
+			rig.Pause(ctx, between(r, time.Second, 4*time.Second))
+			heal(n)
+			return nil
+		}},
+		{"connections cut", 8, false, always, func(_ context.Context, s *site, r *rand.Rand, hit func(string)) error {
+			n := one(r, s.nodes())
+			hit(n.Name)
+			one(r, n.proxies()).Cut()
+			return nil
+		}},
+		{"replies lost", 8, false, always, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+			n := one(r, s.nodes())
+			hit(n.Name)
+			one(r, n.proxies()).LoseReplies(true)
+			rig.Pause(ctx, between(r, 10*time.Millisecond, 500*time.Millisecond))
+			heal(n)
+			return nil
+		}},
+		{"NATS killed", 4, true, always, func(_ context.Context, s *site, r *rand.Rand, hit func(string)) error {
+			n := one(r, s.nats)
+			hit(n.Name)
+			n.Kill(between(r, 0, 2*time.Second))
+			return nil
+		}},
+		{"NATS paused", 2, true, always, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+			n := one(r, s.nats)
+			hit(n.Name)
+			n.Signal(syscall.SIGSTOP)
+			rig.Pause(ctx, between(r, 500*time.Millisecond, 3*time.Second))
+			n.Signal(syscall.SIGCONT)
+			return nil
+		}},
+		{"NATS stream leader killed", 6, true, clustered, killLeader},
+		{"NATS storage full", 2, true, alone, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+			hit(s.nats[0].Name)
+			free, err := rig.FillStream(ctx, s.js)
+			return fullFor(ctx, free, err, between(r, time.Second, 3*time.Second))
+		}},
+		{"Redis killed", 5, true, withRedis, func(_ context.Context, s *site, r *rand.Rand, hit func(string)) error {
+			hit(s.redis[0].Name)
+			s.redis[0].Kill(between(r, 0, 2*time.Second))
+			return nil
+		}},
+		{"Redis paused", 2, true, withRedis, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+			hit(s.redis[0].Name)
+			s.redis[0].Signal(syscall.SIGSTOP)
+			rig.Pause(ctx, between(r, 500*time.Millisecond, 4*time.Second))
+			s.redis[0].Signal(syscall.SIGCONT)
+			return nil
+		}},
+		{"Redis disk full", 2, true, withRedis, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+			hit(s.redis[0].Name)
+			free, err := s.redis[0].FillDisk()
+			if err != nil {
+				return err
+			}
+			return fullFor(ctx, free, nil, between(r, time.Second, 3*time.Second))
+		}},
+		{"Redis memory full", 2, true, withRedis, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+			hit(s.redis[0].Name)
+			free, err := s.redis[0].FillMemory(ctx)
+			return fullFor(ctx, free, err, between(r, time.Second, 3*time.Second))
+		}},
+	}
+}
+
+func gateways(s *site) []*node {
+	var all []*node
+	for _, d := range s.doors {
+		all = append(all, d.node)
+	}
+	return all
+}
+
+// blow does a fault to one part of a site that r chooses, and says which it hit.
+type blow = func(ctx context.Context, s *site, r *rand.Rand, hit func(name string)) error
+
+// kill ends one of the nodes with SIGKILL.
+func kill(of func(*site) []*node) blow {
+	return func(_ context.Context, s *site, r *rand.Rand, hit func(string)) error {
+		n := one(r, of(s))
+		hit(n.Name)
+		n.Kill(between(r, 0, time.Second))
+		return nil
+	}
+}
+
+// stop lets one of the nodes sleep for a while, often for longer than a lease.
+func stop(of func(*site) []*node) blow {
+	return func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+		n := one(r, of(s))
+		hit(n.Name)
+		n.Signal(syscall.SIGSTOP)
+		rig.Pause(ctx, between(r, lease/4, lease*5/2))
+		n.Signal(syscall.SIGCONT)
+		return nil
+	}
+}
+
+// hold lets nothing pass between one worker and a server for a while.
+func hold(link func(*node) *rig.Proxy) blow {
+	return func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+		w := one(r, s.workers)
+		hit(w.Name)
+		link(w).Hold()
+		rig.Pause(ctx, between(r, time.Second, 6*time.Second))
+		heal(w)
+		return nil
+	}
+}
+
+// fullFor leaves something full for a while, unless another fault has taken it away.
+func fullFor(ctx context.Context, free func() error, err error, d time.Duration) error {
+	if err == nil {
+		rig.Pause(ctx, d)
+	}
+	return free()
+}
+
+func heal(n *node) {
+	for _, p := range n.proxies() {
+		p.Heal()
+	}
+}
+
+func killLeader(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+	name := one(r, []string{streamTurns, streamEvents})
+	if len(s.redis) == 0 {
+		name = "KV_chaos_runs"
+	}
+	callCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	stream, err := s.js.Stream(callCtx, name)
+	if err != nil {
+		return nil //nolint:nilerr // there is no leader at the moment
+	}
+	if c := stream.CachedInfo().Cluster; c != nil {
+		for _, n := range s.nats {
+			if n.Name == c.Leader {
+				hit(n.Name)
+				n.Kill(between(r, 0, 2*time.Second))
+			}
+		}
+	}
+	return nil
+}
+
+// storm disturbs a site until ctx ends, and heals it.
+type storm struct {
+	site *site
+	r    *rand.Rand
+
+	// struck hears of each fault as it begins.
+	struck func(Fault)
+
+	mu        sync.Mutex
+	faults    []Fault
+	rollbacks []Rollback
+	errs      []error
+}
+
+// failoverEvery is how often the replica takes over.
+const failoverEvery = 20 * time.Second
+
+func (s *storm) run(ctx context.Context, every time.Duration) {
+	var kinds []fault
+	total := 0
+	for _, f := range faults() {
+		if f.fits(s.site) {
+			kinds = append(kinds, f)
+			total += f.weight
+		}
+	}
+	var under sync.WaitGroup
+	wide := make(chan struct{}, 1)
+	over := time.Now().Add(failoverEvery / 2)
+	for rig.Pause(ctx, between(s.r, every/4, every*7/4)) {
+		r := rand.New(rand.NewPCG(s.r.Uint64(), 0)) //nolint:gosec // not a secret
+		if s.site.fails() && time.Now().After(over) {
+			wide <- struct{}{}
+			s.failover(ctx, r)
+			<-wide
+			over = time.Now().Add(failoverEvery)
+			continue
+		}
+		n := s.r.IntN(total)
+		var f fault
+		for _, f = range kinds {
+			if n -= f.weight; n < 0 {
+				break
+			}
+		}
+		if f.wide {
+			select {
+			case wide <- struct{}{}:
+			default:
+				continue
+			}
+		}
+		under.Go(func() {
+			s.strike(ctx, f, r)
+			if f.wide {
+				<-wide
+			}
+		})
+	}
+	under.Wait()
+	for _, n := range s.site.nodes() {
+		heal(n)
+		n.Signal(syscall.SIGCONT)
+	}
+}
+
+func (s *storm) strike(ctx context.Context, f fault, r *rand.Rand) {
+	var hits []Fault
+	err := f.do(ctx, s.site, r, func(name string) {
+		now := Fault{Kind: f.kind, Name: name, From: time.Now()}
+		hits = append(hits, now)
+		s.struck(now)
+	})
+	s.note(f.kind, err, hits)
+}
+
+func (s *storm) note(kind string, err error, hits []Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range hits {
+		h.To = time.Now()
+		s.faults = append(s.faults, h)
+	}
+	if err != nil {
+		s.errs = append(s.errs, fmt.Errorf("%s: %w", kind, err))
+	}
+}
+
+// failover is a fault that says what may be lost.
+func (s *storm) failover(ctx context.Context, r *rand.Rand) {
+	f := Fault{Kind: "Redis failover to an older copy", Name: s.site.redis[0].Name, From: time.Now()}
+	s.struck(f)
+	roll, err := s.site.failover(ctx, between(r, 200*time.Millisecond, 1500*time.Millisecond))
+	if err == nil {
+		s.mu.Lock()
+		s.rollbacks = append(s.rollbacks, roll)
+		s.mu.Unlock()
+	}
+	s.note(f.Kind, err, []Fault{f})
+}

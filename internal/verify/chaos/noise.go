@@ -1,0 +1,136 @@
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Of how many thousand messages a worker disturbs one kind, and how often it dies
+// at a step of the protocol, of ten thousand.
+const (
+	doubled   = 10
+	lost      = 3
+	reordered = 10
+	deadly    = 15
+)
+
+// noise is what goes wrong inside a worker: it dies at the very steps of the
+// protocol, where a kill from outside hits by luck only.
+type noise struct {
+	worker string
+	ledger *Ledger
+}
+
+// dies kills the process now and then. The step is named in the ledger.
+func (n noise) dies(step string, run state.RunID) {
+	if rand.IntN(10_000) >= deadly { //nolint:gosec // not a secret
+		return
+	}
+	_ = n.note("died "+step, run)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+func (n noise) note(fault string, run state.RunID) error {
+	return n.ledger.Append(Effect{At: time.Now(), Worker: n.worker, Run: string(run), Fault: fault})
+}
+
+// noisyStore is a store around whose writes its worker dies.
+type noisyStore struct {
+	state.Store
+	noise
+}
+
+// Claim implements state.Turns.
+func (s *noisyStore) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
+	c, err := s.Store.Claim(ctx, r)
+	s.dies("after a claim", r.Run)
+	return c, err
+}
+
+// Record implements state.Turns.
+func (s *noisyStore) Record(ctx context.Context, l state.Lease, r state.Record) error {
+	s.dies("before a record", l.Run)
+	err := s.Store.Record(ctx, l, r)
+	s.dies("after a record", l.Run)
+	return err
+}
+
+// Commit implements state.Turns.
+func (s *noisyStore) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
+	s.dies("before a commit", l.Run)
+	done, err := s.Store.Commit(ctx, l, c)
+	s.dies("after a commit", l.Run)
+	return done, err
+}
+
+// Release implements state.Turns.
+func (s *noisyStore) Release(ctx context.Context, l state.Lease) error {
+	err := s.Store.Release(ctx, l)
+	s.dies("after a release", l.Run)
+	return err
+}
+
+// noisyBus is a bus whose messages get doubled, lost and reordered on their way.
+type noisyBus struct {
+	bus.Bus
+	noise
+}
+
+// PublishTurn implements bus.Turns.
+func (b *noisyBus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
+	n := rand.IntN(1000) //nolint:gosec // not a secret
+	switch {
+	case n < lost:
+		return b.note("turn message lost", t.Run)
+	case n < lost+reordered:
+		go func() { // ends with the message, or with the process
+			if rig.Pause(context.WithoutCancel(ctx), rand.N(time.Second)) { //nolint:gosec // not a secret
+				_ = b.Bus.PublishTurn(context.WithoutCancel(ctx), t, id)
+			}
+		}()
+		return b.note("turn message late", t.Run)
+	case n < lost+reordered+doubled:
+		// Under another id, or the server would keep one.
+		if err := b.Bus.PublishTurn(ctx, t, id+":"+ulid.Make().String()); err != nil {
+			return err
+		}
+		if err := b.note("turn message doubled", t.Run); err != nil {
+			return err
+		}
+	}
+	err := b.Bus.PublishTurn(ctx, t, id)
+	b.dies("after it published a turn", t.Run)
+	return err
+}
+
+// Announce implements bus.Events.
+func (b *noisyBus) Announce(ctx context.Context, run state.RunID, events []bus.Event) error {
+	if rand.IntN(1000) < doubled { //nolint:gosec // not a secret
+		if err := b.Bus.Announce(ctx, run, events); err != nil {
+			return err
+		}
+		if err := b.note("events doubled", run); err != nil {
+			return err
+		}
+	}
+	err := b.Bus.Announce(ctx, run, events)
+	b.dies("after it announced events", run)
+	return err
+}
+
+// Tell implements bus.Events.
+func (b *noisyBus) Tell(ctx context.Context, run state.RunID, events []bus.Event) func(context.Context) error {
+	stored := b.Bus.Tell(ctx, run, events)
+	b.dies("after it sent events", run)
+	return stored
+}

@@ -1,0 +1,259 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+)
+
+// deployment is what a phase of a campaign breaks.
+type deployment struct {
+	name  string
+	nats  int // servers
+	redis int // servers: none, and checkpoints are in JetStream; a second is a replica that takes over
+}
+
+func deployments() []deployment {
+	return []deployment{
+		{"cluster", 3, 2}, {"single", 1, 1}, {"failover", 1, 2}, {"jetstream", 1, 0}, {"jetstream-cluster", 3, 0},
+	}
+}
+
+const (
+	prefix = "chaos"
+	// lease is short, for the pauses of a campaign to outlast it.
+	lease = 3 * time.Second
+
+	// natsStorage is little, so that it can be filled.
+	natsStorage = 256 << 20
+)
+
+// site is a deployment that runs. Each process of Turnpike's has proxies of its own.
+type site struct {
+	deployment
+	dir string
+
+	nats    []*rig.NATSServer
+	redis   []*rig.RedisServer // the first is the primary
+	replica *rig.Proxy         // through which the second follows it
+	doors   []door
+	workers []*node
+	tools   *node // it has no process: the remote tool is served by this one
+
+	conn  *nats.Conn
+	js    jetstream.JetStream
+	group *errgroup.Group
+}
+
+// door is a gateway and how to reach it.
+type door struct {
+	*node
+	url    string
+	client *client.Client
+}
+
+// node is a process of Turnpike's own, behind its proxies.
+type node struct {
+	rig.Process
+	toNATS, toRedis *rig.Proxy // toRedis is nil without Redis
+}
+
+func (n *node) proxies() []*rig.Proxy {
+	if n.toRedis == nil {
+		return []*rig.Proxy{n.toNATS}
+	}
+	return []*rig.Proxy{n.toNATS, n.toRedis}
+}
+
+// ready is how long a site may take to come up.
+const ready = time.Minute
+
+// deploy starts a site, which ends with ctx; then wait. It returns the site even
+// when a part of it has failed.
+func deploy(ctx context.Context, d deployment, bin, dir string, workers int, modelURL string) (*site, error) {
+	s := &site{deployment: d, dir: dir, group: &errgroup.Group{}}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return s, err
+	}
+	if err := s.startServers(ctx, bin); err != nil {
+		return s, err
+	}
+	for i := range 2 {
+		port, err := testbed.FreePort()
+		if err != nil {
+			return s, err
+		}
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		n, err := s.node(ctx, fmt.Sprintf("gateway%d", i+1), filepath.Join(bin, "gateway"), "TURNPIKE_ADDR="+addr)
+		if err != nil {
+			return s, err
+		}
+		s.doors = append(s.doors, door{n, "http://" + addr, client.New("http://" + addr)})
+		if err := rig.Until(ctx, ready, n.Name+" is ready", s.doors[i].client.Ready); err != nil {
+			return s, err
+		}
+	}
+	for i := range workers {
+		name := fmt.Sprintf("w%d", i+1)
+		w, err := s.node(ctx, name, filepath.Join(bin, "worker"), "TURNPIKE_WORKER_ID="+name, "TURNPIKE_SLOTS=200",
+			"TURNPIKE_CHAOS_LEDGER="+s.ledger(), modelKey+"=any")
+		if err != nil {
+			return s, err
+		}
+		s.workers = append(s.workers, w)
+	}
+	for _, k := range kinds() {
+		if err := rig.Until(ctx, ready, "the agents are defined", func(ctx context.Context) error {
+			_, err := s.doors[0].client.PutAgent(ctx, k.name, k.definition(modelURL))
+			return err
+		}); err != nil {
+			return s, err
+		}
+	}
+	return s, s.serveTools(ctx)
+}
+
+// serveTools answers the calls of the remote tool until ctx ends, behind proxies
+// as any process.
+func (s *site) serveTools(ctx context.Context) error {
+	var err error
+	if s.tools, err = s.node(ctx, "tools", ""); err != nil {
+		return err
+	}
+	ledger, err := OpenLedger(s.ledger())
+	if err != nil {
+		return err
+	}
+	nc, err := natsbus.Connect("nats://"+s.tools.toNATS.Addr(), "tools")
+	if err != nil {
+		return err
+	}
+	if _, err := serveRemote(nc, prefix, "tools-1", ledger); err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, func() {
+		nc.Close()
+		_ = ledger.Close()
+	})
+	return nil
+}
+
+func (s *site) ledger() string { return filepath.Join(s.dir, "ledger.jsonl") }
+
+func (s *site) startServers(ctx context.Context, bin string) (err error) {
+	if s.nats, err = rig.NewNATS(bin, s.dir, s.deployment.nats, natsStorage); err != nil {
+		return err
+	}
+	for _, n := range s.nats {
+		s.group.Go(func() error { return n.Run(ctx, s.dir) })
+	}
+	if s.conn, err = rig.ConnectNATS(s.nats); err != nil {
+		return err
+	}
+	if s.js, err = jetstream.New(s.conn); err != nil {
+		return err
+	}
+	if err := rig.Until(ctx, ready, "JetStream answers", func(ctx context.Context) error {
+		_, err := s.js.AccountInfo(ctx)
+		return err
+	}); err != nil {
+		return err
+	}
+	for i := range s.deployment.redis {
+		r, err := rig.NewRedis(s.dir, fmt.Sprintf("redis%d", i+1))
+		if err != nil {
+			return err
+		}
+		s.redis = append(s.redis, r)
+		s.group.Go(func() error { return r.Run(ctx, s.dir) })
+		if err := rig.Until(ctx, ready, "Redis answers", func(ctx context.Context) error { return r.Client.Ping(ctx).Err() }); err != nil {
+			return err
+		}
+	}
+	if !s.fails() {
+		return nil
+	}
+	if s.replica, err = rig.NewProxy(s.redis[0].Addr); err != nil {
+		return err
+	}
+	s.group.Go(func() error { s.replica.Run(ctx); return nil })
+	return s.follow(ctx)
+}
+
+// fails reports whether there is a Redis to fail over to.
+func (s *site) fails() bool { return len(s.redis) > 1 }
+
+// node starts a process of Turnpike behind proxies of its own. Without a path it is
+// the proxies only.
+func (s *site) node(ctx context.Context, name, path string, env ...string) (*node, error) {
+	n := &node{}
+	targets := make([]string, len(s.nats))
+	for i, server := range s.nats {
+		targets[i] = server.Addr
+	}
+	var err error
+	if n.toNATS, err = rig.NewProxy(targets...); err != nil {
+		return nil, err
+	}
+	env = append(env, "TURNPIKE_NATS_URL=nats://"+n.toNATS.Addr(), "TURNPIKE_PREFIX="+prefix, "TURNPIKE_LEASE="+lease.String(),
+		fmt.Sprintf("TURNPIKE_NATS_REPLICAS=%d", len(s.nats)), "TURNPIKE_LOG_LEVEL=debug", "TURNPIKE_REDIS_URL=")
+	if len(s.redis) > 0 {
+		if n.toRedis, err = rig.NewProxy(s.redis[0].Addr); err != nil {
+			return nil, err
+		}
+		env = append(env, "TURNPIKE_REDIS_URL=redis://"+n.toRedis.Addr()+"/0")
+	}
+	for _, p := range n.proxies() {
+		s.group.Go(func() error { p.Run(ctx); return nil })
+	}
+	n.Process = rig.Process{Name: name, Path: path, Env: env}
+	if path != "" {
+		s.group.Go(func() error { return n.Run(ctx, s.dir) })
+	}
+	return n, nil
+}
+
+// processes are the gateways and the workers.
+func (s *site) processes() []*node {
+	all := slices.Clone(s.workers)
+	for _, d := range s.doors {
+		all = append(all, d.node)
+	}
+	return all
+}
+
+// nodes are all that have proxies.
+func (s *site) nodes() []*node { return append(s.processes(), s.tools) }
+
+// settings describes what runs, for the report.
+func (s *site) settings() string {
+	store := "checkpoints in JetStream"
+	if n := s.deployment.redis; n > 0 {
+		store = fmt.Sprintf("%d Redis, appendfsync always", n)
+	}
+	return fmt.Sprintf("%d NATS, %s, %d gateways, %d workers", s.deployment.nats, store, len(s.doors), len(s.workers))
+}
+
+// wait returns when everything has ended.
+func (s *site) wait() error {
+	err := s.group.Wait()
+	if s.conn != nil {
+		s.conn.Close()
+	}
+	for _, r := range s.redis {
+		_ = r.Client.Close()
+	}
+	return err
+}

@@ -1,0 +1,419 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Submitted is a run that the gateway has accepted.
+type Submitted struct {
+	ID   string
+	Kind string
+	Key  string    // the idempotency key
+	At   time.Time // when that was known
+
+	// Sent is when NATS acknowledged the message with which it was submitted: it became
+	// a run between then and At. Zero over HTTP.
+	Sent time.Time
+
+	Batch string // that it is part of; "" if of none
+
+	// Again are the ids that the same submission got when it was sent again.
+	Again []string
+
+	// Unanswered: nobody answers what the run waits for.
+	Unanswered bool
+
+	// Aborting: somebody tried to abort it. Aborted is when the gateway acknowledged
+	// that, and zero if it never did.
+	Aborting bool
+	Aborted  time.Time
+
+	// Said is what its user told it on the way; "" if nothing. Heard is when the gateway
+	// acknowledged that, and zero if it never did.
+	Said  string
+	Heard time.Time
+
+	// Seen are the committed events that the run's reader got, as they came, over
+	// all its connections.
+	Seen []json.RawMessage
+}
+
+// Recovery is how long it took until an interrupted run went on.
+type Recovery struct {
+	Kind string
+	Took time.Duration
+}
+
+// users submit runs and follow each to its end.
+type users struct {
+	site *site
+
+	mu         sync.Mutex
+	r          *rand.Rand
+	runs       []*Submitted
+	batches    []string
+	watches    map[*watch]bool
+	recoveries []Recovery
+	refused    []string // what a gateway must not answer
+}
+
+// Shares of the runs, in percent.
+const (
+	abortedShare    = 10
+	saidShare       = 10
+	lateShare       = 30 // of those: said after the run has ended
+	againShare      = 10
+	batchShare      = 4
+	natsShare       = 5
+	unansweredShare = 8 // of those that wait for an approval
+	scheduledShare  = 5
+	droppedShare    = 3 // of the events after which a reader hangs up
+)
+
+// patience is how long a reader may take to see the end of a run that has ended: both
+// gateways may be away by turns.
+const patience = time.Minute
+
+func (u *users) dice(n int) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.r.IntN(n)
+}
+
+// door is any of the gateways.
+func (u *users) door() door { return u.site.doors[u.dice(len(u.site.doors))] }
+
+// run lets n users work until stop ends, and returns when the last run has ended
+// or ctx has.
+func (u *users) run(ctx, stop context.Context, n int) {
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for stop.Err() == nil {
+				u.one(ctx, stop)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// one submits something and stays with it.
+func (u *users) one(ctx, stop context.Context) {
+	switch n := u.dice(100); {
+	case n < batchShare:
+		u.batch(ctx, stop)
+	case n < batchShare+natsShare:
+		u.byNATS(ctx, stop)
+	default:
+		s, req := u.draw()
+		submit := func() string {
+			run, _ := insist(stop, u, func(ctx context.Context) (api.Run, error) {
+				return u.door().client.Submit(ctx, req, s.Key)
+			})
+			return run.ID
+		}
+		if s.ID = submit(); s.ID == "" {
+			return // it may have been accepted; nobody was told
+		}
+		u.accepted(s)
+		if u.dice(100) < againShare {
+			if again := submit(); again != "" {
+				u.mu.Lock()
+				s.Again = append(s.Again, again)
+				u.mu.Unlock()
+			}
+		}
+		u.stay(ctx, s)
+	}
+}
+
+// batch submits a few runs at once, of which two may be under way.
+func (u *users) batch(ctx, stop context.Context) {
+	var runs []*Submitted
+	req := api.BatchRequest{MaxParallel: 2}
+	for range 2 + u.dice(4) {
+		s, r := u.draw()
+		s.Unanswered = false // it would hold up those behind it
+		runs, req.Runs = append(runs, s), append(req.Runs, r)
+	}
+	b, ok := insist(stop, u, func(ctx context.Context) (api.BatchAccepted, error) {
+		return u.door().client.SubmitBatch(ctx, req, runs[0].Key)
+	})
+	if !ok {
+		return
+	}
+	u.mu.Lock()
+	u.batches = append(u.batches, b.BatchID)
+	u.mu.Unlock()
+	var all sync.WaitGroup
+	for i, id := range b.RunIDs {
+		s := runs[i]
+		s.ID, s.Batch = id, b.BatchID
+		u.accepted(s)
+		all.Go(func() { u.stay(ctx, s) })
+	}
+	all.Wait()
+}
+
+// byNATS submits as services do, with a message. What NATS has acknowledged is
+// accepted, and becomes a run.
+func (u *users) byNATS(ctx, stop context.Context) {
+	s, req := u.draw()
+	req.Metadata = map[string]string{"key": s.Key}
+	body, err := json.Marshal(req)
+	if err != nil {
+		return
+	}
+	if _, ok := insist(stop, u, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return u.site.js.Publish(ctx, prefix+".submit."+s.Kind, body, jetstream.WithMsgID(s.Key))
+	}); !ok {
+		return
+	}
+	s.Sent = time.Now()
+	look, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	found, _ := insist(look, u, func(ctx context.Context) (api.Page[api.Run], error) {
+		page, err := u.door().client.List(ctx, url.Values{"metadata.key": {s.Key}})
+		if err == nil && len(page.Items) == 0 {
+			err = errors.New("not a run yet")
+		}
+		return page, err
+	})
+	for i, run := range found.Items {
+		if i == 0 {
+			s.ID = run.ID
+		}
+		s.Again = append(s.Again, run.ID)
+	}
+	u.accepted(s)
+	if s.ID != "" {
+		u.stay(ctx, s)
+	}
+}
+
+// accepted notes a run that the gateway, or NATS, has promised to keep.
+func (u *users) accepted(s *Submitted) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s.At = time.Now()
+	u.runs = append(u.runs, s)
+}
+
+// draw decides what to submit.
+func (u *users) draw() (*Submitted, api.SubmitRequest) {
+	all, total := kinds(), 0
+	for _, k := range all {
+		total += k.weight
+	}
+	n := u.dice(total)
+	s := &Submitted{Key: fmt.Sprintf("%016x", u.dice(1<<62))}
+	for _, k := range all {
+		if n -= k.weight; n < 0 {
+			s.Kind = k.name
+			break
+		}
+	}
+	s.Unanswered = s.Kind == "approve" && u.dice(100) < unansweredShare
+	req := api.SubmitRequest{Agent: s.Kind, Input: json.RawMessage(`"go"`)}
+	if u.dice(100) < scheduledShare {
+		at := state.At(time.Now().Add(time.Second))
+		req.StartAt = &at
+	}
+	return s, req
+}
+
+// insist repeats a request until it is accepted or refused, or ctx ends.
+func insist[T any](ctx context.Context, u *users, do func(context.Context) (T, error)) (answer T, ok bool) {
+	for {
+		callCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		answer, err := do(callCtx)
+		cancel()
+		if err == nil {
+			return answer, true
+		}
+		if p, ok := errors.AsType[*api.Problem](err); ok && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests {
+			if p.Status != http.StatusConflict && p.Status != http.StatusNotFound {
+				u.mu.Lock()
+				u.refused = append(u.refused, p.Error())
+				u.mu.Unlock()
+			}
+			return answer, false
+		}
+		if !rig.Pause(ctx, 200*time.Millisecond) {
+			return answer, false
+		}
+	}
+}
+
+// stay follows a run, answers what it waits for, and perhaps aborts it.
+func (u *users) stay(ctx context.Context, s *Submitted) {
+	if s.Unanswered {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	w := &watch{u: u, s: s, waits: make(chan struct{}, 1), finished: make(chan struct{})}
+	u.mu.Lock()
+	u.watches[w] = true
+	u.mu.Unlock()
+	defer func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		delete(u.watches, w)
+	}()
+	all.Go(func() { w.read(ctx) })
+	late := false
+	switch n := u.dice(100); {
+	case n < abortedShare:
+		all.Go(func() { u.abort(ctx, s) })
+	case n < abortedShare+saidShare && listens(s.Kind) && s.Batch == "":
+		if late = u.dice(100) < lateShare; !late {
+			all.Go(func() { u.say(ctx, s) })
+		}
+	}
+	look := time.NewTicker(2 * time.Second)
+	defer look.Stop()
+	for {
+		select {
+		case <-w.finished:
+			if late {
+				u.say(ctx, s)
+			}
+			return
+		case <-w.waits:
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+		if u.answer(ctx, s) {
+			// A reader comes round, or misses the end: what it saw was undone.
+			select {
+			case <-w.finished:
+			case <-time.After(patience):
+			case <-ctx.Done():
+			}
+			return
+		}
+	}
+}
+
+// abort cancels a run at some moment of its life.
+func (u *users) abort(ctx context.Context, s *Submitted) {
+	if !rig.Pause(ctx, time.Duration(u.dice(2500))*time.Millisecond) {
+		return
+	}
+	u.mu.Lock()
+	s.Aborting = true
+	u.mu.Unlock()
+	if _, ok := insist(ctx, u, func(ctx context.Context) (api.Run, error) {
+		return u.door().client.Cancel(ctx, s.ID, "chaos")
+	}); ok {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		s.Aborted = time.Now()
+	}
+}
+
+// say sends a run a message at some moment. A run that has ended goes on with it.
+func (u *users) say(ctx context.Context, s *Submitted) {
+	if !rig.Pause(ctx, time.Duration(u.dice(1500))*time.Millisecond) {
+		return
+	}
+	said := "and then " + s.Key
+	u.mu.Lock()
+	s.Said = said
+	u.mu.Unlock()
+	sig := api.SignalRequest{SignalID: s.Key + "-said", Message: json.RawMessage(strconv.Quote(said))}
+	if _, ok := insist(ctx, u, func(ctx context.Context) (api.Run, error) { return u.door().client.Signal(ctx, s.ID, sig) }); ok {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		s.Heard = time.Now()
+	}
+}
+
+// answer gives a run what it waits for, and reports whether it has ended or is
+// gone.
+func (u *users) answer(ctx context.Context, s *Submitted) (over bool) {
+	callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	run, err := u.door().client.Get(callCtx, s.ID)
+	switch {
+	case gone(err):
+		return true
+	case err != nil:
+		return false
+	case run.Waiting == nil:
+		return run.Terminal()
+	}
+	for _, c := range run.Waiting.Calls {
+		// The version is part of the id: a store that was rolled back asks again.
+		sig := api.SignalRequest{SignalID: fmt.Sprintf("%s:%d", c.ID, run.Version)}
+		switch c.Needs {
+		case string(state.NeedApproval):
+			decision := state.Approve
+			if u.dice(5) == 0 {
+				decision = state.Deny
+			}
+			sig.Approvals = []api.Approval{{CallID: c.ID, Decision: string(decision)}}
+		case string(state.NeedResult), string(state.NeedAsync):
+			sig.ToolResults = []api.ToolResult{{CallID: c.ID, Content: json.RawMessage(`"picked"`)}}
+		case string(state.NeedAnswer):
+			said := "yes"
+			sig.Answer = &said
+		default:
+			continue
+		}
+		insist(ctx, u, func(ctx context.Context) (api.Run, error) { return u.door().client.Signal(ctx, s.ID, sig) })
+	}
+	return false
+}
+
+// settle answers until every run rests, those too that a failover woke up after
+// their user had gone.
+func (u *users) settle(ctx context.Context) {
+	var all errgroup.Group
+	all.SetLimit(16)
+	for _, s := range u.runs {
+		if s.Unanswered || s.ID == "" {
+			continue
+		}
+		all.Go(func() error {
+			for !u.answer(ctx, s) && rig.Pause(ctx, 200*time.Millisecond) {
+			}
+			return nil
+		})
+	}
+	_ = all.Wait() // none fails
+}
+
+// struck notes which runs a fault interrupts: those with a turn under way at what
+// it hits.
+func (u *users) struck(f Fault) {
+	everybody := strings.HasPrefix(f.Kind, "NATS") || strings.HasPrefix(f.Kind, "Redis")
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for w := range u.watches {
+		if w.worker != "" && w.interrupted == nil && (everybody || strings.HasPrefix(w.worker, f.Name+"-")) {
+			w.interrupted = &f
+		}
+	}
+}

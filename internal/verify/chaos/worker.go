@@ -1,0 +1,100 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
+)
+
+// WorkerConfig is what a worker process of a campaign is told, through the
+// environment.
+type WorkerConfig struct {
+	app.Config
+	app.WorkerConfig
+	Ledger string `env:"TURNPIKE_CHAOS_LEDGER" required:"" help:"File that effects are written to."`
+}
+
+// Work is a worker process: the real worker, with tools that write to the ledger
+// and with a bus that doubles, loses and reorders messages.
+func Work(ctx context.Context, cfg WorkerConfig) error {
+	// A worker that is started again is another one: it holds nothing of what the
+	// former held.
+	cfg.ID = fmt.Sprintf("%s-%d", cfg.ID, os.Getpid())
+	ledger, err := OpenLedger(cfg.Ledger)
+	if err != nil {
+		return err
+	}
+	defer ledger.Close()
+	site, err := app.Open(ctx, cfg.Config, cfg.ID)
+	if err != nil {
+		return err
+	}
+	defer site.Close()
+	n := noise{worker: cfg.ID, ledger: ledger}
+	site.Store, site.Bus = &noisyStore{site.Store, n}, &noisyBus{site.Bus, n}
+	w, err := site.Worker(cfg.WorkerConfig, tools(cfg.ID, ledger), prometheus.NewRegistry())
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
+
+// slowTool is how long the tool slow takes.
+const slowTool = 600 * time.Millisecond
+
+// act writes the effect of a call to the ledger and returns what the tool answers.
+func act(ledger *Ledger, worker string, c tool.Call) (string, error) {
+	var args struct {
+		Nonce string `json:"nonce"`
+	}
+	if err := json.Unmarshal(c.Arguments, &args); err != nil {
+		return "", err
+	}
+	e := Effect{
+		At: time.Now(), Worker: worker, Run: string(c.Run), Call: c.ID, Tool: c.Name, Key: c.IdempotencyKey,
+		Nonce: args.Nonce, Result: ulid.Make().String(),
+	}
+	return e.Result, ledger.Append(e)
+}
+
+// tools of the campaign's agents that are Go functions, by name.
+func tools(worker string, ledger *Ledger) map[string]tool.Tool {
+	effect := func(takes time.Duration, pending bool) tool.Tool {
+		return tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			content, err := act(ledger, worker, c)
+			if err == nil && takes > 0 && !rig.Pause(ctx, takes) {
+				err = ctx.Err()
+			}
+			return tool.Result{Content: content, Pending: pending}, err
+		})
+	}
+	return map[string]tool.Tool{
+		"read": effect(0, false), "once": effect(0, false), "slow": effect(slowTool, false), "later": effect(0, true),
+	}
+}
+
+// remoteName is the tool that is a NATS service.
+const remoteName = "remote"
+
+// serveRemote answers calls of the remote tool at a NATS server until stop is
+// called.
+func serveRemote(nc *nats.Conn, prefix, worker string, ledger *Ledger) (stop func() error, err error) {
+	return toolkit.Serve(nc, prefix, toolkit.Tool{Name: remoteName, Handler: func(_ context.Context, c toolkit.Call) (toolkit.Result, error) {
+		said, err := act(ledger, worker, tool.Call{
+			Run: state.RunID(c.RunID), ID: c.CallID, Name: remoteName, Arguments: c.Arguments, IdempotencyKey: c.IdempotencyKey,
+		})
+		return toolkit.Result{Content: said}, err
+	}})
+}

@@ -1,0 +1,233 @@
+package containers
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	dockernet "github.com/moby/moby/api/types/network"
+	docker "github.com/moby/moby/client"
+	"github.com/testcontainers/testcontainers-go"
+	"github.com/testcontainers/testcontainers-go/network"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+)
+
+// grace is compose.yaml's stop_grace_period.
+const grace = 30 * time.Second
+
+// ready is how long a container may take until it serves.
+const ready = time.Minute
+
+// site is a deployment on a network of its own.
+type site struct {
+	t       *testing.T
+	engine  *testcontainers.DockerClient
+	network *testcontainers.DockerNetwork
+
+	nats, gateways, workers []*service
+	redis                   *service
+}
+
+// service is a container of the site.
+type service struct {
+	*testcontainers.DockerContainer
+	name string
+
+	// ports of this machine's loopback, by those of the container. They stay when
+	// the container is restarted.
+	ports map[int]int
+
+	// health is the URL that answers with 200 once the container serves. Redis has
+	// none: the gateways are not ready without it.
+	health string
+}
+
+func (s *service) at(port int) string { return "127.0.0.1:" + strconv.Itoa(s.ports[port]) }
+
+// deploy starts a site, which ends with the test.
+func deploy(ctx context.Context, t *testing.T) *site {
+	t.Helper()
+	engine, err := testcontainers.NewDockerClientWithOpts(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close() })
+	s := &site{t: t, engine: engine}
+	if s.network, err = network.New(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.network.Remove(context.Background()) })
+
+	var urls, routes []string
+	for n := range 3 {
+		name := fmt.Sprintf("nats%d", n+1)
+		urls, routes = append(urls, "nats://"+name+":4222"), append(routes, "nats://"+name+":6222")
+	}
+	for n := range 3 {
+		name := fmt.Sprintf("nats%d", n+1)
+		server := s.start(ctx, name, "turnpike-nats", []int{4222, 8222}, "/healthz",
+			testcontainers.WithFiles(file("nats.conf")),
+			testcontainers.WithCmd("nats-server", "-c", "/etc/turnpike/nats.conf", "--name", name,
+				"--cluster_name", "turnpike", "--cluster", "nats://0.0.0.0:6222", "--routes", strings.Join(routes, ",")))
+		s.nats = append(s.nats, server)
+	}
+	s.redis = s.start(ctx, "redis", "turnpike-redis", nil, "", testcontainers.WithFiles(file("redis.conf")),
+		testcontainers.WithCmd("redis-server", "/etc/turnpike/redis.conf"))
+	s.allReady(ctx)
+
+	env := map[string]string{
+		"TURNPIKE_NATS_URL": strings.Join(urls, ","), "TURNPIKE_NATS_REPLICAS": "3", "TURNPIKE_REDIS_URL": "redis://redis:6379/0",
+		"TURNPIKE_ADDR": "0.0.0.0:7070", "TURNPIKE_METRICS_ADDR": "0.0.0.0:9090",
+	}
+	for n := range 2 {
+		s.gateways = append(s.gateways, s.start(ctx, fmt.Sprintf("gateway%d", n+1), "turnpike-gateway", []int{7070}, "/readyz", testcontainers.WithEnv(env)))
+	}
+	s.allReady(ctx)
+	for n := range 3 {
+		s.workers = append(s.workers, s.start(ctx, fmt.Sprintf("worker%d", n+1), "turnpike-worker", []int{9090}, "/healthz", testcontainers.WithEnv(env)))
+	}
+	s.allReady(ctx)
+	return s
+}
+
+// file puts a file of deployments where compose.yaml puts it.
+func file(name string) testcontainers.ContainerFile {
+	return testcontainers.ContainerFile{HostFilePath: "../../../deployments/" + name, ContainerFilePath: "/etc/turnpike/" + name, FileMode: 0o644}
+}
+
+// start starts a container, the last of whose ports answers for its health.
+func (s *site) start(ctx context.Context, name, image string, ports []int, health string, opts ...testcontainers.ContainerCustomizer) *service {
+	s.t.Helper()
+	v := &service{name: name, ports: map[int]int{}}
+	bindings := dockernet.PortMap{}
+	for _, p := range ports {
+		free, err := testbed.FreePort()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		v.ports[p] = free
+		port := dockernet.MustParsePort(fmt.Sprintf("%d/tcp", p))
+		bindings[port] = []dockernet.PortBinding{{HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: strconv.Itoa(free)}}
+		opts = append(opts, testcontainers.WithExposedPorts(port.String()))
+		v.health = "http://" + v.at(p) + health
+	}
+	opts = append(opts, network.WithNetwork([]string{name}, s.network),
+		testcontainers.WithHostConfigModifier(func(c *container.HostConfig) {
+			c.PortBindings, c.RestartPolicy = bindings, container.RestartPolicy{Name: container.RestartPolicyUnlessStopped}
+		}))
+	var err error
+	v.DockerContainer, err = testcontainers.Run(ctx, image, opts...)
+	if v.DockerContainer != nil {
+		s.t.Cleanup(func() { s.end(v) })
+	}
+	if err != nil {
+		s.t.Fatalf("start %s: %v", name, err)
+	}
+	return v
+}
+
+// end removes a container, and shows what it said last if the test has failed.
+func (s *site) end(v *service) {
+	if s.t.Failed() {
+		if logs, err := v.Logs(context.Background()); err == nil {
+			all, _ := io.ReadAll(logs)
+			lines := bytes.Split(bytes.TrimSpace(all), []byte("\n"))
+			s.t.Logf("%s:\n%s", v.name, bytes.Join(lines[max(0, len(lines)-30):], []byte("\n")))
+		}
+	}
+	if err := testcontainers.TerminateContainer(v.DockerContainer, testcontainers.StopTimeout(0)); err != nil {
+		s.t.Logf("remove %s: %v", v.name, err)
+	}
+}
+
+// services are all containers, in the order in which they are restarted.
+func (s *site) services() []*service {
+	return slices.Concat(s.nats, []*service{s.redis}, s.gateways, s.workers)
+}
+
+// allReady waits until every container serves.
+func (s *site) allReady(ctx context.Context) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, ready)
+	defer cancel()
+	for _, v := range slices.Concat(s.nats, s.gateways, s.workers) {
+		for {
+			err := healthy(ctx, v.health)
+			if err == nil {
+				break
+			}
+			if !pause(ctx, 100*time.Millisecond) {
+				s.t.Fatalf("%s does not serve: %v", v.name, err)
+			}
+		}
+	}
+}
+
+func healthy(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return fmt.Errorf("%s: %s", resp.Status, said)
+	}
+	return nil
+}
+
+// cut takes a container off the network, and join puts it back: under its name, but
+// perhaps at another address.
+func (s *site) cut(ctx context.Context, v *service) {
+	s.t.Helper()
+	if _, err := s.engine.NetworkDisconnect(ctx, s.network.ID, docker.NetworkDisconnectOptions{Container: v.GetContainerID()}); err != nil {
+		s.t.Fatalf("cut %s off: %v", v.name, err)
+	}
+}
+
+func (s *site) join(ctx context.Context, v *service) {
+	s.t.Helper()
+	if _, err := s.engine.NetworkConnect(ctx, s.network.ID, docker.NetworkConnectOptions{
+		Container: v.GetContainerID(), EndpointConfig: &dockernet.EndpointSettings{Aliases: []string{v.name}},
+	}); err != nil {
+		s.t.Fatalf("put %s back: %v", v.name, err)
+	}
+}
+
+// restart stops a container as an upgrade does, and starts it again.
+func (s *site) restart(ctx context.Context, v *service) {
+	s.t.Helper()
+	within := grace
+	if err := v.Stop(ctx, &within); err != nil {
+		s.t.Fatalf("stop %s: %v", v.name, err)
+	}
+	if err := v.Start(ctx); err != nil {
+		s.t.Fatalf("start %s: %v", v.name, err)
+	}
+}
+
+// pause waits, and reports whether ctx still lives.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

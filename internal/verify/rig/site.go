@@ -1,0 +1,162 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+)
+
+// Config of a Site. The zero value of each field but the directories gives its
+// default.
+type Config struct {
+	Bin string // where Build has put nats-server, gateway and worker
+	Dir string // of data and logs
+
+	JetStream bool     // checkpoints are there, and there is no Redis
+	Workers   int      // default 1
+	Env       []string // of gateway and workers
+	Storage   int64    // bytes that NATS stores at most; default 16 GiB
+}
+
+// Prefix is that of a site's subjects and keys.
+const Prefix = "rig"
+
+// Site is a small deployment: NATS, Redis, a gateway and workers. The latter reach
+// the former through two proxies. A process that ends is started again.
+type Site struct {
+	NATS            *NATSServer
+	Redis           *RedisServer // nil: checkpoints are in JetStream
+	ToNATS, ToRedis *Proxy
+
+	Gateway *Process
+	Workers []*Process
+	URL     string
+	Client  *client.Client
+	Conn    *nats.Conn // past the proxies
+
+	group errgroup.Group
+}
+
+// ready is how long a part of a site may take to come up.
+const ready = time.Minute
+
+// Deploy starts a site and returns when it is ready. It ends with ctx; then Wait.
+// The site is returned even when a part of it has failed.
+func Deploy(ctx context.Context, cfg Config) (*Site, error) {
+	s := &Site{}
+	if cfg.Storage == 0 {
+		cfg.Storage = 16 << 30
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return s, err
+	}
+	if err := s.serve(ctx, cfg); err != nil {
+		return s, err
+	}
+	port, err := testbed.FreePort()
+	if err != nil {
+		return s, err
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	env := append([]string{
+		"TURNPIKE_NATS_URL=nats://" + s.ToNATS.Addr(), "TURNPIKE_REDIS_URL=", "TURNPIKE_PREFIX=" + Prefix, "TURNPIKE_LOG_LEVEL=info", "TURNPIKE_ADDR=" + addr,
+	}, cfg.Env...)
+	if s.Redis != nil {
+		env = append(env, "TURNPIKE_REDIS_URL=redis://"+s.ToRedis.Addr()+"/0")
+	}
+	// Many requests at once from one program need as many connections.
+	s.URL, s.Client = "http://"+addr, client.NewWithHTTP("http://"+addr, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}})
+	s.Gateway = &Process{Name: "gateway", Path: filepath.Join(cfg.Bin, "gateway"), Env: env}
+	s.start(ctx, cfg.Dir, s.Gateway)
+	if err := Until(ctx, ready, "the gateway is ready", s.Client.Ready); err != nil {
+		return s, err
+	}
+	// A worker beats as soon as it takes turns.
+	beats, err := s.Conn.SubscribeSync(Prefix + ".presence.*")
+	if err != nil {
+		return s, err
+	}
+	defer func() { _ = beats.Unsubscribe() }()
+	for i := range max(1, cfg.Workers) {
+		name := fmt.Sprintf("worker%d", i+1)
+		w := &Process{Name: name, Path: filepath.Join(cfg.Bin, "worker"), Env: append([]string{"TURNPIKE_WORKER_ID=" + name}, env...)}
+		s.Workers = append(s.Workers, w)
+		s.start(ctx, cfg.Dir, w)
+	}
+	heard := map[string]bool{}
+	return s, Until(ctx, ready, "all workers beat", func(ctx context.Context) error {
+		for len(heard) < len(s.Workers) {
+			m, err := beats.NextMsgWithContext(ctx)
+			if err != nil {
+				return err
+			}
+			heard[m.Subject] = true
+		}
+		return nil
+	})
+}
+
+func (s *Site) start(ctx context.Context, dir string, p *Process) {
+	s.group.Go(func() error { return p.Run(ctx, dir) })
+}
+
+// serve starts the servers and the proxies.
+func (s *Site) serve(ctx context.Context, cfg Config) error {
+	servers, err := NewNATS(cfg.Bin, cfg.Dir, 1, cfg.Storage)
+	if err != nil {
+		return err
+	}
+	s.NATS = servers[0]
+	s.start(ctx, cfg.Dir, &s.NATS.Process)
+	if s.Conn, err = ConnectNATS(servers); err != nil {
+		return err
+	}
+	if err := Until(ctx, ready, "NATS answers", func(ctx context.Context) error { return s.Conn.FlushWithContext(ctx) }); err != nil {
+		return err
+	}
+	if s.ToNATS, err = s.proxy(ctx, s.NATS.Addr); err != nil || cfg.JetStream {
+		return err
+	}
+	if s.Redis, err = NewRedis(cfg.Dir, "redis"); err != nil {
+		return err
+	}
+	s.start(ctx, cfg.Dir, &s.Redis.Process)
+	if err := Until(ctx, ready, "Redis answers", func(ctx context.Context) error { return s.Redis.Client.Ping(ctx).Err() }); err != nil {
+		return err
+	}
+	s.ToRedis, err = s.proxy(ctx, s.Redis.Addr)
+	return err
+}
+
+func (s *Site) proxy(ctx context.Context, target string) (*Proxy, error) {
+	p, err := NewProxy(target)
+	if err != nil {
+		return nil, err
+	}
+	s.group.Go(func() error { p.Run(ctx); return nil })
+	return p, nil
+}
+
+// Processes are the gateway and the workers.
+func (s *Site) Processes() []*Process { return append([]*Process{s.Gateway}, s.Workers...) }
+
+// Wait returns when everything has ended, which it does with the context of Deploy.
+func (s *Site) Wait() error {
+	err := s.group.Wait()
+	if s.Conn != nil {
+		s.Conn.Close()
+	}
+	if s.Redis != nil {
+		_ = s.Redis.Client.Close()
+	}
+	return err
+}

@@ -1,0 +1,320 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/invariant"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Report is what came of a simulation.
+type Report struct {
+	Seed     uint64
+	Took     time.Duration // of simulated time
+	Runs     int           // all, children too
+	Turns    int64
+	Effects  int
+	Faults   map[string]int
+	Statuses map[state.Status]int
+	Reasons  map[state.Reason]int
+	Trace    []string
+
+	// Violations are what must not be; none is what is hoped for.
+	Violations []string
+}
+
+// String is the report for people.
+func (r Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %s, %d runs, %d turns, %d effects", r.Seed, r.Took.Round(time.Second), r.Runs, r.Turns, r.Effects)
+	for _, k := range slices.Sorted(maps.Keys(r.Faults)) {
+		fmt.Fprintf(&b, ", %s %d", k, r.Faults[k])
+	}
+	return b.String()
+}
+
+// About returns what the trace says of the runs that the violations name, and of
+// everybody.
+func (r Report) About() []string {
+	named := regexp.MustCompile(`run_[0-9A-Z]{26}`)
+	guilty := map[string]bool{}
+	for _, v := range r.Violations {
+		for _, id := range named.FindAllString(v, -1) {
+			guilty[id] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(r.Trace), func(line string) bool {
+		ids := named.FindAllString(line, -1)
+		return len(ids) > 0 && !slices.ContainsFunc(ids, func(id string) bool { return guilty[id] })
+	})
+}
+
+// Run simulates a site until all users have what they wanted, or have lost their
+// patience. It must be called in a bubble of testing/synctest.
+func Run(cfg Config) (Report, error) {
+	if cfg.Workers == 0 {
+		cfg.Workers = 3
+	}
+	if cfg.Users == 0 {
+		cfg.Users = 40
+	}
+	if cfg.Batches == 0 {
+		cfg.Batches = 3
+	}
+	if cfg.Strike == 0 {
+		cfg.Strike = 30 * time.Minute
+	}
+	s := &Site{
+		cfg: cfg, outside: newOutside(), began: time.Now(), workers: make([]*process, cfg.Workers),
+		counts: map[fault]int{}, events: map[state.RunID]int64{},
+	}
+	transport := &http.Transport{DialContext: s.dial, DisableKeepAlives: true}
+	s.client = client.NewWithHTTP("http://gateway", &http.Client{Transport: transport})
+	err := s.start()
+	if err == nil {
+		s.live()
+	}
+	s.close()
+	if err != nil {
+		return Report{}, err
+	}
+	b, err := s.cfg.Connect()
+	if err != nil {
+		return Report{}, err
+	}
+	defer b.Close()
+	return s.report(b.Store), nil
+}
+
+func (s *Site) start() error {
+	if err := s.startGateway(); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(agents)) {
+		for try := 0; ; try++ {
+			_, err := s.client.PutAgent(context.Background(), name, []byte(agents[name]))
+			if err == nil {
+				break
+			}
+			if refused(err) || try == 100 {
+				return fmt.Errorf("put agent %s: %w", name, err)
+			}
+			time.Sleep(time.Second)
+		}
+	}
+	for i := range s.workers {
+		if err := s.startWorker(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// live lets users and faults have their way, and returns when all is done.
+func (s *Site) live() {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Strike+patience)
+	defer cancel()
+	names := slices.Sorted(maps.Keys(agents))
+	done := make(chan error)
+	for i := range s.cfg.Users {
+		name := fmt.Sprintf("user-%d", i)
+		d := newDice(s.cfg.Seed, name)
+		u := &user{s: s, name: name, dice: d, agent: names[d.n(len(names))]}
+		if d.chance(0.5) {
+			u.agent = "errand"
+		}
+		s.users = append(s.users, u)
+		go func() { done <- u.see(ctx) }()
+	}
+	for i := range s.cfg.Batches {
+		name := fmt.Sprintf("batch-%d", i)
+		b := &batch{s: s, name: name, dice: newDice(s.cfg.Seed, name)}
+		go func() { done <- b.see(ctx) }()
+	}
+	s.strike()
+	for range len(s.users) + s.cfg.Batches {
+		if err := <-done; err != nil {
+			s.violate("%v", err)
+		}
+	}
+	time.Sleep(5 * time.Minute) // what is left to announce
+}
+
+// see is a user's whole life.
+func (u *user) see(ctx context.Context) error {
+	if err := u.live(ctx); err != nil {
+		return err
+	}
+	// A run that a message continued has more events than the stream at its first
+	// end showed.
+	for ctx.Err() == nil {
+		if err := u.watch(ctx); err == nil {
+			return nil
+		} else if strings.HasPrefix(err.Error(), "I9") {
+			return err
+		}
+		time.Sleep(time.Second)
+	}
+	return fmt.Errorf("the events of %s do not end: %w", u.run, ctx.Err())
+}
+
+func (s *Site) violate(format string, args ...any) {
+	s.note("", "VIOLATION "+format, args...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gaps = append(s.gaps, fmt.Sprintf(format, args...))
+}
+
+func (s *Site) fellBack() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rolled
+}
+
+// close ends all lives.
+func (s *Site) close() {
+	s.mu.Lock()
+	s.over, s.closed = true, true
+	s.mu.Unlock()
+	time.Sleep(30 * time.Second) // who was to come back has
+	s.mu.Lock()
+	lives := append(slices.Clone(s.workers), s.gateway)
+	s.mu.Unlock()
+	for _, p := range lives {
+		if p != nil {
+			p.crash("at the end")
+		}
+	}
+	s.wg.Wait()
+}
+
+// report looks at what is left.
+func (s *Site) report(in state.Store) Report {
+	r := Report{
+		Seed: s.cfg.Seed, Took: time.Since(s.began), Effects: len(s.outside.effects), Faults: map[string]int{},
+		Statuses: map[state.Status]int{}, Reasons: map[state.Reason]int{}, Trace: s.trace, Violations: s.gaps,
+	}
+	for k, n := range s.counts {
+		r.Faults[string(k)] = n
+	}
+	bad := func(format string, args ...any) { r.Violations = append(r.Violations, fmt.Sprintf(format, args...)) }
+	ctx := context.Background()
+	var all []state.State
+	for cursor := ""; ; {
+		page, err := in.List(ctx, state.Filter{Cursor: cursor, Limit: 100})
+		if err != nil {
+			bad("list runs: %v", err)
+			return r
+		}
+		all = append(all, page.Runs...)
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	logs := map[state.RunID][]state.Entry{}
+	roots := 0
+	for _, run := range all {
+		log, err := in.Log(ctx, run.ID, 0, 0)
+		if err != nil {
+			bad("read log of %s: %v", run.ID, err)
+			continue
+		}
+		logs[run.ID] = log
+		r.Runs++
+		r.Turns += run.Version
+		r.Statuses[run.Status]++
+		r.Reasons[run.Transition.Reason]++
+		if run.Parent == nil {
+			roots++
+		}
+		for _, err := range s.checkRun(run, log) {
+			bad("%s (%s, %s): %v", run.ID, run.Status, run.Transition.Reason, err)
+		}
+	}
+	if want := len(s.users) + s.cfg.Batches*batchSize; roots != want && !s.rolled {
+		bad("I1: %d runs were asked for, and there are %d", want, roots)
+	}
+	for _, err := range s.checkEffects(logs) {
+		bad("%v", err)
+	}
+	r.Violations = append(r.Violations, s.outside.odd...)
+	for _, what := range s.outside.late {
+		if !s.rolled {
+			bad("I7: begun after the abort was heard of: %s", what)
+		}
+	}
+	for _, u := range s.users {
+		if u.aborted.IsZero() || u.status == string(state.Cancelled) || s.rolled {
+			continue
+		}
+		// The turn that was about to be committed may have ended the run.
+		after := 0
+		for _, e := range logs[state.RunID(u.run)] {
+			if e.Version > 0 && e.At.After(u.aborted) {
+				after++
+			}
+		}
+		if after > 1 {
+			bad("I7: %s was aborted, made %d more transitions and is %s", u.run, after, u.status)
+		}
+	}
+	return r
+}
+
+// checkRun returns what is wrong with one run.
+func (s *Site) checkRun(run state.State, log []state.Entry) []error {
+	var errs []error
+	if !run.Status.Terminal() {
+		errs = append(errs, errors.New("I2: it has not ended"))
+	}
+	if err := invariant.Log(log, run.Version); err != nil {
+		errs = append(errs, err)
+	}
+	if err := invariant.Paired(state.View(log)); err != nil && run.Status.Terminal() {
+		errs = append(errs, err)
+	}
+	if n := s.events[run.ID]; n != int64(len(log)) && !s.rolled {
+		errs = append(errs, fmt.Errorf("I9: the log has %d entries, and %d were announced", len(log), n))
+	}
+	return errs
+}
+
+// checkEffects compares what tools did with what the runs know. A store that fell
+// back has forgotten what it knew.
+func (s *Site) checkEffects(logs map[state.RunID][]state.Entry) []error {
+	if s.rolled {
+		return nil
+	}
+	asked := map[string]string{}
+	for id, log := range logs {
+		for _, e := range log {
+			if e.Message == nil {
+				continue
+			}
+			for _, c := range e.Message.Calls() {
+				asked[string(id)+c.ID] = c.Arguments
+			}
+		}
+	}
+	var errs []error
+	times := map[string]int{}
+	for _, e := range s.outside.effects {
+		times[e.Key]++
+		if arguments, ok := asked[string(e.Run)+e.Call]; !ok || arguments != e.Arguments {
+			errs = append(errs, fmt.Errorf("I3: %s of %s ran with %s, which no response says", e.Tool, e.Run, e.Arguments))
+		}
+		if times[e.Key] == 2 && e.Tool != "look" && e.Tool != "cook" {
+			errs = append(errs, fmt.Errorf("I4: %s of %s ran twice", e.Tool, e.Run))
+		}
+	}
+	return errs
+}
