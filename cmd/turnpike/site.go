@@ -156,9 +156,9 @@ func (c *doctorCmd) Run(e *env) error {
 
 type mockModelCmd struct {
 	Addr          string `default:"127.0.0.1:7080" help:"Address to listen at."`
-	Script        string `help:"Script file, YAML or JSON; see docs/mock-model.md."`
+	Script        string `help:"Script file, YAML or JSON; see docs/reference/mock-model.md."`
 	Conversations string `help:"Recorded conversations, one JSON object a line, played to models named …/ID."`
-	Play          string `help:"Recorded answer, or a folder of them, sent byte for byte; see docs/mock-model.md." placeholder:"FILE"`
+	Play          string `help:"Recorded answer, or a folder of them, sent byte for byte; see docs/reference/mock-model.md." placeholder:"FILE"`
 }
 
 func (c *mockModelCmd) Run(e *env) error {

@@ -36,7 +36,7 @@ func toolFindings(ctx context.Context, nc *nats.Conn, prefix string, agents stat
 		i := slices.IndexFunc(services, func(s natstool.Service) bool { return s.Name == name })
 		if i < 0 {
 			f.Detail = "no instance is found; agents with it: " + strings.Join(used[name], ", ")
-			f.Remedy = "start its service: docs/tools.md. One without the discovery protocol of NATS micro works, but is not found"
+			f.Remedy = "start its service: docs/how-to/nats-tools.md. One without the discovery protocol of NATS micro works, but is not found"
 		} else {
 			s := services[i]
 			f.OK, f.Detail = true, fmt.Sprintf("%d found, of version %s", len(s.Instances), strings.Join(s.Versions(), ", "))

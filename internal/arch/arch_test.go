@@ -215,17 +215,17 @@ func TestFilesAndNames(t *testing.T) {
 	}
 }
 
-// Every invariant is held by a test that names it, and docs/invariants.md names no
+// Every invariant is held by a test that names it, and docs/reference/invariants.md names no
 // test or suite case that does not exist.
 func TestInvariantsAreTested(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../../docs/invariants.md")
+	doc, err := os.ReadFile("../../docs/reference/invariants.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows := regexp.MustCompile(`(?m)^\| (I\d+) \|.*\| (.*) \|$`).FindAllStringSubmatch(string(doc), -1)
 	if len(rows) < 12 {
-		t.Fatalf("docs/invariants.md lists %d invariants, want at least 12", len(rows))
+		t.Fatalf("docs/reference/invariants.md lists %d invariants, want at least 12", len(rows))
 	}
 	var b bytes.Buffer
 	for _, f := range append(files(t, true), files(t, false)...) {
@@ -241,7 +241,7 @@ func TestInvariantsAreTested(t *testing.T) {
 		}
 		for _, n := range name.FindAllString(row[2], -1) {
 			if !strings.Contains(tests, "func "+n+"(") && !strings.Contains(tests, `"`+n+`"`) {
-				t.Errorf("docs/invariants.md: %s is said to be held by %s, which is not there", row[1], n)
+				t.Errorf("docs/reference/invariants.md: %s is said to be held by %s, which is not there", row[1], n)
 			}
 		}
 	}
@@ -250,13 +250,13 @@ func TestInvariantsAreTested(t *testing.T) {
 // Every behaviour is held by a test or a scenario that names it.
 func TestBehavioursAreTested(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../../docs/behaviours.md")
+	doc, err := os.ReadFile("../../docs/reference/behaviours.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows := regexp.MustCompile(`(?m)^\| ([DLFAK]\d+) \|`).FindAllStringSubmatch(string(doc), -1)
 	if want := 12 + 9 + 6 + 18 + 8; len(rows) != want {
-		t.Fatalf("docs/behaviours.md lists %d behaviours, want %d", len(rows), want)
+		t.Fatalf("docs/reference/behaviours.md lists %d behaviours, want %d", len(rows), want)
 	}
 	var b bytes.Buffer
 	err = fs.WalkDir(os.DirFS("../.."), ".", func(name string, d fs.DirEntry, err error) error {
@@ -287,7 +287,7 @@ func TestEventsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := os.ReadFile("../../docs/events.md")
+	doc, err := os.ReadFile("../../docs/reference/events.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,6 +303,6 @@ func TestEventsAreDocumented(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(have)
 	if len(want) == 0 || !slices.Equal(want, have) {
-		t.Errorf("docs/events.md has %v, the code %v", have, want)
+		t.Errorf("docs/reference/events.md has %v, the code %v", have, want)
 	}
 }

@@ -16,9 +16,9 @@ func TestNamesAreDocumented(t *testing.T) {
 		what, source, name string
 		pages              []string
 	}{
-		{"variable", "internal/app cmd", `env:"(TURNPIKE_\w+)"`, []string{"cli.md"}},
-		{"metric", "pkg/worker pkg/gateway", `"(turnpike_[a-z_]+)"`, []string{"telemetry.md", "rate-limits.md"}},
-		{"key of an agent", "pkg/agent/definition.go pkg/agent/settings.go pkg/budget/tokens.go", `json:"(\w+)`, []string{"agents.md", "models.md", "loops.md", "hooks.md", "mcp.md"}},
+		{"variable", "internal/app cmd", `env:"(TURNPIKE_\w+)"`, []string{"reference/cli.md"}},
+		{"metric", "pkg/worker pkg/gateway", `"(turnpike_[a-z_]+)"`, []string{"reference/traces.md", "how-to/rate-limits.md"}},
+		{"key of an agent", "pkg/agent/definition.go pkg/agent/settings.go pkg/budget/tokens.go", `json:"(\w+)`, []string{"reference/agents.md", "reference/models.md", "reference/loops.md", "how-to/hooks.md", "how-to/mcp-tools.md"}},
 	} {
 		var docs strings.Builder
 		for _, page := range test.pages {
@@ -57,15 +57,17 @@ func TestNamesAreDocumented(t *testing.T) {
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
-	pages, err := filepath.Glob("../../docs/*.md")
+	pages := []string{"../../README.md", "../../CONTRIBUTING.md", "../../CHANGELOG.md"}
+	err := filepath.WalkDir("../../docs", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".md") {
+			pages = append(pages, path)
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	more, err := filepath.Glob("../../docs/adr/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range append(append(pages, more...), "../../README.md", "../../CONTRIBUTING.md", "../../CHANGELOG.md") {
+	for _, page := range pages {
 		b, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)

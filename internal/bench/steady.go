@@ -10,7 +10,7 @@ import (
 )
 
 // steady has so many runs in model calls of ten seconds that end one after the other: a
-// hundredth of the million that docs/capacity.md reckons with, and a check of the
+// hundredth of the million that docs/how-to/plan-capacity.md reckons with, and a check of the
 // figures that it reckons from.
 func steady(ctx context.Context, cfg Config, add func(Row)) error {
 	n, call := cfg.Size, 10*time.Second

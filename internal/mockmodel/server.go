@@ -21,7 +21,7 @@
 // usage, delay, error, retry_after) and pace, chunk, cut, cut_after and play. The
 // response to a request is found by the number of assistant messages that the
 // request holds, so the server needs no memory of a conversation and may be
-// restarted at any time. docs/mock-model.md has the whole format.
+// restarted at any time. docs/reference/mock-model.md has the whole format.
 package mockmodel
 
 import (

@@ -16,7 +16,7 @@ type Problem struct {
 
 func (p *Problem) Error() string { return fmt.Sprintf("%s: %s", p.Code, p.Detail) }
 
-// Codes of problems: a closed set, listed in docs/api-errors.md.
+// Codes of problems: a closed set, listed in docs/reference/errors.md.
 const (
 	CodeInvalidJSON         = "invalid_json"
 	CodeInvalidRequest      = "invalid_request"

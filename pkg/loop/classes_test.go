@@ -61,7 +61,7 @@ func TestClassesDoc(t *testing.T) {
 	}
 	for _, c := range regexp.MustCompile(`\sClass += "(\w+)"`).FindAllSubmatch(source, -1) {
 		if !known[model.Class(c[1])] {
-			t.Errorf("class %s has no row in docs/models.md: give it a meaning here", c[1])
+			t.Errorf("class %s has no row in docs/reference/models.md: give it a meaning here", c[1])
 		}
 	}
 	wantSection(t, "classes", table.String())
@@ -144,11 +144,11 @@ func counts(c model.Class) string {
 	return ""
 }
 
-// wantSection compares what stands in docs/models.md between the marks of a name;
+// wantSection compares what stands in docs/reference/models.md between the marks of a name;
 // with -update it is written there.
 func wantSection(t *testing.T, name, want string) {
 	t.Helper()
-	const path = "../../docs/models.md"
+	const path = "../../docs/reference/models.md"
 	doc, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func wantSection(t *testing.T, name, want string) {
 	begin, end := []byte("<!-- "+name+": make generate -->\n"), []byte("<!-- end -->")
 	i := bytes.Index(doc, begin)
 	if i < 0 {
-		t.Fatalf("docs/models.md has no section %s", name)
+		t.Fatalf("docs/reference/models.md has no section %s", name)
 	}
 	i += len(begin)
 	n := bytes.Index(doc[i:], end)
@@ -164,7 +164,7 @@ func wantSection(t *testing.T, name, want string) {
 		return
 	}
 	if !*update {
-		t.Fatalf("docs/models.md is stale: run `make generate`. Want\n%s", want)
+		t.Fatalf("docs/reference/models.md is stale: run `make generate`. Want\n%s", want)
 	}
 	if err := os.WriteFile(path, []byte(string(doc[:i])+want+string(doc[i+n:])), 0o644); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/models.md")
+var update = flag.Bool("update", false, "rewrite docs/reference/models.md")
 
 // The docs name every word and every status by which a failure is classified.
 func TestWordsDoc(t *testing.T) {
@@ -50,7 +50,7 @@ func TestWordsDoc(t *testing.T) {
 	}
 	want := table.String()
 
-	const path = "../../docs/models.md"
+	const path = "../../docs/reference/models.md"
 	doc, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -59,10 +59,10 @@ func TestWordsDoc(t *testing.T) {
 	have, after, closed := bytes.Cut(rest, []byte("<!-- end -->"))
 	switch {
 	case !found || !closed:
-		t.Fatal("docs/models.md has no section words")
+		t.Fatal("docs/reference/models.md has no section words")
 	case string(have) == want:
 	case !*update:
-		t.Fatalf("docs/models.md is stale: run `make generate`. Want\n%s", want)
+		t.Fatalf("docs/reference/models.md is stale: run `make generate`. Want\n%s", want)
 	default:
 		text := string(before) + "<!-- words: make generate -->\n" + want + "<!-- end -->" + string(after)
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {

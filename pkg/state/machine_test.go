@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/state-machine.md")
+var update = flag.Bool("update", false, "rewrite docs/reference/state-machine.md")
 
-const machineDoc = "../../docs/state-machine.md"
+const machineDoc = "../../docs/reference/state-machine.md"
 
 // The diagram in the docs is the table in the code.
 func TestStateMachineDoc(t *testing.T) {
@@ -24,7 +24,7 @@ func TestStateMachineDoc(t *testing.T) {
 	}
 	have, err := os.ReadFile(machineDoc)
 	if err != nil || !bytes.Equal(have, want) {
-		t.Fatalf("docs/state-machine.md is stale (%v): run `make generate`", err)
+		t.Fatalf("docs/reference/state-machine.md is stale (%v): run `make generate`", err)
 	}
 }
 

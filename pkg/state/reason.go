@@ -107,7 +107,7 @@ var (
 )
 
 // edges is the whole state machine: a move that is not here cannot be made.
-// The diagram in docs/state-machine.md is generated from it.
+// The diagram in docs/reference/state-machine.md is generated from it.
 //
 // Queued and Running are one status to the machine: a claim makes a queued run
 // running and a commit decides where it goes, so a turn moves from the status

@@ -15,11 +15,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// The permissions that docs/tools.md gives a service are enough, and no more than
+// The permissions that docs/how-to/nats-tools.md gives a service are enough, and no more than
 // that.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../../docs/tools.md")
+	doc, err := os.ReadFile("../../docs/how-to/nats-tools.md")
 	if err != nil {
 		t.Fatal(err)
 	}

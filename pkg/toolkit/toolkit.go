@@ -13,7 +13,7 @@
 //	}
 //
 // Every tool is a NATS micro service of its name: `nats micro ls` and `turnpike
-// tools ls` find it, with its schema and its statistics. docs/tools.md describes
+// tools ls` find it, with its schema and its statistics. docs/how-to/nats-tools.md describes
 // the protocol for other languages.
 package toolkit
 

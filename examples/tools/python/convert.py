@@ -50,7 +50,7 @@ async def convert(call: dict) -> dict:
 
 
 class Tool:
-    """The protocol of Turnpike's tools: docs/tools.md."""
+    """The protocol of Turnpike's tools: docs/how-to/nats-tools.md."""
 
     def __init__(self, client: mininats.Client):
         self.client = client

@@ -57,7 +57,7 @@ function pause(ms: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-// The rest is the protocol of Turnpike's tools: docs/tools.md.
+// The rest is the protocol of Turnpike's tools: docs/how-to/nats-tools.md.
 
 const nc = await connect({ servers: process.env.TURNPIKE_NATS_URL ?? "nats://127.0.0.1:4222", name: "tool convert", maxReconnectAttempts: -1 });
 

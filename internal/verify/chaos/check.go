@@ -12,7 +12,7 @@ import (
 )
 
 // Violation is a promise that was not kept. Invariant is its number in
-// docs/invariants.md.
+// docs/reference/invariants.md.
 type Violation struct {
 	Invariant string `json:"invariant"`
 	Phase     string `json:"phase,omitempty"`
@@ -22,7 +22,7 @@ type Violation struct {
 	kind string // equal for violations that differ in the particulars only
 }
 
-// Check compares what is known from outside with docs/invariants.md, and returns
+// Check compares what is known from outside with docs/reference/invariants.md, and returns
 // every promise that was broken. Of I8 it sees what I1, I3 and I9 show: a fenced
 // worker that changed something. I12 is a matter of cost, see `turnpike bench`.
 //

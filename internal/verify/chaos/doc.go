@@ -8,5 +8,5 @@
 // write each effect to a ledger that no fault touches, and the model server notes
 // each answer that it gave. When the faults have ended, Check compares what the
 // store says, what the readers of event streams saw, the ledger and the answers
-// with docs/invariants.md.
+// with docs/reference/invariants.md.
 package chaos
