@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,6 +53,10 @@ type Config struct {
 	// something. Default: none; the trace context of a caller is kept all the same.
 	Tracer trace.TracerProvider
 
+	// Random is read for the ids of runs and signals, by several goroutines at once.
+	// Default crypto/rand.
+	Random io.Reader
+
 	Logger   zerolog.Logger
 	Registry *prometheus.Registry // nil: one of its own
 }
@@ -68,6 +73,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Grace == 0 {
 		c.Grace = 5 * time.Second
+	}
+	if c.Random == nil {
+		c.Random = rand.Reader
 	}
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
@@ -121,7 +129,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	g := &Gateway{
-		cfg: cfg, store: store, bus: b, log: cfg.Logger, metrics: m, audiences: audiences{bus: b, runs: map[state.RunID]*audience{}},
+		cfg: cfg, store: store, bus: b, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random}, audiences: audiences{bus: b, runs: map[state.RunID]*audience{}},
 		reading: make(chan struct{}, readTogether), latest: newLatest(store), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
 	}
 	if cfg.Tracer != nil {

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/span"
@@ -28,6 +26,13 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	var req api.SignalRequest
 	if _, err := g.decode(w, r, &req); err != nil {
 		return err
+	}
+	if req.SignalID == "" {
+		fresh, err := g.ids.next(time.Now(), 1)
+		if err != nil {
+			return err
+		}
+		req.SignalID = strings.TrimPrefix(string(fresh), state.RunPrefix)
 	}
 	sig, err := signalOf(req)
 	if err != nil {
@@ -57,9 +62,6 @@ func (g *Gateway) accepted(w http.ResponseWriter, r *http.Request, id state.RunI
 
 func signalOf(req api.SignalRequest) (state.Signal, error) {
 	sig := state.Signal{ID: req.SignalID, At: state.At(time.Now()), Answer: req.Answer}
-	if sig.ID == "" {
-		sig.ID = ulid.Make().String()
-	}
 	if len(sig.ID) > maxKey {
 		return sig, invalid("signal_id has %d bytes, at most %d are allowed", len(sig.ID), maxKey)
 	}

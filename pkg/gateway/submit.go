@@ -3,11 +3,11 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -24,6 +24,8 @@ import (
 
 // ids makes run ids that sort by time, also within a millisecond.
 type ids struct {
+	random io.Reader
+
 	mu      sync.Mutex
 	entropy *ulid.MonotonicEntropy
 
@@ -36,7 +38,7 @@ func (i *ids) next(now time.Time, n int) (state.RunID, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.entropy == nil {
-		i.entropy = ulid.Monotonic(rand.Reader, 0)
+		i.entropy = ulid.Monotonic(i.random, 0)
 	}
 	for {
 		u, err := ulid.New(ulid.Timestamp(now), i.entropy)

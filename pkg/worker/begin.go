@@ -15,7 +15,7 @@ func (w *Worker) begin(ctx context.Context, d bus.TurnDelivery) (t *turn, turnCt
 	msg := d.Turn()
 	claimed := w.held.expect(msg.Run)
 	defer claimed()
-	ask := state.ClaimRequest{Run: msg.Run, Version: msg.Version, Token: token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, Grace: w.cfg.Grace}
+	ask := state.ClaimRequest{Run: msg.Run, Version: msg.Version, Token: w.random.token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, Grace: w.cfg.Grace}
 	own, isKept := w.held.takeKept(msg)
 	if isKept {
 		ask.Token = own.lease.Token

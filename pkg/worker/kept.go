@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -70,7 +71,7 @@ func (w *Worker) handBack(ctx context.Context, since time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, keptFor)
 	defer cancel()
 	w.held.mu.Lock()
-	left := slices.Collect(maps.Values(w.held.kept))
+	left := slices.SortedFunc(maps.Values(w.held.kept), func(a, b kept) int { return strings.Compare(string(a.lease.Run), string(b.lease.Run)) })
 	w.held.mu.Unlock()
 	for _, k := range left {
 		if k.since.After(since) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -165,6 +166,7 @@ func (h *held) due(d time.Duration) []*lease {
 			due = append(due, l)
 		}
 	}
+	slices.SortFunc(due, func(a, b *lease) int { return strings.Compare(string(a.Run), string(b.Run)) })
 	return due
 }
 

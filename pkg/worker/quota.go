@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -35,13 +34,14 @@ type quotas struct {
 	store   state.Quotas
 	limits  model.RateLimits
 	metrics *metrics
+	random  random
 
 	mu   sync.Mutex
 	slow map[string]bool // keys that a provider's 429 has slowed down
 }
 
-func newQuotas(store state.Quotas, limits model.RateLimits, m *metrics) *quotas {
-	return &quotas{store: store, limits: limits, metrics: m, slow: map[string]bool{}}
+func newQuotas(store state.Quotas, limits model.RateLimits, m *metrics, r random) *quotas {
+	return &quotas{store: store, limits: limits, metrics: m, random: r, slow: map[string]bool{}}
 }
 
 // refresh learns which quotas other workers were told to leave alone.
@@ -127,7 +127,7 @@ func (p *pass) enter(ctx context.Context, again bool) error {
 		case err != nil && again:
 			return errNoRoom
 		case err != nil:
-			return p.delayed(blindWait+rand.N(blindWait), p.place, "rate limits are out of reach: "+err.Error()) //nolint:gosec // jitter
+			return p.delayed(blindWait+p.random.upTo(blindWait), p.place, "rate limits are out of reach: "+err.Error())
 		case got.Wait == 0:
 			p.place = 0
 			return nil
@@ -168,7 +168,7 @@ func (p *pass) refused(got state.Taken, again bool) error {
 		detail = p.who + " has enough for now"
 	}
 	if got.Place == 0 {
-		wait += rand.N(wait) //nolint:gosec // jitter
+		wait += p.random.upTo(wait)
 	}
 	p.metrics.waited("schedule", wait)
 	return p.delayed(wait, got.Place, detail)

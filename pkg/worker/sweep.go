@@ -163,6 +163,7 @@ func (p *presence) silent(d time.Duration) []string {
 			delete(p.seen, id)
 		}
 	}
+	slices.Sort(gone)
 	return gone
 }
 

@@ -2,11 +2,11 @@ package worker
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -277,13 +277,14 @@ func (t *turn) began() loop.TurnBegan {
 		At: now(), Worker: t.w.cfg.ID, Attempt: t.claim.Attempt, Signals: t.claim.Signals, Abort: t.claim.Abort,
 		Poisoned: t.claim.Attempt > t.w.cfg.MaxAttempts,
 	}
-	for id, e := range t.claim.Journal.Results {
+	for _, id := range slices.Sorted(maps.Keys(t.claim.Journal.Results)) {
+		e := t.claim.Journal.Results[id]
 		began.Results = append(began.Results, loop.ToolResult{
 			CallID: id, Name: e.Name, Content: contentOf(e), Images: e.Message.Parts[0].Images, IsError: e.IsError, Reused: e.Type == state.EntryReused,
 			Duration: time.Duration(e.DurationMS) * time.Millisecond, At: e.At,
 		})
 	}
-	for id := range t.claim.Journal.Started {
+	for _, id := range slices.Sorted(maps.Keys(t.claim.Journal.Started)) {
 		if _, done := t.claim.Journal.Results[id]; !done {
 			began.Started = append(began.Started, id)
 		}
@@ -374,7 +375,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 	}
 	began := time.Now()
 	if t.s.Status == state.Queued && t.w.keeps() {
-		c.Keep = token()
+		c.Keep = t.w.random.token()
 		defer t.w.held.expect(t.s.ID)()
 	}
 	for {
@@ -525,11 +526,4 @@ func (w *Worker) help(ctx context.Context, c state.Claim, msg bus.Turn) error {
 	}
 	next := bus.Turn{Run: run, Version: c.Version, Priority: c.Priority, Crowd: msg.Crowd}
 	return w.bus.PublishTurn(ctx, next, turnID(run, c.Version))
-}
-
-// token returns 128 random bits for one claim.
-func token() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }

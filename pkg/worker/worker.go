@@ -2,8 +2,10 @@ package worker
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,6 +95,11 @@ type Config struct {
 	// cost.
 	Meter metric.MeterProvider
 
+	// Random is read for the tokens of leases, and for jitter, by several goroutines at
+	// once. Two workers that read the same may both think that they hold a run. Default
+	// crypto/rand.
+	Random io.Reader
+
 	Logger   zerolog.Logger
 	Registry *prometheus.Registry // nil: a registry of its own
 
@@ -149,6 +156,9 @@ func (c Config) withDefaults() Config {
 	if c.Loops == nil {
 		c.Loops = loop.Builtin()
 	}
+	if c.Random == nil {
+		c.Random = rand.Reader
+	}
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
 	}
@@ -184,6 +194,7 @@ type Worker struct {
 	tracer  trace.Tracer // nil: no spans
 	agents  *agents
 	slots   *slots
+	random  random
 	stacks  *stacks
 
 	suspects *suspects
@@ -222,12 +233,13 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		cfg: cfg, store: store, bus: b,
 		log:     cfg.Logger.With().Str("worker", cfg.ID).Logger(),
 		metrics: m, meters: meters,
-		slots: newSlots(cfg.Slots),
+		slots:  newSlots(cfg.Slots),
+		random: random{cfg.Random},
 
 		suspects: newSuspects(cfg.Slots, cfg.MaxAttempts),
 		tenants:  newTenants(cfg.Slots),
 		breakers: model.NewBreakers(cfg.Breakers),
-		quotas:   newQuotas(store, cfg.RateLimits, m),
+		quotas:   newQuotas(store, cfg.RateLimits, m, random{cfg.Random}),
 	}
 	w.stacks = newStacks(func() bool { return w.taken.Load() <= fewTurns })
 	w.agents = newAgents(store, cfg, w.list)
