@@ -71,11 +71,11 @@ func (f *faulty) Signal(ctx context.Context, id state.RunID, s state.Signal, gra
 	return w, err
 }
 
-func (f *faulty) Announced(ctx context.Context, id state.RunID, seq int64) error {
+func (f *faulty) Finalized(ctx context.Context, id state.RunID, seq int64) error {
 	f.mu.Lock()
 	f.settled[id] = max(f.settled[id], seq)
 	f.mu.Unlock()
-	return f.Store.Announced(ctx, id, seq)
+	return f.Store.Finalized(ctx, id, seq)
 }
 
 // lot is a gateway with three workers, whose tool counts the runs under way.

@@ -227,14 +227,14 @@ const (
 )
 
 // Claim is the answer to a ClaimRequest. For every outcome but ClaimMissing and ClaimNewer,
-// Status, Version, Priority, Announced and LogLen tell how the run stands. The
-// rest is set for Claimed only.
+// Status, Version, Priority, Finalized and LogLen tell how the run stands; Finalized is 0
+// if the claim was answered from memory. The rest is set for Claimed only.
 type Claim struct {
 	Outcome   Outcome
 	Status    Status
 	Version   int64
 	Priority  Priority
-	Announced int64         // entries up to this number were announced
+	Finalized int64         // see Schedule.Finalized
 	LogLen    int64         // entries in the log
 	Busy      time.Duration // ClaimBusy: until the lease ends
 
@@ -287,9 +287,6 @@ type Commit struct {
 
 	// Consumed is how many signals, from the oldest, the turn has used.
 	Consumed int
-
-	// Announced is the number of the last entry known to be announced.
-	Announced int64
 
 	Grace time.Duration
 
@@ -358,7 +355,7 @@ type Schedule interface {
 	// Sweep returns up to limit runs that are due, at most once per grace each
 	// (backing off up to 64 times that), and moves them on in the schedule: a
 	// turn whose message or worker was lost, a wait whose time has come (the run
-	// is queued by this call), and entries that were never announced.
+	// is queued by this call), and a run that rests and was not finalized.
 	Sweep(ctx context.Context, limit int, grace time.Duration) ([]Due, error)
 
 	// Evict ends the leases that worker holds, counting the attempts, and returns
@@ -368,8 +365,12 @@ type Schedule interface {
 	// Owners returns the workers that hold leases.
 	Owners(ctx context.Context) ([]string, error)
 
-	// Announced notes that all entries of a run up to number seq were announced.
-	Announced(ctx context.Context, id RunID, seq int64) error
+	// Finalized notes that what had to follow when the run came to rest with seq entries
+	// in its log was done: children started, the parent told, the reply sent, the next of
+	// a batch started. A smaller seq than one noted before changes nothing. A run of which
+	// the whole log is noted is not due any more, unless it waits for other runs or has
+	// come out of its rest.
+	Finalized(ctx context.Context, id RunID, seq int64) error
 
 	// Counts returns the number of runs by status.
 	Counts(ctx context.Context) (map[Status]int64, error)
@@ -385,10 +386,10 @@ type Due struct {
 	Crowded  bool     // to where: see Crowd
 	Tenant   string
 
-	// Settle says that the run rests, and that entries after Announced are left to
-	// announce or that it waits for other runs.
-	Settle    bool
-	Announced int64
+	// Finalize says that the run rests, waiting or ended, and that its log is longer than
+	// Finalized or that it waits for other runs.
+	Finalize  bool
+	Finalized int64 // see Schedule.Finalized
 }
 
 // Agents keeps the definitions of agents, each version for ever.

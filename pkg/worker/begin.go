@@ -89,7 +89,7 @@ func (w *Worker) putOff(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 // turn returns the turn that was claimed.
 func (w *Worker) turn(c state.Claim) *turn {
 	return &turn{
-		w: w, started: time.Now(), s: replayed(c), recorded: c.State.LogLen(), announced: c.Announced, lease: &lease{Lease: c.Lease},
+		w: w, started: time.Now(), s: replayed(c), recorded: c.State.LogLen(), announced: c.Finalized, lease: &lease{Lease: c.Lease},
 		claim: claimed{
 			Attempt: c.Attempt, Version: c.Version, Base: c.Base, Journal: c.Journal, Signals: c.Signals, Abort: c.Abort,
 			Open: c.State.Open, Usage: c.State.Usage,

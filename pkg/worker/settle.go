@@ -57,8 +57,8 @@ func (w *Worker) settle(ctx context.Context, s state.State, announced int64) err
 	if err := w.releaseNext(ctx, s); err != nil {
 		return fmt.Errorf("release next of batch: %w", err)
 	}
-	if err := w.store.Announced(ctx, s.ID, announced); err != nil {
-		return fmt.Errorf("note announcement: %w", err)
+	if err := w.store.Finalized(ctx, s.ID, announced); err != nil {
+		return fmt.Errorf("note that the run was finalized: %w", err)
 	}
 	return nil
 }

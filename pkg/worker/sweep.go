@@ -52,8 +52,8 @@ func (w *Worker) drive(ctx context.Context, due []state.Due, kind string) {
 }
 
 func (w *Worker) driveOne(ctx context.Context, d state.Due, kind string) error {
-	if d.Settle {
-		if err := w.settleRun(ctx, d.Run, d.Announced); err != nil {
+	if d.Finalize {
+		if err := w.settleRun(ctx, d.Run, d.Finalized); err != nil {
 			return err
 		}
 	}

@@ -371,7 +371,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 	last.Worker, last.Attempt, last.DurationMS = t.w.cfg.ID, t.claim.Attempt, time.Since(t.started).Milliseconds()
 	c := state.Commit{
 		ID: t.lease.Token, State: t.s, From: t.recorded, Consumed: len(t.claim.Signals),
-		Announced: min(t.announced, t.claim.Base), Grace: t.w.cfg.Grace,
+		Grace: t.w.cfg.Grace,
 	}
 	began := time.Now()
 	if t.s.Status == state.Queued && t.w.keeps() {
@@ -513,12 +513,12 @@ func (w *Worker) decline(ctx context.Context, d bus.TurnDelivery, c state.Claim)
 func (w *Worker) help(ctx context.Context, c state.Claim, msg bus.Turn) error {
 	run := msg.Run
 	if c.Status != state.Queued && c.Status != state.Running {
-		if c.Announced == c.LogLen {
+		if c.Finalized == c.LogLen {
 			return nil
 		}
-		return w.settleRun(ctx, run, c.Announced)
+		return w.settleRun(ctx, run, c.Finalized)
 	}
-	if err := w.catchUp(ctx, run, c.Announced); err != nil {
+	if err := w.catchUp(ctx, run, c.Finalized); err != nil {
 		return err
 	}
 	if c.Status != state.Queued {

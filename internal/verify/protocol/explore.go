@@ -320,7 +320,7 @@ func (m *explorer) sweep(w world) (to world, err error, ok bool) { //nolint:revi
 	if !ok {
 		return w, nil, false
 	}
-	if d.Settle {
+	if d.Finalize {
 		err = w.rest(0)
 	}
 	if d.Turn {

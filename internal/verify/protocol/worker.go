@@ -64,7 +64,6 @@ type kept struct {
 	Token     string
 	State     state.State
 	Log       history // of State
-	Announced int64
 	Committed state.Committed
 }
 
@@ -216,7 +215,7 @@ func (m *explorer) resume(w world, i int) []move {
 	own := k.Kept
 	k.Token, k.Kept = own.Token, kept{}
 	k.Claim = state.Claim{
-		Outcome: state.Claimed, Status: state.Running, Version: k.Version, Announced: own.Announced, Base: own.Log.len(), Attempt: 1,
+		Outcome: state.Claimed, Status: state.Running, Version: k.Version, Base: own.Log.len(), Attempt: 1,
 		Lease: state.Lease{Run: runID, Token: own.Token, Version: k.Version, Worker: "w"}, State: own.State,
 	}
 	w, err := m.begin(w, i, own.Log, nil)
@@ -235,7 +234,7 @@ func (m *explorer) begin(w world, i int, log history, journaled []state.Entry) (
 		s = s.Append(e)
 	}
 	k.decided(s)
-	k.Recorded, k.Announced = s.LogLen(), c.Announced
+	k.Recorded, k.Announced = s.LogLen(), c.Finalized
 	if (k.Told || m.rules.AnyProof) && c.Attempt == 1 {
 		k.Announced = max(k.Announced, c.Base)
 	}
@@ -344,7 +343,7 @@ func (m *explorer) act(w world, i int) (world, error) {
 func (m *explorer) commit(w world, i int) (world, error) {
 	k := &w.Workers[i]
 	c := state.Commit{
-		ID: k.Token, State: k.State, From: k.Recorded, Consumed: k.Consumed, Announced: min(k.Announced, k.Claim.Base), Grace: grace,
+		ID: k.Token, State: k.State, From: k.Recorded, Consumed: k.Consumed, Grace: grace,
 		Keep: k.Keep,
 	}
 	r := &w.Store.Record
@@ -368,7 +367,7 @@ func (m *explorer) commit(w world, i int) (world, error) {
 	w.Store.settle()
 	k.Committed, k.Keep = done, ""
 	if done.Kept {
-		k.Kept = kept{c.Keep, k.State, k.Log, c.Announced, done}
+		k.Kept = kept{c.Keep, k.State, k.Log, done}
 		k.Kept.State.Log = nil
 	}
 	k.At = announcing
@@ -432,7 +431,7 @@ func (m *explorer) finish(w world, i int) (world, error) {
 			k.At = announcing
 		}
 	default:
-		w.Store.Record.NoteAnnounced(k.Announced)
+		w.Store.Record.NoteFinalized(k.Announced)
 		k.At = acking
 	}
 	return w, nil
@@ -443,12 +442,12 @@ func (m *explorer) help(w world, i int) (world, error) {
 	k := &w.Workers[i]
 	c := k.Claim
 	if c.Status != state.Queued && c.Status != state.Running {
-		if c.Announced == c.LogLen {
+		if c.Finalized == c.LogLen {
 			return w, nil
 		}
-		return w, w.rest(c.Announced)
+		return w, w.rest(c.Finalized)
 	}
-	if err := w.tell(c.Announced, w.Store.Log.len()); err != nil {
+	if err := w.tell(c.Finalized, w.Store.Log.len()); err != nil {
 		return w, err
 	}
 	if c.Status == state.Queued {
@@ -464,7 +463,7 @@ func (w *world) rest(announced int64) error {
 		return err
 	}
 	if s := w.Store.Record.Status; s == state.Waiting || s.Terminal() {
-		w.Store.Record.NoteAnnounced(to)
+		w.Store.Record.NoteFinalized(to)
 	}
 	return nil
 }

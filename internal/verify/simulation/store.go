@@ -80,8 +80,8 @@ func (s store) Owners(ctx context.Context) ([]string, error) {
 	return do(ctx, s.p, toStore, "owners", func() ([]string, error) { return s.in.Owners(ctx) })
 }
 
-func (s store) Announced(ctx context.Context, id state.RunID, seq int64) error {
-	return do0(ctx, s.p, toStore, "announced", func() error { return s.in.Announced(ctx, id, seq) })
+func (s store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
+	return do0(ctx, s.p, toStore, "finalized", func() error { return s.in.Finalized(ctx, id, seq) })
 }
 
 func (s store) Counts(ctx context.Context) (map[state.Status]int64, error) {

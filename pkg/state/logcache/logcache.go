@@ -39,10 +39,7 @@ type Header struct {
 	State  state.State // as a store decodes it; its log is that of Known
 	Bytes  int         // about what it takes
 
-	// Kept is the token under which the commit has kept the run, if it has, and
-	// Announced how many entries were announced at least.
-	Kept      string
-	Announced int64
+	Kept string // the token under which the commit has kept the run, if it has
 }
 
 type log struct {

@@ -359,10 +359,10 @@ func (s *Store) Owners(context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(owners)), nil
 }
 
-// Announced implements state.Schedule.
-func (s *Store) Announced(ctx context.Context, id state.RunID, seq int64) error {
+// Finalized implements state.Schedule.
+func (s *Store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
 	return s.update(ctx, id, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
-		rec.NoteAnnounced(seq)
+		rec.NoteFinalized(seq)
 		return nil, nil
 	})
 }

@@ -49,9 +49,9 @@ type Record struct {
 	CommitID  string          `json:"commit_id,omitempty"`
 	Committed state.Committed `json:"committed,omitzero"`
 
-	LogLen    int64 `json:"log_len"` // journaled entries included
-	Base      int64 `json:"base"`    // committed entries
-	Announced int64 `json:"announced"`
+	LogLen    int64 `json:"log_len"`   // journaled entries included
+	Base      int64 `json:"base"`      // committed entries
+	Finalized int64 `json:"announced"` // entries when it was last finalized; the name is that of the first builds
 
 	Due    state.Time `json:"due,omitzero"` // when the sweeper looks; zero is never
 	WakeAt state.Time `json:"wake_at,omitzero"`
@@ -75,7 +75,7 @@ func (r *Record) schedule(now time.Time, grace time.Duration) {
 		r.WakeAt = state.At(due)
 	}
 	switch {
-	case r.Status == state.Queued || r.Announced < r.LogLen:
+	case r.Status == state.Queued || r.Finalized < r.LogLen:
 		r.Due = state.At(now.Add(grace))
 		if !r.WakeAt.IsZero() && r.WakeAt.Before(r.Due.Time) {
 			r.Due = r.WakeAt
@@ -116,7 +116,7 @@ func (r *Record) keep(l state.Lease, c state.Commit, now time.Time) bool {
 // caller's to fill in.
 func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 	c := state.Claim{
-		Status: r.Status, Version: r.Version, Priority: r.Header.Priority, Announced: r.Announced, LogLen: r.LogLen, Now: now,
+		Status: r.Status, Version: r.Version, Priority: r.Header.Priority, Finalized: r.Finalized, LogLen: r.LogLen, Now: now,
 	}
 	switch {
 	case r.Status.Terminal():
@@ -251,7 +251,6 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	r.Token, r.Owner, r.LeaseEnd = "", "", state.Time{}
 	r.LogLen += int64(len(entries))
 	r.Base = r.LogLen
-	r.Announced = max(r.Announced, c.Announced)
 	if r.Status.Terminal() {
 		// What came too late for the run that ended is dropped, but for what the
 		// user says: that continues it.
@@ -359,14 +358,14 @@ func (r *Record) Sweep(id state.RunID, now time.Time, grace time.Duration) (stat
 	case r.Status == state.Queued || r.Status == state.Running:
 		r.Status, r.Token, r.Owner = state.Queued, "", ""
 		d.Turn = true
-	case r.Announced < r.LogLen || r.dependent():
-		d.Settle, d.Announced = true, r.Announced
+	case r.Finalized < r.LogLen || r.dependent():
+		d.Finalize, d.Finalized = true, r.Finalized
 	default:
 		r.Due = r.WakeAt
 		return d, false
 	}
 	r.Due = state.At(now.Add(grace << min(r.Sweeps, maxBackoff)))
-	if d.Settle && !r.WakeAt.IsZero() && r.WakeAt.Before(r.Due.Time) {
+	if d.Finalize && !r.WakeAt.IsZero() && r.WakeAt.Before(r.Due.Time) {
 		r.Due = r.WakeAt
 	}
 	r.Sweeps++
@@ -394,10 +393,10 @@ func (r *Record) due(id state.RunID) state.Due {
 	return d
 }
 
-// NoteAnnounced notes that entries up to seq were announced.
-func (r *Record) NoteAnnounced(seq int64) {
-	r.Announced = max(r.Announced, min(seq, r.LogLen))
-	if r.Announced == r.LogLen && r.Status != state.Queued && r.Status != state.Running && !r.dependent() {
+// NoteFinalized notes that the run was finalized with seq entries in its log.
+func (r *Record) NoteFinalized(seq int64) {
+	r.Finalized = max(r.Finalized, min(seq, r.LogLen))
+	if r.Finalized == r.LogLen && r.Status != state.Queued && r.Status != state.Running && !r.dependent() {
 		r.Due = r.WakeAt
 	}
 }

@@ -96,8 +96,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// A wait is woken when its time has come, not before, even if entries are left to
-// announce until then.
+// A wait is woken when its time has come, not before, even if it was not
+// finalized until then.
 func TestWake(t *testing.T) {
 	t.Parallel()
 	r := fresh(t)
@@ -112,10 +112,10 @@ func TestWake(t *testing.T) {
 	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: s, From: 1, Grace: grace}, at(0)); err != nil {
 		t.Fatal(err)
 	}
-	if d, ok := r.Sweep(id, at(59), grace); !ok || !d.Settle || d.Turn {
-		t.Fatalf("Sweep = %+v, %v; want an announcement", d, ok)
+	if d, ok := r.Sweep(id, at(59), grace); !ok || !d.Finalize || d.Turn {
+		t.Fatalf("Sweep = %+v, %v; want it finalized", d, ok)
 	}
-	r.NoteAnnounced(2)
+	r.NoteFinalized(2)
 	if d, ok := r.Sweep(id, at(60).Add(-time.Millisecond), grace); ok {
 		t.Fatalf("Sweep = %+v before its time", d)
 	}

@@ -92,7 +92,7 @@ func TestKeptFromMemory(t *testing.T) {
 		}
 		token := ulid.Make().String()
 		done, err := here.Commit(t.Context(), c.Lease, state.Commit{
-			ID: c.Lease.Token, State: next, From: c.State.LogLen(), Announced: c.Base, Grace: time.Hour, Keep: token,
+			ID: c.Lease.Token, State: next, From: c.State.LogLen(), Grace: time.Hour, Keep: token,
 		})
 		if err != nil || !done.Kept {
 			t.Fatalf("Commit = %+v, %v", done, err)

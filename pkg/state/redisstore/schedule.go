@@ -80,8 +80,8 @@ func dueOf(id state.RunID, r reply) state.Due {
 	switch r.str(0) {
 	case "turn":
 		d.Turn, d.Crowded = true, r.num(5) == 1
-	case "settle":
-		d.Settle, d.Announced = true, r.num(4)
+	case "finalize":
+		d.Finalize, d.Finalized = true, r.num(4)
 	}
 	return d
 }
@@ -157,12 +157,12 @@ func (s *Store) Owners(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(held)), err
 }
 
-// Announced implements state.Schedule.
-func (s *Store) Announced(ctx context.Context, id state.RunID, seq int64) error {
+// Finalized implements state.Schedule.
+func (s *Store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
 	k := s.keys.run(id)
-	r, err := s.together(ctx, announcedScript, []string{k.header, k.log, k.due}, string(id), seq)
+	r, err := s.together(ctx, finalizedScript, []string{k.header, k.log, k.due}, string(id), seq)
 	if err != nil {
-		return fmt.Errorf("note announcement of run %s: %w", id, err)
+		return fmt.Errorf("note that run %s was finalized: %w", id, err)
 	}
 	return verdict(r, id, 0)
 }

@@ -37,8 +37,8 @@ var (
 	sweepSrc string
 	//go:embed scripts/evict.lua
 	evictSrc string
-	//go:embed scripts/announced.lua
-	announcedSrc string
+	//go:embed scripts/finalized.lua
+	finalizedSrc string
 	//go:embed scripts/agent.lua
 	agentSrc string
 	//go:embed scripts/quota.lua
@@ -54,7 +54,7 @@ var (
 	abortScript     = script(abortSrc)
 	sweepScript     = script(sweepSrc)
 	evictScript     = script(evictSrc)
-	announcedScript = script(announcedSrc)
+	finalizedScript = script(finalizedSrc)
 	agentScript     = script(agentSrc)
 	quotaScript     = redis.NewScript(quotaSrc)
 )

@@ -29,7 +29,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	}
 	c := state.Claim{
 		Outcome: state.Outcome(r.str(0)), Status: state.Status(r.str(1)), Version: r.num(2), Priority: state.Priority(r.str(3)),
-		Announced: r.num(4), LogLen: r.num(5), Busy: time.Duration(r.num(6)) * time.Millisecond, Now: time.UnixMilli(r.num(7)),
+		Finalized: r.num(4), LogLen: r.num(5), Busy: time.Duration(r.num(6)) * time.Millisecond, Now: time.UnixMilli(r.num(7)),
 	}
 	if c.Outcome != state.Claimed {
 		return c, nil
@@ -131,7 +131,7 @@ func fill(c *state.Claim, r reply) error {
 func resumed(q state.ClaimRequest, known logcache.Known) state.Claim {
 	n := int64(len(known.Entries))
 	c := state.Claim{
-		Outcome: state.Claimed, Status: state.Running, Version: q.Version, Priority: known.Header.State.Priority, Announced: known.Header.Announced, LogLen: n,
+		Outcome: state.Claimed, Status: state.Running, Version: q.Version, Priority: known.Header.State.Priority, LogLen: n,
 		Lease: state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker},
 		State: known.Header.State, Base: n, Attempt: 1, Now: time.Now(),
 	}
@@ -225,7 +225,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	k := s.keys.run(l.Run)
 	args := append([]any{
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.Announced, c.Grace.Milliseconds(), c.From, c.Keep, l.Worker,
+		c.Consumed, c.Grace.Milliseconds(), c.From, c.Keep, l.Worker,
 	}, entries...)
 	r, err := s.together(ctx, commitScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants}, args...)
 	if err != nil {
@@ -236,7 +236,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	}
 	// A repetition applied nothing: what the log holds came from the first one.
 	if n := len(entries); r.num(3) == 1 && n > 0 {
-		made := logcache.Header{Commit: c.ID, State: c.State.Formatted(), Bytes: len(header), Announced: c.Announced}
+		made := logcache.Header{Commit: c.ID, State: c.State.Formatted(), Bytes: len(header)}
 		if r.num(5) == 1 {
 			made.Kept = c.Keep
 		}

@@ -60,7 +60,7 @@ func Benchmark(b *testing.B, s state.Store) {
 					b.Fatal(err)
 				}
 				token = fmt.Sprint("token-", version)
-				commit := state.Commit{ID: c.Lease.Token, State: next, From: asked.LogLen(), Announced: c.Base, Grace: long}
+				commit := state.Commit{ID: c.Lease.Token, State: next, From: asked.LogLen(), Grace: long}
 				if kept {
 					commit.Keep = token
 				}

@@ -169,7 +169,7 @@ func testSweepLimit(t *testing.T, s *suite) {
 // A wait whose time has come is queued by the sweep; one that waits for ever is
 // never due (I6).
 func testSweepSchedule(t *testing.T, s *suite) {
-	for _, announced := range []int64{2, 0} { // what is left to announce delays no wait
+	for _, finalized := range []int64{2, 0} { // a run that was not finalized waits no longer
 		run := s.create(t)
 		c := s.mustClaim(t, run.ID, 1)
 		next := c.State
@@ -178,7 +178,7 @@ func testSweepSchedule(t *testing.T, s *suite) {
 		if done.Status != state.Waiting {
 			t.Fatalf("Commit = %+v", done)
 		}
-		if err := s.Announced(t.Context(), run.ID, announced); err != nil {
+		if err := s.Finalized(t.Context(), run.ID, finalized); err != nil {
 			t.Fatal(err)
 		}
 		if d := s.sweepFor(t, run.ID, long); !d.Turn || d.Version != 2 {
@@ -191,33 +191,33 @@ func testSweepSchedule(t *testing.T, s *suite) {
 
 	run := s.create(t)
 	s.wait(t, run.ID, 1, "c1")
-	if err := s.Announced(t.Context(), run.ID, 99); err != nil {
+	if err := s.Finalized(t.Context(), run.ID, 99); err != nil {
 		t.Fatal(err)
 	}
 	s.notDue(t, run.ID)
 }
 
-// An ended run stays due until its last entries were announced (I9).
-func testSweepAnnounce(t *testing.T, s *suite) {
+// An ended run stays due until it was finalized.
+func testSweepFinalize(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
 	commit := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
-	commit.Grace, commit.Announced = time.Millisecond, 0
+	commit.Grace = time.Millisecond
 	if _, err := s.Commit(t.Context(), c.Lease, commit); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if d := s.sweepFor(t, run.ID, time.Millisecond); !d.Settle || d.Turn {
-			t.Fatalf("Sweep = %+v, want an announcement only", d)
+		if d := s.sweepFor(t, run.ID, time.Millisecond); !d.Finalize || d.Turn {
+			t.Fatalf("Sweep = %+v, want it finalized only", d)
 		}
 	}
-	if err := s.Announced(t.Context(), run.ID, 2); err != nil {
+	if err := s.Finalized(t.Context(), run.ID, 2); err != nil {
 		t.Fatal(err)
 	}
 	s.notDue(t, run.ID)
 }
 
-// A run that waits for another run stays due after it was settled, until it goes on
+// A run that waits for another run stays due after it was finalized, until it goes on
 // (I2).
 func testSweepDependent(t *testing.T, s *suite) {
 	child := s.create(t)
@@ -234,12 +234,12 @@ func testSweepDependent(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	for _, run := range []state.State{child, behind} {
-		if err := s.Announced(t.Context(), run.ID, 2); err != nil {
+		if err := s.Finalized(t.Context(), run.ID, 2); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if d := s.sweepFor(t, run.ID, time.Millisecond); !d.Settle || d.Turn || d.Announced != 2 {
-				t.Fatalf("Sweep of %s = %+v, want it settled, with 2 entries announced", run.ID, d)
+			if d := s.sweepFor(t, run.ID, time.Millisecond); !d.Finalize || d.Turn || d.Finalized != 2 {
+				t.Fatalf("Sweep of %s = %+v, want it finalized again, with 2 entries known", run.ID, d)
 			}
 		}
 	}

@@ -68,7 +68,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"SweepRace", testSweepRace},
 		{"SweepLimit", testSweepLimit},
 		{"SweepSchedule", testSweepSchedule},
-		{"SweepAnnounce", testSweepAnnounce},
+		{"SweepFinalize", testSweepFinalize},
 		{"SweepDependent", testSweepDependent},
 		{"Evict", testEvict},
 		{"List", testList},
@@ -176,7 +176,7 @@ func (s *suite) commitState(t *testing.T, c state.Claim, next state.State) state
 }
 
 func commitOf(c state.Claim, next state.State) state.Commit {
-	return state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), Consumed: len(c.Signals), Announced: c.Base, Grace: long}
+	return state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), Consumed: len(c.Signals), Grace: long}
 }
 
 // response is a model.message entry that asks for calls.

@@ -31,7 +31,7 @@ func testClaimOutcomes(t *testing.T, s *suite) {
 		t.Errorf("a claimed run is %s, started %s", got.Status, got.StartedAt)
 	}
 	s.commit(t, c, state.NextTurn, state.Entry{})
-	if got := s.claim(t, run.ID, 1); got.Outcome != state.ClaimStale || got.Status != state.Queued || got.Version != 2 || got.LogLen != 2 || got.Announced != 1 || got.Priority != state.Normal {
+	if got := s.claim(t, run.ID, 1); got.Outcome != state.ClaimStale || got.Status != state.Queued || got.Version != 2 || got.LogLen != 2 || got.Finalized != 0 || got.Priority != state.Normal {
 		t.Errorf("older version: %+v", got)
 	}
 	c = s.mustClaim(t, run.ID, 2)

@@ -1,7 +1,7 @@
 -- KEYS R L J I D C · ARGV run version token worker lease(ms) grace(ms) have sum commit-id
 --   have, sum: how many entries of the log the caller knows, and the sha1 of the last; commit-id: if that is the last
 --   commit's, the caller knows its header and all entries up to there
--- returns {'missing'}, {'newer'} or {outcome, status, version, lane, announced, loglen, busy(ms), now(ms)} and for 'claimed' also
+-- returns {'missing'}, {'newer'} or {outcome, status, version, lane, finalized, loglen, busy(ms), now(ms)} and for 'claimed' also
 --   header ('' if known), base, attempt, started(ms), abort, index of the first entry, entries, journal, inbox
 --   The entries are left out if they are more than some: what passes through a script costs ten times as much.
 local R, L, J, I, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]

@@ -1,7 +1,7 @@
 -- Shared by all scripts. A run's header hash R has
 --   h header · st status · ver version · tok own lease(ms) att of the claim
 --   sa started at (ms) · ab abort as JSON, or '' · aw awaited names as a JSON list, or ''
---   cid cst cver of the last commit · ln lane · ann announced · base committed entries
+--   cid cst cver of the last commit · ln lane · ann entries when it was last finalized · base committed entries
 --   kp the token that a commit has kept, until it is renewed or nothing else tells that it is used
 --   wake when a wait ends (ms), 0 never · sw sweeps of this version · f format, 1 without
 --   tn tenant, none if a build made the run that did not count the runs of tenants

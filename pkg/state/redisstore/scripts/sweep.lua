@@ -1,4 +1,4 @@
--- KEYS R L D C T · ARGV run grace(ms) · returns {'none'} or {what, version, lane, sweeps, announced, crowded(0/1), tenant}, what is 'turn' or 'settle'
+-- KEYS R L D C T · ARGV run grace(ms) · returns {'none'} or {what, version, lane, sweeps, finalized, crowded(0/1), tenant}, what is 'turn' or 'finalize'
 local R, L, D, C, T = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local run, grace = ARGV[1], tonumber(ARGV[2])
 local h = redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'ann', 'wake', 'sw', 'f', 'aw', 'tn', 'ab')
@@ -16,13 +16,13 @@ elseif st == 'queued' or st == 'running' then
   redis.call('HSET', R, 'st', 'queued', 'tok', '', 'own', '')
   what = 'turn'
 elseif tonumber(h[5]) < redis.call('LLEN', L) or dependent(st, h[9]) then
-  what = 'settle'
+  what = 'finalize'
 else
   due(D, run, wake)
   return {'none'}
 end
 local next = n + grace * 2 ^ math.min(sw, 6)
-if what == 'settle' and wake > 0 and wake < next then next = wake end
+if what == 'finalize' and wake > 0 and wake < next then next = wake end
 due(D, run, next)
 redis.call('HSET', R, 'sw', sw + 1)
 return {what, h[2], h[11] ~= '' and 'high' or h[4], sw + 1, h[5], crowded(T, h[10], what == 'turn' and 'queued'), h[10] or ''}
