@@ -62,7 +62,7 @@ var vendors = map[string][]string{
 	"github.com/openai/":                   {"pkg/model/openai"},
 	"github.com/anthropics/":               {"pkg/model/anthropic"},
 	"google.golang.org/genai":              {"pkg/model/gemini"},
-	"github.com/testcontainers/":           {"internal/verify/testbed"},
+	"github.com/testcontainers/":           {"internal/verify/containers"},
 	"github.com/stretchr/testify":          {},
 	"github.com/alecthomas/kong":           {"internal/app", "cmd"},
 	"github.com/cenkalti/backoff/v4":       {"pkg/bus/natsbus", "pkg/model", "pkg/tool/natstool"},

@@ -1,9 +1,10 @@
+//go:build containers
+
 package containers
 
 import (
 	"context"
 	"net/url"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -21,9 +22,6 @@ const lease = 25 * time.Second
 // I1, I2, I4, I9: containers that lose the network or are restarted one after the
 // other lose no run, do nothing twice, and delay no run by more than the lease.
 func TestContainers(t *testing.T) {
-	if os.Getenv("TURNPIKE_CONTAINERS") == "" {
-		t.Skip("needs a Docker engine and the images of deployments/build-images.sh: make containers has both")
-	}
 	// The test removes what it starts, and the reaper is an image of its own.
 	t.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)

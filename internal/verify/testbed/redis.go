@@ -2,9 +2,9 @@ package testbed
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -13,15 +13,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
-
-	"github.com/testcontainers/testcontainers-go"
-	"github.com/testcontainers/testcontainers-go/wait"
 )
 
 // Redis returns the URL of a Redis server that is shared by the tests of a
-// package: the one that TURNPIKE_TEST_REDIS_URL names, a container where a Docker
-// engine answers, or a redis-server of this machine. It never skips.
+// package: the one that TURNPIKE_TEST_REDIS_URL names, a redis-server of this machine,
+// or a container where a Docker engine answers. It never skips.
 func Redis(tb testing.TB) string {
 	tb.Helper()
 	url, err := shared()
@@ -36,55 +32,32 @@ var shared = sync.OnceValues(func() (string, error) {
 	if url := os.Getenv("TURNPIKE_TEST_REDIS_URL"); url != "" {
 		return url, nil
 	}
-	url, dockerErr := container()
-	if dockerErr == nil {
-		return url, nil
-	}
 	s, err := startRedis(os.TempDir(), "--save", "", "--appendonly", "no")
-	if err != nil {
+	if err == nil {
+		return s.URL, nil
+	}
+	url, dockerErr := startContainer()
+	if dockerErr != nil {
 		return "", fmt.Errorf("%w (and Docker: %w)", err, dockerErr)
 	}
-	return s.URL, nil
+	return url, nil
 })
 
-// container starts Redis through testcontainers, where an engine answers.
-func container() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	if !dockerAnswers() {
-		return "", fmt.Errorf("no Docker engine answers")
-	}
-	c, err := testcontainers.GenericContainer(ctx, testcontainers.GenericContainerRequest{
-		ContainerRequest: testcontainers.ContainerRequest{
-			Image: "redis:7", ExposedPorts: []string{"6379/tcp"}, Cmd: []string{"redis-server", "--maxmemory-policy", "noeviction"},
-			WaitingFor: wait.ForLog("Ready to accept connections"),
-		},
-		Started: true,
-	})
-	if err != nil {
-		return "", err
-	}
-	addr, err := c.PortEndpoint(ctx, "6379/tcp", "")
-	if err != nil {
-		return "", err
-	}
-	return "redis://" + addr + "/0", nil
-}
+// input keeps a container alive: it ends when this process does, however that ends.
+var input io.WriteCloser
 
-func dockerAnswers() bool {
-	host := os.Getenv("DOCKER_HOST")
-	if host == "" {
-		host = "unix:///var/run/docker.sock"
-	}
-	network, addr, ok := strings.Cut(host, "://")
-	if !ok {
-		return false
-	}
-	conn, err := net.DialTimeout(network, addr, time.Second)
+// startContainer starts Redis in a container that is removed when this process ends.
+func startContainer() (url string, err error) {
+	port, err := FreePort()
 	if err != nil {
-		return false
+		return "", err
 	}
-	return conn.Close() == nil
+	cmd := exec.Command("docker", "run", "--rm", "-i", "-p", fmt.Sprintf("127.0.0.1:%d:6379", port), "redis:7",
+		"sh", "-c", "redis-server --save '' --appendonly no --protected-mode no & cat >/dev/null")
+	if input, err = cmd.StdinPipe(); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("redis://127.0.0.1:%d/0", port), startReady(cmd)
 }
 
 // RedisServer is a redis-server process of a test's own.
@@ -142,14 +115,24 @@ func (s *RedisServer) Start() error {
 	s.cmd = exec.Command(path, s.args...)
 	// The server must not outlive the test binary, however that ends.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := s.cmd.Start(); err != nil {
+	if err := startReady(s.cmd); err != nil {
 		return err
 	}
 	s.PID = s.cmd.Process.Pid
+	return nil
+}
+
+// startReady starts a command that ends in a Redis, and returns when that is ready.
+func startReady(cmd *exec.Cmd) error {
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		return err
+	}
 	ready := make(chan bool, 1)
 	go func() {
 		lines := bufio.NewScanner(out)
@@ -161,7 +144,7 @@ func (s *RedisServer) Start() error {
 		close(ready)
 	}()
 	if !<-ready {
-		return fmt.Errorf("redis-server ended before it was ready: %w", s.cmd.Wait())
+		return fmt.Errorf("%s ended before Redis was ready: %w %s", cmd.Args[0], cmd.Wait(), said.String())
 	}
 	return nil
 }
