@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -10,8 +11,10 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -41,18 +44,15 @@ type mcpTool struct {
 }
 
 func (c *mcpLsCmd) Run(e *env) error {
-	def, err := c.definition()
+	sources, err := c.sources()
 	if err != nil {
 		return err
-	}
-	if len(def.Sources()) == 0 {
-		return fmt.Errorf("agent %s has no tools of kind mcp", def.Name)
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, c.Timeout)
 	defer cancel()
 	var all []mcpListing
-	for _, i := range def.Sources() {
-		one, err := c.list(ctx, def, i)
+	for _, t := range sources {
+		one, err := c.list(ctx, t)
 		if err != nil {
 			return err
 		}
@@ -67,29 +67,63 @@ func (c *mcpLsCmd) Run(e *env) error {
 	return e.print(all, strings.TrimSuffix(text.String(), "\n"))
 }
 
-// definition returns the agent of a file, or one with the server that the arguments
-// name.
-func (c *mcpLsCmd) definition() (agent.Definition, error) {
+// sources returns the servers of an agent file, or the one that the arguments name.
+func (c *mcpLsCmd) sources() ([]tool.Bound, error) {
 	first := c.Server[0]
-	t := agent.Tool{Kind: agent.KindMCP, Allow: c.Allow}
+	own := toolspec.Servers{Allow: c.Allow}
 	switch {
 	case strings.HasPrefix(first, "http://") || strings.HasPrefix(first, "https://"):
-		t.URL, t.Headers = first, c.Header
+		own.URL, own.Headers = first, c.Header
 	case len(c.Server) == 1 && slices.ContainsFunc([]string{".yaml", ".yml", ".json"}, func(end string) bool { return strings.HasSuffix(first, end) }):
 		if len(c.Allow)+len(c.Header) > 0 {
-			return agent.Definition{}, errors.New("--allow and --header are for a URL or a command; an agent file has its own")
+			return nil, errors.New("--allow and --header are for a URL or a command; an agent file has its own")
 		}
-		return agent.Load(first)
+		return c.sourcesOf(first)
 	default:
-		t.Command = c.Server
+		own.Command = c.Server
 	}
-	return agent.Definition{Tools: []agent.Tool{t}}, t.Server().Check()
+	return []tool.Bound{{Definition: &tool.Definition{Kind: toolspec.MCP}, Settings: &own, Secret: c.secret}}, own.Check()
 }
 
-func (c *mcpLsCmd) list(ctx context.Context, def agent.Definition, i int) (mcpListing, error) {
-	t := def.Tools[i]
+// sourcesOf returns the servers of an agent file.
+func (c *mcpLsCmd) sourcesOf(file string) ([]tool.Bound, error) {
+	def, err := agent.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	var sources []tool.Bound
+	for i, t := range def.Tools {
+		if t.Kind != toolspec.MCP {
+			continue
+		}
+		own := &toolspec.Servers{}
+		if len(t.Own) > 0 {
+			if err := json.Unmarshal(t.Own, own); err != nil {
+				return nil, fmt.Errorf("%s: tools[%d]: %w", file, i, err)
+			}
+		}
+		if err := own.Check(); err != nil {
+			return nil, fmt.Errorf("%s: tools[%d]: %w", file, i, err)
+		}
+		sources = append(sources, tool.Bound{Definition: &def.Tools[i], Settings: own, Secret: c.secret})
+	}
+	if len(sources) == 0 {
+		return nil, fmt.Errorf("agent %s has no tools of kind mcp", def.Name)
+	}
+	return sources, nil
+}
+
+func (c *mcpLsCmd) secret(name string) (string, error) {
+	return worker.Secret(c.SecretsDir, "secret://"+name)
+}
+
+func (c *mcpLsCmd) list(ctx context.Context, t tool.Bound) (mcpListing, error) {
+	own, ok := t.Settings.(*toolspec.Servers)
+	if !ok {
+		return mcpListing{}, fmt.Errorf("settings are %T", t.Settings)
+	}
 	var allowed []string
-	if u, err := url.Parse(t.URL); err == nil && u.Host != "" {
+	if u, err := url.Parse(own.URL); err == nil && u.Host != "" {
 		// Whoever runs the command has chosen the address.
 		allowed = []string{httptool.HostPort(u)}
 	}
@@ -99,15 +133,22 @@ func (c *mcpLsCmd) list(ctx context.Context, def agent.Definition, i int) (mcpLi
 	}
 	caller := mcptool.New(guard, mcptool.Config{Commands: []string{"*"}})
 	defer caller.Close()
-	listing, err := caller.List(ctx, t.Server(), func(name string) (string, error) { return worker.Secret(c.SecretsDir, "secret://"+name) })
+	listing, err := caller.List(ctx, own.Server, t.Secret)
 	if err != nil {
 		return mcpListing{}, err
 	}
-	if listing, err = listing.Pick(t.Allow); err != nil {
-		return mcpListing{}, fmt.Errorf("MCP server %q: %w", t.Server(), err)
+	if listing, err = listing.Pick(own.Allow); err != nil {
+		return mcpListing{}, fmt.Errorf("MCP server %q: %w", own.Server, err)
 	}
-	out := mcpListing{Server: t.Server().String(), Pin: listing.Hash()}
-	shown := agent.Definition{Tools: []agent.Tool{t}}.WithListings(map[int]mcptool.Listing{0: listing}).Tools
+	pin, err := json.Marshal(listing)
+	if err != nil {
+		return mcpListing{}, err
+	}
+	shown, err := caller.Expand(t, pin)
+	if err != nil {
+		return mcpListing{}, err
+	}
+	out := mcpListing{Server: own.Server.String(), Pin: listing.Hash()}
 	for n, l := range listing {
 		out.Tools = append(out.Tools, mcpTool{Name: shown[n].Name, Remote: l.Name, Listed: l})
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/check"
-	"github.com/turnpike-dev/turnpike/pkg/loop"
 )
 
 type devCmd struct {
@@ -94,7 +93,7 @@ func define(e *env, site *app.Site, dir string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := agent.Compile(def, 0, loop.Builtin().Names()); err != nil {
+		if _, err := agent.Builtin().Compile(def, 0); err != nil {
 			return fmt.Errorf("%s: %w", f, err)
 		}
 		b, err := json.Marshal(def)

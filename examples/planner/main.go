@@ -30,6 +30,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -109,9 +110,9 @@ func run(ctx context.Context, out io.Writer) error {
 		w, err := worker.New(store, bus, worker.Config{
 			ID: fmt.Sprintf("worker-%d", i+1), Loops: loops, Logger: zerolog.Nop(),
 			Providers: map[string]model.Provider{"scripted": scripted.New()},
-			Tools: map[string]tool.Tool{"timetable": tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
+			Kinds: toolspec.Kinds(map[string]tool.Tool{"timetable": tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
 				return tool.Result{Content: "9:02 to Lisbon, platform 4"}, nil
-			})},
+			})}),
 		})
 		if err != nil {
 			return err

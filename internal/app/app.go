@@ -26,6 +26,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
@@ -40,6 +41,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -275,8 +277,7 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 	}
 	c := worker.Config{
 		ID: cfg.ID, Slots: cfg.Slots, Lease: s.lease, SecretsDir: cfg.SecretsDir, ShutdownGrace: cfg.ShutdownGrace, Logger: s.Log, Registry: registry,
-		Tools: tools, NATSTools: natstool.New(s.NATS, s.prefix), DescribeNATSTools: natstool.NewCatalogue(s.NATS, s.prefix).Describe,
-		NATSHooks: func(subject string) hook.Hook { return natshook.New(s.NATS, subject) },
+		Hooks:     hookspec.Kinds(nil).With(hook.Kinds{hookspec.NATS: natshook.Kind(s.NATS)}),
 		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})},
 		Keys:      map[string]string{"openai": "secret://OPENAI_API_KEY", "anthropic": "secret://ANTHROPIC_API_KEY", "gemini": "secret://GEMINI_API_KEY"},
 	}
@@ -290,9 +291,11 @@ func (s *Site) Worker(cfg WorkerConfig, tools map[string]tool.Tool, registry *pr
 	if err != nil {
 		return nil, fmt.Errorf("TURNPIKE_HTTP_ALLOW: %w", err)
 	}
-	c.HTTPTools, c.RemoteAgents = httptool.New(guard), a2atool.New(guard.Client())
-	c.MCPTools = mcptool.New(guard, mcptool.Config{Commands: cfg.MCPCommands})
-	s.closer = append(s.closer, c.MCPTools.Close)
+	servers := mcptool.New(guard, mcptool.Config{Commands: cfg.MCPCommands})
+	s.closer = append(s.closer, servers.Close)
+	c.Kinds = toolspec.Kinds(tools).With(tool.Kinds{
+		toolspec.NATS: natstool.NewKind(s.NATS, s.prefix), toolspec.HTTP: httptool.New(guard), toolspec.A2A: a2atool.New(guard.Client()), toolspec.MCP: servers,
+	})
 	prices, err := loadPrices(cfg.Prices)
 	if err != nil {
 		return nil, err

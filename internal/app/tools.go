@@ -13,6 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // toolFindings looks whether somebody serves each NATS tool of the agents, in their
@@ -63,7 +64,7 @@ func natsTools(ctx context.Context, agents state.Agents) (map[string][]string, e
 			continue // of a newer version of this program
 		}
 		for _, t := range def.Tools {
-			if t.Kind == agent.KindNATS {
+			if t.Kind == toolspec.NATS {
 				used[t.Name] = append(used[t.Name], a.Name)
 			}
 		}

@@ -27,6 +27,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -219,7 +220,7 @@ func openWith(ctx context.Context, servers *servers, as func(*redisstore.Store) 
 	s := &site{servers: servers, store: store, model: &benchModel{}}
 	w, err := worker.New(as(store), b, worker.Config{
 		ID: workerID, Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": s.model}, ShutdownGrace: time.Second,
-		Tools: map[string]tool.Tool{"noop": noop},
+		Kinds: toolspec.Kinds(map[string]tool.Tool{"noop": noop}),
 	})
 	if err != nil {
 		cancel()

@@ -19,6 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -66,7 +67,7 @@ func (c Child) work(ctx context.Context, site *app.Site) error {
 	m := &watchedModel{Provider: scripted.New(), nc: site.NATS}
 	w, err := worker.New(site.Store, site.Bus, worker.Config{
 		ID: c.ID, Slots: c.Slots, Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": m}, ShutdownGrace: time.Second,
-		Tools: map[string]tool.Tool{"noop": noop},
+		Kinds: toolspec.Kinds(map[string]tool.Tool{"noop": noop}),
 	})
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -109,7 +110,7 @@ func TestCrowdIsPassed(t *testing.T) {
 			asked := &order{Provider: scripted.New()}
 			w, err := worker.New(store, b, worker.Config{
 				ID: "w", Slots: 1, Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": asked},
-				Tools: map[string]tool.Tool{"noop": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "ok"}, nil })},
+				Kinds: toolspec.Kinds(map[string]tool.Tool{"noop": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "ok"}, nil })}),
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -32,6 +32,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
@@ -40,10 +41,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -154,10 +157,10 @@ func TestSecretsStayHidden(t *testing.T) {
 	natsParrot(t, conn, "secrets")
 	asked := hookParrot(t, conn, "secrets.hook")
 	w, err := worker.New(site.Store, site.Bus, worker.Config{
-		ID: "w", SecretsDir: secrets, Logger: site.Log, Registry: registry, HTTPTools: httptool.New(guard), RemoteAgents: a2atool.New(guard.Client()),
-		MCPTools: mcpTools, NATSTools: natstool.New(conn, "secrets"), DescribeNATSTools: natstool.NewCatalogue(conn, "secrets").Describe,
-		NATSHooks: func(subject string) hook.Hook { return natshook.New(conn, subject) },
-		Tracer:    sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), TraceContent: true, Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(meter)),
+		ID: "w", SecretsDir: secrets, Logger: site.Log, Registry: registry,
+		Kinds:  tool.Kinds{toolspec.HTTP: httptool.New(guard), toolspec.A2A: a2atool.New(guard.Client()), toolspec.MCP: mcpTools, toolspec.NATS: natstool.NewKind(conn, "secrets")},
+		Hooks:  hook.Kinds{hookspec.NATS: natshook.Kind(conn)},
+		Tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), TraceContent: true, Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(meter)),
 		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})},
 	})
 	if err != nil {

@@ -3,7 +3,6 @@ package agent
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -20,43 +19,39 @@ type Agent struct {
 
 	Version int
 
-	tools map[string]*CompiledTool
-	specs []model.ToolSpec
-	hooks map[hook.Point][]*CompiledHook
+	tools   map[string]*CompiledTool
+	specs   []model.ToolSpec
+	sources []Source
+	hooks   map[hook.Point][]*CompiledHook
 }
 
-// Compile checks a definition and returns it compiled. The error joins every
-// mistake, each with its place and what to do. loops are the names of the loops
-// that are registered. Compile keeps parts of def, which the caller must not
-// change any more. Of an MCP server whose listing def does not have yet the agent
-// has no tools.
-func Compile(def Definition, version int, loops []string) (*Agent, error) {
+// Source is a tool of a definition that stands for any number of others.
+type Source struct {
+	*CompiledTool
+
+	Index int // in Definition.Tools
+}
+
+// Compile checks a definition and returns it compiled. The error joins every mistake,
+// each with its place and what to do. Compile keeps parts of def, which the caller
+// must not change any more. Of a source that has not been expanded the agent has no
+// tools.
+func (known Known) Compile(def Definition, version int) (*Agent, error) {
 	a := &Agent{Definition: def, Version: version, tools: map[string]*CompiledTool{}}
 	if a.Loop.Type == "" {
 		a.Loop.Type = loopReact
 	}
 	a.OutputSchema = given(def.OutputSchema)
 
-	c := &checker{}
+	c := &checker{known: known}
 	if !namePattern.MatchString(def.Name) {
 		c.fault("name", "%q must match %s", def.Name, namePattern)
 	}
 	c.model("model", def.Model)
-	c.loop(a, loops)
+	c.tools(a)
+	c.loop(a, known.Loops)
 	c.hooks(a)
 	c.limits(def.Limits)
-	for i, t := range def.Tools {
-		place := fmt.Sprintf("tools[%d]", i)
-		if a.tools[t.Name] != nil && !t.source() {
-			c.fault(place+".name", "%q is used twice", t.Name)
-		}
-		compiled := c.tool(place, t)
-		if t.source() {
-			continue
-		}
-		a.tools[t.Name] = compiled
-		a.specs = append(a.specs, model.ToolSpec{Name: t.Name, Description: t.Description, Schema: compiled.Schema})
-	}
 	if len(a.OutputSchema) > 0 {
 		if a.Loop.Type != loopSingle {
 			c.fault("output_schema", "structured output needs the loop single_call, this agent uses %s", a.Loop.Type)
@@ -77,6 +72,30 @@ func (a *Agent) Tool(name string) *CompiledTool { return a.tools[name] }
 // ToolSpecs returns the tools as a model sees them, in the order of the
 // definition. The caller must not change them.
 func (a *Agent) ToolSpecs() []model.ToolSpec { return slices.Clip(a.specs) }
+
+// Sources returns the tools that stand for others and have not been expanded.
+func (a *Agent) Sources() []Source { return a.sources }
+
+// Expand returns a definition with other tools in the places of sources, by their
+// index. What it returns is compiled and never stored.
+func (d Definition) Expand(listed map[int][]Tool) Definition {
+	var tools []Tool
+	for i, t := range d.Tools {
+		if of, ok := listed[i]; ok {
+			tools = append(tools, of...)
+			continue
+		}
+		tools = append(tools, t)
+	}
+	d.Tools = tools
+	return d
+}
+
+// mayHave reports whether the agent has a tool of that name. What a source will list
+// is not known before it is asked.
+func (a *Agent) mayHave(name string) bool {
+	return len(a.sources) > 0 || a.tools[name] != nil
+}
 
 // Tighten returns the limits of a run that was submitted at createdAt and asks
 // for more: the smaller of each pair, where 0 is no limit. Every run gets a limit

@@ -19,11 +19,11 @@ const scripted = "name: a\nmodel: {provider: scripted}\n"
 
 func parse(t *testing.T, text string) (*agent.Agent, error) {
 	t.Helper()
-	def, err := agent.Parse([]byte(text))
+	def, err := agent.Builtin().Parse([]byte(text))
 	if err != nil {
 		return nil, err
 	}
-	return agent.Compile(def, 1, nil)
+	return agent.Builtin().Compile(def, 1)
 }
 
 func TestCompileAccepts(t *testing.T) {
@@ -89,7 +89,7 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "output_schema: {type: object}", "single_call"},
 		{scripted + "tools: [{name: t}, {name: t}]", "used twice"},
 		{scripted + "tools: [{name: t, kind: client}]", "needs a JSON Schema"},
-		{scripted + "tools: [{name: t, kind: magic}]", "magic"},
+		{scripted + "tools: [{name: t, kind: magic}]", "tools[0].kind: this process does not know tools of kind \"magic\"; it has a2a, agent, client, go, http, human, mcp, nats"},
 		{scripted + "tools: [{name: t, schema: {type: 7}}]", "schema"},
 		{scripted + "tools: [{name: t, approval: \"args.amount >\"}]", "approval"},
 		{scripted + "tools: [{name: t, approval: \"1 + 1\"}]", "boolean"},
@@ -125,7 +125,7 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "hooks: {stop: [{kind: nats, subject: $JS.API}]}", "is reserved by NATS"},
 		{scripted + "hooks: {stop: [{kind: go}]}", "hooks.stop[0].name"},
 		{scripted + "hooks: {stop: [{kind: go, name: x, subject: policy}]}", "it is for hooks of kind nats, this one is of kind go"},
-		{scripted + "hooks: {stop: [{kind: python}]}", "\"python\" is not one of go, nats, cel"},
+		{scripted + "hooks: {stop: [{kind: python}]}", "\"python\" is not one of cel, go, nats"},
 		{scripted + "hooks: {stop: [{kind: cel, when: \"true\", then: deny}]}", "then: \"deny\" is not one of block, prevent"},
 		{scripted + "hooks: {stop: [{kind: cel, then: block}]}", "when: the expression is missing"},
 		{scripted + "hooks: {pre_tool: [{kind: cel, when: \"output == ''\", then: deny}]}", "undeclared reference to 'output'"},
@@ -146,7 +146,7 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "tools: [{name: t, kind: http, url: \"https://x/\", method: BREW}]", "tools[0]: method: \"BREW\" is not one of"},
 		{scripted + "tools: [{name: t, kind: http, url: \"https://x\", headers: {A: 1}}]", "tools[0].headers.A: 1 stands where a text"},
 		{scripted + "tools: [{name: t, kind: http, url: \"https://x\", query: [a]}]", "tools[0].query: a list stands where a mapping"},
-		{scripted + "tools: [{name: t, method: GET}]", "method and query are for tools of kind http"},
+		{scripted + "tools: [{name: t, method: GET}]", "tools[0].method: it is for tools of kind http, this one is of kind go"},
 		{scripted + "tools: [{kind: mcp}]", "tools[0]: an MCP server is either a command"},
 		{scripted + "tools: [{kind: mcp, command: [npx], url: \"https://x\"}]", "tools[0]: an MCP server is either a command"},
 		{scripted + "tools: [{kind: mcp, url: \"ftp://x\"}]", "tools[0]: url: \"ftp://x\" is not an http or https URL"},
@@ -161,14 +161,14 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "tools: [{name: t, kind: a2a, url: \"file:///etc/passwd\"}]", "is not an http or https URL"},
 		{scripted + "tools: [{kind: mcp, command: [npx], allow: [a, a]}]", "tools[0].allow: \"a\" is empty or there twice"},
 		{scripted + "tools: [{kind: mcp, command: [npx], schema: {}}]", "tools[0]: description and schema come from the MCP server"},
-		{scripted + "tools: [{name: a, allow: [b]}]", "command, env and allow are for tools of kind mcp"},
+		{scripted + "tools: [{name: a, allow: [b]}]", "tools[0].allow: it is for tools of kind mcp, this one is of kind go"},
 		{scripted + "tools: [{name: t, kind: agent}]", "tools[0].agent: \"\" is not the name of an agent"},
 		{scripted + "tools: [{name: t, kind: agent, agent: b, timeout: 3s}]", "is neither idempotent nor has it a timeout"},
 		{scripted + "tools: [{name: t, kind: a2a}]", "tools[0].url: \"\" is not an http or https URL"},
 		{scripted + "tools: [{name: t, kind: a2a, url: \"https://x\", token: abc}]", "tools[0].token: write a reference"},
-		{scripted + "tools: [{name: t, url: \"https://x\"}]", "url is for tools of kind http, a2a and mcp"},
-		{scripted + "tools: [{name: t, agent: b}]", "agent and max_depth are for tools of kind agent"},
-		{scripted + "tools: [{name: t, kind: human, async: true}]", "tools[0].async: only tools of kind go and nats"},
+		{scripted + "tools: [{name: t, url: \"https://x\"}]", "tools[0].url: it is for tools of kind a2a, http, mcp, this one is of kind go"},
+		{scripted + "tools: [{name: t, agent: b}]", "tools[0].agent: it is for tools of kind agent, this one is of kind go"},
+		{scripted + "tools: [{name: t, kind: human, async: true}]", "tools[0].async: a tool of kind human cannot answer later"},
 		{scripted + "tools: [{name: t, reuse: true}]", "tools[0].reuse: only the results of an idempotent tool"},
 		{scripted + "tools: [{name: t, max_calls: -1}]", "a limit of the tool is negative"},
 		{scripted + "tools: [{name: ask_user, kind: nats}]", "reserved"},
@@ -202,7 +202,7 @@ nam: a
 model: {provider: scripted, responses: [{}, {delay: soon}]}
 tools: [{name: t}, {name: u, timeout: later, shema: {}}]
 `
-	_, err := agent.Parse([]byte(bad))
+	_, err := agent.Builtin().Parse([]byte(bad))
 	for _, want := range []string{"nam:", "model.responses[1].delay:", "tools[1].timeout:", "tools[1].shema:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Parse: error = %v, want one with %q", err, want)
@@ -256,7 +256,7 @@ func TestCompileRegisteredLoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := agent.Compile(def, 1, []string{"reflect"}); err != nil {
+	if _, err := agent.Builtin("reflect").Compile(def, 1); err != nil {
 		t.Errorf("Compile: %v", err)
 	}
 }
@@ -334,7 +334,7 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := agent.Compile(def, 1, nil); err != nil || len(def.Model.Responses) != 2 || def.Model.Responses[0].Text != "hello" {
+	if _, err := agent.Builtin().Compile(def, 1); err != nil || len(def.Model.Responses) != 2 || def.Model.Responses[0].Text != "hello" {
 		t.Fatalf("Load = %+v, Compile: %v", def.Model, err)
 	}
 	for text, want := range map[string]string{
@@ -429,7 +429,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		a, err := agent.Compile(def, 1, nil)
+		a, err := agent.Builtin().Compile(def, 1)
 		if err != nil {
 			return
 		}
@@ -442,7 +442,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("Parse(%s): %v", saved, err)
 		}
-		if _, err := agent.Compile(again, 1, nil); err != nil {
+		if _, err := agent.Builtin().Compile(again, 1); err != nil {
 			t.Fatalf("Compile(%s): %v", saved, err)
 		}
 		for _, s := range a.ToolSpecs() {

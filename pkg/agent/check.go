@@ -11,32 +11,30 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 var (
-	namePattern     = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
-	toolNamePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
-	secretPattern   = regexp.MustCompile(`^secret://[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$`)
+	namePattern   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+	secretPattern = regexp.MustCompile(`^secret://[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$`)
 )
 
-// Names of loops and providers that have rules of their own.
+// Names of loops that have rules of their own.
 const (
 	loopReact    = "react"
 	loopSingle   = "single_call"
 	loopReflect  = "reflect"
 	loopTwoPhase = "two_phase"
-	scripted     = "scripted"
 )
 
 // secretScheme begins the reference to a secret.
 const secretScheme = "secret://"
 
-// providers are those that this build can call.
-var providers = []string{scripted, "openai", "anthropic", "gemini"}
-
 // checker collects the mistakes of a definition.
-type checker struct{ faults []error }
+type checker struct {
+	known  Known
+	faults []error
+}
 
 func (c *checker) fault(place, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
@@ -47,10 +45,11 @@ func (c *checker) fault(place, format string, args ...any) {
 }
 
 func (c *checker) model(place string, m Model) {
-	if !slices.Contains(providers, m.Provider) {
-		c.fault(place+".provider", "%q is not supported by this build; it has %s", m.Provider, strings.Join(providers, ", "))
+	spec, known := c.known.Providers[m.Provider]
+	if !known {
+		c.fault(place+".provider", "%q is not supported by this build; it has %s", m.Provider, strings.Join(c.known.Providers.Names(), ", "))
 	}
-	if m.Provider != scripted {
+	if !spec.Scripted {
 		if m.Name == "" {
 			c.fault(place+".name", "the model's name is missing")
 		}
@@ -71,10 +70,10 @@ func (c *checker) model(place string, m Model) {
 	}
 	switch {
 	case m.API == "":
-	case m.Provider != "openai":
-		c.fault(place+".api", "only the provider openai has a choice of APIs: leave it out")
-	case m.API != model.APIResponses && m.API != model.APIChat:
-		c.fault(place+".api", "%q is not one of responses, chat", m.API)
+	case len(spec.APIs) == 0:
+		c.fault(place+".api", "only the provider %s has a choice of APIs: leave it out", strings.Join(c.choosers(), ", "))
+	case !slices.Contains(spec.APIs, m.API):
+		c.fault(place+".api", "%q is not one of %s", m.API, strings.Trim(strings.ReplaceAll(fmt.Sprint(spec.APIs), " ", ", "), "[]"))
 	}
 	if m.APIKey != "" && !secretPattern.MatchString(m.APIKey) {
 		// The key itself must not get into an error.
@@ -100,6 +99,17 @@ func (c *checker) model(place string, m Model) {
 	for i, r := range m.Responses {
 		c.response(fmt.Sprintf("%s.responses[%d]", place, i), r)
 	}
+}
+
+// choosers returns the providers that have several APIs.
+func (c *checker) choosers() []string {
+	var names []string
+	for _, name := range c.known.Providers.Names() {
+		if len(c.known.Providers[name].APIs) > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (c *checker) response(place string, r model.Scripted) {
@@ -227,109 +237,77 @@ func (c *checker) limits(l Limits) {
 	}
 }
 
-// taskSchema is the schema of what another agent is told.
-const taskSchema = `{"type":"object","properties":{"task":{"type":"string","description":"What the agent is to do, with all that it has to know."}},"required":["task"]}`
-
-// Request returns the template of a tool of kind http.
-func (t Tool) Request() httptool.Request {
-	return httptool.Request{URL: t.URL, Method: t.Method, Query: t.Query, Headers: t.Headers}
+func (c *checker) tools(a *Agent) {
+	for i, t := range a.Definition.Tools {
+		place := fmt.Sprintf("tools[%d]", i)
+		compiled := c.tool(place, t)
+		if compiled.Source {
+			a.sources = append(a.sources, Source{CompiledTool: compiled, Index: i})
+			continue
+		}
+		if a.tools[t.Name] != nil {
+			c.fault(place+".name", "%q is used twice", t.Name)
+		}
+		a.tools[t.Name] = compiled
+		a.specs = append(a.specs, model.ToolSpec{Name: t.Name, Description: t.Description, Schema: compiled.Schema})
+	}
 }
 
-// schemaOf is the schema of texts that must be there.
-func schemaOf(names []string) json.RawMessage {
-	text := map[string]string{"type": "string"}
-	properties := map[string]any{}
-	for _, n := range names {
-		properties[n] = text
+// kind reads what a tool has of its own, and what its calls need.
+func (c *checker) kind(place string, t *CompiledTool) {
+	spec := c.known.Tools[t.Kind]
+	if spec == nil {
+		c.fault(place+".kind", "this process does not know tools of kind %q; it has %s", t.Kind, strings.Join(c.known.Tools.Names(), ", "))
+		return
 	}
-	b, err := json.Marshal(map[string]any{"type": "object", "properties": properties, "required": append([]string{}, names...)})
-	if err != nil {
-		return json.RawMessage(`{"type":"object"}`) // names always encode
+	before := len(c.faults)
+	t.Settings = spec.Settings()
+	c.own(place, toolType, t.Kind, t.Own, t.Settings)
+	if len(c.faults) > before {
+		return
 	}
-	return b
+	needs, err := spec.Check(t.Tool, t.Settings)
+	t.Needs = needs
+	for _, err := range apart(err) {
+		if m, ok := errors.AsType[*tool.Mistake](err); ok {
+			c.fault(place+"."+m.Key, "%s", m.Text)
+		} else {
+			c.fault(place, "%v", err)
+		}
+	}
 }
 
-func (c *checker) remote(place string, t Tool) {
-	if u, err := url.Parse(t.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		c.fault(place+".url", "%q is not an http or https URL", t.URL)
+// apart returns the errors that one joins.
+func apart(err error) []error {
+	if err == nil {
+		return nil
 	}
-	if strings.Contains(t.URL, secretScheme) {
-		c.fault(place+".url", "a secret may stand in token only")
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // what is joined, not what is wrapped
+		return joined.Unwrap()
 	}
-	if t.Token != "" && !secretPattern.MatchString(t.Token) {
-		// The token itself must not get into an error.
-		c.fault(place+".token", "write a reference such as secret://PARTNER_TOKEN, never the token itself")
-	}
+	return []error{err}
 }
 
 func (c *checker) tool(place string, t Tool) *CompiledTool {
-	if !toolNamePattern.MatchString(t.Name) && !(t.Name == "" && t.Kind == KindMCP) {
-		c.fault(place+".name", "%q must match %s", t.Name, toolNamePattern)
-	}
 	if t.Kind == "" {
-		t.Kind = KindGo
-	}
-	if t.Name == AskUser && t.Kind != KindHuman {
-		c.fault(place+".kind", "the name %s is reserved for tools of kind human", AskUser)
+		t.Kind = tool.DefaultKind
 	}
 	t.Schema = given(t.Schema)
-	switch t.Kind {
-	case KindGo, KindNATS:
-	case KindHTTP:
-		r := t.Request()
-		if err := r.Check(); err != nil {
-			c.fault(place, "%v", err)
-		}
-		if len(t.Schema) == 0 {
-			t.Schema = schemaOf(r.Arguments())
-		}
-	case KindA2A:
-		c.remote(place, t)
-		if len(t.Schema) == 0 {
-			t.Schema = json.RawMessage(taskSchema)
-		}
-	case KindAgent:
-		if !namePattern.MatchString(t.Agent) {
-			c.fault(place+".agent", "%q is not the name of an agent", t.Agent)
-		}
-		if len(t.Schema) == 0 {
-			t.Schema = json.RawMessage(taskSchema)
-		}
-		if t.Idempotent || t.Timeout != 0 {
-			c.fault(place, "a tool of kind agent is neither idempotent nor has it a timeout: the other agent's limits bound it")
-		}
-	case KindMCP:
-		c.server(place, t)
-	case KindHuman:
-		if len(t.Schema) == 0 {
-			t.Schema = json.RawMessage(`{"type":"object","properties":{"question":{"type":"string"}},"required":["question"]}`)
-		}
-	case KindClient:
-		if len(t.Schema) == 0 {
-			c.fault(place+".schema", "a client tool needs a JSON Schema of its arguments")
-		}
-	default:
-		c.fault(place+".kind", "%q is not one of go, nats, client, human, agent, a2a, http, mcp", t.Kind)
+	compiled := &CompiledTool{Tool: t}
+	c.kind(place, compiled)
+	if err := tool.CheckName(t.Name); err != nil && !(t.Name == "" && compiled.Source) {
+		c.fault(place+".name", "%v", err)
 	}
-	if t.URL != "" && t.Kind != KindA2A && t.Kind != KindHTTP && t.Kind != KindMCP || t.Token != "" && t.Kind != KindA2A {
-		c.fault(place, "url is for tools of kind http, a2a and mcp, token for a2a; this one is of kind %s", t.Kind)
+	if t.Name == AskUser && compiled.By != tool.ByPerson {
+		c.fault(place+".kind", "the name %s is reserved for tools that ask the person, of kind human", AskUser)
 	}
-	if (t.Method != "" || len(t.Query) > 0) && t.Kind != KindHTTP || len(t.Headers) > 0 && t.Kind != KindHTTP && t.Kind != KindMCP {
-		c.fault(place, "method and query are for tools of kind http, headers for http and mcp; this one is of kind %s", t.Kind)
-	}
-	if len(t.Command)+len(t.Env)+len(t.Allow) > 0 && t.Kind != KindMCP {
-		c.fault(place, "command, env and allow are for tools of kind mcp, this one is of kind %s", t.Kind)
-	}
-	if (t.Agent != "" || t.MaxDepth != 0) && t.Kind != KindAgent {
-		c.fault(place, "agent and max_depth are for tools of kind agent, this one is of kind %s", t.Kind)
-	}
-	if t.Async && t.Kind != KindGo && t.Kind != KindNATS {
-		c.fault(place+".async", "only tools of kind go and nats can answer later, this one is of kind %s", t.Kind)
+	if t.Async && !compiled.Later {
+		c.fault(place+".async", "a tool of kind %s cannot answer later", t.Kind)
 	}
 	if t.Reuse != nil && *t.Reuse && !t.Idempotent {
 		c.fault(place+".reuse", "only the results of an idempotent tool can be reused: say idempotent: true, too")
 	}
-	if t.MaxCalls < 0 || t.MaxResult < 0 || t.MaxDepth < 0 {
+	if t.MaxCalls < 0 || t.MaxResult < 0 {
 		c.fault(place, "a limit of the tool is negative")
 	}
 	if !slices.Contains([]string{"", "parallel", "serial"}, t.Concurrency) {
@@ -338,21 +316,31 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	if t.Timeout < 0 {
 		c.fault(place+".timeout", "%s is negative", time.Duration(t.Timeout))
 	}
-	if len(t.Schema) == 0 {
-		t.Schema = json.RawMessage(anyObject)
-	}
-	compiled := &CompiledTool{Tool: t, open: string(t.Schema) == anyObject}
+	c.schema(place, compiled)
 	var err error
-	if compiled.schema, err = compileArguments(t.Schema); err != nil && t.Listed != nil {
-		// The server checks what it is given, by a schema that is its own affair.
-		compiled.open = true
-		compiled.schema, err = compileArguments(json.RawMessage(anyObject))
-	}
-	if err != nil {
-		c.fault(place+".schema", "%v", err)
-	}
 	if compiled.rule, err = compileRule(t.Approval); err != nil {
 		c.fault(place+".approval", "%v", err)
 	}
 	return compiled
+}
+
+// schema compiles the schema of a tool's arguments: that of the definition, or of the
+// kind, or any object.
+func (c *checker) schema(place string, t *CompiledTool) {
+	if len(t.Schema) == 0 {
+		t.Schema = t.Arguments
+	}
+	if len(t.Schema) == 0 {
+		t.Schema = json.RawMessage(anyObject)
+	}
+	t.open = string(t.Schema) == anyObject
+	var err error
+	if t.schema, err = compileArguments(t.Schema); err != nil && t.Listed != nil {
+		// Whoever listed it checks what it is given, by a schema that is its own affair.
+		t.open = true
+		t.schema, err = compileArguments(json.RawMessage(anyObject))
+	}
+	if err != nil {
+		c.fault(place+".schema", "%v", err)
+	}
 }

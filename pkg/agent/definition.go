@@ -4,11 +4,14 @@ package agent
 
 import (
 	"encoding/json"
+	"reflect"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/budget"
+	"github.com/turnpike-dev/turnpike/pkg/keys"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // Definition is an agent as its author writes it, in YAML or JSON. Unknown keys
@@ -28,7 +31,7 @@ type Definition struct {
 
 // Model says which model an agent talks to.
 type Model struct {
-	Provider string `json:"provider"` // scripted, openai, anthropic, gemini
+	Provider string `json:"provider"` // scripted, openai, anthropic, gemini, or one registered in Go
 	Name     string `json:"name,omitempty"`
 	BaseURL  string `json:"base_url,omitempty"`
 
@@ -98,89 +101,8 @@ type Compaction struct {
 	Summarize bool `json:"summarize,omitempty"`
 }
 
-// Kinds of tool.
-const (
-	KindGo     = "go"     // a function registered with the worker
-	KindNATS   = "nats"   // a NATS micro service
-	KindClient = "client" // the caller makes the call and sends the result as a signal
-	KindHuman  = "human"  // asks a person; the answer is the result
-	KindAgent  = "agent"  // another agent does it, in a run of its own
-	KindA2A    = "a2a"    // a remote agent does it, over A2A
-	KindHTTP   = "http"   // an HTTP request that the arguments fill in
-	KindMCP    = "mcp"    // the tools of an MCP server
-)
-
 // Tool is something that an agent can do.
-type Tool struct {
-	Name        string          `json:"name"`
-	Kind        string          `json:"kind,omitempty"` // "" is go
-	Description string          `json:"description,omitempty"`
-	Schema      json.RawMessage `json:"schema,omitempty"`
-
-	// Approval is "always", "never", or a CEL expression over args that says
-	// whether a person must approve a call.
-	Approval Approval `json:"approval,omitempty"`
-
-	// Idempotent says that a second call with the same idempotency key does no
-	// harm. A call of any other tool is started at most once (I4).
-	Idempotent bool `json:"idempotent,omitempty"`
-
-	// Reuse says that a call with the same arguments as an earlier one of the run
-	// gets the earlier result (L7). Idempotent tools do so unless it is false, as
-	// it should be where the answer may change: a reading of the clock, a look at
-	// what another tool writes.
-	Reuse *bool `json:"reuse,omitempty"`
-
-	// Async says that the tool may answer later: it takes the call (pending), and
-	// the run waits (waiting_tool) until the result comes as a signal.
-	Async bool `json:"async,omitempty"`
-
-	// MaxCalls bounds the calls of the tool in one run; 0 is no limit.
-	MaxCalls int `json:"max_calls,omitempty"`
-
-	// MaxResult bounds the bytes of a result that the model gets to see; 0 means
-	// the worker's limit.
-	MaxResult int `json:"max_result,omitempty"`
-
-	// Agent of kind agent: who does it, and how many runs deep a chain of
-	// delegations may be that uses this tool (D11); 0 means 10.
-	Agent    string `json:"agent,omitempty"`
-	MaxDepth int    `json:"max_depth,omitempty"`
-
-	// URL of kind a2a: where the remote agent's card is. Token is a reference to what
-	// is sent along as a bearer token: secret://NAME.
-	URL   string `json:"url,omitempty"`
-	Token string `json:"token,omitempty"`
-
-	// URL, Method, Query and Headers of kind http: the template of a request, see
-	// httptool.Request. Without a schema the arguments are those of the template, as
-	// texts.
-	Method  string            `json:"method,omitempty"`
-	Query   map[string]string `json:"query,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
-
-	// Of kind mcp: the server is the program Command, with Env in its environment, or
-	// URL, asked with Headers; see mcptool.Server. Allow names the tools of the server
-	// that the agent has; none means all. Name, if not empty, stands with a _ before
-	// their names. What else is said here goes for each of them.
-	Command []string          `json:"command,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-	Allow   []string          `json:"allow,omitempty"`
-
-	// Listed is the tool of an MCP server for which this one stands; see
-	// Definition.WithListings.
-	Listed *ListedTool `json:"-"`
-
-	// Timeout of one call; 0 means 2 minutes.
-	Timeout model.Duration `json:"timeout,omitempty"`
-
-	// Concurrency is "parallel" (the default: runs beside its neighbours) or
-	// "serial" (runs alone, in the order of the calls).
-	Concurrency string `json:"concurrency,omitempty"`
-}
-
-// Approval is an approval rule. In YAML and JSON it may also be a boolean.
-type Approval string
+type Tool = tool.Definition
 
 // Hooks watch over the runs of an agent, at four points.
 type Hooks struct {
@@ -193,19 +115,10 @@ type Hooks struct {
 	MaxStopBlocks int `json:"max_stop_blocks,omitempty"`
 }
 
-// Hook is somebody who is asked at a point.
+// Hook is somebody who is asked at a point: what hooks of all kinds have, and in Own
+// what only those of its kind have. In YAML and JSON both stand side by side.
 type Hook struct {
-	Kind    string `json:"kind"`              // go, nats, cel
-	Name    string `json:"name,omitempty"`    // of kind go: as it is registered with the worker
-	Subject string `json:"subject,omitempty"` // of kind nats
-
-	// Of kind cel: if When holds, Then is what happens: approve (a person is
-	// asked) or deny before a tool, block (the run goes on) or prevent (it ends) at
-	// a stop. When is an expression over tool, args, turn and metadata, or over
-	// output, turn and metadata.
-	When    string `json:"when,omitempty"`
-	Then    string `json:"then,omitempty"`
-	Message string `json:"message,omitempty"`
+	Kind string `json:"kind"` // go, nats, cel, or one registered in Go
 
 	// Tools of pre_tool: the tools whose calls it is asked about; none means all.
 	Tools []string `json:"tools,omitempty"`
@@ -217,6 +130,37 @@ type Hook struct {
 	// before a tool (the call is not made; at a stop the run ends prevented), or
 	// "allow", the default at a stop. At the other points a failure is nothing.
 	OnError string `json:"on_error,omitempty"`
+
+	// Own is a JSON object of the keys that only hooks of this kind have; tool.Own
+	// makes one of a kind's settings.
+	Own json.RawMessage `json:"-"`
+}
+
+type hookFields Hook
+
+var hookKeys = keys.Of(reflect.TypeFor[Hook]())
+
+// MarshalJSON writes the keys of the kind behind those of all kinds.
+func (h Hook) MarshalJSON() ([]byte, error) {
+	b, err := json.Marshal(hookFields(h))
+	if err != nil {
+		return nil, err
+	}
+	return keys.Join(b, h.Own)
+}
+
+// UnmarshalJSON keeps the keys that it does not know in Own, for the kind to read.
+func (h *Hook) UnmarshalJSON(b []byte) error {
+	var f hookFields
+	err := json.Unmarshal(b, &f)
+	if err != nil {
+		return err
+	}
+	if f.Own, err = keys.Rest(b, hookKeys); err != nil {
+		return err
+	}
+	*h = Hook(f)
+	return nil
 }
 
 // Limits bound each run of an agent. A submission may tighten them.
@@ -240,7 +184,7 @@ type Limits struct {
 const (
 	DefaultMaxTurns = 20
 	MaxMaxTurns     = 200
-	AskUser         = "ask_user" // reserved: a call asks the person, whether declared or not
+	AskUser         = tool.AskUser
 
 	DefaultToolTimeout = 2 * time.Minute
 

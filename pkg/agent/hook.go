@@ -1,43 +1,28 @@
 package agent
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"cel.dev/cel-go/cel"
-
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 )
 
-// Kinds of hook, beside KindGo and KindNATS.
-const hookCEL = "cel"
-
-// CompiledHook is a hook with its expression compiled.
+// CompiledHook is a hook with what its kind says of it.
 type CompiledHook struct {
 	Hook
 
-	// Local answers in the process; nil for the kinds go and nats.
-	Local hook.Hook
+	// Settings are those of the kind.
+	Settings any
 
+	title string
 	point hook.Point
 }
 
 // Title names the hook for people and for the model.
-func (h *CompiledHook) Title() string {
-	switch h.Kind {
-	case KindGo:
-		return h.Name
-	case KindNATS:
-		return h.Subject
-	default:
-		return fmt.Sprintf("%q", h.When)
-	}
-}
+func (h *CompiledHook) Title() string { return h.title }
 
 // Objects reports whether a failure of the hook is an objection.
 func (h *CompiledHook) Objects() bool {
@@ -95,29 +80,7 @@ func (c *checker) hooks(a *Agent) {
 }
 
 func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
-	switch h.Kind {
-	case KindGo:
-		if h.Name == "" {
-			c.fault(place+".name", "the name under which the worker has the hook is missing")
-		}
-	case KindNATS:
-		if why := badSubject(h.Subject); why != "" {
-			c.fault(place+".subject", "%q %s", h.Subject, why)
-		}
-	case hookCEL:
-		if err := h.compile(); err != nil {
-			c.fault(place, "%v", err)
-		}
-	default:
-		c.fault(place+".kind", "%q is not one of go, nats, cel", h.Kind)
-	}
-	for _, f := range []struct{ name, value, kind string }{
-		{"name", h.Name, KindGo}, {"subject", h.Subject, KindNATS}, {"when", h.When, hookCEL}, {"then", h.Then, hookCEL}, {"message", h.Message, hookCEL},
-	} {
-		if f.value != "" && h.Kind != f.kind {
-			c.fault(place+"."+f.name, "it is for hooks of kind %s, this one is of kind %s", f.kind, h.Kind)
-		}
-	}
+	c.hookKind(place, h)
 	for i, name := range h.Tools {
 		if h.point != hook.PreTool {
 			c.fault(place+".tools", "only hooks of pre_tool are asked about calls")
@@ -138,88 +101,25 @@ func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 	}
 }
 
-// maxSubject bounds a subject, in bytes. A NATS server drops the connection of
-// whoever names one beyond its max_control_line.
-const maxSubject = 1024
-
-// badSubject says why a subject cannot be that of a service.
-func badSubject(s string) string {
-	switch {
-	case s == "":
-		return "is empty"
-	case len(s) > maxSubject:
-		return fmt.Sprintf("is longer than %d bytes", maxSubject)
-	case strings.ContainsAny(s, "*> \t\r\n"):
-		return "has a wildcard or a space"
-	case strings.HasPrefix(s, "$") || strings.HasPrefix(s, "_INBOX."):
-		return "is reserved by NATS"
-	case slices.Contains(strings.Split(s, "."), ""):
-		return "has an empty token"
-	default:
-		return ""
+// hookKind reads what a hook has of its own.
+func (c *checker) hookKind(place string, h *CompiledHook) {
+	spec := c.known.Hooks[h.Kind]
+	if spec == nil {
+		c.fault(place+".kind", "%q is not one of %s", h.Kind, strings.Join(c.known.Hooks.Names(), ", "))
+		return
 	}
-}
-
-// compile makes the hook of an expression.
-func (h *CompiledHook) compile() error {
-	vars := []cel.EnvOption{cel.Variable("turn", cel.IntType), cel.Variable("metadata", cel.MapType(cel.StringType, cel.StringType))}
-	var fits []string
-	switch h.point {
-	case hook.PreTool:
-		fits = []string{"approve", "deny"}
-		vars = append(vars, cel.Variable("tool", cel.StringType), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)))
-	case hook.Stop:
-		fits = []string{"block", "prevent"}
-		vars = append(vars, cel.Variable("output", cel.StringType))
-	default:
-		return fmt.Errorf("an expression decides before a tool or at a stop, %s only watches", h.point)
+	before := len(c.faults)
+	h.Settings = spec.Settings()
+	c.own(place, hookType, h.Kind, h.Own, h.Settings)
+	if len(c.faults) > before {
+		return
 	}
-	if !slices.Contains(fits, h.Then) {
-		return fmt.Errorf("then: %q is not one of %s, which is what %s can do", h.Then, strings.Join(fits, ", "), h.point)
-	}
-	if h.When == "" {
-		return errors.New("when: the expression is missing")
-	}
-	holds, err := expression(h.When, vars...)
-	if err != nil {
-		return fmt.Errorf("when: %w", err)
-	}
-	h.Local = hook.Func(func(_ context.Context, r hook.Request) (hook.Answer, error) {
-		metadata := r.Metadata
-		if metadata == nil {
-			metadata = map[string]string{}
+	var err error
+	if h.title, err = spec.Check(h.point, h.Settings); err != nil {
+		if m, ok := errors.AsType[*hook.Mistake](err); ok {
+			c.fault(place+"."+m.Key, "%s", m.Text)
+		} else {
+			c.fault(place, "%v", err)
 		}
-		values := map[string]any{"turn": r.Turn, "metadata": metadata, "output": r.Output}
-		if r.Call != nil {
-			var args map[string]any
-			if err := json.Unmarshal(r.Call.Arguments, &args); err != nil {
-				return hook.Answer{}, err
-			}
-			values["tool"], values["args"] = r.Call.Tool, args
-		}
-		yes, err := holds(values)
-		if err != nil || !yes {
-			return hook.Answer{}, err
-		}
-		return h.consequence(), nil
-	})
-	return nil
-}
-
-// consequence is what an expression that holds means.
-func (h *CompiledHook) consequence() hook.Answer {
-	text := h.Message
-	if text == "" {
-		text = "a policy of this agent says so: " + h.When
-	}
-	switch h.Then {
-	case "approve":
-		return hook.Answer{Approval: true}
-	case "deny":
-		return hook.Answer{Deny: &text}
-	case "block":
-		return hook.Answer{Block: &text}
-	default:
-		return hook.Answer{Prevent: &text}
 	}
 }

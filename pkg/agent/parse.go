@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,17 +10,6 @@ import (
 // MaxDefinition bounds the size of a definition, and of a file of responses, in
 // bytes.
 const MaxDefinition = 1 << 20
-
-// Parse reads a definition in YAML or JSON. The error joins every mistake that
-// can be seen without knowing what the values mean: unknown keys, keys given
-// twice, wrong types, each with its place.
-func Parse(data []byte) (Definition, error) {
-	var def Definition
-	if err := decode(data, &def); err != nil {
-		return Definition{}, fmt.Errorf("read definition: %w", err)
-	}
-	return def, nil
-}
 
 // Load reads a definition from a file, with the responses that it keeps in
 // another file beside it.
@@ -47,7 +34,7 @@ func Load(path string) (Definition, error) {
 	}
 	data, err = readFile(file)
 	if err == nil {
-		err = decode(data, &def.Model.Responses)
+		err = Known{}.decode(data, &def.Model.Responses)
 	}
 	if err != nil {
 		return Definition{}, fmt.Errorf("%s: model.responses_file %s: %w", path, def.Model.ResponsesFile, err)
@@ -65,21 +52,4 @@ func readFile(path string) ([]byte, error) {
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 	return io.ReadAll(io.LimitReader(f, MaxDefinition+1))
-}
-
-// UnmarshalJSON accepts a rule as text, or a boolean for always or never.
-func (a *Approval) UnmarshalJSON(b []byte) error {
-	switch string(b) {
-	case "true":
-		*a = approvalAlways
-	case "false":
-		*a = approvalNever
-	default:
-		var text string
-		if err := json.Unmarshal(b, &text); err != nil {
-			return errors.New(`write "always", "never" or a rule such as "args.amount > 100"`)
-		}
-		*a = Approval(text)
-	}
-	return nil
 }

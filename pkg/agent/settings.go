@@ -1,6 +1,10 @@
 package agent
 
-import "time"
+import (
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
 
 // Reflection is how a reflect loop reflects.
 type Reflection struct {
@@ -78,7 +82,7 @@ func (a *Agent) ToolNames() []string {
 
 // Delegates reports whether another agent stands behind the tool, here or
 // elsewhere.
-func (t *CompiledTool) Delegates() bool { return t.Kind == KindAgent || t.Kind == KindA2A }
+func (t *CompiledTool) Delegates() bool { return t.By == tool.ByChild || t.Remote }
 
 // DepthLimit returns how many runs may stand above the one that calls the tool.
 func (t *CompiledTool) DepthLimit() int { return orElse(t.MaxDepth, DefaultMaxDepth) }

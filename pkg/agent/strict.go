@@ -13,11 +13,15 @@ import (
 
 	yamlv2 "go.yaml.in/yaml/v2"
 	"sigs.k8s.io/yaml"
+
+	"github.com/turnpike-dev/turnpike/pkg/keys"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // decode reads one YAML or JSON document into v, strictly. The error joins every
-// mistake, each with its place.
-func decode(data []byte, v any) error {
+// mistake, each with its place. Keys that are a kind's own are looked at as far as
+// known has the kind.
+func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
 		return fmt.Errorf("it has %d bytes, at most %d are allowed", len(data), MaxDefinition)
 	}
@@ -28,7 +32,7 @@ func decode(data []byte, v any) error {
 			return err
 		}
 	}
-	c := &checker{}
+	c := &checker{known: known}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	c.shape("", c.tree(dec, ""), reflect.TypeOf(v).Elem())
@@ -124,7 +128,7 @@ func (c *checker) shape(place string, v any, t reflect.Type) {
 	if v == nil {
 		return // null is the same as nothing
 	}
-	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+	if t != toolType && t != hookType && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		b, err := json.Marshal(v)
 		if err == nil {
 			err = json.Unmarshal(b, reflect.New(t).Interface())
@@ -163,7 +167,9 @@ func (c *checker) shape(place string, v any, t reflect.Type) {
 	case reflect.Bool:
 		_, ok = v.(bool)
 		want = "true or false"
-	case reflect.Float64:
+	case reflect.Interface:
+		ok = true
+	case reflect.Float32, reflect.Float64:
 		_, ok = v.(json.Number)
 		want = "a number"
 	default:
@@ -175,23 +181,92 @@ func (c *checker) shape(place string, v any, t reflect.Type) {
 	}
 }
 
-func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
-	known := map[string]reflect.Type{}
-	var names []string
-	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "-" {
-			continue
+var toolType, hookType = reflect.TypeFor[Tool](), reflect.TypeFor[Hook]()
+
+// family is the kinds of tool, or of hook, with the settings that each has of its own.
+type family struct {
+	what      string // tools, hooks
+	otherwise string // kind of a definition that names none
+	settings  map[string]reflect.Type
+}
+
+// family returns the kinds that definitions of type t are of; false if there are none.
+func (c *checker) family(t reflect.Type) (family, bool) {
+	f := family{settings: map[string]reflect.Type{}}
+	switch t {
+	case toolType:
+		f.what, f.otherwise = "tools", tool.DefaultKind
+		for name, spec := range c.known.Tools {
+			f.settings[name] = reflect.TypeOf(spec.Settings()).Elem()
 		}
-		known[name] = f.Type
-		names = append(names, name)
+	case hookType:
+		f.what = "hooks"
+		for name, spec := range c.known.Hooks {
+			f.settings[name] = reflect.TypeOf(spec.Settings()).Elem()
+		}
+	default:
+		return f, false
+	}
+	return f, true
+}
+
+// with returns the kinds that have a key.
+func (f family) with(key string) []string {
+	var kinds []string
+	for _, name := range slices.Sorted(maps.Keys(f.settings)) {
+		if slices.Contains(keys.Of(f.settings[name]), key) {
+			kinds = append(kinds, name)
+		}
+	}
+	return kinds
+}
+
+func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
+	types, names := keys.Types(t), keys.Of(t)
+	f, kinds := c.family(t)
+	kind, _ := object["kind"].(string)
+	if kind == "" {
+		kind = f.otherwise
+	}
+	own, known := f.settings[kind]
+	if known {
+		maps.Copy(types, keys.Types(own))
+		names = slices.Concat(names, keys.Of(own))
 	}
 	for _, key := range slices.Sorted(maps.Keys(object)) {
-		if inner, ok := known[key]; ok {
+		inner, ok := types[key]
+		switch {
+		case ok:
 			c.shape(join(place, key), object[key], inner)
-			continue
+		case kinds && !known: // it is the kind that is wrong
+		case len(f.with(key)) > 0:
+			c.fault(join(place, key), "it is for %s of kind %s, this one is of kind %s", f.what, strings.Join(f.with(key), ", "), kind)
+		default:
+			c.fault(join(place, key), "unknown key; the keys here are %s", strings.Join(names, ", "))
 		}
-		c.fault(join(place, key), "unknown key; the keys here are %s", strings.Join(names, ", "))
+	}
+}
+
+// own reads what a definition of type t has of its own into the settings of its kind.
+func (c *checker) own(place string, t reflect.Type, kind string, own json.RawMessage, settings any) {
+	if len(own) == 0 {
+		return
+	}
+	before := len(c.faults)
+	dec := json.NewDecoder(bytes.NewReader(own))
+	dec.UseNumber()
+	object, ok := c.tree(dec, place).(map[string]any)
+	if !ok {
+		c.fault(place, "what it has of its own is no mapping")
+		return
+	}
+	object["kind"] = kind
+	c.keys(place, object, t)
+	if len(c.faults) > before {
+		return
+	}
+	if err := json.Unmarshal(own, settings); err != nil {
+		c.fault(place, "%v", err)
 	}
 }
 

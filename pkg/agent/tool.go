@@ -7,11 +7,19 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/turnpike-dev/turnpike/pkg/rule"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// CompiledTool is a tool with its schema and approval rule compiled.
+// CompiledTool is a tool with its schema and approval rule compiled, and with what its
+// kind says of it.
 type CompiledTool struct {
 	Tool
+	tool.Needs
+
+	// Settings are those of the kind.
+	Settings any
 
 	schema *jsonschema.Resolved
 	open   bool // the schema is anyObject
@@ -21,10 +29,10 @@ type CompiledTool struct {
 // anyObject is the schema of a tool without one.
 const anyObject = `{"type":"object"}`
 
-const (
-	approvalAlways = "always"
-	approvalNever  = "never"
-)
+// Bound returns the tool as its kind gets it.
+func (t *CompiledTool) Bound(secret func(name string) (string, error)) tool.Bound {
+	return tool.Bound{Definition: &t.Tool, Settings: t.Settings, Secret: secret}
+}
 
 // NeedsApproval reports whether a person must approve a call with these
 // arguments, a JSON object. A rule that cannot be evaluated on them errs on the
@@ -63,46 +71,16 @@ func (t *CompiledTool) Validate(arguments string) error {
 }
 
 // compileRule compiles an approval rule: nil for never.
-func compileRule(rule Approval) (func(map[string]any) (bool, error), error) {
-	switch rule {
-	case "", approvalNever:
+func compileRule(text tool.Approval) (func(map[string]any) (bool, error), error) {
+	switch text {
+	case "", tool.ApprovalNever:
 		return nil, nil
-	case approvalAlways:
+	case tool.ApprovalAlways:
 		return func(map[string]any) (bool, error) { return true, nil }, nil
 	}
-	holds, err := expression(string(rule), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)))
+	holds, err := rule.Compile(string(text), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)))
 	if err != nil {
 		return nil, err
 	}
 	return func(args map[string]any) (bool, error) { return holds(map[string]any{"args": args}) }, nil
-}
-
-// expression compiles a condition in CEL. Its evaluation is bounded in cost.
-func expression(text string, vars ...cel.EnvOption) (func(map[string]any) (bool, error), error) {
-	env, err := cel.NewEnv(vars...)
-	if err != nil {
-		return nil, err
-	}
-	ast, issues := env.Compile(text)
-	if issues.Err() != nil {
-		return nil, fmt.Errorf("%q: %w", text, issues.Err())
-	}
-	if out := ast.OutputType(); !out.IsExactType(cel.BoolType) && !out.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("%q gives %s, not a boolean", text, out)
-	}
-	program, err := env.Program(ast, cel.CostLimit(100_000))
-	if err != nil {
-		return nil, fmt.Errorf("%q: %w", text, err)
-	}
-	return func(values map[string]any) (bool, error) {
-		v, _, err := program.Eval(values)
-		if err != nil {
-			return false, err
-		}
-		yes, ok := v.Value().(bool)
-		if !ok {
-			return false, fmt.Errorf("%q gave %v, not a boolean", text, v.Type())
-		}
-		return yes, nil
-	}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -17,7 +16,7 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	def, err := agent.Parse(b)
+	def, err := g.known.Parse(b)
 	if err != nil {
 		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
 	}
@@ -27,7 +26,7 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	if def.Name != name {
 		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "the definition is named %q, the path says %q", def.Name, name)
 	}
-	if _, err := agent.Compile(def, 0, g.cfg.Loops); err != nil {
+	if _, err := g.known.Compile(def, 0); err != nil {
 		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
 	}
 	stored, err := json.Marshal(def)

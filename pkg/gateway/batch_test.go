@@ -32,6 +32,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -108,7 +109,7 @@ func newLot(t *testing.T, store state.Store, b bus.Bus) *lot {
 		w, err := worker.New(l.store, b, worker.Config{
 			ID: fmt.Sprint("w", i), Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(),
 			ShutdownGrace: time.Millisecond, SweepEvery: 10 * time.Millisecond, Grace: 50 * time.Millisecond,
-			Tools: map[string]tool.Tool{"work": tool.Func(l.work)},
+			Kinds: toolspec.Kinds(map[string]tool.Tool{"work": tool.Func(l.work)}),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -27,15 +27,25 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // Config of a Gateway. The zero value of each field gives its default.
 type Config struct {
-	Loops   []string // names of the loops that workers have; default the built-in ones
-	Tenant  string   // of every run; default "default"
-	MaxBody int64    // bytes of a request; default 1 MiB
+	// Kinds of tool, Hooks, Providers and Loops are what workers have, by name, as far
+	// as definitions must be checked against it. One that names anything else is
+	// refused, with what there is. Default: what ships with Turnpike.
+	Kinds     tool.Specs
+	Hooks     hook.Specs
+	Providers model.Specs
+	Loops     []string
+
+	Tenant  string // of every run; default "default"
+	MaxBody int64  // bytes of a request; default 1 MiB
 
 	// Hosts are names, without ports, by which the API may be asked for on loopback
 	// beside localhost and addresses, such as that of a proxy on the same machine.
@@ -62,6 +72,16 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	builtin := agent.Builtin()
+	if c.Kinds == nil {
+		c.Kinds = builtin.Tools
+	}
+	if c.Hooks == nil {
+		c.Hooks = builtin.Hooks
+	}
+	if c.Providers == nil {
+		c.Providers = builtin.Providers
+	}
 	if c.Loops == nil {
 		c.Loops = loop.Builtin().Names()
 	}
@@ -86,6 +106,7 @@ func (c Config) withDefaults() Config {
 // Gateway serves the API.
 type Gateway struct {
 	cfg     Config
+	known   agent.Known
 	store   state.Store
 	bus     bus.Bus
 	log     zerolog.Logger
@@ -129,7 +150,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	g := &Gateway{
-		cfg: cfg, store: store, bus: b, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random}, audiences: audiences{bus: b, runs: map[state.RunID]*audience{}},
+		cfg: cfg, known: agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops}, store: store, bus: b, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random}, audiences: audiences{bus: b, runs: map[state.RunID]*audience{}},
 		reading: make(chan struct{}, readTogether), latest: newLatest(store), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
 	}
 	if cfg.Tracer != nil {
@@ -359,7 +380,7 @@ func (g *Gateway) compiled(ctx context.Context, name string, version int) (*agen
 	}
 	def, err := agent.Parse(record.Definition)
 	if err == nil {
-		a, err = agent.Compile(def, record.Version, g.cfg.Loops)
+		a, err = g.known.Compile(def, record.Version)
 	}
 	if err != nil {
 		return nil, problem(http.StatusUnprocessableEntity, api.CodeInvalidAgent, "agent %q is not valid for this build: %v", name, err)

@@ -26,6 +26,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -100,7 +101,7 @@ func newSite(t *testing.T, edit ...func(*worker.Config)) *site {
 	}
 	cfg := worker.Config{
 		ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond,
-		Tools: map[string]tool.Tool{"add": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "42"}, nil })},
+		Kinds: toolspec.Kinds(map[string]tool.Tool{"add": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "42"}, nil })}),
 	}
 	for _, e := range edit {
 		e(&cfg)

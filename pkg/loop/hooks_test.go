@@ -6,12 +6,14 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-var watched = []agent.Hook{{Kind: agent.KindGo, Name: "h"}}
+var watched = []agent.Hook{{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: "h"})}}
 
 func (r *run) hooks(answers ...hook.Answer) loop.Decision {
 	r.t.Helper()

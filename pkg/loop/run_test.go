@@ -13,6 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -32,7 +33,7 @@ func compile(t *testing.T, def agent.Definition) *agent.Agent {
 	if def.Model.Provider == "" {
 		def.Model = agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "unused"}}}
 	}
-	a, err := agent.Compile(def, 1, loop.Builtin().Names())
+	a, err := agent.Builtin().Compile(def, 1)
 	if err != nil {
 		t.Fatalf("Compile: %v", err)
 	}
@@ -185,7 +186,7 @@ func tools(ts ...agent.Tool) []agent.Tool { return ts }
 
 var (
 	plain  = agent.Tool{Name: "t"}
-	client = agent.Tool{Name: "pick", Kind: agent.KindClient, Schema: json.RawMessage(`{"type":"object"}`)}
+	client = agent.Tool{Name: "pick", Kind: toolspec.Client, Schema: json.RawMessage(`{"type":"object"}`)}
 	gated  = agent.Tool{Name: "refund", Approval: "args.amount > 100"}
-	human  = agent.Tool{Name: agent.AskUser, Kind: agent.KindHuman}
+	human  = agent.Tool{Name: agent.AskUser, Kind: toolspec.Human}
 )

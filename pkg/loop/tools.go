@@ -10,6 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/budget"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // tool returns the definition of a tool, or nil.
@@ -74,7 +75,7 @@ func (l *ruled) screen(t *Turn) {
 			}
 			counted[o.Name]++
 		}
-		if spec.Kind == agent.KindAgent && t.depth() >= spec.DepthLimit() {
+		if spec.By == tool.ByChild && t.depth() >= spec.DepthLimit() {
 			t.refuse(o, "Delegation depth limit reached: a run %d levels deep may not start another", t.depth())
 		}
 	}
@@ -144,7 +145,7 @@ func (l *ruled) classify(t *Turn) {
 		}
 		spec := t.tool(o.Name)
 		switch {
-		case o.Name == agent.AskUser || spec != nil && spec.Kind == agent.KindHuman:
+		case o.Name == agent.AskUser || spec != nil && spec.By == tool.ByPerson:
 			open[i].Needs, open[i].Question = state.NeedAnswer, question(o.Arguments)
 		case spec == nil:
 		case spec.NeedsApproval(o.Arguments):
@@ -193,10 +194,10 @@ func (l *ruled) handOver(t *Turn) {
 		if o.Needs != "" || spec == nil {
 			continue
 		}
-		switch spec.Kind {
-		case agent.KindClient:
+		switch spec.By {
+		case tool.ByClient:
 			t.change(o.ID, func(o *state.OpenCall) { o.Needs = state.NeedResult })
-		case agent.KindAgent:
+		case tool.ByChild:
 			_, _, over := budget.Exhausted(t.s.Limits, t.s.Usage, 0, t.at.Time)
 			room, limited := budget.Room(t.s.Limits, t.s.Usage, largestCall(t.s.Log))
 			if limited && t.s.Parent == nil {

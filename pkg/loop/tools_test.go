@@ -13,6 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/budget"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 func ids(calls []state.OpenCall) string {
@@ -180,7 +182,7 @@ func TestPendingResult(t *testing.T) {
 func TestDelegation(t *testing.T) {
 	t.Parallel()
 	deep := helper
-	deep.MaxDepth = 2
+	deep.Own = tool.Own(toolspec.Delegate{Agent: "researcher", MaxDepth: 2})
 	r := start(t, agent.Definition{Tools: tools(helper, plain)}, state.Limits{})
 	r.begin(loop.TurnBegan{})
 	r.respond(calls(`researcher {"task":"a"}`, `t`, `researcher {"task":"b"}`))

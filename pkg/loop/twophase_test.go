@@ -10,6 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // K2: where an action is found, and where not.
@@ -53,7 +55,7 @@ func FuzzParseAction(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) { loop.ParseAction(text) })
 }
 
-var helper = agent.Tool{Name: "researcher", Kind: agent.KindAgent, Agent: "researcher", Description: "Finds things out."}
+var helper = agent.Tool{Name: "researcher", Kind: toolspec.Agent, Own: tool.Own(toolspec.Delegate{Agent: "researcher"}), Description: "Finds things out."}
 
 func twoPhase(ts ...agent.Tool) agent.Definition {
 	return agent.Definition{Instructions: "Be brief.", Loop: agent.Loop{Type: "two_phase"}, Tools: ts}

@@ -7,9 +7,12 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/budget"
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/loop/looptest"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // I2, I5, A1, A2, A4: what must be true of every loop, in random histories.
@@ -18,9 +21,9 @@ func TestProperties(t *testing.T) {
 	all := tools(
 		plain, client, gated, agent.Tool{Name: "once", MaxCalls: 1}, agent.Tool{Name: "safe", Idempotent: true},
 		agent.Tool{Name: "later", Async: true}, agent.Tool{Name: "strict", Schema: json.RawMessage(`{"type":"object","required":["amount"]}`)},
-		agent.Tool{Name: "helper", Kind: agent.KindAgent, Agent: "helper"},
+		agent.Tool{Name: "helper", Kind: toolspec.Agent, Own: tool.Own(toolspec.Delegate{Agent: "helper"})},
 	)
-	hooks := &agent.Hooks{PreTool: []agent.Hook{{Kind: agent.KindGo, Name: "h", Tools: []string{"t", "pick"}}}, Stop: watched, MaxStopBlocks: 2}
+	hooks := &agent.Hooks{PreTool: []agent.Hook{{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: "h"}), Tools: []string{"t", "pick"}}}, Stop: watched, MaxStopBlocks: 2}
 	two := agent.Model{Provider: "scripted", Fallback: []agent.Model{{Provider: "scripted"}}}
 	low := 0.1
 	met := looptest.Exercise(t, loop.Builtin(),

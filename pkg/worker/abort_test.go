@@ -15,6 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // striker aborts a run when it has been heard of often enough: at the start of a
@@ -119,9 +120,10 @@ func TestAbortAtAnyMoment(t *testing.T) {
 		e := &eye{striker: k, Bus: s.bus, seen: map[state.RunID]bool{}}
 		cfg := s.config()
 		cfg.Providers = map[string]model.Provider{"scripted": e}
-		cfg.Tools = map[string]tool.Tool{}
+		functions := map[string]tool.Tool{}
+		cfg.Kinds = toolspec.Kinds(functions)
 		for _, name := range []string{"a", "b", "c"} {
-			cfg.Tools[name] = tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			functions[name] = tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
 				e.start(ctx, c.Run, "tool "+name)
 				if err := ctx.Err(); err != nil {
 					return tool.Result{}, err
@@ -134,7 +136,7 @@ func TestAbortAtAnyMoment(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	def := agent.Definition{
-		Name: "a", Tools: []agent.Tool{{Name: "a"}, {Name: "b"}, {Name: "c", Concurrency: "serial"}, {Name: agent.AskUser, Kind: agent.KindHuman}},
+		Name: "a", Tools: []agent.Tool{{Name: "a"}, {Name: "b"}, {Name: "c", Concurrency: "serial"}, {Name: agent.AskUser, Kind: toolspec.Human}},
 		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{
 			{ToolCalls: []model.ScriptedCall{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "a"}}},
 			{Text: "hm", ToolCalls: []model.ScriptedCall{{Name: "c"}, {Name: "b"}}},

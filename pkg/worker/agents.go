@@ -14,9 +14,9 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
 )
 
 // maxAgents bounds the compiled agents that are kept. Versions never change, so
@@ -26,15 +26,16 @@ const maxAgents = 1024
 // agents compiles and keeps the agents of the runs that pass by.
 type agents struct {
 	store    state.Agents
+	known    agent.Known
+	kinds    tool.Kinds
 	loops    loop.Registry
-	describe func(ctx context.Context, names []string) map[string]tool.Description
-	listed   func(ctx context.Context, s mcptool.Server) (mcptool.Listing, error)
+	secret   func(name string) (string, error)
 	patience time.Duration // with a store that does not answer
 
 	mu   sync.Mutex
 	kept map[agentKey]*bound
 
-	listings singleflight.Group
+	pins singleflight.Group
 }
 
 type agentKey struct {
@@ -48,7 +49,7 @@ type bound struct {
 	loops map[string]loop.Loop
 
 	def         agent.Definition
-	undescribed []string // tools of def
+	undescribed []undescribed
 	said        map[string]tool.Description
 }
 
@@ -59,9 +60,10 @@ type invalidAgentError struct{ err error }
 func (e *invalidAgentError) Error() string { return e.err.Error() }
 func (e *invalidAgentError) Unwrap() error { return e.err }
 
-// newAgents returns an empty cache. listed asks an MCP server for its tools.
-func newAgents(store state.Agents, cfg Config, listed func(context.Context, mcptool.Server) (mcptool.Listing, error)) *agents {
-	return &agents{store: store, loops: cfg.Loops, describe: cfg.DescribeNATSTools, listed: listed, patience: cfg.Lease / 2, kept: map[agentKey]*bound{}}
+// newAgents returns an empty cache. secret returns the value of a secret by its name.
+func newAgents(store state.Agents, cfg Config, secret func(string) (string, error)) *agents {
+	known := agent.Known{Tools: cfg.Kinds.Specs(), Hooks: cfg.Hooks.Specs(), Providers: model.SpecsOf(cfg.Providers), Loops: cfg.Loops.Names()}
+	return &agents{store: store, known: known, kinds: cfg.Kinds, loops: cfg.Loops, secret: secret, patience: cfg.Lease / 2, kept: map[agentKey]*bound{}}
 }
 
 // get returns one version of an agent, or an *invalidAgentError.
@@ -104,13 +106,10 @@ func (a *agents) load(ctx context.Context, key agentKey) (*bound, error) {
 	if err != nil {
 		return nil, &invalidAgentError{err}
 	}
-	if def, err = a.expand(ctx, key, def); err != nil {
+	if b, err = a.expand(ctx, key, def); err != nil {
 		return nil, err
 	}
-	if b, err = a.compile(key, def); err != nil {
-		return nil, &invalidAgentError{err}
-	}
-	b.def, b.undescribed = def, undescribed(def)
+	b.undescribed = a.undescribed(b.agent)
 	a.keep(key, b)
 	return a.described(ctx, key, b)
 }
@@ -129,11 +128,11 @@ func (a *agents) read(ctx context.Context, key agentKey) (state.AgentVersion, er
 }
 
 func (a *agents) compile(key agentKey, def agent.Definition) (*bound, error) {
-	compiled, err := agent.Compile(def, key.version, a.loops.Names())
+	compiled, err := a.known.Compile(def, key.version)
 	if err != nil {
 		return nil, err
 	}
-	b := &bound{agent: compiled, loops: make(map[string]loop.Loop, len(a.loops))}
+	b := &bound{agent: compiled, def: def, loops: make(map[string]loop.Loop, len(a.loops))}
 	for name, factory := range a.loops {
 		b.loops[name] = factory(compiled)
 	}
@@ -158,6 +157,9 @@ const ownVariables = "TURNPIKE_"
 
 // secret resolves a reference at the moment of its use.
 func (w *Worker) secret(ref string) (string, error) { return Secret(w.cfg.SecretsDir, ref) }
+
+// resolve returns the secret of a name.
+func (w *Worker) resolve(name string) (string, error) { return w.secret(secretScheme + name) }
 
 // Secret resolves a reference such as secret://NAME: the environment variable NAME, or
 // a file of that name in dir.

@@ -16,6 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // define stores an agent beside the one that submit makes.
@@ -39,7 +40,7 @@ func (s *site) children(id state.RunID) []state.State {
 	return page.Runs
 }
 
-var researcher = agent.Tool{Name: "researcher", Kind: agent.KindAgent, Agent: "researcher"}
+var researcher = agent.Tool{Name: "researcher", Kind: toolspec.Agent, Own: tool.Own(toolspec.Delegate{Agent: "researcher"})}
 
 func delegation(tasks ...string) model.Scripted {
 	var s model.Scripted
@@ -114,8 +115,8 @@ func TestDelegationFails(t *testing.T) {
 	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "no", Stop: model.StopRefusal}}}})
 	s.work(s.config())
 	s.define(agent.Definition{Name: "broken", Loop: agent.Loop{Type: "gone"}, Model: agent.Model{Provider: "scripted"}})
-	nobody := agent.Tool{Name: "nobody", Kind: agent.KindAgent, Agent: "nobody"}
-	broken := agent.Tool{Name: "broken", Kind: agent.KindAgent, Agent: "broken"}
+	nobody := agent.Tool{Name: "nobody", Kind: toolspec.Agent, Own: tool.Own(toolspec.Delegate{Agent: "nobody"})}
+	broken := agent.Tool{Name: "broken", Kind: toolspec.Agent, Own: tool.Own(toolspec.Delegate{Agent: "broken"})}
 	id := s.submit(state.Limits{}, []agent.Tool{researcher, nobody, broken},
 		model.Scripted{ToolCalls: []model.ScriptedCall{
 			{Name: "researcher", Arguments: json.RawMessage(`{"task":"x"}`)}, {Name: "nobody", Arguments: json.RawMessage(`{"task":"x"}`)},
@@ -149,7 +150,7 @@ func TestAbortReachesDescendants(t *testing.T) {
 	}
 	s.define(leaf)
 	s.define(agent.Definition{
-		Name: "researcher", Tools: []agent.Tool{{Name: "leaf", Kind: agent.KindAgent, Agent: "leaf"}},
+		Name: "researcher", Tools: []agent.Tool{{Name: "leaf", Kind: toolspec.Agent, Own: tool.Own(toolspec.Delegate{Agent: "leaf"})}},
 		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{ToolCalls: []model.ScriptedCall{{Name: "leaf", Arguments: json.RawMessage(`{"task":"x"}`)}}}}},
 	})
 	s.work(s.config())
@@ -270,7 +271,7 @@ func TestToolImages(t *testing.T) {
 	})
 	s.tools["dies"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "alive"}, nil })
 	s.work(s.config())
-	id := s.submit(state.Limits{}, []agent.Tool{{Name: "look", Concurrency: "serial"}, {Name: "dies", Concurrency: "serial"}, {Name: "ask", Kind: agent.KindClient, Schema: json.RawMessage(`{"type":"object"}`)}},
+	id := s.submit(state.Limits{}, []agent.Tool{{Name: "look", Concurrency: "serial"}, {Name: "dies", Concurrency: "serial"}, {Name: "ask", Kind: toolspec.Client, Schema: json.RawMessage(`{"type":"object"}`)}},
 		model.Scripted{ToolCalls: []model.ScriptedCall{{Name: "look", ID: "c1"}, {Name: "dies", ID: "c2"}, {Name: "ask", ID: "c3"}}}, model.Scripted{Text: "done"})
 	s.awaitReason(id, state.WaitingClientTool)
 	s.signal(id, state.Signal{ID: "s", ToolResults: []state.SignalResult{{CallID: "c3", Content: "", Images: []state.Image{{URL: "https://example.com/a.png"}}}}})

@@ -11,26 +11,40 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// undescribed returns the names of the NATS tools whose definition leaves it to
-// their service to say what they are.
-func undescribed(def agent.Definition) []string {
-	var names []string
-	for _, t := range def.Tools {
-		if t.Kind == agent.KindNATS && (t.Description == "" || len(t.Schema) == 0) {
-			names = append(names, t.Name)
-		}
-	}
-	return names
+// undescribed is the tools of one kind whose definitions leave it to whoever serves
+// them to say what they are.
+type undescribed struct {
+	kind  tool.Kind
+	tools []tool.Bound
 }
 
-// described returns an agent whose tools are described by their services where its
-// definition does not. What a service says may change from turn to turn; whoever
+func (a *agents) undescribed(of *agent.Agent) []undescribed {
+	var all []undescribed
+	for _, name := range a.kinds.Names() {
+		u := undescribed{kind: a.kinds[name]}
+		for _, d := range of.Definition.Tools {
+			if t := of.Tool(d.Name); t != nil && t.Kind == name && t.Described && (d.Description == "" || len(d.Schema) == 0) {
+				u.tools = append(u.tools, t.Bound(a.secret))
+			}
+		}
+		if len(u.tools) > 0 {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+// described returns an agent whose tools are described by whoever serves them where
+// its definition does not. What they say may change from turn to turn; an author who
 // does not want that writes it into the definition.
 func (a *agents) described(ctx context.Context, key agentKey, b *bound) (*bound, error) {
-	if a.describe == nil || len(b.undescribed) == 0 {
+	if len(b.undescribed) == 0 {
 		return b, nil
 	}
-	said := a.describe(ctx, b.undescribed)
+	said := map[string]tool.Description{}
+	for _, u := range b.undescribed {
+		maps.Copy(said, u.kind.Describe(ctx, u.tools))
+	}
 	if maps.EqualFunc(said, b.said, func(x, y tool.Description) bool { return x.Text == y.Text && bytes.Equal(x.Schema, y.Schema) }) {
 		return b, nil
 	}
@@ -38,7 +52,7 @@ func (a *agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 	def.Tools = slices.Clone(def.Tools)
 	for i, t := range def.Tools {
 		d, ok := said[t.Name]
-		if !ok || !slices.Contains(b.undescribed, t.Name) {
+		if !ok || !b.leavesOpen(t.Name) {
 			continue
 		}
 		if t.Description == "" {
@@ -56,4 +70,11 @@ func (a *agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 	next.def, next.undescribed, next.said = b.def, b.undescribed, said
 	a.keep(key, next)
 	return next, nil
+}
+
+// leavesOpen reports whether others say what a tool is.
+func (b *bound) leavesOpen(name string) bool {
+	return slices.ContainsFunc(b.undescribed, func(u undescribed) bool {
+		return slices.ContainsFunc(u.tools, func(t tool.Bound) bool { return t.Name == name })
+	})
 }

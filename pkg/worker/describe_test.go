@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // listener is a model that keeps the tools it is offered.
@@ -30,6 +32,33 @@ func (l *listener) Generate(ctx context.Context, r model.Request, onDelta func(m
 	return l.Provider.Generate(ctx, r, onDelta)
 }
 
+// services are those of the NATS tools, and say what they are.
+type services func(names []string) map[string]tool.Description
+
+var _ tool.Kind = services(nil)
+
+func (services) Spec() tool.Spec { return toolspec.NATSSpec }
+
+func (services) Pin(context.Context, tool.Bound) (json.RawMessage, error) {
+	return nil, errors.ErrUnsupported
+}
+
+func (services) Expand(tool.Bound, json.RawMessage) ([]tool.Definition, error) {
+	return nil, errors.ErrUnsupported
+}
+
+func (s services) Describe(_ context.Context, tools []tool.Bound) map[string]tool.Description {
+	var names []string
+	for _, t := range tools {
+		names = append(names, t.Name)
+	}
+	return s(names)
+}
+
+func (services) Call(context.Context, tool.Bound, tool.Call) (tool.Result, error) {
+	return tool.Result{Content: "rain"}, nil
+}
+
 // A model is told of a NATS tool what its service says, where the definition says
 // nothing; calls are held to that, and a service that is upgraded is heard.
 func TestServicesDescribeTools(t *testing.T) {
@@ -44,7 +73,7 @@ func TestServicesDescribeTools(t *testing.T) {
 		schema = first
 	)
 	cfg := s.config()
-	cfg.DescribeNATSTools = func(_ context.Context, names []string) map[string]tool.Description {
+	cfg.Kinds[toolspec.NATS] = services(func(names []string) map[string]tool.Description {
 		if diff := cmp.Diff([]string{"weather", "half", "broken", "gone"}, names); diff != "" {
 			t.Errorf("asked for:\n%s", diff)
 		}
@@ -54,13 +83,12 @@ func TestServicesDescribeTools(t *testing.T) {
 			schema = second
 		}
 		return map[string]tool.Description{"weather": {Text: "tells", Schema: schema}, "half": {Text: "other", Schema: first}, "broken": {Text: "tells", Schema: json.RawMessage(`{"type":7}`)}}
-	}
-	cfg.NATSTools = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "rain"}, nil })
+	})
 	s.work(cfg)
 	call := []model.ScriptedCall{{Name: "weather", ID: "c1", Arguments: json.RawMessage(`{}`)}}
 	id := s.submit(state.Limits{}, []agent.Tool{
-		{Name: "weather", Kind: agent.KindNATS}, {Name: "half", Kind: agent.KindNATS, Schema: own}, {Name: "full", Kind: agent.KindNATS, Description: "own", Schema: own},
-		{Name: "broken", Kind: agent.KindNATS}, {Name: "gone", Kind: agent.KindNATS}, {Name: "local"},
+		{Name: "weather", Kind: toolspec.NATS}, {Name: "half", Kind: toolspec.NATS, Schema: own}, {Name: "full", Kind: toolspec.NATS, Description: "own", Schema: own},
+		{Name: "broken", Kind: toolspec.NATS}, {Name: "gone", Kind: toolspec.NATS}, {Name: "local"},
 	}, model.Scripted{ToolCalls: call}, model.Scripted{ToolCalls: call}, model.Scripted{Text: "done"})
 	s.awaitReason(id, state.EndCompleted)
 

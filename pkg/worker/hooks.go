@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"sync"
 	"time"
 
@@ -30,20 +29,11 @@ func (w *Worker) ask(ctx context.Context, a *agent.Agent, r hook.Request) hook.A
 	return answer
 }
 
-// hook finds who answers for a hook of a definition.
+// hook returns the hook that a definition names. Its kind is there, or the agent would
+// not have been compiled.
 func (w *Worker) hook(h *agent.CompiledHook) hook.Hook {
-	switch {
-	case h.Local != nil:
-		return h.Local
-	case h.Kind == agent.KindNATS && w.cfg.NATSHooks != nil:
-		return w.cfg.NATSHooks(h.Subject)
-	case h.Kind == agent.KindGo && w.cfg.Hooks[h.Name] != nil:
-		return w.cfg.Hooks[h.Name]
-	default:
-		return hook.Func(func(context.Context, hook.Request) (hook.Answer, error) {
-			return hook.Answer{}, fmt.Errorf("this worker has no hook of kind %s and this name", h.Kind)
-		})
-	}
+	kind := w.cfg.Hooks[h.Kind]
+	return hook.Func(func(ctx context.Context, r hook.Request) (hook.Answer, error) { return kind.Call(ctx, h.Settings, r) })
 }
 
 // runHooks asks the hooks of a turn, one request for each call.

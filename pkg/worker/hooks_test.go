@@ -9,6 +9,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -18,9 +19,10 @@ import (
 func (s *site) watchedBy(hooks agent.Hooks, in map[string]hook.Func, responses ...model.Scripted) state.RunID {
 	s.t.Helper()
 	cfg := s.config()
-	cfg.Hooks = map[string]hook.Hook{}
+	hooked := map[string]hook.Hook{}
+	cfg.Hooks = hookspec.Kinds(hooked)
 	for name, f := range in {
-		cfg.Hooks[name] = f
+		hooked[name] = f
 	}
 	s.work(cfg)
 	return s.submitTo(agent.Definition{
@@ -28,7 +30,9 @@ func (s *site) watchedBy(hooks agent.Hooks, in map[string]hook.Func, responses .
 	})
 }
 
-func named(name string) []agent.Hook { return []agent.Hook{{Kind: agent.KindGo, Name: name}} }
+func named(name string) []agent.Hook {
+	return []agent.Hook{{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: name})}}
+}
 
 // A13: hooks after a response hold up nothing of the turn, cannot change its tools,
 // and speak to the model in the next one.
@@ -96,8 +100,8 @@ func TestPolicies(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	id := s.watchedBy(agent.Hooks{
-		PreTool: []agent.Hook{{Kind: "cel", When: `tool == "do" && args.amount > 100`, Then: "deny", Message: "too much"}},
-		Stop:    []agent.Hook{{Kind: "cel", When: `!output.contains("sorry")`, Then: "block", Message: "Say sorry."}},
+		PreTool: []agent.Hook{{Kind: hookspec.CEL, Own: tool.Own(hookspec.Expression{When: `tool == "do" && args.amount > 100`, Then: "deny", Message: "too much"})}},
+		Stop:    []agent.Hook{{Kind: hookspec.CEL, Own: tool.Own(hookspec.Expression{When: `!output.contains("sorry")`, Then: "block", Message: "Say sorry."})}},
 	}, nil, model.Scripted{ToolCalls: []model.ScriptedCall{{Name: "do", ID: "c1", Arguments: []byte(`{"amount":500}`)}}},
 		model.Scripted{Text: "no"}, model.Scripted{Text: "sorry"})
 	st := s.awaitReason(id, state.EndCompleted)
@@ -119,7 +123,7 @@ func TestHookFailures(t *testing.T) {
 	for onError, want := range map[string]string{"": "Denied: hook hangs failed: no answer within 1ms", "allow": "done"} {
 		s := newSite(t)
 		s.tools["do"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "done"}, nil })
-		h := agent.Hook{Kind: agent.KindGo, Name: "hangs", Timeout: model.Duration(time.Millisecond), OnError: onError}
+		h := agent.Hook{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: "hangs"}), Timeout: model.Duration(time.Millisecond), OnError: onError}
 		id := s.watchedBy(agent.Hooks{PreTool: []agent.Hook{h}}, broken, call("do", "c1"), model.Scripted{Text: "bye"})
 		s.awaitReason(id, state.EndCompleted)
 		if got := s.view(id)[2].Parts[0].Content; got != want {
@@ -128,7 +132,7 @@ func TestHookFailures(t *testing.T) {
 	}
 	// A hook that no worker has is a failure like any other.
 	s := newSite(t)
-	id := s.watchedBy(agent.Hooks{Stop: []agent.Hook{{Kind: agent.KindGo, Name: "nobody", OnError: "deny"}}}, nil, model.Scripted{Text: "bye"})
+	id := s.watchedBy(agent.Hooks{Stop: []agent.Hook{{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: "nobody"}), OnError: "deny"}}}, nil, model.Scripted{Text: "bye"})
 	s.awaitReason(id, state.EndStopHookPrevented)
 }
 

@@ -16,8 +16,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -46,8 +48,9 @@ func (s *site) mcpWorker() worker.Config {
 		s.t.Fatal(err)
 	}
 	cfg := s.config()
-	cfg.MCPTools = mcptool.New(guard, mcptool.Config{})
-	s.t.Cleanup(cfg.MCPTools.Close)
+	servers := mcptool.New(guard, mcptool.Config{})
+	s.t.Cleanup(servers.Close)
+	cfg.Kinds[toolspec.MCP] = servers
 	return cfg
 }
 
@@ -55,7 +58,7 @@ func hiAgent(url string) agent.Definition {
 	call := model.Scripted{ToolCalls: []model.ScriptedCall{{Name: "mine_say_hi_b72b3132"}}}
 	return agent.Definition{
 		Name: "a", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{call, {Text: "done"}}},
-		Tools: []agent.Tool{{Name: "mine", Kind: agent.KindMCP, URL: url}},
+		Tools: []agent.Tool{{Name: "mine", Kind: toolspec.MCP, Own: tool.Own(toolspec.Servers{Server: toolspec.Server{URL: url}})}},
 	}
 }
 
@@ -193,11 +196,24 @@ func TestMCPProgress(t *testing.T) {
 // Every worker shows the model the same tools, in the same order.
 func TestMCPToolsAsTheModelSeesThem(t *testing.T) {
 	t.Parallel()
-	def := hiAgent("https://x").WithListings(map[int]mcptool.Listing{0: {
+	def := hiAgent("https://x")
+	stub, err := agent.Builtin().Compile(def, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned, err := json.Marshal(mcptool.Listing{
 		{Name: "a", Description: "does a", Schema: json.RawMessage(`{"type":"object"}`)},
 		{Name: "say hi", Schema: json.RawMessage(`{"$ref":"https://elsewhere/schema"}`)},
-	}})
-	a, err := agent.Compile(def, 1, nil)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var servers *mcptool.Caller // none is asked
+	tools, err := servers.Expand(stub.Sources()[0].Bound(nil), pinned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := agent.Builtin().Compile(def.Expand(map[int][]agent.Tool{0: tools}), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

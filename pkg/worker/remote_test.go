@@ -18,8 +18,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // partner is a remote agent that answers with what it was told.
@@ -56,11 +58,11 @@ func TestRemoteAgent(t *testing.T) {
 
 	s := newSite(t)
 	cfg := s.config()
-	cfg.RemoteAgents = a2atool.New(http.DefaultClient)
+	cfg.Kinds[toolspec.A2A] = a2atool.New(http.DefaultClient)
 	stop := s.work(cfg)
 	id := s.submitTo(agent.Definition{
 		Name: "a", Loop: agent.Loop{Type: "two_phase"},
-		Tools: []agent.Tool{{Name: "partner", Kind: agent.KindA2A, URL: server.URL, Token: "secret://PARTNER_TOKEN"}},
+		Tools: []agent.Tool{{Name: "partner", Kind: toolspec.A2A, Own: tool.Own(toolspec.Remote{URL: server.URL, Token: "secret://PARTNER_TOKEN"})}},
 		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: `{"agent":"partner","task":"the work"}`}, {Text: "{}"}, {Text: "It is done."}}},
 	})
 	s.awaitReason(id, state.EndCompleted)
@@ -97,12 +99,12 @@ func TestHTTPTool(t *testing.T) {
 	var logged bytes.Buffer
 	s := newSite(t)
 	cfg := s.config()
-	cfg.HTTPTools = httptool.New(guard)
+	cfg.Kinds[toolspec.HTTP] = httptool.New(guard)
 	cfg.Logger = zerolog.New(zerolog.SyncWriter(&logged))
 	stop := s.work(cfg)
-	weather := agent.Tool{Name: "weather", Kind: agent.KindHTTP, URL: server.URL + "/in/{city}", Headers: map[string]string{"X-Key": "secret://WEATHER_KEY"}}
+	weather := agent.Tool{Name: "weather", Kind: toolspec.HTTP, Own: tool.Own(toolspec.Request{URL: server.URL + "/in/{city}", Headers: map[string]string{"X-Key": "secret://WEATHER_KEY"}})}
 	id := s.submitTo(agent.Definition{
-		Name: "a", Tools: []agent.Tool{weather, {Name: "metadata", Kind: agent.KindHTTP, URL: "https://169.254.169.254/latest"}},
+		Name: "a", Tools: []agent.Tool{weather, {Name: "metadata", Kind: toolspec.HTTP, Own: tool.Own(toolspec.Request{URL: "https://169.254.169.254/latest"})}},
 		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{
 			{ToolCalls: []model.ScriptedCall{{Name: "weather", Arguments: []byte(`{"city":"Lisbon"}`)}, {Name: "metadata"}, {Name: "weather"}}}, {Text: "done"},
 		}},
@@ -144,10 +146,10 @@ func TestOwnCredentialsAreNoSecrets(t *testing.T) {
 	}
 	s := newSite(t)
 	cfg := s.config()
-	cfg.HTTPTools = httptool.New(guard)
+	cfg.Kinds[toolspec.HTTP] = httptool.New(guard)
 	s.work(cfg)
 	id := s.submitTo(agent.Definition{
-		Name: "a", Tools: []agent.Tool{{Name: "spy", Kind: agent.KindHTTP, URL: server.URL, Headers: map[string]string{"X-Key": "secret://TURNPIKE_NATS_URL"}}},
+		Name: "a", Tools: []agent.Tool{{Name: "spy", Kind: toolspec.HTTP, Own: tool.Own(toolspec.Request{URL: server.URL, Headers: map[string]string{"X-Key": "secret://TURNPIKE_NATS_URL"}})}},
 		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{call("spy", "c1"), {Text: "done"}}},
 	})
 	s.awaitReason(id, state.EndCompleted)

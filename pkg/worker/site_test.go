@@ -22,6 +22,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -45,7 +46,7 @@ func newSite(t *testing.T) *site {
 func (s *site) config() worker.Config {
 	s.n++
 	return worker.Config{
-		ID: fmt.Sprintf("w%d", s.n), Providers: map[string]model.Provider{"scripted": s.model}, Tools: s.tools, Logger: zerolog.Nop(),
+		ID: fmt.Sprintf("w%d", s.n), Providers: map[string]model.Provider{"scripted": s.model}, Kinds: toolspec.Kinds(s.tools), Logger: zerolog.Nop(),
 		SweepEvery: 10 * time.Millisecond, Grace: 50 * time.Millisecond, BeatEvery: 20 * time.Millisecond, ShutdownGrace: 20 * time.Millisecond,
 	}
 }

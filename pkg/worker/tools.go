@@ -219,38 +219,6 @@ func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (o
 	}}
 }
 
-// tool finds what makes the calls of a tool, or nil.
-func (w *Worker) tool(spec *agent.CompiledTool) (tool.Tool, error) {
-	switch spec.Kind {
-	case agent.KindNATS:
-		return w.cfg.NATSTools, nil
-	case agent.KindHTTP:
-		if w.cfg.HTTPTools == nil {
-			return nil, nil //nolint:nilnil // there is none
-		}
-		return w.cfg.HTTPTools.Tool(spec.Request(), w.resolve), nil
-	case agent.KindMCP:
-		if w.cfg.MCPTools == nil {
-			return nil, nil //nolint:nilnil // there is none
-		}
-		return w.cfg.MCPTools.Tool(spec.Server(), spec.Listed.Name, spec.Allow, spec.Listed.Listing, w.resolve), nil
-	case agent.KindA2A:
-		if w.cfg.RemoteAgents == nil {
-			return nil, nil //nolint:nilnil // there is none
-		}
-		token := ""
-		if spec.Token != "" {
-			var err error
-			if token, err = w.secret(spec.Token); err != nil {
-				return nil, err
-			}
-		}
-		return w.cfg.RemoteAgents(spec.URL, token), nil
-	default:
-		return w.cfg.Tools[spec.Name], nil
-	}
-}
-
 func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r tool.Result, ok bool) {
 	spec := a.Tool(c.Name)
 	if spec == nil {
@@ -258,13 +226,6 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 	}
 	if err := spec.Validate(c.Arguments); err != nil {
 		return tool.Error(err.Error()), true
-	}
-	impl, err := t.w.tool(spec)
-	if err != nil {
-		return tool.Error(err.Error()), true
-	}
-	if impl == nil {
-		return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker", c.Name)), true
 	}
 	timeout := spec.TimeLimit()
 	callCtx, cancel := context.WithTimeout(ctx, timeout)
@@ -281,7 +242,7 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 			r, ok = tool.Error(fmt.Sprintf("Tool %q failed: it panicked", c.Name)), true
 		}
 	}()
-	r, err = impl.Call(callCtx, tool.Call{
+	r, err := t.w.cfg.Kinds[spec.Kind].Call(callCtx, spec.Bound(t.w.agents.secret), tool.Call{
 		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: deadline, TraceParent: span.Parent(ctx),
 		IdempotencyKey: tool.IdempotencyKey(t.s.ID, t.s.Turn, c.ID, c.Name, json.RawMessage(c.Arguments)),
 		Idempotent:     spec.Idempotent,
@@ -297,4 +258,12 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 	default:
 		return tool.Error(err.Error()), true
 	}
+}
+
+// resumeOf returns the answer with which a call goes on; nil if it is a new one.
+func resumeOf(asked json.RawMessage, answer *string) *tool.Resume {
+	if asked == nil || answer == nil {
+		return nil
+	}
+	return &tool.Resume{State: asked, Answer: *answer}
 }

@@ -18,12 +18,12 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // Config tunes a Worker. The zero value of each field gives its default.
@@ -35,7 +35,7 @@ type Config struct {
 	// Slots bounds the turns under way. Default 1000.
 	Slots int
 
-	// Providers by the name that agents use. MockResponses, if not nil, replace
+	// Providers by the name that agents use; see model.Described. MockResponses, if not nil, replace
 	// the model of every agent (K8); they need the provider "scripted".
 	Providers     map[string]model.Provider
 	MockResponses []model.Scripted
@@ -54,29 +54,13 @@ type Config struct {
 	// Breakers say when a model that does not answer is given a rest.
 	Breakers model.BreakerPolicy
 
-	// Tools are the tools in Go, by name; NATSTools calls those of kind nats.
-	Tools     map[string]tool.Tool
-	NATSTools tool.Tool
+	// Kinds of tool by name, the tools in Go among them. Default toolspec.Kinds(nil). A
+	// definition of any other kind is refused: its runs end invalid_agent.
+	Kinds tool.Kinds
 
-	// DescribeNATSTools returns what the services of these tools say of them, as far
-	// as it is known, for definitions that do not. It is asked often, so it must
-	// remember. Nil: nothing is known.
-	DescribeNATSTools func(ctx context.Context, names []string) map[string]tool.Description
-
-	// HTTPTools makes the requests of tools of kind http.
-	HTTPTools *httptool.Caller
-
-	// MCPTools talks to the servers of tools of kind mcp.
-	MCPTools *mcptool.Caller
-
-	// RemoteAgents returns the tool that stands for the agent whose card is at url;
-	// token, if not empty, is what it is to be sent.
-	RemoteAgents func(url, token string) tool.Tool
-
-	// Hooks are the hooks in Go, by name; NATSHooks returns the one that answers on
-	// a subject.
-	Hooks     map[string]hook.Hook
-	NATSHooks func(subject string) hook.Hook
+	// Hooks are the kinds of hook by name, the hooks in Go among them. Default
+	// hookspec.Kinds(nil).
+	Hooks hook.Kinds
 
 	// Loops by name. Default loop.Builtin().
 	Loops loop.Registry
@@ -158,6 +142,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Random == nil {
 		c.Random = rand.Reader
+	}
+	if c.Kinds == nil {
+		c.Kinds = toolspec.Kinds(nil)
+	}
+	if c.Hooks == nil {
+		c.Hooks = hookspec.Kinds(nil)
 	}
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
@@ -242,7 +232,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		quotas:   newQuotas(store, cfg.RateLimits, m, random{cfg.Random}),
 	}
 	w.stacks = newStacks(func() bool { return w.taken.Load() <= fewTurns })
-	w.agents = newAgents(store, cfg, w.list)
+	w.agents = newAgents(store, cfg, w.resolve)
 	if cfg.Tracer != nil {
 		w.tracer = cfg.Tracer.Tracer(tracerName)
 	}

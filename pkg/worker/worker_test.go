@@ -18,6 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // The whole protocol on one run, and who waits for it is told.
@@ -136,7 +137,7 @@ func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	stop := s.work(s.config())
-	id := s.submit(state.Limits{}, []agent.Tool{{Name: "pick", Kind: agent.KindClient, Schema: json.RawMessage(`{"type":"object"}`)}},
+	id := s.submit(state.Limits{}, []agent.Tool{{Name: "pick", Kind: toolspec.Client, Schema: json.RawMessage(`{"type":"object"}`)}},
 		call("pick", "c1"), model.Scripted{Text: "thanks"})
 	st := s.awaitReason(id, state.WaitingClientTool)
 	if len(st.Waiting.Calls) != 1 || st.Waiting.Calls[0].Tool != "pick" {

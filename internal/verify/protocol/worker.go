@@ -10,6 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // step is where a worker stands: what it does next.
@@ -92,13 +93,13 @@ func now() state.Time { return state.At(epoch) }
 
 // The agent pays without being idempotent, looks, and has the client pick.
 func compile() (*agent.Agent, loop.Loop, error) {
-	a, err := agent.Compile(agent.Definition{
+	a, err := agent.Builtin().Compile(agent.Definition{
 		Name: "a", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "unused"}}},
 		Tools: []agent.Tool{
 			{Name: "pay", Concurrency: "serial"}, {Name: "look", Idempotent: true, Concurrency: "serial"},
-			{Name: "pick", Kind: agent.KindClient, Schema: json.RawMessage(`{"type":"object"}`)},
+			{Name: "pick", Kind: toolspec.Client, Schema: json.RawMessage(`{"type":"object"}`)},
 		},
-	}, 1, nil)
+	}, 1)
 	if err != nil {
 		return nil, nil, err
 	}

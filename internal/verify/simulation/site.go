@@ -18,6 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -157,7 +158,7 @@ func (s *Site) startWorker(i int) error {
 	}
 	w, err := worker.New(store{p, b.Store}, wire{b.Bus, p}, worker.Config{
 		ID: name, Providers: map[string]model.Provider{"openai": brain{p, newDice(s.cfg.Seed, p.name+" model")}},
-		Tools: s.tools(p), Logger: zerolog.New(logged{s, p}).Level(zerolog.InfoLevel), BeatEvery: time.Second,
+		Kinds: toolspec.Kinds(s.tools(p)), Logger: zerolog.New(logged{s, p}).Level(zerolog.InfoLevel), BeatEvery: time.Second,
 	})
 	if err != nil {
 		return err

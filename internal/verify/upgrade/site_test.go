@@ -21,6 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -127,7 +128,7 @@ func (s *site) work(t *testing.T, slots int) {
 	w, err := worker.New(s.Store, s.Bus, worker.Config{
 		ID: "w1", Slots: slots, Providers: map[string]model.Provider{"scripted": scripted.New()}, Registry: nil, Logger: s.Log,
 		SweepEvery: 50 * time.Millisecond, Grace: 2 * time.Second, ShutdownGrace: time.Second,
-		Tools: map[string]tool.Tool{
+		Kinds: toolspec.Kinds(map[string]tool.Tool{
 			"look": ok, "refund": ok, "stall": stall, "stall_again": stall, "bomb": stall,
 			"render": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Pending: true}, nil }),
 			"elicit": tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
@@ -136,7 +137,7 @@ func (s *site) work(t *testing.T, slots int) {
 				}
 				return tool.Result{Content: c.Resume.Answer}, nil
 			}),
-		},
+		}),
 	})
 	if err != nil {
 		t.Fatal(err)

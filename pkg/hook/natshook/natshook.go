@@ -13,7 +13,16 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 )
+
+// Kind returns the kind of hooks that services answer. The connection stays the
+// caller's.
+func Kind(nc *nats.Conn) hook.Kind {
+	return hook.KindOf(hookspec.NATSSpec, func(ctx context.Context, s *hookspec.Service, r hook.Request) (hook.Answer, error) {
+		return New(nc, s.Subject).Call(ctx, r)
+	})
+}
 
 // New returns the hook that answers on subject. The connection stays the caller's.
 func New(nc *nats.Conn, subject string) hook.Hook {

@@ -49,7 +49,7 @@ func compile(t testing.TB, registry loop.Registry, def agent.Definition) (*agent
 		def.Model.Provider = "scripted"
 		def.Model.Responses = []model.Scripted{{Text: "unused"}}
 	}
-	a, err := agent.Compile(def, 1, registry.Names())
+	a, err := agent.Builtin(registry.Names()...).Compile(def, 1)
 	if err != nil {
 		t.Fatalf("compile agent: %v", err)
 	}

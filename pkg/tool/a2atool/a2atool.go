@@ -22,6 +22,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 const (
@@ -37,21 +38,50 @@ type remote struct {
 	client *http.Client
 }
 
-// New returns what makes a tool of the agent whose card is at an address. A token,
-// if not empty, is sent as a bearer token, to that host alone. Every request goes
-// through client: one that keeps tools from what only the worker can reach.
-func New(client *http.Client) func(address, token string) tool.Tool {
-	next := client.Transport
+// Caller is the kind of tools behind which agents stand that speak A2A.
+type Caller struct {
+	tool.Plain
+
+	client *http.Client
+}
+
+var _ tool.Kind = (*Caller)(nil)
+
+// New returns a Caller. Every request goes through client: one that keeps tools from
+// what only the worker can reach.
+func New(client *http.Client) *Caller { return &Caller{client: client} }
+
+// Spec implements tool.Kind.
+func (*Caller) Spec() tool.Spec { return toolspec.A2ASpec }
+
+// Call implements tool.Kind.
+func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.Result, error) {
+	s, ok := t.Settings.(*toolspec.Remote)
+	if !ok {
+		return tool.Result{}, fmt.Errorf("settings are %T", t.Settings)
+	}
+	token := ""
+	if name, ok := strings.CutPrefix(s.Token, "secret://"); ok {
+		var err error
+		if token, err = t.Secret(name); err != nil {
+			return tool.Error(err.Error()), nil
+		}
+	}
+	return c.Agent(s.URL, token).Call(ctx, call)
+}
+
+// Agent returns the tool of the agent whose card is at an address. A token, if not
+// empty, is sent as a bearer token, to that host alone.
+func (c *Caller) Agent(address, token string) tool.Tool {
+	next := c.client.Transport
 	if next == nil {
 		next = http.DefaultTransport
 	}
-	return func(address, token string) tool.Tool {
-		own := *client
-		own.Transport = &transport{token, next}
-		// A redirect would carry the task, and the token, elsewhere.
-		own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-		return &remote{address, token, &own}
-	}
+	own := *c.client
+	own.Transport = &transport{token, next}
+	// A redirect would carry the task, and the token, elsewhere.
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &remote{address, token, &own}
 }
 
 // transport adds the token and bounds answers.

@@ -104,7 +104,7 @@ func TestTraceParent(t *testing.T) {
 	for _, want := range []string{parent, ""} {
 		c := call("say")
 		c.TraceParent = want
-		if r, err := a2atool.New(http.DefaultClient)(server.URL, "").Call(t.Context(), c); err != nil || !r.IsError {
+		if r, err := a2atool.New(http.DefaultClient).Agent(server.URL, "").Call(t.Context(), c); err != nil || !r.IsError {
 			t.Errorf("Call = %+v, %v", r, err)
 		}
 		if got := <-asked; got != want {
@@ -118,7 +118,7 @@ func TestCall(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []a2a.TransportProtocol{a2a.TransportProtocolJSONRPC, a2a.TransportProtocolHTTPJSON} {
 		e := &executor{asked: make(chan *a2a.Message, 1)}
-		partner := a2atool.New(http.DefaultClient)(serve(t, e, protocol), "")
+		partner := a2atool.New(http.DefaultClient).Agent(serve(t, e, protocol), "")
 		for task, want := range map[string]tool.Result{
 			"say":  {Content: "said"},
 			"work": {Content: "first\n{\"n\":1}"},
@@ -140,7 +140,7 @@ func TestCall(t *testing.T) {
 func TestAbort(t *testing.T) {
 	t.Parallel()
 	e := &executor{asked: make(chan *a2a.Message, 1), working: make(chan struct{})}
-	partner := a2atool.New(http.DefaultClient)(serve(t, e, a2a.TransportProtocolJSONRPC), "")
+	partner := a2atool.New(http.DefaultClient).Agent(serve(t, e, a2a.TransportProtocolJSONRPC), "")
 	ctx, abort := context.WithCancel(t.Context())
 	go func() { <-e.working; abort() }()
 	if r, err := partner.Call(ctx, call("hang")); !errors.Is(err, context.Canceled) {
@@ -177,7 +177,7 @@ func TestPartners(t *testing.T) {
 		"no token":  {elsewhere, "", "has no card: 401"},
 		"elsewhere": {elsewhere, "sesame", "another place than"},
 	} {
-		r, err := a2atool.New(http.DefaultClient)(tt.url, tt.token).Call(t.Context(), call("say"))
+		r, err := a2atool.New(http.DefaultClient).Agent(tt.url, tt.token).Call(t.Context(), call("say"))
 		if err != nil || !r.IsError || !strings.Contains(r.Content, tt.want) {
 			t.Errorf("%s: Call = %+v, %v; want %q", name, r, err, tt.want)
 		}

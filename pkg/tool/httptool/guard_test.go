@@ -88,7 +88,7 @@ func get(client *http.Client, target string) error {
 }
 
 func delegate(client *http.Client, target string) error {
-	r, err := a2atool.New(client)(target, "token").Call(context.Background(), tool.Call{Arguments: json.RawMessage(`{"task":"x"}`)})
+	r, err := a2atool.New(client).Agent(target, "token").Call(context.Background(), tool.Call{Arguments: json.RawMessage(`{"task":"x"}`)})
 	if err == nil && r.IsError {
 		err = errors.New(r.Content)
 	}

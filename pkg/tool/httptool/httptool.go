@@ -14,7 +14,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -22,6 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // maxBody bounds what is read of an answer, in bytes.
@@ -30,87 +30,54 @@ const maxBody = 4 << 20
 // pictures are the types of images that models take.
 var pictures = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
-// Request is the template of a request. {name} in URL, Query and Headers stands for
-// an argument of the call, escaped for its place. Arguments that stand nowhere are
-// sent as query of a GET or DELETE, and as a JSON object in the body of the other
-// methods. secret://NAME in Query, in Headers and behind the ? of URL stands for a secret.
-type Request struct {
-	URL     string
-	Method  string // empty means GET
-	Query   map[string]string
-	Headers map[string]string
-}
-
-// Methods are those that a request may have.
-func Methods() []string { return []string{"GET", "POST", "PUT", "PATCH", "DELETE"} }
+// Request is the template of a request.
+type Request = toolspec.Request
 
 var (
-	argument  = regexp.MustCompile(`\{([a-zA-Z_][a-zA-Z0-9_]*)\}`)
-	secretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
-	header    = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
+	argument  = toolspec.Argument
+	secretRef = toolspec.SecretRef
 )
 
-// Check returns what is wrong with a template.
-func (r Request) Check() error {
-	if !slices.Contains(Methods(), r.method()) {
-		return fmt.Errorf("method: %q is not one of %s", r.Method, strings.Join(Methods(), ", "))
-	}
-	u, err := url.Parse(argument.ReplaceAllString(r.URL, "x"))
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Fragment != "" {
-		return fmt.Errorf("url: %q is not an http or https URL without user and fragment", r.URL)
-	}
-	// The arguments are the model's: they must not choose whom the secrets go to.
-	if scheme, rest, _ := strings.Cut(r.URL, "://"); argument.MatchString(scheme) || argument.MatchString(strings.SplitN(rest, "/", 2)[0]) || strings.Contains(strings.SplitN(rest, "?", 2)[0], "secret://") {
-		return fmt.Errorf("url: %q: an argument may stand in the path and behind the ?, and a secret in query and headers", r.URL)
-	}
-	for name := range r.Headers {
-		if !header.MatchString(name) || slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection"}, strings.ToLower(name)) {
-			return fmt.Errorf("headers: %q cannot be set", name)
-		}
-	}
-	return nil
+// Caller is the kind of tools that are HTTP requests, all under one guard.
+type Caller struct {
+	tool.Plain
+
+	client *http.Client
 }
 
-func (r Request) method() string {
-	if r.Method == "" {
-		return http.MethodGet
-	}
-	return r.Method
-}
+// Spec implements tool.Kind.
+func (*Caller) Spec() tool.Spec { return toolspec.HTTPSpec }
 
-// Arguments returns the names of the arguments that the template uses, sorted.
-func (r Request) Arguments() []string {
-	names := map[string]bool{}
-	for _, text := range slices.Concat([]string{r.URL}, slices.Collect(maps.Values(r.Query)), slices.Collect(maps.Values(r.Headers))) {
-		for _, m := range argument.FindAllStringSubmatch(text, -1) {
-			names[m[1]] = true
-		}
+// Call implements tool.Kind.
+func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.Result, error) {
+	r, ok := t.Settings.(*Request)
+	if !ok {
+		return tool.Result{}, fmt.Errorf("settings are %T", t.Settings)
 	}
-	return slices.Sorted(maps.Keys(names))
+	return c.call(ctx, *r, t.Secret, call)
 }
-
-// Caller makes requests, under one guard.
-type Caller struct{ client *http.Client }
 
 // New returns a caller.
-func New(g *Guard) *Caller { return &Caller{g.Client()} }
+func New(g *Guard) *Caller { return &Caller{client: g.Client()} }
 
 // Tool returns the tool of a template that passes Check. resolve turns the name of a
 // secret into its value, at each call.
 func (c *Caller) Tool(r Request, resolve func(name string) (string, error)) tool.Tool {
-	return tool.Func(func(ctx context.Context, call tool.Call) (tool.Result, error) {
-		f := filler{resolve: resolve, used: map[string]bool{}}
-		dec := json.NewDecoder(bytes.NewReader(call.Arguments))
-		dec.UseNumber() // digits stay as they are
-		if err := dec.Decode(&f.args); err != nil {
-			return tool.Error("the arguments must be a JSON object"), nil
-		}
-		req, err := c.request(ctx, r, &f, call)
-		if err != nil {
-			return tool.Error(f.hide(err.Error())), nil
-		}
-		return c.send(req, &f)
-	})
+	return tool.Func(func(ctx context.Context, call tool.Call) (tool.Result, error) { return c.call(ctx, r, resolve, call) })
+}
+
+func (c *Caller) call(ctx context.Context, r Request, resolve func(name string) (string, error), call tool.Call) (tool.Result, error) {
+	f := filler{resolve: resolve, used: map[string]bool{}}
+	dec := json.NewDecoder(bytes.NewReader(call.Arguments))
+	dec.UseNumber() // digits stay as they are
+	if err := dec.Decode(&f.args); err != nil {
+		return tool.Error("the arguments must be a JSON object"), nil
+	}
+	req, err := c.request(ctx, r, &f, call)
+	if err != nil {
+		return tool.Error(f.hide(err.Error())), nil
+	}
+	return c.send(req, &f)
 }
 
 // request fills a template in.
@@ -133,7 +100,7 @@ func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Ca
 	}
 	rest := f.rest()
 	var body io.Reader
-	switch r.method() {
+	switch r.Verb() {
 	case http.MethodGet, http.MethodDelete:
 		for name, value := range rest {
 			more.Set(name, plain(value))
@@ -155,7 +122,7 @@ func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Ca
 	if all := strings.Trim(query+"&"+more.Encode(), "&"); all != "" {
 		target += "?" + all
 	}
-	req, err := http.NewRequestWithContext(ctx, r.method(), target, body)
+	req, err := http.NewRequestWithContext(ctx, r.Verb(), target, body)
 	if err != nil {
 		return nil, errors.New("the URL that comes of these arguments is not valid")
 	}

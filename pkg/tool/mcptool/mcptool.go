@@ -5,12 +5,7 @@ package mcptool
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"net/url"
-	"regexp"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,68 +14,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
-// Server says where an MCP server is: a program to start, or a URL. secret://NAME in
-// Env and Headers stands for a secret.
-type Server struct {
-	Command []string          `json:"command,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-	URL     string            `json:"url,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
-}
-
-var (
-	secretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
-	header    = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
-	variable  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
-)
-
-// Check returns what is wrong with s.
-func (s Server) Check() error {
-	if (len(s.Command) == 0) == (s.URL == "") {
-		return errors.New("an MCP server is either a command, a list such as [npx, some-server], or a url")
-	}
-	if s.URL == "" {
-		if s.Command[0] == "" {
-			return errors.New("command: the program is missing")
-		}
-		if len(s.Headers) > 0 {
-			return errors.New("headers are for servers with a url; a command takes env")
-		}
-		if slices.ContainsFunc(s.Command, func(arg string) bool { return strings.Contains(arg, "secret://") }) {
-			return errors.New("command: a secret may stand in env only: others can see a program's arguments")
-		}
-		for name := range s.Env {
-			if !variable.MatchString(name) {
-				return fmt.Errorf("env: %q is not the name of a variable", name)
-			}
-		}
-		return nil
-	}
-	if len(s.Env) > 0 {
-		return errors.New("env is for servers with a command; a url takes headers")
-	}
-	u, err := url.Parse(s.URL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Fragment != "" || strings.Contains(s.URL, "secret://") {
-		return fmt.Errorf("url: %q is not an http or https URL without user, secret and fragment", s.URL)
-	}
-	for name := range s.Headers {
-		if !header.MatchString(name) || slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection", "content-type", "accept"}, strings.ToLower(name)) || strings.HasPrefix(strings.ToLower(name), "mcp-") {
-			return fmt.Errorf("headers: %q cannot be set", name)
-		}
-	}
-	return nil
-}
-
-// String names the server in messages.
-func (s Server) String() string {
-	if s.URL == "" {
-		return strings.Join(s.Command, " ")
-	}
-	where, _, _ := strings.Cut(s.URL, "?")
-	return where
-}
+// Server says where an MCP server is.
+type Server = toolspec.Server
 
 // Config of a Caller. The zero value of each field gives its default.
 type Config struct {

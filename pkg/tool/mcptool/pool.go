@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/secret"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // pool is the sessions of one server with one set of secrets.
@@ -45,7 +46,7 @@ func fill(s Server, resolve Resolve) (target, error) {
 		out := maps.Clone(values)
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			var failed error
-			out[name] = secretRef.ReplaceAllStringFunc(values[name], func(ref string) string {
+			out[name] = toolspec.SecretRef.ReplaceAllStringFunc(values[name], func(ref string) string {
 				v, err := resolve(strings.TrimPrefix(ref, "secret://"))
 				failed = cmp.Or(failed, err)
 				secrets = append(secrets, v)

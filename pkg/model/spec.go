@@ -1,0 +1,49 @@
+package model
+
+import (
+	"maps"
+	"slices"
+)
+
+// Spec is what gateways and workers must know of a provider to read definitions. The
+// zero value is a provider whose models have names.
+type Spec struct {
+	// Scripted says that the provider plays the responses that a definition has: its
+	// models need no name.
+	Scripted bool
+
+	// APIs are those among which a definition may choose; empty: there is no choice.
+	APIs []API
+}
+
+// Specs finds the Spec of a provider by the name that definitions give it.
+type Specs map[string]Spec
+
+// Names returns the names of the providers, sorted.
+func (s Specs) Names() []string { return slices.Sorted(maps.Keys(s)) }
+
+// BuiltinSpecs returns the providers that ship with Turnpike. A third party adds its
+// own to the map; a gateway needs nothing else.
+func BuiltinSpecs() Specs {
+	return Specs{"scripted": {Scripted: true}, "openai": {APIs: []API{APIResponses, APIChat}}, "anthropic": {}, "gemini": {}}
+}
+
+// Described is a Provider that says of itself what definitions may say of its models.
+// Without it a Provider has the zero Spec.
+type Described interface {
+	Provider
+	Spec() Spec
+}
+
+// SpecsOf returns the built-in specs and those of providers, by name.
+func SpecsOf(providers map[string]Provider) Specs {
+	specs := BuiltinSpecs()
+	for name, p := range providers {
+		if d, ok := p.(Described); ok {
+			specs[name] = d.Spec()
+		} else if _, known := specs[name]; !known {
+			specs[name] = Spec{}
+		}
+	}
+	return specs
+}

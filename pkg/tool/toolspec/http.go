@@ -1,0 +1,71 @@
+package toolspec
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Request is the settings of the kind HTTP: the template of a request. {name} in URL, Query and Headers stands for
+// an argument of the call, escaped for its place. Arguments that stand nowhere are
+// sent as query of a GET or DELETE, and as a JSON object in the body of the other
+// methods. secret://NAME in Query, in Headers and behind the ? of URL stands for a secret.
+type Request struct {
+	URL     string            `json:"url,omitempty"`
+	Method  string            `json:"method,omitempty"` // empty means GET
+	Query   map[string]string `json:"query,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// Methods are those that a request may have.
+func Methods() []string { return []string{"GET", "POST", "PUT", "PATCH", "DELETE"} }
+
+var (
+	// Argument is {name} in a template, SecretRef a reference to a secret.
+	Argument  = regexp.MustCompile(`\{([a-zA-Z_][a-zA-Z0-9_]*)\}`)
+	SecretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
+	header    = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
+)
+
+// Check returns what is wrong with a template.
+func (r Request) Check() error {
+	if !slices.Contains(Methods(), r.Verb()) {
+		return fmt.Errorf("method: %q is not one of %s", r.Method, strings.Join(Methods(), ", "))
+	}
+	u, err := url.Parse(Argument.ReplaceAllString(r.URL, "x"))
+	if err != nil || u.Host == "" || !web(u) || u.User != nil || u.Fragment != "" {
+		return fmt.Errorf("url: %q is not an http or https URL without user and fragment", r.URL)
+	}
+	// The arguments are the model's: they must not choose whom the secrets go to.
+	if scheme, rest, _ := strings.Cut(r.URL, "://"); Argument.MatchString(scheme) || Argument.MatchString(strings.SplitN(rest, "/", 2)[0]) || strings.Contains(strings.SplitN(rest, "?", 2)[0], secretScheme) {
+		return fmt.Errorf("url: %q: an argument may stand in the path and behind the ?, and a secret in query and headers", r.URL)
+	}
+	for name := range r.Headers {
+		if !header.MatchString(name) || slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection"}, strings.ToLower(name)) {
+			return fmt.Errorf("headers: %q cannot be set", name)
+		}
+	}
+	return nil
+}
+
+// Verb returns the method of the request.
+func (r Request) Verb() string {
+	if r.Method == "" {
+		return "GET"
+	}
+	return r.Method
+}
+
+// Arguments returns the names of the arguments that the template uses, sorted.
+func (r Request) Arguments() []string {
+	names := map[string]bool{}
+	for _, text := range slices.Concat([]string{r.URL}, slices.Collect(maps.Values(r.Query)), slices.Collect(maps.Values(r.Headers))) {
+		for _, m := range Argument.FindAllStringSubmatch(text, -1) {
+			names[m[1]] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}

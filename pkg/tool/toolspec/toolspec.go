@@ -1,0 +1,192 @@
+// Package toolspec has the kinds of tool that ship with Turnpike, as far as gateways
+// must know them: how their definitions are read and what their calls need. What
+// makes the calls is in packages of its own (httptool, mcptool, a2atool, natstool),
+// which only workers link.
+package toolspec
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// Names of the kinds.
+const (
+	Go     = "go"     // a function registered with the worker
+	NATS   = "nats"   // a NATS micro service
+	Client = "client" // the caller makes the call and sends the result as a signal
+	Human  = "human"  // asks a person; the answer is the result
+	Agent  = "agent"  // another agent does it, in a run of its own
+	A2A    = "a2a"    // a remote agent does it, over A2A
+	HTTP   = "http"   // an HTTP request that the arguments fill in
+	MCP    = "mcp"    // the tools of an MCP server
+)
+
+// Builtin returns the kinds that ship with Turnpike. A third party adds its own to the
+// map; a gateway needs nothing else.
+func Builtin() tool.Specs {
+	return tool.Specs{
+		Go: goSpec, NATS: NATSSpec, Client: clientSpec, Human: humanSpec, Agent: agentSpec,
+		A2A: A2ASpec, HTTP: HTTPSpec, MCP: MCPSpec,
+	}
+}
+
+// Kinds returns the kinds that need nobody outside: the functions in Go, by name, and
+// those whose calls no worker makes. A worker adds others to the map.
+func Kinds(functions map[string]tool.Tool) tool.Kinds {
+	return tool.Kinds{
+		Go: Functions(functions), Client: tool.Elsewhere(clientSpec), Human: tool.Elsewhere(humanSpec), Agent: tool.Elsewhere(agentSpec),
+	}
+}
+
+// Functions returns the kind of tools in Go, by name.
+func Functions(functions map[string]tool.Tool) tool.Kind {
+	return tool.KindOf(goSpec, func(ctx context.Context, _ tool.Bound, c tool.Call) (tool.Result, error) {
+		f := functions[c.Name]
+		if f == nil {
+			return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker", c.Name)), nil
+		}
+		return f.Call(ctx, c)
+	})
+}
+
+var (
+	goSpec = tool.SpecOf(func(tool.Definition, *struct{}) (tool.Needs, error) { return tool.Needs{Later: true}, nil })
+
+	// NATSSpec is the Spec of the kind NATS.
+	NATSSpec = tool.SpecOf(func(tool.Definition, *struct{}) (tool.Needs, error) {
+		return tool.Needs{Later: true, Described: true}, nil
+	})
+
+	clientSpec = tool.SpecOf(func(d tool.Definition, _ *struct{}) (tool.Needs, error) {
+		if len(d.Schema) == 0 {
+			return tool.Needs{}, tool.Wrong("schema", "a client tool needs a JSON Schema of its arguments")
+		}
+		return tool.Needs{By: tool.ByClient}, nil
+	})
+
+	humanSpec = tool.SpecOf(func(tool.Definition, *struct{}) (tool.Needs, error) {
+		return tool.Needs{By: tool.ByPerson, Arguments: json.RawMessage(questionSchema)}, nil
+	})
+
+	agentSpec = tool.SpecOf(checkAgent)
+
+	// A2ASpec is the Spec of the kind A2A, with the settings Remote.
+	A2ASpec = tool.SpecOf(checkRemote)
+
+	// HTTPSpec is the Spec of the kind HTTP, with the settings Request.
+	HTTPSpec = tool.SpecOf(checkRequest)
+
+	// MCPSpec is the Spec of the kind MCP, with the settings Servers.
+	MCPSpec = tool.SpecOf(checkServer)
+)
+
+const (
+	questionSchema = `{"type":"object","properties":{"question":{"type":"string"}},"required":["question"]}`
+
+	// taskSchema is the schema of what another agent is told.
+	taskSchema = `{"type":"object","properties":{"task":{"type":"string","description":"What the agent is to do, with all that it has to know."}},"required":["task"]}`
+)
+
+// secretScheme begins the reference to a secret.
+const secretScheme = "secret://"
+
+var (
+	secretPattern = regexp.MustCompile(`^secret://[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$`)
+	agentPattern  = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+)
+
+// Delegate is the settings of the kind Agent: who does it, and how many runs deep a
+// chain of delegations may be that uses the tool (D11); 0 means 10.
+type Delegate struct {
+	Agent    string `json:"agent,omitempty"`
+	MaxDepth int    `json:"max_depth,omitempty"`
+}
+
+func checkAgent(d tool.Definition, s *Delegate) (tool.Needs, error) {
+	var errs []error
+	if !agentPattern.MatchString(s.Agent) {
+		errs = append(errs, tool.Wrong("agent", "%q is not the name of an agent", s.Agent))
+	}
+	if s.MaxDepth < 0 {
+		errs = append(errs, tool.Wrong("max_depth", "%d is negative", s.MaxDepth))
+	}
+	if d.Idempotent || d.Timeout != 0 {
+		errs = append(errs, errors.New("a tool of kind agent is neither idempotent nor has it a timeout: the other agent's limits bound it"))
+	}
+	return tool.Needs{By: tool.ByChild, Agent: s.Agent, MaxDepth: s.MaxDepth, Arguments: json.RawMessage(taskSchema)}, errors.Join(errs...)
+}
+
+// Remote is the settings of the kind A2A: where the remote agent's card is, and a
+// reference (secret://NAME) to what is sent along as a bearer token.
+type Remote struct {
+	URL   string `json:"url,omitempty"`
+	Token string `json:"token,omitempty"`
+}
+
+func checkRemote(_ tool.Definition, s *Remote) (tool.Needs, error) {
+	var errs []error
+	if u, err := url.Parse(s.URL); err != nil || u.Host == "" || !web(u) {
+		errs = append(errs, tool.Wrong("url", "%q is not an http or https URL", s.URL))
+	}
+	if strings.Contains(s.URL, secretScheme) {
+		errs = append(errs, tool.Wrong("url", "a secret may stand in token only"))
+	}
+	if s.Token != "" && !secretPattern.MatchString(s.Token) {
+		// The token itself must not get into an error.
+		errs = append(errs, tool.Wrong("token", "write a reference such as secret://PARTNER_TOKEN, never the token itself"))
+	}
+	return tool.Needs{Remote: true, Arguments: json.RawMessage(taskSchema)}, errors.Join(errs...)
+}
+
+func checkRequest(_ tool.Definition, r *Request) (tool.Needs, error) {
+	return tool.Needs{Arguments: textsSchema(r.Arguments())}, r.Check()
+}
+
+// textsSchema is the schema of texts that must be there.
+func textsSchema(names []string) json.RawMessage {
+	text := map[string]string{"type": "string"}
+	properties := map[string]any{}
+	for _, n := range names {
+		properties[n] = text
+	}
+	b, err := json.Marshal(map[string]any{"type": "object", "properties": properties, "required": append([]string{}, names...)})
+	if err != nil {
+		return json.RawMessage(`{"type":"object"}`) // names always encode
+	}
+	return b
+}
+
+// Servers is the settings of the kind MCP: the server, and the names of those of its
+// tools that the agent has; none means all. The name of the definition, if not empty,
+// stands with a _ before their names. What else the definition says goes for each.
+type Servers struct {
+	Server
+
+	Allow []string `json:"allow,omitempty"`
+}
+
+func checkServer(d tool.Definition, s *Servers) (tool.Needs, error) {
+	if d.Listed != nil {
+		return tool.Needs{}, nil
+	}
+	errs := []error{s.Check()}
+	if d.Description != "" || len(d.Schema) > 0 {
+		errs = append(errs, errors.New("description and schema come from the MCP server"))
+	}
+	for i, name := range s.Allow {
+		if name == "" || slices.Contains(s.Allow[:i], name) {
+			errs = append(errs, tool.Wrong("allow", "%q is empty or there twice", name))
+		}
+	}
+	return tool.Needs{Source: true}, errors.Join(errs...)
+}
+
+func web(u *url.URL) bool { return u.Scheme == "http" || u.Scheme == "https" }

@@ -1,0 +1,67 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// expand compiles a definition, or returns an *invalidAgentError, with the tools for which its sources stand. The first
+// worker that needs them asks the kind and pins what it says; all others, and all runs
+// of that version of the agent, go by the pin, so the model always sees the same tools.
+func (a *agents) expand(ctx context.Context, key agentKey, def agent.Definition) (*bound, error) {
+	b, err := a.compile(key, def)
+	if err != nil {
+		return nil, &invalidAgentError{err}
+	}
+	if len(b.agent.Sources()) == 0 {
+		return b, nil
+	}
+	listed := map[int][]agent.Tool{}
+	for _, s := range b.agent.Sources() {
+		kind, source := a.kinds[s.Kind], s.Bound(a.secret)
+		pin, err := a.pinned(ctx, fmt.Sprintf("%s/%s/%d/%d", s.Kind, key.name, key.version, s.Index), kind, source)
+		if err != nil {
+			return nil, err
+		}
+		if listed[s.Index], err = kind.Expand(source, pin); err != nil {
+			return nil, err
+		}
+	}
+	if b, err = a.compile(key, def.Expand(listed)); err != nil {
+		return nil, &invalidAgentError{err}
+	}
+	return b, nil
+}
+
+// pinned returns what a version of an agent has pinned under a key, or an
+// *invalidAgentError if that is nothing yet and nothing can be had. What one turn asks
+// for, others that come meanwhile get, too.
+func (a *agents) pinned(ctx context.Context, key string, kind tool.Kind, source tool.Bound) (json.RawMessage, error) {
+	found := a.pins.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), agent.DefaultToolTimeout)
+		defer cancel()
+		kept, err := a.store.Pin(ctx, key, nil)
+		if err != nil || len(kept) > 0 {
+			return kept, err
+		}
+		pin, err := kind.Pin(ctx, source)
+		if err != nil {
+			return nil, &invalidAgentError{err}
+		}
+		return a.store.Pin(ctx, key, pin)
+	})
+	select {
+	case r := <-found:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		pin, _ := r.Val.([]byte)
+		return pin, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
