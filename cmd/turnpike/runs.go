@@ -231,6 +231,7 @@ type psCmd struct {
 	Agent  string `help:"Only this agent."`
 	Parent string `help:"Only the runs that this one started."`
 	Limit  int    `default:"50" help:"Most rows."`
+	Quiet  bool   `short:"q" help:"Print the ids alone, the newest first."`
 }
 
 func (c *psCmd) Run(e *env) error {
@@ -247,6 +248,12 @@ func (c *psCmd) Run(e *env) error {
 	page, err := e.client.List(e.ctx, q)
 	if err != nil {
 		return err
+	}
+	if c.Quiet && !e.json {
+		for _, r := range page.Items {
+			fmt.Fprintln(e.out, r.ID)
+		}
+		return nil
 	}
 	return e.print(page, table("RUN\tAGENT\tSTATUS\tREASON\tTURNS\tAGE", page.Items, func(r api.Run) string {
 		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s", r.ID, r.Agent, r.Status, orDash(r.Reason), r.TurnCount, time.Since(r.CreatedAt.Time).Round(time.Second))

@@ -37,7 +37,7 @@ var floors = [][]string{
 	{"internal/verify/invariant", "internal/verify/testbed"},
 	{"internal/verify/rig"},
 	{"internal/verify/chaos", "internal/verify/containers", "internal/verify/linear", "internal/verify/load", "internal/verify/protocol", "internal/verify/simulation", "internal/verify/upgrade"},
-	{"internal/e2e"},
+	{"internal/docs", "internal/e2e"},
 	{"cmd", "examples"},
 }
 

@@ -135,6 +135,9 @@ func TestDev(t *testing.T) {
 	c.want(0, "accepted", "cancel", id)
 	c.want(5, "aborted_waiting", "watch", id)
 	c.want(0, "hello", "agents")
+	if out := c.want(0, "", "ps", "-q", "--agent", "slow"); out != stuck+"\n" {
+		t.Errorf("ps -q prints %q, want the id alone", out)
+	}
 }
 
 // natsURL is where the embedded NATS of a data directory listens.
