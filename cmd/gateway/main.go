@@ -3,12 +3,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 )
@@ -19,14 +13,7 @@ type config struct {
 }
 
 func main() {
-	var cfg config
-	app.Parse(&cfg, "gateway", "Serves Turnpike's API and takes submissions from NATS.")
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, cfg); err != nil {
-		fmt.Fprintln(os.Stderr, "gateway:", err)
-		os.Exit(1) //nolint:gocritic // stop only restores signals
-	}
+	app.Main("gateway", "Serves Turnpike's API and takes submissions from NATS.", run)
 }
 
 func run(ctx context.Context, cfg config) error {
@@ -34,15 +21,16 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
-	site, err := app.Open(ctx, cfg.Config, "turnpike gateway")
+	d, err := app.Open(ctx, cfg.Config, nil, "turnpike-gateway", nil)
 	if err != nil {
 		return err
 	}
-	defer site.Close()
-	if err := site.Trace(ctx, "turnpike-gateway"); err != nil {
+	defer d.Close()
+	g, err := d.NewGateway(cfg.Gateway())
+	if err != nil {
 		return err
 	}
-	site.Log.Info().Str("addr", listener.Addr().String()).Msg("gateway started")
-	site.Hosts, site.Tenant = cfg.Hosts, cfg.Tenant
-	return site.Serve(ctx, listener, prometheus.NewRegistry())
+	log := d.Config().Logger
+	log.Info().Str("addr", listener.Addr().String()).Msg("gateway started")
+	return g.Serve(ctx, listener)
 }

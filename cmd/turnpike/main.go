@@ -1,4 +1,4 @@
-// Command turnpike runs LLM agents as events on a queue: a whole site in one
+// Command turnpike runs LLM agents as events on a queue: a whole deployment in one
 // process for development, and the client of any other.
 package main
 
@@ -23,7 +23,7 @@ type cli struct {
 	Server string `env:"TURNPIKE_URL" default:"http://127.0.0.1:7070" help:"Address of the gateway."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: ${enum}."`
 
-	Dev     devCmd     `cmd:"" help:"Run a whole site in one process, durable on disk."`
+	Dev     devCmd     `cmd:"" help:"Run a whole deployment in one process, durable on disk."`
 	Demo    demoCmd    `cmd:"" help:"See a run survive the death of its worker."`
 	Run     runCmd     `cmd:"" help:"Submit a run and follow it; exits 0 only if it completes."`
 	Submit  submitCmd  `cmd:"" help:"Submit a run and print its id."`

@@ -15,15 +15,19 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/bench"
 	"github.com/turnpike-dev/turnpike/internal/demo"
 	"github.com/turnpike-dev/turnpike/internal/devserver"
+	"github.com/turnpike-dev/turnpike/internal/doctor"
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike/standard"
 )
 
 type devCmd struct {
 	app.GatewayConfig
 	app.WorkerConfig
 	app.Log
+	app.Feed
 
 	DataDir    string `env:"TURNPIKE_DATA_DIR" default:".turnpike" help:"Directory of the data."`
 	NATSListen string `name:"nats-listen" env:"TURNPIKE_NATS_LISTEN" default:"127.0.0.1:0" help:"Address of the embedded NATS for services; its URL is in DATA-DIR/nats.url."`
@@ -31,13 +35,12 @@ type devCmd struct {
 }
 
 func (c *devCmd) Run(e *env) error {
-	log := c.Logger()
 	server, err := devserver.Start(devserver.Options{Dir: c.DataDir, Listen: c.NATSListen})
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	// The address is taken before anything is touched, so a second site fails early.
+	// The address is taken before anything is touched, so that a second process fails early.
 	listener, err := app.Listen(c.Addr)
 	if err != nil {
 		return err
@@ -50,40 +53,41 @@ func (c *devCmd) Run(e *env) error {
 		return err
 	}
 	defer nc.Close()
-	site, err := app.OpenOn(e.ctx, app.Config{Prefix: "turnpike", Replicas: 1}, nc, log)
+	registry := prometheus.NewRegistry()
+	d, err := app.Open(e.ctx, app.Config{Log: c.Log, Feed: c.Feed}, nc, "turnpike", registry)
 	if err != nil {
 		return err
 	}
-	defer site.Close()
-	site.Hosts, site.Tenant = c.Hosts, c.Tenant
-	if err := site.Trace(e.ctx, "turnpike"); err != nil {
-		return err
-	}
+	defer d.Close()
 	if c.Agents != "" {
-		if err := define(e, site, c.Agents); err != nil {
+		if err := define(e, d.Store, c.Agents); err != nil {
 			return err
 		}
 	}
 	if c.MCPCommands == nil {
 		c.MCPCommands = []string{"*"} // who may define agents here may start programs, too
 	}
-	registry := prometheus.NewRegistry()
-	if err := site.Measure(e.ctx, "turnpike", registry); err != nil {
+	settings, err := c.Worker()
+	if err != nil {
 		return err
 	}
-	w, err := site.Worker(c.WorkerConfig, nil, registry)
+	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: c.HTTPAllow, MCPCommands: c.MCPCommands, MockResponses: c.MockResponses})
+	if err != nil {
+		return err
+	}
+	g, err := d.NewGateway(c.Gateway())
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "turnpike dev: http://%s  (page at /ui/, NATS at %s, data in %s)\n", listener.Addr(), server.URL(), c.DataDir)
 	group, ctx := errgroup.WithContext(e.ctx)
 	group.Go(func() error { return w.Run(ctx) })
-	group.Go(func() error { return site.Serve(ctx, listener, registry) })
+	group.Go(func() error { return g.Serve(ctx, listener) })
 	return group.Wait()
 }
 
 // define stores the agents of a directory.
-func define(e *env, site *app.Site, dir string) error {
+func define(e *env, store state.Agents, dir string) error {
 	files, err := agentFiles(dir)
 	if err != nil {
 		return err
@@ -100,7 +104,7 @@ func define(e *env, site *app.Site, dir string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := site.Store.PutAgent(e.ctx, def.Name, b); err != nil {
+		if _, err := store.PutAgent(e.ctx, def.Name, b); err != nil {
 			return err
 		}
 	}
@@ -125,7 +129,7 @@ func (c *demoWorkerCmd) Run(e *env) error { return demo.Worker(e.ctx, c.URL, c.I
 type doctorCmd struct{ app.Config }
 
 func (c *doctorCmd) Run(e *env) error {
-	findings := app.Findings(e.ctx, c.Config)
+	findings := doctor.Findings(e.ctx, c.Deployment())
 	gateway := check.Finding{Name: "gateway: " + e.server, OK: true, Detail: "ready"}
 	if err := e.client.Ready(e.ctx); err != nil {
 		gateway.OK, gateway.Detail, gateway.Remedy = false, explain(err, e.server), "start a gateway, or name it with --server"

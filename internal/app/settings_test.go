@@ -13,7 +13,7 @@ import (
 // Flags beat variables, variables beat the file, the file beats defaults.
 func TestSettings(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turnpike.yaml")
-	text := "nats-url: nats://file:4222\nredis_url: redis://file\nprefix: file\nslots: 7\nlease: 3s\nhttp-allow: [10.0.0.1:80, 10.1.0.0/16]\naddr: 127.0.0.1:1\n"
+	text := "nats-url: nats://file:4222\nredis_url: redis://file\nprefix: file\nslots: 7\nlease: 3s\nevent-feed: on\nhttp-allow: [10.0.0.1:80, 10.1.0.0/16]\naddr: 127.0.0.1:1\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +37,9 @@ func TestSettings(t *testing.T) {
 	if got.NATSURL != "nats://variable:4222" || got.RedisURL != "redis://file" || got.Prefix != "flag" || got.Replicas != 1 {
 		t.Errorf("got %+v", got.Config)
 	}
+	if !bool(got.Feed.EventFeed) || !got.Deployment().EventFeed {
+		t.Error("the event feed is off")
+	}
 	if got.Slots != 7 || got.Lease != 3*time.Second || strings.Join(got.HTTPAllow, " ") != "10.0.0.1:80 10.1.0.0/16" {
 		t.Errorf("got %d slots, lease %s, allow %q", got.Slots, got.Lease, got.HTTPAllow)
 	}
@@ -51,6 +54,7 @@ func TestSettingsRefused(t *testing.T) {
 		"key twice":   {"prefix: a\nprefix: b\n", "prefix"},
 		"two forms":   {"nats-url: a\nnats_url: b\n", "nats-url stands there twice"},
 		"wrong type":  {"slots: many\n", "slots"},
+		"no switch":   {"event-feed: maybe\n", "want on or off, not maybe"},
 		"no file":     {"", "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,5 +81,32 @@ func TestSettingsRefused(t *testing.T) {
 				t.Errorf("got error %v, want one with %q", err, c.want)
 			}
 		})
+	}
+}
+
+// The event feed is off unless somebody asks for it, by a flag or a variable.
+func TestEventFeedSetting(t *testing.T) {
+	for _, c := range []struct {
+		env  string
+		args []string
+		want bool
+	}{
+		{"", nil, false},
+		{"on", nil, true},
+		{"off", nil, false},
+		{"off", []string{"--event-feed=on"}, true},
+		{"on", []string{"--event-feed", "off"}, false},
+	} {
+		if c.env != "" {
+			t.Setenv("TURNPIKE_EVENT_FEED", c.env)
+		}
+		var got Config
+		k, err := kong.New(&got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.Parse(c.args); err != nil || got.Deployment().EventFeed != c.want {
+			t.Errorf("%q %q: %v, %v; want %v", c.env, c.args, got.Feed.EventFeed, err, c.want)
+		}
 	}
 }

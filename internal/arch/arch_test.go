@@ -31,8 +31,9 @@ var floors = [][]string{
 	{"pkg/bus", "pkg/api"},
 	{"pkg/worker", "pkg/client"},
 	{"pkg/gateway"},
+	{"pkg/turnpike"},
 	{"internal/arch", "internal/devserver", "internal/mockmodel", "internal/telemetry"},
-	{"internal/app"},
+	{"internal/app", "internal/doctor"},
 	{"internal/bench", "internal/demo"},
 	{"internal/verify/invariant", "internal/verify/testbed"},
 	{"internal/verify/rig"},
@@ -55,7 +56,7 @@ var pure = []string{"pkg/state", "pkg/state/record", "pkg/state/quota", "pkg/loo
 
 // vendors says where the name of a vendor may appear.
 var vendors = map[string][]string{
-	"github.com/nats-io/":                  {"pkg/bus/natsbus", "pkg/state/natsstore", "pkg/hook/natshook", "pkg/tool/natstool", "pkg/toolkit", "internal", "cmd"},
+	"github.com/nats-io/":                  {"pkg/bus/natsbus", "pkg/state/natsstore", "pkg/hook/natshook", "pkg/tool/natstool", "pkg/toolkit", "pkg/turnpike", "internal", "cmd"},
 	"github.com/a2aproject/":               {"pkg/tool/a2atool"},
 	"github.com/modelcontextprotocol/":     {"pkg/tool/mcptool", "internal/verify/testbed"},
 	"github.com/anishathalye/porcupine":    {"internal/verify/linear"},
@@ -67,8 +68,8 @@ var vendors = map[string][]string{
 	"github.com/stretchr/testify":          {},
 	"github.com/alecthomas/kong":           {"internal/app", "cmd"},
 	"github.com/cenkalti/backoff/v4":       {"pkg/bus/natsbus", "pkg/model", "pkg/tool/natstool"},
-	"go.opentelemetry.io/":                 {"pkg/span", "pkg/worker", "pkg/gateway", "internal"},
-	"github.com/prometheus/client_golang/": {"pkg/worker", "pkg/gateway", "internal", "cmd"},
+	"go.opentelemetry.io/":                 {"pkg/span", "pkg/worker", "pkg/gateway", "pkg/turnpike", "internal"},
+	"github.com/prometheus/client_golang/": {"pkg/worker", "pkg/gateway", "pkg/turnpike", "internal", "cmd"},
 }
 
 // file is one Go file of the module.

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
@@ -23,6 +22,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
@@ -149,7 +149,7 @@ func measureTurns(ctx context.Context, cfg Config) (*Turns, error) {
 		return nil, err
 	}
 	defer servers.stop()
-	defer app.Room()() // as every process of Turnpike has
+	defer app.GCHeadroom()() // as every process of Turnpike has
 	r := &Turns{Runs: cfg.Runs, Turns: cfg.Turns}
 	site, err := open(ctx, servers)
 	if err != nil {
@@ -231,10 +231,15 @@ func openWith(ctx context.Context, servers *servers, as func(*redisstore.Store) 
 		cancel()
 		return nil, err
 	}
+	g, err := gateway.New(store, b, gateway.Config{Logger: zerolog.Nop()})
+	if err != nil {
+		cancel()
+		return nil, err
+	}
 	var group errgroup.Group
 	group.Go(func() error { return w.Run(ctx) })
 	group.Go(func() error {
-		return (&app.Site{Store: store, Bus: b, NATS: nc, Log: zerolog.Nop()}).Serve(ctx, listener, prometheus.NewRegistry())
+		return g.Serve(ctx, listener)
 	})
 	s.client = client.New("http://" + listener.Addr().String())
 	s.close = func() {

@@ -10,16 +10,16 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -38,41 +38,44 @@ const (
 	subjectCalls     = "bench.calls."
 )
 
-func (c Child) open(ctx context.Context) (*app.Site, error) {
-	return app.Open(ctx, app.Config{NATSURL: c.NATSURL, RedisURL: c.RedisURL, Prefix: "turnpike", Replicas: 1, Log: app.Log{LogLevel: "error"}}, "bench "+c.ID)
+func (c Child) open(ctx context.Context) (*turnpike.Deployment, error) {
+	return app.Open(ctx, app.Config{NATSURL: c.NATSURL, RedisURL: c.RedisURL, Log: app.Log{LogLevel: "error"}}, nil, "bench "+c.ID, nil)
 }
 
 // Run is the whole life of the process. A gateway writes its URL to out when it listens.
 func (c Child) Run(ctx context.Context, out io.Writer) error {
-	site, err := c.open(ctx)
+	d, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer site.Close()
+	defer d.Close()
 	if c.ID != "" {
-		return c.work(ctx, site)
+		return c.work(ctx, d)
 	}
 	listener, err := app.Listen("127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	site.Tenant = c.Tenant
+	g, err := d.NewGateway(gateway.Config{Tenant: c.Tenant})
+	if err != nil {
+		return err
+	}
 	fmt.Fprintln(out, "http://"+listener.Addr().String())
-	return site.Serve(ctx, listener, prometheus.NewRegistry())
+	return g.Serve(ctx, listener)
 }
 
 // work is a worker whose model is the scripted one, in its process, so that nothing
 // but Turnpike is measured.
-func (c Child) work(ctx context.Context, site *app.Site) error {
-	m := &watchedModel{Provider: scripted.New(), nc: site.NATS}
-	w, err := worker.New(site.Store, site.Bus, worker.Config{
-		ID: c.ID, Slots: c.Slots, Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": m}, ShutdownGrace: time.Second,
+func (c Child) work(ctx context.Context, d *turnpike.Deployment) error {
+	m := &watchedModel{Provider: scripted.New(), nc: d.NATS}
+	w, err := d.NewWorker(worker.Config{
+		ID: c.ID, Slots: c.Slots, Providers: map[string]model.Provider{"scripted": m}, ShutdownGrace: time.Second,
 		Kinds: toolspec.Kinds(map[string]tool.Tool{"noop": noop}),
 	})
 	if err != nil {
 		return err
 	}
-	sub, err := site.NATS.Subscribe(subjectCalls+c.ID, func(r *nats.Msg) {
+	sub, err := d.NATS.Subscribe(subjectCalls+c.ID, func(r *nats.Msg) {
 		_ = r.Respond([]byte(strconv.FormatInt(m.calls.Load(), 10)))
 	})
 	if err != nil {

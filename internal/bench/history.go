@@ -57,7 +57,7 @@ func grow(ctx context.Context, cfg Config, n, runs int, fresh bool) (g growth, e
 		return g, err
 	}
 	defer servers.stop()
-	defer app.Room()() // as every process of Turnpike has
+	defer app.GCHeadroom()() // as every process of Turnpike has
 	forget := &forgetful{}
 	if fresh {
 		// It has room for one log.

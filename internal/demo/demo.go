@@ -8,21 +8,26 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 const definition = `
@@ -65,12 +70,16 @@ func Run(ctx context.Context, out io.Writer, show func(api.Event)) (err error) {
 		return err
 	}
 	defer nc.Close()
-	site, err := app.OpenOn(ctx, app.Config{Prefix: "turnpike", Replicas: 1}, nc, zerolog.Nop())
+	d, err := turnpike.Open(ctx, turnpike.Config{NATS: nc})
 	if err != nil {
 		return err
 	}
-	defer site.Close()
-	listener, err := app.Listen("127.0.0.1:0")
+	defer d.Close()
+	g, err := d.NewGateway(gateway.Config{})
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
@@ -81,7 +90,7 @@ func Run(ctx context.Context, out io.Writer, show func(api.Event)) (err error) {
 			err = waitErr
 		}
 	}()
-	group.Go(func() error { return site.Serve(ctx, listener, prometheus.NewRegistry()) })
+	group.Go(func() error { return g.Serve(ctx, listener) })
 
 	ledger := filepath.Join(dir, "ledger")
 	staff, err := hire(ctx, server.URL(), ledger)
@@ -189,11 +198,12 @@ func (s staff) dismiss() {
 // Worker is one worker process of the demo. Its tools write what they do into the
 // ledger.
 func Worker(ctx context.Context, url, id, ledger string) error {
-	site, err := app.Open(ctx, app.Config{NATSURL: url, Prefix: "turnpike", Replicas: 1, Log: app.Log{LogLevel: "error"}}, id)
+	log := zerolog.New(os.Stderr).Level(zerolog.ErrorLevel)
+	d, err := turnpike.Open(ctx, turnpike.Config{NATSURL: url, Name: id, Logger: log})
 	if err != nil {
 		return err
 	}
-	defer site.Close()
+	defer d.Close()
 	note := func(c tool.Call, d time.Duration) error {
 		select {
 		case <-time.After(d):
@@ -218,7 +228,9 @@ func Worker(ctx context.Context, url, id, ledger string) error {
 			return tool.Result{Content: "booked, seat 12A"}, note(c, bookTime)
 		}),
 	}
-	w, err := site.Worker(app.WorkerConfig{ID: id, Slots: 10, ShutdownGrace: time.Second}, tools, prometheus.NewRegistry())
+	w, err := d.NewWorker(worker.Config{
+		ID: id, Slots: 10, ShutdownGrace: time.Second, Kinds: toolspec.Kinds(tools), Providers: map[string]model.Provider{"scripted": scripted.New()},
+	})
 	if err != nil {
 		return err
 	}

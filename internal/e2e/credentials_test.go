@@ -9,9 +9,10 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/doctor"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
 // startNATS starts a server that asks for a password, and returns its address.
@@ -23,7 +24,7 @@ func startNATS(t *testing.T) string {
 // A process that does not get in says where, and not with what.
 func TestCredentialsStayHidden(t *testing.T) {
 	t.Parallel()
-	for _, cfg := range []app.Config{
+	for _, cfg := range []turnpike.Config{
 		{NATSURL: "nats://site:" + core + "@127.0.0.1:1"},
 		{NATSURL: "nats://" + core + "@127.0.0.1:1,nats://site:" + core + "@127.0.0.1:2"},
 		{NATSURL: "nats://site:" + core + "/x@127.0.0.1:1"},
@@ -31,10 +32,10 @@ func TestCredentialsStayHidden(t *testing.T) {
 		{NATSURL: "site:" + core + "@127.0.0.1:port"},
 		{NATSURL: "nats://site:" + core + "@" + startNATS(t)},
 	} {
-		if _, err := app.Open(t.Context(), cfg, "secrets"); err == nil || leak(err.Error()) >= 0 {
+		if _, err := turnpike.Open(t.Context(), cfg); err == nil || leak(err.Error()) >= 0 {
 			t.Errorf("open %s: %v", cfg.NATSURL, err)
 		}
-		if findings := fmt.Sprint(app.Findings(t.Context(), cfg)); leak(findings) >= 0 {
+		if findings := fmt.Sprint(doctor.Findings(t.Context(), cfg)); leak(findings) >= 0 {
 			t.Errorf("findings of %s: %s", cfg.NATSURL, findings)
 		}
 		echo := toolkit.Tool{Name: "echo", Handler: func(context.Context, toolkit.Call) (toolkit.Result, error) { return toolkit.Result{}, nil }}
@@ -47,11 +48,11 @@ func TestCredentialsStayHidden(t *testing.T) {
 		"redis://:" + core + "@127.0.0.1:1", "redis://:" + core + "/x@127.0.0.1:1", "redis://:" + core + "%zz@127.0.0.1", core + "@127.0.0.1:6379", "http://:" + core + "@127.0.0.1",
 		"redis://:" + core + "@127.0.0.1:1?" + core, "redis://:" + core + "@" + strings.TrimPrefix(testbed.RedisProcess(t, "--requirepass", redisPassword).URL, "redis://"),
 	} {
-		cfg := app.Config{NATSURL: at, RedisURL: store, Prefix: "x", Replicas: 1}
-		if _, err := app.Open(t.Context(), cfg, "secrets"); err == nil || leak(err.Error()) >= 0 {
+		cfg := turnpike.Config{NATSURL: at, RedisURL: store, Prefix: "x"}
+		if _, err := turnpike.Open(t.Context(), cfg); err == nil || leak(err.Error()) >= 0 {
 			t.Errorf("open %s: %v", store, err)
 		}
-		if findings := fmt.Sprint(app.Findings(t.Context(), cfg)); leak(findings) >= 0 {
+		if findings := fmt.Sprint(doctor.Findings(t.Context(), cfg)); leak(findings) >= 0 {
 			t.Errorf("findings of %s: %s", store, findings)
 		}
 	}

@@ -27,10 +27,10 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
@@ -47,6 +47,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -143,11 +144,11 @@ func TestSecretsStayHidden(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	registry := prometheus.NewRegistry()
 	spans, meter := tracetest.NewSpanRecorder(), sdkmetric.NewManualReader()
-	site, err := app.OpenOn(ctx, app.Config{RedisURL: redisURL, Prefix: "secrets", Replicas: 1}, conn, zerolog.New(&logs).Level(zerolog.DebugLevel))
+	d, err := turnpike.Open(ctx, turnpike.Config{NATS: conn, RedisURL: redisURL, Prefix: "secrets", Logger: zerolog.New(&logs).Level(zerolog.DebugLevel), Registry: registry})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer site.Close()
+	defer d.Close()
 	guard, err := httptool.NewGuard([]string{"127.0.0.0/8", strings.TrimPrefix(echoes.URL, "http://")})
 	if err != nil {
 		t.Fatal(err)
@@ -156,13 +157,17 @@ func TestSecretsStayHidden(t *testing.T) {
 	defer mcpTools.Close()
 	natsParrot(t, conn, "secrets")
 	asked := hookParrot(t, conn, "secrets.hook")
-	w, err := worker.New(site.Store, site.Bus, worker.Config{
-		ID: "w", SecretsDir: secrets, Logger: site.Log, Registry: registry,
+	w, err := d.NewWorker(worker.Config{
+		ID: "w", SecretsDir: secrets,
 		Kinds:  tool.Kinds{toolspec.HTTP: httptool.New(guard), toolspec.A2A: a2atool.New(guard.Client()), toolspec.MCP: mcpTools, toolspec.NATS: natstool.NewKind(conn, "secrets")},
 		Hooks:  hook.Kinds{hookspec.NATS: natshook.Kind(conn)},
 		Tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), TraceContent: true, Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(meter)),
 		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})},
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := d.NewGateway(gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +177,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	}
 	var running sync.WaitGroup
 	running.Go(func() { _ = w.Run(ctx) })
-	running.Go(func() { _ = site.Serve(ctx, listener, registry) })
+	running.Go(func() { _ = g.Serve(ctx, listener) })
 	defer running.Wait()
 	defer cancel()
 	base := "http://" + listener.Addr().String()

@@ -9,13 +9,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/oklog/ulid/v2"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike/standard"
 )
 
 // WorkerConfig is what a worker process of a campaign is told, through the
@@ -37,14 +38,19 @@ func Work(ctx context.Context, cfg WorkerConfig) error {
 		return err
 	}
 	defer ledger.Close()
-	site, err := app.Open(ctx, cfg.Config, cfg.ID)
+	d, err := app.Open(ctx, cfg.Config, nil, cfg.ID, nil)
 	if err != nil {
 		return err
 	}
-	defer site.Close()
+	defer d.Close()
 	n := noise{worker: cfg.ID, ledger: ledger}
-	site.Store, site.Bus = &noisyStore{site.Store, n}, &noisyBus{site.Bus, n}
-	w, err := site.Worker(cfg.WorkerConfig, tools(cfg.ID, ledger), prometheus.NewRegistry())
+	d.Store, d.Bus = &noisyStore{d.Store, n}, &noisyBus{d.Bus, n}
+	settings, err := cfg.Worker()
+	if err != nil {
+		return err
+	}
+	settings.Kinds = toolspec.Kinds(tools(cfg.ID, ledger))
+	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: cfg.HTTPAllow, MCPCommands: cfg.MCPCommands, MockResponses: cfg.MockResponses})
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
-	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/client"
@@ -22,6 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -30,7 +30,7 @@ var stores = []string{"redis", "jetstream"}
 
 // site is a deployment of this build in one process, on servers of its own.
 type site struct {
-	*app.Site
+	*turnpike.Deployment
 
 	client *client.Client
 	js     jetstream.JetStream
@@ -47,7 +47,7 @@ func newSite(t *testing.T, store string, f *frozen) *site {
 	t.Helper()
 	s := &site{gate: make(chan struct{}), started: map[string]int{}}
 	nc := testbed.NATS(t)
-	cfg := app.Config{Prefix: "turnpike", Replicas: 1}
+	cfg := turnpike.Config{NATS: nc}
 	var err error
 	if s.js, err = jetstream.New(nc); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func newSite(t *testing.T, store string, f *frozen) *site {
 	}
 	if f != nil {
 		// The streams must be there before what was on them.
-		empty, err := app.OpenOn(t.Context(), cfg, nc, zerolog.Nop())
+		empty, err := turnpike.Open(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,8 @@ func newSite(t *testing.T, store string, f *frozen) *site {
 			}
 		}
 	}
-	if s.Site, err = app.OpenOn(t.Context(), cfg, nc, zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)); err != nil {
+	cfg.Logger = zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)
+	if s.Deployment, err = turnpike.Open(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
@@ -126,7 +127,7 @@ func (s *site) work(t *testing.T, slots int) {
 		}
 	})
 	w, err := worker.New(s.Store, s.Bus, worker.Config{
-		ID: "w1", Slots: slots, Providers: map[string]model.Provider{"scripted": scripted.New()}, Registry: nil, Logger: s.Log,
+		ID: "w1", Slots: slots, Providers: map[string]model.Provider{"scripted": scripted.New()}, Registry: nil, Logger: s.Config().Logger,
 		SweepEvery: 50 * time.Millisecond, Grace: 2 * time.Second, ShutdownGrace: time.Second,
 		Kinds: toolspec.Kinds(map[string]tool.Tool{
 			"look": ok, "refund": ok, "stall": stall, "stall_again": stall, "bomb": stall,

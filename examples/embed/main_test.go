@@ -1,0 +1,36 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike"
+)
+
+// The tool, the hook and the loop of the program take part in a run, on real servers.
+func TestEmbed(t *testing.T) {
+	t.Parallel()
+	for name, redis := range map[string]string{"redis": testbed.Redis(t), "jetstream": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			cfg := turnpike.Config{NATSURL: testbed.NATSServer(t).URL(), RedisURL: redis, Prefix: "embed"}
+			if err := run(t.Context(), cfg, &out); err != nil {
+				t.Fatal(err)
+			}
+			want := `timetable {"by":"plane","to":"Lisbon"}
+  Denied: we take the train
+timetable {"by":"train","to":"Lisbon"}
+  9:02 to Lisbon, platform 4
+Take the 9:02.
+Take the 9:02 from platform 4.
+`
+			if diff := cmp.Diff(want, out.String()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

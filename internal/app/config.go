@@ -1,0 +1,157 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/rs/zerolog"
+	"golang.org/x/term"
+
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// Config of a process: flags over TURNPIKE_* variables over a YAML file.
+type Config struct {
+	NATSURL  string `name:"nats-url" env:"TURNPIKE_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS server with JetStream."`
+	RedisURL string `name:"redis-url" env:"TURNPIKE_REDIS_URL" help:"Redis for checkpoints. Without it they are kept in JetStream."`
+	Prefix   string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of subjects, streams and keys."`
+	Replicas int    `env:"TURNPIKE_NATS_REPLICAS" default:"1" help:"Replicas of new streams."`
+	Log      Log    `embed:""`
+
+	Lease time.Duration `env:"TURNPIKE_LEASE" default:"25s" help:"How long a worker that gives no sign of life keeps its turns; the same in every process."`
+	Feed  Feed          `embed:""`
+}
+
+// Feed configures the stored event feed.
+type Feed struct {
+	EventFeed Switch `env:"TURNPIKE_EVENT_FEED" default:"off" placeholder:"on|off" help:"Publish the events of runs on PREFIX.events.> as well, on or off; the same in every process."`
+}
+
+// Deployment returns the settings that a deployment has from the configuration.
+func (c Config) Deployment() turnpike.Config {
+	return turnpike.Config{
+		NATSURL: c.NATSURL, RedisURL: c.RedisURL, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, EventFeed: bool(c.Feed.EventFeed), Logger: c.Log.Logger(),
+	}
+}
+
+// Switch is a setting that is on or off.
+type Switch bool
+
+// Decode reads the value of a flag, a variable, or a key of a settings file, where YAML
+// has made a truth value of it.
+func (s *Switch) Decode(ctx *kong.DecodeContext) error {
+	t, err := ctx.Scan.PopValue("on|off")
+	if err != nil {
+		return err
+	}
+	switch t.Value {
+	case "on", true:
+		*s = true
+	case "off", false:
+		*s = false
+	default:
+		return fmt.Errorf("want on or off, not %v", t.Value)
+	}
+	return nil
+}
+
+// Log configures the log.
+type Log struct {
+	LogLevel string `name:"log-level" env:"TURNPIKE_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least severe level to log: ${enum}."`
+}
+
+// Logger returns a logger on standard error: for people on a terminal, JSON
+// elsewhere.
+func (l Log) Logger() zerolog.Logger {
+	var out io.Writer = os.Stderr
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		out = zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}
+	}
+	level, err := zerolog.ParseLevel(l.LogLevel)
+	if err != nil {
+		level = zerolog.InfoLevel
+	}
+	return zerolog.New(out).Level(level).With().Timestamp().Logger()
+}
+
+// GatewayConfig is what a gateway process is told.
+type GatewayConfig struct {
+	Addr string `env:"TURNPIKE_ADDR" default:"127.0.0.1:7070" help:"Address of the HTTP API."`
+
+	Hosts []string `env:"TURNPIKE_HOSTS" help:"Names by which the API may be asked for on loopback, beside localhost and addresses; those of a proxy on the same machine, by commas."`
+
+	Tenant string `env:"TURNPIKE_TENANT" default:"default" help:"Tenant of the runs that are submitted here; the gateway knows no others."`
+}
+
+// Gateway returns the settings of the gateway.
+func (c GatewayConfig) Gateway() gateway.Config {
+	return gateway.Config{Hosts: c.Hosts, Tenant: c.Tenant}
+}
+
+// WorkerConfig is what a worker process is told.
+type WorkerConfig struct {
+	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the deployment; default the host's name and a random part."`
+	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Turns in flight at once."`
+	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Addresses that are not public and that HTTP tools, MCP servers and remote agents may have all the same, by commas: host:port, or networks such as 10.1.0.0/16."`
+	MCPCommands   []string      `name:"mcp-commands" env:"TURNPIKE_MCP_COMMANDS" help:"Programs that MCP tools may start on the worker, by commas, as they stand first in a command; * is any."`
+	SecretsDir    string        `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret."`
+	Prices        string        `env:"TURNPIKE_PRICES" type:"path" help:"File with prices of models, YAML or JSON, beside and above the built-in ones."`
+	RateLimits    string        `name:"rate-limits" env:"TURNPIKE_RATE_LIMITS" type:"path" help:"File with the rate limits of providers that all workers keep together, YAML or JSON; the same for every worker."`
+	ShutdownGrace time.Duration `env:"TURNPIKE_SHUTDOWN_GRACE" default:"20s" help:"How long turns may finish at shutdown."`
+	MetricsAddr   string        `env:"TURNPIKE_METRICS_ADDR" help:"Address of the worker's /metrics and /healthz; none without."`
+	MockResponses string        `env:"DEBUG_MOCK_RESPONSES" hidden:"" help:"JSON array of strings that replaces the model of every agent."`
+}
+
+// Worker returns the settings of the worker, with the files read that they name. What
+// its kinds of tools and its models are told is not among them.
+func (c WorkerConfig) Worker() (worker.Config, error) {
+	cfg := worker.Config{ID: c.ID, Slots: c.Slots, SecretsDir: c.SecretsDir, ShutdownGrace: c.ShutdownGrace}
+	var err error
+	if cfg.Prices, err = loadPrices(c.Prices); err != nil {
+		return cfg, err
+	}
+	cfg.RateLimits, err = loadRateLimits(c.RateLimits)
+	return cfg, err
+}
+
+// loadPrices returns the built-in prices with those of a file above them; "" is no
+// file.
+func loadPrices(path string) (model.Prices, error) {
+	prices := model.DefaultPrices()
+	if path == "" {
+		return prices, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read prices: %w: TURNPIKE_PRICES or --prices names the file", err)
+	}
+	own, err := model.ParsePrices(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	maps.Copy(prices, own)
+	return prices, nil
+}
+
+// loadRateLimits returns the limits of a file; "" is no file.
+func loadRateLimits(path string) (model.RateLimits, error) {
+	if path == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read rate limits: %w: TURNPIKE_RATE_LIMITS or --rate-limits names the file", err)
+	}
+	limits, err := model.ParseRateLimits(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return limits, nil
+}

@@ -1,0 +1,101 @@
+package app
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// minHeadroom and maxHeadroom bound the garbage that a process gathers before it is
+	// collected, and maxHeap bounds it together with what the process holds. A third of
+	// what it holds is headroom in any case.
+	minHeadroom = 16 << 20
+	maxHeadroom = 64 << 20
+	maxHeap     = 160 << 20
+
+	// soon is when a collection comes early after the one before, and rarely when it
+	// comes late.
+	soon   = time.Second
+	rarely = 10 * time.Second
+
+	// smallestHeap is what the runtime takes a smaller heap for, at 100 percent.
+	smallestHeap = 4 << 20
+)
+
+// GCHeadroom lets garbage gather until release is called: a process that holds little
+// and allocates much would else collect it tens of times a second. The headroom grows
+// while collections come soon after each other and shrinks when they are rare, so steady
+// work has much and a burst leaves little behind. It is at least a third of what the
+// process holds. GOGC or GOMEMLIMIT in the environment turn it off.
+func GCHeadroom() (release func()) {
+	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
+		return func() {}
+	}
+	c := &collector{headroom: minHeadroom, last: time.Now()}
+	c.allow()
+	return func() {
+		c.released.Store(true)
+		debug.SetGCPercent(100) // as it is without GOGC
+	}
+}
+
+// collector sets the headroom anew after each collection.
+type collector struct {
+	headroom int64
+	last     time.Time // when it was collected
+	released atomic.Bool
+}
+
+// canary is held by nobody, and so goes with the next collection. The pointer keeps it
+// out of the runtime's blocks of tiny objects, which go later.
+type canary struct{ _ *byte }
+
+// allow tells the runtime, now and after each collection.
+func (c *collector) allow() {
+	if c.released.Load() {
+		return
+	}
+	debug.SetGCPercent(percent(c.headroom, held()))
+	runtime.AddCleanup(new(canary), func(c *collector) {
+		c.headroom = next(c.headroom, time.Since(c.last))
+		c.last = time.Now()
+		c.allow()
+	}, c)
+}
+
+// next is the headroom after a collection that came so long after the one before.
+func next(headroom int64, after time.Duration) int64 {
+	switch {
+	case after < soon:
+		return min(headroom*3/2, maxHeadroom)
+	case after > rarely:
+		return max(headroom/2, minHeadroom)
+	default:
+		return headroom
+	}
+}
+
+// held is what the runtime measures garbage against: what was alive at the last
+// collection, and stacks and variables.
+func held() int64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
+	metrics.Read(sample)
+	n := int64(0)
+	for _, s := range sample {
+		n += int64(s.Value.Uint64()) //nolint:gosec // bytes of memory
+	}
+	return n
+}
+
+// percent is the headroom as the runtime wants to hear it.
+func percent(headroom, held int64) int {
+	headroom = max(min(headroom, maxHeap-held), held/3)
+	if held+headroom < smallestHeap*headroom/max(held, 1) {
+		return int(100 * (held + headroom) / smallestHeap)
+	}
+	return int(100 * headroom / held)
+}

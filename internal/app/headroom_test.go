@@ -1,0 +1,51 @@
+package app
+
+import (
+	"testing"
+	"time"
+)
+
+// ADR 22: steady work has much headroom, a burst and an idle process little.
+func TestNextHeadroom(t *testing.T) {
+	t.Parallel()
+	headroom := int64(minHeadroom)
+	for n, step := range []struct {
+		after time.Duration
+		want  int64
+	}{
+		{time.Minute, 16 << 20},
+		{100 * time.Millisecond, 24 << 20},
+		{100 * time.Millisecond, 36 << 20},
+		{5 * time.Second, 36 << 20},
+		{100 * time.Millisecond, 54 << 20},
+		{100 * time.Millisecond, maxHeadroom},
+		{100 * time.Millisecond, maxHeadroom},
+		{time.Minute, maxHeadroom / 2},
+		{2 * time.Minute, minHeadroom},
+		{2 * time.Minute, minHeadroom},
+	} {
+		if headroom = next(headroom, step.after); headroom != step.want {
+			t.Fatalf("step %d: %d MiB after %s, want %d", n, headroom>>20, step.after, step.want>>20)
+		}
+	}
+}
+
+// The runtime takes a percentage of what is held, and no heap for smaller than 4 MiB.
+func TestHeadroomPercent(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ headroom, held, goal int64 }{
+		{16 << 20, 0, 16 << 20},
+		{16 << 20, 2 << 20, 18 << 20},
+		{64 << 20, 16 << 20, 80 << 20},
+		{16 << 20, 99 << 20, 132 << 20},
+		{64 << 20, 90 << 20, 154 << 20},
+		{64 << 20, 108 << 20, 160 << 20},
+		{64 << 20, 300 << 20, 400 << 20},
+	} {
+		p := int64(percent(test.headroom, test.held))
+		goal := max(test.held+test.held*p/100, smallestHeap*p/100)
+		if diff := test.goal - goal; diff < 0 || diff > 2<<20 {
+			t.Errorf("headroom %d MiB, held %d MiB: %d percent collects at %d MiB, want %d", test.headroom>>20, test.held>>20, p, goal>>20, test.goal>>20)
+		}
+	}
+}

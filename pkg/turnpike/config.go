@@ -1,0 +1,99 @@
+package turnpike
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Config says where a deployment is. The zero value of each field gives its default.
+// Prefix, Lease, RedisURL and EventFeed must be the same in all processes of a
+// deployment.
+type Config struct {
+	// NATSURL is the address of a NATS server with JetStream, or several by commas.
+	// Default nats://127.0.0.1:4222.
+	NATSURL string
+
+	// NATS is a connection to use instead of one to NATSURL. It stays the caller's:
+	// Close leaves it open.
+	NATS *nats.Conn
+
+	// RedisURL is the address of the Redis server that keeps checkpoints, such as
+	// redis://127.0.0.1:6379. Without it JetStream keeps them.
+	RedisURL string
+
+	// Prefix begins the names of subjects, streams and keys. Default "turnpike".
+	Prefix string
+
+	// Replicas of streams that Open creates. Default 1.
+	Replicas int
+
+	// Lease is how long a worker that gives no sign of life keeps its turns.
+	// Default 25 s.
+	Lease time.Duration
+
+	// EventFeed has the events of runs published on PREFIX.events.> as well, one JSON
+	// message an event. The API does not need it.
+	EventFeed bool
+
+	// Name is what NATS calls the connection. Default "turnpike".
+	Name string
+
+	// Logger gets what the parts of the deployment have to say. The zero value says
+	// nothing.
+	Logger zerolog.Logger
+
+	// Registry gets the metrics of the worker and of the gateway that this process
+	// has; it has one of each at most. Default: one for each part.
+	Registry *prometheus.Registry
+
+	// Tracer makes the spans of gateways and workers. TraceContent puts into them what
+	// was said. Default: none, at no cost.
+	Tracer       trace.TracerProvider
+	TraceContent bool
+
+	// Meter makes the metrics of workers that follow the conventions for generative AI.
+	// Default: none.
+	Meter metric.MeterProvider
+}
+
+func (c Config) withDefaults() Config {
+	if c.NATSURL == "" {
+		c.NATSURL = nats.DefaultURL
+	}
+	if c.Prefix == "" {
+		c.Prefix = "turnpike"
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+	}
+	if c.Lease == 0 {
+		c.Lease = 25 * time.Second
+	}
+	if c.Name == "" {
+		c.Name = "turnpike"
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Replicas < 0 {
+		errs = append(errs, fmt.Errorf("replicas is %d, want at least 1", c.Replicas))
+	}
+	if c.Lease < 0 {
+		errs = append(errs, fmt.Errorf("lease is %s, want more than 0", c.Lease))
+	}
+	return errors.Join(errs...)
+}
+
+// AckWait is how long NATS waits for the acknowledgement of a turn's message: a little
+// longer than the lease, so that the worker that gets the message again may take the
+// turn.
+func (c Config) AckWait() time.Duration { return c.withDefaults().Lease + 5*time.Second }

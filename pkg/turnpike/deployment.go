@@ -1,0 +1,132 @@
+package turnpike
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
+	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
+)
+
+// Deployment is this process's connection to a store and a bus. NewWorker and
+// NewGateway make parts that share them; any number of processes may do so.
+type Deployment struct {
+	// Store and Bus may be replaced, by a wrapper of them, before the first part is
+	// made.
+	Store state.Store
+	Bus   bus.Bus
+
+	NATS *nats.Conn
+
+	cfg    Config
+	mu     sync.Mutex
+	closer []func()
+}
+
+// Open connects to NATS and to the store, creates streams that are not there yet, and
+// checks the settings of both. It refuses servers whose settings could lose runs, with
+// one line for each finding. Errors never repeat credentials.
+func Open(ctx context.Context, cfg Config) (*Deployment, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	d := &Deployment{cfg: cfg, NATS: cfg.NATS}
+	if d.NATS == nil {
+		nc, err := natsbus.Connect(cfg.NATSURL, cfg.Name, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			cfg.Logger.Warn().Err(err).Msg("nats")
+		}))
+		if err != nil {
+			return nil, fmt.Errorf("%w: is nats-server running with -js at %s? TURNPIKE_NATS_URL sets the address", err, natsbus.Hosts(cfg.NATSURL))
+		}
+		d.NATS = nc
+		d.OnClose(nc.Close)
+	}
+	if err := d.open(ctx); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Deployment) open(ctx context.Context) error {
+	cfg := d.cfg
+	b, err := patiently(ctx, func(ctx context.Context) (*natsbus.Bus, error) {
+		return natsbus.Open(ctx, d.NATS, natsbus.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), Logger: cfg.Logger})
+	})
+	if err != nil {
+		return err
+	}
+	d.Bus = b
+	d.OnClose(func() { _ = b.Close() })
+	findings := b.Check(ctx)
+	var store interface {
+		state.Store
+		Check(ctx context.Context) []check.Finding
+		Close() error
+	}
+	if cfg.RedisURL != "" {
+		store, err = redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Prefix: cfg.Prefix})
+	} else {
+		store, err = patiently(ctx, func(ctx context.Context) (*natsstore.Store, error) {
+			return natsstore.Open(ctx, d.NATS, natsstore.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, Logger: cfg.Logger})
+		})
+	}
+	if err != nil {
+		return err
+	}
+	d.Store = store
+	d.OnClose(func() { _ = store.Close() })
+	findings = append(findings, store.Check(ctx)...)
+	if err := check.Err(findings); err != nil {
+		return fmt.Errorf("refused to start:\n%w", err)
+	}
+	for _, f := range findings {
+		if !f.OK {
+			cfg.Logger.Warn().Str("check", f.Name).Str("found", f.Detail).Msg(f.Remedy)
+		}
+	}
+	return nil
+}
+
+// patiently opens again what got no answer, a few times: a cluster does not answer
+// questions about a stream that another process has just created until it has a leader.
+func patiently[T any](ctx context.Context, open func(context.Context) (T, error)) (opened T, err error) {
+	for range 5 {
+		opened, err = open(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			break
+		}
+	}
+	return opened, err
+}
+
+// Config returns the settings of the deployment, with defaults filled in.
+func (d *Deployment) Config() Config { return d.cfg }
+
+// OnClose has Close call f before it lets go of what was opened earlier.
+func (d *Deployment) OnClose(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closer = append(d.closer, f)
+}
+
+// Close lets go of the connections. Workers and gateways of the deployment must have
+// returned from Run and Serve by then.
+func (d *Deployment) Close() {
+	d.mu.Lock()
+	closer := d.closer
+	d.closer = nil
+	d.mu.Unlock()
+	for i := len(closer) - 1; i >= 0; i-- {
+		closer[i]()
+	}
+}

@@ -1,0 +1,60 @@
+package turnpike
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// NewWorker returns a worker of the deployment, which takes turns while its Run does.
+// cfg says what this worker has: tools, loops, hooks and models. Lease and Logger are
+// the deployment's; so are Registry, Tracer and Meter where cfg has none. Without an ID
+// the worker is named after the host, with a random part.
+func (d *Deployment) NewWorker(cfg worker.Config) (*worker.Worker, error) {
+	if cfg.Lease != 0 && cfg.Lease != d.cfg.Lease {
+		return nil, fmt.Errorf("lease is %s, want %s: all workers of a deployment have the same", cfg.Lease, d.cfg.Lease)
+	}
+	cfg.Lease, cfg.Logger = d.cfg.Lease, d.cfg.Logger
+	if cfg.ID == "" {
+		cfg.ID = newID()
+	}
+	if cfg.Registry == nil {
+		cfg.Registry = d.cfg.Registry
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer, cfg.TraceContent = d.cfg.Tracer, d.cfg.TraceContent
+	}
+	if cfg.Meter == nil {
+		cfg.Meter = d.cfg.Meter
+	}
+	return worker.New(d.Store, d.Bus, cfg)
+}
+
+// newID returns a name that no other worker has.
+func newID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "worker"
+	}
+	id := ulid.Make().String()
+	return host + "-" + id[len(id)-6:]
+}
+
+// NewGateway returns a gateway of the deployment. Its Serve answers on a listener; its
+// Handler and Run do the same inside a server of the caller's. Logger is the
+// deployment's; so are Registry and Tracer where cfg has none. cfg.Loops must name the
+// loops of the workers, if those have more than the built-in ones.
+func (d *Deployment) NewGateway(cfg gateway.Config) (*gateway.Gateway, error) {
+	cfg.Logger = d.cfg.Logger
+	if cfg.Registry == nil {
+		cfg.Registry = d.cfg.Registry
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = d.cfg.Tracer
+	}
+	return gateway.New(d.Store, d.Bus, cfg)
+}

@@ -1,0 +1,79 @@
+// Package standard has the model providers, kinds of tools and kinds of hooks that the
+// worker command has. Importing it links the SDKs of all providers, MCP and A2A; a
+// worker that needs few of them names those few in worker.Config instead.
+package standard
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
+	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
+	"github.com/turnpike-dev/turnpike/pkg/model/openai"
+	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// Config says what the standard set may do. The zero value is safe: tools reach public
+// addresses only, and start no programs.
+type Config struct {
+	// HTTPAllow are addresses that are not public and that HTTP tools, MCP servers and
+	// remote agents may have all the same: host:port, or networks such as 10.1.0.0/16.
+	HTTPAllow []string
+
+	// MCPCommands are the programs that MCP tools may start on the worker; "*" is any.
+	MCPCommands []string
+
+	// MockResponses, a JSON array, replace the model of every agent.
+	MockResponses string
+}
+
+// NewWorker returns a worker of the deployment that has the standard set beside what w
+// has; where both name the same, w prevails. Sessions with MCP servers end when the
+// deployment is closed.
+func NewWorker(d *turnpike.Deployment, w worker.Config, cfg Config) (*worker.Worker, error) {
+	guard, err := httptool.NewGuard(cfg.HTTPAllow)
+	if err != nil {
+		return nil, fmt.Errorf("TURNPIKE_HTTP_ALLOW: %w", err)
+	}
+	if cfg.MockResponses != "" {
+		if w.MockResponses, err = scripted.FromEnv(cfg.MockResponses); err != nil {
+			return nil, err
+		}
+	}
+	w.Providers, w.Keys = with(Providers(), w.Providers), with(Keys(), w.Keys)
+	servers := mcptool.New(guard, mcptool.Config{Commands: cfg.MCPCommands})
+	d.OnClose(servers.Close)
+	w.Kinds = toolspec.Kinds(nil).With(tool.Kinds{
+		toolspec.NATS: natstool.NewKind(d.NATS, d.Config().Prefix), toolspec.HTTP: httptool.New(guard), toolspec.A2A: a2atool.New(guard.Client()), toolspec.MCP: servers,
+	}).With(w.Kinds)
+	w.Hooks = hookspec.Kinds(nil).With(hook.Kinds{hookspec.NATS: natshook.Kind(d.NATS)}).With(w.Hooks)
+	return d.NewWorker(w)
+}
+
+// Providers returns the providers of models by the names that agents use.
+func Providers() map[string]model.Provider {
+	return map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})}
+}
+
+// Keys returns where workers find the keys of the providers, for models that name none.
+func Keys() map[string]string {
+	return map[string]string{"openai": "secret://OPENAI_API_KEY", "anthropic": "secret://ANTHROPIC_API_KEY", "gemini": "secret://GEMINI_API_KEY"}
+}
+
+// with returns the entries of both; more prevails.
+func with[V any](all, more map[string]V) map[string]V {
+	maps.Copy(all, more)
+	return all
+}
