@@ -45,8 +45,8 @@ async def main():
             reply = {"error": str(e)}
         client.publish(message.reply, json.dumps(reply).encode())
 
-    client.subscribe("turnpike.tool.refund", call, queue="q")
     connection = asyncio.create_task(client.run())
+    mininats.Service(client, "refund", "1.0.0", "Pays money back.", "turnpike.tool.refund", {}, call)
     await client.flush()
     print("refund: waiting for calls", flush=True)
     await connection

@@ -95,7 +95,7 @@ func TestExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSession(t, strings.Join(slices.Collect(maps.Values(commands)), "\n"))
-	s.deploy(t, []string{"TURNPIKE_HTTP_ALLOW=127.0.0.0/8"}, "--nats-listen", s.local(t, "127.0.0.1:4222"))
+	s.deploy(t)
 	// What several of them start is started once.
 	services := map[string]bool{}
 	for name, text := range commands {

@@ -253,7 +253,7 @@ ready() { # LOG: returns when the deployment is
 
 var (
 	devLine    = regexp.MustCompile(`(?m)^.*\b(?:turnpike|go run \./cmd/turnpike) dev\b.*$`)
-	background = regexp.MustCompile(`(?m)^(.*[^&])&[ \t]*(#.*)?$`)
+	background = regexp.MustCompile(`(?m)^(.*[^&>])&[ \t]*(\w+=\$!)?[ \t]*(#.*)?$`)
 )
 
 // script makes one script of blocks, each with a name for errors.
@@ -265,26 +265,30 @@ func (s *session) script(t *testing.T, blocks []block) string {
 	for _, block := range blocks {
 		text := background.ReplaceAllStringFunc(s.local(t, block.text), func(line string) string {
 			n++
+			m := background.FindStringSubmatch(line)
 			log := filepath.Join(logs, fmt.Sprint(n))
-			wait := fmt.Sprintf(`up $! %q`, log)
+			wait := fmt.Sprintf("up $! %q", log)
 			if devLine.MatchString(line) {
-				wait = fmt.Sprintf(`ready %q`, log)
+				wait = fmt.Sprintf("ready %q", log)
 			}
-			return fmt.Sprintf("%s > %q 2>&1 &\n%s", background.FindStringSubmatch(line)[1], log, wait)
+			if strings.Contains(m[1], ">") {
+				return line // the page keeps what it says, and knows how to wait for it
+			}
+			return fmt.Sprintf("%s > %q 2>&1 & %s\n%s", m[1], log, m[2], wait)
 		})
 		fmt.Fprintf(&b, "echo %q\n%s\n", "── "+block.at, strings.TrimRight(text, "\n"))
 	}
 	return b.String()
 }
 
-// run runs blocks in a shell, and returns what was printed. They may take a minute.
+// run runs blocks in a shell, and returns what was printed.
 func (s *session) run(t *testing.T, blocks []block) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "session.sh")
 	if err := os.WriteFile(path, []byte(s.script(t, blocks)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // for a page that hangs
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", path)
 	cmd.Dir, cmd.Env = s.dir, s.env
@@ -294,7 +298,7 @@ func (s *session) run(t *testing.T, blocks []block) string {
 	if err == nil {
 		err = cmd.Wait()
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) { // something still runs in the background
 		t.Fatalf("the session ends with %v, after:\n%s", err, out.String())
 	}
 	return out.String()
@@ -313,12 +317,13 @@ func (s *session) start(t *testing.T, cmd *exec.Cmd) error {
 	return err
 }
 
-// deploy starts `turnpike dev` beside the session and returns when it is ready.
-func (s *session) deploy(t *testing.T, env []string, args ...string) {
+// deploy starts a deployment beside the session, as examples/agents/README.md says, and
+// returns when it is ready.
+func (s *session) deploy(t *testing.T) {
 	t.Helper()
 	var log bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), build(t, "./cmd/turnpike"), append([]string{"dev"}, args...)...)
-	cmd.Dir, cmd.Env = s.dir, append(slices.Clone(s.env), env...)
+	cmd := exec.CommandContext(t.Context(), build(t, "./cmd/turnpike"), "dev", "--nats-listen", s.local(t, "127.0.0.1:4222"))
+	cmd.Dir, cmd.Env = s.dir, append(slices.Clone(s.env), "TURNPIKE_HTTP_ALLOW=127.0.0.0/8")
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := s.start(t, cmd); err != nil {
 		t.Fatal(err)

@@ -34,8 +34,8 @@ async def main():
         # The gateway keeps a result that comes before the run waits for it.
         await asyncio.to_thread(send, request["run_id"], request["call_id"], f"{scene}.png, 640 x 480")
 
-    client.subscribe("turnpike.tool.render", call, queue="q")
     connection = asyncio.create_task(client.run())
+    mininats.Service(client, "render", "1.0.0", "Draws a scene.", "turnpike.tool.render", {}, call)
     await client.flush()
     print("render: waiting for calls", flush=True)
     await connection
