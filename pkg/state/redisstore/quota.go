@@ -14,13 +14,13 @@ import (
 
 // quota runs the script of quotas on one bucket. at is the time to go by; zero is
 // the server's own.
-func (s *Store) quota(ctx context.Context, key string, at time.Time, args ...any) (reply, error) {
+func (s *Store) quota(ctx context.Context, key string, at time.Time, args ...any) (reply[pausePlace], error) {
 	now := ""
 	if !at.IsZero() {
 		now = strconv.FormatInt(at.UnixMicro(), 10)
 	}
 	args = append([]any{quota.KeptFor.Milliseconds(), now}, args...)
-	return s.call(ctx, quotaScript, []string{s.keys.quota(key)}, args...)
+	return quotaScript.call(ctx, s, []string{s.keys.quota(key)}, args...)
 }
 
 // Take implements state.Quotas.
@@ -33,11 +33,12 @@ func (s *Store) takeAt(ctx context.Context, key string, t state.Take, at time.Ti
 	if t.NoPlace {
 		noPlace = 1
 	}
-	r, err := s.quota(ctx, key, at, "take", t.Quota.Requests, t.Quota.Tokens, t.Tokens, t.Place, noPlace)
+	got, err := s.quota(ctx, key, at, "take", t.Quota.Requests, t.Quota.Tokens, t.Tokens, t.Place, noPlace)
 	if err != nil {
 		return state.Taken{}, fmt.Errorf("take from quota %s: %w", key, err)
 	}
-	return state.Taken{Wait: time.Duration(r.num(0)) * time.Microsecond, Place: r.num(1), Paused: r.num(2) == 1}, nil
+	r := reply[takePlace](got)
+	return state.Taken{Wait: time.Duration(r.num(takeWait)) * time.Microsecond, Place: r.num(takeReservation), Paused: r.flag(takePaused)}, nil
 }
 
 // Settle implements state.Quotas.
@@ -63,7 +64,7 @@ func (s *Store) pauseAt(ctx context.Context, key string, d time.Duration, at tim
 	if err != nil {
 		return fmt.Errorf("pause quota %s: %w", key, err)
 	}
-	now := time.UnixMicro(r.num(0))
+	now := time.UnixMicro(r.num(pauseNow))
 	list := s.keys.slowed()
 	pipe := s.rdb.Pipeline()
 	pipe.ZRemRangeByScore(ctx, list, "-inf", strconv.FormatInt(now.UnixMilli(), 10))

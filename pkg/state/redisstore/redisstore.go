@@ -185,15 +185,15 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	args := append([]any{
 		string(st.ID), n.Grace.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Formatted().Format, st.Tenant,
 	}, entries...)
-	r, err := s.together(ctx, createScript, []string{k.header, k.log, k.due, k.count, k.tenants}, args...)
+	r, err := createScript.together(ctx, s, []string{k.header, k.log, k.due, k.count, k.tenants}, args...)
 	if err != nil {
 		return state.State{}, false, fmt.Errorf("create run: %w", err)
 	}
-	if r.str(0) == "exists" {
+	if r.str(createWord) == "exists" {
 		st, err = s.Load(ctx, st.ID)
 		return st, true, err
 	}
-	st.Crowded = r.num(1) == 1
+	st.Crowded = r.flag(createNoisy)
 	return st, false, nil
 }
 
@@ -274,18 +274,17 @@ func decodeEntries(log []state.Entry, encoded []string) ([]state.Entry, error) {
 	return log, nil
 }
 
-// read decodes the fields h, st and sa of a header hash.
-func read(id state.RunID, fields []any) (state.State, error) {
-	header, ok := fields[0].(string)
-	if !ok {
+// read decodes the storedFields of a run's hash.
+func read(id state.RunID, r reply[storedPlace]) (state.State, error) {
+	header := r.str(storedHeader)
+	if header == "" {
 		return state.State{}, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
 	}
 	st, err := state.DecodeState([]byte(header))
 	if err != nil {
 		return state.State{}, fmt.Errorf("run %s: %w", id, err)
 	}
-	r := reply(fields)
-	return st.As(state.Status(r.str(1)), millis(r.num(2))), nil
+	return st.As(state.Status(r.str(storedStatus)), millis(r.num(storedStarted))), nil
 }
 
 func millis(ms int64) state.Time {
@@ -297,11 +296,11 @@ func millis(ms int64) state.Time {
 
 // Load implements state.Runs.
 func (s *Store) Load(ctx context.Context, id state.RunID) (state.State, error) {
-	fields, err := s.fields(ctx, s.keys.run(id).header, "h", "st", "sa")
+	r, err := fields[storedPlace](ctx, s, s.keys.run(id).header, storedFields)
 	if err != nil {
 		return state.State{}, fmt.Errorf("load run: %w", err)
 	}
-	return read(id, fields)
+	return read(id, r)
 }
 
 // Log implements state.Runs.
@@ -313,16 +312,16 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 		stop = after + int64(limit) - 1
 	}
 	pipe := s.rdb.Pipeline()
-	header := pipe.HMGet(ctx, k.header, "st", "f")
+	header := pipe.HMGet(ctx, k.header, loggedFields...)
 	list := pipe.LRange(ctx, k.log, after, stop)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("read log: %w", err)
 	}
-	h := reply(header.Val())
-	if h.str(0) == "" {
+	h := reply[loggedPlace](header.Val())
+	if h.str(loggedStatus) == "" {
 		return nil, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
 	}
-	if err := (state.State{ID: id, Format: int(h.num(1))}).CheckFormat(); err != nil {
+	if err := (state.State{ID: id, Format: int(h.num(loggedFormat))}).CheckFormat(); err != nil {
 		return nil, err
 	}
 	return decodeEntries(nil, list.Val())
@@ -378,7 +377,7 @@ func (s *Store) headers(ctx context.Context, ids []string) ([]state.State, error
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.SliceCmd, len(ids))
 	for i, id := range ids {
-		cmds[i] = pipe.HMGet(ctx, s.keys.run(state.RunID(id)).header, "h", "st", "sa")
+		cmds[i] = pipe.HMGet(ctx, s.keys.run(state.RunID(id)).header, storedFields...)
 	}
 	if len(ids) > 0 {
 		if _, err := pipe.Exec(ctx); err != nil {

@@ -41,7 +41,7 @@ func (s *Store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]st
 			failed = fmt.Errorf("sweep run %s: %w", ids[i], err)
 			continue
 		}
-		if r := reply(r); r.str(0) != "none" {
+		if r := reply[duePlace](r); r.str(dueWhat) != "none" {
 			due = append(due, dueOf(ids[i], r))
 		}
 	}
@@ -75,13 +75,13 @@ func (s *Store) look(ctx context.Context, ids []state.RunID, grace time.Duration
 	return cmds
 }
 
-func dueOf(id state.RunID, r reply) state.Due {
-	d := state.Due{Run: id, Version: r.num(1), Priority: state.Priority(r.str(2)), Sweeps: int(r.num(3)), Tenant: r.str(6)}
-	switch r.str(0) {
+func dueOf(id state.RunID, r reply[duePlace]) state.Due {
+	d := state.Due{Run: id, Version: r.num(dueVersion), Priority: state.Priority(r.str(dueLane)), Sweeps: int(r.num(dueSweeps)), Tenant: r.str(dueTenant)}
+	switch r.str(dueWhat) {
 	case "turn":
-		d.Turn, d.Crowded = true, r.num(5) == 1
+		d.Turn, d.Crowded = true, r.flag(dueNoisy)
 	case "finalize":
-		d.Finalize, d.Finalized = true, r.num(4)
+		d.Finalize, d.Finalized = true, r.num(dueFinalized)
 	}
 	return d
 }
@@ -117,7 +117,7 @@ func (s *Store) leases(ctx context.Context) (map[string][]state.RunID, error) {
 		pipe := s.rdb.Pipeline()
 		owners := make([]*redis.StringCmd, len(batch))
 		for i, id := range batch {
-			owners[i] = pipe.HGet(ctx, s.keys.run(id).header, "own")
+			owners[i] = pipe.HGet(ctx, s.keys.run(id).header, fieldOwner)
 		}
 		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 			return nil, fmt.Errorf("read leases: %w", err)
@@ -140,11 +140,11 @@ func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) (
 	var due []state.Due
 	for _, id := range held[worker] {
 		k := s.keys.run(id)
-		r, err := s.call(ctx, evictScript, []string{k.header, k.due, k.count, k.tenants}, string(id), worker, grace.Milliseconds())
+		r, err := evictScript.call(ctx, s, []string{k.header, k.due, k.count, k.tenants}, string(id), worker, grace.Milliseconds())
 		if err != nil {
 			return due, fmt.Errorf("evict %s from run %s: %w", worker, id, err)
 		}
-		if r.str(0) != "none" {
+		if r.str(dueWhat) != "none" {
 			due = append(due, dueOf(id, r))
 		}
 	}
@@ -160,7 +160,7 @@ func (s *Store) Owners(ctx context.Context) ([]string, error) {
 // Finalized implements state.Schedule.
 func (s *Store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
 	k := s.keys.run(id)
-	r, err := s.together(ctx, finalizedScript, []string{k.header, k.log, k.due}, string(id), seq)
+	r, err := finalizedScript.together(ctx, s, []string{k.header, k.log, k.due}, string(id), seq)
 	if err != nil {
 		return fmt.Errorf("note that run %s was finalized: %w", id, err)
 	}
@@ -196,11 +196,11 @@ func (s *Store) PutAgent(ctx context.Context, name string, definition json.RawMe
 	if err := s.rdb.SAdd(ctx, s.keys.agents(), name).Err(); err != nil {
 		return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
 	}
-	r, err := s.call(ctx, agentScript, []string{s.keys.agent(name)}, name, []byte(definition))
+	r, err := agentScript.call(ctx, s, []string{s.keys.agent(name)}, name, []byte(definition))
 	if err != nil {
 		return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
 	}
-	return state.AgentVersion{Name: name, Version: int(r.num(0)), Definition: definition, CreatedAt: millis(r.num(1))}, nil
+	return state.AgentVersion{Name: name, Version: int(r.num(agentVersion)), Definition: definition, CreatedAt: millis(r.num(agentCreated))}, nil
 }
 
 // Agent implements state.Agents.
@@ -208,24 +208,23 @@ func (s *Store) Agent(ctx context.Context, name string, version int) (state.Agen
 	key := s.keys.agent(name)
 	missing := fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
 	if version == 0 {
-		r, err := s.fields(ctx, key, "latest", "deleted")
+		r, err := fields[latestPlace](ctx, s, key, latestFields)
 		if err != nil {
 			return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
 		}
-		version = int(r.num(0))
-		if version == 0 || r.num(1) == 1 {
+		version = int(r.num(latestVersion))
+		if version == 0 || r.flag(latestDeleted) {
 			return state.AgentVersion{}, missing
 		}
 	}
-	v := strconv.Itoa(version)
-	r, err := s.fields(ctx, key, "v"+v, "t"+v)
+	r, err := fields[definitionPlace](ctx, s, key, definitionFields(strconv.Itoa(version)))
 	if err != nil {
 		return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
 	}
-	if r.str(0) == "" {
+	if r.str(definitionText) == "" {
 		return state.AgentVersion{}, missing
 	}
-	return state.AgentVersion{Name: name, Version: version, Definition: json.RawMessage(r.str(0)), CreatedAt: millis(r.num(1))}, nil
+	return state.AgentVersion{Name: name, Version: version, Definition: json.RawMessage(r.str(definitionText)), CreatedAt: millis(r.num(definitionCreated))}, nil
 }
 
 // ListAgents implements state.Agents.
@@ -269,7 +268,7 @@ func (s *Store) DeleteAgent(ctx context.Context, name string) error {
 	if _, err := s.Agent(ctx, name, 0); err != nil {
 		return err
 	}
-	if err := s.rdb.HSet(ctx, s.keys.agent(name), "deleted", 1).Err(); err != nil {
+	if err := s.rdb.HSet(ctx, s.keys.agent(name), agentFieldDeleted, 1).Err(); err != nil {
 		return fmt.Errorf("delete agent: %w", err)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -44,33 +45,36 @@ var (
 	//go:embed scripts/quota.lua
 	quotaSrc string
 
-	createScript    = script(createSrc)
-	claimScript     = script(claimSrc)
-	renewScript     = script(renewSrc)
-	recordScript    = script(recordSrc)
-	commitScript    = script(commitSrc)
-	releaseScript   = script(releaseSrc)
-	signalScript    = script(signalSrc)
-	abortScript     = script(abortSrc)
-	sweepScript     = script(sweepSrc)
-	evictScript     = script(evictSrc)
-	finalizedScript = script(finalizedSrc)
-	agentScript     = script(agentSrc)
-	quotaScript     = redis.NewScript(quotaSrc)
+	createScript    = shared[createPlace](createSrc)
+	claimScript     = shared[claimPlace](claimSrc)
+	renewScript     = shared[renewPlace](renewSrc)
+	recordScript    = shared[verdictPlace](recordSrc)
+	commitScript    = shared[commitPlace](commitSrc)
+	releaseScript   = shared[verdictPlace](releaseSrc)
+	signalScript    = shared[wakePlace](signalSrc)
+	abortScript     = shared[wakePlace](abortSrc)
+	sweepScript     = shared[duePlace](sweepSrc)
+	evictScript     = shared[duePlace](evictSrc)
+	finalizedScript = shared[verdictPlace](finalizedSrc)
+	agentScript     = shared[agentPlace](agentSrc)
+	quotaScript     = script[pausePlace]{redis.NewScript("local fields = {'" + strings.Join(bucketFields, "', '") + "'}\n" + quotaSrc)}
 )
 
-// script returns a script as this build runs it.
-func script(src string) *redis.Script {
-	return redis.NewScript(fmt.Sprintf("local FORMAT, CROWD = %d, %d\n", state.Format, state.Crowd) + lib + src)
+// script is a script as this build runs it; P are the places of its reply.
+type script[P ~int] struct{ *redis.Script }
+
+func shared[P ~int](src string) script[P] {
+	return script[P]{redis.NewScript(fmt.Sprintf("local FORMAT, NOISY = %d, %d\n", state.Format, state.Crowd) + lib + src)}
 }
 
-// reply is what a script returned: a list whose first element says which list.
-type reply []any
+// reply is what a script returned. Where a script has more than one reply, the first place
+// says which it is, and another is read by converting it.
+type reply[P ~int] []any
 
 // together calls a script that may be repeated, together with others.
-func (s *Store) together(ctx context.Context, script *redis.Script, keys []string, args ...any) (reply, error) {
+func (script script[P]) together(ctx context.Context, s *Store, keys []string, args ...any) (reply[P], error) {
 	if s.joint == nil {
-		return s.call(ctx, script, keys, args...)
+		return script.call(ctx, s, keys, args...)
 	}
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, "evalsha", script.Hash(), len(keys))
@@ -81,13 +85,13 @@ func (s *Store) together(ctx context.Context, script *redis.Script, keys []strin
 	v, err := s.joint.do(ctx, all...)
 	// A server that does not know the script is told by one of all who ask: each by
 	// itself would need a connection of its own.
-	if redis.HasErrorPrefix(err, "NOSCRIPT") && s.load(ctx, script) == nil {
+	if redis.HasErrorPrefix(err, "NOSCRIPT") && s.load(ctx, script.Script) == nil {
 		v, err = s.joint.do(ctx, all...)
 	}
 	if refused(err) {
-		return s.call(ctx, script, keys, args...)
+		return script.call(ctx, s, keys, args...)
 	}
-	return listOf(v, err)
+	return listOf[P](v, err)
 }
 
 // load makes a script known to the server, once for all who ask at the same time.
@@ -97,14 +101,14 @@ func (s *Store) load(ctx context.Context, script *redis.Script) error {
 }
 
 // fields reads fields of a hash, together with others.
-func (s *Store) fields(ctx context.Context, key string, names ...string) (reply, error) {
+func fields[P ~int](ctx context.Context, s *Store, key string, names []string) (reply[P], error) {
 	if s.joint != nil {
 		args := []any{"hmget", key}
 		for _, n := range names {
 			args = append(args, n)
 		}
 		if v, err := s.joint.do(ctx, args...); !refused(err) {
-			return listOf(v, err)
+			return listOf[P](v, err)
 		}
 	}
 	return s.rdb.HMGet(ctx, key, names...).Result()
@@ -129,7 +133,7 @@ func refused(err error) bool {
 	return ok
 }
 
-func listOf(v any, err error) (reply, error) {
+func listOf[P ~int](v any, err error) (reply[P], error) {
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +147,7 @@ func listOf(v any, err error) (reply, error) {
 // errNothing is no answer that any script gives.
 var errNothing = errors.New("script returned nothing")
 
-func (s *Store) call(ctx context.Context, script *redis.Script, keys []string, args ...any) (reply, error) {
+func (script script[P]) call(ctx context.Context, s *Store, keys []string, args ...any) (reply[P], error) {
 	v, err := script.Run(ctx, s.rdb, keys, args...).Slice()
 	if err != nil {
 		return nil, err
@@ -154,11 +158,11 @@ func (s *Store) call(ctx context.Context, script *redis.Script, keys []string, a
 	return v, nil
 }
 
-func (r reply) str(i int) string {
-	if i >= len(r) {
+func (r reply[P]) str(p P) string {
+	if int(p) >= len(r) {
 		return ""
 	}
-	switch v := r[i].(type) {
+	switch v := r[p].(type) {
 	case string:
 		return v
 	case int64:
@@ -168,26 +172,28 @@ func (r reply) str(i int) string {
 	}
 }
 
-func (r reply) num(i int) int64 {
-	if i < len(r) {
-		if n, ok := r[i].(int64); ok {
+func (r reply[P]) num(p P) int64 {
+	if int(p) < len(r) {
+		if n, ok := r[p].(int64); ok {
 			return n
 		}
 	}
-	n, err := strconv.ParseInt(r.str(i), 10, 64)
+	n, err := strconv.ParseInt(r.str(p), 10, 64)
 	if err != nil {
 		return 0
 	}
 	return n
 }
 
-func (r reply) list(i int) ([]string, error) {
-	if i >= len(r) {
+func (r reply[P]) flag(p P) bool { return r.num(p) == 1 }
+
+func (r reply[P]) list(p P) ([]string, error) {
+	if int(p) >= len(r) {
 		return nil, fmt.Errorf("script returned %d elements", len(r))
 	}
-	elements, ok := r[i].([]any)
+	elements, ok := r[p].([]any)
 	if !ok {
-		return nil, fmt.Errorf("script returned %T, want a list", r[i])
+		return nil, fmt.Errorf("script returned %T, want a list", r[p])
 	}
 	out := make([]string, len(elements))
 	for j, e := range elements {

@@ -22,39 +22,39 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	}
 	k := s.keys.run(q.Run)
 	known := s.cache.Get(q.Run)
-	r, err := s.together(ctx, claimScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
+	r, err := claimScript.together(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
 		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.Grace.Milliseconds(), len(known.Entries), known.Sum, known.Header.Commit)
 	if err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
 	c := state.Claim{
-		Outcome: state.Outcome(r.str(0)), Status: state.Status(r.str(1)), Version: r.num(2), Priority: state.Priority(r.str(3)),
-		Finalized: r.num(4), LogLen: r.num(5), Busy: time.Duration(r.num(6)) * time.Millisecond, Now: time.UnixMilli(r.num(7)),
+		Outcome: state.Outcome(r.str(claimOutcome)), Status: state.Status(r.str(claimStatus)), Version: r.num(claimVersion), Priority: state.Priority(r.str(claimLane)),
+		Finalized: r.num(claimFinalized), LogLen: r.num(claimLength), Busy: time.Duration(r.num(claimBusy)) * time.Millisecond, Now: time.UnixMilli(r.num(claimClock)),
 	}
 	if c.Outcome != state.Claimed {
 		return c, nil
 	}
 	c.Lease = state.Lease{Run: q.Run, Token: q.Token, Version: c.Version, Worker: q.Worker}
-	if header := r.str(8); header == "" {
+	if header := r.str(claimHeader); header == "" {
 		c.State = known.Header.State
 	} else if c.State, err = state.DecodeState([]byte(header)); err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
 	if c.State.StartedAt.IsZero() {
-		c.State.StartedAt = millis(r.num(11))
+		c.State.StartedAt = millis(r.num(claimStarted))
 	}
-	c.Base, c.Attempt = r.num(9), int(r.num(10))
-	if text := r.str(12); text != "" {
+	c.Base, c.Attempt = r.num(claimBase), int(r.num(claimAttempts))
+	if text := r.str(claimAbort); text != "" {
 		if err := json.Unmarshal([]byte(text), &c.Abort); err != nil {
 			return state.Claim{}, fmt.Errorf("decode abort of run %s: %w", q.Run, err)
 		}
 	}
-	tail, err := r.list(14)
+	tail, err := r.list(claimTail)
 	if err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
 	// The server names how much of what is known holds: all or nothing.
-	if r.num(13) > 0 {
+	if r.num(claimKnown) > 0 {
 		c.State.Log = known.Entries
 	}
 	if c.LogLen > c.State.LogLen() {
@@ -97,8 +97,8 @@ func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry
 }
 
 // fill decodes the journal and the inbox of a claim.
-func fill(c *state.Claim, r reply) error {
-	journal, err := r.list(15)
+func fill(c *state.Claim, r reply[claimPlace]) error {
+	journal, err := r.list(claimJournal)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func fill(c *state.Claim, r reply) error {
 			}
 		}
 	}
-	inbox, err := r.list(16)
+	inbox, err := r.list(claimInbox)
 	if err != nil {
 		return err
 	}
@@ -142,19 +142,19 @@ func resumed(q state.ClaimRequest, known logcache.Known) state.Claim {
 // Renew implements state.Turns.
 func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (*state.Abort, error) {
 	k := s.keys.run(l.Run)
-	r, err := s.together(ctx, renewScript, []string{k.header, k.due},
+	r, err := renewScript.together(ctx, s, []string{k.header, k.due},
 		string(l.Run), l.Token, l.Version, lease.Milliseconds(), grace.Milliseconds())
 	if err != nil {
 		return nil, fmt.Errorf("renew lease of run %s: %w", l.Run, err)
 	}
-	if r.str(0) == "fenced" {
+	if r.str(renewWord) == "fenced" {
 		return nil, state.ErrFenced
 	}
-	if r.str(1) == "" {
+	if r.str(renewAbort) == "" {
 		return nil, nil //nolint:nilnil // no abort is the common answer
 	}
 	var a state.Abort
-	if err := json.Unmarshal([]byte(r.str(1)), &a); err != nil {
+	if err := json.Unmarshal([]byte(r.str(renewAbort)), &a); err != nil {
 		return nil, fmt.Errorf("decode abort of run %s: %w", l.Run, err)
 	}
 	return &a, nil
@@ -182,7 +182,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error
 		return err
 	}
 	k := s.keys.run(l.Run)
-	r, err := s.together(ctx, recordScript, []string{k.header, k.log, k.journal, k.inbox}, append(args, entries...)...)
+	r, err := recordScript.together(ctx, s, []string{k.header, k.log, k.journal, k.inbox}, append(args, entries...)...)
 	if err != nil {
 		return fmt.Errorf("record for run %s: %w", l.Run, err)
 	}
@@ -190,8 +190,9 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error
 }
 
 // verdict turns what a fenced script answered into an error.
-func verdict(r reply, id state.RunID, from int64) error {
-	switch r.str(0) {
+func verdict[P ~int](r reply[P], id state.RunID, from int64) error {
+	v := reply[verdictPlace](r)
+	switch v.str(verdictWord) {
 	case "ok":
 		return nil
 	case "fenced":
@@ -201,7 +202,7 @@ func verdict(r reply, id state.RunID, from int64) error {
 	case "newer":
 		return fmt.Errorf("run %s: %w", id, state.ErrFormat)
 	default:
-		return fmt.Errorf("write log of run %s: it has %d entries, want %d", id, r.num(1), from)
+		return fmt.Errorf("write log of run %s: it has %d entries, want %d", id, v.num(verdictLength), from)
 	}
 }
 
@@ -227,7 +228,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
 		c.Consumed, c.Grace.Milliseconds(), c.From, c.Keep, l.Worker,
 	}, entries...)
-	r, err := s.together(ctx, commitScript, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants}, args...)
+	r, err := commitScript.together(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants}, args...)
 	if err != nil {
 		return state.Committed{}, fmt.Errorf("commit run %s: %w", l.Run, err)
 	}
@@ -235,9 +236,9 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 		return state.Committed{}, err
 	}
 	// A repetition applied nothing: what the log holds came from the first one.
-	if n := len(entries); r.num(3) == 1 && n > 0 {
+	if n := len(entries); r.flag(commitApplied) && n > 0 {
 		made := logcache.Header{Commit: c.ID, State: c.State.Formatted(), Bytes: len(header)}
-		if r.num(5) == 1 {
+		if r.flag(commitClaimed) {
 			made.Kept = c.Keep
 		}
 		if c.State.Status.Terminal() {
@@ -245,13 +246,13 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 		}
 		s.cache.Put(l.Run, c.State.Log, entries[n-1].([]byte), made) //nolint:forcetypeassert // encodeEntries makes nothing else
 	}
-	return state.Committed{Status: state.Status(r.str(1)), Version: r.num(2), Crowded: r.num(4) == 1, Kept: r.num(5) == 1}, nil
+	return state.Committed{Status: state.Status(r.str(commitStatus)), Version: r.num(commitVersion), Crowded: r.flag(commitNoisy), Kept: r.flag(commitClaimed)}, nil
 }
 
 // Release implements state.Turns.
 func (s *Store) Release(ctx context.Context, l state.Lease) error {
 	k := s.keys.run(l.Run)
-	r, err := s.call(ctx, releaseScript, []string{k.header, k.due, k.count}, string(l.Run), l.Token, l.Version)
+	r, err := releaseScript.call(ctx, s, []string{k.header, k.due, k.count}, string(l.Run), l.Token, l.Version)
 	if err != nil {
 		return fmt.Errorf("release run %s: %w", l.Run, err)
 	}
@@ -273,20 +274,21 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, gr
 		kind = "m"
 	}
 	k := s.keys.run(id)
-	r, err := s.call(ctx, signalScript, []string{k.header, k.inbox, k.seen, k.due, k.count, k.tenants},
+	r, err := signalScript.call(ctx, s, []string{k.header, k.inbox, k.seen, k.due, k.count, k.tenants},
 		string(id), sig.ID, waits, kind, payload, grace.Milliseconds(), remembered)
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("signal run %s: %w", id, err)
 	}
-	switch r.str(0) {
+	closed := reply[closedPlace](r)
+	switch r.str(wakeWord) {
 	case "missing", "newer":
 		return state.Wake{}, verdict(r, id, 0)
 	case "seen":
 		return state.Wake{}, nil
 	case "closed":
-		return state.Wake{}, &state.NotWaitingError{ID: id, Status: state.Status(r.str(1)), Name: r.str(2)}
+		return state.Wake{}, &state.NotWaitingError{ID: id, Status: state.Status(closed.str(closedStatus)), Name: closed.str(closedName)}
 	default:
-		return state.Wake{Publish: r.num(1) == 1, Version: r.num(2), Priority: state.Priority(r.str(3)), Crowded: r.num(4) == 1}, nil
+		return state.Wake{Publish: r.flag(wakePublish), Version: r.num(wakeVersion), Priority: state.Priority(r.str(wakeLane)), Crowded: r.flag(wakeNoisy)}, nil
 	}
 }
 
@@ -297,16 +299,17 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, grace 
 		return state.Wake{}, err
 	}
 	k := s.keys.run(id)
-	r, err := s.call(ctx, abortScript, []string{k.header, k.due, k.count, k.inbox, k.tenants}, string(id), flag, grace.Milliseconds())
+	r, err := abortScript.call(ctx, s, []string{k.header, k.due, k.count, k.inbox, k.tenants}, string(id), flag, grace.Milliseconds())
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("abort run %s: %w", id, err)
 	}
-	switch r.str(0) {
+	closed := reply[closedPlace](r)
+	switch r.str(wakeWord) {
 	case "missing", "newer":
 		return state.Wake{}, verdict(r, id, 0)
 	case "terminal":
-		return state.Wake{}, &state.TerminalError{ID: id, Status: state.Status(r.str(1))}
+		return state.Wake{}, &state.TerminalError{ID: id, Status: state.Status(closed.str(closedStatus))}
 	default:
-		return state.Wake{Publish: r.num(1) == 1, Version: r.num(2), Priority: state.Priority(r.str(3))}, nil
+		return state.Wake{Publish: r.flag(wakePublish), Version: r.num(wakeVersion), Priority: state.Priority(r.str(wakeLane))}, nil
 	}
 }

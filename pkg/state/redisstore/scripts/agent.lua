@@ -1,5 +1,6 @@
--- KEYS A · ARGV name definition · appends a version; returns {version, now(ms)}
-local n = now()
-local v = redis.call('HINCRBY', KEYS[1], 'latest', 1)
-redis.call('HSET', KEYS[1], 'v' .. v, ARGV[2], 't' .. v, n, 'deleted', 0)
-return {v, n}
+-- KEYS A · ARGV name definition · appends a version; returns agent
+local A = KEYS[1]
+local created = now()
+local version = redis.call('HINCRBY', A, 'latest', 1)
+redis.call('HSET', A, 'v' .. version, ARGV[2], 't' .. version, created, 'deleted', 0)
+return {version, created}

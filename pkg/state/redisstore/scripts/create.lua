@@ -1,5 +1,5 @@
--- KEYS R L D C T · ARGV run grace(ms) status version header awaited wake(ms) lane format tenant entries…
--- returns {'ok', crowded(0/1)} or {'exists'}
+-- KEYS R L D C T · ARGV run delay(ms) status version header awaited wake(ms) lane format tenant entries…
+-- returns create, verdict {'exists'}
 local R, L, D, C, T = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 if redis.call('EXISTS', R) == 1 then return {'exists'} end
 redis.call('HSET', R, 'h', ARGV[5], 'st', ARGV[3], 'ver', ARGV[4], 'tok', '', 'own', '', 'lease', 0, 'att', 0, 'sa', 0, 'ab', '',
@@ -7,8 +7,9 @@ redis.call('HSET', R, 'h', ARGV[5], 'st', ARGV[3], 'ver', ARGV[4], 'tok', '', 'o
   'tn', ARGV[10])
 push(L, 11)
 redis.call('HINCRBY', C, ARGV[3], 1)
-crowd(T, C, ARGV[10], '', ARGV[3])
+countTenant(T, C, ARGV[10], '', ARGV[3])
 local at, wake = now() + tonumber(ARGV[2]), tonumber(ARGV[7])
 if wake > 0 and wake < at then at = wake end
 due(D, ARGV[1], at)
-return {'ok', crowded(T, ARGV[10], ARGV[3])}
+local noisy = isNoisy(T, ARGV[10], ARGV[3])
+return {'ok', noisy}

@@ -1,17 +1,18 @@
--- The second writing of pkg/state/quota, line by line.
+-- pkg/state/quota reimplemented, line by line.
 -- KEYS B · ARGV kept for(ms) now(µs, '' is the server's) · then one of
---   take requests/min tokens/min tokens place noplace · returns {wait(µs), place, paused}
+--   take requests/min tokens/min tokens reservation unreserved(0/1)
 --   settle requests/min tokens/min tokens
---   pause d(µs) · the last two return {now(µs)}
--- A bucket's hash B has at clk spd rse unt ur ut hr ht late.
+--   pause d(µs)
+-- returns take, pause (of settle and pause)
+-- fields is bucketFields, the fields of a bucket's hash B.
 local SECOND = 1000000
 local BURST, WINDOW, HORIZON, SPACING = 3 * SECOND, 63 * SECOND, 3600 * SECOND, SECOND / 20
 local SHORT, LONGEST = 2 * SECOND, 3600 * SECOND
 local FULL, SLOWEST, RAISE, EVERY = 100, 5, 5, 10 * SECOND
 local max, min, floor = math.max, math.min, math.floor
 
-local fields = {'at', 'clk', 'spd', 'rse', 'unt', 'ur', 'ut', 'hr', 'ht', 'late'}
-local b, h = {}, redis.call('HMGET', KEYS[1], unpack(fields))
+local B = KEYS[1]
+local b, h = {}, redis.call('HMGET', B, unpack(fields))
 for i, f in ipairs(fields) do b[f] = tonumber(h[i] or 0) or 0 end
 
 local now = tonumber(ARGV[2])
@@ -52,33 +53,34 @@ local function charge(r, t, at, requests, tokens)
   b[t] = max(b[t], at - BURST) + tokens
 end
 
-local function take(perRequests, perTokens, n, place, noplace)
+local function take(perRequests, perTokens, n, mine, unreserved)
   local requests, tokens = cost(1, perRequests), cost(n, perTokens)
   local spaced = (perRequests > 0 or perTokens > 0) and 0 or SPACING
-  local paused = b.unt > b.at
+  local paused = b.unt > b.at and 1 or 0
   local open = max(b.ur, b.ut)
-  local first = max(open, place)
-  if place == 0 then first = max(open, b.hr, b.ht, b.late) end
-  if not paused and b.clk >= first then
+  local first = max(open, mine)
+  if mine == 0 then first = max(open, b.hr, b.ht, b.late) end
+  if paused == 0 and b.clk >= first then
     charge('ur', 'ut', b.clk, requests, tokens)
-    if place == 0 then charge('hr', 'ht', b.clk, requests, tokens) end
+    if mine == 0 then charge('hr', 'ht', b.clk, requests, tokens) end
     return {0, 0, 0}
   end
   local at = max(first, b.clk)
-  local given = at
-  if noplace then
-    given = 0
-  elseif place > b.clk then -- too early, and the place is kept
-  elseif place > 0 then
+  local reservation = at
+  if unreserved then
+    reservation = 0
+  elseif mine > b.clk then -- too early, and the reservation stays
+  elseif mine > 0 then
     at = max(open, b.late, b.clk)
-    given = at
+    reservation = at
     b.late = at + max(requests, tokens, spaced)
   elseif at > b.clk + HORIZON then
-    at, given = b.clk + HORIZON / 2, 0
+    at, reservation = b.clk + HORIZON / 2, 0
   else
     charge('hr', 'ht', at, requests + spaced, tokens)
   end
-  return {untilClock(at), given, paused and 1 or 0}
+  local wait = untilClock(at)
+  return {wait, reservation, paused}
 end
 
 local op, reply = ARGV[3], {now}
@@ -99,6 +101,6 @@ end
 
 local out = {}
 for _, f in ipairs(fields) do out[#out + 1] = f; out[#out + 1] = b[f] end
-redis.call('HSET', KEYS[1], unpack(out))
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
+redis.call('HSET', B, unpack(out))
+redis.call('PEXPIRE', B, ARGV[1])
 return reply

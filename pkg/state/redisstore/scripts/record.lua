@@ -1,31 +1,30 @@
 -- KEYS R L J I · ARGV token version from started results entries awaits(JSON), then the ids of started calls, then
 --   id and entry of each result, then the entries
--- returns {'ok', entries appended}, {'fenced'} or {'gap', loglen}
+-- returns verdict {'ok'}, {'fenced'} or {'gap', length}
 local R, L, J, I = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local h = redis.call('HMGET', R, 'st', 'tok', 'ver', 'aw')
-if h[1] ~= 'running' or h[2] ~= ARGV[1] or h[3] ~= ARGV[2] then return {'fenced'} end
+local status, token, version, awaits = unpack(redis.call('HMGET', R, 'st', 'tok', 'ver', 'aw'))
+if status ~= 'running' or token ~= ARGV[1] or version ~= ARGV[2] then return {'fenced'} end
 local from, started, results, entries = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local len = redis.call('LLEN', L)
-local repeated = entries > 0 and len == from + entries
-if not repeated and len ~= from then return {'gap', len} end
+local length = redis.call('LLEN', L)
+local repeated = entries > 0 and length == from + entries
+if not repeated and length ~= from then return {'gap', length} end
 if ARGV[7] ~= '' then
   -- What is awaited already, or answered by a signal in hand, is not opened again.
   local have = {}
-  local aw = decode(h[4])
-  for _, name in ipairs(aw) do have[name] = true end
+  local open = decode(awaits)
+  for _, name in ipairs(open) do have[name] = true end
   for _, s in ipairs(redis.call('LRANGE', I, 0, -1)) do
     for _, name in ipairs(decode((parts(s)))) do have[name] = true end
   end
   for _, name in ipairs(decode(ARGV[7])) do
-    if not have[name] then aw[#aw + 1] = name; have[name] = true end
+    if not have[name] then open[#open + 1] = name; have[name] = true end
   end
-  redis.call('HSET', R, 'aw', encode(aw))
+  redis.call('HSET', R, 'aw', encode(open))
 end
 local at = 8
--- A lease that a commit has kept is in use from now on, see claim.lua. What is written tells that; if nothing is, this does.
+-- An eager claim is in use from now on, see claim.lua. What is written tells that; if nothing is, this does.
 if (repeated or entries == 0) and started + results == 0 then redis.call('HSET', R, 'kp', '') end
 for _ = 1, started do redis.call('HSETNX', J, 's:' .. ARGV[at], '1'); at = at + 1 end
 for _ = 1, results do redis.call('HSETNX', J, 'r:' .. ARGV[at], ARGV[at + 1]); at = at + 2 end
-if repeated then return {'ok', 0} end
-push(L, at)
-return {'ok', entries}
+if not repeated then push(L, at) end
+return {'ok'}

@@ -1,7 +1,8 @@
--- KEYS R D · ARGV run token version lease(ms) grace(ms) · returns {'ok', abort} or {'fenced'}
-local h = redis.call('HMGET', KEYS[1], 'st', 'tok', 'ver', 'ab')
-if h[1] ~= 'running' or h[2] ~= ARGV[2] or h[3] ~= ARGV[3] then return {'fenced'} end
+-- KEYS R D · ARGV run token version lease(ms) delay(ms) · returns renew, verdict {'fenced'}
+local R, D = KEYS[1], KEYS[2]
+local status, token, version, abort = unpack(redis.call('HMGET', R, 'st', 'tok', 'ver', 'ab'))
+if status ~= 'running' or token ~= ARGV[2] or version ~= ARGV[3] then return {'fenced'} end
 local lease = now() + tonumber(ARGV[4])
-redis.call('HSET', KEYS[1], 'lease', lease, 'kp', '')
-redis.call('ZADD', KEYS[2], lease + tonumber(ARGV[5]), ARGV[1])
-return {'ok', h[4]}
+redis.call('HSET', R, 'lease', lease, 'kp', '')
+redis.call('ZADD', D, lease + tonumber(ARGV[5]), ARGV[1])
+return {'ok', abort}

@@ -1,0 +1,188 @@
+package redisstore
+
+// What Go and the scripts call by one name. The places of a reply are typed by the reply
+// that they are of, so that none is read from another; TestScripts holds the scripts to
+// these lists.
+
+// The fields of a run's hash. A script reads a field into a variable that is called like
+// the constant, without its prefix.
+const (
+	fieldHeader        = "h"  // state.State without its log
+	fieldStatus        = "st" // of the run; the header has that of the last commit
+	fieldVersion       = "ver"
+	fieldToken         = "tok"   // of the claim
+	fieldOwner         = "own"   // the worker that holds the lease
+	fieldLease         = "lease" // when it ends (ms)
+	fieldAttempts      = "att"   // claims of this version
+	fieldEager         = "kp"    // the token of an eager claim until it is renewed, or something else tells that it is used
+	fieldStarted       = "sa"    // when the run was first claimed (ms)
+	fieldAbort         = "ab"    // state.Abort as JSON, or ''
+	fieldAbortReach    = "abr"   // signals in the inbox that came before the abort
+	fieldAwaits        = "aw"    // awaited names as a JSON list, or ''
+	fieldCommitID      = "cid"   // of the last commit, like the next two
+	fieldCommitStatus  = "cst"
+	fieldCommitVersion = "cver"
+	fieldLane          = "ln"
+	fieldFinalized     = "ann"  // entries when the run was last finalized
+	fieldBase          = "base" // committed entries
+	fieldWake          = "wake" // when a wait ends (ms), 0 never
+	fieldSweeps        = "sw"   // of this version
+	fieldFormat        = "f"    // none is 1
+	fieldTenant        = "tn"   // none if the run is older than the counts of tenants
+)
+
+// The fields of an agent's hash; a version's have its number behind them.
+const (
+	agentFieldLatest     = "latest"
+	agentFieldDeleted    = "deleted" // 0 or 1
+	agentFieldDefinition = "v"
+	agentFieldCreated    = "t" // ms
+)
+
+// bucketFields are the fields of the hash of a rate limit, see quota.Bucket.
+var bucketFields = []string{"at", "clk", "spd", "rse", "unt", "ur", "ut", "hr", "ht", "late"}
+
+// verdictPlace is what a script says that has nothing else to say: ok, or why not.
+type verdictPlace int
+
+const (
+	verdictWord   verdictPlace = iota // ok, missing, newer, fenced, gap, exists, seen, none
+	verdictLength                     // gap: entries in the log
+)
+
+type closedPlace int
+
+const (
+	closedWord   closedPlace = iota // closed, terminal
+	closedStatus                    // of the run
+	closedName                      // closed: of the wait
+)
+
+type claimPlace int
+
+const (
+	claimOutcome claimPlace = iota
+	claimStatus
+	claimVersion
+	claimLane
+	claimFinalized
+	claimLength
+	claimBusy // ms
+	claimClock
+	claimHeader // the rest if it was claimed
+	claimBase
+	claimAttempts
+	claimStarted
+	claimAbort
+	claimKnown
+	claimTail
+	claimJournal
+	claimInbox
+)
+
+type renewPlace int
+
+const (
+	renewWord renewPlace = iota
+	renewAbort
+)
+
+type commitPlace int
+
+const (
+	commitWord commitPlace = iota
+	commitStatus
+	commitVersion
+	commitApplied // 0: it was repeated
+	commitNoisy
+	commitClaimed
+)
+
+type createPlace int
+
+const (
+	createWord createPlace = iota
+	createNoisy
+)
+
+type wakePlace int
+
+const (
+	wakeWord wakePlace = iota
+	wakePublish
+	wakeVersion
+	wakeLane
+	wakeNoisy // of a signal
+)
+
+type duePlace int
+
+const (
+	dueWhat duePlace = iota // turn or finalize
+	dueVersion
+	dueLane
+	dueSweeps
+	dueFinalized
+	dueNoisy
+	dueTenant
+)
+
+type agentPlace int
+
+const (
+	agentVersion agentPlace = iota
+	agentCreated
+)
+
+type takePlace int
+
+const (
+	takeWait takePlace = iota // µs
+	takeReservation
+	takePaused
+)
+
+type pausePlace int
+
+const pauseNow pausePlace = 0 // µs
+
+// What is read of hashes without a script, in the order of places.
+
+type storedPlace int
+
+const (
+	storedHeader storedPlace = iota
+	storedStatus
+	storedStarted
+)
+
+var storedFields = []string{storedHeader: fieldHeader, storedStatus: fieldStatus, storedStarted: fieldStarted}
+
+type loggedPlace int
+
+const (
+	loggedStatus loggedPlace = iota
+	loggedFormat
+)
+
+var loggedFields = []string{loggedStatus: fieldStatus, loggedFormat: fieldFormat}
+
+type latestPlace int
+
+const (
+	latestVersion latestPlace = iota
+	latestDeleted
+)
+
+var latestFields = []string{latestVersion: agentFieldLatest, latestDeleted: agentFieldDeleted}
+
+type definitionPlace int
+
+const (
+	definitionText definitionPlace = iota
+	definitionCreated
+)
+
+func definitionFields(version string) []string {
+	return []string{definitionText: agentFieldDefinition + version, definitionCreated: agentFieldCreated + version}
+}
