@@ -225,6 +225,29 @@ func TestParseJSON(t *testing.T) {
 	}
 }
 
+// A key is the text that was written, as in YAML 1.2, whatever else is near it.
+func TestKeysAreTexts(t *testing.T) {
+	t.Parallel()
+	def, err := agent.Parse([]byte(scripted + `
+# a comment, an anchor, a text over two lines
+instructions: |
+  n: is not a key
+  here
+tools:
+  - {name: at, async: yes, schema: {type: object, properties: {x: &number {type: number}, y: *number, No: {enum: ["no"]}}}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"properties":{"No":{"enum":["no"]},"x":{"type":"number"},"y":{"type":"number"}},"type":"object"}`
+	if diff := cmp.Diff(want, string(def.Tools[0].Schema)); diff != "" || !def.Tools[0].Async || def.Instructions != "n: is not a key\nhere\n" {
+		t.Errorf("schema, of %+v:\n%s", def, diff)
+	}
+	if _, err := agent.Parse([]byte("model: {n: 1, \"n\": 2}")); err == nil {
+		t.Error("a key that is there twice is accepted")
+	}
+}
+
 // A definition that was saved as JSON reads back as it was.
 func TestParseRoundTrip(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	yamlv2 "go.yaml.in/yaml/v2"
+	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
 	"github.com/turnpike-dev/turnpike/pkg/keys"
@@ -43,6 +44,7 @@ func (known Known) decode(data []byte, v any) error {
 }
 
 func fromYAML(data []byte) ([]byte, error) {
+	data = quoteKeys(data)
 	dec := yamlv2.NewDecoder(bytes.NewReader(data))
 	dec.SetStrict(true)
 	var first, second any
@@ -60,6 +62,34 @@ func fromYAML(data []byte) ([]byte, error) {
 	}
 	return yaml.YAMLToJSONStrict(data)
 }
+
+// quoteKeys puts quotes around keys that YAML 1.1 takes for booleans: an argument n would
+// become one named false, without a word. Anything else stays as it is, mistakes too.
+func quoteKeys(data []byte) []byte {
+	var doc yamlv3.Node
+	dec := yamlv3.NewDecoder(bytes.NewReader(data))
+	if dec.Decode(&doc) != nil || !quoteIn(&doc) || !errors.Is(dec.Decode(&yamlv3.Node{}), io.EOF) {
+		return data
+	}
+	if quoted, err := yamlv3.Marshal(&doc); err == nil {
+		return quoted
+	}
+	return data
+}
+
+// quoteIn reports whether there were such keys.
+func quoteIn(n *yamlv3.Node) (found bool) {
+	for i, e := range n.Content {
+		if key := n.Kind == yamlv3.MappingNode && i%2 == 0; key && e.Kind == yamlv3.ScalarNode && e.Style == 0 && slices.Contains(switches, strings.ToLower(e.Value)) {
+			e.Style, found = yamlv3.DoubleQuotedStyle, true
+		}
+		found = quoteIn(e) || found
+	}
+	return found
+}
+
+// switches are the words that are booleans in YAML 1.1 and texts in YAML 1.2.
+var switches = []string{"y", "n", "yes", "no", "on", "off"}
 
 // spare returns what v leaves of a number of bytes, negative if it takes more.
 func spare(v any, left int) int {
