@@ -150,6 +150,51 @@ func checkImport(t *testing.T, pkg, imp string) {
 	}
 }
 
+// The core, and what gateways link of it, call nobody by themselves: adapters are values
+// that a process is given. What they import by way of others counts.
+func TestCoreLinksNoAdapter(t *testing.T) {
+	t.Parallel()
+	core := []string{"pkg/agent", "pkg/loop", "pkg/worker", "pkg/gateway", "pkg/tool/toolspec", "pkg/hook/hookspec"}
+	adapters := []string{
+		"pkg/tool/httptool", "pkg/tool/mcptool", "pkg/tool/a2atool", "pkg/tool/natstool", "pkg/hook/natshook",
+		"pkg/model/anthropic", "pkg/model/gemini", "pkg/model/openai", "pkg/model/scripted",
+	}
+	sdks := []string{
+		"github.com/nats-io/", "github.com/redis/", "github.com/a2aproject/", "github.com/modelcontextprotocol/",
+		"github.com/openai/", "github.com/anthropics/", "google.golang.org/genai",
+	}
+	imports := map[string][]string{}
+	for _, f := range files(t, false) {
+		for _, spec := range f.ast.Imports {
+			imp, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			imports[path.Dir(f.name)] = append(imports[path.Dir(f.name)], imp)
+		}
+	}
+	for _, name := range append(slices.Clone(core), adapters...) {
+		if len(imports[name]) == 0 {
+			t.Errorf("there is no package %s", name)
+		}
+	}
+	for _, pkg := range core {
+		linked := map[string]bool{pkg: true}
+		for queue := []string{pkg}; len(queue) > 0; queue = queue[1:] {
+			for _, imp := range imports[queue[0]] {
+				dep, ours := strings.CutPrefix(imp, module)
+				if slices.Contains(adapters, dep) || slices.ContainsFunc(sdks, func(sdk string) bool { return strings.HasPrefix(imp, sdk) }) {
+					t.Errorf("%s links %s, by way of %s", pkg, imp, queue[0])
+				}
+				if ours && !linked[dep] {
+					linked[dep] = true
+					queue = append(queue, dep)
+				}
+			}
+		}
+	}
+}
+
 // within reports whether pkg is root or lies below it.
 func within(pkg, root string) bool {
 	return pkg == root || strings.HasPrefix(pkg, root+"/")

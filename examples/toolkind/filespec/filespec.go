@@ -1,0 +1,37 @@
+// Package filespec is what gateways must know of tools of kind file. It imports
+// nothing that opens files.
+package filespec
+
+import (
+	"encoding/json"
+	"errors"
+	"path/filepath"
+
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// Kind is the name by which definitions ask for the kind.
+const Kind = "file"
+
+// Settings are the keys that only tools of kind file have.
+type Settings struct {
+	// Root is the directory whose files can be read, on the worker.
+	Root string `json:"root"`
+
+	// MaxBytes bounds what is read of one file; 0 means 64 KiB.
+	MaxBytes int64 `json:"max_bytes,omitempty"`
+}
+
+// Spec checks definitions of the kind.
+var Spec = tool.SpecOf(func(_ tool.Definition, s *Settings) (tool.Needs, error) {
+	var errs []error
+	if !filepath.IsAbs(s.Root) {
+		errs = append(errs, tool.Wrong("root", "%q is not an absolute path", s.Root))
+	}
+	if s.MaxBytes < 0 {
+		errs = append(errs, tool.Wrong("max_bytes", "%d is negative", s.MaxBytes))
+	}
+	return tool.Needs{Arguments: json.RawMessage(arguments)}, errors.Join(errs...)
+})
+
+const arguments = `{"type":"object","required":["path"],"properties":{"path":{"type":"string","description":"File or directory, from the root; . is the root."}}}`
