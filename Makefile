@@ -74,7 +74,7 @@ load: ## Measure memory under load, a few minutes: STORE=redis|jetstream ONLY=ru
 
 .PHONY: demo
 demo: ## See a run survive the death of its worker
-	go run ./cmd/turnpike demo
+	go run ./examples/demo
 
 .PHONY: bench
 bench: ## Measure the real path and the floor under it, some five minutes: ONLY=turns,parked,...

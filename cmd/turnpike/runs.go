@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -169,7 +170,7 @@ func follow(e *env, id string, after int64, stopAtWait bool) error {
 	if !e.json {
 		fmt.Fprintf(e.out, "run %s\n", id)
 	}
-	w := &watcher{out: e.out, terminal: e.terminal}
+	w := &watch.Printer{Out: e.out, Terminal: e.terminal}
 	for ev, err := range e.client.Events(e.ctx, id, after) {
 		if err != nil {
 			if e.ctx.Err() != nil {
@@ -180,7 +181,7 @@ func follow(e *env, id string, after int64, stopAtWait bool) error {
 		if e.json {
 			fmt.Fprintf(e.out, "%s\n", ev.Data)
 		} else {
-			w.show(ev)
+			w.Show(ev)
 		}
 		if stopAtWait && ev.Type == state.EntryWaiting && ev.Reason != state.WaitingSchedule && ev.Reason != state.WaitingChild {
 			if !e.json {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 type showCmd struct {
@@ -107,4 +108,24 @@ func tree(e *env, id, indent string) (string, error) {
 		}
 		q.Set("cursor", *page.NextCursor)
 	}
+}
+
+func messageLines(m api.Message) string {
+	var b strings.Builder
+	for _, p := range m.Parts {
+		switch p.Type {
+		case state.PartToolCall:
+			fmt.Fprintf(&b, "%-9s → %s %s\n", m.Role, p.Name, p.Arguments)
+		case state.PartToolResult:
+			fmt.Fprintf(&b, "%-9s ← %s\n", m.Role, p.Content)
+			if n := len(p.Images); n > 0 {
+				fmt.Fprintf(&b, "%-9s   [%d images]\n", m.Role, n)
+			}
+		case state.PartText:
+			fmt.Fprintf(&b, "%-9s %s\n", m.Role, p.Text)
+		default:
+			fmt.Fprintf(&b, "%-9s [%s]\n", m.Role, p.Type)
+		}
+	}
+	return b.String()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/doctor"
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
+	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -114,8 +115,7 @@ func define(e *env, store state.Agents, dir string) error {
 type demoCmd struct{}
 
 func (*demoCmd) Run(e *env) error {
-	w := &watcher{out: e.out, terminal: e.terminal}
-	return demo.Run(e.ctx, e.out, w.show)
+	return demo.Run(e.ctx, &watch.Printer{Out: e.out, Terminal: e.terminal})
 }
 
 type demoWorkerCmd struct {

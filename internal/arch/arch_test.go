@@ -34,12 +34,13 @@ var floors = [][]string{
 	{"pkg/turnpike"},
 	{"internal/arch", "internal/devserver", "internal/mockmodel", "internal/telemetry"},
 	{"internal/app", "internal/doctor"},
+	{"internal/watch"},
 	{"internal/bench", "internal/demo"},
 	{"internal/verify/invariant", "internal/verify/testbed"},
 	{"internal/verify/rig"},
 	{"internal/verify/chaos", "internal/verify/containers", "internal/verify/linear", "internal/verify/load", "internal/verify/protocol", "internal/verify/simulation", "internal/verify/upgrade"},
 	{"internal/docs", "internal/e2e"},
-	{"cmd", "examples"},
+	{"cmd", "examples/demo", "examples", "hack"},
 }
 
 // only narrows what the floors would allow: a package here may import no others of

@@ -16,8 +16,10 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/term"
 
 	"github.com/turnpike-dev/turnpike/internal/devserver"
+	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
@@ -51,8 +53,21 @@ const (
 	bookTime = 2 * time.Second
 )
 
-// Run plays the demo on out. show writes one event.
-func Run(ctx context.Context, out io.Writer, show func(api.Event)) (err error) {
+// Main is a program that is the demo and nothing else: it plays it on out, and is its
+// worker processes.
+func Main(ctx context.Context, args []string, out *os.File) error {
+	if len(args) == 4 && args[0] == workerCommand {
+		return Worker(ctx, args[1], args[2], args[3])
+	}
+	return Run(ctx, &watch.Printer{Out: out, Terminal: term.IsTerminal(int(out.Fd()))})
+}
+
+// workerCommand is the argument with which the program that plays the demo is started
+// again as a worker. Its other arguments are those of Worker.
+const workerCommand = "demo-worker"
+
+// Run plays the demo on p.
+func Run(ctx context.Context, p *watch.Printer) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "turnpike-demo-")
@@ -98,12 +113,12 @@ func Run(ctx context.Context, out io.Writer, show func(api.Event)) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d workers, each a process of its own; NATS and the store are embedded.\n\n", workers)
-	return play(ctx, out, client.New("http://"+listener.Addr().String()), staff, ledger, show)
+	fmt.Fprintf(p.Out, "%d workers, each a process of its own; NATS and the store are embedded.\n\n", workers)
+	return play(ctx, p, client.New("http://"+listener.Addr().String()), staff, ledger)
 }
 
 // play submits the run, kills the worker that books, and checks the outcome.
-func play(ctx context.Context, out io.Writer, c *client.Client, staff staff, ledger string, show func(api.Event)) error {
+func play(ctx context.Context, p *watch.Printer, c *client.Client, staff staff, ledger string) error {
 	if _, err := c.PutAgent(ctx, "traveller", []byte(definition)); err != nil {
 		return err
 	}
@@ -111,7 +126,7 @@ func play(ctx context.Context, out io.Writer, c *client.Client, staff staff, led
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "run %s\n", run.ID)
+	fmt.Fprintf(p.Out, "run %s\n", run.ID)
 	var killed string
 	var killedAt time.Time
 	var gap time.Duration
@@ -119,12 +134,12 @@ func play(ctx context.Context, out io.Writer, c *client.Client, staff staff, led
 		if err != nil {
 			return err
 		}
-		show(e)
+		p.Show(e)
 		if e.Type == state.LiveToolStarted && e.Name == "book" {
 			if killed == "" {
 				killed, killedAt = e.Worker, time.Now()
 				staff.kill(killed)
-				fmt.Fprintf(out, "  ☠ kill -9 %s, in the middle of turn %d\n", killed, e.Turn)
+				fmt.Fprintf(p.Out, "  ☠ kill -9 %s, in the middle of turn %d\n", killed, e.Turn)
 			} else if gap == 0 {
 				gap = time.Since(killedAt)
 			}
@@ -134,7 +149,7 @@ func play(ctx context.Context, out io.Writer, c *client.Client, staff staff, led
 	if err != nil {
 		return err
 	}
-	return verify(out, done, killed, gap, ledger)
+	return verify(p.Out, done, killed, gap, ledger)
 }
 
 // verify checks that nothing was lost and nothing done twice.
@@ -170,7 +185,7 @@ func hire(ctx context.Context, url, ledger string) (staff, error) {
 	s := staff{}
 	for i := range workers {
 		id := fmt.Sprintf("worker-%d", i+1)
-		cmd := exec.CommandContext(ctx, self, "demo-worker", url, id, ledger)
+		cmd := exec.CommandContext(ctx, self, workerCommand, url, id, ledger)
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			return s, fmt.Errorf("start %s: %w", id, err)

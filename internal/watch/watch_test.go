@@ -1,4 +1,4 @@
-package main
+package watch_test
 
 import (
 	"strings"
@@ -6,14 +6,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 // Whoever follows a run sees what its tools are at, and how far.
-func TestWatcherShowsTools(t *testing.T) {
+func TestPrinterShowsTools(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	w := watcher{out: &out}
+	w := watch.Printer{Out: &out}
 	for _, data := range []string{
 		`{"seq":null,"type":"tool.started","turn":1,"attempt":1,"call_id":"c","name":"import","worker":"w1"}`,
 		`{"seq":null,"type":"tool.progress","turn":1,"attempt":1,"call_id":"c","name":"import","progress":"2 of 3: rows\n200"}`,
@@ -23,7 +24,7 @@ func TestWatcherShowsTools(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.show(e)
+		w.Show(e)
 	}
 	want := "  turn 1 · import started on w1\n  turn 1 · import: 2 of 3: rows 200\n  turn 1 ✗ import: no\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {

@@ -1,0 +1,108 @@
+package arch
+
+import (
+	"maps"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// unlinked says what a process, or a package that others build theirs of, must not link:
+// packages of this module and of others, with all below them.
+var unlinked = map[string][]string{
+	"cmd/gateway":   slices.Concat(providers, adapters),
+	"pkg/turnpike":  slices.Concat(providers, adapters, []string{"go.opentelemetry.io/otel/exporters", "github.com/alecthomas/kong"}),
+	"pkg/worker":    slices.Concat(providers, adapters),
+	"pkg/loop":      slices.Concat(providers, adapters),
+	"pkg/agent":     slices.Concat(providers, adapters),
+	"examples/demo": slices.Concat(sdks, adapters, []string{"go.opentelemetry.io/otel/exporters", "google.golang.org/grpc", "github.com/alecthomas/kong"}),
+}
+
+var (
+	sdks      = []string{"github.com/openai/", "github.com/anthropics/", "google.golang.org/genai"}
+	providers = append([]string{module + "pkg/model/openai", module + "pkg/model/anthropic", module + "pkg/model/gemini", module + "pkg/model/scripted"}, sdks...)
+	adapters  = []string{
+		module + "pkg/tool/a2atool", module + "pkg/tool/httptool", module + "pkg/tool/mcptool", module + "pkg/tool/natstool", module + "pkg/hook/natshook",
+		module + "pkg/turnpike/standard", "github.com/a2aproject/", "github.com/modelcontextprotocol/", "github.com/nats-io/nats-server/",
+	}
+)
+
+// Processes link what they use: what they must not is on no path of imports.
+func TestProcessesLinkWhatTheyUse(t *testing.T) {
+	t.Parallel()
+	imports := map[string][]string{}
+	for _, f := range files(t, false) {
+		pkg := module + path.Dir(f.name)
+		for _, spec := range f.ast.Imports {
+			imp, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			imports[pkg] = append(imports[pkg], imp)
+		}
+	}
+	for root, banned := range unlinked {
+		if imports[module+root] == nil {
+			t.Errorf("%s is not there", root)
+		}
+		by := reached(imports, module+root)
+		for _, imp := range slices.Sorted(maps.Keys(by)) {
+			if root == "examples/demo" && within(imp, "github.com/nats-io/nats-server/v2") {
+				continue // it is its own server
+			}
+			if slices.ContainsFunc(banned, func(b string) bool { return strings.HasPrefix(imp, b) }) {
+				t.Errorf("%s links %s, through %s", root, imp, strings.TrimPrefix(by[imp], module))
+			}
+		}
+	}
+}
+
+// reached returns what root imports, by itself or through others of the module, each
+// with one that imports it.
+func reached(imports map[string][]string, root string) map[string]string {
+	by := map[string]string{}
+	for next := []string{root}; len(next) > 0; next = next[1:] {
+		for _, imp := range imports[next[0]] {
+			if _, seen := by[imp]; !seen {
+				by[imp] = next[0]
+				next = append(next, imp)
+			}
+		}
+	}
+	return by
+}
+
+// Each direct dependency has a row that says what it costs and gives, and no other has.
+func TestDependenciesAreDocumented(t *testing.T) {
+	t.Parallel()
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("../../docs/reference/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(string(mod), -1) {
+		direct[m[1]] = true
+	}
+	rows := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9.]+\\.[a-z]+/[^`]+)` \\|").FindAllStringSubmatch(string(doc), -1) {
+		rows[m[1]] = true
+	}
+	for d := range direct {
+		if !rows[d] {
+			t.Errorf("docs/reference/dependencies.md does not say what %s costs and gives", d)
+		}
+	}
+	for r := range rows {
+		if !direct[r] {
+			t.Errorf("docs/reference/dependencies.md has a row of %s, which go.mod does not require directly", r)
+		}
+	}
+}

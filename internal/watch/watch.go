@@ -1,0 +1,113 @@
+// Package watch writes the events of a run for people.
+package watch
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Printer writes events: one line each, and on a terminal the model's words as they
+// come.
+type Printer struct {
+	Out      io.Writer
+	Terminal bool
+
+	midLine bool
+}
+
+func (p *Printer) line(format string, args ...any) {
+	if p.midLine {
+		fmt.Fprintln(p.Out)
+		p.midLine = false
+	}
+	fmt.Fprintf(p.Out, format+"\n", args...)
+}
+
+// Show writes one event.
+func (p *Printer) Show(e api.Event) {
+	switch e.Type {
+	case state.LiveTurnStarted:
+		if e.Attempt > 1 {
+			p.line("  turn %d · attempt %d on %s", e.Turn, e.Attempt, e.Worker)
+		}
+	case state.LiveModelDelta:
+		if p.Terminal && e.Delta != nil && e.Delta.Text != "" {
+			fmt.Fprint(p.Out, e.Delta.Text)
+			p.midLine = true
+		}
+	case state.LiveToolStarted:
+		p.line("  turn %d · %s started on %s", e.Turn, e.Name, e.Worker)
+	case state.LiveToolProgress:
+		p.line("  turn %d · %s: %s", e.Turn, e.Name, short(e.Progress))
+	case state.EntryModel:
+		p.response(e)
+	case state.EntryTool, state.EntryReused:
+		mark := "←"
+		if e.IsError {
+			mark = "✗"
+		}
+		p.line("  turn %d %s %s: %s", e.Turn, mark, e.Name, short(content(e.Message)))
+	case state.EntryTransition:
+		p.transition(e)
+	case state.EntryWaiting:
+		p.line("  turn %d ⏸ %s", e.Turn, e.Reason)
+		if e.Waiting != nil && e.Waiting.Question != "" {
+			p.line("           %s", e.Waiting.Question)
+		}
+	case state.EntryFinished:
+		p.line("■ %s (%s)", e.Status, e.Reason)
+		if e.Error != nil {
+			p.line("  %s: %s", e.Error.Code, e.Error.Message)
+		}
+		if e.Output != nil && *e.Output != "" {
+			p.line("%s", *e.Output)
+		}
+	case state.EntryWarning, state.EntryExceeded:
+		p.line("  turn %d ! %s: %s at %.0f %%", e.Turn, e.Type, e.Limit, e.UsedFraction*100)
+	default:
+	}
+}
+
+func (p *Printer) response(e api.Event) {
+	if e.Message == nil {
+		return
+	}
+	if text := e.Message.Text(); text != "" && !p.midLine {
+		p.line("  turn %d · %s", e.Turn, short(text))
+	}
+	for _, c := range e.Message.Calls() {
+		p.line("  turn %d → %s %s", e.Turn, c.Name, short(c.Arguments))
+	}
+}
+
+func (p *Printer) transition(e api.Event) {
+	by := ""
+	if e.Worker != "" {
+		by = " · " + e.Worker
+	}
+	if e.Detail != "" {
+		by += " · " + e.Detail
+	}
+	p.line("  turn %d ⟳ %s%s", e.Turn, e.Reason, by)
+}
+
+func content(m *state.Message) string {
+	if m == nil || len(m.Parts) == 0 {
+		return ""
+	}
+	return m.Parts[0].Content
+}
+
+// short cuts a text to one line.
+func short(s string) string {
+	const most = 100
+	s = strings.Join(strings.Fields(s), " ")
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
