@@ -26,13 +26,13 @@ type toolsCmd struct {
 	Call toolsCallCmd `cmd:"" help:"Call a tool, as a worker would; exits 0 only if it does not fail."`
 }
 
-// toolSite says where tools are looked for.
-type toolSite struct {
+// toolServer says where tools are looked for.
+type toolServer struct {
 	NATSURL string `name:"nats-url" env:"TURNPIKE_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS server."`
-	Prefix  string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the site's subjects."`
+	Prefix  string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's subjects."`
 }
 
-func (s toolSite) connect() (*nats.Conn, error) {
+func (s toolServer) connect() (*nats.Conn, error) {
 	nc, err := natsbus.Connect(s.NATSURL, "turnpike tools")
 	if err != nil {
 		return nil, fmt.Errorf("%w: is NATS at %s? --nats-url names it, and `turnpike dev` writes its own to .turnpike/nats.url", err, natsbus.Hosts(s.NATSURL))
@@ -40,7 +40,7 @@ func (s toolSite) connect() (*nats.Conn, error) {
 	return nc, nil
 }
 
-func (s toolSite) discover(ctx context.Context) ([]natstool.Service, error) {
+func (s toolServer) discover(ctx context.Context) ([]natstool.Service, error) {
 	nc, err := s.connect()
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (s toolSite) discover(ctx context.Context) ([]natstool.Service, error) {
 	return natstool.Discover(ctx, nc, s.Prefix)
 }
 
-type toolsLsCmd struct{ toolSite }
+type toolsLsCmd struct{ toolServer }
 
 func (c *toolsLsCmd) Run(e *env) error {
 	services, err := c.discover(e.ctx)
@@ -71,7 +71,7 @@ func (c *toolsLsCmd) Run(e *env) error {
 }
 
 type toolsShowCmd struct {
-	toolSite
+	toolServer
 	Name string `arg:"" help:"Name of the tool."`
 }
 
@@ -98,7 +98,7 @@ func (c *toolsShowCmd) Run(e *env) error {
 }
 
 type toolsCallCmd struct {
-	toolSite
+	toolServer
 	Name       string        `arg:"" help:"Name of the tool."`
 	Arguments  string        `short:"a" default:"{}" help:"Arguments, a JSON object; @FILE reads them from a file."`
 	Timeout    time.Duration `default:"2m" help:"Time for the call."`

@@ -8,7 +8,7 @@ import (
 // A command that does not get in says where, and not with what.
 func TestToolsHideCredentials(t *testing.T) {
 	t.Parallel()
-	c := toolsLsCmd{toolSite{NATSURL: "nats://site:hunter22@127.0.0.1:1", Prefix: "turnpike"}}
+	c := toolsLsCmd{toolServer{NATSURL: "nats://me:hunter22@127.0.0.1:1", Prefix: "turnpike"}}
 	err := c.Run(&env{ctx: t.Context()})
 	if err == nil || strings.Contains(err.Error(), "hunter22") || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("tools ls = %v", err)

@@ -46,8 +46,9 @@ func newID() string {
 
 // NewGateway returns a gateway of the deployment. Its Serve answers on a listener; its
 // Handler and Run do the same inside a server of the caller's. Logger is the
-// deployment's; so are Registry and Tracer where cfg has none. cfg.Loops must name the
-// loops of the workers, if those have more than the built-in ones.
+// deployment's; so are Registry and Tracer where cfg has none. If workers have kinds of
+// tool, kinds of hook, providers or loops beside the built-in ones, cfg must name them:
+// definitions that use others are refused.
 func (d *Deployment) NewGateway(cfg gateway.Config) (*gateway.Gateway, error) {
 	cfg.Logger = d.cfg.Logger
 	if cfg.Registry == nil {
