@@ -1,12 +1,17 @@
 package arch_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // What users set and watch stands in the docs.
@@ -16,17 +21,15 @@ func TestNamesAreDocumented(t *testing.T) {
 		what, source, name string
 		pages              []string
 	}{
-		{"variable", "internal/app cmd", `env:"(TURNPIKE_\w+)"`, []string{"reference/cli.md"}},
-		{"metric", "pkg/worker pkg/gateway", `"(turnpike_[a-z_]+)"`, []string{"reference/traces.md", "how-to/rate-limits.md"}},
-		{"key of an agent", "pkg/agent/definition.go pkg/agent/settings.go pkg/budget/tokens.go", `json:"(\w+)`, []string{"reference/agents.md", "reference/models.md", "reference/loops.md", "how-to/hooks.md", "how-to/mcp-tools.md"}},
+		{"variable", "internal/app cmd", `env:"(TURNPIKE_\w+)"`, []string{"settings.md"}},
+		{"metric", "pkg/worker pkg/gateway", `"(turnpike_[a-z_]+)"`, []string{"metrics.md", "rate-limits.md"}},
+		{"key of an agent", "pkg/agent/definition.go pkg/agent/settings.go pkg/budget/tokens.go", `json:"(\w+)`, []string{"agents.md", "models.md", "loops.md", "hooks.md", "mcp-tools.md"}},
 	} {
 		var docs strings.Builder
-		for _, page := range test.pages {
-			b, err := os.ReadFile(filepath.Join("../../docs", page))
-			if err != nil {
-				t.Fatal(err)
+		for _, p := range pages(t) {
+			if slices.Contains(test.pages, path.Base(p.name)) {
+				docs.WriteString(p.text)
 			}
-			docs.Write(b)
 		}
 		found := 0
 		for _, root := range strings.Fields(test.source) {
@@ -38,7 +41,7 @@ func TestNamesAreDocumented(t *testing.T) {
 				for _, m := range regexp.MustCompile(test.name).FindAllSubmatch(b, -1) {
 					found++
 					if !regexp.MustCompile(`\b` + string(m[1]) + `\b`).MatchString(docs.String()) {
-						t.Errorf("docs/%s: the %s %s of %s is missing", strings.Join(test.pages, ", "), test.what, m[1], path)
+						t.Errorf("%s: the %s %s of %s is missing", strings.Join(test.pages, ", "), test.what, m[1], path)
 					}
 				}
 				return err
@@ -53,28 +56,204 @@ func TestNamesAreDocumented(t *testing.T) {
 	}
 }
 
-// No page of the docs points at a file that is not there.
-func TestLinks(t *testing.T) {
-	t.Parallel()
-	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
-	pages := []string{"../../README.md", "../../CONTRIBUTING.md", "../../CHANGELOG.md"}
-	err := filepath.WalkDir("../../docs", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, ".md") {
-			pages = append(pages, path)
+// page is a page of the docs, its name from the root of the repository.
+type page struct {
+	name, text string
+}
+
+func pages(t *testing.T) []page {
+	t.Helper()
+	root := os.DirFS("../..")
+	names := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
+	err := fs.WalkDir(root, "docs", func(name string, _ fs.DirEntry, err error) error {
+		if err == nil && path.Ext(name) == ".md" {
+			names = append(names, name)
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range pages {
-		b, err := os.ReadFile(page)
+	var list []page
+	for _, name := range names {
+		b, err := fs.ReadFile(root, name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range link.FindAllStringSubmatch(string(b), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
-				t.Errorf("%s points at %s, which is not there", page, m[1])
+		list = append(list, page{name, string(b)})
+	}
+	return list
+}
+
+// prose returns the lines of a page, empty where they are code.
+func (p page) prose() []string {
+	lines := strings.Split(p.text, "\n")
+	fence := ""
+	for i, line := range lines {
+		switch mark := strings.TrimLeft(line, " "); {
+		case fence != "":
+			if strings.HasPrefix(mark, fence) {
+				fence = ""
+			}
+			lines[i] = ""
+		case strings.HasPrefix(mark, "```"):
+			fence = mark[:len(mark)-len(strings.TrimLeft(mark, "`"))]
+			lines[i] = ""
+		case strings.HasPrefix(line, "    ") && (i == 0 || lines[i-1] == ""):
+			lines[i] = ""
+		}
+	}
+	return lines
+}
+
+var (
+	linkPattern    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	anchorPunct    = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	headingPattern = regexp.MustCompile(`^#+ (.*)`)
+)
+
+// links returns where a page points to inside the repository: a file, and an anchor.
+func (p page) links() (targets [][2]string) {
+	for _, m := range linkPattern.FindAllStringSubmatch(strings.Join(p.prose(), "\n"), -1) {
+		if strings.Contains(m[1], "://") {
+			continue
+		}
+		file, anchor, _ := strings.Cut(m[1], "#")
+		name := p.name
+		if file != "" {
+			name = path.Join(path.Dir(p.name), file)
+		}
+		targets = append(targets, [2]string{name, anchor})
+	}
+	return targets
+}
+
+// anchors returns the names of the page's headings, as GitHub makes them.
+func (p page) anchors() map[string]bool {
+	list := map[string]bool{}
+	for _, line := range p.prose() {
+		if m := headingPattern.FindStringSubmatch(line); m != nil {
+			text := strings.ReplaceAll(linkPattern.ReplaceAllString(m[1], ""), "`", "")
+			name := strings.ReplaceAll(anchorPunct.ReplaceAllString(strings.ToLower(text), ""), " ", "-")
+			for anchor, n := name, 1; ; n++ {
+				if !list[anchor] {
+					list[anchor] = true
+					break
+				}
+				anchor = fmt.Sprintf("%s-%d", name, n)
+			}
+		}
+	}
+	return list
+}
+
+// Links lead to a file and a heading that are there.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	anchors := map[string]map[string]bool{}
+	for _, p := range pages(t) {
+		anchors[p.name] = p.anchors()
+	}
+	for _, p := range pages(t) {
+		for _, l := range p.links() {
+			if _, err := os.Stat(filepath.Join("../..", l[0])); err != nil {
+				t.Errorf("%s points at %s, which is not there", p.name, l[0])
+			} else if known, ok := anchors[l[0]]; l[1] != "" && ok && !known[l[1]] {
+				t.Errorf("%s points at %s#%s, a heading that is not there", p.name, l[0], l[1])
+			}
+		}
+	}
+}
+
+// Each page of the docs can be found from their index.
+func TestPagesAreReachable(t *testing.T) {
+	t.Parallel()
+	byName := map[string]page{}
+	for _, p := range pages(t) {
+		byName[p.name] = p
+	}
+	seen, todo := map[string]bool{}, []string{"docs/README.md"}
+	for len(todo) > 0 {
+		name := todo[0]
+		todo = todo[1:]
+		p, ok := byName[name]
+		if seen[name] || !ok {
+			continue
+		}
+		seen[name] = true
+		for _, l := range p.links() {
+			if strings.HasPrefix(l[0], "docs/") {
+				todo = append(todo, l[0])
+			}
+		}
+	}
+	for name := range byName {
+		if strings.HasPrefix(name, "docs/") && !seen[name] {
+			t.Errorf("no link leads from docs/README.md to %s", name)
+		}
+	}
+}
+
+// firstStrict is the first decision that was written under the rules of form; the
+// changelog and older ones keep theirs.
+const firstStrict = 26
+
+func (p page) strict() bool {
+	if p.name == "CHANGELOG.md" {
+		return false
+	}
+	if m := regexp.MustCompile(`^docs/adr/(\d{4})-`).FindStringSubmatch(p.name); m != nil {
+		n, err := strconv.Atoi(m[1])
+		return err == nil && n >= firstStrict
+	}
+	return true
+}
+
+// Lines end at 120 characters and paragraphs have at most 80 words: tables, code and
+// older decisions aside.
+func TestForm(t *testing.T) {
+	t.Parallel()
+	for _, p := range pages(t) {
+		if !p.strict() {
+			continue
+		}
+		words, begin := 0, 0
+		item := regexp.MustCompile(`^\s*([-*]|\d+\.) `)
+		for i, line := range append(p.prose(), "") {
+			table := strings.HasPrefix(line, "|")
+			if n := utf8.RuneCountInString(line); n > 120 && !table {
+				t.Errorf("%s:%d has %d characters, at most 120 are allowed", p.name, i+1, n)
+			}
+			if line == "" || table || item.MatchString(line) || headingPattern.MatchString(line) {
+				if words > 80 {
+					t.Errorf("%s:%d: a paragraph of %d words, at most 80 are allowed", p.name, begin, words)
+				}
+				words, begin = 0, i+1
+			}
+			if !table {
+				words += len(strings.Fields(linkPattern.ReplaceAllString(line, "]")))
+			}
+		}
+	}
+}
+
+// retired are words that have given way to others, as far as one can be told from
+// plain English; docs/reference/glossary.md has what is said in their place.
+var retired = regexp.MustCompile(`(?i)\b(kept turns?|vouch\w*|mourn\w*|hand(s|ed|ing)? back|suspects?|crowd(s|ed)?|second writing|` +
+	`presence|under way|entrance|loop ?data|sites?|hiding)\b`)
+
+// Retired words stand in the glossary and in decisions of the past only. Code and names
+// between back quotes may be those of the wire.
+func TestRetiredWords(t *testing.T) {
+	t.Parallel()
+	for _, p := range pages(t) {
+		if !p.strict() || p.name == "docs/reference/glossary.md" {
+			continue
+		}
+		for i, line := range p.prose() {
+			line = regexp.MustCompile("`[^`]*`").ReplaceAllString(linkPattern.ReplaceAllString(line, "]"), "")
+			if m := retired.FindString(line); m != "" {
+				t.Errorf("%s:%d says %q, a retired word: see docs/reference/glossary.md", p.name, i+1, m)
 			}
 		}
 	}

@@ -30,8 +30,8 @@ func TestStateMachineDoc(t *testing.T) {
 
 func renderMachine() []byte {
 	var b bytes.Buffer
-	fmt.Fprintln(&b, "# The state machine\n\nGenerated from the table `edges` in pkg/state/reason.go by `make generate`. A move that is not here cannot be made.")
-	fmt.Fprintln(&b, "\nA claim, or the commit that makes it, leaves a queued run `running`, a signal or the end of a delay makes a waiting run `queued`: neither is a transition,\nso the machine knows the statuses between commits only.")
+	fmt.Fprintln(&b, "# State machine\n\nA queued run whose worker commits a wait for an approval goes from `queued` to `waiting`, with the reason\n`waiting_approval`. This page has every move that a run can make; one that is not here cannot be made. It is generated\nfrom the table `edges` in pkg/state/reason.go by `make generate`.")
+	fmt.Fprintln(&b, "\nA claim leaves a queued run `running`; a signal or the end of a delay makes a waiting run `queued`. Neither is a\ntransition, so the machine knows the statuses between commits only.")
 	fmt.Fprintln(&b, "\n```mermaid\nstateDiagram-v2")
 	counts := map[string]int{}
 	var order []string
