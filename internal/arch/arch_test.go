@@ -29,6 +29,7 @@ var floors = [][]string{
 	{"pkg/agent"},
 	{"pkg/loop"},
 	{"pkg/bus", "pkg/api"},
+	{"pkg/dispatch"},
 	{"pkg/worker", "pkg/client"},
 	{"pkg/gateway"},
 	{"pkg/turnpike"},

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -92,11 +91,9 @@ func (f *fleet) abort(ctx context.Context, cancelled *nats.Subscription, calls i
 	if err != nil {
 		return 0, 0, err
 	}
-	events, err := f.nc.SubscribeSync("turnpike.events." + run.ID)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer func() { _ = events.Unsubscribe() }()
+	over := make(chan time.Time, 1)
+	reading := make(chan error, 1)
+	go func() { reading <- f.readToEnd(ctx, run.ID, over) }()
 	if err := until(ctx, "the model is called", func() (bool, error) {
 		n, err := f.calls(ctx)
 		return err == nil && n[0] >= calls, err
@@ -107,9 +104,10 @@ func (f *fleet) abort(ctx context.Context, cancelled *nats.Subscription, calls i
 	if _, err := f.client.Cancel(ctx, run.ID, "measured"); err != nil {
 		return 0, 0, err
 	}
-	if ended, err = finished(ctx, events, began); err != nil {
+	if err := <-reading; err != nil {
 		return 0, 0, err
 	}
+	ended = (<-over).Sub(began)
 	m, err := cancelled.NextMsgWithContext(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -121,22 +119,18 @@ func (f *fleet) abort(ctx context.Context, cancelled *nats.Subscription, calls i
 	return time.Unix(0, at).Sub(began), ended, err
 }
 
-// finished waits for the last event of a run.
-func finished(ctx context.Context, events *nats.Subscription, began time.Time) (time.Duration, error) {
-	for {
-		m, err := events.NextMsgWithContext(ctx)
+// readToEnd follows the events of a run and notes when the last was here.
+func (f *fleet) readToEnd(ctx context.Context, run string, over chan<- time.Time) error {
+	for e, err := range f.client.Events(ctx, run, 0) {
 		if err != nil {
-			return 0, err
-		}
-		took := time.Since(began)
-		e, err := api.DecodeEvent(m.Data)
-		if err != nil {
-			return 0, err
+			return err
 		}
 		if e.Type == state.EntryFinished {
-			return took, nil
+			over <- time.Now()
+			return nil
 		}
 	}
+	return errors.New("the stream ended without run.finished")
 }
 
 // abort does what an abort does to the servers: a flag, a message, the commit, and two

@@ -22,9 +22,10 @@ var ErrClosed = errors.New("bus closed")
 type Bus interface {
 	Turns
 	Events
+	Feed
 	Control
 	Intake
-	Presence
+	Membership
 
 	// Ready returns nil if messages can be published now.
 	Ready(ctx context.Context) error
@@ -34,63 +35,62 @@ type Bus interface {
 }
 
 // Turns is a durable work queue of turns: each message is delivered until it is
-// acknowledged. Each priority has a lane, and beside it one for crowds.
+// acknowledged. Each priority is a lane. A lane has two queues, one of them for tenants
+// with many runs.
 type Turns interface {
 	// PublishTurn stores a turn message. While the server remembers id, a second
-	// message with it is dropped without an error.
+	// message with it is dropped without an error. Only pkg/dispatch calls it: it owns
+	// the ids.
 	PublishTurn(ctx context.Context, t Turn, id string) error
 
-	// Turns returns the queue of one lane. All pullers of a lane share its
-	// messages, none is preferred.
-	Turns(ctx context.Context, lane Lane) (TurnQueue, error)
+	// Turns returns one queue of a lane. All pullers of a queue share its messages, none
+	// is preferred.
+	Turns(ctx context.Context, key QueueKey) (TurnQueue, error)
 
 	// Lag returns the number of turn messages that wait for a worker or are held
 	// by one.
 	Lag(ctx context.Context) (int64, error)
 }
 
-// Lane names a queue of turns: of a priority, or of the crowds beside it. Whoever comes
-// late waits in a lane for all who were there before, so tenants with many runs under
-// way (state.Crowd) wait for each other, and the others do not wait for them.
-type Lane struct {
-	Priority state.Priority
-	Crowd    bool
+// QueueKey names a queue of turns: a lane, and whether its tenants are noisy. Whoever comes
+// late waits in a queue for all who were there before, so tenants with many runs in flight
+// wait for each other, and the others do not wait for them.
+type QueueKey struct {
+	Lane  state.Priority
+	Noisy bool
 }
 
-// Lanes returns all lanes.
-func Lanes() []Lane {
-	var lanes []Lane
+// QueueKeys returns the keys of all queues.
+func QueueKeys() []QueueKey {
+	var keys []QueueKey
 	for _, p := range state.Priorities() {
-		lanes = append(lanes, Lane{p, false}, Lane{p, true})
+		keys = append(keys, QueueKey{p, false}, QueueKey{p, true})
 	}
-	return lanes
+	return keys
 }
 
-// String returns the lane's word in subjects and names: normal, normal-crowd.
-func (l Lane) String() string {
-	if l.Crowd {
-		return string(l.Priority) + "-crowd"
+// String returns the word of the queue in subjects and consumer names: normal,
+// normal-crowd. These names are older than the word noisy.
+func (k QueueKey) String() string {
+	if k.Noisy {
+		return string(k.Lane) + "-crowd"
 	}
-	return string(l.Priority)
+	return string(k.Lane)
 }
 
 // Turn is the hint "look at run Run, the turn that follows Version".
 type Turn struct {
 	Run      state.RunID    `json:"run_id"`
 	Version  int64          `json:"version"`
-	Priority state.Priority `json:"-"` // of the lane
-	Crowd    bool           `json:"-"` // of the lane
-
-	// Announced says that the sender has announced all entries up to Version. Only
-	// the worker that made the turn before can say so.
-	Announced bool `json:"-"`
+	Priority state.Priority `json:"-"` // of the queue
+	Noisy    bool           `json:"-"` // of the queue
 
 	// TraceParent carries the W3C trace context.
 	TraceParent string `json:"-"`
 }
 
-// Lane is where the turn waits.
-func (t Turn) Lane() Lane { return Lane{t.Priority, t.Crowd} }
+// Queue is where the turn waits.
+func (t Turn) Queue() QueueKey { return QueueKey{t.Priority, t.Noisy} }
 
 // TurnQueue hands out turns one at a time.
 type TurnQueue interface {
@@ -127,29 +127,54 @@ type TurnDelivery interface {
 	InProgress() error
 }
 
-// Events carries what runs do to those who watch.
+// Events wakes whoever watches a run. The truth of committed events is the log in the
+// store; what is sent here is a hint or a live event, and nobody stores it.
 type Events interface {
-	// Announce stores committed events, in order, and returns when all are
-	// stored. An event that was announced before is dropped, and one that is larger
-	// than the bus can carry is left out: the store has both.
-	Announce(ctx context.Context, run state.RunID, events []Event) error
+	// Grown tells whoever watches a run that its log has grown from so many entries to so
+	// many. It may be lost.
+	Grown(run state.RunID, from, to int64)
 
-	// Tell is Announce in two steps: it sends the events, in order and before whatever
-	// the caller sends next, and stored returns when they are stored. Who does not call
-	// stored does not know; who got an error may call it again.
-	Tell(ctx context.Context, run state.RunID, events []Event) (stored func(context.Context) error)
-
-	// Live sends an event that nobody stores, to whoever watches now.
+	// Live sends an event to whoever watches now. It may be lost.
 	Live(run state.RunID, data []byte)
 
-	// Watch delivers the events of a run from now on, committed and live, to fn,
-	// one at a time and in the order of arrival, until the returned stop is
-	// called. After stop returns fn is not called again. Events may be missing or
-	// doubled; numbers tell. fn must not block, nor call stop.
-	Watch(ctx context.Context, run state.RunID, fn func(Event)) (stop func(), err error)
+	// Watch delivers the notices of a run from now on to fn, one at a time and in the
+	// order of arrival, until the returned stop is called. After stop returns fn is not
+	// called again. fn must not block, nor call stop.
+	Watch(ctx context.Context, run state.RunID, fn func(Notice)) (stop func(), err error)
+
+	// Watchers keeps account of the runs that somebody watches, here or in another
+	// process, until Stop is called: a live event that nobody hears need not be made.
+	Watchers(ctx context.Context) (Watchers, error)
 }
 
-// Event is one encoded event. Seq is 0 for a live one.
+// Notice is what a watcher hears: that the log of the run has grown, or a live event.
+type Notice struct {
+	From, To int64  // the log had, and has, so many entries; both are 0 for a live event
+	Live     []byte // an encoded live event
+}
+
+// Watchers tells which runs are watched.
+type Watchers interface {
+	// Watched reports whether somebody watches a run. It may lag behind by a moment, and
+	// by two seconds in a process that has just begun to listen.
+	Watched(run state.RunID) bool
+
+	Stop()
+}
+
+// Feed stores the committed events of runs as messages, for services that read the bus
+// and not the API. A deployment has it if it asks for it.
+type Feed interface {
+	// PublishEvents stores events of a run in order, and returns when all are stored. An
+	// event that the feed has already is dropped while the server remembers its id. One
+	// that is larger than the bus can carry is left out.
+	PublishEvents(ctx context.Context, run state.RunID, events []Event) error
+
+	// LastEvent returns the number of the last event of a run that the feed has, or 0.
+	LastEvent(ctx context.Context, run state.RunID) (int64, error)
+}
+
+// Event is one encoded event of the feed.
 type Event struct {
 	Seq  int64
 	Data []byte
@@ -263,21 +288,21 @@ type DeadLetter struct {
 	ReplyTo string `json:"reply_to,omitempty"`
 }
 
-// Presence lets workers notice that one of them is gone.
-type Presence interface {
+// Membership lets workers notice that one of them is dead.
+type Membership interface {
 	// Beat tells the others that a worker is alive, or that it leaves.
-	Beat(b Beat)
+	Beat(h Heartbeat)
 
-	// Beats calls fn for every beat that is heard, the caller's own included.
-	Beats(ctx context.Context, fn func(Beat)) (stop func(), err error)
+	// Heartbeats calls fn for every heartbeat that is heard, the caller's own included.
+	Heartbeats(ctx context.Context, fn func(Heartbeat)) (stop func(), err error)
 }
 
-// Beat is a sign of life.
-type Beat struct {
+// Heartbeat is a sign of life of a worker.
+type Heartbeat struct {
 	Worker string `json:"worker"`
 	Gone   bool   `json:"gone,omitempty"` // it leaves
 
-	// TakesKept says that the worker takes turns over that others have kept
-	// (state.Commit.Keep). Older builds leave them alone.
-	TakesKept bool `json:"takes_kept,omitempty"`
+	// EagerClaims says that the worker takes over turns that another one has claimed
+	// eagerly (state.Commit). Older builds leave them alone.
+	EagerClaims bool `json:"takes_kept,omitempty"`
 }

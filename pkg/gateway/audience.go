@@ -6,23 +6,26 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/api/sse"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// audiences are the open streams by run. A run is watched once for all of its
-// readers: the bus sends what it brings to every watch, and lets go of a gateway that
-// cannot keep up with that.
+// audiences are the open streams by run. A run is watched once for all of its readers, and
+// what its log gains is read from the store once for all that keep up.
 type audiences struct {
-	bus bus.Bus
+	bus  bus.Bus
+	read func(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
 
 	mu   sync.Mutex
 	runs map[state.RunID]*audience
 }
 
 type audience struct {
+	id      state.RunID
 	streams map[*stream]bool
+	queue   notices
 
 	watched chan struct{} // closed when what follows is known
 	stop    func()
@@ -34,15 +37,13 @@ func (a *audiences) join(ctx context.Context, s *stream) (leave func(), err erro
 	a.mu.Lock()
 	au, found := a.runs[s.id]
 	if !found {
-		au = &audience{streams: map[*stream]bool{}, watched: make(chan struct{})}
+		au = &audience{id: s.id, streams: map[*stream]bool{}, queue: notices{wake: make(chan struct{}, 1)}, watched: make(chan struct{})}
 		a.runs[s.id] = au
 	}
 	au.streams[s] = true
 	a.mu.Unlock()
 	if !found {
-		// Others wait for it, too, so it does not end with this reader.
-		au.stop, au.err = a.bus.Watch(context.WithoutCancel(ctx), s.id, func(e bus.Event) { a.tell(au, e) })
-		close(au.watched)
+		a.watch(context.WithoutCancel(ctx), au) // others wait for it, too, so it does not end with this reader
 	}
 	select {
 	case <-au.watched:
@@ -55,6 +56,23 @@ func (a *audiences) join(ctx context.Context, s *stream) (leave func(), err erro
 		return nil, err
 	}
 	return func() { a.leave(s, au) }, nil
+}
+
+// watch begins to listen for a run, until au.stop.
+func (a *audiences) watch(ctx context.Context, au *audience) {
+	defer close(au.watched)
+	stop, err := a.bus.Watch(ctx, au.id, au.queue.add)
+	if err != nil {
+		au.err = err
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.serve(ctx, au)
+	}()
+	au.stop = func() { stop(); cancel(); <-done }
 }
 
 // leave ends the watch with the last stream, which is not before it has begun: whoever
@@ -72,14 +90,96 @@ func (a *audiences) leave(s *stream, au *audience) {
 	}
 }
 
-// tell passes on what the bus has brought. It is read and framed once for all.
-func (a *audiences) tell(au *audience, e bus.Event) {
-	h := headOf(e.Data)
-	f := &framed{e.Seq, h, frameOf(e.Seq, h, e.Data)}
+// serve passes on what the bus has brought, in its order: a live event after the committed
+// ones that came before it.
+func (a *audiences) serve(ctx context.Context, au *audience) {
+	for {
+		n, err := au.queue.next(ctx)
+		if err != nil {
+			return
+		}
+		if n.Live != nil {
+			h := headOf(n.Live)
+			a.tell(au, &framed{0, h, frameOf(0, h, n.Live)})
+			continue
+		}
+		for after := n.From; after < n.To; {
+			log, err := a.read(ctx, au.id, after, int(min(n.To-after, pageEvents)))
+			if err != nil || len(log) == 0 {
+				break // each stream looks for itself, soon
+			}
+			for _, e := range log {
+				data, err := api.EncodeEvent(au.id, e)
+				if err != nil {
+					return
+				}
+				h := head{e.Type, e.Turn}
+				a.tell(au, &framed{e.Seq, h, frameOf(e.Seq, h, data)})
+			}
+			after += int64(len(log))
+		}
+	}
+}
+
+// tell gives an event to all streams.
+func (a *audiences) tell(au *audience, f *framed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for s := range au.streams {
 		s.hear(f)
+	}
+}
+
+// maxNotices and noticeBytes bound what may wait until the store has been read. What is
+// lost here is live, or found by the streams' own look at the store.
+const (
+	maxNotices  = 1024
+	noticeBytes = 4 * readerBytes
+)
+
+// notices is a queue of what the bus has brought.
+type notices struct {
+	wake chan struct{}
+
+	mu    sync.Mutex
+	queue []bus.Notice
+	bytes int // of the live events in queue
+}
+
+// add takes a notice and does not block. Logs that grow while the store is read are read
+// at once.
+func (q *notices) add(n bus.Notice) {
+	q.mu.Lock()
+	if last := len(q.queue) - 1; last >= 0 && n.Live == nil && q.queue[last].Live == nil {
+		q.queue[last].From, q.queue[last].To = min(q.queue[last].From, n.From), max(q.queue[last].To, n.To)
+	} else if len(q.queue) < maxNotices && (q.bytes == 0 || q.bytes+len(n.Live) <= noticeBytes) {
+		q.queue = append(q.queue, n)
+		q.bytes += len(n.Live)
+	}
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next waits for a notice until ctx ends.
+func (q *notices) next(ctx context.Context) (bus.Notice, error) {
+	for {
+		q.mu.Lock()
+		if len(q.queue) > 0 {
+			n := q.queue[0]
+			q.queue = q.queue[1:]
+			q.bytes -= len(n.Live)
+			q.mu.Unlock()
+			return n, nil
+		}
+		q.mu.Unlock()
+		select {
+		case <-q.wake:
+		case <-ctx.Done():
+			return bus.Notice{}, ctx.Err()
+		}
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -142,7 +141,8 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 	}
 	made := make([]state.State, len(runs))
 	mark := fingerprint(sub)
-	// The store knows a crowd when most of it is stored, and the first runs start before.
+	// The store knows a noisy tenant when most of the batch is stored, and the first runs
+	// start before.
 	start, wait := g.batchStarts(ctx, runs[0].Batch.MaxParallel >= state.Shards)
 	defer wait()
 	create := func(i int, key string) (err error) {
@@ -150,12 +150,12 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 		run.ID = first.Plus(i)
 		ctx, submit := g.traceBatchRun(ctx, &run, sub.trace)
 		defer func() { endSubmit(submit, run, made[i], err) }()
-		st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark, Grace: g.cfg.Grace})
+		st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark, Grace: g.cfg.RedeliveryDelay})
 		if err != nil {
 			return inRun(i, err)
 		}
 		if !existing {
-			g.crowd.note(st)
+			g.noisy.note(st)
 		}
 		made[i] = st
 		if _, waited := st.InLane(1); !waited {
@@ -192,8 +192,8 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 
 // batchStarts returns how runs of a batch are started, unless they are held or were
 // started before: some at a time, and wait returns when all are. What cannot be sent now
-// is the sweeper's. Those of a crowd wait in its lane.
-func (g *Gateway) batchStarts(ctx context.Context, crowd bool) (start func(state.State), wait func()) {
+// is the sweeper's. Those of a large batch wait in the queue for noisy tenants.
+func (g *Gateway) batchStarts(ctx context.Context, large bool) (start func(state.State), wait func()) {
 	group, ctx := errgroup.WithContext(ctx) // after one that failed no other is tried
 	group.SetLimit(createTogether)
 	start = func(st state.State) {
@@ -201,8 +201,9 @@ func (g *Gateway) batchStarts(ctx context.Context, crowd bool) (start func(state
 			return
 		}
 		group.Go(func() error {
-			t := bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Crowd: crowd || st.Crowded || g.crowd.full(), TraceParent: st.TraceSpan}
-			if err := g.bus.PublishTurn(ctx, t, turnID(st.ID, st.Version)); err != nil {
+			t := firstTurn(st, st.TraceSpan)
+			t.Noisy = t.Noisy || large
+			if err := g.dispatch.Publish(ctx, t); err != nil {
 				return fmt.Errorf("batch %s: %w", st.BatchID(), err)
 			}
 			return nil

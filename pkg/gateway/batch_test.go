@@ -99,7 +99,7 @@ type toolCall struct {
 func newLot(t *testing.T, store state.Store, b bus.Bus) *lot {
 	t.Helper()
 	l := &lot{store: &faulty{Store: store, settled: map[state.RunID]int64{}}, calls: make(chan toolCall, 100)}
-	g, err := gateway.New(l.store, b, gateway.Config{Logger: zerolog.Nop(), Grace: 50 * time.Millisecond})
+	g, err := gateway.New(l.store, b, gateway.Config{Logger: zerolog.Nop(), RedeliveryDelay: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func newLot(t *testing.T, store state.Store, b bus.Bus) *lot {
 	for i := range 3 {
 		w, err := worker.New(l.store, b, worker.Config{
 			ID: fmt.Sprint("w", i), Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(),
-			ShutdownGrace: time.Millisecond, SweepEvery: 10 * time.Millisecond, Grace: 50 * time.Millisecond,
+			ShutdownGrace: time.Millisecond, SweepEvery: 10 * time.Millisecond, RedeliveryDelay: 50 * time.Millisecond,
 			Kinds: toolspec.Kinds(map[string]tool.Tool{"work": tool.Func(l.work)}),
 		})
 		if err != nil {

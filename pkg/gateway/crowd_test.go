@@ -39,7 +39,7 @@ type counting struct {
 	fail, begun, open atomic.Int64
 }
 
-func (c *counting) Watch(ctx context.Context, id state.RunID, fn func(bus.Event)) (func(), error) {
+func (c *counting) Watch(ctx context.Context, id state.RunID, fn func(bus.Notice)) (func(), error) {
 	if c.fail.Add(-1) >= 0 {
 		return nil, errors.New("no answer")
 	}

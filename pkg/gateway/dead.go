@@ -199,7 +199,7 @@ func (g *Gateway) postReplay(w http.ResponseWriter, r *http.Request) error {
 
 // takeUp lets a poisoned run go on.
 func (g *Gateway) takeUp(ctx context.Context, d bus.DeadLetter) error {
-	wake, err := g.store.Signal(ctx, d.Run, state.ReplaySignal(d.Version, state.At(time.Now())), g.cfg.Grace)
+	wake, err := g.store.Signal(ctx, d.Run, state.ReplaySignal(d.Version, state.At(time.Now())), g.cfg.RedeliveryDelay)
 	if _, closed := errors.AsType[*state.NotWaitingError](err); closed {
 		// Somebody was faster; the letter tells who.
 		l, err := g.letter(ctx, d)
@@ -211,9 +211,7 @@ func (g *Gateway) takeUp(ctx context.Context, d bus.DeadLetter) error {
 	if err != nil {
 		return err
 	}
-	if wake.Publish {
-		g.publish(ctx, bus.Turn{Run: d.Run, Version: wake.Version, Priority: wake.Priority, Crowd: wake.Crowded}, turnID(d.Run, wake.Version))
-	}
+	g.publish(ctx, d.Run, func(ctx context.Context) error { return g.dispatch.Wake(ctx, d.Run, wake, "") })
 	return nil
 }
 

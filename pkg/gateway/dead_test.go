@@ -31,7 +31,7 @@ func (f *fragile) Generate(ctx context.Context, r model.Request, delta func(mode
 
 func (f *fragile) install(cfg *worker.Config) {
 	cfg.Providers = map[string]model.Provider{"scripted": f}
-	cfg.Lease, cfg.Grace, cfg.SweepEvery, cfg.MaxAttempts = 60*time.Millisecond, 20*time.Millisecond, 10*time.Millisecond, 3
+	cfg.Lease, cfg.RedeliveryDelay, cfg.SweepEvery, cfg.MaxAttempts = 60*time.Millisecond, 20*time.Millisecond, 10*time.Millisecond, 3
 }
 
 // letters waits for dead letters.

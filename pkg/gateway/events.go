@@ -19,8 +19,8 @@ const (
 	// keepAlive is how often a silent stream says that it lives.
 	keepAlive = 15 * time.Second
 
-	// backstop is how often a stream looks into the store for events whose
-	// announcement was lost.
+	// backstop is how often a stream looks into the store for events of which no hint
+	// came.
 	backstop = 2 * time.Second
 
 	// readerBuffer is how many events may wait for a slow reader, and readerBytes how
@@ -248,11 +248,16 @@ func (s *stream) catchUp(ctx context.Context) error {
 
 // read returns the next events from the store when it is this stream's turn.
 func (s *stream) read(ctx context.Context, limit int) ([]state.Entry, error) {
+	return s.g.readLog(ctx, s.id, s.after, limit)
+}
+
+// readLog reads the log of a run when it is the caller's turn.
+func (g *Gateway) readLog(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	select {
-	case s.g.reading <- struct{}{}:
-		defer func() { <-s.g.reading }()
-		return s.g.store.Log(ctx, s.id, s.after, limit)
-	case <-s.g.quit:
+	case g.reading <- struct{}{}:
+		defer func() { <-g.reading }()
+		return g.store.Log(ctx, id, after, limit)
+	case <-g.quit:
 		return nil, errEnded
 	case <-ctx.Done():
 		return nil, ctx.Err()

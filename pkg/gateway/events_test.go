@@ -116,21 +116,21 @@ func TestEventsOnTheWire(t *testing.T) {
 type muted struct {
 	bus.Bus
 
-	watched chan func(bus.Event)
+	watched chan func(bus.Notice)
 }
 
-func (m muted) Watch(_ context.Context, _ state.RunID, fn func(bus.Event)) (func(), error) {
+func (m muted) Watch(_ context.Context, _ state.RunID, fn func(bus.Notice)) (func(), error) {
 	m.watched <- fn
 	return func() {}, nil
 }
 
-func (s *site) muted() (*site, chan func(bus.Event)) {
+func (s *site) muted() (*site, chan func(bus.Notice)) {
 	s.t.Helper()
-	b := muted{s.bus, make(chan func(bus.Event), 8)}
+	b := muted{s.bus, make(chan func(bus.Notice), 8)}
 	return s.over(s.store, b), b.watched
 }
 
-// Announcements that are lost cost time and nothing else.
+// Hints that are lost cost time and nothing else.
 func TestEventsWithoutTheBus(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -173,20 +173,14 @@ func TestEventsOutOfOrder(t *testing.T) {
 	at := state.At(time.Now())
 	delta := api.EncodeLive(id, api.Live{Type: state.LiveModelDelta, Turn: 99, Attempt: 1, At: at})
 	stale := api.EncodeLive(id, api.Live{Type: state.LiveTurnStarted, Turn: 0, Attempt: 1, At: at})
-	encoded := func(e state.Entry) bus.Event {
-		data, err := api.EncodeEvent(id, e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return bus.Event{Seq: e.Seq, Data: data}
-	}
-	tell(bus.Event{Data: stale})
-	tell(encoded(log[0]))
+	grown := func(e state.Entry) bus.Notice { return bus.Notice{From: e.Seq - 1, To: e.Seq} }
+	tell(bus.Notice{Live: stale})
+	tell(grown(log[0]))
 	for range 3000 {
-		tell(bus.Event{Data: delta})
+		tell(bus.Notice{Live: delta})
 	}
 	for i := len(log) - 1; i >= 0; i-- {
-		tell(encoded(log[i]))
+		tell(grown(log[i]))
 	}
 	next := 1
 	for _, f := range <-done {

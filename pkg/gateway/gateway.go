@@ -27,6 +27,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/dispatch"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -51,9 +52,9 @@ type Config struct {
 	// beside localhost and addresses, such as that of a proxy on the same machine.
 	Hosts []string
 
-	// Grace is how long a new run is left to its message before the sweeper
+	// RedeliveryDelay is how long a new run is left to its message before the sweeper
 	// publishes another. Default 5 s.
-	Grace time.Duration
+	RedeliveryDelay time.Duration
 
 	// Checks, if not nil, looks at the dependencies for GET /readyz: a fatal
 	// finding means not ready.
@@ -91,8 +92,8 @@ func (c Config) withDefaults() Config {
 	if c.MaxBody == 0 {
 		c.MaxBody = 1 << 20
 	}
-	if c.Grace == 0 {
-		c.Grace = 5 * time.Second
+	if c.RedeliveryDelay == 0 {
+		c.RedeliveryDelay = 5 * time.Second
 	}
 	if c.Random == nil {
 		c.Random = rand.Reader
@@ -114,7 +115,9 @@ type Gateway struct {
 	tracer  trace.Tracer // nil: no spans
 	ids     ids
 	latest  *latest
-	crowd   crowd
+	noisy   noisy
+
+	dispatch *dispatch.Dispatcher
 
 	audiences audiences
 	reading   chan struct{} // held by streams while they read from the store
@@ -150,12 +153,15 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	g := &Gateway{
-		cfg: cfg, known: agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops}, store: store, bus: b, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random}, audiences: audiences{bus: b, runs: map[state.RunID]*audience{}},
+		cfg: cfg, store: store, bus: b, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random},
+		known:   agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops},
 		reading: make(chan struct{}, readTogether), latest: newLatest(store), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
 	}
 	if cfg.Tracer != nil {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
 	}
+	g.audiences = audiences{bus: b, read: g.readLog, runs: map[state.RunID]*audience{}}
+	g.dispatch = dispatch.New(b, func(string) bool { return g.noisy.full() })
 	g.stop = sync.OnceFunc(func() { close(g.quit) })
 	return g, nil
 }

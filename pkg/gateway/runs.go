@@ -66,7 +66,7 @@ func (g *Gateway) settled(ctx context.Context, id state.RunID, wait time.Duratio
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	moved := make(chan struct{}, 1)
-	stop, err := g.bus.Watch(ctx, id, func(bus.Event) {
+	stop, err := g.bus.Watch(ctx, id, func(bus.Notice) {
 		select {
 		case moved <- struct{}{}:
 		default:
@@ -75,7 +75,7 @@ func (g *Gateway) settled(ctx context.Context, id state.RunID, wait time.Duratio
 	if err == nil {
 		defer stop()
 	}
-	// The poll is the backstop for an announcement that was lost.
+	// The poll is the backstop for a hint that was lost.
 	poll := time.NewTicker(time.Second)
 	defer poll.Stop()
 	for {

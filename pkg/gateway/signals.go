@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -41,13 +40,11 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	if sig.Message != nil && st.Loop == "single_call" {
 		return problem(http.StatusConflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call and cannot be continued", id)
 	}
-	wake, err := g.store.Signal(r.Context(), id, sig, g.cfg.Grace)
+	wake, err := g.store.Signal(r.Context(), id, sig, g.cfg.RedeliveryDelay)
 	if err != nil {
 		return err
 	}
-	if wake.Publish {
-		g.publish(r.Context(), bus.Turn{Run: id, Version: wake.Version, Priority: wake.Priority, Crowd: wake.Crowded, TraceParent: span.Parent(r.Context())}, turnID(id, wake.Version))
-	}
+	g.publish(r.Context(), id, func(ctx context.Context) error { return g.dispatch.Wake(ctx, id, wake, span.Parent(ctx)) })
 	return g.accepted(w, r, id)
 }
 
@@ -152,30 +149,21 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
 	if len(req.Reason) > maxValue {
 		return invalid("reason has %d bytes, at most %d are allowed", len(req.Reason), maxValue)
 	}
-	version, err := g.abort(r.Context(), id, req.Reason)
+	wake, err := g.abort(r.Context(), id, req.Reason)
 	if err != nil {
 		return err
 	}
 	// The flag is durable; the message only makes it instant.
-	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
-	defer cancel()
-	if err := g.bus.PublishAbort(ctx, bus.Abort{Run: id, Reason: req.Reason, Version: version}); err != nil {
-		g.log.Warn().Err(err).Str("run_id", string(id)).Msg("publish abort; the lease's renewal will see it")
-	}
+	g.publish(r.Context(), id, func(ctx context.Context) error { return g.dispatch.Interrupt(ctx, id, req.Reason, wake) })
 	return g.accepted(w, r, id)
 }
 
-// abort sets the durable flag and wakes the run where it rests. It returns the
-// version of the run that the flag met.
-func (g *Gateway) abort(ctx context.Context, id state.RunID, reason string) (version int64, err error) {
-	wake, err := g.store.Abort(ctx, id, reason, g.cfg.Grace)
+// abort sets the durable flag and wakes the run where it rests.
+func (g *Gateway) abort(ctx context.Context, id state.RunID, reason string) (state.Wake, error) {
+	wake, err := g.store.Abort(ctx, id, reason, g.cfg.RedeliveryDelay)
 	if err != nil {
-		return 0, err
+		return state.Wake{}, err
 	}
-	if wake.Publish {
-		// On the fast lane and under an id of its own: the run's own message may be
-		// far back in its queue.
-		g.publish(ctx, bus.Turn{Run: id, Version: wake.Version, Priority: state.High, TraceParent: span.Parent(ctx)}, turnID(id, wake.Version)+":abort")
-	}
-	return wake.Version, nil
+	g.publish(ctx, id, func(ctx context.Context) error { return g.dispatch.WakeAborted(ctx, id, wake, span.Parent(ctx)) })
+	return wake, nil
 }

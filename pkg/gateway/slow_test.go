@@ -39,7 +39,7 @@ func (d *deaf) Write(b []byte) (int, error) {
 // 256 events of 64 KiB are 16 MiB a reader.
 func TestSlowReaderIsBoundedInBytes(t *testing.T) { //nolint:paralleltest // it measures memory
 	s := newSite(t)
-	b := muted{s.bus, make(chan func(bus.Event), 8)}
+	b := muted{s.bus, make(chan func(bus.Notice), 8)}
 	g, err := gateway.New(s.store, b, gateway.Config{Logger: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestSlowReaderIsBoundedInBytes(t *testing.T) { //nolint:paralleltest // it 
 	tell := <-b.watched
 	before := inUse()
 	for range 256 {
-		tell(bus.Event{Data: api.EncodeLive(state.RunID(id), api.Live{Type: state.LiveToolProgress, Turn: 99, Progress: strings.Repeat("x", 64<<10)})})
+		tell(bus.Notice{Live: api.EncodeLive(state.RunID(id), api.Live{Type: state.LiveToolProgress, Turn: 99, Progress: strings.Repeat("x", 64<<10)})})
 	}
 	if held := inUse() - before; held > 1<<20 {
 		t.Errorf("%d readers that take nothing hold %d KiB", len(slow), held>>10)

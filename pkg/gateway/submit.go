@@ -18,7 +18,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/dispatch"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -86,12 +86,12 @@ func (g *Gateway) submit(ctx context.Context, sub submission) (state.State, erro
 func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (st state.State, err error) {
 	ctx, submit := g.traceSubmit(ctx, &run, sub.trace)
 	defer func() { endSubmit(submit, run, st, err) }()
-	st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: sub.key, Fingerprint: fingerprint(sub), Grace: g.cfg.Grace})
+	st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: sub.key, Fingerprint: fingerprint(sub), Grace: g.cfg.RedeliveryDelay})
 	if err != nil {
 		return state.State{}, err
 	}
 	if !existing {
-		g.crowd.note(st)
+		g.noisy.note(st)
 	}
 	if existing && sub.replyTo != "" && st.Status.Terminal() {
 		g.reply(ctx, sub.replyTo, api.RunOf(st, time.Now())) // no worker will
@@ -99,21 +99,24 @@ func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (s
 	// A run that exists may be one that this very call made, if the store repeated
 	// it, or whose publisher died: the bus drops the message if it is the second.
 	if st.Status == state.Queued && (!existing || st.Version == run.Version) {
-		g.publish(ctx, bus.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Crowd: st.Crowded || g.crowd.full(), TraceParent: run.TraceSpan}, turnID(st.ID, st.Version))
+		g.publish(ctx, st.ID, func(ctx context.Context) error { return g.dispatch.Publish(ctx, firstTurn(st, run.TraceSpan)) })
 	}
 	return st, nil
 }
 
-func turnID(id state.RunID, version int64) string { return fmt.Sprintf("%s:%d", id, version) }
+// firstTurn is the turn with which a run begins.
+func firstTurn(st state.State, traceParent string) dispatch.Turn {
+	return dispatch.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Tenant: st.Tenant, Noisy: st.Crowded, TraceParent: traceParent}
+}
 
-// publish sends a turn message. The run is in the store: a message that cannot be
-// sent now is the sweeper's.
-func (g *Gateway) publish(ctx context.Context, t bus.Turn, id string) {
+// publish sends what has to follow a change of a run. The change is in the store: a message
+// that cannot be sent now is the sweeper's.
+func (g *Gateway) publish(ctx context.Context, run state.RunID, send func(context.Context) error) {
 	// A client that goes away must not cost its run a sweep.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if err := g.bus.PublishTurn(ctx, t, id); err != nil {
-		g.log.Warn().Err(err).Str("run_id", string(t.Run)).Msg("publish turn; the sweeper will")
+	if err := send(ctx); err != nil {
+		g.log.Warn().Err(err).Str("run_id", string(run)).Str("hint", "is NATS reachable? the sweeper of a worker publishes it").Msg("message not published")
 	}
 }
 

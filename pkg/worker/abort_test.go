@@ -96,14 +96,21 @@ func (e *eye) Live(run state.RunID, data []byte) {
 	e.heard(run)
 }
 
-// Announce strikes at committed events.
-func (e *eye) Announce(ctx context.Context, run state.RunID, events []bus.Event) error {
-	err := e.Bus.Announce(ctx, run, events)
-	for range events {
+// Grown strikes at what the store has got.
+func (e *eye) Grown(run state.RunID, from, to int64) {
+	e.Bus.Grown(run, from, to)
+	for range to - from {
 		e.heard(run)
 	}
-	return err
 }
+
+// Watchers has the worker send all live events.
+func (e *eye) Watchers(context.Context) (bus.Watchers, error) { return everything{}, nil }
+
+type everything struct{}
+
+func (everything) Watched(state.RunID) bool { return true }
+func (everything) Stop()                    {}
 
 // I5, I7, A4, A5: runs that are aborted at any moment end, with every call answered,
 // nothing starts after their worker has seen the abort, and what is left of them is

@@ -28,7 +28,7 @@ type naks struct {
 	delays chan time.Duration
 }
 
-func (n naks) Turns(ctx context.Context, lane bus.Lane) (bus.TurnQueue, error) {
+func (n naks) Turns(ctx context.Context, lane bus.QueueKey) (bus.TurnQueue, error) {
 	q, err := n.Bus.Turns(ctx, lane)
 	return nakQueue{q, n.delays}, err
 }

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// releaseNext starts the run of a batch whose turn has come now that s stands as it
+// startNext starts the run of a batch whose turn has come now that s stands as it
 // does: the one behind s in its lane if s has ended, and s itself if it is held and
 // nobody is before it any more (L8). It may be called at any time and any number of
 // times. A run that is not stored yet starts by itself: the sweeper looks at each
@@ -17,7 +16,7 @@ import (
 //
 // A run that was cancelled while it was held has freed nothing. Whoever ends before
 // it starts the one behind it; it does so itself only if that has happened already.
-func (w *Worker) releaseNext(ctx context.Context, s state.State) error {
+func (w *Worker) startNext(ctx context.Context, s state.State) error {
 	if s.Batch == nil || !s.Held() && !s.Status.Terminal() {
 		return nil
 	}
@@ -66,7 +65,7 @@ func (w *Worker) laneFree(ctx context.Context, s state.State) (bool, error) {
 // startHeld lets a held run go, and reports whether it has ended, so that the one
 // behind it may start instead.
 func (w *Worker) startHeld(ctx context.Context, id state.RunID) (ended bool, err error) {
-	wake, err := w.store.Signal(ctx, id, state.Signal{ID: "start:" + string(id), Start: true, At: now()}, w.cfg.Grace)
+	wake, err := w.store.Signal(ctx, id, state.Signal{ID: "start:" + string(id), Start: true, At: now()}, w.cfg.RedeliveryDelay)
 	if closed, ok := errors.AsType[*state.NotWaitingError](err); ok {
 		return closed.Status.Terminal(), nil
 	}
@@ -76,11 +75,7 @@ func (w *Worker) startHeld(ctx context.Context, id state.RunID) (ended bool, err
 	if err != nil {
 		return false, fmt.Errorf("start run %s: %w", id, err)
 	}
-	if !wake.Publish {
-		return false, nil
-	}
-	next := bus.Turn{Run: id, Version: wake.Version, Priority: wake.Priority, Crowd: wake.Crowded}
-	if err := w.bus.PublishTurn(ctx, next, turnID(id, wake.Version)); err != nil {
+	if err := w.dispatch.Wake(ctx, id, wake, ""); err != nil {
 		return false, fmt.Errorf("publish turn of run %s: %w", id, err)
 	}
 	return false, nil

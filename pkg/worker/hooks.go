@@ -130,8 +130,17 @@ func (t *turn) takeNotes(ctx context.Context) {
 	}
 }
 
-// mourn tells the failure hooks why the model ended the run.
-func (t *turn) mourn(ctx context.Context) {
+// finishHooks takes what hooks said beside the turn into its end, and runs the failure
+// hooks if the model has ended the run.
+func (t *turn) finishHooks(ctx context.Context) {
+	if t.notes != nil {
+		t.takeNotes(ctx)
+	}
+	t.runFailureHooks(ctx)
+}
+
+// runFailureHooks tells the failure hooks why the model ended the run.
+func (t *turn) runFailureHooks(ctx context.Context) {
 	if t.failure == nil || !t.s.Status.Terminal() {
 		return
 	}

@@ -34,7 +34,7 @@ func TestHigherLanesHaveMore(t *testing.T) {
 				id := s.create(state.Limits{MaxTurns: 1}, []agent.Tool{{Name: "note"}}, call("note", "c"))
 				lane[id] = p
 				ids = append(ids, id)
-				s.publishTo(id, bus.Lane{Priority: p})
+				s.publishTo(id, bus.QueueKey{Lane: p})
 			}
 		}
 		cfg := s.config()

@@ -1,10 +1,10 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,12 +25,24 @@ type lease struct {
 	state.Lease
 
 	delivery bus.TurnDelivery
-	cancel   context.CancelCauseFunc
+	cancel   context.CancelCauseFunc // ends the turn
 
-	// Guarded by held.mu.
-	renewed time.Time
-	asked   bool // a renewal is under way
-	kept    bool // by the commit before, and not renewed yet: it lasts for the grace
+	// Guarded by leases.mu.
+	renewed time.Time     // from when it lasts
+	lasts   time.Duration // without a renewal
+	renewAt time.Time
+	asked   bool // a renewal is in flight
+	eager   bool // claimed by the commit before, and not renewed yet
+}
+
+func newLease(l state.Lease, d bus.TurnDelivery, cancel context.CancelCauseFunc) *lease {
+	return &lease{Lease: l, delivery: d, cancel: cancel}
+}
+
+// start says when the store was asked for the lease, and how long it lasts. It is renewed
+// at a third of that.
+func (l *lease) start(at time.Time, lasts time.Duration) {
+	l.renewed, l.lasts, l.renewAt, l.eager = at, lasts, at.Add(lasts/3), false
 }
 
 // abort ends the turn if it is the one that a means.
@@ -40,15 +52,13 @@ func (l *lease) abort(a bus.Abort) {
 	}
 }
 
-// held is the set of leases of a worker, and of the runs that it is about to
+// leases is the set of leases of a worker, and of the runs that it is about to
 // claim: an abort that comes between a claim and the note of it must not be missed
-// (I7).
-type held struct {
+// (I7). The zero value is ready to use.
+type leases struct {
 	mu       sync.Mutex
 	runs     map[state.RunID]*lease
 	claiming map[state.RunID]*claiming
-	kept     map[state.RunID]kept
-	resumed  []*lease // that were kept, in the order of their turns; some are renewed or gone
 }
 
 type claiming struct {
@@ -58,7 +68,7 @@ type claiming struct {
 
 // expect announces a claim of a run; done ends it, whatever came of it, and may be
 // called again.
-func (h *held) expect(run state.RunID) (done func()) {
+func (h *leases) expect(run state.RunID) (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.claiming == nil {
@@ -79,31 +89,35 @@ func (h *held) expect(run state.RunID) (done func()) {
 	})
 }
 
+// unlessAborted calls note if no abort has come since a claim of the run was expected, and
+// lets none come meanwhile.
+func (h *leases) unlessAborted(run state.RunID, note func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c := h.claiming[run]; c == nil || len(c.aborts) == 0 {
+		note()
+	}
+}
+
 // add notes a lease that was claimed.
-func (h *held) add(l *lease) {
+func (h *leases) add(l *lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.runs == nil {
 		h.runs = map[state.RunID]*lease{}
 	}
-	if !l.kept {
-		l.renewed = time.Now()
-	}
 	if old := h.runs[l.Run]; old != nil {
-		if l.kept && old.Version >= l.Version {
-			// Its message came twice. What was kept is as old as its commit, and has
+		if l.eager && old.Version >= l.Version {
+			// Its message came twice. An eager claim is as old as its commit, and has
 			// given way to whoever has asked the store since.
 			l.cancel(state.ErrFenced)
 			return
 		}
-		// This worker was taken for gone, and has claimed its own run anew: the turn
+		// This worker was taken for dead, and has claimed its own run anew: the turn
 		// that it had is fenced, and must start nothing any more.
 		old.cancel(state.ErrFenced)
 	}
 	h.runs[l.Run] = l
-	if l.kept {
-		h.resumed = append(h.resumed, l)
-	}
 	if c := h.claiming[l.Run]; c != nil {
 		for _, a := range c.aborts {
 			l.abort(a)
@@ -111,7 +125,7 @@ func (h *held) add(l *lease) {
 	}
 }
 
-func (h *held) remove(l *lease) {
+func (h *leases) remove(l *lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.runs[l.Run] == l {
@@ -119,70 +133,50 @@ func (h *held) remove(l *lease) {
 	}
 }
 
-// abort interrupts the turn that is meant, if this worker holds it.
-func (h *held) abort(a bus.Abort) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if c := h.claiming[a.Run]; c != nil {
+// hearAbort interrupts the turn that is meant, if this worker holds it.
+func (w *Worker) hearAbort(a bus.Abort) {
+	w.leases.mu.Lock()
+	defer w.leases.mu.Unlock()
+	w.eager.forget(a.Run) // the store is asked, and tells of the abort
+	if c := w.leases.claiming[a.Run]; c != nil {
 		c.aborts = append(c.aborts, a)
 	}
-	delete(h.kept, a.Run) // the store is asked, and tells of the abort
-	if l := h.runs[a.Run]; l != nil {
+	if l := w.leases.runs[a.Run]; l != nil {
 		l.abort(a)
 	}
 }
 
-// unconfirmed returns the leases of turns that have gone on for a moment with what was
-// kept: the store does not know that anybody is at work. Each is to be asked for, and
+// due returns the leases that are to be renewed now. Each is to be asked for, and
 // answered then.
-func (h *held) unconfirmed() []*lease {
+func (h *leases) due() []*lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var leases []*lease
-	n := 0
-	for _, l := range h.resumed {
-		if l.kept && time.Since(l.renewed) < moment {
-			break
-		}
-		n++
-		if l.kept && !l.asked && h.runs[l.Run] == l {
-			l.asked = true
-			leases = append(leases, l)
-		}
-	}
-	h.resumed = slices.Delete(h.resumed, 0, n)
-	return leases
-}
-
-// due returns the leases that were not renewed for d, or since they were kept, to be
-// asked for in the same way.
-func (h *held) due(d time.Duration) []*lease {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	now := time.Now()
 	var due []*lease
 	for _, l := range h.runs {
-		if age := time.Since(l.renewed); !l.asked && (age >= d || l.kept && age >= keptFor) {
+		if !l.asked && !now.Before(l.renewAt) {
 			l.asked = true
 			due = append(due, l)
 		}
 	}
-	slices.SortFunc(due, func(a, b *lease) int { return strings.Compare(string(a.Run), string(b.Run)) })
+	slices.SortFunc(due, func(a, b *lease) int { return cmp.Compare(a.Run, b.Run) })
 	return due
 }
 
-func (h *held) age(l *lease) time.Duration {
+// age is how long ago the store was asked for a lease with success.
+func (h *leases) age(l *lease) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return time.Since(l.renewed)
 }
 
-func (h *held) renew(l *lease, at time.Time) {
+func (h *leases) renewed(l *lease, at time.Time, lasts time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l.renewed, l.kept = at, false
+	l.start(at, lasts)
 }
 
-func (h *held) answered(l *lease) {
+func (h *leases) answered(l *lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l.asked = false
@@ -190,38 +184,29 @@ func (h *held) answered(l *lease) {
 
 // term returns how long a lease lasts without a renewal, and until when its turn may go
 // on: effects of two workers at once are what the margin prevents.
-func (h *held) term(l *lease, cfg *Config) (lasts time.Duration, safe time.Time) {
+func (h *leases) term(l *lease) (lasts time.Duration, safe time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if lasts = cfg.Lease; l.kept {
-		lasts = cfg.Grace
-	}
-	return lasts, l.renewed.Add(lasts * 4 / 5)
+	return l.lasts, l.renewed.Add(l.lasts * 4 / 5)
 }
 
-// has reports whether the turn of a lease is under way.
-func (h *held) has(l *lease) bool {
+// has reports whether the turn of a lease is in flight.
+func (h *leases) has(l *lease) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.runs[l.Run] == l
 }
 
-// renewLeases renews leases until ctx ends. One goroutine serves all turns: a
-// parked turn costs its own stack and no timer. A renewal without an answer holds up no
-// other: what was kept has less time than that takes.
+// renewLook is how often leases are looked at that have to be renewed.
+const renewLook = 100 * time.Millisecond
+
+// renewLeases renews leases until ctx ends. One goroutine serves all turns: a turn that
+// waits costs its own stack and no timer. A renewal without an answer holds up no other.
 func (w *Worker) renewLeases(ctx context.Context) {
-	every := w.cfg.Lease / 3
-	look := min(every/4, time.Second)
-	var looked time.Time
 	var asked sync.WaitGroup
 	defer asked.Wait()
-	for pause(ctx, min(look, moment)) {
-		leases := w.held.unconfirmed()
-		if time.Since(looked) >= look {
-			looked = time.Now()
-			leases = append(leases, w.held.due(every)...)
-		}
-		for _, l := range leases {
+	for pause(ctx, min(w.cfg.Lease/12, renewLook)) {
+		for _, l := range w.leases.due() {
 			asked.Go(func() { w.renew(ctx, l) })
 		}
 	}
@@ -229,9 +214,9 @@ func (w *Worker) renewLeases(ctx context.Context) {
 
 // renew asks for a lease until the store has answered, the turn must end or has ended.
 func (w *Worker) renew(ctx context.Context, l *lease) {
-	defer w.held.answered(l)
-	lasts, safe := w.held.term(l, &w.cfg)
-	for w.held.has(l) {
+	defer w.leases.answered(l)
+	lasts, safe := w.leases.term(l)
+	for w.leases.has(l) {
 		// Counted from before the call: the server's lease starts later, never earlier.
 		asked := time.Now()
 		patience := lasts / 6
@@ -242,7 +227,7 @@ func (w *Worker) renew(ctx context.Context, l *lease) {
 		if err == nil {
 			return
 		}
-		w.log.Warn().Err(err).Str("run_id", string(l.Run)).Msg("renew lease")
+		w.log.Warn().Err(err).Str("run_id", string(l.Run)).Str("hint", "is the store reachable? it is asked again").Msg("lease not renewed")
 		if !pause(ctx, min(w.cfg.SweepEvery, time.Until(safe))) {
 			return
 		}
@@ -258,7 +243,7 @@ func (w *Worker) renew(ctx context.Context, l *lease) {
 func (w *Worker) askFor(ctx context.Context, l *lease, asked time.Time, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	abort, err := w.store.Renew(ctx, l.Lease, w.cfg.Lease, w.cfg.Grace)
+	abort, err := w.store.Renew(ctx, l.Lease, w.cfg.Lease, w.cfg.RedeliveryDelay)
 	if errors.Is(err, state.ErrFenced) {
 		l.cancel(state.ErrFenced)
 		return nil
@@ -266,7 +251,7 @@ func (w *Worker) askFor(ctx context.Context, l *lease, asked time.Time, patience
 	if err != nil {
 		return err
 	}
-	w.held.renew(l, asked)
+	w.leases.renewed(l, asked, w.cfg.Lease)
 	w.check(l.delivery.InProgress(), "in progress")
 	if abort != nil {
 		l.cancel(&abortError{abort.Reason})

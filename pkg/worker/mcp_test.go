@@ -175,8 +175,8 @@ func TestMCPProgress(t *testing.T) {
 	})
 	id := s.createFor(hiAgent(h.URL), state.Limits{})
 	var got []api.Event
-	stop, err := s.bus.Watch(t.Context(), id, func(e bus.Event) {
-		if ev, err := api.DecodeEvent(e.Data); err == nil && ev.Type == state.LiveToolProgress {
+	stop, err := s.bus.Watch(t.Context(), id, func(n bus.Notice) {
+		if ev, err := api.DecodeEvent(n.Live); err == nil && ev.Type == state.LiveToolProgress {
 			got = append(got, ev)
 			close(heard)
 		}

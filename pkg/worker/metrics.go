@@ -16,7 +16,7 @@ type metrics struct {
 	claims       *prometheus.CounterVec
 	redeliveries prometheus.Counter
 	swept        prometheus.Counter
-	underWay     prometheus.Gauge
+	inFlight     prometheus.Gauge
 	lag          prometheus.Gauge
 	modelSeconds prometheus.Histogram
 	modelErrors  *prometheus.CounterVec
@@ -38,7 +38,7 @@ func newMetrics(r *prometheus.Registry) (*metrics, error) {
 		claims:       counter("turnpike_claims_total", "Turn messages by what the claim found.", "outcome"),
 		redeliveries: prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_redeliveries_total", Help: "Turn messages delivered more than once."}),
 		swept:        prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_sweeper_publishes_total", Help: "Turns published by the sweeper: lost messages and lost workers."}),
-		underWay:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_turns_under_way", Help: "Turns that this worker holds."}),
+		inFlight:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_turns_in_flight", Help: "Turns that this worker holds."}),
 		lag:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_queue_lag", Help: "Turn messages that wait or are held, over all workers."}),
 		modelSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_model_call_duration_seconds", Help: "Model calls, retries included.", Buckets: buckets}),
 		modelErrors:  counter("turnpike_model_errors_total", "Model calls that failed, by class.", "class"),
@@ -50,7 +50,7 @@ func newMetrics(r *prometheus.Registry) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.turns, m.turnSeconds, m.claims, m.redeliveries, m.swept, m.underWay, m.lag, m.modelSeconds, m.modelErrors, m.toolCalls, m.tokens,
+		m.turns, m.turnSeconds, m.claims, m.redeliveries, m.swept, m.inFlight, m.lag, m.modelSeconds, m.modelErrors, m.toolCalls, m.tokens,
 		m.rateWaits, m.rateSeconds, m.ratePauses,
 	} {
 		errs = append(errs, r.Register(c))

@@ -22,14 +22,14 @@ const defaultModelTimeout = 10 * time.Minute
 // callModel makes the model call of a turn, with short retries inside it.
 func (t *turn) callModel(ctx context.Context, effect *loop.CallModel) (ev loop.Event, err error) {
 	var c *modelCall
-	t.w.stacks.run(func() { c, ctx, ev, err = t.prepare(ctx, *effect) })
+	t.w.executor.Run(func() { c, ctx, ev, err = t.prepare(ctx, *effect) })
 	if c == nil {
 		return ev, err
 	}
 	defer func() { t.endModel(c.span, ev) }()
 	began := time.Now()
 	failure := model.Retry(ctx, model.RetryPolicy{}, c.try)
-	t.w.stacks.run(func() { ev, err = c.outcome(ctx, failure, time.Since(began)) })
+	t.w.executor.Run(func() { ev, err = c.outcome(ctx, failure, time.Since(began)) })
 	return ev, err
 }
 

@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,7 +50,16 @@ func (s *site) config() worker.Config {
 	s.n++
 	return worker.Config{
 		ID: fmt.Sprintf("w%d", s.n), Providers: map[string]model.Provider{"scripted": s.model}, Kinds: toolspec.Kinds(s.tools), Logger: zerolog.Nop(),
-		SweepEvery: 10 * time.Millisecond, Grace: 50 * time.Millisecond, BeatEvery: 20 * time.Millisecond, ShutdownGrace: 20 * time.Millisecond,
+		Without: without(), SweepEvery: 10 * time.Millisecond, RedeliveryDelay: 50 * time.Millisecond, HeartbeatEvery: 20 * time.Millisecond, ShutdownGrace: 20 * time.Millisecond,
+	}
+}
+
+// without names the optimisations that the suite is to do without, by commas:
+// eager_claims, executor, quarantine. `make test-plain` names all.
+func without() worker.Optimisations {
+	names := strings.Split(os.Getenv("TURNPIKE_TEST_WITHOUT"), ",")
+	return worker.Optimisations{
+		EagerClaims: slices.Contains(names, "eager_claims"), Executor: slices.Contains(names, "executor"), Quarantine: slices.Contains(names, "quarantine"),
 	}
 }
 

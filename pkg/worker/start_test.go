@@ -24,8 +24,8 @@ type openLane struct {
 	open *atomic.Int32
 }
 
-func (h halfway) Turns(ctx context.Context, lane bus.Lane) (bus.TurnQueue, error) {
-	if lane.Priority == state.Low {
+func (h halfway) Turns(ctx context.Context, lane bus.QueueKey) (bus.TurnQueue, error) {
+	if lane.Lane == state.Low {
 		return nil, errors.New("no rights")
 	}
 	q, err := h.Bus.Turns(ctx, lane)

@@ -50,7 +50,7 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 
 	// The response and the start marks of the first batch are one write, and the
 	// response is on its way to the watchers before its first tool starts.
-	if err := t.recordAndTell(ctx, marks(a, effect.Calls, batches[0])); err != nil {
+	if err := t.record(ctx, marks(a, effect.Calls, batches[0])); err != nil {
 		return nil, err
 	}
 	var done []loop.ToolResult
@@ -165,7 +165,7 @@ func (t *turn) keep(ctx context.Context, rec state.Record, r *loop.ToolResult) e
 	if !ok {
 		return err
 	}
-	t.log().Warn().Err(full).Str("tool", r.Name).Msg("no room for a result")
+	t.w.runLog(t.s.ID).Warn().Err(full).Str("tool", r.Name).Msg("no room for a result")
 	r.Content, r.Images, r.IsError = fmt.Sprintf("Tool %q was called, but there is no room for its result of %d bytes beside the others of this turn: "+
 		"ask for less at once, or for images by their url", r.Name, bytesOf([]loop.ToolResult{*r})), nil, true
 	rec.Results = []state.Entry{entryOf(*r)}
@@ -238,7 +238,7 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 
 	defer func() {
 		if p := recover(); p != nil {
-			t.log().Error().Interface("panic", p).Str("tool", c.Name).Bytes("stack", debug.Stack()).Msg("tool panicked")
+			t.w.runLog(t.s.ID).Error().Interface("panic", p).Str("tool", c.Name).Bytes("stack", debug.Stack()).Msg("tool panicked")
 			r, ok = tool.Error(fmt.Sprintf("Tool %q failed: it panicked", c.Name)), true
 		}
 	}()

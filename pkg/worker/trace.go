@@ -47,15 +47,17 @@ func (t *turn) traceTurn(ctx context.Context, msg bus.Turn) (context.Context, tr
 	return ctx, turn
 }
 
-// endTurn ends the span of a turn with what it came to.
-func (t *turn) endTurn(turn trace.Span, err error) {
+// endSpan ends the span of a turn with what it came to.
+func (t *turn) endSpan() {
+	defer t.span.End()
+	turn := t.span
 	if !turn.IsRecording() {
 		return
 	}
 	switch {
-	case errors.Is(err, errRelease):
-		turn.SetAttributes(span.TurnReason.String("handed_back"))
-	case err != nil:
+	case errors.Is(t.gaveUp, errRelease):
+		turn.SetAttributes(span.TurnReason.String("released"))
+	case t.gaveUp != nil:
 		// Its work is lost, or will be done again; the log says why.
 		span.Fail(turn, "turn_dropped")
 	default:
@@ -64,7 +66,6 @@ func (t *turn) endTurn(turn trace.Span, err error) {
 			span.Fail(turn, string(t.s.Transition.Reason))
 		}
 	}
-	turn.End()
 }
 
 // traceChild starts the span of the submission of a child run: below the turn that

@@ -146,9 +146,9 @@ func TestWatchedAsItHappens(t *testing.T) {
 	cfg := s.config()
 	cfg.Providers = map[string]model.Provider{"scripted": k}
 	id := s.create(state.Limits{}, []agent.Tool{{Name: "add"}}, call("add", "c1"), call("add", "c2"), model.Scripted{Text: "done"})
-	stop, err := s.bus.Watch(t.Context(), id, func(e bus.Event) {
-		if e.Seq > 0 {
-			k.seen.Store(e.Seq)
+	stop, err := s.bus.Watch(t.Context(), id, func(n bus.Notice) {
+		if n.To > 0 {
+			k.seen.Store(n.To)
 		}
 	})
 	if err != nil {
@@ -159,7 +159,7 @@ func TestWatchedAsItHappens(t *testing.T) {
 	s.start(id)
 	s.awaitReason(id, state.EndCompleted)
 	if late := k.late.Load(); late > 0 {
-		t.Errorf("the model was asked %d times before the turn before was announced", late)
+		t.Errorf("the model was asked %d times before the log of the turn before had grown", late)
 	}
 }
 
@@ -170,10 +170,10 @@ type lookout struct {
 }
 
 func (k *lookout) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
-	// Announced is not yet delivered: a watcher gets a moment.
+	// What was sent is not yet delivered: a watcher gets a moment.
 	want := int64(1 + 3*r.Call) // a submission, and message, result and transition for each turn
 	if r.Call == 0 {
-		want = 0 // nobody has announced the submission
+		want = 0 // a submission makes no hint
 	}
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -202,12 +202,12 @@ func TestTwoPhaseStreamsTheAnswer(t *testing.T) {
 	})
 	var said atomic.Value
 	said.Store("")
-	stop, err := s.bus.Watch(t.Context(), id, func(e bus.Event) {
+	stop, err := s.bus.Watch(t.Context(), id, func(n bus.Notice) {
 		var live struct {
 			Type  string
 			Delta struct{ Text string }
 		}
-		if json.Unmarshal(e.Data, &live) == nil && live.Type == "model.delta" {
+		if json.Unmarshal(n.Live, &live) == nil && live.Type == "model.delta" {
 			said.Store(said.Load().(string) + live.Delta.Text)
 		}
 	})

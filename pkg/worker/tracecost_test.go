@@ -22,7 +22,8 @@ func spans(ctx context.Context, t *turn, ev loop.Event, result outcome) {
 	_, call = t.traceTool(ctx, &agent.Agent{}, state.OpenCall{ID: "c1", Name: "add"})
 	t.endTool(call, result)
 	_ = traceParent(ctx, t.s)
-	t.endTurn(of, nil)
+	t.span = of
+	t.endSpan()
 }
 
 func traced(cfg Config) (*turn, loop.Event, outcome) {

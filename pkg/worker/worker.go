@@ -2,175 +2,23 @@ package worker
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
-	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/hook"
-	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
-	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/dispatch"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/worker/internal/admission"
+	"github.com/turnpike-dev/turnpike/pkg/worker/internal/executor"
 )
-
-// Config tunes a Worker. The zero value of each field gives its default.
-type Config struct {
-	// ID names the worker in leases, logs and the audit trail. It must be unique
-	// among the workers of a deployment. Required.
-	ID string
-
-	// Slots bounds the turns under way. Default 1000.
-	Slots int
-
-	// Providers by the name that agents use; see model.Described. MockResponses, if not nil, replace
-	// the model of every agent (K8); they need the provider "scripted".
-	Providers     map[string]model.Provider
-	MockResponses []model.Scripted
-
-	// Keys are references (secret://NAME) to the API keys of providers, by name, for
-	// models that name neither a key nor an address of their own.
-	Keys map[string]string
-
-	// Prices of models, by name. Default model.DefaultPrices().
-	Prices model.Prices
-
-	// RateLimits that the worker keeps, together with all others of the deployment,
-	// which must have the same.
-	RateLimits model.RateLimits
-
-	// Breakers say when a model that does not answer is given a rest.
-	Breakers model.BreakerPolicy
-
-	// Kinds of tool by name, the tools in Go among them. Default toolspec.Kinds(nil). A
-	// definition of any other kind is refused: its runs end invalid_agent.
-	Kinds tool.Kinds
-
-	// Hooks are the kinds of hook by name, the hooks in Go among them. Default
-	// hookspec.Kinds(nil).
-	Hooks hook.Kinds
-
-	// Loops by name. Default loop.Builtin().
-	Loops loop.Registry
-
-	// SecretsDir holds one file a secret, for references that no environment
-	// variable answers.
-	SecretsDir string
-
-	// Tracer makes the spans of turns, model calls and tool calls. Default: none, at
-	// no cost. TraceContent puts into them what was said: prompts, answers, arguments
-	// and results, cut to size, never the value of a secret reference.
-	Tracer       trace.TracerProvider
-	TraceContent bool
-
-	// Meter makes the metrics of the conventions for generative AI. Default: none, at no
-	// cost.
-	Meter metric.MeterProvider
-
-	// Random is read for the tokens of leases, and for jitter, by several goroutines at
-	// once. Two workers that read the same may both think that they hold a run. Default
-	// crypto/rand.
-	Random io.Reader
-
-	Logger   zerolog.Logger
-	Registry *prometheus.Registry // nil: a registry of its own
-
-	// Lease is how long a claim holds without a renewal; renewals come at a third
-	// of it. Default 25 s.
-	Lease time.Duration
-
-	// Grace is how long a due run is left to its message before the sweeper
-	// publishes another. Default 5 s.
-	Grace time.Duration
-
-	// SweepEvery is the sweeper's period. Default 1 s.
-	SweepEvery time.Duration
-
-	// BeatEvery is the period of the presence signal; a worker that was silent
-	// for four of them is gone. Default 300 ms.
-	BeatEvery time.Duration
-
-	// ShutdownGrace is how long Run lets turns finish after its context has
-	// ended. Default 20 s.
-	ShutdownGrace time.Duration
-
-	// MaxAttempts is how often a turn is claimed without a commit before its run
-	// ends poisoned. Default 5.
-	MaxAttempts int
-
-	// ToolOutput bounds the bytes of a tool's result. Default 128 KiB.
-	ToolOutput int
-}
-
-func (c Config) withDefaults() Config {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	def(&c.Lease, 25*time.Second)
-	def(&c.Grace, 5*time.Second)
-	def(&c.SweepEvery, time.Second)
-	def(&c.BeatEvery, 300*time.Millisecond)
-	def(&c.ShutdownGrace, 20*time.Second)
-	if c.Slots == 0 {
-		c.Slots = 1000
-	}
-	if c.MaxAttempts == 0 {
-		c.MaxAttempts = 5
-	}
-	if c.ToolOutput == 0 {
-		c.ToolOutput = 128 << 10
-	}
-	if c.Prices == nil {
-		c.Prices = model.DefaultPrices()
-	}
-	if c.Loops == nil {
-		c.Loops = loop.Builtin()
-	}
-	if c.Random == nil {
-		c.Random = rand.Reader
-	}
-	if c.Kinds == nil {
-		c.Kinds = toolspec.Kinds(nil)
-	}
-	if c.Hooks == nil {
-		c.Hooks = hookspec.Kinds(nil)
-	}
-	if c.Registry == nil {
-		c.Registry = prometheus.NewRegistry()
-	}
-	return c
-}
-
-func (c Config) validate() error {
-	var errs []error
-	if c.ID == "" {
-		errs = append(errs, errors.New("worker id is empty"))
-	}
-	if c.Slots < 0 {
-		errs = append(errs, fmt.Errorf("slots is %d, want at least 1", c.Slots))
-	}
-	if c.Lease < 0 || c.Grace < 0 || c.SweepEvery < 0 || c.BeatEvery < 0 || c.ShutdownGrace < 0 {
-		errs = append(errs, errors.New("a duration is negative"))
-	}
-	if c.MockResponses != nil && c.Providers["scripted"] == nil {
-		errs = append(errs, errors.New("mock responses need the provider \"scripted\""))
-	}
-	return errors.Join(errs...)
-}
 
 // Worker takes turns. Any number of workers share the runs of a deployment, and
 // none of them keeps anything that the others lack.
@@ -183,27 +31,29 @@ type Worker struct {
 	meters  *meters      // nil: none
 	tracer  trace.Tracer // nil: no spans
 	agents  *agents
-	slots   *slots
-	random  random
-	stacks  *stacks
 
-	suspects *suspects
-	tenants  *tenants
+	dispatch *dispatch.Dispatcher
+	watchers bus.Watchers // set by Run
+	feed     *feed        // nil: the deployment has none
 
-	keeping  atomic.Bool // all other workers take over what this one keeps
-	stopping atomic.Bool // it takes no more turns
+	slots      *admission.Slots
+	tenants    *admission.Tenants
+	quarantine *admission.Quarantine // nil: taken out
+	executor   executor.Executor
 
-	// breakers of the models that this worker asks.
-	breakers *model.Breakers
+	breakers *model.Breakers // of the models that this worker asks
+	quotas   *quotas
+	random   random
 
-	quotas *quotas
-
-	held  held
-	turns sync.WaitGroup
-	taken atomic.Int64 // slots
-
-	vouched vouched
+	leases   leases
+	eager    *eagerClaims
+	inFlight atomic.Int64 // turns
+	turns    sync.WaitGroup
 }
+
+// fewTurns is how many turns may be in flight with stacks of their own: they take some 8
+// MiB.
+const fewTurns = 512
 
 // New returns a worker that reads turns from b and keeps runs in store.
 func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
@@ -220,18 +70,29 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
 	w := &Worker{
-		cfg: cfg, store: store, bus: b,
+		cfg: cfg, bus: b,
 		log:     cfg.Logger.With().Str("worker", cfg.ID).Logger(),
 		metrics: m, meters: meters,
-		slots:  newSlots(cfg.Slots),
-		random: random{cfg.Random},
-
-		suspects: newSuspects(cfg.Slots, cfg.MaxAttempts),
-		tenants:  newTenants(cfg.Slots),
+		slots:    admission.NewSlots(cfg.Slots),
+		tenants:  admission.NewTenants(cfg.Slots),
+		executor: executor.Inline{},
 		breakers: model.NewBreakers(cfg.Breakers),
 		quotas:   newQuotas(store, cfg.RateLimits, m, random{cfg.Random}),
+		random:   random{cfg.Random},
+		eager:    &eagerClaims{},
 	}
-	w.stacks = newStacks(func() bool { return w.taken.Load() <= fewTurns })
+	if !cfg.Without.Quarantine {
+		w.quarantine = admission.NewQuarantine(cfg.Slots, cfg.MaxAttempts)
+	}
+	w.store, w.dispatch = store, dispatch.New(b, w.tenants.Noisy)
+	if !cfg.Without.Executor {
+		w.executor = executor.NewPool(func() bool { return w.inFlight.Load() <= fewTurns })
+		w.store = offloadedStore{store, w.executor}
+		w.dispatch = dispatch.New(offloadedBus{b, w.executor}, w.tenants.Noisy)
+	}
+	if cfg.EventFeed {
+		w.feed = newFeed(store, b, w.log)
+	}
 	w.agents = newAgents(store, cfg, w.resolve)
 	if cfg.Tracer != nil {
 		w.tracer = cfg.Tracer.Tracer(tracerName)
@@ -242,48 +103,59 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 // errShutdown is the cause with which turns end that outlive the shutdown grace.
 var errShutdown = errors.New("worker shuts down")
 
-// Run takes turns until ctx ends, then stops pulling, lets turns under way finish
-// within the shutdown grace, hands back the rest without counting an attempt, and
+// Run takes turns until ctx ends, then stops pulling, lets turns in flight finish
+// within the shutdown grace, releases the rest without counting an attempt, and
 // returns nil. It returns an error only if it cannot subscribe at the start.
 func (w *Worker) Run(ctx context.Context) error {
 	// Turns outlive ctx: they end by themselves, or when stop is called.
 	turnCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 
-	defer w.stacks.close()
+	defer w.executor.Close()
 
-	stopAborts, err := w.bus.Aborts(turnCtx, w.held.abort)
+	watchers, err := w.bus.Watchers(turnCtx)
+	if err != nil {
+		return fmt.Errorf("subscribe to watched runs: %w", err)
+	}
+	defer watchers.Stop()
+	w.watchers = watchers
+
+	stopAborts, err := w.bus.Aborts(turnCtx, w.hearAbort)
 	if err != nil {
 		return fmt.Errorf("subscribe to aborts: %w", err)
 	}
 	defer stopAborts()
 
-	presence, err := w.watchPresence(turnCtx)
+	members, err := w.joinMembers(turnCtx)
 	if err != nil {
-		return fmt.Errorf("subscribe to presence: %w", err)
+		return fmt.Errorf("subscribe to heartbeats: %w", err)
 	}
-	defer presence.stop()
+	defer members.stop()
 
 	w.evictFormerSelf(ctx)
 
-	keeper, stopKeeper := context.WithCancel(turnCtx)
-	var background sync.WaitGroup
-	defer background.Wait()
-	defer stopKeeper()
-	background.Go(func() { w.renewLeases(keeper) })
-	background.Go(func() { presence.run(keeper) })
+	background, stopBackground := context.WithCancel(turnCtx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stopBackground()
+	running.Go(func() { w.renewLeases(background) })
+	running.Go(func() { members.beat(background) })
+	running.Go(func() { members.watch(background) })
+	if w.feed != nil {
+		running.Go(func() { w.feed.run(background) })
+	}
 
 	pullable, stopPulling := context.WithCancel(ctx)
 	defer stopPulling()
 	pulling, pullCtx := errgroup.WithContext(pullable)
-	for _, lane := range bus.Lanes() {
-		queue, err := w.bus.Turns(ctx, lane)
+	for _, key := range bus.QueueKeys() {
+		queue, err := w.bus.Turns(ctx, key)
 		if err != nil {
 			stopPulling()
-			return errors.Join(fmt.Errorf("subscribe to %s turns: %w", lane, err), pulling.Wait())
+			return errors.Join(fmt.Errorf("subscribe to %s turns: %w", key, err), pulling.Wait())
 		}
 		pulling.Go(func() error {
-			w.pull(pullCtx, turnCtx, lane, queue)
+			w.pull(pullCtx, turnCtx, key, queue)
 			return queue.Close()
 		})
 	}
@@ -293,10 +165,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 	w.log.Info().Int("slots", w.cfg.Slots).Msg("worker started")
 	<-ctx.Done()
-	w.stopping.Store(true)
-	told := time.Now()
+	w.eager.stop()
+	stopping := time.Now()
 	if err := pulling.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		w.log.Warn().Err(err).Msg("queue close")
+		w.log.Warn().Err(err).Msg("close turn queues")
 	}
 
 	finished := make(chan struct{})
@@ -309,33 +181,80 @@ func (w *Worker) Run(ctx context.Context) error {
 		stop(errShutdown)
 		<-finished
 	}
-	w.handBack(context.WithoutCancel(ctx), told.Add(-w.cfg.Grace))
-	w.bus.Beat(bus.Beat{Worker: w.cfg.ID, Gone: true})
+	w.releaseEager(context.WithoutCancel(ctx), stopping.Add(-w.cfg.RedeliveryDelay))
+	if w.feed != nil {
+		w.feed.flushAll(context.WithoutCancel(ctx))
+	}
+	w.bus.Beat(bus.Heartbeat{Worker: w.cfg.ID, Gone: true})
 	w.log.Info().Msg("worker stopped")
 	return nil
 }
 
-// pull hands the messages of one lane to turns.
-func (w *Worker) pull(ctx, turnCtx context.Context, lane bus.Lane, queue bus.TurnQueue) {
+// pull hands the messages of one queue to turns.
+func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.TurnQueue) {
 	for {
-		d, err := w.next(ctx, lane, queue)
+		d, err := w.next(ctx, key, queue)
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
 				return
 			}
-			w.log.Warn().Err(err).Msg("next turn")
+			w.log.Warn().Err(err).Stringer("queue", key).Str("hint", "is NATS reachable? it is asked again").Msg("no turn messages from the bus")
 			if !pause(ctx, w.cfg.SweepEvery) {
 				return
 			}
 			continue
 		}
-		w.taken.Add(1)
+		w.inFlight.Add(1)
 		w.turns.Go(func() {
-			defer w.slots.release()
-			defer w.taken.Add(-1)
+			defer w.slots.Release()
+			defer w.inFlight.Add(-1)
 			w.take(turnCtx, d)
 		})
 	}
+}
+
+// slotWait is how long a slot that others want is held while the bus is asked: longer than
+// it takes to answer, and nothing beside a turn. A queue that has run dry costs it once.
+const slotWait = 2 * time.Millisecond
+
+// next returns a message of a queue, with a slot for it. It asks for no more messages than
+// slots are free, so that an idle worker elsewhere gets what this one could only hold.
+func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (bus.TurnDelivery, error) {
+	waited, err := w.slot(ctx, key, queue)
+	if err != nil {
+		return nil, err
+	}
+	queue.Ahead(w.cfg.Slots - 1 - int(w.inFlight.Load()))
+	if waited {
+		// Others want this slot, too. Given up before it is known what the queue has, it
+		// would be theirs, and each queue would get every other slot whatever its weight.
+		brief, cancel := context.WithTimeout(ctx, slotWait)
+		d, err := queue.Next(brief)
+		cancel()
+		if err == nil {
+			return d, nil
+		}
+	}
+	w.slots.Release()
+	d, err := queue.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.slot(ctx, key, queue); err != nil {
+		w.check(d.Nak(0), "nak")
+		return nil, err
+	}
+	return d, nil
+}
+
+// slot takes a slot, and reports whether it had to wait. While none is free, the queue
+// fetches nothing for this worker.
+func (w *Worker) slot(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (waited bool, err error) {
+	if w.slots.TryAcquire() {
+		return false, nil
+	}
+	queue.Ahead(0)
+	return true, w.slots.Acquire(ctx, key)
 }
 
 // pause waits for d and reports whether ctx is still alive.
@@ -355,6 +274,13 @@ func (w *Worker) check(err error, what string) {
 	if err != nil {
 		w.log.Debug().Err(err).Msg(what)
 	}
+}
+
+// runLog returns the logger of a run. It is made anew each time: a turn logs little and
+// lasts long.
+func (w *Worker) runLog(run state.RunID) *zerolog.Logger {
+	log := w.log.With().Str("run_id", string(run)).Logger()
+	return &log
 }
 
 func now() state.Time { return state.At(time.Now()) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -26,21 +27,22 @@ func TestRunCompletes(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.tools["add"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "42"}, nil })
-	s.work(s.config())
-	s.work(s.config())
+	for range 2 {
+		cfg := s.config()
+		cfg.EventFeed = true
+		s.work(cfg)
+	}
 	var mu sync.Mutex
 	var types []string
 	id := s.create(state.Limits{}, []agent.Tool{{Name: "add"}}, call("add", "c1"), model.Scripted{Text: "it is 42"})
-	stop, err := s.bus.Watch(t.Context(), id, func(e bus.Event) {
+	stop, err := s.bus.ReadFeed(func(p membus.Published) {
 		mu.Lock()
 		defer mu.Unlock()
 		var ev struct{ Type string }
-		if err := json.Unmarshal(e.Data, &ev); err != nil {
-			t.Errorf("event %s: %v", e.Data, err)
+		if err := json.Unmarshal(p.Event.Data, &ev); err != nil {
+			t.Errorf("event %s: %v", p.Event.Data, err)
 		}
-		if e.Seq > 0 {
-			types = append(types, ev.Type)
-		}
+		types = append(types, ev.Type)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +56,7 @@ func TestRunCompletes(t *testing.T) {
 	if diff := gocmp.Diff([]string{"user: hello", "assistant: c1", "tool: 42", "assistant: it is 42"}, s.transcript(id)); diff != "" {
 		t.Errorf("transcript:\n%s", diff)
 	}
-	s.await(id, "announced", func(state.State) bool {
+	s.await(id, "all published", func(state.State) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(types) == 6
@@ -243,14 +245,14 @@ func TestSilentWorkerIsEvicted(t *testing.T) {
 	}
 	listens := make(chan struct{})
 	once := sync.OnceFunc(func() { close(listens) })
-	unsubscribe, err := s.bus.Beats(t.Context(), func(bus.Beat) { once() })
+	unsubscribe, err := s.bus.Heartbeats(t.Context(), func(bus.Heartbeat) { once() })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unsubscribe()
 	s.work(s.config())
 	<-listens
-	s.bus.Beat(bus.Beat{Worker: "dead"}) // and never again
+	s.bus.Beat(bus.Heartbeat{Worker: "dead"}) // and never again
 	s.awaitReason(id, state.EndCompleted)
 }
 

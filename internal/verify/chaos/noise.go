@@ -113,24 +113,17 @@ func (b *noisyBus) PublishTurn(ctx context.Context, t bus.Turn, id string) error
 	return err
 }
 
-// Announce implements bus.Events.
-func (b *noisyBus) Announce(ctx context.Context, run state.RunID, events []bus.Event) error {
+// PublishEvents implements bus.Feed.
+func (b *noisyBus) PublishEvents(ctx context.Context, run state.RunID, events []bus.Event) error {
 	if rand.IntN(1000) < doubled { //nolint:gosec // not a secret
-		if err := b.Bus.Announce(ctx, run, events); err != nil {
+		if err := b.Bus.PublishEvents(ctx, run, events); err != nil {
 			return err
 		}
 		if err := b.note("events doubled", run); err != nil {
 			return err
 		}
 	}
-	err := b.Bus.Announce(ctx, run, events)
-	b.dies("after it announced events", run)
+	err := b.Bus.PublishEvents(ctx, run, events)
+	b.dies("after it published events", run)
 	return err
-}
-
-// Tell implements bus.Events.
-func (b *noisyBus) Tell(ctx context.Context, run state.RunID, events []bus.Event) func(context.Context) error {
-	stored := b.Bus.Tell(ctx, run, events)
-	b.dies("after it sent events", run)
-	return stored
 }

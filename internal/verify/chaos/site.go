@@ -208,7 +208,7 @@ func (s *site) node(ctx context.Context, name, path string, env ...string) (*nod
 		return nil, err
 	}
 	env = append(env, "TURNPIKE_NATS_URL=nats://"+n.toNATS.Addr(), "TURNPIKE_PREFIX="+prefix, "TURNPIKE_LEASE="+lease.String(),
-		fmt.Sprintf("TURNPIKE_NATS_REPLICAS=%d", len(s.nats)), "TURNPIKE_LOG_LEVEL=debug", "TURNPIKE_REDIS_URL=")
+		fmt.Sprintf("TURNPIKE_NATS_REPLICAS=%d", len(s.nats)), "TURNPIKE_LOG_LEVEL=debug", "TURNPIKE_EVENT_FEED=on", "TURNPIKE_REDIS_URL=")
 	if len(s.redis) > 0 {
 		if n.toRedis, err = rig.NewProxy(s.redis[0].Addr); err != nil {
 			return nil, err

@@ -43,8 +43,8 @@ func (w wire) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 	})
 }
 
-func (w wire) Turns(ctx context.Context, lane bus.Lane) (bus.TurnQueue, error) {
-	q, err := w.Bus.Turns(ctx, lane)
+func (w wire) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, error) {
+	q, err := w.Bus.Turns(ctx, key)
 	return queue{q, w.p}, err
 }
 
@@ -52,28 +52,32 @@ func (w wire) Lag(ctx context.Context) (int64, error) {
 	return do(ctx, w.p, toBus, "lag", func() (int64, error) { return w.Bus.Lag(ctx) })
 }
 
-// Announce stores the events, or some of them.
-func (w wire) Announce(ctx context.Context, run state.RunID, events []bus.Event) error {
-	return do0(ctx, w.p, toBus, "announce", func() error {
+// PublishEvents stores the events, or some of them.
+func (w wire) PublishEvents(ctx context.Context, run state.RunID, events []bus.Event) error {
+	return do0(ctx, w.p, toBus, "publish events", func() error {
 		for i, e := range events {
 			if i > 0 {
 				if err := w.p.pass(toBus, "between two events"); err != nil {
 					return err
 				}
 			}
-			if err := w.Bus.Announce(ctx, run, []bus.Event{e}); err != nil {
+			if err := w.Bus.PublishEvents(ctx, run, []bus.Event{e}); err != nil {
 				return err
 			}
-			w.p.site.announced(run, e)
+			w.p.site.published(run, e)
 		}
 		return nil
 	})
 }
 
-// Tell sends the events at once, or some of them.
-func (w wire) Tell(ctx context.Context, run state.RunID, events []bus.Event) func(context.Context) error {
-	err := w.Announce(ctx, run, events)
-	return func(context.Context) error { return err }
+func (w wire) LastEvent(ctx context.Context, run state.RunID) (int64, error) {
+	return do(ctx, w.p, toBus, "last event", func() (int64, error) { return w.Bus.LastEvent(ctx, run) })
+}
+
+func (w wire) Grown(run state.RunID, from, to int64) {
+	if w.p.reaches(toBus) {
+		w.Bus.Grown(run, from, to)
+	}
 }
 
 func (w wire) Live(run state.RunID, data []byte) {
@@ -82,10 +86,10 @@ func (w wire) Live(run state.RunID, data []byte) {
 	}
 }
 
-func (w wire) Watch(ctx context.Context, run state.RunID, fn func(bus.Event)) (func(), error) {
-	return w.Bus.Watch(ctx, run, func(e bus.Event) {
+func (w wire) Watch(ctx context.Context, run state.RunID, fn func(bus.Notice)) (func(), error) {
+	return w.Bus.Watch(ctx, run, func(n bus.Notice) {
 		if w.p.alive() {
-			fn(e)
+			fn(n)
 		}
 	})
 }
@@ -117,14 +121,14 @@ func (w wire) AbortRequests(ctx context.Context) (bus.Queue, error) {
 	return intake{q, w.p}, err
 }
 
-func (w wire) Beat(b bus.Beat) {
+func (w wire) Beat(b bus.Heartbeat) {
 	if w.p.reaches(toBus) {
 		w.Bus.Beat(b)
 	}
 }
 
-func (w wire) Beats(ctx context.Context, fn func(bus.Beat)) (func(), error) {
-	return w.Bus.Beats(ctx, func(b bus.Beat) {
+func (w wire) Heartbeats(ctx context.Context, fn func(bus.Heartbeat)) (func(), error) {
+	return w.Bus.Heartbeats(ctx, func(b bus.Heartbeat) {
 		if w.p.reaches(toBus) {
 			fn(b)
 		}

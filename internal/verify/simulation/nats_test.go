@@ -46,7 +46,7 @@ func connect(server *devserver.Server) (simulation.Backend, error) {
 	if err != nil {
 		return simulation.Backend{}, err
 	}
-	b, err := natsbus.Open(ctx, nc, natsbus.Config{Logger: zerolog.Nop()})
+	b, err := natsbus.Open(ctx, nc, natsbus.Config{Logger: zerolog.Nop(), EventFeed: true})
 	if err != nil {
 		nc.Close()
 		return simulation.Backend{}, err

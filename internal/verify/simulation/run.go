@@ -283,7 +283,7 @@ func (s *Site) checkRun(run state.State, log []state.Entry) []error {
 		errs = append(errs, err)
 	}
 	if n := s.events[run.ID]; n != int64(len(log)) && !s.rolled {
-		errs = append(errs, fmt.Errorf("I9: the log has %d entries, and %d were announced", len(log), n))
+		errs = append(errs, fmt.Errorf("I9: the log has %d entries, and %d were published", len(log), n))
 	}
 	return errs
 }

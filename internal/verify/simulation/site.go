@@ -79,7 +79,7 @@ type Site struct {
 	front   *listener
 	trace   []string
 	counts  map[fault]int
-	events  map[state.RunID]int64 // announced, from the first without a gap
+	events  map[state.RunID]int64 // published, from the first without a gap
 	gaps    []string
 	users   []*user
 	rolled  bool
@@ -136,15 +136,15 @@ func (s *Site) latency(d *dice) time.Duration {
 	return d.between(50*time.Microsecond, 3*time.Millisecond)
 }
 
-// announced notes an event that the bus has.
-func (s *Site) announced(run state.RunID, e bus.Event) {
+// published notes an event that the feed has.
+func (s *Site) published(run state.RunID, e bus.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch last := s.events[run]; {
 	case e.Seq == last+1:
 		s.events[run] = e.Seq
 	case e.Seq > last+1 && !s.rolled:
-		s.gaps = append(s.gaps, fmt.Sprintf("%s: event %d is announced after %d", run, e.Seq, last))
+		s.gaps = append(s.gaps, fmt.Sprintf("%s: event %d is published after %d", run, e.Seq, last))
 	}
 }
 
@@ -158,7 +158,7 @@ func (s *Site) startWorker(i int) error {
 	}
 	w, err := worker.New(store{p, b.Store}, wire{b.Bus, p}, worker.Config{
 		ID: name, Providers: map[string]model.Provider{"openai": brain{p, newDice(s.cfg.Seed, p.name+" model")}},
-		Kinds: toolspec.Kinds(s.tools(p)), Logger: zerolog.New(logged{s, p}).Level(zerolog.InfoLevel), BeatEvery: time.Second,
+		Kinds: toolspec.Kinds(s.tools(p)), Logger: zerolog.New(logged{s, p}).Level(zerolog.InfoLevel), HeartbeatEvery: time.Second, EventFeed: true,
 	})
 	if err != nil {
 		return err

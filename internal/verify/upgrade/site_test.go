@@ -128,7 +128,7 @@ func (s *site) work(t *testing.T, slots int) {
 	})
 	w, err := worker.New(s.Store, s.Bus, worker.Config{
 		ID: "w1", Slots: slots, Providers: map[string]model.Provider{"scripted": scripted.New()}, Registry: nil, Logger: s.Config().Logger,
-		SweepEvery: 50 * time.Millisecond, Grace: 2 * time.Second, ShutdownGrace: time.Second,
+		SweepEvery: 50 * time.Millisecond, RedeliveryDelay: 2 * time.Second, ShutdownGrace: time.Second,
 		Kinds: toolspec.Kinds(map[string]tool.Tool{
 			"look": ok, "refund": ok, "stall": stall, "stall_again": stall, "bomb": stall,
 			"render": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Pending: true}, nil }),

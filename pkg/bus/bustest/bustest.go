@@ -52,14 +52,15 @@ func Exercise(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"CloseEndsNext", testCloseEndsNext},
 		{"QueueCloseEndsNext", testQueueCloseEndsNext},
 		{"ClosedBus", testClosedBus},
-		{"Announce", testAnnounce},
-		{"WatchOneRun", testWatchOneRun},
+		{"Watch", testWatch},
+		{"Watchers", testWatchers},
+		{"Feed", testFeed},
 		{"WatchStops", testWatchStops},
 		{"Aborts", testAborts},
 		{"AbortsStop", testAbortsStop},
 		{"Submissions", testSubmissions},
 		{"DeadLetters", testDeadLetters},
-		{"Presence", testPresence},
+		{"Membership", testMembership},
 		{"Ready", testReady},
 	}
 	for _, topic := range topics {
@@ -82,9 +83,9 @@ func publish(t *testing.T, b bus.Bus, turn bus.Turn, id string) {
 	}
 }
 
-var normal = bus.Lane{Priority: state.Normal}
+var normal = bus.QueueKey{Lane: state.Normal}
 
-func lane(t *testing.T, b bus.Bus, l bus.Lane) bus.TurnQueue {
+func lane(t *testing.T, b bus.Bus, l bus.QueueKey) bus.TurnQueue {
 	t.Helper()
 	q, err := b.Turns(t.Context(), l)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -15,73 +16,85 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// I9: watchers see each event once, in order.
-func testAnnounce(t *testing.T, b bus.Bus) {
-	run := newID()
-	got := make(chan bus.Event, 100)
-	stop, err := b.Watch(t.Context(), run, func(e bus.Event) { got <- e })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	events := []bus.Event{{Seq: 1, Data: []byte(`{"seq":1}`)}, {Seq: 2, Data: []byte(`{"seq":2}`)}, {Seq: 3, Data: []byte(`{"seq":3}`)}}
-	for range 2 {
-		if err := b.Announce(t.Context(), run, slices.Clone(events)); err != nil {
-			t.Fatalf("Announce: %v", err)
-		}
-	}
-	if err := b.Announce(t.Context(), newID(), events[:1]); err != nil {
-		t.Fatalf("Announce: %v", err)
-	}
-	b.Live(run, []byte(`{"seq":null}`))
-	// Doubles are allowed, gaps and disorder are not.
-	var last int64
-	for {
-		select {
-		case e := <-got:
-			if e.Seq == 0 {
-				if string(e.Data) != `{"seq":null}` || last != 3 {
-					t.Fatalf("live event %s after %d", e.Data, last)
-				}
-				return
-			}
-			if e.Seq > last+1 {
-				t.Fatalf("event %d after %d", e.Seq, last)
-			}
-			if want := fmt.Sprintf(`{"seq":%d}`, e.Seq); string(e.Data) != want {
-				t.Fatalf("event %d is %s", e.Seq, e.Data)
-			}
-			last = max(last, e.Seq)
-		case <-time.After(soon):
-			t.Fatalf("nothing after event %d", last)
-		}
-	}
-}
-
-// A watcher of one run hears nothing of another.
-func testWatchOneRun(t *testing.T, b bus.Bus) {
+// A watcher hears that the log has grown and live events, in the order in which they
+// were sent, and nothing of another run.
+func testWatch(t *testing.T, b bus.Bus) {
 	run, other := newID(), newID()
-	got := make(chan bus.Event, 100)
-	stop, err := b.Watch(t.Context(), run, func(e bus.Event) { got <- e })
+	got := make(chan bus.Notice, 100)
+	stop, err := b.Watch(t.Context(), run, func(n bus.Notice) { got <- n })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
 	b.Live(other, []byte("other"))
-	if err := b.Announce(t.Context(), other, []bus.Event{{Seq: 1, Data: []byte("other")}}); err != nil {
+	b.Grown(other, 0, 7)
+	want := []bus.Notice{{From: 0, To: 2}, {Live: []byte(`{"seq":null}`)}, {From: 2, To: 3}}
+	b.Grown(run, 0, 2)
+	b.Live(run, want[1].Live)
+	b.Grown(run, 2, 3)
+	for _, w := range want {
+		select {
+		case n := <-got:
+			if diff := cmp.Diff(w, n); diff != "" {
+				t.Fatalf("notice:\n%s", diff)
+			}
+		case <-time.After(soon):
+			t.Fatalf("%+v was not heard", w)
+		}
+	}
+}
+
+// Who asks which runs are watched learns of a watch that begins later, and of one that
+// began before.
+func testWatchers(t *testing.T, b bus.Bus) {
+	early, late, nobodys := newID(), newID(), newID()
+	ignore := func(bus.Notice) {}
+	stopEarly, err := b.Watch(t.Context(), early, ignore)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Announce(t.Context(), run, nil); err != nil {
-		t.Fatalf("Announce of nothing: %v", err)
+	defer stopEarly()
+	w, err := b.Watchers(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	b.Live(run, []byte("mine"))
-	select {
-	case e := <-got:
-		if diff := cmp.Diff(bus.Event{Data: []byte("mine")}, e); diff != "" {
-			t.Errorf("event:\n%s", diff)
+	defer w.Stop()
+	stopLate, err := b.Watch(t.Context(), late, ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopLate()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	for !w.Watched(early) || !w.Watched(late) {
+		if ctx.Err() != nil {
+			t.Fatalf("watched: early %v, late %v; want both", w.Watched(early), w.Watched(late))
 		}
-	case <-time.After(soon):
-		t.Fatal("a live event was not heard")
+		runtime.Gosched()
+	}
+	if w.Watched(nobodys) {
+		t.Error("a run that nobody watches is watched")
+	}
+}
+
+// The feed has each event once and in order, whoever publishes it again (I9), and knows
+// how far it is.
+func testFeed(t *testing.T, b bus.Bus) {
+	run := newID()
+	if n, err := b.LastEvent(t.Context(), run); n != 0 || err != nil {
+		t.Fatalf("LastEvent of a run without events = %d, %v", n, err)
+	}
+	events := []bus.Event{{Seq: 1, Data: []byte(`{"seq":1}`)}, {Seq: 2, Data: []byte(`{"seq":2}`)}, {Seq: 3, Data: []byte(`{"seq":3}`)}}
+	for _, part := range [][]bus.Event{events[:2], events, nil} {
+		if err := b.PublishEvents(t.Context(), run, slices.Clone(part)); err != nil {
+			t.Fatalf("PublishEvents: %v", err)
+		}
+	}
+	if n, err := b.LastEvent(t.Context(), run); n != 3 || err != nil {
+		t.Errorf("LastEvent = %d, %v; want 3", n, err)
+	}
+	if n, err := b.LastEvent(t.Context(), newID()); n != 0 || err != nil {
+		t.Errorf("LastEvent of another run = %d, %v", n, err)
 	}
 }
 
@@ -89,7 +102,7 @@ func testWatchStops(t *testing.T, b bus.Bus) {
 	run := newID()
 	var mu sync.Mutex
 	stopped := false
-	stop, err := b.Watch(t.Context(), run, func(bus.Event) {
+	stop, err := b.Watch(t.Context(), run, func(bus.Notice) {
 		mu.Lock()
 		defer mu.Unlock()
 		if stopped {
@@ -287,15 +300,15 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 	}
 }
 
-func testPresence(t *testing.T, b bus.Bus) {
-	got := make(chan bus.Beat, 10)
-	stop, err := b.Beats(t.Context(), func(beat bus.Beat) { got <- beat })
+func testMembership(t *testing.T, b bus.Bus) {
+	got := make(chan bus.Heartbeat, 10)
+	stop, err := b.Heartbeats(t.Context(), func(beat bus.Heartbeat) { got <- beat })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
 	// Names are what hosts are called: not every one fits into a subject.
-	beats := []bus.Beat{{Worker: "w1.example.org", TakesKept: true}, {Worker: "w1.example.org", Gone: true}, {Worker: "a b*>"}}
+	beats := []bus.Heartbeat{{Worker: "w1.example.org", EagerClaims: true}, {Worker: "w1.example.org", Gone: true}, {Worker: "a b*>"}}
 	for _, beat := range beats {
 		b.Beat(beat)
 	}
@@ -306,7 +319,7 @@ func testPresence(t *testing.T, b bus.Bus) {
 				t.Errorf("beat %+v, want %+v", beat, want)
 			}
 		case <-time.After(soon):
-			t.Fatal("a beat was not heard")
+			t.Fatal("a heartbeat was not heard")
 		}
 	}
 }

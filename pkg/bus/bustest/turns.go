@@ -16,7 +16,7 @@ import (
 
 func testTurnUntilAcked(t *testing.T, b bus.Bus) {
 	q := lane(t, b, normal)
-	want := bus.Turn{Run: newID(), Version: 7, Priority: state.Normal, Announced: true, TraceParent: "00-x"}
+	want := bus.Turn{Run: newID(), Version: 7, Priority: state.Normal, TraceParent: "00-x"}
 	publish(t, b, want, "1")
 	d := next(t, q)
 	if diff := cmp.Diff(want, d.Turn()); diff != "" {
@@ -66,15 +66,15 @@ func testTurnDuplicates(t *testing.T, b bus.Bus) {
 }
 
 func testTurnLanes(t *testing.T, b bus.Bus) {
-	ids := map[bus.Lane]state.RunID{}
-	for _, l := range bus.Lanes() {
+	ids := map[bus.QueueKey]state.RunID{}
+	for _, l := range bus.QueueKeys() {
 		ids[l] = newID()
-		publish(t, b, bus.Turn{Run: ids[l], Version: 1, Priority: l.Priority, Crowd: l.Crowd}, l.String())
+		publish(t, b, bus.Turn{Run: ids[l], Version: 1, Priority: l.Lane, Noisy: l.Noisy}, l.String())
 	}
 	awaitLag(t, b, int64(len(ids)))
-	for _, l := range bus.Lanes() {
+	for _, l := range bus.QueueKeys() {
 		q := lane(t, b, l)
-		if got := next(t, q).Turn(); got.Run != ids[l] || got.Lane() != l {
+		if got := next(t, q).Turn(); got.Run != ids[l] || got.Queue() != l {
 			t.Errorf("lane %s hands out %+v", l, got)
 		}
 		nothing(t, q)
@@ -102,7 +102,7 @@ func testTurnUnknownLane(t *testing.T, b bus.Bus) {
 	if err := b.PublishTurn(t.Context(), bus.Turn{Run: newID(), Version: 1, Priority: "urgent"}, "1"); err == nil {
 		t.Error("PublishTurn takes a lane that nobody reads")
 	}
-	if _, err := b.Turns(t.Context(), bus.Lane{Priority: "urgent"}); err == nil {
+	if _, err := b.Turns(t.Context(), bus.QueueKey{Lane: "urgent"}); err == nil {
 		t.Error("Turns opens a lane that does not exist")
 	}
 }

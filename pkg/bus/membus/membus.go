@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -23,11 +22,11 @@ type Bus struct {
 
 	mu     sync.Mutex
 	closed chan struct{}
-	lanes  map[bus.Lane]*queue
+	queues map[bus.QueueKey]*queue
 	submit *queue
 	aborts *queue
 	seen   map[string]bool
-	events map[string]bool
+	feed   map[state.RunID]int64 // last event of the feed, by run
 	dead   []bus.DeadLetter
 	subs   map[string]map[int]func(any)
 	nextID int
@@ -41,11 +40,11 @@ var _ bus.Bus = (*Bus)(nil)
 // New returns an empty bus.
 func New() *Bus {
 	b := &Bus{
-		AckWait: 30 * time.Second, closed: make(chan struct{}), lanes: map[bus.Lane]*queue{}, seen: map[string]bool{}, events: map[string]bool{},
+		AckWait: 30 * time.Second, closed: make(chan struct{}), queues: map[bus.QueueKey]*queue{}, seen: map[string]bool{}, feed: map[state.RunID]int64{},
 		subs: map[string]map[int]func(any){}, replies: map[string][][]byte{},
 	}
-	for _, l := range bus.Lanes() {
-		b.lanes[l] = newQueue(b)
+	for _, key := range bus.QueueKeys() {
+		b.queues[key] = newQueue(b)
 	}
 	b.submit, b.aborts = newQueue(b), newQueue(b)
 	return b
@@ -76,9 +75,9 @@ func (b *Bus) PublishTurn(_ context.Context, t bus.Turn, id string) error {
 	if err := b.open(); err != nil {
 		return err
 	}
-	q := b.lanes[t.Lane()]
+	q := b.queues[t.Queue()]
 	if q == nil {
-		return fmt.Errorf("publish turn: no lane %q", t.Lane())
+		return fmt.Errorf("publish turn: no queue %q", t.Queue())
 	}
 	if id == "" || b.first(b.seen, id) {
 		q.push(&item{turn: t})
@@ -87,18 +86,18 @@ func (b *Bus) PublishTurn(_ context.Context, t bus.Turn, id string) error {
 }
 
 // Turns implements bus.Turns.
-func (b *Bus) Turns(_ context.Context, lane bus.Lane) (bus.TurnQueue, error) {
-	if b.lanes[lane] == nil {
-		return nil, fmt.Errorf("no lane %q", lane)
+func (b *Bus) Turns(_ context.Context, key bus.QueueKey) (bus.TurnQueue, error) {
+	if b.queues[key] == nil {
+		return nil, fmt.Errorf("no queue %q", key)
 	}
-	h, err := b.handle(b.lanes[lane])
+	h, err := b.handle(b.queues[key])
 	return turns{h}, err
 }
 
 // Lag implements bus.Turns.
 func (b *Bus) Lag(context.Context) (int64, error) {
 	var n int64
-	for _, q := range b.lanes {
+	for _, q := range b.queues {
 		q.mu.Lock()
 		n += int64(len(q.items))
 		q.mu.Unlock()
@@ -151,33 +150,67 @@ func (b *Bus) send(subject string, v any) {
 	}
 }
 
-// Announce implements bus.Events.
-func (b *Bus) Announce(_ context.Context, run state.RunID, events []bus.Event) error {
+// Grown implements bus.Events.
+func (b *Bus) Grown(run state.RunID, from, to int64) {
+	b.send(watchSubject(run), bus.Notice{From: from, To: to})
+}
+
+// Live implements bus.Events.
+func (b *Bus) Live(run state.RunID, data []byte) { b.send(watchSubject(run), bus.Notice{Live: data}) }
+
+// Watch implements bus.Events.
+func (b *Bus) Watch(_ context.Context, run state.RunID, fn func(bus.Notice)) (func(), error) {
+	return b.subscribe(watchSubject(run), func(v any) { fn(v.(bus.Notice)) }) //nolint:forcetypeassert // only Grown and Live send
+}
+
+func watchSubject(run state.RunID) string { return "watch." + string(run) }
+
+// Watchers implements bus.Events.
+func (b *Bus) Watchers(context.Context) (bus.Watchers, error) { return watchers{b}, b.open() }
+
+type watchers struct{ b *Bus }
+
+func (w watchers) Watched(run state.RunID) bool {
+	w.b.mu.Lock()
+	defer w.b.mu.Unlock()
+	return len(w.b.subs[watchSubject(run)]) > 0
+}
+
+func (watchers) Stop() {}
+
+// PublishEvents implements bus.Feed.
+func (b *Bus) PublishEvents(_ context.Context, run state.RunID, events []bus.Event) error {
 	if err := b.open(); err != nil {
 		return err
 	}
 	for _, e := range events {
-		if b.first(b.events, string(run)+":"+strconv.FormatInt(e.Seq, 10)) {
-			b.send("events."+string(run), e)
+		b.mu.Lock()
+		fresh := e.Seq > b.feed[run]
+		b.feed[run] = max(b.feed[run], e.Seq)
+		b.mu.Unlock()
+		if fresh {
+			b.send("feed", Published{run, e})
 		}
 	}
 	return nil
 }
 
-// Tell implements bus.Events.
-func (b *Bus) Tell(ctx context.Context, run state.RunID, events []bus.Event) func(context.Context) error {
-	err := b.Announce(ctx, run, events)
-	return func(context.Context) error { return err }
+// LastEvent implements bus.Feed.
+func (b *Bus) LastEvent(_ context.Context, run state.RunID) (int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.feed[run], b.open()
 }
 
-// Live implements bus.Events.
-func (b *Bus) Live(run state.RunID, data []byte) {
-	b.send("events."+string(run), bus.Event{Data: data})
+// Published is an event of the feed, with its run.
+type Published struct {
+	Run   state.RunID
+	Event bus.Event
 }
 
-// Watch implements bus.Events.
-func (b *Bus) Watch(_ context.Context, run state.RunID, fn func(bus.Event)) (func(), error) {
-	return b.subscribe("events."+string(run), func(v any) { fn(v.(bus.Event)) }) //nolint:forcetypeassert // only Announce and Live send
+// ReadFeed calls fn for each event of the feed from now on, as a service would read it.
+func (b *Bus) ReadFeed(fn func(Published)) (stop func(), err error) {
+	return b.subscribe("feed", func(v any) { fn(v.(Published)) }) //nolint:forcetypeassert // only PublishEvents sends
 }
 
 // PublishAbort implements bus.Control.
@@ -254,12 +287,12 @@ func (b *Bus) DeadLetters(_ context.Context, after uint64, limit int) ([]bus.Dea
 	return slices.Clone(rest[:min(limit, len(rest))]), nil
 }
 
-// Beat implements bus.Presence.
-func (b *Bus) Beat(beat bus.Beat) { b.send("beats", beat) }
+// Beat implements bus.Membership.
+func (b *Bus) Beat(h bus.Heartbeat) { b.send("heartbeats", h) }
 
-// Beats implements bus.Presence.
-func (b *Bus) Beats(_ context.Context, fn func(bus.Beat)) (func(), error) {
-	return b.subscribe("beats", func(v any) { fn(v.(bus.Beat)) }) //nolint:forcetypeassert // only Beat sends
+// Heartbeats implements bus.Membership.
+func (b *Bus) Heartbeats(_ context.Context, fn func(bus.Heartbeat)) (func(), error) {
+	return b.subscribe("heartbeats", func(v any) { fn(v.(bus.Heartbeat)) }) //nolint:forcetypeassert // only Beat sends
 }
 
 // Ready implements bus.Bus.

@@ -21,7 +21,7 @@ func FuzzDecodeTurn(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := state.ParseRunID(string(turn.Run)); err != nil || turn.Version < 0 || turn.Priority != "" || turn.Announced {
+		if _, err := state.ParseRunID(string(turn.Run)); err != nil || turn.Version < 0 || turn.Priority != "" || turn.Noisy {
 			t.Errorf("decodeTurn(%q) = %+v", data, turn)
 		}
 	})

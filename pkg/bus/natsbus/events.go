@@ -1,10 +1,10 @@
 package natsbus
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,172 +14,179 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Announce implements bus.Events.
-func (b *Bus) Announce(ctx context.Context, run state.RunID, events []bus.Event) error {
-	return b.Tell(ctx, run, events)(ctx)
-}
+// Subjects of notices, behind the prefix. What watches a run says so on subjectWatch,
+// where the data are ids of runs, one a line.
+const (
+	subjectGrown = "grown"
+	subjectLive  = "live"
+	subjectWatch = "watch"
+)
 
-// sent is an event on its way.
-type sent struct {
-	msg    *nats.Msg // nil: it is stored
-	answer pending   // zero: it was not sent
-}
+const (
+	// watchEvery is how often a process repeats which runs it watches, for those that did
+	// not hear it before.
+	watchEvery = 2 * time.Second
 
-// Tell implements bus.Events. The messages of one call travel together, in order;
-// those that failed are sent again under the same ids.
-func (b *Bus) Tell(_ context.Context, run state.RunID, events []bus.Event) func(context.Context) error {
-	batch := make([]sent, 0, len(events))
-	subject := b.subject("events", token(string(run)))
-	ids := string(run) + ":"
-	var trouble error // once one message failed, the rest goes after it
-	for _, e := range events {
-		seq := strconv.FormatInt(e.Seq, 10)
-		s := sent{msg: newMsg(subject, e.Data, ids+seq, headerSeq, seq)}
-		if int64(s.msg.Size()) > b.nc.MaxPayload()-headerRoom {
-			// Left out: a run must not stop for it, and watchers read the store when
-			// they see the gap.
-			b.log.Warn().Str("run_id", string(run)).Int64("seq", e.Seq).Int("bytes", len(e.Data)).Msg("event is larger than max_payload")
-			continue
-		}
-		if trouble == nil {
-			s.answer, trouble = b.answers.send(s.msg)
-		}
-		batch = append(batch, s)
+	// watchLasts is how long a run counts as watched after it was last said: longer than
+	// two repetitions, so that one may be lost.
+	watchLasts = 5 * time.Second
+
+	// watchBatch is how many runs one message names.
+	watchBatch = 1000
+)
+
+// Grown implements bus.Events.
+func (b *Bus) Grown(run state.RunID, from, to int64) {
+	data := strconv.AppendInt(make([]byte, 0, 24), from, 10)
+	data = strconv.AppendInt(append(data, ' '), to, 10)
+	if err := b.nc.Publish(b.subject(subjectGrown, token(string(run))), data); err != nil {
+		b.log.Debug().Err(err).Msg("hint that a log has grown")
 	}
-	return func(ctx context.Context) error { return b.stored(ctx, batch) }
 }
-
-func (b *Bus) stored(ctx context.Context, batch []sent) error {
-	for i := range batch {
-		s := &batch[i]
-		if s.msg == nil {
-			continue
-		}
-		if s.answer != (pending{}) {
-			err := s.answer.wait(ctx, publishTimeout)
-			if err != nil && ctx.Err() != nil {
-				return fmt.Errorf("announce events: %w", ctx.Err())
-			}
-			s.answer = pending{}
-			if err == nil {
-				s.msg = nil
-				continue
-			}
-		}
-		if err := b.publish(ctx, s.msg); err != nil {
-			return fmt.Errorf("announce event: %w", err)
-		}
-		s.msg = nil
-	}
-	return nil
-}
-
-// headerRoom is what sending adds to a message: its id.
-const headerRoom = 256
 
 // Live implements bus.Events.
 func (b *Bus) Live(run state.RunID, data []byte) {
-	if err := b.nc.Publish(b.subject("live", token(string(run))), data); err != nil {
+	if err := b.nc.Publish(b.subject(subjectLive, token(string(run))), data); err != nil {
 		b.log.Debug().Err(err).Msg("live event")
 	}
 }
 
 // Watch implements bus.Events.
-func (b *Bus) Watch(ctx context.Context, run state.RunID, fn func(bus.Event)) (func(), error) {
-	subjects := []string{b.subject("events", token(string(run))), b.subject("live", token(string(run)))}
-	return b.listen(ctx, subjects, func(m *nats.Msg) {
-		e := bus.Event{Data: m.Data}
-		if text := m.Header.Get(headerSeq); text != "" {
-			seq, err := strconv.ParseInt(text, 10, 64)
-			if err != nil {
-				return
-			}
-			e.Seq = seq
+func (b *Bus) Watch(ctx context.Context, run state.RunID, fn func(bus.Notice)) (func(), error) {
+	grown := b.subject(subjectGrown, token(string(run)))
+	stop, err := b.listen(ctx, []string{grown, b.subject(subjectLive, token(string(run)))}, func(m *nats.Msg) {
+		if m.Subject != grown {
+			fn(bus.Notice{Live: m.Data})
+			return
 		}
-		fn(e)
+		if n, ok := parseGrown(m.Data); ok {
+			fn(n)
+		}
 	})
-}
-
-// listenBuffer is how many messages may wait for a listener before some are lost.
-const listenBuffer = 1024
-
-// listen calls fn for each message on the subjects, one at a time, until stop or
-// Close. One channel for all subjects keeps the order of arrival.
-func (b *Bus) listen(ctx context.Context, subjects []string, fn func(*nats.Msg)) (stop func(), err error) {
-	ch := make(chan *nats.Msg, listenBuffer)
-	quit, done := make(chan struct{}), make(chan struct{})
-	var subs []*nats.Subscription
-	drop := func() {
-		for _, s := range subs {
-			_ = s.Unsubscribe() // fails if the connection is gone, and the subscription with it
-		}
-	}
-	for _, subject := range subjects {
-		s, err := b.nc.ChanSubscribe(subject, ch)
-		if err != nil {
-			drop()
-			return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
-		}
-		subs = append(subs, s)
-	}
-	// The server must know of the interest before the caller reads what was there
-	// before.
-	flushCtx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	if err := b.nc.FlushWithContext(flushCtx); err != nil {
-		drop()
-		return nil, fmt.Errorf("subscribe to %s: %w", subjects[0], err)
-	}
-	end := sync.OnceFunc(func() {
-		drop()
-		close(quit)
-		<-done
-	})
-	forget, err := b.onClose(end)
 	if err != nil {
-		drop()
 		return nil, err
 	}
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case m := <-ch:
-				select {
-				case <-quit:
-					return
-				default:
-					fn(m)
-				}
-			case <-quit:
-				return
+	leave := b.watching.add(run)
+	if err := b.nc.Publish(b.subject(subjectWatch), []byte(run)); err != nil {
+		b.log.Debug().Err(err).Msg("say which run is watched") // it is said again
+	}
+	return sync.OnceFunc(func() { leave(); stop() }), nil
+}
+
+func parseGrown(data []byte) (bus.Notice, bool) {
+	from, to, ok := bytes.Cut(data, []byte{' '})
+	if !ok {
+		return bus.Notice{}, false
+	}
+	n, errFrom := strconv.ParseInt(string(from), 10, 64)
+	m, errTo := strconv.ParseInt(string(to), 10, 64)
+	return bus.Notice{From: n, To: m}, errFrom == nil && errTo == nil && 0 <= n && n < m
+}
+
+// watching is the set of runs that this process watches.
+type watching struct {
+	mu   sync.Mutex
+	runs map[state.RunID]int
+}
+
+func (w *watching) add(run state.RunID) (leave func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.runs == nil {
+		w.runs = map[state.RunID]int{}
+	}
+	w.runs[run]++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.runs[run]--; w.runs[run] == 0 {
+			delete(w.runs, run)
+		}
+	}
+}
+
+// batches returns the runs as messages.
+func (w *watching) batches() [][]byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all [][]byte
+	var b strings.Builder
+	n := 0
+	for run := range w.runs {
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(string(run))
+		if n++; n%watchBatch == 0 {
+			all = append(all, []byte(b.String()))
+			b.Reset()
+		}
+	}
+	if b.Len() > 0 {
+		all = append(all, []byte(b.String()))
+	}
+	return all
+}
+
+// repeatWatches says again and again which runs this process watches, until quit.
+func (b *Bus) repeatWatches(quit <-chan struct{}) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-quit:
+			return
+		}
+		for _, data := range b.watching.batches() {
+			if err := b.nc.Publish(b.subject(subjectWatch), data); err != nil {
+				b.log.Debug().Err(err).Msg("say which runs are watched")
 			}
 		}
-	}()
-	return func() { forget(); end() }, nil
-}
-
-// Beat implements bus.Presence. Not every worker's name fits into the subject, so the
-// message has it, too.
-func (b *Bus) Beat(beat bus.Beat) {
-	data, err := json.Marshal(beat)
-	if err == nil {
-		err = b.nc.Publish(b.subject("presence", token(beat.Worker)), data)
-	}
-	if err == nil && beat.Gone {
-		err = b.nc.FlushTimeout(time.Second) // the last words before the connection closes
-	}
-	if err != nil {
-		b.log.Debug().Err(err).Msg("beat")
 	}
 }
 
-// Beats implements bus.Presence.
-func (b *Bus) Beats(ctx context.Context, fn func(bus.Beat)) (func(), error) {
-	return b.listen(ctx, []string{b.subject("presence", "*")}, func(m *nats.Msg) {
-		var beat bus.Beat
-		if json.Unmarshal(m.Data, &beat) == nil && beat.Worker != "" {
-			fn(beat)
+// Watchers implements bus.Events.
+func (b *Bus) Watchers(ctx context.Context) (bus.Watchers, error) {
+	w := &watchers{until: map[state.RunID]time.Time{}}
+	stop, err := b.listen(ctx, []string{b.subject(subjectWatch)}, func(m *nats.Msg) { w.hear(m.Data, time.Now()) })
+	w.stop = stop
+	return w, err
+}
+
+// watchers are the runs that any process watches.
+type watchers struct {
+	stop func()
+
+	mu    sync.RWMutex
+	until map[state.RunID]time.Time
+	swept time.Time
+}
+
+// Stop implements bus.Watchers.
+func (w *watchers) Stop() { w.stop() }
+
+// Watched implements bus.Watchers.
+func (w *watchers) Watched(run state.RunID) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	until, ok := w.until[run]
+	return ok && time.Now().Before(until)
+}
+
+func (w *watchers) hear(data []byte, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for run := range bytes.SplitSeq(data, []byte{'\n'}) {
+		w.until[state.RunID(run)] = now.Add(watchLasts)
+	}
+	if now.Sub(w.swept) < watchLasts {
+		return
+	}
+	w.swept = now
+	for run, until := range w.until {
+		if now.After(until) {
+			delete(w.until, run)
 		}
-	})
+	}
 }

@@ -46,7 +46,7 @@ func TestAbandonedPullGivesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	gone, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
+	gone, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestAbandonedPullGivesBack(t *testing.T) {
 	if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, "1"); err != nil {
 		t.Fatal(err)
 	}
-	other, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
+	other, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,11 +79,11 @@ func TestFetchedAheadGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	full, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
+	full, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
+	other, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestStreamsAreRestored(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
 	b := open(t, nc, "")
-	q, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
+	q, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,8 +138,8 @@ func TestStreamsAreRestored(t *testing.T) {
 		}
 	}
 	run := newRun()
-	if err := b.Announce(t.Context(), run, []bus.Event{{Seq: 1, Data: []byte("{}")}}); err != nil {
-		t.Fatalf("Announce: %v", err)
+	if err := b.PublishEvents(t.Context(), run, []bus.Event{{Seq: 1, Data: []byte("{}")}}); err != nil {
+		t.Fatalf("PublishEvents: %v", err)
 	}
 	if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, "1"); err != nil {
 		t.Fatalf("PublishTurn: %v", err)
@@ -165,7 +165,7 @@ func TestCloseLeavesTheConnection(t *testing.T) {
 func TestClosedConnectionEndsNext(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
-	q, err := open(t, nc, "").Turns(t.Context(), bus.Lane{Priority: state.Normal})
+	q, err := open(t, nc, "").Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +180,8 @@ func TestClosedConnectionEndsNext(t *testing.T) {
 	}
 }
 
-// I9: however often events are announced, the stream has each once, in order.
-func TestAnnouncedOnce(t *testing.T) {
+// I9: however often events are published, the feed has each once, in order.
+func TestFeedHasEachEventOnce(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
 	b := open(t, nc, "")
@@ -191,8 +191,8 @@ func TestAnnouncedOnce(t *testing.T) {
 		events = append(events, bus.Event{Seq: i + 1, Data: fmt.Appendf(nil, `{"seq":%d}`, i+1)})
 	}
 	for _, part := range [][]bus.Event{events[:5], events[:12], events[3:], events} {
-		if err := b.Announce(t.Context(), run, part); err != nil {
-			t.Fatalf("Announce: %v", err)
+		if err := b.PublishEvents(t.Context(), run, part); err != nil {
+			t.Fatalf("PublishEvents: %v", err)
 		}
 	}
 	s, err := jet(t, nc).Stream(t.Context(), "TURNPIKE_EVENTS")
@@ -221,8 +221,8 @@ func TestOversizedEventIsLeftOut(t *testing.T) {
 	b := open(t, nc, "")
 	run := newRun()
 	events := []bus.Event{{Seq: 1, Data: []byte("1")}, {Seq: 2, Data: make([]byte, nc.MaxPayload())}, {Seq: 3, Data: []byte("3")}}
-	if err := b.Announce(t.Context(), run, events); err != nil {
-		t.Fatalf("Announce: %v", err)
+	if err := b.PublishEvents(t.Context(), run, events); err != nil {
+		t.Fatalf("PublishEvents: %v", err)
 	}
 	s, err := jet(t, nc).Stream(t.Context(), "TURNPIKE_EVENTS")
 	if err != nil {

@@ -24,6 +24,10 @@ type Config struct {
 	Replicas int           // of each stream that Open creates; default 1
 	AckWait  time.Duration // until an unacknowledged message is delivered again; default 30 s
 	Logger   zerolog.Logger
+
+	// EventFeed gives the deployment a stream with the committed events of all runs, for
+	// services that read the bus and not the API. Workers fill it.
+	EventFeed bool
 }
 
 func (c Config) withDefaults() Config {
@@ -62,7 +66,8 @@ type Bus struct {
 	js  jetstream.JetStream
 	log zerolog.Logger
 
-	answers *answers
+	answers  *answers
+	watching watching
 
 	mu     sync.Mutex
 	closed bool
@@ -92,7 +97,12 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	if b.answers, stop, err = listenForAnswers(nc); err != nil {
 		return nil, fmt.Errorf("open bus: %w", err)
 	}
-	_, err = b.onClose(stop)
+	if _, err = b.onClose(stop); err != nil {
+		return nil, err
+	}
+	quit := make(chan struct{})
+	go b.repeatWatches(quit) // ends with Close
+	_, err = b.onClose(func() { close(quit) })
 	return b, err
 }
 
@@ -126,9 +136,8 @@ func lastToken(subject string) string { return subject[strings.LastIndexByte(sub
 
 // Headers of our messages.
 const (
-	headerAnnounced = "Turnpike-Announced"
-	headerSeq       = "Turnpike-Seq"
-	headerTrace     = "traceparent"
+	headerSeq   = "Turnpike-Seq"
+	headerTrace = "traceparent"
 )
 
 // publishTimeout is how long one attempt to publish waits for the server.

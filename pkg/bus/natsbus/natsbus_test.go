@@ -21,7 +21,7 @@ import (
 
 func open(tb testing.TB, nc *nats.Conn, prefix string) *natsbus.Bus {
 	tb.Helper()
-	b, err := natsbus.Open(tb.Context(), nc, natsbus.Config{Prefix: prefix})
+	b, err := natsbus.Open(tb.Context(), nc, natsbus.Config{Prefix: prefix, EventFeed: true})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func exercise(t *testing.T, connect func(name string) (*nats.Conn, error)) {
 		}
 		t.Cleanup(nc.Close)
 		prefix := "t-" + strings.ToLower(ulid.Make().String())
-		b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: prefix, AckWait: bustest.AckWait})
+		b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: prefix, AckWait: bustest.AckWait, EventFeed: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func TestMalformedTurn(t *testing.T) {
 	if err := b.PublishTurn(t.Context(), bus.Turn{Run: good, Version: 1, Priority: state.Normal}, "good"); err != nil {
 		t.Fatal(err)
 	}
-	q, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
+	q, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestMalformedTurn(t *testing.T) {
 
 func BenchmarkTurn(b *testing.B) {
 	x := open(b, testbed.NATS(b), "")
-	q, err := x.Turns(b.Context(), bus.Lane{Priority: state.Normal})
+	q, err := x.Turns(b.Context(), bus.QueueKey{Lane: state.Normal})
 	if err != nil {
 		b.Fatal(err)
 	}

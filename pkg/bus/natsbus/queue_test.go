@@ -30,7 +30,7 @@ func TestAsksBeforeTheLastHasCome(t *testing.T) {
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	b := open(t, nc, "asks")
-	q, err := b.Turns(t.Context(), bus.Lane{Priority: state.Normal})
+	q, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,11 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 	events.Name, events.Subjects = b.stream("EVENTS"), []string{b.subject("events", "*")}
 	events.Retention, events.Discard, events.MaxAge = jetstream.LimitsPolicy, jetstream.DiscardOld, eventsAge
 	dead.Name, dead.Subjects = b.stream("DEAD"), []string{b.subject("dead", "*")}
-	return []jetstream.StreamConfig{turns, submit, control, events, dead}
+	all := []jetstream.StreamConfig{turns, submit, control, dead}
+	if b.cfg.EventFeed {
+		all = append(all, events)
+	}
+	return all
 }
 
 // consumerSpec is a durable consumer as it should be.
@@ -43,13 +47,13 @@ type consumerSpec struct {
 	config jetstream.ConsumerConfig
 }
 
-// lane returns the consumer of a lane. Filters on a work queue must not overlap, not
-// with those of older builds either: a crowd has a word of its own.
-func (b *Bus) lane(l bus.Lane) (consumerSpec, bool) {
+// queue returns the consumer of a queue. Filters on a work queue must not overlap, not
+// with those of older builds either: each queue has a word of its own.
+func (b *Bus) queue(key bus.QueueKey) (consumerSpec, bool) {
 	return consumerSpec{b.stream("TURNS"), jetstream.ConsumerConfig{
-		Durable: "workers-" + l.String(), FilterSubject: b.subject("turn", l.String(), ">"),
+		Durable: "workers-" + key.String(), FilterSubject: b.subject("turn", key.String(), ">"),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.cfg.AckWait, MaxDeliver: -1, MaxAckPending: maxAckPending, MaxWaiting: maxWaiting,
-	}}, slices.Contains(bus.Lanes(), l)
+	}}, slices.Contains(bus.QueueKeys(), key)
 }
 
 func (b *Bus) gateway(stream string) consumerSpec {
@@ -61,8 +65,8 @@ func (b *Bus) gateway(stream string) consumerSpec {
 
 func (b *Bus) consumers() []consumerSpec {
 	specs := []consumerSpec{b.gateway("SUBMIT"), b.gateway("CONTROL")}
-	for _, l := range bus.Lanes() {
-		spec, _ := b.lane(l)
+	for _, key := range bus.QueueKeys() {
+		spec, _ := b.queue(key)
 		specs = append(specs, spec)
 	}
 	return specs

@@ -18,20 +18,17 @@ import (
 // PublishTurn implements bus.Turns.
 func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 	if !slices.Contains(state.Priorities(), t.Priority) {
-		return fmt.Errorf("publish turn: no lane %q", t.Lane())
+		return fmt.Errorf("publish turn: no queue %q", t.Queue())
 	}
 	data, err := json.Marshal(t)
 	if err != nil {
 		return fmt.Errorf("encode turn: %w", err)
 	}
-	header := make([]string, 0, 4)
-	if t.Announced {
-		header = append(header, headerAnnounced, "1")
-	}
+	var header []string
 	if t.TraceParent != "" {
 		header = append(header, headerTrace, t.TraceParent)
 	}
-	m := newMsg(b.subject("turn", t.Lane().String(), strconv.Itoa(t.Run.Shard())), data, id, header...)
+	m := newMsg(b.subject("turn", t.Queue().String(), strconv.Itoa(t.Run.Shard())), data, id, header...)
 	if err := b.publish(ctx, m); err != nil {
 		return fmt.Errorf("publish turn: %w", err)
 	}
@@ -41,8 +38,8 @@ func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 // Lag implements bus.Turns.
 func (b *Bus) Lag(ctx context.Context) (int64, error) {
 	var n int64
-	for _, l := range bus.Lanes() {
-		spec, _ := b.lane(l)
+	for _, key := range bus.QueueKeys() {
+		spec, _ := b.queue(key)
 		c, err := b.js.Consumer(ctx, spec.stream, spec.config.Durable)
 		if err != nil {
 			return 0, fmt.Errorf("read consumer %s: %w", spec.config.Durable, err)
@@ -56,20 +53,20 @@ func (b *Bus) Lag(ctx context.Context) (int64, error) {
 type turnQueue struct {
 	*puller
 
-	lane bus.Lane
+	key bus.QueueKey
 }
 
 // Turns implements bus.Turns.
-func (b *Bus) Turns(ctx context.Context, lane bus.Lane) (bus.TurnQueue, error) {
-	spec, ok := b.lane(lane)
+func (b *Bus) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, error) {
+	spec, ok := b.queue(key)
 	if !ok {
-		return nil, fmt.Errorf("no lane %q", lane)
+		return nil, fmt.Errorf("no queue %q", key)
 	}
 	p, err := b.pull(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	return turnQueue{p, lane}, nil
+	return turnQueue{p, key}, nil
 }
 
 type turnDelivery struct {
@@ -92,8 +89,7 @@ func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 			q.reject(ctx, m, err)
 			continue
 		}
-		t.Priority, t.Crowd = q.lane.Priority, q.lane.Crowd
-		t.Announced = m.Header.Get(headerAnnounced) != ""
+		t.Priority, t.Noisy = q.key.Lane, q.key.Noisy
 		t.TraceParent = m.Header.Get(headerTrace)
 		m.Header, m.Data = nil, nil // a turn may last long, and only its ack is still to come
 		return turnDelivery{delivery{m}, t}, nil
@@ -102,7 +98,7 @@ func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 
 // reject moves a message that nobody can take to the dead letters.
 func (q turnQueue) reject(ctx context.Context, m *nats.Msg, cause error) {
-	letter := bus.DeadLetter{Kind: bus.DeadTurn, Lane: q.lane.Priority, Cause: "malformed turn message: " + cause.Error(), At: state.At(time.Now()), Data: string(m.Data)}
+	letter := bus.DeadLetter{Kind: bus.DeadTurn, Lane: q.key.Lane, Cause: "malformed turn message: " + cause.Error(), At: state.At(time.Now()), Data: string(m.Data)}
 	id := ""
 	if meta, err := m.Metadata(); err == nil {
 		id = fmt.Sprintf("malformed:%d", meta.Sequence.Stream) // once, should the ack get lost

@@ -14,18 +14,18 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// publishTo puts the first turn of a run into a lane.
-func (s *site) publishTo(id state.RunID, l bus.Lane) {
+// publishTo puts the first turn of a run into a queue.
+func (s *site) publishTo(id state.RunID, l bus.QueueKey) {
 	s.t.Helper()
-	if err := s.bus.PublishTurn(s.t.Context(), bus.Turn{Run: id, Version: 1, Priority: l.Priority, Crowd: l.Crowd}, string(id)+":1"); err != nil {
+	if err := s.bus.PublishTurn(s.t.Context(), bus.Turn{Run: id, Version: 1, Priority: l.Lane, Noisy: l.Noisy}, string(id)+":1"); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// A crowd that is alone has every slot, and so has everybody else.
-func TestOneLaneHasAllSlots(t *testing.T) {
+// A queue that is alone has every slot, and so has everybody else.
+func TestOneQueueHasAllSlots(t *testing.T) {
 	t.Parallel()
-	for _, l := range bus.Lanes() {
+	for _, l := range bus.QueueKeys() {
 		t.Run(l.String(), func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
@@ -51,20 +51,20 @@ func TestOneLaneHasAllSlots(t *testing.T) {
 	}
 }
 
-// A worker with one slot takes from a lane and from the crowd beside it in turn: neither
+// A worker with one slot takes from both queues of a lane in turn: neither
 // waits for the end of the other.
-func TestLanesTakeTurns(t *testing.T) {
+func TestQueuesTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const each = 20
 		s := newSite(t)
 		var mu sync.Mutex
 		var order []bool
-		crowded := map[state.RunID]bool{}
+		noisy := map[state.RunID]bool{}
 		s.tools["note"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			order = append(order, crowded[c.Run])
+			order = append(order, noisy[c.Run])
 			return tool.Result{Content: "ok"}, nil
 		})
 		first := newBlocking()
@@ -73,13 +73,13 @@ func TestLanesTakeTurns(t *testing.T) {
 		cfg.Slots = 1
 		stop := s.work(cfg)
 		s.submit(state.Limits{MaxTurns: 1}, []agent.Tool{{Name: "first"}}, call("first", "c"))
-		synctest.Wait() // until whoever takes from a lane waits for the slot
+		synctest.Wait() // until whoever takes from a queue waits for the slot
 		var ids []state.RunID
 		for i := range 2 * each {
 			id := s.create(state.Limits{MaxTurns: 1}, []agent.Tool{{Name: "note"}}, call("note", "c"))
-			crowded[id] = i < each
+			noisy[id] = i < each
 			ids = append(ids, id)
-			s.publishTo(id, bus.Lane{Priority: state.Normal, Crowd: i < each})
+			s.publishTo(id, bus.QueueKey{Lane: state.Normal, Noisy: i < each})
 		}
 		close(first.release)
 		for _, id := range ids {
@@ -92,7 +92,7 @@ func TestLanesTakeTurns(t *testing.T) {
 			}
 		}
 		if early < each/4 || early > each*3/4 {
-			t.Errorf("%d of the first %d turns are of the crowd: %v", early, each, order)
+			t.Errorf("%d of the first %d turns are of noisy tenants: %v", early, each, order)
 		}
 		stop()
 	})

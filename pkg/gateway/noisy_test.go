@@ -6,11 +6,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A few crowded runs among many are an accident of their shards; many are a crowd, and
-// the others are of it, until it is gone.
-func TestCrowdFull(t *testing.T) {
+// A few runs among many that the store calls noisy are an accident of their shards; when
+// they are many, the others are of the same tenants, until those are gone.
+func TestNoisyTenantsCountForAll(t *testing.T) {
 	t.Parallel()
-	var c crowd
+	var c noisy
 	note := func(times int, each ...bool) {
 		for range times {
 			for _, crowded := range each {
@@ -20,15 +20,15 @@ func TestCrowdFull(t *testing.T) {
 	}
 	note(1000, true, false, false, false, false, false)
 	if c.full() {
-		t.Error("one in six is a crowd")
+		t.Error("one in six is enough")
 	}
 	note(60, true, false, false)
 	if !c.full() {
-		t.Error("one in three is no crowd")
+		t.Error("one in three is not enough")
 	}
 	c.note(state.State{Status: state.Waiting})
-	note(crowdFull, false)
+	note(noisyFull, false)
 	if c.full() {
-		t.Error("what is gone is a crowd")
+		t.Error("what is gone still counts")
 	}
 }

@@ -65,7 +65,8 @@ func settled(t *testing.T, test func(s *site, l *ledger, cfg worker.Config)) {
 		s := newSite(t)
 		l := &ledger{Store: s.store}
 		cfg := s.config()
-		cfg.Grace, cfg.SweepEvery, cfg.BeatEvery, cfg.ShutdownGrace = 5*time.Second, time.Second, 300*time.Millisecond, time.Second
+		cfg.RedeliveryDelay, cfg.SweepEvery, cfg.HeartbeatEvery, cfg.ShutdownGrace = 5*time.Second, time.Second, 300*time.Millisecond, time.Second
+		cfg.Without.EagerClaims = false
 		test(s, l, cfg)
 	})
 }
@@ -101,14 +102,14 @@ func TestKeptNotBesideOlderBuild(t *testing.T) {
 		stop := s.workOn(l, cfg)
 		for range 10 {
 			time.Sleep(300 * time.Millisecond)
-			s.bus.Beat(bus.Beat{Worker: "old"})
+			s.bus.Beat(bus.Heartbeat{Worker: "old"})
 		}
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
 		s.awaitReason(id, state.EndCompleted)
 		if kept, _ := l.turns(); kept != 0 {
 			s.t.Errorf("%d turns were kept", kept)
 		}
-		s.bus.Beat(bus.Beat{Worker: "old", Gone: true})
+		s.bus.Beat(bus.Heartbeat{Worker: "old", Gone: true})
 		time.Sleep(listen)
 		id = s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
 		s.awaitReason(id, state.EndCompleted)
@@ -262,7 +263,7 @@ func TestKeptIsGivenUp(t *testing.T) {
 				stop := s.workOn(l, cfg)
 				time.Sleep(listen + after)
 				s.submit(state.Limits{}, []agent.Tool{{Name: "one"}, {Name: "two"}}, call("one", "c1"), call("two", "c2"), model.Scripted{Text: "end"})
-				if d := <-lasted; d >= cfg.Grace*9/10 {
+				if d := <-lasted; d >= cfg.RedeliveryDelay*9/10 {
 					s.t.Errorf("%s, %s after a look: its tool was left running %s after it was kept", name, after, d)
 				}
 				stop()

@@ -41,7 +41,7 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 			}
 			store := hiccup{s.store, &atomic.Bool{}}
 			listening := make(chan struct{})
-			stop, err := s.bus.Beats(t.Context(), func(beat bus.Beat) {
+			stop, err := s.bus.Heartbeats(t.Context(), func(beat bus.Heartbeat) {
 				if beat.Worker != "ghost" {
 					select {
 					case <-listening:
@@ -55,11 +55,11 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 			}
 			defer stop()
 			cfg := s.config()
-			cfg.BeatEvery = 200 * time.Millisecond // a worker that stutters starts to listen anew
+			cfg.HeartbeatEvery = 200 * time.Millisecond // a worker that stutters starts to listen anew
 			s.workOn(store, cfg)
 			if heard {
 				<-listening
-				s.bus.Beat(bus.Beat{Worker: "ghost"})
+				s.bus.Beat(bus.Heartbeat{Worker: "ghost"})
 			}
 			s.awaitReason(id, state.EndCompleted)
 			if !store.failed.Load() {

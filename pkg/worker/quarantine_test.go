@@ -48,7 +48,9 @@ func TestSuspectsAreAlone(t *testing.T) {
 		}
 		ids = append(ids, s.start(id))
 	}
-	s.work(s.config())
+	cfg := s.config()
+	cfg.Without.Quarantine = false
+	s.work(cfg)
 	fresh := s.submit(state.Limits{}, nil, model.Scripted{Text: "done"})
 	s.awaitReason(fresh, state.EndCompleted)
 	<-started

@@ -2,21 +2,34 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/dispatch"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// settleRun announces what is left of a run that rests, and settles it.
-func (w *Worker) settleRun(ctx context.Context, id state.RunID, announced int64) error {
+// finalize does what follows when the turn has brought its run to rest.
+func (t *turn) finalize(ctx context.Context) error {
+	// Again: a worker that was only paused may have started a child meanwhile.
+	if err := t.abortChildren(ctx); err != nil {
+		return err
+	}
+	return t.w.finalize(ctx, t.s, t.s.LogLen())
+}
+
+// finalizeRun finalizes a run on behalf of the worker that has brought it to rest. done
+// is how many entries of its log are known to be finalized.
+func (w *Worker) finalizeRun(ctx context.Context, id state.RunID, done int64) error {
 	// The log first: what the run adds between the two reads must not be noted as
-	// announced.
-	entries, err := w.store.Log(ctx, id, announced, 0)
+	// finalized.
+	entries, err := w.store.Log(ctx, id, done, 0)
 	if err != nil {
 		return fmt.Errorf("read log: %w", err)
 	}
@@ -24,47 +37,61 @@ func (w *Worker) settleRun(ctx context.Context, id state.RunID, announced int64)
 	if err != nil {
 		return fmt.Errorf("load run: %w", err)
 	}
-	if err := w.announce(ctx, id, entries); err != nil {
-		return fmt.Errorf("announce: %w", err)
-	}
 	if s.Status != state.Waiting && !s.Status.Terminal() {
 		return nil // it was woken meanwhile
 	}
-	return w.settle(ctx, s, announced+int64(len(entries)))
+	return w.finalize(ctx, s, done+int64(len(entries)))
 }
 
-// settle does what follows when a run comes to rest: whoever waits for it is told,
-// and the runs that it waits for are started. Every step may be repeated; the
-// schedule lets go of the run when all are done, so a sweeper finishes what a
-// crash interrupts.
-func (w *Worker) settle(ctx context.Context, s state.State, announced int64) error {
+// finalize does what follows when a run comes to rest with so many entries in its log:
+// the feed gets the rest of them, whoever waits for the run is told, and the runs that it
+// waits for are started. Every step may be repeated. The schedule lets go of the run when
+// all are done, so a sweeper finishes what a crash interrupts.
+func (w *Worker) finalize(ctx context.Context, s state.State, entries int64) error {
+	if w.feed != nil {
+		if err := w.feed.flush(ctx, s.ID, entries); err != nil {
+			return fmt.Errorf("event feed: %w", err)
+		}
+	}
 	if s.Status == state.Waiting {
 		if err := w.startChildren(ctx, s); err != nil {
 			return fmt.Errorf("start child runs: %w", err)
 		}
 	}
 	if s.Status.Terminal() {
-		if err := w.park(ctx, s, announced); err != nil {
+		if err := w.bury(ctx, s, entries); err != nil {
 			return fmt.Errorf("dead letter: %w", err)
 		}
-		if err := w.tellParent(ctx, s); err != nil {
-			return fmt.Errorf("tell parent run: %w", err)
+		if err := w.answerParent(ctx, s); err != nil {
+			return fmt.Errorf("answer parent run: %w", err)
 		}
 		if err := w.reply(ctx, s); err != nil {
 			return fmt.Errorf("reply: %w", err)
 		}
 	}
-	if err := w.releaseNext(ctx, s); err != nil {
-		return fmt.Errorf("release next of batch: %w", err)
+	if err := w.startNext(ctx, s); err != nil {
+		return fmt.Errorf("start next of batch: %w", err)
 	}
-	if err := w.store.Finalized(ctx, s.ID, announced); err != nil {
-		return fmt.Errorf("note that the run was finalized: %w", err)
+	if err := w.store.Finalized(ctx, s.ID, entries); err != nil {
+		return fmt.Errorf("note that the run is finalized: %w", err)
 	}
 	return nil
 }
 
-// park puts the message of a poisoned turn aside, with the cause.
-func (w *Worker) park(ctx context.Context, s state.State, events int64) error {
+// reply sends the finished run to the subject that its submitter named.
+func (w *Worker) reply(ctx context.Context, s state.State) error {
+	if s.ReplyTo == "" || !s.Status.Terminal() {
+		return nil
+	}
+	data, err := json.Marshal(api.RunOf(s, now().Time))
+	if err != nil {
+		return fmt.Errorf("encode run: %w", err)
+	}
+	return w.bus.Reply(ctx, s.ReplyTo, data)
+}
+
+// bury puts the message of a poisoned turn aside, with the cause.
+func (w *Worker) bury(ctx context.Context, s state.State, events int64) error {
 	if s.Poison == nil {
 		return nil
 	}
@@ -112,7 +139,7 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 	}
 	latest, err := w.store.Agent(ctx, spec.Agent, 0)
 	if errors.Is(err, state.ErrNotFound) {
-		return false, w.answerParent(ctx, s.ID, failedChild(o, "There is no agent %q", spec.Agent))
+		return false, w.signalParent(ctx, s.ID, failedChild(o, "There is no agent %q", spec.Agent))
 	}
 	if err != nil {
 		return false, err
@@ -120,7 +147,7 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 	a, err := w.agents.get(ctx, spec.Agent, latest.Version)
 	var invalid *invalidAgentError
 	if errors.As(err, &invalid) {
-		return false, w.answerParent(ctx, s.ID, failedChild(o, "The agent %q cannot be started: %v", spec.Agent, invalid))
+		return false, w.signalParent(ctx, s.ID, failedChild(o, "The agent %q cannot be started: %v", spec.Agent, invalid))
 	}
 	if err != nil {
 		return false, err
@@ -134,16 +161,18 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 	if parent := span.Parent(ctx); parent != "" {
 		run.TraceSpan = parent
 	}
-	child, existing, err := w.store.Create(ctx, state.NewRun{State: run, Grace: w.cfg.Grace})
+	child, existing, err := w.store.Create(ctx, state.NewRun{State: run, Grace: w.cfg.RedeliveryDelay})
 	if err != nil {
 		return false, err
 	}
 	if child.Status.Terminal() {
-		return false, w.tellParent(ctx, child) // again: a failover may have lost it
+		return false, w.answerParent(ctx, child) // again: a failover may have lost it
 	}
 	if child.Status == state.Queued && child.Version == run.Version {
-		first := bus.Turn{Run: child.ID, Version: child.Version, Priority: child.Priority, Crowd: child.Crowded || w.tenants.crowd(child.Tenant), TraceParent: traceParent(ctx, child)}
-		if err := w.bus.PublishTurn(ctx, first, turnID(first.Run, first.Version)); err != nil {
+		first := dispatch.Turn{
+			Run: child.ID, Version: child.Version, Priority: child.Priority, Tenant: child.Tenant, Noisy: child.Crowded, TraceParent: traceParent(ctx, child),
+		}
+		if err := w.dispatch.Publish(ctx, first); err != nil {
 			return false, err
 		}
 	}
@@ -158,30 +187,26 @@ func failedChild(o state.OpenCall, format string, args ...any) state.Signal {
 	}
 }
 
-// tellParent gives the outcome of a child run to the run that waits for it.
-func (w *Worker) tellParent(ctx context.Context, s state.State) error {
+// answerParent gives the outcome of a child run to the run that waits for it.
+func (w *Worker) answerParent(ctx context.Context, s state.State) error {
 	if s.Parent == nil {
 		return nil
 	}
 	result := loop.ChildResult(s)
 	result.Content = tool.Truncate(result.Content, w.cfg.ToolOutput)
-	return w.answerParent(ctx, s.Parent.RunID, state.Signal{ID: "child:" + string(s.ID), Child: &result})
+	return w.signalParent(ctx, s.Parent.RunID, state.Signal{ID: "child:" + string(s.ID), Child: &result})
 }
 
-func (w *Worker) answerParent(ctx context.Context, parent state.RunID, sig state.Signal) error {
+func (w *Worker) signalParent(ctx context.Context, parent state.RunID, sig state.Signal) error {
 	sig.At = now()
-	wake, err := w.store.Signal(ctx, parent, sig, w.cfg.Grace)
-	var closed *state.NotWaitingError
-	switch {
-	case errors.As(err, &closed) || errors.Is(err, state.ErrNotFound):
+	wake, err := w.store.Signal(ctx, parent, sig, w.cfg.RedeliveryDelay)
+	if _, closed := errors.AsType[*state.NotWaitingError](err); closed || errors.Is(err, state.ErrNotFound) {
 		return nil // it ended, or was answered by an earlier end of this child
-	case err != nil:
-		return err
-	case !wake.Publish:
-		return nil
 	}
-	next := bus.Turn{Run: parent, Version: wake.Version, Priority: wake.Priority, Crowd: wake.Crowded, TraceParent: span.Parent(ctx)}
-	return w.bus.PublishTurn(ctx, next, turnID(parent, wake.Version))
+	if err != nil {
+		return err
+	}
+	return w.dispatch.Wake(ctx, parent, wake, span.Parent(ctx))
 }
 
 // abortChildren ends the runs that answered open calls of a run which ends: nobody
@@ -194,28 +219,20 @@ func (t *turn) abortChildren(ctx context.Context) error {
 }
 
 func (w *Worker) abortAll(ctx context.Context, calls []state.OpenCall) error {
+	const reason = "the run that waited for it has ended"
 	for _, o := range calls {
 		if o.Needs != state.NeedChild {
 			continue
 		}
-		a := bus.Abort{Run: o.Child, Reason: "the run that waited for it has ended"}
-		wake, err := w.store.Abort(ctx, a.Run, a.Reason, w.cfg.Grace)
-		var ended *state.TerminalError
-		switch {
-		case errors.As(err, &ended) || errors.Is(err, state.ErrNotFound):
+		wake, err := w.store.Abort(ctx, o.Child, reason, w.cfg.RedeliveryDelay)
+		if _, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is(err, state.ErrNotFound) {
 			continue
-		case err != nil:
+		}
+		if err != nil {
 			return fmt.Errorf("abort child run %s: %w", o.Child, err)
 		}
-		if wake.Publish {
-			msg := bus.Turn{Run: o.Child, Version: wake.Version, Priority: state.High}
-			if err := w.bus.PublishTurn(ctx, msg, turnID(o.Child, wake.Version)+":abort"); err != nil {
-				return fmt.Errorf("publish turn of child run: %w", err)
-			}
-		}
-		a.Version = wake.Version
-		if err := w.bus.PublishAbort(ctx, a); err != nil {
-			return fmt.Errorf("publish abort of child run: %w", err)
+		if err := w.dispatch.Abort(ctx, o.Child, reason, wake, ""); err != nil {
+			return fmt.Errorf("publish abort of child run %s: %w", o.Child, err)
 		}
 	}
 	return nil

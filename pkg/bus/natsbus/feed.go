@@ -1,0 +1,101 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// errNoFeed is what a bus says that was opened without Config.EventFeed.
+var errNoFeed = errors.New("the deployment has no event feed: TURNPIKE_EVENT_FEED=on gives it one")
+
+// sent is an event on its way.
+type sent struct {
+	msg    *nats.Msg // nil: it is stored
+	answer pending   // zero: it was not sent
+}
+
+// PublishEvents implements bus.Feed. The messages of one call travel together, in order;
+// those that failed are sent again under the same ids.
+func (b *Bus) PublishEvents(ctx context.Context, run state.RunID, events []bus.Event) error {
+	if !b.cfg.EventFeed {
+		return errNoFeed
+	}
+	batch := make([]sent, 0, len(events))
+	subject := b.subject("events", token(string(run)))
+	ids := string(run) + ":"
+	var trouble error // once one message failed, the rest goes after it
+	for _, e := range events {
+		seq := strconv.FormatInt(e.Seq, 10)
+		s := sent{msg: newMsg(subject, e.Data, ids+seq, headerSeq, seq)}
+		if int64(s.msg.Size()) > b.nc.MaxPayload()-headerRoom {
+			// Left out: a run must not stop for it, and the log in the store has it.
+			b.log.Warn().Str("run_id", string(run)).Int64("seq", e.Seq).Int("bytes", len(e.Data)).
+				Str("hint", "raise max_payload of the NATS server, or read this event over HTTP").Msg("event is too large for the event feed, left out")
+			continue
+		}
+		if trouble == nil {
+			s.answer, trouble = b.answers.send(s.msg)
+		}
+		batch = append(batch, s)
+	}
+	return b.stored(ctx, batch)
+}
+
+func (b *Bus) stored(ctx context.Context, batch []sent) error {
+	for i := range batch {
+		s := &batch[i]
+		if s.msg == nil {
+			continue
+		}
+		if s.answer != (pending{}) {
+			err := s.answer.wait(ctx, publishTimeout)
+			if err != nil && ctx.Err() != nil {
+				return fmt.Errorf("publish events: %w", ctx.Err())
+			}
+			s.answer = pending{}
+			if err == nil {
+				s.msg = nil
+				continue
+			}
+		}
+		if err := b.publish(ctx, s.msg); err != nil {
+			return fmt.Errorf("publish event: %w", err)
+		}
+		s.msg = nil
+	}
+	return nil
+}
+
+// headerRoom is what sending adds to a message: its id.
+const headerRoom = 256
+
+// LastEvent implements bus.Feed. The stream itself is asked, so no offset is kept.
+func (b *Bus) LastEvent(ctx context.Context, run state.RunID) (int64, error) {
+	if !b.cfg.EventFeed {
+		return 0, errNoFeed
+	}
+	s, err := b.js.Stream(ctx, b.stream("EVENTS"))
+	if err != nil {
+		return 0, fmt.Errorf("open stream %s: %w", b.stream("EVENTS"), err)
+	}
+	m, err := s.GetLastMsgForSubject(ctx, b.subject("events", token(string(run))))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read last event of run %s: %w", run, err)
+	}
+	n, err := strconv.ParseInt(m.Header.Get(headerSeq), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("last event of run %s has no number: %w", run, err)
+	}
+	return n, nil
+}

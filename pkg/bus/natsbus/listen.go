@@ -1,0 +1,68 @@
+package natsbus
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+)
+
+// listenBuffer is how many messages may wait for a listener before some are lost.
+const listenBuffer = 1024
+
+// listen calls fn for each message on the subjects, one at a time, until stop or
+// Close. One channel for all subjects keeps the order of arrival.
+func (b *Bus) listen(ctx context.Context, subjects []string, fn func(*nats.Msg)) (stop func(), err error) {
+	ch := make(chan *nats.Msg, listenBuffer)
+	quit, done := make(chan struct{}), make(chan struct{})
+	var subs []*nats.Subscription
+	drop := func() {
+		for _, s := range subs {
+			_ = s.Unsubscribe() // fails if the connection is gone, and the subscription with it
+		}
+	}
+	for _, subject := range subjects {
+		s, err := b.nc.ChanSubscribe(subject, ch)
+		if err != nil {
+			drop()
+			return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
+		}
+		subs = append(subs, s)
+	}
+	// The server must know of the interest before the caller reads what was there
+	// before.
+	flushCtx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	if err := b.nc.FlushWithContext(flushCtx); err != nil {
+		drop()
+		return nil, fmt.Errorf("subscribe to %s: %w", subjects[0], err)
+	}
+	end := sync.OnceFunc(func() {
+		drop()
+		close(quit)
+		<-done
+	})
+	forget, err := b.onClose(end)
+	if err != nil {
+		drop()
+		return nil, err
+	}
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case m := <-ch:
+				select {
+				case <-quit:
+					return
+				default:
+					fn(m)
+				}
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() { forget(); end() }, nil
+}

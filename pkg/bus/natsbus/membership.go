@@ -1,0 +1,36 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+)
+
+// Beat implements bus.Membership. Not every worker's name fits into the subject, so the
+// message has it, too.
+func (b *Bus) Beat(h bus.Heartbeat) {
+	data, err := json.Marshal(h)
+	if err == nil {
+		err = b.nc.Publish(b.subject("presence", token(h.Worker)), data)
+	}
+	if err == nil && h.Gone {
+		err = b.nc.FlushTimeout(time.Second) // the last words before the connection closes
+	}
+	if err != nil {
+		b.log.Debug().Err(err).Msg("heartbeat")
+	}
+}
+
+// Heartbeats implements bus.Membership.
+func (b *Bus) Heartbeats(ctx context.Context, fn func(bus.Heartbeat)) (func(), error) {
+	return b.listen(ctx, []string{b.subject("presence", "*")}, func(m *nats.Msg) {
+		var h bus.Heartbeat
+		if json.Unmarshal(m.Data, &h) == nil && h.Worker != "" {
+			fn(h)
+		}
+	})
+}

@@ -1,0 +1,133 @@
+// Package dispatch owns a turn on the bus: its message, its id, its lane, and the ways
+// in which it is published again.
+//
+// A turn message is a hint "look at run R, the turn that follows version V". Gateways and
+// workers publish one in the same way:
+//
+//	d := dispatch.New(bus, nil)
+//	err := d.Publish(ctx, dispatch.Turn{Run: run.ID, Version: run.Version, Priority: run.Priority, Tenant: run.Tenant})
+//
+// Guarantees:
+//   - The id of a turn follows from its run and version. Whoever publishes it on behalf of
+//     another process uses the same, and the bus keeps one message.
+//   - A message that is published again, because the first was lost, has an id of its own.
+//   - Which lane a turn waits in decides when it is taken, never what comes of it.
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Bus is what a Dispatcher needs of a bus.
+type Bus interface {
+	PublishTurn(ctx context.Context, t bus.Turn, id string) error
+	PublishAbort(ctx context.Context, a bus.Abort) error
+}
+
+// Turn is a turn that is to be published.
+type Turn struct {
+	Run      state.RunID
+	Version  int64 // of the state that the turn follows
+	Priority state.Priority
+
+	// Tenant is the owner of the run. Empty if the caller does not know it.
+	Tenant string
+
+	// Noisy says that the store or the last message of the run put its tenant into the
+	// queue for noisy tenants.
+	Noisy bool
+
+	// TraceParent is a W3C trace context, or empty.
+	TraceParent string
+}
+
+// Dispatcher publishes turns. It is safe for concurrent use.
+type Dispatcher struct {
+	bus   Bus
+	noisy func(tenant string) bool
+}
+
+// New returns a dispatcher on b. noisy says what this process knows of a tenant beside
+// the store; nil is nothing.
+func New(b Bus, noisy func(tenant string) bool) *Dispatcher {
+	if noisy == nil {
+		noisy = func(string) bool { return false }
+	}
+	return &Dispatcher{b, noisy}
+}
+
+// Publish publishes a turn under its canonical id. It may be repeated.
+func (d *Dispatcher) Publish(ctx context.Context, t Turn) error {
+	return d.publish(ctx, t, id(t.Run, t.Version))
+}
+
+// Wake publishes the turn that a signal has made necessary, if it has.
+func (d *Dispatcher) Wake(ctx context.Context, run state.RunID, w state.Wake, traceParent string) error {
+	if !w.Publish {
+		return nil
+	}
+	return d.Publish(ctx, Turn{Run: run, Version: w.Version, Priority: w.Priority, Noisy: w.Crowded, TraceParent: traceParent})
+}
+
+// WakeAborted publishes the turn that ends an aborted run, if the abort asks for one. It
+// goes to the high lane under an id of its own: the run's own message may be far back in
+// its queue.
+func (d *Dispatcher) WakeAborted(ctx context.Context, run state.RunID, w state.Wake, traceParent string) error {
+	if !w.Publish {
+		return nil
+	}
+	return d.publish(ctx, Turn{Run: run, Version: w.Version, Priority: state.High, TraceParent: traceParent}, id(run, w.Version)+":abort")
+}
+
+// Abort wakes an aborted run and tells the worker that holds it, if any does. The durable
+// flag must have been set, with wake as the answer.
+func (d *Dispatcher) Abort(ctx context.Context, run state.RunID, reason string, w state.Wake, traceParent string) error {
+	if err := d.WakeAborted(ctx, run, w, traceParent); err != nil {
+		return err
+	}
+	return d.Interrupt(ctx, run, reason, w)
+}
+
+// Interrupt is the second half of Abort: it tells the worker that holds the run.
+func (d *Dispatcher) Interrupt(ctx context.Context, run state.RunID, reason string, w state.Wake) error {
+	return d.bus.PublishAbort(ctx, bus.Abort{Run: run, Reason: reason, Version: w.Version})
+}
+
+// Cause says why a turn is published again.
+type Cause string
+
+// The causes.
+const (
+	Swept   Cause = "s" // it was due: its message or its worker was lost
+	Evicted Cause = "e" // its worker is dead
+)
+
+// Republish publishes the turn of a run that is due. Its id is new: under the canonical
+// one the bus would drop the message as a double of the one that was lost.
+func (d *Dispatcher) Republish(ctx context.Context, due state.Due, cause Cause) error {
+	t := Turn{Run: due.Run, Version: due.Version, Priority: due.Priority, Tenant: due.Tenant, Noisy: due.Crowded}
+	return d.publish(ctx, t, fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause, due.Sweeps, time.Now().UnixNano()))
+}
+
+// Follow publishes the turn that is next for the run of a message which came too late, on
+// behalf of the worker that may have died before it did so.
+func (d *Dispatcher) Follow(ctx context.Context, msg bus.Turn, version int64, p state.Priority) error {
+	return d.Publish(ctx, Turn{Run: msg.Run, Version: version, Priority: p, Noisy: msg.Noisy})
+}
+
+func (d *Dispatcher) publish(ctx context.Context, t Turn, id string) error {
+	return d.bus.PublishTurn(ctx, bus.Turn{
+		Run: t.Run, Version: t.Version, Priority: t.Priority, Noisy: t.Noisy || t.Tenant != "" && d.noisy(t.Tenant), TraceParent: t.TraceParent,
+	}, id)
+}
+
+// id is the canonical id of a turn message.
+func id(run state.RunID, version int64) string {
+	return string(run) + ":" + strconv.FormatInt(version, 10)
+}

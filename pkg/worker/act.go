@@ -1,0 +1,192 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// A turn that must be given up without touching anything (I8), and one that is
+// released.
+var (
+	errDrop    = errors.New("turn dropped")
+	errRelease = errors.New("turn released")
+)
+
+// untilDeadline ends ctx when the run's deadline has passed, if it has one.
+func (t *turn) untilDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if t.s.Limits.DeadlineAt.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, t.s.Limits.DeadlineAt.Time, errDeadline)
+}
+
+// open asks the loop of the run how the turn begins. Without an effect the turn has come
+// to its end already.
+func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
+	began := t.began()
+	if t.s.Status == state.Queued || t.s.Status == state.Waiting {
+		t.live(t.liveEvent(state.LiveTurnStarted))
+	}
+	// Not on the executor: servers may have to be asked what the agent's tools are.
+	_, err = t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
+	if err == nil {
+		t.loop, err = t.w.agents.loop(ctx, t.s)
+	}
+	if gone, ok := errors.AsType[*invalidAgentError](err); ok {
+		t.s = loop.Fail(t.s, now(), state.EndInvalidAgent, gone.Error()).Next
+		return nil, nil
+	}
+	if err != nil {
+		return nil, notLoaded(ctx, err)
+	}
+	return t.decide(began), nil
+}
+
+// notLoaded says what it means that the agent could not be had. A turn that was aborted
+// meanwhile is released, since only the agent's loop can end it: its next claim tells of
+// the abort, and nothing interrupts it then.
+func notLoaded(ctx context.Context, err error) error {
+	end := errDrop
+	if _, e := interrupted(ctx, loop.Aborted{}); e == nil || errors.Is(e, errRelease) {
+		end = errRelease
+	}
+	return fmt.Errorf("%w: load agent: %w", end, err)
+}
+
+// decide asks the loop what follows an event; nil is the end of the turn.
+func (t *turn) decide(ev loop.Event) (effect loop.Effect) {
+	t.w.executor.Run(func() {
+		d := t.loop.Step(t.s, ev)
+		t.s, effect = d.Next, d.Effect
+	})
+	return effect
+}
+
+// act performs an effect and returns what came of it. What must survive a crash is
+// journaled when it returns.
+func (t *turn) act(ctx context.Context, effect loop.Effect) (ev loop.Event, err error) {
+	if ctx.Err() != nil {
+		// Nothing starts after the abort was seen (I7).
+		return interrupted(ctx, loop.Aborted{})
+	}
+	switch effect := effect.(type) {
+	case loop.CallModel:
+		if ev, err = t.callModel(ctx, &effect); err == nil {
+			err = t.observeModel(ctx, ev)
+		}
+		return ev, err
+	case loop.RunTools:
+		return t.runTools(ctx, effect)
+	case loop.RunHooks:
+		return t.runHooks(ctx, effect)
+	default:
+		return nil, fmt.Errorf("%w: unknown effect %T", errDrop, effect)
+	}
+}
+
+// began is the event with which a turn begins: what the claim has found.
+func (t *turn) began() loop.TurnBegan {
+	began := loop.TurnBegan{
+		At: now(), Worker: t.w.cfg.ID, Attempt: t.claim.Attempt, Signals: t.claim.Signals, Abort: t.claim.Abort,
+		Poisoned: t.claim.Attempt > t.w.cfg.MaxAttempts,
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.claim.Journal.Results)) {
+		e := t.claim.Journal.Results[id]
+		began.Results = append(began.Results, loop.ToolResult{
+			CallID: id, Name: e.Name, Content: contentOf(e), Images: e.Message.Parts[0].Images, IsError: e.IsError, Reused: e.Type == state.EntryReused,
+			Duration: time.Duration(e.DurationMS) * time.Millisecond, At: e.At,
+		})
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.claim.Journal.Started)) {
+		if _, done := t.claim.Journal.Results[id]; !done {
+			began.Started = append(began.Started, id)
+		}
+	}
+	return began
+}
+
+func contentOf(e state.Entry) string {
+	if e.Message == nil || len(e.Message.Parts) == 0 {
+		return ""
+	}
+	return e.Message.Parts[0].Content
+}
+
+// interrupted says what an effect that was cut short means: an event for the loop
+// (an abort, the deadline), or that the turn is given up.
+func interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, error) {
+	cause := context.Cause(ctx)
+	var abort *abortError
+	switch {
+	case errors.As(cause, &abort):
+		ev.Cause, ev.Reason = loop.ByUser, abort.reason
+	case errors.Is(cause, errDeadline):
+		ev.Cause, ev.Reason = loop.ByDeadline, "limit deadline"
+	case errors.Is(cause, errShutdown):
+		return nil, errRelease
+	default:
+		return nil, fmt.Errorf("%w: %w", errDrop, cause)
+	}
+	ev.At = now()
+	return ev, nil
+}
+
+// storePause is the time between attempts at a store that does not answer.
+const storePause = 100 * time.Millisecond
+
+// final reports whether the store will say the same again.
+func final(err error) bool {
+	_, full := errors.AsType[*state.TooLargeError](err)
+	return full || errors.Is(err, state.ErrFenced)
+}
+
+// record journals the entries that the loop has appended, and r. An unknown outcome
+// is asked again, since journaling twice is journaling once: a turn that is dropped
+// waits for the end of its lease.
+func (t *turn) record(ctx context.Context, r state.Record) error {
+	// A result that is here must be kept even when the turn was aborted meanwhile.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease/2)
+	defer cancel()
+	t.stamp()
+	r.From, r.Entries = t.recorded, t.s.Log[t.recorded:]
+	for {
+		err := t.w.store.Record(ctx, t.lease.Lease, r)
+		if err == nil {
+			t.grown()
+			return nil
+		}
+		if final(err) || !pause(ctx, storePause) {
+			return fmt.Errorf("%w: record: %w", errDrop, err)
+		}
+	}
+}
+
+// stamp writes into what the loop has appended which attempt it was: like the
+// worker and the duration, which commit adds, a fact that no loop may see.
+func (t *turn) stamp() {
+	added := t.s.Log[t.recorded:]
+	for i := range added {
+		if added[i].Attempt == 0 {
+			added[i].Attempt = t.claim.Attempt
+		}
+	}
+}
+
+// grown notes that the store has all of the log, and tells whoever reads it.
+func (t *turn) grown() {
+	from := t.recorded
+	if t.recorded = t.s.LogLen(); t.recorded == from {
+		return
+	}
+	t.w.bus.Grown(t.s.ID, from, t.recorded)
+	if t.w.feed != nil {
+		t.w.feed.grown(t.s.ID, t.recorded)
+	}
+}

@@ -1,0 +1,190 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// claim claims the turn of a delivery. An abort, a lost lease and a shutdown end the
+// context of the turn. Without a turn there is none to take, and the message was answered.
+func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.Context, error) {
+	msg := d.Turn()
+	claimed := w.leases.expect(msg.Run)
+	defer claimed()
+	ask := state.ClaimRequest{
+		Run: msg.Run, Version: msg.Version, Token: w.random.token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, Grace: w.cfg.RedeliveryDelay,
+	}
+	own, eager := w.eager.take(msg)
+	if eager {
+		ask.Token = own.lease.Token
+	}
+	c, err := w.store.Claim(ctx, ask)
+	if err != nil {
+		w.runLog(msg.Run).Warn().Err(err).Str("hint", "is the store reachable? the turn is tried again").Msg("claim failed")
+		w.disclaim(ctx, ask)
+		return nil, ctx, d.Nak(w.retryDelay(d.Delivered()))
+	}
+	w.metrics.claims.WithLabelValues(string(c.Outcome)).Inc()
+	if d.Delivered() > 1 {
+		w.metrics.redeliveries.Inc()
+	}
+	if c.Outcome != state.Claimed {
+		return nil, ctx, w.reject(ctx, d, c)
+	}
+	admitted, ok := w.quarantine.Admit(c.Attempt, c.Abort != nil)
+	if !ok {
+		return nil, ctx, w.deferTurn(ctx, d, c)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	l := newLease(c.Lease, d, cancel)
+	if eager {
+		l.startEager(own.since, w.cfg.RedeliveryDelay)
+	} else {
+		l.start(time.Now(), w.cfg.Lease)
+	}
+	t := w.newTurn(d, c, l)
+	t.admitted = admitted
+	ctx, t.span = t.traceTurn(ctx, msg)
+	// From here on an abort is for this turn. Expected until its end it would strike the
+	// next one, too.
+	w.leases.add(l)
+	w.tenants.Enter(t.s.Tenant)
+	w.metrics.inFlight.Inc()
+	return t, ctx, nil
+}
+
+// end undoes what claim has begun.
+func (t *turn) end() {
+	t.endSpan()
+	t.w.metrics.inFlight.Dec()
+	t.w.tenants.Leave(t.s.Tenant)
+	t.w.leases.remove(t.lease)
+	t.lease.cancel(nil)
+	t.admitted()
+}
+
+// newTurn returns the turn that was claimed.
+func (w *Worker) newTurn(d bus.TurnDelivery, c state.Claim, l *lease) *turn {
+	return &turn{
+		w: w, delivery: d, lease: l, started: time.Now(), s: replayed(c), recorded: c.State.LogLen(),
+		claim: claimed{
+			Attempt: c.Attempt, Version: c.Version, Base: c.Base, Journal: c.Journal, Signals: c.Signals, Abort: c.Abort,
+			Open: c.State.Open, Usage: c.State.Usage,
+		},
+	}
+}
+
+// replayed returns the committed header with what earlier attempts at the turn
+// have journaled folded into it: the state in which the last of them stood (F4).
+func replayed(c state.Claim) state.State {
+	s, journaled := c.State, c.State.Log[c.Base:]
+	s.Log = s.Log[:c.Base]
+	for _, e := range journaled {
+		s = s.Append(e)
+	}
+	return s
+}
+
+// deferTurn gives up a turn that must not be beside others here. The sweeper brings it
+// back, with a message of its own.
+func (w *Worker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
+	log := w.runLog(d.Turn().Run)
+	if err := w.store.Release(ctx, c.Lease); err != nil {
+		log.Warn().Err(err).Str("hint", "the lease runs out by itself").Msg("release failed")
+		return nil
+	}
+	log.Info().Int("attempt", c.Attempt).Msg("turn deferred: workers were lost with it, and others like it are in flight here")
+	return d.Ack()
+}
+
+// disclaim gives back a claim of unknown outcome as soon as the store answers: if it
+// was made, a run of a worker that lives would wait for the end of its lease.
+func (w *Worker) disclaim(ctx context.Context, q state.ClaimRequest) {
+	ctx, cancel := context.WithTimeout(ctx, q.Lease)
+	defer cancel()
+	l := state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker}
+	for {
+		err := w.store.Release(ctx, l)
+		if err == nil || errors.Is(err, state.ErrFenced) || errors.Is(err, state.ErrNotFound) || !pause(ctx, storePause) {
+			return
+		}
+	}
+}
+
+// retryDelay is how long a turn whose store does not answer is left alone: longer each
+// time, so that a backlog does not keep everybody busy. When the store is back, the
+// sweeper does not wait for it.
+func (w *Worker) retryDelay(delivered int) time.Duration {
+	return min(w.cfg.SweepEvery<<min(delivered-1, 10), w.cfg.Lease)
+}
+
+// patience is how often a message may come that is ahead of the store.
+const patience = 3
+
+// reject answers a message whose turn this worker may not take.
+func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
+	msg := d.Turn()
+	log := w.runLog(msg.Run).With().Str("outcome", string(c.Outcome)).Int64("message_version", msg.Version).Int64("version", c.Version).Logger()
+	switch c.Outcome {
+	case state.ClaimBusy:
+		log.Debug().Msg("turn rejected")
+		return d.Nak(min(c.Busy+w.cfg.SweepEvery, w.cfg.Lease))
+	case state.ClaimNewer:
+		// Nothing was claimed, so no attempt is counted. It is asked again ever more
+		// slowly: there may be no newer worker for a while.
+		log.Warn().Int("knows_format", state.Format).Str("hint", "upgrade this worker").Msg("run was written by a newer build and is left to its workers")
+		return d.Nak(min(time.Duration(d.Delivered())*w.cfg.SweepEvery, w.cfg.Lease))
+	case state.ClaimAhead, state.ClaimMissing:
+		// The store is older than the message: a replica that was just promoted,
+		// or a loss. It gets some time to catch up; then the store's word counts,
+		// and the sweeper drives the run from where the store has it.
+		if d.Delivered() <= patience {
+			return d.Nak(time.Duration(d.Delivered()) * w.cfg.SweepEvery)
+		}
+		log.Warn().Str("hint", "docs/how-to/troubleshoot.md#lost-runs").Msg("store is older than the message")
+		if c.Outcome == state.ClaimMissing {
+			return w.buryLost(ctx, d)
+		}
+	case state.ClaimStale, state.ClaimTerminal, state.ClaimWaiting:
+		// Whoever took the turn may have died before it published what follows.
+		if err := w.follow(ctx, c, msg); err != nil {
+			log.Warn().Err(err).Str("hint", "the message is delivered again").Msg("publish what follows failed")
+			return nil
+		}
+		log.Debug().Msg("turn rejected")
+	default:
+		log.Error().Str("hint", "the store is of another build: upgrade this worker").Msg("unknown outcome of a claim")
+		return nil
+	}
+	return d.Ack()
+}
+
+// buryLost ends the message of a run that the store has lost as a dead letter.
+func (w *Worker) buryLost(ctx context.Context, d bus.TurnDelivery) error {
+	msg := d.Turn()
+	if err := w.bus.DeadLetter(ctx, bus.DeadLetter{
+		Kind: bus.DeadLost, Lane: msg.Priority, Run: msg.Run, Cause: string(state.EndLost), At: now(),
+		Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, msg.Run, msg.Version),
+	}); err != nil {
+		w.runLog(msg.Run).Warn().Err(err).Str("hint", "the message is delivered again").Msg("dead letter failed")
+		return nil
+	}
+	return d.Ack()
+}
+
+// follow does for a run what a worker does after its commit.
+func (w *Worker) follow(ctx context.Context, c state.Claim, msg bus.Turn) error {
+	switch {
+	case c.Status == state.Queued:
+		return w.dispatch.Follow(ctx, msg, c.Version, c.Priority)
+	case c.Status == state.Running || c.Finalized == c.LogLen:
+		return nil
+	default:
+		return w.finalizeRun(ctx, msg.Run, c.Finalized)
+	}
+}

@@ -1,0 +1,64 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// commit ends the turn in the store. An unknown outcome is asked again with the
+// same id until the lease is surely over.
+func (t *turn) commit(ctx context.Context) (state.Committed, error) {
+	t.stamp()
+	last := &t.s.Log[len(t.s.Log)-1]
+	last.Worker, last.Attempt, last.DurationMS = t.w.cfg.ID, t.claim.Attempt, time.Since(t.started).Milliseconds()
+	c := state.Commit{
+		ID: t.lease.Token, State: t.s, From: t.recorded, Consumed: len(t.claim.Signals), Grace: t.w.cfg.RedeliveryDelay,
+	}
+	began := time.Now()
+	if t.s.Status == state.Queued && t.w.claimsEagerly() {
+		c.Keep = t.w.random.token()
+		defer t.w.leases.expect(t.s.ID)()
+	}
+	for {
+		done, err := t.w.store.Commit(ctx, t.lease.Lease, c)
+		if err == nil {
+			t.observe(done)
+			t.grown()
+			if done.Kept {
+				next := state.Lease{Run: t.s.ID, Token: c.Keep, Version: done.Version, Worker: t.w.cfg.ID}
+				t.w.leases.unlessAborted(t.s.ID, func() { t.w.eager.note(next, began) }) // I7
+			}
+			return done, nil
+		}
+		if final(err) || t.w.leases.age(t.lease) > t.w.cfg.Lease || !pause(ctx, storePause) {
+			return state.Committed{}, fmt.Errorf("%w: commit: %w", errDrop, err)
+		}
+	}
+}
+
+// ack answers the message of a turn that is done.
+func (t *turn) ack() error { return t.delivery.Ack() }
+
+// giveUp answers for a turn that cannot be ended here. One that this worker may no longer
+// take is dropped: neither its message nor its run is touched (I8).
+func (t *turn) giveUp(ctx context.Context, err error) error {
+	t.gaveUp = err
+	log := t.w.runLog(t.s.ID)
+	if !errors.Is(err, errRelease) && !errors.Is(err, state.ErrFormat) {
+		log.Warn().Err(err).Str("hint", "another worker goes on from the journal").Msg("turn dropped")
+		return nil
+	}
+	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease); err != nil {
+		log.Warn().Err(err).Str("hint", "the lease runs out by itself").Msg("release failed")
+		return nil
+	}
+	log.Info().Err(err).Msg("turn released")
+	if errors.Is(err, state.ErrFormat) {
+		return t.delivery.Nak(t.w.cfg.SweepEvery) // else it would come back here as fast as it can
+	}
+	return t.delivery.Nak(0)
+}

@@ -1,0 +1,187 @@
+package worker
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
+)
+
+// Config tunes a Worker. The zero value of each field gives its default.
+type Config struct {
+	// ID names the worker in leases, logs and the audit trail. It must be unique
+	// among the workers of a deployment. Required.
+	ID string
+
+	// Slots bounds the turns in flight. Default 1000.
+	Slots int
+
+	// Providers by the name that agents use; see model.Described. MockResponses, if not
+	// nil, replace the model of every agent (K8); they need the provider "scripted".
+	Providers     map[string]model.Provider
+	MockResponses []model.Scripted
+
+	// Keys are references (secret://NAME) to the API keys of providers, by name, for
+	// models that name neither a key nor an address of their own.
+	Keys map[string]string
+
+	// Prices of models, by name. Default model.DefaultPrices().
+	Prices model.Prices
+
+	// RateLimits that the worker keeps, together with all others of the deployment,
+	// which must have the same.
+	RateLimits model.RateLimits
+
+	// Breakers say when a model that does not answer is given a rest.
+	Breakers model.BreakerPolicy
+
+	// Kinds of tool by name, the tools in Go among them. Default toolspec.Kinds(nil). A
+	// definition of any other kind is refused: its runs end invalid_agent.
+	Kinds tool.Kinds
+
+	// Hooks are the kinds of hook by name, the hooks in Go among them. Default
+	// hookspec.Kinds(nil).
+	Hooks hook.Kinds
+
+	// Loops by name. Default loop.Builtin().
+	Loops loop.Registry
+
+	// SecretsDir holds one file a secret, for references that no environment
+	// variable answers.
+	SecretsDir string
+
+	// Tracer makes the spans of turns, model calls and tool calls. Default: none, at
+	// no cost. TraceContent puts into them what was said: prompts, answers, arguments
+	// and results, cut to size, never the value of a secret reference.
+	Tracer       trace.TracerProvider
+	TraceContent bool
+
+	// Meter makes the metrics of the conventions for generative AI. Default: none, at no
+	// cost.
+	Meter metric.MeterProvider
+
+	// Random is read for the tokens of leases, and for jitter, by several goroutines at
+	// once. Two workers that read the same may both think that they hold a run. Default
+	// crypto/rand.
+	Random io.Reader
+
+	Logger   zerolog.Logger
+	Registry *prometheus.Registry // nil: a registry of its own
+
+	// Lease is how long a claim holds without a renewal; renewals come at a third
+	// of it. Default 25 s.
+	Lease time.Duration
+
+	// RedeliveryDelay is how long a due run is left to its message before the sweeper
+	// publishes another. Default 5 s.
+	RedeliveryDelay time.Duration
+
+	// SweepEvery is the sweeper's period. Default 1 s.
+	SweepEvery time.Duration
+
+	// HeartbeatEvery is the period of the heartbeats; a worker that was silent for four
+	// of them is dead. Default 300 ms.
+	HeartbeatEvery time.Duration
+
+	// ShutdownGrace is how long Run lets turns finish after its context has
+	// ended. Default 20 s.
+	ShutdownGrace time.Duration
+
+	// MaxAttempts is how often a turn is claimed without a commit before its run
+	// ends poisoned. Default 5.
+	MaxAttempts int
+
+	// ToolOutput bounds the bytes of a tool's result. Default 128 KiB.
+	ToolOutput int
+
+	// EventFeed publishes the committed events of runs as messages, behind their turns.
+	// The bus must have a feed.
+	EventFeed bool
+
+	// Without takes optimisations out. Runs end in the same way without them.
+	Without Optimisations
+}
+
+// Optimisations are what a worker does to be faster or smaller. None of them changes what
+// becomes of a run.
+type Optimisations struct {
+	// EagerClaims: a commit claims the turn that follows, too.
+	EagerClaims bool
+
+	// Executor: steps that need a deep stack run on goroutines that keep theirs.
+	Executor bool
+
+	// Quarantine: turns with which workers were lost are taken a few at a time.
+	Quarantine bool
+}
+
+func (c Config) withDefaults() Config {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&c.Lease, 25*time.Second)
+	def(&c.RedeliveryDelay, 5*time.Second)
+	def(&c.SweepEvery, time.Second)
+	def(&c.HeartbeatEvery, 300*time.Millisecond)
+	def(&c.ShutdownGrace, 20*time.Second)
+	if c.Slots == 0 {
+		c.Slots = 1000
+	}
+	if c.MaxAttempts == 0 {
+		c.MaxAttempts = 5
+	}
+	if c.ToolOutput == 0 {
+		c.ToolOutput = 128 << 10
+	}
+	if c.Prices == nil {
+		c.Prices = model.DefaultPrices()
+	}
+	if c.Loops == nil {
+		c.Loops = loop.Builtin()
+	}
+	if c.Random == nil {
+		c.Random = rand.Reader
+	}
+	if c.Kinds == nil {
+		c.Kinds = toolspec.Kinds(nil)
+	}
+	if c.Hooks == nil {
+		c.Hooks = hookspec.Kinds(nil)
+	}
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.ID == "" {
+		errs = append(errs, errors.New("worker id is empty"))
+	}
+	if c.Slots < 0 {
+		errs = append(errs, fmt.Errorf("slots is %d, want at least 1", c.Slots))
+	}
+	if c.Lease < 0 || c.RedeliveryDelay < 0 || c.SweepEvery < 0 || c.HeartbeatEvery < 0 || c.ShutdownGrace < 0 {
+		errs = append(errs, errors.New("a duration is negative"))
+	}
+	if c.MockResponses != nil && c.Providers["scripted"] == nil {
+		errs = append(errs, errors.New("mock responses need the provider \"scripted\""))
+	}
+	return errors.Join(errs...)
+}

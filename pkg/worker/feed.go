@@ -1,0 +1,180 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// feedTogether is how many runs are published at once.
+	feedTogether = 16
+
+	// maxFed bounds the runs of which is remembered how far they are published. Of one
+	// that was forgotten the feed itself is asked.
+	maxFed = 4096
+
+	// fedFor is how long that is remembered: another worker may publish more of the run, and
+	// events that are published again later than the bus remembers their ids are doubled.
+	fedFor = time.Minute
+
+	// feedPage is how many entries are read and published at a time.
+	feedPage = 256
+)
+
+// feed publishes the logs of runs as events, behind their turns: what a service reads there
+// is the log, a moment later. Turns never wait for it; a run that comes to rest is not
+// finalized before its events are stored, so a crash loses none (I9). Events are published
+// from the log, and how far it is published is asked of the feed.
+type feed struct {
+	store state.Store
+	bus   bus.Feed
+	log   zerolog.Logger
+	wake  chan struct{}
+
+	mu      sync.Mutex
+	pending map[state.RunID]int64 // up to which entry
+	locks   map[state.RunID]*feedLock
+	fed     map[state.RunID]fed
+}
+
+// fed is how many entries of a run were known to be published, and when.
+type fed struct {
+	entries int64
+	at      time.Time
+}
+
+// feedLock lets one goroutine at a time publish a run.
+type feedLock struct {
+	sync.Mutex
+
+	users int
+}
+
+func newFeed(store state.Store, b bus.Feed, log zerolog.Logger) *feed {
+	return &feed{
+		store: store, bus: b, log: log, wake: make(chan struct{}, 1),
+		pending: map[state.RunID]int64{}, locks: map[state.RunID]*feedLock{}, fed: map[state.RunID]fed{},
+	}
+}
+
+// grown asks for the entries of a run up to a number to be published soon.
+func (f *feed) grown(run state.RunID, upTo int64) {
+	f.mu.Lock()
+	f.pending[run] = max(f.pending[run], upTo)
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run publishes what is asked for until ctx ends.
+func (f *feed) run(ctx context.Context) {
+	for {
+		select {
+		case <-f.wake:
+			f.flushAll(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// flushAll publishes what was asked for so far.
+func (f *feed) flushAll(ctx context.Context) {
+	f.mu.Lock()
+	pending := f.pending
+	f.pending = map[state.RunID]int64{}
+	f.mu.Unlock()
+	var group errgroup.Group
+	group.SetLimit(feedTogether)
+	for run, upTo := range pending {
+		group.Go(func() error {
+			if err := f.flush(ctx, run, upTo); err != nil && ctx.Err() == nil {
+				f.log.Warn().Err(err).Str("run_id", string(run)).Str("hint", "the feed gets these events when the run goes on or comes to rest").Msg("events not published")
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // each has logged its own
+}
+
+// flush publishes the entries of a run up to a number, as far as the feed lacks them, and
+// returns when they are stored.
+func (f *feed) flush(ctx context.Context, run state.RunID, upTo int64) error {
+	defer f.lock(run)()
+	after, err := f.published(ctx, run)
+	for err == nil && after < upTo {
+		var entries []state.Entry
+		if entries, err = f.store.Log(ctx, run, after, int(min(upTo-after, feedPage))); err != nil || len(entries) == 0 {
+			break
+		}
+		if err = f.publish(ctx, run, entries); err == nil {
+			after += int64(len(entries))
+			f.note(run, after)
+		}
+	}
+	return err
+}
+
+func (f *feed) publish(ctx context.Context, run state.RunID, entries []state.Entry) error {
+	events := make([]bus.Event, len(entries))
+	for i, e := range entries {
+		data, err := api.EncodeEvent(run, e)
+		if err != nil {
+			return fmt.Errorf("encode event %d: %w", e.Seq, err)
+		}
+		events[i] = bus.Event{Seq: e.Seq, Data: data}
+	}
+	return f.bus.PublishEvents(ctx, run, events)
+}
+
+// published returns how many entries of a run the feed has.
+func (f *feed) published(ctx context.Context, run state.RunID) (int64, error) {
+	f.mu.Lock()
+	known, ok := f.fed[run]
+	f.mu.Unlock()
+	if ok && time.Since(known.at) < fedFor {
+		return known.entries, nil
+	}
+	return f.bus.LastEvent(ctx, run)
+}
+
+func (f *feed) note(run state.RunID, n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.fed) >= maxFed {
+		clear(f.fed)
+	}
+	f.fed[run] = fed{n, time.Now()}
+}
+
+// lock has the caller alone publish a run until unlock.
+func (f *feed) lock(run state.RunID) (unlock func()) {
+	f.mu.Lock()
+	l := f.locks[run]
+	if l == nil {
+		l = &feedLock{}
+		f.locks[run] = l
+	}
+	l.users++
+	f.mu.Unlock()
+	l.Lock()
+	return func() {
+		l.Unlock()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(f.locks, run)
+		}
+	}
+}

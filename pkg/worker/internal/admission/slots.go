@@ -1,0 +1,110 @@
+// Package admission decides which turns a worker begins: as many as it has slots, shared by
+// lanes and tenants, and few at a time of those with which workers were lost.
+package admission
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Slots are the turns that may be in flight at once. While none is free, the queues that
+// wait share by weight those that become free: none waits for ever, and a queue that was
+// idle has no claim to what it did not use.
+type Slots struct {
+	mu      sync.Mutex
+	free    int
+	waiting []waiter
+
+	// clocks of queues go on with each slot that they have waited for. The queue that is
+	// furthest behind gets the next, and now is where that one was.
+	clocks map[bus.QueueKey]int
+	now    int
+}
+
+type waiter struct {
+	key bus.QueueKey
+	got chan struct{}
+}
+
+// NewSlots returns so many slots.
+func NewSlots(n int) *Slots { return &Slots{free: n, clocks: map[bus.QueueKey]int{}} }
+
+// stride is how far a slot moves the clock of a queue. Of seven slots high gets four,
+// normal two and low one; both queues of a lane have as many.
+func stride(l bus.QueueKey) int {
+	switch l.Lane {
+	case state.High:
+		return 1
+	case state.Low:
+		return 4
+	default:
+		return 2
+	}
+}
+
+// TryAcquire takes a slot if one is free.
+func (s *Slots) TryAcquire() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.free == 0 {
+		return false
+	}
+	s.free--
+	return true
+}
+
+// Acquire waits for a slot until ctx ends.
+func (s *Slots) Acquire(ctx context.Context, l bus.QueueKey) error {
+	s.mu.Lock()
+	if s.free > 0 {
+		s.free--
+		s.mu.Unlock()
+		return nil
+	}
+	got := make(chan struct{})
+	s.waiting = append(s.waiting, waiter{l, got})
+	s.mu.Unlock()
+	select {
+	case <-got:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	i := slices.IndexFunc(s.waiting, func(w waiter) bool { return w.got == got })
+	if i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+	}
+	s.mu.Unlock()
+	if i < 0 {
+		s.Release() // it came at the same moment
+	}
+	return ctx.Err()
+}
+
+// Release gives a slot back, to whoever is to have it next.
+func (s *Slots) Release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		s.free++
+		return
+	}
+	next := 0
+	for i, w := range s.waiting {
+		if s.at(w.key) < s.at(s.waiting[next].key) {
+			next = i
+		}
+	}
+	w := s.waiting[next]
+	s.waiting = slices.Delete(s.waiting, next, next+1)
+	s.now = s.at(w.key)
+	s.clocks[w.key] = s.now + stride(w.key)
+	close(w.got)
+}
+
+// at is the clock of a queue that waits.
+func (s *Slots) at(l bus.QueueKey) int { return max(s.clocks[l], s.now) }

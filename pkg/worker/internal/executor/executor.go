@@ -1,0 +1,120 @@
+// Package executor runs the steps of turns that need a deep stack on goroutines which
+// keep theirs.
+//
+// The goroutine of a turn only waits, for the most part, and there may be thousands of
+// them. A stack that has grown once stays until the garbage collector finds it mostly
+// empty, and 32 KiB each is more than all else that a turn holds. Nothing that a turn does
+// depends on where its steps are run: Inline is the same without the saving.
+package executor
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+)
+
+// Executor runs steps.
+type Executor interface {
+	// Run returns when step has; a panic of step is the caller's. step must not call Run:
+	// all goroutines could be waiting for one more. What waits for people, models or
+	// tools does not belong in it: it would hold up others.
+	Run(step func())
+
+	// Close lets idle goroutines end. Steps may still be run.
+	Close()
+}
+
+// Inline runs each step on the goroutine of its caller.
+type Inline struct{}
+
+// Run implements Executor.
+func (Inline) Run(step func()) { step() }
+
+// Close implements Executor.
+func (Inline) Close() {}
+
+// size bounds what a worker does at a time beside waiting. The store has fewer
+// connections.
+const size = 128
+
+// Pool is an Executor with goroutines of its own.
+type Pool struct {
+	few  func() bool // whether the stacks of all turns in flight do not matter
+	jobs chan job
+	made chan struct{} // holds a token for each goroutine
+	quit chan struct{}
+	done sync.Pool // of channels that jobs are answered on
+}
+
+// NewPool returns a pool. While few says yes, steps run on the goroutine of their caller:
+// to change the goroutine costs a twentieth of a turn's time.
+func NewPool(few func() bool) *Pool {
+	return &Pool{few: few, jobs: make(chan job), made: make(chan struct{}, size), quit: make(chan struct{})}
+}
+
+type job struct {
+	do   func()
+	done chan *panicked
+}
+
+// panicked is a panic on its way to the goroutine that asked for the step.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) String() string { return fmt.Sprintf("%v\n%s", p.value, p.stack) }
+
+// Run implements Executor.
+func (s *Pool) Run(step func()) {
+	if s.few() {
+		step()
+		return
+	}
+	done, _ := s.done.Get().(chan *panicked)
+	if done == nil {
+		done = make(chan *panicked, 1)
+	}
+	j := job{step, done}
+	select {
+	case s.jobs <- j:
+	default:
+		select {
+		case s.jobs <- j:
+		case s.made <- struct{}{}:
+			go s.serve(j) // ends with Close
+		}
+	}
+	p := <-done
+	s.done.Put(done)
+	if p != nil {
+		panic(p)
+	}
+}
+
+func (s *Pool) serve(j job) {
+	defer func() { <-s.made }()
+	for {
+		j.perform()
+		select {
+		case j = <-s.jobs:
+		case <-s.quit:
+			return
+		}
+	}
+}
+
+func (j job) perform() {
+	var p *panicked
+	// Whatever becomes of this goroutine, somebody waits.
+	defer func() {
+		if value := recover(); value != nil {
+			p = &panicked{value, debug.Stack()}
+		}
+		j.done <- p
+	}()
+	j.do()
+}
+
+// Close implements Executor.
+func (s *Pool) Close() { close(s.quit) }

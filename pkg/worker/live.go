@@ -1,0 +1,49 @@
+package worker
+
+import (
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// live tells whoever watches the run what goes on in this attempt.
+func (t *turn) live(l api.Live) { t.w.live(t.s.ID, l) }
+
+func (w *Worker) live(run state.RunID, l api.Live) {
+	if w.watchers.Watched(run) {
+		w.bus.Live(run, api.EncodeLive(run, l))
+	}
+}
+
+// progress returns what the tool of a call tells about how far it is.
+func (t *turn) progress(c state.OpenCall) func(text string) {
+	id, l := t.s.ID, t.liveEvent(state.LiveToolProgress)
+	l.CallID, l.Name = c.ID, c.Name
+	var mu sync.Mutex
+	var last time.Time
+	return func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(last) < progressEvery {
+			return
+		}
+		last = time.Now()
+		l.At, l.Progress = now(), text
+		t.w.live(id, l)
+	}
+}
+
+// progressEvery bounds the live events about the progress of one call.
+const progressEvery = 200 * time.Millisecond
+
+// liveEvent returns a live event of this attempt. Before the model has answered,
+// the turn that it opens is not counted yet.
+func (t *turn) liveEvent(typ state.EntryType) api.Live {
+	no := t.s.Turn
+	if len(t.s.Open) == 0 && !t.s.Reenter {
+		no++
+	}
+	return api.Live{Type: typ, Turn: no, Attempt: t.claim.Attempt, At: now(), Worker: t.w.cfg.ID}
+}
