@@ -21,6 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -108,7 +109,7 @@ func Run(ctx context.Context, p *watch.Printer) (err error) {
 	group.Go(func() error { return g.Serve(ctx, listener) })
 
 	ledger := filepath.Join(dir, "ledger")
-	staff, err := hire(ctx, server.URL(), ledger)
+	staff, err := hire(ctx, d.Bus, server.URL(), ledger)
 	defer staff.dismiss()
 	if err != nil {
 		return err
@@ -177,11 +178,24 @@ func verify(out io.Writer, done api.Run, killed string, gap time.Duration, ledge
 // staff is the worker processes, by name.
 type staff map[string]*exec.Cmd
 
-func hire(ctx context.Context, url, ledger string) (staff, error) {
+// hire starts the workers, and returns when all of them take turns and know who watches:
+// the demo kills one when it hears a live event.
+func hire(ctx context.Context, b bus.Membership, url, ledger string) (staff, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
+	heard := make(chan string, 64)
+	stop, err := b.Heartbeats(ctx, func(h bus.Heartbeat) {
+		select {
+		case heard <- h.Worker:
+		default: // the next one does
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
 	s := staff{}
 	for i := range workers {
 		id := fmt.Sprintf("worker-%d", i+1)
@@ -191,6 +205,18 @@ func hire(ctx context.Context, url, ledger string) (staff, error) {
 			return s, fmt.Errorf("start %s: %w", id, err)
 		}
 		s[id] = cmd
+	}
+	patience := time.NewTimer(30 * time.Second)
+	defer patience.Stop()
+	for ready := map[string]bool{}; len(ready) < workers; {
+		select {
+		case id := <-heard:
+			ready[id] = true
+		case <-patience.C:
+			return s, fmt.Errorf("of %d workers %d give a heartbeat after 30 s", workers, len(ready))
+		case <-ctx.Done():
+			return s, fmt.Errorf("wait for the workers: %w", ctx.Err())
+		}
 	}
 	return s, nil
 }
