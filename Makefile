@@ -14,9 +14,44 @@ help: ## Show this help
 build: ## Build the three commands into .bin
 	go build -o .bin/ ./cmd/...
 
+# These tests have no short form: make test leaves them out, and make prove runs them.
+# So do those that do more without -short.
+LONG := TestTwoBuilds|TestDegraded
+WITH_SHORT_FORM := TestShort|TestLoad
+
 .PHONY: test
-test: redis languages ## Run all tests, with what they need installed or started
-	go test -race -shuffle=on -timeout 20m ./...
+test: ## Test every package, some in a short form: 3 to 8 minutes
+	@echo "make test: every package, without the race detector; long tests in their short form. make prove has the rest."
+	@echo "It needs Go and a Redis, which it installs or starts if it can. Examples in Python 3.11 and Node.js 18.19 are tested where these are installed."
+	@echo "It takes up to three minutes on two cores, eight if nothing is compiled yet. What is unchanged is not tested again."
+	@hack/ensure-redis.sh
+	@$(if $(CI),hack/ensure-languages.sh)
+	go test -short -skip '^($(LONG)|TestRecordedConversations)$$' ./...
+
+.PHONY: prove
+prove: ## Prove more in some twelve minutes: data races, every protocol fault, simulation, chaos, containers
+	@hack/steps.sh race long protocol simulation-short chaos-short containers
+
+.PHONY: prove-long
+prove-long: ## Prove all that can be proved, for hours
+	@hack/steps.sh prove race-long protocol-long simulation linear mcp-conformance chaos load fuzz
+
+# Tests that drive other processes, look at sources, or explore with one goroutine.
+NOT_RACED := internal/(arch|bench|e2e|verify/(load|protocol))$$
+
+.PHONY: race
+race: redis languages ## Test every package with the race detector, in random order, nothing in its short form
+	@hack/ensure-tools.sh
+	go test -race -shuffle=on -timeout 20m $$(go list ./... | grep -vE '$(NOT_RACED)')
+
+.PHONY: race-long
+race-long: redis ## The same for the tests that drive processes
+	@hack/ensure-tools.sh
+	go test -race -shuffle=on -timeout 30m ./internal/bench ./internal/e2e ./internal/verify/load
+
+.PHONY: long
+long: redis ## Run the tests that make test leaves out or shortens, as far as make race does not
+	go test -count=1 -shuffle=on -timeout 20m -run '^($(LONG)|$(WITH_SHORT_FORM))$$' ./internal/bench ./internal/e2e ./internal/verify/load
 
 .PHONY: redis
 redis: ## See that tests find a Redis: Docker, redis-server, or apt-get as root
@@ -34,6 +69,10 @@ real: redis ## Run recorded conversations through the real parts while workers a
 .PHONY: protocol
 protocol: ## Explore the turn protocol under every fault
 	go test -count=1 -timeout 10m ./internal/verify/protocol -thorough
+
+.PHONY: protocol-long
+protocol-long: ## Explore every single fault in each way of handing a run over, for a quarter of an hour
+	go test -count=1 -timeout 60m ./internal/verify/protocol -all
 
 .PHONY: simulation
 simulation: ## Simulate a thousand half hours of faults, and some hundred more

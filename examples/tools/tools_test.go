@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/turnpike-dev/turnpike/internal/devserver"
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
@@ -56,11 +57,7 @@ var binary = sync.OnceValues(func() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, "convert")
-	if out, err := exec.Command("go", "build", "-o", path, "./go").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return []string{path}, nil
+	return []string{filepath.Join(dir, "go")}, rig.Build(context.Background(), dir, false, rig.Module+"examples/tools/go")
 })
 
 func TestMain(m *testing.M) {

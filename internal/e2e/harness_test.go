@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/turnpike-dev/turnpike/internal/devserver"
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 )
@@ -32,12 +33,7 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	built = dir
-	cmd := exec.Command("go", "build", "-o", dir, "./cmd/turnpike", "./cmd/gateway", "./cmd/worker", "./examples/tools/go")
-	cmd.Dir = "../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return dir, nil
+	return dir, rig.Build(context.Background(), dir, false, rig.Module+"cmd/turnpike", rig.Module+"cmd/gateway", rig.Module+"cmd/worker", rig.Module+"examples/tools/go")
 })
 
 func TestMain(m *testing.M) {

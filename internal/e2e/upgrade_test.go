@@ -46,7 +46,7 @@ var buildNext = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	out := filepath.Join(dir, "next")
-	cmd := exec.Command("go", "build", "-overlay", overlay, "-o", out+"/", "./cmd/gateway", "./cmd/worker")
+	cmd := exec.Command("go", "build", "-overlay", overlay, "-ldflags=-s -w", "-o", out+"/", "./cmd/gateway", "./cmd/worker")
 	cmd.Dir = root
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, text)
