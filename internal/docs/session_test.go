@@ -162,7 +162,10 @@ func (s *session) copyRoot(t *testing.T) {
 		to := filepath.Join(s.dir, name)
 		switch {
 		case d.Name() == "node_modules":
-			return errors.Join(os.Symlink(path, to), fs.SkipDir)
+			if err := os.Symlink(path, to); err != nil {
+				return err
+			}
+			return fs.SkipDir
 		case d.IsDir():
 			return os.MkdirAll(to, 0o755)
 		case slices.Contains([]string{".yaml", ".py", ".sh", ".json", ".md"}, filepath.Ext(path)):

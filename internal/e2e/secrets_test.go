@@ -144,7 +144,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	registry := prometheus.NewRegistry()
 	spans, meter := tracetest.NewSpanRecorder(), sdkmetric.NewManualReader()
-	d, err := turnpike.Open(ctx, turnpike.Config{NATS: conn, RedisURL: redisURL, Prefix: "secrets", Logger: zerolog.New(&logs).Level(zerolog.DebugLevel), Registry: registry})
+	d, err := turnpike.Open(ctx, turnpike.Config{NATS: conn, RedisURL: redisURL, Prefix: "secrets", EventFeed: true, Logger: zerolog.New(&logs).Level(zerolog.DebugLevel), Registry: registry})
 	if err != nil {
 		t.Fatal(err)
 	}

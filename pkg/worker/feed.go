@@ -52,10 +52,10 @@ type fed struct {
 	at      time.Time
 }
 
-// feedLock lets one goroutine at a time publish a run.
+// feedLock lets one goroutine at a time publish a run. It is held across calls of store
+// and bus, so whoever waits for it heeds its context.
 type feedLock struct {
-	sync.Mutex
-
+	held  chan struct{} // holds a token while somebody publishes
 	users int
 }
 
@@ -111,7 +111,11 @@ func (f *feed) flushAll(ctx context.Context) {
 // flush publishes the entries of a run up to a number, as far as the feed lacks them, and
 // returns when they are stored.
 func (f *feed) flush(ctx context.Context, run state.RunID, upTo int64) error {
-	defer f.lock(run)()
+	unlock, err := f.lock(ctx, run)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	after, err := f.published(ctx, run)
 	for err == nil && after < upTo {
 		var entries []state.Entry
@@ -159,22 +163,27 @@ func (f *feed) note(run state.RunID, n int64) {
 }
 
 // lock has the caller alone publish a run until unlock.
-func (f *feed) lock(run state.RunID) (unlock func()) {
+func (f *feed) lock(ctx context.Context, run state.RunID) (unlock func(), err error) {
 	f.mu.Lock()
 	l := f.locks[run]
 	if l == nil {
-		l = &feedLock{}
+		l = &feedLock{held: make(chan struct{}, 1)}
 		f.locks[run] = l
 	}
 	l.users++
 	f.mu.Unlock()
-	l.Lock()
-	return func() {
-		l.Unlock()
+	leave := func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if l.users--; l.users == 0 {
 			delete(f.locks, run)
 		}
+	}
+	select {
+	case l.held <- struct{}{}:
+		return func() { <-l.held; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
 	}
 }

@@ -34,7 +34,7 @@ import (
 
 // defaults are the times of a worker that sets none.
 func defaults(cfg worker.Config) worker.Config {
-	cfg.SweepEvery, cfg.Grace, cfg.BeatEvery, cfg.ShutdownGrace = time.Second, 5*time.Second, 300*time.Millisecond, time.Second
+	cfg.SweepEvery, cfg.RedeliveryDelay, cfg.HeartbeatEvery, cfg.ShutdownGrace = time.Second, 5*time.Second, 300*time.Millisecond, time.Second
 	return cfg
 }
 
@@ -302,13 +302,13 @@ func (b *slowBus) PublishTurn(ctx context.Context, t bus.Turn, id string) error 
 	return b.Bus.PublishTurn(ctx, t, id)
 }
 
-func (b *slowBus) Beat(beat bus.Beat) {
+func (b *slowBus) Beat(beat bus.Heartbeat) {
 	if !b.dead.Load() {
 		b.Bus.Beat(beat)
 	}
 }
 
-func (b *slowBus) Turns(ctx context.Context, lane bus.Lane) (bus.TurnQueue, error) {
+func (b *slowBus) Turns(ctx context.Context, lane bus.QueueKey) (bus.TurnQueue, error) {
 	q, err := b.Bus.Turns(ctx, lane)
 	return &deadQueue{q, b}, err
 }
