@@ -30,6 +30,9 @@ func (t *turn) untilDeadline(ctx context.Context) (context.Context, context.Canc
 // open asks the loop of the run how the turn begins. Without an effect the turn has come
 // to its end already.
 func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
+	if t.claim.Abort, err = t.orphaned(ctx); err != nil {
+		return nil, err
+	}
 	began := t.began()
 	if t.s.Status == state.Queued || t.s.Status == state.Waiting {
 		t.live(t.liveEvent(state.LiveTurnStarted))

@@ -42,6 +42,7 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	l := newLease(c.Lease, d, cancel)
+	l.ends = c.Abort != nil
 	if eager {
 		l.startEager(own.since, w.cfg.RedeliveryDelay)
 	} else {

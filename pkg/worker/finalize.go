@@ -105,78 +105,90 @@ func (w *Worker) bury(ctx context.Context, s state.State, events int64) error {
 // startChildren starts the runs that answer the open calls of a waiting run. Their
 // ids follow from the calls, so each is started once.
 func (w *Worker) startChildren(ctx context.Context, s state.State) error {
-	started := false
 	for _, o := range s.Open {
 		if o.Needs != state.NeedChild {
 			continue
 		}
-		fresh, err := w.startChild(ctx, s, o)
-		if err != nil {
+		if err := w.startChild(ctx, s, o); err != nil {
 			return err
 		}
-		started = started || fresh
-	}
-	if !started {
-		return nil
-	}
-	// The run may have ended while this worker was paused between its commit and
-	// here: then nobody else knows of these children.
-	if now, err := w.store.Load(ctx, s.ID); err == nil && now.Status.Terminal() {
-		return w.abortAll(ctx, s.Open)
 	}
 	return nil
 }
 
-// startChild starts one run, and reports whether it is new.
-func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall) (bool, error) {
+// parentEnded is why the children of a run are aborted that ends.
+const parentEnded = "the run that waited for it has ended"
+
+// orphaned returns the abort of a run that begins although the one which waited for it
+// has ended. Whoever ended that found nothing to abort if the worker that was to start
+// this one slept meanwhile.
+func (t *turn) orphaned(ctx context.Context) (*state.Abort, error) {
+	if t.s.Parent == nil || t.claim.Version != 1 || t.claim.Abort != nil {
+		return t.claim.Abort, nil
+	}
+	parent, err := t.w.store.Load(ctx, t.s.Parent.RunID)
+	switch {
+	case errors.Is(err, state.ErrNotFound):
+		return nil, nil //nolint:nilnil // the store has lost it, and may have it again
+	case err != nil:
+		return nil, fmt.Errorf("%w: load parent run: %w", errRelease, err)
+	case parent.Status.Terminal():
+		return &state.Abort{Reason: parentEnded}, nil
+	default:
+		return nil, nil //nolint:nilnil // it goes on
+	}
+}
+
+// startChild starts one run, unless it exists.
+func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall) error {
 	parent, err := w.agents.get(ctx, s.Agent, s.AgentVersion)
 	if err != nil {
-		return false, err
+		return err
 	}
 	spec := parent.Tool(o.Name)
 	if spec == nil {
-		return false, fmt.Errorf("agent %s has no tool %q", s.Agent, o.Name)
+		return fmt.Errorf("agent %s has no tool %q", s.Agent, o.Name)
 	}
 	latest, err := w.store.Agent(ctx, spec.Agent, 0)
 	if errors.Is(err, state.ErrNotFound) {
-		return false, w.signalParent(ctx, s.ID, failedChild(o, "There is no agent %q", spec.Agent))
+		return w.signalParent(ctx, s.ID, failedChild(o, "There is no agent %q", spec.Agent))
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	a, err := w.agents.get(ctx, spec.Agent, latest.Version)
 	var invalid *invalidAgentError
 	if errors.As(err, &invalid) {
-		return false, w.signalParent(ctx, s.ID, failedChild(o, "The agent %q cannot be started: %v", spec.Agent, invalid))
+		return w.signalParent(ctx, s.ID, failedChild(o, "The agent %q cannot be started: %v", spec.Agent, invalid))
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	run, err := loop.ChildRun(s, o, a)
 	if err != nil {
-		return false, err
+		return err
 	}
 	ctx, submit := w.traceChild(ctx, run, o)
 	defer submit.End()
 	if parent := span.Parent(ctx); parent != "" {
 		run.TraceSpan = parent
 	}
-	child, existing, err := w.store.Create(ctx, state.NewRun{State: run, Grace: w.cfg.RedeliveryDelay})
+	child, _, err := w.store.Create(ctx, state.NewRun{State: run, Grace: w.cfg.RedeliveryDelay})
 	if err != nil {
-		return false, err
+		return err
 	}
 	if child.Status.Terminal() {
-		return false, w.answerParent(ctx, child) // again: a failover may have lost it
+		return w.answerParent(ctx, child) // again: a failover may have lost it
 	}
 	if child.Status == state.Queued && child.Version == run.Version {
 		first := dispatch.Turn{
 			Run: child.ID, Version: child.Version, Priority: child.Priority, Tenant: child.Tenant, Noisy: child.Crowded, TraceParent: traceParent(ctx, child),
 		}
 		if err := w.dispatch.Publish(ctx, first); err != nil {
-			return false, err
+			return err
 		}
 	}
-	return !existing, nil
+	return nil
 }
 
 // failedChild is what a run is told of a child that cannot be started.
@@ -219,19 +231,18 @@ func (t *turn) abortChildren(ctx context.Context) error {
 }
 
 func (w *Worker) abortAll(ctx context.Context, calls []state.OpenCall) error {
-	const reason = "the run that waited for it has ended"
 	for _, o := range calls {
 		if o.Needs != state.NeedChild {
 			continue
 		}
-		wake, err := w.store.Abort(ctx, o.Child, reason, w.cfg.RedeliveryDelay)
+		wake, err := w.store.Abort(ctx, o.Child, parentEnded, w.cfg.RedeliveryDelay)
 		if _, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is(err, state.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("abort child run %s: %w", o.Child, err)
 		}
-		if err := w.dispatch.Abort(ctx, o.Child, reason, wake, ""); err != nil {
+		if err := w.dispatch.Abort(ctx, o.Child, parentEnded, wake, ""); err != nil {
 			return fmt.Errorf("publish abort of child run %s: %w", o.Child, err)
 		}
 	}

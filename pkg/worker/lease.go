@@ -26,6 +26,7 @@ type lease struct {
 
 	delivery bus.TurnDelivery
 	cancel   context.CancelCauseFunc // ends the turn
+	ends     bool                    // its claim told of the abort: all that is left to do is to end the run
 
 	// Guarded by leases.mu.
 	renewed time.Time     // from when it lasts
@@ -45,9 +46,10 @@ func (l *lease) start(at time.Time, lasts time.Duration) {
 	l.renewed, l.lasts, l.renewAt, l.eager = at, lasts, at.Add(lasts/3), false
 }
 
-// abort ends the turn if it is the one that a means.
+// abort ends the turn if it is the one that a means, and does not know it already:
+// interrupted over and over, it would never come to end its run.
 func (l *lease) abort(a bus.Abort) {
-	if a.Means(l.Version) {
+	if a.Means(l.Version) && !l.ends {
 		l.cancel(&abortError{a.Reason})
 	}
 }
@@ -253,7 +255,7 @@ func (w *Worker) askFor(ctx context.Context, l *lease, asked time.Time, patience
 	}
 	w.leases.renewed(l, asked, w.cfg.Lease)
 	w.check(l.delivery.InProgress(), "in progress")
-	if abort != nil {
+	if abort != nil && !l.ends {
 		l.cancel(&abortError{abort.Reason})
 	}
 	return nil

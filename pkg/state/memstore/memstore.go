@@ -479,36 +479,3 @@ func (s *Store) DeleteAgent(_ context.Context, name string) error {
 	s.gone[name] = true
 	return nil
 }
-
-// Snapshot returns a copy of all that the store holds, and Restore brings one back,
-// as a failover to a replica that lags behind would.
-func (s *Store) Snapshot() *Snapshot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := &Snapshot{runs: make(map[state.RunID]run, len(s.runs)), crowds: maps.Clone(s.crowds), keys: maps.Clone(s.keys), agents: maps.Clone(s.agents), gone: maps.Clone(s.gone)}
-	for id, r := range s.runs {
-		r.log = slices.Clip(r.log)
-		c.runs[id] = *r
-	}
-	return c
-}
-
-// Restore brings a copy back. What was written since is lost.
-func (s *Store) Restore(c *Snapshot) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.runs = make(map[state.RunID]*run, len(c.runs))
-	for id, r := range c.runs {
-		s.runs[id] = &r
-	}
-	s.crowds, s.keys, s.agents, s.gone = maps.Clone(c.crowds), maps.Clone(c.keys), maps.Clone(c.agents), maps.Clone(c.gone)
-}
-
-// Snapshot is a copy of a Store. Quotas are not in it.
-type Snapshot struct {
-	runs   map[state.RunID]run
-	crowds record.Crowds
-	keys   map[string]key
-	agents map[string][]state.AgentVersion
-	gone   map[string]bool
-}

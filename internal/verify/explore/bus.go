@@ -1,0 +1,253 @@
+package explore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// ackWait is how long the bus waits for an answer before it delivers a message again.
+const ackWait = 30 * time.Second
+
+// queue is what the bus holds. It is guarded by deployment.mu.
+type queue struct {
+	messages  []*message
+	published map[string]bool // ids that the server remembers
+	n         int
+}
+
+// message is one turn message.
+type message struct {
+	n         int
+	turn      bus.Turn
+	delivered int
+	from      time.Time // it is not delivered before
+}
+
+// wire is the bus as one process reaches it. What nobody here calls is missing.
+type wire struct {
+	bus.Bus
+
+	p *process
+}
+
+func (w wire) request(what string, can []outcome) request {
+	return request{name: w.p.name + ": " + what, can: can}
+}
+
+func (w wire) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
+	what := fmt.Sprintf("publish the turn after %s at %d", w.p.s.short(t.Run), t.Version)
+	return ask0(ctx, w.p, w.request(what, publishes), func() error {
+		w.p.s.publish(t, id)
+		return nil
+	})
+}
+
+// publish puts a turn message into the queue, unless the server remembers its id.
+func (s *deployment) publish(t bus.Turn, id string) {
+	s.checkPublished(t)
+	if s.outcome == vanished {
+		s.queue.published[id] = true
+		return
+	}
+	if s.queue.published[id] {
+		return
+	}
+	s.queue.published[id] = true
+	for range 1 + count(s.outcome == doubled) {
+		s.queue.n++
+		s.queue.messages = append(s.queue.messages, &message{n: s.queue.n, turn: t})
+	}
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (w wire) Turns(_ context.Context, lane bus.QueueKey) (bus.TurnQueue, error) {
+	return &turns{p: w.p, lane: lane}, nil
+}
+
+// turns hands out the messages of a lane to one process.
+type turns struct {
+	p    *process
+	lane bus.QueueKey
+}
+
+func (q *turns) Ahead(int)    {}
+func (q *turns) Close() error { return nil }
+
+func (q *turns) first() *message {
+	for _, m := range q.p.s.queue.messages {
+		if m.turn.Queue() == q.lane && !time.Now().Before(m.from) {
+			return m
+		}
+	}
+	return nil
+}
+
+// Next is no step that could fail: a message that is delivered to nobody is one whose
+// worker dies before it claims.
+func (q *turns) Next(ctx context.Context) (bus.TurnDelivery, error) {
+	r := request{name: fmt.Sprintf("%s: next of %s", q.p.name, q.lane), ready: func() bool { return q.first() != nil }}
+	d, err := ask(ctx, q.p, r, func() (delivered, error) {
+		m := q.first()
+		m.delivered++
+		m.from = time.Now().Add(ackWait)
+		return delivered{m.n, m.delivered, m.turn}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &delivery{p: q.p, delivered: d}, nil
+}
+
+type delivered struct {
+	N, Times int
+	Message  bus.Turn
+}
+
+type delivery struct {
+	delivered
+
+	p *process
+}
+
+func (d *delivery) Turn() bus.Turn { return d.Message }
+func (d *delivery) Delivered() int { return d.Times }
+
+// with does something to the message, if there still is one and its time has not run out.
+func (d *delivery) with(do func(m *message)) error {
+	for _, m := range d.p.s.queue.messages {
+		if m.n == d.N && m.delivered == d.Times {
+			do(m)
+		}
+	}
+	return nil
+}
+
+func (d *delivery) name(what string) string {
+	return fmt.Sprintf("%s: %s the message for %s at %d", d.p.name, what, d.p.s.short(d.Message.Run), d.Message.Version)
+}
+
+func (d *delivery) Ack() error {
+	return ask0(context.Background(), d.p, request{name: d.name("acknowledge"), can: replies}, func() error {
+		d.p.s.checkAcknowledged(d.p, d.Message)
+		return d.with(func(m *message) {
+			d.p.s.queue.messages = slices.DeleteFunc(slices.Clone(d.p.s.queue.messages), func(have *message) bool { return have == m })
+		})
+	})
+}
+
+func (d *delivery) Nak(delay time.Duration) error {
+	return ask0(context.Background(), d.p, request{name: d.name("return"), can: replies}, func() error {
+		return d.with(func(m *message) { m.from = time.Now().Add(delay) })
+	})
+}
+
+// InProgress follows a renewal, and is no step of its own: lost, it is one more delivery.
+func (d *delivery) InProgress() error {
+	d.p.passes()
+	d.p.s.mu.Lock()
+	defer d.p.s.mu.Unlock()
+	return d.with(func(m *message) { m.from = time.Now().Add(ackWait) })
+}
+
+func (w wire) Lag(context.Context) (int64, error) {
+	w.p.passes()
+	return 0, nil
+}
+
+func (w wire) Live(state.RunID, []byte) { w.p.passes() }
+
+// Watchers says that every run is watched: that live events are made is a part of a turn.
+func (wire) Watchers(context.Context) (bus.Watchers, error) { return watchers{}, nil }
+
+type watchers struct{}
+
+func (watchers) Watched(state.RunID) bool { return true }
+func (watchers) Stop()                    {}
+
+// Grown is a hint, which may not say more than the store knows.
+func (w wire) Grown(run state.RunID, _, to int64) {
+	w.p.passes()
+	w.p.s.mu.Lock()
+	defer w.p.s.mu.Unlock()
+	w.p.s.checkGrown(run, to)
+}
+
+func (w wire) PublishAbort(ctx context.Context, a bus.Abort) error {
+	return ask0(ctx, w.p, w.request("publish the abort of "+w.p.s.short(a.Run), writes), func() error {
+		w.p.s.tellAbort(a)
+		return nil
+	})
+}
+
+// tellAbort sends an abort on its way to everybody who listens.
+func (s *deployment) tellAbort(a bus.Abort) {
+	for _, p := range s.processes {
+		if p.dead || len(p.aborts) == 0 {
+			continue
+		}
+		s.pending = append(s.pending, &call{
+			p: p, name: fmt.Sprintf("%s: hear of the abort of %s", p.name, s.short(a.Run)), can: hearings, since: s.step,
+			effect: func() (any, error) {
+				p.aborted[a.Run] = true
+				for _, fn := range p.aborts {
+					fn(a)
+				}
+				return a, nil
+			},
+			answer: make(chan answer, 1),
+		})
+	}
+}
+
+func (w wire) Aborts(_ context.Context, fn func(bus.Abort)) (func(), error) {
+	w.p.s.mu.Lock()
+	defer w.p.s.mu.Unlock()
+	w.p.aborts = append(w.p.aborts, fn)
+	return func() {}, nil
+}
+
+func (w wire) Reply(context.Context, string, []byte) error { return nil }
+
+func (w wire) DeadLetter(ctx context.Context, l bus.DeadLetter) error {
+	return ask0(ctx, w.p, w.request(fmt.Sprintf("dead letter %s of %s", l.Kind, w.p.s.short(l.Run)), writes), func() error {
+		w.p.s.letters = append(w.p.s.letters, l)
+		return nil
+	})
+}
+
+// Beat is heard at once by all who are awake, or by nobody.
+func (w wire) Beat(b bus.Heartbeat) {
+	w.p.passes()
+	s := w.p.s
+	s.mu.Lock()
+	var hear []func(bus.Heartbeat)
+	if w.p.awake() {
+		for _, p := range s.processes {
+			if p.awake() {
+				hear = append(hear, p.heartbeats...)
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, fn := range hear {
+		fn(b)
+	}
+}
+
+func (w wire) Heartbeats(_ context.Context, fn func(bus.Heartbeat)) (func(), error) {
+	w.p.s.mu.Lock()
+	defer w.p.s.mu.Unlock()
+	w.p.heartbeats = append(w.p.heartbeats, fn)
+	return func() {}, nil
+}

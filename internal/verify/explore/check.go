@@ -1,0 +1,259 @@
+package explore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/invariant"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/record"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// outside is what no crash takes back, and what was seen on the way. It is guarded by
+// deployment.mu.
+type outside struct {
+	asked      int // model calls
+	effects    []effect
+	letters    []bus.DeadLetter
+	accepted   []state.RunID       // submissions that were answered
+	said       bool                // a remark was accepted
+	after      map[state.RunID]int // transitions since the run was to end
+	spoken     map[state.RunID]bool
+	rolledBack bool
+	faults     map[outcome]int
+	switches   int // departures from the default order
+	violations []string
+}
+
+// effect is one deed of a tool.
+type effect struct {
+	run                   state.RunID
+	call, name, arguments string
+	key                   string
+}
+
+func newOutside() outside {
+	return outside{after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
+}
+
+// key identifies what is outside, as far as the checks look at it.
+func (o *outside) key(h *maphash.Hash) {
+	sum := uint64(0)
+	for _, e := range o.effects {
+		sum += maphash.String(seed, fmt.Sprint(e))
+	}
+	_ = binary.Write(h, binary.LittleEndian, sum)
+	fmt.Fprint(h, o.asked, len(o.letters), o.accepted, o.said, o.after, o.spoken, o.rolledBack, o.faults, o.switches > 0)
+}
+
+// violate notes what must not be.
+func (s *deployment) violate(format string, args ...any) {
+	s.violations = append(s.violations, fmt.Sprintf(format, args...))
+}
+
+// begins holds a model or tool call to I7.
+func (s *deployment) begins(ctx context.Context, p *process, run state.RunID, what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.awake() && p.aborted[run] && !s.spoken[run] && ctx.Err() == nil {
+		s.violate("I7: %s for %s by %s, which knows of its abort", what, s.short(run), p.name)
+	}
+}
+
+// acts notes an effect.
+func (s *deployment) acts(c tool.Call) {
+	s.effects = append(s.effects, effect{c.Run, c.ID, c.Name, string(c.Arguments), c.IdempotencyKey})
+	again := 0
+	for _, e := range s.effects {
+		again += count(e.key == c.IdempotencyKey)
+	}
+	if again > 1 && !c.Idempotent && !s.rolledBack {
+		s.violate("I4: %s of %s acts %d times", c.ID, s.short(c.Run), again)
+	}
+}
+
+// aborts notes that a run is to end.
+func (s *deployment) aborts(id state.RunID) {
+	if _, known := s.after[id]; !known {
+		s.after[id] = 0
+	}
+}
+
+// speaks notes that somebody lets a run go on, whatever was aborted.
+func (s *deployment) speaks(id state.RunID) {
+	s.spoken[id] = true
+	delete(s.after, id)
+}
+
+// creates holds a run that is about to be created to what its parent is.
+func (s *deployment) creates(run state.NewRun) {
+	p := run.State.Parent
+	if _, exists := s.record(run.State.ID); exists || p == nil || s.rolledBack {
+		return
+	}
+	r, ok := s.record(p.RunID)
+	if !ok {
+		s.violate("I3: %s is a child of no run", s.short(run.State.ID))
+		return
+	}
+	if r.Status == state.Running && !slices.ContainsFunc(r.Header.Open, func(o state.OpenCall) bool { return o.Child == run.State.ID }) {
+		s.violate("I3: %s is started before its parent's turn is committed", s.short(run.State.ID))
+	}
+	if r.Status.Terminal() {
+		s.aborts(run.State.ID)
+	}
+}
+
+// commits notes that a commit was made of a run that stood at a version before.
+func (s *deployment) commits(id state.RunID, before int64) {
+	r, ok := s.record(id)
+	if !ok || r.Version == before {
+		return
+	}
+	if _, aborted := s.after[id]; aborted {
+		s.after[id]++
+	}
+	if r.Status != state.Cancelled {
+		return
+	}
+	// Nobody waits for what its children do.
+	for _, child := range s.store.Snapshot().Runs() {
+		if c, ok := s.record(child); ok && c.Header.Parent != nil && c.Header.Parent.RunID == id && !c.Status.Terminal() {
+			s.aborts(child)
+		}
+	}
+}
+
+// checkGrown holds a hint to the store: what it speaks of must be there.
+func (s *deployment) checkGrown(run state.RunID, to int64) {
+	if r, _ := s.record(run); to > r.LogLen && !s.rolledBack {
+		s.violate("I9: readers of %s are told of %d entries, the store has %d", s.short(run), to, r.LogLen)
+	}
+}
+
+// checkPublished holds a turn message to the store: it only says where to look.
+func (s *deployment) checkPublished(t bus.Turn) {
+	r, ok := s.record(t.Run)
+	if s.rolledBack {
+		return
+	}
+	if !ok || r.Version < t.Version {
+		s.violate("I1: the turn after %s at %d is published, the store has %d", s.short(t.Run), t.Version, r.Version)
+	}
+}
+
+// checkAcknowledged holds an acknowledgement to the store: the turn of the message must
+// be done.
+func (s *deployment) checkAcknowledged(p *process, t bus.Turn) {
+	r, ok := s.record(t.Run)
+	if !ok || s.rolledBack {
+		return
+	}
+	if r.Version == t.Version && (r.Status == state.Queued || r.Status == state.Running) {
+		s.violate("I2: %s acknowledges the message for %s at %d, whose turn is not committed", p.name, s.short(t.Run), t.Version)
+	}
+}
+
+// check looks at what is left in the end.
+func (s *deployment) check() error {
+	if len(s.violations) > 0 {
+		return errors.New(s.violations[0])
+	}
+	snap := s.store.Snapshot()
+	roots := 0
+	for _, id := range snap.Runs() {
+		r, err := snap.Record(id)
+		if err != nil {
+			return err
+		}
+		log, err := snap.Log(id)
+		if err != nil {
+			return err
+		}
+		roots += count(r.Header.Parent == nil)
+		if err := s.checkRun(id, r, log); err != nil {
+			return fmt.Errorf("%s: %w", s.short(id), err)
+		}
+	}
+	if !s.rolledBack && (roots != 1 || len(s.accepted) != 1) {
+		return fmt.Errorf("I1: one run was asked for, there are %d", roots)
+	}
+	return nil
+}
+
+func (s *deployment) checkRun(id state.RunID, r record.Record, log []state.Entry) error {
+	if err := invariant.Log(log, r.Version); err != nil {
+		return err
+	}
+	if !r.Status.Terminal() {
+		return fmt.Errorf("I2: it is %s", r.Status)
+	}
+	if err := invariant.Paired(state.View(log)); err != nil {
+		return err
+	}
+	if n, to := s.after[id]; to && n > 1 && r.Status != state.Cancelled && !s.rolledBack {
+		return fmt.Errorf("I7: it was to end, made %d more transitions and is %s", n, r.Status)
+	}
+	if _, to := s.after[id]; !to && r.Status != state.Completed && !s.rolledBack {
+		return fmt.Errorf("I2: it is %s (%s), which nobody asked for", r.Status, r.Header.Transition.Reason)
+	}
+	if took := log[len(log)-1].At.Sub(log[0].At.Time); len(s.faults) == 0 && s.switches == 0 && took > time.Second {
+		return fmt.Errorf("I2: it took %s, and nothing was in its way", took)
+	}
+	if err := s.checkSaid(id, log); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(s.faults)), func(o outcome) bool { return o != slow && o != stopped }) {
+		for _, e := range log {
+			if e.Attempt > 1 {
+				return fmt.Errorf("I2: a turn was taken %d times, and nobody died or lost an answer", e.Attempt)
+			}
+		}
+	}
+	return s.checkEffects(id, log)
+}
+
+// checkSaid looks for what somebody has said and was told that it was heard.
+func (s *deployment) checkSaid(id state.RunID, log []state.Entry) error {
+	if !s.said || s.rolledBack || len(s.accepted) == 0 || s.accepted[0] != id {
+		return nil
+	}
+	n := 0
+	for _, m := range state.View(log) {
+		n += count(m.Role == state.RoleUser && m.Parts[0].Text == remark)
+	}
+	if n != 1 {
+		return fmt.Errorf("I1: what was said is there %d times", n)
+	}
+	return nil
+}
+
+// checkEffects compares what tools did with what the run knows (I3).
+func (s *deployment) checkEffects(id state.RunID, log []state.Entry) error {
+	if s.rolledBack {
+		return nil
+	}
+	asked := map[string]string{}
+	for _, e := range log {
+		if e.Message == nil {
+			continue
+		}
+		for _, c := range e.Message.Calls() {
+			asked[c.ID] = c.Arguments
+		}
+	}
+	for _, e := range s.effects {
+		if arguments, ok := asked[e.call]; e.run == id && (!ok || arguments != e.arguments) {
+			return fmt.Errorf("I3: %s acts with %s, which no response says", e.call, e.arguments)
+		}
+	}
+	return nil
+}

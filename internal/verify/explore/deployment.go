@@ -1,0 +1,243 @@
+package explore
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+	"github.com/turnpike-dev/turnpike/pkg/state/record"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+const (
+	lease      = 25 * time.Second
+	redelivery = 5 * time.Second
+
+	// warm is how long the deployment stands before anybody asks for anything: workers claim no turn
+	// eagerly before they have listened for a while.
+	warm = 3 * time.Second
+
+	// again is how long a worker is away that has died, when no other lives.
+	again = 10 * time.Second
+)
+
+// deployment is one execution of it, in a bubble.
+type deployment struct {
+	sc      *Scenario
+	store   *memstore.Store
+	over    chan struct{}
+	news    chan struct{}
+	running sync.WaitGroup
+	users   int // who are not done
+	names   names
+
+	mu        sync.Mutex
+	pending   []*call
+	processes []*process
+	queue     queue
+	step      int
+	outcome   outcome // of the call that goes on now
+	lives     int
+	restart   time.Time                     // when a worker comes back
+	known     map[state.RunID]record.Record // since the store was changed
+
+	outside
+}
+
+// names are short ones of runs.
+type names struct {
+	mu    sync.Mutex
+	known map[state.RunID]string
+}
+
+func (s *deployment) short(id state.RunID) string {
+	s.names.mu.Lock()
+	defer s.names.mu.Unlock()
+	if s.names.known[id] == "" {
+		s.names.known[id] = fmt.Sprint("R", len(s.names.known)+1)
+	}
+	return s.names.known[id]
+}
+
+func newDeployment(sc *Scenario) *deployment {
+	return &deployment{
+		sc: sc, store: memstore.New(memstore.Config{}), over: make(chan struct{}), news: make(chan struct{}, 1),
+		names: names{known: map[state.RunID]string{}}, queue: queue{published: map[string]bool{}}, outside: newOutside(),
+	}
+}
+
+// start brings everybody up, and returns when they stand.
+func (s *deployment) start() error {
+	for _, name := range slices.Sorted(maps.Keys(s.sc.Agents)) {
+		if _, err := s.store.PutAgent(context.Background(), name, []byte(s.sc.Agents[name])); err != nil {
+			return fmt.Errorf("put agent %s: %w", name, err)
+		}
+	}
+	for i := range 2 {
+		if err := s.startWorker(fmt.Sprintf("w%d", i+1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *deployment) newProcess(name string) *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lives++
+	var key [32]byte
+	copy(key[:], fmt.Sprint(name, s.lives))
+	ctx, end := context.WithCancel(context.Background())
+	p := &process{s: s, name: name, index: s.lives, ctx: ctx, end: end, gone: make(chan struct{}), aborted: map[state.RunID]bool{}, rng: rand.NewChaCha8(key)}
+	s.processes = append(s.processes, p)
+	return p
+}
+
+// startWorker begins a life of a worker.
+func (s *deployment) startWorker(name string) error {
+	p := s.newProcess(name)
+	p.worker = true
+	cfg := worker.Config{
+		ID: name, Random: p, Logger: zerolog.Nop(), Lease: lease, RedeliveryDelay: redelivery,
+		Providers: map[string]model.Provider{"scripted": brain{p}},
+		Kinds:     toolspec.Kinds(map[string]tool.Tool{"pay": deed{p}, "look": deed{p}}),
+	}
+	s.sc.tune(&cfg)
+	w, err := worker.New(store{p: p}, wire{p: p}, cfg)
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	s.running.Go(func() { _ = w.Run(p.ctx) }) // without an answer from the bus, which always gives one
+	return nil
+}
+
+// front returns a gateway that lives.
+func (s *deployment) front() (*process, *gateway.Gateway, error) {
+	p := s.newProcess("gateway")
+	p.index = 0 // what people ask for is done before what workers do
+	g, err := gateway.New(store{p: p}, wire{p: p}, gateway.Config{Random: p, Logger: zerolog.Nop(), RedeliveryDelay: redelivery})
+	return p, g, err
+}
+
+// die ends a process. What it has asked for is not answered any more; s.mu is held.
+func (s *deployment) die(p *process) {
+	p.dead = true
+	close(p.gone)
+	s.pending = slices.DeleteFunc(slices.Clone(s.pending), func(c *call) bool { return c.p == p })
+	s.replace()
+}
+
+// replace has a worker come back if none is left; s.mu is held.
+func (s *deployment) replace() {
+	if s.restart.IsZero() && !slices.ContainsFunc(s.processes, func(p *process) bool { return p.worker && !p.dead && !p.leaves }) {
+		s.restart = time.Now().Add(again)
+	}
+}
+
+// comeBack starts the worker that comes back: one that died under its own name.
+func (s *deployment) comeBack() error {
+	name := "w3"
+	for _, p := range s.processes {
+		if p.worker && p.dead {
+			name = p.name
+		}
+	}
+	return s.startWorker(name)
+}
+
+// close ends all lives, and waits for them.
+func (s *deployment) close() {
+	s.mu.Lock()
+	close(s.over)
+	s.mu.Unlock()
+	for _, p := range s.processes {
+		p.end()
+	}
+	s.running.Wait()
+}
+
+// sum identifies what the store holds.
+func sum(c *memstore.Snapshot) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	_ = c.Encode(&h)
+	return h.Sum64()
+}
+
+// record returns how a run stands.
+func (s *deployment) record(id state.RunID) (record.Record, bool) {
+	if s.known == nil {
+		s.known = map[state.RunID]record.Record{}
+	}
+	if r, ok := s.known[id]; ok {
+		return r, true
+	}
+	r, err := s.store.Snapshot().Record(id)
+	if err == nil {
+		s.known[id] = r
+	}
+	return r, err == nil
+}
+
+// changed forgets how runs stood.
+func (s *deployment) changed() { clear(s.known) }
+
+// owns reports whether a worker holds a lease.
+func (s *deployment) owns(worker string) bool {
+	owners, err := s.store.Owners(context.Background())
+	return err == nil && slices.Contains(owners, worker)
+}
+
+// brain is the model as one process reaches it.
+type brain struct{ p *process }
+
+// Generate says something else each time that it is asked.
+func (b brain) Generate(ctx context.Context, r model.Request, _ func(model.Delta)) (model.Response, error) {
+	s := b.p.s
+	said := 0
+	for _, m := range r.Messages {
+		said += count(m.Role == state.RoleAssistant)
+	}
+	s.begins(ctx, b.p, r.Run, "the model is asked")
+	req := request{name: fmt.Sprintf("%s: ask the model for %s", b.p.name, s.short(r.Run)), can: works}
+	resp, err := ask(ctx, b.p, req, func() (model.Response, error) {
+		s.asked++
+		resp := s.sc.Says(r.Model, said, s.asked)
+		resp.Provider, resp.Model = "scripted", r.Model
+		return resp, nil
+	})
+	if err != nil {
+		return model.Response{}, model.Interrupted("scripted", err)
+	}
+	return resp, nil
+}
+
+// deed is a tool as one process reaches it.
+type deed struct{ p *process }
+
+// Call implements tool.Tool.
+func (d deed) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
+	s := d.p.s
+	s.begins(ctx, d.p, c.Run, "a tool is called")
+	req := request{name: fmt.Sprintf("%s: call %s %s for %s", d.p.name, c.Name, c.ID, s.short(c.Run)), can: works}
+	return ask(ctx, d.p, req, func() (tool.Result, error) {
+		s.acts(c)
+		return tool.Result{Content: fmt.Sprintf("%s %s", c.Name, c.Arguments)}, nil
+	})
+}
+
+var _ bus.Bus = wire{}

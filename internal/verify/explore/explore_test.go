@@ -1,0 +1,100 @@
+package explore_test
+
+import (
+	"flag"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/explore"
+)
+
+var (
+	short    = flag.Bool("prove", false, "explore for some two minutes")
+	thorough = flag.Bool("thorough", false, "explore all that there is, for an hour or so")
+	seed     = flag.Uint64("seed", 1, "of executions at random; 0 draws one")
+)
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // there is much garbage, and little that lives
+	os.Exit(m.Run())
+}
+
+// I1 to I9: no order of steps and faults within the bounds breaks an invariant, and after
+// each of them every run comes to its end.
+func TestExplore(t *testing.T) {
+	for _, sc := range explore.Scenarios() {
+		t.Run(sc.Name, func(t *testing.T) {
+			bounds := sc.Quick
+			switch {
+			case *thorough:
+				bounds = sc.Full
+			case *short:
+				bounds = sc.Short
+			}
+			r := explore.Explore(t, sc, bounds...)
+			if r.Violation != nil {
+				t.Fatal(r)
+			}
+			t.Logf("%v: %v", bounds, r)
+		})
+	}
+}
+
+// A worker that was about to start a child of a run sleeps while that run is cancelled,
+// starts the child and dies: the child ends all the same, without an effect.
+func TestOrphan(t *testing.T) {
+	r := explore.Replay(t, scenario(t, "a child of a run that is cancelled"), "w1: agent payer", "canceller: cancel", "w2: next of high", "w1: create R2: the process dies after")
+	if r.Violation != nil {
+		t.Fatal(r)
+	}
+	if len(r.Effects) > 0 {
+		t.Errorf("effects of a child that nobody waits for: %q", r.Effects)
+	}
+}
+
+// A claim without an answer, while the abort is heard and the message of the abort has
+// come to the same worker: that turn knows of the abort, and is not interrupted by it.
+func TestAbortOfTwoClaims(t *testing.T) {
+	r := explore.Replay(t, scenario(t, "a cancellation"), "canceller: cancel", "w1: hear of the abort of R1", "w1: next of high")
+	if r.Violation != nil {
+		t.Fatal(r)
+	}
+}
+
+func scenario(t *testing.T, name string) explore.Scenario {
+	t.Helper()
+	for _, sc := range explore.Scenarios() {
+		if sc.Name == name {
+			return sc
+		}
+	}
+	t.Fatalf("there is no scenario %q", name)
+	return explore.Scenario{}
+}
+
+// The same of executions with more faults than could all be followed.
+func TestWander(t *testing.T) {
+	n := 10
+	switch {
+	case *thorough:
+		n = 5000
+	case *short:
+		n = 100
+	}
+	from := *seed
+	if from == 0 {
+		from = uint64(time.Now().UnixNano()) //nolint:gosec // any will do
+	}
+	for _, sc := range explore.Scenarios() {
+		t.Run(sc.Name, func(t *testing.T) {
+			r := explore.Wander(t, sc, explore.Bound{Faults: 4, Switches: 6}, rand.New(rand.NewPCG(from, 0)), n) //nolint:gosec // as above
+			if r.Violation != nil {
+				t.Fatalf("seed %d: %v", from, r)
+			}
+			t.Logf("seed %d: %v", from, r)
+		})
+	}
+}

@@ -1,0 +1,229 @@
+package explore
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// outcome is how a call ends.
+type outcome string
+
+const (
+	done        outcome = "done"
+	refused     outcome = "refused"
+	unheard     outcome = "done, but the answer is lost"
+	crashBefore outcome = "the process dies before"
+	crashAfter  outcome = "the process dies after"
+	asleep      outcome = "the process sleeps before, beyond its lease"
+	slow        outcome = "it takes longer than a lease"
+	stopped     outcome = "the process is told to stop meanwhile"
+	vanished    outcome = "the message is lost"
+	doubled     outcome = "the message is doubled"
+)
+
+// What may become of calls, beside what they are for. A crash before a read is one before
+// the write that follows it.
+var (
+	reads     = []outcome{refused}
+	writes    = []outcome{refused, unheard, crashBefore, crashAfter, asleep}
+	publishes = []outcome{refused, unheard, crashBefore, crashAfter, asleep, vanished, doubled}
+	replies   = []outcome{refused, crashBefore, crashAfter}
+	hearings  = []outcome{vanished}
+	works     = []outcome{crashBefore, crashAfter, asleep, slow, stopped}
+)
+
+const (
+	// nap is how long a process sleeps, and a slow call takes: beyond the lease, and beyond
+	// the patience of the bus.
+	nap = 45 * time.Second
+
+	// far is when nobody waits any more.
+	far = 100 * 365 * 24 * time.Hour
+)
+
+var (
+	errCut  = errors.New("explore: no answer")
+	errOver = errors.Join(errors.New("explore: it is over"), state.ErrFenced, state.ErrNotFound, bus.ErrClosed)
+)
+
+// process is one life of a gateway, a worker or a person.
+type process struct {
+	s      *deployment
+	name   string // of this life
+	worker bool
+	index  int             // its place among those that could go on
+	ctx    context.Context //nolint:containedctx // its life
+	end    context.CancelFunc
+
+	// All below is guarded by s.mu.
+	dead       bool
+	leaves     bool          // was told to stop
+	gone       chan struct{} // closed at its death
+	sleeps     time.Time     // until when it does nothing
+	told       uint64        // sum of all that it was ever told
+	aborts     []func(bus.Abort)
+	heartbeats []func(bus.Heartbeat)
+	aborted    map[state.RunID]bool // runs of whose abort it knows
+	rng        *rand.ChaCha8
+}
+
+// passes holds up the dead at a port at which nothing is chosen.
+func (p *process) passes() {
+	p.s.mu.Lock()
+	dead := p.dead
+	p.s.mu.Unlock()
+	if dead {
+		<-p.s.over
+	}
+}
+
+// Read is the process's source of what is random to it.
+func (p *process) Read(b []byte) (int, error) {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	return p.rng.Read(b)
+}
+
+// awake reports whether the process does anything at all; s.mu is held.
+func (p *process) awake() bool { return !p.dead && !time.Now().Before(p.sleeps) }
+
+// hears notes what the process was told; s.mu is held.
+func (p *process) hears(what string, answer any, err error) {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	_ = binary.Write(&h, binary.LittleEndian, p.told)
+	_, _ = h.WriteString(what)
+	if err != nil {
+		_, _ = h.WriteString(err.Error())
+	}
+	if answer != nil {
+		b, e := json.Marshal(answer)
+		if e != nil {
+			panic(fmt.Sprintf("encode answer of %s: %v", what, e)) // a mistake in this package
+		}
+		_, _ = h.Write(b)
+	}
+	p.told = h.Sum64()
+}
+
+var seed = maphash.MakeSeed()
+
+// call is what a process asks of the outside.
+type call struct {
+	p      *process
+	name   string
+	can    []outcome   // beside done
+	ready  func() bool // nil: at once
+	since  int         // the step in which it came
+	not    time.Time   // it does not go on before
+	will   bool        // nobody has to make it
+	person bool
+	quiet  func() bool // whether it is of no matter when it goes on; nil: it is
+
+	effect func() (any, error) // what it does
+	answer chan answer
+}
+
+type answer struct {
+	value any
+	err   error
+}
+
+// request is what is said of a call beside its effect.
+type request struct {
+	name   string
+	can    []outcome
+	ready  func() bool
+	quiet  func() bool
+	will   bool
+	person bool
+}
+
+// ask makes a call and waits until the explorer lets it go on.
+func ask[T any](ctx context.Context, p *process, r request, effect func() (T, error)) (T, error) {
+	var none T
+	s := p.s
+	c := &call{
+		p: p, name: r.name, can: r.can, ready: r.ready, quiet: r.quiet, will: r.will, person: r.person,
+		effect: func() (any, error) { return effect() }, answer: make(chan answer, 1),
+	}
+	s.enter(c)
+	select {
+	case a := <-c.answer:
+		if a.err != nil {
+			if v, ok := a.value.(T); ok {
+				return v, a.err
+			}
+			return none, a.err
+		}
+		return a.value.(T), nil //nolint:forcetypeassert // the effect made it
+	case <-ctx.Done():
+		if s.withdraw(c) {
+			return none, context.Cause(ctx)
+		}
+	case <-s.over:
+	}
+	<-s.over // the dead go nowhere
+	return none, errOver
+}
+
+func ask0(ctx context.Context, p *process, r request, effect func() error) error {
+	_, err := ask(ctx, p, r, func() (struct{}, error) { return struct{}{}, effect() })
+	return err
+}
+
+// enter notes a call that waits.
+func (s *deployment) enter(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.p.dead {
+		return
+	}
+	c.since = s.step
+	s.pending = append(s.pending, c)
+	s.wake()
+}
+
+// withdraw reports whether the caller may give a call up.
+func (s *deployment) withdraw(c *call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.over:
+		return false
+	default:
+	}
+	if c.p.dead {
+		return false
+	}
+	s.remove(c)
+	c.p.hears(c.name+" given up", nil, nil)
+	s.wake()
+	return true
+}
+
+func (s *deployment) remove(c *call) {
+	for i, have := range s.pending {
+		if have == c {
+			s.pending = append(s.pending[:i:i], s.pending[i+1:]...)
+			return
+		}
+	}
+}
+
+// wake tells the explorer that there is something new.
+func (s *deployment) wake() {
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,135 @@
+package explore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// Scenario is what is asked of a deployment.
+type Scenario struct {
+	Name   string
+	Agents map[string]string // definitions, by name
+	Agent  string            // of the run that is submitted
+
+	// Says is what the model of this name says after it has said something so many times
+	// in the run, asked for the n-th time in all.
+	Says func(model string, said, n int) model.Response
+
+	Cancel bool // somebody may cancel, at any moment
+	Remark bool // somebody may say something, at any moment
+	Pick   bool // somebody answers the client tool
+
+	Rollback     bool // the store may fall back to an older copy
+	Plain        bool // workers go without their optimisations
+	NoSweeper    bool // nobody sweeps: what is delivered again must do
+	NoHeartbeats bool // nobody hears from the others: leases run out
+
+	// Without are outcomes that are not explored, because another scenario does or because
+	// what is left out of this deployment is what helps against them.
+	Without []outcome
+
+	// Only are words of the calls that may fail; none: all may.
+	Only []string
+
+	// Quick, Short and Full are the bounds within which it is explored: in seconds with all
+	// other scenarios, in about two minutes, and in as long as it takes.
+	Quick, Short, Full []Bound
+}
+
+// mayFail reports whether a call may end otherwise than it should.
+func (sc *Scenario) mayFail(name string) bool {
+	return len(sc.Only) == 0 || slices.ContainsFunc(sc.Only, func(word string) bool { return strings.Contains(name, word) })
+}
+
+// tune sets what a scenario says of workers.
+func (sc *Scenario) tune(cfg *worker.Config) {
+	if sc.Plain {
+		cfg.Without = worker.Optimisations{EagerClaims: true, Executor: true, Quarantine: true}
+	}
+	if sc.NoSweeper {
+		cfg.SweepEvery = far
+	}
+	if sc.NoHeartbeats {
+		cfg.HeartbeatEvery = far
+	}
+}
+
+func text(s string) model.Response {
+	return model.Response{Stop: model.StopEnd, Parts: []state.Part{{Type: state.PartText, Text: s}}}
+}
+
+func calls(n int, names ...string) model.Response {
+	r := model.Response{Stop: model.StopToolCalls}
+	for i, name := range names {
+		r.Parts = append(r.Parts, state.Part{Type: state.PartToolCall, ID: fmt.Sprintf("c%d_%d", n, i), Name: name, Arguments: fmt.Sprintf(`{"n":%d,"task":"it"}`, n)})
+	}
+	return r
+}
+
+// script says one thing after the other, and then that it is done.
+func script(turns ...[]string) func(string, int, int) model.Response {
+	return func(_ string, said, n int) model.Response {
+		if said < len(turns) {
+			return calls(n, turns[said]...)
+		}
+		return text("done")
+	}
+}
+
+const payer = `{"name":"payer","model":{"provider":"scripted","name":"payer","responses":[{"text":"-"}]},"tools":[
+	{"name":"pay","concurrency":"serial"},{"name":"look","idempotent":true,"reuse":false,"concurrency":"serial"},{"name":"pick","kind":"client","schema":{"type":"object"}}]}`
+
+const boss = `{"name":"boss","model":{"provider":"scripted","name":"boss","responses":[{"text":"-"}]},"tools":[{"name":"payer","kind":"agent","agent":"payer"}]}`
+
+// family is what a parent with so many children and they say.
+func family(children int) func(string, int, int) model.Response {
+	return func(name string, said, n int) model.Response {
+		switch {
+		case said > 0:
+			return text("done")
+		case name == "boss":
+			return calls(n, slices.Repeat([]string{"payer"}, children)...)
+		default:
+			return calls(n, "pay")
+		}
+	}
+}
+
+// Scenarios returns all there are.
+func Scenarios() []Scenario {
+	one := map[string]string{"payer": payer}
+	two := map[string]string{"payer": payer, "boss": boss}
+	tools := script([]string{"pay", "look"})
+	b := func(pairs ...int) (bounds []Bound) {
+		for i := 0; i < len(pairs); i += 2 {
+			bounds = append(bounds, Bound{pairs[i], pairs[i+1]})
+		}
+		return bounds
+	}
+	return []Scenario{
+		{Name: "one turn", Agents: one, Agent: "payer", Says: script(), Rollback: true, Quick: b(1, 0), Short: b(1, 2, 2, 0), Full: b(1, 2, 2, 1)},
+		{Name: "tools", Agents: one, Agent: "payer", Says: tools, Rollback: true, Quick: b(1, 0), Short: b(1, 2), Full: b(1, 2, 2, 0)},
+		{Name: "tools, no optimisations", Agents: one, Agent: "payer", Says: tools, Plain: true, Rollback: true, Quick: b(0, 2), Short: b(1, 2), Full: b(1, 2, 2, 0)},
+		{Name: "tools, leases run out", Agents: one, Agent: "payer", Says: tools, NoHeartbeats: true, Quick: b(1, 0), Short: b(1, 2), Full: b(1, 2, 2, 0)},
+		{
+			Name: "nobody sweeps", Agents: one, Agent: "payer", Says: script([]string{"look"}), NoSweeper: true,
+			Without: []outcome{vanished, refused, unheard, asleep}, Quick: b(1, 0), Short: b(1, 2), Full: b(1, 2, 2, 0),
+		},
+		{Name: "a cancellation", Agents: one, Agent: "payer", Says: tools, Cancel: true, Quick: b(0, 1), Short: b(0, 2, 1, 0), Full: b(1, 1)},
+		{Name: "a remark", Agents: one, Agent: "payer", Says: script([]string{"pay"}), Remark: true, Quick: b(0, 1), Short: b(0, 2), Full: b(1, 1)},
+		{Name: "an answer", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Rollback: true, Quick: b(0, 2), Short: b(1, 1), Full: b(1, 2, 2, 0)},
+		{Name: "an answer and a cancellation", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Cancel: true, Quick: b(0, 0), Short: b(0, 2), Full: b(1, 1)},
+		{Name: "two children", Agents: two, Agent: "boss", Says: family(2), Quick: b(0, 0), Short: b(1, 0), Full: b(1, 2, 2, 0)},
+		{Name: "two children and a cancellation", Agents: two, Agent: "boss", Says: family(2), Cancel: true, Quick: b(0, 0), Short: b(0, 0), Full: b(0, 2, 1, 0)},
+		{
+			Name: "a child of a run that is cancelled", Agents: two, Agent: "boss", Says: family(1), Cancel: true,
+			Only: []string{"w1: create R2", "w1: load R1", "w1: publish the turn after R2"}, Without: []outcome{asleep, doubled},
+			Quick: b(0, 0), Short: b(1, 1), Full: b(1, 2),
+		},
+	}
+}

@@ -1,0 +1,151 @@
+package explore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// store is the store as one process reaches it. What nobody here calls is missing.
+type store struct {
+	state.Store
+
+	p *process
+}
+
+func (s store) write(what string, id state.RunID, version int64) request {
+	name := fmt.Sprintf("%s: %s %s", s.p.name, what, s.p.s.short(id))
+	if version > 0 {
+		name += fmt.Sprint(" at ", version)
+	}
+	return request{name: name, can: writes}
+}
+
+func (s store) read(what string, of any) request {
+	return request{name: fmt.Sprintf("%s: %s %v", s.p.name, what, of), can: reads}
+}
+
+// Of a call that is asked again with the outcome unknown, the context may have ended.
+func live() context.Context { return context.Background() }
+
+func (s store) Ready(context.Context) error { return nil }
+
+type created struct {
+	State    state.State
+	Existing bool
+}
+
+func (s store) Create(ctx context.Context, run state.NewRun) (state.State, bool, error) {
+	got, err := ask(ctx, s.p, s.write("create", run.State.ID, 0), func() (created, error) {
+		s.p.s.creates(run)
+		st, existing, err := s.p.s.store.Create(live(), run)
+		return created{st, existing}, err
+	})
+	return got.State, got.Existing, err
+}
+
+func (s store) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	return ask(ctx, s.p, s.read("load", s.p.s.short(id)), func() (state.State, error) { return s.p.s.store.Load(live(), id) })
+}
+
+func (s store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
+	return ask(ctx, s.p, s.read("log of", s.p.s.short(id)), func() ([]state.Entry, error) { return s.p.s.store.Log(live(), id, after, limit) })
+}
+
+func (s store) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
+	return ask(ctx, s.p, s.read("agent", name), func() (state.AgentVersion, error) { return s.p.s.store.Agent(live(), name, version) })
+}
+
+func (s store) Pin(_ context.Context, key string, value []byte) ([]byte, error) {
+	return s.p.s.store.Pin(live(), key, value)
+}
+
+func (s store) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
+	return ask(ctx, s.p, s.write("claim", r.Run, r.Version), func() (state.Claim, error) {
+		c, err := s.p.s.store.Claim(live(), r)
+		if c.Abort != nil {
+			s.p.aborted[r.Run] = true
+		}
+		return c, err
+	})
+}
+
+func (s store) Renew(ctx context.Context, l state.Lease, lease, delay time.Duration) (*state.Abort, error) {
+	return ask(ctx, s.p, s.write("renew", l.Run, l.Version), func() (*state.Abort, error) {
+		abort, err := s.p.s.store.Renew(live(), l, lease, delay)
+		if abort != nil {
+			s.p.aborted[l.Run] = true
+		}
+		return abort, err
+	})
+}
+
+func (s store) Record(ctx context.Context, l state.Lease, r state.Record) error {
+	return ask0(ctx, s.p, s.write("record", l.Run, l.Version), func() error { return s.p.s.store.Record(live(), l, r) })
+}
+
+func (s store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
+	return ask(ctx, s.p, s.write("commit", l.Run, l.Version), func() (state.Committed, error) {
+		before, _ := s.p.s.record(l.Run)
+		got, err := s.p.s.store.Commit(live(), l, c)
+		s.p.s.changed()
+		if err == nil {
+			s.p.s.commits(l.Run, before.Version)
+		}
+		return got, err
+	})
+}
+
+func (s store) Release(ctx context.Context, l state.Lease) error {
+	return ask0(ctx, s.p, s.write("release", l.Run, l.Version), func() error { return s.p.s.store.Release(live(), l) })
+}
+
+func (s store) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
+	return ask(ctx, s.p, s.write("signal", id, 0), func() (state.Wake, error) {
+		w, err := s.p.s.store.Signal(live(), id, sig, delay)
+		if err == nil && sig.Message != nil {
+			s.p.s.speaks(id)
+		}
+		return w, err
+	})
+}
+
+func (s store) Abort(ctx context.Context, id state.RunID, reason string, delay time.Duration) (state.Wake, error) {
+	return ask(ctx, s.p, s.write("abort", id, 0), func() (state.Wake, error) {
+		w, err := s.p.s.store.Abort(live(), id, reason, delay)
+		if err == nil {
+			s.p.s.aborts(id)
+		}
+		return w, err
+	})
+}
+
+func (s store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]state.Due, error) {
+	r := request{name: s.p.name + ": sweep", can: writes, quiet: func() bool {
+		due := s.p.s.store.Snapshot().Due()
+		return due.IsZero() || time.Now().Before(due)
+	}}
+	return ask(ctx, s.p, r, func() ([]state.Due, error) { return s.p.s.store.Sweep(live(), limit, delay) })
+}
+
+func (s store) Evict(ctx context.Context, worker string, delay time.Duration) ([]state.Due, error) {
+	r := request{name: fmt.Sprintf("%s: evict %s", s.p.name, worker), can: writes, quiet: func() bool { return !s.p.s.owns(worker) }}
+	return ask(ctx, s.p, r, func() ([]state.Due, error) { return s.p.s.store.Evict(live(), worker, delay) })
+}
+
+func (s store) Owners(ctx context.Context) ([]string, error) {
+	return s.p.s.store.Owners(live())
+}
+
+func (s store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
+	return ask0(ctx, s.p, s.write("note as finalized", id, 0), func() error { return s.p.s.store.Finalized(live(), id, seq) })
+}
+
+func (s store) Paused(context.Context) ([]string, error) { return nil, nil }
+
+func (s store) PutAgent(_ context.Context, name string, definition json.RawMessage) (state.AgentVersion, error) {
+	return s.p.s.store.PutAgent(live(), name, definition)
+}

@@ -1,0 +1,171 @@
+package explore
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// person is somebody who wants something of the gateway, and asks until it is so.
+type person struct {
+	p *process
+	s *deployment
+
+	gate *gateway.Gateway
+	at   *process
+}
+
+// wants starts a person. do returns when the person is done.
+func (s *deployment) wants(name string, do func(*person)) {
+	s.users++
+	u := &person{p: s.newProcess(name), s: s}
+	s.running.Go(func() {
+		do(u)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.users--
+		s.wake()
+	})
+}
+
+// decides waits until the explorer says that it is time, and reports whether it ever was.
+func (u *person) decides(what string, will bool, ready func() bool) bool {
+	_, err := ask(u.p.ctx, u.p, request{name: u.p.name + ": " + what, ready: ready, will: will, person: true}, func() (bool, error) { return true, nil })
+	return err == nil
+}
+
+// post asks the gateway until it has an answer that will stay the same, and returns that.
+func (u *person) post(path, key string, body any) (int, []byte) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		panic(fmt.Sprintf("encode request: %v", err)) // a mistake in this package
+	}
+	for {
+		if u.gate == nil {
+			if u.at, u.gate, err = u.s.front(); err != nil {
+				panic(fmt.Sprintf("start gateway: %v", err)) // as above
+			}
+		}
+		r := httptest.NewRequestWithContext(u.at.ctx, http.MethodPost, "http://localhost"+path, bytes.NewReader(b))
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		w := httptest.NewRecorder()
+		answered := make(chan struct{})
+		h, at := u.gate.Handler(), u.at
+		u.s.running.Go(func() {
+			h.ServeHTTP(w, r)
+			close(answered)
+		})
+		select {
+		case <-answered:
+			u.s.mu.Lock()
+			u.p.hears(fmt.Sprint(path, w.Code), nil, nil)
+			u.s.mu.Unlock()
+			if w.Code < http.StatusInternalServerError {
+				return w.Code, w.Body.Bytes()
+			}
+		case <-at.gone:
+			u.gate = nil
+		case <-u.s.over:
+			return 0, nil
+		}
+		select {
+		case <-u.s.over:
+			return 0, nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// submit sends the scenario's submission.
+func (u *person) submit() {
+	if !u.decides("submit", false, func() bool { return true }) {
+		return
+	}
+	code, body := u.post("/v1/runs", "key", api.SubmitRequest{Agent: u.s.sc.Agent, Input: json.RawMessage(`"go"`)})
+	if code == 0 {
+		return
+	}
+	var run api.Run
+	if err := json.Unmarshal(body, &run); err != nil || code != http.StatusAccepted {
+		u.s.violate("I1: a submission is answered %d %s", code, body)
+		return
+	}
+	u.s.mu.Lock()
+	defer u.s.mu.Unlock()
+	u.s.accepted = append(u.s.accepted, state.RunID(run.ID))
+}
+
+// root returns the submitted run, once there is one.
+func (s *deployment) root() (state.RunID, bool) {
+	if len(s.accepted) == 0 {
+		return "", false
+	}
+	return s.accepted[0], true
+}
+
+// cancel aborts the run, at any moment or never.
+func (u *person) cancel() {
+	if !u.decides("cancel", true, func() bool { _, ok := u.s.root(); return ok }) {
+		return
+	}
+	id, _ := u.s.root()
+	code, body := u.post("/v1/runs/"+string(id)+"/cancel", "", api.CancelRequest{Reason: "enough"})
+	if code != 0 && code != http.StatusAccepted && code != http.StatusConflict && code != http.StatusNotFound {
+		u.s.violate("I7: a cancellation is answered %d %s", code, body)
+	}
+}
+
+// pick answers the client tool that the run waits for, each time that it does.
+func (u *person) pick() {
+	open := func() (state.RunID, string) {
+		id, ok := u.s.root()
+		if !ok {
+			return "", ""
+		}
+		r, _ := u.s.record(id)
+		for _, o := range r.Header.Open {
+			if r.Status == state.Waiting && slices.Contains(r.Awaits, state.AwaitCall(state.NeedResult, o.ID)) {
+				return id, o.ID
+			}
+		}
+		return "", ""
+	}
+	for u.decides("answer", false, func() bool { id, _ := open(); return id != "" }) {
+		if id, call := open(); id != "" {
+			u.signal(id, api.SignalRequest{SignalID: "picked " + call, ToolResults: []api.ToolResult{{CallID: call, Content: json.RawMessage(`"it"`)}}})
+		}
+	}
+}
+
+const remark = "and another thing"
+
+// remarks says something, at any moment or never.
+func (u *person) remarks() {
+	if !u.decides("say something", true, func() bool { _, ok := u.s.root(); return ok }) {
+		return
+	}
+	id, _ := u.s.root()
+	u.signal(id, api.SignalRequest{SignalID: "remark", Message: json.RawMessage(`"` + remark + `"`)})
+}
+
+func (u *person) signal(id state.RunID, r api.SignalRequest) {
+	code, body := u.post("/v1/runs/"+string(id)+"/signals", "", r)
+	if code != 0 && code != http.StatusAccepted && code != http.StatusConflict && code != http.StatusNotFound {
+		u.s.violate("I1: a signal is answered %d %s", code, body)
+	}
+	if code == http.StatusAccepted && r.Message != nil {
+		u.s.mu.Lock()
+		defer u.s.mu.Unlock()
+		u.s.said = true
+	}
+}

@@ -1,0 +1,100 @@
+package memstore
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/record"
+)
+
+// Snapshot is a copy of a Store. Quotas are not in it. It does not change.
+type Snapshot struct {
+	runs   map[state.RunID]run
+	crowds record.Crowds
+	keys   map[string]key
+	agents map[string][]state.AgentVersion
+	gone   map[string]bool
+}
+
+// Snapshot returns a copy of all that the store holds, and Restore brings one back,
+// as a failover to a replica that lags behind would.
+func (s *Store) Snapshot() *Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &Snapshot{runs: make(map[state.RunID]run, len(s.runs)), crowds: maps.Clone(s.crowds), keys: maps.Clone(s.keys), agents: maps.Clone(s.agents), gone: maps.Clone(s.gone)}
+	for id, r := range s.runs {
+		r.log = slices.Clip(r.log)
+		c.runs[id] = *r
+	}
+	return c
+}
+
+// Restore brings a copy back. What was written since is lost.
+func (s *Store) Restore(c *Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs = make(map[state.RunID]*run, len(c.runs))
+	for id, r := range c.runs {
+		s.runs[id] = &r
+	}
+	s.crowds, s.keys, s.agents, s.gone = maps.Clone(c.crowds), maps.Clone(c.keys), maps.Clone(c.agents), maps.Clone(c.gone)
+}
+
+// Runs returns the ids of all runs, sorted.
+func (c *Snapshot) Runs() []state.RunID { return slices.Sorted(maps.Keys(c.runs)) }
+
+// Record returns what is kept of a run beside its log, or state.ErrNotFound.
+func (c *Snapshot) Record(id state.RunID) (rec record.Record, err error) {
+	r, ok := c.runs[id]
+	if !ok {
+		return rec, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	}
+	if err := json.Unmarshal(r.record, &rec); err != nil {
+		return rec, fmt.Errorf("decode run %s: %w", id, err)
+	}
+	return rec, nil
+}
+
+// Log returns the whole log of a run. Of a run that there is not it is empty.
+func (c *Snapshot) Log(id state.RunID) ([]state.Entry, error) {
+	r := c.runs[id]
+	return r.entries(0, 0)
+}
+
+// Due is when the schedule looks at a run next; the zero time is never.
+func (c *Snapshot) Due() time.Time {
+	var due time.Time
+	for _, r := range c.runs {
+		if !r.due.IsZero() && (due.IsZero() || r.due.Before(due)) {
+			due = r.due
+		}
+	}
+	return due
+}
+
+// Encode writes the runs and the keys to w: copies that write the same hold the same
+// of both.
+func (c *Snapshot) Encode(w io.Writer) error {
+	for _, id := range c.Runs() {
+		r := c.runs[id]
+		if _, err := fmt.Fprintf(w, "%s %d %s\n", id, len(r.log), r.record); err != nil {
+			return err
+		}
+		for _, e := range r.log {
+			if _, err := w.Write(e); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.keys)) {
+		if _, err := fmt.Fprintf(w, "%s %s %s\n", name, c.keys[name].run, c.keys[name].fingerprint); err != nil {
+			return err
+		}
+	}
+	return nil
+}
