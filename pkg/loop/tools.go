@@ -215,6 +215,7 @@ func (l *ruled) handOver(t *Turn) {
 			t.change(o.ID, func(o *state.OpenCall) {
 				o.Needs, o.Child = state.NeedChild, state.ChildID(t.s.ID, t.s.Turn, o.ID, t.at)
 			})
+		default: // a worker makes it, or a person answers
 		}
 	}
 }

@@ -44,7 +44,7 @@ var shared = sync.OnceValues(func() (string, error) {
 })
 
 // input keeps a container alive: it ends when this process does, however that ends.
-var input io.WriteCloser
+var input io.WriteCloser //nolint:unused // to hold it is its use
 
 // startContainer starts Redis in a container that is removed when this process ends.
 func startContainer() (url string, err error) {
