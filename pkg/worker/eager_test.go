@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -278,10 +279,10 @@ func TestKeptBesideSilence(t *testing.T) {
 	settled(t, func(s *site, l *ledger, cfg worker.Config) {
 		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
 		slow := model.Scripted{Text: "end", Delay: model.Duration(20 * time.Second)}
-		var other state.RunID
-		l.Store = silent{l.Store, func(l state.Lease) bool { return l.Run == other }}
+		var other atomic.Value
+		l.Store = silent{l.Store, func(l state.Lease) bool { return l.Run == other.Load() }}
 		stop := s.workOn(l, cfg)
-		other = s.submit(state.Limits{}, nil, slow)
+		other.Store(s.submit(state.Limits{}, nil, slow))
 		time.Sleep(8500 * time.Millisecond) // its renewal comes next
 		slow.Delay = model.Duration(8 * time.Second)
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), slow)
