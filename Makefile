@@ -37,7 +37,7 @@ prove-long: ## Prove all that can be proved, for hours
 	@hack/steps.sh prove race-long protocol-long simulation linear mcp-conformance chaos load fuzz
 
 # Tests that drive other processes, look at sources, or explore with one goroutine.
-NOT_RACED := internal/(arch|bench|e2e|verify/(load|protocol))$$
+NOT_RACED := internal/(arch|bench|docs|e2e|verify/(explore|load|protocol))$$
 
 .PHONY: race
 race: redis languages ## Test every package with the race detector, in random order, nothing in its short form
