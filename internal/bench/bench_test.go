@@ -43,18 +43,16 @@ func TestShort(t *testing.T) {
 	rows := map[string]int{}
 	for _, row := range r.Rows {
 		rows[row.Measure]++
-		if !(row.Value > 0) || math.IsInf(row.Value, 0) {
+		if strings.HasSuffix(row.What, ", in the streams") {
+			// A turn is taken off its stream when it is done, and no event is stored.
+			if row.Value < 0 || row.Value > 100 {
+				t.Errorf("%s: %s leaves %v bytes", row.Measure, row.What, row.Value)
+			}
+		} else if !(row.Value > 0) || math.IsInf(row.Value, 0) {
 			t.Errorf("%s: %s is %v", row.Measure, row.What, row.Value)
 		}
-		switch row.What {
-		case "the same worker: bytes to Redis, turns 41–60 over 1–20": // I12
-			if row.Value > 1.1 {
-				t.Errorf("a late turn writes %v times the bytes of an early one", row.Value)
-			}
-		case "1000 runs: one that waits after a turn, in the streams":
-			if row.Value < 500 || row.Value > 10_000 {
-				t.Errorf("a run of one turn takes %v bytes of the streams", row.Value)
-			}
+		if row.What == "the same worker: bytes to Redis, turns 41–60 over 1–20" && row.Value > 1.1 { // I12
+			t.Errorf("a late turn writes %v times the bytes of an early one", row.Value)
 		}
 	}
 	for _, name := range only[1:] {

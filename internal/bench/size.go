@@ -71,7 +71,7 @@ func sizeOf(ctx context.Context, cfg Config, definition string, end state.Status
 			first = each
 		}
 		note := func(each, first float64) string {
-			if i == 0 {
+			if i == 0 || first == 0 {
 				return ""
 			}
 			return fmt.Sprintf("%.3f of what %d predict", each/first, steps[0])
