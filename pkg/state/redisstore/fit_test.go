@@ -11,10 +11,10 @@ func TestFit(t *testing.T) {
 	}{
 		{nil, 0},
 		{[]int{10, 10, 10}, 3},
-		{make([]int, 100), together},
-		{[]int{togetherBytes / 2, togetherBytes / 2, 1}, 2},
-		{[]int{togetherBytes + 1, 1}, 1},
-		{[]int{1, togetherBytes}, 1},
+		{make([]int, 100), batchCalls},
+		{[]int{batchBytes / 2, batchBytes / 2, 1}, 2},
+		{[]int{batchBytes + 1, 1}, 1},
+		{[]int{1, batchBytes}, 1},
 	} {
 		calls := make([]*call, len(c.sizes))
 		for i, n := range c.sizes {

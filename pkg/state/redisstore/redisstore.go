@@ -49,13 +49,17 @@ type Config struct {
 	// RequireAOF makes Check refuse a server without an append-only file; it warns
 	// otherwise.
 	RequireAOF bool
+
+	// NoBatching sends each call by itself. By default calls that are made at the same
+	// time travel as one message, but in a cluster.
+	NoBatching bool
 }
 
 // Store is a state.Store in Redis.
 type Store struct {
 	rdb        redis.UniversalClient
 	keys       keys
-	joint      *joint // nil: each call by itself
+	batcher    *batcher // nil: each call by itself
 	loads      singleflight.Group
 	cache      *logcache.Cache
 	requireAOF bool
@@ -79,8 +83,12 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	rdb := redis.NewUniversalClient(opts)
+	var batcher *batcher
+	if !cfg.NoBatching {
+		batcher = newBatcher(rdb)
+	}
 	return &Store{
-		rdb: rdb, joint: newJoint(rdb), keys: newKeys(cfg.Prefix), cache: logcache.New(cfg.CacheBytes), requireAOF: cfg.RequireAOF,
+		rdb: rdb, batcher: batcher, keys: newKeys(cfg.Prefix), cache: logcache.New(cfg.CacheBytes), requireAOF: cfg.RequireAOF,
 	}, nil
 }
 
@@ -134,9 +142,9 @@ func options(url string) (*redis.UniversalOptions, error) {
 
 // Close closes the connections.
 func (s *Store) Close() error {
-	s.joint.close()
-	err := s.rdb.Close() // ends what is under way
-	s.joint.wait()
+	s.batcher.close()
+	err := s.rdb.Close() // ends what is in flight
+	s.batcher.wait()
 	return err
 }
 
@@ -185,7 +193,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	args := append([]any{
 		string(st.ID), n.Grace.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Formatted().Format, st.Tenant,
 	}, entries...)
-	r, err := createScript.together(ctx, s, []string{k.header, k.log, k.due, k.count, k.tenants}, args...)
+	r, err := createScript.batched(ctx, s, []string{k.header, k.log, k.due, k.count, k.tenants}, args...)
 	if err != nil {
 		return state.State{}, false, fmt.Errorf("create run: %w", err)
 	}

@@ -107,6 +107,21 @@ func TestQuotasExpire(t *testing.T) {
 	}
 }
 
+// Without its batcher a store does the same.
+func TestStoreWithoutBatcher(t *testing.T) {
+	t.Parallel()
+	url := testbed.Redis(t)
+	statetest.Exercise(t, func(t *testing.T) state.Store {
+		t.Helper()
+		s, err := redisstore.Open(t.Context(), redisstore.Config{URL: url, Prefix: "test-" + ulid.Make().String(), NoBatching: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	})
+}
+
 // Without its cache of logs a store does the same.
 func TestStoreWithoutCache(t *testing.T) {
 	t.Parallel()

@@ -106,7 +106,7 @@ func (s *Store) indexed(ctx context.Context, ask func(redis.Pipeliner, string) *
 }
 
 // leases returns the runs that workers hold, by worker. It looks at every run in
-// the due index, which has all runs under way; workers do not vanish often.
+// the due index, which has all runs in flight; workers do not vanish often.
 func (s *Store) leases(ctx context.Context) (map[string][]state.RunID, error) {
 	ids, err := s.indexed(ctx, func(pipe redis.Pipeliner, key string) *redis.StringSliceCmd { return pipe.ZRange(ctx, key, 0, -1) })
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *Store) Owners(ctx context.Context) ([]string, error) {
 // Finalized implements state.Schedule.
 func (s *Store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
 	k := s.keys.run(id)
-	r, err := finalizedScript.together(ctx, s, []string{k.header, k.log, k.due}, string(id), seq)
+	r, err := finalizedScript.batched(ctx, s, []string{k.header, k.log, k.due}, string(id), seq)
 	if err != nil {
 		return fmt.Errorf("note that run %s was finalized: %w", id, err)
 	}

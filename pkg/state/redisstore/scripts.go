@@ -71,9 +71,9 @@ func shared[P ~int](src string) script[P] {
 // says which it is, and another is read by converting it.
 type reply[P ~int] []any
 
-// together calls a script that may be repeated, together with others.
-func (script script[P]) together(ctx context.Context, s *Store, keys []string, args ...any) (reply[P], error) {
-	if s.joint == nil {
+// batched calls a script that may be repeated, in one message with others.
+func (script script[P]) batched(ctx context.Context, s *Store, keys []string, args ...any) (reply[P], error) {
+	if s.batcher == nil {
 		return script.call(ctx, s, keys, args...)
 	}
 	all := make([]any, 0, 3+len(keys)+len(args))
@@ -82,11 +82,11 @@ func (script script[P]) together(ctx context.Context, s *Store, keys []string, a
 		all = append(all, &keys[i]) // a pointer needs no room of its own in an interface
 	}
 	all = append(all, args...)
-	v, err := s.joint.do(ctx, all...)
+	v, err := s.batcher.do(ctx, all...)
 	// A server that does not know the script is told by one of all who ask: each by
 	// itself would need a connection of its own.
 	if redis.HasErrorPrefix(err, "NOSCRIPT") && s.load(ctx, script.Script) == nil {
-		v, err = s.joint.do(ctx, all...)
+		v, err = s.batcher.do(ctx, all...)
 	}
 	if refused(err) {
 		return script.call(ctx, s, keys, args...)
@@ -100,25 +100,25 @@ func (s *Store) load(ctx context.Context, script *redis.Script) error {
 	return err
 }
 
-// fields reads fields of a hash, together with others.
+// fields reads fields of a hash, in one message with others.
 func fields[P ~int](ctx context.Context, s *Store, key string, names []string) (reply[P], error) {
-	if s.joint != nil {
+	if s.batcher != nil {
 		args := []any{"hmget", key}
 		for _, n := range names {
 			args = append(args, n)
 		}
-		if v, err := s.joint.do(ctx, args...); !refused(err) {
+		if v, err := s.batcher.do(ctx, args...); !refused(err) {
 			return listOf[P](v, err)
 		}
 	}
 	return s.rdb.HMGet(ctx, key, names...).Result()
 }
 
-// add puts a member into a sorted set, in the order of the members, together with
-// others.
+// add puts a member into a sorted set, in the order of the members, in one
+// message with others.
 func (s *Store) add(ctx context.Context, key, member string) error {
-	if s.joint != nil {
-		if _, err := s.joint.do(ctx, "zadd", key, 0, member); !refused(err) {
+	if s.batcher != nil {
+		if _, err := s.batcher.do(ctx, "zadd", key, 0, member); !refused(err) {
 			return err
 		}
 	}

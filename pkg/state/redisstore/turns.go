@@ -22,7 +22,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	}
 	k := s.keys.run(q.Run)
 	known := s.cache.Get(q.Run)
-	r, err := claimScript.together(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
+	r, err := claimScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
 		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.Grace.Milliseconds(), len(known.Entries), known.Sum, known.Header.Commit)
 	if err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
@@ -142,7 +142,7 @@ func resumed(q state.ClaimRequest, known logcache.Known) state.Claim {
 // Renew implements state.Turns.
 func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (*state.Abort, error) {
 	k := s.keys.run(l.Run)
-	r, err := renewScript.together(ctx, s, []string{k.header, k.due},
+	r, err := renewScript.batched(ctx, s, []string{k.header, k.due},
 		string(l.Run), l.Token, l.Version, lease.Milliseconds(), grace.Milliseconds())
 	if err != nil {
 		return nil, fmt.Errorf("renew lease of run %s: %w", l.Run, err)
@@ -182,7 +182,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error
 		return err
 	}
 	k := s.keys.run(l.Run)
-	r, err := recordScript.together(ctx, s, []string{k.header, k.log, k.journal, k.inbox}, append(args, entries...)...)
+	r, err := recordScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox}, append(args, entries...)...)
 	if err != nil {
 		return fmt.Errorf("record for run %s: %w", l.Run, err)
 	}
@@ -228,7 +228,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
 		c.Consumed, c.Grace.Milliseconds(), c.From, c.Keep, l.Worker,
 	}, entries...)
-	r, err := commitScript.together(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants}, args...)
+	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants}, args...)
 	if err != nil {
 		return state.Committed{}, fmt.Errorf("commit run %s: %w", l.Run, err)
 	}

@@ -18,9 +18,9 @@ func claimOf(run state.RunID, token string) state.ClaimRequest {
 	return state.ClaimRequest{Run: run, Version: 1, Token: token, Worker: "w", Lease: time.Hour, Grace: time.Hour}
 }
 
-// I1: calls that travel together are each answered for itself, also by a server that
+// I1: calls that are batched are each answered for itself, also by a server that
 // has forgotten the scripts meanwhile.
-func TestTogether(t *testing.T) {
+func TestBatcher(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
 	s := open(t, server.URL)
@@ -61,7 +61,7 @@ func TestTogether(t *testing.T) {
 
 // A server that does not know a script is told it, and no call takes it along: each would
 // need a connection of its own.
-func TestTogetherNewServer(t *testing.T) {
+func TestBatcherNewServer(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
 	s := open(t, server.URL)
@@ -94,7 +94,7 @@ func TestTogetherNewServer(t *testing.T) {
 }
 
 // Who gives up is not held by the others, and a store that is closed answers all.
-func TestTogetherEnds(t *testing.T) {
+func TestBatcherEnds(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
 	s := open(t, server.URL)

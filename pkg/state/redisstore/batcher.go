@@ -10,34 +10,34 @@ import (
 )
 
 const (
-	// roundTrips is how many messages are under way at once: one
+	// roundTrips is how many messages are in flight at once: one
 	// that the server works at, one that is read or written here.
 	roundTrips = 2
 
-	// together bounds the calls of one message, and togetherBytes what they say: who
+	// batchCalls bounds the calls of one message, and batchBytes what they say: who
 	// waits for the first waits for the last, too.
-	together      = 64
-	togetherBytes = 1 << 20
+	batchCalls = 64
+	batchBytes = 1 << 20
 )
 
 // errClosed is what calls get once the store is closed.
 var errClosed = errors.New("store is closed")
 
-// joint sends what is asked of the server at the same time as one message, and reads
-// the replies as one: the way there and back costs more than most scripts. A call that is
-// alone waits for nobody.
+// batcher pipelines scripts: it sends the calls that are made at the same time as one
+// message, and reads the replies as one. The way there and back costs more than most
+// scripts. A call that is alone waits for nobody.
 //
 // What is sent may be sent again, and all of a message is, even if some replies had
 // come: only for what may be repeated after it was answered.
-type joint struct {
+type batcher struct {
 	rdb *redis.Client
 
-	mu     sync.Mutex
-	some   sync.Cond // calls are waiting and may be sent, or closed
-	calls  []*call
-	under  int // messages under way
-	closed bool
-	all    sync.WaitGroup
+	mu       sync.Mutex
+	some     sync.Cond // calls are waiting and may be sent, or closed
+	calls    []*call
+	inFlight int // messages in flight
+	closed   bool
+	all      sync.WaitGroup
 }
 
 // call is one command on its way.
@@ -48,45 +48,45 @@ type call struct {
 	done chan struct{}
 }
 
-// newJoint returns a joint, or nil for a cluster: a node that does not answer must not
+// newBatcher returns a batcher, or nil for a cluster: a node that does not answer must not
 // hold up the others.
-func newJoint(rdb redis.UniversalClient) *joint {
+func newBatcher(rdb redis.UniversalClient) *batcher {
 	one, ok := rdb.(*redis.Client)
 	if !ok {
 		return nil
 	}
-	j := &joint{rdb: one}
-	j.some.L = &j.mu
+	b := &batcher{rdb: one}
+	b.some.L = &b.mu
 	for range roundTrips {
-		j.all.Go(j.run)
+		b.all.Go(b.run)
 	}
-	return j
+	return b
 }
 
 // do sends a command and returns its reply. An error that is the server's own means that
 // the command is to be sent alone.
-func (j *joint) do(ctx context.Context, args ...any) (any, error) {
+func (b *batcher) do(ctx context.Context, args ...any) (any, error) {
 	cmd := redis.NewCmd(ctx, args...)
-	j.mu.Lock()
-	if j.closed {
-		j.mu.Unlock()
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
 		return nil, errClosed
 	}
-	if j.under == 0 && len(j.calls) == 0 {
+	if b.inFlight == 0 && len(b.calls) == 0 {
 		// Nobody to travel with: a sender would only cost two changes of goroutines.
-		j.under++
-		j.mu.Unlock()
-		err := j.rdb.Process(ctx, cmd)
+		b.inFlight++
+		b.mu.Unlock()
+		err := b.rdb.Process(ctx, cmd)
 		if ctx.Err() != nil || refused(err) {
 			err = nil
 		}
-		j.sent(err)
+		b.sent(err)
 		return cmd.Result()
 	}
 	c := &call{ctx, cmd, size(args), make(chan struct{})}
-	j.calls = append(j.calls, c)
-	j.mu.Unlock()
-	j.some.Signal()
+	b.calls = append(b.calls, c)
+	b.mu.Unlock()
+	b.some.Signal()
 	select {
 	case <-c.done:
 		return cmd.Result()
@@ -114,8 +114,8 @@ func size(args []any) int {
 // fit is how many of the calls go into one message: at least one if there is one.
 func fit(calls []*call) int {
 	n, bytes := 0, 0
-	for n < min(len(calls), together) {
-		if bytes += calls[n].size; n > 0 && bytes > togetherBytes {
+	for n < min(len(calls), batchCalls) {
+		if bytes += calls[n].size; n > 0 && bytes > batchBytes {
 			break
 		}
 		n++
@@ -124,31 +124,31 @@ func fit(calls []*call) int {
 }
 
 // run sends what waits, until close.
-func (j *joint) run() {
+func (b *batcher) run() {
 	var batch []*call
 	for {
-		j.mu.Lock()
-		for (len(j.calls) == 0 || j.under >= roundTrips) && !j.closed {
-			j.some.Wait()
+		b.mu.Lock()
+		for (len(b.calls) == 0 || b.inFlight >= roundTrips) && !b.closed {
+			b.some.Wait()
 		}
-		n := fit(j.calls)
+		n := fit(b.calls)
 		if n == 0 {
-			j.mu.Unlock()
+			b.mu.Unlock()
 			return
 		}
-		batch = append(batch[:0], j.calls[:n]...)
-		j.calls = slices.Delete(j.calls, 0, n)
-		j.under++
-		j.mu.Unlock()
-		j.sent(j.send(batch))
+		batch = append(batch[:0], b.calls[:n]...)
+		b.calls = slices.Delete(b.calls, 0, n)
+		b.inFlight++
+		b.mu.Unlock()
+		b.sent(b.send(batch))
 		clear(batch)
 	}
 }
 
 // send sends one message. The error says that the server does not answer, however often
 // the client has tried.
-func (j *joint) send(batch []*call) error {
-	pipe := j.rdb.Pipeline()
+func (b *batcher) send(batch []*call) error {
+	pipe := b.rdb.Pipeline()
 	for _, c := range batch {
 		if err := c.ctx.Err(); err != nil {
 			c.cmd.SetErr(err) // who asked has left
@@ -170,20 +170,20 @@ func (j *joint) send(batch []*call) error {
 	return nil
 }
 
-// sent notes that a message is no longer under way. One that has failed ends what waits:
+// sent notes that a message is no longer in flight. One that has failed ends what waits:
 // one after the other, each message would wait for a server that does not answer as long
 // as the one before.
-func (j *joint) sent(err error) {
-	j.mu.Lock()
-	j.under--
+func (b *batcher) sent(err error) {
+	b.mu.Lock()
+	b.inFlight--
 	var failed []*call
 	if err != nil {
-		failed, j.calls = j.calls, nil
+		failed, b.calls = b.calls, nil
 	}
-	waiting := len(j.calls) > 0
-	j.mu.Unlock()
+	waiting := len(b.calls) > 0
+	b.mu.Unlock()
 	if waiting {
-		j.some.Signal()
+		b.some.Signal()
 	}
 	for _, c := range failed {
 		c.cmd.SetErr(err)
@@ -193,18 +193,18 @@ func (j *joint) sent(err error) {
 
 // close refuses calls from now on. What waits is still sent; wait returns when that is
 // done.
-func (j *joint) close() {
-	if j == nil {
+func (b *batcher) close() {
+	if b == nil {
 		return
 	}
-	j.mu.Lock()
-	j.closed = true
-	j.mu.Unlock()
-	j.some.Broadcast()
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.some.Broadcast()
 }
 
-func (j *joint) wait() {
-	if j != nil {
-		j.all.Wait()
+func (b *batcher) wait() {
+	if b != nil {
+		b.all.Wait()
 	}
 }
