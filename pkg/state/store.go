@@ -170,7 +170,7 @@ type Turns interface {
 	// Claim gives the caller the lease of a run for the turn that follows
 	// version, unless Outcome says why not. It checks, in this order: missing, newer,
 	// terminal, stale, ahead, waiting, busy. Attempt counts the claims of this
-	// version, this one included, but not one of Commit.Keep that this one takes over.
+	// version, this one included, but not one of Commit.EagerClaim that this one takes over.
 	Claim(ctx context.Context, r ClaimRequest) (Claim, error)
 
 	// Renew prolongs a lease and returns the reason of an abort that has come in
@@ -188,8 +188,8 @@ type Turns interface {
 	// signals used and the journal, gives up the lease and moves the run in the
 	// schedule. The status that results differs from the header's in one case: a
 	// run that would wait or end, but has signals or an abort in hand, is Queued.
-	// Committing the same Commit.ID again returns the same answer, but for Kept.
-	// With Commit.Keep the same step may claim the turn that follows.
+	// Committing the same Commit.ID again returns the same answer, but for Claimed.
+	// With Commit.EagerClaim the same step may claim the turn that follows.
 	Commit(ctx context.Context, l Lease, c Commit) (Committed, error)
 
 	// Release gives up a lease and takes the attempt back. The run is due at
@@ -290,16 +290,16 @@ type Commit struct {
 
 	Grace time.Duration
 
-	// Keep, if not empty, is the token of a claim of the turn that follows, for the
-	// same worker and for Grace: the run is kept if the commit leaves it Queued with
-	// neither signals nor an abort in hand. Until it is renewed or recorded under, the
-	// lease gives way to any other claim: whoever gets the message of the turn in the
-	// worker's place is to make it.
+	// EagerClaim, if not empty, is the token of a claim of the turn that follows, for
+	// the same worker and for Grace. The claim is made if the commit leaves the run
+	// Queued with neither signals nor an abort in hand. Until it is renewed or recorded
+	// under, its lease gives way to any other claim: whoever gets the message of the turn
+	// instead of the worker is to make the turn.
 	//
 	// Claim, asked under that token by the same process, may answer from memory how the
 	// commit has left the run: whether the lease is still in force shows at the first
 	// write then, like what has come for the run since.
-	Keep string
+	EagerClaim string
 }
 
 // Committed is what a commit came to.
@@ -308,9 +308,9 @@ type Committed struct {
 	Version int64
 	Crowded bool `json:"-"` // see Crowd
 
-	// Kept says that the turn that follows is claimed under Commit.Keep, and still is
+	// Claimed says that the turn that follows is claimed under Commit.EagerClaim, and still is
 	// if the commit was repeated. It is the first attempt, with an empty journal.
-	Kept bool `json:"-"`
+	Claimed bool `json:"-"`
 }
 
 // Abort is a request to end a run.

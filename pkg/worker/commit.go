@@ -20,7 +20,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 	}
 	began := time.Now()
 	if t.s.Status == state.Queued && t.w.claimsEagerly() {
-		c.Keep = t.w.random.token()
+		c.EagerClaim = t.w.random.token()
 		defer t.w.leases.expect(t.s.ID)()
 	}
 	for {
@@ -28,8 +28,8 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 		if err == nil {
 			t.observe(done)
 			t.grown()
-			if done.Kept {
-				next := state.Lease{Run: t.s.ID, Token: c.Keep, Version: done.Version, Worker: t.w.cfg.ID}
+			if done.Claimed {
+				next := state.Lease{Run: t.s.ID, Token: c.EagerClaim, Version: done.Version, Worker: t.w.cfg.ID}
 				t.w.leases.unlessAborted(t.s.ID, func() { t.w.eager.note(next, began) }) // I7
 			}
 			return done, nil

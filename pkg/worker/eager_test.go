@@ -32,9 +32,9 @@ type ledger struct {
 
 func (l *ledger) Commit(ctx context.Context, lease state.Lease, c state.Commit) (state.Committed, error) {
 	done, err := l.Store.Commit(ctx, lease, c)
-	if done.Kept {
+	if done.Claimed {
 		l.mu.Lock()
-		l.kept = append(l.kept, c.Keep)
+		l.kept = append(l.kept, c.EagerClaim)
 		l.mu.Unlock()
 		if l.after != nil {
 			l.after(done)

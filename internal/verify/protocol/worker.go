@@ -345,7 +345,7 @@ func (m *explorer) commit(w world, i int) (world, error) {
 	k := &w.Workers[i]
 	c := state.Commit{
 		ID: k.Token, State: k.State, From: k.Recorded, Consumed: k.Consumed, Grace: grace,
-		Keep: k.Keep,
+		EagerClaim: k.Keep,
 	}
 	r := &w.Store.Record
 	repeated := r.CommitID == c.ID
@@ -367,8 +367,8 @@ func (m *explorer) commit(w world, i int) (world, error) {
 	w.Store.Log = w.Store.Log.add(entries...)
 	w.Store.settle()
 	k.Committed, k.Keep = done, ""
-	if done.Kept {
-		k.Kept = kept{c.Keep, k.State, k.Log, done}
+	if done.Claimed {
+		k.Kept = kept{c.EagerClaim, k.State, k.Log, done}
 		k.Kept.State.Log = nil
 	}
 	k.At = announcing

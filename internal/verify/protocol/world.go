@@ -171,7 +171,7 @@ var seedA, seedB = maphash.MakeSeed(), maphash.MakeSeed()
 
 func (s *store) rename(rename func(*string)) {
 	rename(&s.Record.Token)
-	rename(&s.Record.Kept)
+	rename(&s.Record.EagerToken)
 	rename(&s.Record.CommitID)
 }
 

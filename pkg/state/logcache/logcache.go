@@ -39,7 +39,7 @@ type Header struct {
 	State  state.State // as a store decodes it; its log is that of Known
 	Bytes  int         // about what it takes
 
-	Kept string // the token under which the commit has kept the run, if it has
+	EagerClaim string // the token under which the commit has claimed the next turn, if it has
 }
 
 type log struct {
@@ -96,8 +96,8 @@ func (c *Cache) Get(run state.RunID) Known {
 	return known
 }
 
-// Resume returns what Get does if the run was kept under token by the commit that is
-// known; but once.
+// Resume returns what Get does if the commit that is known has claimed the next turn
+// under token; but once.
 func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,12 +106,12 @@ func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 		return Known{}, false
 	}
 	l := e.Value.(*log) //nolint:forcetypeassert // the list holds nothing else
-	if l.header == nil || l.header.Kept != token {
+	if l.header == nil || l.header.EagerClaim != token {
 		return Known{}, false
 	}
 	c.order.MoveToFront(e)
 	known := l.known()
-	l.header.Kept = ""
+	l.header.EagerClaim = ""
 	l.entries = slices.Clip(l.entries)
 	return known, true
 }

@@ -37,7 +37,7 @@ type Store struct {
 	gone   map[string]bool
 	quotas map[string]quota.Bucket
 	slowed map[string]time.Time // key: until when
-	kept   map[string]run       // token of a commit: the run as it left it
+	eager  map[string]run       // by token of an eager claim: the run as its commit left it
 }
 
 type run struct {
@@ -64,7 +64,7 @@ func New(cfg Config) *Store {
 	return &Store{
 		now: cfg.Now, runs: map[state.RunID]*run{}, crowds: record.Crowds{}, keys: map[string]key{},
 		agents: map[string][]state.AgentVersion{}, gone: map[string]bool{}, pins: map[string][]byte{},
-		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{}, kept: map[string]run{},
+		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{}, eager: map[string]run{},
 	}
 }
 
@@ -235,18 +235,18 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	return page, nil
 }
 
-// maxKept bounds the turns that were kept and of which nobody has made use.
-const maxKept = 1024
+// maxEager bounds the eager claims of which nobody has made use.
+const maxEager = 1024
 
-// resume claims a turn that was kept, as its commit left it, whatever has become of the run.
+// resume answers an eager claim with the run as its commit left it, whatever has become of it.
 func (s *Store) resume(q state.ClaimRequest) (c state.Claim, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, ok := s.kept[q.Token]
+	r, ok := s.eager[q.Token]
 	if !ok {
 		return c, false
 	}
-	delete(s.kept, q.Token)
+	delete(s.eager, q.Token)
 	var rec record.Record
 	err := json.Unmarshal(r.record, &rec)
 	if err != nil {
@@ -302,19 +302,19 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done
 		entries, done, err = rec.Commit(l, c, now)
 		return entries, err
 	})
-	if done.Crowded = crowded; err == nil && done.Kept {
-		s.keep(l.Run, c.Keep)
+	if done.Crowded = crowded; err == nil && done.Claimed {
+		s.noteEager(l.Run, c.EagerClaim)
 	}
 	return done, err
 }
 
-func (s *Store) keep(id state.RunID, token string) {
+func (s *Store) noteEager(id state.RunID, token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.kept) >= maxKept {
-		clear(s.kept)
+	if len(s.eager) >= maxEager {
+		clear(s.eager)
 	}
-	s.kept[token] = *s.runs[id]
+	s.eager[token] = *s.runs[id]
 }
 
 // Release implements state.Turns.

@@ -34,7 +34,7 @@ func (a *alternating) Claim(ctx context.Context, r state.ClaimRequest) (state.Cl
 	return a.next().Claim(ctx, r)
 }
 
-// Record lets both know of it, since a turn that is kept is claimed again from memory: a
+// Record lets both know of it, since an eager claim is answered from memory: a
 // lease is one process's, and here two share it.
 func (a *alternating) Record(ctx context.Context, l state.Lease, r state.Record) error {
 	defer func() {

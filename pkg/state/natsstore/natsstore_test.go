@@ -97,8 +97,8 @@ func TestReopen(t *testing.T) {
 
 func BenchmarkTurn(b *testing.B) { statetest.Benchmark(b, open(b, testbed.NATS(b), "")) }
 
-// I8: a turn that was kept and taken away since is claimed like any, under the same token.
-func TestKeptIsClaimedAnew(t *testing.T) {
+// I8: an eager claim that was taken away since is made like any, under the same token.
+func TestEagerClaimIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	s := open(t, testbed.NATS(t), prefix())
 	run := newRun(t, state.UserText("hello"))
@@ -114,14 +114,14 @@ func TestKeptIsClaimedAnew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "first", State: next, From: c.State.LogLen(), Grace: time.Hour, Keep: "kept"})
-	if err != nil || !done.Kept {
+	done, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "first", State: next, From: c.State.LogLen(), Grace: time.Hour, EagerClaim: "eager"})
+	if err != nil || !done.Claimed {
 		t.Fatalf("Commit = %+v, %v", done, err)
 	}
 	if _, err := s.Evict(t.Context(), "w", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	ask.Version, ask.Token = 2, "kept"
+	ask.Version, ask.Token = 2, "eager"
 	if c, err = s.Claim(t.Context(), ask); err != nil || c.Outcome != state.Claimed {
 		t.Fatalf("Claim = %s, %v", c.Outcome, err)
 	}

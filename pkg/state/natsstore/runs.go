@@ -155,10 +155,10 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	return page, nil
 }
 
-// Claim implements state.Turns. A turn that is kept is answered from the index: all that
-// is written under its token goes through the process that kept it.
+// Claim implements state.Turns. An eager claim is answered from the index: all that
+// is written under its token goes through the process that made it.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
-	if rec := s.indexed(q.Run); q.Token != "" && rec.Kept == q.Token && rec.Token == q.Token {
+	if rec := s.indexed(q.Run); q.Token != "" && rec.EagerToken == q.Token && rec.Token == q.Token {
 		if c := rec.Claim(q, s.cfg.Now()); c.Outcome == state.Claimed {
 			return s.withLog(ctx, q.Run, c)
 		}

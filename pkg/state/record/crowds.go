@@ -30,7 +30,7 @@ func (c Crowds) Move(from, to Record) {
 }
 
 // Crowded reports whether a run is queued in a crowd: see state.Crowd. So is one whose
-// commit has kept it.
+// commit has claimed its next turn.
 func (c Crowds) Crowded(r Record) bool {
 	return active(r.Status) && c[crowdOf(r)] > state.Crowd
 }

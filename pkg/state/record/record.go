@@ -24,14 +24,14 @@ const maxBackoff = 6
 type Record struct {
 	Header state.State `json:"header"`
 
-	Status    state.Status `json:"status"`
-	Version   int64        `json:"version"`
-	Token     string       `json:"token,omitempty"`
-	Kept      string       `json:"kept,omitempty"` // the token that a commit has left in force, until it is used
-	Owner     string       `json:"owner,omitempty"`
-	LeaseEnd  state.Time   `json:"lease_end,omitzero"`
-	Attempts  int          `json:"attempts,omitempty"`
-	StartedAt state.Time   `json:"started_at,omitzero"`
+	Status     state.Status `json:"status"`
+	Version    int64        `json:"version"`
+	Token      string       `json:"token,omitempty"`
+	EagerToken string       `json:"kept,omitempty"` // of an eager claim, until it is used
+	Owner      string       `json:"owner,omitempty"`
+	LeaseEnd   state.Time   `json:"lease_end,omitzero"`
+	Attempts   int          `json:"attempts,omitempty"`
+	StartedAt  state.Time   `json:"started_at,omitzero"`
 
 	// Abort, and how many signals of the inbox had come before it: the abort takes
 	// them with it, and what comes after it does not go down with it.
@@ -95,18 +95,18 @@ func (r *Record) leased(now time.Time) bool {
 	return r.Status == state.Running && now.Before(r.LeaseEnd.Time)
 }
 
-// idle reports whether the lease in force was kept by a commit, and nothing was done
-// under it.
+// idle reports whether the lease in force is an eager claim, and nothing was done under
+// it.
 func (r *Record) idle() bool {
-	return r.Status == state.Running && r.Kept != "" && r.Kept == r.Token
+	return r.Status == state.Running && r.EagerToken != "" && r.EagerToken == r.Token
 }
 
-// keep claims the turn after a commit for the worker that has made it.
-func (r *Record) keep(l state.Lease, c state.Commit, now time.Time) bool {
-	if c.Keep == "" || r.Status != state.Queued || r.Abort != nil || len(r.Inbox) > 0 {
+// claimEagerly claims the turn after a commit for the worker that has made it.
+func (r *Record) claimEagerly(l state.Lease, c state.Commit, now time.Time) bool {
+	if c.EagerClaim == "" || r.Status != state.Queued || r.Abort != nil || len(r.Inbox) > 0 {
 		return false
 	}
-	r.Status, r.Token, r.Kept, r.Owner, r.Attempts = state.Running, c.Keep, c.Keep, l.Worker, 1
+	r.Status, r.Token, r.EagerToken, r.Owner, r.Attempts = state.Running, c.EagerClaim, c.EagerClaim, l.Worker, 1
 	r.LeaseEnd = state.At(now.Add(c.Grace))
 	r.Due = r.LeaseEnd
 	return true
@@ -138,7 +138,7 @@ func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 	if r.Token != q.Token && !(r.leased(now) && r.idle()) {
 		r.Attempts++
 	}
-	r.Status, r.Token, r.Kept, r.Owner = state.Running, q.Token, "", q.Worker
+	r.Status, r.Token, r.EagerToken, r.Owner = state.Running, q.Token, "", q.Worker
 	r.LeaseEnd = state.At(now.Add(q.Lease))
 	r.Due = state.At(now.Add(q.Lease + q.Grace))
 	if r.StartedAt.IsZero() {
@@ -179,7 +179,7 @@ func (r *Record) Renew(l state.Lease, lease, grace time.Duration, now time.Time)
 	if err := r.fence(l); err != nil {
 		return nil, err
 	}
-	r.Kept = ""
+	r.EagerToken = ""
 	r.LeaseEnd, r.Due = state.At(now.Add(lease)), state.At(now.Add(lease+grace))
 	return r.Abort, nil
 }
@@ -195,7 +195,7 @@ func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 	} else if r.LogLen != j.From {
 		return nil, fmt.Errorf("record entries of run %s: log has %d entries, want %d", l.Run, r.LogLen, j.From)
 	}
-	r.Kept = ""
+	r.EagerToken = ""
 	for _, id := range j.Started {
 		if !slices.Contains(r.Started, id) {
 			r.Started = append(slices.Clip(r.Started), id)
@@ -224,7 +224,7 @@ func (r *Record) answered(name string) bool {
 func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.Entry, state.Committed, error) {
 	if r.CommitID == c.ID && c.ID != "" {
 		done := r.Committed
-		done.Kept = c.Keep != "" && r.Status == state.Running && r.Token == c.Keep
+		done.Claimed = c.EagerClaim != "" && r.Status == state.Running && r.Token == c.EagerClaim
 		return nil, done, nil
 	}
 	if err := r.fence(l); err != nil {
@@ -272,7 +272,7 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	r.schedule(now, c.Grace)
 	done := state.Committed{Status: r.Status, Version: r.Version}
 	r.CommitID, r.Committed = c.ID, done
-	done.Kept = r.keep(l, c, now)
+	done.Claimed = r.claimEagerly(l, c, now)
 	return entries, done, nil
 }
 

@@ -72,7 +72,7 @@ func TestKnownHeader(t *testing.T) {
 
 // I1: a claim that is answered from memory is what anybody else would get, and its log
 // may be appended to beside theirs.
-func TestKeptFromMemory(t *testing.T) {
+func TestEagerClaimFromMemory(t *testing.T) {
 	t.Parallel()
 	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()
 	here := openAt(t, url, prefix)
@@ -92,23 +92,23 @@ func TestKeptFromMemory(t *testing.T) {
 		}
 		token := ulid.Make().String()
 		done, err := here.Commit(t.Context(), c.Lease, state.Commit{
-			ID: c.Lease.Token, State: next, From: c.State.LogLen(), Grace: time.Hour, Keep: token,
+			ID: c.Lease.Token, State: next, From: c.State.LogLen(), Grace: time.Hour, EagerClaim: token,
 		})
-		if err != nil || !done.Kept {
+		if err != nil || !done.Claimed {
 			t.Fatalf("Commit = %+v, %v", done, err)
 		}
-		kept := claimed(t, here, state.State{ID: run.ID, Version: done.Version}, token)
+		eager := claimed(t, here, state.State{ID: run.ID, Version: done.Version}, token)
 		beside := claimed(t, here, state.State{ID: run.ID, Version: done.Version}, ulid.Make().String())
 		if err := here.Release(t.Context(), beside.Lease); err != nil {
 			t.Fatal(err)
 		}
 		c = claimed(t, openAt(t, url, prefix), state.State{ID: run.ID, Version: done.Version}, ulid.Make().String())
-		if diff := cmp.Diff(c, kept, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(state.Claim{}, "Lease", "Now", "Busy"),
+		if diff := cmp.Diff(c, eager, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(state.Claim{}, "Lease", "Now", "Busy"),
 			cmp.Comparer(func(x, y state.Time) bool { return x.Equal(y.Time) })); diff != "" {
 			t.Errorf("what is in memory is not what is stored:\n%s", diff)
 		}
-		a, b := kept.State.Append(state.Entry{Detail: "a"}), beside.State.Append(state.Entry{Detail: "b"})
-		if n := len(kept.State.Log); a.Log[n].Detail != "a" || b.Log[n].Detail != "b" {
+		a, b := eager.State.Append(state.Entry{Detail: "a"}), beside.State.Append(state.Entry{Detail: "b"})
+		if n := len(eager.State.Log); a.Log[n].Detail != "a" || b.Log[n].Detail != "b" {
 			t.Error("two turns write to one place")
 		}
 	}

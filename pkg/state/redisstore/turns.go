@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/logcache"
 )
 
-// Claim implements state.Turns. A run that was kept here is answered from memory. Of
+// Claim implements state.Turns. An eager claim that was made here is answered from memory. Of
 // others the log's tail is read by the claim itself, or beside it if it is long; what the
 // store has seen of the log before comes from memory, and so does the header if the last
 // commit was made here.
@@ -127,7 +127,7 @@ func fill(c *state.Claim, r reply[claimPlace]) error {
 	return nil
 }
 
-// resumed is the claim that a commit has kept.
+// resumed is the answer to an eager claim.
 func resumed(q state.ClaimRequest, known logcache.Known) state.Claim {
 	n := int64(len(known.Entries))
 	c := state.Claim{
@@ -226,7 +226,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	k := s.keys.run(l.Run)
 	args := append([]any{
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.Grace.Milliseconds(), c.From, c.Keep, l.Worker,
+		c.Consumed, c.Grace.Milliseconds(), c.From, c.EagerClaim, l.Worker,
 	}, entries...)
 	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants}, args...)
 	if err != nil {
@@ -239,14 +239,14 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if n := len(entries); r.flag(commitApplied) && n > 0 {
 		made := logcache.Header{Commit: c.ID, State: c.State.Formatted(), Bytes: len(header)}
 		if r.flag(commitClaimed) {
-			made.Kept = c.Keep
+			made.EagerClaim = c.EagerClaim
 		}
 		if c.State.Status.Terminal() {
 			made = logcache.Header{} // it goes on some other day, if ever
 		}
 		s.cache.Put(l.Run, c.State.Log, entries[n-1].([]byte), made) //nolint:forcetypeassert // encodeEntries makes nothing else
 	}
-	return state.Committed{Status: state.Status(r.str(commitStatus)), Version: r.num(commitVersion), Crowded: r.flag(commitNoisy), Kept: r.flag(commitClaimed)}, nil
+	return state.Committed{Status: state.Status(r.str(commitStatus)), Version: r.num(commitVersion), Crowded: r.flag(commitNoisy), Claimed: r.flag(commitClaimed)}, nil
 }
 
 // Release implements state.Turns.

@@ -47,7 +47,7 @@ func Agree(t *testing.T, open, model func(t *testing.T) state.Store) {
 		})
 		// Calls that make a run go on come more often than those that interrupt it.
 		rt.Repeat(map[string]func(*rapid.T){
-			"claim": d.claim, "claim 2": d.claim, "claim 3": d.claim, "commit": d.commit, "commit 2": d.commit, "commit 3": d.commit, "keep": d.keep, "keep 2": d.keep,
+			"claim": d.claim, "claim 2": d.claim, "claim 3": d.claim, "commit": d.commit, "commit 2": d.commit, "commit 3": d.commit, "eager": d.eager, "eager 2": d.eager,
 			"record": d.record, "record 2": d.record, "signal": d.signal, "signal 2": d.signal, "signal 3": d.signal,
 			"renew": d.renew, "release": d.release, "abort": d.abort, "sweep": d.sweep, "sweep 2": d.sweep, "sweep 3": d.sweep, "evict": d.evict, "finalized": d.finalized,
 			"": d.read,
@@ -70,14 +70,14 @@ type duel struct {
 	commits      []sent
 	tokens       int // and other words used once
 	drawn        map[string]time.Duration
-	keeps        bool // the next commit keeps a turn, if anything can
+	eagerly      bool // the next commit claims a turn, if anything can
 }
 
 // turn is a claim that was granted, with what was recorded under it.
 type turn struct {
 	state.Claim
 	recorded []state.Entry
-	kept     bool // by a commit
+	eager    bool // by a commit
 }
 
 type sent struct {
@@ -159,8 +159,8 @@ func (d *duel) version() int64 {
 func (d *duel) claim(rt *rapid.T) {
 	d.tokens++
 	token := fmt.Sprint("token", d.tokens)
-	// What was kept may be answered from memory, which knows nothing of what came since.
-	if len(d.claims) > 0 && !d.claims[len(d.claims)-1].kept && rapid.IntRange(0, 4).Draw(rt, "its own token") == 0 {
+	// An eager claim may be answered from memory, which knows nothing of what came since.
+	if len(d.claims) > 0 && !d.claims[len(d.claims)-1].eager && rapid.IntRange(0, 4).Draw(rt, "its own token") == 0 {
 		token = d.claims[len(d.claims)-1].Lease.Token
 	}
 	q := state.ClaimRequest{
@@ -182,7 +182,7 @@ func (d *duel) held(rt *rapid.T) *turn {
 		rt.Skip("nothing claimed")
 	}
 	i := len(d.claims) - 1
-	if !d.keeps && rapid.IntRange(0, 3).Draw(rt, "an old lease") == 0 {
+	if !d.eagerly && rapid.IntRange(0, 3).Draw(rt, "an old lease") == 0 {
 		i = rapid.IntRange(0, i).Draw(rt, "which")
 	}
 	return &d.claims[i]
@@ -249,7 +249,7 @@ func (d *duel) commit(rt *rapid.T) {
 	if next.Status.Terminal() {
 		reasons = []state.Reason{state.UserMessage}
 	}
-	if d.keeps {
+	if d.eagerly {
 		reasons = reasons[:1]
 	}
 	next = move(d.t, next, rapid.SampledFrom(reasons).Draw(rt, "reason"), state.Entry{})
@@ -260,40 +260,40 @@ func (d *duel) commit(rt *rapid.T) {
 		ID: c.Lease.Token, State: next, From: from + int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, -1, 1}).Draw(rt, "off")),
 		Consumed: rapid.IntRange(0, len(c.Signals)).Draw(rt, "consumed"),
 	}}
-	if d.keeps {
+	if d.eagerly {
 		s.commit.From, s.commit.Consumed = from, len(c.Signals)
 	}
-	if d.keeps || rapid.Bool().Draw(rt, "keep") {
+	if d.eagerly || rapid.Bool().Draw(rt, "eager") {
 		d.tokens++
-		s.commit.Keep = fmt.Sprint("token", d.tokens)
+		s.commit.EagerClaim = fmt.Sprint("token", d.tokens)
 	}
 	// A repetition has the same arguments, and may come late.
-	if !d.keeps && len(d.commits) > 0 && rapid.IntRange(0, 4).Draw(rt, "again") == 0 {
+	if !d.eagerly && len(d.commits) > 0 && rapid.IntRange(0, 4).Draw(rt, "again") == 0 {
 		s = d.commits[len(d.commits)-1]
 	}
 	d.commits = append(d.commits, s)
-	kept, _ := d.both("Commit", func(st state.Store) (any, error) {
-		if s.commit.Grace = long; !d.keeps {
+	got, _ := d.both("Commit", func(st state.Store) (any, error) {
+		if s.commit.Grace = long; !d.eagerly {
 			s.commit.Grace = d.span("grace")
 		}
 		done, err := st.Commit(d.t.Context(), s.lease, s.commit)
-		return committed{done, done.Kept}, err
+		return committed{done, done.Claimed}, err
 	}).(committed)
-	if kept.Kept && !slices.ContainsFunc(d.claims, func(c turn) bool { return c.Lease.Token == s.commit.Keep }) {
+	if got.Claimed && !slices.ContainsFunc(d.claims, func(c turn) bool { return c.Lease.Token == s.commit.EagerClaim }) {
 		c := state.Claim{Lease: s.lease, State: s.commit.State, Base: s.commit.State.LogLen()}
-		c.Lease.Token, c.Lease.Version = s.commit.Keep, s.commit.State.Version
-		d.claims = append(d.claims, turn{Claim: c, kept: true})
+		c.Lease.Token, c.Lease.Version = s.commit.EagerClaim, s.commit.State.Version
+		d.claims = append(d.claims, turn{Claim: c, eager: true})
 	}
 }
 
-// keep has a turn kept, and perhaps begun, and another worker ask for it: what is rare
-// among calls that know nothing of each other.
-func (d *duel) keep(rt *rapid.T) {
+// eager has a turn claimed eagerly, and perhaps begun, and another worker ask for it: what
+// is rare among calls that know nothing of each other.
+func (d *duel) eager(rt *rapid.T) {
 	d.claim(rt)
 	if len(d.claims) == 0 {
 		return
 	}
-	d.keeps = true
+	d.eagerly = true
 	d.commit(rt)
 	switch rapid.SampledFrom([]string{"", "renew", "record"}).Draw(rt, "use") {
 	case "renew":
@@ -301,14 +301,14 @@ func (d *duel) keep(rt *rapid.T) {
 	case "record":
 		d.record(rt)
 	}
-	d.keeps = false
+	d.eagerly = false
 	d.claim(rt)
 }
 
 // committed shows what state.Committed does not encode.
 type committed struct {
 	state.Committed
-	Kept bool
+	Claimed bool
 }
 
 func (d *duel) signal(rt *rapid.T) {

@@ -14,15 +14,15 @@ import (
 const benchTurns = 100
 
 // Benchmark measures what a turn asks of a store: its claim, the record of a response
-// and the commit, each by itself, and all of them where each commit keeps the run.
+// and the commit, each by itself, and all of them where each commit claims the next turn.
 func Benchmark(b *testing.B, s state.Store) {
-	for _, step := range []string{"claim", "record", "commit", "kept"} {
+	for _, step := range []string{"claim", "record", "commit", "eager"} {
 		b.Run(step, func(b *testing.B) {
 			b.ReportAllocs()
-			kept := step == "kept"
-			// The clock stands still but for the step; kept is all of a turn.
+			eager := step == "eager"
+			// The clock stands still but for the step; eager is all of a turn.
 			pause, resume := b.StopTimer, b.StartTimer
-			if kept {
+			if eager {
 				pause, resume = func() {}, func() {}
 			}
 			measured := func(name string, do func() error) {
@@ -61,8 +61,8 @@ func Benchmark(b *testing.B, s state.Store) {
 				}
 				token = fmt.Sprint("token-", version)
 				commit := state.Commit{ID: c.Lease.Token, State: next, From: asked.LogLen(), Grace: long}
-				if kept {
-					commit.Keep = token
+				if eager {
+					commit.EagerClaim = token
 				}
 				measured("commit", func() error {
 					_, err := s.Commit(b.Context(), c.Lease, commit)

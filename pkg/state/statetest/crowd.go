@@ -48,9 +48,9 @@ func testCrowd(t *testing.T, s *suite) {
 	}
 	last := s.made(t, "many", true)
 	s.made(t, "few", false)
-	_, kept := s.keep(t, s.mustClaim(t, runs[1].ID, 1), "kept")
-	if !kept.Kept || !kept.Crowded {
-		t.Errorf("Commit that keeps a run in a crowd = %+v", kept)
+	_, eager := s.commitEagerly(t, s.mustClaim(t, runs[1].ID, 1), "eager")
+	if !eager.Claimed || !eager.Crowded {
+		t.Errorf("Commit with an eager claim in a crowd = %+v", eager)
 	}
 	if elsewhere, _, err := s.Create(t.Context(), state.NewRun{State: of(t, "many", 8), Grace: long}); err != nil || elsewhere.Crowded {
 		t.Errorf("Create on another shard = crowded %v, %v", elsewhere.Crowded, err)

@@ -7,11 +7,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// keep commits a turn and keeps the next.
-func (s *suite) keep(t *testing.T, c state.Claim, token string) (state.Lease, state.Committed) {
+// commitEagerly commits a turn and claims the next.
+func (s *suite) commitEagerly(t *testing.T, c state.Claim, token string) (state.Lease, state.Committed) {
 	t.Helper()
 	commit := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
-	commit.Keep = token
+	commit.EagerClaim = token
 	done, err := s.Commit(t.Context(), c.Lease, commit)
 	if err != nil {
 		t.Fatalf("Commit: %v", err)
@@ -21,16 +21,16 @@ func (s *suite) keep(t *testing.T, c state.Claim, token string) (state.Lease, st
 	return l, done
 }
 
-// A turn that a commit keeps is its worker's like any that was claimed.
-func testKept(t *testing.T, s *suite) {
+// A turn that a commit claims is its worker's like any that was claimed.
+func testEager(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
-	l, done := s.keep(t, c, "kept")
-	if !done.Kept || done.Status != state.Queued || done.Version != 2 {
-		t.Fatalf("Commit = %+v, want version 2 queued and kept", done)
+	l, done := s.commitEagerly(t, c, "eager")
+	if !done.Claimed || done.Status != state.Queued || done.Version != 2 {
+		t.Fatalf("Commit = %+v, want version 2 queued and claimed", done)
 	}
 	if got, _ := s.Load(t.Context(), run.ID); got.Status != state.Running {
-		t.Errorf("a run that is kept is %s", got.Status)
+		t.Errorf("a run that is claimed eagerly is %s", got.Status)
 	}
 	s.notDue(t, run.ID)
 	if owners, err := s.Owners(t.Context()); err != nil || len(owners) != 1 || owners[0] != l.Worker {
@@ -48,9 +48,9 @@ func testKept(t *testing.T, s *suite) {
 	if err := s.Record(t.Context(), l, state.Record{From: 2, Entries: []state.Entry{response(1, "c1")}, Started: []string{"c1"}}); err != nil {
 		t.Errorf("Record: %v", err)
 	}
-	_, done = s.keep(t, s.mustRepeat(t, q), "kept again")
-	if !done.Kept || done.Version != 3 {
-		t.Errorf("Commit = %+v, want version 3 kept", done)
+	_, done = s.commitEagerly(t, s.mustRepeat(t, q), "eager again")
+	if !done.Claimed || done.Version != 3 {
+		t.Errorf("Commit = %+v, want version 3 claimed", done)
 	}
 }
 
@@ -64,9 +64,9 @@ func (s *suite) mustRepeat(t *testing.T, q state.ClaimRequest) state.Claim {
 	return c
 }
 
-// Whoever has the message of a kept turn takes it, as the first attempt, unless its
+// Whoever has the message of an eagerly claimed turn takes it, as the first attempt, unless its
 // worker has done something by then. The one of both that comes second is fenced (I8).
-func testKeptTaken(t *testing.T, s *suite) {
+func testEagerTaken(t *testing.T, s *suite) {
 	take := func(run state.RunID, version int64) state.Claim {
 		c, err := s.Claim(t.Context(), s.request(run, version, "other"))
 		if err != nil {
@@ -85,7 +85,7 @@ func testKeptTaken(t *testing.T, s *suite) {
 	}
 	for name, touch := range touch {
 		run := s.create(t)
-		l, _ := s.keep(t, s.mustClaim(t, run.ID, 1), "kept "+name)
+		l, _ := s.commitEagerly(t, s.mustClaim(t, run.ID, 1), "eager "+name)
 		if touch != nil {
 			if err := touch(l); err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -100,7 +100,7 @@ func testKeptTaken(t *testing.T, s *suite) {
 			t.Errorf("taken: %s, attempt %d, %d entries", c.Outcome, c.Attempt, c.State.LogLen())
 		}
 		if err := s.Record(t.Context(), l, state.Record{From: 2, Started: []string{"c1"}}); !errors.Is(err, state.ErrFenced) {
-			t.Errorf("Record of who kept it = %v, want %v", err, state.ErrFenced)
+			t.Errorf("Record of the eager claim = %v, want %v", err, state.ErrFenced)
 		}
 		if c := take(run.ID, 2); c.Outcome != state.ClaimBusy {
 			t.Errorf("taken a second time: %s", c.Outcome)
@@ -110,7 +110,7 @@ func testKeptTaken(t *testing.T, s *suite) {
 
 // What somebody waits for with the run is not passed over (I7): signals and aborts in
 // hand, waits, ends.
-func testKeptNot(t *testing.T, s *suite) {
+func testEagerNot(t *testing.T, s *suite) {
 	for name, before := range map[string]func(state.RunID) error{
 		"abort": func(id state.RunID) error { _, err := s.Abort(t.Context(), id, "enough", long); return err },
 		"signal": func(id state.RunID) error {
@@ -123,8 +123,8 @@ func testKeptNot(t *testing.T, s *suite) {
 		if err := before(run.ID); err != nil {
 			t.Fatal(err)
 		}
-		if _, done := s.keep(t, c, "kept "+name); done.Kept || done.Status != state.Queued {
-			t.Errorf("%s: Commit = %+v, want queued and not kept", name, done)
+		if _, done := s.commitEagerly(t, c, "eager "+name); done.Claimed || done.Status != state.Queued {
+			t.Errorf("%s: Commit = %+v, want queued and not claimed", name, done)
 		}
 		if c := s.mustClaim(t, run.ID, 2); c.Attempt != 1 || (c.Abort == nil) == (len(c.Signals) == 0) {
 			t.Errorf("%s: claim shows abort %v and %d signals", name, c.Abort, len(c.Signals))
@@ -133,20 +133,20 @@ func testKeptNot(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
 	commit := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
-	commit.Keep = "kept"
-	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || done.Kept || done.Status != state.Completed {
+	commit.EagerClaim = "eager"
+	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || done.Claimed || done.Status != state.Completed {
 		t.Errorf("Commit of an end = %+v, %v", done, err)
 	}
 }
 
-// I7: the message of a turn that was kept may be far back in its queue, or lost. That of
+// I7: the message of a turn that was claimed eagerly may be far back in its queue, or lost. That of
 // the sweeper overtakes if the run is to be aborted.
-func testKeptAbort(t *testing.T, s *suite) {
+func testEagerAbort(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
 	commit := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
-	commit.Keep, commit.Grace = "kept", short
-	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Kept {
+	commit.EagerClaim, commit.Grace = "eager", short
+	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Claimed {
 		t.Fatalf("Commit = %+v, %v", done, err)
 	}
 	if w, err := s.Abort(t.Context(), run.ID, "enough", long); err != nil || w.Publish || w.Version != 2 {
@@ -162,31 +162,31 @@ func testKeptAbort(t *testing.T, s *suite) {
 	}
 }
 
-// A commit that is repeated says whether the turn is still kept.
-func testKeptRepeated(t *testing.T, s *suite) {
+// A commit that is repeated says whether the turn is still claimed.
+func testEagerRepeated(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
-	if _, done := s.keep(t, c, "kept"); !done.Kept {
-		t.Fatal("not kept")
+	if _, done := s.commitEagerly(t, c, "eager"); !done.Claimed {
+		t.Fatal("not claimed")
 	}
-	if _, done := s.keep(t, c, "kept"); !done.Kept || done.Version != 2 {
-		t.Errorf("repeated: %+v, want version 2 kept", done)
+	if _, done := s.commitEagerly(t, c, "eager"); !done.Claimed || done.Version != 2 {
+		t.Errorf("repeated: %+v, want version 2 claimed", done)
 	}
 	if taken, err := s.Claim(t.Context(), s.request(run.ID, 2, "other")); err != nil || taken.Outcome != state.Claimed {
 		t.Fatalf("Claim = %s, %v", taken.Outcome, err)
 	}
-	if _, done := s.keep(t, c, "kept"); done.Kept || done.Version != 2 {
-		t.Errorf("repeated after it was taken: %+v, want version 2, not kept", done)
+	if _, done := s.commitEagerly(t, c, "eager"); done.Claimed || done.Version != 2 {
+		t.Errorf("repeated after it was taken: %+v, want version 2, not claimed", done)
 	}
 }
 
-// I2: the message of a kept turn may be lost like any, and its worker may go.
-func testKeptLost(t *testing.T, s *suite) {
+// I2: the message of an eagerly claimed turn may be lost like any, and its worker may go.
+func testEagerLost(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
 	commit := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
-	commit.Keep, commit.Grace = "kept", short
-	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Kept {
+	commit.EagerClaim, commit.Grace = "eager", short
+	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Claimed {
 		t.Fatalf("Commit = %+v, %v", done, err)
 	}
 	if d := s.sweepFor(t, run.ID, long); !d.Turn || d.Version != 2 {
@@ -197,7 +197,7 @@ func testKeptLost(t *testing.T, s *suite) {
 	}
 
 	run = s.create(t)
-	l, _ := s.keep(t, s.mustClaim(t, run.ID, 1), "kept too")
+	l, _ := s.commitEagerly(t, s.mustClaim(t, run.ID, 1), "eager too")
 	due, err := s.Evict(t.Context(), l.Worker, long)
 	if err != nil {
 		t.Fatal(err)
@@ -211,10 +211,10 @@ func testKeptLost(t *testing.T, s *suite) {
 	}
 }
 
-// A kept turn that is handed back counts no attempt.
-func testKeptReleased(t *testing.T, s *suite) {
+// An eager claim that is released counts no attempt.
+func testEagerReleased(t *testing.T, s *suite) {
 	run := s.create(t)
-	l, _ := s.keep(t, s.mustClaim(t, run.ID, 1), "kept")
+	l, _ := s.commitEagerly(t, s.mustClaim(t, run.ID, 1), "eager")
 	if err := s.Release(t.Context(), l); err != nil {
 		t.Fatalf("Release: %v", err)
 	}
