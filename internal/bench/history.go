@@ -211,11 +211,11 @@ func (f *forgetful) prepare(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := f.Create(ctx, state.NewRun{State: other, Grace: time.Hour}); err != nil {
+	if _, _, err := f.Create(ctx, state.NewRun{State: other, RedeliveryDelay: time.Hour}); err != nil {
 		return nil, err
 	}
 	return func() error {
-		c, err := f.reader.Claim(ctx, state.ClaimRequest{Run: other.ID, Version: other.Version, Token: "t", Worker: workerID, Lease: time.Hour, Grace: time.Hour})
+		c, err := f.reader.Claim(ctx, state.ClaimRequest{Run: other.ID, Version: other.Version, Token: "t", Worker: workerID, Lease: time.Hour, RedeliveryDelay: time.Hour})
 		if err == nil && c.Outcome != state.Claimed {
 			err = fmt.Errorf("claim the other run: it is %s", c.Outcome)
 		}

@@ -150,7 +150,7 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 		run.ID = first.Plus(i)
 		ctx, submit := g.traceBatchRun(ctx, &run, sub.trace)
 		defer func() { endSubmit(submit, run, made[i], err) }()
-		st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark, Grace: g.cfg.RedeliveryDelay})
+		st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark, RedeliveryDelay: g.cfg.RedeliveryDelay})
 		if err != nil {
 			return inRun(i, err)
 		}

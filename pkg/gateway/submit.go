@@ -86,7 +86,7 @@ func (g *Gateway) submit(ctx context.Context, sub submission) (state.State, erro
 func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (st state.State, err error) {
 	ctx, submit := g.traceSubmit(ctx, &run, sub.trace)
 	defer func() { endSubmit(submit, run, st, err) }()
-	st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: sub.key, Fingerprint: fingerprint(sub), Grace: g.cfg.RedeliveryDelay})
+	st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: sub.key, Fingerprint: fingerprint(sub), RedeliveryDelay: g.cfg.RedeliveryDelay})
 	if err != nil {
 		return state.State{}, err
 	}

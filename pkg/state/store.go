@@ -83,8 +83,8 @@ type Store interface {
 // Runs creates and reads runs.
 type Runs interface {
 	// Create stores a new run: its header and log, durable before it returns. It
-	// enters the schedule, due after grace, so that a caller that dies before it
-	// publishes the first turn loses nothing. With an idempotency key that is
+	// enters the schedule, due after its RedeliveryDelay, so that a caller that
+	// dies before it publishes the first turn loses nothing. With an idempotency key that is
 	// known, the earlier run is returned and existing is true; if its fingerprint
 	// differs, ErrIdempotencyConflict. Creating an id that exists returns that
 	// run with existing true.
@@ -115,7 +115,9 @@ type NewRun struct {
 	Key         string
 	Fingerprint string
 
-	Grace time.Duration
+	// RedeliveryDelay is how long the run is left to the message of its turn before the
+	// sweeper finds it due.
+	RedeliveryDelay time.Duration
 }
 
 // Filter selects runs. Zero fields match everything.
@@ -175,7 +177,7 @@ type Turns interface {
 
 	// Renew prolongs a lease and returns the reason of an abort that has come in
 	// since, or nil.
-	Renew(ctx context.Context, l Lease, lease, grace time.Duration) (*Abort, error)
+	Renew(ctx context.Context, l Lease, lease, delay time.Duration) (*Abort, error)
 
 	// Record journals what must survive a crash of the turn: entries for the end
 	// of the log (a model response, before any tool of it starts), start marks,
@@ -207,8 +209,8 @@ type ClaimRequest struct {
 	Token  string
 	Worker string
 
-	Lease time.Duration // how long the claim holds without Renew
-	Grace time.Duration // how long after that the sweeper looks
+	Lease           time.Duration // how long the claim holds without Renew
+	RedeliveryDelay time.Duration // how long after that the sweeper looks
 }
 
 // Outcome is what a claim found.
@@ -288,13 +290,13 @@ type Commit struct {
 	// Consumed is how many signals, from the oldest, the turn has used.
 	Consumed int
 
-	Grace time.Duration
+	RedeliveryDelay time.Duration // see NewRun
 
 	// EagerClaim, if not empty, is the token of a claim of the turn that follows, for
-	// the same worker and for Grace. The claim is made if the commit leaves the run
-	// Queued with neither signals nor an abort in hand. Until it is renewed or recorded
-	// under, its lease gives way to any other claim: whoever gets the message of the turn
-	// instead of the worker is to make the turn.
+	// the same worker and for RedeliveryDelay. The claim is made if the commit leaves the
+	// run Queued with neither signals nor an abort in hand. Until it is renewed or
+	// recorded under, its lease gives way to any other claim: whoever gets the message of
+	// the turn instead of the worker is to make the turn.
 	//
 	// Claim, asked under that token by the same process, may answer from memory how the
 	// commit has left the run: whether the lease is still in force shows at the first
@@ -326,12 +328,12 @@ type Signals interface {
 	// user message is accepted in every status and continues a run that has
 	// ended. A signal whose ID the run has seen changes nothing: the Wake is the
 	// zero value and the error nil.
-	Signal(ctx context.Context, id RunID, sig Signal, grace time.Duration) (Wake, error)
+	Signal(ctx context.Context, id RunID, sig Signal, delay time.Duration) (Wake, error)
 
 	// Abort marks a run to be ended and wakes it if it waits. Repeating it is
 	// harmless; the first reason stays. A run that has ended gives a
 	// *TerminalError.
-	Abort(ctx context.Context, id RunID, reason string, grace time.Duration) (Wake, error)
+	Abort(ctx context.Context, id RunID, reason string, delay time.Duration) (Wake, error)
 }
 
 // Wake tells a caller which turn to publish.
@@ -350,17 +352,18 @@ type Wake struct {
 // an upgrade, until no run of the shard is under way.
 const Crowd = 2
 
-// Schedule finds runs that somebody must look at.
+// Schedule finds runs that somebody must look at. A delay is the redelivery delay: how
+// long a run is left to the message of its turn before it is due.
 type Schedule interface {
-	// Sweep returns up to limit runs that are due, at most once per grace each
+	// Sweep returns up to limit runs that are due, at most once per delay each
 	// (backing off up to 64 times that), and moves them on in the schedule: a
 	// turn whose message or worker was lost, a wait whose time has come (the run
 	// is queued by this call), and a run that rests and was not finalized.
-	Sweep(ctx context.Context, limit int, grace time.Duration) ([]Due, error)
+	Sweep(ctx context.Context, limit int, delay time.Duration) ([]Due, error)
 
 	// Evict ends the leases that worker holds, counting the attempts, and returns
 	// its runs, due at once.
-	Evict(ctx context.Context, worker string, grace time.Duration) ([]Due, error)
+	Evict(ctx context.Context, worker string, delay time.Duration) ([]Due, error)
 
 	// Owners returns the workers that hold leases.
 	Owners(ctx context.Context) ([]string, error)

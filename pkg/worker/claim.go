@@ -17,7 +17,7 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 	claimed := w.leases.expect(msg.Run)
 	defer claimed()
 	ask := state.ClaimRequest{
-		Run: msg.Run, Version: msg.Version, Token: w.random.token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, Grace: w.cfg.RedeliveryDelay,
+		Run: msg.Run, Version: msg.Version, Token: w.random.token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, RedeliveryDelay: w.cfg.RedeliveryDelay,
 	}
 	own, eager := w.eager.take(msg)
 	if eager {

@@ -16,7 +16,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 	last := &t.s.Log[len(t.s.Log)-1]
 	last.Worker, last.Attempt, last.DurationMS = t.w.cfg.ID, t.claim.Attempt, time.Since(t.started).Milliseconds()
 	c := state.Commit{
-		ID: t.lease.Token, State: t.s, From: t.recorded, Consumed: len(t.claim.Signals), Grace: t.w.cfg.RedeliveryDelay,
+		ID: t.lease.Token, State: t.s, From: t.recorded, Consumed: len(t.claim.Signals), RedeliveryDelay: t.w.cfg.RedeliveryDelay,
 	}
 	began := time.Now()
 	if t.s.Status == state.Queued && t.w.claimsEagerly() {

@@ -154,7 +154,7 @@ func TestKeptIsConfirmed(t *testing.T) {
 		if kept, resumed := l.turns(); kept != 1 || resumed != 1 {
 			s.t.Fatalf("%d turns were kept and %d gone on with, want 1 and 1", kept, resumed)
 		}
-		c, err := s.store.Claim(s.t.Context(), state.ClaimRequest{Run: id, Version: 2, Token: "other", Worker: "other", Lease: time.Minute, Grace: time.Minute})
+		c, err := s.store.Claim(s.t.Context(), state.ClaimRequest{Run: id, Version: 2, Token: "other", Worker: "other", Lease: time.Minute, RedeliveryDelay: time.Minute})
 		if err != nil || c.Outcome != state.ClaimBusy {
 			s.t.Errorf("Claim = %s, %v; want %s", c.Outcome, err, state.ClaimBusy)
 		}

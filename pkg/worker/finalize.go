@@ -173,7 +173,7 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 	if parent := span.Parent(ctx); parent != "" {
 		run.TraceSpan = parent
 	}
-	child, _, err := w.store.Create(ctx, state.NewRun{State: run, Grace: w.cfg.RedeliveryDelay})
+	child, _, err := w.store.Create(ctx, state.NewRun{State: run, RedeliveryDelay: w.cfg.RedeliveryDelay})
 	if err != nil {
 		return err
 	}

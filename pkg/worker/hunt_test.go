@@ -75,7 +75,7 @@ func huntRun(t *testing.T, store state.Store, v state.AgentVersion, until time.T
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := store.Create(t.Context(), state.NewRun{State: run, Grace: 5 * time.Second}); err != nil {
+	if _, _, err := store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: 5 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	return run.ID

@@ -35,7 +35,7 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
 			id := s.create(state.Limits{}, nil, model.Scripted{Text: "done"})
-			c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "token", Worker: "ghost", Lease: time.Hour, Grace: time.Second})
+			c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "token", Worker: "ghost", Lease: time.Hour, RedeliveryDelay: time.Second})
 			if err != nil || c.Outcome != state.Claimed {
 				t.Fatalf("Claim = %s, %v", c.Outcome, err)
 			}
@@ -76,7 +76,7 @@ func TestRestartUnderTheSameID(t *testing.T) {
 	s := newSite(t)
 	id := s.create(state.Limits{}, nil, model.Scripted{Text: "done"})
 	cfg := s.config()
-	c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "token", Worker: cfg.ID, Lease: time.Hour, Grace: time.Second})
+	c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "token", Worker: cfg.ID, Lease: time.Hour, RedeliveryDelay: time.Second})
 	if err != nil || c.Outcome != state.Claimed {
 		t.Fatalf("Claim = %s, %v", c.Outcome, err)
 	}

@@ -38,7 +38,7 @@ func TestSuspectsAreAlone(t *testing.T) {
 	for range 3 {
 		id := s.create(state.Limits{}, []agent.Tool{{Name: "risky", Idempotent: true}}, call("risky", "c1"), model.Scripted{Text: "done"})
 		for i := range 3 {
-			c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: fmt.Sprint(i), Worker: "gone", Lease: time.Hour, Grace: time.Second})
+			c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: fmt.Sprint(i), Worker: "gone", Lease: time.Hour, RedeliveryDelay: time.Second})
 			if err != nil || c.Attempt != i+1 {
 				t.Fatalf("Claim = %+v, %v", c, err)
 			}

@@ -239,7 +239,7 @@ func TestSilentWorkerIsEvicted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	id := s.create(state.Limits{}, nil, model.Scripted{Text: "hi"})
-	c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "dead", Worker: "dead", Lease: time.Hour, Grace: time.Hour})
+	c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "dead", Worker: "dead", Lease: time.Hour, RedeliveryDelay: time.Hour})
 	if err != nil || c.Outcome != state.Claimed {
 		t.Fatalf("Claim = %s, %v", c.Outcome, err)
 	}
@@ -324,7 +324,7 @@ func TestUnheardWorkerIsEvicted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	id := s.create(state.Limits{}, nil, model.Scripted{Text: "hi"})
-	c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "dead", Worker: "dead", Lease: time.Hour, Grace: time.Hour})
+	c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "dead", Worker: "dead", Lease: time.Hour, RedeliveryDelay: time.Hour})
 	if err != nil || c.Outcome != state.Claimed {
 		t.Fatalf("Claim = %s, %v", c.Outcome, err)
 	}

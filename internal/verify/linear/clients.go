@@ -47,7 +47,7 @@ func Work(ctx context.Context, h *History, id state.RunID, stores []state.Store,
 	}
 	for range 2 {
 		start(func(c *client) {
-			c.do(ctx, Call{Create: &state.NewRun{State: first, Key: "key " + string(id), Fingerprint: "f", Grace: time.Second}})
+			c.do(ctx, Call{Create: &state.NewRun{State: first, Key: "key " + string(id), Fingerprint: "f", RedeliveryDelay: time.Second}})
 		})
 	}
 	for range load.Workers {
@@ -105,7 +105,7 @@ func (c *client) work(ctx context.Context) {
 			version += int64(c.rng.IntN(3) - 1) // a message that was late, or early
 		}
 		claim := c.do(ctx, Call{Claim: &state.ClaimRequest{
-			Run: c.id, Version: version, Token: fmt.Sprintf("t%d.%d", c.n, i), Worker: fmt.Sprintf("w%d", c.n), Lease: c.load.Lease, Grace: time.Second,
+			Run: c.id, Version: version, Token: fmt.Sprintf("t%d.%d", c.n, i), Worker: fmt.Sprintf("w%d", c.n), Lease: c.load.Lease, RedeliveryDelay: time.Second,
 		}}).Claim
 		if claim.Outcome == state.Claimed {
 			c.turn(ctx, claim)
@@ -136,7 +136,7 @@ func (c *client) turn(ctx context.Context, claim state.Claim) {
 	if err != nil {
 		panic(err) // each reason below fits where it is used
 	}
-	commit := state.Commit{ID: claim.Lease.Token, State: next, From: s.LogLen(), Consumed: len(claim.Signals), Grace: time.Second}
+	commit := state.Commit{ID: claim.Lease.Token, State: next, From: s.LogLen(), Consumed: len(claim.Signals), RedeliveryDelay: time.Second}
 	c.do(ctx, Call{Commit: &commit, Lease: claim.Lease})
 	if c.chance(4) {
 		c.do(ctx, Call{Commit: &commit, Lease: claim.Lease}) // as if there had been no answer

@@ -75,7 +75,7 @@ func (d *double) Create(_ context.Context, n state.NewRun) (state.State, bool, e
 	defer d.lock()()
 	existing := d.run != nil
 	if !existing {
-		r := record.New(n.State, time.Now(), n.Grace)
+		r := record.New(n.State, time.Now(), n.RedeliveryDelay)
 		d.run, d.before, d.log = &r, &r, n.State.Log
 	}
 	st := d.run.Read()

@@ -192,7 +192,7 @@ func (r *run) step(c Call, a Answer) bool {
 func (r *run) create(c Call, a Answer) bool {
 	existing := r.exists
 	if !existing {
-		r.exists, r.rec = true, record.New(c.Create.State, c.At, c.Create.Grace)
+		r.exists, r.rec = true, record.New(c.Create.State, c.At, c.Create.RedeliveryDelay)
 		r.append(c.Create.State.Log)
 	}
 	return a.Unknown || a.Err == nil && a.Existing == existing && sameState(r.rec.Read(), a.State)

@@ -188,7 +188,7 @@ func (m *explorer) claim(w world, i int, token string) []move {
 	if m.rules.AckFirst {
 		early = w.acked(k.Message)
 	}
-	c := w.Store.Record.Claim(state.ClaimRequest{Run: runID, Version: k.Version, Token: k.Token, Worker: "w", Lease: lease, Grace: grace}, epoch)
+	c := w.Store.Record.Claim(state.ClaimRequest{Run: runID, Version: k.Version, Token: k.Token, Worker: "w", Lease: lease, RedeliveryDelay: grace}, epoch)
 	k.Claim, k.Kept = c, kept{}
 	name := fmt.Sprintf("worker %d: claim %d, %s", i+1, k.Version, c.Outcome)
 	if early != nil {
@@ -344,7 +344,7 @@ func (m *explorer) act(w world, i int) (world, error) {
 func (m *explorer) commit(w world, i int) (world, error) {
 	k := &w.Workers[i]
 	c := state.Commit{
-		ID: k.Token, State: k.State, From: k.Recorded, Consumed: k.Consumed, Grace: grace,
+		ID: k.Token, State: k.State, From: k.Recorded, Consumed: k.Consumed, RedeliveryDelay: grace,
 		EagerClaim: k.Keep,
 	}
 	r := &w.Store.Record

@@ -142,7 +142,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	if rec, _, err := s.get(n.State.ID); !errors.Is(err, state.ErrNotFound) {
 		return rec.Read(), true, err
 	}
-	rec := record.New(n.State, s.now(), n.Grace)
+	rec := record.New(n.State, s.now(), n.RedeliveryDelay)
 	r := &run{}
 	if err := r.put(rec, n.State.Log); err != nil {
 		return state.State{}, false, err
@@ -282,9 +282,9 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 }
 
 // Renew implements state.Turns.
-func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (abort *state.Abort, err error) {
+func (s *Store) Renew(ctx context.Context, l state.Lease, lease, delay time.Duration) (abort *state.Abort, err error) {
 	_, err = s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
-		abort, err = rec.Renew(l, lease, grace, now)
+		abort, err = rec.Renew(l, lease, delay, now)
 		return nil, err
 	})
 	return abort, err
@@ -324,9 +324,9 @@ func (s *Store) Release(ctx context.Context, l state.Lease) error {
 }
 
 // Signal implements state.Signals.
-func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, grace time.Duration) (w state.Wake, err error) {
+func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (w state.Wake, err error) {
 	crowded, err := s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
-		w, err = rec.Signal(id, sig, now, grace)
+		w, err = rec.Signal(id, sig, now, delay)
 		return nil, err
 	})
 	w.Crowded = crowded && w.Publish
@@ -334,9 +334,9 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, gr
 }
 
 // Abort implements state.Signals.
-func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, grace time.Duration) (w state.Wake, err error) {
+func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, delay time.Duration) (w state.Wake, err error) {
 	_, err = s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
-		w, err = rec.RequestAbort(id, reason, now, grace)
+		w, err = rec.RequestAbort(id, reason, now, delay)
 		return nil, err
 	})
 	return w, err
@@ -376,19 +376,19 @@ func (s *Store) each(ctx context.Context, limit int, which func(*run) bool, chan
 }
 
 // Sweep implements state.Schedule.
-func (s *Store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]state.Due, error) {
+func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]state.Due, error) {
 	now := s.now()
 	due := func(r *run) bool { return !r.due.IsZero() && !now.Before(r.due) }
 	return s.each(ctx, limit, due, func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
-		return rec.Sweep(id, now, grace)
+		return rec.Sweep(id, now, delay)
 	})
 }
 
 // Evict implements state.Schedule.
-func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) ([]state.Due, error) {
+func (s *Store) Evict(ctx context.Context, worker string, delay time.Duration) ([]state.Due, error) {
 	owned := func(r *run) bool { return r.owner == worker }
 	return s.each(ctx, -1, owned, func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
-		return rec.Evict(id, worker, now, grace)
+		return rec.Evict(id, worker, now, delay)
 	})
 }
 

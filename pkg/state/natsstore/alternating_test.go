@@ -49,8 +49,8 @@ func (a *alternating) Commit(ctx context.Context, l state.Lease, c state.Commit)
 	return a.next().Commit(ctx, l, c)
 }
 
-func (a *alternating) Signal(ctx context.Context, id state.RunID, s state.Signal, grace time.Duration) (state.Wake, error) {
-	return a.next().Signal(ctx, id, s, grace)
+func (a *alternating) Signal(ctx context.Context, id state.RunID, s state.Signal, delay time.Duration) (state.Wake, error) {
+	return a.next().Signal(ctx, id, s, delay)
 }
 
 func (a *alternating) Load(ctx context.Context, id state.RunID) (state.State, error) {

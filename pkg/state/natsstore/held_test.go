@@ -21,7 +21,7 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 	var runs []state.RunID
 	for range 2 * limit / len(text) {
 		run := newRun(t, state.UserText(text))
-		if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Second}); err != nil {
+		if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		runs = append(runs, run.ID)
@@ -40,7 +40,7 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 	}
 	check("after all were read")
 	for _, id := range runs {
-		c, err := s.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "token", Worker: "w", Lease: time.Minute, Grace: time.Second})
+		c, err := s.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "token", Worker: "w", Lease: time.Minute, RedeliveryDelay: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: c.State.LogLen(), Grace: time.Second}); err != nil {
+		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: c.State.LogLen(), RedeliveryDelay: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -78,7 +78,7 @@ func TestReopen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+			if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -102,10 +102,10 @@ func TestEagerClaimIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	s := open(t, testbed.NATS(t), prefix())
 	run := newRun(t, state.UserText("hello"))
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	ask := state.ClaimRequest{Run: run.ID, Version: 1, Token: "first", Worker: "w", Lease: time.Hour, Grace: time.Hour}
+	ask := state.ClaimRequest{Run: run.ID, Version: 1, Token: "first", Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour}
 	c, err := s.Claim(t.Context(), ask)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestEagerClaimIsMadeAnew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "first", State: next, From: c.State.LogLen(), Grace: time.Hour, EagerClaim: "eager"})
+	done, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "first", State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour, EagerClaim: "eager"})
 	if err != nil || !done.Claimed {
 		t.Fatalf("Commit = %+v, %v", done, err)
 	}

@@ -26,7 +26,7 @@ func TestSignalsLeaveRoom(t *testing.T) {
 	t.Cleanup(nc.Close)
 	s := open(t, nc, prefix())
 	run := newRun(t, state.UserText("hello"))
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Second}); err != nil {
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	taken := 0
@@ -46,7 +46,7 @@ func TestSignalsLeaveRoom(t *testing.T) {
 	if _, err := s.Abort(t.Context(), run.ID, "enough", time.Second); err != nil {
 		t.Fatalf("Abort: %v", err)
 	}
-	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: "token", Worker: "w", Lease: time.Minute, Grace: time.Second})
+	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: "token", Worker: "w", Lease: time.Minute, RedeliveryDelay: time.Second})
 	if err != nil || len(c.Signals) != taken {
 		t.Fatalf("Claim = %s with %d signals, %v; want %d", c.Outcome, len(c.Signals), err, taken)
 	}
@@ -58,7 +58,7 @@ func TestSignalsLeaveRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: c.State.LogLen(), Consumed: taken, Grace: time.Second}); err != nil {
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: c.State.LogLen(), Consumed: taken, RedeliveryDelay: time.Second}); err != nil {
 		t.Errorf("Commit: %v", err)
 	}
 }
@@ -76,7 +76,7 @@ func TestCreateWithoutRoom(t *testing.T) {
 	s := open(t, nc, prefix())
 	for range 100 {
 		run := newRun(t, state.UserText(strings.Repeat("x", 1<<16)))
-		if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Second}); errors.Is(err, state.ErrNotFound) {
+		if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Second}); errors.Is(err, state.ErrNotFound) {
 			t.Fatal(err)
 		} else if err != nil {
 			return

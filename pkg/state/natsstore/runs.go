@@ -36,7 +36,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 		}
 		st.ID = owner
 	}
-	rec := record.New(st, s.cfg.Now(), n.Grace)
+	rec := record.New(st, s.cfg.Now(), n.RedeliveryDelay)
 	op := nats.NewInbox()
 	data, err := json.Marshal(change{op, rec, st.Log})
 	if err != nil {
@@ -199,9 +199,9 @@ func (s *Store) withLog(ctx context.Context, id state.RunID, c state.Claim) (_ s
 }
 
 // Renew implements state.Turns.
-func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (abort *state.Abort, err error) {
+func (s *Store) Renew(ctx context.Context, l state.Lease, lease, delay time.Duration) (abort *state.Abort, err error) {
 	err = s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
-		abort, err = rec.Renew(l, lease, grace, now)
+		abort, err = rec.Renew(l, lease, delay, now)
 		return nil, err
 	})
 	return abort, err
@@ -250,9 +250,9 @@ func (s *Store) Release(ctx context.Context, l state.Lease) error {
 }
 
 // Signal implements state.Signals.
-func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, grace time.Duration) (w state.Wake, err error) {
+func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (w state.Wake, err error) {
 	err = s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
-		w, err = rec.Signal(id, sig, now, grace)
+		w, err = rec.Signal(id, sig, now, delay)
 		switch {
 		case err == nil && w == (state.Wake{}):
 			err = errUnchanged
@@ -280,9 +280,9 @@ func (s *Store) checkInbox(inbox []state.Signal) error {
 }
 
 // Abort implements state.Signals.
-func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, grace time.Duration) (w state.Wake, err error) {
+func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, delay time.Duration) (w state.Wake, err error) {
 	err = s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
-		w, err = rec.RequestAbort(id, reason, now, grace)
+		w, err = rec.RequestAbort(id, reason, now, delay)
 		return nil, err
 	})
 	return w, err
@@ -328,21 +328,21 @@ func (s *Store) each(ctx context.Context, limit int, looks func(record.Record) b
 }
 
 // Sweep implements state.Schedule.
-func (s *Store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]state.Due, error) {
+func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]state.Due, error) {
 	now := s.cfg.Now()
 	return s.each(ctx, limit,
 		func(rec record.Record) bool { return !rec.Due.IsZero() && !now.Before(rec.Due.Time) },
 		func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
-			return rec.Sweep(id, now, grace)
+			return rec.Sweep(id, now, delay)
 		})
 }
 
 // Evict implements state.Schedule.
-func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) ([]state.Due, error) {
+func (s *Store) Evict(ctx context.Context, worker string, delay time.Duration) ([]state.Due, error) {
 	return s.each(ctx, -1,
 		func(rec record.Record) bool { return rec.Status == state.Running && rec.Owner == worker },
 		func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
-			return rec.Evict(id, worker, now, grace)
+			return rec.Evict(id, worker, now, delay)
 		})
 }
 

@@ -15,7 +15,7 @@ import (
 // seenLimit is how many signal ids a run remembers.
 const seenLimit = 1000
 
-// maxBackoff is the largest exponent of the sweeper's backoff: 64 times the grace.
+// maxBackoff is the largest exponent of the sweeper's backoff: 64 times the delay.
 const maxBackoff = 6
 
 // Record is what a store keeps of a run beside its log: the header and what the
@@ -59,9 +59,9 @@ type Record struct {
 }
 
 // New returns the record of a run that was just created.
-func New(s state.State, now time.Time, grace time.Duration) Record {
+func New(s state.State, now time.Time, delay time.Duration) Record {
 	r := Record{Header: s.Formatted(), Status: s.Status, Version: s.Version, LogLen: s.LogLen(), Base: s.LogLen(), Awaits: s.Awaits()}
-	r.schedule(now, grace)
+	r.schedule(now, delay)
 	return r
 }
 
@@ -69,14 +69,14 @@ func New(s state.State, now time.Time, grace time.Duration) Record {
 func (r Record) Read() state.State { return r.Header.As(r.Status, r.StartedAt) }
 
 // schedule sets when the sweeper looks next, if nothing happens before.
-func (r *Record) schedule(now time.Time, grace time.Duration) {
+func (r *Record) schedule(now time.Time, delay time.Duration) {
 	r.WakeAt = state.Time{}
 	if due := r.Header.Due(); r.Status == state.Waiting && !due.IsZero() {
 		r.WakeAt = state.At(due)
 	}
 	switch {
 	case r.Status == state.Queued || r.Finalized < r.LogLen:
-		r.Due = state.At(now.Add(grace))
+		r.Due = state.At(now.Add(delay))
 		if !r.WakeAt.IsZero() && r.WakeAt.Before(r.Due.Time) {
 			r.Due = r.WakeAt
 		}
@@ -85,10 +85,10 @@ func (r *Record) schedule(now time.Time, grace time.Duration) {
 	}
 }
 
-// queue makes the run claimable; the sweeper looks after grace.
-func (r *Record) queue(now time.Time, grace time.Duration) {
+// queue makes the run claimable; the sweeper looks after delay.
+func (r *Record) queue(now time.Time, delay time.Duration) {
 	r.Status, r.Token, r.Owner, r.LeaseEnd, r.Sweeps = state.Queued, "", "", state.Time{}, 0
-	r.Due = state.At(now.Add(grace))
+	r.Due = state.At(now.Add(delay))
 }
 
 func (r *Record) leased(now time.Time) bool {
@@ -107,7 +107,7 @@ func (r *Record) claimEagerly(l state.Lease, c state.Commit, now time.Time) bool
 		return false
 	}
 	r.Status, r.Token, r.EagerToken, r.Owner, r.Attempts = state.Running, c.EagerClaim, c.EagerClaim, l.Worker, 1
-	r.LeaseEnd = state.At(now.Add(c.Grace))
+	r.LeaseEnd = state.At(now.Add(c.RedeliveryDelay))
 	r.Due = r.LeaseEnd
 	return true
 }
@@ -140,7 +140,7 @@ func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 	}
 	r.Status, r.Token, r.EagerToken, r.Owner = state.Running, q.Token, "", q.Worker
 	r.LeaseEnd = state.At(now.Add(q.Lease))
-	r.Due = state.At(now.Add(q.Lease + q.Grace))
+	r.Due = state.At(now.Add(q.Lease + q.RedeliveryDelay))
 	if r.StartedAt.IsZero() {
 		r.StartedAt = state.At(now)
 	}
@@ -175,12 +175,12 @@ func (r *Record) fence(l state.Lease) error {
 }
 
 // Renew prolongs the lease.
-func (r *Record) Renew(l state.Lease, lease, grace time.Duration, now time.Time) (*state.Abort, error) {
+func (r *Record) Renew(l state.Lease, lease, delay time.Duration, now time.Time) (*state.Abort, error) {
 	if err := r.fence(l); err != nil {
 		return nil, err
 	}
 	r.EagerToken = ""
-	r.LeaseEnd, r.Due = state.At(now.Add(lease)), state.At(now.Add(lease+grace))
+	r.LeaseEnd, r.Due = state.At(now.Add(lease)), state.At(now.Add(lease+delay))
 	return r.Abort, nil
 }
 
@@ -267,9 +267,9 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 		}
 	}
 	if r.Status != state.Queued && (r.Abort != nil || len(r.Inbox) > 0) {
-		r.queue(now, c.Grace)
+		r.queue(now, c.RedeliveryDelay)
 	}
-	r.schedule(now, c.Grace)
+	r.schedule(now, c.RedeliveryDelay)
 	done := state.Committed{Status: r.Status, Version: r.Version}
 	r.CommitID, r.Committed = c.ID, done
 	done.Claimed = r.claimEagerly(l, c, now)
@@ -302,7 +302,7 @@ func (r *Record) answer(s state.Signal) (missing string) {
 }
 
 // Signal takes a signal in.
-func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, grace time.Duration) (state.Wake, error) {
+func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, delay time.Duration) (state.Wake, error) {
 	if slices.Contains(r.Seen, s.ID) {
 		return state.Wake{}, nil
 	}
@@ -314,21 +314,21 @@ func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, grace tim
 	if n := len(r.Seen); n > seenLimit {
 		r.Seen = r.Seen[n-seenLimit:]
 	}
-	return r.wake(now, grace), nil
+	return r.wake(now, delay), nil
 }
 
 // wake queues a run that rests.
-func (r *Record) wake(now time.Time, grace time.Duration) state.Wake {
+func (r *Record) wake(now time.Time, delay time.Duration) state.Wake {
 	w := state.Wake{Version: r.Version, Priority: r.Header.Priority}
 	if r.Status == state.Waiting || r.Status.Terminal() {
-		r.queue(now, grace)
+		r.queue(now, delay)
 		w.Publish = true
 	}
 	return w
 }
 
 // RequestAbort marks the run to be ended.
-func (r *Record) RequestAbort(id state.RunID, reason string, now time.Time, grace time.Duration) (state.Wake, error) {
+func (r *Record) RequestAbort(id state.RunID, reason string, now time.Time, delay time.Duration) (state.Wake, error) {
 	if r.Status.Terminal() {
 		return state.Wake{}, &state.TerminalError{ID: id, Status: r.Status}
 	}
@@ -336,24 +336,24 @@ func (r *Record) RequestAbort(id state.RunID, reason string, now time.Time, grac
 		r.Abort = &state.Abort{Reason: reason}
 	}
 	r.AbortReach = len(r.Inbox)
-	w := r.wake(now, grace)
+	w := r.wake(now, delay)
 	// A queued run may be far back in its lane: another message overtakes.
 	w.Publish = w.Publish || r.Status == state.Queued
 	return w, nil
 }
 
 // Sweep moves a run that is due on in the schedule, and returns what to do.
-func (r *Record) Sweep(id state.RunID, now time.Time, grace time.Duration) (state.Due, bool) {
+func (r *Record) Sweep(id state.RunID, now time.Time, delay time.Duration) (state.Due, bool) {
 	if r.Due.IsZero() || now.Before(r.Due.Time) {
 		return state.Due{}, false
 	}
 	d := r.due(id)
 	switch {
 	case r.leased(now):
-		r.Due = state.At(r.LeaseEnd.Add(grace))
+		r.Due = state.At(r.LeaseEnd.Add(delay))
 		return d, false
 	case r.Status == state.Waiting && !r.WakeAt.IsZero() && !now.Before(r.WakeAt.Time):
-		r.queue(now, grace)
+		r.queue(now, delay)
 		d.Turn = true
 	case r.Status == state.Queued || r.Status == state.Running:
 		r.Status, r.Token, r.Owner = state.Queued, "", ""
@@ -364,7 +364,7 @@ func (r *Record) Sweep(id state.RunID, now time.Time, grace time.Duration) (stat
 		r.Due = r.WakeAt
 		return d, false
 	}
-	r.Due = state.At(now.Add(grace << min(r.Sweeps, maxBackoff)))
+	r.Due = state.At(now.Add(delay << min(r.Sweeps, maxBackoff)))
 	if d.Finalize && !r.WakeAt.IsZero() && r.WakeAt.Before(r.Due.Time) {
 		r.Due = r.WakeAt
 	}
@@ -374,11 +374,11 @@ func (r *Record) Sweep(id state.RunID, now time.Time, grace time.Duration) (stat
 }
 
 // Evict ends the lease of a worker that is gone.
-func (r *Record) Evict(id state.RunID, worker string, now time.Time, grace time.Duration) (state.Due, bool) {
+func (r *Record) Evict(id state.RunID, worker string, now time.Time, delay time.Duration) (state.Due, bool) {
 	if r.Status != state.Running || r.Owner != worker {
 		return state.Due{}, false
 	}
-	r.queue(now, grace)
+	r.queue(now, delay)
 	d := r.due(id)
 	d.Turn, r.Sweeps, d.Sweeps = true, 1, 1
 	return d, true

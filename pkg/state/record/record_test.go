@@ -11,7 +11,7 @@ import (
 
 const (
 	id    = state.RunID("run_01JD3X9K3W8Q4V5N6M7P8R9S0T")
-	grace = 5 * time.Second
+	delay = 5 * time.Second
 	lease = 25 * time.Second
 )
 
@@ -25,29 +25,29 @@ func fresh(t *testing.T) record.Record {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return record.New(s, start, grace)
+	return record.New(s, start, delay)
 }
 
 func claim(t *testing.T, r *record.Record, token string, now time.Time) state.Claim {
 	t.Helper()
-	c := r.Claim(state.ClaimRequest{Run: id, Version: r.Version, Token: token, Worker: "w", Lease: lease, Grace: grace}, now)
+	c := r.Claim(state.ClaimRequest{Run: id, Version: r.Version, Token: token, Worker: "w", Lease: lease, RedeliveryDelay: delay}, now)
 	if c.Outcome != state.Claimed {
 		t.Fatalf("Claim = %s", c.Outcome)
 	}
 	return c
 }
 
-// A run that nobody takes comes up after the grace, then ever more rarely, and
-// never more rarely than 64 times the grace (I2).
+// A run that nobody takes comes up after the delay, then ever more rarely, and
+// never more rarely than 64 times the delay (I2).
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	r := fresh(t)
 	next := 5
 	for n, gap := range []int{5, 10, 20, 40, 80, 160, 320, 320, 320} {
-		if d, ok := r.Sweep(id, at(next).Add(-time.Millisecond), grace); ok {
+		if d, ok := r.Sweep(id, at(next).Add(-time.Millisecond), delay); ok {
 			t.Fatalf("sweep %d comes early: %+v", n+1, d)
 		}
-		d, ok := r.Sweep(id, at(next), grace)
+		d, ok := r.Sweep(id, at(next), delay)
 		if want := (state.Due{Run: id, Version: 1, Priority: state.High, Sweeps: n + 1, Turn: true}); !ok || d != want {
 			t.Fatalf("sweep %d = %+v, %v; want %+v", n+1, d, ok, want)
 		}
@@ -60,10 +60,10 @@ func TestBackoff(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Log = append(make([]state.Entry, 1), s.Log...) // the entry before is the store's
-	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: s, From: 1, Grace: grace}, at(next)); err != nil {
+	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: s, From: 1, RedeliveryDelay: delay}, at(next)); err != nil {
 		t.Fatal(err)
 	}
-	if d, ok := r.Sweep(id, at(next+5), grace); !ok || d.Sweeps != 1 || d.Version != 2 {
+	if d, ok := r.Sweep(id, at(next+5), delay); !ok || d.Sweeps != 1 || d.Version != 2 {
 		t.Errorf("Sweep after a commit = %+v, %v", d, ok)
 	}
 }
@@ -73,19 +73,19 @@ func TestLease(t *testing.T) {
 	t.Parallel()
 	r := fresh(t)
 	c := claim(t, &r, "t1", at(0))
-	if _, err := r.Renew(c.Lease, lease, grace, at(20)); err != nil {
+	if _, err := r.Renew(c.Lease, lease, delay, at(20)); err != nil {
 		t.Fatal(err)
 	}
-	if d, ok := r.Sweep(id, at(44), grace); ok {
+	if d, ok := r.Sweep(id, at(44), delay); ok {
 		t.Fatalf("Sweep of a leased run = %+v", d)
 	}
 	if got := r.Claim(state.ClaimRequest{Run: id, Version: 1, Token: "t2", Lease: lease}, at(44)); got.Outcome != state.ClaimBusy || got.Busy != time.Second {
 		t.Fatalf("Claim = %s for %s, want busy for 1s", got.Outcome, got.Busy)
 	}
-	if d, ok := r.Sweep(id, at(50), grace); !ok || !d.Turn {
+	if d, ok := r.Sweep(id, at(50), delay); !ok || !d.Turn {
 		t.Fatalf("Sweep after the lease = %+v, %v", d, ok)
 	}
-	if _, err := r.Renew(c.Lease, lease, grace, at(50)); err == nil {
+	if _, err := r.Renew(c.Lease, lease, delay, at(50)); err == nil {
 		t.Error("a lease that was swept away can be renewed")
 	}
 	// Its own claim, repeated after a lost reply, counts once.
@@ -109,17 +109,17 @@ func TestWake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: s, From: 1, Grace: grace}, at(0)); err != nil {
+	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: s, From: 1, RedeliveryDelay: delay}, at(0)); err != nil {
 		t.Fatal(err)
 	}
-	if d, ok := r.Sweep(id, at(59), grace); !ok || !d.Finalize || d.Turn {
+	if d, ok := r.Sweep(id, at(59), delay); !ok || !d.Finalize || d.Turn {
 		t.Fatalf("Sweep = %+v, %v; want it finalized", d, ok)
 	}
 	r.NoteFinalized(2)
-	if d, ok := r.Sweep(id, at(60).Add(-time.Millisecond), grace); ok {
+	if d, ok := r.Sweep(id, at(60).Add(-time.Millisecond), delay); ok {
 		t.Fatalf("Sweep = %+v before its time", d)
 	}
-	if d, ok := r.Sweep(id, at(60), grace); !ok || !d.Turn || r.Status != state.Queued {
+	if d, ok := r.Sweep(id, at(60), delay); !ok || !d.Turn || r.Status != state.Queued {
 		t.Fatalf("Sweep = %+v, %v, %s; want the run queued", d, ok, r.Status)
 	}
 }
@@ -130,7 +130,7 @@ func TestSeenIsBounded(t *testing.T) {
 	r := fresh(t)
 	signal := func(n int) int {
 		m := state.UserText("x")
-		if _, err := r.Signal(id, state.Signal{ID: fmt.Sprint(n), Message: &m}, start, grace); err != nil {
+		if _, err := r.Signal(id, state.Signal{ID: fmt.Sprint(n), Message: &m}, start, delay); err != nil {
 			t.Fatal(err)
 		}
 		return len(r.Inbox)

@@ -21,12 +21,12 @@ func TestLostReplies(t *testing.T) {
 	proxy := newProxy(t, strings.TrimSuffix(strings.TrimPrefix(testbed.Redis(t), "redis://"), "/0"))
 	s := open(t, "redis://"+proxy.addr+"/0")
 	run := newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	for v := int64(1); v <= 10; v++ {
 		proxy.dropReply()
-		c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: v, Token: fmt.Sprint("t", v), Worker: "w", Lease: time.Hour, Grace: time.Hour})
+		c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: v, Token: fmt.Sprint("t", v), Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour})
 		if err != nil || c.Outcome != state.Claimed || c.Attempt != 1 {
 			t.Fatalf("version %d: Claim = %s, attempt %d, %v", v, c.Outcome, c.Attempt, err)
 		}
@@ -41,7 +41,7 @@ func TestLostReplies(t *testing.T) {
 			t.Fatal(err)
 		}
 		proxy.dropReply()
-		done, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.Base + 1, Grace: time.Hour})
+		done, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.Base + 1, RedeliveryDelay: time.Hour})
 		if err != nil || done.Version != v+1 {
 			t.Fatalf("version %d: Commit = %+v, %v", v, done, err)
 		}
@@ -115,7 +115,7 @@ func TestKilledServer(t *testing.T) {
 	server := testbed.RedisProcess(t, "--appendonly", "yes", "--appendfsync", "always", "--save", "")
 	s := open(t, server.URL)
 	run := newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	server.Kill()
@@ -145,7 +145,7 @@ func TestCreateRepairsItself(t *testing.T) {
 	create := func() (state.State, bool) {
 		run := newRun(t)
 		run.Tenant = "acme"
-		st, existing, err := s.Create(t.Context(), state.NewRun{State: run, Key: "k", Fingerprint: "f", Grace: time.Hour})
+		st, existing, err := s.Create(t.Context(), state.NewRun{State: run, Key: "k", Fingerprint: "f", RedeliveryDelay: time.Hour})
 		if err != nil {
 			t.Fatalf("Create: %v", err)
 		}
@@ -176,7 +176,7 @@ func TestCreateRepairsItself(t *testing.T) {
 		}
 	}
 	if due, err := s.Sweep(t.Context(), 10, time.Hour); err != nil || len(due) != 0 {
-		t.Errorf("Sweep = %+v, %v; want nothing before the grace", due, err)
+		t.Errorf("Sweep = %+v, %v; want nothing before the delay", due, err)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestRolledBackLog(t *testing.T) {
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
 	s, rdb := openAt(t, server.URL, "p"), raw(t, server.URL)
 	run := newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	key := func(kind string) string { return fmt.Sprintf("p:{s%03d}:%s:%s", run.ID.Shard(), kind, run.ID) }
@@ -237,7 +237,7 @@ func TestRolledBackLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim := func(token string, version int64) state.Claim {
-		c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: version, Token: token, Lease: time.Hour, Grace: time.Hour})
+		c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: version, Token: token, Lease: time.Hour, RedeliveryDelay: time.Hour})
 		if err != nil || c.Outcome != state.Claimed {
 			t.Fatalf("Claim = %s, %v", c.Outcome, err)
 		}
@@ -248,7 +248,7 @@ func TestRolledBackLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), Grace: time.Hour}); err != nil {
+		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}

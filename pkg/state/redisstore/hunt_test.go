@@ -40,7 +40,7 @@ func fill(t *testing.T, s *redisstore.Store, n int, waiting bool, delay time.Dur
 					return err
 				}
 			}
-			_, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: delay})
+			_, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: delay})
 			return err
 		})
 	}
@@ -149,10 +149,10 @@ func TestHuntInbox(t *testing.T) {
 	t.Parallel()
 	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
 	s, run := openAt(t, p.URL, "inbox"), newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: "a", Worker: "w", Lease: time.Hour, Grace: time.Hour}); err != nil {
+	if _, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: "a", Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	m, taken := state.UserText(strings.Repeat("x", 1<<20)), 0
@@ -170,7 +170,7 @@ func TestHuntInbox(t *testing.T) {
 	if _, err := s.Evict(t.Context(), "w", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: "b", Worker: "w2", Lease: time.Hour, Grace: time.Hour})
+	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: "b", Worker: "w2", Lease: time.Hour, RedeliveryDelay: time.Hour})
 	if err != nil || c.Outcome != state.Claimed || len(c.Signals) != taken {
 		t.Errorf("claim of a run with %d messages of 1 MiB: %q with %d signals, %v", taken, c.Outcome, len(c.Signals), err)
 	}

@@ -23,7 +23,7 @@ func TestKnownHeader(t *testing.T) {
 	here, there := openAt(t, url, prefix), openAt(t, url, prefix)
 	run := newRun(t)
 	run.Metadata = map[string]string{"k": "v"}
-	if _, _, err := here.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+	if _, _, err := here.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	claim := func(s *redisstore.Store, version int64, token string) state.Claim {
@@ -64,7 +64,7 @@ func TestKnownHeader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := committer.Commit(t.Context(), b.Lease, state.Commit{ID: b.Lease.Token, State: next, From: b.State.LogLen(), Grace: time.Hour}); err != nil {
+		if _, err := committer.Commit(t.Context(), b.Lease, state.Commit{ID: b.Lease.Token, State: next, From: b.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestEagerClaimFromMemory(t *testing.T) {
 	here := openAt(t, url, prefix)
 	run := newRun(t)
 	run.Metadata = map[string]string{"k": "v"}
-	if _, _, err := here.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+	if _, _, err := here.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	c := claimed(t, here, run, "first")
@@ -92,7 +92,7 @@ func TestEagerClaimFromMemory(t *testing.T) {
 		}
 		token := ulid.Make().String()
 		done, err := here.Commit(t.Context(), c.Lease, state.Commit{
-			ID: c.Lease.Token, State: next, From: c.State.LogLen(), Grace: time.Hour, EagerClaim: token,
+			ID: c.Lease.Token, State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour, EagerClaim: token,
 		})
 		if err != nil || !done.Claimed {
 			t.Fatalf("Commit = %+v, %v", done, err)
@@ -116,7 +116,7 @@ func TestEagerClaimFromMemory(t *testing.T) {
 
 func claimed(t *testing.T, s *redisstore.Store, run state.State, token string) state.Claim {
 	t.Helper()
-	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: run.Version, Token: token, Worker: "w", Lease: time.Hour, Grace: time.Hour})
+	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: run.Version, Token: token, Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour})
 	if err != nil || c.Outcome != state.Claimed {
 		t.Fatalf("Claim = %s, %v", c.Outcome, err)
 	}
@@ -132,7 +132,7 @@ func TestLongLogs(t *testing.T) {
 	rdb := raw(t, url)
 	for _, turns := range []int{10, 11, 40} { // 31, 34 and 121 entries
 		run := longRun(t, turns)
-		if _, _, err := writer.Create(t.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+		if _, _, err := writer.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		for _, more := range []int{0, 1, 5, 50} {
@@ -142,7 +142,7 @@ func TestLongLogs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := writer.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), Grace: time.Hour}); err != nil {
+				if _, err := writer.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
 					t.Fatal(err)
 				}
 				run = next

@@ -191,7 +191,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	}
 	k := s.keys.run(st.ID)
 	args := append([]any{
-		string(st.ID), n.Grace.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Formatted().Format, st.Tenant,
+		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Formatted().Format, st.Tenant,
 	}, entries...)
 	r, err := createScript.batched(ctx, s, []string{k.header, k.log, k.due, k.count, k.tenants}, args...)
 	if err != nil {

@@ -197,7 +197,7 @@ func BenchmarkClaimUnknown(b *testing.B) {
 			// The cache has room for one: whoever claims two runs in turn knows neither.
 			runs := [2]state.State{longRun(b, turns), longRun(b, turns)}
 			for _, run := range runs {
-				if _, _, err := s.Create(b.Context(), state.NewRun{State: run, Grace: time.Hour}); err != nil {
+				if _, _, err := s.Create(b.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -205,7 +205,7 @@ func BenchmarkClaimUnknown(b *testing.B) {
 			for b.Loop() {
 				run := runs[i%2]
 				i++
-				c, err := s.Claim(b.Context(), state.ClaimRequest{Run: run.ID, Version: run.Version, Token: "t", Worker: "w", Lease: time.Hour, Grace: time.Hour})
+				c, err := s.Claim(b.Context(), state.ClaimRequest{Run: run.ID, Version: run.Version, Token: "t", Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour})
 				if err != nil || len(c.State.Log) != len(run.Log) {
 					b.Fatalf("claim has %d entries, %v", len(c.State.Log), err)
 				}

@@ -19,7 +19,7 @@ import (
 // Sweep implements state.Schedule. One round trip asks all shards, and one more
 // looks at what they have due. A run that cannot be looked at does not keep the
 // others from it; its error is reported when nothing else is due.
-func (s *Store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]state.Due, error) {
+func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]state.Due, error) {
 	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
@@ -35,7 +35,7 @@ func (s *Store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]st
 	ids = ids[:min(len(ids), limit)]
 	var due []state.Due
 	var failed error
-	for i, cmd := range s.look(ctx, ids, grace) {
+	for i, cmd := range s.look(ctx, ids, delay) {
 		r, err := cmd.Slice()
 		if err != nil {
 			failed = fmt.Errorf("sweep run %s: %w", ids[i], err)
@@ -53,14 +53,14 @@ func (s *Store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]st
 
 // look runs the sweep script for each run, in one round trip unless the server has
 // forgotten the script.
-func (s *Store) look(ctx context.Context, ids []state.RunID, grace time.Duration) []*redis.Cmd {
+func (s *Store) look(ctx context.Context, ids []state.RunID, delay time.Duration) []*redis.Cmd {
 	cmds := make([]*redis.Cmd, len(ids))
 	if len(ids) == 0 {
 		return cmds
 	}
 	call := func(run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd, on redis.Scripter, id state.RunID) *redis.Cmd {
 		k := s.keys.run(id)
-		return run(ctx, on, []string{k.header, k.log, k.due, k.count, k.tenants}, string(id), grace.Milliseconds())
+		return run(ctx, on, []string{k.header, k.log, k.due, k.count, k.tenants}, string(id), delay.Milliseconds())
 	}
 	pipe := s.rdb.Pipeline()
 	for i, id := range ids {
@@ -132,7 +132,7 @@ func (s *Store) leases(ctx context.Context) (map[string][]state.RunID, error) {
 }
 
 // Evict implements state.Schedule.
-func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) ([]state.Due, error) {
+func (s *Store) Evict(ctx context.Context, worker string, delay time.Duration) ([]state.Due, error) {
 	held, err := s.leases(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("evict %s: %w", worker, err)
@@ -140,7 +140,7 @@ func (s *Store) Evict(ctx context.Context, worker string, grace time.Duration) (
 	var due []state.Due
 	for _, id := range held[worker] {
 		k := s.keys.run(id)
-		r, err := evictScript.call(ctx, s, []string{k.header, k.due, k.count, k.tenants}, string(id), worker, grace.Milliseconds())
+		r, err := evictScript.call(ctx, s, []string{k.header, k.due, k.count, k.tenants}, string(id), worker, delay.Milliseconds())
 		if err != nil {
 			return due, fmt.Errorf("evict %s from run %s: %w", worker, id, err)
 		}

@@ -23,7 +23,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	k := s.keys.run(q.Run)
 	known := s.cache.Get(q.Run)
 	r, err := claimScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
-		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.Grace.Milliseconds(), len(known.Entries), known.Sum, known.Header.Commit)
+		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.RedeliveryDelay.Milliseconds(), len(known.Entries), known.Sum, known.Header.Commit)
 	if err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
@@ -140,10 +140,10 @@ func resumed(q state.ClaimRequest, known logcache.Known) state.Claim {
 }
 
 // Renew implements state.Turns.
-func (s *Store) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (*state.Abort, error) {
+func (s *Store) Renew(ctx context.Context, l state.Lease, lease, delay time.Duration) (*state.Abort, error) {
 	k := s.keys.run(l.Run)
 	r, err := renewScript.batched(ctx, s, []string{k.header, k.due},
-		string(l.Run), l.Token, l.Version, lease.Milliseconds(), grace.Milliseconds())
+		string(l.Run), l.Token, l.Version, lease.Milliseconds(), delay.Milliseconds())
 	if err != nil {
 		return nil, fmt.Errorf("renew lease of run %s: %w", l.Run, err)
 	}
@@ -226,7 +226,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	k := s.keys.run(l.Run)
 	args := append([]any{
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.Grace.Milliseconds(), c.From, c.EagerClaim, l.Worker,
+		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker,
 	}, entries...)
 	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants}, args...)
 	if err != nil {
@@ -260,7 +260,7 @@ func (s *Store) Release(ctx context.Context, l state.Lease) error {
 }
 
 // Signal implements state.Signals.
-func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, grace time.Duration) (state.Wake, error) {
+func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
 	payload, err := json.Marshal(sig)
 	if err != nil {
 		return state.Wake{}, err
@@ -275,7 +275,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, gr
 	}
 	k := s.keys.run(id)
 	r, err := signalScript.call(ctx, s, []string{k.header, k.inbox, k.seen, k.due, k.count, k.tenants},
-		string(id), sig.ID, waits, kind, payload, grace.Milliseconds(), remembered)
+		string(id), sig.ID, waits, kind, payload, delay.Milliseconds(), remembered)
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("signal run %s: %w", id, err)
 	}
@@ -293,13 +293,13 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, gr
 }
 
 // Abort implements state.Signals.
-func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, grace time.Duration) (state.Wake, error) {
+func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, delay time.Duration) (state.Wake, error) {
 	flag, err := json.Marshal(state.Abort{Reason: reason})
 	if err != nil {
 		return state.Wake{}, err
 	}
 	k := s.keys.run(id)
-	r, err := abortScript.call(ctx, s, []string{k.header, k.due, k.count, k.inbox, k.tenants}, string(id), flag, grace.Milliseconds())
+	r, err := abortScript.call(ctx, s, []string{k.header, k.due, k.count, k.inbox, k.tenants}, string(id), flag, delay.Milliseconds())
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("abort run %s: %w", id, err)
 	}

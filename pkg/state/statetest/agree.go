@@ -42,7 +42,7 @@ func Agree(t *testing.T, open, model func(t *testing.T) state.Store) {
 			run.Batch = rapid.SampledFrom([]*state.Batch{nil, {Index: 1, Size: 2, MaxParallel: 1, Held: true}}).Draw(rt, "batch")
 		}
 		d.both("Create", func(s state.Store) (any, error) {
-			_, existing, err := s.Create(t.Context(), state.NewRun{State: run, Grace: d.span("grace")})
+			_, existing, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: d.span("delay")})
 			return existing, err
 		})
 		// Calls that make a run go on come more often than those that interrupt it.
@@ -168,7 +168,7 @@ func (d *duel) claim(rt *rapid.T) {
 		Worker: rapid.SampledFrom([]string{"w1", "w2"}).Draw(rt, "worker"), Lease: rapid.SampledFrom([]time.Duration{long, long, 0}).Draw(rt, "lease"),
 	}
 	c, _ := d.both("Claim", func(s state.Store) (any, error) {
-		q.Grace = d.span("grace")
+		q.RedeliveryDelay = d.span("delay")
 		return s.Claim(d.t.Context(), q)
 	}).(state.Claim)
 	if c.Outcome == state.Claimed {
@@ -191,7 +191,7 @@ func (d *duel) held(rt *rapid.T) *turn {
 func (d *duel) renew(rt *rapid.T) {
 	c := d.held(rt)
 	d.both("Renew", func(s state.Store) (any, error) {
-		return s.Renew(d.t.Context(), c.Lease, d.span("lease"), d.span("grace"))
+		return s.Renew(d.t.Context(), c.Lease, d.span("lease"), d.span("delay"))
 	})
 }
 
@@ -273,8 +273,8 @@ func (d *duel) commit(rt *rapid.T) {
 	}
 	d.commits = append(d.commits, s)
 	got, _ := d.both("Commit", func(st state.Store) (any, error) {
-		if s.commit.Grace = long; !d.eagerly {
-			s.commit.Grace = d.span("grace")
+		if s.commit.RedeliveryDelay = long; !d.eagerly {
+			s.commit.RedeliveryDelay = d.span("delay")
 		}
 		done, err := st.Commit(d.t.Context(), s.lease, s.commit)
 		return committed{done, done.Claimed}, err
@@ -319,24 +319,24 @@ func (d *duel) signal(rt *rapid.T) {
 		{ID: id, Answer: &text}, {ID: id, Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve}}},
 		{ID: id, Message: message(id, "both").Message, ToolResults: resultSignal(id, "c2").ToolResults},
 	}).Draw(rt, "signal")
-	d.both("Signal", func(s state.Store) (any, error) { return s.Signal(d.t.Context(), d.id, sig, d.span("grace")) })
+	d.both("Signal", func(s state.Store) (any, error) { return s.Signal(d.t.Context(), d.id, sig, d.span("delay")) })
 }
 
 func (d *duel) abort(rt *rapid.T) {
 	reason := rapid.SampledFrom([]string{"", "enough", `"quoted"`}).Draw(rt, "reason")
-	d.both("Abort", func(s state.Store) (any, error) { return s.Abort(d.t.Context(), d.id, reason, d.span("grace")) })
+	d.both("Abort", func(s state.Store) (any, error) { return s.Abort(d.t.Context(), d.id, reason, d.span("delay")) })
 }
 
 // listed makes no difference between no runs and an empty list of them.
 func listed[E any](list []E, err error) (any, error) { return append([]E{}, list...), err }
 
 func (d *duel) sweep(*rapid.T) {
-	d.both("Sweep", func(s state.Store) (any, error) { return listed(s.Sweep(d.t.Context(), 10, d.span("grace"))) })
+	d.both("Sweep", func(s state.Store) (any, error) { return listed(s.Sweep(d.t.Context(), 10, d.span("delay"))) })
 }
 
 func (d *duel) evict(rt *rapid.T) {
 	worker := rapid.SampledFrom([]string{"w1", "w2"}).Draw(rt, "worker")
-	d.both("Evict", func(s state.Store) (any, error) { return listed(s.Evict(d.t.Context(), worker, d.span("grace"))) })
+	d.both("Evict", func(s state.Store) (any, error) { return listed(s.Evict(d.t.Context(), worker, d.span("delay"))) })
 }
 
 func (d *duel) finalized(rt *rapid.T) {

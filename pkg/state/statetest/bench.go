@@ -45,7 +45,7 @@ func Benchmark(b *testing.B, s state.Store) {
 				version++
 				var c state.Claim
 				measured("claim", func() (err error) {
-					c, err = s.Claim(b.Context(), state.ClaimRequest{Run: run, Version: version, Token: token, Worker: "w", Lease: long, Grace: long})
+					c, err = s.Claim(b.Context(), state.ClaimRequest{Run: run, Version: version, Token: token, Worker: "w", Lease: long, RedeliveryDelay: long})
 					if err == nil && c.Outcome != state.Claimed {
 						err = fmt.Errorf("claim of version %d is %s", version, c.Outcome)
 					}
@@ -60,7 +60,7 @@ func Benchmark(b *testing.B, s state.Store) {
 					b.Fatal(err)
 				}
 				token = fmt.Sprint("token-", version)
-				commit := state.Commit{ID: c.Lease.Token, State: next, From: asked.LogLen(), Grace: long}
+				commit := state.Commit{ID: c.Lease.Token, State: next, From: asked.LogLen(), RedeliveryDelay: long}
 				if eager {
 					commit.EagerClaim = token
 				}
@@ -80,7 +80,7 @@ func benchRun(b *testing.B, s state.Store) state.RunID {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, _, err := s.Create(b.Context(), state.NewRun{State: run, Grace: long}); err != nil {
+	if _, _, err := s.Create(b.Context(), state.NewRun{State: run, RedeliveryDelay: long}); err != nil {
 		b.Fatal(err)
 	}
 	return run.ID

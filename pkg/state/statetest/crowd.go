@@ -24,7 +24,7 @@ func of(t *testing.T, tenant string, shard int) state.State {
 func (s *suite) made(t *testing.T, tenant string, crowded bool) state.State {
 	t.Helper()
 	run := of(t, tenant, 7)
-	got, existing, err := s.Create(t.Context(), state.NewRun{State: run, Grace: 0})
+	got, existing, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: 0})
 	if err != nil || existing || got.Crowded != crowded {
 		t.Fatalf("Create of %s = crowded %v, existing %v, %v; want crowded %v", tenant, got.Crowded, existing, err, crowded)
 	}
@@ -52,7 +52,7 @@ func testCrowd(t *testing.T, s *suite) {
 	if !eager.Claimed || !eager.Crowded {
 		t.Errorf("Commit with an eager claim in a crowd = %+v", eager)
 	}
-	if elsewhere, _, err := s.Create(t.Context(), state.NewRun{State: of(t, "many", 8), Grace: long}); err != nil || elsewhere.Crowded {
+	if elsewhere, _, err := s.Create(t.Context(), state.NewRun{State: of(t, "many", 8), RedeliveryDelay: long}); err != nil || elsewhere.Crowded {
 		t.Errorf("Create on another shard = crowded %v, %v", elsewhere.Crowded, err)
 	}
 	// It holds for runs that were there before, as soon as they come back.

@@ -145,7 +145,7 @@ func testEagerAbort(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
 	commit := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
-	commit.EagerClaim, commit.Grace = "eager", short
+	commit.EagerClaim, commit.RedeliveryDelay = "eager", short
 	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Claimed {
 		t.Fatalf("Commit = %+v, %v", done, err)
 	}
@@ -185,7 +185,7 @@ func testEagerLost(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
 	commit := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
-	commit.EagerClaim, commit.Grace = "eager", short
+	commit.EagerClaim, commit.RedeliveryDelay = "eager", short
 	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Claimed {
 		t.Fatalf("Commit = %+v, %v", done, err)
 	}

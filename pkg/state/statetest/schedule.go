@@ -28,7 +28,7 @@ func testReady(t *testing.T, s *suite) {
 func testCreate(t *testing.T, s *suite) {
 	run := newRun(t)
 	run.Metadata = map[string]string{"k": "v"}
-	got, existing, err := s.Create(t.Context(), state.NewRun{State: run, Grace: long})
+	got, existing, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: long})
 	if err != nil || existing || got.ID != run.ID || got.Status != state.Queued {
 		t.Fatalf("Create = %s, %v, %v", encode(t, got), existing, err)
 	}
@@ -40,7 +40,7 @@ func testCreate(t *testing.T, s *suite) {
 	if diff := cmp.Diff(encode(t, run), encode(t, loaded)); diff != "" {
 		t.Errorf("Load:\n%s", diff)
 	}
-	if _, existing, err := s.Create(t.Context(), state.NewRun{State: run, Grace: long}); err != nil || !existing {
+	if _, existing, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: long}); err != nil || !existing {
 		t.Errorf("second Create = existing %v, %v", existing, err)
 	}
 	if _, err := s.Load(t.Context(), newRun(t).ID); !errors.Is(err, state.ErrNotFound) {
@@ -58,7 +58,7 @@ func testCreateIdempotent(t *testing.T, s *suite) {
 	for range 8 {
 		run := newRun(t)
 		wg.Go(func() {
-			got, existing, err := s.Create(t.Context(), state.NewRun{State: run, Key: "key", Fingerprint: "f", Grace: long})
+			got, existing, err := s.Create(t.Context(), state.NewRun{State: run, Key: "key", Fingerprint: "f", RedeliveryDelay: long})
 			if err != nil {
 				t.Errorf("Create: %v", err)
 				return
@@ -75,12 +75,12 @@ func testCreateIdempotent(t *testing.T, s *suite) {
 	if len(ids) != 1 || fresh != 1 {
 		t.Errorf("%d runs, %d of them new; want 1 and 1", len(ids), fresh)
 	}
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: newRun(t), Key: "key", Fingerprint: "other", Grace: long}); !errors.Is(err, state.ErrIdempotencyConflict) {
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: newRun(t), Key: "key", Fingerprint: "other", RedeliveryDelay: long}); !errors.Is(err, state.ErrIdempotencyConflict) {
 		t.Errorf("Create with another body = %v", err)
 	}
 	other := newRun(t)
 	other.Tenant = "other"
-	if _, existing, err := s.Create(t.Context(), state.NewRun{State: other, Key: "key", Fingerprint: "f", Grace: long}); err != nil || existing {
+	if _, existing, err := s.Create(t.Context(), state.NewRun{State: other, Key: "key", Fingerprint: "f", RedeliveryDelay: long}); err != nil || existing {
 		t.Errorf("Create of another tenant = existing %v, %v", existing, err)
 	}
 }
@@ -88,7 +88,7 @@ func testCreateIdempotent(t *testing.T, s *suite) {
 // I2: a run whose message was lost comes up again and again.
 func testSweepLostMessage(t *testing.T, s *suite) {
 	run := newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: short}); err != nil {
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: short}); err != nil {
 		t.Fatal(err)
 	}
 	for n := 1; n <= 3; n++ {
@@ -99,7 +99,7 @@ func testSweepLostMessage(t *testing.T, s *suite) {
 	}
 	// So does one whose worker was lost, once the lease is over.
 	q := s.request(run.ID, 1, "w1")
-	q.Lease, q.Grace = short, time.Millisecond
+	q.Lease, q.RedeliveryDelay = short, time.Millisecond
 	if c, err := s.Claim(t.Context(), q); err != nil || c.Outcome != state.Claimed {
 		t.Fatalf("Claim = %s, %v", c.Outcome, err)
 	}
@@ -116,7 +116,7 @@ func testSweepLostMessage(t *testing.T, s *suite) {
 // Of sweepers that run at once, one gets a run.
 func testSweepRace(t *testing.T, s *suite) {
 	run := newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, Grace: 0}); err != nil {
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: 0}); err != nil {
 		t.Fatal(err)
 	}
 	var found atomic.Int64
@@ -144,7 +144,7 @@ func testSweepRace(t *testing.T, s *suite) {
 func testSweepLimit(t *testing.T, s *suite) {
 	const runs = 9
 	for range runs {
-		if _, _, err := s.Create(t.Context(), state.NewRun{State: newRun(t), Grace: 0}); err != nil {
+		if _, _, err := s.Create(t.Context(), state.NewRun{State: newRun(t), RedeliveryDelay: 0}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,7 +156,7 @@ func testSweepLimit(t *testing.T, s *suite) {
 		}
 		for _, d := range due {
 			if seen[d.Run] {
-				t.Errorf("run %s came up twice within its grace", d.Run)
+				t.Errorf("run %s came up twice within its delay", d.Run)
 			}
 			seen[d.Run] = true
 		}
@@ -202,7 +202,7 @@ func testSweepFinalize(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
 	commit := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
-	commit.Grace = time.Millisecond
+	commit.RedeliveryDelay = time.Millisecond
 	if _, err := s.Commit(t.Context(), c.Lease, commit); err != nil {
 		t.Fatal(err)
 	}
@@ -225,12 +225,12 @@ func testSweepDependent(t *testing.T, s *suite) {
 	next := c.State
 	next.Open = []state.OpenCall{{ID: "c1", Name: "leaf", Needs: state.NeedChild, Child: "run_c"}}
 	commit := commitOf(c, move(t, next, state.WaitingChild, state.Entry{Waiting: &state.Wait{Reason: state.WaitingChild, Calls: []state.WaitCall{}}}))
-	commit.Grace = time.Millisecond
+	commit.RedeliveryDelay = time.Millisecond
 	if _, err := s.Commit(t.Context(), c.Lease, commit); err != nil {
 		t.Fatal(err)
 	}
 	behind := held(t, newRun(t).ID, 1)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: behind, Grace: time.Millisecond}); err != nil {
+	if _, _, err := s.Create(t.Context(), state.NewRun{State: behind, RedeliveryDelay: time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	for _, run := range []state.State{child, behind} {

@@ -131,14 +131,14 @@ func (s *suite) create(t *testing.T) state.State {
 
 func (s *suite) store(t *testing.T, run state.State) {
 	t.Helper()
-	if _, existing, err := s.Create(t.Context(), state.NewRun{State: run, Grace: long}); err != nil || existing {
+	if _, existing, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: long}); err != nil || existing {
 		t.Fatalf("Create = existing %v, %v", existing, err)
 	}
 }
 
 func (s *suite) request(id state.RunID, version int64, worker string) state.ClaimRequest {
 	return state.ClaimRequest{
-		Run: id, Version: version, Token: fmt.Sprintf("token-%d", s.tokens.Add(1)), Worker: worker, Lease: long, Grace: long,
+		Run: id, Version: version, Token: fmt.Sprintf("token-%d", s.tokens.Add(1)), Worker: worker, Lease: long, RedeliveryDelay: long,
 	}
 }
 
@@ -176,7 +176,7 @@ func (s *suite) commitState(t *testing.T, c state.Claim, next state.State) state
 }
 
 func commitOf(c state.Claim, next state.State) state.Commit {
-	return state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), Consumed: len(c.Signals), Grace: long}
+	return state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), Consumed: len(c.Signals), RedeliveryDelay: long}
 }
 
 // response is a model.message entry that asks for calls.
@@ -221,11 +221,11 @@ func message(id, text string) state.Signal {
 }
 
 // sweepFor sweeps until the run comes up.
-func (s *suite) sweepFor(t *testing.T, id state.RunID, grace time.Duration) state.Due {
+func (s *suite) sweepFor(t *testing.T, id state.RunID, delay time.Duration) state.Due {
 	t.Helper()
 	deadline := time.Now().Add(soon)
 	for time.Now().Before(deadline) {
-		due, err := s.Sweep(t.Context(), 1000, grace)
+		due, err := s.Sweep(t.Context(), 1000, delay)
 		if err != nil {
 			t.Fatalf("Sweep: %v", err)
 		}
