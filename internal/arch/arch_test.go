@@ -235,6 +235,55 @@ func TestPurePackagesHaveNoClock(t *testing.T) {
 	}
 }
 
+// A turn message is made and published in pkg/dispatch alone.
+func TestTurnsAreMadeInOnePlace(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, f := range files(t, false) {
+		home := path.Dir(f.name)
+		if within(home, "pkg/bus/bustest") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			what := ""
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Name.Name == "PublishTurn" {
+					return false // a bus before the bus
+				}
+			case *ast.CompositeLit:
+				if named(n.Type, "bus", "Turn") && len(n.Elts) > 0 {
+					what = "makes a bus.Turn"
+				}
+			case *ast.CallExpr:
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "PublishTurn" && within(home, "pkg") {
+					what = "publishes a bus.Turn"
+				}
+			}
+			if what == "" {
+				return true
+			}
+			if found++; home != "pkg/dispatch" {
+				t.Errorf("%s %s; pkg/dispatch does", f.name, what)
+			}
+			return true
+		})
+	}
+	if found != 2 {
+		t.Errorf("turns are made or published at %d places, want one of each", found)
+	}
+}
+
+// named reports whether an expression is pkg.name.
+func named(e ast.Expr, pkg, name string) bool {
+	sel, ok := e.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	x, ok := sel.X.(*ast.Ident)
+	return ok && x.Name == pkg && sel.Sel.Name == name
+}
+
 func TestEveryPackageHasOneComment(t *testing.T) {
 	t.Parallel()
 	comments := map[string]int{}

@@ -8,8 +8,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
-// crowd is how somebody else's long runs are queued, and the lane of the short one.
-type crowd struct {
+// load is how somebody else's long runs are queued, and the lane of the short one.
+type load struct {
 	what        string
 	bulk, short string // lanes
 	parallel    int    // of each batch of the long runs; 0: all
@@ -25,14 +25,14 @@ func fair(ctx context.Context, cfg Config, add func(Row)) error {
 	if cfg.Short {
 		queued = 300
 	}
-	crowds := []crowd{
+	loads := []load{
 		{"these in the lane low", "low", "normal", 0, 5, "", "≤ 2"},
 		{"the short one in the lane high", "normal", "high", 0, 5, "", "≤ 2"},
 		{"one lane, at most 5 of each batch at a time", "normal", "normal", 5, 5, "", "≤ 2"},
 		{"one lane, all at once, another tenant", "normal", "normal", 0, 5, "other", "≤ 2"},
 		{"one lane, all at once, one tenant", "normal", "normal", 0, 1, "", ""},
 	}
-	for _, c := range crowds {
+	for _, c := range loads {
 		if err := c.measure(ctx, cfg, queued, add); err != nil {
 			return err
 		}
@@ -40,7 +40,7 @@ func fair(ctx context.Context, cfg Config, add func(Row)) error {
 	return nil
 }
 
-func (c crowd) measure(ctx context.Context, cfg Config, queued int, add func(Row)) error {
+func (c load) measure(ctx context.Context, cfg Config, queued int, add func(Row)) error {
 	const delay = 200 * time.Millisecond
 	f, err := deploy(ctx, cfg.Profile, 2, 50)
 	if err != nil {

@@ -211,7 +211,7 @@ func (f *forgetful) prepare(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := f.Create(ctx, state.NewRun{State: other, RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := f.Create(ctx, state.NewRun{State: other, RedeliveryDelay: time.Hour}); err != nil {
 		return nil, err
 	}
 	return func() error {

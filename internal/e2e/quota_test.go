@@ -128,7 +128,7 @@ func TestSharedRateLimit(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, _, err := store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Millisecond}); err != nil {
+				if _, err := store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Millisecond}); err != nil {
 					t.Fatal(err)
 				}
 				ids = append(ids, run.ID)

@@ -106,7 +106,7 @@ func TestSealedThinking(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Millisecond}); err != nil {
+			if _, err := store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Millisecond}); err != nil {
 				t.Fatal(err)
 			}
 			w, err := worker.New(store, membus.New(), worker.Config{

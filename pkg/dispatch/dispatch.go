@@ -72,7 +72,7 @@ func (d *Dispatcher) Wake(ctx context.Context, run state.RunID, w state.Wake, tr
 	if !w.Publish {
 		return nil
 	}
-	return d.Publish(ctx, Turn{Run: run, Version: w.Version, Priority: w.Priority, Noisy: w.Crowded, TraceParent: traceParent})
+	return d.Publish(ctx, Turn{Run: run, Version: w.Version, Priority: w.Priority, Noisy: w.Noisy, TraceParent: traceParent})
 }
 
 // WakeAborted publishes the turn that ends an aborted run, if the abort asks for one. It
@@ -111,7 +111,7 @@ const (
 // Republish publishes the turn of a run that is due. Its id is new: under the canonical
 // one the bus would drop the message as a double of the one that was lost.
 func (d *Dispatcher) Republish(ctx context.Context, due state.Due, cause Cause) error {
-	t := Turn{Run: due.Run, Version: due.Version, Priority: due.Priority, Tenant: due.Tenant, Noisy: due.Crowded}
+	t := Turn{Run: due.Run, Version: due.Version, Priority: due.Priority, Tenant: due.Tenant, Noisy: due.Noisy}
 	return d.publish(ctx, t, fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause, due.Sweeps, time.Now().UnixNano()))
 }
 

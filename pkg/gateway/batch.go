@@ -139,7 +139,7 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 	if err != nil {
 		return nil, err
 	}
-	made := make([]state.State, len(runs))
+	made := make([]state.Created, len(runs))
 	mark := fingerprint(sub)
 	// The store knows a noisy tenant when most of the batch is stored, and the first runs
 	// start before.
@@ -149,24 +149,24 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 		run := runs[i]
 		run.ID = first.Plus(i)
 		ctx, submit := g.traceBatchRun(ctx, &run, sub.trace)
-		defer func() { endSubmit(submit, run, made[i], err) }()
-		st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark, RedeliveryDelay: g.cfg.RedeliveryDelay})
+		defer func() { endSubmit(submit, run, made[i].State, err) }()
+		c, err := g.store.Create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark, RedeliveryDelay: g.cfg.RedeliveryDelay})
 		if err != nil {
 			return inRun(i, err)
 		}
-		if !existing {
-			g.noisy.note(st)
+		if !c.Existing {
+			g.noisy.note(c)
 		}
-		made[i] = st
-		if _, waited := st.InLane(1); !waited {
-			start(st)
+		made[i] = c
+		if _, waited := c.State.InLane(1); !waited {
+			start(c)
 		}
 		return nil
 	}
 	if err := create(0, sub.key); err != nil {
 		return nil, err
 	}
-	first = made[0].ID
+	first = made[0].State.ID
 	rest := make([]int, len(runs)-1)
 	for i := range rest {
 		rest[i] = i + 1
@@ -182,26 +182,29 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 			return nil, err
 		}
 	}
-	for _, st := range made {
-		if _, waited := st.InLane(1); waited {
-			start(st)
+	stored := make([]state.State, len(made))
+	for i, c := range made {
+		stored[i] = c.State
+		if _, waited := c.State.InLane(1); waited {
+			start(c)
 		}
 	}
-	return made, nil
+	return stored, nil
 }
 
 // batchStarts returns how runs of a batch are started, unless they are held or were
 // started before: some at a time, and wait returns when all are. What cannot be sent now
 // is the sweeper's. Those of a large batch wait in the queue for noisy tenants.
-func (g *Gateway) batchStarts(ctx context.Context, large bool) (start func(state.State), wait func()) {
+func (g *Gateway) batchStarts(ctx context.Context, large bool) (start func(state.Created), wait func()) {
 	group, ctx := errgroup.WithContext(ctx) // after one that failed no other is tried
 	group.SetLimit(createTogether)
-	start = func(st state.State) {
+	start = func(made state.Created) {
+		st := made.State
 		if st.Status != state.Queued || st.Version != 1 {
 			return
 		}
 		group.Go(func() error {
-			t := firstTurn(st, st.TraceSpan)
+			t := firstTurn(made, st.TraceSpan)
 			t.Noisy = t.Noisy || large
 			if err := g.dispatch.Publish(ctx, t); err != nil {
 				return fmt.Errorf("batch %s: %w", st.BatchID(), err)

@@ -54,9 +54,9 @@ func (f *faulty) broken(call string, id state.RunID) error {
 	return f.fail(call, id)
 }
 
-func (f *faulty) Create(ctx context.Context, n state.NewRun) (state.State, bool, error) {
+func (f *faulty) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	if err := f.broken("create", n.State.ID); err != nil {
-		return state.State{}, false, err
+		return state.Created{}, err
 	}
 	return f.Store.Create(ctx, n)
 }

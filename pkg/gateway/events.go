@@ -33,9 +33,9 @@ const (
 	// pageEvents is how many events such a page has at most.
 	pageEvents = 64
 
-	// readTogether is how many streams read from the store at a time. A crowd of
-	// readers that come round together is to leave room for other requests.
-	readTogether = 8
+	// concurrentReads is how many streams read from the store at a time. Many
+	// readers that come round at once are to leave capacity for other requests.
+	concurrentReads = 8
 
 	eventStream = "text/event-stream"
 )

@@ -155,7 +155,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, store: store, bus: b, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random},
 		known:   agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops},
-		reading: make(chan struct{}, readTogether), latest: newLatest(store), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
+		reading: make(chan struct{}, concurrentReads), latest: newLatest(store), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
 	}
 	if cfg.Tracer != nil {
 		g.tracer = cfg.Tracer.Tracer(tracerName)

@@ -20,13 +20,13 @@ const (
 )
 
 // note takes in what the store said of a new run.
-func (c *noisy) note(run state.State) {
-	if run.Status != state.Queued {
+func (c *noisy) note(run state.Created) {
+	if run.State.Status != state.Queued {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if run.Crowded {
+	if run.Noisy {
 		c.level = min(c.level+noisyUp, noisyFull)
 	} else {
 		c.level = max(c.level-1, 0)

@@ -13,8 +13,8 @@ func TestNoisyTenantsCountForAll(t *testing.T) {
 	var c noisy
 	note := func(times int, each ...bool) {
 		for range times {
-			for _, crowded := range each {
-				c.note(state.State{Status: state.Queued, Crowded: crowded})
+			for _, noisy := range each {
+				c.note(state.Created{State: state.State{Status: state.Queued}, Noisy: noisy})
 			}
 		}
 	}
@@ -26,7 +26,7 @@ func TestNoisyTenantsCountForAll(t *testing.T) {
 	if !c.full() {
 		t.Error("one in three is not enough")
 	}
-	c.note(state.State{Status: state.Waiting})
+	c.note(state.Created{State: state.State{Status: state.Waiting}})
 	note(noisyFull, false)
 	if c.full() {
 		t.Error("what is gone still counts")

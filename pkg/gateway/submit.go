@@ -86,12 +86,13 @@ func (g *Gateway) submit(ctx context.Context, sub submission) (state.State, erro
 func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (st state.State, err error) {
 	ctx, submit := g.traceSubmit(ctx, &run, sub.trace)
 	defer func() { endSubmit(submit, run, st, err) }()
-	st, existing, err := g.store.Create(ctx, state.NewRun{State: run, Key: sub.key, Fingerprint: fingerprint(sub), RedeliveryDelay: g.cfg.RedeliveryDelay})
+	made, err := g.store.Create(ctx, state.NewRun{State: run, Key: sub.key, Fingerprint: fingerprint(sub), RedeliveryDelay: g.cfg.RedeliveryDelay})
 	if err != nil {
 		return state.State{}, err
 	}
+	st, existing := made.State, made.Existing
 	if !existing {
-		g.noisy.note(st)
+		g.noisy.note(made)
 	}
 	if existing && sub.replyTo != "" && st.Status.Terminal() {
 		g.reply(ctx, sub.replyTo, api.RunOf(st, time.Now())) // no worker will
@@ -99,14 +100,15 @@ func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (s
 	// A run that exists may be one that this very call made, if the store repeated
 	// it, or whose publisher died: the bus drops the message if it is the second.
 	if st.Status == state.Queued && (!existing || st.Version == run.Version) {
-		g.publish(ctx, st.ID, func(ctx context.Context) error { return g.dispatch.Publish(ctx, firstTurn(st, run.TraceSpan)) })
+		g.publish(ctx, st.ID, func(ctx context.Context) error { return g.dispatch.Publish(ctx, firstTurn(made, run.TraceSpan)) })
 	}
 	return st, nil
 }
 
 // firstTurn is the turn with which a run begins.
-func firstTurn(st state.State, traceParent string) dispatch.Turn {
-	return dispatch.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Tenant: st.Tenant, Noisy: st.Crowded, TraceParent: traceParent}
+func firstTurn(made state.Created, traceParent string) dispatch.Turn {
+	st := made.State
+	return dispatch.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Tenant: st.Tenant, Noisy: made.Noisy, TraceParent: traceParent}
 }
 
 // publish sends what has to follow a change of a run. The change is in the store: a message

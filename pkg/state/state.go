@@ -131,10 +131,6 @@ type State struct {
 	// Log is the run's history as far as the holder has read it. It is kept
 	// apart from the header in every store.
 	Log []Entry `json:"-"`
-
-	// Crowded says, of a run that Store.Create has just made, where its first turn
-	// goes (see Crowd). It is stored nowhere.
-	Crowded bool `json:"-"`
 }
 
 // Nudges are the continuations that a token budget gave, with what the last one

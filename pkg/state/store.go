@@ -85,10 +85,10 @@ type Runs interface {
 	// Create stores a new run: its header and log, durable before it returns. It
 	// enters the schedule, due after its RedeliveryDelay, so that a caller that
 	// dies before it publishes the first turn loses nothing. With an idempotency key that is
-	// known, the earlier run is returned and existing is true; if its fingerprint
+	// known, the earlier run is returned with Existing true; if its fingerprint
 	// differs, ErrIdempotencyConflict. Creating an id that exists returns that
-	// run with existing true.
-	Create(ctx context.Context, run NewRun) (s State, existing bool, err error)
+	// run with Existing true.
+	Create(ctx context.Context, run NewRun) (Created, error)
 
 	// Load returns the header of a run as it stands, without its log, or
 	// ErrNotFound.
@@ -102,6 +102,13 @@ type Runs interface {
 	// List returns the runs that match f, the newest first. It may lag behind the
 	// writes of other processes for a moment; so may Counts.
 	List(ctx context.Context, f Filter) (RunPage, error)
+}
+
+// Created is the run that Create came to.
+type Created struct {
+	State    State
+	Existing bool // the run was there before
+	Noisy    bool // see NoisyAbove; false of a run that was there before
 }
 
 // NewRun is a run to create.
@@ -308,7 +315,7 @@ type Commit struct {
 type Committed struct {
 	Status  Status
 	Version int64
-	Crowded bool `json:"-"` // see Crowd
+	Noisy   bool `json:"-"` // see NoisyAbove
 
 	// Claimed says that the turn that follows is claimed under Commit.EagerClaim, and still is
 	// if the commit was repeated. It is the first attempt, with an empty journal.
@@ -341,16 +348,16 @@ type Wake struct {
 	Publish  bool // a turn message is needed
 	Version  int64
 	Priority Priority
-	Crowded  bool // see Crowd; an abort overtakes in any case
+	Noisy    bool // see NoisyAbove; an abort overtakes in any case
 }
 
-// Crowd is how many runs of one tenant may be queued or running on one shard before
-// they are a crowd. Of a run that is queued while there are more, itself included, a
-// store says that it is crowded: its turn goes to a lane that it shares with crowds
-// only. A tenant with a thousand runs under way is crowded on nearly every shard, one
-// with ten on none. What a store says is a hint, not a promise: a count may be off after
-// an upgrade, until no run of the shard is under way.
-const Crowd = 2
+// NoisyAbove is how many runs of one tenant may be in flight, queued or running, on one
+// shard before the tenant is noisy there. A store says so of each run that is queued while
+// there are more, itself included: its turn goes to the queue that noisy tenants share. A
+// tenant with a thousand runs in flight is noisy on nearly every shard, one with ten on
+// none. What a store says is a hint, not a promise: a count may be off after an upgrade,
+// until no run of the shard is in flight.
+const NoisyAbove = 2
 
 // Schedule finds runs that somebody must look at. A delay is the redelivery delay: how
 // long a run is left to the message of its turn before it is due.
@@ -386,7 +393,7 @@ type Due struct {
 	Priority Priority // High if the run is to be aborted
 	Sweeps   int      // how often this version was swept, this time included
 	Turn     bool     // publish the turn that follows Version
-	Crowded  bool     // to where: see Crowd
+	Noisy    bool     // to which queue: see NoisyAbove
 	Tenant   string
 
 	// Finalize says that the run rests, waiting or ended, and that its log is longer than

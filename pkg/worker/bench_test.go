@@ -78,7 +78,7 @@ func BenchmarkTurn(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, _, err := store.Create(b.Context(), state.NewRun{State: run, RedeliveryDelay: time.Minute}); err != nil {
+		if _, err := store.Create(b.Context(), state.NewRun{State: run, RedeliveryDelay: time.Minute}); err != nil {
 			b.Fatal(err)
 		}
 		if err := events.PublishTurn(b.Context(), bus.Turn{Run: run.ID, Version: 1, Priority: state.Normal}, string(run.ID)+":1"); err != nil {

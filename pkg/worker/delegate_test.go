@@ -176,12 +176,12 @@ type lame struct {
 
 var errLame = errors.New("the worker died here")
 
-func (l *lame) Create(ctx context.Context, run state.NewRun) (state.State, bool, error) {
+func (l *lame) Create(ctx context.Context, run state.NewRun) (state.Created, error) {
 	if l.failCreate.Add(-1) >= 0 {
-		return state.State{}, false, errLame
+		return state.Created{}, errLame
 	}
 	if run.State.Parent != nil && l.loseCreate.Add(-1) >= 0 {
-		return run.State, false, nil
+		return state.Created{State: run.State}, nil
 	}
 	return l.Store.Create(ctx, run)
 }

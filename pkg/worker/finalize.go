@@ -173,16 +173,17 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 	if parent := span.Parent(ctx); parent != "" {
 		run.TraceSpan = parent
 	}
-	child, _, err := w.store.Create(ctx, state.NewRun{State: run, RedeliveryDelay: w.cfg.RedeliveryDelay})
+	made, err := w.store.Create(ctx, state.NewRun{State: run, RedeliveryDelay: w.cfg.RedeliveryDelay})
 	if err != nil {
 		return err
 	}
+	child := made.State
 	if child.Status.Terminal() {
 		return w.answerParent(ctx, child) // again: a failover may have lost it
 	}
 	if child.Status == state.Queued && child.Version == run.Version {
 		first := dispatch.Turn{
-			Run: child.ID, Version: child.Version, Priority: child.Priority, Tenant: child.Tenant, Noisy: child.Crowded, TraceParent: traceParent(ctx, child),
+			Run: child.ID, Version: child.Version, Priority: child.Priority, Tenant: child.Tenant, Noisy: made.Noisy, TraceParent: traceParent(ctx, child),
 		}
 		if err := w.dispatch.Publish(ctx, first); err != nil {
 			return err

@@ -75,7 +75,7 @@ func huntRun(t *testing.T, store state.Store, v state.AgentVersion, until time.T
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: 5 * time.Second}); err != nil {
+	if _, err := store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: 5 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	return run.ID
@@ -157,7 +157,7 @@ type orphan struct {
 	failing atomic.Bool
 }
 
-func (o *orphan) Create(ctx context.Context, n state.NewRun) (state.State, bool, error) {
+func (o *orphan) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	if n.State.Parent != nil {
 		o.once.Do(func() { o.before(); o.failing.Store(true) })
 	}

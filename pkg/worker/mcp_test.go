@@ -125,7 +125,7 @@ func (s *site) again(id state.RunID) state.RunID {
 	if next, err = next.Move(state.Submitted, state.Entry{At: was.CreatedAt, Messages: log[0].Messages}); err != nil {
 		s.t.Fatal(err)
 	}
-	if _, _, err := s.store.Create(s.t.Context(), state.NewRun{State: next, RedeliveryDelay: s.grace()}); err != nil {
+	if _, err := s.store.Create(s.t.Context(), state.NewRun{State: next, RedeliveryDelay: s.grace()}); err != nil {
 		s.t.Fatal(err)
 	}
 	return next.ID

@@ -81,7 +81,7 @@ func TestNewerRunIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	st.ID, st.Format = st.ID.Plus(1), state.Format+1
-	if _, _, err := s.store.Create(t.Context(), state.NewRun{State: st}); err != nil {
+	if _, err := s.store.Create(t.Context(), state.NewRun{State: st}); err != nil {
 		t.Fatal(err)
 	}
 	cfg := s.config()

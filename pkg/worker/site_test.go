@@ -154,7 +154,7 @@ func (s *site) createAs(definition agent.Definition, limits state.Limits, stream
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, _, err := s.store.Create(s.t.Context(), state.NewRun{State: run, RedeliveryDelay: 50 * time.Millisecond}); err != nil {
+	if _, err := s.store.Create(s.t.Context(), state.NewRun{State: run, RedeliveryDelay: 50 * time.Millisecond}); err != nil {
 		s.t.Fatal(err)
 	}
 	return run.ID

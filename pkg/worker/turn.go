@@ -129,6 +129,6 @@ func (t *turn) agent(ctx context.Context) (*agent.Agent, error) {
 // next is the turn that follows a commit.
 func (t *turn) next(ctx context.Context, done state.Committed) dispatch.Turn {
 	return dispatch.Turn{
-		Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Tenant: t.s.Tenant, Noisy: done.Crowded, TraceParent: traceParent(ctx, t.s),
+		Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Tenant: t.s.Tenant, Noisy: done.Noisy, TraceParent: traceParent(ctx, t.s),
 	}
 }

@@ -296,7 +296,7 @@ func TestThirdPartyLoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.store.Create(t.Context(), state.NewRun{State: run}); err != nil {
+	if _, err := s.store.Create(t.Context(), state.NewRun{State: run}); err != nil {
 		t.Fatal(err)
 	}
 	cfg := s.config()

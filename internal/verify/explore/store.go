@@ -33,18 +33,11 @@ func live() context.Context { return context.Background() }
 
 func (s store) Ready(context.Context) error { return nil }
 
-type created struct {
-	State    state.State
-	Existing bool
-}
-
-func (s store) Create(ctx context.Context, run state.NewRun) (state.State, bool, error) {
-	got, err := ask(ctx, s.p, s.write("create", run.State.ID, 0), func() (created, error) {
+func (s store) Create(ctx context.Context, run state.NewRun) (state.Created, error) {
+	return ask(ctx, s.p, s.write("create", run.State.ID, 0), func() (state.Created, error) {
 		s.p.s.creates(run)
-		st, existing, err := s.p.s.store.Create(live(), run)
-		return created{st, existing}, err
+		return s.p.s.store.Create(live(), run)
 	})
-	return got.State, got.Existing, err
 }
 
 func (s store) Load(ctx context.Context, id state.RunID) (state.State, error) {

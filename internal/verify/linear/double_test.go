@@ -71,7 +71,7 @@ func (d *double) lock() func() {
 	return d.mu.Unlock
 }
 
-func (d *double) Create(_ context.Context, n state.NewRun) (state.State, bool, error) {
+func (d *double) Create(_ context.Context, n state.NewRun) (state.Created, error) {
 	defer d.lock()()
 	existing := d.run != nil
 	if !existing {
@@ -80,9 +80,9 @@ func (d *double) Create(_ context.Context, n state.NewRun) (state.State, bool, e
 	}
 	st := d.run.Read()
 	if _, err := lose(0, nil); err != nil {
-		return state.State{}, false, err
+		return state.Created{}, err
 	}
-	return st, existing, nil
+	return state.Created{State: st, Existing: existing}, nil
 }
 
 func (d *double) Load(context.Context, state.RunID) (state.State, error) {

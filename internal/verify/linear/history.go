@@ -106,7 +106,9 @@ func (h *History) Check(limit time.Duration) (porcupine.CheckResult, porcupine.L
 func ask(ctx context.Context, s state.Store, c Call) (a Answer) {
 	switch {
 	case c.Create != nil:
-		a.State, a.Existing, a.Err = s.Create(ctx, *c.Create)
+		var made state.Created
+		made, a.Err = s.Create(ctx, *c.Create)
+		a.State, a.Existing = made.State, made.Existing
 	case c.Load:
 		a.State, a.Err = s.Load(ctx, c.Run)
 	case c.Log:

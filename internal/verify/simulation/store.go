@@ -16,12 +16,8 @@ type store struct {
 
 var _ state.Store = store{}
 
-func (s store) Create(ctx context.Context, run state.NewRun) (st state.State, existing bool, err error) {
-	err = do0(ctx, s.p, toStore, "create", func() error {
-		st, existing, err = s.in.Create(ctx, run)
-		return err
-	})
-	return st, existing, err
+func (s store) Create(ctx context.Context, run state.NewRun) (state.Created, error) {
+	return do(ctx, s.p, toStore, "create", func() (state.Created, error) { return s.in.Create(ctx, run) })
 }
 
 func (s store) Ready(ctx context.Context) error {

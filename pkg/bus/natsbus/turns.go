@@ -142,7 +142,8 @@ func plainTurn(data []byte) (t bus.Turn, ok bool) {
 		return bus.Turn{}, false
 	}
 	version, err := strconv.ParseInt(string(number), 10, 64)
-	return bus.Turn{Run: state.RunID(run), Version: version}, err == nil
+	t.Run, t.Version = state.RunID(run), version
+	return t, err == nil
 }
 
 type queue struct{ *puller }

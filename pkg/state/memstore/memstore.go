@@ -30,7 +30,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	runs   map[state.RunID]*run
-	crowds record.Crowds
+	active record.ActiveRuns
 	keys   map[string]key
 	agents map[string][]state.AgentVersion
 	pins   map[string][]byte
@@ -62,7 +62,7 @@ func New(cfg Config) *Store {
 		cfg.Now = time.Now
 	}
 	return &Store{
-		now: cfg.Now, runs: map[state.RunID]*run{}, crowds: record.Crowds{}, keys: map[string]key{},
+		now: cfg.Now, runs: map[state.RunID]*run{}, active: record.ActiveRuns{}, keys: map[string]key{},
 		agents: map[string][]state.AgentVersion{}, gone: map[string]bool{}, pins: map[string][]byte{},
 		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{}, eager: map[string]run{},
 	}
@@ -101,8 +101,8 @@ func (r *run) put(rec record.Record, entries []state.Entry) error {
 	return nil
 }
 
-// update applies change to a run in one step, and reports whether it is crowded then.
-func (s *Store) update(ctx context.Context, id state.RunID, change func(*record.Record, time.Time) ([]state.Entry, error)) (crowded bool, err error) {
+// update applies change to a run in one step, and reports whether it is noisy then.
+func (s *Store) update(ctx context.Context, id state.RunID, change func(*record.Record, time.Time) ([]state.Entry, error)) (noisy bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
@@ -120,41 +120,39 @@ func (s *Store) update(ctx context.Context, id state.RunID, change func(*record.
 	if err := r.put(rec, entries); err != nil {
 		return false, err
 	}
-	s.crowds.Move(before, rec)
-	return s.crowds.Crowded(rec), nil
+	s.active.Move(before, rec)
+	return s.active.Noisy(rec), nil
 }
 
 // Create implements state.Runs.
-func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, error) {
+func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	if err := ctx.Err(); err != nil {
-		return state.State{}, false, err
+		return state.Created{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := n.State.Tenant + "\x00" + n.Key
 	if have, ok := s.keys[name]; ok && n.Key != "" {
 		if have.fingerprint != n.Fingerprint {
-			return state.State{}, false, state.ErrIdempotencyConflict
+			return state.Created{}, state.ErrIdempotencyConflict
 		}
 		rec, _, err := s.get(have.run)
-		return rec.Read(), true, err
+		return state.Created{State: rec.Read(), Existing: true}, err
 	}
 	if rec, _, err := s.get(n.State.ID); !errors.Is(err, state.ErrNotFound) {
-		return rec.Read(), true, err
+		return state.Created{State: rec.Read(), Existing: true}, err
 	}
 	rec := record.New(n.State, s.now(), n.RedeliveryDelay)
 	r := &run{}
 	if err := r.put(rec, n.State.Log); err != nil {
-		return state.State{}, false, err
+		return state.Created{}, err
 	}
 	s.runs[n.State.ID] = r
 	if n.Key != "" {
 		s.keys[name] = key{n.State.ID, n.Fingerprint}
 	}
-	s.crowds.Move(record.Record{}, rec)
-	st := rec.Read()
-	st.Crowded = s.crowds.Crowded(rec)
-	return st, false, nil
+	s.active.Move(record.Record{}, rec)
+	return state.Created{State: rec.Read(), Noisy: s.active.Noisy(rec)}, nil
 }
 
 // Ready implements state.Store.
@@ -298,11 +296,11 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error
 
 // Commit implements state.Turns.
 func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done state.Committed, err error) {
-	crowded, err := s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (entries []state.Entry, err error) {
+	noisy, err := s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (entries []state.Entry, err error) {
 		entries, done, err = rec.Commit(l, c, now)
 		return entries, err
 	})
-	if done.Crowded = crowded; err == nil && done.Claimed {
+	if done.Noisy = noisy; err == nil && done.Claimed {
 		s.noteEager(l.Run, c.EagerClaim)
 	}
 	return done, err
@@ -325,11 +323,11 @@ func (s *Store) Release(ctx context.Context, l state.Lease) error {
 
 // Signal implements state.Signals.
 func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (w state.Wake, err error) {
-	crowded, err := s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
+	noisy, err := s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
 		w, err = rec.Signal(id, sig, now, delay)
 		return nil, err
 	})
-	w.Crowded = crowded && w.Publish
+	w.Noisy = noisy && w.Publish
 	return w, err
 }
 
@@ -360,7 +358,7 @@ func (s *Store) each(ctx context.Context, limit int, which func(*run) bool, chan
 		}
 		var d state.Due
 		found := false
-		crowded, err := s.update(ctx, id, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
+		noisy, err := s.update(ctx, id, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
 			d, found = change(rec, id, now)
 			return nil, nil
 		})
@@ -368,7 +366,7 @@ func (s *Store) each(ctx context.Context, limit int, which func(*run) bool, chan
 			return due, err
 		}
 		if found {
-			d.Crowded = crowded
+			d.Noisy = noisy
 			due = append(due, d)
 		}
 	}

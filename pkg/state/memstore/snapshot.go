@@ -15,7 +15,7 @@ import (
 // Snapshot is a copy of a Store. Quotas are not in it. It does not change.
 type Snapshot struct {
 	runs   map[state.RunID]run
-	crowds record.Crowds
+	active record.ActiveRuns
 	keys   map[string]key
 	agents map[string][]state.AgentVersion
 	gone   map[string]bool
@@ -26,7 +26,7 @@ type Snapshot struct {
 func (s *Store) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &Snapshot{runs: make(map[state.RunID]run, len(s.runs)), crowds: maps.Clone(s.crowds), keys: maps.Clone(s.keys), agents: maps.Clone(s.agents), gone: maps.Clone(s.gone)}
+	c := &Snapshot{runs: make(map[state.RunID]run, len(s.runs)), active: maps.Clone(s.active), keys: maps.Clone(s.keys), agents: maps.Clone(s.agents), gone: maps.Clone(s.gone)}
 	for id, r := range s.runs {
 		r.log = slices.Clip(r.log)
 		c.runs[id] = *r
@@ -42,7 +42,7 @@ func (s *Store) Restore(c *Snapshot) {
 	for id, r := range c.runs {
 		s.runs[id] = &r
 	}
-	s.crowds, s.keys, s.agents, s.gone = maps.Clone(c.crowds), maps.Clone(c.keys), maps.Clone(c.agents), maps.Clone(c.gone)
+	s.active, s.keys, s.agents, s.gone = maps.Clone(c.active), maps.Clone(c.keys), maps.Clone(c.agents), maps.Clone(c.gone)
 }
 
 // Runs returns the ids of all runs, sorted.

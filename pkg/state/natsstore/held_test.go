@@ -21,7 +21,7 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 	var runs []state.RunID
 	for range 2 * limit / len(text) {
 		run := newRun(t, state.UserText(text))
-		if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Second}); err != nil {
+		if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		runs = append(runs, run.ID)

@@ -49,7 +49,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	index  map[state.RunID]version
-	crowds record.Crowds // of the index
+	active record.ActiveRuns // of the index
 	logs   map[state.RunID]cachedLog
 	held   int // bytes in logs
 	room   int // how many of these are kept
@@ -90,7 +90,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, crowds: record.Crowds{}, logs: map[state.RunID]cachedLog{}, room: maxHeld}
+	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, active: record.ActiveRuns{}, logs: map[state.RunID]cachedLog{}, room: maxHeld}
 	want := jetstream.StreamConfig{
 		Name:     streamName(cfg.Prefix, "STATE"),
 		Subjects: []string{cfg.Prefix + ".state.>"}, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
@@ -195,7 +195,7 @@ func decode(data []byte) (change, error) {
 func (s *Store) forget(id state.RunID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.crowds.Move(s.index[id].rec, record.Record{})
+	s.active.Move(s.index[id].rec, record.Record{})
 	delete(s.index, id)
 	s.held -= s.logs[id].bytes
 	delete(s.logs, id)
@@ -209,16 +209,16 @@ func (s *Store) learn(id state.RunID, v version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.index[id]; v.seq > have.seq {
-		s.crowds.Move(have.rec, v.rec)
+		s.active.Move(have.rec, v.rec)
 		s.index[id] = v
 	}
 }
 
-// crowded reports whether a run is crowded, as far as the index knows.
-func (s *Store) crowded(id state.RunID) bool {
+// noisy reports whether a run is noisy, as far as the index knows.
+func (s *Store) noisy(id state.RunID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.crowds.Crowded(s.index[id].rec)
+	return s.active.Noisy(s.index[id].rec)
 }
 
 // Close stops following.

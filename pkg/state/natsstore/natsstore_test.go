@@ -78,7 +78,7 @@ func TestReopen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -102,7 +102,7 @@ func TestEagerClaimIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	s := open(t, testbed.NATS(t), prefix())
 	run := newRun(t, state.UserText("hello"))
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	ask := state.ClaimRequest{Run: run.ID, Version: 1, Token: "first", Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour}

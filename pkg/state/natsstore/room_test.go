@@ -26,7 +26,7 @@ func TestSignalsLeaveRoom(t *testing.T) {
 	t.Cleanup(nc.Close)
 	s := open(t, nc, prefix())
 	run := newRun(t, state.UserText("hello"))
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Second}); err != nil {
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	taken := 0
@@ -76,7 +76,7 @@ func TestCreateWithoutRoom(t *testing.T) {
 	s := open(t, nc, prefix())
 	for range 100 {
 		run := newRun(t, state.UserText(strings.Repeat("x", 1<<16)))
-		if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Second}); errors.Is(err, state.ErrNotFound) {
+		if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Second}); errors.Is(err, state.ErrNotFound) {
 			t.Fatal(err)
 		} else if err != nil {
 			return

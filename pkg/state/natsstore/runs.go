@@ -27,12 +27,12 @@ type idempotency struct {
 
 // Create implements state.Runs. The key is taken first; whoever comes after a
 // crash in between creates the run that it names.
-func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, error) {
+func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	st := n.State
 	if n.Key != "" {
 		owner, err := s.takeKey(ctx, n)
 		if err != nil {
-			return state.State{}, false, err
+			return state.Created{}, err
 		}
 		st.ID = owner
 	}
@@ -40,7 +40,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	op := nats.NewInbox()
 	data, err := json.Marshal(change{op, rec, st.Log})
 	if err != nil {
-		return state.State{}, false, err
+		return state.Created{}, err
 	}
 	seq, err := s.send(ctx, s.runSubject(st.ID), data, 0)
 	if err == nil {
@@ -48,18 +48,16 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 		s.mu.Lock()
 		s.hold(st.ID, cachedLog{slices.Clone(st.Log), seq, len(data)})
 		s.mu.Unlock()
-		made := rec.Read()
-		made.Crowded = s.crowded(st.ID)
-		return made, false, nil
+		return state.Created{State: rec.Read(), Noisy: s.noisy(st.ID)}, nil
 	}
 	have, lastOp, readErr := s.read(ctx, st.ID)
 	if errors.Is(readErr, state.ErrNotFound) {
 		readErr = err // it was not created, and that is why
 	}
 	if readErr != nil {
-		return state.State{}, false, fmt.Errorf("create run %s: %w", st.ID, readErr)
+		return state.Created{}, fmt.Errorf("create run %s: %w", st.ID, readErr)
 	}
-	return have.rec.Read(), lastOp != op, nil
+	return state.Created{State: have.rec.Read(), Existing: lastOp != op}, nil
 }
 
 func (s *Store) takeKey(ctx context.Context, n state.NewRun) (state.RunID, error) {
@@ -240,7 +238,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done
 		}
 		return entries, err
 	})
-	done.Crowded = err == nil && s.crowded(l.Run)
+	done.Noisy = err == nil && s.noisy(l.Run)
 	return done, err
 }
 
@@ -261,7 +259,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 		}
 		return nil, err
 	})
-	w.Crowded = err == nil && w.Publish && s.crowded(id)
+	w.Noisy = err == nil && w.Publish && s.noisy(id)
 	return w, err
 }
 
@@ -320,7 +318,7 @@ func (s *Store) each(ctx context.Context, limit int, looks func(record.Record) b
 			return due, err
 		}
 		if ok {
-			d.Crowded = s.crowded(id)
+			d.Noisy = s.noisy(id)
 			due = append(due, d)
 		}
 	}

@@ -28,7 +28,7 @@ func TestBatcher(t *testing.T) {
 	runs := make([]state.State, 200)
 	for i := range runs {
 		runs[i] = newRun(t)
-		if _, _, err := s.Create(t.Context(), state.NewRun{State: runs[i], RedeliveryDelay: time.Hour}); err != nil {
+		if _, err := s.Create(t.Context(), state.NewRun{State: runs[i], RedeliveryDelay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,7 +67,7 @@ func TestBatcherNewServer(t *testing.T) {
 	s := open(t, server.URL)
 	rdb := raw(t, server.URL)
 	run := newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	for _, forget := range []func(context.Context) *redis.StatusCmd{rdb.ConfigResetStat, rdb.ScriptFlush} {
@@ -99,7 +99,7 @@ func TestBatcherEnds(t *testing.T) {
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
 	s := open(t, server.URL)
 	run := newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Claim(t.Context(), claimOf(run.ID, "a")); err != nil {

@@ -21,7 +21,7 @@ func TestLostReplies(t *testing.T) {
 	proxy := newProxy(t, strings.TrimSuffix(strings.TrimPrefix(testbed.Redis(t), "redis://"), "/0"))
 	s := open(t, "redis://"+proxy.addr+"/0")
 	run := newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	for v := int64(1); v <= 10; v++ {
@@ -115,7 +115,7 @@ func TestKilledServer(t *testing.T) {
 	server := testbed.RedisProcess(t, "--appendonly", "yes", "--appendfsync", "always", "--save", "")
 	s := open(t, server.URL)
 	run := newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	server.Kill()
@@ -145,11 +145,11 @@ func TestCreateRepairsItself(t *testing.T) {
 	create := func() (state.State, bool) {
 		run := newRun(t)
 		run.Tenant = "acme"
-		st, existing, err := s.Create(t.Context(), state.NewRun{State: run, Key: "k", Fingerprint: "f", RedeliveryDelay: time.Hour})
+		made, err := s.Create(t.Context(), state.NewRun{State: run, Key: "k", Fingerprint: "f", RedeliveryDelay: time.Hour})
 		if err != nil {
 			t.Fatalf("Create: %v", err)
 		}
-		return st, existing
+		return made.State, made.Existing
 	}
 	first, _ := create()
 	all, err := rdb.Keys(t.Context(), "p:*").Result()
@@ -186,7 +186,7 @@ func TestForgottenScripts(t *testing.T) {
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
 	s := open(t, server.URL)
 	for range 3 {
-		if _, _, err := s.Create(t.Context(), state.NewRun{State: newRun(t)}); err != nil {
+		if _, err := s.Create(t.Context(), state.NewRun{State: newRun(t)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -205,7 +205,7 @@ func TestSweepPassesOverDamage(t *testing.T) {
 	s := openAt(t, server.URL, "p")
 	bad, good := newRun(t), newRun(t)
 	for _, run := range []state.State{bad, good} {
-		if _, _, err := s.Create(t.Context(), state.NewRun{State: run}); err != nil {
+		if _, err := s.Create(t.Context(), state.NewRun{State: run}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -228,7 +228,7 @@ func TestRolledBackLog(t *testing.T) {
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
 	s, rdb := openAt(t, server.URL, "p"), raw(t, server.URL)
 	run := newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	key := func(kind string) string { return fmt.Sprintf("p:{s%03d}:%s:%s", run.ID.Shard(), kind, run.ID) }

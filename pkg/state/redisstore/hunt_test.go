@@ -40,7 +40,7 @@ func fill(t *testing.T, s *redisstore.Store, n int, waiting bool, delay time.Dur
 					return err
 				}
 			}
-			_, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: delay})
+			_, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: delay})
 			return err
 		})
 	}
@@ -149,7 +149,7 @@ func TestHuntInbox(t *testing.T) {
 	t.Parallel()
 	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
 	s, run := openAt(t, p.URL, "inbox"), newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: "a", Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour}); err != nil {

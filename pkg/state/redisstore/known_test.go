@@ -23,7 +23,7 @@ func TestKnownHeader(t *testing.T) {
 	here, there := openAt(t, url, prefix), openAt(t, url, prefix)
 	run := newRun(t)
 	run.Metadata = map[string]string{"k": "v"}
-	if _, _, err := here.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := here.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	claim := func(s *redisstore.Store, version int64, token string) state.Claim {
@@ -78,7 +78,7 @@ func TestEagerClaimFromMemory(t *testing.T) {
 	here := openAt(t, url, prefix)
 	run := newRun(t)
 	run.Metadata = map[string]string{"k": "v"}
-	if _, _, err := here.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := here.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	c := claimed(t, here, run, "first")
@@ -132,7 +132,7 @@ func TestLongLogs(t *testing.T) {
 	rdb := raw(t, url)
 	for _, turns := range []int{10, 11, 40} { // 31, 34 and 121 entries
 		run := longRun(t, turns)
-		if _, _, err := writer.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		if _, err := writer.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		for _, more := range []int{0, 1, 5, 50} {

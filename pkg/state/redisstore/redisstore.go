@@ -163,31 +163,31 @@ type idempotency struct {
 
 // Create implements state.Runs. The key is taken first and the run created under
 // the id that the key names: whoever comes after a crash in between completes it.
-func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, error) {
+func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	st := n.State
 	if n.Key != "" {
 		owner, err := s.takeKey(ctx, n)
 		if err != nil {
-			return state.State{}, false, err
+			return state.Created{}, err
 		}
 		st.ID = owner
 	}
 	header, err := state.EncodeState(st)
 	if err != nil {
-		return state.State{}, false, err
+		return state.Created{}, err
 	}
 	entries, err := encodeEntries(st.Log)
 	if err != nil {
-		return state.State{}, false, err
+		return state.Created{}, err
 	}
 	awaited, err := names(st.Awaits())
 	if err != nil {
-		return state.State{}, false, err
+		return state.Created{}, err
 	}
 	// An id in the index without a run is passed over; a run that is not in the
 	// index would never be listed.
 	if err := s.index(ctx, st); err != nil {
-		return state.State{}, false, fmt.Errorf("create run: %w", err)
+		return state.Created{}, fmt.Errorf("create run: %w", err)
 	}
 	k := s.keys.run(st.ID)
 	args := append([]any{
@@ -195,14 +195,13 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.State, bool, 
 	}, entries...)
 	r, err := createScript.batched(ctx, s, []string{k.header, k.log, k.due, k.count, k.tenants}, args...)
 	if err != nil {
-		return state.State{}, false, fmt.Errorf("create run: %w", err)
+		return state.Created{}, fmt.Errorf("create run: %w", err)
 	}
 	if r.str(createWord) == "exists" {
 		st, err = s.Load(ctx, st.ID)
-		return st, true, err
+		return state.Created{State: st, Existing: true}, err
 	}
-	st.Crowded = r.flag(createNoisy)
-	return st, false, nil
+	return state.Created{State: st, Noisy: r.flag(createNoisy)}, nil
 }
 
 // index puts a run into the lists that List pages through.

@@ -197,7 +197,7 @@ func BenchmarkClaimUnknown(b *testing.B) {
 			// The cache has room for one: whoever claims two runs in turn knows neither.
 			runs := [2]state.State{longRun(b, turns), longRun(b, turns)}
 			for _, run := range runs {
-				if _, _, err := s.Create(b.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+				if _, err := s.Create(b.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 					b.Fatal(err)
 				}
 			}

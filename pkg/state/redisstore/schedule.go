@@ -79,7 +79,7 @@ func dueOf(id state.RunID, r reply[duePlace]) state.Due {
 	d := state.Due{Run: id, Version: r.num(dueVersion), Priority: state.Priority(r.str(dueLane)), Sweeps: int(r.num(dueSweeps)), Tenant: r.str(dueTenant)}
 	switch r.str(dueWhat) {
 	case "turn":
-		d.Turn, d.Crowded = true, r.flag(dueNoisy)
+		d.Turn, d.Noisy = true, r.flag(dueNoisy)
 	case "finalize":
 		d.Finalize, d.Finalized = true, r.num(dueFinalized)
 	}

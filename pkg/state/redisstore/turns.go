@@ -246,7 +246,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 		}
 		s.cache.Put(l.Run, c.State.Log, entries[n-1].([]byte), made) //nolint:forcetypeassert // encodeEntries makes nothing else
 	}
-	return state.Committed{Status: state.Status(r.str(commitStatus)), Version: r.num(commitVersion), Crowded: r.flag(commitNoisy), Claimed: r.flag(commitClaimed)}, nil
+	return state.Committed{Status: state.Status(r.str(commitStatus)), Version: r.num(commitVersion), Noisy: r.flag(commitNoisy), Claimed: r.flag(commitClaimed)}, nil
 }
 
 // Release implements state.Turns.
@@ -288,7 +288,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 	case "closed":
 		return state.Wake{}, &state.NotWaitingError{ID: id, Status: state.Status(closed.str(closedStatus)), Name: closed.str(closedName)}
 	default:
-		return state.Wake{Publish: r.flag(wakePublish), Version: r.num(wakeVersion), Priority: state.Priority(r.str(wakeLane)), Crowded: r.flag(wakeNoisy)}, nil
+		return state.Wake{Publish: r.flag(wakePublish), Version: r.num(wakeVersion), Priority: state.Priority(r.str(wakeLane)), Noisy: r.flag(wakeNoisy)}, nil
 	}
 }
 

@@ -42,8 +42,8 @@ func Agree(t *testing.T, open, model func(t *testing.T) state.Store) {
 			run.Batch = rapid.SampledFrom([]*state.Batch{nil, {Index: 1, Size: 2, MaxParallel: 1, Held: true}}).Draw(rt, "batch")
 		}
 		d.both("Create", func(s state.Store) (any, error) {
-			_, existing, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: d.span("delay")})
-			return existing, err
+			made, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: d.span("delay")})
+			return made.Existing, err
 		})
 		// Calls that make a run go on come more often than those that interrupt it.
 		rt.Repeat(map[string]func(*rapid.T){

@@ -80,7 +80,7 @@ func benchRun(b *testing.B, s state.Store) state.RunID {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, _, err := s.Create(b.Context(), state.NewRun{State: run, RedeliveryDelay: long}); err != nil {
+	if _, err := s.Create(b.Context(), state.NewRun{State: run, RedeliveryDelay: long}); err != nil {
 		b.Fatal(err)
 	}
 	return run.ID

@@ -11,8 +11,8 @@ import (
 func testNewerFormat(t *testing.T, s *suite) {
 	run := newRun(t)
 	run.Format = state.Format + 1
-	if _, existing, err := s.Create(t.Context(), state.NewRun{State: run, Key: "k"}); err != nil || existing {
-		t.Fatalf("Create = existing %v, %v", existing, err)
+	if made, err := s.Create(t.Context(), state.NewRun{State: run, Key: "k"}); err != nil || made.Existing {
+		t.Fatalf("Create = existing %v, %v", made.Existing, err)
 	}
 	other := s.create(t)
 	for range 2 {
@@ -28,7 +28,7 @@ func testNewerFormat(t *testing.T, s *suite) {
 		"Abort":     func() error { _, err := s.Abort(t.Context(), run.ID, "enough", long); return err },
 		"Finalized": func() error { return s.Finalized(t.Context(), run.ID, 1) },
 		"Create again": func() error {
-			_, _, err := s.Create(t.Context(), state.NewRun{State: run, Key: "k"})
+			_, err := s.Create(t.Context(), state.NewRun{State: run, Key: "k"})
 			return err
 		},
 	}

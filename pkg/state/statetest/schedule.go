@@ -28,9 +28,9 @@ func testReady(t *testing.T, s *suite) {
 func testCreate(t *testing.T, s *suite) {
 	run := newRun(t)
 	run.Metadata = map[string]string{"k": "v"}
-	got, existing, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: long})
-	if err != nil || existing || got.ID != run.ID || got.Status != state.Queued {
-		t.Fatalf("Create = %s, %v, %v", encode(t, got), existing, err)
+	made, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: long})
+	if got := made.State; err != nil || made.Existing || got.ID != run.ID || got.Status != state.Queued {
+		t.Fatalf("Create = %s, %v, %v", encode(t, got), made.Existing, err)
 	}
 	loaded, err := s.Load(t.Context(), run.ID)
 	if err != nil {
@@ -40,8 +40,8 @@ func testCreate(t *testing.T, s *suite) {
 	if diff := cmp.Diff(encode(t, run), encode(t, loaded)); diff != "" {
 		t.Errorf("Load:\n%s", diff)
 	}
-	if _, existing, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: long}); err != nil || !existing {
-		t.Errorf("second Create = existing %v, %v", existing, err)
+	if made, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: long}); err != nil || !made.Existing {
+		t.Errorf("second Create = existing %v, %v", made.Existing, err)
 	}
 	if _, err := s.Load(t.Context(), newRun(t).ID); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("Load of nobody = %v", err)
@@ -58,15 +58,15 @@ func testCreateIdempotent(t *testing.T, s *suite) {
 	for range 8 {
 		run := newRun(t)
 		wg.Go(func() {
-			got, existing, err := s.Create(t.Context(), state.NewRun{State: run, Key: "key", Fingerprint: "f", RedeliveryDelay: long})
+			made, err := s.Create(t.Context(), state.NewRun{State: run, Key: "key", Fingerprint: "f", RedeliveryDelay: long})
 			if err != nil {
 				t.Errorf("Create: %v", err)
 				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			ids[got.ID]++
-			if !existing {
+			ids[made.State.ID]++
+			if !made.Existing {
 				fresh++
 			}
 		})
@@ -75,20 +75,20 @@ func testCreateIdempotent(t *testing.T, s *suite) {
 	if len(ids) != 1 || fresh != 1 {
 		t.Errorf("%d runs, %d of them new; want 1 and 1", len(ids), fresh)
 	}
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: newRun(t), Key: "key", Fingerprint: "other", RedeliveryDelay: long}); !errors.Is(err, state.ErrIdempotencyConflict) {
+	if _, err := s.Create(t.Context(), state.NewRun{State: newRun(t), Key: "key", Fingerprint: "other", RedeliveryDelay: long}); !errors.Is(err, state.ErrIdempotencyConflict) {
 		t.Errorf("Create with another body = %v", err)
 	}
 	other := newRun(t)
 	other.Tenant = "other"
-	if _, existing, err := s.Create(t.Context(), state.NewRun{State: other, Key: "key", Fingerprint: "f", RedeliveryDelay: long}); err != nil || existing {
-		t.Errorf("Create of another tenant = existing %v, %v", existing, err)
+	if made, err := s.Create(t.Context(), state.NewRun{State: other, Key: "key", Fingerprint: "f", RedeliveryDelay: long}); err != nil || made.Existing {
+		t.Errorf("Create of another tenant = existing %v, %v", made.Existing, err)
 	}
 }
 
 // I2: a run whose message was lost comes up again and again.
 func testSweepLostMessage(t *testing.T, s *suite) {
 	run := newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: short}); err != nil {
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: short}); err != nil {
 		t.Fatal(err)
 	}
 	for n := 1; n <= 3; n++ {
@@ -116,7 +116,7 @@ func testSweepLostMessage(t *testing.T, s *suite) {
 // Of sweepers that run at once, one gets a run.
 func testSweepRace(t *testing.T, s *suite) {
 	run := newRun(t)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: 0}); err != nil {
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: 0}); err != nil {
 		t.Fatal(err)
 	}
 	var found atomic.Int64
@@ -144,7 +144,7 @@ func testSweepRace(t *testing.T, s *suite) {
 func testSweepLimit(t *testing.T, s *suite) {
 	const runs = 9
 	for range runs {
-		if _, _, err := s.Create(t.Context(), state.NewRun{State: newRun(t), RedeliveryDelay: 0}); err != nil {
+		if _, err := s.Create(t.Context(), state.NewRun{State: newRun(t), RedeliveryDelay: 0}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -230,7 +230,7 @@ func testSweepDependent(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	behind := held(t, newRun(t).ID, 1)
-	if _, _, err := s.Create(t.Context(), state.NewRun{State: behind, RedeliveryDelay: time.Millisecond}); err != nil {
+	if _, err := s.Create(t.Context(), state.NewRun{State: behind, RedeliveryDelay: time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	for _, run := range []state.State{child, behind} {

@@ -75,8 +75,8 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"ListBatch", testListBatch},
 		{"Log", testLog},
 		{"Counts", testCounts},
-		{"Crowd", testCrowd},
-		{"CrowdCountsOnce", testCrowdCountsOnce},
+		{"Noisy", testNoisy},
+		{"NoisyCountsOnce", testNoisyCountsOnce},
 		{"Agents", testAgents},
 		{"LongRun", testLongRun},
 		{"QuotaRace", testQuotaRace},
@@ -131,8 +131,8 @@ func (s *suite) create(t *testing.T) state.State {
 
 func (s *suite) store(t *testing.T, run state.State) {
 	t.Helper()
-	if _, existing, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: long}); err != nil || existing {
-		t.Fatalf("Create = existing %v, %v", existing, err)
+	if made, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: long}); err != nil || made.Existing {
+		t.Fatalf("Create = existing %v, %v", made.Existing, err)
 	}
 }
 

@@ -40,5 +40,5 @@ func (t *Tenants) Noisy(tenant string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.turns[tenant]
-	return n > state.Crowd && 2*n*len(t.turns) >= t.slots
+	return n > state.NoisyAbove && 2*n*len(t.turns) >= t.slots
 }

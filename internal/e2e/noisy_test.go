@@ -68,9 +68,9 @@ func tenant(t *testing.T, store state.Store, b bus.Bus, name string) *client.Cli
 // A thousand long runs of one tenant are queued in one lane, and one worker has one
 // slot: a run of another tenant that comes after them all does not wait for them, and
 // neither do they stand still.
-func TestCrowdIsPassed(t *testing.T) {
+func TestNoisyTenantIsOvertaken(t *testing.T) {
 	t.Parallel()
-	const crowd, most = state.MaxBatch, 30
+	const queued, most = state.MaxBatch, 30
 	for _, name := range []string{"redis", "nats"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +99,7 @@ func TestCrowdIsPassed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			batch := api.BatchRequest{Runs: slices.Repeat([]api.SubmitRequest{{Agent: "long", Input: []byte(`"go"`)}}, crowd)}
+			batch := api.BatchRequest{Runs: slices.Repeat([]api.SubmitRequest{{Agent: "long", Input: []byte(`"go"`)}}, queued)}
 			if _, err := many.SubmitBatch(t.Context(), batch, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -131,11 +131,11 @@ func TestCrowdIsPassed(t *testing.T) {
 				return err
 			})
 			n := asked.before(state.RunID(run.ID))
-			t.Logf("%d turns of the crowd came first", n)
+			t.Logf("%d turns of the noisy tenant came first", n)
 			if n > most {
-				t.Errorf("%d turns of the crowd came first, want %d at most", n, most)
+				t.Errorf("%d turns of the noisy tenant came first, want %d at most", n, most)
 			}
-			eventually(t, "the crowd goes on", func() error {
+			eventually(t, "the noisy tenant goes on", func() error {
 				asked.mu.Lock()
 				defer asked.mu.Unlock()
 				if len(asked.runs) < n+2+50 {

@@ -82,16 +82,16 @@ func TestRunIsWatchedOnceForAll(t *testing.T) {
 	eventually(t, "nobody watches", func() bool { return b.open.Load() == 0 })
 }
 
-// crowded is a store whose logs take until they are let go, and which counts who waits
+// slowLogs is a store whose logs take until they are let go, and which counts who waits
 // for one.
-type crowded struct {
+type slowLogs struct {
 	state.Store
 
 	inside, most atomic.Int64
 	release      chan struct{}
 }
 
-func (c *crowded) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
+func (c *slowLogs) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	n := c.inside.Add(1)
 	defer c.inside.Add(-1)
 	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
@@ -100,11 +100,11 @@ func (c *crowded) Log(ctx context.Context, id state.RunID, after int64, limit in
 	return c.Store.Log(ctx, id, after, limit)
 }
 
-// A crowd of readers leaves the store some room for others.
+// Many readers leave the store capacity for others.
 func TestReadersTakeTurns(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	store := &crowded{Store: s.store, release: make(chan struct{})}
+	store := &slowLogs{Store: s.store, release: make(chan struct{})}
 	there := s.over(store, s.bus)
 	id := s.submit("adder")
 	if _, err := s.client.Wait(t.Context(), id); err != nil {

@@ -1,0 +1,109 @@
+package statetest
+
+import (
+	"testing"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// of returns a new run of a tenant on a shard.
+func of(t *testing.T, tenant string, shard int) state.State {
+	t.Helper()
+	for {
+		run := newRun(t)
+		run.Tenant, run.ID = tenant, state.RunID(state.RunPrefix+ulid.Make().String())
+		if run.ID.Shard() == shard {
+			return run
+		}
+	}
+}
+
+// created stores a new run of a tenant on shard 7, where it is noisy or not.
+func (s *suite) created(t *testing.T, tenant string, noisy bool) state.State {
+	t.Helper()
+	run := of(t, tenant, 7)
+	made, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: 0})
+	if err != nil || made.Existing || made.Noisy != noisy {
+		t.Fatalf("Create of %s = noisy %v, existing %v, %v; want noisy %v", tenant, made.Noisy, made.Existing, err, noisy)
+	}
+	return run
+}
+
+// ended takes a run to its end.
+func (s *suite) ended(t *testing.T, id state.RunID, version int64) {
+	t.Helper()
+	if done := s.commit(t, s.mustClaim(t, id, version), state.EndCompleted, state.Entry{}); done.Noisy {
+		t.Errorf("Commit of an end = %+v", done)
+	}
+}
+
+// A tenant is noisy while more of its runs are in flight on a shard than state.NoisyAbove:
+// those that rest do not count, and those of others neither.
+func testNoisy(t *testing.T, s *suite) {
+	var runs []state.State
+	for range state.NoisyAbove {
+		runs = append(runs, s.created(t, "many", false))
+	}
+	last := s.created(t, "many", true)
+	s.created(t, "few", false)
+	_, eager := s.commitEagerly(t, s.mustClaim(t, runs[1].ID, 1), "eager")
+	if !eager.Claimed || !eager.Noisy {
+		t.Errorf("Commit of a noisy tenant with an eager claim = %+v", eager)
+	}
+	if elsewhere, err := s.Create(t.Context(), state.NewRun{State: of(t, "many", 8), RedeliveryDelay: long}); err != nil || elsewhere.Noisy {
+		t.Errorf("Create on another shard = noisy %v, %v", elsewhere.Noisy, err)
+	}
+	// It holds for runs that were there before, as soon as they come back.
+	first := runs[0].ID
+	if done := s.commit(t, s.mustClaim(t, first, 1), state.NextTurn, state.Entry{}); !done.Noisy {
+		t.Errorf("Commit of a noisy tenant = %+v", done)
+	}
+	if d := s.sweepFor(t, last.ID, 0); !d.Turn || !d.Noisy {
+		t.Errorf("Sweep of a noisy tenant = %+v", d)
+	}
+	// A run that waits is in nobody's way, and counts again when it is woken.
+	version := s.wait(t, first, 2, "c1")
+	s.created(t, "many", true)
+	s.ended(t, runs[1].ID, 2)
+	wake, err := s.Signal(t.Context(), first, resultSignal("s1", "c1"), long)
+	if err != nil || !wake.Publish || !wake.Noisy {
+		t.Errorf("Signal = %+v, %v", wake, err)
+	}
+	s.ended(t, first, version)
+	if done := s.commit(t, s.mustClaim(t, last.ID, 1), state.NextTurn, state.Entry{}); done.Noisy {
+		t.Errorf("Commit when the tenant is noisy no more = %+v", done)
+	}
+	s.created(t, "many", true)
+}
+
+// What an eviction brings back, an abort wakes or a release returns was counted before.
+func testNoisyCountsOnce(t *testing.T, s *suite) {
+	run := s.created(t, "many", false)
+	s.mustClaim(t, run.ID, 1)
+	if due, err := s.Evict(t.Context(), "w1", 0); err != nil || len(due) != 1 || due[0].Noisy {
+		t.Fatalf("Evict = %+v, %v", due, err)
+	}
+	if err := s.Release(t.Context(), s.mustClaim(t, run.ID, 1).Lease); err != nil {
+		t.Fatal(err)
+	}
+	version := s.wait(t, run.ID, 1, "c1")
+	for range 2 {
+		if _, err := s.Abort(t.Context(), run.ID, "enough", 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.sweepFor(t, run.ID, 0)
+	s.created(t, "many", false)
+	other := s.created(t, "many", true)
+	s.ended(t, run.ID, version)
+	c := s.mustClaim(t, other.ID, 1)
+	next := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
+	for range 2 {
+		if done, err := s.Commit(t.Context(), c.Lease, next); err != nil || done.Noisy {
+			t.Errorf("Commit = %+v, %v", done, err)
+		}
+	}
+	s.created(t, "many", true)
+}
