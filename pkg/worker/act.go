@@ -147,7 +147,13 @@ const storePause = 100 * time.Millisecond
 // final reports whether the store will say the same again.
 func final(err error) bool {
 	_, full := errors.AsType[*state.TooLargeError](err)
-	return full || errors.Is(err, state.ErrFenced)
+	return full || gone(err)
+}
+
+// gone reports whether the store says that a lease is over: another has it, or the run is
+// lost with all that a store had written since its copy was made.
+func gone(err error) bool {
+	return errors.Is(err, state.ErrFenced) || errors.Is(err, state.ErrNotFound)
 }
 
 // record journals the entries that the loop has appended, and r. An unknown outcome

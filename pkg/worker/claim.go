@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -111,7 +110,7 @@ func (w *Worker) disclaim(ctx context.Context, q state.ClaimRequest) {
 	l := state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker}
 	for {
 		err := w.store.Release(ctx, l)
-		if err == nil || errors.Is(err, state.ErrFenced) || errors.Is(err, state.ErrNotFound) || !pause(ctx, storePause) {
+		if err == nil || gone(err) || !pause(ctx, storePause) {
 			return
 		}
 	}

@@ -1,0 +1,78 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// leaseCounts is a store that counts what it is asked for with a lease.
+type leaseCounts struct {
+	state.Store
+
+	renewals, commits atomic.Int64
+}
+
+func (c *leaseCounts) Renew(ctx context.Context, l state.Lease, lease, delay time.Duration) (*state.Abort, error) {
+	c.renewals.Add(1)
+	return c.Store.Renew(ctx, l, lease, delay)
+}
+
+func (c *leaseCounts) Commit(ctx context.Context, l state.Lease, done state.Commit) (state.Committed, error) {
+	c.commits.Add(1)
+	return c.Store.Commit(ctx, l, done)
+}
+
+// A worker whose run the store has lost, by a fallback to an older copy, gives it up at the
+// first word of that. It does not ask until the lease is over.
+func TestLostRunIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		waits bool // the tool, until the turn is ended
+	}{{"at the commit", false}, {"at the renewal", true}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			memory := s.store.(*memstore.Store) //nolint:forcetypeassert // newSite made it
+			empty := memory.Snapshot()
+			store := &leaseCounts{Store: s.store}
+			called, why := make(chan struct{}), make(chan error, 1)
+			s.tools["lose"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+				memory.Restore(empty)
+				close(called)
+				if test.waits {
+					<-ctx.Done()
+				}
+				why <- context.Cause(ctx)
+				return tool.Result{Content: "done"}, nil
+			})
+			cfg := s.config()
+			cfg.ShutdownGrace = time.Hour
+			if test.waits {
+				cfg.Lease = 600 * time.Millisecond
+			}
+			stop := s.workOn(store, cfg)
+			s.submit(state.Limits{}, []agent.Tool{{Name: "lose"}}, call("lose", "c1"), model.Scripted{Text: "end"})
+			<-called
+			stop()
+			if err := <-why; test.waits && !errors.Is(err, state.ErrFenced) {
+				t.Errorf("the call was ended by %v", err)
+			}
+			if n := store.renewals.Load(); n > 2 {
+				t.Errorf("the store was asked %d times for a lease on a run that it has lost", n)
+			}
+			if n := store.commits.Load(); n > 1 {
+				t.Errorf("the store was asked %d times to commit a turn of a run that it has lost", n)
+			}
+		})
+	}
+}
