@@ -79,18 +79,22 @@ func noFlights(_ context.Context, r hook.Request) (hook.Answer, error) {
 	return hook.Answer{}, nil
 }
 
+// checks is what the loop below keeps in a run; nobody else can read it.
+type checks struct {
+	Made bool `json:"made,omitempty"`
+}
+
 // loops are the built-in loops and one that asks the model to check its answer once.
 func loops() loop.Registry {
+	checked := loop.Typed[checks]{Answered: func(t *loop.Turn, own *checks, text string) loop.Decision {
+		if own.Made {
+			return t.Complete(state.EndCompleted, text)
+		}
+		own.Made = true
+		return t.Next(state.Reflected, "checked", state.UserText("Check your answer against the timetable, then give it again."))
+	}}
 	all := loop.Builtin()
-	all["checked"] = func(a *agent.Agent) loop.Loop {
-		return loop.New(a, loop.Rules{Answered: func(t *loop.Turn, text string) loop.Decision {
-			if t.State().Phase == "check" {
-				return t.Complete(state.EndCompleted, text)
-			}
-			t.Enter("check")
-			return t.Next(state.Reflected, "checked", state.UserText("Check your answer against the timetable, then give it again."))
-		}})
-	}
+	all["checked"] = func(a *agent.Agent) loop.Loop { return loop.New(a, checked.Rules()) }
 	return all
 }
 

@@ -1,6 +1,7 @@
 // Planner is a loop of a third party's: it plans, executes one step of the plan
-// after the other, and reflects on the whole before it answers. It imports only
-// public packages of Turnpike and changes nothing in them.
+// after the other, and reflects on the whole before it answers. The plan is state of
+// its own, which nobody else can read. It imports only public packages of Turnpike and
+// changes nothing in them.
 //
 //	go run ./examples/planner
 package main
@@ -19,7 +20,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
@@ -33,46 +33,6 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
-
-// The phases; a run begins with the plan.
-const (
-	planning   = ""
-	executing  = "execute"
-	reflecting = "reflect"
-)
-
-// Planner plans, executes and reflects. The phase is part of the run's state, so
-// any worker goes on where another one stopped.
-func Planner(a *agent.Agent) loop.Loop {
-	return loop.New(a, loop.Rules{Prompt: prompt, Answered: answered})
-}
-
-// prompt withholds the tools from everybody but the executor.
-func prompt(t *loop.Turn) loop.CallModel {
-	say := state.View(t.State().Log)
-	switch t.State().Phase {
-	case planning:
-		return loop.CallModel{Messages: append(say, state.UserText("Write a plan of short numbered steps. Do not begin with it."))}
-	case executing:
-		return loop.CallModel{Messages: say, Tools: t.Agent().ToolSpecs()}
-	default:
-		return loop.CallModel{Messages: say}
-	}
-}
-
-// answered moves from phase to phase.
-func answered(t *loop.Turn, text string) loop.Decision {
-	switch t.State().Phase {
-	case planning:
-		t.Enter(executing)
-		return t.Next(state.NextTurn, "planned", state.UserText("Now execute the plan with your tools, step by step. Answer when all is done."))
-	case executing:
-		t.Enter(reflecting)
-		return t.Next(state.Reflected, "executed", state.UserText("Compare what was done with the plan, then give the final answer."))
-	default:
-		return t.Complete(state.EndCompleted, text)
-	}
-}
 
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -90,9 +50,10 @@ tools: [{name: timetable, description: Finds trains.}]
 model:
   provider: scripted
   responses:
-    - {text: "1. Find a train. 2. Name its platform."}
+    - {text: "1. Find a train.\n2. Name its platform."}
     - {tool_calls: [{name: timetable, arguments: {to: Lisbon}}]}
-    - {text: "The 9:02 leaves from platform 4."}
+    - {text: "There is the 9:02."}
+    - {text: "It leaves from platform 4."}
     - {text: "Both steps are done: take the 9:02 from platform 4."}
 `
 
@@ -144,12 +105,14 @@ func run(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if e.Type == state.EntryModel || e.Type == state.EntryTransition || e.Type == state.EntryFinished {
-			text := e.Detail
-			if e.Message != nil {
-				text = e.Message.Text()
-			}
-			fmt.Fprintf(out, "%-14s %-10s %s\n", e.Type, e.Reason, text)
+		switch e.Type {
+		case state.EntryModel:
+			fmt.Fprintf(out, "%-14s %-10s %s\n", e.Type, "", e.Message.Text())
+		case state.EntryTransition, state.EntryFinished:
+			fmt.Fprintf(out, "%-14s %-10s %s\n", e.Type, e.Reason, e.Detail)
+		case state.EntryProgress:
+			fmt.Fprintf(out, "%-14s %-10s %d: %s\n", e.Type, e.Action, e.Step, e.Target)
+		default:
 		}
 	}
 	return nil

@@ -26,7 +26,9 @@ type Config struct {
 	Log      Log    `embed:""`
 
 	Lease time.Duration `env:"TURNPIKE_LEASE" default:"25s" help:"How long a worker that gives no sign of life keeps its turns; the same in every process."`
-	Feed  Feed          `embed:""`
+
+	Format int  `name:"store-format" env:"TURNPIKE_FORMAT" help:"Newest format in which runs are stored; 0 is the newest that all workers and gateways can read that are heard. 1 while some gateways are of a build before format 2: they are not heard."`
+	Feed   Feed `embed:""`
 }
 
 // Feed configures the stored event feed.
@@ -37,7 +39,7 @@ type Feed struct {
 // Deployment returns the settings that a deployment has from the configuration.
 func (c Config) Deployment() turnpike.Config {
 	return turnpike.Config{
-		NATSURL: c.NATSURL, RedisURL: c.RedisURL, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, EventFeed: bool(c.Feed.EventFeed), Logger: c.Log.Logger(),
+		NATSURL: c.NATSURL, RedisURL: c.RedisURL, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), Logger: c.Log.Logger(),
 	}
 }
 

@@ -11,10 +11,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
 // buildNext compiles the services as a build would be whose format is one higher, into
@@ -24,7 +26,7 @@ var buildNext = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	const name = "pkg/state/codec.go"
+	const name = "pkg/state/format.go"
 	source, err := os.ReadFile(filepath.Join("../..", name))
 	if err != nil {
 		return "", err
@@ -37,7 +39,7 @@ var buildNext = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	changed, overlay := filepath.Join(dir, "codec.go"), filepath.Join(dir, "overlay.json")
+	changed, overlay := filepath.Join(dir, "format.go"), filepath.Join(dir, "overlay.json")
 	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, name): changed}})
 	if err != nil {
 		return "", err
@@ -54,99 +56,202 @@ var buildNext = sync.OnceValues(func() (string, error) {
 	return "next/", nil
 })
 
-// Two builds of different formats share a site, and workers of both are killed: every
-// run ends, no attempt is lost by what the older build does not know, and nothing that
-// the newer one wrote is touched by the older again (I1, I2).
+// Two builds of different formats share a deployment, and workers of both are killed: while
+// both are there both take turns of every run. Once the next build is alone it writes its own
+// format, and nothing that it wrote is touched by the older one again (I1, I2).
 func TestTwoBuilds(t *testing.T) {
 	t.Parallel()
 	for store, env := range map[string]string{"redis": "", "jetstream": "TURNPIKE_REDIS_URL="} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
-			next, err := buildNext()
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := newSite(t, 0, append([]string{"TURNPIKE_LEASE=3s"}, slices.DeleteFunc([]string{env}, func(e string) bool { return e == "" })...)...)
-			serveSeedTools(s)
-			s.put(`{"name": "steps", "model": {"provider": "scripted", "responses": [
-				{"tool_calls": [{"name": "echo", "id": "c1", "arguments": {"n": 1}}], "delay": "100ms"}, {"tool_calls": [{"name": "pay", "id": "c2"}]},
-				{"tool_calls": [{"name": "echo", "id": "c3", "arguments": {"n": 2}}], "delay": "100ms"}, {"text": "done", "delay": "100ms"}]},
-				"tools": [{"name": "echo", "kind": "nats", "idempotent": true}, {"name": "pay", "kind": "client", "schema": {"type": "object"}}]}`)
-			s.put(`{"name": "boss", "model": {"provider": "scripted", "responses": [{"tool_calls": [{"name": "steps", "id": "c1", "arguments": {"task": "go"}}]}, {"text": "done"}]},
-				"tools": [{"name": "steps", "kind": "agent", "agent": "steps"}]}`)
-			// A second gateway, of the next build: behind one address, either may answer.
-			addr := freeAddr(t)
-			spawn(t, next+"gateway", append(slices.Clone(s.env), "TURNPIKE_ADDR="+addr))
-			newer := client.New("http://" + addr)
-			eventually(t, "the next build's gateway is ready", func() error { return newer.Ready(t.Context()) })
-			worker := func(build, id string) *process {
-				return spawn(t, build+"worker", append(slices.Clone(s.env), "TURNPIKE_WORKER_ID="+id))
-			}
-
-			// What only newer workers know waits for them, and loses nothing.
-			old := worker("", "old-0")
-			early, err := newer.Submit(t.Context(), api.SubmitRequest{Agent: "steps", Input: json.RawMessage(`"go"`)}, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the old worker says that it leaves the run alone", func() error {
-				if n := strings.Count(old.log(), "left to its workers"); n < 2 {
-					return fmt.Errorf("said %d times", n)
-				}
-				return nil
-			})
-			_, err = s.client.Get(t.Context(), early.ID)
-			if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeNewerBuild {
-				t.Errorf("the old gateway answers %v, want newer_build", err)
-			}
-
-			ids := []string{early.ID}
-			for i := range 24 {
-				agent := "steps"
-				if i%4 == 0 {
-					agent = "boss"
-				}
-				ids = append(ids, s.submit(agent))
-			}
-			killed := []*process{old, worker("", "old-1"), worker(next, "next-0"), worker(next, "next-1")}
-			for i, p := range killed {
-				answerAll(t, newer, ids, i*len(ids)/8)
-				p.kill()
-				p.env = append(p.env, "TURNPIKE_WORKER_ID="+p.env[len(p.env)-1][len("TURNPIKE_WORKER_ID="):]+"-again") // the last one counts
-				p.start()
-			}
-			answerAll(t, newer, ids, len(ids))
-			both := map[string]int{}
-			for _, id := range ids {
-				run, err := newer.Get(t.Context(), id)
-				if err != nil || stands(run) != "completed" {
-					t.Fatalf("run %s is %s, %v", id, stands(run), err)
-				}
-				turns, err := newer.Turns(t.Context(), id)
-				if err != nil {
-					t.Fatal(err)
-				}
-				newest := ""
-				for i, row := range turns {
-					if row.Version != int64(i+1) {
-						t.Errorf("I1: version %d of %s stands in place %d", row.Version, id, i+1)
-					}
-					build, _, _ := strings.Cut(row.Worker, "-")
-					if build != "" && newest == "next" && build == "old" {
-						t.Errorf("run %s was written by %s after a newer build", id, row.Worker)
-					}
-					newest = build
-					both[build]++
-				}
-				if id == early.ID && turns[1].Attempt != 1 {
-					t.Errorf("attempt %d at the first turn of %s, which no worker that knows it has lost", turns[1].Attempt, id)
-				}
-			}
-			if both["old"] == 0 || both["next"] == 0 {
-				t.Errorf("turns by build: %v, want some of each", both)
-			}
+			b := newTwoBuilds(t, slices.DeleteFunc([]string{env}, func(e string) bool { return e == "" }))
+			b.together(t)
+			b.apart(t)
 		})
 	}
+}
+
+// twoBuilds is a deployment with a gateway of each build.
+type twoBuilds struct {
+	*site
+	front   *process // the next build's gateway
+	newer   *client.Client
+	workers []*process // two of each build, the older ones first
+}
+
+func newTwoBuilds(t *testing.T, env []string) *twoBuilds {
+	t.Helper()
+	next, err := buildNext()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &twoBuilds{site: newSite(t, 0, append([]string{"TURNPIKE_LEASE=3s"}, env...)...)}
+	serveSeedTools(b.site)
+	b.put(`{"name": "steps", "model": {"provider": "scripted", "responses": [
+		{"tool_calls": [{"name": "echo", "id": "c1", "arguments": {"n": 1}}], "delay": "100ms"}, {"tool_calls": [{"name": "pay", "id": "c2"}]},
+		{"tool_calls": [{"name": "echo", "id": "c3", "arguments": {"n": 2}}], "delay": "100ms"}, {"text": "done", "delay": "100ms"}]},
+		"tools": [{"name": "echo", "kind": "nats", "idempotent": true}, {"name": "pay", "kind": "client", "schema": {"type": "object"}}]}`)
+	b.put(`{"name": "boss", "model": {"provider": "scripted", "responses": [{"tool_calls": [{"name": "steps", "id": "c1", "arguments": {"task": "go"}}]}, {"text": "done"}]},
+		"tools": [{"name": "steps", "kind": "agent", "agent": "steps"}]}`)
+	// Behind one address, either gateway may answer.
+	addr := freeAddr(t)
+	b.front = spawn(t, next+"gateway", append(slices.Clone(b.env), "TURNPIKE_ADDR="+addr))
+	b.newer = client.New("http://" + addr)
+	eventually(t, "the next build's gateway is ready", func() error { return b.newer.Ready(t.Context()) })
+	for _, id := range []string{"old-0", "old-1", "next-0", "next-1"} {
+		build := ""
+		if strings.HasPrefix(id, "next") {
+			build = next
+		}
+		b.workers = append(b.workers, spawn(t, build+"worker", append(slices.Clone(b.env), "TURNPIKE_WORKER_ID="+id)))
+	}
+	return b
+}
+
+// ended checks that a run has completed, and returns its rows of the audit trail.
+func (b *twoBuilds) ended(t *testing.T, id string) []api.Turn {
+	t.Helper()
+	run, err := b.newer.Get(t.Context(), id)
+	if err != nil || stands(run) != "completed" {
+		t.Fatalf("run %s is %s, %v", id, stands(run), err)
+	}
+	turns, err := b.newer.Turns(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range turns {
+		if row.Version != int64(i+1) {
+			t.Errorf("I1: version %d of %s stands in place %d", row.Version, id, i+1)
+		}
+	}
+	return turns
+}
+
+func (b *twoBuilds) submitNew(t *testing.T, agent string) string {
+	t.Helper()
+	run, err := b.newer.Submit(t.Context(), api.SubmitRequest{Agent: agent, Input: json.RawMessage(`"go"`)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run.ID
+}
+
+// together has both builds take turns of the same runs.
+func (b *twoBuilds) together(t *testing.T) {
+	t.Helper()
+	// The next build's processes start with the old format, and hear an older worker
+	// before they would write their own.
+	var ids []string
+	for i := range 24 {
+		agent := "steps"
+		if i%4 == 0 {
+			agent = "boss"
+		}
+		if i%2 == 0 {
+			ids = append(ids, b.submit(agent))
+		} else {
+			ids = append(ids, b.submitNew(t, agent))
+		}
+	}
+	for i, p := range b.workers {
+		answerAll(t, b.newer, ids, i*len(ids)/8)
+		p.kill()
+		p.env = append(p.env, "TURNPIKE_WORKER_ID="+p.env[len(p.env)-1][len("TURNPIKE_WORKER_ID="):]+"-again") // the last one counts
+		p.start()
+	}
+	answerAll(t, b.newer, ids, len(ids))
+	both := map[string]int{}
+	for _, id := range ids {
+		if _, err := b.client.Get(t.Context(), id); err != nil {
+			t.Errorf("the old gateway answers %v", err)
+		}
+		for _, row := range b.ended(t, id) {
+			build, _, _ := strings.Cut(row.Worker, "-")
+			both[build]++
+		}
+	}
+	if both["old"] == 0 || both["next"] == 0 {
+		t.Errorf("turns by build: %v, want some of each", both)
+	}
+}
+
+// apart has the next build write its own format, and the older one meet it.
+func (b *twoBuilds) apart(t *testing.T) {
+	t.Helper()
+	old, next := b.workers[0], b.workers[2:]
+	b.gateway.kill()
+	for _, p := range b.workers[:2] {
+		p.kill()
+	}
+	d, err := turnpike.Open(t.Context(), turnpike.Config{NATS: b.nats, RedisURL: b.redisURL(), Prefix: b.prefix()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var early string
+	slowly := time.NewTicker(500 * time.Millisecond) // each look is a run
+	defer slowly.Stop()
+	eventually(t, "the next build writes its own format", func() error {
+		<-slowly.C
+		early = b.submitNew(t, "steps")
+		if _, err := d.Store.Load(t.Context(), state.RunID(early)); !errors.Is(err, state.ErrFormat) {
+			return fmt.Errorf("Load = %w", err)
+		}
+		return nil
+	})
+	eventually(t, "the run waits", func() error {
+		run, err := b.newer.Get(t.Context(), early)
+		if err == nil && stands(run) != "waiting_client_tool" {
+			err = fmt.Errorf("it is %s", stands(run))
+		}
+		return err
+	})
+
+	// What only newer workers know waits for them, and loses nothing.
+	for _, p := range next {
+		p.kill()
+	}
+	b.gateway.start()
+	old.start()
+	eventually(t, "the old gateway is ready", func() error { return b.client.Ready(t.Context()) })
+	_, err = b.client.Get(t.Context(), early)
+	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeNewerBuild {
+		t.Errorf("the old gateway answers %v, want newer_build", err)
+	}
+	left := strings.Count(old.log(), "left to its workers")
+	if _, err := b.newer.Signal(t.Context(), early, api.SignalRequest{
+		SignalID: "pay", ToolResults: []api.ToolResult{{CallID: "c2", Content: json.RawMessage(`"paid"`)}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the old worker says that it leaves the run alone", func() error {
+		if n := strings.Count(old.log(), "left to its workers") - left; n < 2 {
+			return fmt.Errorf("said %d times", n)
+		}
+		return nil
+	})
+	next[0].start()
+	answerAll(t, b.newer, []string{early}, 1)
+	waited := false
+	for _, row := range b.ended(t, early) {
+		if waited && row.Attempt != 1 {
+			t.Errorf("attempt %d at version %d, which no worker that knows it has lost", row.Attempt, row.Version)
+		}
+		if strings.HasPrefix(row.Worker, "old") {
+			t.Errorf("version %d was written by %s after a newer build", row.Version, row.Worker)
+		}
+		waited = waited || row.Reason == state.WaitingClientTool
+	}
+}
+
+// redisURL is that of the deployment's Redis; empty with runs in JetStream.
+func (b *twoBuilds) redisURL() (url string) {
+	for _, e := range b.env { // the last one counts
+		if v, ok := strings.CutPrefix(e, "TURNPIKE_REDIS_URL="); ok {
+			url = v
+		}
+	}
+	return url
 }
 
 func stands(run api.Run) string {

@@ -81,7 +81,7 @@ func RunOf(s state.State, now time.Time) Run {
 	r := Run{
 		ID: string(s.ID), Agent: s.Agent, AgentVersion: s.AgentVersion, Loop: s.Loop, Tenant: s.Tenant, Priority: string(s.Priority),
 		Metadata: s.Metadata, Parent: s.Parent, Status: string(s.Status), Transition: s.Transition, TurnCount: s.Turn, Version: s.Version,
-		Output: s.Output, StructuredOutput: s.StructuredOutput, Usage: s.Usage, Confidence: s.Confidence, Error: s.Error,
+		Output: s.Output, StructuredOutput: s.StructuredOutput, Usage: s.Usage, Confidence: s.Facts.Confidence, Error: s.Error,
 		CreatedAt: s.CreatedAt, StartedAt: s.StartedAt, UpdatedAt: s.UpdatedAt, FinishedAt: s.FinishedAt,
 		Budget: Budget{
 			MaxTurns: some(s.Limits.MaxTurns), OutputTokens: some(s.Limits.OutputTokens), TotalTokens: some(s.Limits.TotalTokens),

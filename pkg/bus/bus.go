@@ -288,19 +288,25 @@ type DeadLetter struct {
 	ReplyTo string `json:"reply_to,omitempty"`
 }
 
-// Membership lets workers notice that one of them is dead.
+// Membership lets workers notice that one of them is dead, and all processes what the
+// others can read.
 type Membership interface {
-	// Beat tells the others that a worker is alive, or that it leaves.
+	// Beat tells the others that a process is alive, or that it leaves.
 	Beat(h Heartbeat)
 
 	// Heartbeats calls fn for every heartbeat that is heard, the caller's own included.
 	Heartbeats(ctx context.Context, fn func(Heartbeat)) (stop func(), err error)
 }
 
-// Heartbeat is a sign of life of a worker.
+// Heartbeat is a sign of life of a worker or a gateway.
 type Heartbeat struct {
 	Worker string `json:"worker"`
 	Gone   bool   `json:"gone,omitempty"` // it leaves
+
+	// Format is the newest format of runs that the process can read; 0 is
+	// state.OldFormat. Gateway says that it is a gateway: it takes no turns.
+	Format  int  `json:"format,omitempty"`
+	Gateway bool `json:"gateway,omitempty"`
 
 	// EagerClaims says that the worker takes over turns that another one has claimed
 	// eagerly (state.Commit). Older builds leave them alone.

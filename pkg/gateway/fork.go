@@ -82,7 +82,7 @@ func (g *Gateway) forked(ctx context.Context, source state.State, h state.Histor
 	run := state.State{
 		Agent: source.Agent, AgentVersion: source.AgentVersion, Loop: source.Loop, Tenant: source.Tenant, Priority: source.Priority,
 		Metadata: source.Metadata, Stream: source.Stream, Limits: a.Tighten(state.Limits{}, now),
-		Confidence: h.Confidence, Turn: h.Turn, TurnBase: h.Turn,
+		Facts: h.Facts, Turn: h.Turn, TurnBase: h.Turn,
 	}
 	if run.ID, err = g.ids.next(now.Time, 1); err != nil {
 		return state.State{}, err

@@ -33,6 +33,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("open abort requests: %w", err), submissions.Close())
 	}
 	var group errgroup.Group
+	group.Go(func() error { return g.beat(ctx) })
 	group.Go(func() error {
 		g.drain(ctx, submissions, bus.DeadSubmission, g.takeSubmission)
 		return submissions.Close()

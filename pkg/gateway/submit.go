@@ -197,7 +197,7 @@ func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *s
 	run := state.State{
 		Agent: req.Agent, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: g.cfg.Tenant, Priority: state.Priority(req.Priority),
 		Metadata: req.Metadata, Limits: a.Tighten(limits, now), OutputSchema: req.OutputSchema, Stream: req.Stream, ReplyTo: sub.replyTo,
-		Webhook: req.Webhook, Batch: batch, Confidence: req.Confidence,
+		Webhook: req.Webhook, Batch: batch, Facts: state.Facts{Confidence: req.Confidence},
 	}
 	if err := verify(&run, req, a); err != nil {
 		return state.State{}, err

@@ -218,6 +218,12 @@ type RunHooks struct {
 	Reason state.Reason
 }
 
+// GiveUp says that the loop cannot decide, such as with a *StateError. If the error is a
+// state.ErrFormat the turn waits for a worker that knows more. Otherwise the attempt counts,
+// so the run ends poisoned if no worker can go on with it, and may be replayed.
+type GiveUp struct{ Err error }
+
 func (CallModel) effect() {}
 func (RunTools) effect()  {}
 func (RunHooks) effect()  {}
+func (GiveUp) effect()    {}

@@ -93,11 +93,13 @@ func reflectOnAnswer(t *Turn, text string) Decision {
 	return t.Complete(state.EndCompleted, text)
 }
 
+// confidence returns what the run was submitted with, or the last reflection published:
+// the loop keeps nothing else.
 func (t *Turn) confidence() float64 {
-	if t.s.Confidence == nil {
+	if t.s.Facts.Confidence == nil {
 		return 0
 	}
-	return *t.s.Confidence
+	return *t.s.Facts.Confidence
 }
 
 // reflect judges the run, notes it, and returns what it found.
@@ -107,10 +109,7 @@ func (t *Turn) reflect() string {
 	if delta > 0 {
 		delta *= 1 - t.confidence()
 	}
-	confidence := min(1, max(0, t.confidence()+delta))
-	t.append(state.Entry{
-		Type: state.EntryReflect, Assessment: found, ConfidenceDelta: deltas[found], Confidence: &confidence, Guidance: guidance[found],
-	})
+	t.Emit(Reflection{Assessment: found, Delta: deltas[found], Confidence: min(1, max(0, t.confidence()+delta)), Guidance: guidance[found]})
 	return found
 }
 

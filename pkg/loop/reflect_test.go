@@ -45,8 +45,8 @@ func TestReflectConfident(t *testing.T) {
 			r.wantReason(want)
 		}
 		r.wantReason(state.EndConfident)
-		if r.s.Usage.ModelCalls != int64(tt.calls) || r.s.Status != state.Completed || *r.s.Confidence < 0.85 {
-			t.Errorf("%q: confident %v after %d calls, want %d", tt.result, *r.s.Confidence, r.s.Usage.ModelCalls, tt.calls)
+		if r.s.Usage.ModelCalls != int64(tt.calls) || r.s.Status != state.Completed || *r.s.Facts.Confidence < 0.85 {
+			t.Errorf("%q: confident %v after %d calls, want %d", tt.result, *r.s.Facts.Confidence, r.s.Usage.ModelCalls, tt.calls)
 		}
 		r.wantPaired()
 	}

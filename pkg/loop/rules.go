@@ -22,8 +22,8 @@ const continuation = "You were cut off. Please continue from where you stopped."
 const nudge = "You have used %d of %d tokens. Keep working: go deeper, verify, and improve on what you have."
 
 // Rules are what tells one loop from another. They are pure functions of what
-// they are given and must not keep anything. A nil field has the meaning that it
-// has for react.
+// they are given and must not keep anything; what a loop keeps in a run goes through
+// Typed. A nil field has the meaning that it has for react.
 type Rules struct {
 	// Prompt returns what the model is asked next. Default: the whole view, with
 	// the agent's tools.
@@ -90,6 +90,14 @@ func New(a *agent.Agent, r Rules) Loop { return &ruled{a, r} }
 // Step implements Loop.
 func (l *ruled) Step(s state.State, ev Event) Decision {
 	t := &Turn{s: s, agent: l.agent}
+	d := l.step(t, ev)
+	if t.err != nil {
+		return Decision{Next: s, Effect: GiveUp{t.err}}
+	}
+	return d
+}
+
+func (l *ruled) step(t *Turn, ev Event) Decision {
 	switch ev := ev.(type) {
 	case TurnBegan:
 		t.at = ev.At

@@ -157,7 +157,7 @@ func (t *Turn) resume(signals []state.Signal) Decision {
 	t.s.Recoveries, t.s.Failures, t.s.StopBlocks = 0, 0, 0
 	t.s.Reenter, t.s.Undecided, t.s.Place = false, false, nil
 	t.s.Nudges = state.Nudges{LastTotal: t.s.Usage.OutputTokens}
-	t.s.Phase, t.s.Poison = "", nil
+	t.s.LoopState, t.s.Poison = state.LoopState{}, nil
 	return t.move(state.UserMessage, state.Entry{Messages: said(signals)})
 }
 

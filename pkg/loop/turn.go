@@ -28,6 +28,7 @@ type Turn struct {
 	s     state.State
 	at    state.Time
 	agent *agent.Agent
+	err   error // why nothing can be decided
 }
 
 // State returns the run as it stands at this moment of the turn.
@@ -39,13 +40,6 @@ func (t *Turn) Agent() *agent.Agent { return t.agent }
 // Count returns how many turns the run has taken since its submission or, if it
 // was continued after an end, since then: what max_turns counts.
 func (t *Turn) Count() int { return t.s.Turn - t.s.TurnBase }
-
-// Enter sets the phase of the run, a word of the loop's own.
-func (t *Turn) Enter(phase string) { t.s.Phase = phase }
-
-// Note appends an entry that records what the loop did, such as progress or
-// reflect.
-func (t *Turn) Note(e state.Entry) { t.append(e) }
 
 // Next ends the turn and goes on with another model call. What is said stands in
 // the history before it, marked as written by Turnpike.

@@ -17,11 +17,22 @@ func TwoPhase(a *agent.Agent) Loop { return New(a, TwoPhaseRules()) }
 
 // TwoPhaseRules returns the rules of TwoPhase, to which conditions can be added.
 func TwoPhaseRules() Rules {
-	return Rules{Prompt: twoPhasePrompt, Read: readAction, Acting: announceAction, Answered: afterThought, Worked: func(t *Turn) Decision { return stepDone(t, "") }}
+	return Typed[phases]{
+		Prompt: twoPhasePrompt, Read: readAction, Acting: publishAction, Answered: afterThought,
+		Worked: func(t *Turn, _ *phases) Decision { return stepDone(t, "") },
+	}.Rules()
 }
 
-// answering is the second phase.
-const answering = "final"
+// phases is what the loop keeps. Of a run that was stored in format 1 it is what
+// state.LoopState has, so the name of the field and version 0 stay.
+type phases struct {
+	Phase string `json:"phase,omitempty"`
+}
+
+// final is the second phase; the first one has no name.
+const final = "final"
+
+func (p phases) answering() bool { return p.Phase == final }
 
 const finalPrompt = "Now provide your final response to the user."
 
@@ -78,9 +89,9 @@ func decodeAction(text string) (Action, bool) {
 
 // readAction turns the action of a response into a tool call, so that approvals,
 // journal and audit are those of any other call.
-func readAction(t *Turn, r model.Response) model.Response {
+func readAction(t *Turn, own phases, r model.Response) model.Response {
 	m := state.Message{Parts: r.Parts}
-	if t.s.Phase == answering {
+	if own.answering() {
 		// Tools are withheld in the second phase, even from a model that has its own.
 		r.Parts = without(r.Parts, state.PartToolCall)
 		return r
@@ -130,20 +141,20 @@ func delegate(a *agent.Agent, name string) *agent.CompiledTool {
 	return nil
 }
 
-// announceAction tells watchers what is about to be done (K4).
-func announceAction(t *Turn) {
+// publishAction tells watchers what is about to be done (K4).
+func publishAction(t *Turn, _ phases) {
 	for _, o := range t.s.Open {
-		e := state.Entry{Type: state.EntryProgress, Step: t.Count(), Action: "tool_call", Target: o.Name}
+		p := Progress{Step: t.Count(), Action: "tool_call", Target: o.Name}
 		if spec := t.tool(o.Name); spec != nil && spec.Delegates() {
-			e.Action = "delegate"
+			p.Action = "delegate"
 		}
-		t.append(e)
+		t.Emit(p)
 	}
 }
 
 // afterThought decides after a response without an action that can be done.
-func afterThought(t *Turn, text string) Decision {
-	if t.s.Phase == answering {
+func afterThought(t *Turn, own *phases, text string) Decision {
+	if own.answering() {
 		return t.Complete(state.EndCompleted, text)
 	}
 	a := ParseAction(text)
@@ -157,7 +168,7 @@ func afterThought(t *Turn, text string) Decision {
 		}
 		return stepDone(t, fmt.Sprintf("%sDelegation failed: Sub-agent '%s' not found. Available: [%s]", t.step(t.s.Turn), a.Agent, strings.Join(names, ", ")))
 	}
-	t.Enter(answering)
+	own.Phase = final
 	return t.Next(state.FinalResponse, fmt.Sprintf("after %d steps", t.Count()), state.UserText(finalPrompt))
 }
 
@@ -178,7 +189,7 @@ func stepDone(t *Turn, say string) Decision {
 }
 
 // twoPhasePrompt renders the history for a model that knows no tool calls.
-func twoPhasePrompt(t *Turn) CallModel {
+func twoPhasePrompt(t *Turn, own phases) CallModel {
 	view := state.View(t.s.Log)
 	var extra []string
 	out := make([]state.Message, 1, len(view)+1)
@@ -209,7 +220,7 @@ func twoPhasePrompt(t *Turn) CallModel {
 	if system == "" {
 		out = out[1:]
 	}
-	return CallModel{Messages: out, Quiet: t.s.Phase != answering}
+	return CallModel{Messages: out, Quiet: !own.answering()}
 }
 
 // told renders the result of a call as a message of the user's.

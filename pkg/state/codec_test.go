@@ -149,6 +149,22 @@ func drawState(t *rapid.T) state.State {
 		st.Parent = &state.Parent{RunID: state.RunID(s.Draw(t, "parent")), Depth: rapid.Int().Draw(t, "depth")}
 		st.Webhook = &state.Webhook{URL: s.Draw(t, "url"), Events: rapid.SliceOfN(s, 0, 2).Draw(t, "events")}
 		st.OutputSchema = json.RawMessage(objects().Draw(t, "schema"))
+		confidence := rapid.Float64Range(0, 1).Draw(t, "confidence")
+		st.Facts.Confidence = &confidence
+		st.LoopState = state.LoopState{Version: rapid.IntRange(0, 3).Draw(t, "loop version"), Data: json.RawMessage(objects().Draw(t, "loop state"))}
+	}
+	if rapid.Bool().Draw(t, "settled") { // as it is after each transition
+		st.Transition.Turn, st.Transition.Version, st.Transition.At = st.Turn, st.Version, st.UpdatedAt
+	}
+	return st
+}
+
+// drawPhased draws a state that format 1 has room for.
+func drawPhased(t *rapid.T) state.State {
+	st := drawState(t)
+	st.Format, st.LoopState = 1, state.LoopState{}
+	if phase := rapid.String().Draw(t, "phase"); phase != "" {
+		st.LoopState.Data = json.RawMessage(reflected(t, map[string]string{"phase": phase}))
 	}
 	return st
 }
@@ -173,23 +189,25 @@ func TestCodecIsIdentity(t *testing.T) {
 			}
 		})
 	})
-	t.Run("state", func(t *testing.T) {
-		t.Parallel()
-		rapid.Check(t, func(t *rapid.T) {
-			want := drawState(t)
-			b, err := state.EncodeState(want)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := state.DecodeState(b)
-			if err != nil {
-				t.Fatalf("DecodeState(%s): %v", b, err)
-			}
-			if diff := equal(want, got); diff != "" {
-				t.Fatalf("state changed:\n%s", diff)
-			}
+	for name, draw := range map[string]func(*rapid.T) state.State{"state": drawState, "state of format 1": drawPhased} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(t *rapid.T) {
+				want := draw(t)
+				b, err := state.EncodeState(want)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := state.DecodeState(b)
+				if err != nil {
+					t.Fatalf("DecodeState(%s): %v", b, err)
+				}
+				if diff := equal(want, got); diff != "" {
+					t.Fatalf("state changed:\n%s", diff)
+				}
+			})
 		})
-	})
+	}
 }
 
 func TestEncodeStateLeavesOutTheLog(t *testing.T) {
@@ -202,7 +220,7 @@ func TestEncodeStateLeavesOutTheLog(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
-	if _, err := state.DecodeState([]byte(`{"format":2}`)); !errors.Is(err, state.ErrFormat) {
+	if _, err := state.DecodeState([]byte(`{"format":3}`)); !errors.Is(err, state.ErrFormat) {
 		t.Errorf("DecodeState of a newer format = %v, want ErrFormat", err)
 	}
 	for _, text := range []string{"", "{", `{} {}`, `{}x`, `[]`, `{"created_at":"yesterday"}`, `{"limits":{"cost_usd":"1"}}`} {
@@ -309,7 +327,7 @@ func TestArgumentsKeepTheirBytes(t *testing.T) {
 func FuzzDecodeState(f *testing.F) {
 	for _, seed := range []string{
 		`{"format":1,"id":"run_1","status":"waiting","waiting":{"reason":"waiting_approval","calls":[{"id":"c","arguments":{ }}]}}`,
-		`{"limits":{"cost_usd":0.5,"deadline_at":"9999-12-31T23:59:59-01:00"},"usage":{"cost_usd":null}}`, `{"format":2}`, `null`, `{}{}`,
+		`{"limits":{"cost_usd":0.5,"deadline_at":"9999-12-31T23:59:59-01:00"},"usage":{"cost_usd":null}}`, `{"format":2}`, `{"format":2,"loop_state":{"version":1,"data":{"a":[1]}},"transition":{"at":null}}`, `null`, `{}{}`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/internal/wire"
 )
 
 type failer interface {
@@ -19,18 +20,31 @@ type failer interface {
 
 // agree reports an error if text is not decoded as encoding/json does it, and returns
 // whether that was not asked.
-func agree[T any](t failer, text string, fast func(string) (T, bool)) bool {
+func agree[T any](t failer, text string, fast func(string) (T, bool), slow func(string) (T, error)) bool {
 	got, ok := fast(text)
 	if !ok {
 		return false
 	}
-	var want T
-	if err := json.Unmarshal([]byte(text), &want); err != nil {
+	if want, err := slow(text); err != nil {
 		t.Errorf("%q is taken, the library says %v", text, err)
 	} else if !reflect.DeepEqual(got, want) {
 		t.Errorf("%q is read as\n%+v\nwant\n%+v", text, got, want)
 	}
 	return true
+}
+
+func agreeEntry(t failer, text string) bool {
+	return agree(t, text, state.EntryFast, func(text string) (e state.Entry, err error) { return e, json.Unmarshal([]byte(text), &e) })
+}
+
+func agreeState(t failer, text string) bool { return agree(t, text, state.StateFast, state.StateSlow) }
+
+// agreeHeader is agreeState of a header in two parts, with a line between them.
+func agreeHeader(t failer, text string) bool {
+	fixed, changing, _ := strings.Cut(text, "\n")
+	return agree(t, fixed+"\n"+changing,
+		func(string) (state.State, bool) { return state.HeaderFast(fixed, changing) },
+		func(string) (state.State, error) { return state.HeaderSlow(fixed, changing) })
 }
 
 // The decoder takes whatever the encoder writes, and reads it as encoding/json does.
@@ -41,17 +55,27 @@ func TestDecodesWhatIsEncoded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !agree(t, string(b), state.EntryFast) {
+		if !agreeEntry(t, string(b)) {
 			t.Errorf("%s is not taken", b)
 		}
 	}
 	header := func(t failer, s state.State) {
-		b, err := state.EncodeState(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !agree(t, string(b), state.StateFast) {
-			t.Errorf("%s is not taken", b)
+		for format := range state.Format + 1 {
+			s.Format = format
+			b, err := state.EncodeState(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !agreeState(t, string(b)) {
+				t.Errorf("%s is not taken", b)
+			}
+			fixed, changing, err := state.EncodeHeader(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !agreeHeader(t, string(fixed)+"\n"+string(changing)) {
+				t.Errorf("%s and %s are not taken", fixed, changing)
+			}
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) { entry(t, drawEntry(t)) })
@@ -84,6 +108,7 @@ func TestDecodesWhatWasTouched(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.Format = rapid.IntRange(1, state.Format).Draw(t, "format")
 		header, err := state.EncodeState(s)
 		if err != nil {
 			t.Fatal(err)
@@ -95,8 +120,8 @@ func TestDecodesWhatWasTouched(t *testing.T) {
 			}
 			at := rapid.IntRange(0, len(text)-1).Draw(t, "at")
 			text = text[:at] + pieces.Draw(t, "piece") + text[at+rapid.IntRange(0, min(3, len(text)-at)).Draw(t, "gone"):]
-			agree(t, text, state.EntryFast)
-			agree(t, text, state.StateFast)
+			agreeEntry(t, text)
+			agreeState(t, text)
 			checkCompact(t, text[at:])
 		}
 	})
@@ -104,7 +129,7 @@ func TestDecodesWhatWasTouched(t *testing.T) {
 
 // checkCompact holds what is taken for the text of a value to encoding/json.
 func checkCompact(t failer, text string) {
-	n := state.CompactValue(text)
+	n := wire.Compact(text)
 	if n >= 0 && !json.Valid([]byte(text[:n])) {
 		t.Errorf("%q is taken for a value", text[:n])
 	}
@@ -128,7 +153,7 @@ func TestDecodesAsTheLibraryDoes(t *testing.T) {
 		if odd == text {
 			t.Fatalf("no %s in %s", old, text)
 		}
-		return agree(t, odd, state.EntryFast)
+		return agreeEntry(t, odd)
 	}
 	for old, by := range map[string]string{
 		`"seq":17`: `"seq": 17`, `"turn":6`: `"turn":6,"turn":7`, `{"seq":17,`: `{`, `"attempt":1`: `"Attempt":1`, `"type":`: `"new":1,"type":`,
@@ -158,16 +183,16 @@ func TestDecodesAsTheLibraryDoes(t *testing.T) {
 func TestDecodesBounds(t *testing.T) {
 	t.Parallel()
 	for _, n := range []string{"9223372036854775807", "-9223372036854775808", "9223372036854775808", "99999999999999999999", "00", "-", "1.0", "1e3", "01", "-01"} {
-		agree(t, `{"seq":`+n+`,"type":"","turn":0,"at":null}`, state.EntryFast)
+		agreeEntry(t, `{"seq":`+n+`,"type":"","turn":0,"at":null}`)
 	}
 	for _, n := range []string{"0", "0.5", "0.000001", "-0.5", "-0", "1e3", "1.0000005", "999999999999.999999", "1000000000000", "9223372036855", "00", "0.", `"1"`, "1e99"} {
 		text := `{"seq":1,"type":"","turn":0,"at":null,"usage":{"input_tokens":0,"output_tokens":0,"cache_read_tokens":0,"cache_write_tokens":0,` +
 			`"model_calls":0,"tool_calls":0,"cost_usd":` + n + `}}`
-		agree(t, text, state.EntryFast)
+		agreeEntry(t, text)
 	}
 	for _, n := range []int{1, 1000, 1001, 20_000} {
 		deep := strings.Repeat("[", n) + strings.Repeat("]", n)
-		if ok := agree(t, `{"seq":1,"type":"","turn":0,"at":null,"structured_output":`+deep+`}`, state.EntryFast); ok != (n <= 1000) {
+		if ok := agreeEntry(t, `{"seq":1,"type":"","turn":0,"at":null,"structured_output":`+deep+`}`); ok != (n <= 1000) {
 			t.Errorf("a value that is nested %d times: %v", n, ok)
 		}
 	}
@@ -207,19 +232,23 @@ func FuzzAgree(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	old, err := state.EncodeState(header1())
+	if err != nil {
+		f.Fatal(err)
+	}
 	common, err := state.EncodeEntry(sample())
 	if err != nil {
 		f.Fatal(err)
 	}
 	for _, seed := range [][]byte{
-		entry, header, common, bytes.ReplaceAll(common, []byte("xx"), []byte(`\n`)), bytes.ReplaceAll(common, []byte("xx"), []byte("é")),
+		entry, header, old, common, bytes.ReplaceAll(common, []byte("xx"), []byte(`\n`)), bytes.ReplaceAll(common, []byte("xx"), []byte("é")),
 		bytes.ReplaceAll(common, []byte("xx"), []byte(`\u00e9`)), bytes.ReplaceAll(common, []byte(":"), []byte(": ")),
 	} {
 		f.Add(string(seed))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		agree(t, text, state.EntryFast)
-		agree(t, text, state.StateFast)
+		agreeEntry(t, text)
+		agreeState(t, text)
 		checkCompact(t, text)
 	})
 }

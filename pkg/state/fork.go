@@ -2,12 +2,12 @@ package state
 
 import "fmt"
 
-// History is what a run can start from: what was said, and how confident the run
-// that said it was.
+// History is what a run can start from: what was said, and what the loop of the run that
+// said it had published of it.
 type History struct {
-	Messages   []Message
-	Turn       int
-	Confidence *float64
+	Messages []Message
+	Turn     int
+	Facts    Facts
 }
 
 // Upto returns the history of a log to the end of a turn: the responses of the
@@ -47,7 +47,7 @@ func Upto(log []Entry, turn int) (History, error) {
 				open += len(e.MessageIDs) // results that a replay withdrew
 			}
 		case EntryReflect:
-			h.Confidence = e.Confidence
+			h.Facts.Confidence = e.Confidence
 		default:
 		}
 	}

@@ -26,8 +26,14 @@ func Priorities() []Priority { return []Priority{High, Normal, Low} }
 // State is the header of one run after one transition, with the log behind it.
 // It is a value: methods return a changed copy and never touch the receiver, so
 // a State may be shared freely.
+//
+// A header has two parts, and a store may write the first once only. How they are stored
+// is in ADR 27; the names below are those of format 2.
 type State struct {
-	Format       int               `json:"format"`
+	// Format in which the run is stored; 0 of a run that is not stored yet.
+	Format int `json:"format"`
+
+	// What is fixed at submission. Nobody changes it afterwards.
 	ID           RunID             `json:"id"`
 	Agent        string            `json:"agent"`
 	AgentVersion int               `json:"agent_version"`
@@ -36,20 +42,31 @@ type State struct {
 	Priority     Priority          `json:"priority"`
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	Parent       *Parent           `json:"parent,omitempty"`
+	OutputSchema json.RawMessage   `json:"output_schema,omitempty"`
+	Limits       Limits            `json:"limits"`
+	Stream       string            `json:"stream,omitempty"`
+	ReplyTo      string            `json:"reply_to,omitempty"`
+	Webhook      *Webhook          `json:"webhook,omitempty"`
+	CreatedAt    Time              `json:"created_at"`
+
+	// What turns change.
+	Status  Status `json:"status"`
+	Turn    int    `json:"turn"`
+	Version int64  `json:"version"`
 
 	// Batch is the run's place in its batch; nil for a run on its own.
 	Batch *Batch `json:"batch,omitempty"`
 
-	Status     Status     `json:"status"`
-	Transition Transition `json:"transition"`
-	Turn       int        `json:"turn"`
-	Version    int64      `json:"version"`
-
 	Output           *string         `json:"output,omitempty"`
 	StructuredOutput json.RawMessage `json:"structured_output,omitempty"`
-	OutputSchema     json.RawMessage `json:"output_schema,omitempty"`
 	Error            *Error          `json:"error,omitempty"`
-	Confidence       *float64        `json:"confidence,omitempty"`
+
+	// LoopState is what the run's loop keeps for itself, opaque to everybody else. A
+	// user message that continues an ended run takes it away: the loop begins anew.
+	LoopState LoopState `json:"loop_state,omitzero"`
+
+	// Facts are what the loop has published of the run.
+	Facts Facts `json:"facts,omitzero"`
 
 	// Waiting says what a waiting run waits for; nil otherwise.
 	Waiting *Wait `json:"waiting,omitempty"`
@@ -66,19 +83,12 @@ type State struct {
 	// it are open, or a worker was lost before the loop had decided about it.
 	Undecided bool `json:"undecided,omitempty"`
 
-	// Phase is where a loop of several phases stands, in its own words. A user
-	// message that continues an ended run begins at the first phase, "", again.
-	Phase string `json:"phase,omitempty"`
-
 	// ResumeAt is when a run in waiting_schedule goes on by itself.
 	ResumeAt Time `json:"resume_at,omitzero"`
 
 	// Place is where the run stands in the queue of a rate limit, until the call for
 	// which it waits was made.
 	Place *Place `json:"place,omitempty"`
-
-	Usage  Usage  `json:"usage"`
-	Limits Limits `json:"limits"`
 
 	// Warned lists the limits whose soft warning was given.
 	Warned []string `json:"warned,omitempty"`
@@ -119,18 +129,38 @@ type State struct {
 	// those of child runs not.
 	Asked int `json:"asked,omitempty"`
 
-	Stream     string   `json:"stream,omitempty"`
-	ReplyTo    string   `json:"reply_to,omitempty"`
-	Webhook    *Webhook `json:"webhook,omitempty"`
-	TraceSpan  string   `json:"trace_parent,omitempty"`
-	CreatedAt  Time     `json:"created_at"`
-	StartedAt  Time     `json:"started_at"`
-	UpdatedAt  Time     `json:"updated_at"`
-	FinishedAt Time     `json:"finished_at"`
+	// TraceSpan is fixed by whoever is first to trace the run.
+	TraceSpan string `json:"trace_parent,omitempty"`
+
+	StartedAt  Time `json:"started_at,omitzero"`
+	UpdatedAt  Time `json:"updated_at"`
+	FinishedAt Time `json:"finished_at,omitzero"`
+
+	Transition Transition `json:"transition"`
+	Usage      Usage      `json:"usage"`
 
 	// Log is the run's history as far as the holder has read it. It is kept
 	// apart from the header in every store.
 	Log []Entry `json:"-"`
+}
+
+// LoopState is what a loop keeps for itself in a run. The data is JSON of the loop's
+// own making, and Version says how the loop that wrote it laid it out.
+//
+// In a run that was stored in format 1 it is {"phase": "…"} of version 0, or nothing.
+type LoopState struct {
+	Version int             `json:"version,omitempty"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// IsZero reports whether the loop keeps nothing.
+func (l LoopState) IsZero() bool { return l.Version == 0 && len(l.Data) == 0 }
+
+// Facts are what loops publish, for readers who need not know the loop. The log has how
+// they came about: each is folded from the entry that published it.
+type Facts struct {
+	// Confidence as the run was submitted with it, or as the latest reflection left it.
+	Confidence *float64 `json:"confidence,omitempty"`
 }
 
 // Nudges are the continuations that a token budget gave, with what the last one
@@ -339,7 +369,7 @@ func (s State) Append(e Entry) State {
 	case EntryWarning:
 		s.Warned = append(slices.Clip(s.Warned), e.Limit)
 	case EntryReflect:
-		s.Confidence = e.Confidence
+		s.Facts.Confidence = e.Confidence
 	default:
 	}
 	// Room behind the log belongs to the first state that is appended to; any other

@@ -75,6 +75,11 @@ type Store interface {
 	Agents
 	Quotas
 
+	// SetFormat says in which format runs are written from now on; a store that was not told
+	// writes OldFormat. No run is written in an older format than it has, or than has room
+	// for it. It is for whoever knows which formats all processes of the deployment can read.
+	SetFormat(format int)
+
 	// Ready returns nil if runs can be read and written now: a server that answers but
 	// has no room left is not ready. Of a cluster it may look at one part only.
 	Ready(ctx context.Context) error

@@ -10,6 +10,8 @@ import (
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Config says where a deployment is. The zero value of each field gives its default.
@@ -33,6 +35,11 @@ type Config struct {
 
 	// Replicas of streams that Open creates. Default 1.
 	Replicas int
+
+	// Format is the newest format in which runs are stored; 0 is the newest that all
+	// workers and gateways can read whose heartbeats are heard. Set it to 1 while some
+	// gateways are of a build before format 2: they send none.
+	Format int
 
 	// Lease is how long a worker that gives no sign of life keeps its turns.
 	// Default 25 s.
@@ -86,6 +93,9 @@ func (c Config) validate() error {
 	var errs []error
 	if c.Replicas < 0 {
 		errs = append(errs, fmt.Errorf("replicas is %d, want at least 1", c.Replicas))
+	}
+	if c.Format < 0 || c.Format > state.Format {
+		errs = append(errs, fmt.Errorf("format is %d, want 0 to %d", c.Format, state.Format))
 	}
 	if c.Lease < 0 {
 		errs = append(errs, fmt.Errorf("lease is %s, want more than 0", c.Lease))

@@ -89,6 +89,8 @@ func (t *turn) act(ctx context.Context, effect loop.Effect) (ev loop.Event, err 
 		return t.runTools(ctx, effect)
 	case loop.RunHooks:
 		return t.runHooks(ctx, effect)
+	case loop.GiveUp:
+		return nil, effect.Err
 	default:
 		return nil, fmt.Errorf("%w: unknown effect %T", errDrop, effect)
 	}

@@ -42,6 +42,7 @@ func (c caller) Generate(_ context.Context, r model.Request, _ func(model.Delta)
 func BenchmarkTurn(b *testing.B) {
 	const turns, atOnce = 10, 50
 	store, events := memstore.New(memstore.Config{}), membus.New()
+	store.SetFormat(state.Format) // as if a gateway were heard
 	provider := caller{turns, make(chan struct{}, atOnce)}
 	w, err := worker.New(store, events, worker.Config{
 		ID: "w1", Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": provider}, ShutdownGrace: time.Second,

@@ -94,31 +94,40 @@ func TestKept(t *testing.T) {
 	})
 }
 
-// Older builds leave turns that others have kept to their leases, so nobody keeps any
-// while one of them is there.
+// Older builds leave turns that others have kept to their leases, or runs of this one's
+// format altogether, so nobody keeps any while one of them is there.
 func TestKeptNotBesideOlderBuild(t *testing.T) {
 	t.Parallel()
-	settled(t, func(s *site, l *ledger, cfg worker.Config) {
-		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
-		stop := s.workOn(l, cfg)
-		for range 10 {
-			time.Sleep(300 * time.Millisecond)
-			s.bus.Beat(bus.Heartbeat{Worker: "old"})
-		}
-		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
-		s.awaitReason(id, state.EndCompleted)
-		if kept, _ := l.turns(); kept != 0 {
-			s.t.Errorf("%d turns were kept", kept)
-		}
-		s.bus.Beat(bus.Heartbeat{Worker: "old", Gone: true})
-		time.Sleep(listen)
-		id = s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
-		s.awaitReason(id, state.EndCompleted)
-		if kept, _ := l.turns(); kept != 1 {
-			s.t.Errorf("%d turns were kept after it had gone, want 1", kept)
-		}
-		stop()
-	})
+	for name, old := range map[string]bus.Heartbeat{
+		"takes over nothing":     {Worker: "old", Format: state.Format},
+		"cannot read the format": {Worker: "old", EagerClaims: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			settled(t, func(s *site, l *ledger, cfg worker.Config) {
+				s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
+				stop := s.workOn(l, cfg)
+				for range 10 {
+					time.Sleep(300 * time.Millisecond)
+					s.bus.Beat(old)
+				}
+				id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
+				s.awaitReason(id, state.EndCompleted)
+				if kept, _ := l.turns(); kept != 0 {
+					s.t.Errorf("%d turns were kept", kept)
+				}
+				old.Gone = true
+				s.bus.Beat(old)
+				time.Sleep(listen)
+				id = s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
+				s.awaitReason(id, state.EndCompleted)
+				if kept, _ := l.turns(); kept != 1 {
+					s.t.Errorf("%d turns were kept after it had gone, want 1", kept)
+				}
+				stop()
+			})
+		})
+	}
 }
 
 // A kept turn lasts as long as any: its lease is renewed before the sweeper looks.

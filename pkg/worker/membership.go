@@ -9,6 +9,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/dispatch"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // missedHeartbeats is how many heartbeats a worker may miss before it is dead.
@@ -21,32 +22,46 @@ type members struct {
 	w    *Worker
 	stop func()
 
+	formats *bus.Formats
+
 	mu   sync.Mutex
 	seen map[string]member
 }
 
 // member is the last heartbeat of a worker.
 type member struct {
-	at          time.Time
-	eagerClaims bool
+	at        time.Time
+	takesOver bool
+}
+
+// takesOver reports whether a worker takes over whatever this one may have claimed eagerly.
+// A run of a format that it cannot read it leaves alone, and the claim would run out like
+// that of a worker which died.
+func takesOver(h bus.Heartbeat) bool {
+	return h.EagerClaims && max(h.Format, state.OldFormat) >= state.Format
 }
 
 func (w *Worker) joinMembers(ctx context.Context) (*members, error) {
-	m := &members{w: w, seen: map[string]member{}}
+	m := &members{w: w, seen: map[string]member{}, formats: bus.NewFormats(w.store.SetFormat)}
 	stop, err := w.bus.Heartbeats(ctx, m.hear)
 	m.stop = stop
 	return m, err
 }
 
 func (m *members) hear(h bus.Heartbeat) {
+	m.formats.Hear(h, time.Now())
+	if h.Gateway {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if h.Gone {
 		delete(m.seen, h.Worker)
 		return
 	}
-	m.seen[h.Worker] = member{time.Now(), h.EagerClaims}
-	if !h.EagerClaims {
+	other := member{time.Now(), takesOver(h)}
+	m.seen[h.Worker] = other
+	if !other.takesOver {
 		m.w.eager.allow(false)
 	}
 }
@@ -54,7 +69,7 @@ func (m *members) hear(h bus.Heartbeat) {
 // beat sends heartbeats until ctx ends, whatever else the worker is busy with.
 func (m *members) beat(ctx context.Context) {
 	for {
-		m.w.bus.Beat(bus.Heartbeat{Worker: m.w.cfg.ID, EagerClaims: true})
+		m.w.bus.Beat(bus.Heartbeat{Worker: m.w.cfg.ID, EagerClaims: true, Format: state.Format})
 		if !pause(ctx, m.w.cfg.HeartbeatEvery) {
 			return
 		}
@@ -77,6 +92,7 @@ func (m *members) watch(ctx context.Context) {
 		}
 		listened := !time.Now().Before(ready)
 		m.allowEagerClaims(listened)
+		m.formats.Decide(time.Now(), listened)
 		if !listened {
 			continue
 		}
@@ -95,7 +111,7 @@ func (m *members) allowEagerClaims(known bool) {
 	m.mu.Lock() // against hear: its no is the last word
 	defer m.mu.Unlock()
 	for other := range maps.Values(m.seen) {
-		known = known && other.eagerClaims
+		known = known && other.takesOver
 	}
 	m.w.eager.allow(known)
 }
@@ -128,7 +144,7 @@ func (m *members) remember(worker string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.seen[worker]; !ok {
-		m.seen[worker] = member{eagerClaims: true} // if it does anything at all
+		m.seen[worker] = member{takesOver: true} // if it does anything at all
 	}
 }
 

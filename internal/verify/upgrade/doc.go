@@ -6,5 +6,9 @@
 //
 //	go test ./internal/verify/upgrade -run Freeze -update
 //
-// adds the fixtures of the new one; the old ones stay, and must go on to finish.
+// adds the fixtures of the new one; the old ones stay, and must go on to finish. Those of a
+// format that no release has written yet may be made anew.
+//
+// TestFleet has processes of an older build beside this one, and looks at which format is
+// stored.
 package upgrade

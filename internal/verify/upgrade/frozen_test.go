@@ -196,6 +196,26 @@ func readStreams(ctx context.Context, js jetstream.JetStream) ([]message, error)
 	return all, nil
 }
 
+// withoutRepeats leaves out what a later change of the same run says again: changes that
+// add nothing to its log. A run that is put off again and again has hundreds.
+func withoutRepeats(all []message) []message {
+	last := map[string]int{}
+	for i, m := range all {
+		last[m.Subject] = i
+	}
+	var out []message
+	for i, m := range all {
+		var change struct {
+			Entries []json.RawMessage `json:"entries"`
+		}
+		if strings.Contains(m.Subject, ".state.run.") && last[m.Subject] != i && json.Unmarshal([]byte(m.Data), &change) == nil && len(change.Entries) == 0 {
+			continue
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
 func streamOf(subject string) string { return strings.Split(subject, ".")[1] }
 
 // writeStreams publishes everything again. Conditions are those of another stream.

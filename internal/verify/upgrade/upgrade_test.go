@@ -141,6 +141,7 @@ func TestFreeze(t *testing.T) {
 func freeze(t *testing.T, store string) frozen {
 	t.Helper()
 	s := newSite(t, store, nil)
+	s.Store.SetFormat(state.Format)
 	for _, name := range []string{"plain", "files"} { // others delegate to them
 		s.put(t, name)
 	}
@@ -251,6 +252,7 @@ func freeze(t *testing.T, store string) frozen {
 	if f.Streams, err = readStreams(t.Context(), s.js); err != nil {
 		t.Fatal(err)
 	}
+	f.Streams = withoutRepeats(f.Streams)
 	return f
 }
 

@@ -118,6 +118,8 @@ func (r *run) step(ev loop.Event) {
 		paired(r.t, effect.Messages)
 	case loop.RunTools, loop.RunHooks:
 		r.journal = len(r.s.Log) // the worker writes the response down before anything is started
+	case loop.GiveUp:
+		r.t.Fatalf("after %T the loop cannot decide: %v", ev, effect.Err)
 	default:
 		r.t.Fatalf("unknown effect %T", effect)
 	}
@@ -153,6 +155,9 @@ func (r *run) commit() {
 	}
 	if n := transitions(s.Log[len(r.committed.Log):]); n != 1 {
 		r.t.Fatalf("the log tells of %d transitions in one turn", n)
+	}
+	if diff := cmp.Diff(fixed(r.t, r.committed), fixed(r.t, s)); diff != "" {
+		r.t.Fatalf("the turn changed what was fixed at submission, and is stored once:\n%s", diff)
 	}
 	if n := s.Turn - s.TurnBase; n > s.Limits.MaxTurns {
 		r.t.Fatalf("the run has taken %d turns, its limit is %d (D3)", n, s.Limits.MaxTurns)
@@ -266,6 +271,16 @@ func unanswered(log []state.Entry) string {
 		}
 	}
 	return fmt.Sprint(ids)
+}
+
+// fixed is what was fixed at a run's submission.
+func fixed(t fataler, s state.State) string {
+	t.Helper()
+	b, _, err := state.EncodeHeader(s.Formatted(state.Format))
+	if err != nil {
+		t.Fatalf("encode header: %v", err)
+	}
+	return string(b)
 }
 
 // encode is a state with its log from an entry on.

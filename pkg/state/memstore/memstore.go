@@ -26,6 +26,8 @@ type Config struct {
 
 // Store is a state.Store in memory.
 type Store struct {
+	state.FormatSetting
+
 	now func() time.Time
 
 	mu     sync.Mutex
@@ -142,7 +144,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 	if rec, _, err := s.get(n.State.ID); !errors.Is(err, state.ErrNotFound) {
 		return state.Created{State: rec.Read(), Existing: true}, err
 	}
-	rec := record.New(n.State, s.now(), n.RedeliveryDelay)
+	rec := record.New(n.State.Formatted(s.Written()), s.now(), n.RedeliveryDelay)
 	r := &run{}
 	if err := r.put(rec, n.State.Log); err != nil {
 		return state.Created{}, err
@@ -296,6 +298,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error
 
 // Commit implements state.Turns.
 func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done state.Committed, err error) {
+	c.State = c.State.Formatted(s.Written())
 	noisy, err := s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (entries []state.Entry, err error) {
 		entries, done, err = rec.Commit(l, c, now)
 		return entries, err

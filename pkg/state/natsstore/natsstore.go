@@ -41,6 +41,8 @@ type Config struct {
 
 // Store is a state.Store in JetStream.
 type Store struct {
+	state.FormatSetting
+
 	cfg    Config
 	nc     *nats.Conn
 	js     jetstream.JetStream

@@ -36,7 +36,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 		}
 		st.ID = owner
 	}
-	rec := record.New(st, s.cfg.Now(), n.RedeliveryDelay)
+	rec := record.New(st.Formatted(s.Written()), s.cfg.Now(), n.RedeliveryDelay)
 	op := nats.NewInbox()
 	data, err := json.Marshal(change{op, rec, st.Log})
 	if err != nil {
@@ -231,6 +231,7 @@ func (s *Store) checkJournal(rec record.Record) error {
 
 // Commit implements state.Turns.
 func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done state.Committed, err error) {
+	c.State = c.State.Formatted(s.Written())
 	err = s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (entries []state.Entry, err error) {
 		repeated := rec.CommitID == c.ID
 		if entries, done, err = rec.Commit(l, c, now); err == nil && repeated {

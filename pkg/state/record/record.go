@@ -58,9 +58,9 @@ type Record struct {
 	Sweeps int        `json:"sweeps,omitempty"`
 }
 
-// New returns the record of a run that was just created.
+// New returns the record of a run that was just created, in the format that its state has.
 func New(s state.State, now time.Time, delay time.Duration) Record {
-	r := Record{Header: s.Formatted(), Status: s.Status, Version: s.Version, LogLen: s.LogLen(), Base: s.LogLen(), Awaits: s.Awaits()}
+	r := Record{Header: s, Status: s.Status, Version: s.Version, LogLen: s.LogLen(), Base: s.LogLen(), Awaits: s.Awaits()}
 	r.schedule(now, delay)
 	return r
 }
@@ -220,7 +220,7 @@ func (r *Record) answered(name string) bool {
 	return slices.ContainsFunc(r.Inbox, func(s state.Signal) bool { return slices.Contains(s.Names(), name) })
 }
 
-// Commit ends the turn; the returned entries are to be appended to the log.
+// Commit ends the turn, in the format that the state has; the returned entries are to be appended to the log.
 func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.Entry, state.Committed, error) {
 	if r.CommitID == c.ID && c.ID != "" {
 		done := r.Committed
@@ -237,7 +237,7 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 		return nil, state.Committed{}, fmt.Errorf("commit run %s: state carries %d entries, want %d and more", l.Run, c.State.LogLen(), c.From)
 	}
 	entries := c.State.Log[c.From:]
-	r.Header = c.State.Formatted()
+	r.Header = c.State
 	r.Header.Log = nil
 	gone := max(0, min(c.Consumed, len(r.Inbox)))
 	if c.State.Status.Terminal() {

@@ -7,7 +7,8 @@ package redisstore
 // The fields of a run's hash. A script reads a field into a variable that is called like
 // the constant, without its prefix.
 const (
-	fieldHeader        = "h"  // state.State without its log
+	fieldHeader        = "h"  // state.State without its log, and from format 2 without what is in fixed
+	fieldFixed         = "hf" // what is fixed at submission of it; none in format 1
 	fieldStatus        = "st" // of the run; the header has that of the last commit
 	fieldVersion       = "ver"
 	fieldToken         = "tok"   // of the claim
@@ -78,6 +79,7 @@ const (
 	claimTail
 	claimJournal
 	claimInbox
+	claimFixed // as header
 )
 
 type renewPlace int
@@ -154,9 +156,10 @@ const (
 	storedHeader storedPlace = iota
 	storedStatus
 	storedStarted
+	storedFixed
 )
 
-var storedFields = []string{storedHeader: fieldHeader, storedStatus: fieldStatus, storedStarted: fieldStarted}
+var storedFields = []string{storedHeader: fieldHeader, storedStatus: fieldStatus, storedStarted: fieldStarted, storedFixed: fieldFixed}
 
 type loggedPlace int
 

@@ -109,7 +109,7 @@ var (
 	comment  = regexp.MustCompile(`--[^\n]*`)
 	command  = regexp.MustCompile(`redis\.call\(`)
 	literal  = regexp.MustCompile(`^'([^']*)'`)
-	assigned = regexp.MustCompile(`local ([\w, ]+) = unpack\(\s*$`)
+	assigned = regexp.MustCompile(`(?:^|\n) *(?:local )?([\w, ]+) = unpack\(\s*$`)
 	returned = regexp.MustCompile(`(?:return|reply =) ?\{|reply = ARGV\[3\], \{`)
 	constant = regexp.MustCompile(`^(?:'[^']*'|\d+)$`)
 	variable = regexp.MustCompile(`^(\w+)(?: or (?:''|0))?$`)

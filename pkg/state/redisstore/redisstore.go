@@ -57,6 +57,8 @@ type Config struct {
 
 // Store is a state.Store in Redis.
 type Store struct {
+	state.FormatSetting
+
 	rdb        redis.UniversalClient
 	keys       keys
 	batcher    *batcher // nil: each call by itself
@@ -172,7 +174,8 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 		}
 		st.ID = owner
 	}
-	header, err := state.EncodeState(st)
+	st = st.Formatted(s.Written())
+	fixed, header, err := state.EncodeHeader(st)
 	if err != nil {
 		return state.Created{}, err
 	}
@@ -191,7 +194,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 	}
 	k := s.keys.run(st.ID)
 	args := append([]any{
-		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Formatted().Format, st.Tenant,
+		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Format, st.Tenant, fixed,
 	}, entries...)
 	r, err := createScript.batched(ctx, s, []string{k.header, k.log, k.due, k.count, k.tenants}, args...)
 	if err != nil {
@@ -287,7 +290,7 @@ func read(id state.RunID, r reply[storedPlace]) (state.State, error) {
 	if header == "" {
 		return state.State{}, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
 	}
-	st, err := state.DecodeState([]byte(header))
+	st, err := state.DecodeHeader(r.str(storedFixed), header)
 	if err != nil {
 		return state.State{}, fmt.Errorf("run %s: %w", id, err)
 	}

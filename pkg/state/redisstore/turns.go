@@ -37,7 +37,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	c.Lease = state.Lease{Run: q.Run, Token: q.Token, Version: c.Version, Worker: q.Worker}
 	if header := r.str(claimHeader); header == "" {
 		c.State = known.Header.State
-	} else if c.State, err = state.DecodeState([]byte(header)); err != nil {
+	} else if c.State, err = state.DecodeHeader(r.str(claimFixed), header); err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
 	if c.State.StartedAt.IsZero() {
@@ -206,12 +206,24 @@ func verdict[P ~int](r reply[P], id state.RunID, from int64) error {
 	}
 }
 
+// encode gives a run that is stored the format to be written, and encodes its header. What
+// is fixed is written once only, by who creates a run in format 2 or takes it there.
+func (s *Store) encode(st *state.State) (fixed, header []byte, err error) {
+	stored := st.Format
+	*st = st.Formatted(s.Written())
+	if stored < 2 {
+		return state.EncodeHeader(*st)
+	}
+	header, err = state.EncodeChanging(*st)
+	return nil, header, err
+}
+
 // Commit implements state.Turns.
 func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
 	if c.From < 0 || c.From > c.State.LogLen() {
 		return state.Committed{}, fmt.Errorf("commit run %s: state carries %d entries, want %d and more", l.Run, c.State.LogLen(), c.From)
 	}
-	header, err := state.EncodeState(c.State)
+	fixed, header, err := s.encode(&c.State)
 	if err != nil {
 		return state.Committed{}, err
 	}
@@ -226,7 +238,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	k := s.keys.run(l.Run)
 	args := append([]any{
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker,
+		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, fixed,
 	}, entries...)
 	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants}, args...)
 	if err != nil {
@@ -237,7 +249,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	}
 	// A repetition applied nothing: what the log holds came from the first one.
 	if n := len(entries); r.flag(commitApplied) && n > 0 {
-		made := logcache.Header{Commit: c.ID, State: c.State.Formatted(), Bytes: len(header)}
+		made := logcache.Header{Commit: c.ID, State: c.State, Bytes: len(header)}
 		if r.flag(commitClaimed) {
 			made.EagerClaim = c.EagerClaim
 		}

@@ -50,7 +50,8 @@ func Agree(t *testing.T, open, model func(t *testing.T) state.Store) {
 			"claim": d.claim, "claim 2": d.claim, "claim 3": d.claim, "commit": d.commit, "commit 2": d.commit, "commit 3": d.commit, "eager": d.eager, "eager 2": d.eager,
 			"record": d.record, "record 2": d.record, "signal": d.signal, "signal 2": d.signal, "signal 3": d.signal,
 			"renew": d.renew, "release": d.release, "abort": d.abort, "sweep": d.sweep, "sweep 2": d.sweep, "sweep 3": d.sweep, "evict": d.evict, "finalized": d.finalized,
-			"": d.read,
+			"format": d.format,
+			"":       d.read,
 		})
 	})
 }
@@ -144,8 +145,14 @@ func timeless(s state.State) state.State {
 	if !s.StartedAt.IsZero() {
 		s.StartedAt = created
 	}
-	s.Format = 0
 	return s
+}
+
+// format changes what is written from now on: both go on with what they have.
+func (d *duel) format(rt *rapid.T) {
+	n := rapid.IntRange(state.OldFormat, state.Format).Draw(rt, "format")
+	d.store.SetFormat(n)
+	d.model.SetFormat(n)
 }
 
 func (d *duel) version() int64 {

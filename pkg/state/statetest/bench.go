@@ -16,6 +16,7 @@ const benchTurns = 100
 // Benchmark measures what a turn asks of a store: its claim, the record of a response
 // and the commit, each by itself, and all of them where each commit claims the next turn.
 func Benchmark(b *testing.B, s state.Store) {
+	s.SetFormat(state.Format)
 	for _, step := range []string{"claim", "record", "commit", "eager"} {
 		b.Run(step, func(b *testing.B) {
 			b.ReportAllocs()

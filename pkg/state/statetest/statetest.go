@@ -40,6 +40,8 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"LeaseExpiry", testLeaseExpiry},
 		{"Renew", testRenew},
 		{"NewerFormat", testNewerFormat},
+		{"Formats", testFormats},
+		{"FormatHasRoom", testFormatHasRoom},
 		{"Record", testRecord},
 		{"Commit", testCommit},
 		{"CommitFenced", testCommitFenced},
@@ -87,7 +89,9 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 	for _, topic := range topics {
 		t.Run(topic.name, func(t *testing.T) {
 			t.Parallel()
-			topic.test(t, &suite{Store: open(t)})
+			s := open(t)
+			s.SetFormat(state.Format)
+			topic.test(t, &suite{Store: s})
 		})
 	}
 }

@@ -2,7 +2,7 @@
 --   known, sum: how many entries of the log the caller knows, and the sha1 of the last; commit-id: if that is the last
 --   commit's, the caller knows its header and all entries up to there
 -- returns claim, verdict {'missing'} or {'newer'}
---   The reply ends behind clock unless the run was claimed. The header is '' if the caller knows it. known is what holds of
+--   The reply ends behind clock unless the run was claimed. header and fixed are '' if the caller knows them. known is what holds of
 --   what the caller knows: all or nothing. tail is the entries behind, and is left out if they are more than some: what
 --   passes through a script costs ten times as much.
 local R, L, J, I, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -38,9 +38,10 @@ local inbox = redis.call('LRANGE', I, 0, -1)
 if abort ~= '' then
   for i = #inbox, tonumber(abortReach or 0) + 1, -1 do inbox[i] = nil end
 end
-local known, header = tonumber(ARGV[7]), ''
+local known, header, fixed = tonumber(ARGV[7]), '', ''
 if ARGV[9] == '' or ARGV[9] ~= commitID then
-  header = redis.call('HGET', R, 'h')
+  header, fixed = unpack(redis.call('HMGET', R, 'h', 'hf'))
+  fixed = fixed or ''
   if known > 0 then
     local last = redis.call('LINDEX', L, known - 1)
     if not last or redis.sha1hex(last) ~= ARGV[8] then known = 0 end
@@ -49,4 +50,4 @@ end
 local length, tail = redis.call('LLEN', L), {}
 if length - known <= 32 then tail = redis.call('LRANGE', L, known, -1) end
 local journal = redis.call('HGETALL', J)
-return {'claimed', 'running', version, lane, finalized, length, 0, clock, header, base, attempts, started, abort, known, tail, journal, inbox}
+return {'claimed', 'running', version, lane, finalized, length, 0, clock, header, base, attempts, started, abort, known, tail, journal, inbox, fixed}

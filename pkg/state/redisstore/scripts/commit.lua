@@ -1,5 +1,5 @@
 -- KEYS R L J I D C T · ARGV run token version commit-id status next-version header awaited wake(ms) consumed
---   delay(ms) from eager-token worker entries…
+--   delay(ms) from eager-token worker format fixed-header entries…
 -- returns commit, verdict {'fenced'}, {'missing'} or {'gap', length}
 local R, L, J, I, D, C, T = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local status, token, version, commitID, commitStatus, commitVersion, abort, finalized, abortReach, tenant = unpack(
@@ -15,9 +15,10 @@ end
 if status ~= 'running' or token ~= ARGV[2] or version ~= ARGV[3] then return {'fenced'} end
 local length = redis.call('LLEN', L)
 if length ~= tonumber(ARGV[12]) then return {'gap', length} end
-push(L, 15)
-length = length + #ARGV - 14
+push(L, 17)
+length = length + #ARGV - 16
 redis.call('DEL', J)
+if ARGV[16] ~= '' then redis.call('HSET', R, 'hf', ARGV[16]) end
 local gone, reach = tonumber(ARGV[10]), tonumber(abortReach or 0)
 local awaits = ARGV[8]
 status, version = ARGV[5], ARGV[6]
@@ -53,7 +54,7 @@ if eager ~= '' and status == 'queued' and abort == '' and #rest == 0 then
   -- Claimed by the same step, see claim.lua; the lease ends when the sweeper looks.
   local lease = now() + tonumber(ARGV[11])
   redis.call('HSET', R, 'h', ARGV[7], 'ver', version, 'tok', eager, 'kp', eager, 'own', ARGV[14], 'lease', lease, 'att', '1', 'aw', awaits,
-    'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', '0', 'sw', '0', 'f', FORMAT)
+    'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', '0', 'sw', '0', 'f', ARGV[15])
   redis.call('ZADD', D, lease, ARGV[1])
   local noisy = isNoisy(T, tenant, status)
   return {'ok', status, version, 1, noisy, 1}
@@ -63,7 +64,7 @@ countTenant(T, C, tenant, 'running', status)
 local wake = tonumber(ARGV[9])
 if status ~= 'waiting' then wake = 0 end
 redis.call('HSET', R, 'st', status, 'h', ARGV[7], 'ver', version, 'tok', '', 'own', '', 'lease', '0', 'att', '0', 'ab', abort, 'aw', awaits,
-  'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', wake > 0 and ARGV[9] or '0', 'sw', '0', 'f', FORMAT)
+  'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', wake > 0 and ARGV[9] or '0', 'sw', '0', 'f', ARGV[15])
 local at = wake
 if status == 'queued' or tonumber(finalized) < length then
   at = now() + tonumber(ARGV[11])

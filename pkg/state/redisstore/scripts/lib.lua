@@ -3,8 +3,8 @@
 --   R hash of the run · L log · J journal · I inbox · X ids of signals that were seen · D index of what is due
 --   C counts of the shard's runs by status · T of those that are queued or running by tenant
 -- A number that goes to a command is formatted as a float, which takes longer than the command: constants are strings.
--- FORMAT is that of this build, and NOISY the number in state.NoisyAbove. A run of a newer one is left alone; who holds the lease
--- of a run has found at the claim that it is not.
+-- FORMAT is the newest that this build knows, and NOISY the number in state.NoisyAbove. A run of a newer one is left alone; who
+-- holds the lease of a run has found at the claim that it is not.
 -- Clocks are the server's own: those of workers do not matter.
 local function now() local t = redis.call('TIME'); return t[1] * 1000 + math.floor(t[2] / 1000) end
 

@@ -1,4 +1,4 @@
-package state
+package wire
 
 // plain returns how many bytes at the beginning of s stand for themselves in a JSON
 // string: ASCII without quotes, backslashes and control characters.
@@ -179,4 +179,14 @@ func number(s string) int {
 		}
 	}
 	return i
+}
+
+// Compact returns the length of the JSON value without white space at the beginning of s,
+// or -1 if there is none, or one that is nested too deep.
+func Compact(s string) int { return compactValue(s, maxNested) }
+
+// CompactObject reports whether text is an object that survives encoding/json byte for
+// byte, which strips white space.
+func CompactObject(text string) bool {
+	return text != "" && text[0] == '{' && Compact(text) == len(text)
 }

@@ -1,0 +1,66 @@
+package bus
+
+import (
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// formatsFor is for how long a process counts that was not heard any more and did not take
+// its leave: longer than any pause from which one comes back.
+const formatsFor = 10 * time.Second
+
+// Formats follows what the processes of a deployment can read, as their heartbeats tell, and
+// says what may be written: the newest format that all of them know. Gateways before format 2
+// send no heartbeats, so as long as no gateway is heard there may be such ones.
+type Formats struct {
+	set func(format int)
+
+	mu   sync.Mutex
+	seen map[string]reader
+}
+
+type reader struct {
+	at      time.Time
+	format  int
+	gateway bool
+}
+
+// NewFormats returns Formats that tell set what to write, such as state.Store.SetFormat.
+func NewFormats(set func(format int)) *Formats {
+	return &Formats{set: set, seen: map[string]reader{}}
+}
+
+// Hear takes a heartbeat in. A process that knows less than others counts at once.
+func (f *Formats) Hear(h Heartbeat, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if h.Gone {
+		delete(f.seen, h.Worker)
+		return
+	}
+	r := reader{now, max(h.Format, state.OldFormat), h.Gateway}
+	if old, ok := f.seen[h.Worker]; r.format < state.Format && (!ok || old.format != r.format) {
+		f.set(r.format)
+	}
+	f.seen[h.Worker] = r
+}
+
+// Decide says what to write from now on. Known says that the caller has listened for long
+// enough to have heard everybody; who has not cannot say that all know a newer format.
+func (f *Formats) Decide(now time.Time, known bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all, gateway := state.Format, false
+	for name, r := range f.seen {
+		if now.Sub(r.at) > formatsFor {
+			delete(f.seen, name)
+			continue
+		}
+		all, gateway = min(all, r.format), gateway || r.gateway
+	}
+	if known && gateway || all < state.Format {
+		f.set(all)
+	}
+}

@@ -1,0 +1,66 @@
+package bus_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// What is written is what everybody can read who is heard, from when it is heard on.
+func TestFormats(t *testing.T) {
+	t.Parallel()
+	written := 0
+	f := bus.NewFormats(func(format int) { written = format })
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	want := func(what string, format int) {
+		t.Helper()
+		if written != format {
+			t.Errorf("%s: format %d is written, want %d", what, written, format)
+		}
+	}
+	own := bus.Heartbeat{Worker: "w1", Format: state.Format}
+	f.Hear(own, now)
+	f.Decide(now, false)
+	want("nobody knows yet who else there is", 0)
+	f.Decide(now, true)
+	want("gateways may be there that send no heartbeats", 0)
+	front := bus.Heartbeat{Worker: "gateway", Gateway: true, Format: state.Format}
+	f.Hear(front, now)
+	f.Decide(now, true)
+	want("all are new", state.Format)
+
+	old := bus.Heartbeat{Worker: "old"}
+	f.Hear(old, now)
+	want("an older worker is heard", state.OldFormat)
+	for range 5 {
+		now = now.Add(5 * time.Second)
+		f.Hear(own, now)
+		f.Hear(front, now)
+		f.Hear(old, now)
+		f.Decide(now, true)
+		want("an older worker is there", state.OldFormat)
+	}
+	old.Gone = true
+	f.Hear(old, now)
+	f.Decide(now, false)
+	want("it has left, and others may be there", state.OldFormat)
+	f.Decide(now, true)
+	want("it has left", state.Format)
+
+	f.Hear(bus.Heartbeat{Worker: "gateway-2", Gateway: true, Format: state.OldFormat}, now)
+	want("an older gateway is heard", state.OldFormat)
+	now = now.Add(9 * time.Second)
+	f.Hear(own, now)
+	f.Hear(front, now)
+	f.Decide(now, true)
+	want("it may only be slow", state.OldFormat)
+	now = now.Add(2 * time.Second)
+	f.Decide(now, true)
+	want("it is dead", state.Format)
+
+	f.Hear(bus.Heartbeat{Worker: "newer", Format: state.Format + 1}, now)
+	f.Decide(now, true)
+	want("a newer one is there", state.Format)
+}

@@ -1,0 +1,36 @@
+package loop
+
+import "github.com/turnpike-dev/turnpike/pkg/state"
+
+// Fact is something that a loop tells everybody about a run: an entry of its log, and so an
+// event. The facts there are belong to the contract; readers need not know the loop.
+type Fact interface{ entry() state.Entry }
+
+// Progress says what is about to be done.
+type Progress struct {
+	Step   int
+	Action string // such as tool_call or delegate
+	Target string
+}
+
+// Reflection is a judgement of how the run is doing. Confidence, from 0 to 1, becomes that
+// of the run, and is what its next turn finds in state.Facts.
+type Reflection struct {
+	Assessment string
+	Delta      float64 // what the assessment stands for, before it is scaled
+	Confidence float64
+	Guidance   string
+}
+
+func (p Progress) entry() state.Entry {
+	return state.Entry{Type: state.EntryProgress, Step: p.Step, Action: p.Action, Target: p.Target}
+}
+
+func (r Reflection) entry() state.Entry {
+	return state.Entry{
+		Type: state.EntryReflect, Assessment: r.Assessment, ConfidenceDelta: r.Delta, Confidence: &r.Confidence, Guidance: r.Guidance,
+	}
+}
+
+// Emit publishes a fact. It is in the log before anything that the turn does afterwards.
+func (t *Turn) Emit(f Fact) { t.append(f.entry()) }

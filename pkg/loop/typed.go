@@ -1,0 +1,142 @@
+package loop
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Codec is how a loop keeps an S of its own in a run: as JSON in state.LoopState, which
+// means nothing to anybody else. Loops of Rules use it through Typed. The zero value is
+// ready to use.
+type Codec[S any] struct {
+	// Version of the layout of S. Raise it when what was stored before would be read
+	// wrongly: a worker that knows an older version leaves the run to others.
+	Version int
+
+	// New returns what a run begins with, and what one begins anew with that a message of
+	// the user's continues after its end. Nil is the zero S.
+	New func(s state.State) S
+
+	// Upgrade reads what an older version has stored. Nil reads it as if it were of this
+	// version.
+	Upgrade func(version int, data json.RawMessage) (S, error)
+}
+
+// StateError reports that a loop cannot read what it kept in a run. It is a
+// state.ErrFormat if a newer version of the loop has stored that.
+type StateError struct {
+	Loop    string
+	Version int // of what is stored
+	Knows   int // the version of this loop
+	Err     error
+}
+
+func (e *StateError) Error() string {
+	return fmt.Sprintf("loop %s: read its state of version %d with version %d: %v", e.Loop, e.Version, e.Knows, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *StateError) Unwrap() error { return e.Err }
+
+// Decode returns what the loop keeps in s, or a *StateError.
+func (c Codec[S]) Decode(s state.State) (own S, err error) {
+	l := s.LoopState
+	switch {
+	case l.IsZero():
+		if c.New != nil {
+			own = c.New(s)
+		}
+		return own, nil
+	case l.Version > c.Version:
+		err = state.ErrFormat
+	case l.Version < c.Version && c.Upgrade != nil:
+		own, err = c.Upgrade(l.Version, l.Data)
+	default:
+		err = json.Unmarshal(l.Data, &own)
+	}
+	if err != nil {
+		return own, &StateError{Loop: s.Loop, Version: l.Version, Knows: c.Version, Err: err}
+	}
+	return own, nil
+}
+
+// Encode returns s with what the loop keeps. Nothing is stored of an S that is empty and
+// with which a run begins in any case.
+func (c Codec[S]) Encode(s state.State, own S) (state.State, error) {
+	data, err := json.Marshal(own)
+	if err != nil {
+		return s, fmt.Errorf("loop %s: write its state: %w", s.Loop, err)
+	}
+	if s.LoopState = (state.LoopState{Version: c.Version, Data: data}); c.New == nil && string(data) == "{}" {
+		s.LoopState = state.LoopState{}
+	}
+	return s, nil
+}
+
+// Typed are the Rules of a loop that keeps an S of its own. Each function gets what the
+// loop keeps as it stands; those that decide may change it, and the commit of the turn
+// stores it with the decision. If the worker is lost before, the loop is asked again, with
+// what the commit before has stored.
+type Typed[S any] struct {
+	Codec[S]
+
+	Prompt   func(t *Turn, own S) CallModel
+	Read     func(t *Turn, own S, r model.Response) model.Response
+	Acting   func(t *Turn, own S)
+	Answered func(t *Turn, own *S, text string) Decision
+	Worked   func(t *Turn, own *S) Decision
+}
+
+// Rules returns the rules for New, to which conditions can be added.
+func (l Typed[S]) Rules() Rules {
+	var r Rules
+	if l.Prompt != nil {
+		r.Prompt = func(t *Turn) (ask CallModel) {
+			l.with(t, func(own S) { ask = l.Prompt(t, own) })
+			return ask
+		}
+	}
+	if l.Read != nil {
+		r.Read = func(t *Turn, resp model.Response) model.Response {
+			l.with(t, func(own S) { resp = l.Read(t, own, resp) })
+			return resp
+		}
+	}
+	if l.Acting != nil {
+		r.Acting = func(t *Turn) { l.with(t, func(own S) { l.Acting(t, own) }) }
+	}
+	if l.Answered != nil {
+		r.Answered = func(t *Turn, text string) Decision {
+			return l.decide(t, func(own *S) Decision { return l.Answered(t, own, text) })
+		}
+	}
+	if l.Worked != nil {
+		r.Worked = func(t *Turn) Decision {
+			return l.decide(t, func(own *S) Decision { return l.Worked(t, own) })
+		}
+	}
+	return r
+}
+
+// with calls fn with what the loop keeps, or gives the turn up.
+func (l Typed[S]) with(t *Turn, fn func(S)) {
+	own, err := l.Decode(t.s)
+	if err != nil {
+		t.err = err
+		return
+	}
+	fn(own)
+}
+
+// decide is with for a function that decides, and takes over what it has changed.
+func (l Typed[S]) decide(t *Turn, fn func(*S) Decision) Decision {
+	var d Decision
+	l.with(t, func(own S) {
+		d = fn(&own)
+		d.Next, t.err = l.Encode(d.Next, own)
+	})
+	return d
+}
