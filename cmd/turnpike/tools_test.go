@@ -6,7 +6,7 @@ import (
 )
 
 // A command that does not get in says where, and not with what.
-func TestToolsHideCredentials(t *testing.T) {
+func TestToolsRedactCredentials(t *testing.T) {
 	t.Parallel()
 	c := toolsLsCmd{toolServer{NATSURL: "nats://me:hunter22@127.0.0.1:1", Prefix: "turnpike"}}
 	err := c.Run(&env{ctx: t.Context()})

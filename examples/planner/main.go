@@ -57,15 +57,15 @@ model:
     - {text: "Both steps are done: take the 9:02 from platform 4."}
 `
 
-// run is a whole site in memory: a gateway, three workers, and one run.
+// run is a whole deployment in memory: a gateway, three workers, and one run.
 func run(ctx context.Context, out io.Writer) error {
 	loops := loop.Builtin()
 	loops["planner"] = Planner
 
 	store, bus := memstore.New(memstore.Config{}), membus.New()
 	ctx, stop := context.WithCancel(ctx)
-	var site sync.WaitGroup
-	defer site.Wait()
+	var deployment sync.WaitGroup
+	defer deployment.Wait()
 	defer stop()
 	for i := range 3 {
 		w, err := worker.New(store, bus, worker.Config{
@@ -78,19 +78,19 @@ func run(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		site.Go(func() { _ = w.Run(ctx) })
+		deployment.Go(func() { _ = w.Run(ctx) })
 	}
 	g, err := gateway.New(store, bus, gateway.Config{Loops: loops.Names()})
 	if err != nil {
 		return err
 	}
-	site.Go(func() { _ = g.Run(ctx) })
+	deployment.Go(func() { _ = g.Run(ctx) })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	server := &http.Server{Handler: g.Handler(), ReadHeaderTimeout: time.Second}
-	site.Go(func() { _ = server.Serve(listener) })
+	deployment.Go(func() { _ = server.Serve(listener) })
 	defer server.Close()
 
 	c := client.New("http://" + listener.Addr().String())

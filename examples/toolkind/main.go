@@ -49,7 +49,7 @@ tools:
   - {name: notes, kind: file, root: %q, description: Reads notes., idempotent: true}
 `
 
-// run is a whole site in memory: a gateway, a worker, and one run.
+// run is a whole deployment in memory: a gateway, a worker, and one run.
 func run(ctx context.Context, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "notes")
 	if err != nil {
@@ -62,8 +62,8 @@ func run(ctx context.Context, out io.Writer) error {
 
 	store, bus := memstore.New(memstore.Config{}), membus.New()
 	ctx, stop := context.WithCancel(ctx)
-	var site sync.WaitGroup
-	defer site.Wait()
+	var deployment sync.WaitGroup
+	defer deployment.Wait()
 	defer stop()
 	w, err := worker.New(store, bus, worker.Config{
 		ID: "worker", Logger: zerolog.Nop(),
@@ -73,7 +73,7 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	site.Go(func() { _ = w.Run(ctx) })
+	deployment.Go(func() { _ = w.Run(ctx) })
 
 	kinds := toolspec.Builtin()
 	kinds[filespec.Kind] = filespec.Spec
@@ -81,13 +81,13 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	site.Go(func() { _ = g.Run(ctx) })
+	deployment.Go(func() { _ = g.Run(ctx) })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	server := &http.Server{Handler: g.Handler(), ReadHeaderTimeout: time.Second}
-	site.Go(func() { _ = server.Serve(listener) })
+	deployment.Go(func() { _ = server.Serve(listener) })
 	defer server.Close() //nolint:errcheck // the process ends
 
 	c := client.New("http://" + listener.Addr().String())

@@ -70,7 +70,7 @@ func TestMain(m *testing.M) {
 
 // each runs f for every language. One that this machine lacks fails where all must
 // be there, and is left out elsewhere.
-func each(t *testing.T, f func(t *testing.T, l language, s *site)) {
+func each(t *testing.T, f func(t *testing.T, l language, s *deployment)) {
 	t.Helper()
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {
@@ -87,12 +87,12 @@ func each(t *testing.T, f func(t *testing.T, l language, s *site)) {
 				t.Fatal(err)
 			}
 			t.Cleanup(nc.Close)
-			f(t, l, &site{server, nc})
+			f(t, l, &deployment{server, nc})
 		})
 	}
 }
 
-type site struct {
+type deployment struct {
 	server *devserver.Server
 	nc     *nats.Conn
 }
@@ -106,7 +106,7 @@ type instance struct {
 
 // start starts an instance whose calls take so long, and returns when want of them
 // are found.
-func (s *site) start(t *testing.T, l language, delay time.Duration, want int) *instance {
+func (s *deployment) start(t *testing.T, l language, delay time.Duration, want int) *instance {
 	t.Helper()
 	command, err := l.command()
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *site) start(t *testing.T, l language, delay time.Duration, want int) *i
 }
 
 // call makes a call beside the test. It returns when an instance works on it.
-func (s *site) call(t *testing.T, idempotent bool) (result chan tool.Result) {
+func (s *deployment) call(t *testing.T, idempotent bool) (result chan tool.Result) {
 	t.Helper()
 	signs, err := s.nc.SubscribeSync("_INBOX.>")
 	if err != nil {
@@ -193,7 +193,7 @@ func same(t *testing.T, got, want string) {
 // A tool is found and called alike, whatever it is written in.
 func TestCall(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, l language, s *site) {
+	each(t, func(t *testing.T, l language, s *deployment) {
 		s.start(t, l, 0, 1)
 		tools := natstool.New(s.nc, "tp")
 		call := func(arguments string) tool.Result {
@@ -245,7 +245,7 @@ func TestCall(t *testing.T) {
 // the call if it may be made again, otherwise nobody does (I4).
 func TestInstanceIsKilled(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, l language, s *site) {
+	each(t, func(t *testing.T, l language, s *deployment) {
 		for _, idempotent := range []bool{true, false} {
 			dies := s.start(t, l, time.Hour, 1)
 			called := s.call(t, idempotent)
@@ -271,7 +271,7 @@ func TestInstanceIsKilled(t *testing.T) {
 // told to stop answers the calls that it has and takes no more.
 func TestStop(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, l language, s *site) {
+	each(t, func(t *testing.T, l language, s *deployment) {
 		i := s.start(t, l, 3*time.Second, 1)
 		called := s.call(t, false)
 		if err := i.cmd.Process.Signal(syscall.SIGTERM); err != nil {

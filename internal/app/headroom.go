@@ -59,7 +59,7 @@ func (c *collector) allow() {
 	if c.released.Load() {
 		return
 	}
-	debug.SetGCPercent(percent(c.headroom, held()))
+	debug.SetGCPercent(percent(c.headroom, baseline()))
 	runtime.AddCleanup(new(canary), func(c *collector) {
 		c.headroom = next(c.headroom, time.Since(c.last))
 		c.last = time.Now()
@@ -79,9 +79,9 @@ func next(headroom int64, after time.Duration) int64 {
 	}
 }
 
-// held is what the runtime measures garbage against: what was alive at the last
+// baseline is what the runtime measures garbage against: what was alive at the last
 // collection, and stacks and variables.
-func held() int64 {
+func baseline() int64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
 	metrics.Read(sample)
 	n := int64(0)
@@ -92,10 +92,10 @@ func held() int64 {
 }
 
 // percent is the headroom as the runtime wants to hear it.
-func percent(headroom, held int64) int {
-	headroom = max(min(headroom, maxHeap-held), held/3)
-	if held+headroom < smallestHeap*headroom/max(held, 1) {
-		return int(100 * (held + headroom) / smallestHeap)
+func percent(headroom, baseline int64) int {
+	headroom = max(min(headroom, maxHeap-baseline), baseline/3)
+	if baseline+headroom < smallestHeap*headroom/max(baseline, 1) {
+		return int(100 * (baseline + headroom) / smallestHeap)
 	}
-	return int(100 * headroom / held)
+	return int(100 * headroom / baseline)
 }

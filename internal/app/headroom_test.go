@@ -33,7 +33,7 @@ func TestNextHeadroom(t *testing.T) {
 // The runtime takes a percentage of what is held, and no heap for smaller than 4 MiB.
 func TestHeadroomPercent(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ headroom, held, goal int64 }{
+	for _, test := range []struct{ headroom, baseline, goal int64 }{
 		{16 << 20, 0, 16 << 20},
 		{16 << 20, 2 << 20, 18 << 20},
 		{64 << 20, 16 << 20, 80 << 20},
@@ -42,10 +42,10 @@ func TestHeadroomPercent(t *testing.T) {
 		{64 << 20, 108 << 20, 160 << 20},
 		{64 << 20, 300 << 20, 400 << 20},
 	} {
-		p := int64(percent(test.headroom, test.held))
-		goal := max(test.held+test.held*p/100, smallestHeap*p/100)
+		p := int64(percent(test.headroom, test.baseline))
+		goal := max(test.baseline+test.baseline*p/100, smallestHeap*p/100)
 		if diff := test.goal - goal; diff < 0 || diff > 2<<20 {
-			t.Errorf("headroom %d MiB, held %d MiB: %d percent collects at %d MiB, want %d", test.headroom>>20, test.held>>20, p, goal>>20, test.goal>>20)
+			t.Errorf("headroom %d MiB, held %d MiB: %d percent collects at %d MiB, want %d", test.headroom>>20, test.baseline>>20, p, goal>>20, test.goal>>20)
 		}
 	}
 }

@@ -151,11 +151,11 @@ func measureTurns(ctx context.Context, cfg Config) (*Turns, error) {
 	defer servers.stop()
 	defer app.GCHeadroom()() // as every process of Turnpike has
 	r := &Turns{Runs: cfg.Runs, Turns: cfg.Turns}
-	site, err := open(ctx, servers)
+	deployment, err := open(ctx, servers)
 	if err != nil {
 		return nil, err
 	}
-	defer site.close()
+	defer deployment.close()
 	floor, err := newFloor(ctx, servers)
 	if err != nil {
 		return nil, err
@@ -165,29 +165,29 @@ func measureTurns(ctx context.Context, cfg Config) (*Turns, error) {
 	// Each part once unmeasured: connections, scripts and caches are warm after it, and
 	// the worker knows that it is alone.
 	for began := time.Now(); time.Since(began) < warm; {
-		if _, err := site.throughput(ctx, 20, cfg.Turns); err != nil {
+		if _, err := deployment.throughput(ctx, 20, cfg.Turns); err != nil {
 			return nil, err
 		}
 	}
 	if _, err := floor.throughput(ctx, 20, cfg.Turns); err != nil {
 		return nil, err
 	}
-	if r.Real, err = site.throughput(ctx, cfg.Runs, cfg.Turns); err != nil {
+	if r.Real, err = deployment.throughput(ctx, cfg.Runs, cfg.Turns); err != nil {
 		return nil, err
 	}
 	if r.Floor, err = floor.throughput(ctx, cfg.Runs, cfg.Turns); err != nil {
 		return nil, err
 	}
 	r.Ratio = r.Real.TurnsPerSecond / r.Floor.TurnsPerSecond
-	if err := site.alone(ctx, cfg.Long, r); err != nil {
+	if err := deployment.alone(ctx, cfg.Long, r); err != nil {
 		return nil, err
 	}
 	r.AloneFloor, err = floor.alone(ctx, cfg.Long)
 	return r, err
 }
 
-// site is a gateway and a worker in this process, on servers of their own.
-type site struct {
+// deployment is a gateway and a worker in this process, on servers of their own.
+type deployment struct {
 	servers *servers
 	client  *client.Client
 	store   *redisstore.Store
@@ -195,12 +195,12 @@ type site struct {
 	close   func()
 }
 
-func open(ctx context.Context, servers *servers) (*site, error) {
+func open(ctx context.Context, servers *servers) (*deployment, error) {
 	return openWith(ctx, servers, func(s *redisstore.Store) state.Store { return s })
 }
 
 // openWith gives the worker what as makes of the store.
-func openWith(ctx context.Context, servers *servers, as func(*redisstore.Store) state.Store) (*site, error) {
+func openWith(ctx context.Context, servers *servers, as func(*redisstore.Store) state.Store) (*deployment, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	nc, err := natsbus.Connect(servers.natsURL, "bench")
 	if err != nil {
@@ -217,7 +217,7 @@ func openWith(ctx context.Context, servers *servers, as func(*redisstore.Store) 
 		cancel()
 		return nil, err
 	}
-	s := &site{servers: servers, store: store, model: &benchModel{}}
+	s := &deployment{servers: servers, store: store, model: &benchModel{}}
 	w, err := worker.New(as(store), b, worker.Config{
 		ID: workerID, Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": s.model}, ShutdownGrace: time.Second,
 		Kinds: toolspec.Kinds(map[string]tool.Tool{"noop": noop}),
@@ -278,7 +278,7 @@ func (m *benchModel) Generate(_ context.Context, r model.Request, _ func(model.D
 }
 
 // prepare defines the agent and what the model does.
-func (s *site) prepare(ctx context.Context, turns int, seen func(state.RunID, int)) error {
+func (s *deployment) prepare(ctx context.Context, turns int, seen func(state.RunID, int)) error {
 	s.model.mu.Lock()
 	s.model.turns, s.model.seen = turns, seen
 	s.model.mu.Unlock()
@@ -291,7 +291,7 @@ func (s *site) prepare(ctx context.Context, turns int, seen func(state.RunID, in
 const submitters = 16
 
 // throughput runs many runs and waits for the last.
-func (s *site) throughput(ctx context.Context, runs, turns int) (Throughput, error) {
+func (s *deployment) throughput(ctx context.Context, runs, turns int) (Throughput, error) {
 	if err := s.prepare(ctx, turns, nil); err != nil {
 		return Throughput{}, err
 	}
@@ -327,13 +327,13 @@ func (s *site) throughput(ctx context.Context, runs, turns int) (Throughput, err
 	}
 }
 
-func (s *site) completed(ctx context.Context) (int64, error) {
+func (s *deployment) completed(ctx context.Context) (int64, error) {
 	counts, err := s.store.Counts(ctx)
 	return counts[state.Completed], err
 }
 
 // alone runs one long run and looks at each of its turns.
-func (s *site) alone(ctx context.Context, turns int, r *Turns) error {
+func (s *deployment) alone(ctx context.Context, turns int, r *Turns) error {
 	var times []time.Time
 	var bytes []int64
 	last := make(chan struct{})

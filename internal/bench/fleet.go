@@ -120,17 +120,17 @@ func (f *fleet) admit(ctx context.Context, tenant string) (*client.Client, error
 func (f *fleet) hire(ctx context.Context) (*exec.Cmd, error) {
 	id := fmt.Sprintf("w%d", len(f.workers))
 	// A worker beats as soon as it takes turns.
-	beats, err := f.nc.SubscribeSync("turnpike.presence." + id)
+	heartbeats, err := f.nc.SubscribeSync("turnpike.presence." + id)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = beats.Unsubscribe() }()
+	defer func() { _ = heartbeats.Unsubscribe() }()
 	w, _, err := spawn(ctx, false, "bench-child", f.natsURL, f.redisURL, "--id", id, "--slots", strconv.Itoa(f.slots))
 	if err != nil {
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
 	f.workers = append(f.workers, w)
-	if _, err := beats.NextMsg(30 * time.Second); err != nil {
+	if _, err := heartbeats.NextMsg(30 * time.Second); err != nil {
 		return nil, fmt.Errorf("worker %s does not come up: %w", id, err)
 	}
 	return w, nil

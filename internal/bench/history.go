@@ -66,7 +66,7 @@ func grow(ctx context.Context, cfg Config, n, runs int, fresh bool) (g growth, e
 		}
 		defer forget.reader.Close() //nolint:errcheck // it has nothing to write
 	}
-	site, err := openWith(ctx, servers, func(s *redisstore.Store) state.Store {
+	deployment, err := openWith(ctx, servers, func(s *redisstore.Store) state.Store {
 		if forget.Store = s; fresh {
 			return forget
 		}
@@ -75,7 +75,7 @@ func grow(ctx context.Context, cfg Config, n, runs int, fresh bool) (g growth, e
 	if err != nil {
 		return g, err
 	}
-	defer site.close()
+	defer deployment.close()
 	floor, err := newFloor(ctx, servers)
 	if err != nil {
 		return g, err
@@ -93,7 +93,7 @@ func grow(ctx context.Context, cfg Config, n, runs int, fresh bool) (g growth, e
 	}
 	var firsts, lasts, floorFirsts, floorLasts []cost
 	for i := range runs + 1 {
-		costs, err := site.costs(ctx, n, between)
+		costs, err := deployment.costs(ctx, n, between)
 		if err != nil {
 			return g, err
 		}
@@ -116,7 +116,7 @@ func grow(ctx context.Context, cfg Config, n, runs int, fresh bool) (g growth, e
 // costs runs one run of n turns and returns what each has cost, from its model call to
 // the next one. What the look at the traffic takes is not in it, nor what is done between
 // the turns.
-func (s *site) costs(ctx context.Context, n int, between func() error) ([]cost, error) {
+func (s *deployment) costs(ctx context.Context, n int, between func() error) ([]cost, error) {
 	var costs []cost
 	var failed error
 	var left time.Time

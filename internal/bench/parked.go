@@ -54,7 +54,7 @@ func parkedAt(ctx context.Context, cfg Config, n int, target string, add func(Ro
 	}); err != nil {
 		return err
 	}
-	underWay := time.Since(began)
+	inFlight := time.Since(began)
 	held := memory(f.workers[0], "VmRSS")
 	if err := f.reach(ctx, state.Completed, n); err != nil {
 		return err
@@ -66,7 +66,7 @@ func parkedAt(ctx context.Context, cfg Config, n int, target string, add func(Ro
 	if n == 2000 {
 		done53 = "≤ 5.3"
 	}
-	add(Row{What: what("all done"), Value: done.Seconds(), Unit: "s", Target: done53, Note: fmt.Sprintf("submitted after %.2f s, all in their calls after %.2f s", submitted.Seconds(), underWay.Seconds())})
+	add(Row{What: what("all done"), Value: done.Seconds(), Unit: "s", Target: done53, Note: fmt.Sprintf("submitted after %.2f s, all in their calls after %.2f s", submitted.Seconds(), inFlight.Seconds())})
 	add(Row{What: what("worker, most resident"), Value: mib(peak), Unit: "MiB", Target: target, Note: fmt.Sprintf("%.0f MiB before; at the end %.0f are its own, the rest is the program's file", mib(base), mib(own))})
 	add(Row{What: what("a turn in its call, over the base"), Value: float64(held-base) / 1024 / float64(n), Unit: "KiB", Target: "≈ 16"})
 	return nil

@@ -22,7 +22,7 @@ func startNATS(t *testing.T) string {
 }
 
 // A process that does not get in says where, and not with what.
-func TestCredentialsStayHidden(t *testing.T) {
+func TestCredentialsAreRedacted(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []turnpike.Config{
 		{NATSURL: "nats://site:" + core + "@127.0.0.1:1"},

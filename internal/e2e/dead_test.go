@@ -20,7 +20,7 @@ import (
 // bomb is a tool that kills the process of the worker that calls it, until it is
 // defused. Whatever kills one starts another.
 type bomb struct {
-	s       *site
+	s       *deployment
 	rdb     *redis.Client
 	defused atomic.Bool
 	kills   atomic.Int64
@@ -30,7 +30,7 @@ type bomb struct {
 	workers map[string]*process
 }
 
-func newBomb(t *testing.T, s *site, workers int) *bomb {
+func newBomb(t *testing.T, s *deployment, workers int) *bomb {
 	t.Helper()
 	opts, err := redis.ParseURL(strings.TrimPrefix(s.env[1], "TURNPIKE_REDIS_URL="))
 	if err != nil {
@@ -72,7 +72,7 @@ func (b *bomb) explode(ctx context.Context, r toolkit.Call) (string, error) {
 	return "boom", nil
 }
 
-func (s *site) put(def string) {
+func (s *deployment) put(def string) {
 	s.t.Helper()
 	var name struct {
 		Name string `json:"name"`
@@ -85,7 +85,7 @@ func (s *site) put(def string) {
 	}
 }
 
-func (s *site) submit(agent string) string {
+func (s *deployment) submit(agent string) string {
 	s.t.Helper()
 	run, err := s.client.Submit(s.t.Context(), api.SubmitRequest{Agent: agent, Input: json.RawMessage(`"go"`)}, "")
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *site) submit(agent string) string {
 	return run.ID
 }
 
-func (s *site) ended(id, status string) api.Run {
+func (s *deployment) ended(id, status string) api.Run {
 	s.t.Helper()
 	var run api.Run
 	eventually(s.t, "run "+id+" ends", func() error {
@@ -118,7 +118,7 @@ const bombAgent = `{"name": "bomber", "model": {"provider": "scripted", "respons
 // mended, a replay completes the run, with the very call that was open (I1, I5).
 func TestDeadLetter(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 0)
+	s := newDeployment(t, 0)
 	b := newBomb(t, s, 2)
 	s.put(bombAgent)
 	id := s.submit("bomber")
@@ -167,7 +167,7 @@ func TestDeadLetter(t *testing.T) {
 func TestPoisonAmongHealthy(t *testing.T) {
 	t.Parallel()
 	const poison, healthy = 10, 60
-	s := newSite(t, 0)
+	s := newDeployment(t, 0)
 	b := newBomb(t, s, 3)
 	serveSeedTools(s)
 	s.put(bombAgent)

@@ -16,7 +16,7 @@ import (
 // events, the first one too, in order, also after a signal woke it.
 func TestEventsOnTheBus(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 2, "TURNPIKE_EVENT_FEED=on")
+	s := newDeployment(t, 2, "TURNPIKE_EVENT_FEED=on")
 	if _, err := s.client.PutAgent(t.Context(), "asks", []byte(`{model: {provider: scripted, responses: [
 		{tool_calls: [{name: pick, id: c1}]}, {text: done}]}, tools: [{name: pick, kind: client, schema: {type: object}}]}`)); err != nil {
 		t.Fatal(err)

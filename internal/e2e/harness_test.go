@@ -163,8 +163,8 @@ func eventually(t *testing.T, what string, ok func() error) {
 	}
 }
 
-// site is a deployment: NATS, Redis, a gateway and workers, as processes.
-type site struct {
+// deployment is NATS, Redis, a gateway and workers, as processes.
+type deployment struct {
 	t       *testing.T
 	env     []string
 	nats    *nats.Conn
@@ -174,7 +174,7 @@ type site struct {
 	workers []*process
 }
 
-func newSite(t *testing.T, workers int, env ...string) *site {
+func newDeployment(t *testing.T, workers int, env ...string) *deployment {
 	t.Helper()
 	server, err := devserver.Start(devserver.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
@@ -182,7 +182,7 @@ func newSite(t *testing.T, workers int, env ...string) *site {
 	}
 	t.Cleanup(server.Close)
 	addr := freeAddr(t)
-	s := &site{t: t, url: "http://" + addr}
+	s := &deployment{t: t, url: "http://" + addr}
 	s.env = []string{
 		"TURNPIKE_NATS_URL=" + server.URL(),
 		"TURNPIKE_REDIS_URL=" + testbed.Redis(t),
@@ -216,7 +216,7 @@ func newSite(t *testing.T, workers int, env ...string) *site {
 	return s
 }
 
-func (s *site) prefix() string {
+func (s *deployment) prefix() string {
 	for _, e := range s.env {
 		if v, ok := strings.CutPrefix(e, "TURNPIKE_PREFIX="); ok {
 			return v

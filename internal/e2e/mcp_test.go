@@ -22,7 +22,7 @@ func TestElicitationOutlivesWorkers(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", server, "github.com/modelcontextprotocol/go-sdk/conformance/everything-server").CombinedOutput(); err != nil {
 		t.Fatalf("build the server: %v\n%s", err, out)
 	}
-	s := newSite(t, 0)
+	s := newDeployment(t, 0)
 	env := append(s.env, "TURNPIKE_MCP_COMMANDS="+server)
 	if _, err := s.client.PutAgent(t.Context(), "asker", fmt.Appendf(nil, `
 tools: [{kind: mcp, command: [%q], allow: [test_input_required_result_multi_round, test_simple_text]}]

@@ -178,7 +178,7 @@ func TestRateLimitSurvivesKill(t *testing.T) {
 	if err := os.WriteFile(file, fmt.Appendf(nil, "- {provider: openai, requests_per_minute: %d}\n", perMinute), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := newSite(t, 0)
+	s := newDeployment(t, 0)
 	s.env = append(s.env, "TURNPIKE_RATE_LIMITS="+file)
 	for range 3 {
 		s.workers = append(s.workers, spawn(t, "worker", s.env))

@@ -104,7 +104,7 @@ func (s *synced) String() string {
 
 // Secrets are resolved at the moment of a call and stay there: whoever echoes one
 // does not get it into state, events, logs, traces, metrics or answers.
-func TestSecretsStayHidden(t *testing.T) {
+func TestSecretsAreRedacted(t *testing.T) {
 	t.Parallel()
 	echoes, models, allowed, agents := servers(t)
 	secrets := t.TempDir()
@@ -262,7 +262,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	}
 	for _, where := range []string{"tools/messages", "openai-json-alone", "openai-said/messages", "anthropic-said/messages", "gemini-said/messages", "gemini-cut/messages?view=full",
 		"io-says/messages", "io-crashes/messages", "io-refuses/messages", "io-asks waiting", "io-bars waiting", "web-says/messages", "web-fails/messages", "web-asks waiting", "web-bars waiting", "openai-cut/messages?view=full", "anthropic-cut/messages?view=full"} {
-		if !strings.Contains(found[where], secret.Hidden) {
+		if !strings.Contains(found[where], secret.Redacted) {
 			t.Errorf("%s: nothing was repeated, so the test proves nothing: %s", where, found[where])
 		}
 	}
@@ -278,7 +278,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	}
 	found["measured"] = fmt.Sprintf("%+v", measured)
 	for point, repeats := range map[string]bool{"pre_tool": false, "post_sampling": true, "stop": false, "stop_failure": true} {
-		if found["hook "+point] = asked(point); repeats && !strings.Contains(found["hook "+point], secret.Hidden) {
+		if found["hook "+point] = asked(point); repeats && !strings.Contains(found["hook "+point], secret.Redacted) {
 			t.Errorf("hook %s: nothing was repeated, so the test proves nothing", point)
 		}
 	}

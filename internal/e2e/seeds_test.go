@@ -42,7 +42,7 @@ func TestSeeds(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
-	s := newSite(t, 2)
+	s := newDeployment(t, 2)
 	serveSeedTools(s)
 	t.Run("scenarios", func(t *testing.T) {
 		for _, file := range files {
@@ -84,7 +84,7 @@ func text(f func(ctx context.Context, c toolkit.Call) (string, error)) func(cont
 }
 
 // serveSeedTools starts the tools that scenarios call, as NATS services.
-func serveSeedTools(s *site) {
+func serveSeedTools(s *deployment) {
 	s.t.Helper()
 	for name, handler := range map[string]func(context.Context, toolkit.Call) (string, error){
 		"echo": func(_ context.Context, r toolkit.Call) (string, error) { return string(r.Arguments), nil },
@@ -105,7 +105,7 @@ func serveSeedTools(s *site) {
 	s.t.Cleanup(func() { _ = sub.Unsubscribe() })
 }
 
-func (sc scenario) play(t *testing.T, s *site) string {
+func (sc scenario) play(t *testing.T, s *deployment) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -151,11 +151,11 @@ func (sc scenario) play(t *testing.T, s *site) string {
 			t.Fatalf("the run waits (%s), and the scenario has nothing to say", e.Reason)
 		}
 	}
-	return tell(t, ctx, s, run.ID, types)
+	return describe(t, ctx, s, run.ID, types)
 }
 
-// tell writes down what a run came to, without ids and times.
-func tell(t *testing.T, ctx context.Context, s *site, id string, types []string) string {
+// describe writes down what a run came to, without ids and times.
+func describe(t *testing.T, ctx context.Context, s *deployment, id string, types []string) string {
 	t.Helper()
 	run, err := s.client.Get(ctx, id)
 	if err != nil {

@@ -80,7 +80,7 @@ func TestRecordedConversations(t *testing.T) {
 	path := filepath.Join(dataDir(t), "tau-airline", "trajectories.jsonl")
 	recordings := readRecordings(t, path)
 
-	site := newSite(t, 3)
+	site := newDeployment(t, 3)
 	mock := freeAddr(t)
 	spawn(t, "turnpike", nil, "mock-model", "--addr", mock, "--conversations", path)
 	eventually(t, "mock-model is ready", func() error {
@@ -163,7 +163,7 @@ func (r recording) recorded(call, name, arguments string) (string, error) {
 
 // serveRecordedTools answers every recorded call with its recorded result, as a
 // NATS micro service, and returns the tools' names.
-func serveRecordedTools(t *testing.T, s *site, recordings []recording, runs *playing) []string {
+func serveRecordedTools(t *testing.T, s *deployment, recordings []recording, runs *playing) []string {
 	t.Helper()
 	seen := map[string]bool{}
 	var names []string
@@ -208,7 +208,7 @@ func sameJSON(a, b string) bool {
 
 // killAtRandom kills one worker after another with SIGKILL and starts it again,
 // until the test ends.
-func killAtRandom(t *testing.T, s *site, every time.Duration) (killed func() int) {
+func killAtRandom(t *testing.T, s *deployment, every time.Duration) (killed func() int) {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -238,7 +238,7 @@ func killAtRandom(t *testing.T, s *site, every time.Duration) (killed func() int
 }
 
 // replay plays the user of one conversation and compares the transcript.
-func replay(ctx context.Context, s *site, r recording, mock string, names []string, runs *playing) (turns int, err error) {
+func replay(ctx context.Context, s *deployment, r recording, mock string, names []string, runs *playing) (turns int, err error) {
 	agentName := fmt.Sprintf("airline-%d", r.ID)
 	tools := make([]map[string]any, len(names))
 	for i, n := range names {
@@ -305,7 +305,7 @@ func replay(ctx context.Context, s *site, r recording, mock string, names []stri
 	return done.TurnCount, compare(ctx, s, r, run.ID)
 }
 
-func compare(ctx context.Context, s *site, r recording, run string) error {
+func compare(ctx context.Context, s *deployment, r recording, run string) error {
 	got, err := s.client.Messages(ctx, run)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ const (
 // asked again, a worker that is killed within a tool, a child run, a wait for a
 // person.
 type traced struct {
-	*site
+	*deployment
 
 	collector *testbed.Collector
 	run       string
@@ -43,7 +43,7 @@ type traced struct {
 	parents map[string][]string // what tools were told, by name
 }
 
-func (r *traced) told(tool, parent string) {
+func (r *traced) received(tool, parent string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.parents[tool] = append(r.parents[tool], parent)
@@ -72,12 +72,12 @@ func trace(t *testing.T, env ...string) *traced {
 	models := httptest.NewServer(mock)
 	t.Cleanup(models.Close)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		r.told("web", q.Header.Get("Traceparent"))
+		r.received("web", q.Header.Get("Traceparent"))
 		_, _ = fmt.Fprint(w, "you are "+q.Header.Get("X-Key"))
 	}))
 	t.Cleanup(web.Close)
 
-	r.site = newSite(t, 0, append(env,
+	r.deployment = newDeployment(t, 0, append(env,
 		"OTEL_EXPORTER_OTLP_ENDPOINT="+r.collector.HTTP, "OTEL_BSP_SCHEDULE_DELAY=50",
 		"MODEL_KEY="+modelKey, "TOOL_KEY="+toolKey, "TURNPIKE_HTTP_ALLOW="+strings.TrimPrefix(web.URL, "http://"),
 	)...)
@@ -86,7 +86,7 @@ func trace(t *testing.T, env ...string) *traced {
 
 	called, killed := make(chan struct{}, 2), make(chan struct{})
 	stop, err := toolkit.Serve(r.nats, r.prefix(), toolkit.Tool{Name: "slow", Handler: func(_ context.Context, q toolkit.Call) (toolkit.Result, error) {
-		r.told("slow", q.TraceParent)
+		r.received("slow", q.TraceParent)
 		called <- struct{}{}
 		if len(r.list("slow")) == 1 {
 			<-killed
@@ -276,10 +276,10 @@ func (r *traced) checkAttributes(t *testing.T) {
 func (r *traced) checkTools(t *testing.T, names map[string]string) {
 	t.Helper()
 	for _, name := range []string{"slow", "web"} {
-		told := r.list(name)
-		last := told[len(told)-1]
+		received := r.list(name)
+		last := received[len(received)-1]
 		if len(last) != len(callerIn) || names[last[36:52]] != "execute_tool "+name {
-			t.Errorf("%s was told %q", name, told)
+			t.Errorf("%s was told %q", name, received)
 		}
 	}
 }
@@ -305,7 +305,7 @@ func TestTraceContent(t *testing.T) {
 func TestTraceBatch(t *testing.T) {
 	t.Parallel()
 	collector := testbed.OTLP(t)
-	s := newSite(t, 1, "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.HTTP, "OTEL_BSP_SCHEDULE_DELAY=50")
+	s := newDeployment(t, 1, "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.HTTP, "OTEL_BSP_SCHEDULE_DELAY=50")
 	if _, err := s.client.PutAgent(t.Context(), "a", []byte(`{"name":"a","model":{"provider":"scripted","responses":[{"text":"x"}]}}`)); err != nil {
 		t.Fatal(err)
 	}

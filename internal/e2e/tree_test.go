@@ -35,7 +35,7 @@ func (l *ledger) note(key string) {
 func TestTreesWhileWorkersDie(t *testing.T) {
 	t.Parallel()
 	const trees, leaves = 40, 60
-	s := newSite(t, 3)
+	s := newDeployment(t, 3)
 	once := &ledger{times: map[string]int{}}
 	stop, err := toolkit.Serve(s.nats, s.prefix(), toolkit.Tool{Name: "once", Handler: text(func(_ context.Context, r toolkit.Call) (string, error) {
 		once.note(r.IdempotencyKey)
@@ -137,7 +137,7 @@ model: {provider: scripted, responses: [{tool_calls: [{name: ask, arguments: {ta
 }
 
 // sketchTree says where the runs of a tree stand.
-func sketchTree(t *testing.T, s *site, id, indent string) string {
+func sketchTree(t *testing.T, s *deployment, id, indent string) string {
 	t.Helper()
 	run, err := s.client.Get(t.Context(), id)
 	if err != nil {
@@ -160,7 +160,7 @@ func sketchTree(t *testing.T, s *site, id, indent string) string {
 }
 
 // checkHistory holds a run's transcript and events to I5 and I9.
-func checkHistory(t *testing.T, s *site, id string) {
+func checkHistory(t *testing.T, s *deployment, id string) {
 	t.Helper()
 	messages, err := s.client.Messages(t.Context(), id)
 	if err != nil {
@@ -191,7 +191,7 @@ func checkHistory(t *testing.T, s *site, id string) {
 }
 
 // serveLater is a tool that takes calls and answers them with a signal.
-func serveLater(s *site) {
+func serveLater(s *deployment) {
 	s.t.Helper()
 	var answers sync.WaitGroup
 	sub, err := s.nats.Subscribe(toolkit.Subject(s.prefix(), "later"), func(m *nats.Msg) {
@@ -209,7 +209,7 @@ func serveLater(s *site) {
 }
 
 // answerLater sends the result until it is taken; a refusal means that it was.
-func answerLater(s *site, r toolkit.Call) {
+func answerLater(s *deployment, r toolkit.Call) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	sig := api.SignalRequest{SignalID: r.IdempotencyKey, ToolResults: []api.ToolResult{{CallID: r.CallID, Content: json.RawMessage(`"later"`)}}}

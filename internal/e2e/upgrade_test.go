@@ -73,7 +73,7 @@ func TestTwoBuilds(t *testing.T) {
 
 // twoBuilds is a deployment with a gateway of each build.
 type twoBuilds struct {
-	*site
+	*deployment
 	front   *process // the next build's gateway
 	newer   *client.Client
 	workers []*process // two of each build, the older ones first
@@ -85,8 +85,8 @@ func newTwoBuilds(t *testing.T, env []string) *twoBuilds {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &twoBuilds{site: newSite(t, 0, append([]string{"TURNPIKE_LEASE=3s"}, env...)...)}
-	serveSeedTools(b.site)
+	b := &twoBuilds{deployment: newDeployment(t, 0, append([]string{"TURNPIKE_LEASE=3s"}, env...)...)}
+	serveSeedTools(b.deployment)
 	b.put(`{"name": "steps", "model": {"provider": "scripted", "responses": [
 		{"tool_calls": [{"name": "echo", "id": "c1", "arguments": {"n": 1}}], "delay": "100ms"}, {"tool_calls": [{"name": "pay", "id": "c2"}]},
 		{"tool_calls": [{"name": "echo", "id": "c3", "arguments": {"n": 2}}], "delay": "100ms"}, {"text": "done", "delay": "100ms"}]},

@@ -58,20 +58,20 @@ func Exhausted(l state.Limits, u state.Usage, turns int, now time.Time) (state.R
 	return "", "", false
 }
 
-// Room returns how many calls of a size fit into what is left of the limits, and
+// CallsLeft returns how many calls of a size fit into what is left of the limits, and
 // false if nothing limits them.
-func Room(l state.Limits, used, call state.Usage) (int, bool) {
+func CallsLeft(l state.Limits, used, call state.Usage) (int, bool) {
 	size := meters(l, call, 0)
-	room, limited := 0, false
+	left, limited := 0, false
 	for i, m := range meters(l, used, 0) {
 		if m.limit <= 0 || m.name == MaxTurns || size[i].used <= 0 {
 			continue
 		}
-		if n := max(0, int((m.limit-m.used)/size[i].used)); !limited || n < room {
-			room, limited = n, true
+		if n := max(0, int((m.limit-m.used)/size[i].used)); !limited || n < left {
+			left, limited = n, true
 		}
 	}
-	return room, limited
+	return left, limited
 }
 
 // Warning says that a limit is nearly used up.

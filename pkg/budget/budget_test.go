@@ -95,7 +95,7 @@ func TestUsedFraction(t *testing.T) {
 
 // I10: whatever calls cost, spend passes a limit by at most the last of them, if
 // the limits are checked before each.
-func TestSpendPassesLimitByOneCall(t *testing.T) {
+func TestSpendExceedsLimitByOneCall(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		l := state.Limits{

@@ -291,8 +291,8 @@ type DeadLetter struct {
 // Membership lets workers notice that one of them is dead, and all processes what the
 // others can read.
 type Membership interface {
-	// Beat tells the others that a process is alive, or that it leaves.
-	Beat(h Heartbeat)
+	// SendHeartbeat tells the others that a process is alive, or that it leaves.
+	SendHeartbeat(h Heartbeat)
 
 	// Heartbeats calls fn for every heartbeat that is heard, the caller's own included.
 	Heartbeats(ctx context.Context, fn func(Heartbeat)) (stop func(), err error)
@@ -300,8 +300,8 @@ type Membership interface {
 
 // Heartbeat is a sign of life of a worker or a gateway.
 type Heartbeat struct {
-	Worker string `json:"worker"`
-	Gone   bool   `json:"gone,omitempty"` // it leaves
+	Worker  string `json:"worker"`
+	Leaving bool   `json:"gone,omitempty"` // the worker stops; older builds know the name
 
 	// Format is the newest format of runs that the process can read; 0 is
 	// state.OldFormat. Gateway says that it is a gateway: it takes no turns.

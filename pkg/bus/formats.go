@@ -36,7 +36,7 @@ func NewFormats(set func(format int)) *Formats {
 func (f *Formats) Hear(h Heartbeat, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if h.Gone {
+	if h.Leaving {
 		delete(f.seen, h.Worker)
 		return
 	}

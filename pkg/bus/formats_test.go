@@ -42,7 +42,7 @@ func TestFormats(t *testing.T) {
 		f.Decide(now, true)
 		want("an older worker is there", state.OldFormat)
 	}
-	old.Gone = true
+	old.Leaving = true
 	f.Hear(old, now)
 	f.Decide(now, false)
 	want("it has left, and others may be there", state.OldFormat)

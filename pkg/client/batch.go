@@ -36,13 +36,13 @@ func (c *Client) Batch(ctx context.Context, id string) (api.Batch, error) {
 //
 // A gateway that does not answer for a while is waited for.
 func (c *Client) WaitBatch(ctx context.Context, id string, each func(api.Batch, api.Run)) (api.Batch, error) {
-	told := map[string]string{} // the status that was told, by run
+	reported := map[string]string{} // the status that was told, by run
 	var last api.Batch
 	for {
 		b, err := c.Batch(ctx, id)
 		if err == nil {
 			last = b
-			err = c.tell(ctx, b, told, each)
+			err = c.report(ctx, b, reported, each)
 		}
 		switch {
 		case err == nil && b.Done:
@@ -61,17 +61,17 @@ func (c *Client) WaitBatch(ctx context.Context, id string, each func(api.Batch, 
 	}
 }
 
-// tell calls each for the runs of a batch of which it was not told.
-func (c *Client) tell(ctx context.Context, b api.Batch, told map[string]string, each func(api.Batch, api.Run)) error {
+// report calls each for the runs of a batch of which it was not told.
+func (c *Client) report(ctx context.Context, b api.Batch, reported map[string]string, each func(api.Batch, api.Run)) error {
 	if each == nil {
 		return nil
 	}
 	for _, r := range b.Items {
 		if !r.Terminal() && !r.Asks() {
-			delete(told, r.ID)
+			delete(reported, r.ID)
 			continue
 		}
-		if told[r.ID] == r.Status {
+		if reported[r.ID] == r.Status {
 			continue
 		}
 		run, err := c.Get(ctx, r.ID)
@@ -81,7 +81,7 @@ func (c *Client) tell(ctx context.Context, b api.Batch, told map[string]string, 
 		if run.Terminal() != r.Terminal() {
 			continue // it has moved on; the next look will tell
 		}
-		told[r.ID] = r.Status
+		reported[r.ID] = r.Status
 		each(b, run)
 	}
 	return nil

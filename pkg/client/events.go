@@ -109,7 +109,7 @@ func (c *Client) follow(ctx context.Context, id string, after int64, see func(ap
 // which ctx ends.
 func (c *Client) Wait(ctx context.Context, id string) (api.Run, error) {
 	run, err := c.Get(ctx, id)
-	if err != nil || settled(run) {
+	if err != nil || atRest(run) {
 		return run, err
 	}
 	for e, err := range c.Events(ctx, id, 0) {
@@ -120,16 +120,16 @@ func (c *Client) Wait(ctx context.Context, id string) (api.Run, error) {
 			continue
 		}
 		// The event may be of an earlier rest.
-		if run, err = c.Get(ctx, id); err != nil || settled(run) {
+		if run, err = c.Get(ctx, id); err != nil || atRest(run) {
 			return run, err
 		}
 	}
 	return c.Get(ctx, id)
 }
 
-// settled reports whether the run has ended or waits, and not only for its own
+// atRest reports whether the run has ended or waits, and not only for its own
 // child runs.
-func settled(r api.Run) bool {
+func atRest(r api.Run) bool {
 	return r.Terminal() || r.Waiting != nil && r.Waiting.Reason != "waiting_child"
 }
 

@@ -100,7 +100,7 @@ func (a *audiences) serve(ctx context.Context, au *audience) {
 		}
 		if n.Live != nil {
 			h := headOf(n.Live)
-			a.tell(au, &framed{0, h, frameOf(0, h, n.Live)})
+			a.send(au, &framed{0, h, frameOf(0, h, n.Live)})
 			continue
 		}
 		for after := n.From; after < n.To; {
@@ -114,15 +114,15 @@ func (a *audiences) serve(ctx context.Context, au *audience) {
 					return
 				}
 				h := head{e.Type, e.Turn}
-				a.tell(au, &framed{e.Seq, h, frameOf(e.Seq, h, data)})
+				a.send(au, &framed{e.Seq, h, frameOf(e.Seq, h, data)})
 			}
 			after += int64(len(log))
 		}
 	}
 }
 
-// tell gives an event to all streams.
-func (a *audiences) tell(au *audience, f *framed) {
+// send gives an event to all streams.
+func (a *audiences) send(au *audience, f *framed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for s := range au.streams {

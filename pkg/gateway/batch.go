@@ -21,9 +21,9 @@ const (
 	// batchBodies is how many times the body of one submission a batch may have.
 	batchBodies = 8
 
-	// createTogether bounds how many runs of a batch are created at once, and how many
+	// concurrentCreates bounds how many runs of a batch are created at once, and how many
 	// are started.
-	createTogether = 16
+	concurrentCreates = 16
 
 	// batchTimeout bounds the creation of a batch. It outlives the client.
 	batchTimeout = time.Minute
@@ -174,7 +174,7 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 	// Runs that are created together are of different lanes.
 	for chunk := range slices.Chunk(rest, runs[0].Batch.MaxParallel) {
 		var group errgroup.Group
-		group.SetLimit(createTogether)
+		group.SetLimit(concurrentCreates)
 		for _, i := range chunk {
 			group.Go(func() error { return create(i, "") })
 		}
@@ -197,7 +197,7 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 // is the sweeper's. Those of a large batch wait in the queue for noisy tenants.
 func (g *Gateway) batchStarts(ctx context.Context, large bool) (start func(state.Created), wait func()) {
 	group, ctx := errgroup.WithContext(ctx) // after one that failed no other is tried
-	group.SetLimit(createTogether)
+	group.SetLimit(concurrentCreates)
 	start = func(made state.Created) {
 		st := made.State
 		if st.Status != state.Queued || st.Version != 1 {

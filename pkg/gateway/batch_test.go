@@ -43,8 +43,8 @@ type faulty struct {
 
 	fail func(call string, id state.RunID) error
 
-	mu      sync.Mutex
-	settled map[state.RunID]int64 // entries that were announced
+	mu        sync.Mutex
+	finalized map[state.RunID]int64 // entries that were announced
 }
 
 func (f *faulty) broken(call string, id state.RunID) error {
@@ -74,14 +74,14 @@ func (f *faulty) Signal(ctx context.Context, id state.RunID, s state.Signal, gra
 
 func (f *faulty) Finalized(ctx context.Context, id state.RunID, seq int64) error {
 	f.mu.Lock()
-	f.settled[id] = max(f.settled[id], seq)
+	f.finalized[id] = max(f.finalized[id], seq)
 	f.mu.Unlock()
 	return f.Store.Finalized(ctx, id, seq)
 }
 
 // lot is a gateway with three workers, whose tool counts the runs under way.
 type lot struct {
-	*site
+	*deployment
 
 	store *faulty
 	calls chan toolCall
@@ -98,7 +98,7 @@ type toolCall struct {
 
 func newLot(t *testing.T, store state.Store, b bus.Bus) *lot {
 	t.Helper()
-	l := &lot{store: &faulty{Store: store, settled: map[state.RunID]int64{}}, calls: make(chan toolCall, 100)}
+	l := &lot{store: &faulty{Store: store, finalized: map[state.RunID]int64{}}, calls: make(chan toolCall, 100)}
 	g, err := gateway.New(l.store, b, gateway.Config{Logger: zerolog.Nop(), RedeliveryDelay: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func newLot(t *testing.T, store state.Store, b bus.Bus) *lot {
 	wg.Go(func() { _ = g.Run(ctx) })
 	server := httptest.NewServer(g.Handler())
 	t.Cleanup(func() { cancel(); server.Close(); wg.Wait() })
-	l.site = &site{t: t, url: server.URL, client: client.New(server.URL)}
+	l.deployment = &deployment{t: t, url: server.URL, client: client.New(server.URL)}
 	l.put("worker", `{model: {provider: scripted, responses: [{tool_calls: [{name: work, id: c1}]}, {text: done}]}, tools: [{name: work, idempotent: true}]}`)
 	l.put("hello", `{model: {provider: scripted, responses: [{text: hi}]}}`)
 	return l
@@ -204,17 +204,17 @@ func (l *lot) load(id string) state.State {
 	return st
 }
 
-// awaitSettled waits until somebody has done what follows from the first n entries
+// awaitFinalized waits until somebody has done what follows from the first n entries
 // of a run.
-func (l *lot) awaitSettled(id string, n int64) {
+func (l *lot) awaitFinalized(id string, n int64) {
 	l.t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-tick.C {
 		l.store.mu.Lock()
-		settled := l.store.settled[state.RunID(id)]
+		finalized := l.store.finalized[state.RunID(id)]
 		l.store.mu.Unlock()
-		if settled >= n {
+		if finalized >= n {
 			return
 		}
 	}
@@ -299,7 +299,7 @@ func TestBatchLimit(t *testing.T) {
 
 // A run that is cancelled while it is held ends at once and takes nobody's place;
 // the lane goes on behind it when the run before it has ended.
-func TestBatchCancelHeld(t *testing.T) {
+func TestBatchCancelPending(t *testing.T) {
 	t.Parallel()
 	l := newMemoryLot(t)
 	b := l.batch("worker", 5, 1, "")
@@ -308,12 +308,12 @@ func TestBatchCancelHeld(t *testing.T) {
 		if _, err := l.client.Cancel(t.Context(), b.RunIDs[i], "not this one"); err != nil {
 			t.Fatal(err)
 		}
-		l.awaitSettled(b.RunIDs[i], 3)
+		l.awaitFinalized(b.RunIDs[i], 3)
 		if st := l.load(b.RunIDs[i]); st.Transition.Reason != state.EndAbortedWaiting {
 			t.Errorf("run %d ended %s", i, st.Transition.Reason)
 		}
 	}
-	l.awaitSettled(b.RunIDs[4], 2) // the sweeper's first look
+	l.awaitFinalized(b.RunIDs[4], 2) // the sweeper's first look
 	if !l.load(b.RunIDs[4]).Held() {
 		t.Error("the run behind the cancelled ones started while the first is at work")
 	}
@@ -360,7 +360,7 @@ func TestBatchSurvivesLostStarts(t *testing.T) {
 // L8: a run for which no other waits starts when it is stored, however many are not yet.
 func TestBatchStartsWhileItIsStored(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, func(c *worker.Config) { c.SweepEvery = time.Hour })
+	s := newDeployment(t, func(c *worker.Config) { c.SweepEvery = time.Hour })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var first atomic.Value
@@ -518,7 +518,7 @@ func TestBatchProblems(t *testing.T) {
 
 // L8: whoever waits for a batch hears of each run once when it has ended, and of one
 // that asks for somebody.
-func TestWaitBatchTells(t *testing.T) {
+func TestWaitBatchReports(t *testing.T) {
 	t.Parallel()
 	l := newMemoryLot(t)
 	l.put("gated", `{model: {provider: scripted, responses: [{tool_calls: [{name: work, id: c1}]}, {text: fine}]}, tools: [{name: work, approval: always}]}`)

@@ -35,7 +35,7 @@ func (f *fragile) install(cfg *worker.Config) {
 }
 
 // letters waits for dead letters.
-func (s *site) letters(n int) []api.DeadLetter {
+func (s *deployment) letters(n int) []api.DeadLetter {
 	s.t.Helper()
 	for {
 		page, err := s.client.Dead(s.t.Context(), 0, 0)
@@ -58,7 +58,7 @@ func (s *site) letters(n int) []api.DeadLetter {
 func TestReplayPoisonedRun(t *testing.T) {
 	t.Parallel()
 	broken := &fragile{}
-	s := newSite(t, broken.install)
+	s := newDeployment(t, broken.install)
 	_, _, run := s.call("POST", "/v1/runs?wait=30s", `{"agent":"adder","input":"x"}`)
 	if run["status"] != "failed" || run["reason"] != "poisoned" {
 		t.Fatalf("run = %v", run)
@@ -115,7 +115,7 @@ func TestReplayPoisonedRun(t *testing.T) {
 func TestReplayAfterMessage(t *testing.T) {
 	t.Parallel()
 	broken := &fragile{}
-	s := newSite(t, broken.install)
+	s := newDeployment(t, broken.install)
 	_, _, run := s.call("POST", "/v1/runs?wait=30s", `{"agent":"hello","input":"x"}`)
 	id := run["id"].(string)
 	l := s.letters(1)[0]
@@ -151,7 +151,7 @@ func TestReplayAfterMessage(t *testing.T) {
 // however often it is replayed.
 func TestReplaySubmission(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.bus.Submit("later", []byte(`{"input":"x"}`), map[string]string{"Turnpike-Reply": "answers"})
 	l := s.letters(1)[0]
 	if l.Kind != "submission" || l.Status != api.DeadOpen || l.Agent == nil || *l.Agent != "later" || l.RunID != nil || l.Replay != nil {
@@ -206,7 +206,7 @@ func TestReplaySubmission(t *testing.T) {
 
 func TestDeadLetterErrors(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.bus.Submit("hello", []byte(`{"inptu":"x"}`), nil)
 	l := s.letters(1)[0]
 	for _, c := range []struct {

@@ -132,16 +132,16 @@ func (g *Gateway) eventPage(w http.ResponseWriter, r *http.Request, id state.Run
 
 // stream is one reader of one run's events.
 type stream struct {
-	g     *Gateway
-	id    state.RunID
-	w     http.ResponseWriter
-	rc    *http.ResponseController
-	after int64 // number of the last committed event sent
-	turn  int   // its turn
-	live  chan *framed
-	held  atomic.Int64 // bytes in live
-	page  int          // how many events to read from the store next
-	going bool         // by the last event that tells, the run has not ended
+	g        *Gateway
+	id       state.RunID
+	w        http.ResponseWriter
+	rc       *http.ResponseController
+	after    int64 // number of the last committed event sent
+	turn     int   // its turn
+	live     chan *framed
+	buffered atomic.Int64 // bytes in live
+	page     int          // how many events to read from the store next
+	going    bool         // by the last event that tells, the run has not ended
 
 	noDeltas bool
 }
@@ -150,14 +150,14 @@ type stream struct {
 // it here and finds it in the store.
 func (s *stream) hear(e *framed) {
 	size := int64(len(e.frame))
-	if held := s.held.Load(); held > 0 && held+size > readerBytes {
+	if buffered := s.buffered.Load(); buffered > 0 && buffered+size > readerBytes {
 		return
 	}
-	s.held.Add(size)
+	s.buffered.Add(size)
 	select {
 	case s.live <- e:
 	default:
-		s.held.Add(-size)
+		s.buffered.Add(-size)
 	}
 }
 
@@ -180,7 +180,7 @@ func (s *stream) run(ctx context.Context) error {
 		var err error
 		select {
 		case e := <-s.live:
-			s.held.Add(-int64(len(e.frame)))
+			s.buffered.Add(-int64(len(e.frame)))
 			err = s.take(ctx, e)
 		case <-look.C:
 			err = s.catchUp(ctx)

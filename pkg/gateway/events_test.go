@@ -19,7 +19,7 @@ import (
 )
 
 // frames reads a whole stream as it is on the wire.
-func (s *site) frames(path string, headers ...string) []sse.Event {
+func (s *deployment) frames(path string, headers ...string) []sse.Event {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
 	defer cancel()
@@ -55,7 +55,7 @@ func (s *site) frames(path string, headers ...string) []sse.Event {
 // live one has no id and seq null.
 func TestEventsOnTheWire(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	id := s.submit("adder")
 	next := 1
 	for _, f := range s.frames("/v1/runs/" + id + "/events") {
@@ -124,7 +124,7 @@ func (m muted) Watch(_ context.Context, _ state.RunID, fn func(bus.Notice)) (fun
 	return func() {}, nil
 }
 
-func (s *site) muted() (*site, chan func(bus.Notice)) {
+func (s *deployment) muted() (*deployment, chan func(bus.Notice)) {
 	s.t.Helper()
 	b := muted{s.bus, make(chan func(bus.Notice), 8)}
 	return s.over(s.store, b), b.watched
@@ -133,7 +133,7 @@ func (s *site) muted() (*site, chan func(bus.Notice)) {
 // Hints that are lost cost time and nothing else.
 func TestEventsWithoutTheBus(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	there, _ := s.muted()
 	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
 	id := run["id"].(string)
@@ -153,7 +153,7 @@ func TestEventsWithoutTheBus(t *testing.T) {
 // does not keep up with neither blocks the bus nor loses a committed event (I9).
 func TestEventsOutOfOrder(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	there, watched := s.muted()
 	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
 	id := state.RunID(run["id"].(string))
@@ -205,7 +205,7 @@ func TestEventsOutOfOrder(t *testing.T) {
 // Deltas are for the runs that asked for them, and for readers who want them.
 func TestDeltas(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.put("talker", `{model: {provider: scripted, responses: [{tool_calls: [{name: ask_user, id: q, arguments: {question: "ready?"}}]}, {text: "a b c d e f g"}]}, tools: [{name: ask_user, kind: human}]}`)
 	count := func(submitted, query string) int {
 		_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"talker","input":"x","stream":"`+submitted+`"}`)
@@ -243,7 +243,7 @@ func TestDeltas(t *testing.T) {
 }
 
 // listening waits until the gateway has one open stream.
-func (s *site) listening() {
+func (s *deployment) listening() {
 	s.t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -271,7 +271,7 @@ func (s *site) listening() {
 // An event has the same bytes wherever it is read.
 func TestEventsAreTheSameInAList(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "adder", Input: json.RawMessage(`"1 < 2 & 3 > 2"`)}, "")
 	if err != nil {
 		t.Fatal(err)

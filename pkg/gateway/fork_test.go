@@ -13,7 +13,7 @@ import (
 // L9: a fork shares the history up to a turn, and goes on by itself.
 func TestFork(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.put("counting", `{"model": {"provider": "scripted", "responses": [
 		{"tool_calls": [{"name": "add", "arguments": {"n": 1}}]}, {"tool_calls": [{"name": "add", "arguments": {"n": 2}}]}, {"text": "done"}]},
 		"tools": [{"name": "add"}]}`)
@@ -70,7 +70,7 @@ func TestFork(t *testing.T) {
 // K6: a session as its participants saw it.
 func TestSessionView(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.put("prompted", `{"loop": {"type": "two_phase"}, "tools": [{"name": "add"}], "model": {"provider": "scripted", "responses": [
 		{"text": "{\"tool\": \"add\", \"arguments\": {\"x\": 1}}"}, {"text": "{}"}, {"text": "One."}]}}`)
 	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"prompted","input":"go"}`)
@@ -91,7 +91,7 @@ func TestSessionView(t *testing.T) {
 // afterwards.
 func TestDo(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	seen := 0
 	run, events, err := s.client.Do(t.Context(), api.SubmitRequest{Agent: "adder", Input: json.RawMessage(`"go"`)}, "", func(api.Event) { seen++ })
 	if err != nil || run.Status != "completed" || len(events) == 0 || seen != len(events) || events[len(events)-1].Type != state.EntryFinished {
@@ -102,7 +102,7 @@ func TestDo(t *testing.T) {
 // A caller who waits for a run is not told that it waits for runs of its own.
 func TestWaitSeesThroughChildren(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.put("delegator", `{"tools": [{"name": "ask", "kind": "agent", "agent": "adder"}], "model": {"provider": "scripted", "responses": [
 		{"tool_calls": [{"name": "ask", "arguments": {"task": "x"}}]}, {"text": "done"}]}}`)
 	code, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"delegator","input":"go"}`)

@@ -20,9 +20,9 @@ const (
 	listenFor = 4 * beatEvery
 )
 
-// beat tells the other processes what this one can read, and the store what they can, until
+// sendHeartbeats tells the other processes what this one can read, and the store what they can, until
 // ctx ends. Workers take a gateway of a newer build for one of them, which holds no leases.
-func (g *Gateway) beat(ctx context.Context) error {
+func (g *Gateway) sendHeartbeats(ctx context.Context) error {
 	var random [6]byte
 	if _, err := io.ReadFull(g.cfg.Random, random[:]); err != nil {
 		return fmt.Errorf("name the gateway: %w", err)
@@ -44,14 +44,14 @@ func (g *Gateway) beat(ctx context.Context) error {
 	}
 	defer stop()
 	defer func() {
-		own.Gone = true
-		g.bus.Beat(own)
+		own.Leaving = true
+		g.bus.SendHeartbeat(own)
 	}()
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
 	since, last := time.Now(), time.Now()
 	for {
-		g.bus.Beat(own)
+		g.bus.SendHeartbeat(own)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -30,8 +30,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
-// site is a gateway with a worker behind it.
-type site struct {
+// deployment is a gateway with a worker behind it.
+type deployment struct {
 	t      *testing.T
 	url    string
 	client *client.Client
@@ -44,24 +44,24 @@ type flaky struct {
 	state.Store
 
 	mu   sync.Mutex
-	away bool
+	down bool
 }
 
-var errAway = errors.New("connection refused")
+var errDown = errors.New("connection refused")
 
 func (f *flaky) err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.away {
-		return errAway
+	if f.down {
+		return errDown
 	}
 	return nil
 }
 
-func (f *flaky) setAway(away bool) {
+func (f *flaky) setDown(down bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.away = away
+	f.down = down
 }
 
 func (f *flaky) Ready(ctx context.Context) error {
@@ -92,9 +92,9 @@ func (f *flaky) ListAgents(ctx context.Context) ([]state.AgentVersion, error) {
 	return f.Store.ListAgents(ctx)
 }
 
-func newSite(t *testing.T, edit ...func(*worker.Config)) *site {
+func newDeployment(t *testing.T, edit ...func(*worker.Config)) *deployment {
 	t.Helper()
-	s := &site{t: t, bus: membus.New(), store: &flaky{Store: memstore.New(memstore.Config{})}}
+	s := &deployment{t: t, bus: membus.New(), store: &flaky{Store: memstore.New(memstore.Config{})}}
 	g, err := gateway.New(s.store, s.bus, gateway.Config{Logger: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func newSite(t *testing.T, edit ...func(*worker.Config)) *site {
 	return s
 }
 
-func (s *site) put(name, def string) {
+func (s *deployment) put(name, def string) {
 	s.t.Helper()
 	if _, err := s.client.PutAgent(s.t.Context(), name, []byte(def)); err != nil {
 		s.t.Fatal(err)
@@ -133,7 +133,7 @@ func (s *site) put(name, def string) {
 }
 
 // call makes a request and returns status, headers and the decoded body.
-func (s *site) call(method, path, body string, headers ...string) (int, http.Header, map[string]any) {
+func (s *deployment) call(method, path, body string, headers ...string) (int, http.Header, map[string]any) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *site) call(method, path, body string, headers ...string) (int, http.Hea
 	return resp.StatusCode, resp.Header, v
 }
 
-func (s *site) submit(agent string) string {
+func (s *deployment) submit(agent string) string {
 	s.t.Helper()
 	run, err := s.client.Submit(s.t.Context(), api.SubmitRequest{Agent: agent, Input: json.RawMessage(`"go"`)}, "")
 	if err != nil {
@@ -170,7 +170,7 @@ func (s *site) submit(agent string) string {
 }
 
 // events follows a run until it has ended, or until ok says enough.
-func (s *site) events(id string, after int64, ok func(api.Event) bool) []api.Event {
+func (s *deployment) events(id string, after int64, ok func(api.Event) bool) []api.Event {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
 	defer cancel()
@@ -191,7 +191,7 @@ func (s *site) events(id string, after int64, ok func(api.Event) bool) []api.Eve
 
 func TestSubmitAndWait(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	code, header, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"adder","input":"6*7","metadata":{"k":"v"},"limits":{"max_turns":5,"deadline":"10m"}}`)
 	if code != 200 || run["status"] != "completed" || run["reason"] != "completed" || run["output"] != "it is 42" || run["turn_count"] != 2.0 {
 		t.Fatalf("run = %d %v", code, run)
@@ -225,7 +225,7 @@ func TestSubmitAndWait(t *testing.T) {
 
 func TestIdempotency(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	_, _, first := s.call("POST", "/v1/runs", `{"agent":"hello","input":"x"}`, "Idempotency-Key", "k")
 	code, _, again := s.call("POST", "/v1/runs", `{ "input":"x", "agent":"hello" }`, "Idempotency-Key", "k")
 	if code != 202 || again["id"] != first["id"] {
@@ -239,7 +239,7 @@ func TestIdempotency(t *testing.T) {
 // Bad input gets an answer that names what is wrong; nothing is half accepted.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	unknown := "run_01JD3X9K3W8Q4V5N6M7P8R9S0T"
 	done := s.submit("hello")
 	s.events(done, 0, nil)
@@ -297,7 +297,7 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	if code, _, p := s.call("POST", "/v1/runs", `{"agent":"hello","input":"x"}`, "Sec-Fetch-Site", "cross-site"); code != 403 {
-		t.Errorf("a page of another site: %d %v", code, p)
+		t.Errorf("a page of another deployment: %d %v", code, p)
 	}
 	if page, err := s.client.List(t.Context(), nil); err != nil || len(page.Items) != 1 {
 		t.Errorf("%d runs exist, %v; the refused ones must not", len(page.Items), err)
@@ -306,7 +306,7 @@ func TestBadInput(t *testing.T) {
 
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	code, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
 	if code != 200 || run["status"] != "waiting" || run["reason"] != "waiting_approval" {
 		t.Fatalf("run = %d %v", code, run)
@@ -346,7 +346,7 @@ func TestSignals(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	id := s.submit("slow")
 	s.events(id, 0, func(e api.Event) bool { return e.Type == state.LiveTurnStarted || e.Seq > 0 })
 	for range 2 {
@@ -363,7 +363,7 @@ func TestCancel(t *testing.T) {
 // A reader that comes back misses nothing and sees nothing twice (I9).
 func TestEventsResume(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	id := s.submit("adder")
 	whole := s.events(id, 0, nil)
 	for i, e := range whole {
@@ -395,7 +395,7 @@ func TestEventsResume(t *testing.T) {
 
 func TestIntake(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.bus.Submit("hello", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m1", "Turnpike-Reply": "reply"})
 	s.bus.Submit("hello", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m1", "Turnpike-Reply": "reply"})
 	s.bus.Submit("hello", []byte(`{"inptu":"x"}`), map[string]string{"Turnpike-Reply": "bad"})
@@ -434,13 +434,13 @@ func TestIntake(t *testing.T) {
 	}
 }
 
-func TestDependenciesAway(t *testing.T) {
+func TestDependenciesUnreachable(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	if code, _, ready := s.call("GET", "/readyz", ""); code != 200 || ready["status"] != "ok" {
 		t.Errorf("readyz = %d %v", code, ready)
 	}
-	s.store.setAway(true)
+	s.store.setDown(true)
 	code, header, p := s.call("POST", "/v1/runs", `{"agent":"hello","input":"x"}`)
 	if code != 503 || p["code"] != "store_unavailable" || header.Get("Retry-After") == "" || strings.Contains(fmt.Sprint(p), "refused") {
 		t.Errorf("submit = %d %v, Retry-After %q", code, p, header.Get("Retry-After"))
@@ -448,7 +448,7 @@ func TestDependenciesAway(t *testing.T) {
 	if code, _, ready := s.call("GET", "/readyz", ""); code != 503 || ready["store"] == "ok" {
 		t.Errorf("readyz = %d %v", code, ready)
 	}
-	s.store.setAway(false)
+	s.store.setDown(false)
 	// Without the bus a run is accepted all the same: the sweeper publishes it.
 	if err := s.bus.Close(); err != nil {
 		t.Fatal(err)
@@ -461,7 +461,7 @@ func TestDependenciesAway(t *testing.T) {
 // The document and the routes agree, both ways.
 func TestOpenAPIAgrees(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	_, _, doc := s.call("GET", "/openapi.json", "")
 	if doc["openapi"] != "3.1.0" {
 		t.Fatalf("openapi = %v", doc["openapi"])
@@ -492,7 +492,7 @@ func TestOpenAPIAgrees(t *testing.T) {
 // A stream with nothing to say yet still tells that it is open.
 func TestSilentStreamOpens(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/runs/"+run["id"].(string)+"/events?after=100", nil)
 	if err != nil {

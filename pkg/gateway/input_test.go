@@ -21,7 +21,7 @@ import (
 // Names are exact wherever a request has names, and what is half there is refused.
 func TestBadMessages(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	const call = `{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"t","arguments":{}}]}`
 	const result = `{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":"x"}]}`
 	tests := []struct{ input, says string }{
@@ -93,7 +93,7 @@ func TestBadMessages(t *testing.T) {
 // A run's transcript, read as it is, begins another run (A14, I5).
 func TestTranscriptAsInput(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	for _, view := range []string{"model", "full"} {
 		id := s.submit("adder")
 		s.events(id, 0, nil)
@@ -135,7 +135,7 @@ func TestTranscriptAsInput(t *testing.T) {
 
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	submit := func(body string) int {
 		code, _, _ := s.call("POST", "/v1/runs", body, "Idempotency-Key", "k")
 		return code
@@ -168,7 +168,7 @@ func TestFingerprint(t *testing.T) {
 }
 
 // reply waits for the first reply on a subject.
-func (s *site) reply(subject string) string {
+func (s *deployment) reply(subject string) string {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
 	defer cancel()
@@ -189,7 +189,7 @@ func (s *site) reply(subject string) string {
 // Of many submissions with one key one run comes out.
 func TestIdempotencyRace(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	var mu sync.Mutex
 	ids := map[string]bool{}
 	var group sync.WaitGroup
@@ -213,7 +213,7 @@ func TestIdempotencyRace(t *testing.T) {
 // Of many decisions about one call exactly one counts.
 func TestSignalRace(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
 	id := run["id"].(string)
 	if code, _, p := s.call("POST", "/v1/runs/"+id+"/signals", `{"approvals":[{"call_id":"c1","decision":"approve"},{"call_id":"c1","decision":"deny"}]}`); code != 400 || !strings.Contains(p["detail"].(string), "twice") {
@@ -246,7 +246,7 @@ func TestSignalRace(t *testing.T) {
 // A run of another tenant does not exist, whatever is asked of it.
 func TestTenantsAreApart(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	id := s.submit("gated")
 	other, err := gateway.New(s.store, s.bus, gateway.Config{Logger: zerolog.Nop(), Tenant: "other"})
 	if err != nil {
@@ -254,7 +254,7 @@ func TestTenantsAreApart(t *testing.T) {
 	}
 	server := httptest.NewServer(other.Handler())
 	t.Cleanup(server.Close)
-	there := &site{t: t, url: server.URL, client: client.New(server.URL)}
+	there := &deployment{t: t, url: server.URL, client: client.New(server.URL)}
 	for _, r := range []struct{ method, path, body string }{
 		{"GET", "", ""}, {"GET", "/messages", ""}, {"GET", "/turns", ""}, {"GET", "/events", ""}, {"POST", "/cancel", "{}"}, {"POST", "/signals", `{"message":"x"}`},
 	} {
@@ -269,7 +269,7 @@ func TestTenantsAreApart(t *testing.T) {
 
 func TestReadyTellsFindings(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	findings := []check.Finding{{Name: "redis: maxmemory-policy", OK: true}, {Name: "nats: version", Detail: "old"}}
 	g, err := gateway.New(s.store, s.bus, gateway.Config{Logger: zerolog.Nop(), Checks: func(context.Context) []check.Finding { return findings }})
 	if err != nil {
@@ -277,7 +277,7 @@ func TestReadyTellsFindings(t *testing.T) {
 	}
 	server := httptest.NewServer(g.Handler())
 	t.Cleanup(server.Close)
-	there := &site{t: t, url: server.URL}
+	there := &deployment{t: t, url: server.URL}
 	if code, _, ready := there.call("GET", "/readyz", ""); code != 200 || len(ready["findings"].([]any)) != 2 {
 		t.Errorf("readyz = %d %v", code, ready)
 	}
@@ -290,7 +290,7 @@ func TestReadyTellsFindings(t *testing.T) {
 // A user message is welcome whatever the run does, also as a message of its own.
 func TestMessageForms(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	id := s.submit("hello")
 	s.events(id, 0, nil)
 	path := "/v1/runs/" + id + "/signals"

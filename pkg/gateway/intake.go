@@ -33,7 +33,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("open abort requests: %w", err), submissions.Close())
 	}
 	var group errgroup.Group
-	group.Go(func() error { return g.beat(ctx) })
+	group.Go(func() error { return g.sendHeartbeats(ctx) })
 	group.Go(func() error {
 		g.drain(ctx, submissions, bus.DeadSubmission, g.takeSubmission)
 		return submissions.Close()
@@ -65,14 +65,14 @@ func (g *Gateway) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, tak
 			continue
 		}
 		group.Go(func() error {
-			g.settle(ctx, m, kind, take(ctx, m))
+			g.answer(ctx, m, kind, take(ctx, m))
 			return nil
 		})
 	}
 }
 
-// settle answers a message: done, refused for good, or again later.
-func (g *Gateway) settle(ctx context.Context, m bus.Message, kind bus.DeadKind, err error) {
+// answer answers a message: done, refused for good, or again later.
+func (g *Gateway) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, err error) {
 	if err == nil {
 		if err := m.Ack(); err != nil {
 			g.log.Debug().Err(err).Msg("ack")
@@ -97,7 +97,7 @@ func (g *Gateway) settle(ctx context.Context, m bus.Message, kind bus.DeadKind, 
 	if subject := m.Header(headerReply); subject != "" {
 		g.reply(ctx, subject, p)
 	}
-	g.settle(ctx, m, kind, nil)
+	g.answer(ctx, m, kind, nil)
 }
 
 // Headers of a submission over the bus.

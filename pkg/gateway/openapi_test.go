@@ -11,7 +11,7 @@ import (
 // What is answered has the fields that the document says, all of them and no other.
 func TestAnswersAgreeWithOpenAPI(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	_, _, doc := s.call("GET", "/openapi.json", "")
 	schemas := doc["components"].(map[string]any)["schemas"].(map[string]any)
 	at := func(v any, path ...string) map[string]any {

@@ -13,7 +13,7 @@ import (
 // A15: a reader that goes away costs its run nothing, and leaves nothing behind.
 func TestReaderGoesAway(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
 	id := run["id"].(string)
 	ctx, leave := context.WithCancel(t.Context())
@@ -43,7 +43,7 @@ func TestReaderGoesAway(t *testing.T) {
 }
 
 // readers reads the gauge of open event streams.
-func (s *site) readers() (n int) {
+func (s *deployment) readers() (n int) {
 	s.t.Helper()
 	resp, err := http.Get(s.url + "/metrics")
 	if err != nil {

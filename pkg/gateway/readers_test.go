@@ -21,7 +21,7 @@ import (
 )
 
 // over is a second gateway on the same runs.
-func (s *site) over(store state.Store, b bus.Bus) *site {
+func (s *deployment) over(store state.Store, b bus.Bus) *deployment {
 	s.t.Helper()
 	g, err := gateway.New(store, b, gateway.Config{Logger: zerolog.Nop()})
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *site) over(store state.Store, b bus.Bus) *site {
 	}
 	server := httptest.NewServer(g.Handler())
 	s.t.Cleanup(server.Close)
-	return &site{t: s.t, url: server.URL, client: client.New(server.URL)}
+	return &deployment{t: s.t, url: server.URL, client: client.New(server.URL)}
 }
 
 // counting is a bus that counts watches, the first of which fail.
@@ -53,7 +53,7 @@ func (c *counting) Watch(ctx context.Context, id state.RunID, fn func(bus.Notice
 // that failed is not what the next one gets.
 func TestRunIsWatchedOnceForAll(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	b := &counting{Bus: s.bus}
 	there := s.over(s.store, b)
 	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
@@ -103,7 +103,7 @@ func (c *slowLogs) Log(ctx context.Context, id state.RunID, after int64, limit i
 // Many readers leave the store capacity for others.
 func TestReadersTakeTurns(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	store := &slowLogs{Store: s.store, release: make(chan struct{})}
 	there := s.over(store, s.bus)
 	id := s.submit("adder")

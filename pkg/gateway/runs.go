@@ -36,8 +36,8 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Location", "/v1/runs/"+string(st.ID))
 	status := http.StatusAccepted
 	if wait > 0 {
-		if settled, ok := g.settled(r.Context(), st.ID, wait); ok {
-			st, status = settled, http.StatusOK
+		if atRest, ok := g.atRest(r.Context(), st.ID, wait); ok {
+			st, status = atRest, http.StatusOK
 		} else if now, err := g.store.Load(r.Context(), st.ID); err == nil {
 			st = now
 		}
@@ -60,9 +60,9 @@ func waitOf(r *http.Request) (time.Duration, error) {
 	return d, nil
 }
 
-// settled waits until a run is terminal or waits for somebody, and reports whether
+// atRest waits until a run is terminal or waits for somebody, and reports whether
 // it is.
-func (g *Gateway) settled(ctx context.Context, id state.RunID, wait time.Duration) (state.State, bool) {
+func (g *Gateway) atRest(ctx context.Context, id state.RunID, wait time.Duration) (state.State, bool) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	moved := make(chan struct{}, 1)
@@ -79,7 +79,7 @@ func (g *Gateway) settled(ctx context.Context, id state.RunID, wait time.Duratio
 	poll := time.NewTicker(time.Second)
 	defer poll.Stop()
 	for {
-		if st, err := g.store.Load(ctx, id); err == nil && settled(st) {
+		if st, err := g.store.Load(ctx, id); err == nil && atRest(st) {
 			return st, true
 		}
 		select {
@@ -93,9 +93,9 @@ func (g *Gateway) settled(ctx context.Context, id state.RunID, wait time.Duratio
 	}
 }
 
-// settled reports whether a caller has to hear of st: it has ended, or it waits, and
+// atRest reports whether a caller has to hear of st: it has ended, or it waits, and
 // not only for runs that it has started itself.
-func settled(st state.State) bool {
+func atRest(st state.State) bool {
 	return st.Status.Terminal() || st.Status == state.Waiting && (st.Waiting == nil || st.Waiting.Reason != state.WaitingChild)
 }
 

@@ -38,7 +38,7 @@ func (d *deaf) Write(b []byte) (int, error) {
 // What comes while a reader takes nothing is bounded in bytes, not only in number:
 // 256 events of 64 KiB are 16 MiB a reader.
 func TestSlowReaderIsBoundedInBytes(t *testing.T) { //nolint:paralleltest // it measures memory
-	s := newSite(t)
+	s := newDeployment(t)
 	b := muted{s.bus, make(chan func(bus.Notice), 8)}
 	g, err := gateway.New(s.store, b, gateway.Config{Logger: zerolog.Nop()})
 	if err != nil {

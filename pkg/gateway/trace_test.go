@@ -22,8 +22,8 @@ import (
 
 const callerIn = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// entrance is a gateway without workers.
-func entrance(t *testing.T, cfg gateway.Config) (url string, store state.Store) {
+// newGateway is a gateway without workers.
+func newGateway(t *testing.T, cfg gateway.Config) (url string, store state.Store) {
 	t.Helper()
 	store = memstore.New(memstore.Config{})
 	cfg.Logger = zerolog.Nop()
@@ -67,7 +67,7 @@ func traceOf(t *testing.T, store state.Store, path string) string {
 // A gateway that makes no spans keeps the caller's trace, and only what is one.
 func TestTraceIsKept(t *testing.T) {
 	t.Parallel()
-	url, store := entrance(t, gateway.Config{})
+	url, store := newGateway(t, gateway.Config{})
 	for sent, want := range map[string]string{callerIn: callerIn, "": "", "not a trace": "", callerIn + strings.Repeat("0", 4000): ""} {
 		if got := traceOf(t, store, post(t, url+"/v1/runs", `{"agent":"a","input":"x"}`, sent)); got != want {
 			t.Errorf("sent %.80q, kept %q", sent, got)
@@ -80,7 +80,7 @@ func TestTraceIsKept(t *testing.T) {
 func TestSubmissionSpans(t *testing.T) {
 	t.Parallel()
 	recorder := tracetest.NewSpanRecorder()
-	url, store := entrance(t, gateway.Config{Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(recorder))})
+	url, store := newGateway(t, gateway.Config{Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(recorder))})
 	path := post(t, url+"/v1/runs", `{"agent":"a","input":"x"}`, callerIn)
 	if got := traceOf(t, store, path); got[:35] != callerIn[:35] || got[36:52] == callerIn[36:52] {
 		t.Errorf("the run is at %q", got)

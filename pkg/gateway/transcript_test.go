@@ -12,7 +12,7 @@ import (
 // A transcript that was exported begins another run, in either format.
 func TestExportAndImport(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"adder","input":"what is it?"}`)
 	for _, format := range []string{"openai", "anthropic"} {
 		doc, err := s.client.Export(t.Context(), run["id"].(string), format)

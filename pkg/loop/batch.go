@@ -6,10 +6,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// held decides for a run that its batch holds. The start signal lets it go on in
+// pendingInBatch decides for a run that its batch holds. The start signal lets it go on in
 // this very turn, unless it is to start later by its own wish. What is said to it
 // before is kept for when it starts. It reports whether that was the turn.
-func (t *Turn) held(signals []state.Signal) (Decision, bool) {
+func (t *Turn) pendingInBatch(signals []state.Signal) (Decision, bool) {
 	said := said(signals)
 	if !slices.ContainsFunc(signals, func(s state.Signal) bool { return s.Start }) {
 		still := *t.s.Waiting

@@ -33,7 +33,7 @@ var startSignal = state.Signal{ID: "start", Start: true}
 
 // L8: the start signal makes the model call at once, without a transition between;
 // what was said to the run before is there then, and did not start it.
-func TestHeldRunStarts(t *testing.T) {
+func TestPendingRunStarts(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []string{"react", "single_call"} {
 		r := hold(t, agent.Definition{Loop: agent.Loop{Type: typ}}, state.Limits{}, state.Time{})
@@ -54,7 +54,7 @@ func TestHeldRunStarts(t *testing.T) {
 }
 
 // A message that came with the start is a message.
-func TestHeldRunStartsWithMessage(t *testing.T) {
+func TestPendingRunStartsWithMessage(t *testing.T) {
 	t.Parallel()
 	r := hold(t, agent.Definition{}, state.Limits{}, state.Time{})
 	r.begin(loop.TurnBegan{Signals: []state.Signal{startSignal, said("and this")}})
@@ -66,7 +66,7 @@ func TestHeldRunStartsWithMessage(t *testing.T) {
 }
 
 // A run that is to start later waits for its time once its batch lets it go.
-func TestHeldRunStartsLater(t *testing.T) {
+func TestPendingRunStartsLater(t *testing.T) {
 	t.Parallel()
 	at := state.At(epoch.Add(time.Hour))
 	r := hold(t, agent.Definition{}, state.Limits{}, at)
@@ -87,7 +87,7 @@ func TestHeldRunStartsLater(t *testing.T) {
 
 // A run that ends while it is held keeps the mark: nothing before it has ended by
 // that.
-func TestHeldRunEnds(t *testing.T) {
+func TestPendingRunEnds(t *testing.T) {
 	t.Parallel()
 	r := hold(t, agent.Definition{}, state.Limits{}, state.Time{})
 	r.begin(loop.TurnBegan{Abort: &state.Abort{Reason: "no"}, Signals: []state.Signal{startSignal}})

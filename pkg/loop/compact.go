@@ -19,9 +19,9 @@ const summarise = "Summarise the conversation so far for somebody who has to con
 // single call has only what was submitted.
 func (t *Turn) compactable() bool { return t.agent != nil && t.agent.Loop.Type != "single_call" }
 
-// crowded reports whether the history fills the share of the model's window at
+// windowFull reports whether the history fills the share of the model's window at
 // which it is compacted ahead of time (A18).
-func (t *Turn) crowded() bool {
+func (t *Turn) windowFull() bool {
 	c := t.agent.Compaction
 	if c == nil || c.At == 0 {
 		return false

@@ -156,7 +156,7 @@ func (l *ruled) proceed(t *Turn) Decision {
 	if d, over := t.exhausted(); over {
 		return d
 	}
-	if t.crowded() {
+	if t.windowFull() {
 		return t.compactOr(l.ask)
 	}
 	return l.ask(t)
@@ -273,7 +273,7 @@ func (t *Turn) Complete(r state.Reason, output string) Decision {
 	if len(t.agent.Hooks(hook.Stop)) > 0 {
 		return Decision{Next: t.s, Effect: RunHooks{Point: hook.Stop, Output: output, Reason: r}}
 	}
-	return t.settle(r, output)
+	return t.endOrNudge(r, output)
 }
 
 // stopAnswered goes by what the stop hooks said of an answer.
@@ -293,12 +293,12 @@ func (t *Turn) stopAnswered(ev HooksAnswered) Decision {
 	case a.Prevent != nil:
 		return t.end(state.EndStopHookPrevented, *a.Prevent, output)
 	default:
-		return t.settle(ev.Asked.Reason, output)
+		return t.endOrNudge(ev.Asked.Reason, output)
 	}
 }
 
-// settle ends the run, or nudges it on towards its token budget.
-func (t *Turn) settle(r state.Reason, output string) Decision {
+// endOrNudge ends the run, or nudges it on towards its token budget.
+func (t *Turn) endOrNudge(r state.Reason, output string) Decision {
 	b := t.agent.Limits.TokenBudget
 	if b == nil {
 		return t.end(r, "", output)

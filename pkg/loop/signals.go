@@ -37,7 +37,7 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 		t.append(state.Entry{Type: state.EntryExceeded, Limit: "deadline", UsedFraction: 1})
 		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText()}), true
 	case t.s.Held():
-		return t.held(ev.Signals)
+		return t.pendingInBatch(ev.Signals)
 	case t.unborn():
 		return t.later(said(ev.Signals)), true
 	case len(ev.Signals) > 0:

@@ -199,11 +199,11 @@ func (l *ruled) handOver(t *Turn) {
 			t.change(o.ID, func(o *state.OpenCall) { o.Needs = state.NeedResult })
 		case tool.ByChild:
 			_, _, over := budget.Exhausted(t.s.Limits, t.s.Usage, 0, t.at.Time)
-			room, limited := budget.Room(t.s.Limits, t.s.Usage, largestCall(t.s.Log))
+			left, limited := budget.CallsLeft(t.s.Limits, t.s.Usage, largestCall(t.s.Log))
 			if limited && t.s.Parent == nil {
-				room = max(1, room) // the one call that may pass the limit
+				left = max(1, left) // the one call that may pass the limit
 			}
-			if over || limited && children >= room {
+			if over || limited && children >= left {
 				t.refuse(o, "Too little is left of the budget to delegate with")
 				continue
 			}

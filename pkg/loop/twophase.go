@@ -210,7 +210,7 @@ func twoPhasePrompt(t *Turn, own phases) CallModel {
 				out = append(out, m)
 			}
 		case state.RoleTool:
-			out = append(out, t.told(m, delegated[m.Parts[0].CallID]))
+			out = append(out, t.asUserMessage(m, delegated[m.Parts[0].CallID]))
 		default:
 			out = append(out, m)
 		}
@@ -223,8 +223,8 @@ func twoPhasePrompt(t *Turn, own phases) CallModel {
 	return CallModel{Messages: out, Quiet: !own.answering()}
 }
 
-// told renders the result of a call as a message of the user's.
-func (t *Turn) told(m state.Message, delegated bool) state.Message {
+// asUserMessage renders the result of a call as a message of the user's.
+func (t *Turn) asUserMessage(m state.Message, delegated bool) state.Message {
 	p := m.Parts[0]
 	what := "Tool result"
 	switch {

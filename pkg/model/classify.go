@@ -109,7 +109,7 @@ type Failure struct {
 // below 400 and InvalidRequest between.
 func Classify(f Failure) *Error {
 	// At once: what takes a body apart may leave a part of the key.
-	said := parseBody([]byte(secret.Hide(string(f.Body), f.Secret)))
+	said := parseBody([]byte(secret.Redact(string(f.Body), f.Secret)))
 	if f.Status < http.StatusMultipleChoices && said.Status != 0 {
 		f.Status = said.Status // the stream's own says nothing
 	}

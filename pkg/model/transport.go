@@ -134,7 +134,7 @@ var keyLike = regexp.MustCompile(`\b((sk|pk|rk|xai|gsk)-|AIza)[A-Za-z0-9_*\-]{6,
 // Redact takes key, and whatever looks like an API key, out of a text, and bounds
 // its length.
 func Redact(text, key string) string {
-	text = keyLike.ReplaceAllString(secret.Hide(text, key), secret.Hidden)
+	text = keyLike.ReplaceAllString(secret.Redact(text, key), secret.Redacted)
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) > longestMessage {
 		cut := longestMessage

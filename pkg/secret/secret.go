@@ -14,23 +14,23 @@ import (
 	"strings"
 )
 
-// Hidden stands in the place of a secret. It needs no escaping in JSON and URLs, so
+// Redacted stands in the place of a secret. It needs no escaping in JSON and URLs, so
 // what is hidden in them leaves them whole.
-const Hidden = "[redacted]"
+const Redacted = "[redacted]"
 
 // shortest is from how many bytes on a secret is looked for: anything shorter is in
 // any text.
 const shortest = 4
 
-// Hider takes some secrets out of texts.
-type Hider struct {
+// Redactor takes some secrets out of texts.
+type Redactor struct {
 	forms    []string
 	replacer *strings.Replacer
 }
 
-// New returns a hider. Secrets of less than 4 bytes are not looked for.
-func New(secrets ...string) *Hider {
-	h := &Hider{}
+// New returns a Redactor. Secrets of less than 4 bytes are not looked for.
+func New(secrets ...string) *Redactor {
+	h := &Redactor{}
 	for _, s := range secrets {
 		if len(s) >= shortest {
 			h.forms = append(h.forms, forms(s)...)
@@ -41,15 +41,15 @@ func New(secrets ...string) *Hider {
 	h.forms = slices.Compact(h.forms)
 	pairs := make([]string, 0, 2*len(h.forms))
 	for _, form := range h.forms {
-		pairs = append(pairs, form, Hidden)
+		pairs = append(pairs, form, Redacted)
 	}
 	h.replacer = strings.NewReplacer(pairs...)
 	return h
 }
 
-// Hide returns text without the secrets, be they written plainly, escaped for a
+// Redact returns text without the secrets, be they written plainly, escaped for a
 // URL, for JSON or for HTML, or in base64, alone or within more.
-func (h *Hider) Hide(text string) string {
+func (h *Redactor) Redact(text string) string {
 	if len(h.forms) == 0 {
 		return text
 	}
@@ -59,8 +59,8 @@ func (h *Hider) Hide(text string) string {
 // Cut returns of a text that is still growing what can be shown already, and the
 // end of it that is to be put before what comes: it may be the beginning of a
 // secret.
-func (h *Hider) Cut(text string) (shown, kept string) {
-	text = h.Hide(text)
+func (h *Redactor) Cut(text string) (shown, kept string) {
+	text = h.Redact(text)
 	if len(h.forms) == 0 {
 		return text, ""
 	}
@@ -75,8 +75,8 @@ func (h *Hider) Cut(text string) (shown, kept string) {
 	return text, ""
 }
 
-// Hide takes secrets out of a text, as a Hider of them does.
-func Hide(text string, secrets ...string) string { return New(secrets...).Hide(text) }
+// Redact takes secrets out of a text, as a Redactor of them does.
+func Redact(text string, secrets ...string) string { return New(secrets...).Redact(text) }
 
 var hex = regexp.MustCompile(`%[0-9A-F]{2}`)
 

@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/secret"
 )
 
-func TestHide(t *testing.T) {
+func TestRedact(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, text, want string }{
 		{"plain", "Bearer k3y+/&\"s", "Bearer [redacted]"},
@@ -27,17 +27,17 @@ func TestHide(t *testing.T) {
 		{"another", "k3y+/&", "k3y+/&"},
 	}
 	for _, tt := range tests {
-		if got := secret.Hide(tt.text, "", "abc", `k3y+/&"s`); got != tt.want {
+		if got := secret.Redact(tt.text, "", "abc", `k3y+/&"s`); got != tt.want {
 			t.Errorf("%s: Hide(%s) = %s, want %s", tt.name, tt.text, got, tt.want)
 		}
 	}
-	if got := secret.Hide("abc", "abc", ""); got != "abc" {
+	if got := secret.Redact("abc", "abc", ""); got != "abc" {
 		t.Errorf("Hide = %s: what is too short for a secret stays", got)
 	}
 }
 
 // Whatever a secret is and wherever it stands, none of its forms stays.
-func TestHideAnywhere(t *testing.T) {
+func TestRedactAnywhere(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.StringMatching(`[ -~]{12,40}`).Draw(t, "key")
@@ -50,7 +50,7 @@ func TestHideAnywhere(t *testing.T) {
 			before + key + after, url.QueryEscape(before + key + after), url.PathEscape(before + key + after), string(inJSON),
 			base64.StdEncoding.EncodeToString([]byte(before + key + after)), base64.URLEncoding.EncodeToString([]byte(before + key + after)),
 		} {
-			if got := secret.Hide(text, key); !strings.Contains(got, secret.Hidden) {
+			if got := secret.Redact(text, key); !strings.Contains(got, secret.Redacted) {
 				t.Fatalf("Hide(%s) = %s", text, got)
 			}
 		}
@@ -73,7 +73,7 @@ func TestCut(t *testing.T) {
 			shown.WriteString(show)
 			rest = rest[n:]
 		}
-		if got, want := shown.String()+kept, h.Hide(text); got != want {
+		if got, want := shown.String()+kept, h.Redact(text); got != want {
 			t.Fatalf("in pieces %q, whole %q", got, want)
 		}
 	})

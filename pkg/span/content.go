@@ -40,14 +40,14 @@ type part struct {
 func Input(messages []state.Message) (instructions, input string) {
 	var system []part
 	var said []message
-	room := MaxContent
+	left := MaxContent
 	for _, m := range slices.Backward(messages) {
 		if m.Role == state.RoleSystem {
 			system = append(parts(m.Parts), system...)
 			continue
 		}
 		all := parts(m.Parts)
-		if room -= size(all); room >= 0 {
+		if left -= size(all); left >= 0 {
 			said = append(said, message{Role: m.Role, Parts: all})
 		}
 	}
@@ -111,9 +111,9 @@ func arguments(text string) any {
 
 // fit returns how many of the parts, from the first, have room.
 func fit(all []part) int {
-	room := MaxContent
+	left := MaxContent
 	for i := range all {
-		if room -= size(all[i : i+1]); room < 0 {
+		if left -= size(all[i : i+1]); left < 0 {
 			return i
 		}
 	}

@@ -35,7 +35,7 @@ const (
 	ByWorker By = ""       // the worker, by its Kind
 	ByClient By = "client" // the caller of the run, who sends the result as a signal
 	ByPerson By = "person" // a person, whose answer is the result
-	ByChild  By = "child"  // another agent of the site, in a run of its own
+	ByChild  By = "child"  // another agent of the deployment, in a run of its own
 )
 
 // Needs is what calls of one tool need.

@@ -8,9 +8,9 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// announce answers the questions that find NATS micro services: PING, INFO and
+// answerDiscovery answers the questions that find NATS micro services: PING, INFO and
 // STATS, to all, to those of this name, and to this instance.
-func (s *server) announce() error {
+func (s *server) answerDiscovery() error {
 	for verb, answer := range map[micro.Verb]func() any{
 		micro.PingVerb:  func() any { return micro.Ping{ServiceIdentity: s.identity(), Type: micro.PingResponseType} },
 		micro.InfoVerb:  func() any { return s.info() },
@@ -27,7 +27,7 @@ func (s *server) announce() error {
 				}
 			})
 			if err != nil {
-				s.silence()
+				s.stopDiscovery()
 				return err
 			}
 			s.control = append(s.control, sub)
@@ -36,8 +36,8 @@ func (s *server) announce() error {
 	return nil
 }
 
-// silence stops announcing the service.
-func (s *server) silence() {
+// stopDiscovery stops answering them.
+func (s *server) stopDiscovery() {
 	for _, sub := range s.control {
 		_ = sub.Unsubscribe() // it fails on a closed connection only
 	}

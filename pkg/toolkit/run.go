@@ -18,7 +18,7 @@ type Config struct {
 	// it nats://127.0.0.1:4222.
 	URL string
 
-	// Prefix of the site's subjects; empty is the variable TURNPIKE_PREFIX, and
+	// Prefix of the deployment's subjects; empty is the variable TURNPIKE_PREFIX, and
 	// without it turnpike.
 	Prefix string
 

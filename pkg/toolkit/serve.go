@@ -19,7 +19,7 @@ import (
 const leastHeartbeat = 50 * time.Millisecond
 
 // Serve answers calls of tools on nc until stop is called. prefix is that of the
-// site, mostly "turnpike". Any number of processes may serve one tool; each call
+// deployment, mostly "turnpike". Any number of processes may serve one tool; each call
 // goes to one of them. stop takes no more calls, waits for those that it has, and
 // may be called once; the connection stays the caller's.
 func Serve(nc *nats.Conn, prefix string, tools ...Tool) (stop func() error, err error) {
@@ -83,11 +83,11 @@ func serve(nc *nats.Conn, prefix string, t Tool) (*server, error) {
 		nc: nc, tool: t, subject: Subject(prefix, t.Name), id: nuid.Next(), started: time.Now().UTC(),
 		slots: make(chan struct{}, t.Concurrency), drained: make(chan struct{}),
 	}
-	if err := s.announce(); err != nil {
+	if err := s.answerDiscovery(); err != nil {
 		return nil, fmt.Errorf("serve tool %s: %w", t.Name, err)
 	}
 	if s.sub, err = nc.QueueSubscribe(s.subject, micro.DefaultQueueGroup, s.take); err != nil {
-		s.silence()
+		s.stopDiscovery()
 		return nil, fmt.Errorf("serve tool %s: %w", t.Name, err)
 	}
 	s.sub.SetClosedHandler(func(string) { close(s.drained) })
@@ -96,7 +96,7 @@ func serve(nc *nats.Conn, prefix string, t Tool) (*server, error) {
 
 // leave takes no more calls, but still those that the server has sent.
 func (s *server) leave() error {
-	s.silence()
+	s.stopDiscovery()
 	if err := s.sub.Drain(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
 		return fmt.Errorf("stop tool %s: %w", s.tool.Name, err)
 	}
@@ -148,7 +148,7 @@ func (s *server) answer(m *nats.Msg) (failure string) {
 	if sub, err := s.nc.Subscribe(m.Reply+CancelSuffix, func(*nats.Msg) { cancel() }); err == nil {
 		defer sub.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
 	}
-	stop := s.beat(m)
+	stop := s.heartbeats(m)
 	defer stop()
 	select {
 	case s.slots <- struct{}{}:
@@ -194,9 +194,9 @@ func (s *server) handle(ctx context.Context, c Call) (r Result, err error) {
 	return s.tool.Handler(ctx, c)
 }
 
-// beat sends signs of life, if the request asks for some, until stop is called.
+// heartbeats sends signs of life, if the request asks for some, until stop is called.
 // stop may be called again.
-func (s *server) beat(m *nats.Msg) (stop func()) {
+func (s *server) heartbeats(m *nats.Msg) (stop func()) {
 	ms, err := strconv.Atoi(m.Header.Get(HeartbeatHeader))
 	if err != nil || ms <= 0 {
 		return func() {}

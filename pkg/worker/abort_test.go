@@ -21,7 +21,7 @@ import (
 // striker aborts a run when it has been heard of often enough: at the start of a
 // model or a tool call, or at an event of the run.
 type striker struct {
-	s  *site
+	s  *deployment
 	mu sync.Mutex
 
 	at      map[state.RunID]int      // heard this often, the run is aborted
@@ -45,7 +45,7 @@ func (k *striker) heard(run state.RunID) {
 	k.mu.Unlock()
 	if ok && n == 1 {
 		// What a gateway does. The run may have ended.
-		if wake, err := k.s.store.Abort(context.Background(), run, "enough", k.s.grace()); err == nil {
+		if wake, err := k.s.store.Abort(context.Background(), run, "enough", k.s.delay()); err == nil {
 			if wake.Publish {
 				_ = k.s.bus.PublishTurn(context.Background(), bus.Turn{Run: run, Version: wake.Version, Priority: state.High}, fmt.Sprintf("%s:%d:abort", run, wake.Version))
 			}
@@ -121,7 +121,7 @@ func TestAbortAtAnyMoment(t *testing.T) {
 	if testing.Short() {
 		runs = 100
 	}
-	s := newSite(t)
+	s := newDeployment(t)
 	k := &striker{s: s, at: map[state.RunID]int{}, started: map[state.RunID][]string{}}
 	for range 3 {
 		e := &eye{striker: k, Bus: s.bus, seen: map[state.RunID]bool{}}
@@ -196,7 +196,7 @@ func TestAbortAtAnyMoment(t *testing.T) {
 }
 
 // wantPaired checks I5.
-func wantPaired(t *testing.T, s *site, id state.RunID) {
+func wantPaired(t *testing.T, s *deployment, id state.RunID) {
 	t.Helper()
 	view := s.view(id)
 	for i := 0; i < len(view); i++ {
@@ -211,14 +211,14 @@ func wantPaired(t *testing.T, s *site, id state.RunID) {
 }
 
 // I7, A5: an abort reaches a tool and a model call under way.
-func TestAbortReachesWhatIsUnderWay(t *testing.T) {
+func TestAbortReachesWhatIsInFlight(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	slow := newBlocking()
 	s.tools["slow"] = slow
 	cfg := s.config()
 	asked := make(chan state.RunID, 10)
-	cfg.Providers = map[string]model.Provider{"scripted": telling{s.model, asked}}
+	cfg.Providers = map[string]model.Provider{"scripted": reporting{s.model, asked}}
 	s.work(cfg)
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow"}}, call("slow", "c1"))
 	<-asked
@@ -240,14 +240,14 @@ func TestAbortReachesWhatIsUnderWay(t *testing.T) {
 	s.await(id, "an end after the continuation", func(st state.State) bool { return st.Version >= 4 && st.Status.Terminal() })
 }
 
-// telling is a model that says when it is asked.
-type telling struct {
+// reporting is a model that says when it is asked.
+type reporting struct {
 	model.Provider
 
 	asked chan<- state.RunID
 }
 
-func (p telling) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+func (p reporting) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	p.asked <- r.Run
 	return p.Provider.Generate(ctx, r, onDelta)
 }

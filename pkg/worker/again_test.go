@@ -32,9 +32,9 @@ func (l lingering) Finalized(ctx context.Context, id state.RunID, seq int64) err
 
 // I7: an abort ends the turn that it struck. A run that is continued at once is not
 // struck again because the worker of that turn still tidies up.
-func TestAbortIsNotKept(t *testing.T) {
+func TestAbortIsNotClaimedEagerly(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	store := lingering{s.store, make(chan struct{}, 8), make(chan struct{})}
 	slow := newBlocking()
 	s.tools["slow"] = slow
@@ -56,7 +56,7 @@ func TestAbortIsNotKept(t *testing.T) {
 // which was continued since.
 func TestAbortHeardLate(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	slow := newBlocking()
 	s.tools["slow"] = slow
 	cfg := s.config()
@@ -65,7 +65,7 @@ func TestAbortHeardLate(t *testing.T) {
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow"}}, call("slow", "c1"), call("slow", "c2"), model.Scripted{Text: "end"})
 	<-slow.started
 	// The flag alone: it is the renewal of the lease that sees it.
-	wake, err := s.store.Abort(t.Context(), id, "enough", s.grace())
+	wake, err := s.store.Abort(t.Context(), id, "enough", s.delay())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestAbortHeardLate(t *testing.T) {
 // limits, too.
 func TestEventsSayTheirAttempt(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	slow := newBlocking()
 	s.tools["slow"] = slow
 	calls := call("slow", "c1")
@@ -100,7 +100,7 @@ func TestEventsSayTheirAttempt(t *testing.T) {
 	first := s.config()
 	s.work(first)
 	<-slow.started
-	if _, err := s.store.Evict(t.Context(), first.ID, s.grace()); err != nil {
+	if _, err := s.store.Evict(t.Context(), first.ID, s.delay()); err != nil {
 		t.Fatal(err)
 	}
 	close(slow.release)

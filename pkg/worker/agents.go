@@ -32,8 +32,8 @@ type agents struct {
 	secret   func(name string) (string, error)
 	patience time.Duration // with a store that does not answer
 
-	mu   sync.Mutex
-	kept map[agentKey]*bound
+	mu    sync.Mutex
+	cache map[agentKey]*bound
 
 	pins singleflight.Group
 }
@@ -63,7 +63,7 @@ func (e *invalidAgentError) Unwrap() error { return e.err }
 // newAgents returns an empty cache. secret returns the value of a secret by its name.
 func newAgents(store state.Agents, cfg Config, secret func(string) (string, error)) *agents {
 	known := agent.Known{Tools: cfg.Kinds.Specs(), Hooks: cfg.Hooks.Specs(), Providers: model.SpecsOf(cfg.Providers), Loops: cfg.Loops.Names()}
-	return &agents{store: store, known: known, kinds: cfg.Kinds, loops: cfg.Loops, secret: secret, patience: cfg.Lease / 2, kept: map[agentKey]*bound{}}
+	return &agents{store: store, known: known, kinds: cfg.Kinds, loops: cfg.Loops, secret: secret, patience: cfg.Lease / 2, cache: map[agentKey]*bound{}}
 }
 
 // get returns one version of an agent, or an *invalidAgentError.
@@ -90,7 +90,7 @@ func (a *agents) loop(ctx context.Context, s state.State) (loop.Loop, error) {
 
 func (a *agents) load(ctx context.Context, key agentKey) (*bound, error) {
 	a.mu.Lock()
-	b, ok := a.kept[key]
+	b, ok := a.cache[key]
 	a.mu.Unlock()
 	if ok {
 		return a.described(ctx, key, b)
@@ -110,7 +110,7 @@ func (a *agents) load(ctx context.Context, key agentKey) (*bound, error) {
 		return nil, err
 	}
 	b.undescribed = a.undescribed(b.agent)
-	a.keep(key, b)
+	a.put(key, b)
 	return a.described(ctx, key, b)
 }
 
@@ -139,13 +139,13 @@ func (a *agents) compile(key agentKey, def agent.Definition) (*bound, error) {
 	return b, nil
 }
 
-func (a *agents) keep(key agentKey, b *bound) {
+func (a *agents) put(key agentKey, b *bound) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.kept) >= maxAgents {
-		clear(a.kept)
+	if len(a.cache) >= maxAgents {
+		clear(a.cache)
 	}
-	a.kept[key] = b
+	a.cache[key] = b
 }
 
 // secretScheme starts a reference to a secret.

@@ -34,7 +34,7 @@ func (w *Worker) startNext(ctx context.Context, s state.State) error {
 		if !ok {
 			return nil
 		}
-		if ended, err := w.startHeld(ctx, id); err != nil || !ended {
+		if ended, err := w.startPending(ctx, id); err != nil || !ended {
 			return err
 		}
 	}
@@ -62,9 +62,9 @@ func (w *Worker) laneFree(ctx context.Context, s state.State) (bool, error) {
 	}
 }
 
-// startHeld lets a held run go, and reports whether it has ended, so that the one
+// startPending lets a held run go, and reports whether it has ended, so that the one
 // behind it may start instead.
-func (w *Worker) startHeld(ctx context.Context, id state.RunID) (ended bool, err error) {
+func (w *Worker) startPending(ctx context.Context, id state.RunID) (ended bool, err error) {
 	wake, err := w.store.Signal(ctx, id, state.Signal{ID: "start:" + string(id), Start: true, At: now()}, w.cfg.RedeliveryDelay)
 	if closed, ok := errors.AsType[*state.NotWaitingError](err); ok {
 		return closed.Status.Terminal(), nil

@@ -36,7 +36,7 @@ func (p *recovering) Generate(ctx context.Context, r model.Request, onDelta func
 // long as its answer takes. They were refused nothing, so none of them ends.
 func TestWaitsForTrial(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	p := &recovering{
 		refusing: refusing{failures: []model.Error{{Class: model.Overloaded, Streamed: true, RetryAfter: time.Millisecond}}},
 		tried:    make(chan struct{}), release: make(chan struct{}),

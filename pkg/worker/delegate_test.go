@@ -20,7 +20,7 @@ import (
 )
 
 // define stores an agent beside the one that submit makes.
-func (s *site) define(def agent.Definition) {
+func (s *deployment) define(def agent.Definition) {
 	s.t.Helper()
 	b, err := json.Marshal(def)
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *site) define(def agent.Definition) {
 	}
 }
 
-func (s *site) children(id state.RunID) []state.State {
+func (s *deployment) children(id state.RunID) []state.State {
 	s.t.Helper()
 	page, err := s.store.List(s.t.Context(), state.Filter{Parent: id})
 	if err != nil {
@@ -54,7 +54,7 @@ func delegation(tasks ...string) model.Scripted {
 // outcomes and their usage are the parent's.
 func TestDelegation(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	both := make(chan struct{})
 	var under atomic.Int32
 	s.tools["meet"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
@@ -98,7 +98,7 @@ func TestDelegation(t *testing.T) {
 	}
 }
 
-func (s *site) view(id state.RunID) []state.Message {
+func (s *deployment) view(id state.RunID) []state.Message {
 	s.t.Helper()
 	log, err := s.store.Log(s.t.Context(), id, 0, 0)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *site) view(id state.RunID) []state.Message {
 // fails.
 func TestDelegationFails(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "no", Stop: model.StopRefusal}}}})
 	s.work(s.config())
 	s.define(agent.Definition{Name: "broken", Loop: agent.Loop{Type: "gone"}, Model: agent.Model{Provider: "scripted"}})
@@ -137,7 +137,7 @@ func TestDelegationFails(t *testing.T) {
 // I7: an abort reaches all descendants, whatever they do.
 func TestAbortReachesDescendants(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	entered := make(chan struct{}, 1)
 	s.tools["hang"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
 		entered <- struct{}{}
@@ -199,7 +199,7 @@ func (l *lame) Signal(ctx context.Context, id state.RunID, sig state.Signal, gra
 // I2: the sweeper finishes what a crash after the commit left undone.
 func TestDelegationSurvivesCrash(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "found"}}}})
 	store := &lame{Store: s.store}
 	store.failCreate.Store(1)
@@ -216,7 +216,7 @@ func TestDelegationSurvivesCrash(t *testing.T) {
 // said, and keeps the note that it was done, leaves no run waiting for ever.
 func TestDelegationSurvivesFailover(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "found"}}}})
 	store := &lame{Store: s.store}
 	store.loseCreate.Store(1)
@@ -234,7 +234,7 @@ func TestDelegationSurvivesFailover(t *testing.T) {
 func TestAsyncTool(t *testing.T) {
 	t.Parallel()
 	for _, early := range []bool{true, false} {
-		s := newSite(t)
+		s := newDeployment(t)
 		answer := func(id state.RunID, call string) {
 			s.signal(id, state.Signal{ID: "s", ToolResults: []state.SignalResult{{CallID: call, Content: "here"}}})
 		}
@@ -264,7 +264,7 @@ func TestAsyncTool(t *testing.T) {
 // worker that takes the turn up from the journal sees the same.
 func TestToolImages(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	pixel := state.Image{MediaType: "image/png", Data: "iVBORw0="}
 	s.tools["look"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
 		return tool.Result{Content: "seen", Images: []state.Image{pixel, {Data: "not base64", MediaType: "image/png"}}}, nil
@@ -288,7 +288,7 @@ func TestToolImages(t *testing.T) {
 // A12: a scripted model is asked by its own count, also as a fallback.
 func TestFallbackAnswers(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.work(s.config())
 	id := s.submitTo(agent.Definition{Name: "a", Model: agent.Model{
 		Provider: "scripted", Responses: []model.Scripted{{Text: "half a", Error: model.Auth}},
@@ -310,7 +310,7 @@ func TestFallbackAnswers(t *testing.T) {
 // (I2).
 func TestDelegationIsBounded(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: strings.Repeat("x", 5000)}}}})
 	cfg := s.config()
 	cfg.ToolOutput = 1000

@@ -68,7 +68,7 @@ func (a *agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 		return nil, fmt.Errorf("describe tools: %w", err)
 	}
 	next.def, next.undescribed, next.said = b.def, b.undescribed, said
-	a.keep(key, next)
+	a.put(key, next)
 	return next, nil
 }
 

@@ -63,7 +63,7 @@ func (services) Call(context.Context, tool.Bound, tool.Call) (tool.Result, error
 // nothing; calls are held to that, and a service that is upgraded is heard.
 func TestServicesDescribeTools(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	l := &listener{}
 	s.model = l
 	var (

@@ -26,7 +26,7 @@ type ledger struct {
 	after func(state.Committed) // a commit that kept a turn; nil: nothing
 
 	mu      sync.Mutex
-	kept    []string
+	claimed []string
 	resumed []string
 }
 
@@ -34,7 +34,7 @@ func (l *ledger) Commit(ctx context.Context, lease state.Lease, c state.Commit) 
 	done, err := l.Store.Commit(ctx, lease, c)
 	if done.Claimed {
 		l.mu.Lock()
-		l.kept = append(l.kept, c.EagerClaim)
+		l.claimed = append(l.claimed, c.EagerClaim)
 		l.mu.Unlock()
 		if l.after != nil {
 			l.after(done)
@@ -45,7 +45,7 @@ func (l *ledger) Commit(ctx context.Context, lease state.Lease, c state.Commit) 
 
 func (l *ledger) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
 	l.mu.Lock()
-	if slices.Contains(l.kept, q.Token) {
+	if slices.Contains(l.claimed, q.Token) {
 		l.resumed = append(l.resumed, q.Token)
 	}
 	l.mu.Unlock()
@@ -53,17 +53,17 @@ func (l *ledger) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, 
 }
 
 // turns returns how many turns were kept, and gone on with.
-func (l *ledger) turns() (kept, resumed int) {
+func (l *ledger) turns() (claimed, resumed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.kept), len(l.resumed)
+	return len(l.claimed), len(l.resumed)
 }
 
-// settled runs test in a bubble with a worker that knows all others.
-func settled(t *testing.T, test func(s *site, l *ledger, cfg worker.Config)) {
+// amongMembers runs test in a bubble with a worker that knows all others.
+func amongMembers(t *testing.T, test func(s *deployment, l *ledger, cfg worker.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
+		s := newDeployment(t)
 		l := &ledger{Store: s.store}
 		cfg := s.config()
 		cfg.RedeliveryDelay, cfg.SweepEvery, cfg.HeartbeatEvery, cfg.ShutdownGrace = 5*time.Second, time.Second, 300*time.Millisecond, time.Second
@@ -76,16 +76,16 @@ func settled(t *testing.T, test func(s *site, l *ledger, cfg worker.Config)) {
 const listen = 2 * time.Second
 
 // A worker goes on with the run whose turn it has made, without a claim of its own.
-func TestKept(t *testing.T) {
+func TestEagerClaim(t *testing.T) {
 	t.Parallel()
-	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
 		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
 		stop := s.workOn(l, cfg)
 		time.Sleep(listen)
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), call("one", "c2"), model.Scripted{Text: "end"})
 		s.awaitReason(id, state.EndCompleted)
-		if kept, resumed := l.turns(); kept != 2 || resumed != 2 {
-			s.t.Errorf("%d turns were kept and %d gone on with, want 2 and 2", kept, resumed)
+		if claimed, resumed := l.turns(); claimed != 2 || resumed != 2 {
+			s.t.Errorf("%d turns were kept and %d gone on with, want 2 and 2", claimed, resumed)
 		}
 		if got, want := s.transcript(id), []string{"user: hello", "assistant: c1", "tool: 1", "assistant: c2", "tool: 1", "assistant: end"}; !slices.Equal(got, want) {
 			s.t.Errorf("transcript %q, want %q", got, want)
@@ -96,7 +96,7 @@ func TestKept(t *testing.T) {
 
 // Older builds leave turns that others have kept to their leases, or runs of this one's
 // format altogether, so nobody keeps any while one of them is there.
-func TestKeptNotBesideOlderBuild(t *testing.T) {
+func TestNoEagerClaimBesideOlderBuild(t *testing.T) {
 	t.Parallel()
 	for name, old := range map[string]bus.Heartbeat{
 		"takes over nothing":     {Worker: "old", Format: state.Format},
@@ -104,25 +104,25 @@ func TestKeptNotBesideOlderBuild(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			settled(t, func(s *site, l *ledger, cfg worker.Config) {
+			amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
 				s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
 				stop := s.workOn(l, cfg)
 				for range 10 {
 					time.Sleep(300 * time.Millisecond)
-					s.bus.Beat(old)
+					s.bus.SendHeartbeat(old)
 				}
 				id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
 				s.awaitReason(id, state.EndCompleted)
-				if kept, _ := l.turns(); kept != 0 {
-					s.t.Errorf("%d turns were kept", kept)
+				if claimed, _ := l.turns(); claimed != 0 {
+					s.t.Errorf("%d turns were kept", claimed)
 				}
-				old.Gone = true
-				s.bus.Beat(old)
+				old.Leaving = true
+				s.bus.SendHeartbeat(old)
 				time.Sleep(listen)
 				id = s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
 				s.awaitReason(id, state.EndCompleted)
-				if kept, _ := l.turns(); kept != 1 {
-					s.t.Errorf("%d turns were kept after it had gone, want 1", kept)
+				if claimed, _ := l.turns(); claimed != 1 {
+					s.t.Errorf("%d turns were kept after it had gone, want 1", claimed)
 				}
 				stop()
 			})
@@ -131,9 +131,9 @@ func TestKeptNotBesideOlderBuild(t *testing.T) {
 }
 
 // A kept turn lasts as long as any: its lease is renewed before the sweeper looks.
-func TestKeptIsRenewed(t *testing.T) {
+func TestEagerClaimIsRenewed(t *testing.T) {
 	t.Parallel()
-	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
 		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
 		slow := call("one", "c2")
 		slow.Delay = model.Duration(time.Minute)
@@ -151,17 +151,17 @@ func TestKeptIsRenewed(t *testing.T) {
 }
 
 // A turn that waits for its model is nobody else's, however its message is doubled.
-func TestKeptIsConfirmed(t *testing.T) {
+func TestEagerClaimIsConfirmed(t *testing.T) {
 	t.Parallel()
-	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
 		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
 		slow := model.Scripted{Text: "end", Delay: model.Duration(time.Second)}
 		stop := s.workOn(l, cfg)
 		time.Sleep(listen)
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), slow)
 		time.Sleep(300 * time.Millisecond)
-		if kept, resumed := l.turns(); kept != 1 || resumed != 1 {
-			s.t.Fatalf("%d turns were kept and %d gone on with, want 1 and 1", kept, resumed)
+		if claimed, resumed := l.turns(); claimed != 1 || resumed != 1 {
+			s.t.Fatalf("%d turns were kept and %d gone on with, want 1 and 1", claimed, resumed)
 		}
 		c, err := s.store.Claim(s.t.Context(), state.ClaimRequest{Run: id, Version: 2, Token: "other", Worker: "other", Lease: time.Minute, RedeliveryDelay: time.Minute})
 		if err != nil || c.Outcome != state.ClaimBusy {
@@ -174,9 +174,9 @@ func TestKeptIsConfirmed(t *testing.T) {
 
 // I7: an abort that comes after the commit and before the message ends the run before
 // the model is asked again.
-func TestKeptAbort(t *testing.T) {
+func TestEagerClaimSeesAbort(t *testing.T) {
 	t.Parallel()
-	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
 		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
 		var id state.RunID
 		l.after = func(state.Committed) {
@@ -200,9 +200,9 @@ func TestKeptAbort(t *testing.T) {
 
 // I2: if a turn that was kept is delivered to its worker twice, the claim that was made
 // later is in force, and not the one that is in memory.
-func TestKeptIsOlder(t *testing.T) {
+func TestEagerClaimIsOlder(t *testing.T) {
 	t.Parallel()
-	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
 		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
 		var id state.RunID
 		l.after = func(done state.Committed) {
@@ -225,14 +225,14 @@ func TestKeptIsOlder(t *testing.T) {
 	})
 }
 
-// silent is a store that does not answer some renewals.
-type silent struct {
+// hanging is a store that does not answer some renewals.
+type hanging struct {
 	state.Store
 
 	on func(state.Lease) bool
 }
 
-func (s silent) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (*state.Abort, error) {
+func (s hanging) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (*state.Abort, error) {
 	if s.on(l) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -249,26 +249,26 @@ func (deaf) Renew(context.Context, state.Lease, time.Duration, time.Duration) (*
 
 // I8: a turn that was kept and cannot be renewed ends well before another worker may
 // begin, that is after the grace, at whichever moment between two looks it was kept.
-func TestKeptIsGivenUp(t *testing.T) {
+func TestEagerClaimIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(state.Store) state.Store{
-		"silent":   func(s state.Store) state.Store { return silent{s, func(state.Lease) bool { return true }} },
+		"silent":   func(s state.Store) state.Store { return hanging{s, func(state.Lease) bool { return true }} },
 		"refusing": func(s state.Store) state.Store { return deaf{s} },
 	} {
 		for after := time.Duration(0); after < time.Second; after += 30 * time.Millisecond {
-			settled(t, func(s *site, l *ledger, cfg worker.Config) {
-				var kept time.Time
+			amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
+				var claimed time.Time
 				lasted := make(chan time.Duration, 1)
 				s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
 				s.tools["two"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
 					<-ctx.Done()
 					select {
-					case lasted <- time.Since(kept):
+					case lasted <- time.Since(claimed):
 					default:
 					}
 					return tool.Result{}, ctx.Err()
 				})
-				l.after = func(state.Committed) { kept = time.Now() }
+				l.after = func(state.Committed) { claimed = time.Now() }
 				l.Store = store(l.Store)
 				stop := s.workOn(l, cfg)
 				time.Sleep(listen + after)
@@ -283,13 +283,13 @@ func TestKeptIsGivenUp(t *testing.T) {
 }
 
 // A renewal that is not answered holds up no other.
-func TestKeptBesideSilence(t *testing.T) {
+func TestEagerClaimBesideHangingRenewal(t *testing.T) {
 	t.Parallel()
-	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
 		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
 		slow := model.Scripted{Text: "end", Delay: model.Duration(20 * time.Second)}
 		var other atomic.Value
-		l.Store = silent{l.Store, func(l state.Lease) bool { return l.Run == other.Load() }}
+		l.Store = hanging{l.Store, func(l state.Lease) bool { return l.Run == other.Load() }}
 		stop := s.workOn(l, cfg)
 		other.Store(s.submit(state.Limits{}, nil, slow))
 		time.Sleep(8500 * time.Millisecond) // its renewal comes next
@@ -303,9 +303,9 @@ func TestKeptBesideSilence(t *testing.T) {
 
 // A worker that stops hands its runs on as they are: nobody would take up what it keeps
 // before the next worker comes, and that one would count an attempt.
-func TestKeptNotAtTheEnd(t *testing.T) {
+func TestNoEagerClaimAtTheEnd(t *testing.T) {
 	t.Parallel()
-	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
 		slow := newBlocking()
 		s.tools["slow"] = slow
 		stop := s.workOn(l, cfg)
@@ -321,7 +321,7 @@ func TestKeptNotAtTheEnd(t *testing.T) {
 }
 
 // onlyFirstAttempts sees that no turn of a run was begun twice.
-func (s *site) onlyFirstAttempts(id state.RunID) {
+func (s *deployment) onlyFirstAttempts(id state.RunID) {
 	s.t.Helper()
 	log, err := s.store.Log(s.t.Context(), id, 0, 0)
 	if err != nil {
@@ -336,9 +336,9 @@ func (s *site) onlyFirstAttempts(id state.RunID) {
 
 // What a worker had kept when it was told to stop is handed back, and counts no
 // attempt.
-func TestKeptIsHandedBack(t *testing.T) {
+func TestEagerClaimIsReleased(t *testing.T) {
 	t.Parallel()
-	settled(t, func(s *site, l *ledger, cfg worker.Config) {
+	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
 		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
 		var stop func()
 		l.after = func(state.Committed) {
@@ -350,8 +350,8 @@ func TestKeptIsHandedBack(t *testing.T) {
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
 		s.await(id, "version 2", func(st state.State) bool { return st.Version == 2 })
 		stop()
-		if kept, resumed := l.turns(); kept != 1 || resumed != 0 {
-			s.t.Fatalf("%d turns were kept and %d gone on with, want 1 and 0", kept, resumed)
+		if claimed, resumed := l.turns(); claimed != 1 || resumed != 0 {
+			s.t.Fatalf("%d turns were kept and %d gone on with, want 1 and 0", claimed, resumed)
 		}
 		l.after = nil
 		stop = s.workOn(l, cfg)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// feedTogether is how many runs are published at once.
-	feedTogether = 16
+	// concurrentFeeds is how many runs are published at once.
+	concurrentFeeds = 16
 
 	// maxFed bounds the runs of which is remembered how far they are published. Of one
 	// that was forgotten the feed itself is asked.
@@ -55,7 +55,7 @@ type fed struct {
 // feedLock lets one goroutine at a time publish a run. It is held across calls of store
 // and bus, so whoever waits for it heeds its context.
 type feedLock struct {
-	held  chan struct{} // holds a token while somebody publishes
+	token chan struct{} // holds a token while somebody publishes
 	users int
 }
 
@@ -96,7 +96,7 @@ func (f *feed) flushAll(ctx context.Context) {
 	f.pending = map[state.RunID]int64{}
 	f.mu.Unlock()
 	var group errgroup.Group
-	group.SetLimit(feedTogether)
+	group.SetLimit(concurrentFeeds)
 	for run, upTo := range pending {
 		group.Go(func() error {
 			if err := f.flush(ctx, run, upTo); err != nil && ctx.Err() == nil {
@@ -167,7 +167,7 @@ func (f *feed) lock(ctx context.Context, run state.RunID) (unlock func(), err er
 	f.mu.Lock()
 	l := f.locks[run]
 	if l == nil {
-		l = &feedLock{held: make(chan struct{}, 1)}
+		l = &feedLock{token: make(chan struct{}, 1)}
 		f.locks[run] = l
 	}
 	l.users++
@@ -180,8 +180,8 @@ func (f *feed) lock(ctx context.Context, run state.RunID) (unlock func(), err er
 		}
 	}
 	select {
-	case l.held <- struct{}{}:
-		return func() { <-l.held; leave() }, nil
+	case l.token <- struct{}{}:
+		return func() { <-l.token; leave() }, nil
 	case <-ctx.Done():
 		leave()
 		return nil, ctx.Err()

@@ -29,7 +29,7 @@ func (o outlet) PublishEvents(ctx context.Context, run state.RunID, events []bus
 }
 
 // fed collects the numbers of the events that the feed gets of a run.
-func (s *site) fed() func(state.RunID) []int64 {
+func (s *deployment) fed() func(state.RunID) []int64 {
 	s.t.Helper()
 	var mu sync.Mutex
 	seen := map[state.RunID][]int64{}
@@ -50,7 +50,7 @@ func (s *site) fed() func(state.RunID) []int64 {
 }
 
 // awaitFed waits until the feed has the whole log of a run that has ended, in order.
-func (s *site) awaitFed(fed func(state.RunID) []int64, end state.State) {
+func (s *deployment) awaitFed(fed func(state.RunID) []int64, end state.State) {
 	s.t.Helper()
 	s.await(end.ID, "the feed has all events", func(state.State) bool { return int64(len(fed(end.ID))) >= end.LogLen() })
 	for i, seq := range fed(end.ID) {
@@ -63,7 +63,7 @@ func (s *site) awaitFed(fed func(state.RunID) []int64, end state.State) {
 // The feed is behind the turns: none waits for it.
 func TestTurnsDoNotWaitForTheFeed(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	begun := make(chan struct{})
 	s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
 	s.tools["two"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
@@ -90,7 +90,7 @@ func TestTurnsDoNotWaitForTheFeed(t *testing.T) {
 // finalized, whichever worker does that.
 func TestFeedIsRepairedFromTheLog(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
 	var failures atomic.Int32
 	lossy := outlet{s.bus, func(_ context.Context, send func() error) error {
@@ -112,7 +112,7 @@ func TestFeedIsRepairedFromTheLog(t *testing.T) {
 // A deployment without a feed publishes no event.
 func TestNoFeed(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	fed := s.fed()
 	s.work(s.config())
 	id := s.submit(state.Limits{}, nil, model.Scripted{Text: "end"})

@@ -16,7 +16,7 @@ import (
 )
 
 // watchedBy submits a run of an agent with these hooks, all in Go.
-func (s *site) watchedBy(hooks agent.Hooks, in map[string]hook.Func, responses ...model.Scripted) state.RunID {
+func (s *deployment) watchedBy(hooks agent.Hooks, in map[string]hook.Func, responses ...model.Scripted) state.RunID {
 	s.t.Helper()
 	cfg := s.config()
 	hooked := map[string]hook.Hook{}
@@ -38,7 +38,7 @@ func named(name string) []agent.Hook {
 // and speak to the model in the next one.
 func TestPostSamplingHooks(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	ran := make(chan struct{})
 	s.tools["do"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
 		close(ran)
@@ -72,7 +72,7 @@ func TestPostSamplingHooks(t *testing.T) {
 // A9: a failed model call is told to the failure hooks, and to no stop hook.
 func TestStopFailureHooks(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	told := make(chan hook.Request, 2)
 	id := s.watchedBy(agent.Hooks{StopFailure: named("failed"), Stop: named("stop")}, map[string]hook.Func{
 		"failed": func(_ context.Context, r hook.Request) (hook.Answer, error) {
@@ -98,7 +98,7 @@ func TestStopFailureHooks(t *testing.T) {
 // A8, A13: policies as expressions decide without anybody being asked.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	id := s.watchedBy(agent.Hooks{
 		PreTool: []agent.Hook{{Kind: hookspec.CEL, Own: tool.Own(hookspec.Expression{When: `tool == "do" && args.amount > 100`, Then: "deny", Message: "too much"})}},
 		Stop:    []agent.Hook{{Kind: hookspec.CEL, Own: tool.Own(hookspec.Expression{When: `!output.contains("sorry")`, Then: "block", Message: "Say sorry."})}},
@@ -121,7 +121,7 @@ func TestHookFailures(t *testing.T) {
 		return hook.Answer{}, ctx.Err()
 	}}
 	for onError, want := range map[string]string{"": "Denied: hook hangs failed: no answer within 1ms", "allow": "done"} {
-		s := newSite(t)
+		s := newDeployment(t)
 		s.tools["do"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "done"}, nil })
 		h := agent.Hook{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: "hangs"}), Timeout: model.Duration(time.Millisecond), OnError: onError}
 		id := s.watchedBy(agent.Hooks{PreTool: []agent.Hook{h}}, broken, call("do", "c1"), model.Scripted{Text: "bye"})
@@ -131,7 +131,7 @@ func TestHookFailures(t *testing.T) {
 		}
 	}
 	// A hook that no worker has is a failure like any other.
-	s := newSite(t)
+	s := newDeployment(t)
 	id := s.watchedBy(agent.Hooks{Stop: []agent.Hook{{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: "nobody"}), OnError: "deny"}}}, nil, model.Scripted{Text: "bye"})
 	s.awaitReason(id, state.EndStopHookPrevented)
 }
@@ -140,7 +140,7 @@ func TestHookFailures(t *testing.T) {
 func TestAbortReachesHook(t *testing.T) {
 	t.Parallel()
 	for _, hooks := range []agent.Hooks{{PreTool: named("hangs")}, {Stop: named("hangs")}} {
-		s := newSite(t)
+		s := newDeployment(t)
 		entered, left := make(chan struct{}), make(chan struct{})
 		responses := []model.Scripted{{Text: "bye"}}
 		if len(hooks.PreTool) > 0 {

@@ -86,7 +86,7 @@ func huntRun(t *testing.T, store state.Store, v state.AgentVersion, until time.T
 // commits that the run still waits.
 func TestHuntSkew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
+		s := newDeployment(t)
 		s.store = memstore.New(memstore.Config{Now: func() time.Time { return time.Now().Add(4 * time.Second) }})
 		for range 10 {
 			s.work(defaults(s.config()))
@@ -113,7 +113,7 @@ func TestHuntSkew(t *testing.T) {
 // The worker renews the lease for ever.
 func TestHuntDeafTool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
+		s := newDeployment(t)
 		release := make(chan struct{})
 		s.tools["deaf"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
 			<-release
@@ -175,7 +175,7 @@ func (o *orphan) Load(ctx context.Context, id state.RunID) (state.State, error) 
 // created it cannot read the parent afterwards.
 func TestHuntOrphan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
+		s := newDeployment(t)
 		var paid atomic.Int32
 		s.tools["pay"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
 			paid.Add(1)
@@ -213,7 +213,7 @@ func TestHuntOrphan(t *testing.T) {
 // Finding 6: a run whose messages are gone from the stream, by a power cut, a purge or a
 // backup, while a worker lives, stops every sweeper of a JetStream store.
 func TestHuntGhost(t *testing.T) {
-	s := newSite(t)
+	s := newDeployment(t)
 	nc := testbed.NATS(t)
 	store, err := natsstore.Open(t.Context(), nc, natsstore.Config{Prefix: "ghost"})
 	if err != nil {
@@ -241,7 +241,7 @@ func TestHuntGhost(t *testing.T) {
 // again under ids that are never taken for copies.
 func TestHuntBacklog(t *testing.T) {
 	const runs = 500
-	s := newSite(t)
+	s := newDeployment(t)
 	nc := testbed.NATS(t)
 	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: "backlog"})
 	if err != nil {
@@ -270,7 +270,7 @@ func TestHuntBacklog(t *testing.T) {
 }
 
 // awaitCounts polls until the counts of runs satisfy ok, or the test's deadline.
-func (s *site) awaitCounts(ok func(map[state.Status]int64) bool) {
+func (s *deployment) awaitCounts(ok func(map[state.Status]int64) bool) {
 	s.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -302,9 +302,9 @@ func (b *slowBus) PublishTurn(ctx context.Context, t bus.Turn, id string) error 
 	return b.Bus.PublishTurn(ctx, t, id)
 }
 
-func (b *slowBus) Beat(beat bus.Heartbeat) {
+func (b *slowBus) SendHeartbeat(beat bus.Heartbeat) {
 	if !b.dead.Load() {
-		b.Bus.Beat(beat)
+		b.Bus.SendHeartbeat(beat)
 	}
 }
 
@@ -347,7 +347,7 @@ func (e *evictions) Evict(ctx context.Context, id string, grace time.Duration) (
 func TestHuntCascade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slots = 1000
-		s := newSite(t)
+		s := newDeployment(t)
 		store := &evictions{Store: s.store, ids: map[string]bool{}}
 		var buses []*slowBus
 		for range 3 {

@@ -39,7 +39,7 @@ func TestDefaultKeys(t *testing.T) {
 		if err != nil || req.APIKey != test.want {
 			t.Errorf("%+v: key %q, %v; want %q", test.model, req.APIKey, err, test.want)
 		}
-		if _, hidden := provider.(hiding); hidden != (test.want != "") {
+		if _, hidden := provider.(redacting); hidden != (test.want != "") {
 			t.Errorf("%+v: the key is hidden: %v", test.model, hidden)
 		}
 	}

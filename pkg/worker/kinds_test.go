@@ -15,7 +15,7 @@ import (
 // it lacks: no other order of its turns would mend that.
 func TestUnknownKindOfTool(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.work(s.config())
 	page := agent.Tool{Name: "page", Kind: toolspec.HTTP, Own: tool.Own(toolspec.Request{URL: "https://example.org/"})}
 	id := s.submit(state.Limits{}, []agent.Tool{page}, model.Scripted{Text: "done"})

@@ -18,7 +18,7 @@ func TestHigherLanesHaveMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const each = 28
-		s := newSite(t)
+		s := newDeployment(t)
 		var mu sync.Mutex
 		var order []state.Priority
 		lane := map[state.RunID]state.Priority{}

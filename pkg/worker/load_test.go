@@ -31,7 +31,7 @@ func (s slowAgents) Agent(ctx context.Context, name string, version int) (state.
 // the run at once, and not when the lease does.
 func TestAbortWhileTheAgentIsLoaded(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	store := slowAgents{s.store, make(chan struct{}), &atomic.Int32{}}
 	s.workOn(store, s.config())
 	id := s.submit(state.Limits{}, nil, model.Scripted{Text: "never said"})

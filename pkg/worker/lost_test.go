@@ -41,8 +41,8 @@ func TestLostRunIsGivenUp(t *testing.T) {
 	}{{"at the commit", false}, {"at the renewal", true}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
-			memory := s.store.(*memstore.Store) //nolint:forcetypeassert // newSite made it
+			s := newDeployment(t)
+			memory := s.store.(*memstore.Store) //nolint:forcetypeassert // newDeployment made it
 			empty := memory.Snapshot()
 			store := &leaseCounts{Store: s.store}
 			called, why := make(chan struct{}), make(chan error, 1)

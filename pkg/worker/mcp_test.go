@@ -41,7 +41,7 @@ func addTool(s *mcp.Server, name, description string) {
 }
 
 // mcpWorker is the configuration of a worker with an MCP client of its own.
-func (s *site) mcpWorker() worker.Config {
+func (s *deployment) mcpWorker() worker.Config {
 	s.t.Helper()
 	guard, err := httptool.NewGuard([]string{"127.0.0.0/8"})
 	if err != nil {
@@ -62,7 +62,7 @@ func hiAgent(url string) agent.Definition {
 	}
 }
 
-func (s *site) lastResult(id state.RunID) string {
+func (s *deployment) lastResult(id state.RunID) string {
 	s.t.Helper()
 	log, err := s.store.Log(s.t.Context(), id, 0, 0)
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *site) lastResult(id state.RunID) string {
 // version.
 func TestMCPToolsArePinned(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	server, h := mcpServer(t)
 	stop := s.work(s.mcpWorker())
 	id := s.submitTo(hiAgent(h.URL))
@@ -109,7 +109,7 @@ func TestMCPToolsArePinned(t *testing.T) {
 }
 
 // again stores another run of the agent's version that a run has.
-func (s *site) again(id state.RunID) state.RunID {
+func (s *deployment) again(id state.RunID) state.RunID {
 	s.t.Helper()
 	was, err := s.store.Load(s.t.Context(), id)
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *site) again(id state.RunID) state.RunID {
 	if next, err = next.Move(state.Submitted, state.Entry{At: was.CreatedAt, Messages: log[0].Messages}); err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.store.Create(s.t.Context(), state.NewRun{State: next, RedeliveryDelay: s.grace()}); err != nil {
+	if _, err := s.store.Create(s.t.Context(), state.NewRun{State: next, RedeliveryDelay: s.delay()}); err != nil {
 		s.t.Fatal(err)
 	}
 	return next.ID
@@ -135,7 +135,7 @@ func (s *site) again(id state.RunID) state.RunID {
 // reason, and only the calls of one that has.
 func TestMCPServerIsDown(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	_, h := mcpServer(t)
 	stop := s.work(s.mcpWorker())
 	id := s.submitTo(hiAgent(h.URL))
@@ -159,7 +159,7 @@ func TestMCPServerIsDown(t *testing.T) {
 // under way.
 func TestMCPProgress(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	server, h := mcpServer(t)
 	heard := make(chan struct{})
 	server.AddTool(&mcp.Tool{Name: "say hi", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {

@@ -55,7 +55,7 @@ func (m *members) hear(h bus.Heartbeat) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h.Gone {
+	if h.Leaving {
 		delete(m.seen, h.Worker)
 		return
 	}
@@ -66,10 +66,10 @@ func (m *members) hear(h bus.Heartbeat) {
 	}
 }
 
-// beat sends heartbeats until ctx ends, whatever else the worker is busy with.
-func (m *members) beat(ctx context.Context) {
+// sendHeartbeats sends heartbeats until ctx ends, whatever else the worker is busy with.
+func (m *members) sendHeartbeats(ctx context.Context) {
 	for {
-		m.w.bus.Beat(bus.Heartbeat{Worker: m.w.cfg.ID, EagerClaims: true, Format: state.Format})
+		m.w.bus.SendHeartbeat(bus.Heartbeat{Worker: m.w.cfg.ID, EagerClaims: true, Format: state.Format})
 		if !pause(ctx, m.w.cfg.HeartbeatEvery) {
 			return
 		}
@@ -79,7 +79,7 @@ func (m *members) beat(ctx context.Context) {
 // watch looks for dead workers until ctx ends.
 func (m *members) watch(ctx context.Context) {
 	every := m.w.cfg.HeartbeatEvery
-	ready, settled := time.Now().Add(missedHeartbeats*every), false
+	ready, evicted := time.Now().Add(missedHeartbeats*every), false
 	for {
 		began := time.Now()
 		if !pause(ctx, every) {
@@ -88,7 +88,7 @@ func (m *members) watch(ctx context.Context) {
 		// Who was asleep, or does not hear itself, cannot tell silence from its own
 		// deafness: it judges nobody until it has listened for a while again.
 		if time.Since(began) > 2*every || m.deaf(2*every) {
-			ready, settled = time.Now().Add(missedHeartbeats*every), false
+			ready, evicted = time.Now().Add(missedHeartbeats*every), false
 		}
 		listened := !time.Now().Before(ready)
 		m.allowEagerClaims(listened)
@@ -96,12 +96,12 @@ func (m *members) watch(ctx context.Context) {
 		if !listened {
 			continue
 		}
-		if !settled {
+		if !evicted {
 			// Whoever holds a lease and was not heard all the while died before this
 			// worker listened.
-			settled = m.evictUnheard(ctx)
+			evicted = m.evictUnheard(ctx)
 		}
-		m.evict(ctx, m.silent(missedHeartbeats*every))
+		m.evict(ctx, m.unreachable(missedHeartbeats*every))
 	}
 }
 
@@ -123,8 +123,8 @@ func (m *members) deaf(d time.Duration) bool {
 	return time.Since(m.seen[m.w.cfg.ID].at) > d
 }
 
-// silent forgets and returns the workers that were not heard for d.
-func (m *members) silent(d time.Duration) []string {
+// unreachable forgets and returns the workers that were not heard for d.
+func (m *members) unreachable(d time.Duration) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var dead []string

@@ -33,7 +33,7 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 	for name, heard := range map[string]bool{"heard": true, "never heard": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
+			s := newDeployment(t)
 			id := s.create(state.Limits{}, nil, model.Scripted{Text: "done"})
 			c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "token", Worker: "ghost", Lease: time.Hour, RedeliveryDelay: time.Second})
 			if err != nil || c.Outcome != state.Claimed {
@@ -59,7 +59,7 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 			s.workOn(store, cfg)
 			if heard {
 				<-listening
-				s.bus.Beat(bus.Heartbeat{Worker: "ghost"})
+				s.bus.SendHeartbeat(bus.Heartbeat{Worker: "ghost"})
 			}
 			s.awaitReason(id, state.EndCompleted)
 			if !store.failed.Load() {
@@ -73,7 +73,7 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 // else misses it (I2).
 func TestRestartUnderTheSameID(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	id := s.create(state.Limits{}, nil, model.Scripted{Text: "done"})
 	cfg := s.config()
 	c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "token", Worker: cfg.ID, Lease: time.Hour, RedeliveryDelay: time.Second})

@@ -62,7 +62,7 @@ func (a answering) Generate(ctx context.Context, r model.Request, onDelta func(m
 // and how many tokens.
 func TestMeters(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	cfg := s.config()
 	reader := metric.NewManualReader()
 	cfg.Meter = metric.NewMeterProvider(metric.WithReader(reader))

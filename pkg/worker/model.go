@@ -36,17 +36,17 @@ func (t *turn) callModel(ctx context.Context, effect *loop.CallModel) (ev loop.E
 // modelCall is a model call under way, retries included. Turns wait in it for longest,
 // so what it needs is here and not on the stack.
 type modelCall struct {
-	t        *turn
-	span     trace.Span
-	of       *agent.Model
-	purpose  loop.Purpose
-	provider model.Provider
-	req      model.Request
-	pass     *pass
-	breaker  string // name of the breaker that guards it; "": none
-	timeout  time.Duration
-	asked    int // of this model, before this turn
-	deltas   *deltaStream
+	t           *turn
+	span        trace.Span
+	of          *agent.Model
+	purpose     loop.Purpose
+	provider    model.Provider
+	req         model.Request
+	reservation *reservation
+	breaker     string // name of the breaker that guards it; "": none
+	timeout     time.Duration
+	asked       int // of this model, before this turn
+	deltas      *deltaStream
 
 	resp   model.Response // to the last try, like its failure
 	failed int
@@ -78,7 +78,7 @@ func (t *turn) prepare(ctx context.Context, effect loop.CallModel) (*modelCall, 
 	if t.s.Stream == "deltas" && !effect.Quiet {
 		c.deltas = &deltaStream{t: t}
 	}
-	c.pass = t.pass(a, *m, c.req)
+	c.reservation = t.reservation(a, *m, c.req)
 	// What a script says is no sign of a provider's health.
 	if m.Provider != "scripted" {
 		c.breaker = strings.TrimSpace(m.Provider + " " + m.BaseURL + " " + m.Name)
@@ -107,11 +107,11 @@ func (c *modelCall) admitted(ctx context.Context) error {
 			return c.refused(refused)
 		}
 	}
-	if err := c.pass.enter(ctx, c.failed > 0); err != nil {
+	if err := c.reservation.enter(ctx, c.failed > 0); err != nil {
 		if c.breaker != "" {
 			t.w.breakers.Done(c.breaker, &model.Error{Class: model.Cancelled})
 		}
-		if errors.Is(err, errNoRoom) {
+		if errors.Is(err, errNoCapacity) {
 			err = c.last
 		}
 		return err
@@ -142,17 +142,17 @@ func (c *modelCall) tried(ctx context.Context, err error) {
 	if c.breaker != "" {
 		t.w.breakers.Done(c.breaker, failureOf(err))
 	}
-	t.w.check(c.pass.done(ctx, c.resp.Usage, failureOf(err)), "rate limit")
+	t.w.check(c.reservation.done(ctx, c.resp.Usage, failureOf(err)), "rate limit")
 }
 
 // refused says what follows from an open breaker. To wait for the trial of another run
 // is a delay and no failure, or many runs would end while one gets a long answer; a
 // run that has another model goes on with that one.
 func (c *modelCall) refused(e *model.Error) error {
-	if c.failed > 0 || c.pass.elsewhere || !errors.Is(e, model.ErrTrial) {
+	if c.failed > 0 || c.reservation.elsewhere || !errors.Is(e, model.ErrTrial) {
 		return e
 	}
-	return c.pass.delayed(e.RetryAfter, c.pass.place, c.pass.who+" has failed, and another run tries it")
+	return c.reservation.delayed(e.RetryAfter, c.reservation.at, c.reservation.who+" has failed, and another run tries it")
 }
 
 // outcome is the event that a call has become.
@@ -210,7 +210,7 @@ func (w *Worker) request(m agent.Model, effect loop.CallModel) (model.Provider, 
 		}
 		if key != "" {
 			req.APIKey = key
-			provider = hiding{provider, secret.New(key)}
+			provider = redacting{provider, secret.New(key)}
 		}
 	}
 	return provider, req, nil

@@ -10,7 +10,7 @@ import (
 // The worker's own prices say what a run has cost.
 func TestOwnPrices(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	cfg := s.config()
 	cfg.Prices = model.Prices{"scripted": {Input: 1_250_000, Output: 10_000_000}}
 	s.work(cfg)

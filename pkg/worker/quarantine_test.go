@@ -18,9 +18,9 @@ import (
 
 // Turns with which three workers were lost are taken one at a time, and being put off
 // costs none of them an attempt; a turn that is new goes on beside them.
-func TestSuspectsAreAlone(t *testing.T) {
+func TestQuarantinedTurnsAreAlone(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	var together, most atomic.Int64
 	started, first := make(chan bool, 3), make(chan struct{})
 	s.tools["risky"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
@@ -42,7 +42,7 @@ func TestSuspectsAreAlone(t *testing.T) {
 			if err != nil || c.Attempt != i+1 {
 				t.Fatalf("Claim = %+v, %v", c, err)
 			}
-			if _, err := s.store.Evict(t.Context(), "gone", s.grace()); err != nil {
+			if _, err := s.store.Evict(t.Context(), "gone", s.delay()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -75,7 +75,7 @@ func TestSuspectsAreAlone(t *testing.T) {
 // A run that a newer build wrote goes back to the queue, for others, untouched.
 func TestNewerRunIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	st, err := s.store.Load(t.Context(), s.create(state.Limits{}, nil, model.Scripted{Text: "done"}))
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 )
 
 // publishTo puts the first turn of a run into a queue.
-func (s *site) publishTo(id state.RunID, l bus.QueueKey) {
+func (s *deployment) publishTo(id state.RunID, l bus.QueueKey) {
 	s.t.Helper()
 	if err := s.bus.PublishTurn(s.t.Context(), bus.Turn{Run: id, Version: 1, Priority: l.Lane, Noisy: l.Noisy}, string(id)+":1"); err != nil {
 		s.t.Fatal(err)
@@ -28,7 +28,7 @@ func TestOneQueueHasAllSlots(t *testing.T) {
 	for _, l := range bus.QueueKeys() {
 		t.Run(l.String(), func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
+			s := newDeployment(t)
 			b := newBlocking()
 			s.tools["block"] = b
 			const slots = 6
@@ -57,7 +57,7 @@ func TestQueuesTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const each = 20
-		s := newSite(t)
+		s := newDeployment(t)
 		var mu sync.Mutex
 		var order []bool
 		noisy := map[state.RunID]bool{}

@@ -66,8 +66,8 @@ func (q *quotas) isSlow(key string) bool {
 	return q.slow[key]
 }
 
-// pass is a turn's way past the quota of its model.
-type pass struct {
+// reservation is a turn's way past the quota of its model.
+type reservation struct {
 	*quotas
 
 	who    string
@@ -76,22 +76,22 @@ type pass struct {
 	exempt bool // nobody counts these calls
 	asks   bool // whether or not somebody was told to wait
 	tokens int64
-	place  int64
+	at     int64
 
 	// elsewhere says that another model takes over while this one's provider wants
 	// to be left alone.
 	elsewhere bool
 }
 
-// pass returns the way past the quota of a model. What a script says is no
+// reservation returns the way past the quota of a model. What a script says is no
 // provider's word: scripted models are exempt unless a limit names them.
-func (t *turn) pass(a *agent.Agent, m agent.Model, req model.Request) *pass {
-	p := &pass{quotas: t.w.quotas, who: strings.TrimSpace(m.Provider + " " + m.Name)}
+func (t *turn) reservation(a *agent.Agent, m agent.Model, req model.Request) *reservation {
+	p := &reservation{quotas: t.w.quotas, who: strings.TrimSpace(m.Provider + " " + m.Name)}
 	p.key, p.quota, p.asks = p.limits.For(m.Provider, m.BaseURL, m.Name, req.APIKey)
 	p.exempt = t.w.cfg.MockResponses != nil || m.Provider == "scripted" && !p.asks
 	p.elsewhere = a.ModelAt(t.s.Fallback+1) != nil
 	if t.s.Place != nil && t.s.Place.Key == p.key {
-		p.place = t.s.Place.At
+		p.at = t.s.Place.At
 	}
 	if p.quota.Tokens > 0 {
 		p.tokens = estimate(req, t.s.Log)
@@ -102,40 +102,40 @@ func (t *turn) pass(a *agent.Agent, m agent.Model, req model.Request) *pass {
 // delayedError says that a call has to wait for its quota.
 type delayedError struct {
 	wait   time.Duration
-	place  *state.Place
+	at     *state.Place
 	detail string
 }
 
 func (e *delayedError) Error() string { return fmt.Sprintf("%s: room in %s", e.detail, e.wait) }
 
-// errNoRoom refuses a second try: the first has failed, and its failure says what
+// errNoCapacity refuses a second try: the first has failed, and its failure says what
 // follows.
-var errNoRoom = errors.New("no room for another try")
+var errNoCapacity = errors.New("no room for another try")
 
 // enter returns nil when the call may be made. It waits for that if the wait is
 // short. again says that the call is a second try, for which no place is kept.
-func (p *pass) enter(ctx context.Context, again bool) error {
-	if p.exempt || !p.asks && p.place == 0 && !p.isSlow(p.key) {
+func (p *reservation) enter(ctx context.Context, again bool) error {
+	if p.exempt || !p.asks && p.at == 0 && !p.isSlow(p.key) {
 		return nil
 	}
 	began := time.Now()
 	for {
-		got, err := p.store.Take(ctx, p.key, state.Take{Quota: p.quota, Tokens: p.tokens, Place: p.place, NoPlace: again || p.elsewhere})
+		got, err := p.store.Take(ctx, p.key, state.Take{Quota: p.quota, Tokens: p.tokens, Place: p.at, NoPlace: again || p.elsewhere})
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil && again:
-			return errNoRoom
+			return errNoCapacity
 		case err != nil:
-			return p.delayed(blindWait+p.random.upTo(blindWait), p.place, "rate limits are out of reach: "+err.Error())
+			return p.delayed(blindWait+p.random.upTo(blindWait), p.at, "rate limits are out of reach: "+err.Error())
 		case got.Wait == 0:
-			p.place = 0
+			p.at = 0
 			return nil
 		}
 		if time.Since(began)+got.Wait <= shortWait {
 			p.metrics.waited("turn", got.Wait)
 			if got.Place != 0 {
-				p.place = got.Place
+				p.at = got.Place
 			}
 			if !pause(ctx, got.Wait) {
 				return ctx.Err()
@@ -149,10 +149,10 @@ func (p *pass) enter(ctx context.Context, again bool) error {
 }
 
 // refused says what follows from a long wait; nil is to ask for a place.
-func (p *pass) refused(got state.Taken, again bool) error {
+func (p *reservation) refused(got state.Taken, again bool) error {
 	switch {
 	case again:
-		return errNoRoom
+		return errNoCapacity
 	case p.elsewhere && got.Paused:
 		return &model.Error{
 			Class: model.RateLimited, Provider: p.who, RetryAfter: got.Wait,
@@ -174,16 +174,16 @@ func (p *pass) refused(got state.Taken, again bool) error {
 	return p.delayed(wait, got.Place, detail)
 }
 
-func (p *pass) delayed(wait time.Duration, place int64, detail string) *delayedError {
+func (p *reservation) delayed(wait time.Duration, at int64, detail string) *delayedError {
 	e := &delayedError{wait: (wait + time.Millisecond - 1).Truncate(time.Millisecond), detail: detail}
-	if place != 0 {
-		e.place = &state.Place{Key: p.key, At: place}
+	if at != 0 {
+		e.at = &state.Place{Key: p.key, At: at}
 	}
 	return e
 }
 
 // done tells the quota what came of a call that was let in.
-func (p *pass) done(ctx context.Context, usage state.Usage, failure *model.Error) error {
+func (p *reservation) done(ctx context.Context, usage state.Usage, failure *model.Error) error {
 	if p.exempt {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (p *pass) done(ctx context.Context, usage state.Usage, failure *model.Error
 }
 
 // off is by how many tokens the estimate was wrong, as far as anybody knows.
-func (p *pass) off(usage state.Usage, failure *model.Error) int64 {
+func (p *reservation) off(usage state.Usage, failure *model.Error) int64 {
 	switch {
 	case p.quota.Tokens == 0:
 		return 0
@@ -256,5 +256,5 @@ func estimate(req model.Request, log []state.Entry) int64 {
 
 // modelDelayed is the event of a call that has to wait.
 func modelDelayed(e *delayedError, purpose loop.Purpose) loop.ModelDelayed {
-	return loop.ModelDelayed{At: now(), Wait: e.wait, Place: e.place, Detail: e.detail, Purpose: purpose}
+	return loop.ModelDelayed{At: now(), Wait: e.wait, Place: e.at, Detail: e.detail, Purpose: purpose}
 }

@@ -47,7 +47,7 @@ func limits(t *testing.T, text string) model.RateLimits {
 }
 
 // fill leaves a quota without room for about so long.
-func (s *site) fill(l model.RateLimits, provider, name string, d time.Duration) (key string) {
+func (s *deployment) fill(l model.RateLimits, provider, name string, d time.Duration) (key string) {
 	s.t.Helper()
 	key, q, _ := l.For(provider, "", name, "")
 	if _, err := s.store.Take(s.t.Context(), key, state.Take{Quota: q, Tokens: int64((d + 3*time.Second).Seconds() * float64(q.Tokens) / 63)}); err != nil {
@@ -85,7 +85,7 @@ func (p *refusing) made() []time.Time {
 // that no limit names.
 func TestNoLimitAsksNobody(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	store := &counted{Store: s.store}
 	cfg := s.config()
 	cfg.Providers["openai"] = &refusing{}
@@ -104,7 +104,7 @@ func TestNoLimitAsksNobody(t *testing.T) {
 // failed call: the script goes on where it was.
 func TestWaitsForQuota(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	l := limits(t, "- {provider: scripted, tokens_per_minute: 60000}")
 	s.fill(l, "scripted", "", 7*time.Second)
 	cfg := s.config()
@@ -135,7 +135,7 @@ func hasMetric[F interface{ GetName() string }](families []F, name string) bool 
 // A short wait is waited for in the turn.
 func TestShortWaitForQuota(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	l := limits(t, "- {provider: scripted, tokens_per_minute: 60000}")
 	s.fill(l, "scripted", "", 300*time.Millisecond)
 	cfg := s.config()
@@ -152,7 +152,7 @@ func TestShortWaitForQuota(t *testing.T) {
 // own it keeps.
 func TestProviderSaysWait(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	p := &refusing{failures: []model.Error{{Class: model.RateLimited, RetryAfter: 3 * time.Second}}}
 	stores := make([]*polled, 3)
 	for i := range stores {
@@ -215,7 +215,7 @@ func (p *polled) Paused(ctx context.Context) ([]string, error) {
 // A long wait for a limit of our own is no reason to ask another model.
 func TestQuotaWaitDoesNotFallBack(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	l := limits(t, "- {provider: scripted, model: ^slow, tokens_per_minute: 60000}")
 	s.fill(l, "scripted", "slow", time.Hour)
 	cfg := s.config()
@@ -232,9 +232,9 @@ func TestQuotaWaitDoesNotFallBack(t *testing.T) {
 
 // A second try for which there is no room is not made: the failure of the first
 // decides, so a model that fails is not asked for ever.
-func TestNoRoomForAnotherTry(t *testing.T) {
+func TestNoCapacityForAnotherTry(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	p := &refusing{failures: []model.Error{{Class: model.Transport, Message: "gone"}}}
 	cfg := s.config()
 	cfg.Providers["openai"] = p
@@ -250,7 +250,7 @@ func TestNoRoomForAnotherTry(t *testing.T) {
 // waits a moment.
 func TestQuotaOutOfReach(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	store := &counted{Store: s.store}
 	store.broken.Store(true)
 	p := &refusing{}
@@ -267,7 +267,7 @@ func TestQuotaOutOfReach(t *testing.T) {
 // I7: an abort ends a wait for a quota at once.
 func TestAbortWhileWaitingForQuota(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	l := limits(t, "- {provider: scripted, tokens_per_minute: 60000}")
 	s.fill(l, "scripted", "", time.Hour)
 	cfg := s.config()
@@ -275,7 +275,7 @@ func TestAbortWhileWaitingForQuota(t *testing.T) {
 	s.work(cfg)
 	id := s.submit(state.Limits{}, nil, model.Scripted{Text: "never"})
 	s.awaitReason(id, state.WaitingSchedule)
-	w, err := s.store.Abort(t.Context(), id, "enough", s.grace())
+	w, err := s.store.Abort(t.Context(), id, "enough", s.delay())
 	if err != nil || !w.Publish {
 		t.Fatalf("Abort = %+v, %v", w, err)
 	}

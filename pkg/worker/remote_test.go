@@ -56,7 +56,7 @@ func TestRemoteAgent(t *testing.T) {
 		Name: "partner", SupportedInterfaces: []*a2a.AgentInterface{a2a.NewAgentInterface(server.URL+"/rpc", a2a.TransportProtocolJSONRPC)},
 	}))
 
-	s := newSite(t)
+	s := newDeployment(t)
 	cfg := s.config()
 	cfg.Kinds[toolspec.A2A] = a2atool.New(http.DefaultClient)
 	stop := s.work(cfg)
@@ -97,7 +97,7 @@ func TestHTTPTool(t *testing.T) {
 		t.Fatal(err)
 	}
 	var logged bytes.Buffer
-	s := newSite(t)
+	s := newDeployment(t)
 	cfg := s.config()
 	cfg.Kinds[toolspec.HTTP] = httptool.New(guard)
 	cfg.Logger = zerolog.New(zerolog.SyncWriter(&logged))
@@ -144,7 +144,7 @@ func TestOwnCredentialsAreNoSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSite(t)
+	s := newDeployment(t)
 	cfg := s.config()
 	cfg.Kinds[toolspec.HTTP] = httptool.New(guard)
 	s.work(cfg)

@@ -42,7 +42,7 @@ func (c openLane) Close() error {
 // returns.
 func TestRunFailsAsAWhole(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	b := halfway{s.bus, &atomic.Int32{}}
 	w, err := worker.New(s.store, b, s.config())
 	if err != nil {

@@ -85,7 +85,7 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 			case last && bytesOf(done) <= smallTurn:
 				continue // it is written by the commit, which follows at once
 			}
-			if err := t.keep(ctx, rec, &done[len(done)-1]); err != nil {
+			if err := t.recordResult(ctx, rec, &done[len(done)-1]); err != nil {
 				return nil, err
 			}
 		}
@@ -152,10 +152,10 @@ func marks(a *agent.Agent, calls []state.OpenCall, batch []int) state.Record {
 	return r
 }
 
-// keep journals a result, with rec. One for which the store has no room beside the
+// recordResult journals a result, with rec. One for which the store has no room beside the
 // others of its turn becomes an error for the model: the turn could never be committed
 // with it, and the run would end poisoned.
-func (t *turn) keep(ctx context.Context, rec state.Record, r *loop.ToolResult) error {
+func (t *turn) recordResult(ctx context.Context, rec state.Record, r *loop.ToolResult) error {
 	if r.Pending || r.Ask != nil {
 		return t.record(ctx, rec)
 	}

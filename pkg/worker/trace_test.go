@@ -25,7 +25,7 @@ import (
 // the submitter began.
 func TestSpans(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.tools["add"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Error("no"), nil })
 	recorder := tracetest.NewSpanRecorder()
 	cfg := s.config()
@@ -68,7 +68,7 @@ func (f forgetful) PublishTurn(ctx context.Context, t bus.Turn, id string) error
 // lost; and if nobody has begun one, the first turn does.
 func TestTraceIsInTheState(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.tools["add"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
 		return tool.Result{Content: c.TraceParent}, nil
 	})
@@ -95,7 +95,7 @@ func TestTraceIsInTheState(t *testing.T) {
 // Without a tracer nothing is made up.
 func TestNoTracer(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	told := make(chan string, 1)
 	s.tools["add"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
 		told <- c.TraceParent
@@ -120,7 +120,7 @@ func (d *downed) Generate(context.Context, model.Request, func(model.Delta)) (mo
 // with their fallback at once.
 func TestBreakerOpens(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	down := &downed{}
 	cfg := s.config()
 	cfg.Providers["openai"] = down
@@ -140,9 +140,9 @@ func TestBreakerOpens(t *testing.T) {
 // A16: whoever watches has seen a turn before the model is asked for the next.
 func TestWatchedAsItHappens(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.tools["add"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "42"}, nil })
-	k := &lookout{site: s}
+	k := &lookout{deployment: s}
 	cfg := s.config()
 	cfg.Providers = map[string]model.Provider{"scripted": k}
 	id := s.create(state.Limits{}, []agent.Tool{{Name: "add"}}, call("add", "c1"), call("add", "c2"), model.Scripted{Text: "done"})
@@ -165,7 +165,7 @@ func TestWatchedAsItHappens(t *testing.T) {
 
 // lookout notes model calls that came before the events of the turn before them.
 type lookout struct {
-	*site
+	*deployment
 	seen, late atomic.Int64
 }
 
@@ -195,7 +195,7 @@ func (k *lookout) Generate(ctx context.Context, r model.Request, onDelta func(mo
 // its actions.
 func TestTwoPhaseStreamsTheAnswer(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	id := s.createStreaming(agent.Definition{
 		Name: "a", Loop: agent.Loop{Type: "two_phase"},
 		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: `{"nothing": "to do"}`}, {Text: "Here is the answer."}}},

@@ -50,7 +50,7 @@ func (u *unanswered) Agent(ctx context.Context, name string, version int) (state
 // that nobody uses, and its turn does not count as one that killed its worker.
 func TestLostAnswersDelayNoRun(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.tools["once"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "done"}, nil })
 	store := &unanswered{Store: s.store}
 	s.workOn(store, s.config())

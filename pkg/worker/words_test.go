@@ -35,7 +35,7 @@ var words = []attribute.KeyValue{
 // has what they require. Nothing of it is content.
 func TestWordsOfTheConventions(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.tools["add"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Error("no"), nil })
 	recorder := tracetest.NewSpanRecorder()
 	cfg := s.config()

@@ -139,7 +139,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer running.Wait()
 	defer stopBackground()
 	running.Go(func() { w.renewLeases(background) })
-	running.Go(func() { members.beat(background) })
+	running.Go(func() { members.sendHeartbeats(background) })
 	running.Go(func() { members.watch(background) })
 	if w.feed != nil {
 		running.Go(func() { w.feed.run(background) })
@@ -185,7 +185,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.feed != nil {
 		w.feed.flushAll(context.WithoutCancel(ctx))
 	}
-	w.bus.Beat(bus.Heartbeat{Worker: w.cfg.ID, Gone: true})
+	w.bus.SendHeartbeat(bus.Heartbeat{Worker: w.cfg.ID, Leaving: true})
 	w.log.Info().Msg("worker stopped")
 	return nil
 }

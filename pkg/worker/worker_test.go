@@ -25,7 +25,7 @@ import (
 // The whole protocol on one run, and who waits for it is told.
 func TestRunCompletes(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.tools["add"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "42"}, nil })
 	for range 2 {
 		cfg := s.config()
@@ -75,7 +75,7 @@ func TestRunCompletes(t *testing.T) {
 // result changes nothing.
 func TestTurnIsTakenUp(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	slow := newBlocking()
 	s.tools["slow"] = slow
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow", Idempotent: true}}, call("slow", "c1"), model.Scripted{Text: "end"})
@@ -113,7 +113,7 @@ func TestTurnIsTakenUp(t *testing.T) {
 // outcome is unknown.
 func TestNonIdempotentToolIsNotRepeated(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	slow := newBlocking()
 	s.tools["pay"] = slow
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "pay"}}, call("pay", "c1"), model.Scripted{Text: "end"})
@@ -137,7 +137,7 @@ func TestNonIdempotentToolIsNotRepeated(t *testing.T) {
 // I6, D5, D6: a waiting run holds nothing, and any worker resumes it.
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	stop := s.work(s.config())
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "pick", Kind: toolspec.Client, Schema: json.RawMessage(`{"type":"object"}`)}},
 		call("pick", "c1"), model.Scripted{Text: "thanks"})
@@ -158,7 +158,7 @@ func TestPauseAndResume(t *testing.T) {
 // F2, A7: whatever a tool does becomes its own result.
 func TestToolFailuresBecomeResults(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.tools["ok"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "fine"}, nil })
 	s.tools["panics"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { panic("boom") })
 	s.tools["hangs"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
@@ -186,7 +186,7 @@ func TestToolFailuresBecomeResults(t *testing.T) {
 // A turn that never commits ends the run instead of killing workers for ever.
 func TestPoisonedTurn(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	s.model = provider(func(context.Context, model.Request) (model.Response, error) { panic("this turn kills its worker") })
 	cfg := s.config()
 	cfg.Lease, cfg.MaxAttempts = 60*time.Millisecond, 2
@@ -210,9 +210,9 @@ func (p provider) Generate(ctx context.Context, r model.Request, _ func(model.De
 }
 
 // A worker that shuts down hands its turns back without counting an attempt.
-func TestShutdownHandsBack(t *testing.T) {
+func TestShutdownReleases(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	slow := newBlocking()
 	s.tools["slow"] = slow
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow", Idempotent: true}}, call("slow", "c1"), model.Scripted{Text: "end"})
@@ -235,9 +235,9 @@ func TestShutdownHandsBack(t *testing.T) {
 }
 
 // A worker that falls silent loses its turns to the others at once.
-func TestSilentWorkerIsEvicted(t *testing.T) {
+func TestUnreachableWorkerIsEvicted(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	id := s.create(state.Limits{}, nil, model.Scripted{Text: "hi"})
 	c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "dead", Worker: "dead", Lease: time.Hour, RedeliveryDelay: time.Hour})
 	if err != nil || c.Outcome != state.Claimed {
@@ -252,14 +252,14 @@ func TestSilentWorkerIsEvicted(t *testing.T) {
 	defer unsubscribe()
 	s.work(s.config())
 	<-listens
-	s.bus.Beat(bus.Heartbeat{Worker: "dead"}) // and never again
+	s.bus.SendHeartbeat(bus.Heartbeat{Worker: "dead"}) // and never again
 	s.awaitReason(id, state.EndCompleted)
 }
 
 // Doubled, stale and unknown messages cost time and nothing else (I1).
 func TestMessagesAreOnlyHints(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "t"}}, call("t", "c1"), call("t", "c2"), model.Scripted{Text: "end"})
 	var calls atomic.Int64
 	s.tools["t"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
@@ -285,7 +285,7 @@ func TestMessagesAreOnlyHints(t *testing.T) {
 // D10: a loop of a third party needs nothing but its name in the registry.
 func TestThirdPartyLoop(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	def := []byte(`{"name":"echo","model":{"provider":"scripted"},"loop":{"type":"echo"}}`)
 	v, err := s.store.PutAgent(t.Context(), "echo", def)
 	if err != nil {
@@ -322,7 +322,7 @@ func (echo) Step(s state.State, ev loop.Event) loop.Decision {
 // So do those of a worker that died before any of the others listened.
 func TestUnheardWorkerIsEvicted(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	id := s.create(state.Limits{}, nil, model.Scripted{Text: "hi"})
 	c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "dead", Worker: "dead", Lease: time.Hour, RedeliveryDelay: time.Hour})
 	if err != nil || c.Outcome != state.Claimed {

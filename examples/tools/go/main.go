@@ -1,4 +1,4 @@
-// Convert is a tool in Go for agents of any site: it converts quantities.
+// Convert is a tool in Go for agents of any deployment: it converts quantities.
 //
 //	go run ./examples/tools/go
 package main

@@ -74,7 +74,7 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 	report := &Report{Seed: cfg.Seed, Dir: cfg.Dir, Replay: cfg.replay()}
 	for i, d := range chosen {
 		fmt.Fprintf(progress, "chaos: seed %d, %s for %v\n", cfg.Seed, d.name, cfg.Time/time.Duration(len(chosen)))
-		c := campaign{Config: cfg, deployment: d, seed: cfg.Seed + uint64(i)<<32, lasts: cfg.Time / time.Duration(len(chosen)), model: m}
+		c := campaign{Config: cfg, shape: d, seed: cfg.Seed + uint64(i)<<32, lasts: cfg.Time / time.Duration(len(chosen)), model: m}
 		p, err := c.phase(ctx, bin)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w\nlogs are in %s; to try again: %s", d.name, err, cfg.Dir, report.Replay)
@@ -91,14 +91,14 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 
 // choose returns the deployments to break, and puts what was drawn in the place of
 // "any".
-func (c *Config) choose() ([]deployment, error) {
-	all := deployments()
-	var chosen []deployment
+func (c *Config) choose() ([]shape, error) {
+	all := shapes()
+	var chosen []shape
 	for i, name := range c.Deploy {
 		if name == "any" {
 			c.Deploy[i] = all[c.Seed%uint64(len(all))].name
 		}
-		n := slices.IndexFunc(all, func(d deployment) bool { return d.name == c.Deploy[i] })
+		n := slices.IndexFunc(all, func(d shape) bool { return d.name == c.Deploy[i] })
 		if n < 0 {
 			return nil, fmt.Errorf("there is no deployment %q", name)
 		}
@@ -115,24 +115,24 @@ func (c Config) replay() string {
 // campaign is one phase of a campaign.
 type campaign struct {
 	Config
-	deployment deployment
-	seed       uint64
-	lasts      time.Duration
-	model      *modelServer
+	shape shape
+	seed  uint64
+	lasts time.Duration
+	model *modelServer
 }
 
 // phase deploys, disturbs, waits until all is at rest, and looks.
 func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	s, err := deploy(ctx, c.deployment, bin, filepath.Join(c.Dir, c.deployment.name), c.Workers, c.model.url)
+	s, err := deploy(ctx, c.shape, bin, filepath.Join(c.Dir, c.shape.name), c.Workers, c.model.url)
 	defer s.wait() //nolint:errcheck // what could be said is said
 	defer cancel()
 	if err != nil {
 		return nil, err
 	}
-	p := &Phase{Name: c.deployment.name, Settings: s.settings(), began: time.Now()}
-	u := &users{site: s, r: rand.New(rand.NewPCG(c.seed, 1)), watches: map[*watch]bool{}} //nolint:gosec // not a secret
-	storm := &storm{site: s, r: rand.New(rand.NewPCG(c.seed, 2)), struck: u.struck}       //nolint:gosec // not a secret
+	p := &Phase{Name: c.shape.name, Settings: s.settings(), began: time.Now()}
+	u := &users{deployment: s, r: rand.New(rand.NewPCG(c.seed, 1)), watches: map[*watch]bool{}} //nolint:gosec // not a secret
+	storm := &storm{deployment: s, r: rand.New(rand.NewPCG(c.seed, 2)), struck: u.struck}       //nolint:gosec // not a secret
 	disturbed, calm := context.WithTimeout(ctx, c.lasts)
 	defer calm()
 	resting, over := context.WithTimeout(ctx, c.lasts+rest)
@@ -147,7 +147,7 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 	storm.run(disturbed, c.Every)
 	<-done
 	p.rested = time.Now()
-	u.settle(settled)
+	u.answerAll(settled)
 	if err := errors.Join(storm.errs...); err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 }
 
 // look gathers the evidence, when all is over.
-func (c campaign) look(ctx context.Context, s *site, u *users) (Evidence, error) {
+func (c campaign) look(ctx context.Context, s *deployment, u *users) (Evidence, error) {
 	e := Evidence{Refused: u.refused, Left: left(ctx, s, drain), Answers: c.model.answers()}
 	var err error
 	if e.Runs, err = gather(ctx, s, u.runs); err != nil {
@@ -173,7 +173,7 @@ func (c campaign) look(ctx context.Context, s *site, u *users) (Evidence, error)
 	}
 	for _, id := range u.batches {
 		b, err := s.doors[0].client.Batch(ctx, id)
-		if err != nil && !gone(err) {
+		if err != nil && !notFound(err) {
 			return e, fmt.Errorf("read batch %s: %w", id, err)
 		}
 		b.ID = id
@@ -185,6 +185,6 @@ func (c campaign) look(ctx context.Context, s *site, u *users) (Evidence, error)
 	if e.Cries, err = cries(s); err != nil {
 		return e, err
 	}
-	e.Announced, err = announced(ctx, s)
+	e.Published, err = published(ctx, s)
 	return e, err
 }

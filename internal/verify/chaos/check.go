@@ -47,7 +47,7 @@ func Check(e Evidence) []Violation {
 		c.checkEnd(w)
 		c.checkLog(w)
 		c.checkReader(w)
-		c.checkAnnounced(w)
+		c.checkPublished(w)
 		c.checkPairs(w)
 		c.checkSaid(w)
 		c.checkAnswers(w)
@@ -211,13 +211,13 @@ func (c *checker) checkReader(w Witness) {
 	}
 }
 
-// checkAnnounced: each committed event was put on the bus (I9).
-func (c *checker) checkAnnounced(w Witness) {
+// checkPublished: each committed event was put on the bus (I9).
+func (c *checker) checkPublished(w Witness) {
 	if c.touched(w) {
 		return
 	}
 	for i, data := range w.Events {
-		switch on := c.Announced[w.ID][int64(i+1)]; {
+		switch on := c.Published[w.ID][int64(i+1)]; {
 		case on == nil:
 			c.broken("I9", w.ID, "event %d of %d was never announced: %s", i+1, len(w.Events), data)
 		case !bytes.Equal(on, data):

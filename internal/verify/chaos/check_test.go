@@ -47,12 +47,12 @@ func sound() Evidence {
 	e := Evidence{
 		Answers:   []Answer{{Run: "run_1", Nonce: nonce(1)}, {Run: "run_1", Nonce: nonce(2)}},
 		Effects:   []Effect{{At: at(2), Worker: "w1-7", Run: "run_1", Call: "call_0_0", Tool: "once", Key: "x", Nonce: nonce(1), Result: "done"}},
-		Announced: map[string]map[int64]json.RawMessage{"run_1": {}},
+		Published: map[string]map[int64]json.RawMessage{"run_1": {}},
 	}
 	for i := range log {
 		data := json.RawMessage(fmt.Sprint(i))
 		w.Events, w.Seen = append(w.Events, data), append(w.Seen, data)
-		e.Announced["run_1"][int64(i+1)] = data
+		e.Published["run_1"][int64(i+1)] = data
 	}
 	e.Runs = []Witness{w}
 	return e
@@ -124,7 +124,7 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"it finished twice":     {func(e *Evidence) { e.Runs[0].Log[4].Type = state.EntryFinished }, "I9"},
 		"a reader missed one":   {func(e *Evidence) { e.Runs[0].Seen = e.Runs[0].Seen[:6] }, "I9"},
 		"a reader saw one anew": {func(e *Evidence) { e.Runs[0].Seen[3] = e.Runs[0].Seen[2] }, "I9"},
-		"one was not announced": {func(e *Evidence) { delete(e.Announced["run_1"], 1) }, "I9"},
+		"one was not announced": {func(e *Evidence) { delete(e.Published["run_1"], 1) }, "I9"},
 		"too much was spent": {func(e *Evidence) {
 			e.Runs[0].Kind = "budget"
 			e.Runs[0].Run.Usage.OutputTokens = budgetTokens + answerTokens + 1

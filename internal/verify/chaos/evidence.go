@@ -37,8 +37,8 @@ type Evidence struct {
 	// data races.
 	Cries []string
 
-	// Announced are the events on the bus, by run and number.
-	Announced map[string]map[int64]json.RawMessage
+	// Published are the events on the bus, by run and number.
+	Published map[string]map[int64]json.RawMessage
 }
 
 // Witness is what is known of one run.
@@ -55,7 +55,7 @@ type Witness struct {
 }
 
 // gather reads everything about the runs, and about the runs below them.
-func gather(ctx context.Context, s *site, runs []*Submitted) ([]Witness, error) {
+func gather(ctx context.Context, s *deployment, runs []*Submitted) ([]Witness, error) {
 	var mu sync.Mutex
 	var all []Witness
 	group, ctx := errgroup.WithContext(ctx)
@@ -72,17 +72,17 @@ func gather(ctx context.Context, s *site, runs []*Submitted) ([]Witness, error) 
 	return all, group.Wait()
 }
 
-// gone reports whether the gateway says that there is no such thing.
-func gone(err error) bool {
+// notFound reports whether the gateway says that there is no such thing.
+func notFound(err error) bool {
 	p, ok := errors.AsType[*api.Problem](err)
 	return ok && p.Status == http.StatusNotFound
 }
 
-func witness(ctx context.Context, s *site, r Submitted) ([]Witness, error) {
+func witness(ctx context.Context, s *deployment, r Submitted) ([]Witness, error) {
 	w := Witness{Submitted: r}
 	var err error
 	w.Run, err = s.doors[0].client.Get(ctx, r.ID)
-	if r.ID == "" || gone(err) {
+	if r.ID == "" || notFound(err) {
 		return []Witness{w}, nil
 	}
 	if err != nil {
@@ -118,7 +118,7 @@ func witness(ctx context.Context, s *site, r Submitted) ([]Witness, error) {
 }
 
 // events reads the committed events of a run, page by page.
-func events(ctx context.Context, s *site, id string) ([]json.RawMessage, error) {
+func events(ctx context.Context, s *deployment, id string) ([]json.RawMessage, error) {
 	var all []json.RawMessage
 	for cursor := "0"; ; {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.doors[0].url+"/v1/runs/"+id+"/events?after="+cursor, nil)
@@ -144,9 +144,9 @@ func events(ctx context.Context, s *site, id string) ([]json.RawMessage, error) 
 	}
 }
 
-// announced reads what the stream of events has, by run and number. An event that
+// published reads what the stream of events has, by run and number. An event that
 // was announced twice counts if either is as it should be: it keeps the first.
-func announced(ctx context.Context, s *site) (map[string]map[int64]json.RawMessage, error) {
+func published(ctx context.Context, s *deployment) (map[string]map[int64]json.RawMessage, error) {
 	stream, err := s.js.Stream(ctx, streamEvents)
 	if err != nil {
 		return nil, fmt.Errorf("read announced events: %w", err)
@@ -187,7 +187,7 @@ func announced(ctx context.Context, s *site) (map[string]map[int64]json.RawMessa
 }
 
 // cries looks for panics and data races in the logs of gateways and workers.
-func cries(s *site) ([]string, error) {
+func cries(s *deployment) ([]string, error) {
 	var all []string
 	for _, n := range s.processes() {
 		name := n.Name + ".log"
@@ -216,7 +216,7 @@ const (
 
 // left waits until no turn, submission or abort is left as a message, and returns
 // how many are in the end.
-func left(ctx context.Context, s *site, limit time.Duration) uint64 {
+func left(ctx context.Context, s *deployment, limit time.Duration) uint64 {
 	n := uint64(0)
 	_ = rig.Until(ctx, limit, "no message is left", func(ctx context.Context) error {
 		sum := uint64(0)

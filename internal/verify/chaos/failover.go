@@ -19,7 +19,7 @@ type Rollback struct {
 
 // follow makes the second Redis a replica of the first, and waits until it has
 // what the first had.
-func (s *site) follow(ctx context.Context) error {
+func (s *deployment) follow(ctx context.Context) error {
 	host, port, err := net.SplitHostPort(s.replica.Addr())
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (s *site) follow(ctx context.Context) error {
 
 // inSync waits until the replica has all that the primary had at a moment, and
 // returns that moment.
-func (s *site) inSync(ctx context.Context) (since time.Time, err error) {
+func (s *deployment) inSync(ctx context.Context) (since time.Time, err error) {
 	err = rig.Until(ctx, ready, "the replica is in step", func(ctx context.Context) error {
 		since = time.Now()
 		had, err := offset(ctx, s.redis[0], "master_repl_offset")
@@ -64,7 +64,7 @@ func offset(ctx context.Context, r *rig.RedisServer, field string) (int64, error
 
 // failover lets the replica fall behind for a while, kills the primary, and lets
 // the replica take over as it is. The former primary starts anew as its replica.
-func (s *site) failover(ctx context.Context, lag time.Duration) (Rollback, error) {
+func (s *deployment) failover(ctx context.Context, lag time.Duration) (Rollback, error) {
 	old, fresh := s.redis[0], s.redis[1]
 	// It may still be reading what it missed while the primary was down.
 	since, err := s.inSync(ctx)

@@ -24,7 +24,7 @@ type fault struct {
 	kind   string
 	weight int
 	wide   bool // it touches everybody: no two of these at a time
-	fits   func(*site) bool
+	fits   func(*deployment) bool
 	do     blow
 }
 
@@ -35,21 +35,21 @@ func between(r *rand.Rand, from, to time.Duration) time.Duration {
 
 func one[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
 
-func always(*site) bool      { return true }
-func withRedis(s *site) bool { return len(s.redis) > 0 }
-func alone(s *site) bool     { return len(s.nats) == 1 }
-func clustered(s *site) bool { return len(s.nats) > 1 }
+func always(*deployment) bool      { return true }
+func withRedis(s *deployment) bool { return len(s.redis) > 0 }
+func alone(s *deployment) bool     { return len(s.nats) == 1 }
+func clustered(s *deployment) bool { return len(s.nats) > 1 }
 
 // faults are all kinds there are.
 func faults() []fault {
 	return []fault{
-		{"worker killed", 30, false, always, kill(func(s *site) []*node { return s.workers })},
-		{"worker paused", 10, false, always, stop(func(s *site) []*node { return s.workers })},
+		{"worker killed", 30, false, always, kill(func(s *deployment) []*node { return s.workers })},
+		{"worker paused", 10, false, always, stop(func(s *deployment) []*node { return s.workers })},
 		{"gateway killed", 5, false, always, kill(gateways)},
 		{"gateway paused", 3, false, always, stop(gateways)},
 		{"worker cut off from NATS", 4, false, always, hold(func(n *node) *rig.Proxy { return n.toNATS })},
 		{"worker cut off from Redis", 4, false, withRedis, hold(func(n *node) *rig.Proxy { return n.toRedis })},
-		{"connections slowed", 4, false, always, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+		{"connections slowed", 4, false, always, func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 			n := one(r, s.nodes())
 			hit(n.Name)
 			one(r, n.proxies()).Slow(between(r, 5*time.Millisecond, 100*time.Millisecond))
@@ -57,13 +57,13 @@ func faults() []fault {
 			heal(n)
 			return nil
 		}},
-		{"connections cut", 8, false, always, func(_ context.Context, s *site, r *rand.Rand, hit func(string)) error {
+		{"connections cut", 8, false, always, func(_ context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 			n := one(r, s.nodes())
 			hit(n.Name)
 			one(r, n.proxies()).Cut()
 			return nil
 		}},
-		{"replies lost", 8, false, always, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+		{"replies lost", 8, false, always, func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 			n := one(r, s.nodes())
 			hit(n.Name)
 			one(r, n.proxies()).LoseReplies(true)
@@ -71,13 +71,13 @@ func faults() []fault {
 			heal(n)
 			return nil
 		}},
-		{"NATS killed", 4, true, always, func(_ context.Context, s *site, r *rand.Rand, hit func(string)) error {
+		{"NATS killed", 4, true, always, func(_ context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 			n := one(r, s.nats)
 			hit(n.Name)
 			n.Kill(between(r, 0, 2*time.Second))
 			return nil
 		}},
-		{"NATS paused", 2, true, always, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+		{"NATS paused", 2, true, always, func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 			n := one(r, s.nats)
 			hit(n.Name)
 			n.Signal(syscall.SIGSTOP)
@@ -86,24 +86,24 @@ func faults() []fault {
 			return nil
 		}},
 		{"NATS stream leader killed", 6, true, clustered, killLeader},
-		{"NATS storage full", 2, true, alone, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+		{"NATS storage full", 2, true, alone, func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 			hit(s.nats[0].Name)
 			free, err := rig.FillStream(ctx, s.js)
 			return fullFor(ctx, free, err, between(r, time.Second, 3*time.Second))
 		}},
-		{"Redis killed", 5, true, withRedis, func(_ context.Context, s *site, r *rand.Rand, hit func(string)) error {
+		{"Redis killed", 5, true, withRedis, func(_ context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 			hit(s.redis[0].Name)
 			s.redis[0].Kill(between(r, 0, 2*time.Second))
 			return nil
 		}},
-		{"Redis paused", 2, true, withRedis, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+		{"Redis paused", 2, true, withRedis, func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 			hit(s.redis[0].Name)
 			s.redis[0].Signal(syscall.SIGSTOP)
 			rig.Pause(ctx, between(r, 500*time.Millisecond, 4*time.Second))
 			s.redis[0].Signal(syscall.SIGCONT)
 			return nil
 		}},
-		{"Redis disk full", 2, true, withRedis, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+		{"Redis disk full", 2, true, withRedis, func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 			hit(s.redis[0].Name)
 			free, err := s.redis[0].FillDisk()
 			if err != nil {
@@ -111,7 +111,7 @@ func faults() []fault {
 			}
 			return fullFor(ctx, free, nil, between(r, time.Second, 3*time.Second))
 		}},
-		{"Redis memory full", 2, true, withRedis, func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+		{"Redis memory full", 2, true, withRedis, func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 			hit(s.redis[0].Name)
 			free, err := s.redis[0].FillMemory(ctx)
 			return fullFor(ctx, free, err, between(r, time.Second, 3*time.Second))
@@ -119,7 +119,7 @@ func faults() []fault {
 	}
 }
 
-func gateways(s *site) []*node {
+func gateways(s *deployment) []*node {
 	var all []*node
 	for _, d := range s.doors {
 		all = append(all, d.node)
@@ -127,12 +127,12 @@ func gateways(s *site) []*node {
 	return all
 }
 
-// blow does a fault to one part of a site that r chooses, and says which it hit.
-type blow = func(ctx context.Context, s *site, r *rand.Rand, hit func(name string)) error
+// blow does a fault to one part of a deployment that r chooses, and says which it hit.
+type blow = func(ctx context.Context, s *deployment, r *rand.Rand, hit func(name string)) error
 
 // kill ends one of the nodes with SIGKILL.
-func kill(of func(*site) []*node) blow {
-	return func(_ context.Context, s *site, r *rand.Rand, hit func(string)) error {
+func kill(of func(*deployment) []*node) blow {
+	return func(_ context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 		n := one(r, of(s))
 		hit(n.Name)
 		n.Kill(between(r, 0, time.Second))
@@ -141,8 +141,8 @@ func kill(of func(*site) []*node) blow {
 }
 
 // stop lets one of the nodes sleep for a while, often for longer than a lease.
-func stop(of func(*site) []*node) blow {
-	return func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+func stop(of func(*deployment) []*node) blow {
+	return func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 		n := one(r, of(s))
 		hit(n.Name)
 		n.Signal(syscall.SIGSTOP)
@@ -154,7 +154,7 @@ func stop(of func(*site) []*node) blow {
 
 // hold lets nothing pass between one worker and a server for a while.
 func hold(link func(*node) *rig.Proxy) blow {
-	return func(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+	return func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 		w := one(r, s.workers)
 		hit(w.Name)
 		link(w).Hold()
@@ -178,7 +178,7 @@ func heal(n *node) {
 	}
 }
 
-func killLeader(ctx context.Context, s *site, r *rand.Rand, hit func(string)) error {
+func killLeader(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 	name := one(r, []string{streamTurns, streamEvents})
 	if len(s.redis) == 0 {
 		name = "KV_chaos_runs"
@@ -200,10 +200,10 @@ func killLeader(ctx context.Context, s *site, r *rand.Rand, hit func(string)) er
 	return nil
 }
 
-// storm disturbs a site until ctx ends, and heals it.
+// storm disturbs a deployment until ctx ends, and heals it.
 type storm struct {
-	site *site
-	r    *rand.Rand
+	deployment *deployment
+	r          *rand.Rand
 
 	// struck hears of each fault as it begins.
 	struck func(Fault)
@@ -221,7 +221,7 @@ func (s *storm) run(ctx context.Context, every time.Duration) {
 	var kinds []fault
 	total := 0
 	for _, f := range faults() {
-		if f.fits(s.site) {
+		if f.fits(s.deployment) {
 			kinds = append(kinds, f)
 			total += f.weight
 		}
@@ -231,7 +231,7 @@ func (s *storm) run(ctx context.Context, every time.Duration) {
 	over := time.Now().Add(failoverEvery / 2)
 	for rig.Pause(ctx, between(s.r, every/4, every*7/4)) {
 		r := rand.New(rand.NewPCG(s.r.Uint64(), 0)) //nolint:gosec // not a secret
-		if s.site.fails() && time.Now().After(over) {
+		if s.deployment.fails() && time.Now().After(over) {
 			wide <- struct{}{}
 			s.failover(ctx, r)
 			<-wide
@@ -260,7 +260,7 @@ func (s *storm) run(ctx context.Context, every time.Duration) {
 		})
 	}
 	under.Wait()
-	for _, n := range s.site.nodes() {
+	for _, n := range s.deployment.nodes() {
 		heal(n)
 		n.Signal(syscall.SIGCONT)
 	}
@@ -268,7 +268,7 @@ func (s *storm) run(ctx context.Context, every time.Duration) {
 
 func (s *storm) strike(ctx context.Context, f fault, r *rand.Rand) {
 	var hits []Fault
-	err := f.do(ctx, s.site, r, func(name string) {
+	err := f.do(ctx, s.deployment, r, func(name string) {
 		now := Fault{Kind: f.kind, Name: name, From: time.Now()}
 		hits = append(hits, now)
 		s.struck(now)
@@ -290,9 +290,9 @@ func (s *storm) note(kind string, err error, hits []Fault) {
 
 // failover is a fault that says what may be lost.
 func (s *storm) failover(ctx context.Context, r *rand.Rand) {
-	f := Fault{Kind: "Redis failover to an older copy", Name: s.site.redis[0].Name, From: time.Now()}
+	f := Fault{Kind: "Redis failover to an older copy", Name: s.deployment.redis[0].Name, From: time.Now()}
 	s.struck(f)
-	roll, err := s.site.failover(ctx, between(r, 200*time.Millisecond, 1500*time.Millisecond))
+	roll, err := s.deployment.failover(ctx, between(r, 200*time.Millisecond, 1500*time.Millisecond))
 	if err == nil {
 		s.mu.Lock()
 		s.rollbacks = append(s.rollbacks, roll)

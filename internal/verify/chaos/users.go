@@ -63,7 +63,7 @@ type Recovery struct {
 
 // users submit runs and follow each to its end.
 type users struct {
-	site *site
+	deployment *deployment
 
 	mu         sync.Mutex
 	r          *rand.Rand
@@ -98,7 +98,7 @@ func (u *users) dice(n int) int {
 }
 
 // door is any of the gateways.
-func (u *users) door() door { return u.site.doors[u.dice(len(u.site.doors))] }
+func (u *users) door() door { return u.deployment.doors[u.dice(len(u.deployment.doors))] }
 
 // run lets n users work until stop ends, and returns when the last run has ended
 // or ctx has.
@@ -182,7 +182,7 @@ func (u *users) byNATS(ctx, stop context.Context) {
 		return
 	}
 	if _, ok := insist(stop, u, func(ctx context.Context) (*jetstream.PubAck, error) {
-		return u.site.js.Publish(ctx, prefix+".submit."+s.Kind, body, jetstream.WithMsgID(s.Key))
+		return u.deployment.js.Publish(ctx, prefix+".submit."+s.Kind, body, jetstream.WithMsgID(s.Key))
 	}); !ok {
 		return
 	}
@@ -357,7 +357,7 @@ func (u *users) answer(ctx context.Context, s *Submitted) (over bool) {
 	defer cancel()
 	run, err := u.door().client.Get(callCtx, s.ID)
 	switch {
-	case gone(err):
+	case notFound(err):
 		return true
 	case err != nil:
 		return false
@@ -387,9 +387,9 @@ func (u *users) answer(ctx context.Context, s *Submitted) (over bool) {
 	return false
 }
 
-// settle answers until every run rests, those too that a failover woke up after
+// answerAll answers until every run rests, those too that a failover woke up after
 // their user had gone.
-func (u *users) settle(ctx context.Context) {
+func (u *users) answerAll(ctx context.Context) {
 	var all errgroup.Group
 	all.SetLimit(16)
 	for _, s := range u.runs {

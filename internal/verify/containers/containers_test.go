@@ -60,9 +60,9 @@ func TestContainers(t *testing.T) {
 	phase("a worker off the network")
 	s.cut(ctx, s.workers[0])
 	u.await(ctx, t, 100)
-	u.settle(ctx, t)
+	u.awaitAll(ctx, t)
 	s.join(ctx, s.workers[0])
-	u.settle(ctx, t)
+	u.awaitAll(ctx, t)
 
 	phase("Redis off the network")
 	s.cut(ctx, s.redis)
@@ -70,22 +70,22 @@ func TestContainers(t *testing.T) {
 	s.join(ctx, s.redis)
 	s.allReady(ctx)
 	u.await(ctx, t, 20)
-	u.settle(ctx, t)
+	u.awaitAll(ctx, t)
 
 	phase("a NATS server off the network")
 	leader := s.leader(ctx, tools)
 	s.cut(ctx, leader)
 	u.await(ctx, t, 100)
-	u.settle(ctx, t)
+	u.awaitAll(ctx, t)
 	s.join(ctx, leader)
 	s.allReady(ctx)
-	u.settle(ctx, t)
+	u.awaitAll(ctx, t)
 
 	for _, v := range s.services() {
 		phase("restart of " + v.name)
 		s.restart(ctx, v)
 		s.allReady(ctx)
-		u.settle(ctx, t)
+		u.awaitAll(ctx, t)
 	}
 	phase("end")
 	finish()
@@ -94,7 +94,7 @@ func TestContainers(t *testing.T) {
 }
 
 // leader is the NATS server that leads the stream of turns.
-func (s *site) leader(ctx context.Context, nc *nats.Conn) *service {
+func (s *deployment) leader(ctx context.Context, nc *nats.Conn) *service {
 	s.t.Helper()
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -123,7 +123,7 @@ func check(ctx context.Context, t *testing.T, u *users, l *ledger) {
 		f.checkRun(ctx, t, u.clients[0], r, l)
 	}
 	if n := count(ctx, t, u.clients[0]); n != len(u.runs) {
-		t.Errorf("%d runs were accepted, the site has %d", len(u.runs), n)
+		t.Errorf("%d runs were accepted, the deployment has %d", len(u.runs), n)
 	}
 	if dead, err := u.clients[0].Dead(ctx, 0, 10); err != nil || len(dead.Items) > 0 {
 		t.Errorf("dead letters: %v %v", dead.Items, err)
@@ -206,7 +206,7 @@ func (f *figures) report(t *testing.T, runs int) {
 	}
 }
 
-// count counts the runs that the site knows.
+// count counts the runs that the deployment knows.
 func count(ctx context.Context, t *testing.T, c *client.Client) int {
 	t.Helper()
 	n := 0

@@ -75,8 +75,8 @@ func (u *users) await(ctx context.Context, t *testing.T, n int) {
 	}
 }
 
-// settle returns when every run that was accepted so far has finished.
-func (u *users) settle(ctx context.Context, t *testing.T) {
+// awaitAll returns when every run that was accepted so far has finished.
+func (u *users) awaitAll(ctx context.Context, t *testing.T) {
 	t.Helper()
 	u.mu.Lock()
 	runs := slices.Clone(u.runs)
@@ -159,8 +159,8 @@ type ledger struct {
 	effects map[string]int
 }
 
-// serve answers calls of the tools at the site's NATS, as a program of its own does.
-func (l *ledger) serve(t *testing.T, s *site) *nats.Conn {
+// serve answers calls of the tools at the deployment's NATS, as a program of its own does.
+func (l *ledger) serve(t *testing.T, s *deployment) *nats.Conn {
 	t.Helper()
 	var urls string
 	for _, v := range s.nats {

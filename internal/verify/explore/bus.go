@@ -226,8 +226,8 @@ func (w wire) DeadLetter(ctx context.Context, l bus.DeadLetter) error {
 	})
 }
 
-// Beat is heard at once by all who are awake, or by nobody.
-func (w wire) Beat(b bus.Heartbeat) {
+// SendHeartbeat is heard at once by all who are awake, or by nobody.
+func (w wire) SendHeartbeat(b bus.Heartbeat) {
 	w.p.passes()
 	s := w.p.s
 	s.mu.Lock()

@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// deploy starts a site for a test, and shows the logs of one that failed.
-func deploy(t *testing.T, cfg rig.Config) *rig.Site {
+// deploy starts a deployment for a test, and shows the logs of one that failed.
+func deploy(t *testing.T, cfg rig.Config) *rig.Deployment {
 	t.Helper()
 	var err error
 	if cfg.Bin, err = bin(); err != nil {
@@ -78,34 +78,34 @@ func eventually(t *testing.T, what string, ok func(context.Context) error) {
 // breakage is a dependency that fails until it is healed.
 type breakage struct {
 	name  string
-	begin func(t *testing.T, s *rig.Site) (heal func() error, err error)
+	begin func(t *testing.T, s *rig.Deployment) (heal func() error, err error)
 
 	// takes says that submissions are taken all the same; ready, that the gateway
 	// can be reached through a balancer.
 	takes, ready bool
 }
 
-// away kills a server and keeps it down.
-func away(p *rig.Process) func() error {
+// down kills a server and keeps it down.
+func down(p *rig.Process) func() error {
 	p.Kill(time.Hour)
 	return func() error { p.Revive(); return nil }
 }
 
 func ofNATS(jetStream bool) []breakage {
 	return []breakage{
-		{"away", func(_ *testing.T, s *rig.Site) (func() error, error) { return away(&s.NATS.Process), nil }, !jetStream, false},
-		{"silent", func(_ *testing.T, s *rig.Site) (func() error, error) {
+		{"away", func(_ *testing.T, s *rig.Deployment) (func() error, error) { return down(&s.NATS.Process), nil }, !jetStream, false},
+		{"silent", func(_ *testing.T, s *rig.Deployment) (func() error, error) {
 			s.ToNATS.Hold()
 			return func() error { s.ToNATS.Heal(); return nil }, nil
 		}, !jetStream, false},
-		{"full", func(t *testing.T, s *rig.Site) (func() error, error) {
+		{"full", func(t *testing.T, s *rig.Deployment) (func() error, error) {
 			js, err := jetstream.New(s.Conn)
 			if err != nil {
 				return nil, err
 			}
 			return rig.FillStream(t.Context(), js)
 		}, !jetStream, !jetStream},
-		{"slow", func(_ *testing.T, s *rig.Site) (func() error, error) {
+		{"slow", func(_ *testing.T, s *rig.Deployment) (func() error, error) {
 			s.ToNATS.Slow(30 * time.Millisecond)
 			return func() error { s.ToNATS.Heal(); return nil }, nil
 		}, true, true},
@@ -114,14 +114,14 @@ func ofNATS(jetStream bool) []breakage {
 
 func ofRedis() []breakage {
 	return []breakage{
-		{"away", func(_ *testing.T, s *rig.Site) (func() error, error) { return away(&s.Redis.Process), nil }, false, false},
-		{"silent", func(_ *testing.T, s *rig.Site) (func() error, error) {
+		{"away", func(_ *testing.T, s *rig.Deployment) (func() error, error) { return down(&s.Redis.Process), nil }, false, false},
+		{"silent", func(_ *testing.T, s *rig.Deployment) (func() error, error) {
 			s.ToRedis.Hold()
 			return func() error { s.ToRedis.Heal(); return nil }, nil
 		}, false, false},
-		{"without memory", func(t *testing.T, s *rig.Site) (func() error, error) { return s.Redis.FillMemory(t.Context()) }, false, false},
-		{"without disk", func(_ *testing.T, s *rig.Site) (func() error, error) { return s.Redis.FillDisk() }, false, false},
-		{"slow", func(_ *testing.T, s *rig.Site) (func() error, error) {
+		{"without memory", func(t *testing.T, s *rig.Deployment) (func() error, error) { return s.Redis.FillMemory(t.Context()) }, false, false},
+		{"without disk", func(_ *testing.T, s *rig.Deployment) (func() error, error) { return s.Redis.FillDisk() }, false, false},
+		{"slow", func(_ *testing.T, s *rig.Deployment) (func() error, error) {
 			s.ToRedis.Slow(30 * time.Millisecond)
 			return func() error { s.ToRedis.Heal(); return nil }, nil
 		}, true, true},
@@ -137,7 +137,7 @@ const residentLimit = 256 << 20
 // nobody has to be started again (I1, I2).
 func TestDegraded(t *testing.T) {
 	t.Parallel()
-	for _, site := range []struct {
+	for _, deployment := range []struct {
 		name      string
 		jetStream bool
 		breakages []breakage
@@ -146,11 +146,11 @@ func TestDegraded(t *testing.T) {
 		{"NATS beside Redis", false, ofNATS(false)},
 		{"NATS alone", true, ofNATS(true)},
 	} {
-		t.Run(site.name, func(t *testing.T) {
+		t.Run(deployment.name, func(t *testing.T) {
 			t.Parallel()
-			s := deploy(t, rig.Config{JetStream: site.jetStream, Workers: 2, Storage: 64 << 20, Env: []string{"TURNPIKE_LEASE=3s"}})
+			s := deploy(t, rig.Config{JetStream: deployment.jetStream, Workers: 2, Storage: 64 << 20, Env: []string{"TURNPIKE_LEASE=3s"}})
 			u := newUsers(t, s)
-			for _, b := range site.breakages {
+			for _, b := range deployment.breakages {
 				t.Run(b.name, func(t *testing.T) { u.endure(t, b) }) //nolint:paralleltest // one thing breaks at a time
 			}
 			for _, p := range s.Processes() {
@@ -176,7 +176,7 @@ tools: [{name: echo, kind: nats, idempotent: true, reuse: false, timeout: 2s}]
 
 // users submit runs and remember what they were promised.
 type users struct {
-	site *rig.Site
+	deployment *rig.Deployment
 
 	mu       sync.Mutex
 	keys     int
@@ -186,7 +186,7 @@ type users struct {
 	nonsense []string // answers that are neither
 }
 
-func newUsers(t *testing.T, s *rig.Site) *users {
+func newUsers(t *testing.T, s *rig.Deployment) *users {
 	t.Helper()
 	stop, err := toolkit.Serve(s.Conn, rig.Prefix, toolkit.Tool{Name: "echo", Handler: func(_ context.Context, c toolkit.Call) (toolkit.Result, error) {
 		return toolkit.Result{Content: string(c.Arguments)}, nil
@@ -198,7 +198,7 @@ func newUsers(t *testing.T, s *rig.Site) *users {
 	if _, err := s.Client.PutAgent(t.Context(), "steps", []byte(steps)); err != nil {
 		t.Fatal(err)
 	}
-	return &users{site: s, runs: map[string]string{}}
+	return &users{deployment: s, runs: map[string]string{}}
 }
 
 // count returns how many were accepted and refused so far.
@@ -233,7 +233,7 @@ func (u *users) submit(ctx context.Context) {
 }
 
 func (u *users) post(ctx context.Context, key string) (id string, refused bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.site.URL+"/v1/runs", bytes.NewBufferString(`{"agent": "steps", "input": "go"}`))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.deployment.URL+"/v1/runs", bytes.NewBufferString(`{"agent": "steps", "input": "go"}`))
 	if err != nil {
 		return "", false, err
 	}
@@ -261,7 +261,7 @@ func (u *users) post(ctx context.Context, key string) (id string, refused bool, 
 // wave is how many submissions have to go each way before a test goes on.
 const wave = 5
 
-// endure breaks something while users submit, heals it, and holds the site to what
+// endure breaks something while users submit, heals it, and holds the deployment to what
 // was promised meanwhile.
 func (u *users) endure(t *testing.T, b breakage) {
 	ctx, stop := context.WithCancel(t.Context())
@@ -277,7 +277,7 @@ func (u *users) endure(t *testing.T, b breakage) {
 	}
 	before, refusedBefore := u.count()
 	eventually(t, "runs are accepted", func(context.Context) error { return u.more(before, refusedBefore, wave, 0) })
-	heal, err := b.begin(t, u.site)
+	heal, err := b.begin(t, u.deployment)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,12 +304,12 @@ func (u *users) endure(t *testing.T, b breakage) {
 	if err := heal(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the gateway is ready again", u.site.Client.Ready)
+	eventually(t, "the gateway is ready again", u.deployment.Client.Ready)
 	after, refusedAfter := u.count()
 	eventually(t, "runs are accepted again", func(context.Context) error { return u.more(after, refusedAfter, wave, 0) })
 	stop()
 	submitting.Wait()
-	u.settle(t)
+	u.awaitRest(t)
 }
 
 // more says whether so many were accepted and refused since.
@@ -322,7 +322,7 @@ func (u *users) more(accepted, refused, wantAccepted, wantRefused int) error {
 }
 
 func (u *users) ready(ctx context.Context) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.site.URL+"/readyz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.deployment.URL+"/readyz", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -334,9 +334,9 @@ func (u *users) ready(ctx context.Context) (int, error) {
 	return resp.StatusCode, resp.Body.Close()
 }
 
-// settle waits until what was accepted has completed, and looks for what was not
+// awaitRest waits until what was accepted has completed, and looks for what was not
 // asked for.
-func (u *users) settle(t *testing.T) {
+func (u *users) awaitRest(t *testing.T) {
 	t.Helper()
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -348,7 +348,7 @@ func (u *users) settle(t *testing.T) {
 	}
 	for key, id := range u.runs {
 		eventually(t, "what was accepted has ended", func(ctx context.Context) error {
-			run, err := u.site.Client.Get(ctx, id)
+			run, err := u.deployment.Client.Get(ctx, id)
 			if err == nil && run.FinishedAt.IsZero() {
 				err = fmt.Errorf("run %s of %s is %s in turn %d", id, key, run.Status, run.TurnCount)
 			}

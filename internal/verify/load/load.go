@@ -39,7 +39,7 @@ type load struct {
 	name string
 	what string
 	size func(Sizes) int
-	run  func(ctx context.Context, s *site, n int) error
+	run  func(ctx context.Context, s *deployment, n int) error
 }
 
 func loads() []load {
@@ -149,9 +149,9 @@ func build(ctx context.Context, dir string) error {
 	return rig.Build(ctx, dir, false, rig.ServerNATS, rig.Module+"cmd/gateway", rig.Module+"cmd/worker")
 }
 
-// site is a deployment with what a load needs around it.
-type site struct {
-	*rig.Site
+// deployment has what a load needs around it.
+type deployment struct {
+	*rig.Deployment
 	model     *gate
 	restarted *rig.Process // by the load
 
@@ -161,7 +161,7 @@ type site struct {
 }
 
 // fail notes what went wrong.
-func (s *site) fail(format string, args ...any) {
+func (s *deployment) fail(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed++
@@ -172,10 +172,10 @@ func (s *site) fail(format string, args ...any) {
 
 func (l load) measure(ctx context.Context, cfg Config) (row Row, err error) {
 	ctx, stop := context.WithCancel(ctx)
-	s := &site{}
+	s := &deployment{}
 	defer func() {
 		stop()
-		if s.Site != nil {
+		if s.Deployment != nil {
 			err = errors.Join(err, s.Wait())
 		}
 	}()
@@ -183,7 +183,7 @@ func (l load) measure(ctx context.Context, cfg Config) (row Row, err error) {
 	if s.model, err = startModel(ctx, cfg.Sizes); err != nil {
 		return row, err
 	}
-	s.Site, err = rig.Deploy(ctx, rig.Config{
+	s.Deployment, err = rig.Deploy(ctx, rig.Config{
 		Bin: cfg.Bin, Dir: filepath.Join(cfg.Dir, l.name), JetStream: cfg.Store == "jetstream",
 		Env: []string{"TURNPIKE_SLOTS=2500", "TURNPIKE_LOG_LEVEL=warn", modelKey + "=any"},
 	})
@@ -210,7 +210,7 @@ func (l load) measure(ctx context.Context, cfg Config) (row Row, err error) {
 	return row, nil
 }
 
-func (s *site) all() []*rig.Process {
+func (s *deployment) all() []*rig.Process {
 	all := append(s.Processes(), &s.NATS.Process)
 	if s.Redis != nil {
 		all = append(all, &s.Redis.Process)

@@ -16,11 +16,11 @@ import (
 )
 
 // asks is an agent whose model is the server's of that name.
-func (s *site) asks(name, more string) string {
+func (s *deployment) asks(name, more string) string {
 	return fmt.Sprintf("model: {provider: openai, name: %s, base_url: %q, api_key: \"secret://%s\"}\n%s", name, s.model.url, modelKey, more)
 }
 
-func manyRuns(ctx context.Context, s *site, n int) error {
+func manyRuns(ctx context.Context, s *deployment, n int) error {
 	if err := s.define(ctx, "work", `
 model: {provider: scripted, responses: [{tool_calls: [{name: echo, arguments: {n: 1}}]}, {text: done}]}
 tools: [{name: echo, kind: nats, idempotent: true}]`); err != nil {
@@ -35,7 +35,7 @@ tools: [{name: echo, kind: nats, idempotent: true}]`); err != nil {
 
 // manyTurns ends only if the one worker has n turns under way at a time: no model call
 // is answered before.
-func manyTurns(ctx context.Context, s *site, n int) error {
+func manyTurns(ctx context.Context, s *deployment, n int) error {
 	full := s.model.hold(n)
 	if err := s.define(ctx, "once", s.asks("once", "")); err != nil {
 		return err
@@ -57,7 +57,7 @@ func manyTurns(ctx context.Context, s *site, n int) error {
 // answered is how many of the runs that wait are answered in the end.
 const answered = 1000
 
-func manyWaiting(ctx context.Context, s *site, n int) error {
+func manyWaiting(ctx context.Context, s *deployment, n int) error {
 	if err := s.define(ctx, "asks", `
 model: {provider: scripted, responses: [{tool_calls: [{name: ask, arguments: {question: "well?"}}]}, {text: done}]}
 tools: [{name: ask, kind: human}]`); err != nil {
@@ -97,7 +97,7 @@ tools: [{name: ask, kind: human}]`); err != nil {
 	return all.Wait()
 }
 
-func longRun(ctx context.Context, s *site, n int) error {
+func longRun(ctx context.Context, s *deployment, n int) error {
 	if err := s.define(ctx, "steps", s.asks("steps", "loop: {type: react, max_turns: 200}\ntools: [{name: echo, kind: nats, idempotent: true}]\n")); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func longRun(ctx context.Context, s *site, n int) error {
 
 const pagesAgent = "loop: {type: react, max_turns: 200}\ntools: [{name: page, kind: nats, idempotent: true}]\n"
 
-func longHistory(ctx context.Context, s *site, n int) error {
+func longHistory(ctx context.Context, s *deployment, n int) error {
 	if err := s.define(ctx, "pages", s.asks("pages", pagesAgent)); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ const (
 	readPages = 20
 )
 
-func manyReaders(ctx context.Context, s *site, n int) error {
+func manyReaders(ctx context.Context, s *deployment, n int) error {
 	if err := s.define(ctx, "read", `
 model: {provider: scripted, responses: [{tool_calls: [{name: ask, arguments: {question: "all here?"}}]}, `+strings.Repeat("{tool_calls: [{name: page}]}, ", readPages)+`{text: done}]}
 tools: [{name: ask, kind: human}, {name: page, kind: nats, idempotent: true, reuse: false}]

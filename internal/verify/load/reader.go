@@ -19,7 +19,7 @@ import (
 // connection ends early. A slow one takes nothing after its first event until slow is
 // closed.
 type reader struct {
-	s      *site
+	s      *deployment
 	id     string
 	slow   <-chan struct{}
 	opened func()

@@ -114,7 +114,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // pageSize is what the tool page answers, in bytes.
 const pageSize = 100_000
 
-func (s *site) serveTools() (stop func() error, err error) {
+func (s *deployment) serveTools() (stop func() error, err error) {
 	page := strings.Repeat("All work and no play makes a dull run. ", pageSize/39)
 	return toolkit.Serve(s.Conn, rig.Prefix,
 		toolkit.Tool{Name: "echo", Handler: func(_ context.Context, c toolkit.Call) (toolkit.Result, error) {
@@ -127,18 +127,18 @@ func (s *site) serveTools() (stop func() error, err error) {
 }
 
 // define stores an agent.
-func (s *site) define(ctx context.Context, name, definition string) error {
+func (s *deployment) define(ctx context.Context, name, definition string) error {
 	_, err := s.Client.PutAgent(ctx, name, []byte(definition))
 	return err
 }
 
 // submit submits one run.
-func (s *site) submit(ctx context.Context, agent string) (api.Run, error) {
+func (s *deployment) submit(ctx context.Context, agent string) (api.Run, error) {
 	return s.Client.Submit(ctx, api.SubmitRequest{Agent: agent, Input: json.RawMessage(`"go"`)}, "")
 }
 
 // submitMany submits n runs in batches, as fast as the gateway takes them.
-func (s *site) submitMany(ctx context.Context, agent string, n int) (batches, runs []string, err error) {
+func (s *deployment) submitMany(ctx context.Context, agent string, n int) (batches, runs []string, err error) {
 	for n > 0 {
 		size := min(n, state.MaxBatch)
 		n -= size
@@ -157,7 +157,7 @@ func (s *site) submitMany(ctx context.Context, agent string, n int) (batches, ru
 
 // reach waits until all runs of the batches have a status, or have ended otherwise,
 // which is a failure.
-func (s *site) reach(ctx context.Context, batches []string, want state.Status) error {
+func (s *deployment) reach(ctx context.Context, batches []string, want state.Status) error {
 	for _, id := range batches {
 		err := rig.Until(ctx, patience, "batch "+id+" is "+string(want), func(context.Context) error {
 			b, err := s.Client.Batch(ctx, id)
@@ -183,7 +183,7 @@ func (s *site) reach(ctx context.Context, batches []string, want state.Status) e
 
 // end waits until a run has ended or waits, and notes a failure where that is no
 // completion.
-func (s *site) end(ctx context.Context, id string) (api.Run, error) {
+func (s *deployment) end(ctx context.Context, id string) (api.Run, error) {
 	run, err := s.Client.Wait(ctx, id)
 	if err == nil && run.Status != string(state.Completed) {
 		s.fail("run %s is %s: %v", id, run.Status, run.Error)
@@ -192,7 +192,7 @@ func (s *site) end(ctx context.Context, id string) (api.Run, error) {
 }
 
 // restarts is how often a load itself has ended a process.
-func (s *site) restarts(p *rig.Process) int {
+func (s *deployment) restarts(p *rig.Process) int {
 	if p == s.restarted {
 		return 1
 	}

@@ -19,21 +19,21 @@ type wire struct {
 // PublishTurn publishes a turn, or a server loses it, doubles it, or takes its time.
 func (w wire) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 	return do0(ctx, w.p, toBus, "publish turn", func() error {
-		f := w.p.site.faults()
+		f := w.p.deployment.faults()
 		switch {
 		case f == nil:
 		case w.p.dice.chance(f.Loss):
-			w.p.site.note(lost, "%s: turn %s lost", w.p.name, id)
+			w.p.deployment.note(lost, "%s: turn %s lost", w.p.name, id)
 			return nil
 		case w.p.dice.chance(f.Double):
-			w.p.site.note(doubled, "%s: turn %s doubled", w.p.name, id)
+			w.p.deployment.note(doubled, "%s: turn %s doubled", w.p.name, id)
 			if err := w.Bus.PublishTurn(ctx, t, fmt.Sprintf("%s:double:%d", id, time.Now().UnixNano())); err != nil {
 				return err
 			}
 		case w.p.dice.chance(f.Late):
 			d := w.p.dice.between(0, 2*time.Minute)
-			w.p.site.note(late, "%s: turn %s late by %s", w.p.name, id, d)
-			w.p.site.wg.Go(func() {
+			w.p.deployment.note(late, "%s: turn %s late by %s", w.p.name, id, d)
+			w.p.deployment.wg.Go(func() {
 				time.Sleep(d)
 				_ = w.Bus.PublishTurn(context.WithoutCancel(ctx), t, id)
 			})
@@ -64,7 +64,7 @@ func (w wire) PublishEvents(ctx context.Context, run state.RunID, events []bus.E
 			if err := w.Bus.PublishEvents(ctx, run, []bus.Event{e}); err != nil {
 				return err
 			}
-			w.p.site.published(run, e)
+			w.p.deployment.published(run, e)
 		}
 		return nil
 	})
@@ -101,11 +101,11 @@ func (w wire) PublishAbort(ctx context.Context, a bus.Abort) error {
 // Aborts hears of most aborts.
 func (w wire) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 	return w.Bus.Aborts(ctx, func(a bus.Abort) {
-		w.p.site.wg.Go(func() {
+		w.p.deployment.wg.Go(func() {
 			if w.p.pass(toBus, "hear of abort") == nil {
 				fn(a)
-				w.p.site.outside.saw(w.p, a.Run)
-				w.p.site.note("", "%s: %s: has heard of the abort", w.p.name, a.Run)
+				w.p.deployment.outside.saw(w.p, a.Run)
+				w.p.deployment.note("", "%s: %s: has heard of the abort", w.p.name, a.Run)
 			}
 		})
 	})
@@ -121,9 +121,9 @@ func (w wire) AbortRequests(ctx context.Context) (bus.Queue, error) {
 	return intake{q, w.p}, err
 }
 
-func (w wire) Beat(b bus.Heartbeat) {
+func (w wire) SendHeartbeat(b bus.Heartbeat) {
 	if w.p.reaches(toBus) {
-		w.Bus.Beat(b)
+		w.Bus.SendHeartbeat(b)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package simulation runs a whole site in one process and in no time: gateway,
+// Package simulation runs a whole deployment in one process and in no time: gateway,
 // workers, their sweepers and loops, as they are, on a fake clock (testing/synctest),
 // between users who want things done and faults that are drawn from a seed. What is
 // simulated is what surrounds them: the network, the processes' lives, the models,

@@ -56,7 +56,7 @@ func (o *outside) speak(run state.RunID) {
 func (o *outside) begins(ctx context.Context, p *process, run state.RunID, what string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	p.site.note("", "%s: %s: %s begins", p.name, run, what)
+	p.deployment.note("", "%s: %s: %s begins", p.name, run, what)
 	if o.seen[p][run] && !o.spoken[run] && ctx.Err() == nil {
 		o.late = append(o.late, fmt.Sprintf("%s of %s on %s", what, run, p.name))
 	}
@@ -96,7 +96,7 @@ func wait(ctx context.Context, p *process, d time.Duration) error {
 
 // Generate implements model.Provider.
 func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
-	b.p.site.outside.begins(ctx, b.p, r.Run, "model call")
+	b.p.deployment.outside.begins(ctx, b.p, r.Run, "model call")
 	fail := func(class model.Class, after time.Duration) (model.Response, error) {
 		return model.Response{}, &model.Error{Class: class, Provider: "openai", RetryAfter: after, Message: "simulated"}
 	}
@@ -132,7 +132,7 @@ func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model
 			if err != nil {
 				return model.Response{}, err
 			}
-			out.Parts = append(out.Parts, state.Part{Type: state.PartToolCall, ID: b.p.site.outside.callID(), Name: t.Name, Arguments: string(arguments)})
+			out.Parts = append(out.Parts, state.Part{Type: state.PartToolCall, ID: b.p.deployment.outside.callID(), Name: t.Name, Arguments: string(arguments)})
 		}
 		out.Stop = model.StopToolCalls
 		return out, nil
@@ -142,7 +142,7 @@ func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model
 }
 
 // tools are those of one process.
-func (s *Site) tools(p *process) map[string]tool.Tool {
+func (s *Deployment) tools(p *process) map[string]tool.Tool {
 	d := newDice(s.cfg.Seed, p.name+" tools")
 	deed := func(from, to time.Duration) tool.Tool {
 		return tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
@@ -182,7 +182,7 @@ func (s *Site) tools(p *process) map[string]tool.Tool {
 }
 
 // consult asks a person before it does anything.
-func (s *Site) consult(ctx context.Context, do tool.Tool, c tool.Call) (tool.Result, error) {
+func (s *Deployment) consult(ctx context.Context, do tool.Tool, c tool.Call) (tool.Result, error) {
 	if c.Resume == nil {
 		return tool.Result{Ask: &tool.Ask{Question: "may I?", State: c.Arguments}}, nil
 	}
@@ -195,7 +195,7 @@ func (s *Site) consult(ctx context.Context, do tool.Tool, c tool.Call) (tool.Res
 }
 
 // render delivers the result of an asynchronous call, some time.
-func (s *Site) render(c tool.Call, after time.Duration) {
+func (s *Deployment) render(c tool.Call, after time.Duration) {
 	time.Sleep(after)
 	r := api.SignalRequest{SignalID: "render-" + c.ID, ToolResults: []api.ToolResult{{CallID: c.ID, Content: json.RawMessage(`"rendered"`)}}}
 	for !s.ended() {

@@ -59,11 +59,11 @@ const (
 // process is one life of a gateway or a worker. After its death nothing that its
 // goroutines still do has an effect.
 type process struct {
-	site *Site
-	name string // of this life
-	dice *dice
-	ctx  context.Context //nolint:containedctx // its life
-	end  context.CancelFunc
+	deployment *Deployment
+	name       string // of this life
+	dice       *dice
+	ctx        context.Context //nolint:containedctx // its life
+	end        context.CancelFunc
 
 	mu     sync.Mutex
 	dead   bool
@@ -72,13 +72,13 @@ type process struct {
 	after  func()             // what to do about its death
 }
 
-func (s *Site) newProcess(name string, after func()) *process {
+func (s *Deployment) newProcess(name string, after func()) *process {
 	s.mu.Lock()
 	s.lives++
 	name = fmt.Sprintf("%s/%d", name, s.lives)
 	s.mu.Unlock()
 	ctx, end := context.WithCancel(context.Background())
-	return &process{site: s, name: name, dice: newDice(s.cfg.Seed, name), ctx: ctx, end: end, cut: map[link]time.Time{}, after: after}
+	return &process{deployment: s, name: name, dice: newDice(s.cfg.Seed, name), ctx: ctx, end: end, cut: map[link]time.Time{}, after: after}
 }
 
 // crash ends the process.
@@ -90,7 +90,7 @@ func (p *process) crash(where string) {
 	}
 	p.dead = true
 	p.mu.Unlock()
-	p.site.note(crashed, "%s: crash %s", p.name, where)
+	p.deployment.note(crashed, "%s: crash %s", p.name, where)
 	p.end()
 	p.after()
 }
@@ -103,7 +103,7 @@ func (p *process) alive() bool {
 
 // pause stops the process for a while, whatever it is at.
 func (p *process) pause(d time.Duration) {
-	p.site.note(paused, "%s: pause for %s", p.name, d)
+	p.deployment.note(paused, "%s: pause for %s", p.name, d)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asleep = time.Now().Add(d)
@@ -111,7 +111,7 @@ func (p *process) pause(d time.Duration) {
 
 // sever takes a link away for a while.
 func (p *process) sever(l link, d time.Duration) {
-	p.site.note(severed, "%s: link %d down for %s", p.name, l, d)
+	p.deployment.note(severed, "%s: link %d down for %s", p.name, l, d)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut[l] = time.Now().Add(d)
@@ -135,9 +135,9 @@ func (p *process) pass(l link, what string) error {
 	if !p.alive() {
 		return errDead
 	}
-	time.Sleep(p.site.latency(p.dice))
+	time.Sleep(p.deployment.latency(p.dice))
 	p.rest()
-	if f := p.site.faults(); f != nil && p.dice.chance(f.Crash) {
+	if f := p.deployment.faults(); f != nil && p.dice.chance(f.Crash) {
 		p.crash(what)
 	}
 	p.mu.Lock()
@@ -176,8 +176,8 @@ func do[T any](ctx context.Context, p *process, l link, what string, work func()
 	if lost := p.pass(l, "after "+what); lost != nil {
 		return none, lost
 	}
-	if f := p.site.faults(); f != nil && p.dice.chance(f.LostReply) {
-		p.site.note(unanswered, "%s: reply lost after %s", p.name, what)
+	if f := p.deployment.faults(); f != nil && p.dice.chance(f.LostReply) {
+		p.deployment.note(unanswered, "%s: reply lost after %s", p.name, what)
 		return none, fmt.Errorf("%w: %s", errCut, what)
 	}
 	return out, err

@@ -58,7 +58,7 @@ func (r Report) About() []string {
 	})
 }
 
-// Run simulates a site until all users have what they wanted, or have lost their
+// Run simulates a deployment until all users have what they wanted, or have lost their
 // patience. It must be called in a bubble of testing/synctest.
 func Run(cfg Config) (Report, error) {
 	if cfg.Workers == 0 {
@@ -73,7 +73,7 @@ func Run(cfg Config) (Report, error) {
 	if cfg.Strike == 0 {
 		cfg.Strike = 30 * time.Minute
 	}
-	s := &Site{
+	s := &Deployment{
 		cfg: cfg, outside: newOutside(), began: time.Now(), workers: make([]*process, cfg.Workers),
 		counts: map[fault]int{}, events: map[state.RunID]int64{},
 	}
@@ -95,7 +95,7 @@ func Run(cfg Config) (Report, error) {
 	return s.report(b.Store), nil
 }
 
-func (s *Site) start() error {
+func (s *Deployment) start() error {
 	if err := s.startGateway(); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s *Site) start() error {
 }
 
 // live lets users and faults have their way, and returns when all is done.
-func (s *Site) live() {
+func (s *Deployment) live() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Strike+patience)
 	defer cancel()
 	names := slices.Sorted(maps.Keys(agents))
@@ -167,21 +167,21 @@ func (u *user) see(ctx context.Context) error {
 	return fmt.Errorf("the events of %s do not end: %w", u.run, ctx.Err())
 }
 
-func (s *Site) violate(format string, args ...any) {
+func (s *Deployment) violate(format string, args ...any) {
 	s.note("", "VIOLATION "+format, args...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gaps = append(s.gaps, fmt.Sprintf(format, args...))
 }
 
-func (s *Site) fellBack() bool {
+func (s *Deployment) fellBack() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rolled
 }
 
 // close ends all lives.
-func (s *Site) close() {
+func (s *Deployment) close() {
 	s.mu.Lock()
 	s.over, s.closed = true, true
 	s.mu.Unlock()
@@ -198,7 +198,7 @@ func (s *Site) close() {
 }
 
 // report looks at what is left.
-func (s *Site) report(in state.Store) Report {
+func (s *Deployment) report(in state.Store) Report {
 	r := Report{
 		Seed: s.cfg.Seed, Took: time.Since(s.began), Effects: len(s.outside.effects), Faults: map[string]int{},
 		Statuses: map[state.Status]int{}, Reasons: map[state.Reason]int{}, Trace: s.trace, Violations: s.gaps,
@@ -271,7 +271,7 @@ func (s *Site) report(in state.Store) Report {
 }
 
 // checkRun returns what is wrong with one run.
-func (s *Site) checkRun(run state.State, log []state.Entry) []error {
+func (s *Deployment) checkRun(run state.State, log []state.Entry) []error {
 	var errs []error
 	if !run.Status.Terminal() {
 		errs = append(errs, errors.New("I2: it has not ended"))
@@ -290,7 +290,7 @@ func (s *Site) checkRun(run state.State, log []state.Entry) []error {
 
 // checkEffects compares what tools did with what the runs know. A store that fell
 // back has forgotten what it knew.
-func (s *Site) checkEffects(logs map[state.RunID][]state.Entry) []error {
+func (s *Deployment) checkEffects(logs map[state.RunID][]state.Entry) []error {
 	if s.rolled {
 		return nil
 	}

@@ -42,8 +42,8 @@ func (s store) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, er
 	return do(ctx, s.p, toStore, "claim", func() (state.Claim, error) { return s.in.Claim(ctx, r) })
 }
 
-func (s store) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (*state.Abort, error) {
-	return do(ctx, s.p, toStore, "renew", func() (*state.Abort, error) { return s.in.Renew(ctx, l, lease, grace) })
+func (s store) Renew(ctx context.Context, l state.Lease, lease, delay time.Duration) (*state.Abort, error) {
+	return do(ctx, s.p, toStore, "renew", func() (*state.Abort, error) { return s.in.Renew(ctx, l, lease, delay) })
 }
 
 func (s store) Record(ctx context.Context, l state.Lease, r state.Record) error {
@@ -58,20 +58,20 @@ func (s store) Release(ctx context.Context, l state.Lease) error {
 	return do0(ctx, s.p, toStore, "release", func() error { return s.in.Release(ctx, l) })
 }
 
-func (s store) Signal(ctx context.Context, id state.RunID, sig state.Signal, grace time.Duration) (state.Wake, error) {
-	return do(ctx, s.p, toStore, "signal", func() (state.Wake, error) { return s.in.Signal(ctx, id, sig, grace) })
+func (s store) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
+	return do(ctx, s.p, toStore, "signal", func() (state.Wake, error) { return s.in.Signal(ctx, id, sig, delay) })
 }
 
-func (s store) Abort(ctx context.Context, id state.RunID, reason string, grace time.Duration) (state.Wake, error) {
-	return do(ctx, s.p, toStore, "abort", func() (state.Wake, error) { return s.in.Abort(ctx, id, reason, grace) })
+func (s store) Abort(ctx context.Context, id state.RunID, reason string, delay time.Duration) (state.Wake, error) {
+	return do(ctx, s.p, toStore, "abort", func() (state.Wake, error) { return s.in.Abort(ctx, id, reason, delay) })
 }
 
-func (s store) Sweep(ctx context.Context, limit int, grace time.Duration) ([]state.Due, error) {
-	return do(ctx, s.p, toStore, "sweep", func() ([]state.Due, error) { return s.in.Sweep(ctx, limit, grace) })
+func (s store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]state.Due, error) {
+	return do(ctx, s.p, toStore, "sweep", func() ([]state.Due, error) { return s.in.Sweep(ctx, limit, delay) })
 }
 
-func (s store) Evict(ctx context.Context, worker string, grace time.Duration) ([]state.Due, error) {
-	return do(ctx, s.p, toStore, "evict", func() ([]state.Due, error) { return s.in.Evict(ctx, worker, grace) })
+func (s store) Evict(ctx context.Context, worker string, delay time.Duration) ([]state.Due, error) {
+	return do(ctx, s.p, toStore, "evict", func() ([]state.Due, error) { return s.in.Evict(ctx, worker, delay) })
 }
 
 func (s store) Owners(ctx context.Context) ([]string, error) {

@@ -14,7 +14,7 @@ import (
 
 // user submits one run and sees it through.
 type user struct {
-	s     *Site
+	s     *Deployment
 	name  string
 	dice  *dice
 	agent string
@@ -170,7 +170,7 @@ func (u *user) watch(ctx context.Context) error {
 
 // batch submits some runs at once, of which two may be under way.
 type batch struct {
-	s    *Site
+	s    *Deployment
 	name string
 	dice *dice
 }

@@ -34,7 +34,7 @@ func NATSServer(tb testing.TB) *devserver.Server {
 	return s
 }
 
-// NATSWith starts a server as a site may have one of its own: on loopback, with
+// NATSWith starts a server as a deployment may have one of its own: on loopback, with
 // JetStream, the defaults of nats-server, and what set changes.
 func NATSWith(tb testing.TB, set func(*server.Options)) *server.Server {
 	tb.Helper()

@@ -1,6 +1,6 @@
 // Package upgrade tests that a build goes on with what earlier ones have stored.
 //
-// testdata/v<format>/ holds, for each store, a site that was frozen in the middle of
+// testdata/v<format>/ holds, for each store, a deployment that was frozen in the middle of
 // its work by a build that wrote that format: everything in the store, and what lay on
 // the streams. A fixture is never written again. When state.Format is raised,
 //

@@ -14,11 +14,11 @@ import (
 
 // oldProcess sends the heartbeats of a build that knows format 1 only, in its words.
 type oldProcess struct {
-	s    *site
+	s    *deployment
 	stop func()
 }
 
-func (s *site) startOld(t *testing.T) *oldProcess {
+func (s *deployment) startOld(t *testing.T) *oldProcess {
 	t.Helper()
 	quit, done := make(chan struct{}), make(chan struct{})
 	beat := func(text string) {
@@ -66,7 +66,7 @@ func (s *site) startOld(t *testing.T) *oldProcess {
 }
 
 // stored waits until a run stands somewhere, and checks the format in which it is stored.
-func (s *site) stored(t *testing.T, id, where string, format int) {
+func (s *deployment) stored(t *testing.T, id, where string, format int) {
 	t.Helper()
 	eventually(t, "the run stands at "+where, func() error {
 		if got := stands(s.get(t, id)); got != where {
@@ -105,7 +105,7 @@ func (s *site) stored(t *testing.T, id, where string, format int) {
 }
 
 // writes waits until new runs are stored in a format.
-func (s *site) writes(t *testing.T, format int) {
+func (s *deployment) writes(t *testing.T, format int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("format %d is written", format), func() error {
 		run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "files", Input: text("go"), StartAt: in(time.Hour)}, "")
@@ -127,7 +127,7 @@ func TestFleet(t *testing.T) {
 	for _, store := range stores {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, store, nil)
+			s := newDeployment(t, store, nil)
 			close(s.gate)
 			s.work(t, 10)
 			s.put(t, "files")

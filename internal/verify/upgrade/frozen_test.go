@@ -20,7 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// frozen is a fixture: a site that stands still.
+// frozen is a fixture: a deployment that stands still.
 type frozen struct {
 	Runs    map[string]frozenRun `json:"runs"` // by the name of the story
 	Keys    []key                `json:"keys,omitempty"`

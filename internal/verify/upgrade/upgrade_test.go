@@ -36,7 +36,7 @@ func TestFrozen(t *testing.T) {
 			t.Run(strings.TrimSuffix(strings.TrimPrefix(path, "testdata/"), ".json"), func(t *testing.T) {
 				t.Parallel()
 				f := thaw(t, path)
-				s := newSite(t, store, &f)
+				s := newDeployment(t, store, &f)
 				before := map[string][]state.Entry{}
 				for name, run := range f.Runs {
 					if got := stands(s.get(t, run.ID)); got != run.Frozen {
@@ -69,7 +69,7 @@ func TestFrozen(t *testing.T) {
 }
 
 // finish sees a run to its end.
-func (s *site) finish(t *testing.T, name string, f frozenRun, before []state.Entry) {
+func (s *deployment) finish(t *testing.T, name string, f frozenRun, before []state.Entry) {
 	t.Helper()
 	var run api.Run
 	answered := int64(0)
@@ -140,7 +140,7 @@ func TestFreeze(t *testing.T) {
 // freeze plays the stories up to where they are frozen.
 func freeze(t *testing.T, store string) frozen {
 	t.Helper()
-	s := newSite(t, store, nil)
+	s := newDeployment(t, store, nil)
 	s.Store.SetFormat(state.Format)
 	for _, name := range []string{"plain", "files"} { // others delegate to them
 		s.put(t, name)
@@ -256,7 +256,7 @@ func freeze(t *testing.T, store string) frozen {
 	return f
 }
 
-func (s *site) put(t *testing.T, name string) {
+func (s *deployment) put(t *testing.T, name string) {
 	t.Helper()
 	if _, err := s.client.PutAgent(t.Context(), name, []byte("{name: "+name+", "+agents[name][1:])); err != nil {
 		t.Fatal(err)

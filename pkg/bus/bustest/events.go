@@ -302,21 +302,21 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 
 func testMembership(t *testing.T, b bus.Bus) {
 	got := make(chan bus.Heartbeat, 10)
-	stop, err := b.Heartbeats(t.Context(), func(beat bus.Heartbeat) { got <- beat })
+	stop, err := b.Heartbeats(t.Context(), func(heartbeat bus.Heartbeat) { got <- heartbeat })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
 	// Names are what hosts are called: not every one fits into a subject.
-	beats := []bus.Heartbeat{{Worker: "w1.example.org", EagerClaims: true}, {Worker: "w1.example.org", Gone: true}, {Worker: "a b*>"}}
-	for _, beat := range beats {
-		b.Beat(beat)
+	heartbeats := []bus.Heartbeat{{Worker: "w1.example.org", EagerClaims: true}, {Worker: "w1.example.org", Leaving: true}, {Worker: "a b*>"}}
+	for _, heartbeat := range heartbeats {
+		b.SendHeartbeat(heartbeat)
 	}
-	for _, want := range beats {
+	for _, want := range heartbeats {
 		select {
-		case beat := <-got:
-			if beat != want {
-				t.Errorf("beat %+v, want %+v", beat, want)
+		case heartbeat := <-got:
+			if heartbeat != want {
+				t.Errorf("beat %+v, want %+v", heartbeat, want)
 			}
 		case <-time.After(soon):
 			t.Fatal("a heartbeat was not heard")

@@ -287,8 +287,8 @@ func (b *Bus) DeadLetters(_ context.Context, after uint64, limit int) ([]bus.Dea
 	return slices.Clone(rest[:min(limit, len(rest))]), nil
 }
 
-// Beat implements bus.Membership.
-func (b *Bus) Beat(h bus.Heartbeat) { b.send("heartbeats", h) }
+// SendHeartbeat implements bus.Membership.
+func (b *Bus) SendHeartbeat(h bus.Heartbeat) { b.send("heartbeats", h) }
 
 // Heartbeats implements bus.Membership.
 func (b *Bus) Heartbeats(_ context.Context, fn func(bus.Heartbeat)) (func(), error) {

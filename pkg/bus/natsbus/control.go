@@ -100,7 +100,7 @@ func (b *Bus) bury(ctx context.Context, d bus.DeadLetter, id string) error {
 	if err != nil {
 		return fmt.Errorf("encode dead letter: %w", err)
 	}
-	if limit := int(b.nc.MaxPayload()) - headerRoom; len(data) > limit {
+	if limit := int(b.nc.MaxPayload()) - headerBytes; len(data) > limit {
 		// JSON may write one byte as six. What was given up on is told in part rather
 		// than not at all.
 		d.Cause = fmt.Sprintf("%.1000s (cut from %d bytes)", d.Cause, len(d.Data))

@@ -35,7 +35,7 @@ func (b *Bus) PublishEvents(ctx context.Context, run state.RunID, events []bus.E
 	for _, e := range events {
 		seq := strconv.FormatInt(e.Seq, 10)
 		s := sent{msg: newMsg(subject, e.Data, ids+seq, headerSeq, seq)}
-		if int64(s.msg.Size()) > b.nc.MaxPayload()-headerRoom {
+		if int64(s.msg.Size()) > b.nc.MaxPayload()-headerBytes {
 			// Left out: a run must not stop for it, and the log in the store has it.
 			b.log.Warn().Str("run_id", string(run)).Int64("seq", e.Seq).Int("bytes", len(e.Data)).
 				Str("hint", "raise max_payload of the NATS server, or read this event over HTTP").Msg("event is too large for the event feed, left out")
@@ -74,8 +74,8 @@ func (b *Bus) stored(ctx context.Context, batch []sent) error {
 	return nil
 }
 
-// headerRoom is what sending adds to a message: its id.
-const headerRoom = 256
+// headerBytes is what sending adds to a message: its id.
+const headerBytes = 256
 
 // LastEvent implements bus.Feed. The stream itself is asked, so no offset is kept.
 func (b *Bus) LastEvent(ctx context.Context, run state.RunID) (int64, error) {

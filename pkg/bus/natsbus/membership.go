@@ -10,14 +10,14 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
 
-// Beat implements bus.Membership. Not every worker's name fits into the subject, so the
+// SendHeartbeat implements bus.Membership. Not every worker's name fits into the subject, so the
 // message has it, too.
-func (b *Bus) Beat(h bus.Heartbeat) {
+func (b *Bus) SendHeartbeat(h bus.Heartbeat) {
 	data, err := json.Marshal(h)
 	if err == nil {
 		err = b.nc.Publish(b.subject("presence", token(h.Worker)), data)
 	}
-	if err == nil && h.Gone {
+	if err == nil && h.Leaving {
 		err = b.nc.FlushTimeout(time.Second) // the last words before the connection closes
 	}
 	if err != nil {

@@ -29,8 +29,8 @@ func open(tb testing.TB, nc *nats.Conn, prefix string) *natsbus.Bus {
 	return b
 }
 
-// site is a bus with a service beside it that submits.
-type site struct {
+// deployment is a bus with a service beside it that submits.
+type deployment struct {
 	*natsbus.Bus
 
 	t      *testing.T
@@ -38,7 +38,7 @@ type site struct {
 	prefix string
 }
 
-func (s site) Submit(agent string, data []byte, headers map[string]string) {
+func (s deployment) Submit(agent string, data []byte, headers map[string]string) {
 	s.t.Helper()
 	m := nats.NewMsg(s.prefix + ".submit." + agent)
 	m.Data = data
@@ -69,7 +69,7 @@ func exercise(t *testing.T, connect func(name string) (*nats.Conn, error)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = b.Close() })
-		return site{b, t, nc, prefix}
+		return deployment{b, t, nc, prefix}
 	})
 }
 

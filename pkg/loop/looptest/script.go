@@ -117,7 +117,7 @@ type script struct {
 	t       *testing.T
 	out     bytes.Buffer
 	attempt int
-	told    int // entries of the log that were written down
+	written int // entries of the log that were written down
 
 	started []string // of the turn under way, as its journal has them
 	results []loop.ToolResult
@@ -127,7 +127,7 @@ type script struct {
 func (s *script) event(line string) {
 	s.t.Helper()
 	fmt.Fprintf(&s.out, "> %s\n", line)
-	s.told = len(s.s.Log)
+	s.written = len(s.s.Log)
 	verb, rest, _ := strings.Cut(line, " ")
 	switch verb {
 	case "begin":
@@ -159,7 +159,7 @@ func (s *script) event(line string) {
 	default:
 		s.t.Fatalf("%q is no event", line)
 	}
-	s.tell()
+	s.write()
 }
 
 func (s *script) start(ev loop.TurnBegan) {
@@ -365,7 +365,7 @@ func (s *script) lose(rest string) {
 		}
 	}
 	s.crash()
-	s.told = len(s.s.Log)
+	s.written = len(s.s.Log)
 	s.start(loop.TurnBegan{Results: s.results, Started: s.started})
 }
 

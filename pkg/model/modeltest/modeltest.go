@@ -58,7 +58,7 @@ func Exercise(t *testing.T, f Features, open Open) {
 		"usage": e.usage, "stops": e.stops, "output limit inside a call": e.cutCall, "errors": e.failures,
 		"call counts failures": e.counts, "exhausted": e.exhausted, "cancelled before": e.cancelledBefore,
 		"cancelled while waiting": e.cancelledWaiting, "cancelled mid-stream": e.cancelledStreaming,
-		"deadline": e.deadline, "together": e.together, "cut": e.cut,
+		"deadline": e.deadline, "together": e.parallelCalls, "cut": e.cut,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -355,7 +355,7 @@ func (e exercise) deadline(t *testing.T) {
 	}
 }
 
-func (e exercise) together(t *testing.T) {
+func (e exercise) parallelCalls(t *testing.T) {
 	script, want := twoCalls()
 	p, r := e.open(t, Script{Responses: []model.Scripted{script}})
 	var wg sync.WaitGroup

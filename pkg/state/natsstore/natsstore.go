@@ -1,5 +1,5 @@
 // Package natsstore keeps runs in a JetStream stream, so that one NATS server is
-// all that a small site or `turnpike dev` needs.
+// all that a small deployment or `turnpike dev` needs.
 //
 // Every run has a subject, and every change of a run is one message on it: the
 // run's record as it then stands, and what the change adds to the log. A change

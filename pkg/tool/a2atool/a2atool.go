@@ -119,7 +119,7 @@ type limited struct {
 // the token does not get it into the result.
 func (r *remote) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	result, err := r.call(context.WithValue(ctx, traceKey{}, c.TraceParent), c)
-	result.Content = secret.Hide(result.Content, r.token)
+	result.Content = secret.Redact(result.Content, r.token)
 	return result, err
 }
 

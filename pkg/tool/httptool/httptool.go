@@ -75,7 +75,7 @@ func (c *Caller) call(ctx context.Context, r Request, resolve func(name string) 
 	}
 	req, err := c.request(ctx, r, &f, call)
 	if err != nil {
-		return tool.Error(f.hide(err.Error())), nil
+		return tool.Error(f.redact(err.Error())), nil
 	}
 	return c.send(req, &f)
 }
@@ -155,7 +155,7 @@ func (c *Caller) send(req *http.Request, f *filler) (tool.Result, error) {
 		if errors.As(err, &u) {
 			err = u.Err
 		}
-		return tool.Error(f.hide(fmt.Sprintf("%s did not answer: %v", req.URL.Hostname(), err))), nil
+		return tool.Error(f.redact(fmt.Sprintf("%s did not answer: %v", req.URL.Hostname(), err))), nil
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
@@ -163,18 +163,18 @@ func (c *Caller) send(req *http.Request, f *filler) (tool.Result, error) {
 		if ctx := req.Context(); ctx.Err() != nil {
 			return tool.Result{}, ctx.Err()
 		}
-		return tool.Error(f.hide(fmt.Sprintf("%s broke off its answer: %v", req.URL.Hostname(), err))), nil
+		return tool.Error(f.redact(fmt.Sprintf("%s broke off its answer: %v", req.URL.Hostname(), err))), nil
 	}
-	body = []byte(f.hide(string(body)))
+	body = []byte(f.redact(string(body)))
 	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.StatusCode < 300 && slices.Contains(pictures, media) {
 		return tool.Result{Images: []state.Image{{MediaType: media, Data: base64.StdEncoding.EncodeToString(body)}}}, nil
 	}
-	text, status := tool.Truncate(string(body), maxBody), f.hide(resp.Status)
+	text, status := tool.Truncate(string(body), maxBody), f.redact(resp.Status)
 	switch {
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
 		return tool.Error(fmt.Sprintf("%s answered %s; redirects are not followed", req.URL.Hostname(), status)), nil
 	case !utf8.Valid(body):
-		return tool.Error(fmt.Sprintf("%s answered %s with %d bytes that are no text (%s)", req.URL.Hostname(), status, len(body), f.hide(resp.Header.Get("Content-Type")))), nil
+		return tool.Error(fmt.Sprintf("%s answered %s with %d bytes that are no text (%s)", req.URL.Hostname(), status, len(body), f.redact(resp.Header.Get("Content-Type")))), nil
 	case resp.StatusCode >= 400:
 		return tool.Error(fmt.Sprintf("%s answered %s: %s", req.URL.Hostname(), status, text)), nil
 	default:
@@ -248,8 +248,8 @@ func (f *filler) rest() map[string]any {
 	return rest
 }
 
-// hide takes the secrets of the call out of a text, in case they came back.
-func (f *filler) hide(text string) string { return secret.Hide(text, f.secrets...) }
+// redact takes the secrets of the call out of a text, in case they came back.
+func (f *filler) redact(text string) string { return secret.Redact(text, f.secrets...) }
 
 // plain is a value as text: strings as they are, others as JSON.
 func plain(v any) string {

@@ -111,14 +111,14 @@ func (l Listing) changes(now Listing) string {
 
 // list asks a server for its tools. They are shown to models and kept with the agent,
 // so what the server says of them is without the secrets that it was told.
-func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Hider) (Listing, error) {
+func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Redactor) (Listing, error) {
 	var l Listing
 	size := 0
 	for t, err := range cs.Tools(ctx, nil) {
 		if err != nil {
 			return nil, fmt.Errorf("list tools: %w", err)
 		}
-		listed := Listed{Name: secrets.Hide(t.Name), Description: secrets.Hide(t.Description)}
+		listed := Listed{Name: secrets.Redact(t.Name), Description: secrets.Redact(t.Description)}
 		if listed.Schema, err = canonical(t.InputSchema); err != nil {
 			return nil, fmt.Errorf("list tools: schema of %q: %w", t.Name, err)
 		}
@@ -127,9 +127,9 @@ func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Hider) (Li
 				return nil, fmt.Errorf("list tools: output schema of %q: %w", t.Name, err)
 			}
 		}
-		listed.Schema = json.RawMessage(secrets.Hide(string(listed.Schema)))
+		listed.Schema = json.RawMessage(secrets.Redact(string(listed.Schema)))
 		if listed.Output != nil {
-			listed.Output = json.RawMessage(secrets.Hide(string(listed.Output)))
+			listed.Output = json.RawMessage(secrets.Redact(string(listed.Output)))
 		}
 		size += len(listed.Name) + len(listed.Description) + len(listed.Schema) + len(listed.Output) + 64
 		if len(l) == maxTools || size > maxListing {

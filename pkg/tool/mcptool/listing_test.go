@@ -50,7 +50,7 @@ func TestPin(t *testing.T) {
 }
 
 // A list that changes under a session is seen at once if its server says so.
-func TestPinOfASessionUnderWay(t *testing.T) {
+func TestPinOfASessionInFlight(t *testing.T) {
 	t.Parallel()
 	c, s := caller(t, Config{Processes: 1}), bad(t)
 	pid := ready(t, c, s, "pid")

@@ -113,18 +113,18 @@ func (c *Caller) call(ctx context.Context, s Server, name string, call tool.Call
 			continue
 		}
 		if err != nil {
-			return tool.Result{}, errors.New(l.target.secrets.Hide(l.session.explain(s, err)))
+			return tool.Result{}, errors.New(l.target.secrets.Redact(l.session.explain(s, err)))
 		}
-		return hidden(r, l.target.secrets), nil
+		return redacted(r, l.target.secrets), nil
 	}
 }
 
-// hidden returns a result without the secrets that its server has repeated.
-func hidden(r tool.Result, secrets *secret.Hider) tool.Result {
-	r.Content = secrets.Hide(r.Content)
+// redacted returns a result without the secrets that its server has repeated.
+func redacted(r tool.Result, secrets *secret.Redactor) tool.Result {
+	r.Content = secrets.Redact(r.Content)
 	for i := range r.Images {
 		// An image with a secret in it is none any more, and is left out.
-		r.Images[i].MediaType, r.Images[i].Data = secrets.Hide(r.Images[i].MediaType), secrets.Hide(r.Images[i].Data)
+		r.Images[i].MediaType, r.Images[i].Data = secrets.Redact(r.Images[i].MediaType), secrets.Redact(r.Images[i].Data)
 	}
 	return r
 }

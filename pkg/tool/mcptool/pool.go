@@ -26,7 +26,7 @@ type pool struct {
 type target struct {
 	Server
 
-	secrets *secret.Hider
+	secrets *secret.Redactor
 }
 
 // lease is a session in the hands of one call.
@@ -122,7 +122,7 @@ func (c *Caller) acquire(ctx context.Context, s Server, resolve Resolve) (*lease
 	if err != nil {
 		<-l.pool.slots
 		l.leave()
-		return nil, errors.New(t.secrets.Hide(fmt.Sprintf("MCP server %q cannot be used: %v", s, err)))
+		return nil, errors.New(t.secrets.Redact(fmt.Sprintf("MCP server %q cannot be used: %v", s, err)))
 	}
 	return l, nil
 }

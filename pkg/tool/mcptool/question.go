@@ -52,10 +52,10 @@ type pending struct {
 
 // pendingFrom reads what a result asks for. What the server wants back as it is cannot
 // be kept if it holds a secret.
-func pendingFrom(r *mcp.CallToolResult, secrets *secret.Hider) (*pending, error) {
+func pendingFrom(r *mcp.CallToolResult, secrets *secret.Redactor) (*pending, error) {
 	p := &pending{RequestState: r.RequestState}
 	for _, key := range append(slices.Sorted(maps.Keys(r.InputRequests)), r.RequestState) {
-		if secrets.Hide(key) != key {
+		if secrets.Redact(key) != key {
 			return nil, errors.New("the server asks something, and put a secret that it was told into the state of its request: it must not be kept")
 		}
 	}
@@ -75,11 +75,11 @@ func pendingFrom(r *mcp.CallToolResult, secrets *secret.Hider) (*pending, error)
 
 // barred reads from a refusal what a person has to do before the call can be made; nil
 // if it is another one.
-func barred(refusal *jsonrpc.Error, secrets *secret.Hider) *pending {
+func barred(refusal *jsonrpc.Error, secrets *secret.Redactor) *pending {
 	var data struct {
 		Elicitations []*mcp.ElicitParams `json:"elicitations"`
 	}
-	if refusal.Code != mcp.CodeURLElicitationRequired || json.Unmarshal([]byte(secrets.Hide(string(tool.Canonical(refusal.Data)))), &data) != nil {
+	if refusal.Code != mcp.CodeURLElicitationRequired || json.Unmarshal([]byte(secrets.Redact(string(tool.Canonical(refusal.Data)))), &data) != nil {
 		return nil
 	}
 	p := &pending{Barred: true}
@@ -96,13 +96,13 @@ func barred(refusal *jsonrpc.Error, secrets *secret.Hider) *pending {
 
 // withoutSecrets returns a question without the secrets that its server has repeated:
 // it is put to people, and kept.
-func withoutSecrets(asked *mcp.ElicitParams, secrets *secret.Hider) (*mcp.ElicitParams, error) {
+func withoutSecrets(asked *mcp.ElicitParams, secrets *secret.Redactor) (*mcp.ElicitParams, error) {
 	b, err := json.Marshal(asked)
 	if err != nil {
 		return nil, fmt.Errorf("read question: %w", err)
 	}
 	var out mcp.ElicitParams
-	if err := json.Unmarshal([]byte(secrets.Hide(string(b))), &out); err != nil {
+	if err := json.Unmarshal([]byte(secrets.Redact(string(b))), &out); err != nil {
 		return nil, fmt.Errorf("read question without its secrets: %w", err)
 	}
 	return &out, nil

@@ -79,7 +79,7 @@ func TestSecretsDoNotComeBack(t *testing.T) {
 				if strings.Contains(text, core) {
 					t.Errorf("%s has the secret in it: %s", where, text)
 				}
-				want := secret.Hidden
+				want := secret.Redacted
 				switch {
 				case name == "older http":
 				case where == "keeps":
@@ -107,7 +107,7 @@ func plainly(t *testing.T, values ...any) string {
 
 // What a program wrote is cut where it gets too long, and a secret there is not known
 // by the part that is left of it.
-func TestTailHidesBeforeItCuts(t *testing.T) {
+func TestTailRedactsBeforeItCuts(t *testing.T) {
 	t.Parallel()
 	w := &tail{secrets: secret.New(core)}
 	for range 5 * maxComplaint {
@@ -115,8 +115,8 @@ func TestTailHidesBeforeItCuts(t *testing.T) {
 			_, _ = w.Write([]byte(piece))
 		}
 	}
-	left := strings.ReplaceAll(w.String(), secret.Hidden+".", "")
-	if !strings.HasSuffix("."+secret.Hidden+".", left) || len(w.String()) > maxComplaint {
+	left := strings.ReplaceAll(w.String(), secret.Redacted+".", "")
+	if !strings.HasSuffix("."+secret.Redacted+".", left) || len(w.String()) > maxComplaint {
 		t.Errorf("tail = %d bytes, with %q", len(w.String()), left)
 	}
 }

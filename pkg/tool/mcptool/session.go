@@ -41,7 +41,7 @@ const (
 type session struct {
 	cs      *mcp.ClientSession
 	process *process // nil over HTTP
-	secrets *secret.Hider
+	secrets *secret.Redactor
 	listing Listing
 	listed  time.Time
 	stale   atomic.Bool // the server says that its tools have changed
@@ -113,7 +113,7 @@ func (s *session) list(ctx context.Context) (err error) {
 }
 
 // alive reports whether the session can still be used.
-func (s *session) alive() bool { return s.process == nil || !s.process.gone() }
+func (s *session) alive() bool { return s.process == nil || !s.process.exited() }
 
 // close ends the session, and its process with all that it has started.
 func (s *session) close() {
@@ -295,7 +295,7 @@ func (s *session) progress(_ context.Context, r *mcp.ProgressNotificationClientR
 	if r.Params.Message != "" {
 		text += ": " + r.Params.Message
 	}
-	c.Progress(tool.Truncate(s.secrets.Hide(text), maxProgress))
+	c.Progress(tool.Truncate(s.secrets.Redact(text), maxProgress))
 }
 
 // maxProgress bounds the bytes of one word on progress.

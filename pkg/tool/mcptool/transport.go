@@ -126,7 +126,7 @@ func start(t target) (*process, error) {
 	return p, nil
 }
 
-func (p *process) gone() bool {
+func (p *process) exited() bool {
 	select {
 	case <-p.done:
 		return true
@@ -159,18 +159,18 @@ func (p *process) stop() {
 // tail keeps the end of what a program writes. Secrets are hidden as they come: one
 // that is cut in two at the beginning of the end would not be known any more.
 type tail struct {
-	secrets *secret.Hider
+	secrets *secret.Redactor
 
-	mu   sync.Mutex
-	end  string
-	kept string // perhaps the beginning of a secret
+	mu      sync.Mutex
+	end     string
+	pending string // perhaps the beginning of a secret
 }
 
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	shown, kept := t.secrets.Cut(t.kept + string(b))
-	t.end, t.kept = t.end+shown, kept
+	shown, pending := t.secrets.Cut(t.pending + string(b))
+	t.end, t.pending = t.end+shown, pending
 	if len(t.end) > maxComplaint {
 		t.end = strings.Clone(t.end[len(t.end)-maxComplaint:])
 	}
@@ -180,7 +180,7 @@ func (t *tail) Write(b []byte) (int, error) {
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.TrimSpace(strings.ToValidUTF8(t.end+t.kept, "?"))
+	return strings.TrimSpace(strings.ToValidUTF8(t.end+t.pending, "?"))
 }
 
 // complaintError is an error with what the program wrote before it.

@@ -19,7 +19,7 @@ const (
 	again = 3 * time.Second
 )
 
-// Catalogue remembers what the services of a site say of their tools. It is safe
+// Catalogue remembers what the services of a deployment say of their tools. It is safe
 // for concurrent use.
 type Catalogue struct {
 	nc     *nats.Conn
@@ -31,7 +31,7 @@ type Catalogue struct {
 	asking chan struct{} // closed when they are; nil if nobody asks
 }
 
-// NewCatalogue returns an empty Catalogue of the site with this prefix. The
+// NewCatalogue returns an empty Catalogue of the deployment with this prefix. The
 // connection stays the caller's.
 func NewCatalogue(nc *nats.Conn, prefix string) *Catalogue {
 	return &Catalogue{nc: nc, prefix: prefix, known: map[string]tool.Description{}}

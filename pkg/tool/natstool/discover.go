@@ -55,7 +55,7 @@ type Instance struct {
 	AverageMS float64   `json:"average_ms"` // of a call
 }
 
-// Discover asks the NATS micro services which of them serve tools of the site with
+// Discover asks the NATS micro services which of them serve tools of the deployment with
 // this prefix. The result is in the order of the names; description and schema are
 // those of the newest version. A service without the discovery protocol can be
 // called but not found. It takes half a second, or more if many answer.

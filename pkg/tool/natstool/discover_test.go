@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// Services of this site are found, whichever library they are written with, and
+// Services of this deployment are found, whichever library they are written with, and
 // nothing else is.
 func TestDiscover(t *testing.T) {
 	t.Parallel()

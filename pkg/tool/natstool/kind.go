@@ -19,7 +19,7 @@ type Kind struct {
 
 var _ tool.Kind = (*Kind)(nil)
 
-// NewKind returns the kind for the services of the site with this prefix. The
+// NewKind returns the kind for the services of the deployment with this prefix. The
 // connection stays the caller's.
 func NewKind(nc *nats.Conn, prefix string) *Kind {
 	return &Kind{tool: New(nc, prefix), catalogue: NewCatalogue(nc, prefix)}

@@ -61,8 +61,8 @@ type Faults struct {
 	Kill, Pause, Sever, Slow, Restore time.Duration
 }
 
-// Site is a deployment under simulation.
-type Site struct {
+// Deployment is one under simulation.
+type Deployment struct {
 	cfg     Config
 	outside *outside
 	client  *client.Client
@@ -101,7 +101,7 @@ const (
 )
 
 // note writes the trace.
-func (s *Site) note(f fault, format string, args ...any) {
+func (s *Deployment) note(f fault, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f != "" {
@@ -110,14 +110,14 @@ func (s *Site) note(f fault, format string, args ...any) {
 	s.trace = append(s.trace, fmt.Sprintf("%12s ", time.Since(s.began))+fmt.Sprintf(format, args...))
 }
 
-func (s *Site) ended() bool {
+func (s *Deployment) ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed
 }
 
 // faults are those in force, or nil.
-func (s *Site) faults() *Faults {
+func (s *Deployment) faults() *Faults {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -126,7 +126,7 @@ func (s *Site) faults() *Faults {
 	return &s.cfg.Faults
 }
 
-func (s *Site) latency(d *dice) time.Duration {
+func (s *Deployment) latency(d *dice) time.Duration {
 	s.mu.Lock()
 	slow := time.Until(s.slow) > 0
 	s.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *Site) latency(d *dice) time.Duration {
 }
 
 // published notes an event that the feed has.
-func (s *Site) published(run state.RunID, e bus.Event) {
+func (s *Deployment) published(run state.RunID, e bus.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch last := s.events[run]; {
@@ -149,7 +149,7 @@ func (s *Site) published(run state.RunID, e bus.Event) {
 }
 
 // startWorker begins a life of worker i.
-func (s *Site) startWorker(i int) error {
+func (s *Deployment) startWorker(i int) error {
 	name := fmt.Sprintf("w%d", i)
 	p := s.newProcess(name, func() { s.again(name, func() error { return s.startWorker(i) }) })
 	b, err := s.cfg.Connect()
@@ -177,7 +177,7 @@ func (s *Site) startWorker(i int) error {
 }
 
 // startGateway begins a life of the gateway.
-func (s *Site) startGateway() error {
+func (s *Deployment) startGateway() error {
 	front := newListener()
 	p := s.newProcess("gateway", func() {
 		_ = front.Close()
@@ -213,7 +213,7 @@ func (s *Site) startGateway() error {
 }
 
 // again brings a dead process back after a while.
-func (s *Site) again(name string, start func() error) {
+func (s *Deployment) again(name string, start func() error) {
 	s.mu.Lock()
 	closed, lives := s.closed, s.lives
 	s.mu.Unlock()
@@ -230,7 +230,7 @@ func (s *Site) again(name string, start func() error) {
 }
 
 // strike brings larger faults down on processes until the time is up.
-func (s *Site) strike() {
+func (s *Deployment) strike() {
 	var wg sync.WaitGroup
 	end := time.Now().Add(s.cfg.Strike)
 	every := func(what string, mean time.Duration, fn func(d *dice)) {
@@ -282,7 +282,7 @@ func (s *Site) strike() {
 }
 
 // victim draws a process. It may be dead just now.
-func (s *Site) victim(of string, d *dice) *process {
+func (s *Deployment) victim(of string, d *dice) *process {
 	n := d.n(len(s.workers) + 1)
 	s.note("", "strike: %s process %d", of, n)
 	s.mu.Lock()
@@ -295,7 +295,7 @@ func (s *Site) victim(of string, d *dice) *process {
 
 // logged puts what a process logs into the trace.
 type logged struct {
-	s *Site
+	s *Deployment
 	p *process
 }
 
@@ -334,7 +334,7 @@ func (l *listener) Close() error {
 func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "simulation", Net: "pipe"} }
 
 // dial connects a user with the gateway that lives now.
-func (s *Site) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (s *Deployment) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	s.mu.Lock()
 	front := s.front
 	s.mu.Unlock()
@@ -350,7 +350,7 @@ func (s *Site) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 // Trace returns the last n lines of what happened.
-func (s *Site) Trace(n int) []string {
+func (s *Deployment) Trace(n int) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.trace[max(0, len(s.trace)-n):])

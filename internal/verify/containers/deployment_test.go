@@ -24,14 +24,14 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
-// grace is compose.yaml's stop_grace_period.
-const grace = 30 * time.Second
+// stopGracePeriod is compose.yaml's stop_grace_period.
+const stopGracePeriod = 30 * time.Second
 
 // ready is how long a container may take until it serves.
 const ready = time.Minute
 
-// site is a deployment on a network of its own.
-type site struct {
+// deployment is made of containers on a network of its own.
+type deployment struct {
 	t       *testing.T
 	engine  *testcontainers.DockerClient
 	network *testcontainers.DockerNetwork
@@ -40,7 +40,7 @@ type site struct {
 	redis                   *service
 }
 
-// service is a container of the site.
+// service is a container of the deployment.
 type service struct {
 	*testcontainers.DockerContainer
 	name string
@@ -56,15 +56,15 @@ type service struct {
 
 func (s *service) at(port int) string { return "127.0.0.1:" + strconv.Itoa(s.ports[port]) }
 
-// deploy starts a site, which ends with the test.
-func deploy(ctx context.Context, t *testing.T) *site {
+// deploy starts a deployment, which ends with the test.
+func deploy(ctx context.Context, t *testing.T) *deployment {
 	t.Helper()
 	engine, err := testcontainers.NewDockerClientWithOpts(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = engine.Close() })
-	s := &site{t: t, engine: engine}
+	s := &deployment{t: t, engine: engine}
 	if s.network, err = network.New(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func file(name string) testcontainers.ContainerFile {
 }
 
 // start starts a container, the last of whose ports answers for its health.
-func (s *site) start(ctx context.Context, name, image string, ports []int, health string, opts ...testcontainers.ContainerCustomizer) *service {
+func (s *deployment) start(ctx context.Context, name, image string, ports []int, health string, opts ...testcontainers.ContainerCustomizer) *service {
 	s.t.Helper()
 	v := &service{name: name, ports: map[int]int{}}
 	bindings := dockernet.PortMap{}
@@ -139,7 +139,7 @@ func (s *site) start(ctx context.Context, name, image string, ports []int, healt
 }
 
 // end removes a container, and shows what it said last if the test has failed.
-func (s *site) end(v *service) {
+func (s *deployment) end(v *service) {
 	if s.t.Failed() {
 		if logs, err := v.Logs(context.Background()); err == nil {
 			all, _ := io.ReadAll(logs)
@@ -153,12 +153,12 @@ func (s *site) end(v *service) {
 }
 
 // services are all containers, in the order in which they are restarted.
-func (s *site) services() []*service {
+func (s *deployment) services() []*service {
 	return slices.Concat(s.nats, []*service{s.redis}, s.gateways, s.workers)
 }
 
 // allReady waits until every container serves.
-func (s *site) allReady(ctx context.Context) {
+func (s *deployment) allReady(ctx context.Context) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, ready)
 	defer cancel()
@@ -194,14 +194,14 @@ func healthy(ctx context.Context, url string) error {
 
 // cut takes a container off the network, and join puts it back: under its name, but
 // perhaps at another address.
-func (s *site) cut(ctx context.Context, v *service) {
+func (s *deployment) cut(ctx context.Context, v *service) {
 	s.t.Helper()
 	if _, err := s.engine.NetworkDisconnect(ctx, s.network.ID, docker.NetworkDisconnectOptions{Container: v.GetContainerID()}); err != nil {
 		s.t.Fatalf("cut %s off: %v", v.name, err)
 	}
 }
 
-func (s *site) join(ctx context.Context, v *service) {
+func (s *deployment) join(ctx context.Context, v *service) {
 	s.t.Helper()
 	if _, err := s.engine.NetworkConnect(ctx, s.network.ID, docker.NetworkConnectOptions{
 		Container: v.GetContainerID(), EndpointConfig: &dockernet.EndpointSettings{Aliases: []string{v.name}},
@@ -211,9 +211,9 @@ func (s *site) join(ctx context.Context, v *service) {
 }
 
 // restart stops a container as an upgrade does, and starts it again.
-func (s *site) restart(ctx context.Context, v *service) {
+func (s *deployment) restart(ctx context.Context, v *service) {
 	s.t.Helper()
-	within := grace
+	within := stopGracePeriod
 	if err := v.Stop(ctx, &within); err != nil {
 		s.t.Fatalf("stop %s: %v", v.name, err)
 	}

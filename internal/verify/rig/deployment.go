@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
-// Config of a Site. The zero value of each field but the directories gives its
+// Config of a Deployment. The zero value of each field but the directories gives its
 // default.
 type Config struct {
 	Bin string // where Build has put nats-server, gateway and worker
@@ -27,12 +27,12 @@ type Config struct {
 	Storage   int64    // bytes that NATS stores at most; default 16 GiB
 }
 
-// Prefix is that of a site's subjects and keys.
+// Prefix is that of a deployment's subjects and keys.
 const Prefix = "rig"
 
-// Site is a small deployment: NATS, Redis, a gateway and workers. The latter reach
+// Deployment is small: NATS, Redis, a gateway and workers. The latter reach
 // the former through two proxies. A process that ends is started again.
-type Site struct {
+type Deployment struct {
 	NATS            *NATSServer
 	Redis           *RedisServer // nil: checkpoints are in JetStream
 	ToNATS, ToRedis *Proxy
@@ -46,13 +46,13 @@ type Site struct {
 	group errgroup.Group
 }
 
-// ready is how long a part of a site may take to come up.
+// ready is how long a part of a deployment may take to come up.
 const ready = time.Minute
 
-// Deploy starts a site and returns when it is ready. It ends with ctx; then Wait.
-// The site is returned even when a part of it has failed.
-func Deploy(ctx context.Context, cfg Config) (*Site, error) {
-	s := &Site{}
+// Deploy starts a deployment and returns when it is ready. It ends with ctx; then Wait.
+// The deployment is returned even when a part of it has failed.
+func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
+	s := &Deployment{}
 	if cfg.Storage == 0 {
 		cfg.Storage = 16 << 30
 	}
@@ -81,11 +81,11 @@ func Deploy(ctx context.Context, cfg Config) (*Site, error) {
 		return s, err
 	}
 	// A worker beats as soon as it takes turns.
-	beats, err := s.Conn.SubscribeSync(Prefix + ".presence.*")
+	heartbeats, err := s.Conn.SubscribeSync(Prefix + ".presence.*")
 	if err != nil {
 		return s, err
 	}
-	defer func() { _ = beats.Unsubscribe() }()
+	defer func() { _ = heartbeats.Unsubscribe() }()
 	for i := range max(1, cfg.Workers) {
 		name := fmt.Sprintf("worker%d", i+1)
 		w := &Process{Name: name, Path: filepath.Join(cfg.Bin, "worker"), Env: append([]string{"TURNPIKE_WORKER_ID=" + name}, env...)}
@@ -95,7 +95,7 @@ func Deploy(ctx context.Context, cfg Config) (*Site, error) {
 	heard := map[string]bool{}
 	return s, Until(ctx, ready, "all workers beat", func(ctx context.Context) error {
 		for len(heard) < len(s.Workers) {
-			m, err := beats.NextMsgWithContext(ctx)
+			m, err := heartbeats.NextMsgWithContext(ctx)
 			if err != nil {
 				return err
 			}
@@ -105,12 +105,12 @@ func Deploy(ctx context.Context, cfg Config) (*Site, error) {
 	})
 }
 
-func (s *Site) start(ctx context.Context, dir string, p *Process) {
+func (s *Deployment) start(ctx context.Context, dir string, p *Process) {
 	s.group.Go(func() error { return p.Run(ctx, dir) })
 }
 
 // serve starts the servers and the proxies.
-func (s *Site) serve(ctx context.Context, cfg Config) error {
+func (s *Deployment) serve(ctx context.Context, cfg Config) error {
 	servers, err := NewNATS(cfg.Bin, cfg.Dir, 1, cfg.Storage)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (s *Site) serve(ctx context.Context, cfg Config) error {
 	return err
 }
 
-func (s *Site) proxy(ctx context.Context, target string) (*Proxy, error) {
+func (s *Deployment) proxy(ctx context.Context, target string) (*Proxy, error) {
 	p, err := NewProxy(target)
 	if err != nil {
 		return nil, err
@@ -147,10 +147,10 @@ func (s *Site) proxy(ctx context.Context, target string) (*Proxy, error) {
 }
 
 // Processes are the gateway and the workers.
-func (s *Site) Processes() []*Process { return append([]*Process{s.Gateway}, s.Workers...) }
+func (s *Deployment) Processes() []*Process { return append([]*Process{s.Gateway}, s.Workers...) }
 
 // Wait returns when everything has ended, which it does with the context of Deploy.
-func (s *Site) Wait() error {
+func (s *Deployment) Wait() error {
 	err := s.group.Wait()
 	if s.Conn != nil {
 		s.Conn.Close()

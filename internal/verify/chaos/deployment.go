@@ -18,15 +18,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
-// deployment is what a phase of a campaign breaks.
-type deployment struct {
+// shape is how large the deployment is that a phase of a campaign breaks.
+type shape struct {
 	name  string
 	nats  int // servers
 	redis int // servers: none, and checkpoints are in JetStream; a second is a replica that takes over
 }
 
-func deployments() []deployment {
-	return []deployment{
+func shapes() []shape {
+	return []shape{
 		{"cluster", 3, 2}, {"single", 1, 1}, {"failover", 1, 2}, {"jetstream", 1, 0}, {"jetstream-cluster", 3, 0},
 	}
 }
@@ -40,9 +40,9 @@ const (
 	natsStorage = 256 << 20
 )
 
-// site is a deployment that runs. Each process of Turnpike's has proxies of its own.
-type site struct {
-	deployment
+// deployment is one that runs. Each process of Turnpike's has proxies of its own.
+type deployment struct {
+	shape
 	dir string
 
 	nats    []*rig.NATSServer
@@ -77,13 +77,13 @@ func (n *node) proxies() []*rig.Proxy {
 	return []*rig.Proxy{n.toNATS, n.toRedis}
 }
 
-// ready is how long a site may take to come up.
+// ready is how long a deployment may take to come up.
 const ready = time.Minute
 
-// deploy starts a site, which ends with ctx; then wait. It returns the site even
+// deploy starts a deployment, which ends with ctx; then wait. It returns the deployment even
 // when a part of it has failed.
-func deploy(ctx context.Context, d deployment, bin, dir string, workers int, modelURL string) (*site, error) {
-	s := &site{deployment: d, dir: dir, group: &errgroup.Group{}}
+func deploy(ctx context.Context, d shape, bin, dir string, workers int, modelURL string) (*deployment, error) {
+	s := &deployment{shape: d, dir: dir, group: &errgroup.Group{}}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return s, err
 	}
@@ -127,7 +127,7 @@ func deploy(ctx context.Context, d deployment, bin, dir string, workers int, mod
 
 // serveTools answers the calls of the remote tool until ctx ends, behind proxies
 // as any process.
-func (s *site) serveTools(ctx context.Context) error {
+func (s *deployment) serveTools(ctx context.Context) error {
 	var err error
 	if s.tools, err = s.node(ctx, "tools", ""); err != nil {
 		return err
@@ -150,10 +150,10 @@ func (s *site) serveTools(ctx context.Context) error {
 	return nil
 }
 
-func (s *site) ledger() string { return filepath.Join(s.dir, "ledger.jsonl") }
+func (s *deployment) ledger() string { return filepath.Join(s.dir, "ledger.jsonl") }
 
-func (s *site) startServers(ctx context.Context, bin string) (err error) {
-	if s.nats, err = rig.NewNATS(bin, s.dir, s.deployment.nats, natsStorage); err != nil {
+func (s *deployment) startServers(ctx context.Context, bin string) (err error) {
+	if s.nats, err = rig.NewNATS(bin, s.dir, s.shape.nats, natsStorage); err != nil {
 		return err
 	}
 	for _, n := range s.nats {
@@ -171,7 +171,7 @@ func (s *site) startServers(ctx context.Context, bin string) (err error) {
 	}); err != nil {
 		return err
 	}
-	for i := range s.deployment.redis {
+	for i := range s.shape.redis {
 		r, err := rig.NewRedis(s.dir, fmt.Sprintf("redis%d", i+1))
 		if err != nil {
 			return err
@@ -193,11 +193,11 @@ func (s *site) startServers(ctx context.Context, bin string) (err error) {
 }
 
 // fails reports whether there is a Redis to fail over to.
-func (s *site) fails() bool { return len(s.redis) > 1 }
+func (s *deployment) fails() bool { return len(s.redis) > 1 }
 
 // node starts a process of Turnpike behind proxies of its own. Without a path it is
 // the proxies only.
-func (s *site) node(ctx context.Context, name, path string, env ...string) (*node, error) {
+func (s *deployment) node(ctx context.Context, name, path string, env ...string) (*node, error) {
 	n := &node{}
 	targets := make([]string, len(s.nats))
 	for i, server := range s.nats {
@@ -226,7 +226,7 @@ func (s *site) node(ctx context.Context, name, path string, env ...string) (*nod
 }
 
 // processes are the gateways and the workers.
-func (s *site) processes() []*node {
+func (s *deployment) processes() []*node {
 	all := slices.Clone(s.workers)
 	for _, d := range s.doors {
 		all = append(all, d.node)
@@ -235,19 +235,19 @@ func (s *site) processes() []*node {
 }
 
 // nodes are all that have proxies.
-func (s *site) nodes() []*node { return append(s.processes(), s.tools) }
+func (s *deployment) nodes() []*node { return append(s.processes(), s.tools) }
 
 // settings describes what runs, for the report.
-func (s *site) settings() string {
+func (s *deployment) settings() string {
 	store := "checkpoints in JetStream"
-	if n := s.deployment.redis; n > 0 {
+	if n := s.shape.redis; n > 0 {
 		store = fmt.Sprintf("%d Redis, appendfsync always", n)
 	}
-	return fmt.Sprintf("%d NATS, %s, %d gateways, %d workers", s.deployment.nats, store, len(s.doors), len(s.workers))
+	return fmt.Sprintf("%d NATS, %s, %d gateways, %d workers", s.shape.nats, store, len(s.doors), len(s.workers))
 }
 
 // wait returns when everything has ended.
-func (s *site) wait() error {
+func (s *deployment) wait() error {
 	err := s.group.Wait()
 	if s.conn != nil {
 		s.conn.Close()

@@ -25,11 +25,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
-// stores are those that a site may keep its runs in.
+// stores are those that a deployment may keep its runs in.
 var stores = []string{"redis", "jetstream"}
 
-// site is a deployment of this build in one process, on servers of its own.
-type site struct {
+// deployment is this build in one process, on servers of its own.
+type deployment struct {
 	*turnpike.Deployment
 
 	client *client.Client
@@ -42,10 +42,10 @@ type site struct {
 	started map[string]int
 }
 
-// newSite starts a site on what f has, if it is not nil.
-func newSite(t *testing.T, store string, f *frozen) *site {
+// newDeployment starts a deployment on what f has, if it is not nil.
+func newDeployment(t *testing.T, store string, f *frozen) *deployment {
 	t.Helper()
-	s := &site{gate: make(chan struct{}), started: map[string]int{}}
+	s := &deployment{gate: make(chan struct{}), started: map[string]int{}}
 	nc := testbed.NATS(t)
 	cfg := turnpike.Config{NATS: nc}
 	var err error
@@ -93,7 +93,7 @@ func newSite(t *testing.T, store string, f *frozen) *site {
 	return s
 }
 
-func (s *site) goes(t *testing.T, run func(context.Context) error) {
+func (s *deployment) goes(t *testing.T, run func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx) }()
@@ -106,7 +106,7 @@ func (s *site) goes(t *testing.T, run func(context.Context) error) {
 }
 
 // work starts a worker.
-func (s *site) work(t *testing.T, slots int) {
+func (s *deployment) work(t *testing.T, slots int) {
 	t.Helper()
 	ok := tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
 		s.mu.Lock()
@@ -146,13 +146,13 @@ func (s *site) work(t *testing.T, slots int) {
 	s.goes(t, w.Run)
 }
 
-func (s *site) stalls() int {
+func (s *deployment) stalls() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stalled
 }
 
-func (s *site) get(t *testing.T, id string) api.Run {
+func (s *deployment) get(t *testing.T, id string) api.Run {
 	t.Helper()
 	run, err := s.client.Get(t.Context(), id)
 	if err != nil {
@@ -169,7 +169,7 @@ func stands(run api.Run) string {
 	return run.Status
 }
 
-func (s *site) signal(t *testing.T, id string, r api.SignalRequest) {
+func (s *deployment) signal(t *testing.T, id string, r api.SignalRequest) {
 	t.Helper()
 	if _, err := s.client.Signal(t.Context(), id, r); err != nil {
 		t.Fatalf("signal %s: %v", id, err)
@@ -179,7 +179,7 @@ func (s *site) signal(t *testing.T, id string, r api.SignalRequest) {
 func text(s string) json.RawMessage { return json.RawMessage(fmt.Sprintf("%q", s)) }
 
 // answer gives a run what it waits for.
-func (s *site) answer(t *testing.T, run api.Run) {
+func (s *deployment) answer(t *testing.T, run api.Run) {
 	t.Helper()
 	switch stands(run) {
 	case "waiting_approval":

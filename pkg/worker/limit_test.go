@@ -21,7 +21,7 @@ import (
 
 // I2, A7: what the tools of one turn answer may be more than the store can write at
 // once. What there is no room for becomes an error for the model, and the run goes on.
-func TestResultsWithoutRoom(t *testing.T) {
+func TestResultsOverTheLimit(t *testing.T) {
 	t.Parallel()
 	picture := state.Image{MediaType: "image/png", Data: base64.StdEncoding.EncodeToString(make([]byte, 512<<10))}
 	page := strings.Repeat("<p>", 100<<10/3) // JSON takes four times the room
@@ -36,7 +36,7 @@ func TestResultsWithoutRoom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
+			s := newDeployment(t)
 			nc, err := nats.Connect(testbed.NATSWith(t, func(o *server.Options) { o.MaxPayload = 1 << 20 }).ClientURL())
 			if err != nil {
 				t.Fatal(err)

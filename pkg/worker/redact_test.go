@@ -35,7 +35,7 @@ func TestSpreadSecret(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := hiding{answering(tt.parts), secret.New("s3cret-key")}.Generate(t.Context(), model.Request{}, nil)
+			r, err := redacting{answering(tt.parts), secret.New("s3cret-key")}.Generate(t.Context(), model.Request{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

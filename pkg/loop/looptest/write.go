@@ -8,9 +8,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// tell writes down what the loop decided.
-func (s *script) tell() {
-	for _, e := range s.s.Log[min(s.told, len(s.s.Log)):] {
+// write writes down what the loop decided.
+func (s *script) write() {
+	for _, e := range s.s.Log[min(s.written, len(s.s.Log)):] {
 		if line := entry(e); line != "" {
 			fmt.Fprintf(&s.out, "  + %s\n", line)
 		}

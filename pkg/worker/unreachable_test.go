@@ -12,14 +12,16 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// away is a store that does not answer claims, nor the sweeper.
-type away struct{ state.Store }
+// unreachable is a store that does not answer claims, nor the sweeper.
+type unreachable struct{ state.Store }
 
-func (away) Claim(context.Context, state.ClaimRequest) (state.Claim, error) {
+func (unreachable) Claim(context.Context, state.ClaimRequest) (state.Claim, error) {
 	return state.Claim{}, errNoAnswer
 }
 
-func (away) Sweep(context.Context, int, time.Duration) ([]state.Due, error) { return nil, errNoAnswer }
+func (unreachable) Sweep(context.Context, int, time.Duration) ([]state.Due, error) {
+	return nil, errNoAnswer
+}
 
 // naks is a bus that tells for how long turns are to be left alone.
 type naks struct {
@@ -64,14 +66,14 @@ func (d nakDelivery) Nak(delay time.Duration) error {
 
 // While the store does not answer, a turn comes round less often each time, so that a
 // backlog does not keep everybody busy, but once a lease.
-func TestBackOffWhileTheStoreIsAway(t *testing.T) {
+func TestBackOffWhileTheStoreIsUnreachable(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newDeployment(t)
 	b := naks{s.bus, make(chan time.Duration, 6)}
 	s.submit(state.Limits{}, nil, model.Scripted{Text: "never"})
 	cfg := s.config()
 	cfg.SweepEvery, cfg.Lease = time.Second, 12*time.Second
-	s.workWith(away{s.store}, b, cfg)
+	s.workWith(unreachable{s.store}, b, cfg)
 	var got []time.Duration
 	for range cap(b.delays) {
 		got = append(got, <-b.delays)

@@ -31,8 +31,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// site is a store, a bus and workers in one process.
-type site struct {
+// deployment is a store, a bus and workers in one process.
+type deployment struct {
 	t     *testing.T
 	store state.Store
 	bus   *membus.Bus
@@ -41,12 +41,12 @@ type site struct {
 	n     int
 }
 
-func newSite(t *testing.T) *site {
+func newDeployment(t *testing.T) *deployment {
 	t.Helper()
-	return &site{t: t, store: memstore.New(memstore.Config{}), bus: membus.New(), tools: map[string]tool.Tool{}, model: scripted.New()}
+	return &deployment{t: t, store: memstore.New(memstore.Config{}), bus: membus.New(), tools: map[string]tool.Tool{}, model: scripted.New()}
 }
 
-func (s *site) config() worker.Config {
+func (s *deployment) config() worker.Config {
 	s.n++
 	return worker.Config{
 		ID: fmt.Sprintf("w%d", s.n), Providers: map[string]model.Provider{"scripted": s.model}, Kinds: toolspec.Kinds(s.tools), Logger: zerolog.Nop(),
@@ -64,19 +64,19 @@ func without() worker.Optimisations {
 }
 
 // work runs a worker until the returned stop, or the test's end.
-func (s *site) work(cfg worker.Config) (stop func()) {
+func (s *deployment) work(cfg worker.Config) (stop func()) {
 	s.t.Helper()
 	return s.workOn(s.store, cfg)
 }
 
-func (s *site) workOn(store state.Store, cfg worker.Config) (stop func()) {
+func (s *deployment) workOn(store state.Store, cfg worker.Config) (stop func()) {
 	s.t.Helper()
 	return s.workWith(store, s.bus, cfg)
 }
 
-func (s *site) grace() time.Duration { return 50 * time.Millisecond }
+func (s *deployment) delay() time.Duration { return 50 * time.Millisecond }
 
-func (s *site) workWith(store state.Store, b bus.Bus, cfg worker.Config) (stop func()) {
+func (s *deployment) workWith(store state.Store, b bus.Bus, cfg worker.Config) (stop func()) {
 	s.t.Helper()
 	w, err := worker.New(store, b, cfg)
 	if err != nil {
@@ -96,18 +96,18 @@ func (s *site) workWith(store state.Store, b bus.Bus, cfg worker.Config) (stop f
 }
 
 // submit stores and publishes a run of an agent with these responses and tools.
-func (s *site) submit(limits state.Limits, tools []agent.Tool, responses ...model.Scripted) state.RunID {
+func (s *deployment) submit(limits state.Limits, tools []agent.Tool, responses ...model.Scripted) state.RunID {
 	s.t.Helper()
 	return s.start(s.create(limits, tools, responses...))
 }
 
 // submitTo is submit for any agent.
-func (s *site) submitTo(def agent.Definition) state.RunID {
+func (s *deployment) submitTo(def agent.Definition) state.RunID {
 	s.t.Helper()
 	return s.start(s.createFor(def, state.Limits{}))
 }
 
-func (s *site) start(id state.RunID) state.RunID {
+func (s *deployment) start(id state.RunID) state.RunID {
 	s.t.Helper()
 	if err := s.bus.PublishTurn(s.t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, string(id)+":1"); err != nil {
 		s.t.Fatal(err)
@@ -115,23 +115,23 @@ func (s *site) start(id state.RunID) state.RunID {
 	return id
 }
 
-func (s *site) create(limits state.Limits, tools []agent.Tool, responses ...model.Scripted) state.RunID {
+func (s *deployment) create(limits state.Limits, tools []agent.Tool, responses ...model.Scripted) state.RunID {
 	s.t.Helper()
 	return s.createFor(agent.Definition{Name: "a", Model: agent.Model{Provider: "scripted", Responses: responses}, Tools: tools}, limits)
 }
 
-func (s *site) createFor(definition agent.Definition, limits state.Limits) state.RunID {
+func (s *deployment) createFor(definition agent.Definition, limits state.Limits) state.RunID {
 	s.t.Helper()
 	return s.createAs(definition, limits, "")
 }
 
 // createStreaming stores a run whose pieces of responses are shown.
-func (s *site) createStreaming(definition agent.Definition) state.RunID {
+func (s *deployment) createStreaming(definition agent.Definition) state.RunID {
 	s.t.Helper()
 	return s.createAs(definition, state.Limits{}, "deltas")
 }
 
-func (s *site) createAs(definition agent.Definition, limits state.Limits, stream string) state.RunID {
+func (s *deployment) createAs(definition agent.Definition, limits state.Limits, stream string) state.RunID {
 	s.t.Helper()
 	def, err := json.Marshal(definition)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *site) createAs(definition agent.Definition, limits state.Limits, stream
 }
 
 // await polls until the run satisfies ok.
-func (s *site) await(id state.RunID, what string, ok func(state.State) bool) state.State {
+func (s *deployment) await(id state.RunID, what string, ok func(state.State) bool) state.State {
 	s.t.Helper()
 	deadline := time.NewTimer(20 * time.Second)
 	defer deadline.Stop()
@@ -183,14 +183,14 @@ func (s *site) await(id state.RunID, what string, ok func(state.State) bool) sta
 	}
 }
 
-func (s *site) awaitReason(id state.RunID, want state.Reason) state.State {
+func (s *deployment) awaitReason(id state.RunID, want state.Reason) state.State {
 	s.t.Helper()
 	return s.await(id, string(want), func(st state.State) bool {
 		return st.Transition.Reason == want && st.Status != state.Running && st.Status != state.Queued
 	})
 }
 
-func (s *site) signal(id state.RunID, sig state.Signal) {
+func (s *deployment) signal(id state.RunID, sig state.Signal) {
 	s.t.Helper()
 	w, err := s.store.Signal(s.t.Context(), id, sig, 50*time.Millisecond)
 	if err != nil {
@@ -203,7 +203,7 @@ func (s *site) signal(id state.RunID, sig state.Signal) {
 	}
 }
 
-func (s *site) abort(id state.RunID) {
+func (s *deployment) abort(id state.RunID) {
 	s.t.Helper()
 	wake, err := s.store.Abort(s.t.Context(), id, "enough", time.Millisecond)
 	if err != nil {
@@ -214,7 +214,7 @@ func (s *site) abort(id state.RunID) {
 	}
 }
 
-func (s *site) transcript(id state.RunID) []string {
+func (s *deployment) transcript(id state.RunID) []string {
 	s.t.Helper()
 	log, err := s.store.Log(s.t.Context(), id, 0, 0)
 	if err != nil {
