@@ -65,7 +65,7 @@ func TestTwoBuilds(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
 			b := newTwoBuilds(t, slices.DeleteFunc([]string{env}, func(e string) bool { return e == "" }))
-			b.together(t)
+			b.both(t)
 			b.apart(t)
 		})
 	}
@@ -136,8 +136,8 @@ func (b *twoBuilds) submitNew(t *testing.T, agent string) string {
 	return run.ID
 }
 
-// together has both builds take turns of the same runs.
-func (b *twoBuilds) together(t *testing.T) {
+// both has both builds take turns of the same runs.
+func (b *twoBuilds) both(t *testing.T) {
 	t.Helper()
 	// The next build's processes start with the old format, and hear an older worker
 	// before they would write their own.

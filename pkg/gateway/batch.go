@@ -91,7 +91,7 @@ func (g *Gateway) batchOf(ctx context.Context, in batchIn) ([]state.State, error
 		if err != nil {
 			return nil, inRun(i, err)
 		}
-		place := &state.Batch{Index: i, Size: size, MaxParallel: parallel, Held: i >= parallel}
+		place := &state.Batch{Index: i, Size: size, MaxParallel: parallel, PendingInBatch: i >= parallel}
 		if runs[i], err = g.runOf(sub, a, now, place); err != nil {
 			return nil, inRun(i, err)
 		}

@@ -37,14 +37,14 @@ import (
 )
 
 // faulty is a store that fails the calls that its test picks, before or after it
-// has done them, and tells of what was settled.
+// has done them, and says what was finalized.
 type faulty struct {
 	state.Store
 
 	fail func(call string, id state.RunID) error
 
 	mu        sync.Mutex
-	finalized map[state.RunID]int64 // entries that were announced
+	finalized map[state.RunID]int64 // entries of the log
 }
 
 func (f *faulty) broken(call string, id state.RunID) error {
@@ -218,7 +218,7 @@ func (l *lot) awaitFinalized(id string, n int64) {
 			return
 		}
 	}
-	l.t.Fatalf("run %s was never settled", id)
+	l.t.Fatalf("run %s was never finalized", id)
 }
 
 // L8: of seven runs, two at once are never passed, each lane keeps its order, and
@@ -314,7 +314,7 @@ func TestBatchCancelPending(t *testing.T) {
 		}
 	}
 	l.awaitFinalized(b.RunIDs[4], 2) // the sweeper's first look
-	if !l.load(b.RunIDs[4]).Held() {
+	if !l.load(b.RunIDs[4]).PendingInBatch() {
 		t.Error("the run behind the cancelled ones started while the first is at work")
 	}
 	first.letGo()

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// beatEvery is the period of a gateway's heartbeats.
-	beatEvery = 300 * time.Millisecond
+	// heartbeatEvery is the period of a gateway's heartbeats.
+	heartbeatEvery = 300 * time.Millisecond
 
 	// listenFor is how long a gateway listens before it takes it that it knows everybody:
 	// as long as workers wait for each other.
-	listenFor = 4 * beatEvery
+	listenFor = 4 * heartbeatEvery
 )
 
 // sendHeartbeats tells the other processes what this one can read, and the store what they can, until
@@ -47,7 +47,7 @@ func (g *Gateway) sendHeartbeats(ctx context.Context) error {
 		own.Leaving = true
 		g.bus.SendHeartbeat(own)
 	}()
-	tick := time.NewTicker(beatEvery)
+	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
 	since, last := time.Now(), time.Now()
 	for {
@@ -63,7 +63,7 @@ func (g *Gateway) sendHeartbeats(ctx context.Context) error {
 			last = now
 		default:
 		}
-		if now.Sub(last) > 2*beatEvery {
+		if now.Sub(last) > 2*heartbeatEvery {
 			since = now // deaf: it may have missed somebody
 		}
 		formats.Decide(now, now.Sub(since) >= listenFor)

@@ -21,36 +21,36 @@ import (
 type forgetful struct {
 	*membus.Bus
 
-	settled chan struct{}
+	answered chan struct{}
 }
 
 func (f forgetful) Submissions(ctx context.Context) (bus.Queue, error) {
 	q, err := f.Bus.Submissions(ctx)
-	return forgetfulQueue{q, f.settled}, err
+	return forgetfulQueue{q, f.answered}, err
 }
 
 type forgetfulQueue struct {
 	bus.Queue
 
-	settled chan struct{}
+	answered chan struct{}
 }
 
 func (q forgetfulQueue) Next(ctx context.Context) (bus.Message, error) {
 	m, err := q.Queue.Next(ctx)
-	return forgetfulMessage{m, q.settled}, err
+	return forgetfulMessage{m, q.answered}, err
 }
 
 type forgetfulMessage struct {
 	bus.Message
 
-	settled chan struct{}
+	answered chan struct{}
 }
 
 func (m forgetfulMessage) Ack() error {
 	if m.Delivered() == 1 {
 		return errors.Join(errors.New("connection lost"), m.Nak(0))
 	}
-	defer func() { m.settled <- struct{}{} }()
+	defer func() { m.answered <- struct{}{} }()
 	return m.Message.Ack()
 }
 
@@ -76,7 +76,7 @@ func TestSubmissionDeliveredAgain(t *testing.T) {
 	for want := 1; want <= 2; want++ {
 		b.Submit("hello", []byte(`{"input":"x"}`), nil)
 		select {
-		case <-b.settled:
+		case <-b.answered:
 		case <-time.After(20 * time.Second):
 			t.Fatal("the submission is not acknowledged")
 		}

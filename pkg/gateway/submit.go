@@ -214,8 +214,8 @@ func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *s
 		run.ResumeAt = *req.StartAt
 	}
 	switch {
-	case batch != nil && batch.Held:
-		return run.Move(state.WaitingSchedule, state.Entry{At: now, Detail: state.HeldDetail, Waiting: wait})
+	case batch != nil && batch.PendingInBatch:
+		return run.Move(state.WaitingSchedule, state.Entry{At: now, Detail: state.BatchDetail, Waiting: wait})
 	case later:
 		wait.ExpiresAt = *req.StartAt
 		return run.Move(state.WaitingSchedule, state.Entry{At: now, Detail: "start_at", Waiting: wait})

@@ -13,7 +13,7 @@ func (t *Turn) pendingInBatch(signals []state.Signal) (Decision, bool) {
 	said := said(signals)
 	if !slices.ContainsFunc(signals, func(s state.Signal) bool { return s.Start }) {
 		still := *t.s.Waiting
-		return t.move(state.WaitingSchedule, state.Entry{Detail: state.HeldDetail, Messages: said, Waiting: &still}), true
+		return t.move(state.WaitingSchedule, state.Entry{Detail: state.BatchDetail, Messages: said, Waiting: &still}), true
 	}
 	t.s = t.s.Started()
 	if at := t.s.ResumeAt; !at.IsZero() && !t.past(at) {

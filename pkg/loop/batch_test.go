@@ -14,12 +14,12 @@ func hold(t *testing.T, def agent.Definition, limits state.Limits, startAt state
 	t.Helper()
 	r := start(t, def, limits)
 	s, err := r.s.Move(state.WaitingSchedule, state.Entry{
-		At: state.At(epoch), Detail: state.HeldDetail, Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: state.At(epoch), Calls: []state.WaitCall{}},
+		At: state.At(epoch), Detail: state.BatchDetail, Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: state.At(epoch), Calls: []state.WaitCall{}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Batch, s.ResumeAt = &state.Batch{Index: 1, Size: 2, MaxParallel: 1, Held: true}, startAt
+	s.Batch, s.ResumeAt = &state.Batch{Index: 1, Size: 2, MaxParallel: 1, PendingInBatch: true}, startAt
 	r.s = s
 	return r
 }
@@ -39,14 +39,14 @@ func TestPendingRunStarts(t *testing.T) {
 		r := hold(t, agent.Definition{Loop: agent.Loop{Type: typ}}, state.Limits{}, state.Time{})
 		r.begin(loop.TurnBegan{Signals: []state.Signal{said("and this")}})
 		r.wantReason(state.WaitingSchedule)
-		if !r.s.Held() {
+		if !r.s.PendingInBatch() {
 			t.Fatalf("%s: a message started the run: %+v", typ, r.s.Batch)
 		}
 		version := r.s.Version
 		r.begin(loop.TurnBegan{Signals: []state.Signal{startSignal}})
 		call := wantEffect[loop.CallModel](r)
-		if len(call.Messages) != 2 || call.Messages[1].Text() != "and this" || r.s.Version != version || r.s.Batch.Held {
-			t.Errorf("%s: the model is asked with %s at version %d, held %v", typ, dump(call.Messages), r.s.Version, r.s.Batch.Held)
+		if len(call.Messages) != 2 || call.Messages[1].Text() != "and this" || r.s.Version != version || r.s.Batch.PendingInBatch {
+			t.Errorf("%s: the model is asked with %s at version %d, held %v", typ, dump(call.Messages), r.s.Version, r.s.Batch.PendingInBatch)
 		}
 		r.respond(text("done"))
 		r.wantReason(state.EndCompleted)
@@ -72,8 +72,8 @@ func TestPendingRunStartsLater(t *testing.T) {
 	r := hold(t, agent.Definition{}, state.Limits{}, at)
 	r.begin(loop.TurnBegan{Signals: []state.Signal{startSignal}})
 	r.wantReason(state.WaitingSchedule)
-	if r.s.Held() || !r.s.Due().Equal(at.Time) || r.s.Transition.Detail != "start_at" {
-		t.Errorf("held %v, due %s, detail %q", r.s.Held(), r.s.Due(), r.s.Transition.Detail)
+	if r.s.PendingInBatch() || !r.s.Due().Equal(at.Time) || r.s.Transition.Detail != "start_at" {
+		t.Errorf("held %v, due %s, detail %q", r.s.PendingInBatch(), r.s.Due(), r.s.Transition.Detail)
 	}
 	r.at = at.Time
 	r.begin(loop.TurnBegan{})

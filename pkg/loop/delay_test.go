@@ -13,7 +13,7 @@ import (
 
 func (r *run) delay(wait time.Duration, at int64) {
 	r.t.Helper()
-	r.step(loop.ModelDelayed{At: r.now(), Wait: wait, Place: &state.Place{Key: "k", At: at}, Detail: "rate limit of m"})
+	r.step(loop.ModelDelayed{At: r.now(), Wait: wait, Reservation: &state.Reservation{Key: "k", At: at}, Detail: "rate limit of m"})
 	r.wantReason(state.WaitingSchedule)
 }
 
@@ -32,7 +32,7 @@ func TestDelayedModelCall(t *testing.T) {
 		}
 		r.at = r.at.Add(time.Hour)
 	}
-	if r.s.Failures != 0 || r.s.Fallback != 0 || r.s.Asked != 0 || r.s.Turn != 0 || r.s.Place == nil || r.s.Place.At != 20 {
+	if r.s.Failures != 0 || r.s.Fallback != 0 || r.s.Asked != 0 || r.s.Turn != 0 || r.s.Reservation == nil || r.s.Reservation.At != 20 {
 		t.Fatalf("after 20 waits: %+v", r.s)
 	}
 	if detail := r.s.Transition.Detail; !strings.Contains(detail, "rate limit of m, again in 1h0m0s") {
@@ -43,11 +43,11 @@ func TestDelayedModelCall(t *testing.T) {
 	r.begin(loop.TurnBegan{Signals: []state.Signal{{ID: "s", Message: &said}}})
 	r.wantReason(state.UserMessage)
 	r.begin(loop.TurnBegan{})
-	if wantEffect[loop.CallModel](r); r.s.Place == nil {
+	if wantEffect[loop.CallModel](r); r.s.Reservation == nil {
 		t.Fatal("the place is lost")
 	}
 	r.respond(calls("t"))
-	if r.s.Place != nil {
+	if r.s.Reservation != nil {
 		t.Error("the place outlives the call")
 	}
 	r.finishTools(ok("c1", "x"))
@@ -57,7 +57,7 @@ func TestDelayedModelCall(t *testing.T) {
 	r.begin(loop.TurnBegan{})
 	r.step(loop.ModelFailed{At: r.now(), Failed: 1, Err: &model.Error{Class: model.RateLimited}})
 	r.wantReason(state.ModelFallback)
-	if r.s.Place != nil {
+	if r.s.Reservation != nil {
 		t.Error("the place outlives the call that failed")
 	}
 }

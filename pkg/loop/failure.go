@@ -22,7 +22,7 @@ const (
 // (A12).
 func (t *Turn) failed(ev ModelFailed) Decision {
 	t.s.Asked += ev.Failed
-	t.s.Place = nil
+	t.s.Reservation = nil
 	if text := ev.Err.Partial; text != "" {
 		m := state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: text}}}
 		t.stamp(&m, 0)
@@ -65,7 +65,7 @@ func (t *Turn) failed(ev ModelFailed) Decision {
 // delayed waits for the time at which the quota has room. That is no failure: it
 // counts as no try, asks no other model and ends no run, however often it happens.
 func (t *Turn) delayed(ev ModelDelayed) Decision {
-	t.s.Place = ev.Place
+	t.s.Reservation = ev.Reservation
 	t.s.ResumeAt = state.At(t.at.Add(ev.Wait))
 	return t.move(state.WaitingSchedule, state.Entry{
 		Detail:  fmt.Sprintf("%s, again in %s", ev.Detail, ev.Wait),

@@ -97,10 +97,10 @@ type ModelFailed struct {
 type ModelDelayed struct {
 	At state.Time
 
-	// Wait is how long until there is room, and Place what the run has in the queue
-	// for it; nil if the queue gives none.
-	Wait  time.Duration
-	Place *state.Place
+	// Wait is how long until the limit allows the call, and Reservation what the run
+	// has for then; nil if there is none.
+	Wait        time.Duration
+	Reservation *state.Reservation
 
 	// Detail says who has no room.
 	Detail string

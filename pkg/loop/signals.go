@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// begin settles what came in since the last turn, before anything else is done.
+// begin works off what came in since the last turn, before anything else is done.
 // It reports whether that was the turn.
 func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	if ev.Attempt > 1 {
@@ -36,7 +36,7 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	case t.past(t.s.Limits.DeadlineAt):
 		t.append(state.Entry{Type: state.EntryExceeded, Limit: "deadline", UsedFraction: 1})
 		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText()}), true
-	case t.s.Held():
+	case t.s.PendingInBatch():
 		return t.pendingInBatch(ev.Signals)
 	case t.unborn():
 		return t.later(said(ev.Signals)), true
@@ -49,7 +49,7 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	}
 }
 
-// pickUp settles the calls that an earlier attempt started and whose outcome
+// pickUp deals with the calls that an earlier attempt started and whose outcome
 // nobody noted. A call is never started twice unless its tool says that it may be
 // (I4). Of any other the outcome is unknown, at once or, if it is asynchronous and
 // may still answer, when it has not done so within its time-out.
@@ -86,7 +86,7 @@ func said(signals []state.Signal) []state.Message {
 // unborn reports whether the run is to start later.
 func (t *Turn) unborn() bool {
 	w := t.s.Waiting
-	return w != nil && w.Reason == state.WaitingSchedule && t.s.Place == nil && t.s.Turn == 0 && t.s.Failures == 0 && !t.s.ResumeAt.IsZero() && !t.past(t.s.ResumeAt)
+	return w != nil && w.Reason == state.WaitingSchedule && t.s.Reservation == nil && t.s.Turn == 0 && t.s.Failures == 0 && !t.s.ResumeAt.IsZero() && !t.past(t.s.ResumeAt)
 }
 
 // later waits for the time at which the run is to start; what was said to it
@@ -155,7 +155,7 @@ func waitEnd(l state.Limits, since state.Time) state.Time {
 func (t *Turn) resume(signals []state.Signal) Decision {
 	t.s.TurnBase = t.s.Turn
 	t.s.Recoveries, t.s.Failures, t.s.StopBlocks = 0, 0, 0
-	t.s.Reenter, t.s.Undecided, t.s.Place = false, false, nil
+	t.s.Reenter, t.s.Undecided, t.s.Reservation = false, false, nil
 	t.s.Nudges = state.Nudges{LastTotal: t.s.Usage.OutputTokens}
 	t.s.LoopState, t.s.Poison = state.LoopState{}, nil
 	return t.move(state.UserMessage, state.Entry{Messages: said(signals)})

@@ -11,8 +11,8 @@ const MaxBatch = 1000
 // BatchPrefix starts the id of every batch; the ULID of its first run follows.
 const BatchPrefix = "batch_"
 
-// HeldDetail is the detail of the waiting_schedule of a run that its batch holds.
-const HeldDetail = "batch"
+// BatchDetail is the detail of the waiting_schedule of a run that its batch holds.
+const BatchDetail = "batch"
 
 // Batch is the place of a run among those that were submitted together (L8).
 //
@@ -27,8 +27,9 @@ type Batch struct {
 	Size        int `json:"size"`
 	MaxParallel int `json:"max_parallel"`
 
-	// Held until the run is told to start.
-	Held bool `json:"held,omitempty"`
+	// PendingInBatch until the batch lets the run start. The name in the store is that
+	// of older builds.
+	PendingInBatch bool `json:"held,omitempty"`
 
 	// Skipped is a run that ended while it was held. That says nothing about the
 	// runs before it in its lane, whatever becomes of it later.
@@ -64,14 +65,16 @@ func (s State) InLane(step int) (RunID, bool) {
 	return s.ID.Plus(by), i >= 0 && i < s.Batch.Size
 }
 
-// Held reports whether s waits for its batch to let it start.
-func (s State) Held() bool { return s.Status == Waiting && s.Batch != nil && s.Batch.Held }
+// PendingInBatch reports whether s waits for its batch to let it start.
+func (s State) PendingInBatch() bool {
+	return s.Status == Waiting && s.Batch != nil && s.Batch.PendingInBatch
+}
 
 // Started returns s, no longer held by its batch.
 func (s State) Started() State {
-	if s.Batch != nil && s.Batch.Held {
+	if s.Batch != nil && s.Batch.PendingInBatch {
 		b := *s.Batch
-		b.Held, b.Skipped = false, s.Status.Terminal()
+		b.PendingInBatch, b.Skipped = false, s.Status.Terminal()
 		s.Batch = &b
 	}
 	return s

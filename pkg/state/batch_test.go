@@ -96,13 +96,13 @@ func TestBatchLanes(t *testing.T) {
 
 // A run that is held waits for the start signal and for nothing that time brings
 // but its deadline.
-func TestHeldRun(t *testing.T) {
+func TestPendingRun(t *testing.T) {
 	t.Parallel()
-	s := must(t, state.State{ID: someRun, Batch: &state.Batch{Index: 1, Size: 2, MaxParallel: 1, Held: true}, ResumeAt: noon}, state.Submitted, state.Entry{})
-	if s.Held() {
+	s := must(t, state.State{ID: someRun, Batch: &state.Batch{Index: 1, Size: 2, MaxParallel: 1, PendingInBatch: true}, ResumeAt: noon}, state.Submitted, state.Entry{})
+	if s.PendingInBatch() {
 		t.Error("a queued run is held")
 	}
-	held := must(t, s, state.WaitingSchedule, state.Entry{Detail: state.HeldDetail, Waiting: &state.Wait{Reason: state.WaitingSchedule}})
+	held := must(t, s, state.WaitingSchedule, state.Entry{Detail: state.BatchDetail, Waiting: &state.Wait{Reason: state.WaitingSchedule}})
 	if diff := cmp.Diff([]string{state.AwaitStart}, held.Awaits()); diff != "" {
 		t.Errorf("a held run awaits:\n%s", diff)
 	}
@@ -118,18 +118,18 @@ func TestHeldRun(t *testing.T) {
 		t.Errorf("a held run with a deadline is due at %s", due)
 	}
 	let := held.Started()
-	if let.Held() || len(let.Awaits()) != 0 || !let.Due().Equal(noon.Time) {
-		t.Errorf("after the start: held %v, awaits %v, due %s", let.Held(), let.Awaits(), let.Due())
+	if let.PendingInBatch() || len(let.Awaits()) != 0 || !let.Due().Equal(noon.Time) {
+		t.Errorf("after the start: held %v, awaits %v, due %s", let.PendingInBatch(), let.Awaits(), let.Due())
 	}
-	if !held.Held() {
+	if !held.PendingInBatch() {
 		t.Error("Started changed its receiver")
 	}
 	ended := must(t, held, state.EndAbortedWaiting, state.Entry{})
-	if ended.Held() || !ended.Batch.Skipped || ended.Awaits() != nil {
+	if ended.PendingInBatch() || !ended.Batch.Skipped || ended.Awaits() != nil {
 		t.Errorf("ended while held: %+v awaits %v", ended.Batch, ended.Awaits())
 	}
 	again := must(t, must(t, ended, state.UserMessage, state.Entry{}), state.WaitingHumanInput, state.Entry{Waiting: &state.Wait{Reason: state.WaitingHumanInput}})
-	if again.Held() || !again.Batch.Skipped {
+	if again.PendingInBatch() || !again.Batch.Skipped {
 		t.Errorf("continued after that: %+v", again.Batch)
 	}
 	if done := must(t, let, state.EndCompleted, state.Entry{}); done.Batch.Skipped {

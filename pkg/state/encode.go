@@ -9,13 +9,13 @@ import (
 // encoder writes what is stored of a run, as encoding/json does without escaping HTML.
 type encoder struct{ wire.Writer }
 
-func newEncoder(room int) encoder {
-	return encoder{wire.Writer{B: append(make([]byte, 0, room), '{')}}
+func newEncoder(estimate int) encoder {
+	return encoder{wire.Writer{B: append(make([]byte, 0, estimate), '{')}}
 }
 
 // EncodeEntry encodes one entry of a log.
 func EncodeEntry(e Entry) ([]byte, error) {
-	w := newEncoder(room(&e))
+	w := newEncoder(estimate(&e))
 	w.Num(`"seq":`, e.Seq)
 	w.Text(`"type":`, string(e.Type))
 	w.Num(`"turn":`, int64(e.Turn))
@@ -37,7 +37,7 @@ func EncodeLive(id RunID, e Entry) ([]byte, error) {
 }
 
 func encodeEvent(id RunID, e *Entry, seq []byte) ([]byte, error) {
-	w := newEncoder(room(e) + len(id) + 32)
+	w := newEncoder(estimate(e) + len(id) + 32)
 	w.B = append(w.B, seq...)
 	w.Text(`"run_id":`, string(id))
 	w.Text(`"type":`, string(e.Type))
@@ -48,8 +48,8 @@ func encodeEvent(id RunID, e *Entry, seq []byte) ([]byte, error) {
 	return w.end()
 }
 
-// room is a guess at the length of an encoded entry.
-func room(e *Entry) int {
+// estimate is a guess at the length of an encoded entry.
+func estimate(e *Entry) int {
 	n := 320 + len(e.Detail)
 	if e.Message != nil {
 		for i := range e.Message.Parts {

@@ -11,54 +11,54 @@ import (
 
 // headerV1 is a header as the builds of format 1 knew it. It is never changed.
 type headerV1 struct {
-	Format           int               `json:"format"`
-	ID               state.RunID       `json:"id"`
-	Agent            string            `json:"agent"`
-	AgentVersion     int               `json:"agent_version"`
-	Loop             string            `json:"loop"`
-	Tenant           string            `json:"tenant"`
-	Priority         state.Priority    `json:"priority"`
-	Metadata         map[string]string `json:"metadata,omitempty"`
-	Parent           *state.Parent     `json:"parent,omitempty"`
-	Batch            *state.Batch      `json:"batch,omitempty"`
-	Status           state.Status      `json:"status"`
-	Transition       state.Transition  `json:"transition"`
-	Turn             int               `json:"turn"`
-	Version          int64             `json:"version"`
-	Output           *string           `json:"output,omitempty"`
-	StructuredOutput json.RawMessage   `json:"structured_output,omitempty"`
-	OutputSchema     json.RawMessage   `json:"output_schema,omitempty"`
-	Error            *state.Error      `json:"error,omitempty"`
-	Confidence       *float64          `json:"confidence,omitempty"`
-	Waiting          *state.Wait       `json:"waiting,omitempty"`
-	Open             []state.OpenCall  `json:"open,omitempty"`
-	Cleared          bool              `json:"cleared,omitempty"`
-	Undecided        bool              `json:"undecided,omitempty"`
-	Phase            string            `json:"phase,omitempty"`
-	ResumeAt         state.Time        `json:"resume_at,omitzero"`
-	Place            *state.Place      `json:"place,omitempty"`
-	Usage            state.Usage       `json:"usage"`
-	Limits           state.Limits      `json:"limits"`
-	Warned           []string          `json:"warned,omitempty"`
-	TurnBase         int               `json:"turn_base,omitempty"`
-	Reenter          bool              `json:"reenter,omitempty"`
-	Failures         int               `json:"failures,omitempty"`
-	Recoveries       int               `json:"recoveries,omitempty"`
-	Compacted        bool              `json:"compacted,omitempty"`
-	StopBlocks       int               `json:"stop_blocks,omitempty"`
-	Fallback         int               `json:"fallback,omitempty"`
-	FallbackBase     int               `json:"fallback_base,omitempty"`
-	Nudges           state.Nudges      `json:"nudges,omitzero"`
-	Poison           *state.Poison     `json:"poison,omitempty"`
-	Asked            int               `json:"asked,omitempty"`
-	Stream           string            `json:"stream,omitempty"`
-	ReplyTo          string            `json:"reply_to,omitempty"`
-	Webhook          *state.Webhook    `json:"webhook,omitempty"`
-	TraceSpan        string            `json:"trace_parent,omitempty"`
-	CreatedAt        state.Time        `json:"created_at"`
-	StartedAt        state.Time        `json:"started_at"`
-	UpdatedAt        state.Time        `json:"updated_at"`
-	FinishedAt       state.Time        `json:"finished_at"`
+	Format           int                `json:"format"`
+	ID               state.RunID        `json:"id"`
+	Agent            string             `json:"agent"`
+	AgentVersion     int                `json:"agent_version"`
+	Loop             string             `json:"loop"`
+	Tenant           string             `json:"tenant"`
+	Priority         state.Priority     `json:"priority"`
+	Metadata         map[string]string  `json:"metadata,omitempty"`
+	Parent           *state.Parent      `json:"parent,omitempty"`
+	Batch            *state.Batch       `json:"batch,omitempty"`
+	Status           state.Status       `json:"status"`
+	Transition       state.Transition   `json:"transition"`
+	Turn             int                `json:"turn"`
+	Version          int64              `json:"version"`
+	Output           *string            `json:"output,omitempty"`
+	StructuredOutput json.RawMessage    `json:"structured_output,omitempty"`
+	OutputSchema     json.RawMessage    `json:"output_schema,omitempty"`
+	Error            *state.Error       `json:"error,omitempty"`
+	Confidence       *float64           `json:"confidence,omitempty"`
+	Waiting          *state.Wait        `json:"waiting,omitempty"`
+	Open             []state.OpenCall   `json:"open,omitempty"`
+	Cleared          bool               `json:"cleared,omitempty"`
+	Undecided        bool               `json:"undecided,omitempty"`
+	Phase            string             `json:"phase,omitempty"`
+	ResumeAt         state.Time         `json:"resume_at,omitzero"`
+	Reservation      *state.Reservation `json:"place,omitempty"`
+	Usage            state.Usage        `json:"usage"`
+	Limits           state.Limits       `json:"limits"`
+	Warned           []string           `json:"warned,omitempty"`
+	TurnBase         int                `json:"turn_base,omitempty"`
+	Reenter          bool               `json:"reenter,omitempty"`
+	Failures         int                `json:"failures,omitempty"`
+	Recoveries       int                `json:"recoveries,omitempty"`
+	Compacted        bool               `json:"compacted,omitempty"`
+	StopBlocks       int                `json:"stop_blocks,omitempty"`
+	Fallback         int                `json:"fallback,omitempty"`
+	FallbackBase     int                `json:"fallback_base,omitempty"`
+	Nudges           state.Nudges       `json:"nudges,omitzero"`
+	Poison           *state.Poison      `json:"poison,omitempty"`
+	Asked            int                `json:"asked,omitempty"`
+	Stream           string             `json:"stream,omitempty"`
+	ReplyTo          string             `json:"reply_to,omitempty"`
+	Webhook          *state.Webhook     `json:"webhook,omitempty"`
+	TraceSpan        string             `json:"trace_parent,omitempty"`
+	CreatedAt        state.Time         `json:"created_at"`
+	StartedAt        state.Time         `json:"started_at"`
+	UpdatedAt        state.Time         `json:"updated_at"`
+	FinishedAt       state.Time         `json:"finished_at"`
 }
 
 // stateV1 returns s as those builds had it.
@@ -70,7 +70,7 @@ func stateV1(s state.State) headerV1 {
 	return headerV1{
 		1, s.ID, s.Agent, s.AgentVersion, s.Loop, s.Tenant, s.Priority, s.Metadata, s.Parent, s.Batch, s.Status, s.Transition, s.Turn, s.Version,
 		s.Output, s.StructuredOutput, s.OutputSchema, s.Error, s.Facts.Confidence, s.Waiting, s.Open, s.Cleared, s.Undecided, own.Phase, s.ResumeAt,
-		s.Place, s.Usage, s.Limits, s.Warned, s.TurnBase, s.Reenter, s.Failures, s.Recoveries, s.Compacted, s.StopBlocks, s.Fallback, s.FallbackBase,
+		s.Reservation, s.Usage, s.Limits, s.Warned, s.TurnBase, s.Reenter, s.Failures, s.Recoveries, s.Compacted, s.StopBlocks, s.Fallback, s.FallbackBase,
 		s.Nudges, s.Poison, s.Asked, s.Stream, s.ReplyTo, s.Webhook, s.TraceSpan, s.CreatedAt, s.StartedAt, s.UpdatedAt, s.FinishedAt,
 	}
 }
@@ -112,7 +112,7 @@ func TestFormats(t *testing.T) {
 
 // What format 1 has no room for is written in format 2, whoever else there is: an older
 // build would lose it.
-func TestFormatHasRoom(t *testing.T) {
+func TestFormatHasCapacity(t *testing.T) {
 	t.Parallel()
 	for want, own := range map[int][]state.LoopState{
 		1: {{}, {Data: json.RawMessage(`{"phase":"final"}`)}},

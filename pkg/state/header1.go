@@ -80,7 +80,7 @@ func (w *encoder) first(s *State) {
 	w.YesOr(`"undecided":`, s.Undecided)
 	w.TextOr(`"phase":`, phase)
 	w.TimeOr(`"resume_at":`, s.ResumeAt.Time)
-	w.Any(`"place":`, s.Place, s.Place != nil)
+	w.Any(`"place":`, s.Reservation, s.Reservation != nil)
 	w.Key(`"usage":`)
 	w.usage(&s.Usage)
 	w.Key(`"limits":`)
@@ -174,7 +174,7 @@ func (d *decoder) first(s *State) {
 	wire.TextOr(&d.Reader, `,"phase":`, &phase)
 	s.LoopState = ofPhase(phase)
 	d.TimeOr(`,"resume_at":`, &s.ResumeAt.Time)
-	wire.AnyOr(&d.Reader, `,"place":`, &s.Place)
+	wire.AnyOr(&d.Reader, `,"place":`, &s.Reservation)
 	d.Must(`,"usage":`)
 	d.usage(&s.Usage)
 	if d.Key(`,"limits":{"max_turns":`) { // every run has it

@@ -21,9 +21,9 @@ type Quotas interface {
 	// answer is to wait, but for the place of the caller among those who wait.
 	Take(ctx context.Context, key string, t Take) (Taken, error)
 
-	// Settle corrects the estimate of a call that was let in: by how many tokens it
+	// Correct corrects the estimate of a call that was let in: by how many tokens it
 	// used more, or less.
-	Settle(ctx context.Context, key string, q Quota, tokens int64) error
+	Correct(ctx context.Context, key string, q Quota, tokens int64) error
 
 	// Pause lets nobody in for d, because the provider said so (HTTP 429), and
 	// halves the pace after it. Pauses do not add up, and are an hour at most; d of
@@ -50,26 +50,26 @@ type Take struct {
 	// are paid for, however large it is itself.
 	Tokens int64
 
-	// Place that an earlier answer gave, and for which the caller has waited; 0 is
+	// Reservation that an earlier answer gave, and for which the caller has waited; 0 is
 	// none.
-	Place int64
+	Reservation int64
 
-	// NoPlace keeps no place for the caller if it has to wait: it may not come back.
-	NoPlace bool
+	// NoReservation reserves nothing for the caller if it has to wait: it may not come back.
+	NoReservation bool
 }
 
 // Taken is the answer of a quota. The call may be made if Wait is 0. Otherwise the
-// caller is to come back with its Place after that time, measured on the store's
+// caller is to come back with its Reservation after that time, measured on the store's
 // clock. It then goes before all who came later and, if the quota was not paused
-// meanwhile, is let in. Without a Place (the queue is an hour long) it begins anew.
+// meanwhile, is let in. Without a Reservation (the queue is an hour long) it begins anew.
 type Taken struct {
-	Wait   time.Duration
-	Place  int64 // on the quota's own clock, in microseconds
-	Paused bool  // the provider asked for this wait, not the quota
+	Wait        time.Duration
+	Reservation int64 // on the quota's own clock, in microseconds
+	Paused      bool  // the provider asked for this wait, not the quota
 }
 
-// Place is where a run stands in the queue of a quota.
-type Place struct {
+// Reservation is the time that a quota has reserved for the next call of a run.
+type Reservation struct {
 	Key string `json:"key"`
 	At  int64  `json:"at"`
 }

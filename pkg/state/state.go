@@ -86,9 +86,9 @@ type State struct {
 	// ResumeAt is when a run in waiting_schedule goes on by itself.
 	ResumeAt Time `json:"resume_at,omitzero"`
 
-	// Place is where the run stands in the queue of a rate limit, until the call for
-	// which it waits was made.
-	Place *Place `json:"place,omitempty"`
+	// Reservation is the time that a rate limit has reserved for the run, until the call for
+	// which it waits was made. The name in the store is that of older builds.
+	Reservation *Reservation `json:"place,omitempty"`
 
 	// Warned lists the limits whose soft warning was given.
 	Warned []string `json:"warned,omitempty"`
@@ -337,7 +337,7 @@ func (s State) Append(e Entry) State {
 	case EntryModel:
 		s.Turn = e.Turn
 		s.Reenter, s.Undecided = false, true
-		s.Failures, s.Place = 0, nil
+		s.Failures, s.Reservation = 0, nil
 		s.Asked += 1 + e.FailedCalls
 		if e.Usage != nil {
 			s.Usage = s.Usage.Add(*e.Usage)
@@ -353,7 +353,7 @@ func (s State) Append(e Entry) State {
 	case EntryCompacted:
 		if e.Usage != nil {
 			s.Asked++
-			s.Place = nil
+			s.Reservation = nil
 			s.Usage = s.Usage.Add(*e.Usage)
 		}
 	case EntryTool, EntryReused:
@@ -430,7 +430,7 @@ func (s State) Due() time.Time {
 		}
 	}
 	if s.Status == Waiting {
-		if s.Waiting != nil && s.Waiting.Reason == WaitingSchedule && !s.Held() {
+		if s.Waiting != nil && s.Waiting.Reason == WaitingSchedule && !s.PendingInBatch() {
 			earliest(s.ResumeAt)
 		}
 		if s.Waiting != nil {
@@ -462,7 +462,7 @@ func (s State) Awaits() []string {
 	if s.Waiting != nil && s.Waiting.Reason == WaitingHumanInput && !slices.ContainsFunc(s.Open, func(o OpenCall) bool { return o.Needs == NeedAnswer }) {
 		names = append(names, AwaitAnswer)
 	}
-	if s.Held() {
+	if s.PendingInBatch() {
 		names = append(names, AwaitStart)
 	}
 	return names

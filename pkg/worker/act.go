@@ -42,8 +42,8 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 	if err == nil {
 		t.loop, err = t.w.agents.loop(ctx, t.s)
 	}
-	if gone, ok := errors.AsType[*invalidAgentError](err); ok {
-		t.s = loop.Fail(t.s, now(), state.EndInvalidAgent, gone.Error()).Next
+	if invalid, ok := errors.AsType[*invalidAgentError](err); ok {
+		t.s = loop.Fail(t.s, now(), state.EndInvalidAgent, invalid.Error()).Next
 		return nil, nil
 	}
 	if err != nil {
@@ -149,12 +149,12 @@ const storePause = 100 * time.Millisecond
 // final reports whether the store will say the same again.
 func final(err error) bool {
 	_, full := errors.AsType[*state.TooLargeError](err)
-	return full || gone(err)
+	return full || leaseOver(err)
 }
 
-// gone reports whether the store says that a lease is over: another has it, or the run is
+// leaseOver reports whether the store says that a lease is over: another has it, or the run is
 // lost with all that a store had written since its copy was made.
-func gone(err error) bool {
+func leaseOver(err error) bool {
 	return errors.Is(err, state.ErrFenced) || errors.Is(err, state.ErrNotFound)
 }
 

@@ -17,16 +17,16 @@ import (
 // A run that was cancelled while it was held has freed nothing. Whoever ends before
 // it starts the one behind it; it does so itself only if that has happened already.
 func (w *Worker) startNext(ctx context.Context, s state.State) error {
-	if s.Batch == nil || !s.Held() && !s.Status.Terminal() {
+	if s.Batch == nil || !s.PendingInBatch() && !s.Status.Terminal() {
 		return nil
 	}
-	if s.Held() || s.Batch.Skipped {
+	if s.PendingInBatch() || s.Batch.Skipped {
 		if free, err := w.laneFree(ctx, s); err != nil || !free {
 			return err
 		}
 	}
 	step := 1
-	if s.Held() {
+	if s.PendingInBatch() {
 		step = 0
 	}
 	for ; ; step++ {

@@ -110,7 +110,7 @@ func (w *Worker) disclaim(ctx context.Context, q state.ClaimRequest) {
 	l := state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker}
 	for {
 		err := w.store.Release(ctx, l)
-		if err == nil || gone(err) || !pause(ctx, storePause) {
+		if err == nil || leaseOver(err) || !pause(ctx, storePause) {
 			return
 		}
 	}

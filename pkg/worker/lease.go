@@ -246,7 +246,7 @@ func (w *Worker) askFor(ctx context.Context, l *lease, asked time.Time, patience
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	abort, err := w.store.Renew(ctx, l.Lease, w.cfg.Lease, w.cfg.RedeliveryDelay)
-	if gone(err) {
+	if leaseOver(err) {
 		l.cancel(state.ErrFenced)
 		return nil
 	}

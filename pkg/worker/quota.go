@@ -90,8 +90,8 @@ func (t *turn) reservation(a *agent.Agent, m agent.Model, req model.Request) *re
 	p.key, p.quota, p.asks = p.limits.For(m.Provider, m.BaseURL, m.Name, req.APIKey)
 	p.exempt = t.w.cfg.MockResponses != nil || m.Provider == "scripted" && !p.asks
 	p.elsewhere = a.ModelAt(t.s.Fallback+1) != nil
-	if t.s.Place != nil && t.s.Place.Key == p.key {
-		p.at = t.s.Place.At
+	if t.s.Reservation != nil && t.s.Reservation.Key == p.key {
+		p.at = t.s.Reservation.At
 	}
 	if p.quota.Tokens > 0 {
 		p.tokens = estimate(req, t.s.Log)
@@ -102,7 +102,7 @@ func (t *turn) reservation(a *agent.Agent, m agent.Model, req model.Request) *re
 // delayedError says that a call has to wait for its quota.
 type delayedError struct {
 	wait   time.Duration
-	at     *state.Place
+	at     *state.Reservation
 	detail string
 }
 
@@ -120,7 +120,7 @@ func (p *reservation) enter(ctx context.Context, again bool) error {
 	}
 	began := time.Now()
 	for {
-		got, err := p.store.Take(ctx, p.key, state.Take{Quota: p.quota, Tokens: p.tokens, Place: p.at, NoPlace: again || p.elsewhere})
+		got, err := p.store.Take(ctx, p.key, state.Take{Quota: p.quota, Tokens: p.tokens, Reservation: p.at, NoReservation: again || p.elsewhere})
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return ctx.Err()
@@ -134,8 +134,8 @@ func (p *reservation) enter(ctx context.Context, again bool) error {
 		}
 		if time.Since(began)+got.Wait <= shortWait {
 			p.metrics.waited("turn", got.Wait)
-			if got.Place != 0 {
-				p.at = got.Place
+			if got.Reservation != 0 {
+				p.at = got.Reservation
 			}
 			if !pause(ctx, got.Wait) {
 				return ctx.Err()
@@ -167,17 +167,17 @@ func (p *reservation) refused(got state.Taken, again bool) error {
 	if got.Paused {
 		detail = p.who + " has enough for now"
 	}
-	if got.Place == 0 {
+	if got.Reservation == 0 {
 		wait += p.random.upTo(wait)
 	}
 	p.metrics.waited("schedule", wait)
-	return p.delayed(wait, got.Place, detail)
+	return p.delayed(wait, got.Reservation, detail)
 }
 
 func (p *reservation) delayed(wait time.Duration, at int64, detail string) *delayedError {
 	e := &delayedError{wait: (wait + time.Millisecond - 1).Truncate(time.Millisecond), detail: detail}
 	if at != 0 {
-		e.at = &state.Place{Key: p.key, At: at}
+		e.at = &state.Reservation{Key: p.key, At: at}
 	}
 	return e
 }
@@ -198,7 +198,7 @@ func (p *reservation) done(ctx context.Context, usage state.Usage, failure *mode
 		p.mu.Unlock()
 	}
 	if off := p.off(usage, failure); off != 0 {
-		errs = append(errs, p.store.Settle(ctx, p.key, p.quota, off))
+		errs = append(errs, p.store.Correct(ctx, p.key, p.quota, off))
 	}
 	return errors.Join(errs...)
 }
@@ -256,5 +256,5 @@ func estimate(req model.Request, log []state.Entry) int64 {
 
 // modelDelayed is the event of a call that has to wait.
 func modelDelayed(e *delayedError, purpose loop.Purpose) loop.ModelDelayed {
-	return loop.ModelDelayed{At: now(), Wait: e.wait, Place: e.at, Detail: e.detail, Purpose: purpose}
+	return loop.ModelDelayed{At: now(), Wait: e.wait, Reservation: e.at, Detail: e.detail, Purpose: purpose}
 }

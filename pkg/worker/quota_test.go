@@ -32,9 +32,9 @@ func (c *counted) Take(ctx context.Context, key string, t state.Take) (state.Tak
 	return c.Store.Take(ctx, key, t)
 }
 
-func (c *counted) Settle(ctx context.Context, key string, q state.Quota, tokens int64) error {
+func (c *counted) Correct(ctx context.Context, key string, q state.Quota, tokens int64) error {
 	c.calls.Add(1)
-	return c.Store.Settle(ctx, key, q, tokens)
+	return c.Store.Correct(ctx, key, q, tokens)
 }
 
 func limits(t *testing.T, text string) model.RateLimits {
@@ -112,8 +112,8 @@ func TestWaitsForQuota(t *testing.T) {
 	stop := s.work(cfg)
 	id := s.submit(state.Limits{}, nil, model.Scripted{Text: "first"}, model.Scripted{Text: "second"})
 	st := s.awaitReason(id, state.WaitingSchedule)
-	if st.Place == nil || st.Failures != 0 || st.Asked != 0 {
-		t.Errorf("the run waits with place %v, %d failures, %d calls", st.Place, st.Failures, st.Asked)
+	if st.Reservation == nil || st.Failures != 0 || st.Asked != 0 {
+		t.Errorf("the run waits with place %v, %d failures, %d calls", st.Reservation, st.Failures, st.Asked)
 	}
 	families, err := cfg.Registry.Gather()
 	if err != nil || !hasMetric(families, "turnpike_rate_limit_waits_total") {
@@ -123,8 +123,8 @@ func TestWaitsForQuota(t *testing.T) {
 	next := s.config()
 	next.RateLimits = l
 	s.work(next)
-	if st = s.awaitReason(id, state.EndCompleted); *st.Output != "first" || st.Place != nil {
-		t.Errorf("the run ends with %q, place %v", *st.Output, st.Place)
+	if st = s.awaitReason(id, state.EndCompleted); *st.Output != "first" || st.Reservation != nil {
+		t.Errorf("the run ends with %q, place %v", *st.Output, st.Reservation)
 	}
 }
 
@@ -225,8 +225,8 @@ func TestQuotaWaitDoesNotFallBack(t *testing.T) {
 	id := s.submitTo(agent.Definition{Name: "a", Model: agent.Model{
 		Provider: "scripted", Name: "slow", Responses: answers, Fallback: []agent.Model{{Provider: "scripted", Name: "fast", Responses: answers}},
 	}})
-	if st := s.awaitReason(id, state.WaitingSchedule); st.Fallback != 0 || st.Place == nil {
-		t.Errorf("the run uses model %d, place %v", st.Fallback, st.Place)
+	if st := s.awaitReason(id, state.WaitingSchedule); st.Fallback != 0 || st.Reservation == nil {
+		t.Errorf("the run uses model %d, place %v", st.Fallback, st.Reservation)
 	}
 }
 
@@ -241,8 +241,8 @@ func TestNoCapacityForAnotherTry(t *testing.T) {
 	cfg.RateLimits = limits(t, "- {provider: openai, requests_per_minute: 1}")
 	s.work(cfg)
 	st := s.awaitReason(s.submitTo(agent.Definition{Name: "a", Model: agent.Model{Provider: "openai", Name: "m"}}), state.WaitingSchedule)
-	if st.Failures != 1 || st.Place != nil || len(p.made()) != 1 {
-		t.Errorf("%d failures, place %v, %d calls; want the failure to count", st.Failures, st.Place, len(p.made()))
+	if st.Failures != 1 || st.Reservation != nil || len(p.made()) != 1 {
+		t.Errorf("%d failures, place %v, %d calls; want the failure to count", st.Failures, st.Reservation, len(p.made()))
 	}
 }
 

@@ -110,8 +110,8 @@ func (s store) Take(ctx context.Context, key string, t state.Take) (state.Taken,
 	return do(ctx, s.p, toStore, "take", func() (state.Taken, error) { return s.in.Take(ctx, key, t) })
 }
 
-func (s store) Settle(ctx context.Context, key string, q state.Quota, tokens int64) error {
-	return do0(ctx, s.p, toStore, "settle", func() error { return s.in.Settle(ctx, key, q, tokens) })
+func (s store) Correct(ctx context.Context, key string, q state.Quota, tokens int64) error {
+	return do0(ctx, s.p, toStore, "correct", func() error { return s.in.Correct(ctx, key, q, tokens) })
 }
 
 func (s store) Pause(ctx context.Context, key string, d time.Duration) error {

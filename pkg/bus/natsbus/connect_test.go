@@ -10,7 +10,7 @@ import (
 
 // I2: whoever is connected to a server that fell silent looks for another one long
 // before a lease of the default length is over.
-func TestSilentServerIsNoticed(t *testing.T) {
+func TestUnresponsiveServerIsNoticed(t *testing.T) {
 	t.Parallel()
 	nc, err := natsbus.Connect(testbed.NATSServer(t).URL(), "test")
 	if err != nil {

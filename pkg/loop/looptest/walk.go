@@ -253,7 +253,7 @@ func (w *walk) answerModel(effect loop.CallModel) {
 	case w.chance("no room", 12):
 		ev := loop.ModelDelayed{At: w.at(), Wait: time.Duration(rapid.IntRange(1, 3).Draw(w.rt, "wait")) * time.Second, Detail: "rate limit", Purpose: effect.Purpose}
 		if w.chance("place", 2) {
-			ev.Place = &state.Place{Key: "k", At: 1}
+			ev.Reservation = &state.Reservation{Key: "k", At: 1}
 		}
 		w.feed(ev)
 	case w.chance("model fails", 6):

@@ -30,16 +30,16 @@ type Store struct {
 
 	now func() time.Time
 
-	mu     sync.Mutex
-	runs   map[state.RunID]*run
-	active record.ActiveRuns
-	keys   map[string]key
-	agents map[string][]state.AgentVersion
-	pins   map[string][]byte
-	gone   map[string]bool
-	quotas map[string]quota.Bucket
-	slowed map[string]time.Time // key: until when
-	eager  map[string]run       // by token of an eager claim: the run as its commit left it
+	mu      sync.Mutex
+	runs    map[state.RunID]*run
+	active  record.ActiveRuns
+	keys    map[string]key
+	agents  map[string][]state.AgentVersion
+	pins    map[string][]byte
+	removed map[string]bool
+	quotas  map[string]quota.Bucket
+	slowed  map[string]time.Time // key: until when
+	eager   map[string]run       // by token of an eager claim: the run as its commit left it
 }
 
 type run struct {
@@ -65,7 +65,7 @@ func New(cfg Config) *Store {
 	}
 	return &Store{
 		now: cfg.Now, runs: map[state.RunID]*run{}, active: record.ActiveRuns{}, keys: map[string]key{},
-		agents: map[string][]state.AgentVersion{}, gone: map[string]bool{}, pins: map[string][]byte{},
+		agents: map[string][]state.AgentVersion{}, removed: map[string]bool{}, pins: map[string][]byte{},
 		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{}, eager: map[string]run{},
 	}
 }
@@ -438,7 +438,7 @@ func (s *Store) PutAgent(_ context.Context, name string, definition json.RawMess
 		Name: name, Version: len(s.agents[name]) + 1, Definition: slices.Clone(definition), CreatedAt: state.At(s.now()),
 	}
 	s.agents[name] = append(s.agents[name], v)
-	delete(s.gone, name)
+	delete(s.removed, name)
 	return v, nil
 }
 
@@ -447,7 +447,7 @@ func (s *Store) Agent(_ context.Context, name string, version int) (state.AgentV
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	versions := s.agents[name]
-	if version == 0 && !s.gone[name] {
+	if version == 0 && !s.removed[name] {
 		version = len(versions)
 	}
 	if version < 1 || version > len(versions) {
@@ -462,7 +462,7 @@ func (s *Store) ListAgents(context.Context) ([]state.AgentVersion, error) {
 	defer s.mu.Unlock()
 	var list []state.AgentVersion
 	for name, versions := range s.agents {
-		if !s.gone[name] {
+		if !s.removed[name] {
 			list = append(list, versions[len(versions)-1])
 		}
 	}
@@ -474,9 +474,9 @@ func (s *Store) ListAgents(context.Context) ([]state.AgentVersion, error) {
 func (s *Store) DeleteAgent(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.agents[name]) == 0 || s.gone[name] {
+	if len(s.agents[name]) == 0 || s.removed[name] {
 		return fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
 	}
-	s.gone[name] = true
+	s.removed[name] = true
 	return nil
 }

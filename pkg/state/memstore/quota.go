@@ -20,7 +20,7 @@ func (s *Store) bucket(ctx context.Context, key string, change func(*quota.Bucke
 	now := s.now()
 	b, known := s.quotas[key]
 	if !known {
-		maps.DeleteFunc(s.quotas, func(_ string, b quota.Bucket) bool { return b.At < now.Add(-quota.KeptFor).UnixMicro() })
+		maps.DeleteFunc(s.quotas, func(_ string, b quota.Bucket) bool { return b.At < now.Add(-quota.Lifetime).UnixMicro() })
 	}
 	change(&b, now)
 	s.quotas[key] = b
@@ -33,9 +33,9 @@ func (s *Store) Take(ctx context.Context, key string, t state.Take) (taken state
 	return taken, err
 }
 
-// Settle implements state.Quotas.
-func (s *Store) Settle(ctx context.Context, key string, q state.Quota, tokens int64) error {
-	return s.bucket(ctx, key, func(b *quota.Bucket, now time.Time) { b.Settle(q, tokens, now) })
+// Correct implements state.Quotas.
+func (s *Store) Correct(ctx context.Context, key string, q state.Quota, tokens int64) error {
+	return s.bucket(ctx, key, func(b *quota.Bucket, now time.Time) { b.Correct(q, tokens, now) })
 }
 
 // Pause implements state.Quotas.

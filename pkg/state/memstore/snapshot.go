@@ -14,11 +14,11 @@ import (
 
 // Snapshot is a copy of a Store. Quotas are not in it. It does not change.
 type Snapshot struct {
-	runs   map[state.RunID]run
-	active record.ActiveRuns
-	keys   map[string]key
-	agents map[string][]state.AgentVersion
-	gone   map[string]bool
+	runs    map[state.RunID]run
+	active  record.ActiveRuns
+	keys    map[string]key
+	agents  map[string][]state.AgentVersion
+	removed map[string]bool
 }
 
 // Snapshot returns a copy of all that the store holds, and Restore brings one back,
@@ -26,7 +26,7 @@ type Snapshot struct {
 func (s *Store) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &Snapshot{runs: make(map[state.RunID]run, len(s.runs)), active: maps.Clone(s.active), keys: maps.Clone(s.keys), agents: maps.Clone(s.agents), gone: maps.Clone(s.gone)}
+	c := &Snapshot{runs: make(map[state.RunID]run, len(s.runs)), active: maps.Clone(s.active), keys: maps.Clone(s.keys), agents: maps.Clone(s.agents), removed: maps.Clone(s.removed)}
 	for id, r := range s.runs {
 		r.log = slices.Clip(r.log)
 		c.runs[id] = *r
@@ -42,7 +42,7 @@ func (s *Store) Restore(c *Snapshot) {
 	for id, r := range c.runs {
 		s.runs[id] = &r
 	}
-	s.active, s.keys, s.agents, s.gone = maps.Clone(c.active), maps.Clone(c.keys), maps.Clone(c.agents), maps.Clone(c.gone)
+	s.active, s.keys, s.agents, s.removed = maps.Clone(c.active), maps.Clone(c.keys), maps.Clone(c.agents), maps.Clone(c.removed)
 }
 
 // Runs returns the ids of all runs, sorted.

@@ -65,8 +65,8 @@ func (a *alternating) Take(ctx context.Context, key string, t state.Take) (state
 	return a.next().Take(ctx, key, t)
 }
 
-func (a *alternating) Settle(ctx context.Context, key string, q state.Quota, tokens int64) error {
-	return a.next().Settle(ctx, key, q, tokens)
+func (a *alternating) Correct(ctx context.Context, key string, q state.Quota, tokens int64) error {
+	return a.next().Correct(ctx, key, q, tokens)
 }
 
 func (a *alternating) Pause(ctx context.Context, key string, d time.Duration) error {

@@ -2,8 +2,8 @@ package natsstore
 
 import "github.com/turnpike-dev/turnpike/pkg/state"
 
-// Held is what the store keeps of logs in memory.
-func (s *Store) Held() map[state.RunID][]state.Entry {
+// LogBytes is what the store keeps of logs in memory.
+func (s *Store) LogBytes() map[state.RunID][]state.Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	held := map[state.RunID][]state.Entry{}
@@ -14,4 +14,4 @@ func (s *Store) Held() map[state.RunID][]state.Entry {
 }
 
 // Hold has the store keep so many bytes of logs.
-func (s *Store) Hold(bytes int) { s.room = bytes }
+func (s *Store) Hold(bytes int) { s.maxBytes = bytes }

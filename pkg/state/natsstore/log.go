@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// maxHeld is how much of logs is kept in memory, in bytes as encoded.
-const maxHeld = 64 << 20
+// maxLogBytes is how much of logs is kept in memory, in bytes as encoded.
+const maxLogBytes = 64 << 20
 
 // cachedLog is a run's log up to a message of the stream.
 type cachedLog struct {
@@ -44,14 +44,14 @@ func (s *Store) extend(id state.RunID, before, seq uint64, entries []state.Entry
 
 // hold keeps a log, and lets go of others, whichever, if it is too much; s.mu is held.
 func (s *Store) hold(id state.RunID, l cachedLog) {
-	s.held += l.bytes - s.logs[id].bytes
+	s.logBytes += l.bytes - s.logs[id].bytes
 	s.logs[id] = l
 	for other, old := range s.logs {
-		if s.held <= s.room {
+		if s.logBytes <= s.maxBytes {
 			return
 		}
 		if other != id {
-			s.held -= old.bytes
+			s.logBytes -= old.bytes
 			delete(s.logs, other)
 		}
 	}

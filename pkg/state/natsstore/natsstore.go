@@ -49,12 +49,12 @@ type Store struct {
 	stream jetstream.Stream
 	feed   jetstream.ConsumeContext
 
-	mu     sync.Mutex
-	index  map[state.RunID]version
-	active record.ActiveRuns // of the index
-	logs   map[state.RunID]cachedLog
-	held   int // bytes in logs
-	room   int // how many of these are kept
+	mu       sync.Mutex
+	index    map[state.RunID]version
+	active   record.ActiveRuns // of the index
+	logs     map[state.RunID]cachedLog
+	logBytes int // bytes in logs
+	maxBytes int // how many of these are kept
 
 	quotas quotas
 }
@@ -92,7 +92,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, active: record.ActiveRuns{}, logs: map[state.RunID]cachedLog{}, room: maxHeld}
+	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, active: record.ActiveRuns{}, logs: map[state.RunID]cachedLog{}, maxBytes: maxLogBytes}
 	want := jetstream.StreamConfig{
 		Name:     streamName(cfg.Prefix, "STATE"),
 		Subjects: []string{cfg.Prefix + ".state.>"}, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
@@ -199,7 +199,7 @@ func (s *Store) forget(id state.RunID) {
 	defer s.mu.Unlock()
 	s.active.Move(s.index[id].rec, record.Record{})
 	delete(s.index, id)
-	s.held -= s.logs[id].bytes
+	s.logBytes -= s.logs[id].bytes
 	delete(s.logs, id)
 }
 
@@ -334,8 +334,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// headerRoom is what the condition of a publish takes of max_payload.
-const headerRoom = 256
+// headerBytes is what the condition of a publish takes of max_payload.
+const headerBytes = 256
 
 // publish stores v on a subject whose last message is number last; 0 is none.
 func (s *Store) publish(ctx context.Context, subject string, v any, last uint64) (uint64, error) {
@@ -348,7 +348,7 @@ func (s *Store) publish(ctx context.Context, subject string, v any, last uint64)
 
 // send does so with what is encoded already.
 func (s *Store) send(ctx context.Context, subject string, data []byte, last uint64) (uint64, error) {
-	if limit := s.nc.MaxPayload() - headerRoom; int64(len(data)) > limit {
+	if limit := s.nc.MaxPayload() - headerBytes; int64(len(data)) > limit {
 		return 0, &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "raise the server's max_payload, or keep messages and tool results smaller"}
 	}
 	callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -39,7 +39,7 @@ func (s *Store) openQuotas(ctx context.Context) error {
 	want := jetstream.StreamConfig{
 		Name: streamName(s.cfg.Prefix, "QUOTA"), Subjects: []string{s.cfg.Prefix + ".quota.>"},
 		Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
-		MaxMsgsPerSubject: 1, MaxAge: quota.KeptFor, AllowDirect: false,
+		MaxMsgsPerSubject: 1, MaxAge: quota.Lifetime, AllowDirect: false,
 	}
 	stream, err := s.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -138,10 +138,10 @@ func (s *Store) Take(ctx context.Context, key string, t state.Take) (taken state
 	return taken, nil
 }
 
-// Settle implements state.Quotas.
-func (s *Store) Settle(ctx context.Context, key string, q state.Quota, tokens int64) error {
-	if err := s.bucket(ctx, key, func(b *quota.Bucket, now time.Time) { b.Settle(q, tokens, now) }); err != nil {
-		return fmt.Errorf("settle quota %s: %w", key, err)
+// Correct implements state.Quotas.
+func (s *Store) Correct(ctx context.Context, key string, q state.Quota, tokens int64) error {
+	if err := s.bucket(ctx, key, func(b *quota.Bucket, now time.Time) { b.Correct(q, tokens, now) }); err != nil {
+		return fmt.Errorf("correct quota %s: %w", key, err)
 	}
 	return nil
 }

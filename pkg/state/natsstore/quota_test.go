@@ -51,7 +51,7 @@ func TestQuotaOfManyProcesses(t *testing.T) {
 }
 
 // Who waits for its turn behind a call that gets no answer still heeds its own context.
-func TestQuotaBehindSilence(t *testing.T) {
+func TestQuotaBehindHangingServer(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
 	p := prefix()

@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// KeptFor is how long after its last change a bucket means anything.
-const KeptFor = 24 * time.Hour
+// Lifetime is how long after its last change a bucket means anything.
+const Lifetime = 24 * time.Hour
 
 // SlowUntil returns when a quota that was paused at now goes at its full pace
 // again, at the latest.
@@ -58,12 +58,12 @@ type Bucket struct {
 	Until int64 `json:"until"` // the end of the pause, on the store's clock
 
 	// When, on the quota's clock, the next call is let in: by the calls that were
-	// made, and by those that were made or have a place. Requests and tokens are two
-	// limits, and the later time counts.
-	UsedRequests int64 `json:"used_requests"`
-	UsedTokens   int64 `json:"used_tokens"`
-	HeldRequests int64 `json:"held_requests"`
-	HeldTokens   int64 `json:"held_tokens"`
+	// made, and by those that were made or are reserved. Requests and tokens are two
+	// limits, and the later time counts. Two names in the store are those of older builds.
+	UsedRequests     int64 `json:"used_requests"`
+	UsedTokens       int64 `json:"used_tokens"`
+	ReservedRequests int64 `json:"held_requests"`
+	ReservedTokens   int64 `json:"held_tokens"`
 
 	// Late is the next place for those who came after their own when there was no
 	// room: after an outage they must not all come at once.
@@ -126,33 +126,33 @@ func (b *Bucket) Take(q state.Take, now time.Time) state.Taken {
 	requests, tokens := cost(1, q.Quota.Requests), cost(q.Tokens, q.Quota.Tokens)
 	paused := b.Until > b.At
 	open := max(b.UsedRequests, b.UsedTokens)
-	first := max(open, q.Place)
-	if q.Place == 0 {
-		first = max(open, b.HeldRequests, b.HeldTokens, b.Late)
+	first := max(open, q.Reservation)
+	if q.Reservation == 0 {
+		first = max(open, b.ReservedRequests, b.ReservedTokens, b.Late)
 	}
 	if !paused && b.Clock >= first {
 		charge(&b.UsedRequests, &b.UsedTokens, b.Clock, requests, tokens)
-		if q.Place == 0 {
-			charge(&b.HeldRequests, &b.HeldTokens, b.Clock, requests, tokens)
+		if q.Reservation == 0 {
+			charge(&b.ReservedRequests, &b.ReservedTokens, b.Clock, requests, tokens)
 		}
 		return state.Taken{}
 	}
 	at := max(first, b.Clock)
-	place := at
+	reservation := at
 	switch {
-	case q.NoPlace:
-		place = 0
-	case q.Place > b.Clock: // too early, and the place is kept
-	case q.Place > 0:
+	case q.NoReservation:
+		reservation = 0
+	case q.Reservation > b.Clock: // too early, and it stays reserved
+	case q.Reservation > 0:
 		at = max(open, b.Late, b.Clock)
-		place = at
+		reservation = at
 		b.Late = at + max(requests, tokens, spaced(q.Quota))
 	case at > b.Clock+horizon:
-		at, place = b.Clock+horizon/2, 0
+		at, reservation = b.Clock+horizon/2, 0
 	default:
-		charge(&b.HeldRequests, &b.HeldTokens, at, requests+spaced(q.Quota), tokens)
+		charge(&b.ReservedRequests, &b.ReservedTokens, at, requests+spaced(q.Quota), tokens)
 	}
-	return state.Taken{Wait: time.Duration(b.until(at)) * time.Microsecond, Place: place, Paused: paused}
+	return state.Taken{Wait: time.Duration(b.until(at)) * time.Microsecond, Reservation: reservation, Paused: paused}
 }
 
 // spaced is how far apart those wait who have no limit.
@@ -170,12 +170,12 @@ func charge(requests, tokens *int64, at, r, t int64) {
 	*tokens = max(*tokens, at-burst) + t
 }
 
-// Settle implements state.Quotas.
-func (b *Bucket) Settle(q state.Quota, tokens int64, now time.Time) {
+// Correct implements state.Quotas.
+func (b *Bucket) Correct(q state.Quota, tokens int64, now time.Time) {
 	b.advance(now.UnixMicro())
 	c := cost(tokens, q.Tokens) - cost(-tokens, q.Tokens)
 	b.UsedTokens += c
-	b.HeldTokens += c
+	b.ReservedTokens += c
 }
 
 // Pause implements state.Quotas.
@@ -187,7 +187,7 @@ func (b *Bucket) Pause(d time.Duration, now time.Time) {
 	}
 	b.Until = max(b.Until, b.At+pause(d).Microseconds())
 	b.Raise = b.Until + raiseEvery
-	for _, free := range []*int64{&b.UsedRequests, &b.UsedTokens, &b.HeldRequests, &b.HeldTokens} {
+	for _, free := range []*int64{&b.UsedRequests, &b.UsedTokens, &b.ReservedRequests, &b.ReservedTokens} {
 		*free = max(*free, b.Clock) // no burst after a pause
 	}
 }

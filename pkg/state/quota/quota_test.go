@@ -46,9 +46,9 @@ func most(times []time.Time) int {
 
 // caller is a run that wants to make a call: now, or when it was told to come.
 type caller struct {
-	at    time.Time
-	place int64
-	asked int
+	at          time.Time
+	reservation int64
+	asked       int
 }
 
 // A17: whoever comes whenever, with waits kept to or not, no minute sees more calls
@@ -77,9 +77,9 @@ func TestNeverMoreThanTheQuota(t *testing.T) {
 				}
 			}
 			for _, w := range due {
-				q.Place = w.place
+				q.Reservation = w.reservation
 				if got := c.take(q); got.Wait > 0 {
-					waiting = append(waiting, caller{at: c.now.Add(got.Wait), place: got.Place})
+					waiting = append(waiting, caller{at: c.now.Add(got.Wait), reservation: got.Reservation})
 				} else {
 					entered = append(entered, c.now)
 				}
@@ -102,18 +102,18 @@ func TestNeverMoreTokensThanTheQuota(t *testing.T) {
 			tokens int64
 		}
 		var calls []call
-		var place int64
+		var reservation int64
 		for range rapid.IntRange(1, 200).Draw(rt, "steps") {
 			c.pass(time.Duration(rapid.IntRange(0, 5000).Draw(rt, "ms")) * time.Millisecond)
 			n := rapid.Int64Range(0, 8000).Draw(rt, "tokens")
-			got := c.take(state.Take{Quota: q, Tokens: n, Place: place})
-			place = got.Place
+			got := c.take(state.Take{Quota: q, Tokens: n, Reservation: reservation})
+			reservation = got.Reservation
 			if got.Wait > 0 {
 				continue
 			}
 			// What a call used is known only afterwards.
 			used := rapid.Int64Range(0, n).Draw(rt, "used")
-			c.Settle(q, used-n, c.now)
+			c.Correct(q, used-n, c.now)
 			calls = append(calls, call{c.now, used})
 		}
 		for i, first := range calls {
@@ -142,7 +142,7 @@ func (c *clock) run(t *testing.T, q state.Take, callers []caller) (asked int, la
 		if w.at.After(c.now) {
 			c.now = w.at
 		}
-		q.Place = w.place
+		q.Reservation = w.reservation
 		w.asked++
 		asked++
 		if w.asked > 50 {
@@ -153,7 +153,7 @@ func (c *clock) run(t *testing.T, q state.Take, callers []caller) (asked int, la
 			entered = append(entered, c.now)
 			continue
 		}
-		w.at, w.place = c.now.Add(got.Wait), got.Place
+		w.at, w.reservation = c.now.Add(got.Wait), got.Reservation
 		callers = append(callers, w)
 	}
 	return asked, c.now, entered
@@ -192,7 +192,7 @@ func TestQueueAfterOutage(t *testing.T) {
 	var callers []caller
 	for range 200 {
 		if got := c.take(q); got.Wait > 0 {
-			callers = append(callers, caller{at: c.now.Add(got.Wait), place: got.Place})
+			callers = append(callers, caller{at: c.now.Add(got.Wait), reservation: got.Reservation})
 		}
 	}
 	c.pass(100 * time.Second)
@@ -210,24 +210,24 @@ func TestQueueAfterOutage(t *testing.T) {
 }
 
 // Nobody comes before those who wait, and who waits gets in at the first try.
-func TestPlacesComeFirst(t *testing.T) {
+func TestReservationsComeFirst(t *testing.T) {
 	t.Parallel()
 	c := &clock{now: began}
 	q := state.Take{Quota: state.Quota{Requests: 10}}
 	c.mustEnter(t, q)
 	first := c.take(q)
-	if first.Wait == 0 || first.Place == 0 {
+	if first.Wait == 0 || first.Reservation == 0 {
 		t.Fatalf("Take = %+v, want to wait", first)
 	}
 	c.pass(first.Wait - time.Millisecond)
-	if again := c.take(state.Take{Quota: q.Quota, Place: first.Place}); again.Wait != time.Millisecond || again.Place != first.Place {
+	if again := c.take(state.Take{Quota: q.Quota, Reservation: first.Reservation}); again.Wait != time.Millisecond || again.Reservation != first.Reservation {
 		t.Errorf("Take a moment early = %+v, want to wait for it", again)
 	}
 	c.pass(time.Millisecond)
 	if got := c.take(q); got.Wait == 0 {
 		t.Error("a newcomer is let in before the one who waited")
 	}
-	c.mustEnter(t, state.Take{Quota: q.Quota, Place: first.Place})
+	c.mustEnter(t, state.Take{Quota: q.Quota, Reservation: first.Reservation})
 }
 
 func TestTokens(t *testing.T) {
@@ -236,15 +236,15 @@ func TestTokens(t *testing.T) {
 	q := state.Quota{Tokens: 60_000}
 	// However large a call is, it is let in, and those after it wait until it is paid.
 	c.mustEnter(t, state.Take{Quota: q, Tokens: 120_000})
-	got := c.take(state.Take{Quota: q, Tokens: 1, NoPlace: true})
-	if got.Wait < 2*time.Minute || got.Wait > 130*time.Second || got.Place != 0 {
+	got := c.take(state.Take{Quota: q, Tokens: 1, NoReservation: true})
+	if got.Wait < 2*time.Minute || got.Wait > 130*time.Second || got.Reservation != 0 {
 		t.Errorf("Take after twice the quota = %+v, want two minutes and a bit", got)
 	}
 	// The call used less: the time comes earlier.
-	c.Settle(q, -118_000, c.now)
+	c.Correct(q, -118_000, c.now)
 	c.mustEnter(t, state.Take{Quota: q, Tokens: 1})
 	// And more: later.
-	c.Settle(q, 60_000, c.now)
+	c.Correct(q, 60_000, c.now)
 	if got := c.take(state.Take{Quota: q, Tokens: 1}); got.Wait < 59*time.Second || got.Wait > 70*time.Second {
 		t.Errorf("Take after a call that used more = %+v, want about a minute", got)
 	}
@@ -271,7 +271,7 @@ func TestPause(t *testing.T) {
 	c.pass(20 * time.Second)
 	c.Pause(time.Minute, c.now)
 	c.pass(first.Wait)
-	if got := c.take(state.Take{Quota: q.Quota, Place: first.Place}); got.Wait == 0 || got.Place != first.Place {
+	if got := c.take(state.Take{Quota: q.Quota, Reservation: first.Reservation}); got.Wait == 0 || got.Reservation != first.Reservation {
 		t.Errorf("Take with a place in a pause = %+v, want to wait with it", got)
 	}
 	c.pass(10 * time.Minute)
@@ -296,7 +296,7 @@ func TestPauseWithoutLimit(t *testing.T) {
 		}
 		seen[got.Wait] = true
 	}
-	if got := c.take(state.Take{NoPlace: true}); got.Place != 0 || !got.Paused {
+	if got := c.take(state.Take{NoReservation: true}); got.Reservation != 0 || !got.Paused {
 		t.Errorf("Take without a place = %+v", got)
 	}
 	c.pass(time.Minute)
@@ -314,7 +314,7 @@ func TestHorizon(t *testing.T) {
 	c := &clock{now: began}
 	q := state.Take{Quota: state.Quota{Requests: 1}}
 	for range 1000 {
-		if got := c.take(q); got.Wait > 62*time.Minute || got.Wait > 0 && got.Place == 0 && got.Wait > 31*time.Minute {
+		if got := c.take(q); got.Wait > 62*time.Minute || got.Wait > 0 && got.Reservation == 0 && got.Wait > 31*time.Minute {
 			t.Fatalf("Take = %+v", got)
 		}
 	}

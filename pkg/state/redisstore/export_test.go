@@ -19,9 +19,9 @@ func (q QuotaAt) Take(ctx context.Context, key string, t state.Take) (state.Take
 	return q.takeAt(ctx, key, t, q.Now())
 }
 
-// Settle implements state.Quotas.
-func (q QuotaAt) Settle(ctx context.Context, key string, limit state.Quota, tokens int64) error {
-	return q.settleAt(ctx, key, limit, tokens, q.Now())
+// Correct implements state.Quotas.
+func (q QuotaAt) Correct(ctx context.Context, key string, limit state.Quota, tokens int64) error {
+	return q.correctAt(ctx, key, limit, tokens, q.Now())
 }
 
 // Pause implements state.Quotas.

@@ -19,7 +19,7 @@ func (s *Store) quota(ctx context.Context, key string, at time.Time, args ...any
 	if !at.IsZero() {
 		now = strconv.FormatInt(at.UnixMicro(), 10)
 	}
-	args = append([]any{quota.KeptFor.Milliseconds(), now}, args...)
+	args = append([]any{quota.Lifetime.Milliseconds(), now}, args...)
 	return quotaScript.call(ctx, s, []string{s.keys.quota(key)}, args...)
 }
 
@@ -29,26 +29,26 @@ func (s *Store) Take(ctx context.Context, key string, t state.Take) (state.Taken
 }
 
 func (s *Store) takeAt(ctx context.Context, key string, t state.Take, at time.Time) (state.Taken, error) {
-	noPlace := 0
-	if t.NoPlace {
-		noPlace = 1
+	noReservation := 0
+	if t.NoReservation {
+		noReservation = 1
 	}
-	got, err := s.quota(ctx, key, at, "take", t.Quota.Requests, t.Quota.Tokens, t.Tokens, t.Place, noPlace)
+	got, err := s.quota(ctx, key, at, "take", t.Quota.Requests, t.Quota.Tokens, t.Tokens, t.Reservation, noReservation)
 	if err != nil {
 		return state.Taken{}, fmt.Errorf("take from quota %s: %w", key, err)
 	}
 	r := reply[takePlace](got)
-	return state.Taken{Wait: time.Duration(r.num(takeWait)) * time.Microsecond, Place: r.num(takeReservation), Paused: r.flag(takePaused)}, nil
+	return state.Taken{Wait: time.Duration(r.num(takeWait)) * time.Microsecond, Reservation: r.num(takeReservation), Paused: r.flag(takePaused)}, nil
 }
 
-// Settle implements state.Quotas.
-func (s *Store) Settle(ctx context.Context, key string, q state.Quota, tokens int64) error {
-	return s.settleAt(ctx, key, q, tokens, time.Time{})
+// Correct implements state.Quotas.
+func (s *Store) Correct(ctx context.Context, key string, q state.Quota, tokens int64) error {
+	return s.correctAt(ctx, key, q, tokens, time.Time{})
 }
 
-func (s *Store) settleAt(ctx context.Context, key string, q state.Quota, tokens int64, at time.Time) error {
-	if _, err := s.quota(ctx, key, at, "settle", q.Requests, q.Tokens, tokens); err != nil {
-		return fmt.Errorf("settle quota %s: %w", key, err)
+func (s *Store) correctAt(ctx context.Context, key string, q state.Quota, tokens int64, at time.Time) error {
+	if _, err := s.quota(ctx, key, at, "correct", q.Requests, q.Tokens, tokens); err != nil {
+		return fmt.Errorf("correct quota %s: %w", key, err)
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func (s *Store) pauseAt(ctx context.Context, key string, d time.Duration, at tim
 	pipe := s.rdb.Pipeline()
 	pipe.ZRemRangeByScore(ctx, list, "-inf", strconv.FormatInt(now.UnixMilli(), 10))
 	pipe.ZAddGT(ctx, list, redis.Z{Member: key, Score: float64(quota.SlowUntil(d, now).UnixMilli())})
-	pipe.PExpire(ctx, list, quota.KeptFor)
+	pipe.PExpire(ctx, list, quota.Lifetime)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("pause quota %s: %w", key, err)
 	}

@@ -112,7 +112,7 @@ func (s *Store) leases(ctx context.Context) (map[string][]state.RunID, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read leases: %w", err)
 	}
-	held := map[string][]state.RunID{}
+	leased := map[string][]state.RunID{}
 	for batch := range slices.Chunk(ids, 500) {
 		pipe := s.rdb.Pipeline()
 		owners := make([]*redis.StringCmd, len(batch))
@@ -124,21 +124,21 @@ func (s *Store) leases(ctx context.Context) (map[string][]state.RunID, error) {
 		}
 		for i, id := range batch {
 			if own := owners[i].Val(); own != "" {
-				held[own] = append(held[own], id)
+				leased[own] = append(leased[own], id)
 			}
 		}
 	}
-	return held, nil
+	return leased, nil
 }
 
 // Evict implements state.Schedule.
 func (s *Store) Evict(ctx context.Context, worker string, delay time.Duration) ([]state.Due, error) {
-	held, err := s.leases(ctx)
+	leased, err := s.leases(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("evict %s: %w", worker, err)
 	}
 	var due []state.Due
-	for _, id := range held[worker] {
+	for _, id := range leased[worker] {
 		k := s.keys.run(id)
 		r, err := evictScript.call(ctx, s, []string{k.header, k.due, k.count, k.tenants}, string(id), worker, delay.Milliseconds())
 		if err != nil {
@@ -153,8 +153,8 @@ func (s *Store) Evict(ctx context.Context, worker string, delay time.Duration) (
 
 // Owners implements state.Schedule.
 func (s *Store) Owners(ctx context.Context) ([]string, error) {
-	held, err := s.leases(ctx)
-	return slices.Sorted(maps.Keys(held)), err
+	leased, err := s.leases(ctx)
+	return slices.Sorted(maps.Keys(leased)), err
 }
 
 // Finalized implements state.Schedule.

@@ -68,10 +68,10 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	return c, nil
 }
 
-// roomFor returns how many entries a log of n that is read for a turn has room for
+// capacityFor returns how many entries a log of n that is read for a turn has room for
 // beside them, so that it is not copied for the first that the turn adds. A run that has
 // just begun has the room of its first answer: many of them may wait for it at once.
-func roomFor(n int64) int64 { return min(n+2, 8) }
+func capacityFor(n int64) int64 { return min(n+2, 8) }
 
 // extend returns what is known of a log up to its first n entries, with the rest of them:
 // that is tail, or is still to be read if tail is empty. Whoever appended more meanwhile
@@ -88,7 +88,7 @@ func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry
 		return nil, fmt.Errorf("read log: it has %d entries, want %d", from+int64(len(tail)), n)
 	}
 	last := []byte(tail[len(tail)-1])
-	log, err := decodeEntries(append(make([]state.Entry, 0, n+roomFor(n)), known...), tail)
+	log, err := decodeEntries(append(make([]state.Entry, 0, n+capacityFor(n)), known...), tail)
 	if err != nil {
 		return nil, err
 	}

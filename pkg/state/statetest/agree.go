@@ -39,7 +39,7 @@ func Agree(t *testing.T, open, model func(t *testing.T) state.Store) {
 		if rapid.Bool().Draw(rt, "starts later") {
 			run.Status, run.ResumeAt = state.Waiting, past
 			run.Waiting = &state.Wait{Reason: state.WaitingSchedule, Since: created, Calls: []state.WaitCall{}}
-			run.Batch = rapid.SampledFrom([]*state.Batch{nil, {Index: 1, Size: 2, MaxParallel: 1, Held: true}}).Draw(rt, "batch")
+			run.Batch = rapid.SampledFrom([]*state.Batch{nil, {Index: 1, Size: 2, MaxParallel: 1, PendingInBatch: true}}).Draw(rt, "batch")
 		}
 		d.both("Create", func(s state.Store) (any, error) {
 			made, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: d.span("delay")})
@@ -183,8 +183,8 @@ func (d *duel) claim(rt *rapid.T) {
 	}
 }
 
-// held picks a lease, most often the last one.
-func (d *duel) held(rt *rapid.T) *turn {
+// lease picks a lease, most often the last one.
+func (d *duel) lease(rt *rapid.T) *turn {
 	if len(d.claims) == 0 {
 		rt.Skip("nothing claimed")
 	}
@@ -196,19 +196,19 @@ func (d *duel) held(rt *rapid.T) *turn {
 }
 
 func (d *duel) renew(rt *rapid.T) {
-	c := d.held(rt)
+	c := d.lease(rt)
 	d.both("Renew", func(s state.Store) (any, error) {
 		return s.Renew(d.t.Context(), c.Lease, d.span("lease"), d.span("delay"))
 	})
 }
 
 func (d *duel) release(rt *rapid.T) {
-	c := d.held(rt)
+	c := d.lease(rt)
 	d.both("Release", func(s state.Store) (any, error) { return nil, s.Release(d.t.Context(), c.Lease) })
 }
 
 func (d *duel) record(rt *rapid.T) {
-	c := d.held(rt)
+	c := d.lease(rt)
 	r := state.Record{From: c.State.LogLen() + int64(len(c.recorded))}
 	from := r.From
 	r.From += int64(rapid.SampledFrom([]int{0, 0, 0, 0, -1, 1}).Draw(rt, "off"))
@@ -238,7 +238,7 @@ func (d *duel) record(rt *rapid.T) {
 }
 
 func (d *duel) commit(rt *rapid.T) {
-	c := d.held(rt)
+	c := d.lease(rt)
 	next := c.State
 	for _, e := range c.recorded {
 		next = next.Append(e)

@@ -9,23 +9,23 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// held returns the i-th of two runs of a batch, one after the other.
-func held(t *testing.T, first state.RunID, i int) state.State {
+// pending returns the i-th of two runs of a batch, one after the other.
+func pending(t *testing.T, first state.RunID, i int) state.State {
 	t.Helper()
 	run := newRun(t)
-	run.ID, run.Batch = first.Plus(i), &state.Batch{Index: i, Size: 2, MaxParallel: 1, Held: i > 0}
+	run.ID, run.Batch = first.Plus(i), &state.Batch{Index: i, Size: 2, MaxParallel: 1, PendingInBatch: i > 0}
 	if i == 0 {
 		return run
 	}
 	return move(t, run, state.WaitingSchedule, state.Entry{
-		Detail: state.HeldDetail, Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: created, Calls: []state.WaitCall{}},
+		Detail: state.BatchDetail, Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: created, Calls: []state.WaitCall{}},
 	})
 }
 
 // A run that its batch holds is started by one signal, once, and by nothing else
 // (L8).
 func testBatchStart(t *testing.T, s *suite) {
-	run := held(t, newRun(t).ID, 1)
+	run := pending(t, newRun(t).ID, 1)
 	start := state.Signal{ID: "start", Start: true, At: created}
 	s.store(t, run)
 	if c := s.claim(t, run.ID, run.Version); c.Outcome != state.ClaimWaiting {
@@ -45,7 +45,7 @@ func testBatchStart(t *testing.T, s *suite) {
 		t.Errorf("start again = %+v, %v; want nothing", w, err)
 	}
 	c = s.mustClaim(t, run.ID, run.Version+1)
-	if len(c.Signals) != 1 || !c.Signals[0].Start || c.State.Batch == nil || !c.State.Batch.Held || c.State.Batch.Index != 1 {
+	if len(c.Signals) != 1 || !c.Signals[0].Start || c.State.Batch == nil || !c.State.Batch.PendingInBatch || c.State.Batch.Index != 1 {
 		t.Fatalf("claim has signals %s and batch %s", encode(t, c.Signals), encode(t, c.State.Batch))
 	}
 	s.commitState(t, c, move(t, c.State.Started(), state.NextTurn, state.Entry{}))
@@ -53,8 +53,8 @@ func testBatchStart(t *testing.T, s *suite) {
 	if _, err := s.Signal(t.Context(), run.ID, start, long); wantErr[*state.NotWaitingError](t, err).Name != state.AwaitStart {
 		t.Errorf("start of a run that has started = %v", err)
 	}
-	if got, err := s.Load(t.Context(), run.ID); err != nil || got.Batch.Held {
-		t.Errorf("started run: held %v, %v", got.Batch.Held, err)
+	if got, err := s.Load(t.Context(), run.ID); err != nil || got.Batch.PendingInBatch {
+		t.Errorf("started run: held %v, %v", got.Batch.PendingInBatch, err)
 	}
 }
 
@@ -62,10 +62,10 @@ func testListBatch(t *testing.T, s *suite) {
 	s.create(t)
 	first := state.RunID(state.RunPrefix + ulid.Make().String())
 	for i := range 2 {
-		s.store(t, held(t, first, i))
+		s.store(t, pending(t, first, i))
 	}
 	s.create(t)
-	other := held(t, first.Plus(2), 0) // the next batch begins where this one ends
+	other := pending(t, first.Plus(2), 0) // the next batch begins where this one ends
 	s.store(t, other)
 	list := func(f state.Filter) []state.RunID {
 		page, err := s.List(t.Context(), f)
@@ -78,7 +78,7 @@ func testListBatch(t *testing.T, s *suite) {
 		}
 		return ids
 	}
-	batch := held(t, first, 1).BatchID()
+	batch := pending(t, first, 1).BatchID()
 	if got := list(state.Filter{Batch: batch}); !slices.Equal(got, []state.RunID{first.Plus(1), first}) {
 		t.Errorf("runs of the batch = %v, want %s and %s", got, first.Plus(1), first)
 	}

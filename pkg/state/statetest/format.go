@@ -120,7 +120,7 @@ func testFormats(t *testing.T, s *suite) {
 
 // What the old format has no room for is written in the new one: an older build leaves the
 // run alone then, and does not lose it.
-func testFormatHasRoom(t *testing.T, s *suite) {
+func testFormatHasCapacity(t *testing.T, s *suite) {
 	s.SetFormat(state.OldFormat)
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)

@@ -22,7 +22,7 @@ func testQuotaRace(t *testing.T, s *suite) {
 	began := time.Now()
 	var mu sync.Mutex
 	var waits []time.Duration
-	places := map[int64]bool{}
+	reservations := map[int64]bool{}
 	entered := 0
 	var group sync.WaitGroup
 	for range workers {
@@ -38,7 +38,7 @@ func testQuotaRace(t *testing.T, s *suite) {
 				entered++
 				return
 			}
-			waits, places[got.Place] = append(waits, got.Wait), true
+			waits, reservations[got.Reservation] = append(waits, got.Wait), true
 		})
 	}
 	group.Wait()
@@ -47,8 +47,8 @@ func testQuotaRace(t *testing.T, s *suite) {
 	if most := limit/20 + 1 + int(took.Seconds()); entered == 0 || entered > most {
 		t.Errorf("%d of %d are let in after %s, want 1 to %d", entered, workers, took, most)
 	}
-	if len(places) != workers-entered || places[0] {
-		t.Errorf("%d places for %d who wait", len(places), workers-entered)
+	if len(reservations) != workers-entered || reservations[0] {
+		t.Errorf("%d places for %d who wait", len(reservations), workers-entered)
 	}
 	if most := slices.Max(waits); most > time.Minute {
 		t.Errorf("one is to wait %s for %d calls at %d a minute", most, workers, limit)
@@ -56,7 +56,7 @@ func testQuotaRace(t *testing.T, s *suite) {
 }
 
 // Who waited is let in with the place that it was given.
-func testQuotaPlace(t *testing.T, s *suite) {
+func testQuotaReservation(t *testing.T, s *suite) {
 	q := state.Take{Quota: state.Quota{Requests: 30_000}}
 	var got state.Taken
 	for range 100_000 {
@@ -70,7 +70,7 @@ func testQuotaPlace(t *testing.T, s *suite) {
 		// The quota is larger than some stores are fast, so what a call used counts, too.
 		q.Quota.Requests = max(q.Quota.Requests/2, 300)
 	}
-	if got.Wait == 0 || got.Place == 0 || got.Paused {
+	if got.Wait == 0 || got.Reservation == 0 || got.Paused {
 		t.Fatalf("Take = %+v, want a place to wait for", got)
 	}
 	for deadline := time.Now().Add(soon); got.Wait > 0; breathe(t) {
@@ -78,25 +78,25 @@ func testQuotaPlace(t *testing.T, s *suite) {
 			t.Fatalf("not let in with a place: %+v", got)
 		}
 		var err error
-		if got, err = s.Take(t.Context(), "k", state.Take{Quota: q.Quota, Place: got.Place}); err != nil {
+		if got, err = s.Take(t.Context(), "k", state.Take{Quota: q.Quota, Reservation: got.Reservation}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func testQuotaSettle(t *testing.T, s *suite) {
+func testQuotaCorrect(t *testing.T, s *suite) {
 	q := state.Quota{Tokens: 1000}
 	take := func(tokens int64) state.Taken {
 		t.Helper()
-		got, err := s.Take(t.Context(), "k", state.Take{Quota: q, Tokens: tokens, NoPlace: true})
+		got, err := s.Take(t.Context(), "k", state.Take{Quota: q, Tokens: tokens, NoReservation: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return got
 	}
-	settle := func(tokens int64) {
+	correct := func(tokens int64) {
 		t.Helper()
-		if err := s.Settle(t.Context(), "k", q, tokens); err != nil {
+		if err := s.Correct(t.Context(), "k", q, tokens); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,11 +106,11 @@ func testQuotaSettle(t *testing.T, s *suite) {
 	if got := take(1); got.Wait < 9*time.Minute {
 		t.Errorf("Take after ten times the quota = %+v", got)
 	}
-	settle(-10_000)
+	correct(-10_000)
 	if got := take(1); got.Wait > 0 {
 		t.Errorf("Take after all was given back = %+v", got)
 	}
-	settle(5000)
+	correct(5000)
 	if got := take(1); got.Wait < 4*time.Minute {
 		t.Errorf("Take after more was used = %+v", got)
 	}
@@ -140,7 +140,7 @@ func testQuotaPause(t *testing.T, s *suite) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if waits && (got.Wait < 9*time.Minute || got.Wait > 10*time.Minute || !got.Paused || got.Place == 0) || !waits && got != (state.Taken{}) {
+		if waits && (got.Wait < 9*time.Minute || got.Wait > 10*time.Minute || !got.Paused || got.Reservation == 0) || !waits && got != (state.Taken{}) {
 			t.Errorf("Take of %s = %+v", key, got)
 		}
 	}
@@ -158,7 +158,7 @@ func AgreeQuotas(t *testing.T, open, model func(t *testing.T, now func() time.Ti
 		n++
 		at.Store(created.UnixMicro())
 		key := fmt.Sprint("k", n)
-		places := []int64{0, 0}
+		reservations := []int64{0, 0}
 		quota := state.Quota{
 			Requests: rapid.SampledFrom([]int64{0, 1, 7, 60, 5000, 1_000_000}).Draw(rt, "requests"),
 			Tokens:   rapid.SampledFrom([]int64{0, 0, 1, 997, 100_000, 1_000_000_000}).Draw(rt, "tokens"),
@@ -184,11 +184,11 @@ func AgreeQuotas(t *testing.T, open, model func(t *testing.T, now func() time.Ti
 		take := func(rt *rapid.T) {
 			q := state.Take{
 				Quota: quota, Tokens: rapid.Int64Range(0, 1<<40).Draw(rt, "of tokens") >> rapid.IntRange(0, 40).Draw(rt, "by"),
-				Place: rapid.SampledFrom(places).Draw(rt, "place"), NoPlace: rapid.IntRange(0, 5).Draw(rt, "no place") == 0,
+				Reservation: rapid.SampledFrom(reservations).Draw(rt, "place"), NoReservation: rapid.IntRange(0, 5).Draw(rt, "no place") == 0,
 			}
 			got := both("Take", func(ctx context.Context, s state.Quotas) (state.Taken, error) { return s.Take(ctx, key, q) })
-			if got.Place != 0 {
-				places = append(places, got.Place)
+			if got.Reservation != 0 {
+				reservations = append(reservations, got.Reservation)
 			}
 		}
 		rt.Repeat(map[string]func(*rapid.T){
@@ -196,10 +196,10 @@ func AgreeQuotas(t *testing.T, open, model func(t *testing.T, now func() time.Ti
 			"time": func(rt *rapid.T) {
 				at.Add(rapid.Int64Range(-1000, 1<<34).Draw(rt, "µs") >> rapid.IntRange(0, 34).Draw(rt, "by"))
 			},
-			"settle": func(rt *rapid.T) {
+			"correct": func(rt *rapid.T) {
 				tokens := rapid.Int64Range(-1<<40, 1<<40).Draw(rt, "tokens") >> rapid.IntRange(0, 40).Draw(rt, "by")
-				both("Settle", func(ctx context.Context, s state.Quotas) (state.Taken, error) {
-					return state.Taken{}, s.Settle(ctx, key, quota, tokens)
+				both("Correct", func(ctx context.Context, s state.Quotas) (state.Taken, error) {
+					return state.Taken{}, s.Correct(ctx, key, quota, tokens)
 				})
 			},
 			"pause": func(rt *rapid.T) { pause(time.Duration(rapid.IntRange(0, 5000).Draw(rt, "seconds")) * time.Second) },

@@ -229,7 +229,7 @@ func testSweepDependent(t *testing.T, s *suite) {
 	if _, err := s.Commit(t.Context(), c.Lease, commit); err != nil {
 		t.Fatal(err)
 	}
-	behind := held(t, newRun(t).ID, 1)
+	behind := pending(t, newRun(t).ID, 1)
 	if _, err := s.Create(t.Context(), state.NewRun{State: behind, RedeliveryDelay: time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}

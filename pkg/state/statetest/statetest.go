@@ -41,7 +41,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"Renew", testRenew},
 		{"NewerFormat", testNewerFormat},
 		{"Formats", testFormats},
-		{"FormatHasRoom", testFormatHasRoom},
+		{"FormatHasRoom", testFormatHasCapacity},
 		{"Record", testRecord},
 		{"Commit", testCommit},
 		{"CommitFenced", testCommitFenced},
@@ -82,8 +82,8 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"Agents", testAgents},
 		{"LongRun", testLongRun},
 		{"QuotaRace", testQuotaRace},
-		{"QuotaPlace", testQuotaPlace},
-		{"QuotaSettle", testQuotaSettle},
+		{"QuotaReservation", testQuotaReservation},
+		{"QuotaCorrect", testQuotaCorrect},
 		{"QuotaPause", testQuotaPause},
 	}
 	for _, topic := range topics {

@@ -1,9 +1,9 @@
 -- pkg/state/quota reimplemented, line by line.
 -- KEYS B · ARGV kept for(ms) now(µs, '' is the server's) · then one of
 --   take requests/min tokens/min tokens reservation unreserved(0/1)
---   settle requests/min tokens/min tokens
+--   correct requests/min tokens/min tokens
 --   pause d(µs)
--- returns take, pause (of settle and pause)
+-- returns take, pause (of correct and pause)
 -- fields is bucketFields, the fields of a bucket's hash B.
 local SECOND = 1000000
 local BURST, WINDOW, HORIZON, SPACING = 3 * SECOND, 63 * SECOND, 3600 * SECOND, SECOND / 20
@@ -86,7 +86,7 @@ end
 local op, reply = ARGV[3], {now}
 if op == 'take' then
   reply = take(tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1')
-elseif op == 'settle' then
+elseif op == 'correct' then
   local n, limit = tonumber(ARGV[6]), tonumber(ARGV[5])
   local c = cost(n, limit) - cost(-n, limit)
   b.ut, b.ht = b.ut + c, b.ht + c

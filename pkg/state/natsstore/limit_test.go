@@ -16,7 +16,7 @@ import (
 
 // I2: however much is sent to a run, what is taken leaves room for the turn that
 // deals with it, and for an abort.
-func TestSignalsLeaveRoom(t *testing.T) {
+func TestSignalsLeaveCapacity(t *testing.T) {
 	t.Parallel()
 	srv := testbed.NATSWith(t, func(o *server.Options) { o.MaxPayload = 128 << 10 })
 	nc, err := nats.Connect(srv.ClientURL())
@@ -65,7 +65,7 @@ func TestSignalsLeaveRoom(t *testing.T) {
 
 // A server that has no room refuses a run: it does not say that there is no such run,
 // which nobody repeats.
-func TestCreateWithoutRoom(t *testing.T) {
+func TestCreateOverTheLimit(t *testing.T) {
 	t.Parallel()
 	srv := testbed.NATSWith(t, func(o *server.Options) { o.JetStreamMaxStore = 1 << 20 })
 	nc, err := nats.Connect(srv.ClientURL())

@@ -27,7 +27,7 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 		runs = append(runs, run.ID)
 	}
 	check := func(when string) {
-		if n := heldBytes(s); n > limit || n < limit/2 {
+		if n := logBytes(s); n > limit || n < limit/2 {
 			t.Errorf("%s %d KiB are held", when, n>>10)
 		}
 	}
@@ -55,8 +55,8 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 	check("after all were committed")
 }
 
-func heldBytes(s *natsstore.Store) (n int) {
-	for _, log := range s.Held() {
+func logBytes(s *natsstore.Store) (n int) {
+	for _, log := range s.LogBytes() {
 		for _, e := range log {
 			for _, m := range e.Messages {
 				n += len(m.Text())
