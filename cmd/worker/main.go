@@ -37,6 +37,6 @@ func run(ctx context.Context, cfg config) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return w.Run(ctx) })
-	group.Go(func() error { return app.ServeMetrics(ctx, cfg.MetricsAddr, registry) })
+	group.Go(func() error { return app.ServeMetrics(ctx, cfg.MetricsAddr, registry, w.Ready) })
 	return group.Wait()
 }

@@ -88,9 +88,12 @@ func Listen(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// ServeMetrics serves a process's metrics and liveness until ctx ends. Without an
-// address it only waits.
-func ServeMetrics(ctx context.Context, addr string, registry *prometheus.Registry) error {
+// readyTimeout bounds one answer of /readyz.
+const readyTimeout = 3 * time.Second
+
+// ServeMetrics serves a process's metrics, liveness and readiness until ctx ends. Without
+// an address it only waits.
+func ServeMetrics(ctx context.Context, addr string, registry *prometheus.Registry, ready func(context.Context) error) error {
 	if addr == "" {
 		<-ctx.Done()
 		return nil
@@ -102,6 +105,15 @@ func ServeMetrics(ctx context.Context, addr string, registry *prometheus.Registr
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		within, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		defer cancel()
+		if err := ready(within); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

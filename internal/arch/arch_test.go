@@ -22,7 +22,7 @@ const module = "github.com/turnpike-dev/turnpike/"
 // subtree and any lower floor; neighbours on one floor do not know each other. A
 // package on no floor fails the test, so the table stays complete.
 var floors = [][]string{
-	{"pkg/check", "pkg/keys", "pkg/rule", "pkg/secret", "pkg/toolkit"},
+	{"pkg/check", "pkg/keys", "pkg/rule", "pkg/secret", "pkg/timelimit", "pkg/toolkit"},
 	{"pkg/state"},
 	{"pkg/budget", "pkg/hook", "pkg/model", "pkg/span", "pkg/transcript"},
 	{"pkg/tool"},

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/timelimit"
 )
 
 // Default time-outs.
@@ -27,21 +29,21 @@ type Bound struct {
 }
 
 // Ask asks hooks and returns what they say together, and their failures joined. A
-// hook that hangs is given up when its time is over, or when ctx ends; one that
-// panics has failed.
+// hook that hangs is given up when its time is over, or when ctx ends, and calls counts
+// it until it returns; one that panics has failed.
 //
 // Before a tool they are asked in order: the first denial counts, approvals add up,
 // edited arguments go on to the next. At a stop the first that blocks or prevents
 // counts. At the other points all are asked at once, and their notes keep the
 // order of the hooks.
-func Ask(ctx context.Context, hooks []Bound, r Request) (Answer, error) {
+func Ask(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r Request) (Answer, error) {
 	if r.Point == PreTool || r.Point == Stop {
-		return inOrder(ctx, hooks, r)
+		return inOrder(ctx, calls, hooks, r)
 	}
 	answers, errs := make([]Answer, len(hooks)), make([]error, len(hooks))
 	var asked sync.WaitGroup
 	for i, h := range hooks {
-		asked.Go(func() { answers[i], errs[i] = h.ask(ctx, r) })
+		asked.Go(func() { answers[i], errs[i] = h.ask(ctx, calls, r) })
 	}
 	asked.Wait()
 	var all Answer
@@ -51,14 +53,14 @@ func Ask(ctx context.Context, hooks []Bound, r Request) (Answer, error) {
 	return all, errors.Join(errs...)
 }
 
-func inOrder(ctx context.Context, hooks []Bound, r Request) (Answer, error) {
+func inOrder(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r Request) (Answer, error) {
 	var all Answer
 	var errs []error
 	for _, h := range hooks {
 		if ctx.Err() != nil {
 			return Answer{}, errors.Join(append(errs, context.Cause(ctx))...)
 		}
-		a, err := h.ask(ctx, r)
+		a, err := h.ask(ctx, calls, r)
 		if err != nil {
 			errs = append(errs, err)
 			if ctx.Err() != nil || !h.Objects {
@@ -89,8 +91,8 @@ func objection(p Point, err error) Answer {
 	return Answer{Deny: &text}
 }
 
-// ask asks one hook. Its goroutine is left to itself if it ignores its context.
-func (b Bound) ask(ctx context.Context, r Request) (Answer, error) {
+// ask asks one hook.
+func (b Bound) ask(ctx context.Context, calls *timelimit.Calls, r Request) (Answer, error) {
 	timeout := b.Timeout
 	if timeout == 0 {
 		timeout = DefaultTimeout
@@ -104,30 +106,22 @@ func (b Bound) ask(ctx context.Context, r Request) (Answer, error) {
 		answer Answer
 		err    error
 	}
-	done := make(chan outcome, 1)
-	go func() {
-		var o outcome
+	o, ok := timelimit.Call(ctx, calls, 0, func() (o outcome) {
 		defer func() {
 			if p := recover(); p != nil {
 				o = outcome{err: fmt.Errorf("it panicked: %v", p)}
 			}
-			done <- o
 		}()
-		o.answer, o.err = b.Hook.Call(ctx, r)
-		if o.err == nil {
+		if o.answer, o.err = b.Hook.Call(ctx, r); o.err == nil {
 			o.err = o.answer.Check(r.Point)
 		}
-	}()
-	select {
-	case o := <-done:
-		if o.err != nil {
-			if ctx.Err() != nil {
-				o.err = context.Cause(ctx)
-			}
-			return Answer{}, fmt.Errorf("hook %s failed: %w", b.Name, o.err)
-		}
-		return o.answer, nil
-	case <-ctx.Done():
-		return Answer{}, fmt.Errorf("hook %s failed: %w", b.Name, context.Cause(ctx))
+		return o
+	})
+	if !ok || o.err != nil && ctx.Err() != nil {
+		o.err = context.Cause(ctx)
 	}
+	if o.err != nil {
+		return Answer{}, fmt.Errorf("hook %s failed: %w", b.Name, o.err)
+	}
+	return o.answer, nil
 }

@@ -79,7 +79,7 @@ func TestAsk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := hook.Ask(t.Context(), tt.hooks, hook.Request{Point: tt.point, Call: &hook.Call{Arguments: json.RawMessage(`{}`)}})
+			got, err := hook.Ask(t.Context(), nil, tt.hooks, hook.Request{Point: tt.point, Call: &hook.Call{Arguments: json.RawMessage(`{}`)}})
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("Ask (-want +got):\n%s", diff)
 			}
@@ -101,7 +101,7 @@ func TestAskAborted(t *testing.T) {
 			<-free
 			return hook.Answer{}, nil
 		})
-		_, err := hook.Ask(ctx, []hook.Bound{{Name: "deaf", Hook: deaf, Timeout: time.Hour}}, hook.Request{Point: point})
+		_, err := hook.Ask(ctx, nil, []hook.Bound{{Name: "deaf", Hook: deaf, Timeout: time.Hour}}, hook.Request{Point: point})
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: Ask = %v, want it cancelled", point, err)
 		}

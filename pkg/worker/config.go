@@ -104,6 +104,10 @@ type Config struct {
 	// ends poisoned. Default 5.
 	MaxAttempts int
 
+	// MaxAbandoned is how many calls of tools, hooks and models may be in flight past their
+	// time limits, with nobody waiting for them, before Ready says so. Default 100.
+	MaxAbandoned int
+
 	// ToolOutput bounds the bytes of a tool's result. Default 128 KiB.
 	ToolOutput int
 
@@ -144,6 +148,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxAttempts == 0 {
 		c.MaxAttempts = 5
+	}
+	if c.MaxAbandoned == 0 {
+		c.MaxAbandoned = 100
 	}
 	if c.ToolOutput == 0 {
 		c.ToolOutput = 128 << 10

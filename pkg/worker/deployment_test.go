@@ -82,6 +82,11 @@ func (s *deployment) workWith(store state.Store, b bus.Bus, cfg worker.Config) (
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	return s.run(w)
+}
+
+// run runs a worker until the returned stop, or the test's end.
+func (s *deployment) run(w *worker.Worker) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()

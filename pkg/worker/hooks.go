@@ -22,7 +22,7 @@ func (w *Worker) ask(ctx context.Context, a *agent.Agent, r hook.Request) hook.A
 		}
 		bound = append(bound, hook.Bound{Name: h.Title(), Hook: w.hook(h), Timeout: time.Duration(h.Timeout), Objects: h.Objects()})
 	}
-	answer, err := hook.Ask(ctx, bound, r)
+	answer, err := hook.Ask(ctx, w.calls, bound, r)
 	if err != nil {
 		w.log.Warn().Err(err).Str("run_id", string(r.Run)).Str("point", string(r.Point)).Msg("hook")
 	}

@@ -109,30 +109,6 @@ func TestHuntSkew(t *testing.T) {
 	})
 }
 
-// Finding 5: the timeout of a tool in Go that does not look at its context is not kept.
-// The worker renews the lease for ever.
-func TestHuntDeafTool(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newDeployment(t)
-		release := make(chan struct{})
-		s.tools["deaf"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
-			<-release
-			return tool.Result{Content: "late"}, nil
-		})
-		s.work(s.config())
-		t.Cleanup(func() { close(release) })
-		id := s.submit(state.Limits{}, []agent.Tool{{Name: "deaf", Timeout: model.Duration(200 * time.Millisecond)}}, call("deaf", "c1"), model.Scripted{Text: "done"})
-		time.Sleep(5 * time.Minute) // the bubble's
-		st, err := s.store.Load(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if st.Status == state.Running {
-			t.Error("five minutes after a call with a timeout of 200 ms the run is still at it")
-		}
-	})
-}
-
 func huntStream(t *testing.T, nc *nats.Conn, name string) jetstream.Stream {
 	t.Helper()
 	js, err := jetstream.New(nc)
@@ -302,9 +278,9 @@ func (b *slowBus) PublishTurn(ctx context.Context, t bus.Turn, id string) error 
 	return b.Bus.PublishTurn(ctx, t, id)
 }
 
-func (b *slowBus) SendHeartbeat(beat bus.Heartbeat) {
+func (b *slowBus) Beat(beat bus.Heartbeat) {
 	if !b.dead.Load() {
-		b.Bus.SendHeartbeat(beat)
+		b.Bus.Beat(beat)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/timelimit"
 )
 
 // metrics of a worker. Labels come from closed sets only.
@@ -27,7 +28,7 @@ type metrics struct {
 	ratePauses   prometheus.Counter
 }
 
-func newMetrics(r *prometheus.Registry) (*metrics, error) {
+func newMetrics(r *prometheus.Registry, calls *timelimit.Calls) (*metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
@@ -52,6 +53,8 @@ func newMetrics(r *prometheus.Registry) (*metrics, error) {
 	for _, c := range []prometheus.Collector{
 		m.turns, m.turnSeconds, m.claims, m.redeliveries, m.swept, m.inFlight, m.lag, m.modelSeconds, m.modelErrors, m.toolCalls, m.tokens,
 		m.rateWaits, m.rateSeconds, m.ratePauses,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_abandoned_calls", Help: "Calls of tools, hooks and models that ignore that their time is over, and still run."},
+			func() float64 { return float64(calls.Abandoned()) }),
 	} {
 		errs = append(errs, r.Register(c))
 	}

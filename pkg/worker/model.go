@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -14,6 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/timelimit"
 )
 
 // defaultModelTimeout bounds one model call.
@@ -121,14 +123,53 @@ func (c *modelCall) admitted(ctx context.Context) error {
 
 // generate has a small frame, as everything has that waits for a model: a stack of 4
 // KiB is enough then.
-func (c *modelCall) generate(ctx context.Context) (err error) {
+func (c *modelCall) generate(ctx context.Context) error {
 	c.req.Call = c.asked + c.failed
-	var onDelta func(model.Delta)
-	if c.deltas != nil {
-		onDelta = c.deltas.add
+	a := &answer{provider: c.provider, req: c.req, stream: c.deltas}
+	if _, ok := timelimit.Call(ctx, c.t.w.calls, straggle, func() struct{} { a.ask(ctx); return struct{}{} }); !ok {
+		a.abandoned()
+		class := model.Cancelled
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			class = model.Timeout
+		}
+		return &model.Error{Class: class, Provider: c.of.Provider, Message: fmt.Sprintf("no answer within %s, and the provider ignores that its time is over", c.timeout), Err: ctx.Err()}
 	}
-	c.resp, err = c.provider.Generate(ctx, c.req, onDelta)
-	return err
+	c.resp = a.resp
+	return a.err
+}
+
+// answer is what a provider answers with. One that was abandoned streams to nobody.
+type answer struct {
+	provider model.Provider
+	req      model.Request
+	stream   *deltaStream // nil: nobody wants it
+	resp     model.Response
+	err      error
+
+	mu   sync.Mutex
+	over bool
+}
+
+func (a *answer) ask(ctx context.Context) {
+	var onDelta func(model.Delta)
+	if a.stream != nil {
+		onDelta = a.add
+	}
+	a.resp, a.err = a.provider.Generate(ctx, a.req, onDelta)
+}
+
+func (a *answer) add(d model.Delta) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.over {
+		a.stream.add(d)
+	}
+}
+
+func (a *answer) abandoned() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.over = true
 }
 
 // tried notes what came of a call.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -13,12 +12,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 const (
-	// straggle is how long an interrupted turn waits for tools that have not
-	// noticed.
+	// straggle is how long a turn waits for tools and models that have not noticed that
+	// their time is over.
 	straggle = time.Second
 
 	// smallTurn is how many bytes of results a turn may have for the last of them to
@@ -63,16 +63,10 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 		results := make(chan outcome, len(batch))
 		for _, i := range batch {
 			c := effect.Calls[i]
-			// The goroutine ends when the tool does. One that ignores its context
-			// after an abort is left to itself; the channel has room for it.
 			go func() { results <- t.runTool(ctx, a, c) }()
 		}
-		left := straggler{ctx: ctx}
 		for n := range batch {
-			o, ok := left.next(results)
-			if !ok {
-				break
-			}
+			o := <-results
 			if o.result == nil {
 				continue
 			}
@@ -89,7 +83,6 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 				return nil, err
 			}
 		}
-		left.stop()
 	}
 	if len(done) < len(effect.Calls) {
 		if ctx.Err() == nil {
@@ -98,37 +91,6 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 		return interrupted(ctx, loop.Aborted{Started: true, Results: done})
 	}
 	return loop.ToolsFinished{At: now(), Results: done}, nil
-}
-
-// straggler receives outcomes; once its context has ended, for a short while
-// only.
-type straggler struct {
-	ctx   context.Context
-	timer *time.Timer
-}
-
-func (s *straggler) next(results <-chan outcome) (outcome, bool) {
-	if s.timer == nil {
-		select {
-		case o := <-results:
-			return o, true
-		case <-s.ctx.Done():
-			s.timer = time.NewTimer(straggle)
-		}
-	}
-	select {
-	case o := <-results:
-		return o, true
-	case <-s.timer.C:
-		s.timer.Reset(0)
-		return outcome{}, false
-	}
-}
-
-func (s *straggler) stop() {
-	if s.timer != nil {
-		s.timer.Stop()
-	}
 }
 
 // marks returns what must be written before the calls of a batch start: the marks
@@ -219,7 +181,7 @@ func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (o
 	}}
 }
 
-func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r tool.Result, ok bool) {
+func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r tool.Result, made bool) {
 	spec := a.Tool(c.Name)
 	if spec == nil {
 		return tool.Error("Unknown tool: " + c.Name), true
@@ -237,26 +199,39 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 	t.live(live)
 
 	defer func() {
-		if p := recover(); p != nil {
-			t.w.runLog(t.s.ID).Error().Interface("panic", p).Str("tool", c.Name).Bytes("stack", debug.Stack()).Msg("tool panicked")
-			r, ok = tool.Error(fmt.Sprintf("Tool %q failed: it panicked", c.Name)), true
+		switch p := recover().(type) {
+		case nil:
+		case *timelimit.Panic:
+			t.w.runLog(t.s.ID).Error().Interface("panic", p.Value).Str("tool", c.Name).Bytes("stack", p.Stack).Msg("tool panicked")
+			r, made = tool.Error(fmt.Sprintf("Tool %q failed: it panicked", c.Name)), true
+		default:
+			panic(p)
 		}
 	}()
-	r, err := t.w.cfg.Kinds[spec.Kind].Call(callCtx, spec.Bound(t.w.agents.secret), tool.Call{
+	type outcome struct {
+		result tool.Result
+		err    error
+	}
+	kind, settings := t.w.cfg.Kinds[spec.Kind], spec.Bound(t.w.agents.secret)
+	call := tool.Call{
 		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: deadline, TraceParent: span.Parent(ctx),
 		IdempotencyKey: tool.IdempotencyKey(t.s.ID, t.s.Turn, c.ID, c.Name, json.RawMessage(c.Arguments)),
 		Idempotent:     spec.Idempotent,
 		Resume:         resumeOf(c.Asked, c.Answer), Progress: t.progress(c),
+	}
+	o, ok := timelimit.Call(callCtx, t.w.calls, straggle, func() (o outcome) {
+		o.result, o.err = kind.Call(callCtx, settings, call)
+		return o
 	})
 	switch {
-	case err == nil:
-		return r, true
+	case ok && o.err == nil:
+		return o.result, true
 	case ctx.Err() != nil:
 		return tool.Result{}, false
-	case errors.Is(err, context.DeadlineExceeded):
+	case !ok || errors.Is(o.err, context.DeadlineExceeded):
 		return tool.Error(fmt.Sprintf("Tool %q timed out after %s", c.Name, timeout)), true
 	default:
-		return tool.Error(err.Error()), true
+		return tool.Error(o.err.Error()), true
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/timelimit"
 )
 
 // takeTurn takes one run through one turn, in the order of durability: claim, decide, act,
@@ -110,7 +111,11 @@ type claimed struct {
 func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
 	defer func() {
 		if p := recover(); p != nil {
-			w.runLog(d.Turn().Run).Error().Interface("panic", p).Bytes("stack", debug.Stack()).
+			stack := debug.Stack()
+			if of, ok := p.(*timelimit.Panic); ok {
+				p, stack = of.Value, of.Stack
+			}
+			w.runLog(d.Turn().Run).Error().Interface("panic", p).Bytes("stack", stack).
 				Str("hint", "a defect of a loop or of Turnpike; the turn is tried again").Msg("turn panicked")
 		}
 	}()

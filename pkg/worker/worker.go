@@ -16,6 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/dispatch"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/worker/internal/admission"
 	"github.com/turnpike-dev/turnpike/pkg/worker/internal/executor"
 )
@@ -47,7 +48,8 @@ type Worker struct {
 
 	leases   leases
 	eager    *eagerClaims
-	inFlight atomic.Int64 // turns
+	inFlight atomic.Int64     // turns
+	calls    *timelimit.Calls // of tools, hooks and models
 	turns    sync.WaitGroup
 }
 
@@ -61,7 +63,8 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(cfg.Registry)
+	calls := &timelimit.Calls{}
+	m, err := newMetrics(cfg.Registry, calls)
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +83,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		quotas:   newQuotas(store, cfg.RateLimits, m, random{cfg.Random}),
 		random:   random{cfg.Random},
 		eager:    &eagerClaims{},
+		calls:    calls,
 	}
 	if !cfg.Without.Quarantine {
 		w.quarantine = admission.NewQuarantine(cfg.Slots, cfg.MaxAttempts)

@@ -1,0 +1,97 @@
+// Package timelimit keeps time limits on calls that may ignore their context: tools,
+// hooks and models that others have written.
+//
+//	v, ok := timelimit.Call(ctx, &calls, time.Second, func() Answer { return ask(ctx) })
+//
+// If ok is false, ctx has ended, and the call is still in flight a second later. Its
+// goroutine is left to itself, and what it returns is dropped.
+package timelimit
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+)
+
+// Calls counts the calls that were abandoned. The zero value is ready to use, and so is
+// nil.
+type Calls struct{ abandoned atomic.Int64 }
+
+// Abandoned returns how many calls were abandoned and have not returned yet.
+func (c *Calls) Abandoned() int64 {
+	if c == nil {
+		return 0
+	}
+	return c.abandoned.Load()
+}
+
+func (c *Calls) add(n int64) {
+	if c != nil {
+		c.abandoned.Add(n)
+	}
+}
+
+// Panic is what a call panicked with, and where.
+type Panic struct {
+	Value any
+	Stack []byte
+}
+
+func (p *Panic) Error() string { return fmt.Sprintf("%v", p.Value) }
+
+// result is what became of a call.
+type result[T any] struct {
+	value  T
+	failed *Panic
+}
+
+// Call calls f on a goroutine of its own and returns its value. When ctx has ended, f has
+// patience to return; after that it is abandoned, and ok is false. A panic of f becomes
+// one of the caller, with a *Panic.
+func Call[T any](ctx context.Context, c *Calls, patience time.Duration, f func() T) (value T, ok bool) {
+	const inFlight, returned, abandoned = 0, 1, 2
+	var state atomic.Int32
+	done := make(chan result[T], 1)
+	go func() {
+		var r result[T]
+		defer func() {
+			if p := recover(); p != nil {
+				r.failed = &Panic{p, debug.Stack()}
+			}
+			if !state.CompareAndSwap(inFlight, returned) {
+				c.add(-1)
+			}
+			done <- r
+		}()
+		r.value = f()
+	}()
+	select {
+	case r := <-done:
+		return r.get()
+	case <-ctx.Done():
+	}
+	if patience > 0 {
+		late := time.NewTimer(patience)
+		defer late.Stop()
+		select {
+		case r := <-done:
+			return r.get()
+		case <-late.C:
+		}
+	}
+	c.add(1)
+	if !state.CompareAndSwap(inFlight, abandoned) {
+		c.add(-1)
+		return (<-done).get()
+	}
+	return value, false
+}
+
+func (r result[T]) get() (T, bool) {
+	if r.failed != nil {
+		panic(r.failed)
+	}
+	return r.value, true
+}

@@ -1,0 +1,23 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Ready returns nil if the worker can take turns now: the store and the bus answer, and
+// few calls ignore that their time is over. What it returns otherwise names each cause.
+func (w *Worker) Ready(ctx context.Context) error {
+	var errs []error
+	if err := w.store.Ready(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("store: %w", err))
+	}
+	if err := w.bus.Ready(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("bus: %w", err))
+	}
+	if n := w.calls.Abandoned(); n > int64(w.cfg.MaxAbandoned) {
+		errs = append(errs, fmt.Errorf("%d calls of tools, hooks or models ignore that their time is over and use up memory: mend the tool, or restart the worker", n))
+	}
+	return errors.Join(errs...)
+}
