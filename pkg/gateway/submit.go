@@ -209,7 +209,8 @@ func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *s
 		return state.State{}, err
 	}
 	wait := &state.Wait{Reason: state.WaitingSchedule, Since: now, Calls: []state.WaitCall{}}
-	later := req.StartAt != nil && req.StartAt.After(now.Time)
+	// By the store's clock, which may be behind this one, it may be later still.
+	later := req.StartAt != nil && req.StartAt.After(now.Add(-maxSkew))
 	if later {
 		run.ResumeAt = *req.StartAt
 	}
@@ -223,6 +224,9 @@ func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *s
 		return run, nil
 	}
 }
+
+// maxSkew is by how much clocks of a deployment may differ.
+const maxSkew = 5 * time.Second
 
 func invalid(format string, args ...any) error {
 	return problem(http.StatusBadRequest, api.CodeInvalidRequest, format, args...)

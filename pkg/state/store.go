@@ -259,7 +259,7 @@ type Claim struct {
 	Signals []Signal
 	Abort   *Abort
 	Attempt int
-	Now     time.Time // the store's clock
+	Now     time.Time // the store's clock; zero of an answer from memory
 }
 
 // Lease is proof of a claim.

@@ -24,7 +24,7 @@ func (t *turn) untilDeadline(ctx context.Context) (context.Context, context.Canc
 	if t.s.Limits.DeadlineAt.IsZero() {
 		return ctx, func() {}
 	}
-	return context.WithDeadlineCause(ctx, t.s.Limits.DeadlineAt.Time, errDeadline)
+	return context.WithDeadlineCause(ctx, t.w.clock.local(t.s.Limits.DeadlineAt), errDeadline)
 }
 
 // open asks the loop of the run how the turn begins. Without an effect the turn has come
@@ -43,11 +43,11 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 		t.loop, err = t.w.agents.loop(ctx, t.s)
 	}
 	if invalid, ok := errors.AsType[*invalidAgentError](err); ok {
-		t.s = loop.Fail(t.s, now(), state.EndInvalidAgent, invalid.Error()).Next
+		t.s = loop.Fail(t.s, t.w.clock.now(), state.EndInvalidAgent, invalid.Error()).Next
 		return nil, nil
 	}
 	if err != nil {
-		return nil, notLoaded(ctx, err)
+		return nil, t.notLoaded(ctx, err)
 	}
 	return t.decide(began), nil
 }
@@ -55,9 +55,9 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 // notLoaded says what it means that the agent could not be had. A turn that was aborted
 // meanwhile is released, since only the agent's loop can end it: its next claim tells of
 // the abort, and nothing interrupts it then.
-func notLoaded(ctx context.Context, err error) error {
+func (t *turn) notLoaded(ctx context.Context, err error) error {
 	end := errDrop
-	if _, e := interrupted(ctx, loop.Aborted{}); e == nil || errors.Is(e, errRelease) {
+	if _, e := t.interrupted(ctx, loop.Aborted{}); e == nil || errors.Is(e, errRelease) {
 		end = errRelease
 	}
 	return fmt.Errorf("%w: load agent: %w", end, err)
@@ -77,7 +77,7 @@ func (t *turn) decide(ev loop.Event) (effect loop.Effect) {
 func (t *turn) act(ctx context.Context, effect loop.Effect) (ev loop.Event, err error) {
 	if ctx.Err() != nil {
 		// Nothing starts after the abort was seen (I7).
-		return interrupted(ctx, loop.Aborted{})
+		return t.interrupted(ctx, loop.Aborted{})
 	}
 	switch effect := effect.(type) {
 	case loop.CallModel:
@@ -99,7 +99,7 @@ func (t *turn) act(ctx context.Context, effect loop.Effect) (ev loop.Event, err 
 // began is the event with which a turn begins: what the claim has found.
 func (t *turn) began() loop.TurnBegan {
 	began := loop.TurnBegan{
-		At: now(), Worker: t.w.cfg.ID, Attempt: t.claim.Attempt, Signals: t.claim.Signals, Abort: t.claim.Abort,
+		At: t.w.clock.now(), Worker: t.w.cfg.ID, Attempt: t.claim.Attempt, Signals: t.claim.Signals, Abort: t.claim.Abort,
 		Poisoned: t.claim.Attempt > t.w.cfg.MaxAttempts,
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.claim.Journal.Results)) {
@@ -126,7 +126,7 @@ func contentOf(e state.Entry) string {
 
 // interrupted says what an effect that was cut short means: an event for the loop
 // (an abort, the deadline), or that the turn is given up.
-func interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, error) {
+func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, error) {
 	cause := context.Cause(ctx)
 	var abort *abortError
 	switch {
@@ -139,7 +139,7 @@ func interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, error) {
 	default:
 		return nil, fmt.Errorf("%w: %w", errDrop, cause)
 	}
-	ev.At = now()
+	ev.At = t.w.clock.now()
 	return ev, nil
 }
 

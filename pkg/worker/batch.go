@@ -65,7 +65,7 @@ func (w *Worker) laneFree(ctx context.Context, s state.State) (bool, error) {
 // startPending lets a held run go, and reports whether it has ended, so that the one
 // behind it may start instead.
 func (w *Worker) startPending(ctx context.Context, id state.RunID) (ended bool, err error) {
-	wake, err := w.store.Signal(ctx, id, state.Signal{ID: "start:" + string(id), Start: true, At: now()}, w.cfg.RedeliveryDelay)
+	wake, err := w.store.Signal(ctx, id, state.Signal{ID: "start:" + string(id), Start: true, At: w.clock.now()}, w.cfg.RedeliveryDelay)
 	if closed, ok := errors.AsType[*state.NotWaitingError](err); ok {
 		return closed.Status.Terminal(), nil
 	}

@@ -28,6 +28,7 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 		w.disclaim(ctx, ask)
 		return nil, ctx, d.Nak(w.retryDelay(d.Delivered()))
 	}
+	w.clock.hear(c.Now)
 	w.metrics.claims.WithLabelValues(string(c.Outcome)).Inc()
 	if d.Delivered() > 1 {
 		w.metrics.redeliveries.Inc()
@@ -168,7 +169,7 @@ func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 func (w *Worker) buryLost(ctx context.Context, d bus.TurnDelivery) error {
 	msg := d.Turn()
 	if err := w.bus.DeadLetter(ctx, bus.DeadLetter{
-		Kind: bus.DeadLost, Lane: msg.Priority, Run: msg.Run, Cause: string(state.EndLost), At: now(),
+		Kind: bus.DeadLost, Lane: msg.Priority, Run: msg.Run, Cause: string(state.EndLost), At: w.clock.now(),
 		Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, msg.Run, msg.Version),
 	}); err != nil {
 		w.runLog(msg.Run).Warn().Err(err).Str("hint", "the message is delivered again").Msg("dead letter failed")

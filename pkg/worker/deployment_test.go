@@ -100,6 +100,36 @@ func (s *deployment) run(w *worker.Worker) (stop func()) {
 	return stop
 }
 
+// createLater stores a run that starts at a time of the store's clock.
+func (s *deployment) createLater(at state.Time) state.RunID {
+	s.t.Helper()
+	def, err := json.Marshal(agent.Definition{Name: "later", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "done"}}}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	v, err := s.store.PutAgent(s.t.Context(), "later", def)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	now, input := state.At(time.Now()), state.UserText("hello")
+	input.ID = "msg_1_0"
+	run := state.State{
+		ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "later", AgentVersion: v.Version, Loop: "react", Tenant: "default",
+		Priority: state.Normal, Limits: state.Limits{MaxTurns: 20}, ResumeAt: at,
+	}
+	run, err = run.Move(state.Submitted, state.Entry{At: now, Messages: []state.Message{input}})
+	if err == nil {
+		run, err = run.Move(state.WaitingSchedule, state.Entry{At: now, Detail: "start_at", Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: now, ExpiresAt: at, Calls: []state.WaitCall{}}})
+	}
+	if err == nil {
+		_, err = s.store.Create(s.t.Context(), state.NewRun{State: run, RedeliveryDelay: 50 * time.Millisecond})
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return run.ID
+}
+
 // submit stores and publishes a run of an agent with these responses and tools.
 func (s *deployment) submit(limits state.Limits, tools []agent.Tool, responses ...model.Scripted) state.RunID {
 	s.t.Helper()

@@ -83,7 +83,7 @@ func (w *Worker) reply(ctx context.Context, s state.State) error {
 	if s.ReplyTo == "" || !s.Status.Terminal() {
 		return nil
 	}
-	data, err := json.Marshal(api.RunOf(s, now().Time))
+	data, err := json.Marshal(api.RunOf(s, w.clock.now().Time))
 	if err != nil {
 		return fmt.Errorf("encode run: %w", err)
 	}
@@ -211,7 +211,7 @@ func (w *Worker) answerParent(ctx context.Context, s state.State) error {
 }
 
 func (w *Worker) signalParent(ctx context.Context, parent state.RunID, sig state.Signal) error {
-	sig.At = now()
+	sig.At = w.clock.now()
 	wake, err := w.store.Signal(ctx, parent, sig, w.cfg.RedeliveryDelay)
 	if _, closed := errors.AsType[*state.NotWaitingError](err); closed || errors.Is(err, state.ErrNotFound) {
 		return nil // it ended, or was answered by an earlier end of this child

@@ -60,9 +60,9 @@ func (t *turn) runHooks(ctx context.Context, effect loop.RunHooks) (loop.Event, 
 	}
 	asked.Wait()
 	if ctx.Err() != nil {
-		return interrupted(ctx, loop.Aborted{})
+		return t.interrupted(ctx, loop.Aborted{})
 	}
-	return loop.HooksAnswered{At: now(), Asked: effect, Answers: answers}, nil
+	return loop.HooksAnswered{At: t.w.clock.now(), Asked: effect, Answers: answers}, nil
 }
 
 func (t *turn) hookRequest(p hook.Point) hook.Request {

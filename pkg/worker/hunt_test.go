@@ -22,7 +22,6 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
@@ -79,34 +78,6 @@ func huntRun(t *testing.T, store state.Store, v state.AgentVersion, until time.T
 		t.Fatal(err)
 	}
 	return run.ID
-}
-
-// Finding 4: clocks that differ by less than the 5 s that the check at start allows make
-// a run spin. The store wakes it by its clock, the worker compares with its own and
-// commits that the run still waits.
-func TestHuntSkew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newDeployment(t)
-		s.store = memstore.New(memstore.Config{Now: func() time.Time { return time.Now().Add(4 * time.Second) }})
-		for range 10 {
-			s.work(defaults(s.config()))
-		}
-		id := huntRun(t, s.store, huntAgent(t, s.store, 0), time.Now().Add(5*time.Second))
-		st := s.awaitReason(id, state.EndCompleted)
-		log, err := s.store.Log(t.Context(), id, 0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		waits := 0
-		for _, e := range log {
-			if e.Reason == state.WaitingSchedule {
-				waits++
-			}
-		}
-		if waits != 1 {
-			t.Errorf("the run waited once and its log says so %d times; it ended at version %d", waits, st.Version)
-		}
-	})
 }
 
 func huntStream(t *testing.T, nc *nats.Conn, name string) jetstream.Stream {

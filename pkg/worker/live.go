@@ -30,7 +30,7 @@ func (t *turn) progress(c state.OpenCall) func(text string) {
 			return
 		}
 		last = time.Now()
-		l.At, l.Progress = now(), text
+		l.At, l.Progress = t.w.clock.now(), text
 		t.w.live(id, l)
 	}
 }
@@ -45,5 +45,5 @@ func (t *turn) liveEvent(typ state.EntryType) api.Live {
 	if len(t.s.Open) == 0 && !t.s.Reenter {
 		no++
 	}
-	return api.Live{Type: typ, Turn: no, Attempt: t.claim.Attempt, At: now(), Worker: t.w.cfg.ID}
+	return api.Live{Type: typ, Turn: no, Attempt: t.claim.Attempt, At: t.w.clock.now(), Worker: t.w.cfg.ID}
 }

@@ -69,7 +69,7 @@ func (t *turn) prepare(ctx context.Context, effect loop.CallModel) (*modelCall, 
 	ctx, span := t.traceModel(ctx, *m, effect)
 	c := &modelCall{t: t, span: span, of: m, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.s.Asked - t.s.FallbackBase}
 	if c.provider, c.req, err = t.w.request(*m, effect); err != nil {
-		ev := loop.ModelFailed{At: now(), Err: asModelError(err), Purpose: effect.Purpose}
+		ev := loop.ModelFailed{At: t.w.clock.now(), Err: asModelError(err), Purpose: effect.Purpose}
 		t.endModel(span, ev)
 		return nil, nil, ev, nil
 	}
@@ -203,7 +203,7 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 		c.deltas.flush()
 	}
 	if delayed, ok := errors.AsType[*delayedError](err); ok && ctx.Err() == nil {
-		return modelDelayed(delayed, c.purpose), nil
+		return t.modelDelayed(delayed, c.purpose), nil
 	}
 	t.w.metrics.modelSeconds.Observe(took.Seconds())
 
@@ -213,19 +213,19 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 			ev.Response = &resp
 		}
 		t.w.meters.failed(ctx, c.of, took, model.Cancelled)
-		return interrupted(ctx, ev)
+		return t.interrupted(ctx, ev)
 	}
 	if err != nil {
 		e := asModelError(err)
 		t.w.metrics.modelErrors.WithLabelValues(string(e.Class)).Inc()
 		t.w.meters.failed(ctx, c.of, took, e.Class)
-		return loop.ModelFailed{At: now(), Err: e, Failed: c.failed, Purpose: c.purpose}, nil
+		return loop.ModelFailed{At: t.w.clock.now(), Err: e, Failed: c.failed, Purpose: c.purpose}, nil
 	}
 	resp.Usage.CostUSD = t.w.cfg.Prices.Cost(resp.Model, resp.Usage)
 	t.w.meters.responded(ctx, c.of, took, resp.Usage)
 	t.w.metrics.tokens.WithLabelValues("input").Add(float64(resp.Usage.InputTokens))
 	t.w.metrics.tokens.WithLabelValues("output").Add(float64(resp.Usage.OutputTokens))
-	return loop.ModelResponded{At: now(), Attempt: t.claim.Attempt, Response: resp, Failed: c.failed, Purpose: c.purpose}, nil
+	return loop.ModelResponded{At: t.w.clock.now(), Attempt: t.claim.Attempt, Response: resp, Failed: c.failed, Purpose: c.purpose}, nil
 }
 
 // request completes what the loop asks for with what only the worker knows.

@@ -255,6 +255,6 @@ func estimate(req model.Request, log []state.Entry) int64 {
 }
 
 // modelDelayed is the event of a call that has to wait.
-func modelDelayed(e *delayedError, purpose loop.Purpose) loop.ModelDelayed {
-	return loop.ModelDelayed{At: now(), Wait: e.wait, Reservation: e.at, Detail: e.detail, Purpose: purpose}
+func (t *turn) modelDelayed(e *delayedError, purpose loop.Purpose) loop.ModelDelayed {
+	return loop.ModelDelayed{At: t.w.clock.now(), Wait: e.wait, Reservation: e.at, Detail: e.detail, Purpose: purpose}
 }

@@ -57,7 +57,7 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 	started := false
 	for b, batch := range batches {
 		if ctx.Err() != nil {
-			return interrupted(ctx, loop.Aborted{Started: started, Results: done})
+			return t.interrupted(ctx, loop.Aborted{Started: started, Results: done})
 		}
 		started = true
 		results := make(chan outcome, len(batch))
@@ -88,9 +88,9 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 		if ctx.Err() == nil {
 			return nil, fmt.Errorf("%w: %d of %d calls came back", errDrop, len(done), len(effect.Calls))
 		}
-		return interrupted(ctx, loop.Aborted{Started: true, Results: done})
+		return t.interrupted(ctx, loop.Aborted{Started: true, Results: done})
 	}
-	return loop.ToolsFinished{At: now(), Results: done}, nil
+	return loop.ToolsFinished{At: t.w.clock.now(), Results: done}, nil
 }
 
 // marks returns what must be written before the calls of a batch start: the marks
@@ -177,7 +177,7 @@ func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (o
 	images, omitted := tool.CheckImages(r.Images)
 	return outcome{call: c, result: &loop.ToolResult{
 		CallID: c.ID, Name: c.Name, Content: tool.Truncate(r.Content, limit) + omitted, Images: images, IsError: r.IsError, Pending: r.Pending, Ask: r.Ask,
-		Duration: time.Since(began), At: now(),
+		Duration: time.Since(began), At: t.w.clock.now(),
 	}}
 }
 

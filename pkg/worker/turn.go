@@ -126,7 +126,7 @@ func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
 func (t *turn) agent(ctx context.Context) (*agent.Agent, error) {
 	a, err := t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
 	if err != nil {
-		return nil, notLoaded(ctx, err)
+		return nil, t.notLoaded(ctx, err)
 	}
 	return a, nil
 }

@@ -48,7 +48,8 @@ type Worker struct {
 
 	leases   leases
 	eager    *eagerClaims
-	inFlight atomic.Int64     // turns
+	inFlight atomic.Int64 // turns
+	clock    *clock
 	calls    *timelimit.Calls // of tools, hooks and models
 	turns    sync.WaitGroup
 }
@@ -84,6 +85,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		random:   random{cfg.Random},
 		eager:    &eagerClaims{},
 		calls:    calls,
+		clock:    &clock{},
 	}
 	if !cfg.Without.Quarantine {
 		w.quarantine = admission.NewQuarantine(cfg.Slots, cfg.MaxAttempts)
@@ -286,5 +288,3 @@ func (w *Worker) runLog(run state.RunID) *zerolog.Logger {
 	log := w.log.With().Str("run_id", string(run)).Logger()
 	return &log
 }
-
-func now() state.Time { return state.At(time.Now()) }

@@ -133,7 +133,7 @@ func resumed(q state.ClaimRequest, known logcache.Known) state.Claim {
 	c := state.Claim{
 		Outcome: state.Claimed, Status: state.Running, Version: q.Version, Priority: known.Header.State.Priority, LogLen: n,
 		Lease: state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker},
-		State: known.Header.State, Base: n, Attempt: 1, Now: time.Now(),
+		State: known.Header.State, Base: n, Attempt: 1,
 	}
 	c.State.Log = known.Entries
 	return c

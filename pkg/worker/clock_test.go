@@ -1,0 +1,61 @@
+package worker_test
+
+import (
+	"encoding/json"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+// A clock that differs from the store's makes no run spin: the store wakes a run by its
+// clock, and a turn decides by the same.
+func TestClocksDiffer(t *testing.T) {
+	for _, skew := range []time.Duration{-5 * time.Second, 5 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newDeployment(t)
+			s.store = memstore.New(memstore.Config{Now: func() time.Time { return time.Now().Add(skew) }})
+			for range 10 {
+				s.work(s.config())
+			}
+			waits := func(id state.RunID, reason state.Reason) (n int) {
+				log, err := s.store.Log(t.Context(), id, 0, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range log {
+					if e.Reason == reason {
+						n++
+					}
+				}
+				return n
+			}
+			storeNow := func() time.Time { return time.Now().Add(skew) }
+
+			at := state.At(storeNow().Add(5 * time.Second))
+			later := s.createLater(at)
+			s.awaitReason(later, state.EndCompleted)
+			if n := waits(later, state.WaitingSchedule); n != 1 {
+				t.Errorf("skew %s: a run that starts later has waited %d times", skew, n)
+			}
+
+			overloaded := model.Scripted{Error: model.Overloaded} // twice within the turn
+			failed := s.submit(state.Limits{}, nil, overloaded, overloaded, overloaded, model.Scripted{Text: "done"})
+			s.awaitReason(failed, state.EndCompleted)
+			if n := waits(failed, state.WaitingSchedule); n != 1 {
+				t.Errorf("skew %s: a run of which one call failed has waited %d times", skew, n)
+			}
+
+			deadline := state.Limits{DeadlineAt: state.At(storeNow().Add(3 * time.Second))}
+			asked := s.submit(deadline, []agent.Tool{{Name: "ask", Kind: "human"}}, model.Scripted{ToolCalls: []model.ScriptedCall{{ID: "c1", Name: "ask", Arguments: json.RawMessage(`{"question":"well?"}`)}}})
+			st := s.awaitReason(asked, state.EndDeadline)
+			if n := waits(asked, state.WaitingHumanInput); n != 1 || st.FinishedAt.Before(deadline.DeadlineAt.Time) {
+				t.Errorf("skew %s: a run with a deadline has waited %d times, until %s", skew, n, st.FinishedAt)
+			}
+		})
+	}
+}
