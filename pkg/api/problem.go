@@ -24,6 +24,7 @@ const (
 	CodeInvalidAgent        = "invalid_agent"
 	CodeInvalidCursor       = "invalid_cursor"
 	CodeBodyTooLarge        = "body_too_large"
+	CodeInboxFull           = "inbox_full"
 	CodeNotFound            = "not_found"
 	CodeRunNotFound         = "run_not_found"
 	CodeAgentNotFound       = "agent_not_found"

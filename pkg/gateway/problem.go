@@ -45,6 +45,9 @@ func problemOf(err error) *api.Problem {
 	if e, ok := errors.AsType[*state.TooLargeError](err); ok {
 		return problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "%v", e)
 	}
+	if e, ok := errors.AsType[*state.InboxFullError](err); ok {
+		return problem(http.StatusRequestEntityTooLarge, api.CodeInboxFull, "%v", e)
+	}
 	unavailable := func(code, what string) *api.Problem {
 		p := problem(http.StatusServiceUnavailable, code, "%s does not answer; whether the request took effect is unknown: try again, a submission with the same Idempotency-Key", what)
 		p.RetryAfter = retryAfter

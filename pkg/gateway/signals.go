@@ -26,6 +26,11 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	if _, err := g.decode(w, r, &req); err != nil {
 		return err
 	}
+	if key := r.Header.Get("Idempotency-Key"); req.SignalID == "" {
+		req.SignalID = key
+	} else if key != "" && key != req.SignalID {
+		return invalid("the Idempotency-Key and signal_id differ: they mean the same, so give one")
+	}
 	if req.SignalID == "" {
 		fresh, err := g.ids.next(time.Now(), 1)
 		if err != nil {

@@ -53,6 +53,26 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("a change of %d bytes is more than the store holds, %d: %s", e.Bytes, e.Limit, e.Remedy)
 }
 
+// The limits of what may wait for a run's next turn in its inbox. An abort is not a part of
+// it, and always fits.
+const (
+	MaxSignals     = 1000
+	MaxSignalBytes = 8 << 20 // encoded
+)
+
+// InboxFullError reports a signal for which the inbox of its run has no capacity left. The
+// next turn of the run empties it.
+type InboxFullError struct {
+	ID           RunID
+	Signals      int64 // in the inbox with this one
+	Bytes, Limit int64
+}
+
+func (e *InboxFullError) Error() string {
+	return fmt.Sprintf("the inbox of run %s is full: with this signal %d signals of %d bytes would wait for its next turn, at most %d of %d bytes may: send less at once, or wait for the turn",
+		e.ID, e.Signals, e.Bytes, MaxSignals, e.Limit)
+}
+
 // Store keeps runs and agent definitions. Implementations pass
 // statetest.Exercise, which holds the guarantees below.
 //
@@ -339,7 +359,8 @@ type Signals interface {
 	// *NotWaitingError; of two signals for one wait exactly one is accepted. A
 	// user message is accepted in every status and continues a run that has
 	// ended. A signal whose ID the run has seen changes nothing: the Wake is the
-	// zero value and the error nil.
+	// zero value and the error nil. One for which the inbox has no capacity is refused
+	// with an *InboxFullError.
 	Signal(ctx context.Context, id RunID, sig Signal, delay time.Duration) (Wake, error)
 
 	// Abort marks a run to be ended and wakes it if it waits. Repeating it is
@@ -373,12 +394,20 @@ type Schedule interface {
 	// is queued by this call), and a run that rests and was not finalized.
 	Sweep(ctx context.Context, limit int, delay time.Duration) ([]Due, error)
 
-	// Evict ends the leases that worker holds, counting the attempts, and returns
-	// its runs, due at once.
-	Evict(ctx context.Context, worker string, delay time.Duration) ([]Due, error)
+	// Evict ends up to limit of the leases that worker holds, counting the attempts, and
+	// returns their runs, due at once. Fewer than limit are all that there were. Several
+	// callers who evict the same worker each get a part.
+	Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]Due, error)
 
-	// Owners returns the workers that hold leases.
+	// Owners returns the workers that hold leases. Those that older builds hold may be
+	// missing: they end by themselves.
 	Owners(ctx context.Context) ([]string, error)
+
+	// Heartbeat notes that a worker is alive, for a while. Alive reports whether one is,
+	// as far as the store knows: a store on the system that carries the heartbeats
+	// between workers need know nothing, and says no.
+	Heartbeat(ctx context.Context, worker string, lasts time.Duration) error
+	Alive(ctx context.Context, worker string) (bool, error)
 
 	// Finalized notes that what had to follow when the run came to rest with seq entries
 	// in its log was done: children started, the parent told, the reply sent, the next of

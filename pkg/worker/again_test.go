@@ -100,7 +100,7 @@ func TestEventsSayTheirAttempt(t *testing.T) {
 	first := s.config()
 	s.work(first)
 	<-slow.started
-	if _, err := s.store.Evict(t.Context(), first.ID, s.delay()); err != nil {
+	if _, err := s.store.Evict(t.Context(), first.ID, 100, s.delay()); err != nil {
 		t.Fatal(err)
 	}
 	close(slow.release)

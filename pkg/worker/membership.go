@@ -15,17 +15,27 @@ import (
 // missedHeartbeats is how many heartbeats a worker may miss before it is dead.
 const missedHeartbeats = 4
 
+// evictPart is how many leases of a dead worker are ended at once. Others who evict it get
+// parts of their own meanwhile.
+const evictPart = 256
+
 // members are the workers of the deployment, as their heartbeats tell. It notices that one
 // is dead long before its leases run out. A worker that was only paused is evicted, too,
 // and fenced by its tokens.
+//
+// A heartbeat goes to the other workers and to the store. Dead is who was not heard for a
+// while, and has not reached the store either: neither a slow listener nor a slow bus can
+// fake that. It is looked at anew before each part of an eviction.
 type members struct {
 	w    *Worker
 	stop func()
 
 	formats *bus.Formats
 
-	mu   sync.Mutex
-	seen map[string]member
+	mu       sync.Mutex
+	seen     map[string]member
+	evicting map[string]bool
+	evicts   sync.WaitGroup
 }
 
 // member is the last heartbeat of a worker.
@@ -42,7 +52,7 @@ func takesOver(h bus.Heartbeat) bool {
 }
 
 func (w *Worker) joinMembers(ctx context.Context) (*members, error) {
-	m := &members{w: w, seen: map[string]member{}, formats: bus.NewFormats(w.store.SetFormat)}
+	m := &members{w: w, seen: map[string]member{}, evicting: map[string]bool{}, formats: bus.NewFormats(w.store.SetFormat)}
 	stop, err := w.bus.Heartbeats(ctx, m.hear)
 	m.stop = stop
 	return m, err
@@ -76,10 +86,23 @@ func (m *members) sendHeartbeats(ctx context.Context) {
 	}
 }
 
+// tellStore tells the store, which may be slow to answer, that the worker is alive.
+func (m *members) tellStore(ctx context.Context) {
+	for {
+		within, cancel := context.WithTimeout(ctx, missedHeartbeats*m.w.cfg.HeartbeatEvery)
+		m.w.check(m.w.store.Heartbeat(within, m.w.cfg.ID, missedHeartbeats*m.w.cfg.HeartbeatEvery), "heartbeat")
+		cancel()
+		if !pause(ctx, m.w.cfg.HeartbeatEvery) {
+			return
+		}
+	}
+}
+
 // watch looks for dead workers until ctx ends.
 func (m *members) watch(ctx context.Context) {
+	defer m.evicts.Wait()
 	every := m.w.cfg.HeartbeatEvery
-	ready, evicted := time.Now().Add(missedHeartbeats*every), false
+	ready, evicted := time.Now().Add(m.unreachableAfter()), false
 	for {
 		began := time.Now()
 		if !pause(ctx, every) {
@@ -88,7 +111,7 @@ func (m *members) watch(ctx context.Context) {
 		// Who was asleep, or does not hear itself, cannot tell silence from its own
 		// deafness: it judges nobody until it has listened for a while again.
 		if time.Since(began) > 2*every || m.deaf(2*every) {
-			ready, evicted = time.Now().Add(missedHeartbeats*every), false
+			ready, evicted = time.Now().Add(m.unreachableAfter()), false
 		}
 		listened := !time.Now().Before(ready)
 		m.allowEagerClaims(listened)
@@ -101,7 +124,7 @@ func (m *members) watch(ctx context.Context) {
 			// worker listened.
 			evicted = m.evictUnheard(ctx)
 		}
-		m.evict(ctx, m.unreachable(missedHeartbeats*every))
+		m.evict(ctx, m.unreachable())
 	}
 }
 
@@ -123,29 +146,21 @@ func (m *members) deaf(d time.Duration) bool {
 	return time.Since(m.seen[m.w.cfg.ID].at) > d
 }
 
-// unreachable forgets and returns the workers that were not heard for d.
-func (m *members) unreachable(d time.Duration) []string {
+// unreachableAfter is for how long a worker that is alive may not be heard.
+func (m *members) unreachableAfter() time.Duration { return missedHeartbeats * m.w.cfg.HeartbeatEvery }
+
+// unreachable returns the workers that were not heard for too long.
+func (m *members) unreachable() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var dead []string
+	var unheard []string
 	for id, other := range m.seen {
-		if id != m.w.cfg.ID && time.Since(other.at) > d {
-			dead = append(dead, id)
-			delete(m.seen, id)
+		if id != m.w.cfg.ID && time.Since(other.at) > m.unreachableAfter() {
+			unheard = append(unheard, id)
 		}
 	}
-	slices.Sort(dead)
-	return dead
-}
-
-// remember keeps a worker that could not be evicted among those that are silent,
-// unless it was heard meanwhile.
-func (m *members) remember(worker string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, ok := m.seen[worker]; !ok {
-		m.seen[worker] = member{takesOver: true} // if it does anything at all
-	}
+	slices.Sort(unheard)
+	return unheard
 }
 
 // evictUnheard evicts the owners of leases that were never heard, and reports
@@ -164,28 +179,87 @@ func (m *members) evictUnheard(ctx context.Context) bool {
 	return true
 }
 
+// evict takes up what workers had in flight, each beside the others.
 func (m *members) evict(ctx context.Context, workers []string) {
 	for _, id := range workers {
-		due, err := m.w.store.Evict(ctx, id, m.w.cfg.RedeliveryDelay)
-		if err != nil {
-			m.w.log.Warn().Err(err).Str("dead_worker", id).Str("hint", "it is tried again").Msg("eviction failed")
-			m.remember(id)
+		m.mu.Lock()
+		busy := m.evicting[id]
+		m.evicting[id] = true
+		m.mu.Unlock()
+		if busy {
 			continue
 		}
-		m.w.log.Warn().Str("dead_worker", id).Int("runs", len(due)).Str("hint", "its turns are taken up here and elsewhere").Msg("worker is dead")
-		m.w.republish(ctx, due, dispatch.Evicted)
+		m.evicts.Go(func() {
+			done := m.takeUp(ctx, id)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			delete(m.evicting, id)
+			if _, heard := m.seen[id]; !heard && !done {
+				m.seen[id] = member{takesOver: true} // if it does anything at all
+			}
+			if done && m.unheard(id) {
+				delete(m.seen, id)
+			}
+		})
 	}
+}
+
+// unheard reports whether a worker still is unreachable. The caller holds mu.
+func (m *members) unheard(id string) bool { return time.Since(m.seen[id].at) > m.unreachableAfter() }
+
+// dead reports whether a worker is, as far as this one can tell now.
+func (m *members) dead(ctx context.Context, id string) (bool, error) {
+	if m.deaf(m.unreachableAfter() / 2) {
+		return false, nil
+	}
+	alive, err := m.w.store.Alive(ctx, id)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return err == nil && !alive && m.unheard(id), err
+}
+
+// takeUp evicts a worker, part by part, as long as it is dead. It reports whether nothing
+// is left to do.
+func (m *members) takeUp(ctx context.Context, id string) bool {
+	runs, more := 0, true
+	for more {
+		dead, err := m.dead(ctx, id)
+		var due []state.Due
+		if dead {
+			due, err = m.w.store.Evict(ctx, id, evictPart, m.w.cfg.RedeliveryDelay)
+			runs += len(due)
+			m.w.republish(ctx, due, dispatch.Evicted)
+		}
+		if err != nil {
+			m.w.log.Warn().Err(err).Str("dead_worker", id).Str("hint", "is the store reachable? it is tried again").Msg("eviction failed")
+			return false
+		}
+		if !dead {
+			m.w.log.Debug().Str("unheard_worker", id).Msg("worker may be alive, and is not evicted")
+			return false
+		}
+		more = len(due) >= evictPart
+	}
+	m.w.log.Warn().Str("dead_worker", id).Int("runs", runs).Str("hint", "its turns are taken up here and elsewhere").Msg("worker is dead")
+	return true
 }
 
 // evictFormerSelf takes up what a process of this worker's id had in flight when it died:
 // the others hear the id again and see nobody missing.
 func (w *Worker) evictFormerSelf(ctx context.Context) {
-	due, err := w.store.Evict(ctx, w.cfg.ID, w.cfg.RedeliveryDelay)
-	if err != nil {
-		w.log.Warn().Err(err).Str("hint", "leases from before the restart run out by themselves").Msg("eviction failed")
+	runs := 0
+	for {
+		due, err := w.store.Evict(ctx, w.cfg.ID, evictPart, w.cfg.RedeliveryDelay)
+		runs += len(due)
+		w.republish(ctx, due, dispatch.Evicted)
+		if err != nil {
+			w.log.Warn().Err(err).Str("hint", "leases from before the restart run out by themselves").Msg("eviction failed")
+		}
+		if err != nil || len(due) < evictPart {
+			break
+		}
 	}
-	if len(due) > 0 {
-		w.log.Info().Int("runs", len(due)).Msg("turns from before the restart are taken up")
+	if runs > 0 {
+		w.log.Info().Int("runs", runs).Msg("turns from before the restart are taken up")
 	}
-	w.republish(ctx, due, dispatch.Evicted)
 }

@@ -19,11 +19,11 @@ type hiccup struct {
 	failed *atomic.Bool
 }
 
-func (h hiccup) Evict(ctx context.Context, worker string, grace time.Duration) ([]state.Due, error) {
+func (h hiccup) Evict(ctx context.Context, worker string, limit int, grace time.Duration) ([]state.Due, error) {
 	if h.failed.CompareAndSwap(false, true) {
 		return nil, errors.New("the store does not answer")
 	}
-	return h.Store.Evict(ctx, worker, grace)
+	return h.Store.Evict(ctx, worker, limit, grace)
 }
 
 // I2: a worker that is gone is evicted as soon as the store answers, also if it did

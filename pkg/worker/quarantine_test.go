@@ -42,7 +42,7 @@ func TestQuarantinedTurnsAreAlone(t *testing.T) {
 			if err != nil || c.Attempt != i+1 {
 				t.Fatalf("Claim = %+v, %v", c, err)
 			}
-			if _, err := s.store.Evict(t.Context(), "gone", s.delay()); err != nil {
+			if _, err := s.store.Evict(t.Context(), "gone", 100, s.delay()); err != nil {
 				t.Fatal(err)
 			}
 		}

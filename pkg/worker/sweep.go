@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/turnpike-dev/turnpike/pkg/dispatch"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -37,13 +39,24 @@ func (w *Worker) sweep(ctx context.Context) {
 	}
 }
 
-// republish does for each due run what its entry says. What fails now is due again.
+// sideBySide is how many due runs are served at once: with 50 ms to the bus, some 1,000 a
+// second.
+const sideBySide = 64
+
+// republish does for each due run what its entry says, side by side. What fails now is due
+// again.
 func (w *Worker) republish(ctx context.Context, due []state.Due, cause dispatch.Cause) {
+	var serving errgroup.Group
+	serving.SetLimit(sideBySide)
 	for _, d := range due {
-		if err := w.republishOne(ctx, d, cause); err != nil {
-			w.log.Warn().Err(err).Str("run_id", string(d.Run)).Str("hint", "it is tried again").Msg("due run not served")
-		}
+		serving.Go(func() error {
+			if err := w.republishOne(ctx, d, cause); err != nil {
+				w.log.Warn().Err(err).Str("run_id", string(d.Run)).Str("hint", "it is tried again").Msg("due run not served")
+			}
+			return nil
+		})
 	}
+	_ = serving.Wait()
 }
 
 func (w *Worker) republishOne(ctx context.Context, d state.Due, cause dispatch.Cause) error {

@@ -82,7 +82,7 @@ func TestTurnIsTakenUp(t *testing.T) {
 	first := s.config()
 	s.work(first)
 	key := <-slow.started
-	if due, err := s.store.Evict(t.Context(), first.ID, time.Millisecond); err != nil || len(due) != 1 {
+	if due, err := s.store.Evict(t.Context(), first.ID, 100, time.Millisecond); err != nil || len(due) != 1 {
 		t.Fatalf("Evict = %v, %v", due, err)
 	}
 	s.work(s.config())
@@ -120,7 +120,7 @@ func TestNonIdempotentToolIsNotRepeated(t *testing.T) {
 	first := s.config()
 	s.work(first)
 	<-slow.started
-	if _, err := s.store.Evict(t.Context(), first.ID, time.Millisecond); err != nil {
+	if _, err := s.store.Evict(t.Context(), first.ID, 100, time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	s.work(s.config())

@@ -124,14 +124,20 @@ func (s store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]sta
 	return ask(ctx, s.p, r, func() ([]state.Due, error) { return s.p.s.store.Sweep(live(), limit, delay) })
 }
 
-func (s store) Evict(ctx context.Context, worker string, delay time.Duration) ([]state.Due, error) {
+func (s store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
 	r := request{name: fmt.Sprintf("%s: evict %s", s.p.name, worker), can: writes, quiet: func() bool { return !s.p.s.owns(worker) }}
-	return ask(ctx, s.p, r, func() ([]state.Due, error) { return s.p.s.store.Evict(live(), worker, delay) })
+	return ask(ctx, s.p, r, func() ([]state.Due, error) { return s.p.s.store.Evict(live(), worker, limit, delay) })
 }
 
 func (s store) Owners(ctx context.Context) ([]string, error) {
 	return s.p.s.store.Owners(live())
 }
+
+// Heartbeat and Alive are as on a store that knows of no heartbeats: whoever is not heard
+// may be evicted, paused or dead.
+func (store) Heartbeat(context.Context, string, time.Duration) error { return nil }
+
+func (store) Alive(context.Context, string) (bool, error) { return false, nil }
 
 func (s store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
 	return ask0(ctx, s.p, s.write("note as finalized", id, 0), func() error { return s.p.s.store.Finalized(live(), id, seq) })

@@ -70,12 +70,20 @@ func (s store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]sta
 	return do(ctx, s.p, toStore, "sweep", func() ([]state.Due, error) { return s.in.Sweep(ctx, limit, delay) })
 }
 
-func (s store) Evict(ctx context.Context, worker string, delay time.Duration) ([]state.Due, error) {
-	return do(ctx, s.p, toStore, "evict", func() ([]state.Due, error) { return s.in.Evict(ctx, worker, delay) })
+func (s store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
+	return do(ctx, s.p, toStore, "evict", func() ([]state.Due, error) { return s.in.Evict(ctx, worker, limit, delay) })
 }
 
 func (s store) Owners(ctx context.Context) ([]string, error) {
 	return do(ctx, s.p, toStore, "owners", func() ([]string, error) { return s.in.Owners(ctx) })
+}
+
+func (s store) Heartbeat(ctx context.Context, worker string, lasts time.Duration) error {
+	return do0(ctx, s.p, toStore, "heartbeat", func() error { return s.in.Heartbeat(ctx, worker, lasts) })
+}
+
+func (s store) Alive(ctx context.Context, worker string) (bool, error) {
+	return do(ctx, s.p, toStore, "alive", func() (bool, error) { return s.in.Alive(ctx, worker) })
 }
 
 func (s store) Finalized(ctx context.Context, id state.RunID, seq int64) error {

@@ -176,7 +176,7 @@ func freeze(t *testing.T, store string) frozen {
 			}
 			return nil
 		})
-		due, err := s.Store.Evict(t.Context(), "w1", time.Minute)
+		due, err := s.Store.Evict(t.Context(), "w1", 100, time.Minute)
 		if err != nil || len(due) != 1 {
 			t.Fatalf("%d turns taken away, %v", len(due), err)
 		}

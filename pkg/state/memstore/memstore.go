@@ -39,6 +39,7 @@ type Store struct {
 	removed map[string]bool
 	quotas  map[string]quota.Bucket
 	slowed  map[string]time.Time // key: until when
+	alive   map[string]time.Time // by worker: until when
 	eager   map[string]run       // by token of an eager claim: the run as its commit left it
 }
 
@@ -66,7 +67,7 @@ func New(cfg Config) *Store {
 	return &Store{
 		now: cfg.Now, runs: map[state.RunID]*run{}, active: record.ActiveRuns{}, keys: map[string]key{},
 		agents: map[string][]state.AgentVersion{}, removed: map[string]bool{}, pins: map[string][]byte{},
-		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{}, eager: map[string]run{},
+		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{}, alive: map[string]time.Time{}, eager: map[string]run{},
 	}
 }
 
@@ -386,9 +387,9 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]st
 }
 
 // Evict implements state.Schedule.
-func (s *Store) Evict(ctx context.Context, worker string, delay time.Duration) ([]state.Due, error) {
+func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
 	owned := func(r *run) bool { return r.owner == worker }
-	return s.each(ctx, -1, owned, func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
+	return s.each(ctx, limit, owned, func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
 		return rec.Evict(id, worker, now, delay)
 	})
 }
@@ -404,6 +405,21 @@ func (s *Store) Owners(context.Context) ([]string, error) {
 		}
 	}
 	return slices.Sorted(maps.Keys(owners)), nil
+}
+
+// Heartbeat implements state.Schedule.
+func (s *Store) Heartbeat(_ context.Context, worker string, lasts time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alive[worker] = s.now().Add(lasts)
+	return nil
+}
+
+// Alive implements state.Schedule.
+func (s *Store) Alive(_ context.Context, worker string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now().Before(s.alive[worker]), nil
 }
 
 // Finalized implements state.Schedule.

@@ -13,6 +13,7 @@ func open(*testing.T) state.Store { return memstore.New(memstore.Config{}) }
 func TestStore(t *testing.T) {
 	t.Parallel()
 	statetest.Exercise(t, open)
+	statetest.Heartbeats(t, open(t))
 }
 
 // The comparison of stores is itself sound: a store agrees with another of its

@@ -118,7 +118,7 @@ func TestEagerClaimIsMadeAnew(t *testing.T) {
 	if err != nil || !done.Claimed {
 		t.Fatalf("Commit = %+v, %v", done, err)
 	}
-	if _, err := s.Evict(t.Context(), "w", time.Hour); err != nil {
+	if _, err := s.Evict(t.Context(), "w", 100, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	ask.Version, ask.Token = 2, "eager"

@@ -256,7 +256,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 		case err == nil && w == (state.Wake{}):
 			err = errUnchanged
 		case err == nil:
-			err = s.checkInbox(rec.Inbox)
+			err = s.checkInbox(id, rec.Inbox)
 		}
 		return nil, err
 	})
@@ -267,13 +267,13 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 // checkInbox leaves room in a run's record, which is one message, for the turn that
 // deals with its inbox: a record that nothing can be added to is a run that nobody
 // can claim or end.
-func (s *Store) checkInbox(inbox []state.Signal) error {
+func (s *Store) checkInbox(id state.RunID, inbox []state.Signal) error {
 	data, err := json.Marshal(inbox)
 	if err != nil {
 		return err
 	}
 	if limit := s.nc.MaxPayload() / 2; int64(len(data)) > limit {
-		return &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "signals that the run has not dealt with count together: send it less at once, or raise the server's max_payload"}
+		return &state.InboxFullError{ID: id, Signals: int64(len(inbox)), Bytes: int64(len(data)), Limit: limit}
 	}
 	return nil
 }
@@ -287,8 +287,8 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, delay 
 	return w, err
 }
 
-// each applies fn to the runs that look right in the index, up to limit answers;
-// a negative limit is none.
+// each applies fn to the runs that look right in the index, up to limit answers. The error
+// of one run is reported when there are no others.
 func (s *Store) each(ctx context.Context, limit int, looks func(record.Record) bool, fn func(*record.Record, state.RunID, time.Time) (state.Due, bool)) ([]state.Due, error) {
 	s.mu.Lock()
 	var ids []state.RunID
@@ -299,6 +299,7 @@ func (s *Store) each(ctx context.Context, limit int, looks func(record.Record) b
 	}
 	s.mu.Unlock()
 	var due []state.Due
+	var failed error
 	for _, id := range ids {
 		if len(due) == limit {
 			break
@@ -312,18 +313,28 @@ func (s *Store) each(ctx context.Context, limit int, looks func(record.Record) b
 			}
 			return nil, nil
 		})
-		if errors.Is(err, state.ErrFormat) {
+		switch {
+		case errors.Is(err, state.ErrFormat):
 			continue
-		}
-		if err != nil {
-			return due, err
+		case errors.Is(err, state.ErrNotFound):
+			// Its messages are gone from the stream: by a purge, or with a disk.
+			s.forget(id)
+			continue
+		case ctx.Err() != nil:
+			return due, ctx.Err()
+		case err != nil: // of one run, which keeps the others from nothing
+			failed = err
+			continue
 		}
 		if ok {
 			d.Noisy = s.noisy(id)
 			due = append(due, d)
 		}
 	}
-	return due, nil
+	if len(due) > 0 {
+		return due, nil
+	}
+	return nil, failed
 }
 
 // Sweep implements state.Schedule.
@@ -337,8 +348,8 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]st
 }
 
 // Evict implements state.Schedule.
-func (s *Store) Evict(ctx context.Context, worker string, delay time.Duration) ([]state.Due, error) {
-	return s.each(ctx, -1,
+func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
+	return s.each(ctx, limit,
 		func(rec record.Record) bool { return rec.Status == state.Running && rec.Owner == worker },
 		func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
 			return rec.Evict(id, worker, now, delay)
@@ -357,6 +368,13 @@ func (s *Store) Owners(context.Context) ([]string, error) {
 	}
 	return slices.Sorted(maps.Keys(owners)), nil
 }
+
+// Heartbeat implements state.Schedule. Heartbeats travel between workers on the NATS that
+// keeps the runs: one in a stream would tell nothing else.
+func (*Store) Heartbeat(context.Context, string, time.Duration) error { return nil }
+
+// Alive implements state.Schedule.
+func (*Store) Alive(context.Context, string) (bool, error) { return false, nil }
 
 // Finalized implements state.Schedule.
 func (s *Store) Finalized(ctx context.Context, id state.RunID, seq int64) error {

@@ -5,6 +5,7 @@
 package record
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -310,11 +311,26 @@ func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, delay tim
 		return state.Wake{}, &state.NotWaitingError{ID: id, Status: r.Status, Name: name}
 	}
 	r.Inbox = append(slices.Clip(r.Inbox), s)
+	if n := r.inboxBytes(); len(r.Inbox) > state.MaxSignals || n > state.MaxSignalBytes {
+		return state.Wake{}, &state.InboxFullError{ID: id, Signals: int64(len(r.Inbox)), Bytes: n, Limit: state.MaxSignalBytes}
+	}
 	r.Seen = append(slices.Clip(r.Seen), s.ID)
 	if n := len(r.Seen); n > seenLimit {
 		r.Seen = r.Seen[n-seenLimit:]
 	}
 	return r.wake(now, delay), nil
+}
+
+// inboxBytes is how much the inbox takes, encoded.
+func (r *Record) inboxBytes() (n int64) {
+	for _, s := range r.Inbox {
+		b, err := json.Marshal(s)
+		if err != nil {
+			continue // it will not be stored either
+		}
+		n += int64(len(b))
+	}
+	return n
 }
 
 // wake queues a run that rests.

@@ -18,13 +18,16 @@ type keys struct {
 	dues    []string
 	counts  []string
 	tenants []string
+	leases  []string
 }
 
 func newKeys(prefix string) keys {
-	k := keys{prefix, make([]string, state.Shards), make([]string, state.Shards), make([]string, state.Shards), make([]string, state.Shards)}
+	names := func() []string { return make([]string, state.Shards) }
+	k := keys{prefix, names(), names(), names(), names(), names()}
 	for n := range k.shards {
 		k.shards[n] = fmt.Sprintf("%s:{s%03d}", prefix, n)
 		k.dues[n], k.counts[n], k.tenants[n] = k.shards[n]+":due", k.shards[n]+":count", k.shards[n]+":tenants"
+		k.leases[n] = k.shards[n] + ":leases"
 	}
 	return k
 }
@@ -34,7 +37,7 @@ func (k keys) count(shard int) string { return k.counts[shard] }
 func (k keys) ready(shard int) string { return k.shards[shard] + ":ready" }
 
 // run is the keys of one run.
-type run struct{ header, log, journal, inbox, seen, due, count, tenants string }
+type run struct{ header, log, journal, inbox, seen, due, count, tenants, leases string }
 
 func (k keys) run(id state.RunID) run {
 	n := id.Shard()
@@ -47,6 +50,7 @@ func (k keys) run(id state.RunID) run {
 	all := string(b)
 	return run{
 		all[:ends[0]], all[ends[0]:ends[1]], all[ends[1]:ends[2]], all[ends[2]:ends[3]], all[ends[3]:], k.dues[n], k.counts[n], k.tenants[n],
+		k.leases[n],
 	}
 }
 
@@ -63,6 +67,9 @@ func (k keys) idempotency(tenant, key string) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(tenant)) + ":" + tenant + key))
 	return k.prefix + ":idem:" + hex.EncodeToString(sum[:])
 }
+
+// heartbeat lasts as long as the worker is taken to live.
+func (k keys) heartbeat(worker string) string { return k.prefix + ":worker:" + worker }
 
 func (k keys) agent(name string) string { return k.prefix + ":agent:" + name }
 func (k keys) agents() string           { return k.prefix + ":agents" }

@@ -29,6 +29,7 @@ const (
 	fieldWake          = "wake" // when a wait ends (ms), 0 never
 	fieldSweeps        = "sw"   // of this version
 	fieldFormat        = "f"    // none is 1
+	fieldInboxBytes    = "ib"   // of the signals in the inbox, encoded
 	fieldTenant        = "tn"   // none if the run is older than the counts of tenants
 )
 
@@ -57,6 +58,14 @@ const (
 	closedWord   closedPlace = iota // closed, terminal
 	closedStatus                    // of the run
 	closedName                      // closed: of the wait
+)
+
+type fullPlace int
+
+const (
+	fullWord fullPlace = iota // full
+	fullSignals
+	fullInboxBytes
 )
 
 type claimPlace int

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,63 +17,99 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Sweep implements state.Schedule. One round trip asks all shards, and one more
-// looks at what they have due. A run that cannot be looked at does not keep the
-// others from it; its error is reported when nothing else is due.
+// sweepPart is how many runs a sweep asks each shard for, before it knows where they are.
+const sweepPart = 8
+
+// Sweep implements state.Schedule. One round trip asks all shards for a few each, a
+// second those that have more, and one more looks at what they have due. A run that
+// cannot be looked at does not keep the others from it; its error is reported when
+// nothing else is due.
 func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]state.Due, error) {
 	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
-	ids, err := s.indexed(ctx, func(pipe redis.Pipeliner, key string) *redis.StringSliceCmd {
-		return pipe.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.UnixMilli(), 10), Count: int64(limit)})
-	})
+	ids, full, err := s.due(ctx, allShards(), now, sweepPart)
+	if err == nil && len(ids) < limit && len(full) > 0 {
+		var rest []state.RunID
+		rest, _, err = s.due(ctx, full, now, limit)
+		ids = append(ids, rest...)
+		slices.Sort(ids)
+		ids = slices.Compact(ids)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
 	// No shard comes first every time: when more is due than fits, all get on.
 	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	ids = ids[:min(len(ids), limit)]
-	var due []state.Due
-	var failed error
-	for i, cmd := range s.look(ctx, ids, delay) {
-		r, err := cmd.Slice()
-		if err != nil {
-			failed = fmt.Errorf("sweep run %s: %w", ids[i], err)
-			continue
-		}
-		if r := reply[duePlace](r); r.str(dueWhat) != "none" {
-			due = append(due, dueOf(ids[i], r))
-		}
-	}
+	due, failed := s.each(ctx, ids, sweepScript, func(id state.RunID, k run) ([]string, []any) {
+		return []string{k.header, k.log, k.due, k.count, k.tenants, k.leases}, []any{string(id), delay.Milliseconds()}
+	})
 	if len(due) > 0 {
 		return due, nil
 	}
 	return nil, failed
 }
 
-// look runs the sweep script for each run, in one round trip unless the server has
-// forgotten the script.
-func (s *Store) look(ctx context.Context, ids []state.RunID, delay time.Duration) []*redis.Cmd {
-	cmds := make([]*redis.Cmd, len(ids))
-	if len(ids) == 0 {
-		return cmds
+// allShards returns the numbers of all shards, beginning anywhere.
+func allShards() []int {
+	shards, first := make([]int, state.Shards), rand.IntN(state.Shards) //nolint:gosec // not a secret
+	for i := range shards {
+		shards[i] = (first + i) % state.Shards
 	}
-	call := func(run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd, on redis.Scripter, id state.RunID) *redis.Cmd {
-		k := s.keys.run(id)
-		return run(ctx, on, []string{k.header, k.log, k.due, k.count, k.tenants}, string(id), delay.Milliseconds())
+	return shards
+}
+
+// due returns up to part runs of each shard that are due, and which shards may have more.
+func (s *Store) due(ctx context.Context, shards []int, now time.Time, part int) (ids []state.RunID, full []int, err error) {
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.StringSliceCmd, len(shards))
+	for i, n := range shards {
+		cmds[i] = pipe.ZRangeByScore(ctx, s.keys.due(n), &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.UnixMilli(), 10), Count: int64(part)})
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, nil, err
+	}
+	for i, c := range cmds {
+		for _, id := range c.Val() {
+			ids = append(ids, state.RunID(id))
+		}
+		if len(c.Val()) == part {
+			full = append(full, shards[i])
+		}
+	}
+	return ids, full, nil
+}
+
+// each runs a script of the schedule for each run, in one round trip unless the server
+// has forgotten the script, and returns what is due. The error is that of one run.
+func (s *Store) each(ctx context.Context, ids []state.RunID, script script[duePlace], call func(state.RunID, run) (keys []string, args []any)) (due []state.Due, failed error) {
+	if len(ids) == 0 {
+		return nil, nil
 	}
 	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.Cmd, len(ids))
 	for i, id := range ids {
-		cmds[i] = call(sweepScript.EvalSha, pipe, id)
+		keys, args := call(id, s.keys.run(id))
+		cmds[i] = script.EvalSha(ctx, pipe, keys, args...)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, id := range ids {
 		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-			cmds[i] = call(sweepScript.Run, s.rdb, id)
+			keys, args := call(id, s.keys.run(id))
+			cmds[i] = script.Run(ctx, s.rdb, keys, args...)
+		}
+		r, err := cmds[i].Slice()
+		if err != nil {
+			failed = fmt.Errorf("look at run %s: %w", id, err)
+			continue
+		}
+		if r := reply[duePlace](r); r.str(dueWhat) != "none" {
+			due = append(due, dueOf(id, r))
 		}
 	}
-	return cmds
+	return due, failed
 }
 
 func dueOf(id state.RunID, r reply[duePlace]) state.Due {
@@ -86,75 +123,96 @@ func dueOf(id state.RunID, r reply[duePlace]) state.Due {
 	return d
 }
 
-// indexed collects run ids from the due index of every shard.
-func (s *Store) indexed(ctx context.Context, ask func(redis.Pipeliner, string) *redis.StringSliceCmd) ([]state.RunID, error) {
+// leasePart is how many shards are asked at once for the leases of a worker.
+const leasePart = 32
+
+// Evict implements state.Schedule. Each call begins at another shard, so that several who
+// evict one worker seldom meet.
+func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
+	var due []state.Due
+	rest := allShards()
+	for len(rest) > 0 && len(due) < limit {
+		shards := rest[:min(leasePart, len(rest))]
+		ids, err := s.leases(ctx, shards, worker, limit-len(due))
+		if err != nil {
+			return due, fmt.Errorf("evict %s: %w", worker, err)
+		}
+		more, err := s.each(ctx, ids, evictScript, func(id state.RunID, k run) ([]string, []any) {
+			return []string{k.header, k.due, k.count, k.tenants, k.leases}, []any{string(id), worker, delay.Milliseconds()}
+		})
+		if due = append(due, more...); err != nil {
+			return due, fmt.Errorf("evict %s: %w", worker, err)
+		}
+		if len(more) == 0 || len(ids) < limit-len(due)+len(more) {
+			rest = rest[len(shards):] // the index has no more of these
+		}
+	}
+	return due, nil
+}
+
+// leases returns up to limit runs of some shards that a worker holds, by the index.
+func (s *Store) leases(ctx context.Context, shards []int, worker string, limit int) ([]state.RunID, error) {
 	pipe := s.rdb.Pipeline()
-	cmds := make([]*redis.StringSliceCmd, state.Shards)
-	for n := range cmds {
-		cmds[n] = ask(pipe, s.keys.due(n))
+	cmds := make([]*redis.StringSliceCmd, len(shards))
+	for i, n := range shards {
+		cmds[i] = pipe.ZRangeByLex(ctx, s.keys.leases[n], &redis.ZRangeBy{Min: "[" + worker + "\x00", Max: "(" + worker + "\x01", Count: int64(limit)})
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	var ids []state.RunID
 	for _, c := range cmds {
-		for _, id := range c.Val() {
-			ids = append(ids, state.RunID(id))
+		for _, member := range c.Val() {
+			ids = append(ids, state.RunID(member[len(worker)+1:]))
 		}
 	}
-	return ids, nil
+	return ids[:min(len(ids), limit)], nil
 }
 
-// leases returns the runs that workers hold, by worker. It looks at every run in
-// the due index, which has all runs in flight; workers do not vanish often.
-func (s *Store) leases(ctx context.Context) (map[string][]state.RunID, error) {
-	ids, err := s.indexed(ctx, func(pipe redis.Pipeliner, key string) *redis.StringSliceCmd { return pipe.ZRange(ctx, key, 0, -1) })
-	if err != nil {
-		return nil, fmt.Errorf("read leases: %w", err)
+// Owners implements state.Schedule: one round trip for each worker that a shard has a
+// lease of, whatever the number of leases.
+func (s *Store) Owners(ctx context.Context) ([]string, error) {
+	owners, from := map[string]bool{}, make([]string, state.Shards)
+	for n := range from {
+		from[n] = "-"
 	}
-	leased := map[string][]state.RunID{}
-	for batch := range slices.Chunk(ids, 500) {
+	for shards := allShards(); len(shards) > 0; {
 		pipe := s.rdb.Pipeline()
-		owners := make([]*redis.StringCmd, len(batch))
-		for i, id := range batch {
-			owners[i] = pipe.HGet(ctx, s.keys.run(id).header, fieldOwner)
+		cmds := make([]*redis.StringSliceCmd, len(shards))
+		for i, n := range shards {
+			cmds[i] = pipe.ZRangeByLex(ctx, s.keys.leases[n], &redis.ZRangeBy{Min: from[n], Max: "+", Count: 1})
 		}
-		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, fmt.Errorf("read leases: %w", err)
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, fmt.Errorf("read owners of leases: %w", err)
 		}
-		for i, id := range batch {
-			if own := owners[i].Val(); own != "" {
-				leased[own] = append(leased[own], id)
+		var more []int
+		for i, n := range shards {
+			if first := cmds[i].Val(); len(first) == 1 {
+				worker, _, _ := strings.Cut(first[0], "\x00")
+				owners[worker], from[n] = true, "("+worker+"\x01"
+				more = append(more, n)
 			}
 		}
+		shards = more
 	}
-	return leased, nil
+	return slices.Sorted(maps.Keys(owners)), nil
 }
 
-// Evict implements state.Schedule.
-func (s *Store) Evict(ctx context.Context, worker string, delay time.Duration) ([]state.Due, error) {
-	leased, err := s.leases(ctx)
+// Heartbeat implements state.Schedule.
+func (s *Store) Heartbeat(ctx context.Context, worker string, lasts time.Duration) error {
+	if err := s.rdb.Set(ctx, s.keys.heartbeat(worker), 1, lasts).Err(); err != nil {
+		return fmt.Errorf("write heartbeat: %w", err)
+	}
+	return nil
+}
+
+// Alive implements state.Schedule.
+func (s *Store) Alive(ctx context.Context, worker string) (bool, error) {
+	n, err := s.rdb.Exists(ctx, s.keys.heartbeat(worker)).Result()
 	if err != nil {
-		return nil, fmt.Errorf("evict %s: %w", worker, err)
+		return false, fmt.Errorf("read heartbeat: %w", err)
 	}
-	var due []state.Due
-	for _, id := range leased[worker] {
-		k := s.keys.run(id)
-		r, err := evictScript.call(ctx, s, []string{k.header, k.due, k.count, k.tenants}, string(id), worker, delay.Milliseconds())
-		if err != nil {
-			return due, fmt.Errorf("evict %s from run %s: %w", worker, id, err)
-		}
-		if r.str(dueWhat) != "none" {
-			due = append(due, dueOf(id, r))
-		}
-	}
-	return due, nil
-}
-
-// Owners implements state.Schedule.
-func (s *Store) Owners(ctx context.Context) ([]string, error) {
-	leased, err := s.leases(ctx)
-	return slices.Sorted(maps.Keys(leased)), err
+	return n > 0, nil
 }
 
 // Finalized implements state.Schedule.

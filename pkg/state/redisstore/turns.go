@@ -22,7 +22,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	}
 	k := s.keys.run(q.Run)
 	known := s.cache.Get(q.Run)
-	r, err := claimScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count},
+	r, err := claimScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.leases},
 		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.RedeliveryDelay.Milliseconds(), len(known.Entries), known.Sum, known.Header.Commit)
 	if err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
@@ -240,7 +240,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
 		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, fixed,
 	}, entries...)
-	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants}, args...)
+	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants, k.leases}, args...)
 	if err != nil {
 		return state.Committed{}, fmt.Errorf("commit run %s: %w", l.Run, err)
 	}
@@ -264,7 +264,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 // Release implements state.Turns.
 func (s *Store) Release(ctx context.Context, l state.Lease) error {
 	k := s.keys.run(l.Run)
-	r, err := releaseScript.call(ctx, s, []string{k.header, k.due, k.count}, string(l.Run), l.Token, l.Version)
+	r, err := releaseScript.call(ctx, s, []string{k.header, k.due, k.count, k.leases}, string(l.Run), l.Token, l.Version)
 	if err != nil {
 		return fmt.Errorf("release run %s: %w", l.Run, err)
 	}
@@ -287,7 +287,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 	}
 	k := s.keys.run(id)
 	r, err := signalScript.call(ctx, s, []string{k.header, k.inbox, k.seen, k.due, k.count, k.tenants},
-		string(id), sig.ID, waits, kind, payload, delay.Milliseconds(), remembered)
+		string(id), sig.ID, waits, kind, payload, delay.Milliseconds(), remembered, state.MaxSignals, state.MaxSignalBytes)
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("signal run %s: %w", id, err)
 	}
@@ -297,6 +297,9 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 		return state.Wake{}, verdict(r, id, 0)
 	case "seen":
 		return state.Wake{}, nil
+	case "full":
+		full := reply[fullPlace](r)
+		return state.Wake{}, &state.InboxFullError{ID: id, Signals: full.num(fullSignals), Bytes: full.num(fullInboxBytes), Limit: state.MaxSignalBytes}
 	case "closed":
 		return state.Wake{}, &state.NotWaitingError{ID: id, Status: state.Status(closed.str(closedStatus)), Name: closed.str(closedName)}
 	default:

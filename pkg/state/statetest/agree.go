@@ -343,7 +343,7 @@ func (d *duel) sweep(*rapid.T) {
 
 func (d *duel) evict(rt *rapid.T) {
 	worker := rapid.SampledFrom([]string{"w1", "w2"}).Draw(rt, "worker")
-	d.both("Evict", func(s state.Store) (any, error) { return listed(s.Evict(d.t.Context(), worker, d.span("delay"))) })
+	d.both("Evict", func(s state.Store) (any, error) { return listed(s.Evict(d.t.Context(), worker, 100, d.span("delay"))) })
 }
 
 func (d *duel) finalized(rt *rapid.T) {

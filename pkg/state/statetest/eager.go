@@ -156,7 +156,7 @@ func testEagerAbort(t *testing.T, s *suite) {
 		t.Errorf("Sweep = %+v, want a turn of high priority", d)
 	}
 	s.mustClaim(t, run.ID, 2)
-	due, err := s.Evict(t.Context(), "w1", long)
+	due, err := s.Evict(t.Context(), "w1", 100, long)
 	if err != nil || len(due) != 1 || !due[0].Turn || due[0].Priority != state.High {
 		t.Errorf("Evict = %+v, %v; want a turn of high priority", due, err)
 	}
@@ -198,7 +198,7 @@ func testEagerLost(t *testing.T, s *suite) {
 
 	run = s.create(t)
 	l, _ := s.commitEagerly(t, s.mustClaim(t, run.ID, 1), "eager too")
-	due, err := s.Evict(t.Context(), l.Worker, long)
+	due, err := s.Evict(t.Context(), l.Worker, 100, long)
 	if err != nil {
 		t.Fatal(err)
 	}

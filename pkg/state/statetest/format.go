@@ -50,7 +50,7 @@ func testNewerFormat(t *testing.T, s *suite) {
 	if c := s.claim(t, other.ID, 1); c.Outcome != state.Claimed || c.State.Format != state.Format {
 		t.Errorf("Claim of the other run = %+v", c)
 	}
-	if due, err := s.Evict(t.Context(), "w1", long); err != nil || len(due) != 1 {
+	if due, err := s.Evict(t.Context(), "w1", 100, long); err != nil || len(due) != 1 {
 		t.Errorf("Evict = %v, %v, want the other run", due, err)
 	}
 }

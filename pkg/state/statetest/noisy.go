@@ -82,7 +82,7 @@ func testNoisy(t *testing.T, s *suite) {
 func testNoisyCountsOnce(t *testing.T, s *suite) {
 	run := s.created(t, "many", false)
 	s.mustClaim(t, run.ID, 1)
-	if due, err := s.Evict(t.Context(), "w1", 0); err != nil || len(due) != 1 || due[0].Noisy {
+	if due, err := s.Evict(t.Context(), "w1", 100, 0); err != nil || len(due) != 1 || due[0].Noisy {
 		t.Fatalf("Evict = %+v, %v", due, err)
 	}
 	if err := s.Release(t.Context(), s.mustClaim(t, run.ID, 1).Lease); err != nil {

@@ -265,11 +265,11 @@ func testEvict(t *testing.T, s *suite) {
 	if owners, err := s.Owners(t.Context()); err != nil || !slices.Equal(owners, []string{"w1", "w2"}) {
 		t.Errorf("Owners = %v, %v", owners, err)
 	}
-	due, err := s.Evict(t.Context(), "w1", long)
+	due, err := s.Evict(t.Context(), "w1", 100, long)
 	if err != nil || len(due) != 1 || due[0].Run != mine.ID || !due[0].Turn || due[0].Version != 1 {
 		t.Fatalf("Evict = %+v, %v", due, err)
 	}
-	if due, err := s.Evict(t.Context(), "w1", long); err != nil || len(due) != 0 {
+	if due, err := s.Evict(t.Context(), "w1", 100, long); err != nil || len(due) != 0 {
 		t.Errorf("second Evict = %+v, %v", due, err)
 	}
 	if c := s.mustClaim(t, mine.ID, 1); c.Attempt != 2 {
@@ -280,6 +280,72 @@ func testEvict(t *testing.T, s *suite) {
 	}
 	if c := s.claim(t, other.ID, 1); c.Outcome != state.ClaimBusy {
 		t.Errorf("the other worker's run is %s, want busy", c.Outcome)
+	}
+}
+
+// Several who evict one worker share its runs, part by part, and a part costs nobody the
+// rest.
+func testEvictParts(t *testing.T, s *suite) {
+	left := map[state.RunID]bool{}
+	for range 25 {
+		run := s.create(t)
+		if _, err := s.Claim(t.Context(), s.request(run.ID, 1, "w1")); err != nil {
+			t.Fatal(err)
+		}
+		left[run.ID] = true
+	}
+	other := s.create(t)
+	if _, err := s.Claim(t.Context(), s.request(other.ID, 1, "w11")); err != nil { // a name that begins like the other
+		t.Fatal(err)
+	}
+	for _, want := range []int{10, 10, 5, 0} {
+		due, err := s.Evict(t.Context(), "w1", 10, long)
+		if err != nil || len(due) != want {
+			t.Fatalf("Evict = %d runs, %v, want %d", len(due), err, want)
+		}
+		for _, d := range due {
+			if !left[d.Run] {
+				t.Errorf("run %s was evicted twice, or is of another worker", d.Run)
+			}
+			delete(left, d.Run)
+		}
+	}
+	if owners, err := s.Owners(t.Context()); err != nil || !slices.Equal(owners, []string{"w11"}) {
+		t.Errorf("Owners = %v, %v", owners, err)
+	}
+}
+
+// Heartbeats tests a store that knows which workers are alive: a heartbeat lasts, and ends.
+func Heartbeats(t *testing.T, s state.Store) {
+	t.Helper()
+	alive := func(worker string) bool {
+		t.Helper()
+		ok, err := s.Alive(t.Context(), worker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	if alive("w1") {
+		t.Error("a worker that was never heard is alive")
+	}
+	if err := s.Heartbeat(t.Context(), "w1", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if !alive("w1") || alive("w2") {
+		t.Errorf("after a heartbeat of w1: w1 is alive: %t, w2: %t", alive("w1"), alive("w2"))
+	}
+	if err := s.Heartbeat(t.Context(), "w1", time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for alive("w1") {
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatal("a heartbeat lasts for ever")
+		}
 	}
 }
 

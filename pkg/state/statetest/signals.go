@@ -3,6 +3,8 @@ package statetest
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -55,7 +57,7 @@ func testSignalToOpenedWait(t *testing.T, s *suite) {
 	if _, err := s.Signal(t.Context(), run.ID, resultSignal("s2", "c1"), long); err == nil {
 		t.Error("a second result for the call is accepted")
 	}
-	if _, err := s.Evict(t.Context(), "w1", long); err != nil {
+	if _, err := s.Evict(t.Context(), "w1", 100, long); err != nil {
 		t.Fatal(err)
 	}
 	if again := s.mustClaim(t, run.ID, 1); len(again.Signals) != 1 || again.Signals[0].ID != "s1" || !again.Journal.Started["c1"] {
@@ -307,4 +309,40 @@ func testAbortAndMessages(t *testing.T, s *suite) {
 			t.Errorf("the run is %s, want cancelled", got)
 		}
 	})
+}
+
+// An inbox has a limit, of signals and of bytes. What it has taken in can be dealt with, an
+// abort fits always, and the turn makes room.
+func testInboxLimits(t *testing.T, s *suite) {
+	for name, text := range map[string]string{"many": "x", "large": strings.Repeat("x", 64<<10)} {
+		t.Run(name, func(t *testing.T) {
+			run, taken := s.create(t), 0
+			for ; ; taken++ {
+				_, err := s.Signal(t.Context(), run.ID, message(strconv.Itoa(taken), text), long)
+				if full, ok := errors.AsType[*state.InboxFullError](err); ok {
+					if full.ID != run.ID || full.Signals != int64(taken+1) || full.Bytes < int64(len(text)*taken) || full.Limit == 0 {
+						t.Errorf("signal %d was refused with %+v", taken+1, full)
+					}
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if taken == 0 || taken > state.MaxSignals || taken*len(text) > state.MaxSignalBytes {
+				t.Errorf("the inbox took %d signals with %d bytes of text", taken, taken*len(text))
+			}
+			if _, err := s.Abort(t.Context(), run.ID, "enough", long); err != nil {
+				t.Errorf("Abort = %v", err)
+			}
+			c := s.mustClaim(t, run.ID, 1)
+			if len(c.Signals) != taken || c.Abort == nil {
+				t.Errorf("the claim has %d signals of %d, abort %v", len(c.Signals), taken, c.Abort)
+			}
+			s.commit(t, c, state.EndAbortedQueued, state.Entry{})
+			if _, err := s.Signal(t.Context(), run.ID, message("later", text), long); err != nil {
+				t.Errorf("Signal after the turn = %v", err)
+			}
+		})
+	}
 }

@@ -143,7 +143,7 @@ func testRecord(t *testing.T, s *suite) {
 	if err != nil || len(log) != 2 || log[1].Type != state.EntryModel {
 		t.Fatalf("Log = %d entries, %v; want the journaled response as the second", len(log), err)
 	}
-	if _, err := s.Evict(t.Context(), "w1", long); err != nil {
+	if _, err := s.Evict(t.Context(), "w1", 100, long); err != nil {
 		t.Fatal(err)
 	}
 	again := s.mustClaim(t, run.ID, 1)
@@ -203,7 +203,7 @@ func testCommit(t *testing.T, s *suite) {
 func testCommitFenced(t *testing.T, s *suite) {
 	run := s.create(t)
 	first := s.mustClaim(t, run.ID, 1)
-	if _, err := s.Evict(t.Context(), "w1", long); err != nil {
+	if _, err := s.Evict(t.Context(), "w1", 100, long); err != nil {
 		t.Fatal(err)
 	}
 	next := move(t, first.State, state.EndModelError, state.Entry{})

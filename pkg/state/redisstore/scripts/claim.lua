@@ -1,13 +1,13 @@
--- KEYS R L J I D C · ARGV run version token worker lease(ms) delay(ms) known sum commit-id
+-- KEYS R L J I D C H · ARGV run version token worker lease(ms) delay(ms) known sum commit-id
 --   known, sum: how many entries of the log the caller knows, and the sha1 of the last; commit-id: if that is the last
 --   commit's, the caller knows its header and all entries up to there
 -- returns claim, verdict {'missing'} or {'newer'}
 --   The reply ends behind clock unless the run was claimed. header and fixed are '' if the caller knows them. known is what holds of
 --   what the caller knows: all or nothing. tail is the entries behind, and is left out if they are more than some: what
 --   passes through a script costs ten times as much.
-local R, L, J, I, D, C = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local status, version, token, lease, attempts, lane, finalized, commitID, base, started, abort, abortReach, format, eager = unpack(
-  redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'cid', 'base', 'sa', 'ab', 'abr', 'f', 'kp'))
+local R, L, J, I, D, C, H = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local status, version, token, lease, attempts, lane, finalized, commitID, base, started, abort, abortReach, format, eager, owner = unpack(
+  redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'cid', 'base', 'sa', 'ab', 'abr', 'f', 'kp', 'own'))
 if not status then return {'missing'} end
 if newer(format) then return {'newer'} end
 local clock, want = now(), tonumber(ARGV[2])
@@ -34,6 +34,7 @@ lease = clock + tonumber(ARGV[5])
 count(C, status, 'running')
 redis.call('HSET', R, 'st', 'running', 'tok', ARGV[3], 'own', ARGV[4], 'lease', lease, 'att', attempts, 'sa', started, 'kp', '')
 redis.call('ZADD', D, lease + tonumber(ARGV[6]), ARGV[1])
+hold(H, ARGV[1], owner, ARGV[4])
 local inbox = redis.call('LRANGE', I, 0, -1)
 if abort ~= '' then
   for i = #inbox, tonumber(abortReach or 0) + 1, -1 do inbox[i] = nil end

@@ -1,9 +1,9 @@
--- KEYS R L J I D C T · ARGV run token version commit-id status next-version header awaited wake(ms) consumed
+-- KEYS R L J I D C T H · ARGV run token version commit-id status next-version header awaited wake(ms) consumed
 --   delay(ms) from eager-token worker format fixed-header entries…
 -- returns commit, verdict {'fenced'}, {'missing'} or {'gap', length}
-local R, L, J, I, D, C, T = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local status, token, version, commitID, commitStatus, commitVersion, abort, finalized, abortReach, tenant = unpack(
-  redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'ann', 'abr', 'tn'))
+local R, L, J, I, D, C, T, H = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local status, token, version, commitID, commitStatus, commitVersion, abort, finalized, abortReach, tenant, owner = unpack(
+  redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'ann', 'abr', 'tn', 'own'))
 if not status then return {'missing'} end
 local eager = ARGV[13]
 if commitID == ARGV[4] then
@@ -40,6 +40,12 @@ if terminal(status) then
   end
 end
 if #rest > 0 then
+  local inboxBytes = 0
+  for _, s in ipairs(rest) do
+    local _, _, payload = parts(s)
+    inboxBytes = inboxBytes + #payload
+  end
+  redis.call('HSET', R, 'ib', inboxBytes)
   -- A signal in hand whose wait the turn has opened again stays answered. Each wait
   -- by itself: the turn may have opened only some of them.
   local open = decode(awaits)
@@ -56,9 +62,11 @@ if eager ~= '' and status == 'queued' and abort == '' and #rest == 0 then
   redis.call('HSET', R, 'h', ARGV[7], 'ver', version, 'tok', eager, 'kp', eager, 'own', ARGV[14], 'lease', lease, 'att', '1', 'aw', awaits,
     'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', '0', 'sw', '0', 'f', ARGV[15])
   redis.call('ZADD', D, lease, ARGV[1])
+  hold(H, ARGV[1], owner, ARGV[14])
   local noisy = isNoisy(T, tenant, status)
   return {'ok', status, version, 1, noisy, 1}
 end
+hold(H, ARGV[1], owner, '')
 count(C, 'running', status)
 countTenant(T, C, tenant, 'running', status)
 local wake = tonumber(ARGV[9])

@@ -1,7 +1,9 @@
--- KEYS R D C T · ARGV run worker delay(ms) · returns due, verdict {'none'}
-local R, D, C, T = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- KEYS R D C T H · ARGV run worker delay(ms) · returns due, verdict {'none'}
+local R, D, C, T, H = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local status, owner, version, lane, format, tenant, abort = unpack(redis.call('HMGET', R, 'st', 'own', 'ver', 'ln', 'f', 'tn', 'ab'))
-if status ~= 'running' or owner ~= ARGV[2] or newer(format) then return {'none'} end
+if newer(format) then return {'none'} end
+hold(H, ARGV[1], ARGV[2], '')
+if status ~= 'running' or owner ~= ARGV[2] then return {'none'} end
 queue(R, C, D, ARGV[1], 'running', tonumber(ARGV[3]))
 redis.call('HSET', R, 'sw', 1)
 if abort ~= '' then lane = 'high' end

@@ -1,7 +1,7 @@
 -- Shared by all scripts. names.go lists the fields of hashes and the places of replies, and TestScripts holds the scripts
 -- to it: a field is read into a variable of its name, and a place of a reply is filled from one, or with a constant.
 --   R hash of the run · L log · J journal · I inbox · X ids of signals that were seen · D index of what is due
---   C counts of the shard's runs by status · T of those that are queued or running by tenant
+--   C counts of the shard's runs by status · T of those that are queued or running by tenant · H index of leases
 -- A number that goes to a command is formatted as a float, which takes longer than the command: constants are strings.
 -- FORMAT is the newest that this build knows, and NOISY the number in state.NoisyAbove. A run of a newer one is left alone; who
 -- holds the lease of a run has found at the claim that it is not.
@@ -38,6 +38,14 @@ end
 -- due puts a run into the index of what somebody must look at; 0 takes it out.
 local function due(D, run, at)
   if at > 0 then redis.call('ZADD', D, at, run) else redis.call('ZREM', D, run) end
+end
+
+-- hold moves a run in the index of leases from one worker to another, '' is none. Builds that do not know of the index leave
+-- its members as they are: who reads it asks the run.
+local function hold(H, run, old, new)
+  if old == new then return end
+  if old and old ~= '' then redis.call('ZREM', H, old .. '\0' .. run) end
+  if new ~= '' then redis.call('ZADD', H, '0', new .. '\0' .. run) end
 end
 
 -- queue makes a run claimable; the sweeper looks after delay. T and tenant are of a run that may have rested.
@@ -78,7 +86,7 @@ end
 local function parts(sig)
   local a = string.find(sig, '\n', 1, true)
   local b = string.find(sig, '\n', a + 1, true)
-  return string.sub(sig, 1, a - 1), string.sub(sig, a + 1, b - 1)
+  return string.sub(sig, 1, a - 1), string.sub(sig, a + 1, b - 1), string.sub(sig, b + 1)
 end
 
 local function push(L, from)

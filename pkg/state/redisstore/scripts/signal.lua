@@ -1,14 +1,19 @@
--- KEYS R I X D C T · ARGV run signal-id names(JSON) kind('m' or '-') signal delay(ms) remembered
--- returns wake, closed {'closed', status, name}, verdict {'missing'}, {'newer'} or {'seen'}
+-- KEYS R I X D C T · ARGV run signal-id names(JSON) kind('m' or '-') signal delay(ms) remembered max-signals max-bytes
+-- returns wake, closed {'closed', status, name}, full, verdict {'missing'}, {'newer'} or {'seen'}
 local R, I, X, D, C, T = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local status, version, lane, awaits, format, tenant = unpack(redis.call('HMGET', R, 'st', 'ver', 'ln', 'aw', 'f', 'tn'))
+local status, version, lane, awaits, format, tenant, inboxBytes = unpack(redis.call('HMGET', R, 'st', 'ver', 'ln', 'aw', 'f', 'tn', 'ib'))
 if not status then return {'missing'} end
 if newer(format) then return {'newer'} end
 if redis.call('ZSCORE', X, ARGV[2]) then return {'seen'} end
 local open, names = decode(awaits), decode(ARGV[3])
 local ok, name = answer(open, names)
 if not ok then return {'closed', status, name} end
-redis.call('HSET', R, 'aw', encode(open))
+local signals = redis.call('LLEN', I)
+-- Builds that do not know of the number of bytes leave it as it is; of an empty inbox it is none.
+if signals == 0 then inboxBytes = 0 end
+signals, inboxBytes = signals + 1, tonumber(inboxBytes or 0) + #ARGV[5]
+if signals > tonumber(ARGV[8]) or inboxBytes > tonumber(ARGV[9]) then return {'full', signals, inboxBytes} end
+redis.call('HSET', R, 'aw', encode(open), 'ib', inboxBytes)
 redis.call('RPUSH', I, ARGV[3] .. '\n' .. ARGV[4] .. '\n' .. ARGV[5])
 local last = redis.call('ZRANGE', X, -1, -1, 'WITHSCORES')
 redis.call('ZADD', X, (last[2] or 0) + 1, ARGV[2])

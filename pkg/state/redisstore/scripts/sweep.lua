@@ -1,8 +1,8 @@
--- KEYS R L D C T · ARGV run delay(ms) · returns due {'turn', …} or {'finalize', …}, verdict {'none'}
-local R, L, D, C, T = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+-- KEYS R L D C T H · ARGV run delay(ms) · returns due {'turn', …} or {'finalize', …}, verdict {'none'}
+local R, L, D, C, T, H = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local run, delay = ARGV[1], tonumber(ARGV[2])
-local status, version, lease, lane, finalized, wake, sweeps, format, awaits, tenant, abort = unpack(
-  redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'ann', 'wake', 'sw', 'f', 'aw', 'tn', 'ab'))
+local status, version, lease, lane, finalized, wake, sweeps, format, awaits, tenant, abort, owner = unpack(
+  redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'ann', 'wake', 'sw', 'f', 'aw', 'tn', 'ab', 'own'))
 if not status then redis.call('ZREM', D, run); return {'none'} end
 if newer(format) then return {'none'} end
 local n, at, what = now(), redis.call('ZSCORE', D, run), nil
@@ -13,6 +13,7 @@ if status == 'waiting' and wake > 0 and wake <= n then
   queue(R, C, D, run, status, delay, T, tenant); sweeps = 0; what = 'turn'
 elseif status == 'queued' or status == 'running' then
   count(C, status, 'queued')
+  hold(H, run, owner, '')
   redis.call('HSET', R, 'st', 'queued', 'tok', '', 'own', '')
   what = 'turn'
 elseif tonumber(finalized) < redis.call('LLEN', L) or dependent(status, awaits) then
