@@ -36,8 +36,8 @@ func TestSignalsLeaveCapacity(t *testing.T) {
 			_, err = s.Signal(t.Context(), run.ID, state.Signal{ID: ulid.Make().String(), Message: &said}, time.Second)
 		}
 		taken--
-		if _, ok := errors.AsType[*state.TooLargeError](err); !ok {
-			t.Fatalf("Signal = %v, want it to be too large", err)
+		if _, ok := errors.AsType[*state.InboxFullError](err); !ok {
+			t.Fatalf("Signal = %v, want the inbox to be full", err)
 		}
 	}
 	if taken == 0 {

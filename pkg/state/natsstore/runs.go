@@ -273,6 +273,9 @@ func (s *Store) checkInbox(id state.RunID, inbox []state.Signal) error {
 		return err
 	}
 	if limit := s.nc.MaxPayload() / 2; int64(len(data)) > limit {
+		if len(inbox) == 1 {
+			return &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "send less at once, or raise the server's max_payload"}
+		}
 		return &state.InboxFullError{ID: id, Signals: int64(len(inbox)), Bytes: int64(len(data)), Limit: limit}
 	}
 	return nil

@@ -41,7 +41,9 @@ type Record struct {
 
 	Awaits []string       `json:"awaits,omitempty"`
 	Inbox  []state.Signal `json:"inbox,omitempty"`
-	Seen   []string       `json:"seen,omitempty"`
+	// InboxBytes is how much the inbox takes, encoded; older builds leave it as it is.
+	InboxBytes int64    `json:"inbox_bytes,omitempty"`
+	Seen       []string `json:"seen,omitempty"`
 
 	// The journal of the turn under way.
 	Started []string      `json:"started,omitempty"`
@@ -258,6 +260,12 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 		r.Abort = nil
 		r.Inbox = slices.DeleteFunc(r.Inbox, func(s state.Signal) bool { return s.Message == nil })
 	}
+	r.InboxBytes = 0
+	for _, s := range r.Inbox {
+		if b, err := json.Marshal(s); err == nil {
+			r.InboxBytes += int64(len(b))
+		}
+	}
 	// A signal in hand whose wait the turn has opened again stays answered.
 	// Each wait by itself: the turn may have opened only some of them.
 	for _, s := range r.Inbox {
@@ -310,27 +318,22 @@ func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, delay tim
 	if name := r.answer(s); name != "" {
 		return state.Wake{}, &state.NotWaitingError{ID: id, Status: r.Status, Name: name}
 	}
-	r.Inbox = append(slices.Clip(r.Inbox), s)
-	if n := r.inboxBytes(); len(r.Inbox) > state.MaxSignals || n > state.MaxSignalBytes {
-		return state.Wake{}, &state.InboxFullError{ID: id, Signals: int64(len(r.Inbox)), Bytes: n, Limit: state.MaxSignalBytes}
+	size, err := json.Marshal(s)
+	if err != nil {
+		return state.Wake{}, err
+	}
+	if len(r.Inbox) == 0 {
+		r.InboxBytes = 0
+	}
+	r.Inbox, r.InboxBytes = append(slices.Clip(r.Inbox), s), r.InboxBytes+int64(len(size))
+	if len(r.Inbox) > state.MaxSignals || r.InboxBytes > state.MaxSignalBytes {
+		return state.Wake{}, &state.InboxFullError{ID: id, Signals: int64(len(r.Inbox)), Bytes: r.InboxBytes, Limit: state.MaxSignalBytes}
 	}
 	r.Seen = append(slices.Clip(r.Seen), s.ID)
 	if n := len(r.Seen); n > seenLimit {
 		r.Seen = r.Seen[n-seenLimit:]
 	}
 	return r.wake(now, delay), nil
-}
-
-// inboxBytes is how much the inbox takes, encoded.
-func (r *Record) inboxBytes() (n int64) {
-	for _, s := range r.Inbox {
-		b, err := json.Marshal(s)
-		if err != nil {
-			continue // it will not be stored either
-		}
-		n += int64(len(b))
-	}
-	return n
 }
 
 // wake queues a run that rests.

@@ -59,6 +59,7 @@ func TestStore(t *testing.T) {
 	url := testbed.Redis(t)
 	statetest.Exercise(t, func(t *testing.T) state.Store { t.Helper(); return open(t, url) })
 	statetest.Heartbeats(t, open(t, url))
+	statetest.SmallSignals(t, open(t, url))
 }
 
 // The scripts and pkg/state/record are two writings of one protocol.

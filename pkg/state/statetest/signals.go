@@ -311,38 +311,47 @@ func testAbortAndMessages(t *testing.T, s *suite) {
 	})
 }
 
-// An inbox has a limit, of signals and of bytes. What it has taken in can be dealt with, an
-// abort fits always, and the turn makes room.
-func testInboxLimits(t *testing.T, s *suite) {
-	for name, text := range map[string]string{"many": "x", "large": strings.Repeat("x", 64<<10)} {
-		t.Run(name, func(t *testing.T) {
-			run, taken := s.create(t), 0
-			for ; ; taken++ {
-				_, err := s.Signal(t.Context(), run.ID, message(strconv.Itoa(taken), text), long)
-				if full, ok := errors.AsType[*state.InboxFullError](err); ok {
-					if full.ID != run.ID || full.Signals != int64(taken+1) || full.Bytes < int64(len(text)*taken) || full.Limit == 0 {
-						t.Errorf("signal %d was refused with %+v", taken+1, full)
-					}
-					break
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
-			if taken == 0 || taken > state.MaxSignals || taken*len(text) > state.MaxSignalBytes {
-				t.Errorf("the inbox took %d signals with %d bytes of text", taken, taken*len(text))
-			}
-			if _, err := s.Abort(t.Context(), run.ID, "enough", long); err != nil {
-				t.Errorf("Abort = %v", err)
-			}
-			c := s.mustClaim(t, run.ID, 1)
-			if len(c.Signals) != taken || c.Abort == nil {
-				t.Errorf("the claim has %d signals of %d, abort %v", len(c.Signals), taken, c.Abort)
-			}
-			s.commit(t, c, state.EndAbortedQueued, state.Entry{})
-			if _, err := s.Signal(t.Context(), run.ID, message("later", text), long); err != nil {
-				t.Errorf("Signal after the turn = %v", err)
-			}
-		})
+// An inbox has a limit. What it has taken in can be dealt with, an abort fits always, and
+// the turn makes room.
+func testInboxLimit(t *testing.T, s *suite) { fillInbox(t, s, strings.Repeat("x", 400<<10)) }
+
+// SmallSignals tests a store with as many small signals as an inbox takes. It takes a while
+// where a run is one value.
+func SmallSignals(t *testing.T, s state.Store) {
+	t.Helper()
+	if taken := fillInbox(t, &suite{Store: s}, "x"); taken != state.MaxSignals {
+		t.Errorf("the inbox took %d signals, want %d", taken, state.MaxSignals)
 	}
+}
+
+func fillInbox(t *testing.T, s *suite, text string) (taken int) {
+	t.Helper()
+	run := s.create(t)
+	for ; ; taken++ {
+		_, err := s.Signal(t.Context(), run.ID, message(strconv.Itoa(taken), text), long)
+		if full, ok := errors.AsType[*state.InboxFullError](err); ok {
+			if full.ID != run.ID || full.Signals != int64(taken+1) || full.Bytes < int64(len(text)*taken) || full.Limit == 0 {
+				t.Errorf("signal %d was refused with %+v", taken+1, full)
+			}
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if taken == 0 || taken > state.MaxSignals || taken*len(text) > state.MaxSignalBytes {
+		t.Errorf("the inbox took %d signals with %d bytes of text", taken, taken*len(text))
+	}
+	if _, err := s.Abort(t.Context(), run.ID, "enough", long); err != nil {
+		t.Errorf("Abort = %v", err)
+	}
+	c := s.mustClaim(t, run.ID, 1)
+	if len(c.Signals) != taken || c.Abort == nil {
+		t.Errorf("the claim has %d signals of %d, abort %v", len(c.Signals), taken, c.Abort)
+	}
+	s.commit(t, c, state.EndAbortedQueued, state.Entry{})
+	if _, err := s.Signal(t.Context(), run.ID, message("later", text), long); err != nil {
+		t.Errorf("Signal after the turn = %v", err)
+	}
+	return taken
 }

@@ -66,7 +66,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"Abort", testAbort},
 		{"AbortDuringTurn", testAbortDuringTurn},
 		{"AbortAndMessages", testAbortAndMessages},
-		{"InboxLimits", testInboxLimits},
+		{"InboxLimit", testInboxLimit},
 		{"SweepLostMessage", testSweepLostMessage},
 		{"SweepRace", testSweepRace},
 		{"SweepLimit", testSweepLimit},
