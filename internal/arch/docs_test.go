@@ -1,4 +1,4 @@
-package arch_test
+package arch
 
 import (
 	"fmt"
@@ -232,28 +232,6 @@ func TestForm(t *testing.T) {
 			}
 			if !table {
 				words += len(strings.Fields(linkPattern.ReplaceAllString(line, "]")))
-			}
-		}
-	}
-}
-
-// retired are words that have given way to others, as far as one can be told from
-// plain English; docs/reference/glossary.md has what is said in their place.
-var retired = regexp.MustCompile(`(?i)\b(kept turns?|vouch\w*|mourn\w*|hand(s|ed|ing)? back|suspects?|crowd(s|ed)?|second writing|` +
-	`presence|under way|entrance|loop ?data|sites?|hiding)\b`)
-
-// Retired words stand in the glossary and in decisions of the past only. Code and names
-// between back quotes may be those of the wire.
-func TestRetiredWords(t *testing.T) {
-	t.Parallel()
-	for _, p := range pages(t) {
-		if !p.strict() || p.name == "docs/reference/glossary.md" {
-			continue
-		}
-		for i, line := range p.prose() {
-			line = regexp.MustCompile("`[^`]*`").ReplaceAllString(linkPattern.ReplaceAllString(line, "]"), "")
-			if m := retired.FindString(line); m != "" {
-				t.Errorf("%s:%d says %q, a retired word: see docs/reference/glossary.md", p.name, i+1, m)
 			}
 		}
 	}

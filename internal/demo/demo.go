@@ -171,7 +171,7 @@ func verify(out io.Writer, done api.Run, killed string, gap time.Duration, ledge
 		return fmt.Errorf("%d effects in the ledger, not 2:\n%s", lines, booked)
 	}
 	fmt.Fprintf(out, "\n%s died; another worker took the turn up %s later, from its journal.\n", killed, gap.Round(10*time.Millisecond))
-	fmt.Fprintf(out, "3 model calls, 2 tool effects, 0 repeated. The run's log tells it all: %d versions, %d turns.\n", done.Version, done.TurnCount)
+	fmt.Fprintf(out, "3 model calls, 2 tool effects, 0 repeated. The run's log says it all: %d versions, %d turns.\n", done.Version, done.TurnCount)
 	return nil
 }
 

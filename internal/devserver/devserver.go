@@ -162,7 +162,7 @@ func (l *logger) Tracef(format string, v ...any)  { l.log.Trace().Msgf(format, v
 
 func (l *logger) Fatalf(format string, v ...any) {
 	err := fmt.Errorf(format, v...)
-	l.log.Error().Err(err).Msg("fatal")
+	l.log.Error().Err(err).Str("hint", "is the port taken, or the disk full? start again").Msg("NATS server failed")
 	select {
 	case l.fatal <- err:
 	default:

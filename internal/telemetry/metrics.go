@@ -64,6 +64,6 @@ func (m *Meters) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	if err := m.provider.Shutdown(ctx); err != nil && !errors.Is(err, sdkmetric.ErrReaderShutdown) {
-		m.log.Warn().Err(err).Msg("metrics: the last figures are lost")
+		m.log.Warn().Err(err).Str("hint", "is the collector at OTEL_EXPORTER_OTLP_ENDPOINT reachable?").Msg("last metrics not exported")
 	}
 }

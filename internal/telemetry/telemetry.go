@@ -150,7 +150,7 @@ func (e *Exporter) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	if err := e.provider.Shutdown(ctx); err != nil {
-		e.log.Warn().Err(err).Msg("traces: the last spans are lost")
+		e.log.Warn().Err(err).Str("hint", "is the collector at OTEL_EXPORTER_OTLP_ENDPOINT reachable?").Msg("last spans not exported")
 	}
 }
 
@@ -168,7 +168,9 @@ func about(ctx context.Context, service string) (*resource.Resource, error) {
 
 // complain has the log say what could not be sent.
 func complain(log zerolog.Logger) {
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn().Err(err).Msg("telemetry") }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		log.Warn().Err(err).Str("hint", "is the collector at OTEL_EXPORTER_OTLP_ENDPOINT reachable?").Msg("traces or metrics not exported")
+	}))
 }
 
 func version() string {

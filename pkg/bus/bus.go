@@ -209,7 +209,7 @@ type Control interface {
 	Aborts(ctx context.Context, fn func(Abort)) (stop func(), err error)
 }
 
-// Intake is the durable entrance for services that speak only to the bus.
+// Intake is the durable way in for services that speak only to the bus.
 type Intake interface {
 	// Submissions and AbortRequests hand out messages, each to one of all callers
 	// until it is acknowledged.

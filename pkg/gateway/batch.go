@@ -214,7 +214,7 @@ func (g *Gateway) batchStarts(ctx context.Context, large bool) (start func(state
 	}
 	wait = func() {
 		if err := group.Wait(); err != nil {
-			g.log.Warn().Err(err).Msg("publish turns of a batch; the sweeper will")
+			g.log.Warn().Err(err).Str("hint", "is NATS reachable? the sweeper of a worker publishes them").Msg("turns of a batch not published")
 		}
 	}
 	return start, wait

@@ -146,7 +146,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	cfg = cfg.withDefaults()
 	m := &metrics{
 		requests:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_http_requests_total", Help: "Requests by route and status code."}, []string{"route", "code"}),
-		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_runs_submitted_total", Help: "Accepted runs by entrance."}, []string{"entrance"}),
+		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_runs_submitted_total", Help: "Accepted runs by source."}, []string{"source"}),
 		readers:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_event_readers", Help: "Open event streams."}),
 	}
 	if err := errors.Join(cfg.Registry.Register(m.requests), cfg.Registry.Register(m.submitted), cfg.Registry.Register(m.readers)); err != nil {

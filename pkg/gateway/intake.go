@@ -56,7 +56,7 @@ func (g *Gateway) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, tak
 			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
 				return
 			}
-			g.log.Warn().Err(err).Msg("intake")
+			g.log.Warn().Err(err).Str("hint", "is NATS reachable? it is asked again").Msg("no submissions from the bus")
 			select {
 			case <-time.After(time.Second):
 			case <-ctx.Done():
@@ -81,7 +81,7 @@ func (g *Gateway) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, 
 	}
 	p := problemOf(err)
 	if p.Status >= http.StatusInternalServerError && p.Status != http.StatusNotImplemented {
-		g.log.Warn().Err(err).Msg("intake; again later")
+		g.log.Warn().Err(err).Str("hint", "are NATS and the store reachable? the message is delivered again").Msg("message not taken")
 		_ = m.Nak(retryAfter * time.Second) // delivered again in any case
 		return
 	}
@@ -90,7 +90,7 @@ func (g *Gateway) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, 
 		letter.Agent, letter.Key, letter.ReplyTo = m.Key(), keyOf(m), m.Header(headerReply)
 	}
 	if err := g.bus.DeadLetter(ctx, letter); err != nil {
-		g.log.Warn().Err(err).Msg("dead letter")
+		g.log.Warn().Err(err).Str("hint", "is NATS reachable? the message is delivered again").Msg("dead letter failed")
 		_ = m.Nak(retryAfter * time.Second) // as above
 		return
 	}
@@ -155,7 +155,7 @@ func (g *Gateway) takeAbort(ctx context.Context, m bus.Message) error {
 	var a state.Abort
 	if len(m.Data()) > 0 {
 		if err := json.Unmarshal(m.Data(), &a); err != nil {
-			g.log.Warn().Err(err).Str("run_id", string(id)).Msg("abort without a readable reason")
+			g.log.Warn().Err(err).Str("run_id", string(id)).Str("hint", "the run is aborted without a reason; the body stands in docs/reference/nats.md#abort").Msg("abort without a readable reason")
 		}
 	}
 	_, err = g.abort(ctx, id, a.Reason)

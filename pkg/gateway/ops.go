@@ -47,7 +47,7 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
 	answer := readiness{Status: "ok", Bus: "ok", Store: "ok", Findings: []check.Finding{}}
 	down := func(what string, field *string, err error) {
 		answer.Status, *field = "unavailable", "does not answer"
-		g.log.Warn().Err(err).Str("dependency", what).Msg("not ready")
+		g.log.Warn().Err(err).Str("dependency", what).Str("hint", "turnpike doctor finds out why").Msg("not ready")
 	}
 	if err := g.bus.Ready(ctx); err != nil {
 		down("bus", &answer.Bus, err)

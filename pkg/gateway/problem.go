@@ -77,7 +77,7 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	p := problemOf(err)
 	if p.Status >= http.StatusInternalServerError {
-		g.log.Warn().Err(err).Str("path", r.URL.Path).Str("code", p.Code).Msg("request failed")
+		g.log.Warn().Err(err).Str("hint", "docs/reference/errors.md has the code").Str("path", r.URL.Path).Str("code", p.Code).Msg("request failed")
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	if p.RetryAfter > 0 {

@@ -56,7 +56,7 @@ func (i *ids) next(now time.Time, n int) (state.RunID, error) {
 	}
 }
 
-// submission is what came in, whatever the entrance.
+// submission is what came in, whatever its source.
 type submission struct {
 	req     api.SubmitRequest
 	body    []byte // as it came, for the fingerprint

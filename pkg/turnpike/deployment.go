@@ -42,7 +42,7 @@ func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 	d := &Deployment{cfg: cfg, NATS: cfg.NATS}
 	if d.NATS == nil {
 		nc, err := natsbus.Connect(cfg.NATSURL, cfg.Name, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			cfg.Logger.Warn().Err(err).Msg("nats")
+			cfg.Logger.Warn().Err(err).Str("hint", "a subscription fell behind or lacks permission: docs/reference/nats.md#permissions").Msg("NATS reports an error")
 		}))
 		if err != nil {
 			return nil, fmt.Errorf("%w: is nats-server running with -js at %s? TURNPIKE_NATS_URL sets the address", err, natsbus.Hosts(cfg.NATSURL))
@@ -93,7 +93,7 @@ func (d *Deployment) open(ctx context.Context) error {
 	}
 	for _, f := range findings {
 		if !f.OK {
-			cfg.Logger.Warn().Str("check", f.Name).Str("found", f.Detail).Msg(f.Remedy)
+			cfg.Logger.Warn().Str("check", f.Name).Str("found", f.Detail).Str("hint", f.Remedy).Msg("a setting could be better")
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ func (w *Worker) ask(ctx context.Context, a *agent.Agent, r hook.Request) hook.A
 	}
 	answer, err := hook.Ask(ctx, w.calls, bound, r)
 	if err != nil {
-		w.log.Warn().Err(err).Str("run_id", string(r.Run)).Str("point", string(r.Point)).Msg("hook")
+		w.log.Warn().Err(err).Str("run_id", string(r.Run)).Str("point", string(r.Point)).Str("hint", "docs/how-to/hooks.md#rules").Msg("hook failed")
 	}
 	return answer
 }

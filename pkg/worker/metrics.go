@@ -40,7 +40,7 @@ func newMetrics(r *prometheus.Registry, calls *timelimit.Calls) (*metrics, error
 		redeliveries: prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_redeliveries_total", Help: "Turn messages delivered more than once."}),
 		swept:        prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_sweeper_publishes_total", Help: "Turns published by the sweeper: lost messages and lost workers."}),
 		inFlight:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_turns_in_flight", Help: "Turns that this worker holds."}),
-		lag:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_queue_lag", Help: "Turn messages that wait or are held, over all workers."}),
+		lag:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_queue_lag", Help: "Turn messages that wait or that a worker has, over all workers."}),
 		modelSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_model_call_duration_seconds", Help: "Model calls, retries included.", Buckets: buckets}),
 		modelErrors:  counter("turnpike_model_errors_total", "Model calls that failed, by class.", "class"),
 		toolCalls:    counter("turnpike_tool_calls_total", "Tool calls by whether the result is an error.", "is_error"),

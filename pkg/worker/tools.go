@@ -127,7 +127,7 @@ func (t *turn) recordResult(ctx context.Context, rec state.Record, r *loop.ToolR
 	if !ok {
 		return err
 	}
-	t.w.runLog(t.s.ID).Warn().Err(full).Str("tool", r.Name).Msg("no room for a result")
+	t.w.runLog(t.s.ID).Warn().Err(full).Str("tool", r.Name).Str("hint", "the model gets an error; have the tool answer with less at once").Msg("result over the limit")
 	r.Content, r.Images, r.IsError = fmt.Sprintf("Tool %q was called, but there is no room for its result of %d bytes beside the others of this turn: "+
 		"ask for less at once, or for images by their url", r.Name, bytesOf([]loop.ToolResult{*r})), nil, true
 	rec.Results = []state.Entry{entryOf(*r)}
@@ -202,7 +202,8 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 		switch p := recover().(type) {
 		case nil:
 		case *timelimit.Panic:
-			t.w.runLog(t.s.ID).Error().Interface("panic", p.Value).Str("tool", c.Name).Bytes("stack", p.Stack).Msg("tool panicked")
+			t.w.runLog(t.s.ID).Error().Interface("panic", p.Value).Str("tool", c.Name).Bytes("stack", p.Stack).
+				Str("hint", "a defect of the tool; the model gets an error as its result").Msg("tool panicked")
 			r, made = tool.Error(fmt.Sprintf("Tool %q failed: it panicked", c.Name)), true
 		default:
 			panic(p)

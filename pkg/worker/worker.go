@@ -175,7 +175,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.eager.stop()
 	stopping := time.Now()
 	if err := pulling.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		w.log.Warn().Err(err).Msg("close turn queues")
+		w.log.Warn().Err(err).Str("hint", "messages that were fetched are delivered again").Msg("turn queues not closed")
 	}
 
 	finished := make(chan struct{})

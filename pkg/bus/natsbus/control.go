@@ -52,7 +52,8 @@ func (b *Bus) Reply(_ context.Context, subject string, data []byte) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrMaxPayload):
-		b.log.Warn().Err(err).Str("subject", subject[:min(len(subject), maxReplySubject)]).Msg("reply dropped")
+		b.log.Warn().Err(err).Str("subject", subject[:min(len(subject), maxReplySubject)]).
+			Str("hint", "the run goes on; its submitter reads the result over HTTP, or names a shorter subject").Msg("reply dropped")
 		return nil
 	default:
 		return fmt.Errorf("reply: %w", err)

@@ -191,7 +191,7 @@ func (b *Bus) attempt(ctx context.Context, m *nats.Msg, limit time.Duration) err
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {
 		// Nobody listens: the server may have come back without its data.
 		if repair := b.ensure(ctx); repair != nil {
-			b.log.Warn().Err(repair).Msg("restore streams")
+			b.log.Warn().Err(repair).Str("hint", "is JetStream on, and may this account make streams? it is tried again").Msg("streams not restored")
 		}
 	}
 	return err

@@ -185,10 +185,10 @@ func (p *puller) refused(ctx context.Context, status, description string) {
 		return
 	}
 	if err := p.b.ensure(ctx); err != nil {
-		log.Warn().Err(err).Msg("restore streams")
+		log.Warn().Err(err).Str("hint", "is JetStream on, and may this account make streams? it is tried again").Msg("streams not restored")
 		return
 	}
-	log.Warn().Msg("streams were gone and are made anew")
+	log.Warn().Str("hint", "sweepers publish the turns again; did NATS lose its JetStream directory?").Msg("streams were missing and are made anew")
 }
 
 // isMissing reports whether a stream or consumer does not exist.

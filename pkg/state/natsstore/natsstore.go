@@ -167,7 +167,7 @@ func (s *Store) note(m jetstream.Msg) {
 	case errors.Is(err, state.ErrFormat):
 		s.forget(id)
 	case err != nil:
-		s.cfg.Logger.Error().Err(err).Str("subject", m.Subject()).Msg("unreadable run")
+		s.cfg.Logger.Error().Err(err).Str("subject", m.Subject()).Str("hint", "another program has written to this stream, or it is damaged: restore it from a backup").Msg("unreadable run")
 	default:
 		s.learn(id, version{ch.Record, meta.Sequence.Stream})
 	}
