@@ -133,11 +133,12 @@ type FullMessage struct {
 	Message
 
 	// They hide their namesakes, which are left out where they are empty.
-	Model      *string      `json:"model"`
-	Synthetic  bool         `json:"synthetic"`
-	Tombstoned bool         `json:"tombstoned"`
-	Compacted  bool         `json:"compacted"`
-	Parts      []state.Part `json:"parts"`
+	Model       *string      `json:"model"`
+	Synthetic   bool         `json:"synthetic"`
+	Undelivered bool         `json:"undelivered"`
+	Tombstoned  bool         `json:"tombstoned"`
+	Compacted   bool         `json:"compacted"`
+	Parts       []state.Part `json:"parts"`
 }
 
 // MessagesOf returns messages as a reader sees them. Model is null where no model
@@ -145,7 +146,7 @@ type FullMessage struct {
 func MessagesOf(messages []state.Message) []FullMessage {
 	out := make([]FullMessage, len(messages))
 	for i, m := range messages {
-		out[i] = FullMessage{Message: m, Synthetic: m.Synthetic, Tombstoned: m.Tombstoned, Compacted: m.Compacted, Parts: m.Parts}
+		out[i] = FullMessage{Message: m, Synthetic: m.Synthetic, Undelivered: m.Undelivered, Tombstoned: m.Tombstoned, Compacted: m.Compacted, Parts: m.Parts}
 		if m.Model != "" {
 			out[i].Model = &m.Model
 		}

@@ -88,9 +88,18 @@ func (t *Turn) afterCompaction(proceed func(*Turn) Decision) Decision {
 func (t *Turn) reacting() bool { return t.s.Compacted && !compactedBefore(t.s.Log) }
 
 // compactedBefore reports whether the run went on after its reactive compaction
-// already, so that another one is ahead of time.
+// already, so that another one is ahead of time. What a person says gives the run a
+// reactive compaction anew.
 func compactedBefore(log []state.Entry) bool {
-	return slices.ContainsFunc(log, func(e state.Entry) bool { return e.Reason == state.ReactiveCompactRetry })
+	for _, e := range slices.Backward(log) {
+		if e.Reason == state.ReactiveCompactRetry {
+			return true
+		}
+		if slices.ContainsFunc(e.Messages, func(m state.Message) bool { return m.Role == state.RoleUser && !m.Synthetic }) && e.Type != state.EntryCompacted {
+			return false
+		}
+	}
+	return false
 }
 
 // plan says what a compaction does to a view: head stays, cut is replaced by a

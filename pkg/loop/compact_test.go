@@ -64,6 +64,44 @@ func TestReactiveCompaction(t *testing.T) {
 	r.wantPaired()
 }
 
+// A10: a person who goes on with the run gives it one more, with a summary or without.
+func TestReactiveCompactionAnew(t *testing.T) {
+	t.Parallel()
+	say := state.UserText("go on")
+	for name, def := range map[string]agent.Definition{
+		"continued": {Tools: tools(plain)},
+		"converses": {Tools: tools(plain), Loop: agent.Loop{Type: "react", Converse: true}},
+		"summary":   {Tools: tools(plain), Compaction: &agent.Compaction{Summarize: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, def, state.Limits{MaxTurns: 100})
+			overflow := func() {
+				r.begin(loop.TurnBegan{})
+				r.fail(model.PromptTooLong)
+				if name == "summary" {
+					r.step(loop.ModelResponded{At: r.now(), Response: text("so far"), Purpose: loop.ForSummary})
+				}
+				r.wantReason(state.ReactiveCompactRetry)
+			}
+			for range 3 {
+				r.work(8, "a result")
+				overflow()
+				r.begin(loop.TurnBegan{})
+				r.respond(text("done"))
+				r.begin(loop.TurnBegan{Signals: []state.Signal{{ID: "s", Message: &say}}})
+				r.wantReason(state.UserMessage)
+			}
+			r.work(8, "a result")
+			overflow()
+			r.begin(loop.TurnBegan{})
+			r.fail(model.PromptTooLong)
+			r.wantReason(state.EndPromptTooLong)
+			r.wantPaired()
+		})
+	}
+}
+
 // A10: what cannot be cut away is clipped.
 func TestCompactionClips(t *testing.T) {
 	t.Parallel()

@@ -23,11 +23,7 @@ const (
 func (t *Turn) failed(ev ModelFailed) Decision {
 	t.s.Asked += ev.Failed
 	t.s.Reservation = nil
-	if text := ev.Err.Partial; text != "" {
-		m := state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: text}}}
-		t.stamp(&m, 0)
-		t.append(state.Entry{Type: state.EntryTombstoned, Message: &m, MessageIDs: []string{m.ID}})
-	}
+	t.withdraw(ev.Err.Partial)
 	e := ev.Err
 	why := &state.Error{Code: string(e.Class), Message: e.Message}
 	switch {
@@ -73,6 +69,16 @@ func (t *Turn) delayed(ev ModelDelayed) Decision {
 	})
 }
 
+// withdraw keeps the text of a response that broke off, for readers only (A12).
+func (t *Turn) withdraw(text string) {
+	if text == "" {
+		return
+	}
+	m := state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: text}}}
+	t.stamp(&m, 0)
+	t.append(state.Entry{Type: state.EntryTombstoned, Message: &m, MessageIDs: []string{m.ID}})
+}
+
 // fallsBack reports whether another model may do better: not where the request
 // itself is at fault.
 func (t *Turn) fallsBack(c model.Class) bool {
@@ -85,7 +91,7 @@ func (t *Turn) fallsBack(c model.Class) bool {
 }
 
 // aborted ends a run that somebody aborted between two effects.
-func (t *Turn) aborted(reason string) Decision {
+func (t *Turn) aborted(reason string, signals []state.Signal) Decision {
 	end := state.EndAbortedStreaming
 	switch {
 	case t.s.Status == state.Waiting:
@@ -95,7 +101,7 @@ func (t *Turn) aborted(reason string) Decision {
 	case len(t.s.Open) > 0 || t.lastIsTool():
 		end = state.EndAbortedTools
 	}
-	return t.finish(end, interruptedByUser, state.Entry{Detail: reason})
+	return t.finish(end, interruptedByUser, state.Entry{Detail: reason, Messages: undelivered(signals)})
 }
 
 func (t *Turn) lastIsTool() bool {
@@ -128,6 +134,7 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 	if ev.Cause == ByDeadline {
 		unfinished, untouched, end = interruptedLate, interruptedLate, state.EndDeadline
 	}
+	t.withdraw(ev.Partial)
 	if len(t.s.Open) == 0 && ev.Response != nil && len((state.Message{Parts: ev.Response.Parts}).Calls()) > 0 {
 		t.respond(*ev.Response, 0, max(0, ev.Failed-1))
 	} else {
@@ -141,7 +148,7 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 		}
 		t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: text, IsError: true}, true)
 	}
-	return t.move(end, state.Entry{Detail: ev.Reason})
+	return t.move(end, state.Entry{Detail: ev.Reason, Messages: undelivered(ev.Signals)})
 }
 
 // Fail ends a run for a reason that no loop can see: its definition does not

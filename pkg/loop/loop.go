@@ -133,6 +133,12 @@ type Aborted struct {
 	// short included.
 	Failed int
 
+	// Signals that came in during the turn, before the abort, the oldest first.
+	Signals []state.Signal
+
+	// Partial is the text of the response that had arrived.
+	Partial string
+
 	// Response holds the tool calls that had arrived complete; nil if none.
 	Response *model.Response
 

@@ -32,10 +32,10 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	case ev.Poisoned:
 		return t.poisoned(ev), true
 	case ev.Abort != nil:
-		return t.aborted(ev.Abort.Reason), true
+		return t.aborted(ev.Abort.Reason, ev.Signals), true
 	case t.past(t.s.Limits.DeadlineAt):
 		t.append(state.Entry{Type: state.EntryExceeded, Limit: "deadline", UsedFraction: 1})
-		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText()}), true
+		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText(), Messages: undelivered(ev.Signals)}), true
 	case t.s.PendingInBatch():
 		return t.pendingInBatch(ev.Signals)
 	case t.unborn():
@@ -79,6 +79,15 @@ func said(signals []state.Signal) []state.Message {
 		if sig.Message != nil {
 			out = append(out, *sig.Message)
 		}
+	}
+	return out
+}
+
+// undelivered is what the user says to a run that ends instead of hearing it.
+func undelivered(signals []state.Signal) []state.Message {
+	out := said(signals)
+	for i := range out {
+		out[i].Undelivered = true
 	}
 	return out
 }
@@ -157,7 +166,7 @@ func (t *Turn) resume(signals []state.Signal) Decision {
 	t.s.Recoveries, t.s.Failures, t.s.StopBlocks = 0, 0, 0
 	t.s.Reenter, t.s.Undecided, t.s.Reservation = false, false, nil
 	t.s.Nudges = state.Nudges{LastTotal: t.s.Usage.OutputTokens}
-	t.s.LoopState, t.s.Poison = state.LoopState{}, nil
+	t.s.LoopState, t.s.Poison, t.s.Compacted = state.LoopState{}, nil, false
 	return t.move(state.UserMessage, state.Entry{Messages: said(signals)})
 }
 
@@ -172,6 +181,7 @@ func (t *Turn) receive(signals []state.Signal) Decision {
 		details = append(details, detail)
 	})
 	t.s.Recoveries, t.s.Reenter, t.s.ResumeAt = 0, false, state.Time{}
+	t.s.Compacted = t.s.Compacted && len(said) == 0
 	return t.move(reason, state.Entry{Messages: said, Detail: strings.Join(slices.DeleteFunc(details, func(d string) bool { return d == "" }), ", ")})
 }
 

@@ -79,6 +79,7 @@ func (d *decoder) message(m *Message) {
 	m.At = Time{d.Time()}
 	wire.TextOr(&d.Reader, `,"model":`, &m.Model)
 	d.YesOr(`,"synthetic":`, &m.Synthetic)
+	d.YesOr(`,"undelivered":`, &m.Undelivered)
 	d.YesOr(`,"tombstoned":`, &m.Tombstoned)
 	d.YesOr(`,"compacted":`, &m.Compacted)
 	d.Must(`,"parts":`)

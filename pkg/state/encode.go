@@ -122,6 +122,7 @@ func (w *encoder) message(m *Message) {
 	w.Time(`"at":`, m.At.Time)
 	w.TextOr(`"model":`, m.Model)
 	w.YesOr(`"synthetic":`, m.Synthetic)
+	w.YesOr(`"undelivered":`, m.Undelivered)
 	w.YesOr(`"tombstoned":`, m.Tombstoned)
 	w.YesOr(`"compacted":`, m.Compacted)
 	w.Key(`"parts":`)

@@ -107,6 +107,10 @@ type Message struct {
 	// prompt, the result of a call that an abort cut short.
 	Synthetic bool `json:"synthetic,omitempty"`
 
+	// Undelivered marks what a user said to a run that ended before its next turn. If the
+	// run is continued, it comes before what continues it.
+	Undelivered bool `json:"undelivered,omitempty"`
+
 	// Tombstoned and Compacted are set by FullView only.
 	Tombstoned bool `json:"tombstoned,omitempty"`
 	Compacted  bool `json:"compacted,omitempty"`

@@ -106,8 +106,8 @@ type State struct {
 	Failures   int `json:"failures,omitempty"`
 	Recoveries int `json:"recoveries,omitempty"`
 
-	// Compacted says that the one compaction which answers a prompt that was too
-	// long has been made (A10, I11).
+	// Compacted says that the one compaction which answers a prompt that was too long has
+	// been made since a person last said something (A10, I11).
 	Compacted bool `json:"compacted,omitempty"`
 
 	// StopBlocks counts how often stop hooks sent the run on (A8).

@@ -126,12 +126,15 @@ func contentOf(e state.Entry) string {
 
 // interrupted says what an effect that was cut short means: an event for the loop
 // (an abort, the deadline), or that the turn is given up.
-func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, error) {
+func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (_ loop.Event, err error) {
 	cause := context.Cause(ctx)
 	var abort *abortError
 	switch {
 	case errors.As(cause, &abort):
 		ev.Cause, ev.Reason = loop.ByUser, abort.reason
+		if ev.Signals, err = t.lateSignals(ctx); err != nil {
+			return nil, err
+		}
 	case errors.Is(cause, errDeadline):
 		ev.Cause, ev.Reason = loop.ByDeadline, "limit deadline"
 	case errors.Is(cause, errShutdown):
@@ -141,6 +144,29 @@ func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, er
 	}
 	ev.At = t.w.clock.now()
 	return ev, nil
+}
+
+// lateSignals returns what came in for the run during its turn, before the abort that ends
+// it. A claim that is repeated counts once, and tells.
+func (t *turn) lateSignals(ctx context.Context) ([]state.Signal, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease/2)
+	defer cancel()
+	ask := state.ClaimRequest{
+		Run: t.s.ID, Version: t.lease.Version, Token: t.lease.Token, Worker: t.w.cfg.ID, Lease: t.w.cfg.Lease, RedeliveryDelay: t.w.cfg.RedeliveryDelay,
+	}
+	for {
+		c, err := t.w.store.Claim(ctx, ask)
+		switch {
+		case err == nil && c.Outcome == state.Claimed:
+			late := c.Signals[min(len(t.claim.Signals), len(c.Signals)):]
+			t.claim.Signals = c.Signals
+			return late, nil
+		case err == nil:
+			return nil, fmt.Errorf("%w: the run is %s", errDrop, c.Outcome)
+		case !pause(ctx, storePause):
+			return nil, fmt.Errorf("%w: read signals: %w", errDrop, err)
+		}
+	}
 }
 
 // storePause is the time between attempts at a store that does not answer.

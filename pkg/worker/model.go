@@ -208,7 +208,7 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 	t.w.metrics.modelSeconds.Observe(took.Seconds())
 
 	if err != nil && ctx.Err() != nil {
-		ev := loop.Aborted{Failed: c.failed}
+		ev := loop.Aborted{Failed: c.failed, Partial: asModelError(err).Partial}
 		if len(resp.Parts) > 0 {
 			ev.Response = &resp
 		}
