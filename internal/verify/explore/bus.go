@@ -11,7 +11,7 @@ import (
 )
 
 // ackWait is how long the bus waits for an answer before it delivers a message again.
-const ackWait = 30 * time.Second
+const ackWait = 30011 * time.Millisecond
 
 // queue is what the bus holds. It is guarded by deployment.mu.
 type queue struct {
@@ -234,7 +234,8 @@ func (w wire) SendHeartbeat(b bus.Heartbeat) {
 	var hear []func(bus.Heartbeat)
 	if w.p.awake() {
 		for _, p := range s.processes {
-			if p.awake() {
+			if p.awake() && len(p.heartbeats) > 0 {
+				p.hears("heartbeat", b, nil)
 				hear = append(hear, p.heartbeats...)
 			}
 		}

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	lease      = 25 * time.Second
-	redelivery = 5 * time.Second
+	lease      = 25013 * time.Millisecond
+	redelivery = 5003 * time.Millisecond
 
 	// warm is how long the deployment stands before anybody asks for anything: workers claim no turn
 	// eagerly before they have listened for a while.

@@ -130,10 +130,9 @@ func (e *explorer) decide(x *execution, options []option) int {
 		}
 	}
 	e.seen[key] = append(e.seen[key], x.left)
-	saw := sumOf(options)
 	for i := len(options) - 1; i > 0; i-- {
 		if _, ok := x.left.less(options[i].cost); ok {
-			e.stack = append(e.stack, &node{before: x.at, option: i, depth: depthOf(x.at) + 1, saw: saw})
+			e.stack = append(e.stack, &node{before: x.at, option: i, depth: depthOf(x.at) + 1, saw: x.saw})
 		}
 	}
 	return 0

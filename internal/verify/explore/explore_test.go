@@ -25,8 +25,10 @@ func TestMain(m *testing.M) {
 // I1 to I9: no order of steps and faults within the bounds breaks an invariant, and after
 // each of them every run comes to its end.
 func TestExplore(t *testing.T) {
+	t.Parallel()
 	for _, sc := range explore.Scenarios() {
 		t.Run(sc.Name, func(t *testing.T) {
+			t.Parallel()
 			bounds := sc.Quick
 			switch {
 			case *thorough:
@@ -55,10 +57,10 @@ func TestOrphan(t *testing.T) {
 	}
 }
 
-// A claim without an answer, while the abort is heard and the message of the abort has
-// come to the same worker: that turn knows of the abort, and is not interrupted by it.
+// A worker is about to claim a turn while it hears of the run's abort, whose message comes
+// to it as well: the turn knows of the abort from its claim, and is not interrupted by it.
 func TestAbortOfTwoClaims(t *testing.T) {
-	r := explore.Replay(t, scenario(t, "a cancellation"), "canceller: cancel", "w1: hear of the abort of R1", "w1: next of high")
+	r := explore.Replay(t, scenario(t, "a cancellation"), "w1: next of normal", "canceller: cancel", "w1: hear of the abort of R1", "w1: next of high")
 	if r.Violation != nil {
 		t.Fatal(r)
 	}
@@ -77,6 +79,7 @@ func scenario(t *testing.T, name string) explore.Scenario {
 
 // The same of executions with more faults than could all be followed.
 func TestWander(t *testing.T) {
+	t.Parallel()
 	n := 10
 	switch {
 	case *thorough:
@@ -90,6 +93,7 @@ func TestWander(t *testing.T) {
 	}
 	for _, sc := range explore.Scenarios() {
 		t.Run(sc.Name, func(t *testing.T) {
+			t.Parallel()
 			r := explore.Wander(t, sc, explore.Bound{Faults: 4, Switches: 6}, rand.New(rand.NewPCG(from, 0)), n) //nolint:gosec // as above
 			if r.Violation != nil {
 				t.Fatalf("seed %d: %v", from, r)

@@ -30,10 +30,10 @@ const (
 	doubled     outcome = "the message is doubled"
 )
 
-// What may become of calls, beside what they are for. A crash before a read is one before
-// the write that follows it.
+// What may become of calls, beside what they are for. To others, the death of a process
+// after a read is its death before what it asks next.
 var (
-	reads     = []outcome{refused}
+	reads     = []outcome{refused, crashBefore, asleep}
 	writes    = []outcome{refused, unheard, crashBefore, crashAfter, asleep}
 	publishes = []outcome{refused, unheard, crashBefore, crashAfter, asleep, vanished, doubled}
 	replies   = []outcome{refused, crashBefore, crashAfter}
@@ -44,7 +44,7 @@ var (
 const (
 	// nap is how long a process sleeps, and a slow call takes: beyond the lease, and beyond
 	// the patience of the bus.
-	nap = 45 * time.Second
+	nap = 45017 * time.Millisecond
 
 	// far is when nobody waits any more.
 	far = 100 * 365 * 24 * time.Hour
@@ -69,7 +69,7 @@ type process struct {
 	leaves     bool          // was told to stop
 	gone       chan struct{} // closed at its death
 	sleeps     time.Time     // until when it does nothing
-	told       uint64        // sum of all that it was ever told
+	told       uint64        // sum of all that it was ever told, and when
 	aborts     []func(bus.Abort)
 	heartbeats []func(bus.Heartbeat)
 	aborted    map[state.RunID]bool // runs of whose abort it knows
@@ -101,6 +101,7 @@ func (p *process) hears(what string, answer any, err error) {
 	var h maphash.Hash
 	h.SetSeed(seed)
 	_ = binary.Write(&h, binary.LittleEndian, p.told)
+	_ = binary.Write(&h, binary.LittleEndian, time.Now().UnixNano())
 	_, _ = h.WriteString(what)
 	if err != nil {
 		_, _ = h.WriteString(err.Error())
@@ -123,6 +124,7 @@ type call struct {
 	name   string
 	can    []outcome   // beside done
 	ready  func() bool // nil: at once
+	again  bool        // of an answer that is lost, it is asked again, and nothing else comes of that
 	since  int         // the step in which it came
 	not    time.Time   // it does not go on before
 	will   bool        // nobody has to make it
@@ -144,6 +146,7 @@ type request struct {
 	can    []outcome
 	ready  func() bool
 	quiet  func() bool
+	again  bool
 	will   bool
 	person bool
 }
@@ -153,7 +156,7 @@ func ask[T any](ctx context.Context, p *process, r request, effect func() (T, er
 	var none T
 	s := p.s
 	c := &call{
-		p: p, name: r.name, can: r.can, ready: r.ready, quiet: r.quiet, will: r.will, person: r.person,
+		p: p, name: r.name, can: r.can, ready: r.ready, quiet: r.quiet, again: r.again, will: r.will, person: r.person,
 		effect: func() (any, error) { return effect() }, answer: make(chan answer, 1),
 	}
 	s.enter(c)

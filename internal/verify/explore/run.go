@@ -44,7 +44,7 @@ type node struct {
 	before *node
 	option int
 	depth  int
-	saw    uint64 // sum of the options that there were
+	saw    uint64 // sum of the options and the calls that there were
 }
 
 // list returns the choices up to a node, the first first.
@@ -75,6 +75,7 @@ type execution struct {
 	copies  []*memstore.Snapshot
 	sums    []uint64
 	trace   []string
+	saw     uint64 // at the choice that is to be made
 	cut     bool
 	steps   int
 }
@@ -291,7 +292,7 @@ func (x *execution) options(free []*call) []option {
 			if slices.Contains(x.sc.Without, o) || !x.sc.mayFail(c.name) || o == asleep && !c.p.worker || o == stopped && c.p.leaves {
 				continue
 			}
-			all = append(all, option{name: c.name + ": " + string(o), cost: Bound{1, cost.Switches}, fault: o, do: func() { x.proceed(c, o) }})
+			all = append(all, option{name: c.name + ": " + string(o), cost: Bound{1, cost.Switches}, fault: o, do: func() { x.fail(c, o) }})
 		}
 	}
 	if forced && x.left.Switches > 0 {
@@ -306,11 +307,17 @@ func (x *execution) options(free []*call) []option {
 			all = append(all, option{name: fmt.Sprintf("store: fall back to copy %d", i), cost: Bound{1, 0}, fault: "rollback", do: func() {
 				x.store.Restore(c)
 				x.changed()
-				x.rolledBack = true
+				x.rolledBack, x.interrupted = true, true
 			}})
 		}
 	}
 	return all
+}
+
+// fail lets a call end as it should not; x.mu is held.
+func (x *execution) fail(c *call, o outcome) {
+	x.interrupted = x.interrupted || o != slow && o != stopped && (o != unheard || !c.again)
+	x.proceed(c, o)
 }
 
 // proceed lets a call go on; x.mu is held.
@@ -372,7 +379,8 @@ func (x *execution) copyStore() {
 
 // choose takes the option of the prefix, or what decide says beyond it.
 func (x *execution) choose(options []option) (int, error) {
-	saw := sumOf(options)
+	saw := x.sumOf(options)
+	x.saw = saw
 	var chosen int
 	if depth := depthOf(x.at); depth < len(x.prefix) {
 		n := x.prefix[depth]
@@ -403,13 +411,18 @@ func (x *execution) choose(options []option) (int, error) {
 	return chosen, nil
 }
 
-// sumOf identifies options.
-func sumOf(options []option) uint64 {
+// sumOf identifies options, and what waits beside them: all calls, and the time.
+func (x *execution) sumOf(options []option) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
 	for _, o := range options {
 		fmt.Fprintln(&h, o.name, o.cost)
 	}
+	calls := uint64(0)
+	for _, c := range x.pending {
+		calls += maphash.String(seed, c.name)
+	}
+	fmt.Fprint(&h, calls, time.Now().UnixNano())
 	return h.Sum64()
 }
 
@@ -446,6 +459,11 @@ func (x *execution) key() uint64 {
 	for _, m := range x.queue.messages {
 		fmt.Fprint(&h, m.n, m.turn, m.delivered, m.from)
 	}
+	ids := uint64(0)
+	for id := range x.queue.published {
+		ids += maphash.String(seed, id)
+	}
+	_ = binary.Write(&h, binary.LittleEndian, ids)
 	x.outside.key(&h)
 	if x.sc.Rollback && !x.rolledBack {
 		fmt.Fprint(&h, x.sums)

@@ -86,16 +86,17 @@ const payer = `{"name":"payer","model":{"provider":"scripted","name":"payer","re
 
 const boss = `{"name":"boss","model":{"provider":"scripted","name":"boss","responses":[{"text":"-"}]},"tools":[{"name":"payer","kind":"agent","agent":"payer"}]}`
 
-// family is what a parent with so many children and they say.
-func family(children int) func(string, int, int) model.Response {
+// family is what a parent with so many children says, and what they say.
+func family(children int, turns ...[]string) func(string, int, int) model.Response {
+	child := script(turns...)
 	return func(name string, said, n int) model.Response {
 		switch {
+		case name != "boss":
+			return child(name, said, n)
 		case said > 0:
 			return text("done")
-		case name == "boss":
-			return calls(n, slices.Repeat([]string{"payer"}, children)...)
 		default:
-			return calls(n, "pay")
+			return calls(n, slices.Repeat([]string{"payer"}, children)...)
 		}
 	}
 }
@@ -120,14 +121,19 @@ func Scenarios() []Scenario {
 			Name: "nobody sweeps", Agents: one, Agent: "payer", Says: script([]string{"look"}), NoSweeper: true,
 			Without: []outcome{vanished, refused, unheard, asleep}, Quick: b(1, 0), Short: b(1, 2), Full: b(1, 2, 2, 0),
 		},
+		{
+			Name: "nobody sweeps, no optimisations", Agents: one, Agent: "payer", Says: script([]string{"look"}), NoSweeper: true, Plain: true,
+			Without: []outcome{vanished, refused, unheard, asleep}, Quick: b(1, 0), Short: b(1, 1), Full: b(1, 2, 2, 0),
+		},
 		{Name: "a cancellation", Agents: one, Agent: "payer", Says: tools, Cancel: true, Quick: b(0, 1), Short: b(0, 2, 1, 0), Full: b(1, 1)},
-		{Name: "a remark", Agents: one, Agent: "payer", Says: script([]string{"pay"}), Remark: true, Quick: b(0, 1), Short: b(0, 2), Full: b(1, 1)},
+		{Name: "a remark", Agents: one, Agent: "payer", Says: script([]string{"pay"}), Remark: true, Quick: b(0, 1), Short: b(0, 2, 1, 0), Full: b(1, 1)},
 		{Name: "an answer", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Rollback: true, Quick: b(0, 2), Short: b(1, 1), Full: b(1, 2, 2, 0)},
 		{Name: "an answer and a cancellation", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Cancel: true, Quick: b(0, 0), Short: b(0, 2), Full: b(1, 1)},
-		{Name: "two children", Agents: two, Agent: "boss", Says: family(2), Quick: b(0, 0), Short: b(1, 0), Full: b(1, 2, 2, 0)},
-		{Name: "two children and a cancellation", Agents: two, Agent: "boss", Says: family(2), Cancel: true, Quick: b(0, 0), Short: b(0, 0), Full: b(0, 2, 1, 0)},
+		{Name: "two children", Agents: two, Agent: "boss", Says: family(2, []string{"pay"}), Quick: b(0, 0), Short: b(1, 0), Full: b(1, 2, 2, 0)},
+		{Name: "two children and a cancellation", Agents: two, Agent: "boss", Says: family(2, []string{"pay"}), Cancel: true, Quick: b(0, 0), Short: b(0, 0), Full: b(0, 2, 1, 0)},
+		{Name: "a child and a cancellation", Agents: two, Agent: "boss", Says: family(1, []string{"pay"}, []string{"look"}), Cancel: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 1, 0, 2)},
 		{
-			Name: "a child of a run that is cancelled", Agents: two, Agent: "boss", Says: family(1), Cancel: true,
+			Name: "a child of a run that is cancelled", Agents: two, Agent: "boss", Says: family(1, []string{"pay"}), Cancel: true,
 			Only: []string{"w1: create R2", "w1: load R1", "w1: publish the turn after R2"}, Without: []outcome{asleep, doubled},
 			Quick: b(0, 0), Short: b(1, 1), Full: b(1, 2),
 		},

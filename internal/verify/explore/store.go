@@ -21,7 +21,7 @@ func (s store) write(what string, id state.RunID, version int64) request {
 	if version > 0 {
 		name += fmt.Sprint(" at ", version)
 	}
-	return request{name: name, can: writes}
+	return request{name: name, can: writes, again: true}
 }
 
 func (s store) read(what string, of any) request {
@@ -130,7 +130,12 @@ func (s store) Evict(ctx context.Context, worker string, limit int, delay time.D
 }
 
 func (s store) Owners(ctx context.Context) ([]string, error) {
-	return s.p.s.store.Owners(live())
+	s.p.passes()
+	s.p.s.mu.Lock()
+	defer s.p.s.mu.Unlock()
+	owners, err := s.p.s.store.Owners(live())
+	s.p.hears("owners", owners, err)
+	return owners, err
 }
 
 // Heartbeat and Alive are as on a store that knows of no heartbeats: whoever is not heard
