@@ -90,34 +90,56 @@ func (m mutant) find(dir string) (string, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}
-	test := exec.Command(bin, "-test.run", m.run, "-test.failfast", "-test.timeout", "20m", "-prove") //nolint:gosec // as above
-	test.Dir = filepath.Join("internal", "verify", "explore")
-	out, err := test.CombinedOutput()
-	if err == nil {
-		return "", errMissed
+	for _, form := range []string{"-prove=false", "-prove"} { // what is found in seconds is looked for first
+		test := exec.Command(bin, "-test.run", m.run, "-test.failfast", "-test.parallel", "1", "-test.timeout", "20m", form) //nolint:gosec // as above
+		test.Dir = filepath.Join("internal", "verify", "explore")
+		out, err := test.CombinedOutput()
+		if err == nil {
+			continue
+		}
+		if !violation.Match(out) {
+			return "", fmt.Errorf("the tests fail, but not by a violation: %w\n%s", err, out)
+		}
+		return string(out), nil
 	}
-	if !violation.Match(out) {
-		return "", fmt.Errorf("the tests fail, but not by a violation: %w\n%s", err, out)
-	}
-	return string(out), nil
+	return "", errMissed
 }
 
 // violation is what the explorer says when an invariant is broken.
 var violation = regexp.MustCompile(`\bI\d+: .*`)
 
-func head(how string) string { return violation.FindString(how) }
+// failed is what the tests say of the scenario.
+var failed = regexp.MustCompile(`--- FAIL: Test(?:Explore/)?(\S+) `)
 
-// overlay writes the wrong file and what tells the compiler of it.
-func (m mutant) overlay(dir string) (string, error) {
-	src, err := os.ReadFile(m.file)
+// head says in one line which test found a mistake, and how.
+func head(how string) string {
+	name := ""
+	for _, m := range failed.FindAllStringSubmatch(how, -1) {
+		name = m[1] // the innermost comes last
+	}
+	return name + ": " + violation.FindString(how)
+}
+
+// apply returns the file with the mistake in it.
+func (m mutant) apply(root string) ([]byte, error) {
+	src, err := os.ReadFile(filepath.Join(root, m.file))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	for i := 0; i < len(m.text); i += 2 {
 		if n := bytes.Count(src, []byte(m.text[i])); n != 1 {
-			return "", fmt.Errorf("%s has %d places like %q, want 1: the code has changed, and the mutant must follow", m.file, n, m.text[i])
+			return nil, fmt.Errorf("%s has %d places like %q, want 1: the code has changed, and the mutant must follow", m.file, n, m.text[i])
 		}
 		src = bytes.Replace(src, []byte(m.text[i]), []byte(m.text[i+1]), 1)
+	}
+	return src, nil
+}
+
+// overlay writes the wrong file and what tells the compiler of it.
+func (m mutant) overlay(dir string) (string, error) {
+	src, err := m.apply(".")
+	if err != nil {
+		return "", err
 	}
 	wrong := filepath.Join(dir, "wrong.go")
 	if err := os.WriteFile(wrong, src, 0o600); err != nil {
