@@ -235,7 +235,7 @@ func (w wire) SendHeartbeat(b bus.Heartbeat) {
 	if w.p.awake() {
 		for _, p := range s.processes {
 			if p.awake() && len(p.heartbeats) > 0 {
-				p.hears("heartbeat", b, nil)
+				p.overhears("heartbeat", b, nil)
 				hear = append(hear, p.heartbeats...)
 			}
 		}

@@ -85,7 +85,7 @@ func TestWander(t *testing.T) {
 	case *thorough:
 		n = 5000
 	case *short:
-		n = 100
+		n = 60
 	}
 	from := *seed
 	if from == 0 {

@@ -70,6 +70,7 @@ type process struct {
 	gone       chan struct{} // closed at its death
 	sleeps     time.Time     // until when it does nothing
 	told       uint64        // sum of all that it was ever told, and when
+	overheard  uint64        // sum of what it was told aside, in whatever order within a moment
 	aborts     []func(bus.Abort)
 	heartbeats []func(bus.Heartbeat)
 	aborted    map[state.RunID]bool // runs of whose abort it knows
@@ -98,9 +99,20 @@ func (p *process) awake() bool { return !p.dead && !time.Now().Before(p.sleeps) 
 
 // hears notes what the process was told; s.mu is held.
 func (p *process) hears(what string, answer any, err error) {
+	p.told = p.after(p.told, what, answer, err)
+}
+
+// overhears notes what goes on beside the calls. What several goroutines do at one moment
+// comes in any order.
+func (p *process) overhears(what string, answer any, err error) {
+	p.overheard += p.after(0, what, answer, err)
+}
+
+// after returns a sum of what was before, and of what a process is told now.
+func (*process) after(before uint64, what string, answer any, err error) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
-	_ = binary.Write(&h, binary.LittleEndian, p.told)
+	_ = binary.Write(&h, binary.LittleEndian, before)
 	_ = binary.Write(&h, binary.LittleEndian, time.Now().UnixNano())
 	_, _ = h.WriteString(what)
 	if err != nil {
@@ -113,7 +125,7 @@ func (p *process) hears(what string, answer any, err error) {
 		}
 		_, _ = h.Write(b)
 	}
-	p.told = h.Sum64()
+	return h.Sum64()
 }
 
 var seed = maphash.MakeSeed()

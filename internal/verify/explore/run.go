@@ -448,7 +448,7 @@ func (x *execution) key() uint64 {
 			fmt.Fprint(&h, "dead")
 			continue
 		}
-		_ = binary.Write(&h, binary.LittleEndian, p.told)
+		_ = binary.Write(&h, binary.LittleEndian, [2]uint64{p.told, p.overheard})
 		fmt.Fprint(&h, p.sleeps.After(now), p.sleeps, p.leaves)
 	}
 	list := slices.Clone(x.pending)

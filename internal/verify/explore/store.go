@@ -134,7 +134,7 @@ func (s store) Owners(ctx context.Context) ([]string, error) {
 	s.p.s.mu.Lock()
 	defer s.p.s.mu.Unlock()
 	owners, err := s.p.s.store.Owners(live())
-	s.p.hears("owners", owners, err)
+	s.p.overhears("owners", owners, err)
 	return owners, err
 }
 
