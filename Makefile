@@ -30,14 +30,14 @@ test: ## Test every package, some in a short form: 3 to 8 minutes
 
 .PHONY: prove
 prove: ## Prove more in some twelve minutes: data races, every protocol fault, simulation, chaos, containers
-	@hack/steps.sh race long protocol simulation-short chaos-short containers
+	@hack/steps.sh race long explore simulation-short chaos-short containers
 
 .PHONY: prove-long
 prove-long: ## Prove all that can be proved, for hours
-	@hack/steps.sh prove race-long protocol-long simulation linear mcp-conformance chaos load fuzz
+	@hack/steps.sh prove race-long explore-long mutants simulation linear mcp-conformance chaos load fuzz
 
 # Tests that drive other processes, look at sources, or explore with one goroutine.
-NOT_RACED := internal/(arch|bench|docs|e2e|verify/(explore|load|protocol))$$
+NOT_RACED := internal/(arch|bench|docs|e2e|verify/(explore|load))$$
 
 .PHONY: race
 race: redis languages ## Test every package with the race detector, in random order, nothing in its short form
@@ -66,13 +66,17 @@ real: redis ## Run recorded conversations through the real parts while workers a
 	@test -n "$${TURNPIKE_REAL_DATA:-}" || { echo "make real: set TURNPIKE_REAL_DATA to the folder of recorded conversations"; exit 1; }
 	go test -count=1 -timeout 5m -run TestRecordedConversations -v ./internal/e2e
 
-.PHONY: protocol
-protocol: ## Explore the turn protocol under every fault
-	go test -count=1 -timeout 10m ./internal/verify/protocol -thorough
+.PHONY: explore
+explore: ## Explore every order of steps and faults of worker and gateway within a bound, for some minutes
+	go test -count=1 -timeout 20m -v -run 'TestExplore|TestWander|TestOrphan|TestAbort' ./internal/verify/explore -prove | grep -vE '^(=== |--- PASS| +--- PASS)'
 
-.PHONY: protocol-long
-protocol-long: ## Explore every single fault in each way of handing a run over, for a quarter of an hour
-	go test -count=1 -timeout 60m ./internal/verify/protocol -all
+.PHONY: explore-long
+explore-long: ## The same within wider bounds, for hours
+	go test -count=1 -timeout 12h -v ./internal/verify/explore -thorough | grep -vE '^(=== |--- PASS| +--- PASS)'
+
+.PHONY: mutants
+mutants: ## Plant mistakes in production code, one at a time, and see that the explorer finds each: ONLY=abort
+	go run ./internal/verify/mutants -only '$(ONLY)'
 
 .PHONY: simulation
 simulation: ## Simulate a thousand half hours of faults, and some hundred more
