@@ -131,7 +131,7 @@ func Scenarios() []Scenario {
 		{Name: "an answer and a cancellation", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Cancel: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 2, 2, 0)},
 		{Name: "two children", Agents: two, Agent: "boss", Says: family(2, []string{"pay"}), Quick: b(0, 0), Short: b(1, 0), Full: b(1, 2, 2, 0)},
 		{Name: "two children and a cancellation", Agents: two, Agent: "boss", Says: family(2, []string{"pay"}), Cancel: true, Quick: b(0, 0), Short: b(0, 0), Full: b(1, 0, 0, 2)},
-		{Name: "a child and a cancellation", Agents: two, Agent: "boss", Says: family(1, []string{"pay"}, []string{"look"}), Cancel: true, Quick: b(0, 0), Short: b(0, 0), Full: b(1, 0, 0, 2)},
+		{Name: "a child and a cancellation", Agents: two, Agent: "boss", Says: family(1, []string{"pay"}, []string{"look"}), Cancel: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 0, 0, 2)},
 		{
 			Name: "a child of a run that is cancelled", Agents: two, Agent: "boss", Says: family(1, []string{"pay"}), Cancel: true,
 			Only: []string{"w1: create R2", "w1: load R1", "w1: publish the turn after R2"}, Without: []outcome{asleep, doubled},
