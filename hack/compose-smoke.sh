@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Brings up compose.yaml, kills a worker while runs are under way, sees that all of
+# Brings up compose.yaml, kills a worker while runs are in flight, sees that all of
 # them finish, and takes everything down. Starts an engine of its own where none
 # answers and it may. Exits with 0 and says why where there can be no engine.
 set -euo pipefail

@@ -22,7 +22,7 @@ type batchCmd struct {
 type batchSubmitCmd struct {
 	Agent       string `arg:"" help:"Name of an agent, or a file that defines one."`
 	File        string `arg:"" help:"File with one input a line, text or JSON; - is standard input."`
-	MaxParallel int    `help:"Most runs under way at once; default all."`
+	MaxParallel int    `help:"Most runs in flight at once; default all."`
 	Key         string `help:"Idempotency key."`
 	Wait        bool   `help:"Show each run as it ends; exits 0 only if all complete."`
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Flags beat variables, variables beat the file, the file beats defaults.
+// Flags override variables, variables the file, the file the defaults.
 func TestSettings(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turnpike.yaml")
 	text := "nats-url: nats://file:4222\nredis_url: redis://file\nprefix: file\nslots: 7\nlease: 3s\nevent-feed: on\nhttp-allow: [10.0.0.1:80, 10.1.0.0/16]\naddr: 127.0.0.1:1\n"

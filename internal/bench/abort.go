@@ -30,7 +30,7 @@ func abort(ctx context.Context, cfg Config, add func(Row)) error {
 		}
 		first, all = append(first, f.Seconds()), append(all, a.Seconds())
 	}
-	note := fmt.Sprintf("the slowest of %d times; beats come every 0.3 s, and four may be missed", deaths)
+	note := fmt.Sprintf("the slowest of %d times; heartbeats come every 0.3 s, and four may be missed", deaths)
 	add(Row{What: "a worker is killed: its first turn is taken up", Value: latency(first).P99, Unit: "s", Target: "≤ 1.5", Note: note})
 	add(Row{What: "a worker is killed: all its turns are", Value: latency(all).P99, Unit: "s", Target: "≤ 1.5"})
 	return nil

@@ -28,7 +28,7 @@ type Child struct {
 	NATSURL  string `arg:""`
 	RedisURL string `arg:""`
 	ID       string `help:"Of the worker; without it the process is a gateway."`
-	Slots    int    `default:"1000" help:"Turns under way at once."`
+	Slots    int    `default:"1000" help:"Turns in flight at once."`
 	Tenant   string `default:"default" help:"Of the gateway."`
 }
 

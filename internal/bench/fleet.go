@@ -119,7 +119,7 @@ func (f *fleet) admit(ctx context.Context, tenant string) (*client.Client, error
 // hire starts one more worker and returns when it takes turns.
 func (f *fleet) hire(ctx context.Context) (*exec.Cmd, error) {
 	id := fmt.Sprintf("w%d", len(f.workers))
-	// A worker beats as soon as it takes turns.
+	// A worker sends heartbeats as soon as it takes turns.
 	heartbeats, err := f.nc.SubscribeSync("turnpike.presence." + id)
 	if err != nil {
 		return nil, err

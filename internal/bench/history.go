@@ -60,7 +60,7 @@ func grow(ctx context.Context, cfg Config, n, runs int, fresh bool) (g growth, e
 	defer app.GCHeadroom()() // as every process of Turnpike has
 	forget := &forgetful{}
 	if fresh {
-		// It has room for one log.
+		// It can hold one log.
 		if forget.reader, err = redisstore.Open(ctx, redisstore.Config{URL: servers.redisURL, CacheBytes: 1}); err != nil {
 			return g, err
 		}
@@ -203,7 +203,7 @@ func (f *forgetful) Claim(ctx context.Context, q state.ClaimRequest) (state.Clai
 	return f.reader.Claim(ctx, q)
 }
 
-// prepare returns what makes the reader forget the run it has claimed: it has room for
+// prepare returns what makes the reader forget the run it has claimed: it has capacity for
 // one, and claims another, always in the same way. The claim is of a worker that is
 // there, so nobody takes it up.
 func (f *forgetful) prepare(ctx context.Context) (func() error, error) {

@@ -109,7 +109,7 @@ func spreadOf(taken []int) float64 {
 	return float64(slices.Max(taken)) / float64(max(1, slices.Min(taken)))
 }
 
-// burst submits runs to n idle workers that have room for all of them, and returns how
+// burst submits runs to n idle workers that have slots for all of them, and returns how
 // evenly they were taken.
 func burst(ctx context.Context, cfg Config, n int) (float64, error) {
 	f, err := deploy(ctx, cfg.Profile, n, 1000)

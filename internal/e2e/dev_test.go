@@ -194,7 +194,7 @@ func TestNATSSurface(t *testing.T) {
 	}
 	submit("slow", "k2")
 	var id string
-	eventually(t, "the slow run is under way", func() error {
+	eventually(t, "the slow run is in flight", func() error {
 		out, _ := c.run("-o", "json", "ps", "--agent", "slow", "--status", "running")
 		var page api.Page[api.Run]
 		if err := json.Unmarshal([]byte(out), &page); err != nil || len(page.Items) != 1 {

@@ -76,7 +76,7 @@ type Response struct {
 	// Chunk is the length of the pieces, in characters; 0 is a word.
 	Chunk int `json:"chunk,omitempty"`
 
-	// Cut ends the stream in an orderly way where its end should be announced.
+	// Cut ends the stream in an orderly way before the event that ends it.
 	Cut bool `json:"cut,omitempty"`
 
 	// Play is a file with a recorded answer, sent byte for byte. Load takes it

@@ -117,7 +117,7 @@ type format interface {
 	fail(w http.ResponseWriter, class model.Class, retryAfter time.Duration)
 	refuse(w http.ResponseWriter, p problem)
 	whole(r reply, q query) any                  // the body of an answer in one piece
-	events(r reply, q query) (body, end []event) // a stream, and how it announces its end
+	events(r reply, q query) (body, end []event) // a stream, and how it marks its end
 }
 
 // event is one server-sent event.

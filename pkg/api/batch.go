@@ -7,7 +7,7 @@ import "github.com/turnpike-dev/turnpike/pkg/state"
 type BatchRequest struct {
 	Runs []SubmitRequest `json:"runs"`
 
-	// MaxParallel is how many of the runs may be under way at once, 0 for all.
+	// MaxParallel is how many of the runs may be in flight at once, 0 for all.
 	MaxParallel int `json:"max_parallel,omitempty"`
 }
 

@@ -1,6 +1,6 @@
 // Package budget is the arithmetic of limits: what is used up, what soon will be.
 // It is pure. Limits are checked before each model call and charged after it, so
-// spend passes a limit by at most the one call that was under way (I10).
+// spend passes a limit by at most the one call that was in flight (I10).
 package budget
 
 import (
@@ -44,7 +44,7 @@ func meters(l state.Limits, u state.Usage, turns int) [4]meter {
 }
 
 // Exhausted returns the reason with which a run ends, and the limit's name, if
-// what is used leaves no room for another model call. turns are those that count
+// what is used allows no other model call. turns are those that count
 // against max_turns.
 func Exhausted(l state.Limits, u state.Usage, turns int, now time.Time) (state.Reason, string, bool) {
 	if !l.DeadlineAt.IsZero() && !now.Before(l.DeadlineAt.Time) {

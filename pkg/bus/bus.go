@@ -101,7 +101,7 @@ type TurnQueue interface {
 
 	// Ahead allows the queue to fetch up to n messages for calls of Next that are
 	// still to come; what it has beyond that goes back at once. At first it is 0.
-	// Who has no room any more must say so: what was fetched, others lack.
+	// Who is full must say so: what was fetched, others lack.
 	Ahead(n int)
 
 	Close() error

@@ -79,7 +79,7 @@ func (f *faulty) Finalized(ctx context.Context, id state.RunID, seq int64) error
 	return f.Store.Finalized(ctx, id, seq)
 }
 
-// lot is a gateway with three workers, whose tool counts the runs under way.
+// lot is a gateway with three workers, whose tool counts the runs in flight.
 type lot struct {
 	*deployment
 

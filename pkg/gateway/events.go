@@ -87,7 +87,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// afterOf is the number of the last event that the reader has: Last-Event-ID beats
+// afterOf is the number of the last event that the reader has: Last-Event-ID overrides
 // ?after=, as a browser that reconnects repeats its first URL.
 func afterOf(r *http.Request) (int64, error) {
 	text := r.Header.Get("Last-Event-ID")

@@ -82,7 +82,7 @@ func TestEventsOnTheWire(t *testing.T) {
 		}
 		next++
 	}
-	// Last-Event-ID beats after, as a browser repeats its first URL.
+	// Last-Event-ID overrides after, as a browser repeats its first URL.
 	last := strconv.Itoa(next - 2)
 	got := s.frames("/v1/runs/"+id+"/events?after=1", "Last-Event-ID", last, "Accept", "text/event-stream, application/json")
 	if len(got) != 1 || got[0].Type != string(state.EntryFinished) {

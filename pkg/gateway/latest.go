@@ -15,7 +15,7 @@ type latest struct {
 	store state.Agents
 
 	mu    sync.Mutex
-	reads map[string]*agentRead // under way, by name
+	reads map[string]*agentRead // in flight, by name
 }
 
 type agentRead struct {

@@ -42,7 +42,7 @@ func TestLatestIsShared(t *testing.T) {
 	a.mu.Lock()
 	a.version = 2
 	a.mu.Unlock()
-	// These come while the first is under way.
+	// These come while the first is in flight.
 	var after []*agentRead
 	for range 5 {
 		after = append(after, l.join(t.Context(), "a"))

@@ -11,7 +11,7 @@ import (
 // ChildRun returns the run of agent a that answers the open call o of s. What is
 // left of the parent's budget is shared out evenly among the children that it
 // waits for, so that together they pass its limits by no more than the model calls
-// that are under way (I10); what one leaves over is there for the next. The
+// that are in flight (I10); what one leaves over is there for the next. The
 // parent's deadline is theirs, too.
 func ChildRun(s state.State, o state.OpenCall, a *agent.Agent) (state.State, error) {
 	at := s.UpdatedAt

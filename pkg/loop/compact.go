@@ -83,7 +83,7 @@ func (t *Turn) afterCompaction(proceed func(*Turn) Decision) Decision {
 	return proceed(t)
 }
 
-// reacting reports whether the compaction under way answers a prompt that was too
+// reacting reports whether the compaction in flight answers a prompt that was too
 // long.
 func (t *Turn) reacting() bool { return t.s.Compacted && !compactedBefore(t.s.Log) }
 

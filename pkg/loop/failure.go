@@ -58,7 +58,7 @@ func (t *Turn) failed(ev ModelFailed) Decision {
 	}
 }
 
-// delayed waits for the time at which the quota has room. That is no failure: it
+// delayed waits for the time at which the quota allows it. That is no failure: it
 // counts as no try, asks no other model and ends no run, however often it happens.
 func (t *Turn) delayed(ev ModelDelayed) Decision {
 	t.s.Reservation = ev.Reservation
@@ -122,7 +122,7 @@ func (t *Turn) lastIsTool() bool {
 
 // cutShort ends a run that was aborted, or that met its deadline, during an
 // effect (A4): before any call was seen, with calls seen but not started, or with
-// tools under way.
+// tools in flight.
 func (t *Turn) cutShort(ev Aborted) Decision {
 	unfinished, untouched := interruptedMid, interruptedByUser
 	end := state.EndAbortedStreaming

@@ -93,7 +93,7 @@ type ModelFailed struct {
 }
 
 // ModelDelayed is a model call that was not made: the quota that all runs share has
-// no room for it yet.
+// no capacity for it yet.
 type ModelDelayed struct {
 	At state.Time
 
@@ -102,7 +102,7 @@ type ModelDelayed struct {
 	Wait        time.Duration
 	Reservation *state.Reservation
 
-	// Detail says who has no room.
+	// Detail says whose limit it is.
 	Detail string
 
 	// Purpose of the CallModel that was not made.

@@ -192,7 +192,7 @@ func (t *Turn) normalise(parts []state.Part) []state.Part {
 	return out
 }
 
-// exhausted ends the run if a limit leaves no room for another model call.
+// exhausted ends the run if a limit allows no other model call.
 func (t *Turn) exhausted() (Decision, bool) {
 	turns := t.Count()
 	if t.s.Reenter {

@@ -63,7 +63,7 @@ type ToolSpec struct {
 	Schema      json.RawMessage // JSON Schema of the arguments; never empty
 }
 
-// Delta is a piece of a response under way.
+// Delta is a piece of a response in flight.
 type Delta struct {
 	Text     string `json:"text,omitempty"`
 	Thinking string `json:"thinking,omitempty"`

@@ -15,7 +15,7 @@ import (
 )
 
 // Redacted stands in the place of a secret. It needs no escaping in JSON and URLs, so
-// what is hidden in them leaves them whole.
+// what is redacted in them leaves them whole.
 const Redacted = "[redacted]"
 
 // shortest is from how many bytes on a secret is looked for: anything shorter is in

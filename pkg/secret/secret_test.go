@@ -28,11 +28,11 @@ func TestRedact(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got := secret.Redact(tt.text, "", "abc", `k3y+/&"s`); got != tt.want {
-			t.Errorf("%s: Hide(%s) = %s, want %s", tt.name, tt.text, got, tt.want)
+			t.Errorf("%s: Redact(%s) = %s, want %s", tt.name, tt.text, got, tt.want)
 		}
 	}
 	if got := secret.Redact("abc", "abc", ""); got != "abc" {
-		t.Errorf("Hide = %s: what is too short for a secret stays", got)
+		t.Errorf("Redact = %s: what is too short for a secret stays", got)
 	}
 }
 
@@ -51,7 +51,7 @@ func TestRedactAnywhere(t *testing.T) {
 			base64.StdEncoding.EncodeToString([]byte(before + key + after)), base64.URLEncoding.EncodeToString([]byte(before + key + after)),
 		} {
 			if got := secret.Redact(text, key); !strings.Contains(got, secret.Redacted) {
-				t.Fatalf("Hide(%s) = %s", text, got)
+				t.Fatalf("Redact(%s) = %s", text, got)
 			}
 		}
 	})

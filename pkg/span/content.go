@@ -109,7 +109,7 @@ func arguments(text string) any {
 	return Text(text)
 }
 
-// fit returns how many of the parts, from the first, have room.
+// fit returns how many of the parts, from the first, are within the limit.
 func fit(all []part) int {
 	left := MaxContent
 	for i := range all {

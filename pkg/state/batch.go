@@ -18,7 +18,7 @@ const BatchDetail = "batch"
 //
 // The runs of a batch are dealt out over MaxParallel lanes like cards: run i starts
 // once run i-MaxParallel has ended, and everything before that one. So no more than
-// MaxParallel runs are under way, and no counter is shared.
+// MaxParallel runs are in flight, and no counter is shared.
 //
 // The ids of a batch count up by one, so each of them follows from any other, and
 // nobody has to keep a list.

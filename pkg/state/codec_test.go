@@ -159,7 +159,7 @@ func drawState(t *rapid.T) state.State {
 	return st
 }
 
-// drawPhased draws a state that format 1 has room for.
+// drawPhased draws a state that format 1 can hold.
 func drawPhased(t *rapid.T) state.State {
 	st := drawState(t)
 	st.Format, st.LoopState = 1, state.LoopState{}
@@ -322,7 +322,7 @@ func TestArgumentsKeepTheirBytes(t *testing.T) {
 	}
 }
 
-// Whatever a store hands back, decoding it neither panics nor makes a value that
+// Whatever a store returns, decoding it neither panics nor makes a value that
 // cannot be written and read again.
 func FuzzDecodeState(f *testing.F) {
 	for _, seed := range []string{

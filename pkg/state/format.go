@@ -52,7 +52,7 @@ func known(n int) int32 {
 }
 
 // Formatted returns s in the format in which a store that is to write a format stores it:
-// its own if that is newer, and the oldest that has room for it otherwise.
+// its own if that is newer, and the oldest that can hold it otherwise.
 func (s State) Formatted(write int) State {
 	s.Format = max(s.Format, write)
 	if _, fits := s.LoopState.phase(); !fits && s.Format < 2 {

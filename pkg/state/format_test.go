@@ -110,7 +110,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// What format 1 has no room for is written in format 2, whoever else there is: an older
+// What format 1 cannot hold is written in format 2, whoever else there is: an older
 // build would lose it.
 func TestFormatHasCapacity(t *testing.T) {
 	t.Parallel()

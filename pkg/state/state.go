@@ -372,7 +372,7 @@ func (s State) Append(e Entry) State {
 		s.Facts.Confidence = e.Confidence
 	default:
 	}
-	// Room behind the log belongs to the first state that is appended to; any other
+	// Capacity behind the log belongs to the first state that is appended to; any other
 	// with the same prefix makes a log of its own.
 	if n := len(s.Log); n == cap(s.Log) || s.Log[:n+1][n].Seq != 0 {
 		s.Log = slices.Clip(s.Log)

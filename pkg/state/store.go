@@ -96,12 +96,12 @@ type Store interface {
 	Quotas
 
 	// SetFormat says in which format runs are written from now on; a store that was not told
-	// writes OldFormat. No run is written in an older format than it has, or than has room
-	// for it. It is for whoever knows which formats all processes of the deployment can read.
+	// writes OldFormat. No run is written in an older format than it has, or than can hold
+	// it. It is for whoever knows which formats all processes of the deployment can read.
 	SetFormat(format int)
 
 	// Ready returns nil if runs can be read and written now: a server that answers but
-	// has no room left is not ready. Of a cluster it may look at one part only.
+	// is full is not ready. Of a cluster it may look at one part only.
 	Ready(ctx context.Context) error
 }
 
@@ -121,7 +121,7 @@ type Runs interface {
 
 	// Log returns up to limit entries of a run's log after the first `after`
 	// entries, or ErrNotFound. limit 0 means all. Journaled entries of the turn
-	// under way are included.
+	// in flight are included.
 	Log(ctx context.Context, id RunID, after int64, limit int) ([]Entry, error)
 
 	// List returns the runs that match f, the newest first. It may lag behind the
@@ -214,7 +214,7 @@ type Turns interface {
 	// Record journals what must survive a crash of the turn: entries for the end
 	// of the log (a model response, before any tool of it starts), start marks,
 	// and tool results. All or nothing, fenced by the lease (I3, I4). Results for
-	// which a store has no room are refused with a *TooLargeError, as long as their
+	// which a store has no capacity are refused with a *TooLargeError, as long as their
 	// turn can still be committed without them.
 	Record(ctx context.Context, l Lease, r Record) error
 
@@ -275,7 +275,7 @@ type Claim struct {
 	Lease   Lease
 	State   State   // the last committed header; its Log holds journaled entries too
 	Base    int64   // entries of the log that are committed; the rest are journaled
-	Journal Journal // of the turn under way
+	Journal Journal // of the turn in flight
 	Signals []Signal
 	Abort   *Abort
 	Attempt int

@@ -8,7 +8,7 @@ import (
 
 // Limits of the images of one result. A checkpoint that holds them must pass
 // through a NATS server with the default max_payload of 1 MiB. Of several results in
-// one turn a worker keeps those for which its store has room.
+// one turn a worker keeps those that its store can hold.
 const (
 	MaxImages     = 16
 	MaxImageBytes = 700 << 10 // all data together, in base64

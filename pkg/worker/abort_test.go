@@ -210,7 +210,7 @@ func wantPaired(t *testing.T, s *deployment, id state.RunID) {
 	}
 }
 
-// I7, A5: an abort reaches a tool and a model call under way.
+// I7, A5: an abort reaches a tool and a model call in flight.
 func TestAbortReachesWhatIsInFlight(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

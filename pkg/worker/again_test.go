@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// lingering is a store whose worker takes long to note that it has announced a run
+// lingering is a store whose worker takes long to note that it has finalized a run
 // that was aborted.
 type lingering struct {
 	state.Store

@@ -3,7 +3,7 @@
 //
 // One turn is one function that reads downwards in the order of durability:
 //
-//	claim ─► decide ─► act ─► commit ─► announce ─► publish next ─► ack
+//	claim ─► decide ─► act ─► commit ─► publish next ─► ack
 //
 // The store holds the truth; a message only says where to look. What a crash
 // between two of these steps leaves behind:

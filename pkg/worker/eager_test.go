@@ -18,12 +18,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
-// ledger is a store that notes which turns were kept, and which of those the worker
+// ledger is a store that notes which turns were claimed eagerly, and which of those the worker
 // went on with.
 type ledger struct {
 	state.Store
 
-	after func(state.Committed) // a commit that kept a turn; nil: nothing
+	after func(state.Committed) // a commit that claimed the next turn; nil: nothing
 
 	mu      sync.Mutex
 	claimed []string
@@ -52,7 +52,7 @@ func (l *ledger) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, 
 	return l.Store.Claim(ctx, q)
 }
 
-// turns returns how many turns were kept, and gone on with.
+// turns returns how many turns were claimed eagerly, and gone on with.
 func (l *ledger) turns() (claimed, resumed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func TestEagerClaim(t *testing.T) {
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), call("one", "c2"), model.Scripted{Text: "end"})
 		s.awaitReason(id, state.EndCompleted)
 		if claimed, resumed := l.turns(); claimed != 2 || resumed != 2 {
-			s.t.Errorf("%d turns were kept and %d gone on with, want 2 and 2", claimed, resumed)
+			s.t.Errorf("%d turns were claimed eagerly and %d gone on with, want 2 and 2", claimed, resumed)
 		}
 		if got, want := s.transcript(id), []string{"user: hello", "assistant: c1", "tool: 1", "assistant: c2", "tool: 1", "assistant: end"}; !slices.Equal(got, want) {
 			s.t.Errorf("transcript %q, want %q", got, want)
@@ -94,8 +94,8 @@ func TestEagerClaim(t *testing.T) {
 	})
 }
 
-// Older builds leave turns that others have kept to their leases, or runs of this one's
-// format altogether, so nobody keeps any while one of them is there.
+// Older builds leave turns that others have claimed eagerly to their leases, or runs of this one's
+// format altogether, so nobody claims any while one of them is there.
 func TestNoEagerClaimBesideOlderBuild(t *testing.T) {
 	t.Parallel()
 	for name, old := range map[string]bus.Heartbeat{
@@ -114,7 +114,7 @@ func TestNoEagerClaimBesideOlderBuild(t *testing.T) {
 				id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
 				s.awaitReason(id, state.EndCompleted)
 				if claimed, _ := l.turns(); claimed != 0 {
-					s.t.Errorf("%d turns were kept", claimed)
+					s.t.Errorf("%d turns were claimed eagerly", claimed)
 				}
 				old.Leaving = true
 				s.bus.SendHeartbeat(old)
@@ -122,7 +122,7 @@ func TestNoEagerClaimBesideOlderBuild(t *testing.T) {
 				id = s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
 				s.awaitReason(id, state.EndCompleted)
 				if claimed, _ := l.turns(); claimed != 1 {
-					s.t.Errorf("%d turns were kept after it had gone, want 1", claimed)
+					s.t.Errorf("%d turns were claimed eagerly after it had left, want 1", claimed)
 				}
 				stop()
 			})
@@ -130,7 +130,7 @@ func TestNoEagerClaimBesideOlderBuild(t *testing.T) {
 	}
 }
 
-// A kept turn lasts as long as any: its lease is renewed before the sweeper looks.
+// An eager claim lasts as long as any: its lease is renewed before the sweeper looks.
 func TestEagerClaimIsRenewed(t *testing.T) {
 	t.Parallel()
 	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
@@ -161,7 +161,7 @@ func TestEagerClaimIsConfirmed(t *testing.T) {
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), slow)
 		time.Sleep(300 * time.Millisecond)
 		if claimed, resumed := l.turns(); claimed != 1 || resumed != 1 {
-			s.t.Fatalf("%d turns were kept and %d gone on with, want 1 and 1", claimed, resumed)
+			s.t.Fatalf("%d turns were claimed eagerly and %d gone on with, want 1 and 1", claimed, resumed)
 		}
 		c, err := s.store.Claim(s.t.Context(), state.ClaimRequest{Run: id, Version: 2, Token: "other", Worker: "other", Lease: time.Minute, RedeliveryDelay: time.Minute})
 		if err != nil || c.Outcome != state.ClaimBusy {
@@ -198,7 +198,7 @@ func TestEagerClaimSeesAbort(t *testing.T) {
 	})
 }
 
-// I2: if a turn that was kept is delivered to its worker twice, the claim that was made
+// I2: if a turn that was claimed eagerly is delivered to its worker twice, the claim that was made
 // later is in force, and not the one that is in memory.
 func TestEagerClaimIsOlder(t *testing.T) {
 	t.Parallel()
@@ -247,8 +247,8 @@ func (deaf) Renew(context.Context, state.Lease, time.Duration, time.Duration) (*
 	return nil, errors.New("connection refused")
 }
 
-// I8: a turn that was kept and cannot be renewed ends well before another worker may
-// begin, that is after the grace, at whichever moment between two looks it was kept.
+// I8: a turn that was claimed eagerly and cannot be renewed ends well before another worker may
+// begin, that is after the redelivery delay, at whichever moment between two looks it was claimed.
 func TestEagerClaimIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(state.Store) state.Store{
@@ -274,7 +274,7 @@ func TestEagerClaimIsGivenUp(t *testing.T) {
 				time.Sleep(listen + after)
 				s.submit(state.Limits{}, []agent.Tool{{Name: "one"}, {Name: "two"}}, call("one", "c1"), call("two", "c2"), model.Scripted{Text: "end"})
 				if d := <-lasted; d >= cfg.RedeliveryDelay*9/10 {
-					s.t.Errorf("%s, %s after a look: its tool was left running %s after it was kept", name, after, d)
+					s.t.Errorf("%s, %s after a look: its tool was left running %s after its claim", name, after, d)
 				}
 				stop()
 			})
@@ -334,7 +334,7 @@ func (s *deployment) onlyFirstAttempts(id state.RunID) {
 	}
 }
 
-// What a worker had kept when it was told to stop is handed back, and counts no
+// What a worker had claimed eagerly when it was asked to stop is released, and counts no
 // attempt.
 func TestEagerClaimIsReleased(t *testing.T) {
 	t.Parallel()
@@ -351,7 +351,7 @@ func TestEagerClaimIsReleased(t *testing.T) {
 		s.await(id, "version 2", func(st state.State) bool { return st.Version == 2 })
 		stop()
 		if claimed, resumed := l.turns(); claimed != 1 || resumed != 0 {
-			s.t.Fatalf("%d turns were kept and %d gone on with, want 1 and 0", claimed, resumed)
+			s.t.Fatalf("%d turns were claimed eagerly and %d gone on with, want 1 and 0", claimed, resumed)
 		}
 		l.after = nil
 		stop = s.workOn(l, cfg)

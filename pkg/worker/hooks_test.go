@@ -136,7 +136,7 @@ func TestHookFailures(t *testing.T) {
 	s.awaitReason(id, state.EndStopHookPrevented)
 }
 
-// A5: an abort reaches a hook under way.
+// A5: an abort reaches a hook in flight.
 func TestAbortReachesHook(t *testing.T) {
 	t.Parallel()
 	for _, hooks := range []agent.Hooks{{PreTool: named("hangs")}, {Stop: named("hangs")}} {

@@ -40,7 +40,7 @@ func TestDefaultKeys(t *testing.T) {
 			t.Errorf("%+v: key %q, %v; want %q", test.model, req.APIKey, err, test.want)
 		}
 		if _, hidden := provider.(redacting); hidden != (test.want != "") {
-			t.Errorf("%+v: the key is hidden: %v", test.model, hidden)
+			t.Errorf("%+v: the key is redacted: %v", test.model, hidden)
 		}
 	}
 	for _, m := range []agent.Model{{Provider: "p", APIKey: "secret://MISSING_KEY"}, {Provider: "q"}} {

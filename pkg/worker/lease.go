@@ -68,7 +68,7 @@ type claiming struct {
 	aborts []bus.Abort
 }
 
-// expect announces a claim of a run; done ends it, whatever came of it, and may be
+// expect registers a claim of a run; done ends it, whatever came of it, and may be
 // called again.
 func (h *leases) expect(run state.RunID) (done func()) {
 	h.mu.Lock()

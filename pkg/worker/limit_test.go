@@ -20,11 +20,11 @@ import (
 )
 
 // I2, A7: what the tools of one turn answer may be more than the store can write at
-// once. What there is no room for becomes an error for the model, and the run goes on.
+// once. What exceeds the limit becomes an error for the model, and the run goes on.
 func TestResultsOverTheLimit(t *testing.T) {
 	t.Parallel()
 	picture := state.Image{MediaType: "image/png", Data: base64.StdEncoding.EncodeToString(make([]byte, 512<<10))}
-	page := strings.Repeat("<p>", 100<<10/3) // JSON takes four times the room
+	page := strings.Repeat("<p>", 100<<10/3) // JSON takes four times the bytes
 	for name, tt := range map[string]struct {
 		result      tool.Result
 		calls, kept int
@@ -66,7 +66,7 @@ func TestResultsOverTheLimit(t *testing.T) {
 					continue
 				}
 				switch p := m.Parts[0]; {
-				case p.IsError && strings.Contains(p.Content, "no room for its result") && len(p.Images) == 0:
+				case p.IsError && strings.Contains(p.Content, "does not fit beside") && len(p.Images) == 0:
 					refused++
 				case !p.IsError && p.Content == tt.result.Content && len(p.Images) == len(tt.result.Images):
 					kept++

@@ -156,7 +156,7 @@ func TestMCPServerIsDown(t *testing.T) {
 }
 
 // What a server tells about how far a call is, watchers of its run hear while it is
-// under way.
+// in flight.
 func TestMCPProgress(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

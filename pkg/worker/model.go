@@ -35,7 +35,7 @@ func (t *turn) callModel(ctx context.Context, effect *loop.CallModel) (ev loop.E
 	return ev, err
 }
 
-// modelCall is a model call under way, retries included. Turns wait in it for longest,
+// modelCall is a model call in flight, retries included. Turns wait in it for longest,
 // so what it needs is here and not on the stack.
 type modelCall struct {
 	t           *turn

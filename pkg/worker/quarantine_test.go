@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Turns with which three workers were lost are taken one at a time, and being put off
+// Turns with which three workers were lost are taken one at a time, and being deferred
 // costs none of them an attempt; a turn that is new goes on beside them.
 func TestQuarantinedTurnsAreAlone(t *testing.T) {
 	t.Parallel()
@@ -68,7 +68,7 @@ func TestQuarantinedTurnsAreAlone(t *testing.T) {
 		}
 	}
 	if most.Load() != 1 {
-		t.Errorf("%d suspects together, want 1", most.Load())
+		t.Errorf("%d quarantined turns at once, want 1", most.Load())
 	}
 }
 
@@ -92,7 +92,7 @@ func TestNewerRunIsLeftAlone(t *testing.T) {
 	}
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for declined := 0.0; declined < 3; <-tick.C { // it comes back each time
+	for deferred := 0.0; deferred < 3; <-tick.C { // it comes back each time
 		families, err := cfg.Registry.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func TestNewerRunIsLeftAlone(t *testing.T) {
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
 				if f.GetName() == "turnpike_claims_total" && m.GetLabel()[0].GetValue() == "newer" {
-					declined = m.GetCounter().GetValue()
+					deferred = m.GetCounter().GetValue()
 				}
 			}
 		}

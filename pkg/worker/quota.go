@@ -106,14 +106,14 @@ type delayedError struct {
 	detail string
 }
 
-func (e *delayedError) Error() string { return fmt.Sprintf("%s: room in %s", e.detail, e.wait) }
+func (e *delayedError) Error() string { return fmt.Sprintf("%s: capacity in %s", e.detail, e.wait) }
 
 // errNoCapacity refuses a second try: the first has failed, and its failure says what
 // follows.
-var errNoCapacity = errors.New("no room for another try")
+var errNoCapacity = errors.New("no capacity for another try")
 
 // enter returns nil when the call may be made. It waits for that if the wait is
-// short. again says that the call is a second try, for which no place is kept.
+// short. again says that the call is a second try, for which nothing is reserved.
 func (p *reservation) enter(ctx context.Context, again bool) error {
 	if p.exempt || !p.asks && p.at == 0 && !p.isSlow(p.key) {
 		return nil

@@ -46,7 +46,7 @@ func limits(t *testing.T, text string) model.RateLimits {
 	return l
 }
 
-// fill leaves a quota without room for about so long.
+// fill uses a quota up for about so long.
 func (s *deployment) fill(l model.RateLimits, provider, name string, d time.Duration) (key string) {
 	s.t.Helper()
 	key, q, _ := l.For(provider, "", name, "")
@@ -230,7 +230,7 @@ func TestQuotaWaitDoesNotFallBack(t *testing.T) {
 	}
 }
 
-// A second try for which there is no room is not made: the failure of the first
+// A second try over the limit is not made: the failure of the first
 // decides, so a model that fails is not asked for ever.
 func TestNoCapacityForAnotherTry(t *testing.T) {
 	t.Parallel()
@@ -246,7 +246,7 @@ func TestNoCapacityForAnotherTry(t *testing.T) {
 	}
 }
 
-// Where the store does not answer, nobody knows whether there is room: the run
+// Where the store does not answer, nobody knows whether the limit allows it: the run
 // waits a moment.
 func TestQuotaOutOfReach(t *testing.T) {
 	t.Parallel()

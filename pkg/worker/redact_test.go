@@ -19,7 +19,7 @@ func (a answering) Generate(context.Context, model.Request, func(model.Delta)) (
 }
 
 // A key that a server spreads over parts, which a reader sees as one text, stays
-// hidden, and parts without it stay as they are.
+// redacted, and parts without it stay as they are.
 func TestSpreadSecret(t *testing.T) {
 	t.Parallel()
 	text := func(s string) state.Part { return state.Part{Type: state.PartText, Text: s} }

@@ -22,7 +22,7 @@ const (
 	straggle = time.Second
 
 	// smallTurn is how many bytes of results a turn may have for the last of them to
-	// be left to the commit. With more, the journal tells whether there is room.
+	// be left to the commit. With more, the journal says whether they fit.
 	smallTurn = 32 << 10
 )
 
@@ -114,7 +114,7 @@ func marks(a *agent.Agent, calls []state.OpenCall, batch []int) state.Record {
 	return r
 }
 
-// recordResult journals a result, with rec. One for which the store has no room beside the
+// recordResult journals a result, with rec. One for which the store has no capacity beside the
 // others of its turn becomes an error for the model: the turn could never be committed
 // with it, and the run would end poisoned.
 func (t *turn) recordResult(ctx context.Context, rec state.Record, r *loop.ToolResult) error {
@@ -128,7 +128,7 @@ func (t *turn) recordResult(ctx context.Context, rec state.Record, r *loop.ToolR
 		return err
 	}
 	t.w.runLog(t.s.ID).Warn().Err(full).Str("tool", r.Name).Str("hint", "the model gets an error; have the tool answer with less at once").Msg("result over the limit")
-	r.Content, r.Images, r.IsError = fmt.Sprintf("Tool %q was called, but there is no room for its result of %d bytes beside the others of this turn: "+
+	r.Content, r.Images, r.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit beside the others of this turn: "+
 		"ask for less at once, or for images by their url", r.Name, bytesOf([]loop.ToolResult{*r})), nil, true
 	rec.Results = []state.Entry{entryOf(*r)}
 	return t.record(ctx, rec)

@@ -219,9 +219,9 @@ func (c *checker) checkPublished(w Witness) {
 	for i, data := range w.Events {
 		switch on := c.Published[w.ID][int64(i+1)]; {
 		case on == nil:
-			c.broken("I9", w.ID, "event %d of %d was never announced: %s", i+1, len(w.Events), data)
+			c.broken("I9", w.ID, "event %d of %d was never published: %s", i+1, len(w.Events), data)
 		case !bytes.Equal(on, data):
-			c.broken("I9", w.ID, "event %d was announced as %s, and is %s", i+1, on, data)
+			c.broken("I9", w.ID, "event %d was published as %s, and is %s", i+1, on, data)
 		}
 	}
 }

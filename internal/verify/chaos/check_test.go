@@ -124,7 +124,7 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"it finished twice":     {func(e *Evidence) { e.Runs[0].Log[4].Type = state.EntryFinished }, "I9"},
 		"a reader missed one":   {func(e *Evidence) { e.Runs[0].Seen = e.Runs[0].Seen[:6] }, "I9"},
 		"a reader saw one anew": {func(e *Evidence) { e.Runs[0].Seen[3] = e.Runs[0].Seen[2] }, "I9"},
-		"one was not announced": {func(e *Evidence) { delete(e.Published["run_1"], 1) }, "I9"},
+		"one was not published": {func(e *Evidence) { delete(e.Published["run_1"], 1) }, "I9"},
 		"too much was spent": {func(e *Evidence) {
 			e.Runs[0].Kind = "budget"
 			e.Runs[0].Run.Usage.OutputTokens = budgetTokens + answerTokens + 1

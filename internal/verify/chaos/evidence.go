@@ -145,35 +145,35 @@ func events(ctx context.Context, s *deployment, id string) ([]json.RawMessage, e
 }
 
 // published reads what the stream of events has, by run and number. An event that
-// was announced twice counts if either is as it should be: it keeps the first.
+// was published twice counts if either is as it should be: it keeps the first.
 func published(ctx context.Context, s *deployment) (map[string]map[int64]json.RawMessage, error) {
 	stream, err := s.js.Stream(ctx, streamEvents)
 	if err != nil {
-		return nil, fmt.Errorf("read announced events: %w", err)
+		return nil, fmt.Errorf("read published events: %w", err)
 	}
 	c, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
 	if err != nil {
-		return nil, fmt.Errorf("read announced events: %w", err)
+		return nil, fmt.Errorf("read published events: %w", err)
 	}
 	messages, err := c.Messages()
 	if err != nil {
-		return nil, fmt.Errorf("read announced events: %w", err)
+		return nil, fmt.Errorf("read published events: %w", err)
 	}
 	defer messages.Stop()
 	all := map[string]map[int64]json.RawMessage{}
 	for n := uint64(0); n < stream.CachedInfo().State.LastSeq; {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return nil, fmt.Errorf("read announced events: %w", err)
+			return nil, fmt.Errorf("read published events: %w", err)
 		}
 		meta, err := m.Metadata()
 		if err != nil {
-			return nil, fmt.Errorf("read announced events: %w", err)
+			return nil, fmt.Errorf("read published events: %w", err)
 		}
 		n = meta.Sequence.Stream
 		e, err := api.DecodeEvent(m.Data())
 		if err != nil {
-			return nil, fmt.Errorf("read announced events: %w", err)
+			return nil, fmt.Errorf("read published events: %w", err)
 		}
 		run := strings.TrimPrefix(m.Subject(), prefix+".events.")
 		if all[run] == nil {

@@ -144,7 +144,7 @@ func (u *users) one(ctx, stop context.Context) {
 	}
 }
 
-// batch submits a few runs at once, of which two may be under way.
+// batch submits a few runs at once, of which two may be in flight.
 func (u *users) batch(ctx, stop context.Context) {
 	var runs []*Submitted
 	req := api.BatchRequest{MaxParallel: 2}
@@ -405,7 +405,7 @@ func (u *users) answerAll(ctx context.Context) {
 	_ = all.Wait() // none fails
 }
 
-// struck notes which runs a fault interrupts: those with a turn under way at what
+// struck notes which runs a fault interrupts: those with a turn in flight at what
 // it hits.
 func (u *users) struck(f Fault) {
 	everybody := strings.HasPrefix(f.Kind, "NATS") || strings.HasPrefix(f.Kind, "Redis")

@@ -23,7 +23,7 @@ type watch struct {
 	finished chan struct{}
 
 	// Guarded by u.mu.
-	worker      string // that has the turn under way
+	worker      string // that has the turn in flight
 	interrupted *Fault
 }
 

@@ -47,7 +47,7 @@ func (p *Proxy) Close() {
 	p.all.Wait()
 }
 
-// Faults is the number of strikes so far, the one under way included.
+// Faults is the number of strikes so far, the one in flight included.
 func (p *Proxy) Faults() int64 { return p.faults.Load() }
 
 // Fault counts one that somebody else makes, such as a restart of the server.

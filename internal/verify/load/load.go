@@ -27,7 +27,7 @@ type Config struct {
 // Sizes are how much of each load.
 type Sizes struct {
 	Runs    int `default:"10000" help:"Runs submitted at once."`
-	Turns   int `default:"2000" help:"Turns under way in one worker."`
+	Turns   int `default:"2000" help:"Turns in flight in one worker."`
 	Waiting int `default:"100000" help:"Runs that wait for a person."`
 	Long    int `default:"1000" help:"Turns of one run."`
 	History int `default:"5000000" help:"Bytes of one run's history."`
@@ -45,7 +45,7 @@ type load struct {
 func loads() []load {
 	return []load{
 		{"runs", "runs at once, two turns and a tool call each", func(z Sizes) int { return z.Runs }, manyRuns},
-		{"turns", "turns under way in one worker", func(z Sizes) int { return z.Turns }, manyTurns},
+		{"turns", "turns in flight in one worker", func(z Sizes) int { return z.Turns }, manyTurns},
 		{"waiting", "runs that wait for a person", func(z Sizes) int { return z.Waiting }, manyWaiting},
 		{"long", "turns of one run", func(z Sizes) int { return z.Long }, longRun},
 		{"history", "bytes of one run's history", func(z Sizes) int { return z.History }, longHistory},

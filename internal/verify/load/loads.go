@@ -33,7 +33,7 @@ tools: [{name: echo, kind: nats, idempotent: true}]`); err != nil {
 	return s.reach(ctx, batches, state.Completed)
 }
 
-// manyTurns ends only if the one worker has n turns under way at a time: no model call
+// manyTurns ends only if the one worker has n turns in flight at a time: no model call
 // is answered before.
 func manyTurns(ctx context.Context, s *deployment, n int) error {
 	full := s.model.hold(n)
@@ -47,7 +47,7 @@ func manyTurns(ctx context.Context, s *deployment, n int) error {
 	select {
 	case <-full:
 	case <-time.After(patience):
-		return fmt.Errorf("the worker never had %d turns under way", n)
+		return fmt.Errorf("the worker never had %d turns in flight", n)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

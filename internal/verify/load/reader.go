@@ -29,7 +29,7 @@ type reader struct {
 }
 
 func (r *reader) read(ctx context.Context) {
-	// A connection of its own each, with little room on the reader's side: what it does
+	// A connection of its own each, with a small buffer on the reader's side: what it does
 	// not take is the gateway's to hold or to let go.
 	dialer := net.Dialer{}
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -80,7 +80,7 @@ func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
 	if err := Until(ctx, ready, "the gateway is ready", s.Client.Ready); err != nil {
 		return s, err
 	}
-	// A worker beats as soon as it takes turns.
+	// A worker sends heartbeats as soon as it takes turns.
 	heartbeats, err := s.Conn.SubscribeSync(Prefix + ".presence.*")
 	if err != nil {
 		return s, err
@@ -93,7 +93,7 @@ func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
 		s.start(ctx, cfg.Dir, w)
 	}
 	heard := map[string]bool{}
-	return s, Until(ctx, ready, "all workers beat", func(ctx context.Context) error {
+	return s, Until(ctx, ready, "all workers send heartbeats", func(ctx context.Context) error {
 		for len(heard) < len(s.Workers) {
 			m, err := heartbeats.NextMsgWithContext(ctx)
 			if err != nil {

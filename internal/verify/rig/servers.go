@@ -98,7 +98,7 @@ func NewRedis(dir, name string) (*RedisServer, error) {
 func (s *RedisServer) full() string { return s.Dir + ".full" }
 
 // FillDisk makes the server's disk full: no file can grow until free is called. A
-// server that syncs always gives up then, at each write, until there is room.
+// server that syncs always gives up then, at each write, until some is free.
 func (s *RedisServer) FillDisk() (free func() error, err error) {
 	if err := os.WriteFile(s.full(), nil, 0o600); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (s *RedisServer) FillMemory(ctx context.Context) (free func() error, err er
 func FillStream(ctx context.Context, js jetstream.JetStream) (free func() error, err error) {
 	const name = "FILLER"
 	free = func() error {
-		return Until(context.WithoutCancel(ctx), 30*time.Second, "NATS has room", func(ctx context.Context) error {
+		return Until(context.WithoutCancel(ctx), 30*time.Second, "NATS takes writes", func(ctx context.Context) error {
 			err := js.DeleteStream(ctx, name)
 			if errors.Is(err, jetstream.ErrStreamNotFound) {
 				return nil
@@ -155,7 +155,7 @@ func FillStream(ctx context.Context, js jetstream.JetStream) (free func() error,
 	}
 	for size := 900 << 10; size > 0 && ctx.Err() == nil; {
 		if _, err := js.Publish(ctx, "filler", make([]byte, size)); err != nil {
-			size /= 8 // into what room is left
+			size /= 8 // into what is left
 		}
 	}
 	return free, nil

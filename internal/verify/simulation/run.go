@@ -146,7 +146,7 @@ func (s *Deployment) live() {
 			s.violate("%v", err)
 		}
 	}
-	time.Sleep(5 * time.Minute) // what is left to announce
+	time.Sleep(5 * time.Minute) // what is left to finalize
 }
 
 // see is a user's whole life.

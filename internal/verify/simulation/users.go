@@ -168,7 +168,7 @@ func (u *user) watch(ctx context.Context) error {
 	return nil
 }
 
-// batch submits some runs at once, of which two may be under way.
+// batch submits some runs at once, of which two may be in flight.
 type batch struct {
 	s    *Deployment
 	name string

@@ -170,7 +170,7 @@ func writeKeys(ctx context.Context, rdb *redis.Client, keys []key) error {
 }
 
 // readStreams returns everything on the streams, but for the events that were
-// announced: the logs have them.
+// published: the logs have them.
 func readStreams(ctx context.Context, js jetstream.JetStream) ([]message, error) {
 	var all []message
 	for info := range js.ListStreams(ctx).Info() {
@@ -197,7 +197,7 @@ func readStreams(ctx context.Context, js jetstream.JetStream) ([]message, error)
 }
 
 // withoutRepeats leaves out what a later change of the same run says again: changes that
-// add nothing to its log. A run that is put off again and again has hundreds.
+// add nothing to its log. A run that is deferred again and again has hundreds.
 func withoutRepeats(all []message) []message {
 	last := map[string]int{}
 	for i, m := range all {

@@ -316,7 +316,7 @@ func testMembership(t *testing.T, b bus.Bus) {
 		select {
 		case heartbeat := <-got:
 			if heartbeat != want {
-				t.Errorf("beat %+v, want %+v", heartbeat, want)
+				t.Errorf("heartbeat %+v, want %+v", heartbeat, want)
 			}
 		case <-time.After(soon):
 			t.Fatal("a heartbeat was not heard")

@@ -150,7 +150,7 @@ func testTurnInProgress(t *testing.T, b bus.Bus) {
 	nothing(t, other)
 }
 
-// A message that was put off does not hold up the others.
+// A message that was deferred does not hold up the others.
 func testTurnNakDelay(t *testing.T, b bus.Bus) {
 	q := lane(t, b, normal)
 	later, now := newID(), newID()
@@ -200,7 +200,7 @@ func testTurnsAreShared(t *testing.T, b bus.Bus) {
 	wg.Wait()
 }
 
-// I6: what a worker has no room for is there for the others.
+// I6: what a full worker has fetched is there for the others.
 func testBusyPullerHoardsNothing(t *testing.T, b bus.Bus) {
 	busy, idle := lane(t, b, normal), lane(t, b, normal)
 	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "held")

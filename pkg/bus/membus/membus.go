@@ -292,7 +292,7 @@ func (b *Bus) SendHeartbeat(h bus.Heartbeat) { b.send("heartbeats", h) }
 
 // Heartbeats implements bus.Membership.
 func (b *Bus) Heartbeats(_ context.Context, fn func(bus.Heartbeat)) (func(), error) {
-	return b.subscribe("heartbeats", func(v any) { fn(v.(bus.Heartbeat)) }) //nolint:forcetypeassert // only Beat sends
+	return b.subscribe("heartbeats", func(v any) { fn(v.(bus.Heartbeat)) }) //nolint:forcetypeassert // only SendHeartbeat sends
 }
 
 // Ready implements bus.Bus.

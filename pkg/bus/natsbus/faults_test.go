@@ -69,7 +69,7 @@ func TestAbandonedPullGivesBack(t *testing.T) {
 	}
 }
 
-// I6: what was fetched ahead for a worker that has no room any more goes to another
+// I6: what was fetched ahead for a worker that has no free slots any more goes to another
 // at once, and so does what comes after.
 func TestFetchedAheadGoesBack(t *testing.T) {
 	t.Parallel()

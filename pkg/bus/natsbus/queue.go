@@ -17,11 +17,11 @@ import (
 )
 
 // puller hands out the messages of one consumer. It asks the server only when
-// somebody waits, and for no more than its caller has room for: whatever it held
+// somebody waits, and for no more than its caller has free slots for: whatever it held
 // beyond that, an idle worker elsewhere would lack. A message for which there is no
-// room any more goes back at once.
+// free slots any more goes back at once.
 //
-// It speaks the pull protocol itself. The client library's iterator, with room for
+// It speaks the pull protocol itself. The client library's iterator, with a buffer for
 // one message, skips a pull now and then when a message outruns its bookkeeping, and
 // then stands still until its heartbeat is missed ten seconds later; and what comes
 // while nobody calls it lies there until the ack wait is over.

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Who has room for more asks again before all that it asked for has come: the server
+// Who has free slots asks again before all that it asked for has come: the server
 // deals messages out by turns to those that have a request open.
 func TestAsksBeforeTheLastHasCome(t *testing.T) {
 	t.Parallel()

@@ -139,7 +139,7 @@ func enough(have, want int) bool { return have < 0 || have >= want }
 // messages could be lost, and how to mend it.
 func differs(want, have jetstream.StreamConfig) error {
 	wrong := func(setting string, is, should any) error {
-		return fmt.Errorf("stream %s: %s is %v, it must be %v: change it with `nats stream edit %s`, or delete the stream while no run is under way",
+		return fmt.Errorf("stream %s: %s is %v, it must be %v: change it with `nats stream edit %s`, or delete the stream while no run is in flight",
 			want.Name, setting, is, should, want.Name)
 	}
 	queue := want.Retention == jetstream.WorkQueuePolicy

@@ -119,7 +119,7 @@ type script struct {
 	attempt int
 	written int // entries of the log that were written down
 
-	started []string // of the turn under way, as its journal has them
+	started []string // of the turn in flight, as its journal has them
 	results []loop.ToolResult
 }
 
@@ -324,7 +324,7 @@ func (s *script) signals(line string) []state.Signal {
 	return out
 }
 
-// cut aborts what is under way, or the run if nothing is.
+// cut aborts what is in flight, or the run if nothing is.
 func (s *script) cut(verb, rest string) {
 	finished, started := strings.CutPrefix(rest, "after ")
 	ev := loop.Aborted{Cause: loop.ByUser, Reason: verb}

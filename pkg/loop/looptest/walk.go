@@ -109,7 +109,7 @@ type walk struct {
 	aborted   bool
 
 	last    []state.Part   // calls that the model may make again
-	signals []state.Signal // of the turn under way, for its next attempt
+	signals []state.Signal // of the turn in flight, for its next attempt
 	started []string
 	results []loop.ToolResult
 }
@@ -250,7 +250,7 @@ func (w *walk) answerModel(effect loop.CallModel) {
 		w.abortModel(effect, loop.ByUser)
 	case !w.s.Limits.DeadlineAt.IsZero() && w.chance("deadline", 10):
 		w.abortModel(effect, loop.ByDeadline)
-	case w.chance("no room", 12):
+	case w.chance("over the limit", 12):
 		ev := loop.ModelDelayed{At: w.at(), Wait: time.Duration(rapid.IntRange(1, 3).Draw(w.rt, "wait")) * time.Second, Detail: "rate limit", Purpose: effect.Purpose}
 		if w.chance("place", 2) {
 			ev.Reservation = &state.Reservation{Key: "k", At: 1}

@@ -93,7 +93,7 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 	return a.end(ctx, key, stream.Err())
 }
 
-// answer is a response under way.
+// answer is a response in flight.
 type answer struct {
 	onDelta func(model.Delta)
 	call    int

@@ -19,7 +19,7 @@ const (
 	kindToolUse  = "tool_use"
 )
 
-// contentBlock is a content block under way.
+// contentBlock is a content block in flight.
 type contentBlock struct {
 	kind      string
 	id, name  string

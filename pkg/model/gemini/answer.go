@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// answer is a response under way.
+// answer is a response in flight.
 type answer struct {
 	r       model.Request
 	onDelta func(model.Delta)
@@ -93,7 +93,7 @@ func (a *answer) part(p *sdk.Part, piece callPiece) {
 	}
 }
 
-// write adds to the segment under way, or begins one. A signature that comes
+// write adds to the segment in flight, or begins one. A signature that comes
 // without text belongs to the text before it.
 func (a *answer) write(kind state.PartType, text string, signature []byte) {
 	if text == "" {

@@ -29,7 +29,7 @@ const (
 	isOther
 )
 
-// node is a JSON value under way.
+// node is a JSON value in flight.
 type node struct {
 	kind   nodeKind
 	names  []string // of an object, in the order in which they came

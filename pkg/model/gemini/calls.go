@@ -43,7 +43,7 @@ func (c candidate) call(part int) callPiece {
 	return c.Content.Parts[part].FunctionCall
 }
 
-// toolCall is a tool call under way, or whole.
+// toolCall is a tool call in flight, or whole.
 type toolCall struct {
 	id, name string
 	slot     int

@@ -18,7 +18,7 @@ const longestEvent = 64 << 20
 type events struct {
 	body  io.Closer
 	lines *bufio.Scanner
-	out   []byte   // of the event under way, for the SDK
+	out   []byte   // of the event in flight, for the SDK
 	queue [][]byte // events that the SDK has got, and pop has not returned
 
 	err   error  // why the stream ended; nil is an orderly end

@@ -384,7 +384,7 @@ func (e exercise) cut(t *testing.T) {
 	if testing.Short() {
 		step = 35
 	}
-	// The bytes that announce the end are few; behind them every cut is harmless.
+	// The bytes that mark the end are few; behind them every cut is harmless.
 	for ; whole < 10 && n < 20_000; n += step {
 		p, r := e.open(t, Script{Responses: []model.Scripted{script}, CutAfter: n})
 		resp, deltas, err := generate(t.Context(), p, ask(r, 0))

@@ -24,7 +24,7 @@ import (
 
 // Outcome is what a stream says, in the words of the contract.
 type Outcome struct {
-	// Whole says that the stream announced the end of the response.
+	// Whole says that the stream marked the end of the response.
 	Whole bool
 
 	Text, Thinking string // refusals are text

@@ -40,7 +40,7 @@ var (
 	}
 )
 
-// geminiCall is a call under way: its values by their places, in order.
+// geminiCall is a call in flight: its values by their places, in order.
 type geminiCall struct {
 	Call
 	over   bool

@@ -20,7 +20,7 @@ type piece struct {
 	extra    string // JSON that the server wants back with the call
 }
 
-// call is a tool call under way.
+// call is a tool call in flight.
 type call struct {
 	id    string
 	name  string
@@ -106,7 +106,7 @@ func begins(c *call, p piece) bool {
 }
 
 // parts returns the calls of a finished response. If the output limit or a filter
-// ended it, the call that was under way is left out unless it is whole: half a call
+// ended it, the call that was in flight is left out unless it is whole: half a call
 // never runs.
 func (s *calls) parts(stop model.Stop) []state.Part {
 	cut := stop == model.StopMaxOutputTokens || stop == model.StopContentFilter

@@ -41,7 +41,7 @@ func chatStream(ctx context.Context, r model.Request, official bool, options []o
 	return service.NewStreaming(ctx, chatParams(r, official))
 }
 
-// chatAnswer is a response of chat completions under way.
+// chatAnswer is a response of chat completions in flight.
 type chatAnswer struct {
 	r       model.Request
 	onDelta func(model.Delta)

@@ -53,7 +53,7 @@ func responseStream(ctx context.Context, r model.Request, options []option.Reque
 	return service.NewStreaming(ctx, responsesParams(r))
 }
 
-// answer is a response of the Responses API under way. Its deltas are for those who
+// answer is a response of the Responses API in flight. Its deltas are for those who
 // watch; the parts are made of the items that the API calls done.
 type answer struct {
 	r       model.Request

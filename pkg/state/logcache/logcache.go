@@ -80,7 +80,7 @@ func Sum(encoded []byte) string {
 
 // Get returns what is known of a run's log and the sum of its last entry. The
 // caller must not modify the entries; appending to them is safe. The first caller
-// after a Put also gets the room behind them, so that a run that goes on is not
+// after a Put also gets the capacity behind them, so that a run that goes on is not
 // copied at every turn.
 func (c *Cache) Get(run state.RunID) Known {
 	c.mu.Lock()
@@ -117,7 +117,7 @@ func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 }
 
 // Put remembers a run's log, of which last is the last entry, encoded, and the header
-// of the commit that wrote it. The room behind the entries passes to the cache. Who comes
+// of the commit that wrote it. The capacity behind the entries passes to the cache. Who comes
 // late may bring an older log back, which is still the beginning of the run's.
 func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Header) {
 	if len(entries) == 0 {

@@ -51,7 +51,7 @@ func TestGetSharesNoTail(t *testing.T) {
 	c.Put("r", append(make([]state.Entry, 0, 9), entries(2)...), []byte("b"), logcache.Header{})
 	one, two := c.Get("r").Entries, c.Get("r").Entries
 	if cap(one) != 9 || cap(two) != 2 {
-		t.Errorf("the callers get room for %d and %d entries, want 9 and 2", cap(one), cap(two))
+		t.Errorf("the callers get capacity for %d and %d entries, want 9 and 2", cap(one), cap(two))
 	}
 	one, two = append(one, state.Entry{Seq: 10}), append(two, state.Entry{Seq: 20})
 	if one[2].Seq != 10 || two[2].Seq != 20 {

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// I2: however much is sent to a run, what is taken leaves room for the turn that
+// I2: however much is sent to a run, what is taken leaves capacity for the turn that
 // deals with it, and for an abort.
 func TestSignalsLeaveCapacity(t *testing.T) {
 	t.Parallel()
@@ -63,7 +63,7 @@ func TestSignalsLeaveCapacity(t *testing.T) {
 	}
 }
 
-// A server that has no room refuses a run: it does not say that there is no such run,
+// A server that is full refuses a run: it does not say that there is no such run,
 // which nobody repeats.
 func TestCreateOverTheLimit(t *testing.T) {
 	t.Parallel()
@@ -82,7 +82,7 @@ func TestCreateOverTheLimit(t *testing.T) {
 			return
 		}
 	}
-	t.Error("there was room for everything")
+	t.Error("everything was accepted")
 }
 
 // newRun is a submission of these messages.

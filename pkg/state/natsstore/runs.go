@@ -216,7 +216,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error
 	})
 }
 
-// checkJournal leaves room beside the results of a turn for its commit, which writes
+// checkJournal leaves capacity beside the results of a turn for its commit, which writes
 // them together with all that the loop makes of them, and for an abort before it.
 func (s *Store) checkJournal(rec record.Record) error {
 	data, err := json.Marshal(rec)
@@ -264,7 +264,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 	return w, err
 }
 
-// checkInbox leaves room in a run's record, which is one message, for the turn that
+// checkInbox leaves capacity in a run's record, which is one message, for the turn that
 // deals with its inbox: a record that nothing can be added to is a run that nobody
 // can claim or end.
 func (s *Store) checkInbox(id state.RunID, inbox []state.Signal) error {

@@ -31,7 +31,7 @@ const (
 	burst  = 3 * second
 	window = 60*second + burst
 
-	// horizon is how far ahead places are given, and the most that one call counts.
+	// horizon is how far ahead reservations are given, and the most that one call counts.
 	horizon = 3600 * second
 
 	// spacing keeps those apart who waited for the end of a pause without a limit.
@@ -65,8 +65,8 @@ type Bucket struct {
 	ReservedRequests int64 `json:"held_requests"`
 	ReservedTokens   int64 `json:"held_tokens"`
 
-	// Late is the next place for those who came after their own when there was no
-	// room: after an outage they must not all come at once.
+	// Late is the next reservation for those who came after their own when none was
+	// free: after an outage they must not all come at once.
 	Late int64 `json:"late"`
 }
 
@@ -181,7 +181,7 @@ func (b *Bucket) Correct(q state.Quota, tokens int64, now time.Time) {
 // Pause implements state.Quotas.
 func (b *Bucket) Pause(d time.Duration, now time.Time) {
 	b.advance(now.UnixMicro())
-	// Those who were under way when the pause began say nothing new.
+	// Those who were in flight when the pause began say nothing new.
 	if b.Until <= b.At {
 		b.Speed = max(b.Speed/2, slowest)
 	}

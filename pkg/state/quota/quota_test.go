@@ -257,7 +257,7 @@ func TestPause(t *testing.T) {
 	c := &clock{now: began}
 	q := state.Take{Quota: state.Quota{Requests: 60}}
 	c.mustEnter(t, q)
-	for range 50 { // those that were under way say the same
+	for range 50 { // those that were in flight say the same
 		c.Pause(20*time.Second, c.now)
 	}
 	first, second := c.take(q), c.take(q)

@@ -45,7 +45,7 @@ type Record struct {
 	InboxBytes int64    `json:"inbox_bytes,omitempty"`
 	Seen       []string `json:"seen,omitempty"`
 
-	// The journal of the turn under way.
+	// The journal of the turn in flight.
 	Started []string      `json:"started,omitempty"`
 	Results []state.Entry `json:"results,omitempty"`
 

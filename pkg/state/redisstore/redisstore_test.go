@@ -196,7 +196,7 @@ func BenchmarkClaimUnknown(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer s.Close()
-			// The cache has room for one: whoever claims two runs in turn knows neither.
+			// The cache can hold one: whoever claims two runs in turn knows neither.
 			runs := [2]state.State{longRun(b, turns), longRun(b, turns)}
 			for _, run := range runs {
 				if _, err := s.Create(b.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The scripts are the turn protocol's second writing; pkg/state/record is the
+// The scripts are the reimplementation of the turn protocol; pkg/state/record is the
 // first, and statetest holds both to the same behaviour.
 var (
 	//go:embed scripts/lib.lua
@@ -79,7 +79,7 @@ func (script script[P]) batched(ctx context.Context, s *Store, keys []string, ar
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, "evalsha", script.Hash(), len(keys))
 	for i := range keys {
-		all = append(all, &keys[i]) // a pointer needs no room of its own in an interface
+		all = append(all, &keys[i]) // a pointer needs no memory of its own in an interface
 	}
 	all = append(all, args...)
 	v, err := s.batcher.do(ctx, all...)

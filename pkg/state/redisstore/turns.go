@@ -68,9 +68,9 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	return c, nil
 }
 
-// capacityFor returns how many entries a log of n that is read for a turn has room for
+// capacityFor returns how many entries a log of n that is read for a turn has capacity for
 // beside them, so that it is not copied for the first that the turn adds. A run that has
-// just begun has the room of its first answer: many of them may wait for it at once.
+// just begun has the capacity for its first answer: many of them may wait for it at once.
 func capacityFor(n int64) int64 { return min(n+2, 8) }
 
 // extend returns what is known of a log up to its first n entries, with the rest of them:

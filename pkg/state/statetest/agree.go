@@ -18,7 +18,7 @@ import (
 
 // Agree makes the same random calls on a store and on a model of it, a store that
 // is known to be right, and compares every answer. It finds what Exercise has no
-// topic for: the second writing of the rules is held to the first, call by call.
+// topic for: the reimplementation of the rules is held to the original, call by call.
 //
 // Leases and delays are over at once or last for ever, so the clocks of the two
 // play no part. Both open functions return empty stores, which are closed after

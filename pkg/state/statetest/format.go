@@ -118,7 +118,7 @@ func testFormats(t *testing.T, s *suite) {
 	turn(state.Format+1, state.Format) // nobody writes what it does not know
 }
 
-// What the old format has no room for is written in the new one: an older build leaves the
+// What the old format cannot hold is written in the new one: an older build leaves the
 // run alone then, and does not lose it.
 func testFormatHasCapacity(t *testing.T, s *suite) {
 	s.SetFormat(state.OldFormat)

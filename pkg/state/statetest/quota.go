@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A17: of many who ask at once, no more are let in than the quota has room for, and
+// A17: of many who ask at once, no more are let in than the quota allows, and
 // every other one gets a place of its own, none later than it must.
 func testQuotaRace(t *testing.T, s *suite) {
 	const workers, limit = 50, 60

@@ -312,7 +312,7 @@ func testAbortAndMessages(t *testing.T, s *suite) {
 }
 
 // An inbox has a limit. What it has taken in can be dealt with, an abort fits always, and
-// the turn makes room.
+// the turn frees capacity.
 func testInboxLimit(t *testing.T, s *suite) { fillInbox(t, s, strings.Repeat("x", 400<<10)) }
 
 // SmallSignals tests a store with as many small signals as an inbox takes. It takes a while

@@ -121,7 +121,7 @@ func TestProcessesAreBounded(t *testing.T) {
 	cancel()
 	<-hung
 	if r := try(t, pid, tool.Call{}); r.IsError {
-		t.Errorf("once there is room = %+v", r)
+		t.Errorf("once it is free = %+v", r)
 	}
 }
 

@@ -48,7 +48,7 @@ type Caller struct {
 	pools  map[string]*pool
 	closed bool
 
-	closing sync.WaitGroup // calls under way, and sessions that come to their end
+	closing sync.WaitGroup // calls in flight, and sessions that come to their end
 }
 
 // New returns a caller. HTTP goes through g.
@@ -129,7 +129,7 @@ func redacted(r tool.Result, secrets *secret.Redactor) tool.Result {
 	return r
 }
 
-// Close returns when the calls under way have ended and all sessions, with their
+// Close returns when the calls in flight have ended and all sessions, with their
 // processes, are gone.
 func (c *Caller) Close() {
 	c.mu.Lock()

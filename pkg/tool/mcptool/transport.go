@@ -156,7 +156,7 @@ func (p *process) stop() {
 	})
 }
 
-// tail keeps the end of what a program writes. Secrets are hidden as they come: one
+// tail keeps the end of what a program writes. Secrets are redacted as they come: one
 // that is cut in two at the beginning of the end would not be known any more.
 type tail struct {
 	secrets *secret.Redactor

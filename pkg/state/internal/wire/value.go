@@ -28,7 +28,7 @@ func plain(s string) int {
 }
 
 // maxNested is how deep a value may be that compactValue looks at. The library reads ten
-// times as much, around which there is still room for an entry.
+// times as much, around which there is still memory for an entry.
 const maxNested = 1000
 
 // compactValue returns the length of the JSON value at the beginning of s, or -1 if
