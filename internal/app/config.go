@@ -22,7 +22,7 @@ type Config struct {
 	NATSURL  string `name:"nats-url" env:"TURNPIKE_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS server with JetStream."`
 	RedisURL string `name:"redis-url" env:"TURNPIKE_REDIS_URL" help:"Redis for checkpoints. Without it they are kept in JetStream."`
 	Prefix   string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of subjects, streams and keys."`
-	Replicas int    `env:"TURNPIKE_NATS_REPLICAS" default:"1" help:"Replicas of new streams."`
+	Replicas int    `env:"TURNPIKE_NATS_REPLICAS" default:"1" help:"Replicas of streams; those that exist with fewer are raised. 3 on a cluster of NATS servers."`
 	Log      Log    `embed:""`
 
 	Lease time.Duration `env:"TURNPIKE_LEASE" default:"25s" help:"How long a worker that gives no sign of life keeps its turns; the same in every process."`

@@ -4,7 +4,10 @@ package doctor
 
 import (
 	"context"
+	"errors"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
@@ -14,7 +17,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
-// Findings looks at everything that a deployment depends on.
+// Findings looks at everything that a deployment depends on. It creates and changes
+// nothing: what gateways and workers create at their start is reported as not there yet.
 func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
 	nc, err := natsbus.Connect(cfg.NATSURL, "turnpike doctor")
 	if err != nil {
@@ -22,21 +26,16 @@ func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
 	}
 	defer nc.Close()
 	var findings []check.Finding
-	if b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), Logger: zerolog.Nop()}); err != nil {
+	if b, err := natsbus.Open(ctx, nc, natsbus.Config{
+		Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Logger: zerolog.Nop(), ReadOnly: true,
+	}); err != nil {
 		findings = append(findings, check.Finding{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"})
 	} else {
 		findings = append(findings, b.Check(ctx)...)
 		_ = b.Close()
 	}
 	if cfg.RedisURL == "" {
-		if s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Logger: zerolog.Nop()}); err != nil {
-			findings = append(findings, check.Finding{Name: "store: JetStream", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named"})
-		} else {
-			findings = append(findings, s.Check(ctx)...)
-			findings = append(findings, toolFindings(ctx, nc, cfg.Prefix, s)...)
-			_ = s.Close()
-		}
-		return findings
+		return append(findings, jetStreamFindings(ctx, nc, cfg)...)
 	}
 	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Prefix: cfg.Prefix})
 	if err != nil {
@@ -45,4 +44,20 @@ func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
 	defer s.Close()
 	findings = append(findings, s.Check(ctx)...)
 	return append(findings, toolFindings(ctx, nc, cfg.Prefix, s)...)
+}
+
+// jetStreamFindings looks at a store in JetStream.
+func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config) []check.Finding {
+	f := check.Finding{Name: "store: JetStream"}
+	s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, Logger: zerolog.Nop(), ReadOnly: true})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		f.Detail, f.Remedy = "not there yet", "start a gateway or a worker, which create its streams"
+		return []check.Finding{f}
+	}
+	if err != nil {
+		f.Fatal, f.Detail, f.Remedy = true, err.Error(), "mend the setting named"
+		return []check.Finding{f}
+	}
+	defer s.Close()
+	return append(s.Check(ctx), toolFindings(ctx, nc, cfg.Prefix, s)...)
 }

@@ -33,7 +33,8 @@ type Config struct {
 	// Prefix begins the names of subjects, streams and keys. Default "turnpike".
 	Prefix string
 
-	// Replicas of streams that Open creates. Default 1.
+	// Replicas of streams. Open raises those that exist with fewer. Default 1; on a
+	// cluster of three NATS servers or more it should be 3.
 	Replicas int
 
 	// Format is the newest format in which runs are stored; 0 is the newest that all

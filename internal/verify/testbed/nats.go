@@ -2,6 +2,9 @@
 package testbed
 
 import (
+	"fmt"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,4 +53,53 @@ func NATSWith(tb testing.TB, set func(*server.Options)) *server.Server {
 		tb.Fatal("NATS does not start")
 	}
 	return s
+}
+
+// NATSCluster starts n servers with JetStream that are one cluster, and returns when the
+// cluster has a leader and knows of all of them.
+func NATSCluster(tb testing.TB, n int) []*server.Server {
+	tb.Helper()
+	routes := make([]*url.URL, n)
+	ports := make([]int, n)
+	for i := range n {
+		port, err := FreePort()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		ports[i], routes[i] = port, &url.URL{Scheme: "nats-route", Host: fmt.Sprintf("127.0.0.1:%d", port)}
+	}
+	servers := make([]*server.Server, n)
+	for i := range n {
+		servers[i] = NATSWith(tb, func(o *server.Options) {
+			o.ServerName = fmt.Sprintf("nats%d", i+1)
+			o.Cluster = server.ClusterOpts{Name: "testbed", Host: "127.0.0.1", Port: ports[i], NoAdvertise: true}
+			o.Routes = routes
+			o.JetStreamMaxStore = 16 << 30
+		})
+	}
+	complete := func() bool {
+		for _, s := range servers {
+			if s.JetStreamIsLeader() {
+				return len(s.JetStreamClusterPeers()) == n
+			}
+		}
+		return false
+	}
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for end := time.Now().Add(30 * time.Second); !complete(); <-look.C {
+		if time.Now().After(end) {
+			tb.Fatal("the cluster of NATS servers has no leader")
+		}
+	}
+	return servers
+}
+
+// URLs returns the addresses of servers, by commas.
+func URLs(servers []*server.Server) string {
+	urls := make([]string, len(servers))
+	for i, s := range servers {
+		urls[i] = s.ClientURL()
+	}
+	return strings.Join(urls, ",")
 }

@@ -24,7 +24,7 @@ func (b *Bus) Check(ctx context.Context) []check.Finding {
 		}}
 	}
 	jet := b.checkJetStream(ctx)
-	findings := []check.Finding{checkVersion(b.nc.ConnectedServerVersion()), b.checkPayload(), jet}
+	findings := []check.Finding{checkVersion(b.nc.ConnectedServerVersion()), b.checkPayload(), b.checkReplicas(), jet}
 	if !jet.OK {
 		return findings
 	}
@@ -72,6 +72,19 @@ func (b *Bus) checkPayload() check.Finding {
 	return f
 }
 
+// checkReplicas warns of streams that stand on one server of a cluster.
+func (b *Bus) checkReplicas() check.Finding {
+	cluster := b.nc.ConnectedClusterName()
+	f := check.Finding{Name: "nats: replicas", OK: cluster == "" || b.cfg.Replicas > 1, Detail: fmt.Sprintf("%d, on a server of its own", b.cfg.Replicas)}
+	if cluster != "" {
+		f.Detail = fmt.Sprintf("%d, on servers of the cluster %s", b.cfg.Replicas, cluster)
+	}
+	if !f.OK {
+		f.Remedy = "each stream is on one server only, and is lost with it: with three servers or more set TURNPIKE_NATS_REPLICAS=3 for all gateways and workers; the next start raises the streams that exist"
+	}
+	return f
+}
+
 func (b *Bus) checkJetStream(ctx context.Context) check.Finding {
 	f := check.Finding{Name: "nats: jetstream", OK: true, Fatal: true}
 	info, err := b.js.AccountInfo(ctx)
@@ -86,6 +99,10 @@ func (b *Bus) checkJetStream(ctx context.Context) check.Finding {
 func (b *Bus) checkStream(ctx context.Context, want jetstream.StreamConfig) check.Finding {
 	f := check.Finding{Name: "nats: stream " + want.Name, OK: true, Detail: "settings are right"}
 	s, err := b.js.Stream(ctx, want.Name)
+	if b.cfg.ReadOnly && errors.Is(err, jetstream.ErrStreamNotFound) {
+		f.OK, f.Detail, f.Remedy = false, "not there yet", "start a gateway or a worker, which create it"
+		return f
+	}
 	if err == nil {
 		err = differs(want, s.CachedInfo().Config)
 	}
@@ -95,7 +112,7 @@ func (b *Bus) checkStream(ctx context.Context, want jetstream.StreamConfig) chec
 	}
 	if n := s.CachedInfo().Config.Replicas; n < want.Replicas {
 		f.OK, f.Detail = false, fmt.Sprintf("replicas is %d, want %d", n, want.Replicas)
-		f.Remedy = fmt.Sprintf("nats stream edit %s --replicas %d", want.Name, want.Replicas)
+		f.Remedy = fmt.Sprintf("restart a gateway or a worker, which raises it, or: nats stream edit %s --replicas %d", want.Name, want.Replicas)
 	}
 	return f
 }
@@ -103,6 +120,10 @@ func (b *Bus) checkStream(ctx context.Context, want jetstream.StreamConfig) chec
 func (b *Bus) checkConsumer(ctx context.Context, want consumerSpec) check.Finding {
 	f := check.Finding{Name: fmt.Sprintf("nats: consumer %s of %s", want.config.Durable, want.stream), OK: true, Detail: "settings are right"}
 	c, err := b.js.Consumer(ctx, want.stream, want.config.Durable)
+	if b.cfg.ReadOnly && isMissing(err) {
+		f.OK, f.Detail, f.Remedy = false, "not there yet", "start a gateway or a worker, which create it"
+		return f
+	}
 	if err == nil {
 		err = differsFixed(want, c.CachedInfo().Config)
 	}

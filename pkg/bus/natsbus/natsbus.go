@@ -21,13 +21,16 @@ import (
 // Config of a Bus. The zero value of each field gives its default.
 type Config struct {
 	Prefix   string        // of subjects and, in capitals, of streams; default "turnpike"
-	Replicas int           // of each stream that Open creates; default 1
+	Replicas int           // of each stream; one that exists with fewer is raised; default 1
 	AckWait  time.Duration // until an unacknowledged message is delivered again; default 30 s
 	Logger   zerolog.Logger
 
 	// EventFeed gives the deployment a stream with the committed events of all runs, for
 	// services that read the bus and not the API. Workers fill it.
 	EventFeed bool
+
+	// ReadOnly opens a bus to look at it with Check: Open creates and changes nothing.
+	ReadOnly bool
 }
 
 func (c Config) withDefaults() Config {
@@ -77,9 +80,10 @@ type Bus struct {
 
 var _ bus.Bus = (*Bus)(nil)
 
-// Open creates the streams and consumers that are missing and returns the bus. A
-// stream or consumer that exists with settings on which turns could be lost is
-// refused, with the remedy. Closing the bus leaves the connection to its owner.
+// Open creates the streams and consumers that are missing, raises the replicas of streams
+// that have fewer than Config asks for, and returns the bus. A stream or consumer that
+// exists with settings on which turns could be lost is refused, with the remedy. Closing
+// the bus leaves the connection to its owner.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

@@ -75,6 +75,9 @@ func (b *Bus) consumers() []consumerSpec {
 // ensure creates what is missing and refuses what could lose turns. What is as it
 // should be is only read, so that a worker needs no right to create or change.
 func (b *Bus) ensure(ctx context.Context) error {
+	if b.cfg.ReadOnly {
+		return nil
+	}
 	for _, want := range b.streams() {
 		if err := b.ensureStream(ctx, want); err != nil {
 			return err
@@ -101,7 +104,11 @@ func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) err
 	case err != nil:
 		return fmt.Errorf("open stream %s: %w", want.Name, err)
 	}
-	return differs(want, s.CachedInfo().Config)
+	if err := differs(want, s.CachedInfo().Config); err != nil {
+		return err
+	}
+	b.raise(ctx, want, s)
+	return nil
 }
 
 func (b *Bus) ensureConsumer(ctx context.Context, want consumerSpec) error {

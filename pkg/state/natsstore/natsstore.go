@@ -26,7 +26,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/record"
 )
@@ -34,9 +33,13 @@ import (
 // Config of a Store. The zero value of each field gives its default.
 type Config struct {
 	Prefix   string // default "turnpike"
-	Replicas int    // of the stream; default 1
+	Replicas int    // of each stream; one that exists with fewer is raised; default 1
 	Now      func() time.Time
 	Logger   zerolog.Logger
+
+	// ReadOnly opens a store to look at it: Open creates and changes no stream, and fails
+	// with jetstream.ErrStreamNotFound where one is missing.
+	ReadOnly bool
 }
 
 // Store is a state.Store in JetStream.
@@ -76,8 +79,8 @@ type change struct {
 
 var _ state.Store = (*Store)(nil)
 
-// Open creates the stream if it is missing, and returns when the index is up to
-// date. Closing the store leaves the connection to its owner.
+// Open creates the streams that are missing, raises the replicas of those that have fewer
+// than Config asks for, and returns when the index is up to date. Closing the store leaves the connection to its owner.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "turnpike"
@@ -98,12 +101,8 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		Subjects: []string{cfg.Prefix + ".state.>"}, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, Duplicates: 2 * time.Minute, AllowDirect: false,
 	}
-	s.stream, err = js.Stream(ctx, want.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		s.stream, err = js.CreateStream(ctx, want)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open stream %s: %w", want.Name, err)
+	if s.stream, err = s.ensure(ctx, want); err != nil {
+		return nil, err
 	}
 	if have := s.stream.CachedInfo().Config; have.MaxAge != 0 || have.MaxMsgsPerSubject > 0 {
 		return nil, fmt.Errorf("stream %s: it forgets messages (max age %s, %d per subject): runs would be lost; remove these limits", want.Name, have.MaxAge, have.MaxMsgsPerSubject)
@@ -366,16 +365,4 @@ func conflict(err error) bool {
 	const wrongLastSequenceConstant = 10164
 	return errors.As(err, &api) &&
 		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == wrongLastSequenceConstant)
-}
-
-// Check looks at the stream, for doctor and at start-up.
-func (s *Store) Check(ctx context.Context) []check.Finding {
-	f := check.Finding{Name: "store: JetStream", OK: true, Fatal: true}
-	info, err := s.stream.Info(ctx)
-	if err != nil {
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "start nats-server with -js, or set TURNPIKE_NATS_URL"
-		return []check.Finding{f}
-	}
-	f.Detail = fmt.Sprintf("stream %s, %d messages, %d bytes", info.Config.Name, info.State.Msgs, info.State.Bytes)
-	return []check.Finding{f}
 }

@@ -41,12 +41,9 @@ func (s *Store) openQuotas(ctx context.Context) error {
 		Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
 		MaxMsgsPerSubject: 1, MaxAge: quota.Lifetime, AllowDirect: false,
 	}
-	stream, err := s.js.Stream(ctx, want.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = s.js.CreateStream(ctx, want)
-	}
+	stream, err := s.ensure(ctx, want)
 	if err != nil {
-		return fmt.Errorf("open stream %s: %w", want.Name, err)
+		return err
 	}
 	s.quotas = quotas{stream: stream, turn: make(chan struct{}, 1), last: map[string]stored{}}
 	return nil

@@ -1,0 +1,161 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/internal/doctor"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike"
+)
+
+// replicas returns the replicas of each stream that there is.
+func replicas(t *testing.T, url string) map[string]int {
+	t.Helper()
+	nc := connect(t, url)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]int{}
+	names := js.StreamNames(t.Context())
+	for name := range names.Name() {
+		all[name] = 0
+	}
+	if names.Err() != nil {
+		t.Fatal(names.Err())
+	}
+	for name := range all {
+		s, err := js.Stream(t.Context(), name)
+		for errors.Is(err, context.DeadlineExceeded) && t.Context().Err() == nil {
+			s, err = js.Stream(t.Context(), name) // it was raised a moment ago, and has no leader yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = s.CachedInfo().Config.Replicas
+	}
+	return all
+}
+
+// found returns the finding of a name, which must be there.
+func found(t *testing.T, cfg turnpike.Config, name string) check.Finding {
+	t.Helper()
+	findings := doctor.Findings(t.Context(), cfg)
+	i := slices.IndexFunc(findings, func(f check.Finding) bool { return f.Name == name })
+	if i < 0 {
+		t.Fatalf("doctor says nothing of %q: %+v", name, findings)
+	}
+	return findings[i]
+}
+
+// start opens a deployment as gateways and workers do, and closes it.
+func start(t *testing.T, cfg turnpike.Config) {
+	t.Helper()
+	d, err := turnpike.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+}
+
+// Doctor looks, and creates nothing: streams that it made would have its settings, not those
+// of the deployment.
+func TestDoctorCreatesNothing(t *testing.T) {
+	t.Parallel()
+	url := testbed.NATSServer(t).URL()
+	for name, redis := range map[string]string{"JetStream": "", "Redis": testbed.Redis(t)} {
+		cfg := turnpike.Config{NATSURL: url, RedisURL: redis, Prefix: "looked-at", EventFeed: true}
+		findings := doctor.Findings(t.Context(), cfg)
+		if have := replicas(t, url); len(have) > 0 {
+			t.Errorf("%s: doctor has created %v", name, have)
+		}
+		for _, f := range findings {
+			if !f.OK && (f.Fatal || !strings.Contains(f.Remedy, "start a gateway or a worker")) && strings.Contains(f.Name, "stream") {
+				t.Errorf("%s: what is not there yet is %+v", name, f)
+			}
+		}
+	}
+	start(t, turnpike.Config{NATSURL: url, Prefix: "looked-at", EventFeed: true})
+	before := replicas(t, url)
+	if err := check.Err(doctor.Findings(t.Context(), turnpike.Config{NATSURL: url, Prefix: "looked-at", EventFeed: true})); err != nil {
+		t.Errorf("doctor of a deployment that is there: %v", err)
+	}
+	if after := replicas(t, url); len(after) != len(before) {
+		t.Errorf("doctor has changed %v to %v", before, after)
+	}
+}
+
+// On a cluster of three servers: with the default of one replica doctor says what to do, and
+// who does it has the streams that exist raised, those of checkpoints included.
+func TestReplicasOnACluster(t *testing.T) {
+	t.Parallel()
+	url := testbed.URLs(testbed.NATSCluster(t, 3))
+	cfg := turnpike.Config{NATSURL: url, Prefix: "three"}
+	start(t, cfg)
+	if f := found(t, cfg, "nats: replicas"); f.OK || f.Fatal || !strings.Contains(f.Remedy, "TURNPIKE_NATS_REPLICAS=3") {
+		t.Errorf("one replica on three servers: %+v", f)
+	}
+	cfg.Replicas = 3
+	for _, name := range []string{"store: stream THREE_STATE", "nats: stream THREE_TURNS"} {
+		if f := found(t, cfg, name); f.OK || !strings.Contains(f.Detail, "replicas is 1, want 3") {
+			t.Errorf("%s before it is raised: %+v", name, f)
+		}
+	}
+	start(t, cfg)
+	have := replicas(t, url)
+	if len(have) != 6 {
+		t.Errorf("the deployment has the streams %v", have)
+	}
+	for name, n := range have {
+		if n != 3 {
+			t.Errorf("stream %s has %d replicas, want 3", name, n)
+		}
+	}
+	for _, f := range doctor.Findings(t.Context(), cfg) {
+		if !f.OK && f.Name != "nats: version" {
+			t.Errorf("after that doctor complains: %+v", f)
+		}
+	}
+	// Fewer are never made of more.
+	cfg.Replicas = 1
+	start(t, cfg)
+	if n := replicas(t, url)["THREE_STATE"]; n != 3 {
+		t.Errorf("a start with one replica has left %d of three", n)
+	}
+	if f := found(t, cfg, "nats: replicas"); f.OK {
+		t.Errorf("new streams would have one replica: %+v", f)
+	}
+}
+
+// Where nothing is there yet, the checkpoint streams are created with the replicas that were
+// asked for, whether doctor was there before or not.
+func TestDoctorBeforeTheFirstStart(t *testing.T) {
+	t.Parallel()
+	url := testbed.URLs(testbed.NATSCluster(t, 3))
+	cfg := turnpike.Config{NATSURL: url, Prefix: "first", Replicas: 3}
+	doctor.Findings(t.Context(), cfg)
+	start(t, cfg)
+	for name, n := range replicas(t, url) {
+		if n != 3 {
+			t.Errorf("stream %s has %d replicas, want 3", name, n)
+		}
+	}
+}
+
+func connect(t *testing.T, url string) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}

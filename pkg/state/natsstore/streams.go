@@ -1,0 +1,74 @@
+package natsstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/check"
+)
+
+// ensure opens a stream, creates it if it is missing, and raises its replicas if it has
+// fewer than want. A stream that cannot be raised serves as it is, and Check says so.
+func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
+	stream, err := s.js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && !s.cfg.ReadOnly {
+		stream, err = s.js.CreateStream(ctx, want)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			stream, err = s.js.Stream(ctx, want.Name) // another process was faster, with other settings
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open stream %s: %w", want.Name, err)
+	}
+	have := stream.CachedInfo().Config
+	if have.Replicas >= want.Replicas || s.cfg.ReadOnly {
+		return stream, nil
+	}
+	have.Replicas = want.Replicas
+	if _, err := s.js.UpdateStream(ctx, have); err != nil {
+		if info, infoErr := stream.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas { // else another process did it
+			s.cfg.Logger.Warn().Err(err).Str("stream", want.Name).Int("replicas", want.Replicas).
+				Str("hint", "are enough NATS servers up, and may this process change streams?").Msg("stream not raised")
+		}
+		return stream, nil
+	}
+	s.cfg.Logger.Info().Str("stream", want.Name).Int("replicas", want.Replicas).Msg("stream raised")
+	for range 10 { // while the new replicas find each other, nobody answers for the stream
+		once, cancel := context.WithTimeout(ctx, time.Second)
+		_, err = stream.Info(once)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return stream, nil
+}
+
+// Check looks at the streams, for doctor and at start-up.
+func (s *Store) Check(ctx context.Context) []check.Finding {
+	f := check.Finding{Name: "store: JetStream", OK: true, Fatal: true}
+	info, err := s.stream.Info(ctx)
+	if err != nil {
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "start nats-server with -js, or set TURNPIKE_NATS_URL"
+		return []check.Finding{f}
+	}
+	f.Detail = fmt.Sprintf("stream %s, %d messages, %d bytes", info.Config.Name, info.State.Msgs, info.State.Bytes)
+	findings := []check.Finding{f}
+	quota, err := s.quotas.stream.Info(ctx)
+	if err != nil {
+		return append(findings, check.Finding{Name: "store: rate limits", Detail: err.Error(), Remedy: "restart a gateway or a worker, which create the stream"})
+	}
+	for _, have := range []jetstream.StreamConfig{info.Config, quota.Config} {
+		if have.Replicas < s.cfg.Replicas {
+			findings = append(findings, check.Finding{
+				Name: "store: stream " + have.Name, Detail: fmt.Sprintf("replicas is %d, want %d", have.Replicas, s.cfg.Replicas),
+				Remedy: fmt.Sprintf("restart a gateway or a worker, which raises it, or: nats stream edit %s --replicas %d", have.Name, s.cfg.Replicas),
+			})
+		}
+	}
+	return findings
+}
