@@ -132,7 +132,7 @@ fuzz: ## Fuzz every decoder that meets the outside, ten seconds each
 .PHONY: hunt
 hunt: ## Run the tests of known defects of many runs: each fails until its defect is mended
 	@hack/ensure-redis.sh --server
-	go test -tags hunt -count=1 -timeout 10m -run TestHunt ./pkg/worker ./pkg/state/redisstore
+	go test -tags hunt -count=1 -timeout 10m -run TestHunt ./pkg/state/redisstore
 
 .PHONY: lint
 lint: .bin/golangci-lint ## Lint with the pinned golangci-lint
@@ -155,7 +155,7 @@ generate: ## Rewrite generated files
 verify: generate ## Fail if anything is not formatted, tidy or generated
 	test -z "$$(gofmt -l cmd examples internal pkg)"
 	go vet ./...
-	go vet -tags containers,hunt ./internal/verify/containers ./pkg/worker ./pkg/state/redisstore
+	go vet -tags containers,hunt ./internal/verify/containers ./pkg/state/redisstore
 	go mod tidy -diff
 	git diff --exit-code
 

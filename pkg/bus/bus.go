@@ -50,6 +50,10 @@ type Turns interface {
 	// Lag returns the number of turn messages that wait for a worker or are held
 	// by one.
 	Lag(ctx context.Context) (int64, error)
+
+	// Backlog returns since when the oldest message of each lane waits that no worker has
+	// fetched.
+	Backlog(ctx context.Context) (state.Backlog, error)
 }
 
 // QueueKey names a queue of turns: a lane, and whether its tenants are noisy. Whoever comes

@@ -210,7 +210,7 @@ func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *s
 	}
 	wait := &state.Wait{Reason: state.WaitingSchedule, Since: now, Calls: []state.WaitCall{}}
 	// By the store's clock, which may be behind this one, it may be later still.
-	later := req.StartAt != nil && req.StartAt.After(now.Add(-maxSkew))
+	later := req.StartAt != nil && req.StartAt.After(now.Add(-state.MaxSkew))
 	if later {
 		run.ResumeAt = *req.StartAt
 	}
@@ -224,9 +224,6 @@ func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *s
 		return run, nil
 	}
 }
-
-// maxSkew is by how much clocks of a deployment may differ.
-const maxSkew = 5 * time.Second
 
 func invalid(format string, args ...any) error {
 	return problem(http.StatusBadRequest, api.CodeInvalidRequest, format, args...)

@@ -391,8 +391,9 @@ type Schedule interface {
 	// Sweep returns up to limit runs that are due, at most once per delay each
 	// (backing off up to 64 times that), and moves them on in the schedule: a
 	// turn whose message or worker was lost, a wait whose time has come (the run
-	// is queued by this call), and a run that rests and was not finalized.
-	Sweep(ctx context.Context, limit int, delay time.Duration) ([]Due, error)
+	// is queued by this call), and a run that rests and was not finalized. A queued run
+	// whose message the backlog explains is no loss: it is looked at again much later.
+	Sweep(ctx context.Context, limit int, delay time.Duration, backlog Backlog) ([]Due, error)
 
 	// Evict ends up to limit of the leases that worker holds, counting the attempts, and
 	// returns their runs, due at once. Fewer than limit are all that there were. Several
@@ -418,6 +419,24 @@ type Schedule interface {
 
 	// Counts returns the number of runs by status.
 	Counts(ctx context.Context) (map[Status]int64, error)
+}
+
+// Backlog says of each lane since when the oldest message waits in it that no worker has
+// fetched, by the clock of the bus. A lane without one is empty. A run that was queued
+// after that, or at most MaxSkew before it, waits behind it.
+type Backlog map[Priority]time.Time
+
+// MaxSkew is by how much the clocks of a deployment may differ.
+const MaxSkew = 5 * time.Second
+
+// BacklogLook is after how many redelivery delays a run is looked at again that the backlog
+// explains.
+const BacklogLook = 16
+
+// Explains reports whether a run of a lane that was queued at a time waits for its turn.
+func (b Backlog) Explains(lane Priority, queued time.Time) bool {
+	oldest, ok := b[lane]
+	return ok && !queued.IsZero() && !queued.Before(oldest.Add(-MaxSkew))
 }
 
 // Due is a run that somebody must look at.

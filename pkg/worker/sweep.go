@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,9 +17,16 @@ const sweepBatch = 512
 // worker was lost, wakes runs whose time has come, and finalizes runs that came to rest.
 // Any number of workers sweep, without agreeing on who does.
 func (w *Worker) sweep(ctx context.Context) {
+	var backlog state.Backlog
+	var asked time.Time
 	for pause(ctx, w.cfg.SweepEvery) {
+		if time.Since(asked) >= w.cfg.RedeliveryDelay {
+			if known, err := w.bus.Backlog(ctx); err == nil {
+				backlog, asked = known, time.Now()
+			}
+		}
 		for {
-			due, err := w.store.Sweep(ctx, sweepBatch, w.cfg.RedeliveryDelay)
+			due, err := w.store.Sweep(ctx, sweepBatch, w.cfg.RedeliveryDelay, backlog)
 			if err != nil {
 				if ctx.Err() == nil {
 					w.log.Warn().Err(err).Str("hint", "is the store reachable? it is asked again").Msg("sweep failed")

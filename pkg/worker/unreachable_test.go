@@ -19,7 +19,7 @@ func (unreachable) Claim(context.Context, state.ClaimRequest) (state.Claim, erro
 	return state.Claim{}, errNoAnswer
 }
 
-func (unreachable) Sweep(context.Context, int, time.Duration) ([]state.Due, error) {
+func (unreachable) Sweep(context.Context, int, time.Duration, state.Backlog) ([]state.Due, error) {
 	return nil, errNoAnswer
 }
 

@@ -165,6 +165,9 @@ func (w wire) Lag(context.Context) (int64, error) {
 	return 0, nil
 }
 
+// Backlog knows of none: what is queued and due is lost.
+func (wire) Backlog(context.Context) (state.Backlog, error) { return nil, nil }
+
 func (w wire) Live(state.RunID, []byte) { w.p.passes() }
 
 // Watchers says that every run is watched: that live events are made is a part of a turn.

@@ -116,12 +116,12 @@ func (s store) Abort(ctx context.Context, id state.RunID, reason string, delay t
 	})
 }
 
-func (s store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]state.Due, error) {
+func (s store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
 	r := request{name: s.p.name + ": sweep", can: writes, quiet: func() bool {
 		due := s.p.s.store.Snapshot().Due()
 		return due.IsZero() || time.Now().Before(due)
 	}}
-	return ask(ctx, s.p, r, func() ([]state.Due, error) { return s.p.s.store.Sweep(live(), limit, delay) })
+	return ask(ctx, s.p, r, func() ([]state.Due, error) { return s.p.s.store.Sweep(live(), limit, delay, backlog) })
 }
 
 func (s store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {

@@ -52,6 +52,10 @@ func (w wire) Lag(ctx context.Context) (int64, error) {
 	return do(ctx, w.p, toBus, "lag", func() (int64, error) { return w.Bus.Lag(ctx) })
 }
 
+func (w wire) Backlog(ctx context.Context) (state.Backlog, error) {
+	return do(ctx, w.p, toBus, "backlog", func() (state.Backlog, error) { return w.Bus.Backlog(ctx) })
+}
+
 // PublishEvents stores the events, or some of them.
 func (w wire) PublishEvents(ctx context.Context, run state.RunID, events []bus.Event) error {
 	return do0(ctx, w.p, toBus, "publish events", func() error {

@@ -66,8 +66,8 @@ func (s store) Abort(ctx context.Context, id state.RunID, reason string, delay t
 	return do(ctx, s.p, toStore, "abort", func() (state.Wake, error) { return s.in.Abort(ctx, id, reason, delay) })
 }
 
-func (s store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]state.Due, error) {
-	return do(ctx, s.p, toStore, "sweep", func() ([]state.Due, error) { return s.in.Sweep(ctx, limit, delay) })
+func (s store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
+	return do(ctx, s.p, toStore, "sweep", func() ([]state.Due, error) { return s.in.Sweep(ctx, limit, delay, backlog) })
 }
 
 func (s store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {

@@ -105,6 +105,21 @@ func (b *Bus) Lag(context.Context) (int64, error) {
 	return n, nil
 }
 
+// Backlog implements bus.Turns.
+func (b *Bus) Backlog(context.Context) (state.Backlog, error) {
+	oldest := state.Backlog{}
+	for key, q := range b.queues {
+		q.mu.Lock()
+		for _, it := range q.items {
+			if at, ok := oldest[key.Lane]; it.delivered == 0 && (!ok || it.published.Before(at)) {
+				oldest[key.Lane] = it.published
+			}
+		}
+		q.mu.Unlock()
+	}
+	return oldest, nil
+}
+
 // subscribe registers fn under a subject.
 func (b *Bus) subscribe(subject string, fn func(any)) (func(), error) {
 	b.mu.Lock()

@@ -17,6 +17,7 @@ type item struct {
 	data      []byte
 	headers   map[string]string
 	turn      bus.Turn
+	published time.Time
 	delivered int
 	until     time.Time // not to be delivered before
 }
@@ -41,7 +42,7 @@ func (q *queue) push(it *item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.last++
-	it.id = strconv.Itoa(q.last)
+	it.id, it.published = strconv.Itoa(q.last), time.Now()
 	q.items = append(q.items, it)
 	q.changed()
 }

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -48,6 +50,37 @@ func (b *Bus) Lag(ctx context.Context) (int64, error) {
 		n += int64(info.NumPending) + int64(info.NumAckPending) //nolint:gosec // a queue of 2^63 messages does not exist
 	}
 	return n, nil
+}
+
+// Backlog implements bus.Turns.
+func (b *Bus) Backlog(ctx context.Context) (state.Backlog, error) {
+	oldest := state.Backlog{}
+	for _, key := range bus.QueueKeys() {
+		spec, _ := b.queue(key)
+		c, err := b.js.Consumer(ctx, spec.stream, spec.config.Durable)
+		if err != nil {
+			return nil, fmt.Errorf("read consumer %s: %w", spec.config.Durable, err)
+		}
+		info := c.CachedInfo()
+		if info.NumPending == 0 {
+			continue
+		}
+		stream, err := b.js.Stream(ctx, spec.stream)
+		if err != nil {
+			return nil, fmt.Errorf("read stream %s: %w", spec.stream, err)
+		}
+		m, err := stream.GetMsg(ctx, info.Delivered.Stream+1, jetstream.WithGetMsgSubject(spec.config.FilterSubject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // it was fetched meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the oldest message of %s: %w", spec.config.Durable, err)
+		}
+		if at, ok := oldest[key.Lane]; !ok || m.Time.Before(at) {
+			oldest[key.Lane] = m.Time
+		}
+	}
+	return oldest, nil
 }
 
 type turnQueue struct {

@@ -378,11 +378,11 @@ func (s *Store) each(ctx context.Context, limit int, which func(*run) bool, chan
 }
 
 // Sweep implements state.Schedule.
-func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]state.Due, error) {
+func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
 	now := s.now()
 	due := func(r *run) bool { return !r.due.IsZero() && !now.Before(r.due) }
 	return s.each(ctx, limit, due, func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
-		return rec.Sweep(id, now, delay)
+		return rec.Sweep(id, now, delay, backlog)
 	})
 }
 

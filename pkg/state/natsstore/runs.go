@@ -341,12 +341,12 @@ func (s *Store) each(ctx context.Context, limit int, looks func(record.Record) b
 }
 
 // Sweep implements state.Schedule.
-func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]state.Due, error) {
+func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
 	now := s.cfg.Now()
 	return s.each(ctx, limit,
 		func(rec record.Record) bool { return !rec.Due.IsZero() && !now.Before(rec.Due.Time) },
 		func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
-			return rec.Sweep(id, now, delay)
+			return rec.Sweep(id, now, delay, backlog)
 		})
 }
 

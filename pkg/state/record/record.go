@@ -59,6 +59,10 @@ type Record struct {
 	Due    state.Time `json:"due,omitzero"` // when the sweeper looks; zero is never
 	WakeAt state.Time `json:"wake_at,omitzero"`
 	Sweeps int        `json:"sweeps,omitempty"`
+
+	// QueuedAt is when a queued run's message was published, as far as the store knows;
+	// zero if older builds queued it.
+	QueuedAt state.Time `json:"queued_at,omitzero"`
 }
 
 // New returns the record of a run that was just created, in the format that its state has.
@@ -79,6 +83,7 @@ func (r *Record) schedule(now time.Time, delay time.Duration) {
 	}
 	switch {
 	case r.Status == state.Queued || r.Finalized < r.LogLen:
+		r.QueuedAt = state.At(now)
 		r.Due = state.At(now.Add(delay))
 		if !r.WakeAt.IsZero() && r.WakeAt.Before(r.Due.Time) {
 			r.Due = r.WakeAt
@@ -91,7 +96,7 @@ func (r *Record) schedule(now time.Time, delay time.Duration) {
 // queue makes the run claimable; the sweeper looks after delay.
 func (r *Record) queue(now time.Time, delay time.Duration) {
 	r.Status, r.Token, r.Owner, r.LeaseEnd, r.Sweeps = state.Queued, "", "", state.Time{}, 0
-	r.Due = state.At(now.Add(delay))
+	r.Due, r.QueuedAt = state.At(now.Add(delay)), state.At(now)
 }
 
 func (r *Record) leased(now time.Time) bool {
@@ -362,7 +367,7 @@ func (r *Record) RequestAbort(id state.RunID, reason string, now time.Time, dela
 }
 
 // Sweep moves a run that is due on in the schedule, and returns what to do.
-func (r *Record) Sweep(id state.RunID, now time.Time, delay time.Duration) (state.Due, bool) {
+func (r *Record) Sweep(id state.RunID, now time.Time, delay time.Duration, backlog state.Backlog) (state.Due, bool) {
 	if r.Due.IsZero() || now.Before(r.Due.Time) {
 		return state.Due{}, false
 	}
@@ -374,8 +379,11 @@ func (r *Record) Sweep(id state.RunID, now time.Time, delay time.Duration) (stat
 	case r.Status == state.Waiting && !r.WakeAt.IsZero() && !now.Before(r.WakeAt.Time):
 		r.queue(now, delay)
 		d.Turn = true
+	case r.Status == state.Queued && backlog.Explains(d.Priority, r.QueuedAt.Time):
+		r.Due = state.At(now.Add(delay * state.BacklogLook))
+		return d, false
 	case r.Status == state.Queued || r.Status == state.Running:
-		r.Status, r.Token, r.Owner = state.Queued, "", ""
+		r.Status, r.Token, r.Owner, r.QueuedAt = state.Queued, "", "", state.At(now)
 		d.Turn = true
 	case r.Finalized < r.LogLen || r.dependent():
 		d.Finalize, d.Finalized = true, r.Finalized

@@ -45,10 +45,10 @@ func TestBackoff(t *testing.T) {
 	r := fresh(t)
 	next := 5
 	for n, gap := range []int{5, 10, 20, 40, 80, 160, 320, 320, 320} {
-		if d, ok := r.Sweep(id, at(next).Add(-time.Millisecond), delay); ok {
+		if d, ok := r.Sweep(id, at(next).Add(-time.Millisecond), delay, nil); ok {
 			t.Fatalf("sweep %d comes early: %+v", n+1, d)
 		}
-		d, ok := r.Sweep(id, at(next), delay)
+		d, ok := r.Sweep(id, at(next), delay, nil)
 		if want := (state.Due{Run: id, Version: 1, Priority: state.High, Sweeps: n + 1, Turn: true}); !ok || d != want {
 			t.Fatalf("sweep %d = %+v, %v; want %+v", n+1, d, ok, want)
 		}
@@ -64,7 +64,7 @@ func TestBackoff(t *testing.T) {
 	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: s, From: 1, RedeliveryDelay: delay}, at(next)); err != nil {
 		t.Fatal(err)
 	}
-	if d, ok := r.Sweep(id, at(next+5), delay); !ok || d.Sweeps != 1 || d.Version != 2 {
+	if d, ok := r.Sweep(id, at(next+5), delay, nil); !ok || d.Sweeps != 1 || d.Version != 2 {
 		t.Errorf("Sweep after a commit = %+v, %v", d, ok)
 	}
 }
@@ -77,13 +77,13 @@ func TestLease(t *testing.T) {
 	if _, err := r.Renew(c.Lease, lease, delay, at(20)); err != nil {
 		t.Fatal(err)
 	}
-	if d, ok := r.Sweep(id, at(44), delay); ok {
+	if d, ok := r.Sweep(id, at(44), delay, nil); ok {
 		t.Fatalf("Sweep of a leased run = %+v", d)
 	}
 	if got := r.Claim(state.ClaimRequest{Run: id, Version: 1, Token: "t2", Lease: lease}, at(44)); got.Outcome != state.ClaimBusy || got.Busy != time.Second {
 		t.Fatalf("Claim = %s for %s, want busy for 1s", got.Outcome, got.Busy)
 	}
-	if d, ok := r.Sweep(id, at(50), delay); !ok || !d.Turn {
+	if d, ok := r.Sweep(id, at(50), delay, nil); !ok || !d.Turn {
 		t.Fatalf("Sweep after the lease = %+v, %v", d, ok)
 	}
 	if _, err := r.Renew(c.Lease, lease, delay, at(50)); err == nil {
@@ -113,14 +113,14 @@ func TestWake(t *testing.T) {
 	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: s, From: 1, RedeliveryDelay: delay}, at(0)); err != nil {
 		t.Fatal(err)
 	}
-	if d, ok := r.Sweep(id, at(59), delay); !ok || !d.Finalize || d.Turn {
+	if d, ok := r.Sweep(id, at(59), delay, nil); !ok || !d.Finalize || d.Turn {
 		t.Fatalf("Sweep = %+v, %v; want it finalized", d, ok)
 	}
 	r.NoteFinalized(2)
-	if d, ok := r.Sweep(id, at(60).Add(-time.Millisecond), delay); ok {
+	if d, ok := r.Sweep(id, at(60).Add(-time.Millisecond), delay, nil); ok {
 		t.Fatalf("Sweep = %+v before its time", d)
 	}
-	if d, ok := r.Sweep(id, at(60), delay); !ok || !d.Turn || r.Status != state.Queued {
+	if d, ok := r.Sweep(id, at(60), delay, nil); !ok || !d.Turn || r.Status != state.Queued {
 		t.Fatalf("Sweep = %+v, %v, %s; want the run queued", d, ok, r.Status)
 	}
 }

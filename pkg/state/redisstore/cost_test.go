@@ -109,7 +109,7 @@ func TestSweepCost(t *testing.T) {
 		s := openAt(t, p.URL, fmt.Sprint("sweep", n))
 		fill(t, s, n, false, 0)
 		with[n] = spent(t, rdb, func() {
-			if due, err := s.Sweep(t.Context(), 512, 5*time.Second); err != nil || len(due) != 512 {
+			if due, err := s.Sweep(t.Context(), 512, 5*time.Second, nil); err != nil || len(due) != 512 {
 				t.Fatal(len(due), err)
 			}
 		})

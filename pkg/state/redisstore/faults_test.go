@@ -175,7 +175,7 @@ func TestCreateRepairsItself(t *testing.T) {
 			t.Errorf("List of tenant %q = %d runs, %v", tenant, len(page.Runs), err)
 		}
 	}
-	if due, err := s.Sweep(t.Context(), 10, time.Hour); err != nil || len(due) != 0 {
+	if due, err := s.Sweep(t.Context(), 10, time.Hour, nil); err != nil || len(due) != 0 {
 		t.Errorf("Sweep = %+v, %v; want nothing before the delay", due, err)
 	}
 }
@@ -193,7 +193,7 @@ func TestForgottenScripts(t *testing.T) {
 	if err := raw(t, server.URL).ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if due, err := s.Sweep(t.Context(), 10, time.Hour); err != nil || len(due) != 3 {
+	if due, err := s.Sweep(t.Context(), 10, time.Hour, nil); err != nil || len(due) != 3 {
 		t.Errorf("Sweep = %d runs, %v; want 3", len(due), err)
 	}
 }
@@ -213,10 +213,10 @@ func TestSweepPassesOverDamage(t *testing.T) {
 	if err := raw(t, server.URL).Set(t.Context(), header, "not a hash", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if due, err := s.Sweep(t.Context(), 10, time.Hour); err != nil || len(due) != 1 || due[0].Run != good.ID {
+	if due, err := s.Sweep(t.Context(), 10, time.Hour, nil); err != nil || len(due) != 1 || due[0].Run != good.ID {
 		t.Errorf("Sweep = %+v, %v; want the good run", due, err)
 	}
-	if _, err := s.Sweep(t.Context(), 10, time.Hour); err == nil || !strings.Contains(err.Error(), string(bad.ID)) {
+	if _, err := s.Sweep(t.Context(), 10, time.Hour, nil); err == nil || !strings.Contains(err.Error(), string(bad.ID)) {
 		t.Errorf("Sweep of nothing but damage = %v, want the run named", err)
 	}
 }

@@ -28,6 +28,7 @@ const (
 	fieldBase          = "base" // committed entries
 	fieldWake          = "wake" // when a wait ends (ms), 0 never
 	fieldSweeps        = "sw"   // of this version
+	fieldQueuedAt      = "qa"   // when the run was queued (ms)
 	fieldFormat        = "f"    // none is 1
 	fieldInboxBytes    = "ib"   // of the signals in the inbox, encoded
 	fieldTenant        = "tn"   // none if the run is older than the counts of tenants

@@ -24,7 +24,7 @@ const sweepPart = 8
 // second those that have more, and one more looks at what they have due. A run that
 // cannot be looked at does not keep the others from it; its error is reported when
 // nothing else is due.
-func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]state.Due, error) {
+func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
 	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
@@ -40,11 +40,19 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration) ([]st
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
+	oldest := make([]any, 0, 3)
+	for _, lane := range state.Priorities() { // in the order of sweep.lua
+		at := int64(0)
+		if since, ok := backlog[lane]; ok {
+			at = max(1, since.Add(-state.MaxSkew).UnixMilli())
+		}
+		oldest = append(oldest, at)
+	}
 	// No shard comes first every time: when more is due than fits, all get on.
 	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	ids = ids[:min(len(ids), limit)]
 	due, failed := s.each(ctx, ids, sweepScript, func(id state.RunID, k run) ([]string, []any) {
-		return []string{k.header, k.log, k.due, k.count, k.tenants, k.leases}, []any{string(id), delay.Milliseconds()}
+		return []string{k.header, k.log, k.due, k.count, k.tenants, k.leases}, append([]any{string(id), delay.Milliseconds()}, oldest...)
 	})
 	if len(due) > 0 {
 		return due, nil

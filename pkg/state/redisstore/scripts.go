@@ -64,7 +64,7 @@ var (
 type script[P ~int] struct{ *redis.Script }
 
 func shared[P ~int](src string) script[P] {
-	return script[P]{redis.NewScript(fmt.Sprintf("local FORMAT, NOISY = %d, %d\n", state.Format, state.NoisyAbove) + lib + src)}
+	return script[P]{redis.NewScript(fmt.Sprintf("local FORMAT, NOISY, LOOK = %d, %d, %d\n", state.Format, state.NoisyAbove, state.BacklogLook) + lib + src)}
 }
 
 // reply is what a script returned. Where a script has more than one reply, the first place

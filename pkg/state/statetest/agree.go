@@ -337,8 +337,11 @@ func (d *duel) abort(rt *rapid.T) {
 // listed makes no difference between no runs and an empty list of them.
 func listed[E any](list []E, err error) (any, error) { return append([]E{}, list...), err }
 
-func (d *duel) sweep(*rapid.T) {
-	d.both("Sweep", func(s state.Store) (any, error) { return listed(s.Sweep(d.t.Context(), 10, d.span("delay"))) })
+func (d *duel) sweep(rt *rapid.T) {
+	backlog := rapid.SampledFrom([]state.Backlog{
+		nil, {state.Normal: time.Unix(1, 0)}, {state.High: time.Unix(1, 0)}, {state.Normal: time.Unix(1<<33, 0), state.Low: time.Unix(1, 0)},
+	}).Draw(rt, "backlog")
+	d.both("Sweep", func(s state.Store) (any, error) { return listed(s.Sweep(d.t.Context(), 10, d.span("delay"), backlog)) })
 }
 
 func (d *duel) evict(rt *rapid.T) {

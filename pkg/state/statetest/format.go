@@ -40,7 +40,7 @@ func testNewerFormat(t *testing.T, s *suite) {
 			t.Errorf("%s = %v, want ErrFormat", what, err)
 		}
 	}
-	if due, err := s.Sweep(t.Context(), 10, long); err != nil || len(due) != 0 {
+	if due, err := s.Sweep(t.Context(), 10, long, nil); err != nil || len(due) != 0 {
 		t.Errorf("Sweep = %v, %v, want nothing: the run is due for newer builds only", due, err)
 	}
 	page, err := s.List(t.Context(), state.Filter{})

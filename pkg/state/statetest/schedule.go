@@ -123,7 +123,7 @@ func testSweepRace(t *testing.T, s *suite) {
 	var wg sync.WaitGroup
 	for range 6 {
 		wg.Go(func() {
-			due, err := s.Sweep(t.Context(), 1000, long)
+			due, err := s.Sweep(t.Context(), 1000, long, nil)
 			if err != nil {
 				t.Errorf("Sweep: %v", err)
 			}
@@ -150,7 +150,7 @@ func testSweepLimit(t *testing.T, s *suite) {
 	}
 	seen := map[state.RunID]bool{}
 	for range 3 {
-		due, err := s.Sweep(t.Context(), 4, long)
+		due, err := s.Sweep(t.Context(), 4, long, nil)
 		if err != nil || len(due) > 4 {
 			t.Fatalf("Sweep = %d runs, %v; want 4 at most", len(due), err)
 		}

@@ -231,7 +231,7 @@ func (s *suite) sweepFor(t *testing.T, id state.RunID, delay time.Duration) stat
 	t.Helper()
 	deadline := time.Now().Add(soon)
 	for time.Now().Before(deadline) {
-		due, err := s.Sweep(t.Context(), 1000, delay)
+		due, err := s.Sweep(t.Context(), 1000, delay, nil)
 		if err != nil {
 			t.Fatalf("Sweep: %v", err)
 		}
@@ -249,7 +249,7 @@ func (s *suite) sweepFor(t *testing.T, id state.RunID, delay time.Duration) stat
 // notDue checks that a sweep does not bring the run up now.
 func (s *suite) notDue(t *testing.T, id state.RunID) {
 	t.Helper()
-	due, err := s.Sweep(t.Context(), 1000, long)
+	due, err := s.Sweep(t.Context(), 1000, long, nil)
 	if err != nil {
 		t.Fatalf("Sweep: %v", err)
 	}

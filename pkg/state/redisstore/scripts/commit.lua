@@ -74,6 +74,7 @@ if status ~= 'waiting' then wake = 0 end
 redis.call('HSET', R, 'st', status, 'h', ARGV[7], 'ver', version, 'tok', '', 'own', '', 'lease', '0', 'att', '0', 'ab', abort, 'aw', awaits,
   'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', wake > 0 and ARGV[9] or '0', 'sw', '0', 'f', ARGV[15])
 local at = wake
+if status == 'queued' then redis.call('HSET', R, 'qa', now()) end
 if status == 'queued' or tonumber(finalized) < length then
   at = now() + tonumber(ARGV[11])
   if wake > 0 and wake < at then at = wake end

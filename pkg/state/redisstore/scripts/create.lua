@@ -4,7 +4,7 @@ local R, L, D, C, T = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 if redis.call('EXISTS', R) == 1 then return {'exists'} end
 redis.call('HSET', R, 'h', ARGV[5], 'st', ARGV[3], 'ver', ARGV[4], 'tok', '', 'own', '', 'lease', 0, 'att', 0, 'sa', 0, 'ab', '',
   'aw', ARGV[6], 'cid', '', 'cst', '', 'cver', 0, 'ln', ARGV[8], 'ann', 0, 'base', #ARGV - 11, 'wake', ARGV[7], 'sw', 0, 'f', ARGV[9],
-  'tn', ARGV[10])
+  'tn', ARGV[10], 'qa', ARGV[3] == 'queued' and now() or 0)
 if ARGV[11] ~= '' then redis.call('HSET', R, 'hf', ARGV[11]) end
 push(L, 12)
 redis.call('HINCRBY', C, ARGV[3], 1)

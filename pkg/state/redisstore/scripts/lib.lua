@@ -3,7 +3,7 @@
 --   R hash of the run · L log · J journal · I inbox · X ids of signals that were seen · D index of what is due
 --   C counts of the shard's runs by status · T of those that are queued or running by tenant · H index of leases
 -- A number that goes to a command is formatted as a float, which takes longer than the command: constants are strings.
--- FORMAT is the newest that this build knows, and NOISY the number in state.NoisyAbove. A run of a newer one is left alone; who
+-- LOOK is state.BacklogLook. FORMAT is the newest that this build knows, and NOISY the number in state.NoisyAbove. A run of a newer one is left alone; who
 -- holds the lease of a run has found at the claim that it is not.
 -- Clocks are the server's own: those of workers do not matter.
 local function now() local t = redis.call('TIME'); return t[1] * 1000 + math.floor(t[2] / 1000) end
@@ -52,8 +52,9 @@ end
 local function queue(R, C, D, run, old, delay, T, tenant)
   count(C, old, 'queued')
   countTenant(T, C, tenant, old, 'queued')
-  redis.call('HSET', R, 'st', 'queued', 'tok', '', 'own', '', 'lease', '0', 'sw', '0')
-  due(D, run, now() + delay)
+  local n = now()
+  redis.call('HSET', R, 'st', 'queued', 'tok', '', 'own', '', 'lease', '0', 'sw', '0', 'qa', n)
+  due(D, run, n + delay)
 end
 
 -- answer takes names out of a list of awaited ones; false if one is missing, and
