@@ -1,5 +1,3 @@
-// Package agent holds the definitions of agents: what a user writes, checked and
-// compiled into what loops and workers read.
 package agent
 
 import (

@@ -1,5 +1,3 @@
-// Package api holds the wire types of Turnpike: what the gateway, its clients and
-// the event stream say to each other. Its JSON is the contract.
 package api
 
 import (

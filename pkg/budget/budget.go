@@ -1,6 +1,3 @@
-// Package budget is the arithmetic of limits: what is used up, what soon will be.
-// It is pure. Limits are checked before each model call and charged after it, so
-// spend passes a limit by at most the one call that was in flight (I10).
 package budget
 
 import (

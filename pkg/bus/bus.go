@@ -1,9 +1,3 @@
-// Package bus is the contract for what travels between gateway, workers and the
-// services around them. The state in the store is the truth; a message is only a
-// hint to look at it. Losing, doubling or reordering any message costs time and
-// never correctness.
-//
-// Implementations pass bustest.Exercise.
 package bus
 
 import (

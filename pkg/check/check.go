@@ -1,5 +1,3 @@
-// Package check describes what was found out about a dependency: a line of
-// `turnpike doctor`, or a reason to refuse to start.
 package check
 
 import (

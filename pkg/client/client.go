@@ -1,4 +1,3 @@
-// Package client talks to a Turnpike gateway over HTTP.
 package client
 
 import (

@@ -1,6 +1,3 @@
-// Package gateway lets the world in: runs, signals, aborts and agents over HTTP,
-// and submissions and aborts over the bus. It keeps nothing: what it answered for
-// is in the store.
 package gateway
 
 import (

@@ -1,5 +1,3 @@
-// Package hook is the contract with those who watch over runs: a hook is asked at
-// fixed points of a turn, and may object.
 package hook
 
 import (

@@ -1,5 +1,3 @@
-// Package keys reads and writes JSON objects of which only a part of the keys is known
-// in one place: those of a struct, beside others that somebody else knows.
 package keys
 
 import (

@@ -1,22 +1,3 @@
-// Package loop decides what a run does next. It is pure: no clock, no
-// randomness, no network, no queue, no log. Equal arguments give equal results,
-// so a turn can be replayed from its inputs.
-//
-// A loop is asked one question, over and over: given this state, something has
-// happened; what now? It answers with the next state and at most one effect for
-// the worker to perform. The result of the effect is the next event. A decision
-// without an effect ends the turn: the state has made its transition, and the
-// worker commits it.
-//
-//	TurnBegan ──► CallModel ──► ModelResponded ──► RunHooks ──► HooksAnswered ──► RunTools ──► ToolsFinished ──► (turn ends)
-//	                  │
-//	                  ├──► ModelFailed ──► (turn ends)
-//	                  ├──► ModelDelayed ─► (turn ends)
-//	                  └──► Aborted ──────► (turn ends)
-//
-// What all loops share — signals, limits, hooks, recoveries, compaction, aborts,
-// and that every call gets exactly one result — is done by New. A loop of its own
-// kind is a value of Rules.
 package loop
 
 import (

@@ -1,6 +1,3 @@
-// Package model is the contract with language models: one neutral request, one
-// neutral response, one table of error classes. Nothing of a provider's format
-// leaks out of the adapters below this package.
 package model
 
 import (

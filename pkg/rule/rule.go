@@ -1,4 +1,3 @@
-// Package rule compiles conditions that authors of agents write in CEL.
 package rule
 
 import (

@@ -1,5 +1,3 @@
-// Package secret keeps the secrets that a call used out of what came back of it. A
-// server that repeats what it was sent must not put a key into a history.
 package secret
 
 import (

@@ -1,10 +1,3 @@
-// Package span is what gateway and workers agree on about traces: how the place of
-// a run in its trace is written down, and which words its spans use. The words are
-// those of the OpenTelemetry conventions for messaging and for generative AI, as of
-// semconv 1.41; what the conventions have no word for begins with "turnpike.".
-//
-// A trace never carries correctness: what is missing or malformed here costs a line
-// in a picture and nothing else.
 package span
 
 import (

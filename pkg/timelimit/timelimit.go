@@ -1,10 +1,3 @@
-// Package timelimit keeps time limits on calls that may ignore their context: tools,
-// hooks and models that others have written.
-//
-//	v, ok := timelimit.Call(ctx, &calls, time.Second, func() Answer { return ask(ctx) })
-//
-// If ok is false, ctx has ended, and the call is still in flight a second later. Its
-// goroutine is left to itself, and what it returns is dropped.
 package timelimit
 
 import (

@@ -1,5 +1,3 @@
-// Package tool is the contract with the things that an agent can do, and the
-// registry in which a worker finds them.
 package tool
 
 import (

@@ -1,20 +1,3 @@
-// Package toolkit is for writing tools that agents call over NATS. It knows nothing
-// of workers and gateways: a program that serves tools links the NATS client and
-// little else.
-//
-//	func convert(ctx context.Context, c toolkit.Call, in Query) (Answer, error) { … }
-//
-//	func main() {
-//		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-//		defer stop()
-//		if err := toolkit.Run(ctx, toolkit.Config{}, toolkit.Func("convert", "Converts …", convert)); err != nil {
-//			log.Fatal(err)
-//		}
-//	}
-//
-// Every tool is a NATS micro service of its name: `nats micro ls` and `turnpike
-// tools ls` find it, with its schema and its statistics. docs/how-to/nats-tools.md describes
-// the protocol for other languages.
 package toolkit
 
 import (

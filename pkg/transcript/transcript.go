@@ -1,6 +1,3 @@
-// Package transcript carries histories to and from the message formats of OpenAI
-// (chat completions) and Anthropic, so that a run can be continued elsewhere, and
-// what was said elsewhere can begin a run.
 package transcript
 
 import (

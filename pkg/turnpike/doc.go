@@ -41,8 +41,9 @@
 // dies before the commit, another one takes the turn when the lease has ended, and goes on
 // from the journal: model responses and tool results in it are not asked for again. A tool
 // call whose outcome is unknown after a crash is made again only if the agent declares the
-// tool idempotent, and then with the same [tool.Call.IdempotencyKey]. Run returns when its context has ended and the turns in flight are
-// committed or released, within worker.Config.ShutdownGrace.
+// tool idempotent, and then with the same [tool.Call.IdempotencyKey]. Run returns when its
+// context has ended and the turns in flight are committed or released, within
+// worker.Config.ShutdownGrace.
 //
 // # What is linked
 //

@@ -16,4 +16,20 @@
 //
 // A worker that lost its lease touches nothing any more: no ack, no nak, no
 // event (I8).
+//
+// A [Worker] is made of a store and a bus, and configured by [Config], which names models, tools, hooks and
+// loops. Whoever wants it with the connections to both uses package turnpike instead.
+//
+//	w, err := worker.New(store, b, worker.Config{ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}})
+//	if err != nil {
+//		return err
+//	}
+//	err = w.Run(ctx)
+//
+// # Guarantees
+//
+//   - A turn is committed once. If a worker dies before the commit, another one goes on from the journal.
+//   - [Worker.Run] returns when its context has ended and the turns in flight are committed or released, within
+//     [Config.ShutdownGrace]. A released turn counts no attempt.
+//   - A turn that kills its workers ends poisoned, after Config.MaxAttempts claims, as a dead letter.
 package worker

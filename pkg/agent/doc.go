@@ -1,0 +1,24 @@
+// Package agent holds the definitions of agents: what a user writes in YAML or JSON, checked
+// and compiled into what loops and workers read.
+//
+//   - [Definition] is what is written: instructions, model, loop, tools, limits, hooks.
+//   - [Known] is what a process knows of the names in it: kinds of tools and hooks,
+//     providers, loops. [Builtin] is what ships with Turnpike.
+//   - [Agent] is a definition that was checked against what is known, with its defaults.
+//
+// A definition is read and compiled:
+//
+//	known := agent.Builtin("plan")
+//	def, err := known.Parse(text)
+//	if err != nil {
+//		return err
+//	}
+//	compiled, err := known.Compile(def, 1)
+//
+// # Guarantees
+//
+//   - A mistake is refused when the agent is stored, not when a run needs it. The error joins
+//     all mistakes; each names the key and says what to do.
+//   - A version of a definition never changes, and a run keeps the version that it began with.
+//   - Keys that are not known are refused, so a typing error has no effect unseen.
+package agent

@@ -1,0 +1,15 @@
+// Package keys reads and writes JSON objects of which only a part of the keys is known in one place:
+// those of a struct, beside others that somebody else knows. Definitions of tools are such objects:
+// some keys are common, the others belong to the kind of the tool.
+//
+//	own, err := keys.Rest(data, keys.Of(reflect.TypeFor[Common]()))
+//	if err != nil {
+//		return err
+//	}
+//	data, err = keys.Join(data, own)
+//
+// # Guarantees
+//
+// Digits of numbers stay as they are written, however many they are. The keys of [Rest] are sorted, so
+// equal objects give equal bytes.
+package keys

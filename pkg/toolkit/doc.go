@@ -1,0 +1,27 @@
+// Package toolkit is for writing tools that agents call over NATS. It knows nothing
+// of workers and gateways: a program that serves tools links the NATS client and
+// little else.
+//
+//	func convert(ctx context.Context, c toolkit.Call, in Query) (Answer, error) { return in.convert() }
+//
+//	func main() {
+//		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+//		defer stop()
+//		if err := toolkit.Run(ctx, toolkit.Config{}, toolkit.Func("convert", "Converts quantities.", convert)); err != nil {
+//			log.Fatal(err)
+//		}
+//	}
+//
+// Every tool is a NATS micro service of its name: `nats micro ls` and `turnpike
+// tools ls` find it, with its schema and its statistics. docs/how-to/nats-tools.md describes
+// the protocol for other languages.
+//
+// # Guarantees
+//
+//   - The schema of a tool made by [Func] follows from its input type. Arguments that it does not admit never
+//     reach the function.
+//   - While a call lasts the instance gives signs of life, so a worker need not wait for the deadline of one
+//     that has died.
+//   - A panic is an error of its call only. [Run] returns when its context has ended and the calls in flight
+//     are answered.
+package toolkit
