@@ -10,6 +10,7 @@ import (
 type config struct {
 	app.Config
 	app.GatewayConfig
+	app.DrainConfig
 }
 
 func main() {
@@ -26,7 +27,9 @@ func run(ctx context.Context, cfg config) error {
 		return err
 	}
 	defer d.Close()
-	g, err := d.NewGateway(cfg.Gateway())
+	settings := cfg.Gateway()
+	settings.Drain = cfg.Drain
+	g, err := d.NewGateway(settings)
 	if err != nil {
 		return err
 	}

@@ -97,6 +97,11 @@ func (c GatewayConfig) Gateway() gateway.Config {
 	return gateway.Config{Hosts: c.Hosts, Tenant: c.Tenant}
 }
 
+// DrainConfig is what a process is told that serves the API behind a load balancer.
+type DrainConfig struct {
+	Drain time.Duration `env:"TURNPIKE_DRAIN" default:"5s" help:"How long the gateway goes on after SIGTERM while /readyz is 503, so that load balancers look elsewhere first."`
+}
+
 // WorkerConfig is what a worker process is told.
 type WorkerConfig struct {
 	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the deployment; default the host's name and a random part."`

@@ -60,6 +60,7 @@ func (f *file) Validate(process *kong.Application) error {
 	services, err := kong.New(&struct {
 		Config
 		GatewayConfig
+		DrainConfig
 		WorkerConfig
 	}{})
 	if err != nil {

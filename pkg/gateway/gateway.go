@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,6 +53,10 @@ type Config struct {
 	// RedeliveryDelay is how long a new run is left to its message before the sweeper
 	// publishes another. Default 5 s.
 	RedeliveryDelay time.Duration
+
+	// Drain is how long Serve goes on after its context has ended, while GET /readyz is
+	// 503, so that nobody sends requests any more when the listener closes. Default 0.
+	Drain time.Duration
 
 	// Checks, if not nil, looks at the dependencies for GET /readyz: a fatal
 	// finding means not ready.
@@ -121,6 +126,8 @@ type Gateway struct {
 
 	mu     sync.Mutex
 	agents map[agentKey]*agent.Agent
+
+	draining atomic.Bool // the process is to end soon: GET /readyz is 503
 
 	// quit ends streams when the server shuts down.
 	quit chan struct{}
@@ -216,6 +223,9 @@ func (g *Gateway) Handler() http.Handler {
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if g.draining.Load() {
+			w.Header().Set("Connection", "close") // the next request goes elsewhere
+		}
 		if !g.invited(r) {
 			g.fail(w, r, problem(http.StatusForbidden, api.CodeForbidden, "this gateway is not known as %q: if a proxy on its machine is, name it in TURNPIKE_HOSTS", r.Host))
 			return

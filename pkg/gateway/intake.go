@@ -24,6 +24,7 @@ const intakeWorkers = 16
 // ends as a dead letter with the cause.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer g.stop()
+	defer context.AfterFunc(ctx, g.stop)() // streams end before the intake has
 	submissions, err := g.bus.Submissions(ctx)
 	if err != nil {
 		return fmt.Errorf("open submissions: %w", err)

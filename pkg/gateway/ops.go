@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/check"
@@ -37,40 +38,57 @@ func (*Gateway) healthz(w http.ResponseWriter, _ *http.Request) error {
 	return reply(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// readyTimeout bounds the look at a dependency.
-const readyTimeout = 3 * time.Second
+// readyTimeout bounds the look at the store. The one at the bus is shorter: without the bus
+// the gateway serves all the same, and says so before a prober loses patience.
+const (
+	readyTimeout    = 3 * time.Second
+	busReadyTimeout = 500 * time.Millisecond
+)
 
-// readyz says whether bus and store can be reached now.
+// readyz says whether bus and store can be reached now. Each is asked by itself, so that the
+// silence of one is not taken for that of the other. A gateway without the bus is degraded
+// and not unready: it reads and stores runs, and sweepers publish them later.
 func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-	defer cancel()
-	answer := readiness{Status: "ok", Bus: "ok", Store: "ok", Findings: []check.Finding{}}
-	down := func(what string, field *string, err error) {
-		answer.Status, *field = "unavailable", "does not answer"
-		g.log.Warn().Err(err).Str("dependency", what).Str("hint", "turnpike doctor finds out why").Msg("not ready")
-	}
-	if err := g.bus.Ready(ctx); err != nil {
-		down("bus", &answer.Bus, err)
-	}
-	if err := g.store.Ready(ctx); err != nil {
-		down("store", &answer.Store, err)
-	}
+	answer := readiness{Status: "ok", Findings: []check.Finding{}}
+	var probes sync.WaitGroup
+	probes.Go(func() { answer.Bus = g.probe(r.Context(), "bus", busReadyTimeout, g.bus.Ready) })
+	probes.Go(func() { answer.Store = g.probe(r.Context(), "store", readyTimeout, g.store.Ready) })
 	if g.cfg.Checks != nil {
-		answer.Findings = append(answer.Findings, g.cfg.Checks(ctx)...)
-		if check.Err(answer.Findings) != nil {
-			answer.Status = "unavailable"
-		}
+		probes.Go(func() {
+			ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+			defer cancel()
+			answer.Findings = append(answer.Findings, g.cfg.Checks(ctx)...)
+		})
 	}
-	status := http.StatusOK
-	if answer.Status != "ok" {
-		status = http.StatusServiceUnavailable
+	probes.Wait()
+	status := http.StatusServiceUnavailable
+	switch {
+	case g.draining.Load():
+		answer.Status = "draining"
+	case answer.Store != "ok" || check.Err(answer.Findings) != nil:
+		answer.Status = "unavailable"
+	case answer.Bus != "ok":
+		answer.Status, status = "degraded", http.StatusOK
+	default:
+		status = http.StatusOK
 	}
 	return reply(w, status, answer)
 }
 
+// probe asks one dependency, and returns what /readyz says of it.
+func (g *Gateway) probe(ctx context.Context, what string, within time.Duration, ready func(context.Context) error) string {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if err := ready(ctx); err != nil {
+		g.log.Warn().Err(err).Str("dependency", what).Msg("dependency does not answer")
+		return "does not answer"
+	}
+	return "ok"
+}
+
 // readiness is the answer of /readyz.
 type readiness struct {
-	Status   string          `json:"status"`
+	Status   string          `json:"status"` // ok, degraded, draining, unavailable
 	Bus      string          `json:"bus"`
 	Store    string          `json:"store"`
 	Findings []check.Finding `json:"findings"`

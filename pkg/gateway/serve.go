@@ -14,13 +14,41 @@ import (
 const shutdownTimeout = 10 * time.Second
 
 // Serve answers requests on the listener and takes submissions and aborts from the bus,
-// until ctx ends or one of the two fails. Open requests may finish for ten seconds;
-// event streams end at once, and their readers resume elsewhere. It closes the listener.
+// until ctx ends or one of the two fails. When ctx has ended GET /readyz is 503 while
+// everything goes on for Config.Drain. Then the listener closes and open requests may finish
+// for ten seconds: event streams and those with ?wait end at once, and readers resume
+// elsewhere.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.Run(ctx) })
-	group.Go(func() error { return serve(ctx, listener, g.Handler()) })
+	group, failed := errgroup.WithContext(context.WithoutCancel(ctx))
+	work, stop := context.WithCancel(failed)
+	defer stop()
+	group.Go(func() error { return g.Run(work) })
+	group.Go(func() error { return serve(work, listener, g.Handler()) })
+	group.Go(func() error {
+		defer stop()
+		select {
+		case <-ctx.Done():
+			g.awaitDrain(failed)
+		case <-failed.Done():
+		}
+		return nil
+	})
 	return group.Wait()
+}
+
+// awaitDrain says that the process is to end soon, and waits until everybody has heard it.
+func (g *Gateway) awaitDrain(ctx context.Context) {
+	if g.cfg.Drain <= 0 {
+		return
+	}
+	g.draining.Store(true)
+	g.log.Info().Dur("drain_ms", g.cfg.Drain).Msg("gateway drains")
+	timer := time.NewTimer(g.cfg.Drain)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // serve runs an HTTP server until ctx ends. Streams end with the gateway, so there is no

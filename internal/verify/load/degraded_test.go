@@ -93,11 +93,11 @@ func down(p *rig.Process) func() error {
 
 func ofNATS(jetStream bool) []breakage {
 	return []breakage{
-		{"away", func(_ *testing.T, s *rig.Deployment) (func() error, error) { return down(&s.NATS.Process), nil }, !jetStream, false},
+		{"away", func(_ *testing.T, s *rig.Deployment) (func() error, error) { return down(&s.NATS.Process), nil }, !jetStream, !jetStream},
 		{"silent", func(_ *testing.T, s *rig.Deployment) (func() error, error) {
 			s.ToNATS.Hold()
 			return func() error { s.ToNATS.Heal(); return nil }, nil
-		}, !jetStream, false},
+		}, !jetStream, !jetStream},
 		{"full", func(t *testing.T, s *rig.Deployment) (func() error, error) {
 			js, err := jetstream.New(s.Conn)
 			if err != nil {

@@ -1,0 +1,180 @@
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+const plainAgent = "name: plain\ninstructions: You answer.\nmodel: {provider: scripted, responses: [{text: done}]}\n"
+
+// define puts the agent that tests of operations run.
+func (s *deployment) definePlain() {
+	s.t.Helper()
+	if _, err := s.client.PutAgent(s.t.Context(), "plain", []byte(plainAgent)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *deployment) submitPlain(priority string) string {
+	s.t.Helper()
+	run, err := s.client.Submit(s.t.Context(), api.SubmitRequest{Agent: "plain", Input: json.RawMessage(`"x"`), Priority: priority}, "")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return run.ID
+}
+
+// get returns the status and the body of an answer.
+func get(t *testing.T, url string) (int, string, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body), err
+}
+
+// saysReady waits until /readyz answers as it should.
+func (s *deployment) saysReady(code int, status, bus, store string) {
+	s.t.Helper()
+	eventually(s.t, "readyz", func() error {
+		have, body, err := get(s.t, s.url+"/readyz")
+		if err != nil {
+			return err
+		}
+		var ready struct{ Status, Bus, Store string }
+		if err := json.Unmarshal([]byte(body), &ready); err != nil {
+			return err
+		}
+		if have != code || ready.Status != status || ready.Bus != bus || ready.Store != store {
+			return fmt.Errorf("got %d %s, want %d %s, bus %s, store %s", have, body, code, status, bus, store)
+		}
+		return nil
+	})
+}
+
+// proxied starts a NATS server and a proxy of it, which can be made silent.
+func proxied(t *testing.T) *rig.Proxy {
+	t.Helper()
+	p, err := rig.NewProxy(strings.TrimPrefix(testbed.NATSServer(t).URL(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { p.Run(ctx); close(ended) }()
+	t.Cleanup(func() { stop(); <-ended })
+	return p
+}
+
+const silent = "does not answer"
+
+// With Redis as the store a gateway without NATS is degraded: it takes runs, and they are
+// finished when NATS is back. It says of each system what is so, whichever is silent.
+func TestReadinessNamesWhatIsSilent(t *testing.T) {
+	t.Parallel()
+	toNATS, redis := proxied(t), testbed.RedisProcess(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")
+	s := newDeployment(t, 0, "TURNPIKE_NATS_URL=nats://"+toNATS.Addr(), "TURNPIKE_REDIS_URL="+redis.URL)
+	s.definePlain()
+	s.saysReady(http.StatusOK, "ok", "ok", "ok")
+	toNATS.Hold()
+	s.saysReady(http.StatusOK, "degraded", silent, "ok")
+	run := s.submitPlain("")
+	toNATS.Cut()
+	s.saysReady(http.StatusOK, "degraded", silent, "ok")
+	toNATS.Heal()
+	s.saysReady(http.StatusOK, "ok", "ok", "ok")
+	spawn(t, "worker", s.env)
+	if done, err := s.client.Wait(t.Context(), run); err != nil || done.Status != "completed" {
+		t.Errorf("the run that came without NATS: %+v, %v", done, err)
+	}
+	redis.Kill()
+	s.saysReady(http.StatusServiceUnavailable, "unavailable", "ok", silent)
+}
+
+// With JetStream as the store there is nothing without NATS.
+func TestReadinessOnJetStreamAlone(t *testing.T) {
+	t.Parallel()
+	toNATS := proxied(t)
+	s := newDeployment(t, 0, "TURNPIKE_NATS_URL=nats://"+toNATS.Addr(), "TURNPIKE_REDIS_URL=")
+	toNATS.Hold()
+	s.saysReady(http.StatusServiceUnavailable, "unavailable", silent, silent)
+}
+
+// After SIGTERM a gateway says that it is not ready while it still serves; then streams and
+// requests that wait end as they should, and the process with 0.
+func TestGatewayDrains(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t, 0, "TURNPIKE_DRAIN=6s")
+	s.definePlain()
+	run := s.submitPlain("")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/runs/"+run+"/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Body.Close()
+	stream := bufio.NewReader(events.Body)
+	if _, err := stream.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error, 1)
+	go func() {
+		resp, err := http.Post(s.url+"/v1/runs?wait=5m", "application/json", strings.NewReader(`{"agent":"plain","input":"x"}`))
+		if err == nil {
+			_, err = io.ReadAll(resp.Body)
+			if err = errors.Join(err, resp.Body.Close()); err == nil && resp.StatusCode != http.StatusAccepted {
+				err = errors.New(resp.Status)
+			}
+		}
+		waited <- err
+	}()
+	eventually(t, "the request that waits is there", func() error {
+		page, err := s.client.List(t.Context(), nil)
+		if err == nil && len(page.Items) < 2 {
+			err = fmt.Errorf("there are %d runs", len(page.Items))
+		}
+		return err
+	})
+	if err := s.gateway.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	s.saysReady(http.StatusServiceUnavailable, "draining", "ok", "ok")
+	s.submitPlain("") // whoever has not heard of it yet is served
+	select {
+	case err := <-waited:
+		t.Errorf("the request that waits ended before the drain had: %v", err)
+	default:
+	}
+	if _, err := io.Copy(io.Discard, stream); err != nil {
+		t.Errorf("the event stream broke off: %v", err)
+	}
+	if err := <-waited; err != nil {
+		t.Errorf("the request that waits: %v", err)
+	}
+	<-s.gateway.done
+	if code := s.gateway.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("the gateway has ended with %d", code)
+	}
+}
