@@ -80,7 +80,7 @@ func (g *Gateway) probe(ctx context.Context, what string, within time.Duration, 
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if err := ready(ctx); err != nil {
-		g.log.Warn().Err(err).Str("dependency", what).Msg("dependency does not answer")
+		g.log.Warn().Err(err).Str("dependency", what).Str("hint", "`turnpike doctor` says more").Msg("dependency does not answer")
 		return "does not answer"
 	}
 	return "ok"
