@@ -122,9 +122,6 @@ func TestPagesUseTheWords(t *testing.T) {
 func TestExportedNamesUseTheWords(t *testing.T) {
 	t.Parallel()
 	for _, f := range files(t, false) {
-		if within(f.name, "internal/verify/protocol") {
-			continue // the model of an older protocol; the explorer takes its place
-		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			for _, id := range declared(n) {
 				if m := speaksOf(id.Name); id.IsExported() && m != "" {

@@ -80,7 +80,7 @@ func TestRecordedConversations(t *testing.T) {
 	path := filepath.Join(dataDir(t), "tau-airline", "trajectories.jsonl")
 	recordings := readRecordings(t, path)
 
-	site := newDeployment(t, 3)
+	d := newDeployment(t, 3)
 	mock := freeAddr(t)
 	spawn(t, "turnpike", nil, "mock-model", "--addr", mock, "--conversations", path)
 	eventually(t, "mock-model is ready", func() error {
@@ -91,15 +91,15 @@ func TestRecordedConversations(t *testing.T) {
 		return err
 	})
 	runs := &playing{runs: map[string]recording{}, added: make(chan struct{})}
-	names := serveRecordedTools(t, site, recordings, runs)
+	names := serveRecordedTools(t, d, recordings, runs)
 
-	killed := killAtRandom(t, site, 500*time.Millisecond)
+	killed := killAtRandom(t, d, 500*time.Millisecond)
 	began := time.Now()
 	var turns atomic.Int64
 	group, ctx := errgroup.WithContext(t.Context())
 	for _, r := range recordings {
 		group.Go(func() error {
-			n, err := replay(ctx, site, r, mock, names, runs)
+			n, err := replay(ctx, d, r, mock, names, runs)
 			turns.Add(int64(n))
 			if err != nil {
 				return fmt.Errorf("conversation %d: %w", r.ID, err)

@@ -61,11 +61,11 @@ func (f *faulty) Create(ctx context.Context, n state.NewRun) (state.Created, err
 	return f.Store.Create(ctx, n)
 }
 
-func (f *faulty) Signal(ctx context.Context, id state.RunID, s state.Signal, grace time.Duration) (state.Wake, error) {
+func (f *faulty) Signal(ctx context.Context, id state.RunID, s state.Signal, delay time.Duration) (state.Wake, error) {
 	if err := f.broken("signal", id); err != nil {
 		return state.Wake{}, err
 	}
-	w, err := f.Store.Signal(ctx, id, s, grace)
+	w, err := f.Store.Signal(ctx, id, s, delay)
 	if err := f.broken("signalled", id); err != nil {
 		return state.Wake{}, err
 	}

@@ -75,9 +75,9 @@ func (b *slowBus) PublishTurn(ctx context.Context, t bus.Turn, id string) error 
 	return b.Bus.PublishTurn(ctx, t, id)
 }
 
-func (b *slowBus) SendHeartbeat(beat bus.Heartbeat) {
+func (b *slowBus) SendHeartbeat(heartbeat bus.Heartbeat) {
 	if !b.dead.Load() {
-		b.Bus.SendHeartbeat(beat)
+		b.Bus.SendHeartbeat(heartbeat)
 	}
 }
 
@@ -117,8 +117,8 @@ func (e *evictions) Heartbeat(ctx context.Context, id string, lasts time.Duratio
 	return e.Store.Heartbeat(ctx, id, lasts)
 }
 
-func (e *evictions) Evict(ctx context.Context, id string, limit int, grace time.Duration) ([]state.Due, error) {
-	due, err := e.Store.Evict(ctx, id, limit, grace)
+func (e *evictions) Evict(ctx context.Context, id string, limit int, delay time.Duration) ([]state.Due, error) {
+	due, err := e.Store.Evict(ctx, id, limit, delay)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ids[id] = e.ids[id] || len(due) > 0

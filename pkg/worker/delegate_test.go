@@ -186,14 +186,14 @@ func (l *lame) Create(ctx context.Context, run state.NewRun) (state.Created, err
 	return l.Store.Create(ctx, run)
 }
 
-func (l *lame) Signal(ctx context.Context, id state.RunID, sig state.Signal, grace time.Duration) (state.Wake, error) {
+func (l *lame) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
 	if l.failSignal.Add(-1) >= 0 {
 		return state.Wake{}, errLame
 	}
 	if (sig.Child != nil || sig.Start) && l.loseSignal.Add(-1) >= 0 {
 		return state.Wake{}, nil
 	}
-	return l.Store.Signal(ctx, id, sig, grace)
+	return l.Store.Signal(ctx, id, sig, delay)
 }
 
 // I2: the sweeper finishes what a crash after the commit left undone.

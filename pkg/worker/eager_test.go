@@ -232,12 +232,12 @@ type hanging struct {
 	on func(state.Lease) bool
 }
 
-func (s hanging) Renew(ctx context.Context, l state.Lease, lease, grace time.Duration) (*state.Abort, error) {
+func (s hanging) Renew(ctx context.Context, l state.Lease, lease, delay time.Duration) (*state.Abort, error) {
 	if s.on(l) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return s.Store.Renew(ctx, l, lease, grace)
+	return s.Store.Renew(ctx, l, lease, delay)
 }
 
 // deaf is a store that renews nothing.

@@ -86,8 +86,8 @@ func (m *members) sendHeartbeats(ctx context.Context) {
 	}
 }
 
-// tellStore tells the store, which may be slow to answer, that the worker is alive.
-func (m *members) tellStore(ctx context.Context) {
+// writeHeartbeats writes to the store, which may be slow to answer, that the worker is alive.
+func (m *members) writeHeartbeats(ctx context.Context) {
 	for {
 		within, cancel := context.WithTimeout(ctx, missedHeartbeats*m.w.cfg.HeartbeatEvery)
 		m.w.check(m.w.store.Heartbeat(within, m.w.cfg.ID, missedHeartbeats*m.w.cfg.HeartbeatEvery), "heartbeat")

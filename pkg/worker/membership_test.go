@@ -19,11 +19,11 @@ type hiccup struct {
 	failed *atomic.Bool
 }
 
-func (h hiccup) Evict(ctx context.Context, worker string, limit int, grace time.Duration) ([]state.Due, error) {
+func (h hiccup) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
 	if h.failed.CompareAndSwap(false, true) {
 		return nil, errors.New("the store does not answer")
 	}
-	return h.Store.Evict(ctx, worker, limit, grace)
+	return h.Store.Evict(ctx, worker, limit, delay)
 }
 
 // I2: a worker that is gone is evicted as soon as the store answers, also if it did
@@ -41,8 +41,8 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 			}
 			store := hiccup{s.store, &atomic.Bool{}}
 			listening := make(chan struct{})
-			stop, err := s.bus.Heartbeats(t.Context(), func(beat bus.Heartbeat) {
-				if beat.Worker != "ghost" {
+			stop, err := s.bus.Heartbeats(t.Context(), func(heartbeat bus.Heartbeat) {
+				if heartbeat.Worker != "ghost" {
 					select {
 					case <-listening:
 					default:

@@ -146,7 +146,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stopBackground()
 	running.Go(func() { w.renewLeases(background) })
 	running.Go(func() { members.sendHeartbeats(background) })
-	running.Go(func() { members.tellStore(background) })
+	running.Go(func() { members.writeHeartbeats(background) })
 	running.Go(func() { members.watch(background) })
 	if w.feed != nil {
 		running.Go(func() { w.feed.run(background) })

@@ -1,4 +1,4 @@
-"""Convert is a tool in Python for agents of any site: it converts quantities.
+"""Convert is a tool in Python for agents of any deployment: it converts quantities.
 
     python3 convert.py
 """
@@ -65,7 +65,7 @@ class Tool:
 
         sid = self.client.subscribe(message.reply + ".cancel", cancel)
         # ... and wants to hear that somebody works for it.
-        beat = asyncio.ensure_future(self.beat(message))
+        heartbeat = asyncio.ensure_future(self.heartbeat(message))
         try:
             reply = {"content": await work}
         except (asyncio.CancelledError, TimeoutError):
@@ -73,7 +73,7 @@ class Tool:
         except Exception as e:
             reply = {"error": str(e) or repr(e)}
         finally:
-            beat.cancel()
+            heartbeat.cancel()
             self.client.unsubscribe(sid)
         data = json.dumps(reply).encode()
         if len(data) > self.client.info["max_payload"]:
@@ -94,7 +94,7 @@ class Tool:
         async with asyncio.timeout(left):
             return await convert(call)
 
-    async def beat(self, message: mininats.Message):
+    async def heartbeat(self, message: mininats.Message):
         every = int(message.headers.get("Turnpike-Heartbeat", "0"))
         while every > 0:
             self.client.publish(message.reply, headers={"Turnpike-Heartbeat": every})

@@ -1,4 +1,4 @@
-// Convert is a tool in TypeScript for agents of any site: it converts quantities.
+// Convert is a tool in TypeScript for agents of any deployment: it converts quantities.
 //
 //	npm install && npm start
 //
@@ -71,13 +71,13 @@ async function answer(msg: ServiceMsg): Promise<void> {
   const cancel = nc.subscribe(`${reply}.cancel`, { callback: () => abort.abort() });
   // ... and wants to hear that somebody works for it.
   const every = Number(msg.headers?.get("Turnpike-Heartbeat") || 0);
-  const beat = () => {
+  const heartbeat = () => {
     const h = headers();
     h.set("Turnpike-Heartbeat", String(every));
     nc.publish(reply, "", { headers: h });
   };
-  if (every > 0) beat();
-  const beats = every > 0 ? setInterval(beat, Math.max(every, 50)) : undefined;
+  if (every > 0) heartbeat();
+  const heartbeats = every > 0 ? setInterval(heartbeat, Math.max(every, 50)) : undefined;
   let deadline: NodeJS.Timeout | undefined;
   try {
     const call = msg.json<Call>();
@@ -90,7 +90,7 @@ async function answer(msg: ServiceMsg): Promise<void> {
     const text = e instanceof Error ? e.message : String(e);
     msg.respondError(500, text.split("\n")[0].slice(0, 200), JSON.stringify({ error: text }));
   } finally {
-    clearInterval(beats);
+    clearInterval(heartbeats);
     clearTimeout(deadline);
     cancel.unsubscribe();
   }

@@ -188,13 +188,13 @@ func (w wire) Grown(run state.RunID, _, to int64) {
 
 func (w wire) PublishAbort(ctx context.Context, a bus.Abort) error {
 	return ask0(ctx, w.p, w.request("publish the abort of "+w.p.s.short(a.Run), writes), func() error {
-		w.p.s.tellAbort(a)
+		w.p.s.sendAbort(a)
 		return nil
 	})
 }
 
-// tellAbort sends an abort on its way to everybody who listens.
-func (s *deployment) tellAbort(a bus.Abort) {
+// sendAbort sends an abort on its way to everybody who listens.
+func (s *deployment) sendAbort(a bus.Abort) {
 	for _, p := range s.processes {
 		if p.dead || len(p.aborts) == 0 {
 			continue

@@ -168,7 +168,7 @@ func (d *double) Release(_ context.Context, l state.Lease) error {
 	return err
 }
 
-func (d *double) Signal(_ context.Context, id state.RunID, s state.Signal, grace time.Duration) (state.Wake, error) {
+func (d *double) Signal(_ context.Context, id state.RunID, s state.Signal, delay time.Duration) (state.Wake, error) {
 	defer d.lock()()
 	var w state.Wake
 	err := d.change(func(r *record.Record) error {
@@ -177,7 +177,7 @@ func (d *double) Signal(_ context.Context, id state.RunID, s state.Signal, grace
 		}
 		inbox := r.Inbox
 		var err error
-		w, err = r.Signal(id, s, time.Now(), grace)
+		w, err = r.Signal(id, s, time.Now(), delay)
 		if d.bug == lostUpdate && rand.IntN(3) == 0 {
 			r.Inbox = inbox
 		}
@@ -186,13 +186,13 @@ func (d *double) Signal(_ context.Context, id state.RunID, s state.Signal, grace
 	return lose(w, err)
 }
 
-func (d *double) Abort(_ context.Context, id state.RunID, reason string, grace time.Duration) (state.Wake, error) {
+func (d *double) Abort(_ context.Context, id state.RunID, reason string, delay time.Duration) (state.Wake, error) {
 	defer d.lock()()
 	var w state.Wake
 	err := d.change(func(r *record.Record) error {
 		abort := r.Abort
 		var err error
-		w, err = r.RequestAbort(id, reason, time.Now(), grace)
+		w, err = r.RequestAbort(id, reason, time.Now(), delay)
 		if d.bug == deafAbort {
 			r.Abort = abort
 		}
