@@ -45,6 +45,9 @@ type Turns interface {
 	// by one.
 	Lag(ctx context.Context) (int64, error)
 
+	// LagByLane returns the same number for each lane.
+	LagByLane(ctx context.Context) (map[state.Priority]int64, error)
+
 	// Backlog returns since when the oldest message of each lane waits that no worker has
 	// fetched.
 	Backlog(ctx context.Context) (state.Backlog, error)

@@ -153,7 +153,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_runs_submitted_total", Help: "Accepted runs by source."}, []string{"source"}),
 		readers:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_event_readers", Help: "Open event streams."}),
 	}
-	if err := errors.Join(cfg.Registry.Register(m.requests), cfg.Registry.Register(m.submitted), cfg.Registry.Register(m.readers)); err != nil {
+	if err := errors.Join(cfg.Registry.Register(m.requests), cfg.Registry.Register(m.submitted), cfg.Registry.Register(m.readers), cfg.Registry.Register(newLag(b))); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	g := &Gateway{

@@ -18,7 +18,6 @@ type metrics struct {
 	redeliveries prometheus.Counter
 	swept        prometheus.Counter
 	inFlight     prometheus.Gauge
-	lag          prometheus.Gauge
 	modelSeconds prometheus.Histogram
 	modelErrors  *prometheus.CounterVec
 	toolCalls    *prometheus.CounterVec
@@ -40,7 +39,6 @@ func newMetrics(r *prometheus.Registry, calls *timelimit.Calls) (*metrics, error
 		redeliveries: prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_redeliveries_total", Help: "Turn messages delivered more than once."}),
 		swept:        prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_sweeper_publishes_total", Help: "Turns published by the sweeper: lost messages and lost workers."}),
 		inFlight:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_turns_in_flight", Help: "Turns that this worker holds."}),
-		lag:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_queue_lag", Help: "Turn messages that wait or that a worker has, over all workers."}),
 		modelSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_model_call_duration_seconds", Help: "Model calls, retries included.", Buckets: buckets}),
 		modelErrors:  counter("turnpike_model_errors_total", "Model calls that failed, by class.", "class"),
 		toolCalls:    counter("turnpike_tool_calls_total", "Tool calls by whether the result is an error.", "is_error"),
@@ -51,7 +49,7 @@ func newMetrics(r *prometheus.Registry, calls *timelimit.Calls) (*metrics, error
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.turns, m.turnSeconds, m.claims, m.redeliveries, m.swept, m.inFlight, m.lag, m.modelSeconds, m.modelErrors, m.toolCalls, m.tokens,
+		m.turns, m.turnSeconds, m.claims, m.redeliveries, m.swept, m.inFlight, m.modelSeconds, m.modelErrors, m.toolCalls, m.tokens,
 		m.rateWaits, m.rateSeconds, m.ratePauses,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_abandoned_calls", Help: "Calls of tools, hooks and models that ignore that their time is over, and still run."},
 			func() float64 { return float64(calls.Abandoned()) }),

@@ -41,9 +41,6 @@ func (w *Worker) sweep(ctx context.Context) {
 		if err := w.quotas.refresh(ctx); err != nil && ctx.Err() == nil {
 			w.log.Warn().Err(err).Str("hint", "is the store reachable? it is asked again").Msg("rate limits not read")
 		}
-		if lag, err := w.bus.Lag(ctx); err == nil {
-			w.metrics.lag.Set(float64(lag))
-		}
 	}
 }
 

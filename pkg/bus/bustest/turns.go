@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -41,6 +42,10 @@ func testTurnUntilAcked(t *testing.T, b bus.Bus) {
 	d = next(t, q)
 	if n, err := b.Lag(t.Context()); err != nil || n != 1 {
 		t.Errorf("Lag = %d, %v; want 1", n, err)
+	}
+	perLane := map[state.Priority]int64{state.High: 0, state.Normal: 1, state.Low: 0}
+	if lanes, err := b.LagByLane(t.Context()); err != nil || !maps.Equal(lanes, perLane) {
+		t.Errorf("LagByLane = %v, %v; want %v", lanes, err, perLane)
 	}
 	if err := d.Ack(); err != nil {
 		t.Fatalf("Ack: %v", err)

@@ -105,6 +105,17 @@ func (b *Bus) Lag(context.Context) (int64, error) {
 	return n, nil
 }
 
+// LagByLane implements bus.Turns.
+func (b *Bus) LagByLane(context.Context) (map[state.Priority]int64, error) {
+	lanes := map[state.Priority]int64{}
+	for key, q := range b.queues {
+		q.mu.Lock()
+		lanes[key.Lane] += int64(len(q.items))
+		q.mu.Unlock()
+	}
+	return lanes, nil
+}
+
 // Backlog implements bus.Turns.
 func (b *Bus) Backlog(context.Context) (state.Backlog, error) {
 	oldest := state.Backlog{}

@@ -39,17 +39,27 @@ func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 
 // Lag implements bus.Turns.
 func (b *Bus) Lag(ctx context.Context) (int64, error) {
+	lanes, err := b.LagByLane(ctx)
 	var n int64
+	for _, lag := range lanes {
+		n += lag
+	}
+	return n, err
+}
+
+// LagByLane implements bus.Turns.
+func (b *Bus) LagByLane(ctx context.Context) (map[state.Priority]int64, error) {
+	lanes := map[state.Priority]int64{}
 	for _, key := range bus.QueueKeys() {
 		spec, _ := b.queue(key)
 		c, err := b.js.Consumer(ctx, spec.stream, spec.config.Durable)
 		if err != nil {
-			return 0, fmt.Errorf("read consumer %s: %w", spec.config.Durable, err)
+			return nil, fmt.Errorf("read consumer %s: %w", spec.config.Durable, err)
 		}
 		info := c.CachedInfo()
-		n += int64(info.NumPending) + int64(info.NumAckPending) //nolint:gosec // a queue of 2^63 messages does not exist
+		lanes[key.Lane] += int64(info.NumPending) + int64(info.NumAckPending) //nolint:gosec // a queue of 2^63 messages does not exist
 	}
-	return n, nil
+	return lanes, nil
 }
 
 // Backlog implements bus.Turns.
