@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/turnpike"
@@ -29,6 +30,21 @@ type Config struct {
 
 	Format int  `name:"store-format" env:"TURNPIKE_FORMAT" help:"Newest format in which runs are stored; 0 is the newest that all workers and gateways can read that are heard. 1 while some gateways are of a build before format 2: they are not heard."`
 	Feed   Feed `embed:""`
+
+	Streams Streams `embed:""`
+}
+
+// Streams bounds the streams beside that of the turns.
+type Streams struct {
+	SubmitMiB  int64 `name:"submit-mib" env:"TURNPIKE_SUBMIT_MIB" default:"512" help:"Most that the stream of submissions over NATS holds, in MiB; full, it refuses more. -1 is no limit."`
+	ControlMiB int64 `name:"control-mib" env:"TURNPIKE_CONTROL_MIB" default:"64" help:"The same for the stream of aborts."`
+	DeadMiB    int64 `name:"dead-mib" env:"TURNPIKE_DEAD_MIB" default:"256" help:"The same for dead letters, of which the oldest go when it is full."`
+	EventsMiB  int64 `name:"events-mib" env:"TURNPIKE_EVENTS_MIB" default:"1024" help:"The same for the event feed, of which the oldest go when it is full."`
+}
+
+// Limits returns them in bytes.
+func (s Streams) Limits() natsbus.Limits {
+	return natsbus.Limits{Submit: s.SubmitMiB << 20, Control: s.ControlMiB << 20, Dead: s.DeadMiB << 20, Events: s.EventsMiB << 20}
 }
 
 // Feed configures the stored event feed.
@@ -39,7 +55,7 @@ type Feed struct {
 // Deployment returns the settings that a deployment has from the configuration.
 func (c Config) Deployment() turnpike.Config {
 	return turnpike.Config{
-		NATSURL: c.NATSURL, RedisURL: c.RedisURL, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), Logger: c.Log.Logger(),
+		NATSURL: c.NATSURL, RedisURL: c.RedisURL, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), Logger: c.Log.Logger(),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -36,6 +37,9 @@ type Config struct {
 	// Replicas of streams. Open raises those that exist with fewer. Default 1; on a
 	// cluster of three NATS servers or more it should be 3.
 	Replicas int
+
+	// StreamLimits bound the streams beside that of the turns, in bytes.
+	StreamLimits natsbus.Limits
 
 	// Format is the newest format in which runs are stored; 0 is the newest that all
 	// workers and gateways can read whose heartbeats are heard. Set it to 1 while some

@@ -60,7 +60,9 @@ func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 func (d *Deployment) open(ctx context.Context) error {
 	cfg := d.cfg
 	b, err := patiently(ctx, func(ctx context.Context) (*natsbus.Bus, error) {
-		return natsbus.Open(ctx, d.NATS, natsbus.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Logger: cfg.Logger})
+		return natsbus.Open(ctx, d.NATS, natsbus.Config{
+			Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits, Logger: cfg.Logger,
+		})
 	})
 	if err != nil {
 		return err

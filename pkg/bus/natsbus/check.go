@@ -113,6 +113,14 @@ func (b *Bus) checkStream(ctx context.Context, want jetstream.StreamConfig) chec
 	if n := s.CachedInfo().Config.Replicas; n < want.Replicas {
 		f.OK, f.Detail = false, fmt.Sprintf("replicas is %d, want %d", n, want.Replicas)
 		f.Remedy = fmt.Sprintf("restart a gateway or a worker, which raises it, or: nats stream edit %s --replicas %d", want.Name, want.Replicas)
+		return f
+	}
+	if have := s.CachedInfo(); lacksLimit(want, have.Config) {
+		f.OK, f.Detail = false, fmt.Sprintf("max bytes is %d, want %d: without a limit it may fill the disk on which the turns are", have.Config.MaxBytes, want.MaxBytes)
+		f.Remedy = "give NATS a larger max_file_store, or ask for less with TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB, TURNPIKE_DEAD_MIB or TURNPIKE_EVENTS_MIB, and restart a gateway or a worker"
+		if cuts(want, have) {
+			f.Remedy = fmt.Sprintf("it holds %d bytes: raise TURNPIKE_DEAD_MIB, or take out letters that are dealt with: nats stream purge %s", have.State.Bytes, want.Name)
+		}
 	}
 	return f
 }

@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,27 @@ type Config struct {
 
 	// ReadOnly opens a bus to look at it with Check: Open creates and changes nothing.
 	ReadOnly bool
+
+	// Limits of the streams beside that of the turns.
+	Limits Limits
+}
+
+// Limits bound streams in bytes, so that none of them fills the disk on which the turns
+// are. 0 is the default and less than 0 no limit. A stream that exists without a limit, or
+// with a lower one, gets it when the bus is opened.
+type Limits struct {
+	Submit  int64 // submissions over the bus; full, it refuses more; default 512 MiB
+	Control int64 // aborts; full, it refuses more; default 64 MiB
+	Dead    int64 // dead letters; full, the oldest go; default 256 MiB
+	Events  int64 // the event feed; full, the oldest go; default 1 GiB
+}
+
+// minLimit is what a stream must be able to hold.
+const minLimit = 1 << 20
+
+func (l Limits) withDefaults() Limits {
+	limit := func(asked, byDefault int64) int64 { return max(cmp.Or(asked, byDefault), -1) } // below -1 is nothing that a server knows
+	return Limits{limit(l.Submit, 512<<20), limit(l.Control, 64<<20), limit(l.Dead, 256<<20), limit(l.Events, 1<<30)}
 }
 
 func (c Config) withDefaults() Config {
@@ -43,6 +65,7 @@ func (c Config) withDefaults() Config {
 	if c.AckWait == 0 {
 		c.AckWait = 30 * time.Second
 	}
+	c.Limits = c.Limits.withDefaults()
 	return c
 }
 
@@ -58,6 +81,11 @@ func (c Config) validate() error {
 	}
 	if c.AckWait < 100*time.Millisecond {
 		errs = append(errs, fmt.Errorf("ack wait is %v, want at least 100ms", c.AckWait))
+	}
+	for _, n := range []int64{c.Limits.Submit, c.Limits.Control, c.Limits.Dead, c.Limits.Events} {
+		if n >= 0 && n < minLimit {
+			errs = append(errs, fmt.Errorf("the limit of a stream is %d bytes, want at least %d, or less than 0 for none", n, minLimit))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -80,8 +108,8 @@ type Bus struct {
 
 var _ bus.Bus = (*Bus)(nil)
 
-// Open creates the streams and consumers that are missing, raises the replicas of streams
-// that have fewer than Config asks for, and returns the bus. A stream or consumer that
+// Open creates the streams and consumers that are missing, raises the replicas and
+// limits of streams that have less than Config asks for, and returns the bus. A stream or consumer that
 // exists with settings on which turns could be lost is refused, with the remedy. Closing
 // the bus leaves the connection to its owner.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {

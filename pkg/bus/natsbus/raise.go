@@ -1,7 +1,9 @@
 package natsbus
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -11,27 +13,24 @@ import (
 // stream that cannot be raised serves as it is, and Check says so: the process may lack the
 // right to change streams, or the cluster a server.
 func (b *Bus) raise(ctx context.Context, want jetstream.StreamConfig, s jetstream.Stream) {
-	cfg, differs := raised(want, s.CachedInfo().Config)
-	if !differs {
+	have := s.CachedInfo().Config
+	if have.Replicas >= want.Replicas {
 		return
 	}
-	if _, err := b.js.UpdateStream(ctx, cfg); err != nil {
-		// Another process may have done it at the same time.
-		if info, infoErr := s.Info(ctx); infoErr == nil {
-			if _, differs := raised(want, info.Config); !differs {
-				return
-			}
+	have.Replicas = want.Replicas
+	if _, err := b.js.UpdateStream(ctx, have); err != nil {
+		if info, infoErr := s.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas { // else another process did it
+			b.log.Warn().Err(err).Str("stream", want.Name).Int("replicas", want.Replicas).
+				Str("hint", "are enough NATS servers up, and may this process change streams?").Msg("stream not raised")
 		}
-		b.log.Warn().Err(err).Str("stream", want.Name).Int("replicas", cfg.Replicas).
-			Str("hint", "are enough NATS servers up, and may this process change streams?").Msg("stream not raised")
 		return
 	}
-	b.log.Info().Str("stream", want.Name).Int("replicas", cfg.Replicas).Msg("stream raised")
+	b.log.Info().Str("stream", want.Name).Int("replicas", want.Replicas).Msg("stream raised")
 	awaitLeader(ctx, s)
 }
 
-// awaitLeader waits until a stream has a leader again, for some seconds: while the new replicas
-// find each other, nobody answers for it.
+// awaitLeader waits until a stream has a leader again, for some seconds: while the new
+// replicas find each other, nobody answers for it.
 func awaitLeader(ctx context.Context, s jetstream.Stream) {
 	for range 10 {
 		once, cancel := context.WithTimeout(ctx, time.Second)
@@ -43,11 +42,57 @@ func awaitLeader(ctx context.Context, s jetstream.Stream) {
 	}
 }
 
-// raised returns the settings of a stream with what want asks for beyond them, and
-// whether that is anything.
-func raised(want, have jetstream.StreamConfig) (_ jetstream.StreamConfig, differs bool) {
-	if have.Replicas < want.Replicas {
-		have.Replicas, differs = want.Replicas, true
+// reserve is what has to be free beside the limits.
+const reserve = 64 << 20
+
+// limit gives streams their limits where they have none or lower ones. A server sets aside
+// what streams may hold at most, and makes no stream any more, of whatever kind, when it has
+// set aside all: so there are all limits, with something to spare, or none, and Check says so.
+func (b *Bus) limit(ctx context.Context) {
+	type lacking struct{ want, have jetstream.StreamConfig }
+	var all []lacking
+	total := int64(reserve)
+	for _, want := range b.streams() {
+		s, err := b.js.Stream(ctx, want.Name)
+		if err != nil || !lacksLimit(want, s.CachedInfo().Config) || cuts(want, s.CachedInfo()) {
+			continue
+		}
+		have := s.CachedInfo().Config
+		all = append(all, lacking{want, have})
+		total += want.MaxBytes - max(have.MaxBytes, 0)
 	}
-	return have, differs
+	slices.SortFunc(all, func(a, b lacking) int { return cmp.Compare(b.want.MaxBytes, a.want.MaxBytes) })
+	for i, l := range all {
+		cfg := l.have
+		if i == 0 {
+			// The server is asked for everything at once, and tells by its answer.
+			cfg.MaxBytes = max(cfg.MaxBytes, 0) + total
+			if !b.update(ctx, cfg) {
+				return
+			}
+		}
+		if cfg.MaxBytes = l.want.MaxBytes; !b.update(ctx, cfg) {
+			return
+		}
+	}
+}
+
+func (b *Bus) update(ctx context.Context, cfg jetstream.StreamConfig) bool {
+	_, err := b.js.UpdateStream(ctx, cfg)
+	if err != nil {
+		b.log.Warn().Err(err).Str("stream", cfg.Name).Int64("max_bytes", cfg.MaxBytes).
+			Str("hint", "is max_file_store of NATS large enough for all limits, and may this process change streams?").Msg("stream has no limit")
+	}
+	return err == nil
+}
+
+// lacksLimit reports whether a stream has no limit, or a lower one than want asks for.
+func lacksLimit(want, have jetstream.StreamConfig) bool {
+	return want.MaxBytes > 0 && have.MaxBytes < want.MaxBytes
+}
+
+// cuts reports whether the limit of want would delete messages that are kept until somebody
+// has looked at them.
+func cuts(want jetstream.StreamConfig, is *jetstream.StreamInfo) bool {
+	return want.Discard == jetstream.DiscardOld && want.MaxAge == 0 && is.State.Bytes > uint64(want.MaxBytes) //nolint:gosec // above 0
 }

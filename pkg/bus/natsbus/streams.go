@@ -34,6 +34,7 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 	events.Name, events.Subjects = b.stream("EVENTS"), []string{b.subject("events", "*")}
 	events.Retention, events.Discard, events.MaxAge = jetstream.LimitsPolicy, jetstream.DiscardOld, eventsAge
 	dead.Name, dead.Subjects = b.stream("DEAD"), []string{b.subject("dead", "*")}
+	submit.MaxBytes, control.MaxBytes, dead.MaxBytes, events.MaxBytes = b.cfg.Limits.Submit, b.cfg.Limits.Control, b.cfg.Limits.Dead, b.cfg.Limits.Events
 	all := []jetstream.StreamConfig{turns, submit, control, dead}
 	if b.cfg.EventFeed {
 		all = append(all, events)
@@ -83,6 +84,7 @@ func (b *Bus) ensure(ctx context.Context) error {
 			return err
 		}
 	}
+	b.limit(ctx)
 	for _, want := range b.consumers() {
 		if err := b.ensureConsumer(ctx, want); err != nil {
 			return err
@@ -94,6 +96,7 @@ func (b *Bus) ensure(ctx context.Context) error {
 func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) error {
 	s, err := b.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		want.MaxBytes = -1 // limit sets it, when all streams are there
 		if s, err = b.js.CreateStream(ctx, want); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			s, err = b.js.Stream(ctx, want.Name) // another process was faster, with other settings
 		}

@@ -1,0 +1,162 @@
+package natsbus_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const mib = 1 << 20
+
+// Streams beside that of the turns are bounded: full ones refuse or forget, each as its
+// messages allow, and turns go on.
+func TestFullStreamsLeaveTurnsAlone(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{EventFeed: true, Limits: natsbus.Limits{Submit: mib, Control: mib, Dead: mib, Events: mib}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, large := newRun(), strings.Repeat("x", 300<<10)
+	for _, subject := range []string{"turnpike.submit.a", "turnpike.abort." + string(run)} {
+		refused := 0
+		for range 6 {
+			if _, err := js.Publish(t.Context(), subject, []byte(large)); err != nil {
+				refused++
+			}
+		}
+		if refused != 3 {
+			t.Errorf("%s: %d of six messages were refused, want three: each has 300 KiB, and the limit is 1 MiB", subject, refused)
+		}
+	}
+	for n := range int64(6) {
+		if err := b.DeadLetter(t.Context(), bus.DeadLetter{Kind: bus.DeadSubmission, Agent: "a", Cause: "large", Version: n, Data: large}); err != nil {
+			t.Errorf("dead letter %d: %v", n, err)
+		}
+		if err := b.PublishEvents(t.Context(), run, []bus.Event{{Seq: n + 1, Data: []byte(large)}}); err != nil {
+			t.Errorf("event %d: %v", n, err)
+		}
+	}
+	letters, err := b.DeadLetters(t.Context(), 0, 10)
+	if err != nil || len(letters) != 3 || letters[2].Version != 5 {
+		t.Errorf("there are %d dead letters, want the last three: %v", len(letters), err)
+	}
+	if last, err := b.LastEvent(t.Context(), run); err != nil || last != 6 {
+		t.Errorf("the last event is %d, %v; want 6", last, err)
+	}
+	if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, "t"); err != nil {
+		t.Errorf("a turn: %v", err)
+	}
+}
+
+// limitOf returns the limit of a stream.
+func limitOf(t *testing.T, js jetstream.JetStream, name string) int64 {
+	t.Helper()
+	s, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.CachedInfo().Config.MaxBytes
+}
+
+// Streams of older builds get limits, and lower limits are raised; higher ones stay. Dead
+// letters that are there are not cut off.
+func TestLimitsOfStreamsThatExist(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	openWith := func(submit, dead int64) []check.Finding {
+		t.Helper()
+		b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Limits: natsbus.Limits{Submit: submit, Control: -1, Dead: dead}, Logger: zerolog.Nop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		if dead < 0 {
+			for range 5 {
+				if err := b.DeadLetter(t.Context(), bus.DeadLetter{Kind: bus.DeadTurn, Data: strings.Repeat("x", 300<<10)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return b.Check(t.Context())
+	}
+	openWith(-1, -1)
+	for _, c := range []struct{ submit, want int64 }{{2 * mib, 2 * mib}, {3 * mib, 3 * mib}, {2 * mib, 3 * mib}} {
+		findings := openWith(c.submit, mib)
+		if have := limitOf(t, js, "TURNPIKE_SUBMIT"); have != c.want {
+			t.Errorf("asked for %d the limit of SUBMIT is %d, want %d", c.submit, have, c.want)
+		}
+		if have := limitOf(t, js, "TURNPIKE_DEAD"); have > 0 {
+			t.Errorf("1.5 MB of dead letters were cut to %d bytes", have)
+		}
+		told := false
+		for _, f := range findings {
+			told = told || f.Name == "nats: stream TURNPIKE_DEAD" && !f.OK && !f.Fatal && strings.Contains(f.Remedy, "TURNPIKE_DEAD_MIB")
+		}
+		if !told {
+			t.Errorf("nothing is said of the dead letters: %+v", findings)
+		}
+	}
+	openWith(3*mib, 4*mib)
+	if have := limitOf(t, js, "TURNPIKE_DEAD"); have != 4*mib {
+		t.Errorf("with room for them the limit of dead letters is %d", have)
+	}
+	if have := limitOf(t, js, "TURNPIKE_CONTROL"); have > 0 {
+		t.Errorf("CONTROL has a limit of %d that nobody asked for", have)
+	}
+	if have := limitOf(t, js, "TURNPIKE_TURNS"); have > 0 {
+		t.Errorf("TURNS has a limit of %d", have)
+	}
+}
+
+// A server that has less to give than the limits reserve serves all the same, and Check says
+// that a stream has none.
+func TestLimitsBeyondTheDisk(t *testing.T) {
+	t.Parallel()
+	// As much as one of the limits, which would leave nothing for other streams.
+	s := testbed.NATSWith(t, func(o *server.Options) { o.JetStreamMaxStore = 512 * mib })
+	nc, err := natsbus.Connect(s.ClientURL(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	findings := b.Check(t.Context())
+	if err := check.Err(findings); err != nil {
+		t.Error(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ANOTHER", Subjects: []string{"another"}}); err != nil {
+		t.Errorf("nobody else may have a stream any more: %v", err)
+	}
+	for _, f := range findings {
+		if f.Name == "nats: stream TURNPIKE_SUBMIT" && (f.OK || !strings.Contains(f.Remedy, "max_file_store")) {
+			t.Errorf("SUBMIT has no limit: %+v", f)
+		}
+	}
+}
