@@ -87,10 +87,11 @@ type messageIn struct {
 	Content *string    `json:"content"`
 	Parts   []partIn   `json:"parts"`
 
-	Model      string `json:"model"`
-	Synthetic  bool   `json:"synthetic"`
-	Tombstoned bool   `json:"tombstoned"`
-	Compacted  bool   `json:"compacted"`
+	Model       string `json:"model"`
+	Synthetic   bool   `json:"synthetic"`
+	Undelivered bool   `json:"undelivered"` // accepted, since transcripts have it
+	Tombstoned  bool   `json:"tombstoned"`
+	Compacted   bool   `json:"compacted"`
 
 	// Each run gives its own.
 	ID   string     `json:"id"`

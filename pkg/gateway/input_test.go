@@ -99,7 +99,7 @@ func TestTranscriptAsInput(t *testing.T) {
 		s.events(id, 0, nil)
 		_, _, page := s.call("GET", "/v1/runs/"+id+"/messages?view="+view, "")
 		for _, m := range page["items"].([]any) {
-			for _, f := range strings.Fields("id role turn at model synthetic tombstoned compacted parts") {
+			for _, f := range strings.Fields("id role turn at model synthetic undelivered tombstoned compacted parts") {
 				if _, ok := m.(map[string]any)[f]; !ok {
 					t.Errorf("view %s: a message has no %s: %v", view, f, m)
 				}
