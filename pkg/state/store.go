@@ -216,6 +216,10 @@ type Turns interface {
 	// and tool results. All or nothing, fenced by the lease (I3, I4). Results for
 	// which a store has no capacity are refused with a *TooLargeError, as long as their
 	// turn can still be committed without them.
+	//
+	// A worker whose lease was ended by Evict or Sweep may only have been paused. Of what it
+	// hands in, the results of calls that were started are kept for whoever takes the turn
+	// up, where there are none yet; the answer is ErrFenced all the same.
 	Record(ctx context.Context, l Lease, r Record) error
 
 	// Commit ends the turn: it appends entries, replaces the header, drops the
@@ -227,7 +231,8 @@ type Turns interface {
 	Commit(ctx context.Context, l Lease, c Commit) (Committed, error)
 
 	// Release gives up a lease and takes the attempt back. The run is due at
-	// once.
+	// once. Of a lease that was ended by Evict or Sweep it notes that the worker had only
+	// paused, once, and answers ErrFenced.
 	Release(ctx context.Context, l Lease) error
 }
 
@@ -279,6 +284,7 @@ type Claim struct {
 	Signals []Signal
 	Abort   *Abort
 	Attempt int
+	Paused  int       // how many attempts ended because their worker paused, see Release
 	Now     time.Time // the store's clock; zero of an answer from memory
 }
 

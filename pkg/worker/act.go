@@ -33,6 +33,9 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 	if t.claim.Abort, err = t.orphaned(ctx); err != nil {
 		return nil, err
 	}
+	if err := t.awaitLateResults(ctx); err != nil {
+		return nil, err
+	}
 	began := t.began()
 	if t.s.Status == state.Queued || t.s.Status == state.Waiting {
 		t.live(t.liveEvent(state.LiveTurnStarted))
@@ -50,6 +53,38 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 		return nil, t.notLoaded(ctx, err)
 	}
 	return t.decide(began), nil
+}
+
+// lateLook is how often a turn looks for late results.
+const lateLook = 250 * time.Millisecond
+
+// awaitLateResults waits for what a worker may still hand in that was evicted during calls
+// of this turn. Without it their outcome is unknown, and no call is started twice.
+func (t *turn) awaitLateResults(ctx context.Context) error {
+	if t.claim.Attempt <= 1 || t.claim.Abort != nil {
+		return nil
+	}
+	for end := time.Now().Add(t.w.cfg.LateResults); t.lacksResults() && time.Now().Before(end); {
+		if !pause(ctx, min(lateLook, t.w.cfg.LateResults)) {
+			return nil // an abort or the deadline: what follows tells
+		}
+		c, err := t.claimAgain(ctx)
+		if err != nil {
+			return err
+		}
+		t.claim.Journal = c.Journal
+	}
+	return nil
+}
+
+// lacksResults reports whether a call was started that has no result yet.
+func (t *turn) lacksResults() bool {
+	for id := range t.claim.Journal.Started {
+		if _, ok := t.claim.Journal.Results[id]; !ok {
+			return true
+		}
+	}
+	return false
 }
 
 // notLoaded says what it means that the agent could not be had. A turn that was aborted
@@ -100,7 +135,7 @@ func (t *turn) act(ctx context.Context, effect loop.Effect) (ev loop.Event, err 
 func (t *turn) began() loop.TurnBegan {
 	began := loop.TurnBegan{
 		At: t.w.clock.now(), Worker: t.w.cfg.ID, Attempt: t.claim.Attempt, Signals: t.claim.Signals, Abort: t.claim.Abort,
-		Poisoned: t.claim.Attempt > t.w.cfg.MaxAttempts,
+		Poisoned: t.claim.Attempt-t.claim.Paused > t.w.cfg.MaxAttempts,
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.claim.Journal.Results)) {
 		e := t.claim.Journal.Results[id]
@@ -147,8 +182,20 @@ func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (_ loop.Event, 
 }
 
 // lateSignals returns what came in for the run during its turn, before the abort that ends
-// it. A claim that is repeated counts once, and tells.
+// it.
 func (t *turn) lateSignals(ctx context.Context) ([]state.Signal, error) {
+	c, err := t.claimAgain(ctx)
+	if err != nil {
+		return nil, err
+	}
+	late := c.Signals[min(len(t.claim.Signals), len(c.Signals)):]
+	t.claim.Signals = c.Signals
+	return late, nil
+}
+
+// claimAgain repeats the claim of the turn, whatever has become of ctx, and returns what it
+// says now.
+func (t *turn) claimAgain(ctx context.Context) (state.Claim, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease/2)
 	defer cancel()
 	ask := state.ClaimRequest{
@@ -158,13 +205,11 @@ func (t *turn) lateSignals(ctx context.Context) ([]state.Signal, error) {
 		c, err := t.w.store.Claim(ctx, ask)
 		switch {
 		case err == nil && c.Outcome == state.Claimed:
-			late := c.Signals[min(len(t.claim.Signals), len(c.Signals)):]
-			t.claim.Signals = c.Signals
-			return late, nil
+			return c, nil
 		case err == nil:
-			return nil, fmt.Errorf("%w: the run is %s", errDrop, c.Outcome)
+			return c, fmt.Errorf("%w: the run is %s", errDrop, c.Outcome)
 		case !pause(ctx, storePause):
-			return nil, fmt.Errorf("%w: read signals: %w", errDrop, err)
+			return c, fmt.Errorf("%w: claim again: %w", errDrop, err)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 	if c.Outcome != state.Claimed {
 		return nil, ctx, w.reject(ctx, d, c)
 	}
-	admitted, ok := w.quarantine.Admit(c.Attempt, c.Abort != nil)
+	admitted, ok := w.quarantine.Admit(c.Attempt-c.Paused, c.Abort != nil)
 	if !ok {
 		return nil, ctx, w.deferTurn(ctx, d, c)
 	}
@@ -74,7 +74,7 @@ func (w *Worker) newTurn(d bus.TurnDelivery, c state.Claim, l *lease) *turn {
 	return &turn{
 		w: w, delivery: d, lease: l, started: time.Now(), s: replayed(c), recorded: c.State.LogLen(),
 		claim: claimed{
-			Attempt: c.Attempt, Version: c.Version, Base: c.Base, Journal: c.Journal, Signals: c.Signals, Abort: c.Abort,
+			Attempt: c.Attempt, Paused: c.Paused, Version: c.Version, Base: c.Base, Journal: c.Journal, Signals: c.Signals, Abort: c.Abort,
 			Open: c.State.Open, Usage: c.State.Usage,
 		},
 	}

@@ -48,6 +48,9 @@ func (t *turn) ack() error { return t.delivery.Ack() }
 func (t *turn) giveUp(ctx context.Context, err error) error {
 	t.gaveUp = err
 	log := t.w.runLog(t.s.ID)
+	if errors.Is(err, state.ErrFenced) {
+		t.handIn(ctx)
+	}
 	if !errors.Is(err, errRelease) && !errors.Is(err, state.ErrFormat) {
 		log.Warn().Err(err).Str("hint", "another worker goes on from the journal").Msg("turn dropped")
 		return nil
@@ -61,4 +64,21 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 		return t.delivery.Nak(t.w.cfg.SweepEvery) // else it would come back here as fast as it can
 	}
 	return t.delivery.Nak(0)
+}
+
+// handIn gives the store what the calls of a turn came to that was taken from this worker,
+// and says that it was only paused. The store keeps what it can use.
+func (t *turn) handIn(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.RedeliveryDelay)
+	defer cancel()
+	var late state.Record
+	for _, r := range t.done {
+		if !r.Pending && r.Ask == nil {
+			late.Results = append(late.Results, entryOf(r))
+		}
+	}
+	if len(late.Results) > 0 {
+		t.w.check(t.w.store.Record(ctx, t.lease.Lease, late), "hand in late results")
+	}
+	t.w.check(t.w.store.Release(ctx, t.lease.Lease), "say that the worker was paused")
 }

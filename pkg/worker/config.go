@@ -96,6 +96,11 @@ type Config struct {
 	// of them is dead. Default 300 ms.
 	HeartbeatEvery time.Duration
 
+	// LateResults is how long a turn that is taken up after its worker was lost waits for
+	// the results of calls that may not be made twice: the worker may only have been
+	// paused. Then the outcome counts as unknown. Default 3 s; a negative one is none.
+	LateResults time.Duration
+
 	// ShutdownGrace is how long Run lets turns finish after its context has
 	// ended. Default 20 s.
 	ShutdownGrace time.Duration
@@ -142,6 +147,7 @@ func (c Config) withDefaults() Config {
 	def(&c.RedeliveryDelay, 5*time.Second)
 	def(&c.SweepEvery, time.Second)
 	def(&c.HeartbeatEvery, 300*time.Millisecond)
+	def(&c.LateResults, 3*time.Second)
 	def(&c.ShutdownGrace, 20*time.Second)
 	if c.Slots == 0 {
 		c.Slots = 1000

@@ -50,7 +50,7 @@ func (s *deployment) config() worker.Config {
 	s.n++
 	return worker.Config{
 		ID: fmt.Sprintf("w%d", s.n), Providers: map[string]model.Provider{"scripted": s.model}, Kinds: toolspec.Kinds(s.tools), Logger: zerolog.Nop(),
-		Without: without(), SweepEvery: 10 * time.Millisecond, RedeliveryDelay: 50 * time.Millisecond, HeartbeatEvery: 20 * time.Millisecond, ShutdownGrace: 20 * time.Millisecond,
+		Without: without(), SweepEvery: 10 * time.Millisecond, RedeliveryDelay: 50 * time.Millisecond, HeartbeatEvery: 20 * time.Millisecond, ShutdownGrace: 20 * time.Millisecond, LateResults: 30 * time.Millisecond,
 	}
 }
 

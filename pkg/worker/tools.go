@@ -54,6 +54,7 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 		return nil, err
 	}
 	var done []loop.ToolResult
+	defer func() { t.done = done }()
 	started := false
 	for b, batch := range batches {
 		if ctx.Err() != nil {

@@ -84,6 +84,8 @@ type turn struct {
 	admitted func() // ends what the quarantine has admitted
 	gaveUp   error  // why the turn was given up
 
+	done []loop.ToolResult // of the calls of this turn
+
 	loop     loop.Loop
 	s        state.State // as the loop last decided
 	recorded int64       // entries of s.Log that the store has
@@ -96,6 +98,7 @@ type turn struct {
 // no second copy of that.
 type claimed struct {
 	Attempt int
+	Paused  int
 	Version int64
 	Base    int64 // entries of the log that were committed
 	Journal state.Journal

@@ -112,7 +112,7 @@ func (s *deployment) startWorker(name string) error {
 	p := s.newProcess(name)
 	p.worker = true
 	cfg := worker.Config{
-		ID: name, Random: p, Logger: zerolog.Nop(), Lease: lease, RedeliveryDelay: redelivery,
+		ID: name, Random: p, Logger: zerolog.Nop(), Lease: lease, RedeliveryDelay: redelivery, LateResults: -1,
 		Providers: map[string]model.Provider{"scripted": brain{p}},
 		Kinds:     toolspec.Kinds(map[string]tool.Tool{"pay": deed{p}, "look": deed{p}}),
 	}

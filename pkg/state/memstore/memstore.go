@@ -3,6 +3,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -291,10 +292,19 @@ func (s *Store) Renew(ctx context.Context, l state.Lease, lease, delay time.Dura
 	return abort, err
 }
 
+// late is update for a worker that may have been evicted.
+func (s *Store) late(ctx context.Context, l state.Lease, change func(*record.Record, time.Time) ([]state.Entry, error)) error {
+	var fenced error
+	_, err := s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (entries []state.Entry, err error) {
+		entries, fenced, err = rec.Late(func() ([]state.Entry, error) { return change(rec, now) })
+		return entries, err
+	})
+	return cmp.Or(err, fenced)
+}
+
 // Record implements state.Turns.
 func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error {
-	_, err := s.update(ctx, l.Run, func(rec *record.Record, _ time.Time) ([]state.Entry, error) { return rec.Record(l, j) })
-	return err
+	return s.late(ctx, l, func(rec *record.Record, _ time.Time) ([]state.Entry, error) { return rec.Record(l, j) })
 }
 
 // Commit implements state.Turns.
@@ -321,8 +331,7 @@ func (s *Store) noteEager(id state.RunID, token string) {
 
 // Release implements state.Turns.
 func (s *Store) Release(ctx context.Context, l state.Lease) error {
-	_, err := s.update(ctx, l.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) { return nil, rec.Release(l, now) })
-	return err
+	return s.late(ctx, l, func(rec *record.Record, now time.Time) ([]state.Entry, error) { return nil, rec.Release(l, now) })
 }
 
 // Signal implements state.Signals.

@@ -1,6 +1,7 @@
 package natsstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -205,9 +206,19 @@ func (s *Store) Renew(ctx context.Context, l state.Lease, lease, delay time.Dura
 	return abort, err
 }
 
+// late is update for a worker that may have been evicted.
+func (s *Store) late(ctx context.Context, l state.Lease, change func(*record.Record, time.Time) ([]state.Entry, error)) error {
+	var fenced error
+	err := s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (entries []state.Entry, err error) {
+		entries, fenced, err = rec.Late(func() ([]state.Entry, error) { return change(rec, now) })
+		return entries, err
+	})
+	return cmp.Or(err, fenced)
+}
+
 // Record implements state.Turns.
 func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error {
-	return s.update(ctx, l.Run, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
+	return s.late(ctx, l, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
 		entries, err := rec.Record(l, j)
 		if err == nil && len(j.Results) > 0 {
 			err = s.checkJournal(*rec)
@@ -245,7 +256,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done
 
 // Release implements state.Turns.
 func (s *Store) Release(ctx context.Context, l state.Lease) error {
-	return s.update(ctx, l.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) { return nil, rec.Release(l, now) })
+	return s.late(ctx, l, func(rec *record.Record, now time.Time) ([]state.Entry, error) { return nil, rec.Release(l, now) })
 }
 
 // Signal implements state.Signals.

@@ -6,6 +6,7 @@ package record
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -32,7 +33,12 @@ type Record struct {
 	Owner      string       `json:"owner,omitempty"`
 	LeaseEnd   state.Time   `json:"lease_end,omitzero"`
 	Attempts   int          `json:"attempts,omitempty"`
+	Paused     int          `json:"paused,omitempty"` // of the attempts
 	StartedAt  state.Time   `json:"started_at,omitzero"`
+
+	// Evicted are the tokens of leases on this version that were ended for their workers,
+	// the latest first.
+	Evicted []string `json:"evicted,omitempty"`
 
 	// Abort, and how many signals of the inbox had come before it: the abort takes
 	// them with it, and what comes after it does not go down with it.
@@ -158,7 +164,7 @@ func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 	if c.State.StartedAt.IsZero() {
 		c.State.StartedAt = r.StartedAt
 	}
-	c.Base, c.Attempt, c.Abort = r.Base, r.Attempts, r.Abort
+	c.Base, c.Attempt, c.Paused, c.Abort = r.Base, r.Attempts, r.Paused, r.Abort
 	inbox := r.Inbox
 	if r.Abort != nil {
 		inbox = inbox[:r.AbortReach]
@@ -195,6 +201,11 @@ func (r *Record) Renew(l state.Lease, lease, delay time.Duration, now time.Time)
 // Record journals; the returned entries are to be appended to the log.
 func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 	if err := r.fence(l); err != nil {
+		if r.wasEvicted(l) {
+			// What the calls of an evicted worker came to is kept, where nothing else is
+			// known of them.
+			r.keepResults(slices.DeleteFunc(slices.Clone(j.Results), func(e state.Entry) bool { return !slices.Contains(r.Started, e.CallID) }))
+		}
 		return nil, err
 	}
 	entries := j.Entries
@@ -209,11 +220,7 @@ func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 			r.Started = append(slices.Clip(r.Started), id)
 		}
 	}
-	for _, e := range j.Results {
-		if !slices.ContainsFunc(r.Results, func(have state.Entry) bool { return have.CallID == e.CallID }) {
-			r.Results = append(slices.Clip(r.Results), e)
-		}
-	}
+	r.keepResults(j.Results)
 	for _, name := range j.Awaits {
 		if !slices.Contains(r.Awaits, name) && !r.answered(name) {
 			r.Awaits = append(slices.Clip(r.Awaits), name)
@@ -221,6 +228,41 @@ func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 	}
 	r.LogLen += int64(len(entries))
 	return entries, nil
+}
+
+// keepResults journals results: of a call, the first.
+func (r *Record) keepResults(results []state.Entry) {
+	for _, e := range results {
+		if !slices.ContainsFunc(r.Results, func(have state.Entry) bool { return have.CallID == e.CallID }) {
+			r.Results = append(slices.Clip(r.Results), e)
+		}
+	}
+}
+
+// maxEvicted is how many tokens of evicted leases a run keeps.
+const maxEvicted = 8
+
+// noteEvicted notes that the lease in force is ended for its worker, which may only have
+// been paused.
+func (r *Record) noteEvicted() {
+	r.Evicted = append([]string{r.Token}, r.Evicted...)
+	r.Evicted = r.Evicted[:min(len(r.Evicted), maxEvicted)]
+}
+
+// wasEvicted reports whether l was ended for its worker, and its turn is still open.
+func (r *Record) wasEvicted(l state.Lease) bool {
+	return (r.Status == state.Running || r.Status == state.Queued) && r.Version == l.Version && l.Token != "" && slices.Contains(r.Evicted, l.Token)
+}
+
+// Late applies what a worker asks for, and returns a fence as fenced, with no error, if
+// something of it was kept all the same: that is to be stored.
+func (r *Record) Late(apply func() ([]state.Entry, error)) (entries []state.Entry, fenced, err error) {
+	results, evicted := len(r.Results), len(r.Evicted)
+	entries, err = apply()
+	if errors.Is(err, state.ErrFenced) && (len(r.Results) != results || len(r.Evicted) != evicted) {
+		return nil, err, nil
+	}
+	return entries, nil, err
 }
 
 // answered reports whether a signal in the inbox answers a wait already.
@@ -255,7 +297,8 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	r.AbortReach = max(0, r.AbortReach-gone)
 	r.Status, r.Version = c.State.Status, c.State.Version
 	r.Awaits = c.State.Awaits()
-	r.Started, r.Results, r.Attempts, r.Sweeps = nil, nil, 0, 0
+	r.Started, r.Results, r.Evicted, r.Attempts, r.Sweeps = nil, nil, nil, 0, 0
+	r.Paused = 0
 	r.Token, r.Owner, r.LeaseEnd = "", "", state.Time{}
 	r.LogLen += int64(len(entries))
 	r.Base = r.LogLen
@@ -293,6 +336,11 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 // Release gives the lease up and the attempt back.
 func (r *Record) Release(l state.Lease, now time.Time) error {
 	if err := r.fence(l); err != nil {
+		if r.wasEvicted(l) {
+			// The worker was only paused: its attempt does not count. Once.
+			r.Evicted = slices.DeleteFunc(slices.Clone(r.Evicted), func(token string) bool { return token == l.Token })
+			r.Paused++
+		}
 		return err
 	}
 	r.Attempts--
@@ -383,6 +431,9 @@ func (r *Record) Sweep(id state.RunID, now time.Time, delay time.Duration, backl
 		r.Due = state.At(now.Add(delay * state.BacklogLook))
 		return d, false
 	case r.Status == state.Queued || r.Status == state.Running:
+		if r.Status == state.Running {
+			r.noteEvicted()
+		}
 		r.Status, r.Token, r.Owner, r.QueuedAt = state.Queued, "", "", state.At(now)
 		d.Turn = true
 	case r.Finalized < r.LogLen || r.dependent():
@@ -405,6 +456,7 @@ func (r *Record) Evict(id state.RunID, worker string, now time.Time, delay time.
 	if r.Status != state.Running || r.Owner != worker {
 		return state.Due{}, false
 	}
+	r.noteEvicted()
 	r.queue(now, delay)
 	d := r.due(id)
 	d.Turn, r.Sweeps, d.Sweeps = true, 1, 1

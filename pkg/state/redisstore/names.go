@@ -28,6 +28,8 @@ const (
 	fieldBase          = "base" // committed entries
 	fieldWake          = "wake" // when a wait ends (ms), 0 never
 	fieldSweeps        = "sw"   // of this version
+	fieldPaused        = "pz"   // claims of this version that ended with a pause of their worker
+	fieldEvicted       = "ev"   // tokens of leases that were ended, with the versions of their turns
 	fieldQueuedAt      = "qa"   // when the run was queued (ms)
 	fieldFormat        = "f"    // none is 1
 	fieldInboxBytes    = "ib"   // of the signals in the inbox, encoded
@@ -90,6 +92,7 @@ const (
 	claimJournal
 	claimInbox
 	claimFixed // as header
+	claimPaused
 )
 
 type renewPlace int

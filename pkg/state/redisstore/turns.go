@@ -43,7 +43,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	if c.State.StartedAt.IsZero() {
 		c.State.StartedAt = millis(r.num(claimStarted))
 	}
-	c.Base, c.Attempt = r.num(claimBase), int(r.num(claimAttempts))
+	c.Base, c.Attempt, c.Paused = r.num(claimBase), int(r.num(claimAttempts)), int(r.num(claimPaused))
 	if text := r.str(claimAbort); text != "" {
 		if err := json.Unmarshal([]byte(text), &c.Abort); err != nil {
 			return state.Claim{}, fmt.Errorf("decode abort of run %s: %w", q.Run, err)

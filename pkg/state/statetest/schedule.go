@@ -3,6 +3,7 @@ package statetest
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -312,6 +313,81 @@ func testEvictParts(t *testing.T, s *suite) {
 	}
 	if owners, err := s.Owners(t.Context()); err != nil || !slices.Equal(owners, []string{"w11"}) {
 		t.Errorf("Owners = %v, %v", owners, err)
+	}
+}
+
+// A worker that was evicted may only have been paused. What its calls came to is kept for
+// whoever takes the turn up, nothing else of what it does, and its attempt does not count.
+func testPaused(t *testing.T, s *suite) {
+	for name, lose := range map[string]func(run state.RunID){
+		"evicted": func(state.RunID) {
+			if due, err := s.Evict(t.Context(), "w1", 100, long); err != nil || len(due) != 1 {
+				t.Fatalf("Evict = %+v, %v", due, err)
+			}
+		},
+		"evicted and taken up": func(run state.RunID) {
+			if _, err := s.Evict(t.Context(), "w1", 100, long); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Claim(t.Context(), s.request(run, 1, "w2")); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := s.create(t)
+			first := s.mustClaim(t, run.ID, 1)
+			n := first.LogLen
+			if err := s.Record(t.Context(), first.Lease, state.Record{From: n, Started: []string{"c1", "c2"}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Record(t.Context(), first.Lease, state.Record{From: n, Results: []state.Entry{result("c2", "early")}}); err != nil {
+				t.Fatal(err)
+			}
+			lose(run.ID)
+			late := state.Record{
+				From: n, Started: []string{"c9"}, Entries: []state.Entry{{Type: state.EntryProgress}},
+				Results: []state.Entry{result("c1", "late"), result("c2", "late"), result("c3", "never started")},
+			}
+			if err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
+				t.Errorf("Record of the evicted = %v, want fenced", err)
+			}
+			other := first.Lease
+			other.Token = "a token that nobody had"
+			if err := s.Record(t.Context(), other, state.Record{From: n, Results: []state.Entry{result("c1", "forged")}}); !errors.Is(err, state.ErrFenced) {
+				t.Errorf("Record under another token = %v, want fenced", err)
+			}
+			for range 2 {
+				if err := s.Release(t.Context(), first.Lease); !errors.Is(err, state.ErrFenced) {
+					t.Errorf("Release of the evicted = %v, want fenced", err)
+				}
+			}
+			if _, err := s.Evict(t.Context(), "w2", 100, long); err != nil {
+				t.Fatal(err)
+			}
+			want := 2
+			if name == "evicted and taken up" {
+				want = 3
+			}
+			c := s.mustClaim(t, run.ID, 1)
+			if c.Attempt != want || c.Paused != 1 {
+				t.Errorf("the attempt after is number %d with %d pauses, want %d with 1", c.Attempt, c.Paused, want)
+			}
+			results := map[string]string{}
+			for id, e := range c.Journal.Results {
+				results[id] = e.Message.Parts[0].Content
+			}
+			if want := map[string]string{"c1": "late", "c2": "early"}; !maps.Equal(results, want) {
+				t.Errorf("the journal has the results %v, want %v", results, want)
+			}
+			if c.Journal.Started["c9"] || c.LogLen != n {
+				t.Errorf("the evicted worker has started %v and written %d entries", c.Journal.Started, c.LogLen-n)
+			}
+			s.commit(t, c, state.EndCompleted, state.Entry{})
+			if err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
+				t.Errorf("Record after the commit = %v, want fenced", err)
+			}
+		})
 	}
 }
 

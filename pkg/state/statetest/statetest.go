@@ -75,6 +75,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"SweepDependent", testSweepDependent},
 		{"Evict", testEvict},
 		{"EvictParts", testEvictParts},
+		{"Paused", testPaused},
 		{"List", testList},
 		{"ListBatch", testListBatch},
 		{"Log", testLog},

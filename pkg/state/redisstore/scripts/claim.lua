@@ -6,8 +6,8 @@
 --   what the caller knows: all or nothing. tail is the entries behind, and is left out if they are more than some: what
 --   passes through a script costs ten times as much.
 local R, L, J, I, D, C, H = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local status, version, token, lease, attempts, lane, finalized, commitID, base, started, abort, abortReach, format, eager, owner = unpack(
-  redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'cid', 'base', 'sa', 'ab', 'abr', 'f', 'kp', 'own'))
+local status, version, token, lease, attempts, lane, finalized, commitID, base, started, abort, abortReach, format, eager, owner, paused = unpack(
+  redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'cid', 'base', 'sa', 'ab', 'abr', 'f', 'kp', 'own', 'pz'))
 if not status then return {'missing'} end
 if newer(format) then return {'newer'} end
 local clock, want = now(), tonumber(ARGV[2])
@@ -51,4 +51,4 @@ end
 local length, tail = redis.call('LLEN', L), {}
 if length - known <= 32 then tail = redis.call('LRANGE', L, known, -1) end
 local journal = redis.call('HGETALL', J)
-return {'claimed', 'running', version, lane, finalized, length, 0, clock, header, base, attempts, started, abort, known, tail, journal, inbox, fixed}
+return {'claimed', 'running', version, lane, finalized, length, 0, clock, header, base, attempts, started, abort, known, tail, journal, inbox, fixed, paused or 0}

@@ -59,7 +59,7 @@ if reach > 0 then redis.call('HSET', R, 'abr', math.max(0, reach - gone)) end
 if eager ~= '' and status == 'queued' and abort == '' and #rest == 0 then
   -- Claimed by the same step, see claim.lua; the lease ends when the sweeper looks.
   local lease = now() + tonumber(ARGV[11])
-  redis.call('HSET', R, 'h', ARGV[7], 'ver', version, 'tok', eager, 'kp', eager, 'own', ARGV[14], 'lease', lease, 'att', '1', 'aw', awaits,
+  redis.call('HSET', R, 'h', ARGV[7], 'ver', version, 'tok', eager, 'kp', eager, 'own', ARGV[14], 'lease', lease, 'att', '1', 'pz', '0', 'aw', awaits,
     'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', '0', 'sw', '0', 'f', ARGV[15])
   redis.call('ZADD', D, lease, ARGV[1])
   hold(H, ARGV[1], owner, ARGV[14])
@@ -71,7 +71,7 @@ count(C, 'running', status)
 countTenant(T, C, tenant, 'running', status)
 local wake = tonumber(ARGV[9])
 if status ~= 'waiting' then wake = 0 end
-redis.call('HSET', R, 'st', status, 'h', ARGV[7], 'ver', version, 'tok', '', 'own', '', 'lease', '0', 'att', '0', 'ab', abort, 'aw', awaits,
+redis.call('HSET', R, 'st', status, 'h', ARGV[7], 'ver', version, 'tok', '', 'own', '', 'lease', '0', 'att', '0', 'pz', '0', 'ab', abort, 'aw', awaits,
   'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', wake > 0 and ARGV[9] or '0', 'sw', '0', 'f', ARGV[15])
 local at = wake
 if status == 'queued' then redis.call('HSET', R, 'qa', now()) end

@@ -1,9 +1,10 @@
 -- KEYS R D C T H · ARGV run worker delay(ms) · returns due, verdict {'none'}
 local R, D, C, T, H = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local status, owner, version, lane, format, tenant, abort = unpack(redis.call('HMGET', R, 'st', 'own', 'ver', 'ln', 'f', 'tn', 'ab'))
+local status, owner, version, lane, format, tenant, abort, token, evicted = unpack(redis.call('HMGET', R, 'st', 'own', 'ver', 'ln', 'f', 'tn', 'ab', 'tok', 'ev'))
 if newer(format) then return {'none'} end
 hold(H, ARGV[1], ARGV[2], '')
 if status ~= 'running' or owner ~= ARGV[2] then return {'none'} end
+noteEvicted(R, evicted, version, token)
 queue(R, C, D, ARGV[1], 'running', tonumber(ARGV[3]))
 redis.call('HSET', R, 'sw', 1)
 if abort ~= '' then lane = 'high' end

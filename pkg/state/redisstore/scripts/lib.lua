@@ -48,6 +48,20 @@ local function hold(H, run, old, new)
   if new ~= '' then redis.call('ZADD', H, '0', new .. '\0' .. run) end
 end
 
+-- A worker that was evicted may only have been paused. Its tokens are kept with the version of their turn, one below the
+-- other, the latest eight.
+local function wasEvicted(evicted, version, token)
+  return token ~= '' and string.find('\n' .. (evicted or '') .. '\n', '\n' .. version .. ' ' .. token .. '\n', 1, true) ~= nil
+end
+
+local function noteEvicted(R, evicted, version, token)
+  local list = {version .. ' ' .. token}
+  for old in string.gmatch(evicted or '', '[^\n]+') do
+    if #list < 8 and string.find(old, version .. ' ', 1, true) == 1 then list[#list + 1] = old end
+  end
+  redis.call('HSET', R, 'ev', table.concat(list, '\n'))
+end
+
 -- queue makes a run claimable; the sweeper looks after delay. T and tenant are of a run that may have rested.
 local function queue(R, C, D, run, old, delay, T, tenant)
   count(C, old, 'queued')

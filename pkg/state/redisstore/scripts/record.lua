@@ -2,8 +2,18 @@
 --   id and entry of each result, then the entries
 -- returns verdict {'ok'}, {'fenced'} or {'gap', length}
 local R, L, J, I = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local status, token, version, awaits = unpack(redis.call('HMGET', R, 'st', 'tok', 'ver', 'aw'))
-if status ~= 'running' or token ~= ARGV[1] or version ~= ARGV[2] then return {'fenced'} end
+local status, token, version, awaits, evicted = unpack(redis.call('HMGET', R, 'st', 'tok', 'ver', 'aw', 'ev'))
+if status ~= 'running' or token ~= ARGV[1] or version ~= ARGV[2] then
+  -- What the calls of an evicted worker came to is kept, where nothing else is known of them.
+  if (status == 'running' or status == 'queued') and version == ARGV[2] and wasEvicted(evicted, version, ARGV[1]) then
+    local at = 8 + tonumber(ARGV[4])
+    for _ = 1, tonumber(ARGV[5]) do
+      if redis.call('HEXISTS', J, 's:' .. ARGV[at]) == 1 then redis.call('HSETNX', J, 'r:' .. ARGV[at], ARGV[at + 1]) end
+      at = at + 2
+    end
+  end
+  return {'fenced'}
+end
 local from, started, results, entries = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local length = redis.call('LLEN', L)
 local repeated = entries > 0 and length == from + entries

@@ -6,8 +6,8 @@ local function explained(lane, at)
   local oldest = tonumber(lane == 'high' and ARGV[3] or lane == 'low' and ARGV[5] or ARGV[4])
   return oldest > 0 and at > 0 and at >= oldest
 end
-local status, version, lease, lane, finalized, wake, sweeps, format, awaits, tenant, abort, owner, queuedAt = unpack(
-  redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'ann', 'wake', 'sw', 'f', 'aw', 'tn', 'ab', 'own', 'qa'))
+local status, version, lease, lane, finalized, wake, sweeps, format, awaits, tenant, abort, owner, queuedAt, token, evicted = unpack(
+  redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'ann', 'wake', 'sw', 'f', 'aw', 'tn', 'ab', 'own', 'qa', 'tok', 'ev'))
 if not status then redis.call('ZREM', D, run); return {'none'} end
 if newer(format) then return {'none'} end
 local n, at, what = now(), redis.call('ZSCORE', D, run), nil
@@ -22,6 +22,7 @@ elseif status == 'queued' and explained(abort ~= '' and 'high' or lane, tonumber
 elseif status == 'queued' or status == 'running' then
   count(C, status, 'queued')
   hold(H, run, owner, '')
+  if status == 'running' then noteEvicted(R, evicted, version, token) end
   redis.call('HSET', R, 'st', 'queued', 'tok', '', 'own', '', 'qa', n)
   what = 'turn'
 elseif tonumber(finalized) < redis.call('LLEN', L) or dependent(status, awaits) then
