@@ -59,9 +59,10 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 const lateLook = 250 * time.Millisecond
 
 // awaitLateResults waits for what a worker may still hand in that was evicted during calls
-// of this turn. Without it their outcome is unknown, and no call is started twice.
+// of this turn. Without it their outcome is unknown, and no call is started twice. Only the
+// first who takes the turn up waits: a turn whose workers die again and again must get on.
 func (t *turn) awaitLateResults(ctx context.Context) error {
-	if t.claim.Attempt <= 1 || t.claim.Abort != nil {
+	if t.claim.Attempt != 2 || t.claim.Abort != nil {
 		return nil
 	}
 	for end := time.Now().Add(t.w.cfg.LateResults); t.lacksResults() && time.Now().Before(end); {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,10 +41,11 @@ func (s *deployment) startOld(t *testing.T) *oldProcess {
 			}
 		}
 	}()
-	stop := func() {
+	stop := sync.OnceFunc(func() {
 		close(quit)
 		<-done
-	}
+	})
+	t.Cleanup(stop)
 	heard := make(chan struct{}, 1)
 	forget, err := s.Bus.Heartbeats(t.Context(), func(b bus.Heartbeat) {
 		if b.Worker == "old" {

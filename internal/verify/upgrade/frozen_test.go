@@ -120,10 +120,15 @@ func readKeys(ctx context.Context, rdb *redis.Client) ([]key, error) {
 			return nil, err
 		}
 		switch kind {
+		case "none":
+			continue // it is gone meanwhile
 		case "string":
 			var text string
 			text, err = rdb.Get(ctx, name).Result()
 			k.Text = &text
+			if errors.Is(err, redis.Nil) {
+				continue
+			}
 		case "hash":
 			k.Hash, err = rdb.HGetAll(ctx, name).Result()
 		case "list":
