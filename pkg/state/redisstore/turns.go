@@ -29,7 +29,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	}
 	c := state.Claim{
 		Outcome: state.Outcome(r.str(claimOutcome)), Status: state.Status(r.str(claimStatus)), Version: r.num(claimVersion), Priority: state.Priority(r.str(claimLane)),
-		Finalized: r.num(claimFinalized), LogLen: r.num(claimLength), Busy: time.Duration(r.num(claimBusy)) * time.Millisecond, Now: time.UnixMilli(r.num(claimClock)),
+		Finalized: r.num(claimFinalized), LogLen: r.num(claimLength), Busy: time.Duration(r.num(claimBusy)) * time.Millisecond, Now: millis(r.num(claimClock)).Time,
 	}
 	if c.Outcome != state.Claimed {
 		return c, nil
