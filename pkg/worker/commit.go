@@ -71,7 +71,7 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 func (t *turn) handIn(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.RedeliveryDelay)
 	defer cancel()
-	var late state.Record
+	late := state.Record{From: t.recorded} // if the lease is still in force after all, it is kept like any other
 	for _, r := range t.done {
 		if !r.Pending && r.Ask == nil {
 			late.Results = append(late.Results, entryOf(r))

@@ -21,9 +21,14 @@ func (w *Worker) sweep(ctx context.Context) {
 	var asked time.Time
 	for pause(ctx, w.cfg.SweepEvery) {
 		if time.Since(asked) >= w.cfg.RedeliveryDelay {
-			if known, err := w.bus.Backlog(ctx); err == nil {
-				backlog, asked = known, time.Now()
+			known, err := w.bus.Backlog(ctx)
+			if err == nil {
+				asked = time.Now()
 			}
+			// A backlog of long ago would explain every wait for ever: without an answer
+			// there is none.
+			w.check(err, "read backlog")
+			backlog = known
 		}
 		for {
 			due, err := w.store.Sweep(ctx, sweepBatch, w.cfg.RedeliveryDelay, backlog)
