@@ -129,11 +129,6 @@ fuzz: ## Fuzz every decoder that meets the outside, ten seconds each
 		go test "./$$(dirname "$$file")" -run '^$$' -fuzz "^$$name\$$" -fuzztime 10s; \
 	done
 
-.PHONY: hunt
-hunt: ## Run the tests of known defects of many runs: each fails until its defect is mended
-	@hack/ensure-redis.sh --server
-	go test -tags hunt -count=1 -timeout 10m -run TestHunt ./pkg/state/redisstore
-
 .PHONY: lint
 lint: .bin/golangci-lint ## Lint with the pinned golangci-lint
 	.bin/golangci-lint run ./...
@@ -155,7 +150,7 @@ generate: ## Rewrite generated files
 verify: generate ## Fail if anything is not formatted, tidy or generated
 	test -z "$$(gofmt -l cmd examples internal pkg)"
 	go vet ./...
-	go vet -tags containers,hunt ./internal/verify/containers ./pkg/state/redisstore
+	go vet -tags containers ./internal/verify/containers
 	go mod tidy -diff
 	git diff --exit-code
 

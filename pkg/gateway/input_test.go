@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -84,6 +85,12 @@ func TestBadMessages(t *testing.T) {
 		if code, _, p := s.call("GET", path, ""); code != 400 {
 			t.Errorf("%s = %d %v", path, code, p)
 		}
+	}
+	if code, _, p := s.call("GET", "/v1/runs?waiting_reason=boredom", ""); code != 400 || !strings.Contains(fmt.Sprint(p), "waiting_approval") {
+		t.Errorf("an unknown reason of waiting = %d %v, want those that there are", code, p)
+	}
+	if code, _, p := s.call("GET", "/v1/runs?waiting_reason=waiting_approval", ""); code != 200 {
+		t.Errorf("runs that wait for approval = %d %v", code, p)
 	}
 	if code, _, p := s.call("GET", "/v1/runs?created_after=2020-01-01T00:00:00+01:00", ""); code != 200 {
 		t.Errorf("a plus in a query = %d %v", code, p)

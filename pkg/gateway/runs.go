@@ -183,6 +183,10 @@ func filterOf(r *http.Request) (state.Filter, error) {
 				}
 				f.Status = append(f.Status, state.Status(text))
 			}
+		case name == "waiting_reason":
+			if f.Waiting = state.Reason(value); !slices.Contains(state.WaitReasons(), f.Waiting) {
+				return f, invalid("waiting_reason %q is not one of %v", value, state.WaitReasons())
+			}
 		case name == "agent":
 			f.Agent = value
 		case name == "loop":
@@ -208,7 +212,7 @@ func filterOf(r *http.Request) (state.Filter, error) {
 			f.Cursor = value
 		case name == "limit":
 		default:
-			return f, invalid("unknown parameter %q; known are status, agent, loop, metadata.KEY, parent, batch, created_after, cursor, limit", name)
+			return f, invalid("unknown parameter %q; known are status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, cursor, limit", name)
 		}
 	}
 	return f, nil

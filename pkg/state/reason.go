@@ -184,6 +184,11 @@ func Reasons() []Reason {
 	return all
 }
 
+// WaitReasons lists what a run may wait for.
+func WaitReasons() []Reason {
+	return slices.DeleteFunc(Reasons(), func(r Reason) bool { return edgeByReason[r].to != Waiting })
+}
+
 // Status returns the status to which r leads, and false for a word that is no
 // move of the machine. Recovered moves nothing: it marks that a turn was taken
 // up again after a fault.

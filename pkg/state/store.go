@@ -125,7 +125,9 @@ type Runs interface {
 	Log(ctx context.Context, id RunID, after int64, limit int) ([]Entry, error)
 
 	// List returns the runs that match f, the newest first. It may lag behind the
-	// writes of other processes for a moment; so may Counts.
+	// writes of other processes for a moment; so may Counts. A page may have fewer runs
+	// than it has room for, and a cursor: a store need not look at more than a thousand
+	// runs for it.
 	List(ctx context.Context, f Filter) (RunPage, error)
 }
 
@@ -156,6 +158,7 @@ type NewRun struct {
 type Filter struct {
 	Tenant       string
 	Status       []Status
+	Waiting      Reason // what waiting runs wait for
 	Agent        string
 	Loop         string
 	Metadata     map[string]string
@@ -180,6 +183,9 @@ func (f Filter) Match(s State) bool {
 		f.Parent != "" && (s.Parent == nil || s.Parent.RunID != f.Parent) ||
 		f.Batch != "" && s.BatchID() != f.Batch ||
 		!f.CreatedAfter.IsZero() && !s.CreatedAt.After(f.CreatedAfter) {
+		return false
+	}
+	if f.Waiting != "" && (s.Waiting == nil || s.Waiting.Reason != f.Waiting) {
 		return false
 	}
 	if len(f.Status) > 0 {

@@ -19,15 +19,16 @@ type keys struct {
 	counts  []string
 	tenants []string
 	leases  []string
+	lists   []string
 }
 
 func newKeys(prefix string) keys {
 	names := func() []string { return make([]string, state.Shards) }
-	k := keys{prefix, names(), names(), names(), names(), names()}
+	k := keys{prefix, names(), names(), names(), names(), names(), names()}
 	for n := range k.shards {
 		k.shards[n] = fmt.Sprintf("%s:{s%03d}", prefix, n)
 		k.dues[n], k.counts[n], k.tenants[n] = k.shards[n]+":due", k.shards[n]+":count", k.shards[n]+":tenants"
-		k.leases[n] = k.shards[n] + ":leases"
+		k.leases[n], k.lists[n] = k.shards[n]+":leases", k.shards[n]+":lists"
 	}
 	return k
 }
@@ -37,7 +38,7 @@ func (k keys) count(shard int) string { return k.counts[shard] }
 func (k keys) ready(shard int) string { return k.shards[shard] + ":ready" }
 
 // run is the keys of one run.
-type run struct{ header, log, journal, inbox, seen, due, count, tenants, leases string }
+type run struct{ header, log, journal, inbox, seen, due, count, tenants, leases, lists string }
 
 func (k keys) run(id state.RunID) run {
 	n := id.Shard()
@@ -50,13 +51,14 @@ func (k keys) run(id state.RunID) run {
 	all := string(b)
 	return run{
 		all[:ends[0]], all[ends[0]:ends[1]], all[ends[1]:ends[2]], all[ends[2]:ends[3]], all[ends[3]:], k.dues[n], k.counts[n], k.tenants[n],
-		k.leases[n],
+		k.leases[n], k.lists[n],
 	}
 }
 
-// index is the set of all run ids, in the order of their creation: of all
-// tenants, or of one.
-func (k keys) index(tenant string) string {
+// unlisted is the set of the runs that the index of lists does not have, in the order of
+// their creation: of all tenants, or of one. Builds that know no other list put every run
+// there.
+func (k keys) unlisted(tenant string) string {
 	if tenant == "" {
 		return k.prefix + ":runs"
 	}

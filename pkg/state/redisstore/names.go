@@ -33,6 +33,7 @@ const (
 	fieldQueuedAt      = "qa"   // when the run was queued (ms)
 	fieldFormat        = "f"    // none is 1
 	fieldInboxBytes    = "ib"   // of the signals in the inbox, encoded
+	fieldListed        = "li"   // the statuses under which the index of lists has the run; none if it is not there
 	fieldTenant        = "tn"   // none if the run is older than the counts of tenants
 )
 
@@ -51,7 +52,7 @@ var bucketFields = []string{"at", "clk", "spd", "rse", "unt", "ur", "ut", "hr", 
 type verdictPlace int
 
 const (
-	verdictWord   verdictPlace = iota // ok, missing, newer, fenced, gap, exists, seen, none
+	verdictWord   verdictPlace = iota // ok, missing, newer, fenced, gap, exists, seen, none, busy
 	verdictLength                     // gap: entries in the log
 )
 

@@ -187,16 +187,18 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 	if err != nil {
 		return state.Created{}, err
 	}
-	// An id in the index without a run is passed over; a run that is not in the
-	// index would never be listed.
-	if err := s.index(ctx, st); err != nil {
-		return state.Created{}, fmt.Errorf("create run: %w", err)
+	if st.Format < 2 {
+		// An id in the set without a run is passed over; a run that is in no list would never
+		// be found.
+		if err := s.addUnlisted(ctx, st); err != nil {
+			return state.Created{}, fmt.Errorf("create run: %w", err)
+		}
 	}
 	k := s.keys.run(st.ID)
 	args := append([]any{
-		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Format, st.Tenant, fixed,
+		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Format, st.Tenant, fixed, waitReason(st), listNames(st),
 	}, entries...)
-	r, err := createScript.batched(ctx, s, []string{k.header, k.log, k.due, k.count, k.tenants}, args...)
+	r, err := createScript.batched(ctx, s, []string{k.header, k.log, k.due, k.count, k.tenants, k.lists}, args...)
 	if err != nil {
 		return state.Created{}, fmt.Errorf("create run: %w", err)
 	}
@@ -205,14 +207,6 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 		return state.Created{State: st, Existing: true}, err
 	}
 	return state.Created{State: st, Noisy: r.flag(createNoisy)}, nil
-}
-
-// index puts a run into the lists that List pages through.
-func (s *Store) index(ctx context.Context, st state.State) error {
-	if err := s.add(ctx, s.keys.index(""), string(st.ID)); err != nil || st.Tenant == "" {
-		return err
-	}
-	return s.add(ctx, s.keys.index(st.Tenant), string(st.ID))
 }
 
 func (s *Store) takeKey(ctx context.Context, n state.NewRun) (state.RunID, error) {
@@ -335,75 +329,4 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 		return nil, err
 	}
 	return decodeEntries(nil, list.Val())
-}
-
-// listPage is how many headers List reads at once.
-const listPage = 200
-
-// List implements state.Runs. It walks the index of the tenant, or of all, from
-// the newest run; another filter that matches few of many runs costs the walk, but
-// for that of a batch, whose runs lie side by side.
-func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
-	limit := f.Limit
-	if limit <= 0 {
-		limit = defaultLimit
-	}
-	bottom, top := "-", "+"
-	if first, err := state.ParseBatchID(f.Batch); err == nil {
-		bottom, top = "["+string(first), "["+string(first.Plus(state.MaxBatch-1))
-	}
-	if f.Cursor != "" {
-		top = "(" + f.Cursor
-	}
-	var page state.RunPage
-	for {
-		ids, err := s.rdb.ZRevRangeByLex(ctx, s.keys.index(f.Tenant), &redis.ZRangeBy{Min: bottom, Max: top, Count: listPage}).Result()
-		if err != nil {
-			return state.RunPage{}, fmt.Errorf("list runs: %w", err)
-		}
-		runs, err := s.headers(ctx, ids)
-		if err != nil {
-			return state.RunPage{}, err
-		}
-		for _, st := range runs {
-			if !f.Match(st) {
-				continue
-			}
-			if len(page.Runs) == limit {
-				page.Next = string(page.Runs[limit-1].ID)
-				return page, nil
-			}
-			page.Runs = append(page.Runs, st)
-		}
-		if len(ids) < listPage {
-			return page, nil
-		}
-		top = "(" + ids[len(ids)-1]
-	}
-}
-
-// headers reads the runs of these ids, without those that do not exist.
-func (s *Store) headers(ctx context.Context, ids []string) ([]state.State, error) {
-	pipe := s.rdb.Pipeline()
-	cmds := make([]*redis.SliceCmd, len(ids))
-	for i, id := range ids {
-		cmds[i] = pipe.HMGet(ctx, s.keys.run(state.RunID(id)).header, storedFields...)
-	}
-	if len(ids) > 0 {
-		if _, err := pipe.Exec(ctx); err != nil {
-			return nil, fmt.Errorf("read runs: %w", err)
-		}
-	}
-	runs := make([]state.State, 0, len(ids))
-	for i, c := range cmds {
-		st, err := read(state.RunID(ids[i]), c.Val())
-		if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrFormat) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		runs = append(runs, st)
-	}
-	return runs, nil
 }

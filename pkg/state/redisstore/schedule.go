@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,7 +21,7 @@ const sweepPart = 8
 // Sweep implements state.Schedule. One round trip asks all shards for a few each, a
 // second those that have more, and one more looks at what they have due. A run that
 // cannot be looked at does not keep the others from it; its error is reported when
-// nothing else is due.
+// nothing else is due. A sweep also takes a few runs of format 1 into the index of lists.
 func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
 	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {
@@ -52,8 +50,11 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	ids = ids[:min(len(ids), limit)]
 	due, failed := s.each(ctx, ids, sweepScript, func(id state.RunID, k run) ([]string, []any) {
-		return []string{k.header, k.log, k.due, k.count, k.tenants, k.leases}, append([]any{string(id), delay.Milliseconds()}, oldest...)
+		return []string{k.header, k.log, k.due, k.count, k.tenants, k.leases, k.lists}, append([]any{string(id), delay.Milliseconds()}, oldest...)
 	})
+	if err := s.upgrade(ctx); failed == nil {
+		failed = err
+	}
 	if len(due) > 0 {
 		return due, nil
 	}
@@ -180,30 +181,11 @@ func (s *Store) leases(ctx context.Context, shards []int, worker string, limit i
 // Owners implements state.Schedule: one round trip for each worker that a shard has a
 // lease of, whatever the number of leases.
 func (s *Store) Owners(ctx context.Context) ([]string, error) {
-	owners, from := map[string]bool{}, make([]string, state.Shards)
-	for n := range from {
-		from[n] = "-"
+	owners, err := s.firsts(ctx, s.keys.leases)
+	if err != nil {
+		return nil, fmt.Errorf("read owners of leases: %w", err)
 	}
-	for shards := allShards(); len(shards) > 0; {
-		pipe := s.rdb.Pipeline()
-		cmds := make([]*redis.StringSliceCmd, len(shards))
-		for i, n := range shards {
-			cmds[i] = pipe.ZRangeByLex(ctx, s.keys.leases[n], &redis.ZRangeBy{Min: from[n], Max: "+", Count: 1})
-		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			return nil, fmt.Errorf("read owners of leases: %w", err)
-		}
-		var more []int
-		for i, n := range shards {
-			if first := cmds[i].Val(); len(first) == 1 {
-				worker, _, _ := strings.Cut(first[0], "\x00")
-				owners[worker], from[n] = true, "("+worker+"\x01"
-				more = append(more, n)
-			}
-		}
-		shards = more
-	}
-	return slices.Sorted(maps.Keys(owners)), nil
+	return owners, nil
 }
 
 // Heartbeat implements state.Schedule.

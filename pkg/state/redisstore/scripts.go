@@ -40,6 +40,8 @@ var (
 	evictSrc string
 	//go:embed scripts/finalized.lua
 	finalizedSrc string
+	//go:embed scripts/upgrade.lua
+	upgradeSrc string
 	//go:embed scripts/agent.lua
 	agentSrc string
 	//go:embed scripts/quota.lua
@@ -56,6 +58,7 @@ var (
 	sweepScript     = shared[duePlace](sweepSrc)
 	evictScript     = shared[duePlace](evictSrc)
 	finalizedScript = shared[verdictPlace](finalizedSrc)
+	upgradeScript   = shared[verdictPlace](upgradeSrc)
 	agentScript     = shared[agentPlace](agentSrc)
 	quotaScript     = script[pausePlace]{redis.NewScript("local fields = {'" + strings.Join(bucketFields, "', '") + "'}\n" + quotaSrc)}
 )

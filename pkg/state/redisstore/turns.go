@@ -235,12 +235,16 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if err != nil {
 		return state.Committed{}, err
 	}
+	names := ""
+	if len(fixed) > 0 {
+		names = listNames(c.State)
+	}
 	k := s.keys.run(l.Run)
 	args := append([]any{
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, fixed,
+		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, fixed, waitReason(c.State), names,
 	}, entries...)
-	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants, k.leases}, args...)
+	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants, k.leases, k.lists}, args...)
 	if err != nil {
 		return state.Committed{}, fmt.Errorf("commit run %s: %w", l.Run, err)
 	}
@@ -286,7 +290,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 		kind = "m"
 	}
 	k := s.keys.run(id)
-	r, err := signalScript.call(ctx, s, []string{k.header, k.inbox, k.seen, k.due, k.count, k.tenants},
+	r, err := signalScript.call(ctx, s, []string{k.header, k.inbox, k.seen, k.due, k.count, k.tenants, k.lists},
 		string(id), sig.ID, waits, kind, payload, delay.Milliseconds(), remembered, state.MaxSignals, state.MaxSignalBytes)
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("signal run %s: %w", id, err)
@@ -314,7 +318,7 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, delay 
 		return state.Wake{}, err
 	}
 	k := s.keys.run(id)
-	r, err := abortScript.call(ctx, s, []string{k.header, k.due, k.count, k.inbox, k.tenants}, string(id), flag, delay.Milliseconds())
+	r, err := abortScript.call(ctx, s, []string{k.header, k.due, k.count, k.inbox, k.tenants, k.lists}, string(id), flag, delay.Milliseconds())
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("abort run %s: %w", id, err)
 	}

@@ -1,9 +1,10 @@
--- KEYS R L J I D C T H · ARGV run token version commit-id status next-version header awaited wake(ms) consumed
---   delay(ms) from eager-token worker format fixed-header entries…
+-- KEYS R L J I D C T H N · ARGV run token version commit-id status next-version header awaited wake(ms) consumed
+--   delay(ms) from eager-token worker format fixed-header wait names entries…
+--   fixed-header and names, as in create.lua: of a run that is taken to format 2
 -- returns commit, verdict {'fenced'}, {'missing'} or {'gap', length}
-local R, L, J, I, D, C, T, H = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local status, token, version, commitID, commitStatus, commitVersion, abort, finalized, abortReach, tenant, owner = unpack(
-  redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'ann', 'abr', 'tn', 'own'))
+local R, L, J, I, D, C, T, H, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local status, token, version, commitID, commitStatus, commitVersion, abort, finalized, abortReach, tenant, owner, listed = unpack(
+  redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'ann', 'abr', 'tn', 'own', 'li'))
 if not status then return {'missing'} end
 local eager = ARGV[13]
 if commitID == ARGV[4] then
@@ -15,10 +16,14 @@ end
 if status ~= 'running' or token ~= ARGV[2] or version ~= ARGV[3] then return {'fenced'} end
 local length = redis.call('LLEN', L)
 if length ~= tonumber(ARGV[12]) then return {'gap', length} end
-push(L, 17)
-length = length + #ARGV - 16
+push(L, 19)
+length = length + #ARGV - 18
 redis.call('DEL', J)
-if ARGV[16] ~= '' then redis.call('HSET', R, 'hf', ARGV[16]) end
+if ARGV[16] ~= '' then
+  redis.call('HSET', R, 'hf', ARGV[16])
+  enlist(N, ARGV[1], tenant or '', ARGV[18])
+  listed = listed or ''
+end
 local gone, reach = tonumber(ARGV[10]), tonumber(abortReach or 0)
 local awaits = ARGV[8]
 status, version = ARGV[5], ARGV[6]
@@ -55,6 +60,7 @@ if #rest > 0 then
   awaits = encode(open)
 end
 if status ~= 'queued' and (abort ~= '' or #rest > 0) then status = 'queued' end
+relist(R, N, ARGV[1], tenant or '', listed, status, ARGV[17])
 if reach > 0 then redis.call('HSET', R, 'abr', math.max(0, reach - gone)) end
 if eager ~= '' and status == 'queued' and abort == '' and #rest == 0 then
   -- Claimed by the same step, see claim.lua; the lease ends when the sweeper looks.

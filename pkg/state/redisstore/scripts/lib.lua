@@ -1,7 +1,7 @@
 -- Shared by all scripts. names.go lists the fields of hashes and the places of replies, and TestScripts holds the scripts
 -- to it: a field is read into a variable of its name, and a place of a reply is filled from one, or with a constant.
 --   R hash of the run · L log · J journal · I inbox · X ids of signals that were seen · D index of what is due
---   C counts of the shard's runs by status · T of those that are queued or running by tenant · H index of leases
+--   C counts of the shard's runs by status · T of those that are queued or running by tenant · H index of leases · N index of lists
 -- A number that goes to a command is formatted as a float, which takes longer than the command: constants are strings.
 -- LOOK is state.BacklogLook. FORMAT is the newest that this build knows, and NOISY the number in state.NoisyAbove. A run of a newer one is left alone; who
 -- holds the lease of a run has found at the claim that it is not.
@@ -46,6 +46,25 @@ local function hold(H, run, old, new)
   if old == new then return end
   if old and old ~= '' then redis.call('ZREM', H, old .. '\0' .. run) end
   if new ~= '' then redis.call('ZADD', H, '0', new .. '\0' .. run) end
+end
+
+-- The index of lists has a run under each name that a list may ask for, below its tenant. Only runs of format 2 are in it: builds
+-- that know nothing of it leave those alone.
+local function listing(tenant, name, run) return tenant .. '\0' .. name .. '\0' .. run end
+
+-- enlist puts a run under the names that never change, one below the other.
+local function enlist(N, run, tenant, names)
+  for name in string.gmatch(names, '[^\n]+') do redis.call('ZADD', N, '0', listing(tenant, name, run)) end
+end
+
+-- relist puts a run under its status, and under what it waits for. Queued and running are one, so that no turn writes here.
+-- listed is what it is under; nothing if the index does not have the run.
+local function relist(R, N, run, tenant, listed, status, wait)
+  if active(status) then status = 'active' elseif status == 'waiting' then status = 'waiting ' .. wait end
+  if not listed or listed == status then return end
+  for name in string.gmatch(listed, '%S+') do redis.call('ZREM', N, listing(tenant, 'status:' .. name, run)) end
+  for name in string.gmatch(status, '%S+') do redis.call('ZADD', N, '0', listing(tenant, 'status:' .. name, run)) end
+  redis.call('HSET', R, 'li', status)
 end
 
 -- A worker that was evicted may only have been paused. Its tokens are kept with the version of their turn, one below the

@@ -1,7 +1,7 @@
--- KEYS R I X D C T · ARGV run signal-id names(JSON) kind('m' or '-') signal delay(ms) remembered max-signals max-bytes
+-- KEYS R I X D C T N · ARGV run signal-id names(JSON) kind('m' or '-') signal delay(ms) remembered max-signals max-bytes
 -- returns wake, closed {'closed', status, name}, full, verdict {'missing'}, {'newer'} or {'seen'}
-local R, I, X, D, C, T = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local status, version, lane, awaits, format, tenant, inboxBytes = unpack(redis.call('HMGET', R, 'st', 'ver', 'ln', 'aw', 'f', 'tn', 'ib'))
+local R, I, X, D, C, T, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local status, version, lane, awaits, format, tenant, inboxBytes, listed = unpack(redis.call('HMGET', R, 'st', 'ver', 'ln', 'aw', 'f', 'tn', 'ib', 'li'))
 if not status then return {'missing'} end
 if newer(format) then return {'newer'} end
 if redis.call('ZSCORE', X, ARGV[2]) then return {'seen'} end
@@ -20,5 +20,6 @@ redis.call('ZADD', X, (last[2] or 0) + 1, ARGV[2])
 redis.call('ZREMRANGEBYRANK', X, 0, -tonumber(ARGV[7]) - 1)
 if status ~= 'waiting' and not terminal(status) then return {'ok', 0, version, lane, 0} end
 queue(R, C, D, ARGV[1], status, tonumber(ARGV[6]), T, tenant)
+relist(R, N, ARGV[1], tenant or '', listed, 'queued')
 local noisy = isNoisy(T, tenant, 'queued')
 return {'ok', 1, version, lane, noisy}

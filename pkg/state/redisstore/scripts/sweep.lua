@@ -1,13 +1,13 @@
--- KEYS R L D C T H · ARGV run delay(ms) oldest(ms) of high, normal and low, 0 is none · returns due {'turn', …} or {'finalize', …}, verdict {'none'}
-local R, L, D, C, T, H = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+-- KEYS R L D C T H N · ARGV run delay(ms) oldest(ms) of high, normal and low, 0 is none · returns due {'turn', …} or {'finalize', …}, verdict {'none'}
+local R, L, D, C, T, H, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local run, delay = ARGV[1], tonumber(ARGV[2])
 -- state.Backlog, less the skew.
 local function explained(lane, at)
   local oldest = tonumber(lane == 'high' and ARGV[3] or lane == 'low' and ARGV[5] or ARGV[4])
   return oldest > 0 and at > 0 and at >= oldest
 end
-local status, version, lease, lane, finalized, wake, sweeps, format, awaits, tenant, abort, owner, queuedAt, token, evicted = unpack(
-  redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'ann', 'wake', 'sw', 'f', 'aw', 'tn', 'ab', 'own', 'qa', 'tok', 'ev'))
+local status, version, lease, lane, finalized, wake, sweeps, format, awaits, tenant, abort, owner, queuedAt, token, evicted, listed = unpack(
+  redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'ann', 'wake', 'sw', 'f', 'aw', 'tn', 'ab', 'own', 'qa', 'tok', 'ev', 'li'))
 if not status then redis.call('ZREM', D, run); return {'none'} end
 if newer(format) then return {'none'} end
 local n, at, what = now(), redis.call('ZSCORE', D, run), nil
@@ -15,7 +15,9 @@ if not at or tonumber(at) > n then return {'none'} end
 lease, wake, sweeps = tonumber(lease), tonumber(wake), tonumber(sweeps)
 if status == 'running' and lease > n then due(D, run, lease + delay); return {'none'} end
 if status == 'waiting' and wake > 0 and wake <= n then
-  queue(R, C, D, run, status, delay, T, tenant); sweeps = 0; what = 'turn'
+  queue(R, C, D, run, status, delay, T, tenant)
+  relist(R, N, run, tenant or '', listed, 'queued')
+  sweeps, what = 0, 'turn'
 elseif status == 'queued' and explained(abort ~= '' and 'high' or lane, tonumber(queuedAt or 0)) then
   due(D, run, n + delay * LOOK)
   return {'none'}

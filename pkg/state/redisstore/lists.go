@@ -1,0 +1,335 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // what Redis has; it tells two headers apart
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Lists are read from an index in each shard: a sorted set of "tenant\0name\0run" with a
+// member for each name that a list may ask for. The scripts keep it beside the run. It has
+// the runs of format 2; builds that know only format 1 know nothing of it, and leave those
+// alone. Runs of format 1 are in a set of their own, from which sweeps take those that rest.
+
+const (
+	// listPage is how many headers List reads at once.
+	listPage = 200
+
+	// listExamined is how many runs List looks at for one page.
+	listExamined = 1000
+)
+
+// The names under which the index has runs. lib.lua makes those of a status.
+const (
+	nameAll    = "all"
+	nameAgent  = "agent:"
+	nameParent = "parent:"
+	nameStatus = "status:" // and active, another status, or what a waiting run waits for
+)
+
+// listNames are the names of a run that never change, as the scripts take them: none if a
+// run of this format is not in the index.
+func listNames(st state.State) string {
+	if st.Format < 2 {
+		return ""
+	}
+	names := nameAll + "\n" + nameAgent + st.Agent
+	if st.Parent != nil {
+		names += "\n" + nameParent + string(st.Parent.RunID)
+	}
+	return names
+}
+
+// waitReason is what a waiting run waits for.
+func waitReason(st state.State) string {
+	if st.Waiting == nil {
+		return ""
+	}
+	return string(st.Waiting.Reason)
+}
+
+// listNamesOf are the names that together have all runs which a filter selects.
+func listNamesOf(f state.Filter) []string {
+	switch {
+	case f.Parent != "":
+		return []string{nameParent + string(f.Parent)}
+	case f.Batch != "": // its runs lie side by side
+		return []string{nameAll}
+	case f.Waiting != "":
+		return []string{nameStatus + string(f.Waiting)}
+	case len(f.Status) > 0:
+		names := map[string]bool{}
+		for _, status := range f.Status {
+			if status == state.Queued || status == state.Running {
+				status = "active"
+			}
+			names[nameStatus+string(status)] = true
+		}
+		return slices.Sorted(maps.Keys(names))
+	case f.Agent != "":
+		return []string{nameAgent + f.Agent}
+	default:
+		return []string{nameAll}
+	}
+}
+
+// list is a part of a sorted set: what begins with a prefix, in the order of run ids.
+type list struct{ key, prefix string }
+
+// before returns the range from a run, which may be "", to another, or to all if that is "".
+func (l list) before(bottom, top string) *redis.ZRangeBy {
+	r := &redis.ZRangeBy{Min: "[" + l.prefix + bottom, Max: "(" + l.prefix + top}
+	if top == "" {
+		r.Max = "(" + strings.TrimSuffix(l.prefix, "\x00") + "\x01"
+	}
+	if l.prefix == "" && bottom == "" {
+		r.Min = "-"
+	}
+	if l.prefix == "" && top == "" {
+		r.Max = "+"
+	}
+	return r
+}
+
+// lists returns where the runs are that a filter selects.
+func (s *Store) lists(ctx context.Context, f state.Filter) ([]list, error) {
+	tenants := []string{f.Tenant}
+	if f.Tenant == "" {
+		var err error
+		if tenants, err = s.firsts(ctx, s.keys.lists); err != nil {
+			return nil, err
+		}
+	}
+	lists := []list{{s.keys.unlisted(f.Tenant), ""}}
+	for _, tenant := range tenants {
+		for _, name := range listNamesOf(f) {
+			for _, key := range s.keys.lists {
+				lists = append(lists, list{key, tenant + "\x00" + name + "\x00"})
+			}
+		}
+	}
+	return lists, nil
+}
+
+// List implements state.Runs: it asks every shard for the newest few that an index names,
+// and looks at those. A page costs by the shards and by what it returns, and looks at a
+// thousand runs at most that the rest of the filter may not select. A list of all tenants
+// costs as much for each.
+func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = defaultLimit
+	}
+	bottom, top := "", f.Cursor
+	if first, err := state.ParseBatchID(f.Batch); err == nil {
+		bottom = string(first)
+		if after := string(first.Plus(state.MaxBatch)); top == "" || top > after {
+			top = after
+		}
+	}
+	lists, err := s.lists(ctx, f)
+	if err != nil {
+		return state.RunPage{}, fmt.Errorf("list runs: %w", err)
+	}
+	var page state.RunPage
+	for rest := max(listExamined, limit+1); ; {
+		ids, more, err := s.newest(ctx, lists, bottom, top, min(listPage, limit+1-len(page.Runs)))
+		if err != nil {
+			return state.RunPage{}, fmt.Errorf("list runs: %w", err)
+		}
+		ids = ids[:min(len(ids), rest)]
+		for part := range slices.Chunk(ids, listPage) {
+			runs, err := s.headers(ctx, part)
+			if err != nil {
+				return state.RunPage{}, err
+			}
+			for _, st := range runs {
+				if !f.Match(st) {
+					continue
+				}
+				if len(page.Runs) == limit {
+					page.Next = string(page.Runs[limit-1].ID)
+					return page, nil
+				}
+				page.Runs = append(page.Runs, st)
+			}
+		}
+		if len(ids) > 0 {
+			top = ids[len(ids)-1]
+		}
+		if rest -= len(ids); rest == 0 {
+			page.Next = top
+			return page, nil
+		}
+		if !more {
+			return page, nil
+		}
+	}
+}
+
+// newest returns the newest runs of several lists, some n of them, and whether there are more.
+func (s *Store) newest(ctx context.Context, lists []list, bottom, top string, n int) (ids []string, more bool, err error) {
+	part := int64(4 + 2*n/len(lists))
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.StringSliceCmd, len(lists))
+	for i, l := range lists {
+		r := l.before(bottom, top)
+		r.Count = part
+		if l.prefix == "" {
+			r.Count = int64(n)
+		}
+		cmds[i] = pipe.ZRevRangeByLex(ctx, l.key, r)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, false, err
+	}
+	// Below the last run of a list that may have more, another list's run need not be the next.
+	known := ""
+	for i, l := range lists {
+		found := cmds[i].Val()
+		for _, member := range found {
+			ids = append(ids, member[len(l.prefix):])
+		}
+		if count := len(found); count > 0 && (l.prefix != "" && int64(count) == part || l.prefix == "" && count == n) {
+			known, more = max(known, found[count-1][len(l.prefix):]), true
+		}
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	first, _ := slices.BinarySearch(ids, known)
+	ids = ids[first:]
+	slices.Reverse(ids)
+	return ids, more, nil
+}
+
+// headers reads the runs of these ids, without those that do not exist.
+func (s *Store) headers(ctx context.Context, ids []string) ([]state.State, error) {
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.SliceCmd, len(ids))
+	for i, id := range ids {
+		cmds[i] = pipe.HMGet(ctx, s.keys.run(state.RunID(id)).header, storedFields...)
+	}
+	if len(ids) > 0 {
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, fmt.Errorf("read runs: %w", err)
+		}
+	}
+	runs := make([]state.State, 0, len(ids))
+	for i, c := range cmds {
+		st, err := read(state.RunID(ids[i]), c.Val())
+		if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrFormat) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, st)
+	}
+	return runs, nil
+}
+
+// firsts returns what stands before the first \0 of any member of some sorted sets, one
+// round trip for each that a set has.
+func (s *Store) firsts(ctx context.Context, keys []string) ([]string, error) {
+	found, from := map[string]bool{}, make(map[string]string, len(keys))
+	for _, key := range keys {
+		from[key] = "-"
+	}
+	for len(keys) > 0 {
+		pipe := s.rdb.Pipeline()
+		cmds := make([]*redis.StringSliceCmd, len(keys))
+		for i, key := range keys {
+			cmds[i] = pipe.ZRangeByLex(ctx, key, &redis.ZRangeBy{Min: from[key], Max: "+", Count: 1})
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, err
+		}
+		var more []string
+		for i, key := range keys {
+			if member := cmds[i].Val(); len(member) == 1 {
+				first, _, _ := strings.Cut(member[0], "\x00")
+				found[first], from[key] = true, "("+first+"\x01"
+				more = append(more, key)
+			}
+		}
+		keys = more
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// addUnlisted puts a run into the sets of those that the index does not have.
+func (s *Store) addUnlisted(ctx context.Context, st state.State) error {
+	if err := s.add(ctx, s.keys.unlisted(""), string(st.ID)); err != nil || st.Tenant == "" {
+		return err
+	}
+	return s.add(ctx, s.keys.unlisted(st.Tenant), string(st.ID))
+}
+
+// upgradePart is how many runs one sweep takes into the index.
+const upgradePart = 128
+
+// upgrade takes some runs that rest to the format that is written, and into the index of
+// lists: those of format 1 that nobody goes on with. Runs in flight are left to their next
+// commit, and are taken from the set after it.
+func (s *Store) upgrade(ctx context.Context) error {
+	if s.Written() < 2 {
+		return nil
+	}
+	ids, err := s.rdb.ZRange(ctx, s.keys.unlisted(""), 0, upgradePart-1).Result()
+	if err != nil {
+		return fmt.Errorf("read runs of format 1: %w", err)
+	}
+	for _, id := range ids {
+		if err := s.upgradeRun(ctx, state.RunID(id)); err != nil {
+			return fmt.Errorf("take run %s to format %d: %w", id, s.Written(), err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) upgradeRun(ctx context.Context, id state.RunID) error {
+	k := s.keys.run(id)
+	r, err := fields[storedPlace](ctx, s, k.header, storedFields)
+	if err != nil {
+		return err
+	}
+	tenant := ""
+	if header := r.str(storedHeader); header != "" {
+		st, err := state.DecodeHeader(r.str(storedFixed), header)
+		if errors.Is(err, state.ErrFormat) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		st = st.Formatted(s.Written())
+		fixed, changing, err := state.EncodeHeader(st)
+		if err != nil {
+			return err
+		}
+		sum := sha1.Sum([]byte(header)) //nolint:gosec // see above
+		done, err := upgradeScript.call(ctx, s, []string{k.header, k.lists},
+			string(id), hex.EncodeToString(sum[:]), changing, fixed, st.Format, st.Tenant, waitReason(st), listNames(st))
+		if err != nil {
+			return err
+		}
+		if done.str(verdictWord) == "busy" {
+			return nil
+		}
+		tenant = st.Tenant
+	}
+	// A run that does not exist was never created: its creator ended between the two.
+	if err := s.rdb.ZRem(ctx, s.keys.unlisted(""), string(id)).Err(); err != nil || tenant == "" {
+		return err
+	}
+	return s.rdb.ZRem(ctx, s.keys.unlisted(tenant), string(id)).Err()
+}
