@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 	"github.com/turnpike-dev/turnpike/pkg/turnpike/standard"
 )
 
@@ -49,6 +51,7 @@ func (c *devCmd) Run(e *env) error {
 	if err := os.WriteFile(filepath.Join(c.DataDir, "nats.url"), []byte(server.URL()+"\n"), 0o600); err != nil {
 		return err
 	}
+	defer os.Remove(filepath.Join(c.DataDir, "nats.url")) //nolint:errcheck // who reads it asks whether somebody listens
 	nc, err := server.Conn("turnpike dev")
 	if err != nil {
 		return err
@@ -128,8 +131,25 @@ func (c *demoWorkerCmd) Run(e *env) error { return demo.Worker(e.ctx, c.URL, c.I
 
 type doctorCmd struct{ app.Config }
 
+// dev returns the NATS server of the `turnpike dev` that runs here, unless another
+// server is named.
+func (c *doctorCmd) dev() string {
+	if os.Getenv("TURNPIKE_NATS_URL") != "" || c.NATSURL != nats.DefaultURL {
+		return ""
+	}
+	return toolkit.DevURL()
+}
+
 func (c *doctorCmd) Run(e *env) error {
-	findings := doctor.Findings(e.ctx, c.Deployment())
+	var findings []check.Finding
+	settings := c.Deployment()
+	if dev := c.dev(); dev != "" {
+		settings.NATSURL, settings.RedisURL, settings.Prefix = dev, "", "turnpike"
+		findings = append(findings, check.Finding{
+			Name: "turnpike dev", OK: true, Detail: "runs in this directory, with its own NATS and store; TURNPIKE_NATS_URL names another deployment",
+		})
+	}
+	findings = append(findings, doctor.Findings(e.ctx, settings)...)
 	gateway := check.Finding{Name: "gateway: " + e.server, OK: true, Detail: "ready"}
 	if err := e.client.Ready(e.ctx); err != nil {
 		gateway.OK, gateway.Detail, gateway.Remedy = false, explain(err, e.server), "start a gateway, or name it with --server"

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 type toolsCmd struct {
@@ -28,14 +30,15 @@ type toolsCmd struct {
 
 // toolServer says where tools are looked for.
 type toolServer struct {
-	NATSURL string `name:"nats-url" env:"TURNPIKE_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS server."`
+	NATSURL string `name:"nats-url" env:"TURNPIKE_NATS_URL" help:"NATS server; default that of the turnpike dev that runs here, else nats://127.0.0.1:4222."`
 	Prefix  string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's subjects."`
 }
 
 func (s toolServer) connect() (*nats.Conn, error) {
-	nc, err := natsbus.Connect(s.NATSURL, "turnpike tools")
+	address := cmp.Or(s.NATSURL, toolkit.DefaultURL())
+	nc, err := natsbus.Connect(address, "turnpike tools")
 	if err != nil {
-		return nil, fmt.Errorf("%w: is NATS at %s? --nats-url names it, and `turnpike dev` writes its own to .turnpike/nats.url", err, natsbus.Hosts(s.NATSURL))
+		return nil, fmt.Errorf("%w: is NATS at %s? --nats-url names it; that of a `turnpike dev` is found in the directory where it was started", err, natsbus.Hosts(address))
 	}
 	return nc, nil
 }

@@ -1,7 +1,7 @@
 // Embed is a durable worker and a gateway inside a program of one's own: a tool, a hook
-// and a loop in Go, against a NATS server and a Redis server.
+// and a loop in Go, against a NATS server, and a Redis server if TURNPIKE_REDIS_URL names one.
 //
-//	nats-server -js & redis-server &
+//	nats-server -js &
 //	go run ./examples/embed
 package main
 
@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -169,9 +170,10 @@ func travel(ctx context.Context, c *client.Client, out io.Writer) error {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	cfg := turnpike.Config{NATSURL: os.Getenv("TURNPIKE_NATS_URL"), RedisURL: os.Getenv("TURNPIKE_REDIS_URL")}
-	if cfg.RedisURL == "" {
-		cfg.RedisURL = "redis://127.0.0.1:6379"
+	// Empty is the default of each. Without Redis, JetStream keeps the checkpoints.
+	cfg := turnpike.Config{
+		NATSURL: os.Getenv("TURNPIKE_NATS_URL"), RedisURL: os.Getenv("TURNPIKE_REDIS_URL"), Prefix: os.Getenv("TURNPIKE_PREFIX"),
+		Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
 	}
 	if err := run(ctx, cfg, os.Stdout); err != nil {
 		log.Print(err)

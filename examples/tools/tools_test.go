@@ -108,6 +108,13 @@ type instance struct {
 // are found.
 func (s *deployment) start(t *testing.T, l language, delay time.Duration, want int) *instance {
 	t.Helper()
+	env := append(os.Environ(), "TURNPIKE_NATS_URL="+s.server.URL(), "TURNPIKE_PREFIX=tp", fmt.Sprintf("CONVERT_DELAY_MS=%d", delay.Milliseconds()))
+	return s.startIn(t, l, env, want)
+}
+
+// startIn is start in an environment.
+func (s *deployment) startIn(t *testing.T, l language, env []string, want int) *instance {
+	t.Helper()
 	command, err := l.command()
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +124,7 @@ func (s *deployment) start(t *testing.T, l language, delay time.Duration, want i
 	// A child must not outlive the test, however the test ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = l.dir, &log, &log
-	cmd.Env = append(os.Environ(), "TURNPIKE_NATS_URL="+s.server.URL(), "TURNPIKE_PREFIX=tp", fmt.Sprintf("CONVERT_DELAY_MS=%d", delay.Milliseconds()))
+	cmd.Env = env
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -294,5 +301,42 @@ func TestStop(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-i.ended // not after an hour
+	})
+}
+
+// find says where a process without TURNPIKE_NATS_URL finds the NATS server of a
+// `turnpike dev`, and returns its environment.
+func find(t *testing.T, url string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "nats.url"), []byte(url+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return append(os.Environ(), "TURNPIKE_NATS_URL=", "TURNPIKE_DATA_DIR="+dir, "TURNPIKE_PREFIX=tp")
+}
+
+// Without TURNPIKE_NATS_URL a tool serves the `turnpike dev` that runs beside it.
+func TestServesDev(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l language, s *deployment) {
+		s.startIn(t, l, find(t, s.server.URL()), 1)
+	})
+}
+
+// Where nobody listens, a tool ends with one line that says what to do.
+func TestSaysThatNobodyListens(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l language, _ *deployment) {
+		command, err := l.command()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+		cmd.Dir, cmd.Env = l.dir, append(find(t, ""), "TURNPIKE_NATS_URL=nats://127.0.0.1:1")
+		out, err := cmd.CombinedOutput()
+		text := strings.TrimSpace(string(out))
+		if err == nil || strings.Contains(text, "\n") || !strings.Contains(text, "TURNPIKE_NATS_URL") {
+			t.Errorf("it ends with %v and prints:\n%s", err, text)
+		}
 	})
 }

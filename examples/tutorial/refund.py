@@ -26,8 +26,8 @@ async def pay(order: str, amount: float) -> str:
 
 
 async def main():
-    client = mininats.Client(os.environ.get("TURNPIKE_NATS_URL", "nats://127.0.0.1:4222"), "tool refund")
-    await client.connect()
+    client = mininats.Client(mininats.url(), "tool refund")
+    await client.start()
 
     async def call(message: mininats.Message):
         request = json.loads(message.data)

@@ -14,8 +14,7 @@ import (
 
 // Config says where tools are served.
 type Config struct {
-	// URL of the NATS server; empty is the variable TURNPIKE_NATS_URL, and without
-	// it nats://127.0.0.1:4222.
+	// URL of the NATS server; empty is DefaultURL.
 	URL string
 
 	// Prefix of the deployment's subjects; empty is the variable TURNPIKE_PREFIX, and
@@ -33,7 +32,7 @@ func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	if len(tools) == 0 {
 		return errors.New("serve tools: there are none")
 	}
-	address := cmp.Or(cfg.URL, os.Getenv("TURNPIKE_NATS_URL"), nats.DefaultURL)
+	address := cmp.Or(cfg.URL, DefaultURL())
 	prefix := cmp.Or(cfg.Prefix, os.Getenv("TURNPIKE_PREFIX"), "turnpike")
 	options := append([]nats.Option{
 		nats.Name("tool " + tools[0].Name), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second),

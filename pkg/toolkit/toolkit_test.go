@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -273,4 +274,30 @@ func TestRun(t *testing.T) {
 	if err := errors.Join(<-reply, <-done); err != nil {
 		t.Error(err)
 	}
+}
+
+// Whoever names no server gets that of the `turnpike dev` that runs here, as long as it does.
+func TestDefaultURL(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("TURNPIKE_NATS_URL", "")
+	t.Setenv("TURNPIKE_DATA_DIR", "")
+	want := func(what, url string) {
+		t.Helper()
+		if got := toolkit.DefaultURL(); got != url {
+			t.Errorf("%s: %q, want %q", what, got, url)
+		}
+	}
+	want("nothing is there", nats.DefaultURL)
+	dev := testbed.NATSServer(t).URL()
+	if err := os.Mkdir(".turnpike", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ written, found string }{{"nats://127.0.0.1:1", nats.DefaultURL}, {dev, dev}} {
+		if err := os.WriteFile(".turnpike/nats.url", []byte(c.written+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want("dev at "+c.written, c.found)
+	}
+	t.Setenv("TURNPIKE_NATS_URL", "nats://other")
+	want("a variable", "nats://other")
 }

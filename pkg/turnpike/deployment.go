@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
@@ -93,12 +95,32 @@ func (d *Deployment) open(ctx context.Context) error {
 	if err := check.Err(findings); err != nil {
 		return fmt.Errorf("refused to start:\n%w", err)
 	}
+	if cfg.RedisURL != "" {
+		d.warnOfTwoStores(ctx)
+	}
 	for _, f := range findings {
 		if !f.OK {
 			cfg.Logger.Warn().Str("check", f.Name).Str("found", f.Detail).Str("hint", f.Remedy).Msg("a setting could be better")
 		}
 	}
 	return nil
+}
+
+// warnOfTwoStores says so where JetStream keeps checkpoints under this prefix, too: then
+// another process, such as a `turnpike dev`, works without Redis, and the two take each
+// other's turns off the queue. What cannot be found out is not said.
+func (d *Deployment) warnOfTwoStores(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	js, err := jetstream.New(d.NATS)
+	if err != nil {
+		return
+	}
+	if stream, err := js.StreamNameBySubject(ctx, d.cfg.Prefix+".state.>"); err == nil {
+		d.cfg.Logger.Warn().Str("prefix", d.cfg.Prefix).Str("stream", stream).
+			Str("hint", "use another TURNPIKE_PREFIX or NATS server, or the same TURNPIKE_REDIS_URL in every process; remove the stream if nobody uses it any more").
+			Msg("this prefix has checkpoints in JetStream, and this process has its own in Redis")
+	}
 }
 
 // patiently opens again what got no answer, a few times: a cluster does not answer

@@ -244,3 +244,28 @@ func TestOpenRefused(t *testing.T) {
 		t.Errorf("Close called %q, and the caller's connection is closed: %v", order, nc.IsClosed())
 	}
 }
+
+// A process with Redis says so where another one keeps its checkpoints in JetStream under
+// the same prefix, and nowhere else.
+func TestTwoStoresUnderOnePrefix(t *testing.T) {
+	t.Parallel()
+	url, redis := testbed.NATSServer(t).URL(), testbed.Redis(t)
+	open := func(prefix, redis string) string {
+		var log strings.Builder
+		d, err := turnpike.Open(t.Context(), turnpike.Config{NATSURL: url, RedisURL: redis, Prefix: prefix, Logger: zerolog.New(&log)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Close()
+		return log.String()
+	}
+	const warning = "checkpoints in JetStream"
+	for _, c := range []struct {
+		prefix, redis string
+		warned        bool
+	}{{"two", redis, false}, {"two", "", false}, {"two", redis, true}, {"three", redis, false}} {
+		if log := open(c.prefix, c.redis); strings.Contains(log, warning) != c.warned {
+			t.Errorf("%+v: log:\n%s", c, log)
+		}
+	}
+}

@@ -21,8 +21,8 @@ def decide(request: dict) -> dict:
 
 
 async def main():
-    client = mininats.Client(os.environ.get("TURNPIKE_NATS_URL", "nats://127.0.0.1:4222"), "policy")
-    await client.connect()
+    client = mininats.Client(mininats.url(), "policy")
+    await client.start()
 
     async def ask(message: mininats.Message):
         request = json.loads(message.data)

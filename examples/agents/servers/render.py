@@ -23,8 +23,8 @@ def send(run: str, call: str, content: str):
 
 
 async def main():
-    client = mininats.Client(os.environ.get("TURNPIKE_NATS_URL", "nats://127.0.0.1:4222"), "tool render")
-    await client.connect()
+    client = mininats.Client(mininats.url(), "tool render")
+    await client.start()
 
     async def call(message: mininats.Message):
         request = json.loads(message.data)

@@ -102,8 +102,8 @@ class Tool:
 
 
 async def main():
-    client = mininats.Client(os.environ.get("TURNPIKE_NATS_URL", "nats://127.0.0.1:4222"), "tool convert")
-    await client.connect()
+    client = mininats.Client(mininats.url(), "tool convert")
+    await client.start()
     connection = asyncio.create_task(client.run())
     prefix = os.environ.get("TURNPIKE_PREFIX", "turnpike")
     metadata = {"description": DESCRIPTION, "schema": json.dumps(SCHEMA)}

@@ -6,7 +6,9 @@ With the package nats-py, where it can be installed, this file is not needed.
 
 import asyncio
 import json
+import os
 import secrets
+import sys
 import time
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -21,12 +23,31 @@ class Message:
     headers: dict = field(default_factory=dict)
 
 
+def url() -> str:
+    """The server of TURNPIKE_NATS_URL, else of the `turnpike dev` that runs here, else the usual one."""
+    if given := os.environ.get("TURNPIKE_NATS_URL"):
+        return given
+    try:
+        with open(os.path.join(os.environ.get("TURNPIKE_DATA_DIR") or ".turnpike", "nats.url")) as f:
+            return f.read().strip()
+    except OSError:
+        return "nats://127.0.0.1:4222"
+
+
 class Client:
     """A connection. Handlers are coroutines; each message gets a task of its own."""
 
     def __init__(self, url: str, name: str):
         self.url, self.name = urlsplit(url if "://" in url else "nats://" + url), name
         self.subscriptions, self.tasks, self.last, self.writer, self.pongs = {}, set(), 0, None, []
+
+    async def start(self):
+        """Connects, or ends the program with one sentence if nobody listens."""
+        try:
+            await self.connect()
+        except OSError as e:
+            sys.exit(f"no NATS server at {self.url.hostname}:{self.url.port or 4222} ({e.strerror}): start `turnpike dev` in this "
+                     "directory, or set TURNPIKE_NATS_URL")
 
     async def connect(self):
         if self.url.scheme != "nats":

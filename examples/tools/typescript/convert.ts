@@ -5,6 +5,8 @@
 // With Node.js 22.18 or later, which runs TypeScript as it is, tsx is not needed:
 //
 //	node convert.ts
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { connect, headers } from "@nats-io/transport-node";
 import { type ServiceMsg, Svcm } from "@nats-io/services";
 
@@ -59,7 +61,20 @@ function pause(ms: number, signal: AbortSignal): Promise<void> {
 
 // The rest is the protocol of Turnpike's tools: docs/how-to/nats-tools.md.
 
-const nc = await connect({ servers: process.env.TURNPIKE_NATS_URL ?? "nats://127.0.0.1:4222", name: "tool convert", maxReconnectAttempts: -1 });
+// The server of TURNPIKE_NATS_URL, else of the `turnpike dev` that runs here or at the root of the repository, else the usual one.
+function server(): string {
+  if (process.env.TURNPIKE_NATS_URL) return process.env.TURNPIKE_NATS_URL;
+  for (const dir of [process.env.TURNPIKE_DATA_DIR || ".turnpike", "../../../.turnpike"]) {
+    const file = join(dir, "nats.url");
+    if (existsSync(file)) return readFileSync(file, "utf8").trim();
+  }
+  return "nats://127.0.0.1:4222";
+}
+
+const nc = await connect({ servers: server(), name: "tool convert", maxReconnectAttempts: -1 }).catch((e: Error) => {
+  console.error(`no NATS server answers (${e.message}): start \`turnpike dev\`, or set TURNPIKE_NATS_URL`);
+  process.exit(1);
+});
 
 const maxTimeout = 2 ** 31 - 1; // of setTimeout
 
