@@ -11,12 +11,12 @@ import (
 )
 
 // A stranger learns from doc.go what a public package is for: its main types, an example,
-// and what is guaranteed. What these name is there.
+// and what is guaranteed. What these name is there. Packages below have a doc.go, too.
 func TestPublicPackagesAreDescribed(t *testing.T) {
 	t.Parallel()
 	exported := map[string]map[string]bool{} // names by package
 	var described []file
-	public := map[string]bool{}
+	public := map[string]bool{} // those without a doc.go so far; true: it has an example and guarantees
 	for _, f := range files(t, false) {
 		dir := path.Dir(f.name)
 		if !within(dir, "pkg") {
@@ -28,16 +28,19 @@ func TestPublicPackagesAreDescribed(t *testing.T) {
 			exported[f.ast.Name.Name] = names
 		}
 		collect(f.ast, names)
-		if strings.Count(dir, "/") == 1 {
-			public[dir] = true
-			if path.Base(f.name) == "doc.go" {
-				described = append(described, f)
-			}
+		public[dir] = strings.Count(dir, "/") == 1
+		if path.Base(f.name) == "doc.go" {
+			described = append(described, f)
 		}
 	}
 	for _, f := range described {
-		delete(public, path.Dir(f.name))
-		describe(t, f, exported)
+		dir := path.Dir(f.name)
+		if public[dir] {
+			describe(t, f, exported)
+		} else if f.ast.Doc == nil {
+			t.Errorf("%s says nothing", f.name)
+		}
+		delete(public, dir)
 	}
 	for dir := range public {
 		t.Errorf("%s has no doc.go", dir)

@@ -1,4 +1,3 @@
-// Package bustest is the conformance suite of bus.Bus.
 package bustest
 
 import (

@@ -1,4 +1,3 @@
-// Package modeltest holds what every provider must do, whatever stands behind it.
 package modeltest
 
 import (

@@ -1,0 +1,2 @@
+// Package bustest is the conformance suite of bus.Bus.
+package bustest

@@ -1,0 +1,3 @@
+// Package httptool makes tools of HTTP requests: templates that a call's arguments
+// fill in.
+package httptool
