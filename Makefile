@@ -86,7 +86,7 @@ simulation: ## Simulate a thousand half hours of faults, and some hundred more
 
 .PHONY: simulation-short
 simulation-short: ## Simulate for about a minute
-	go test -count=1 -timeout 10m ./internal/verify/simulation -seeds 60 -seeds-nats 6
+	go test -count=1 -timeout 10m ./internal/verify/simulation -seeds 30 -seeds-nats 3
 
 .PHONY: mcp-conformance
 mcp-conformance: ## Run the MCP conformance suite and reference server against our client

@@ -33,7 +33,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("open abort requests: %w", err), submissions.Close())
 	}
-	var group errgroup.Group
+	group, ctx := errgroup.WithContext(ctx) // one that cannot go on ends the others, and Run
 	group.Go(func() error { return g.sendHeartbeats(ctx) })
 	group.Go(func() error {
 		g.drain(ctx, submissions, bus.DeadSubmission, g.takeSubmission)
@@ -57,7 +57,7 @@ func (g *Gateway) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, tak
 			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
 				return
 			}
-			g.log.Warn().Err(err).Str("hint", "is NATS reachable? it is asked again").Msg("no submissions from the bus")
+			g.log.Warn().Err(err).Str("hint", "is NATS reachable? it is asked again").Str("queue", string(kind)).Msg("no messages from the bus")
 			select {
 			case <-time.After(time.Second):
 			case <-ctx.Done():

@@ -53,6 +53,17 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("a change of %d bytes is more than the store holds, %d: %s", e.Bytes, e.Limit, e.Remedy)
 }
 
+// GapError reports entries that do not follow on the log of their run: the store was rolled
+// back since it was read. Trying again does not help.
+type GapError struct {
+	ID         RunID
+	Have, From int64 // entries
+}
+
+func (e *GapError) Error() string {
+	return fmt.Sprintf("log of run %s has %d entries, and these follow on %d: the store was rolled back", e.ID, e.Have, e.From)
+}
+
 // The limits of what may wait for a run's next turn in its inbox. An abort is not a part of
 // it, and always fits.
 const (

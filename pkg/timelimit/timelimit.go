@@ -34,6 +34,19 @@ type Panic struct {
 
 func (p *Panic) Error() string { return fmt.Sprintf("%v", p.Value) }
 
+// Caught returns what recover has returned as a *Panic; nil if there was none. A *Panic of
+// another goroutine stays as it is. Raised again with panic, it becomes one of the caller.
+func Caught(recovered any) *Panic {
+	switch p := recovered.(type) {
+	case nil:
+		return nil
+	case *Panic:
+		return p
+	default:
+		return &Panic{p, debug.Stack()}
+	}
+}
+
 // result is what became of a call.
 type result[T any] struct {
 	value  T
@@ -50,9 +63,7 @@ func Call[T any](ctx context.Context, c *Calls, patience time.Duration, f func()
 	go func() {
 		var r result[T]
 		defer func() {
-			if p := recover(); p != nil {
-				r.failed = &Panic{p, debug.Stack()}
-			}
+			r.failed = Caught(recover())
 			if !state.CompareAndSwap(inFlight, returned) {
 				c.add(-1)
 			}

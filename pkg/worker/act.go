@@ -55,8 +55,9 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 	return t.decide(began), nil
 }
 
-// lateLook is how often a turn looks for late results.
-const lateLook = 250 * time.Millisecond
+// lateLook is how often a turn looks for late results: seldom, since a worker that died with
+// many turns leaves as many that look.
+const lateLook = time.Second
 
 // awaitLateResults waits for what a worker may still hand in that was evicted during calls
 // of this turn. Without it their outcome is unknown, and no call is started twice. Only the
@@ -108,8 +109,9 @@ func (t *turn) decide(ev loop.Event) (effect loop.Effect) {
 	return effect
 }
 
-// act performs an effect and returns what came of it. What must survive a crash is
-// journaled when it returns.
+// act performs an effect and returns what came of it. A response is journaled with the start
+// marks of what follows from it, before that starts, and results as they come. What comes
+// last in a turn may be left to the commit.
 func (t *turn) act(ctx context.Context, effect loop.Effect) (ev loop.Event, err error) {
 	if ctx.Err() != nil {
 		// Nothing starts after the abort was seen (I7).
@@ -221,7 +223,8 @@ const storePause = 100 * time.Millisecond
 // final reports whether the store will say the same again.
 func final(err error) bool {
 	_, full := errors.AsType[*state.TooLargeError](err)
-	return full || leaseOver(err)
+	_, gap := errors.AsType[*state.GapError](err)
+	return full || gap || leaseOver(err)
 }
 
 // leaseOver reports whether the store says that a lease is over: another has it, or the run is

@@ -10,12 +10,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -26,7 +28,9 @@ const maxAgents = 1024
 // agents compiles and keeps the agents of the runs that pass by.
 type agents struct {
 	store    state.Agents
+	log      zerolog.Logger
 	known    agent.Known
+	calls    *timelimit.Calls
 	kinds    tool.Kinds
 	loops    loop.Registry
 	secret   func(name string) (string, error)
@@ -60,10 +64,11 @@ type invalidAgentError struct{ err error }
 func (e *invalidAgentError) Error() string { return e.err.Error() }
 func (e *invalidAgentError) Unwrap() error { return e.err }
 
-// newAgents returns an empty cache. secret returns the value of a secret by its name.
-func newAgents(store state.Agents, cfg Config, secret func(string) (string, error)) *agents {
+// newAgents returns an empty cache. calls counts what a kind does not return from, and secret
+// returns the value of a secret by its name.
+func newAgents(store state.Agents, cfg Config, calls *timelimit.Calls, secret func(string) (string, error)) *agents {
 	known := agent.Known{Tools: cfg.Kinds.Specs(), Hooks: cfg.Hooks.Specs(), Providers: model.SpecsOf(cfg.Providers), Loops: cfg.Loops.Names()}
-	return &agents{store: store, known: known, kinds: cfg.Kinds, loops: cfg.Loops, secret: secret, patience: cfg.Lease / 2, cache: map[agentKey]*bound{}}
+	return &agents{store: store, log: cfg.Logger, known: known, calls: calls, kinds: cfg.Kinds, loops: cfg.Loops, secret: secret, patience: cfg.Lease / 2, cache: map[agentKey]*bound{}}
 }
 
 // get returns one version of an agent, or an *invalidAgentError.

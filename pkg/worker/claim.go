@@ -10,11 +10,12 @@ import (
 )
 
 // claim claims the turn of a delivery. An abort, a lost lease and a shutdown end the
-// context of the turn. Without a turn there is none to take, and the message was answered.
+// context of the turn. Without a turn there is none to take: the message was answered, or is
+// left to be delivered again.
 func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.Context, error) {
 	msg := d.Turn()
-	claimed := w.leases.expect(msg.Run)
-	defer claimed()
+	expected := w.leases.expect(msg.Run)
+	defer expected() // after leases.add: an abort in between would be missed
 	ask := state.ClaimRequest{
 		Run: msg.Run, Version: msg.Version, Token: w.random.token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, RedeliveryDelay: w.cfg.RedeliveryDelay,
 	}

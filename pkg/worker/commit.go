@@ -43,8 +43,18 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 // ack answers the message of a turn that is done.
 func (t *turn) ack() error { return t.delivery.Ack() }
 
+// leaveToSweeper ends a turn that was committed although what follows it could not be
+// published. Its message stays, and so does the run in the schedule: one of them brings
+// somebody who publishes it.
+func (t *turn) leaveToSweeper(err error) error {
+	t.gaveUp = err
+	t.w.runLog(t.s.ID).Warn().Err(err).Str("hint", "is the bus reachable? the turn is committed, and the sweeper publishes what follows").Msg("what follows a turn was not published")
+	return nil
+}
+
 // giveUp answers for a turn that cannot be ended here. One that this worker may no longer
-// take is dropped: neither its message nor its run is touched (I8).
+// take is dropped: its message stays, and its run is as it was but for results that come
+// late, which the store keeps if nobody has overtaken them (I8).
 func (t *turn) giveUp(ctx context.Context, err error) error {
 	t.gaveUp = err
 	log := t.w.runLog(t.s.ID)

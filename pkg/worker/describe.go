@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -43,7 +44,7 @@ func (a *agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 	}
 	said := map[string]tool.Description{}
 	for _, u := range b.undescribed {
-		maps.Copy(said, u.kind.Describe(ctx, u.tools))
+		maps.Copy(said, a.ask(ctx, u))
 	}
 	if maps.EqualFunc(said, b.said, func(x, y tool.Description) bool { return x.Text == y.Text && bytes.Equal(x.Schema, y.Schema) }) {
 		return b, nil
@@ -70,6 +71,21 @@ func (a *agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 	next.def, next.undescribed, next.said = b.def, b.undescribed, said
 	a.put(key, next)
 	return next, nil
+}
+
+// ask asks a kind what its tools are. One that does not come back in time, or panics, has said
+// nothing: its tools are offered as the definition has them.
+func (a *agents) ask(ctx context.Context, u undescribed) (said map[string]tool.Description) {
+	ctx, cancel := context.WithTimeout(ctx, agent.DefaultToolTimeout)
+	defer cancel()
+	defer func() {
+		if p := timelimit.Caught(recover()); p != nil {
+			a.log.Error().Interface("panic", p.Value).Str("kind", u.tools[0].Kind).Bytes("stack", p.Stack).
+				Str("hint", "a defect of the kind of tool; its tools are offered as the definition has them").Msg("kind of tool panicked")
+		}
+	}()
+	said, _ = timelimit.Call(ctx, a.calls, straggle, func() map[string]tool.Description { return u.kind.Describe(ctx, u.tools) })
+	return said
 }
 
 // leavesOpen reports whether others say what a tool is.

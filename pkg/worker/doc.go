@@ -15,7 +15,8 @@
 //	publish … ack       the message is delivered again, and is stale
 //
 // A worker that lost its lease touches nothing any more: no ack, no nak, no
-// event (I8).
+// event (I8). It hands in what its calls came to, and the store keeps what
+// nobody has yet.
 //
 // A [Worker] is made of a store and a bus, and configured by [Config], which names models, tools, hooks and
 // loops. Whoever wants it with the connections to both uses package turnpike instead.

@@ -31,8 +31,8 @@ const (
 )
 
 // feed publishes the logs of runs as events, behind their turns: what a service reads there
-// is the log, a moment later. Turns never wait for it; a run that comes to rest is not
-// finalized before its events are stored, so a crash loses none (I9). Events are published
+// is the log, a moment later. No run waits for it; one that comes to rest is finalized when its
+// events are stored, so a crash loses none (I9). Events are published
 // from the log, and how far it is published is asked of the feed.
 type feed struct {
 	store state.Store

@@ -44,15 +44,10 @@ func (w *Worker) finalizeRun(ctx context.Context, id state.RunID, done int64) er
 }
 
 // finalize does what follows when a run comes to rest with so many entries in its log:
-// the feed gets the rest of them, whoever waits for the run is told, and the runs that it
-// waits for are started. Every step may be repeated. The schedule lets go of the run when
+// the runs that it waits for are started, whoever waits for it gets its answer, and the feed
+// gets the rest of its events. Every step may be repeated. The schedule lets go of the run when
 // all are done, so a sweeper finishes what a crash interrupts.
 func (w *Worker) finalize(ctx context.Context, s state.State, entries int64) error {
-	if w.feed != nil {
-		if err := w.feed.flush(ctx, s.ID, entries); err != nil {
-			return fmt.Errorf("event feed: %w", err)
-		}
-	}
 	if s.Status == state.Waiting {
 		if err := w.startChildren(ctx, s); err != nil {
 			return fmt.Errorf("start child runs: %w", err)
@@ -71,6 +66,11 @@ func (w *Worker) finalize(ctx context.Context, s state.State, entries int64) err
 	}
 	if err := w.startNext(ctx, s); err != nil {
 		return fmt.Errorf("start next of batch: %w", err)
+	}
+	if w.feed != nil { // the last: runs get on whatever becomes of the feed
+		if err := w.feed.flush(ctx, s.ID, entries); err != nil {
+			return fmt.Errorf("event feed: %w", err)
+		}
 	}
 	if err := w.store.Finalized(ctx, s.ID, entries); err != nil {
 		return fmt.Errorf("note that the run is finalized: %w", err)

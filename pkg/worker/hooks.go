@@ -10,6 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/timelimit"
 )
 
 // ask returns what the hooks of one point say together. What goes wrong with them
@@ -53,12 +54,21 @@ func (t *turn) runHooks(ctx context.Context, effect loop.RunHooks) (loop.Event, 
 		answers[0] = t.w.ask(ctx, a, req)
 	}
 	var asked sync.WaitGroup
+	panics := make([]*timelimit.Panic, len(answers))
 	for i, c := range effect.Calls {
 		r := req
 		r.Call = hookCall(c)
-		asked.Go(func() { answers[i] = t.w.ask(ctx, a, r) })
+		asked.Go(func() {
+			defer func() { panics[i] = timelimit.Caught(recover()) }()
+			answers[i] = t.w.ask(ctx, a, r)
+		})
 	}
 	asked.Wait()
+	for _, p := range panics {
+		if p != nil {
+			panic(p)
+		}
+	}
 	if ctx.Err() != nil {
 		return t.interrupted(ctx, loop.Aborted{})
 	}
@@ -73,8 +83,8 @@ func hookCall(c state.OpenCall) *hook.Call {
 	return &hook.Call{ID: c.ID, Tool: c.Name, Arguments: json.RawMessage(c.Arguments)}
 }
 
-// observeModel tells the hooks that only watch what the model did (A9, A13). They
-// hold up nothing of the turn; what they have to say is waited for at its end.
+// observeModel tells the hooks that only watch what the model did (A9, A13). The turn goes on
+// beside them; at its end it waits for what they have to say, as long as they may take.
 func (t *turn) observeModel(ctx context.Context, ev loop.Event) error {
 	switch ev := ev.(type) {
 	case loop.ModelFailed:
@@ -96,23 +106,29 @@ func (t *turn) observeModel(ctx context.Context, ev loop.Event) error {
 		}
 		notes := make(chan []string, 1)
 		t.notes = notes
-		t.w.aside(ctx, func(ctx context.Context) { notes <- t.w.ask(ctx, a, req).Notes })
+		t.w.aside(ctx, t.s.ID, func(ctx context.Context) {
+			defer close(notes)
+			notes <- t.w.ask(ctx, a, req).Notes
+		})
 	}
 	return nil
 }
 
-// aside runs f beside the turn: it outlives it, but not an abort of it (A5), nor
-// the worker.
-func (w *Worker) aside(ctx context.Context, f func(context.Context)) {
+// aside runs f beside the turn: it outlives it, but not an abort of it (A5), nor the shutdown
+// grace of the worker.
+func (w *Worker) aside(ctx context.Context, run state.RunID, f func(context.Context)) {
 	free, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
+	aborted := context.AfterFunc(ctx, func() {
 		if context.Cause(ctx) != context.Canceled { //nolint:errorlint // the end of the turn has no cause
 			cancel()
 		}
 	})
+	shutDown := context.AfterFunc(w.lifetime, cancel)
 	w.turns.Go(func() {
+		defer w.survive(run)
 		defer cancel()
-		defer stop()
+		defer aborted()
+		defer shutDown()
 		f(free)
 	})
 }
@@ -150,5 +166,5 @@ func (t *turn) runFailureHooks(ctx context.Context) {
 	}
 	req := t.hookRequest(hook.StopFailure)
 	req.Error = &state.Error{Code: string(t.failure.Class), Message: t.failure.Message}
-	t.w.aside(ctx, func(ctx context.Context) { t.w.ask(ctx, a, req) })
+	t.w.aside(ctx, t.s.ID, func(ctx context.Context) { t.w.ask(ctx, a, req) })
 }

@@ -71,12 +71,7 @@ func (w *Worker) republish(ctx context.Context, due []state.Due, cause dispatch.
 
 func (w *Worker) republishOne(ctx context.Context, d state.Due, cause dispatch.Cause) error {
 	if d.Finalize {
-		if err := w.finalizeRun(ctx, d.Run, d.Finalized); err != nil {
-			return err
-		}
-	}
-	if !d.Turn {
-		return nil
+		return w.finalizeRun(ctx, d.Run, d.Finalized)
 	}
 	w.metrics.swept.Inc()
 	return w.dispatch.Republish(ctx, d, cause)

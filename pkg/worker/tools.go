@@ -28,8 +28,9 @@ const (
 
 // outcome is what became of one call. Without a result it was cut short.
 type outcome struct {
-	call   state.OpenCall
-	result *loop.ToolResult
+	call     state.OpenCall
+	result   *loop.ToolResult
+	panicked *timelimit.Panic // outside the tool itself: one of the turn
 }
 
 // runTools makes the calls of a turn: in batches, journaled, and each at most
@@ -68,6 +69,9 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 		}
 		for n := range batch {
 			o := <-results
+			if o.panicked != nil {
+				panic(o.panicked)
+			}
 			if o.result == nil {
 				continue
 			}
@@ -158,6 +162,11 @@ func entryOf(r loop.ToolResult) state.Entry {
 // runTool makes one call and turns whatever happens into a result for the model
 // (A7). The result is nil only if the turn was cut short.
 func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (o outcome) {
+	defer func() {
+		if p := timelimit.Caught(recover()); p != nil {
+			o = outcome{call: c, panicked: p}
+		}
+	}()
 	ctx, traced := t.traceTool(ctx, a, c)
 	defer func() { t.endTool(traced, o) }()
 	began := time.Now()

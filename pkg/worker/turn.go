@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"runtime/debug"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -17,9 +16,10 @@ import (
 )
 
 // takeTurn takes one run through one turn, in the order of durability: claim, decide, act,
-// commit, publish, ack. It is the whole protocol; what each step does is below it and in
-// the files named like the steps. An error means that the message was left as it is: the
-// lease runs out, or the sweeper finds the run due.
+// commit, publish, ack. It is the whole protocol; what the steps do is in claim.go, act.go,
+// commit.go and finalize.go. An error is that of an answer to the message, which is delivered
+// again then. A turn that is dropped leaves its message: the lease runs out, or the sweeper
+// finds the run due.
 func (w *Worker) takeTurn(ctx context.Context, d bus.TurnDelivery) error {
 	// Claim. From here to the commit the lease keeps every other worker out.
 	t, ctx, err := w.claim(ctx, d)
@@ -28,8 +28,8 @@ func (w *Worker) takeTurn(ctx context.Context, d bus.TurnDelivery) error {
 	}
 	defer t.end()
 
-	// Decide and act. The loop says what to do. The worker does it, and journals what came
-	// of it before the next thing starts, until the loop has made a transition.
+	// Decide and act. The loop says what to do, and the worker does it, until the loop has made
+	// a transition. Nothing that others see starts before what led to it is journaled.
 	acting, stop := t.untilDeadline(ctx)
 	defer stop()
 	effect, err := t.open(acting)
@@ -66,7 +66,7 @@ func (w *Worker) takeTurn(ctx context.Context, d bus.TurnDelivery) error {
 		err = t.finalize(ctx)
 	}
 	if err != nil {
-		return t.giveUp(ctx, err)
+		return t.leaveToSweeper(err)
 	}
 
 	// Ack. A crash before it has the message delivered again, too late for the turn.
@@ -112,17 +112,18 @@ type claimed struct {
 // take takes a turn, and survives it. A turn that panics every time ends poisoned: the
 // lease runs out and the attempt counts.
 func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
-	defer func() {
-		if p := recover(); p != nil {
-			stack := debug.Stack()
-			if of, ok := p.(*timelimit.Panic); ok {
-				p, stack = of.Value, of.Stack
-			}
-			w.runLog(d.Turn().Run).Error().Interface("panic", p).Bytes("stack", stack).
-				Str("hint", "a defect of a loop or of Turnpike; the turn is tried again").Msg("turn panicked")
-		}
-	}()
+	defer w.survive(d.Turn().Run)
 	w.check(w.takeTurn(ctx, d), "answer turn message")
+}
+
+// survive is deferred: a panic ends what was done for a run, and nothing else.
+func (w *Worker) survive(run state.RunID) {
+	p := timelimit.Caught(recover())
+	if p == nil {
+		return
+	}
+	w.runLog(run).Error().Interface("panic", p.Value).Bytes("stack", p.Stack).
+		Str("hint", "a defect of a loop, of something that the process was given, or of Turnpike; the turn is tried again").Msg("turn panicked")
 }
 
 // agent returns the definition of the run.

@@ -34,8 +34,9 @@ type Worker struct {
 	agents  *agents
 
 	dispatch *dispatch.Dispatcher
-	watchers bus.Watchers // set by Run
-	feed     *feed        // nil: the deployment has none
+	watchers bus.Watchers    // set by Run
+	lifetime context.Context //nolint:containedctx // of Run: it ends what outlives its turn
+	feed     *feed           // nil: the deployment has none
 
 	slots      *admission.Slots
 	tenants    *admission.Tenants
@@ -86,6 +87,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		eager:    &eagerClaims{},
 		calls:    calls,
 		clock:    &clock{},
+		lifetime: context.Background(),
 	}
 	if !cfg.Without.Quarantine {
 		w.quarantine = admission.NewQuarantine(cfg.Slots, cfg.MaxAttempts)
@@ -99,7 +101,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	if cfg.EventFeed {
 		w.feed = newFeed(store, b, w.log)
 	}
-	w.agents = newAgents(store, cfg, w.resolve)
+	w.agents = newAgents(store, cfg, calls, w.resolve)
 	if cfg.Tracer != nil {
 		w.tracer = cfg.Tracer.Tracer(tracerName)
 	}
@@ -116,7 +118,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	// Turns outlive ctx: they end by themselves, or when stop is called.
 	turnCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
-
+	w.lifetime = turnCtx
 	defer w.executor.Close()
 
 	watchers, err := w.bus.Watchers(turnCtx)
@@ -138,6 +140,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer members.stop()
 
+	queues, err := w.openQueues(ctx)
+	if err != nil {
+		return err
+	}
 	w.evictFormerSelf(ctx)
 
 	background, stopBackground := context.WithCancel(turnCtx)
@@ -152,15 +158,32 @@ func (w *Worker) Run(ctx context.Context) error {
 		running.Go(func() { w.feed.run(background) })
 	}
 
-	pullable, stopPulling := context.WithCancel(ctx)
-	defer stopPulling()
-	pulling, pullCtx := errgroup.WithContext(pullable)
+	ended := w.pullUntil(ctx, turnCtx, queues)
+	w.finish(ctx, ended, stop)
+	return nil
+}
+
+// openQueues opens the queues of turns: all, or none.
+func (w *Worker) openQueues(ctx context.Context) (map[bus.QueueKey]bus.TurnQueue, error) {
+	queues := map[bus.QueueKey]bus.TurnQueue{}
 	for _, key := range bus.QueueKeys() {
 		queue, err := w.bus.Turns(ctx, key)
 		if err != nil {
-			stopPulling()
-			return errors.Join(fmt.Errorf("subscribe to %s turns: %w", key, err), pulling.Wait())
+			err = fmt.Errorf("subscribe to %s turns: %w", key, err)
+			for _, opened := range queues {
+				err = errors.Join(err, opened.Close())
+			}
+			return nil, err
 		}
+		queues[key] = queue
+	}
+	return queues, nil
+}
+
+// pullUntil takes turns from the queues, and sweeps, until ctx ends. It returns when that was.
+func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey]bus.TurnQueue) (ended time.Time) {
+	pulling, pullCtx := errgroup.WithContext(ctx)
+	for key, queue := range queues {
 		pulling.Go(func() error {
 			w.pull(pullCtx, turnCtx, key, queue)
 			return queue.Close()
@@ -173,11 +196,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.log.Info().Int("slots", w.cfg.Slots).Msg("worker started")
 	<-ctx.Done()
 	w.eager.stop()
-	stopping := time.Now()
+	ended = time.Now()
 	if err := pulling.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		w.log.Warn().Err(err).Str("hint", "messages that were fetched are delivered again").Msg("turn queues not closed")
 	}
+	return ended
+}
 
+// finish waits for the turns in flight as long as the shutdown grace lasts, and releases the
+// others.
+func (w *Worker) finish(ctx context.Context, ended time.Time, stop context.CancelCauseFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.ShutdownGrace+w.cfg.RedeliveryDelay)
+	defer cancel()
 	finished := make(chan struct{})
 	go func() { w.turns.Wait(); close(finished) }()
 	grace := time.NewTimer(w.cfg.ShutdownGrace)
@@ -188,13 +218,12 @@ func (w *Worker) Run(ctx context.Context) error {
 		stop(errShutdown)
 		<-finished
 	}
-	w.releaseEager(context.WithoutCancel(ctx), stopping.Add(-w.cfg.RedeliveryDelay))
+	w.releaseEager(ctx, ended.Add(-w.cfg.RedeliveryDelay))
 	if w.feed != nil {
-		w.feed.flushAll(context.WithoutCancel(ctx))
+		w.feed.flushAll(ctx)
 	}
 	w.bus.SendHeartbeat(bus.Heartbeat{Worker: w.cfg.ID, Leaving: true})
 	w.log.Info().Msg("worker stopped")
-	return nil
 }
 
 // pull hands the messages of one queue to turns.

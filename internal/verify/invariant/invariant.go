@@ -1,5 +1,5 @@
 // Package invariant says what must be true of every log, whatever happened while it
-// was written. The model of the protocol and the simulation hold theirs to it.
+// was written. The explorer, the simulation and chaos hold theirs to it.
 package invariant
 
 import (

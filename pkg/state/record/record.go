@@ -1,7 +1,3 @@
-// Package record is the turn protocol as a pure function of one run's record: the
-// rules that every store enforces, without any storage. A store that can swap a
-// record atomically needs nothing else; the Redis scripts are their second
-// writing, held to the same suite.
 package record
 
 import (
@@ -212,7 +208,7 @@ func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 	if len(entries) > 0 && r.LogLen == j.From+int64(len(entries)) {
 		entries = nil // repeated
 	} else if r.LogLen != j.From {
-		return nil, fmt.Errorf("record entries of run %s: log has %d entries, want %d", l.Run, r.LogLen, j.From)
+		return nil, &state.GapError{ID: l.Run, Have: r.LogLen, From: j.From}
 	}
 	r.EagerToken = ""
 	for _, id := range j.Started {
@@ -281,7 +277,7 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 		return nil, state.Committed{}, err
 	}
 	if r.LogLen != c.From {
-		return nil, state.Committed{}, fmt.Errorf("commit run %s: log has %d entries, want %d", l.Run, r.LogLen, c.From)
+		return nil, state.Committed{}, &state.GapError{ID: l.Run, Have: r.LogLen, From: c.From}
 	}
 	if c.From > c.State.LogLen() {
 		return nil, state.Committed{}, fmt.Errorf("commit run %s: state carries %d entries, want %d and more", l.Run, c.State.LogLen(), c.From)

@@ -202,7 +202,7 @@ func verdict[P ~int](r reply[P], id state.RunID, from int64) error {
 	case "newer":
 		return fmt.Errorf("run %s: %w", id, state.ErrFormat)
 	default:
-		return fmt.Errorf("write log of run %s: it has %d entries, want %d", id, v.num(verdictLength), from)
+		return &state.GapError{ID: id, Have: v.num(verdictLength), From: from}
 	}
 }
 
