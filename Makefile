@@ -30,7 +30,7 @@ test: ## Test every package, some in a short form: 3 to 8 minutes
 
 .PHONY: prove
 prove: ## Prove more in some twelve minutes: data races, every protocol fault, simulation, chaos, containers
-	@hack/steps.sh race long explore simulation-short chaos-short containers
+	@hack/steps.sh race test-plain long explore simulation-short chaos-short containers
 
 .PHONY: prove-long
 prove-long: ## Prove all that can be proved, for hours
@@ -52,6 +52,14 @@ race-long: redis ## The same for the tests that drive processes
 .PHONY: long
 long: redis ## Run the tests that make test leaves out or shortens, as far as make race does not
 	go test -count=1 -shuffle=on -timeout 20m -run '^($(LONG)|$(WITH_SHORT_FORM))$$' ./internal/bench ./internal/e2e ./internal/verify/load
+
+# The suites that say what becomes of runs, whose workers internal/verify/testbed/plain tunes.
+PLAIN := ./pkg/worker ./pkg/gateway ./pkg/turnpike
+
+.PHONY: test-plain
+test-plain: redis ## Test what becomes of runs without any optimisation of workers, and with all of them at work
+	TURNPIKE_TEST_ALWAYS=eager_claims,executor go test ./pkg/worker & \
+	TURNPIKE_TEST_WITHOUT=eager_claims,executor,quarantine go test $(PLAIN) && wait $$!
 
 .PHONY: redis
 redis: ## See that tests find a Redis: Docker, redis-server, or apt-get as root

@@ -17,8 +17,10 @@ const formatsFor = 10 * time.Second
 type Formats struct {
 	set func(format int)
 
-	mu   sync.Mutex
-	seen map[string]reader
+	mu      sync.Mutex
+	seen    map[string]reader
+	decided int  // what is to be written, 0 if that has been told already
+	telling bool // somebody tells it
 }
 
 type reader struct {
@@ -34,6 +36,7 @@ func NewFormats(set func(format int)) *Formats {
 
 // Hear takes a heartbeat in. A process that knows less than others counts at once.
 func (f *Formats) Hear(h Heartbeat, now time.Time) {
+	defer f.tell()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if h.Leaving {
@@ -42,7 +45,7 @@ func (f *Formats) Hear(h Heartbeat, now time.Time) {
 	}
 	r := reader{now, max(h.Format, state.OldFormat), h.Gateway}
 	if old, ok := f.seen[h.Worker]; r.format < state.Format && (!ok || old.format != r.format) {
-		f.set(r.format)
+		f.decided = r.format
 	}
 	f.seen[h.Worker] = r
 }
@@ -50,6 +53,7 @@ func (f *Formats) Hear(h Heartbeat, now time.Time) {
 // Decide says what to write from now on. Known says that the caller has listened for long
 // enough to have heard everybody; who has not cannot say that all know a newer format.
 func (f *Formats) Decide(now time.Time, known bool) {
+	defer f.tell()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all, gateway := state.Format, false
@@ -61,6 +65,24 @@ func (f *Formats) Decide(now time.Time, known bool) {
 		all, gateway = min(all, r.format), gateway || r.gateway
 	}
 	if known && gateway || all < state.Format {
-		f.set(all)
+		f.decided = all
 	}
+}
+
+// tell says what was decided, one after the other: the last word is the latest decision's.
+func (f *Formats) tell() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.telling {
+		return // whoever tells sees what is new
+	}
+	f.telling = true
+	for f.decided != 0 {
+		format := f.decided
+		f.decided = 0
+		f.mu.Unlock()
+		f.set(format)
+		f.mu.Lock()
+	}
+	f.telling = false
 }

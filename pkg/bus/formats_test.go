@@ -64,3 +64,31 @@ func TestFormats(t *testing.T) {
 	f.Decide(now, true)
 	want("a newer one is there", state.Format)
 }
+
+// A store that takes its time holds up nobody who tells of a heartbeat, and the last word is
+// what was decided last.
+func TestFormatsOfSlowStore(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan int), make(chan struct{})
+	f := bus.NewFormats(func(format int) {
+		asked <- format
+		<-answer
+	})
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	f.Hear(bus.Heartbeat{Worker: "gateway", Gateway: true, Format: state.Format}, now)
+	decided := make(chan struct{})
+	go func() {
+		defer close(decided)
+		f.Decide(now, true)
+	}()
+	if got := <-asked; got != state.Format {
+		t.Errorf("format %d is written, want %d", got, state.Format)
+	}
+	f.Hear(bus.Heartbeat{Worker: "old"}, now) // returns, although the store has not
+	answer <- struct{}{}
+	if got := <-asked; got != state.OldFormat {
+		t.Errorf("format %d is written last, want %d", got, state.OldFormat)
+	}
+	answer <- struct{}{}
+	<-decided
+}

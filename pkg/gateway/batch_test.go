@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed/plain"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
@@ -108,7 +109,7 @@ func newLot(t *testing.T, store state.Store, b bus.Bus) *lot {
 	for i := range 3 {
 		w, err := worker.New(l.store, b, worker.Config{
 			ID: fmt.Sprint("w", i), Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(),
-			ShutdownGrace: time.Millisecond, SweepEvery: 10 * time.Millisecond, RedeliveryDelay: 50 * time.Millisecond,
+			Without: plain.Without(), ShutdownGrace: time.Millisecond, SweepEvery: 10 * time.Millisecond, RedeliveryDelay: 50 * time.Millisecond,
 			Kinds: toolspec.Kinds(map[string]tool.Tool{"work": tool.Func(l.work)}),
 		})
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed/plain"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
@@ -100,7 +101,7 @@ func newDeployment(t *testing.T, edit ...func(*worker.Config)) *deployment {
 		t.Fatal(err)
 	}
 	cfg := worker.Config{
-		ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond,
+		ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond, Without: plain.Without(),
 		Kinds: toolspec.Kinds(map[string]tool.Tool{"add": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "42"}, nil })}),
 	}
 	for _, e := range edit {

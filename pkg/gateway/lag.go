@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -27,7 +28,14 @@ type lag struct {
 	bus           bus.Bus
 	count, oldest *prometheus.Desc
 
-	mu    sync.Mutex
+	asks singleflight.Group
+
+	mu     sync.Mutex
+	latest figures
+}
+
+// figures are the answer of the bus at a time.
+type figures struct {
 	asked time.Time
 	lanes map[state.Priority]int64
 	since state.Backlog
@@ -49,14 +57,10 @@ func (l *lag) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (l *lag) Collect(to chan<- prometheus.Metric) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if time.Since(l.asked) >= lagFor {
-		l.ask()
-	}
-	for lane, n := range l.lanes {
+	now := l.figures()
+	for lane, n := range now.lanes {
 		age := time.Duration(0)
-		if since, waits := l.since[lane]; waits {
+		if since, waits := now.since[lane]; waits {
 			age = max(0, time.Since(since))
 		}
 		to <- prometheus.MustNewConstMetric(l.count, prometheus.GaugeValue, float64(n), string(lane))
@@ -64,8 +68,27 @@ func (l *lag) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
+// figures returns a young answer of the bus. Those who come while it is asked get that answer,
+// too.
+func (l *lag) figures() figures {
+	l.mu.Lock()
+	latest := l.latest
+	l.mu.Unlock()
+	if time.Since(latest.asked) < lagFor {
+		return latest
+	}
+	got, _, _ := l.asks.Do("", func() (any, error) {
+		now := l.ask()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.latest = now
+		return now, nil
+	})
+	return got.(figures) //nolint:forcetypeassert // made above
+}
+
 // ask has the figures as they are now, or none.
-func (l *lag) ask() {
+func (l *lag) ask() figures {
 	ctx, cancel := context.WithTimeout(context.Background(), lagTimeout)
 	defer cancel()
 	lanes, err := l.bus.LagByLane(ctx)
@@ -73,5 +96,5 @@ func (l *lag) ask() {
 	if err != nil || sinceErr != nil {
 		lanes, since = nil, nil
 	}
-	l.lanes, l.since, l.asked = lanes, since, time.Now()
+	return figures{time.Now(), lanes, since}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed/plain"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
@@ -67,7 +68,7 @@ func victim(cfg turnpike.Config) error {
 func durable(book tool.Func) worker.Config {
 	return worker.Config{
 		Providers: map[string]model.Provider{"scripted": scripted.New()}, Kinds: toolspec.Kinds(map[string]tool.Tool{"book": book}),
-		ShutdownGrace: time.Second,
+		ShutdownGrace: time.Second, Without: plain.Without(),
 	}
 }
 

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed/plain"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
@@ -29,7 +28,24 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if always {
+		worker.UseExecutor()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// always says that the suite is to go with every optimisation at work, whatever their
+// conditions in production. `make test-plain` does so.
+var always = os.Getenv("TURNPIKE_TEST_ALWAYS") != ""
+
+// redelivery is the delay of workers: short for a test, or one with which they claim eagerly.
+func redelivery() time.Duration {
+	if always {
+		return 4 * time.Second
+	}
+	return 50 * time.Millisecond
+}
 
 // deployment is a store, a bus and workers in one process.
 type deployment struct {
@@ -50,16 +66,7 @@ func (s *deployment) config() worker.Config {
 	s.n++
 	return worker.Config{
 		ID: fmt.Sprintf("w%d", s.n), Providers: map[string]model.Provider{"scripted": s.model}, Kinds: toolspec.Kinds(s.tools), Logger: zerolog.Nop(),
-		Without: without(), SweepEvery: 10 * time.Millisecond, RedeliveryDelay: 50 * time.Millisecond, HeartbeatEvery: 20 * time.Millisecond, ShutdownGrace: 20 * time.Millisecond, LateResults: 30 * time.Millisecond,
-	}
-}
-
-// without names the optimisations that the suite is to do without, by commas:
-// eager_claims, executor, quarantine. `make test-plain` names all.
-func without() worker.Optimisations {
-	names := strings.Split(os.Getenv("TURNPIKE_TEST_WITHOUT"), ",")
-	return worker.Optimisations{
-		EagerClaims: slices.Contains(names, "eager_claims"), Executor: slices.Contains(names, "executor"), Quarantine: slices.Contains(names, "quarantine"),
+		Without: plain.Without(), SweepEvery: 10 * time.Millisecond, RedeliveryDelay: redelivery(), HeartbeatEvery: 20 * time.Millisecond, ShutdownGrace: 20 * time.Millisecond, LateResults: 30 * time.Millisecond,
 	}
 }
 
@@ -81,6 +88,9 @@ func (s *deployment) workWith(store state.Store, b bus.Bus, cfg worker.Config) (
 	w, err := worker.New(store, b, cfg)
 	if err != nil {
 		s.t.Fatal(err)
+	}
+	if always {
+		w.ClaimEagerly()
 	}
 	return s.run(w)
 }

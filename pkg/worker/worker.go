@@ -57,7 +57,7 @@ type Worker struct {
 
 // fewTurns is how many turns may be in flight with stacks of their own: they take some 8
 // MiB.
-const fewTurns = 512
+var fewTurns int64 = 512 // tests change it
 
 // New returns a worker that reads turns from b and keeps runs in store.
 func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {

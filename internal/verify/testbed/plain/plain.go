@@ -1,0 +1,20 @@
+// Package plain lets suites of behaviour go without the optimisations of workers: what runs
+// come to may not depend on them.
+package plain
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// Without names the optimisations that a suite is to do without: TURNPIKE_TEST_WITHOUT has
+// eager_claims, executor, quarantine, by commas. `make test-plain` names all.
+func Without() worker.Optimisations {
+	names := strings.Split(os.Getenv("TURNPIKE_TEST_WITHOUT"), ",")
+	return worker.Optimisations{
+		EagerClaims: slices.Contains(names, "eager_claims"), Executor: slices.Contains(names, "executor"), Quarantine: slices.Contains(names, "quarantine"),
+	}
+}
