@@ -22,6 +22,7 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
+	app.QuietRedis(cfg.Log.Logger())
 	d, err := app.Open(ctx, cfg.Config, nil, "turnpike-gateway", nil)
 	if err != nil {
 		return err

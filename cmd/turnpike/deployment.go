@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -38,6 +39,9 @@ type devCmd struct {
 }
 
 func (c *devCmd) Run(e *env) error {
+	if _, err := net.ResolveTCPAddr("tcp", c.NATSListen); err != nil && c.NATSListen != "" {
+		return fmt.Errorf("--nats-listen %q: write it like 127.0.0.1:4222", c.NATSListen)
+	}
 	server, err := devserver.Start(devserver.Options{Dir: c.DataDir, Listen: c.NATSListen})
 	if err != nil {
 		return err
@@ -94,12 +98,15 @@ func (c *devCmd) Run(e *env) error {
 func define(e *env, store state.Agents, dir string) error {
 	files, err := agentFiles(dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("--agents: %w", err)
 	}
 	for _, f := range files {
 		def, err := agent.Load(f)
 		if err != nil {
 			return err
+		}
+		if def.Name == "" {
+			return noName(f)
 		}
 		if _, err := agent.Builtin().Compile(def, 0); err != nil {
 			return fmt.Errorf("%s: %w", f, err)
@@ -143,6 +150,7 @@ func (c *doctorCmd) dev() string {
 func (c *doctorCmd) Run(e *env) error {
 	var findings []check.Finding
 	settings := c.Deployment()
+	app.QuietRedis(settings.Logger)
 	if dev := c.dev(); dev != "" {
 		settings.NATSURL, settings.RedisURL, settings.Prefix = dev, "", "turnpike"
 		findings = append(findings, check.Finding{

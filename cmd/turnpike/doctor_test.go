@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
 	"github.com/nats-io/nats.go"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
@@ -29,5 +30,29 @@ func TestDoctorSeesDev(t *testing.T) {
 	err := c.Run(&env{ctx: t.Context(), out: &out, client: client.New("http://127.0.0.1:1")})
 	if err != nil || !strings.Contains(out.String(), "ok   turnpike dev") || !strings.Contains(out.String(), "store: JetStream") {
 		t.Errorf("doctor = %v:\n%s", err, out.String())
+	}
+}
+
+// Every variable that a command reads is known to services, which warn of others.
+func TestVariablesAreKnown(t *testing.T) {
+	t.Parallel()
+	k, err := kong.New(&cli{}, kong.Vars{"version": ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	if err := kong.Visit(k.Model, func(v kong.Visitable, next kong.Next) error {
+		if f, ok := v.(*kong.Flag); ok {
+			for _, name := range f.Envs {
+				all = append(all, name+"=x")
+			}
+		}
+		return next(nil)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	unknown, err := app.UnknownVariables(all)
+	if err != nil || len(unknown) > 0 || len(all) < 20 {
+		t.Errorf("of %d variables these are unknown: %v, %v", len(all), unknown, err)
 	}
 }

@@ -9,17 +9,24 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
 // cli is the command line.
 type cli struct {
+	Print kong.VersionFlag `name:"version" help:"Print the version and exit."`
+
 	Server string `env:"TURNPIKE_URL" default:"http://127.0.0.1:7070" help:"Address of the gateway."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: ${enum}."`
 
@@ -35,6 +42,7 @@ type cli struct {
 	Approve approveCmd `cmd:"" help:"Approve a tool call that waits for it."`
 	Deny    denyCmd    `cmd:"" help:"Deny a tool call that waits for approval."`
 	Answer  answerCmd  `cmd:"" help:"Answer a question that a run asks."`
+	Result  resultCmd  `cmd:"" help:"Send the result of a tool call that a run waits for."`
 	Fork    forkCmd    `cmd:"" help:"Start a run that shares the history of another up to a turn."`
 	Message messageCmd `cmd:"" help:"Say something to a run: steer it, or continue a finished one."`
 	Agents  agentsCmd  `cmd:"" help:"Define, list and remove agents."`
@@ -42,6 +50,7 @@ type cli struct {
 	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Look at MCP servers."`
 	Dead    deadCmd    `cmd:"" help:"See what was given up on, and take it up again."`
 	Doctor  doctorCmd  `cmd:"" help:"Check every dependency and say what is wrong."`
+	Version versionCmd `cmd:"" help:"Print the version."`
 
 	MockModel  mockModelCmd  `cmd:"" help:"Run a scriptable model server with the providers' wire formats."`
 	Bench      benchCmd      `cmd:"" help:"Measure the real path, and the floor under it."`
@@ -55,7 +64,9 @@ type env struct {
 	ctx      context.Context //nolint:containedctx // of this one invocation
 	client   *client.Client
 	server   string
+	in       io.Reader
 	out      io.Writer
+	errs     io.Writer // what is said beside the output
 	json     bool
 	terminal bool
 }
@@ -67,10 +78,10 @@ func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 func main() {
 	var c cli
-	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Vars{"version": version()})
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	e := &env{
-		ctx: ctx, client: client.New(c.Server), server: c.Server, out: os.Stdout, json: c.Output == "json",
+		ctx: ctx, client: client.New(c.Server), server: c.Server, in: os.Stdin, out: os.Stdout, errs: os.Stderr, json: c.Output == "json",
 		terminal: term.IsTerminal(int(os.Stdout.Fd())),
 	}
 	err := k.Run(e)
@@ -84,10 +95,56 @@ func main() {
 	}
 }
 
-// explain adds how to mend it to errors that need it.
+// explain adds how to mend it to errors that need it. The API's own errors speak of
+// requests; who is at a command line is told the command.
 func explain(err error, server string) string {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Sprintf("nothing listens at %s: start `turnpike dev`, or name a gateway with --server", server)
 	}
-	return err.Error()
+	text := err.Error()
+	p, ok := errors.AsType[*api.Problem](err)
+	if !ok {
+		return text
+	}
+	text = strings.TrimRight(inRequests.ReplaceAllString(text, ""), " ")
+	switch p.Code {
+	case api.CodeAgentNotFound:
+		return text + ": `turnpike agents put FILE` defines one, `turnpike agents` lists those that there are"
+	case api.CodeRunNotFound:
+		return text + ": `turnpike ps` lists the runs"
+	case api.CodeLetterNotFound:
+		return text + ": `turnpike dead ls` lists them"
+	default:
+		return text
+	}
+}
+
+// inRequests finds what an error of the API says to do in requests.
+var inRequests = regexp.MustCompile(`: (?:GET|PUT|POST|DELETE) /v1/\S+ \w+(?: it| them)?$`)
+
+type versionCmd struct{}
+
+func (*versionCmd) Run(e *env) error {
+	return e.print(map[string]string{"version": version()}, "turnpike "+version())
+}
+
+// version is what the build says of itself: the version of the module, and the commit
+// where it was built from a checkout.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	setting := func(key string) string {
+		i := slices.IndexFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == key })
+		if i < 0 {
+			return ""
+		}
+		return info.Settings[i].Value
+	}
+	text := info.Main.Version
+	if commit := setting("vcs.revision"); commit != "" && !strings.Contains(text, commit[:min(12, len(commit))]) {
+		text += " " + commit[:min(12, len(commit))]
+	}
+	return text + " " + info.GoVersion
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -42,7 +44,7 @@ func (e *env) print(v any, text string) error {
 // submission is what `run` and `submit` share.
 type submission struct {
 	Agent    string            `arg:"" help:"Name of an agent, or a file that defines one."`
-	Input    string            `arg:"" optional:"" help:"What to do."`
+	Input    string            `arg:"" optional:"" help:"What to do; - reads it from standard input."`
 	From     string            `type:"existingfile" help:"File with the input as JSON: messages, or a transcript as show --format prints it."`
 	MaxTurns int               `help:"Most model calls."`
 	Deadline string            `help:"Time to finish, as in 10m."`
@@ -57,7 +59,7 @@ func (s submission) submit(e *env) (api.Run, error) {
 	if err != nil {
 		return api.Run{}, err
 	}
-	input, err := s.input()
+	input, err := s.input(e.in)
 	if err != nil {
 		return api.Run{}, err
 	}
@@ -76,9 +78,9 @@ func (s submission) submit(e *env) (api.Run, error) {
 }
 
 // agentName returns the name of an agent that is given by name, or by a file that
-// defines it.
+// defines it. No agent has a / in its name.
 func agentName(e *env, name string) (string, error) {
-	if ext := filepath.Ext(name); ext != ".yaml" && ext != ".yml" && ext != ".json" {
+	if ext := filepath.Ext(name); ext != ".yaml" && ext != ".yml" && ext != ".json" && !strings.ContainsRune(name, '/') {
 		return name, nil
 	}
 	put, err := putFile(e, name)
@@ -86,24 +88,37 @@ func agentName(e *env, name string) (string, error) {
 }
 
 // input is what was said, or what a file holds.
-func (s submission) input() (json.RawMessage, error) {
+func (s submission) input(in io.Reader) (json.RawMessage, error) {
 	if (s.Input == "") == (s.From == "") {
 		return nil, errors.New("give either an input or --from FILE")
 	}
+	if s.Input == "-" {
+		b, err := io.ReadAll(in)
+		if err == nil && len(strings.TrimSpace(string(b))) == 0 {
+			err = errors.New("standard input is empty: the input - is read from there")
+		}
+		return client.Text(string(b)), err
+	}
 	if s.From == "" {
-		return json.Marshal(s.Input)
+		return client.Text(s.Input), nil
 	}
 	b, err := os.ReadFile(s.From)
 	if err == nil && !json.Valid(b) {
-		err = fmt.Errorf("%s is not JSON", s.From)
+		err = fmt.Errorf("%s is not JSON: --from wants messages such as [{\"role\": \"user\", \"content\": \"…\"}]; a plain text is read by `turnpike run %s - < %s`", s.From, s.Agent, s.From)
 	}
 	return b, err
 }
+
+// noName reports a definition that does not say how the agent is called.
+func noName(path string) error { return fmt.Errorf("%s: name: is missing", path) }
 
 func putFile(e *env, path string) (api.Agent, error) {
 	def, err := agent.Load(path)
 	if err != nil {
 		return api.Agent{}, err
+	}
+	if def.Name == "" {
+		return api.Agent{}, noName(path)
 	}
 	b, err := json.Marshal(def)
 	if err != nil {
@@ -144,11 +159,7 @@ type forkCmd struct {
 func (c *forkCmd) Run(e *env) error {
 	req := api.ForkRequest{Turn: &c.Turn}
 	if c.Input != "" {
-		input, err := json.Marshal(c.Input)
-		if err != nil {
-			return err
-		}
-		req.Input = input
+		req.Input = client.Text(c.Input)
 	}
 	run, err := e.client.Fork(e.ctx, c.ID, req)
 	if err != nil {
@@ -171,7 +182,14 @@ func follow(e *env, id string, after int64, stopAtWait bool) error {
 		fmt.Fprintf(e.out, "run %s\n", id)
 	}
 	w := &watch.Printer{Out: e.out, Terminal: e.terminal}
-	for ev, err := range e.client.Events(e.ctx, id, after) {
+	notice := func(lost error) {
+		if lost != nil {
+			fmt.Fprintf(e.errs, "connection lost, trying again: %s\n", explain(lost, e.server))
+		} else {
+			fmt.Fprintln(e.errs, "connected again")
+		}
+	}
+	for ev, err := range e.client.Follow(e.ctx, id, after, notice) {
 		if err != nil {
 			if e.ctx.Err() != nil {
 				return exitError(130)
@@ -183,10 +201,15 @@ func follow(e *env, id string, after int64, stopAtWait bool) error {
 		} else {
 			w.Show(ev)
 		}
-		if stopAtWait && ev.Type == state.EntryWaiting && ev.Reason != state.WaitingSchedule && ev.Reason != state.WaitingChild {
-			if !e.json {
-				fmt.Fprintf(e.out, "%s\n", hint(id, ev.Waiting))
+		if ev.Type != state.EntryWaiting || ev.Reason == state.WaitingSchedule || ev.Reason == state.WaitingChild {
+			continue
+		}
+		if !e.json {
+			if err := showHint(e, id, !stopAtWait); err != nil {
+				return err
 			}
+		}
+		if stopAtWait {
 			return exitError(exitWaiting)
 		}
 	}
@@ -209,21 +232,6 @@ func exitOf(run api.Run) error {
 		return exitError(exitCancelled)
 	default:
 		return exitError(exitWaiting)
-	}
-}
-
-// hint says how to go on with a run that waits.
-func hint(id string, w *state.Wait) string {
-	if w == nil {
-		return ""
-	}
-	switch w.Reason {
-	case state.WaitingApproval:
-		return fmt.Sprintf("go on with: turnpike approve %s   (or: turnpike deny %s)", id, id)
-	case state.WaitingHumanInput:
-		return fmt.Sprintf("go on with: turnpike answer %s \"…\"", id)
-	default:
-		return fmt.Sprintf("go on with a signal to /v1/runs/%s/signals", id)
 	}
 }
 
@@ -292,80 +300,6 @@ func (c *cancelCmd) Run(e *env) error {
 	return e.print(run, "abort accepted")
 }
 
-type approveCmd struct {
-	ID        string `arg:"" help:"Run id."`
-	Call      string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
-	Arguments string `help:"Other arguments for the call, a JSON object."`
-}
-
-func (c *approveCmd) Run(e *env) error {
-	return decide(e, c.ID, c.Call, api.Approval{Decision: "approve", Arguments: json.RawMessage(c.Arguments)})
-}
-
-type denyCmd struct {
-	ID     string `arg:"" help:"Run id."`
-	Call   string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
-	Reason string `help:"Why; the model reads it."`
-}
-
-func (c *denyCmd) Run(e *env) error {
-	return decide(e, c.ID, c.Call, api.Approval{Decision: "deny", Reason: c.Reason})
-}
-
-func decide(e *env, id, call string, a api.Approval) error {
-	run, err := e.client.Get(e.ctx, id)
-	if err != nil {
-		return err
-	}
-	var approvals []api.Approval
-	if run.Waiting != nil {
-		for _, w := range run.Waiting.Calls {
-			if w.Needs != string(state.NeedApproval) || call != "" && w.ID != call {
-				continue
-			}
-			one := a
-			one.CallID = w.ID
-			if one.Decision == "approve" && len(one.Arguments) == 0 {
-				// What was looked at is what may run, and nothing else.
-				one.Arguments = w.Arguments
-			}
-			approvals = append(approvals, one)
-		}
-	}
-	if len(approvals) == 0 {
-		return fmt.Errorf("run %s is %s, and no such call waits for approval", id, run.Status)
-	}
-	return send(e, id, api.SignalRequest{Approvals: approvals})
-}
-
-func send(e *env, id string, s api.SignalRequest) error {
-	run, err := e.client.Signal(e.ctx, id, s)
-	if err != nil {
-		return err
-	}
-	return e.print(run, "accepted")
-}
-
-type answerCmd struct {
-	ID   string `arg:"" help:"Run id."`
-	Text string `arg:"" help:"The answer."`
-}
-
-func (c *answerCmd) Run(e *env) error { return send(e, c.ID, api.SignalRequest{Answer: &c.Text}) }
-
-type messageCmd struct {
-	ID   string `arg:"" help:"Run id."`
-	Text string `arg:"" help:"What to say."`
-}
-
-func (c *messageCmd) Run(e *env) error {
-	text, err := json.Marshal(c.Text)
-	if err != nil {
-		return err
-	}
-	return send(e, c.ID, api.SignalRequest{Message: text})
-}
-
 type agentsCmd struct {
 	Ls  agentsLsCmd  `cmd:"" default:"1" help:"List agents."`
 	Get agentsGetCmd `cmd:"" help:"Show an agent."`
@@ -429,8 +363,10 @@ func agentFiles(dir string) ([]string, error) {
 		}
 		files = append(files, found...)
 	}
-	if _, err := os.Stat(dir); err != nil {
+	if info, err := os.Stat(dir); err != nil {
 		return nil, err
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("%s is no directory", dir)
 	}
 	return files, nil
 }

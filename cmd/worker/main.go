@@ -22,6 +22,7 @@ func main() {
 
 func run(ctx context.Context, cfg config) error {
 	registry := prometheus.NewRegistry()
+	app.QuietRedis(cfg.Log.Logger())
 	d, err := app.Open(ctx, cfg.Config, nil, "turnpike-worker", registry)
 	if err != nil {
 		return err

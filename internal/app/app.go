@@ -55,6 +55,9 @@ func Open(ctx context.Context, cfg Config, nc *nats.Conn, service string, regist
 	}()
 	settings := cfg.Deployment()
 	settings.NATS, settings.Name, settings.Registry = nc, service, registry
+	if err := warnOfVariables(settings.Logger); err != nil {
+		return nil, err
+	}
 	traces, err := telemetry.Start(ctx, service, settings.Logger)
 	if err != nil {
 		return nil, err

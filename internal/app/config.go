@@ -136,6 +136,9 @@ type WorkerConfig struct {
 // its kinds of tools and its models are told is not among them.
 func (c WorkerConfig) Worker() (worker.Config, error) {
 	cfg := worker.Config{ID: c.ID, Slots: c.Slots, SecretsDir: c.SecretsDir, ShutdownGrace: c.ShutdownGrace}
+	if c.Slots < 1 {
+		return cfg, fmt.Errorf("slots is %d, want at least 1: TURNPIKE_SLOTS or --slots says how many turns are in flight at once", c.Slots)
+	}
 	var err error
 	if cfg.Prices, err = loadPrices(c.Prices); err != nil {
 		return cfg, err

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -13,18 +14,47 @@ import (
 
 // Parse reads a process's settings from the command line, the environment and the
 // file that TURNPIKE_CONFIG names, in this order of precedence, and ends the
-// process on a mistake.
+// process on a mistake, with code 80 and one line that says where to read on.
 func Parse(into any, name, description string, options ...kong.Option) *kong.Context {
-	options = append([]kong.Option{kong.Name(name), kong.Description(description), kong.UsageOnError()}, options...)
+	options = append([]kong.Option{kong.Name(name), kong.Description(description)}, options...)
 	if path := os.Getenv("TURNPIKE_CONFIG"); path != "" {
 		f, err := readFile(path)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, name+":", err)
-			os.Exit(1)
+			os.Exit(exitUsage)
 		}
 		options = append(options, kong.Resolvers(f))
 	}
-	return kong.Parse(into, options...)
+	k := kong.Must(into, options...)
+	if len(os.Args) == 1 && len(k.Model.Children) > 0 {
+		// Whoever says nothing wants to see what there is to say.
+		k.Stdout, k.Exit = os.Stderr, func(int) { os.Exit(exitUsage) }
+		_, err := k.Parse([]string{"--help"})
+		k.FatalIfErrorf(err)
+	}
+	parsed, err := k.Parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, mistake(name, err))
+		os.Exit(exitUsage)
+	}
+	return parsed
+}
+
+// exitUsage is the exit code after a mistake in the command line, a variable or a
+// settings file.
+const exitUsage = 80
+
+// mistake says what is wrong, and where to read on.
+func mistake(name string, err error) string {
+	command := name
+	if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context != nil {
+		for _, p := range e.Context.Path {
+			if p.Command != nil {
+				command += " " + p.Command.Name
+			}
+		}
+	}
+	return fmt.Sprintf("%s: %v\n%s --help says more", name, err, command)
 }
 
 // file is what a settings file says, by the names of flags.
@@ -77,6 +107,7 @@ func (f *file) Validate(process *kong.Application) error {
 		})
 	}
 	delete(known, "help")
+	delete(known, "version")
 	for _, name := range slices.Sorted(maps.Keys(f.values)) {
 		if !known[name] {
 			return fmt.Errorf("settings %s: unknown key %q: keys are the names of flags, as --help has them", f.path, name)

@@ -17,6 +17,14 @@ type Printer struct {
 	Terminal bool
 
 	midLine bool
+
+	// streamed is what the terminal has of the response that is being written.
+	streamed strings.Builder
+
+	// answer is a response without calls that is not printed yet: it may be the run's
+	// output, which is printed in full at the end.
+	answer     string
+	answerTurn int
 }
 
 func (p *Printer) line(format string, args ...any) {
@@ -29,14 +37,24 @@ func (p *Printer) line(format string, args ...any) {
 
 // Show writes one event.
 func (p *Printer) Show(e api.Event) {
+	if e.Type == state.EntryFinished {
+		p.finished(e)
+		return
+	}
+	if p.answer != "" {
+		p.line("  turn %d · %s", p.answerTurn, short(p.answer))
+		p.answer = ""
+	}
 	switch e.Type {
 	case state.LiveTurnStarted:
+		p.streamed.Reset()
 		if e.Attempt > 1 {
 			p.line("  turn %d · attempt %d on %s", e.Turn, e.Attempt, e.Worker)
 		}
 	case state.LiveModelDelta:
 		if p.Terminal && e.Delta != nil && e.Delta.Text != "" {
 			fmt.Fprint(p.Out, e.Delta.Text)
+			p.streamed.WriteString(e.Delta.Text)
 			p.midLine = true
 		}
 	case state.LiveToolStarted:
@@ -46,11 +64,12 @@ func (p *Printer) Show(e api.Event) {
 	case state.EntryModel:
 		p.response(e)
 	case state.EntryTool, state.EntryReused:
-		mark := "←"
 		if e.IsError {
-			mark = "✗"
+			// Whole: what to do about it stands at its end.
+			p.line("  turn %d ✗ %s: %s", e.Turn, e.Name, oneLine(content(e.Message)))
+			break
 		}
-		p.line("  turn %d %s %s: %s", e.Turn, mark, e.Name, short(content(e.Message)))
+		p.line("  turn %d ← %s: %s", e.Turn, e.Name, short(content(e.Message)))
 	case state.EntryTransition:
 		p.transition(e)
 	case state.EntryWaiting:
@@ -58,17 +77,28 @@ func (p *Printer) Show(e api.Event) {
 		if e.Waiting != nil && e.Waiting.Question != "" {
 			p.line("           %s", e.Waiting.Question)
 		}
-	case state.EntryFinished:
-		p.line("■ %s (%s)", e.Status, e.Reason)
-		if e.Error != nil {
-			p.line("  %s: %s", e.Error.Code, e.Error.Message)
-		}
-		if e.Output != nil && *e.Output != "" {
-			p.line("%s", *e.Output)
-		}
 	case state.EntryWarning, state.EntryExceeded:
 		p.line("  turn %d ! %s: %s at %.0f %%", e.Turn, e.Type, e.Limit, e.UsedFraction*100)
 	default:
+	}
+}
+
+// finished writes how the run ended, and its output unless the terminal has it.
+func (p *Printer) finished(e api.Event) {
+	output := ""
+	if e.Output != nil {
+		output = *e.Output
+	}
+	if p.answer != "" && p.answer != output {
+		p.line("  turn %d · %s", p.answerTurn, short(p.answer))
+	}
+	p.answer = ""
+	p.line("■ %s (%s)", e.Status, e.Reason)
+	if e.Error != nil {
+		p.line("  %s: %s", e.Error.Code, e.Error.Message)
+	}
+	if output != "" && output != p.streamed.String() {
+		p.line("%s", output)
 	}
 }
 
@@ -77,6 +107,10 @@ func (p *Printer) response(e api.Event) {
 		return
 	}
 	if text := e.Message.Text(); text != "" && !p.midLine {
+		if len(e.Message.Calls()) == 0 {
+			p.answer, p.answerTurn = text, e.Turn
+			return
+		}
 		p.line("  turn %d · %s", e.Turn, short(text))
 	}
 	for _, c := range e.Message.Calls() {
@@ -105,9 +139,11 @@ func content(m *state.Message) string {
 // short cuts a text to one line.
 func short(s string) string {
 	const most = 100
-	s = strings.Join(strings.Fields(s), " ")
+	s = oneLine(s)
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"
 	}
 	return s
 }
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -1,6 +1,7 @@
 package watch_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -29,5 +30,61 @@ func TestPrinterShowsTools(t *testing.T) {
 	want := "  turn 1 · import started on w1\n  turn 1 · import: 2 of 3: rows 200\n  turn 1 ✗ import: no\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("output:\n%s", diff)
+	}
+}
+
+// The output of a run is printed once, in full; an answer that is not the output, shortly.
+func TestPrinterShowsTheOutputOnce(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("word ", 40) + "end"
+	said := func(turn int, text string) string {
+		return fmt.Sprintf(`{"seq":1,"type":"model.message","turn":%d,"message":{"role":"assistant","parts":[{"type":"text","text":%q}]}}`, turn, text)
+	}
+	finished := func(text string) string {
+		return fmt.Sprintf(`{"seq":9,"type":"run.finished","turn":2,"status":"completed","reason":"completed","output":%q}`, text)
+	}
+	const next = `{"seq":2,"type":"transition","turn":1,"reason":"reflected"}`
+	const delta = `{"seq":null,"type":"model.delta","turn":1,"attempt":1,"delta":{"text":"Hello."}}`
+	for name, c := range map[string]struct {
+		terminal bool
+		events   []string
+		want     string
+	}{
+		"an answer":              {false, []string{said(1, long), finished(long)}, "■ completed (completed)\n" + long + "\n"},
+		"two answers":            {false, []string{said(1, "first"), next, said(2, "second"), finished("second")}, "  turn 1 · first\n  turn 1 ⟳ reflected\n■ completed (completed)\nsecond\n"},
+		"an output of its own":   {false, []string{said(1, "raw"), finished("made")}, "  turn 1 · raw\n■ completed (completed)\nmade\n"},
+		"streamed to a terminal": {true, []string{delta, said(1, "Hello."), finished("Hello.")}, "Hello.\n■ completed (completed)\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out strings.Builder
+			w := watch.Printer{Out: &out, Terminal: c.terminal}
+			for _, data := range c.events {
+				e, err := api.DecodeEvent([]byte(data))
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.Show(e)
+			}
+			if diff := cmp.Diff(c.want, out.String()); diff != "" {
+				t.Errorf("output:\n%s", diff)
+			}
+		})
+	}
+}
+
+// An error ends with what to do about it, so none of it is left out.
+func TestPrinterShowsErrorsWhole(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("word ", 40) + "and start it."
+	var out strings.Builder
+	w := watch.Printer{Out: &out}
+	e, err := api.DecodeEvent(fmt.Appendf(nil, `{"seq":2,"type":"tool.finished","turn":1,"name":"t","is_error":true,"message":{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":%q}]}}`, long))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Show(e)
+	if want := "  turn 1 ✗ t: " + long + "\n"; out.String() != want {
+		t.Errorf("output:\n%s", out.String())
 	}
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"time"
@@ -17,7 +16,7 @@ const batchEvery = 250 * time.Millisecond
 // submitting again gives the same batch, and completes one that a gateway could not.
 func (c *Client) SubmitBatch(ctx context.Context, r api.BatchRequest, key string) (api.BatchAccepted, error) {
 	var out api.BatchAccepted
-	b, err := json.Marshal(r)
+	b, err := encode(r)
 	if err != nil {
 		return out, err
 	}
@@ -38,10 +37,12 @@ func (c *Client) Batch(ctx context.Context, id string) (api.Batch, error) {
 func (c *Client) WaitBatch(ctx context.Context, id string, each func(api.Batch, api.Run)) (api.Batch, error) {
 	reported := map[string]string{} // the status that was told, by run
 	var last api.Batch
+	var link connection
 	for {
 		b, err := c.Batch(ctx, id)
 		if err == nil {
 			last = b
+			link.stands()
 			err = c.report(ctx, b, reported, each)
 		}
 		switch {
@@ -49,7 +50,7 @@ func (c *Client) WaitBatch(ctx context.Context, id string, each func(api.Batch, 
 			return b, nil
 		case ctx.Err() != nil:
 			return last, ctx.Err()
-		case err != nil && permanent(err):
+		case err != nil && link.permanent(err):
 			return last, err
 		}
 		timer := time.NewTimer(batchEvery)

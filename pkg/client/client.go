@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
-	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
@@ -18,20 +19,41 @@ import (
 // gateway answers with are *api.Problem.
 type Client struct {
 	url  string
+	bad  error // why url is none
 	http *http.Client
 }
 
-// New returns a client of the gateway at url, as in http://127.0.0.1:7070.
+// New returns a client of the gateway at url, as in http://127.0.0.1:7070, which is also
+// what an empty url is. Each call reports a url that can be no gateway's.
 func New(url string) *Client { return NewWithHTTP(url, &http.Client{}) }
 
 // NewWithHTTP is New with an HTTP client of the caller's, for certificates, proxies
 // and credentials. A timeout of its would end streams of events, too.
 func NewWithHTTP(url string, h *http.Client) *Client {
-	return &Client{url: strings.TrimRight(url, "/"), http: h}
+	base, err := addressOf(url)
+	return &Client{url: base, bad: err, http: h}
+}
+
+// Text is a plain text as JSON: the input of a submission, or a message.
+func Text(text string) json.RawMessage {
+	b, _ := json.Marshal(text) //nolint:errchkjson // a string has a form in JSON
+	return b
+}
+
+// encode is what a request says, as JSON.
+func encode(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if e, ok := errors.AsType[*json.MarshalerError](err); ok && e.Type == reflect.TypeFor[json.RawMessage]() {
+		return nil, fmt.Errorf("the request has a part that is not JSON (%w): client.Text makes JSON of a plain text", e.Err)
+	}
+	return b, err
 }
 
 // do makes one request and decodes the answer into out, if not nil.
 func (c *Client) do(ctx context.Context, method, path string, header http.Header, body []byte, out any) error {
+	if c.bad != nil {
+		return c.bad
+	}
 	req, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -44,7 +66,7 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return err
+		return unreachable(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusBadRequest {
@@ -53,8 +75,12 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 	if out == nil || resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return fmt.Errorf("decode answer of %s %s: %w", method, path, err)
+	b, err := answerOf(resp)
+	if err != nil {
+		return err
+	}
+	if json.Unmarshal(b, out) != nil {
+		return foreign(resp, b)
 	}
 	return nil
 }
@@ -66,7 +92,7 @@ func problemOf(resp *http.Response) error {
 	}
 	p := &api.Problem{}
 	if json.Unmarshal(b, p) != nil || p.Code == "" {
-		return fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(b))
+		return foreign(resp, b)
 	}
 	p.RetryAfter, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
 	return p
@@ -74,7 +100,7 @@ func problemOf(resp *http.Response) error {
 
 func send[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
 	var out T
-	b, err := json.Marshal(in)
+	b, err := encode(in)
 	if err != nil {
 		return out, err
 	}
@@ -91,7 +117,7 @@ func runPath(id string) string { return "/v1/runs/" + url.PathEscape(id) }
 // Submit submits a run. With a key, submitting again gives the same run.
 func (c *Client) Submit(ctx context.Context, r api.SubmitRequest, key string) (api.Run, error) {
 	var out api.Run
-	b, err := json.Marshal(r)
+	b, err := encode(r)
 	if err != nil {
 		return out, err
 	}

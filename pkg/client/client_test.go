@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -161,5 +162,84 @@ func TestProblemsAreTyped(t *testing.T) {
 	}
 	if _, err := c.Wait(t.Context(), id); err == nil {
 		t.Error("Wait for a run that does not exist succeeds")
+	}
+}
+
+// A URL that is no gateway's gets an error that says what to write.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>\n  Welcome")) }))
+	t.Cleanup(page.Close)
+	tls := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(tls.Close)
+	host := func(s *httptest.Server) string { return s.Listener.Addr().String() }
+	for address, want := range map[string]string{
+		"localhost:7070":         "write it like http://127.0.0.1:7070",
+		"127.0.0.1:7070":         "write it like http://127.0.0.1:7070",
+		"ftp://127.0.0.1":        "write http:// or https://",
+		plain.URL + "/v1/":       "leave it out",
+		plain.URL + "?a=b":       "more than a path",
+		"https://" + host(plain): "there is no TLS at " + host(plain),
+		"http://" + host(tls):    "there is TLS at " + host(tls),
+		plain.URL:                "answers 404 Not Found, and not as a gateway does",
+		page.URL:                 "It says: <html> Welcome",
+	} {
+		c := client.New(address)
+		if _, err := c.Get(t.Context(), id); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Get from %s: %v, want %q", address, err, want)
+		}
+	}
+	for address, secret := range map[string]string{"http://me:hunter22@127.0.0.1:x": "hunter22", "http://me:hunter22@127.0.0.1/v1": "hunter22"} {
+		if _, err := client.New(address).Get(t.Context(), id); err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("Get from %s: %v", address, err)
+		}
+	}
+	for _, err := range client.New("localhost:7070").Events(t.Context(), id, 0) {
+		if err == nil || !strings.Contains(err.Error(), "write it like") {
+			t.Errorf("Events: %v", err)
+		}
+	}
+}
+
+// What is not JSON is refused with a way to make it.
+func TestText(t *testing.T) {
+	t.Parallel()
+	c := client.New("http://127.0.0.1:1")
+	_, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "hello", Input: json.RawMessage("hi")}, "")
+	if err == nil || !strings.Contains(err.Error(), "client.Text") || strings.Contains(err.Error(), "RawMessage") {
+		t.Errorf("Submit of no JSON: %v", err)
+	}
+	if got := string(client.Text("\"hi\" & <é>")); !json.Valid([]byte(got)) {
+		t.Errorf("Text is %s", got)
+	}
+}
+
+// Whoever follows a run hears once that the gateway is unreachable, and once that it is back.
+func TestFollowTellsOfTheConnection(t *testing.T) {
+	t.Parallel()
+	g := &rough{total: 2}
+	g.stream = func(n int64, w http.ResponseWriter, after int64) {
+		switch n {
+		case 1:
+			g.write(w, 1, 1)
+		case 2, 3:
+			w.WriteHeader(http.StatusBadGateway)
+		default:
+			g.write(w, after+1, g.total)
+		}
+	}
+	server := httptest.NewServer(g)
+	t.Cleanup(server.Close)
+	var heard []string
+	for e, err := range client.New(server.URL).Follow(t.Context(), id, 0, func(lost error) { heard = append(heard, fmt.Sprint(lost != nil)) }) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard = append(heard, fmt.Sprint(e.Seq))
+	}
+	if want := []string{"1", "true", "false", "2"}; !slices.Equal(heard, want) {
+		t.Errorf("heard %v, want %v", heard, want)
 	}
 }

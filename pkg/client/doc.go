@@ -2,8 +2,8 @@
 //
 // A [Client] has a method for each request of the API, in the types of package api:
 //
-//	c := client.New("http://127.0.0.1:8080")
-//	run, err := c.Submit(ctx, api.SubmitRequest{Agent: "hello", Input: []byte(`"Hi"`)}, "order-17")
+//	c := client.New("http://127.0.0.1:7070")
+//	run, err := c.Submit(ctx, api.SubmitRequest{Agent: "hello", Input: client.Text("Hi")}, "order-17")
 //	if err != nil {
 //		return err
 //	}

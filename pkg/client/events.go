@@ -24,9 +24,16 @@ const (
 // without gap or double, live ones of the meantime are missed. The last pair has
 // the error, if there is one.
 func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[api.Event, error] {
+	return c.Follow(ctx, id, after, nil)
+}
+
+// Follow is Events that also tells how its connection stands: it calls notice with an
+// error when the gateway cannot be reached, and with nil when it can again.
+func (c *Client) Follow(ctx context.Context, id string, after int64, notice func(lost error)) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
+		link := connection{notice: notice}
 		for failures := 0; ; failures++ {
-			last, enough, err := c.follow(ctx, id, after, func(e api.Event) bool { return yield(e, nil) })
+			last, enough, err := c.follow(ctx, id, after, &link, func(e api.Event) bool { return yield(e, nil) })
 			if enough {
 				return
 			}
@@ -36,7 +43,7 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[a
 			if ctx.Err() == nil && c.ended(ctx, id, after) {
 				return
 			}
-			if ctx.Err() != nil || failures == reconnectLimit || permanent(err) {
+			if ctx.Err() != nil || failures == reconnectLimit || link.permanent(err) {
 				yield(api.Event{}, errors.Join(err, ctx.Err()))
 				return
 			}
@@ -63,15 +70,46 @@ func (c *Client) ended(ctx context.Context, id string, after int64) bool {
 	return err == nil && len(rest.Items) == 0
 }
 
-// permanent reports whether the gateway refused for a reason that will not pass.
-func permanent(err error) bool {
-	p, ok := errors.AsType[*api.Problem](err)
-	return ok && p.Status < http.StatusInternalServerError
+// connection is how a stream of events stands.
+type connection struct {
+	notice func(lost error)
+	lost   bool
+	worked bool // it stood at least once
+}
+
+func (l *connection) fails(ctx context.Context, err error) {
+	if l.notice != nil && !l.lost && ctx.Err() == nil && !l.permanent(err) {
+		l.notice(err)
+	}
+	l.lost = true
+}
+
+func (l *connection) stands() {
+	if l.notice != nil && l.lost {
+		l.notice(nil)
+	}
+	l.lost, l.worked = false, true
+}
+
+// permanent reports whether the gateway refused for a reason that will not pass. What
+// stands before a gateway may answer for it while it starts.
+func (l *connection) permanent(err error) bool {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return p.Status < http.StatusInternalServerError
+	}
+	if f, ok := errors.AsType[*foreignError](err); ok {
+		return !l.worked && f.status < http.StatusInternalServerError
+	}
+	_, bad := errors.AsType[*addressError](err)
+	return bad
 }
 
 // follow reads one connection's worth of events. It reports the number of the last
 // committed one and whether the caller has seen enough.
-func (c *Client) follow(ctx context.Context, id string, after int64, see func(api.Event) bool) (last int64, enough bool, err error) {
+func (c *Client) follow(ctx context.Context, id string, after int64, link *connection, see func(api.Event) bool) (last int64, enough bool, err error) {
+	if c.bad != nil {
+		return after, false, c.bad
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+runPath(id)+"/events", nil)
 	if err != nil {
 		return after, false, err
@@ -80,12 +118,17 @@ func (c *Client) follow(ctx context.Context, id string, after int64, see func(ap
 	req.Header.Set("Last-Event-ID", strconv.FormatInt(after, 10))
 	resp, err := c.http.Do(req)
 	if err != nil {
+		err = unreachable(err)
+		link.fails(ctx, err)
 		return after, false, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return after, false, problemOf(resp)
+		err := problemOf(resp)
+		link.fails(ctx, err)
+		return after, false, err
 	}
+	link.stands()
 	for frames := sse.NewReader(resp.Body); ; {
 		frame, err := frames.Next()
 		if err != nil {

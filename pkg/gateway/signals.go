@@ -47,10 +47,34 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	}
 	wake, err := g.store.Signal(r.Context(), id, sig, g.cfg.RedeliveryDelay)
 	if err != nil {
-		return err
+		return g.unawaited(r.Context(), id, err)
 	}
 	g.publish(r.Context(), id, func(ctx context.Context) error { return g.dispatch.Wake(ctx, id, wake, span.Parent(ctx)) })
 	return g.accepted(w, r, id)
+}
+
+// unawaited adds to a refusal what the run does wait for.
+func (g *Gateway) unawaited(ctx context.Context, id state.RunID, err error) error {
+	refused, ok := errors.AsType[*state.NotWaitingError](err)
+	if !ok || refused.Status.Terminal() {
+		return err
+	}
+	st, loadErr := g.store.Load(ctx, id)
+	if loadErr != nil {
+		return err // which says enough
+	}
+	waits := "nothing from outside"
+	if w := st.Waiting; w != nil {
+		waits = string(w.Reason)
+		for i, call := range w.Calls {
+			sep := ", "
+			if i == 0 {
+				sep = ": "
+			}
+			waits += fmt.Sprintf("%s%s of call %s (%s)", sep, call.Needs, call.ID, call.Tool)
+		}
+	}
+	return problem(http.StatusConflict, api.CodeNotWaiting, "%v; it waits for %s", refused, waits)
 }
 
 // accepted answers 202 with the run as it stands.

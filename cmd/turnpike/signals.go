@@ -1,0 +1,180 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+type approveCmd struct {
+	ID        string `arg:"" help:"Run id."`
+	Call      string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
+	Arguments string `help:"Other arguments for the call, a JSON object."`
+}
+
+func (c *approveCmd) Run(e *env) error {
+	if c.Arguments != "" {
+		var object map[string]any
+		if err := json.Unmarshal([]byte(c.Arguments), &object); err != nil || object == nil {
+			return fmt.Errorf(`--arguments is no JSON object such as {"amount": 100}: %s`, c.Arguments)
+		}
+	}
+	return decide(e, c.ID, c.Call, api.Approval{Decision: "approve", Arguments: json.RawMessage(c.Arguments)})
+}
+
+type denyCmd struct {
+	ID     string `arg:"" help:"Run id."`
+	Call   string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
+	Reason string `help:"Why; the model reads it."`
+}
+
+func (c *denyCmd) Run(e *env) error {
+	return decide(e, c.ID, c.Call, api.Approval{Decision: "deny", Reason: c.Reason})
+}
+
+func decide(e *env, id, call string, a api.Approval) error {
+	run, err := e.client.Get(e.ctx, id)
+	if err != nil {
+		return err
+	}
+	var approvals []api.Approval
+	if run.Waiting != nil {
+		for _, w := range run.Waiting.Calls {
+			if w.Needs != string(state.NeedApproval) || call != "" && w.ID != call {
+				continue
+			}
+			one := a
+			one.CallID = w.ID
+			if one.Decision == "approve" && len(one.Arguments) == 0 {
+				// What was looked at is what may run, and nothing else.
+				one.Arguments = w.Arguments
+			}
+			approvals = append(approvals, one)
+		}
+	}
+	if len(approvals) == 0 {
+		return fmt.Errorf("no such call waits for approval: %s", standing(run))
+	}
+	return send(e, id, api.SignalRequest{Approvals: approvals})
+}
+
+func send(e *env, id string, s api.SignalRequest) error {
+	run, err := e.client.Signal(e.ctx, id, s)
+	if err != nil {
+		return err
+	}
+	return e.print(run, "accepted")
+}
+
+type answerCmd struct {
+	ID   string `arg:"" help:"Run id."`
+	Text string `arg:"" help:"The answer."`
+}
+
+func (c *answerCmd) Run(e *env) error { return send(e, c.ID, api.SignalRequest{Answer: &c.Text}) }
+
+// resultCmd answers a client tool, or an asynchronous one whose service does not.
+type resultCmd struct {
+	ID    string `arg:"" help:"Run id."`
+	Call  string `arg:"" help:"Call id, as the run's show command lists it."`
+	Text  string `arg:"" help:"What the tool answers; the model reads it. - reads it from standard input."`
+	Error bool   `help:"The call failed, and TEXT says why."`
+}
+
+func (c *resultCmd) Run(e *env) error {
+	text := c.Text
+	if text == "-" {
+		b, err := io.ReadAll(e.in)
+		if err != nil {
+			return err
+		}
+		text = string(b)
+	}
+	return send(e, c.ID, api.SignalRequest{ToolResults: []api.ToolResult{{CallID: c.Call, Content: client.Text(text), IsError: c.Error}}})
+}
+
+type messageCmd struct {
+	ID   string `arg:"" help:"Run id."`
+	Text string `arg:"" help:"What to say."`
+}
+
+func (c *messageCmd) Run(e *env) error {
+	before, err := e.client.Get(e.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	run, err := e.client.Signal(e.ctx, c.ID, api.SignalRequest{Message: client.Text(c.Text)})
+	if err != nil {
+		return err
+	}
+	text := "accepted"
+	if before.Waiting != nil && len(before.Waiting.Calls) > 0 {
+		// A message does not stand for an answer, a decision or a result.
+		text += "; the model reads it when what the run waits for has come: " + standing(before)
+		if how := hint(c.ID, before.Waiting); how != "" {
+			text += "\n" + how
+		}
+	}
+	return e.print(run, text)
+}
+
+// standing says how a run stands, and what it waits for.
+func standing(run api.Run) string {
+	text := fmt.Sprintf("run %s is %s", run.ID, run.Status)
+	if run.Waiting == nil {
+		return text
+	}
+	var calls []string
+	for _, call := range run.Waiting.Calls {
+		calls = append(calls, fmt.Sprintf("%s (%s, needs %s)", call.ID, call.Tool, call.Needs))
+	}
+	if text += ", " + run.Waiting.Reason; len(calls) > 0 {
+		text += ": " + strings.Join(calls, ", ")
+	}
+	return text
+}
+
+// showHint says how to go on with a run that waits. Whoever watches one sees past waits,
+// too: with `still`, those are left out.
+func showHint(e *env, id string, still bool) error {
+	run, err := e.client.Get(e.ctx, id)
+	if err != nil || run.Waiting == nil && still {
+		return err
+	}
+	if how := hint(id, run.Waiting); how != "" {
+		fmt.Fprintln(e.out, how)
+	}
+	return nil
+}
+
+// hint says how to go on with a run that waits.
+func hint(id string, w *api.Waiting) string {
+	if w == nil {
+		return ""
+	}
+	switch state.Reason(w.Reason) {
+	case state.WaitingApproval:
+		return fmt.Sprintf("go on with: turnpike approve %s   (or: turnpike deny %s)", id, id)
+	case state.WaitingHumanInput:
+		if len(w.Calls) == 0 {
+			return fmt.Sprintf("go on with: turnpike message %s \"…\"", id)
+		}
+		return fmt.Sprintf("go on with: turnpike answer %s \"…\"", id)
+	case state.WaitingClientTool, state.WaitingTool:
+		var lines []string
+		for _, call := range w.Calls {
+			if call.RunID == nil && call.Needs == string(state.NeedResult) || call.Needs == string(state.NeedAsync) {
+				lines = append(lines, fmt.Sprintf("go on with: turnpike result %s %s \"…\"", id, call.ID))
+			}
+		}
+		if len(lines) > 0 {
+			return strings.Join(lines, "\n")
+		}
+	}
+	return fmt.Sprintf("go on with a signal to /v1/runs/%s/signals", id)
+}

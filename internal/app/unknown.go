@@ -1,0 +1,107 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+)
+
+// elsewhere are the variables of commands that are no services, by name. A test of
+// cmd/turnpike holds that none is missing.
+var elsewhere = []string{
+	"TURNPIKE_CONFIG", "TURNPIKE_URL", "TURNPIKE_DATA_DIR", "TURNPIKE_NATS_LISTEN", "TURNPIKE_AGENTS",
+	"TURNPIKE_REAL_DATA", "TURNPIKE_PORT", "TURNPIKE_REDIS_IMAGE", "TURNPIKE_NATS_IMAGE", "TURNPIKE_MCP_NODE_MODULES", "TURNPIKE_CHAOS_LEDGER",
+}
+
+// foreign matches variables that begin like those of settings and are none: secrets,
+// those of tests, and what Kubernetes says of a service whose name begins with turnpike.
+var foreign = regexp.MustCompile(`^TURNPIKE_(?:SECRET_.*|TEST_.*|(?:.*_)?SERVICE_(?:HOST|PORT.*)|(?:.*_)?PORT(?:_\d+_(?:TCP|UDP).*)?)$`)
+
+// UnknownVariables returns the TURNPIKE_ variables of an environment that no process of a
+// deployment reads, each with the name that is nearest to it, or "".
+func UnknownVariables(environ []string) (map[string]string, error) {
+	services, err := kong.New(&struct {
+		Config
+		GatewayConfig
+		DrainConfig
+		WorkerConfig
+	}{})
+	if err != nil {
+		return nil, err
+	}
+	known := slices.Clone(elsewhere)
+	for _, f := range services.Model.Flags {
+		known = append(known, f.Envs...)
+	}
+	unknown := map[string]string{}
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(name, "TURNPIKE_") && !slices.Contains(known, name) && !foreign.MatchString(name) {
+			unknown[name] = nearest(name, known)
+		}
+	}
+	return unknown, nil
+}
+
+// warnOfVariables logs settings that are misspelt, and so are none.
+func warnOfVariables(log zerolog.Logger) error {
+	unknown, err := UnknownVariables(os.Environ())
+	for name, near := range unknown {
+		hint := "docs/reference/settings.md has all variables"
+		if near != "" {
+			hint = fmt.Sprintf("did you mean %s? %s", near, hint)
+		}
+		log.Warn().Str("variable", name).Str("hint", hint).Msg("a variable of the environment is no setting")
+	}
+	return err
+}
+
+// nearest returns the name that is at most three letters from the given one.
+func nearest(name string, names []string) string {
+	best, at := "", 4
+	for _, n := range names {
+		if d := distance(name, n); d < at {
+			best, at = n, d
+		}
+	}
+	return best
+}
+
+// distance counts the letters to insert, leave out or replace to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}
+
+// redisLog takes what the client of Redis has to say of its connections: calls report
+// their errors themselves.
+type redisLog struct{ log zerolog.Logger }
+
+func (l redisLog) Printf(_ context.Context, format string, args ...any) {
+	l.log.Debug().Msg("redis client: " + fmt.Sprintf(format, args...))
+}
+
+// QuietRedis has the client of Redis log at level debug, in the whole process. It is called
+// before the first client is made.
+func QuietRedis(log zerolog.Logger) { redis.SetLogger(redisLog{log}) }

@@ -1,0 +1,68 @@
+package app
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+)
+
+// A setting that is misspelt is named, with the one that was meant.
+func TestUnknownVariables(t *testing.T) {
+	t.Parallel()
+	got, err := UnknownVariables([]string{
+		"TURNPIKE_SLOT=5", "TURNPIKE_NATS_ULR=x", "TURNPIKE_SOMETHING_ELSE=1", "TURNPIKE_DRAIM=",
+		"TURNPIKE_SLOTS=5", "TURNPIKE_DRAIN=1s", "TURNPIKE_URL=x", "TURNPIKE_SECRET_X=y", "TURNPIKE_TEST_REDIS_URL=z", "PATH=/bin", "DEBUG=1",
+		"TURNPIKE_PORT=tcp://10.0.0.1:7070", "TURNPIKE_SERVICE_HOST=10.0.0.1", "TURNPIKE_GATEWAY_SERVICE_PORT_HTTP=7070", "TURNPIKE_GATEWAY_PORT_7070_TCP_ADDR=10.0.0.1",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"TURNPIKE_SLOT": "TURNPIKE_SLOTS", "TURNPIKE_NATS_ULR": "TURNPIKE_NATS_URL", "TURNPIKE_SOMETHING_ELSE": "", "TURNPIKE_DRAIM": "TURNPIKE_DRAIN"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("unknown variables:\n%s", diff)
+	}
+}
+
+// A worker without slots would take no turns.
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	for slots, ok := range map[int]bool{-4: false, 0: false, 1: true} {
+		if _, err := (WorkerConfig{Slots: slots}).Worker(); (err == nil) != ok {
+			t.Errorf("%d slots: %v", slots, err)
+		}
+	}
+}
+
+// A Redis that does not answer is reported by who asks it, and not by its client as well.
+func TestQuietRedis(t *testing.T) {
+	var out lines
+	QuietRedis(zerolog.New(&out))
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: 3, MinIdleConns: 2})
+	defer c.Close() //nolint:errcheck // it never connected
+	if err := c.Ping(t.Context()).Err(); err == nil {
+		t.Fatal("nobody listens there")
+	}
+	out.Lock()
+	defer out.Unlock()
+	if len(out.all) == 0 || slices.ContainsFunc(out.all, func(line string) bool { return !strings.Contains(line, `"level":"debug"`) }) {
+		t.Errorf("the client logs %q, want lines of level debug alone", out.all)
+	}
+}
+
+// lines is a log that goroutines of the client write to.
+type lines struct {
+	sync.Mutex
+	all []string
+}
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.Lock()
+	defer l.Unlock()
+	l.all = append(l.all, string(line))
+	return len(line), nil
+}

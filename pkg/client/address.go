@@ -1,0 +1,93 @@
+package client
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// DefaultURL is where `turnpike dev` serves the API.
+const DefaultURL = "http://127.0.0.1:7070"
+
+// addressError reports an address that can be no gateway's.
+type addressError struct{ text string }
+
+func (e *addressError) Error() string { return "address of the gateway: " + e.text }
+
+// foreignError reports an answer that is not of a gateway.
+type foreignError struct {
+	status int
+	text   string
+}
+
+func (e *foreignError) Error() string { return e.text }
+
+// addressOf returns the base of a gateway's URLs, or why there is none.
+func addressOf(given string) (string, error) {
+	if given == "" {
+		return DefaultURL, nil
+	}
+	u, err := url.Parse(given)
+	switch {
+	case err != nil && !strings.Contains(given, "://"), err == nil && u.Host == "" && !strings.Contains(given, "@"):
+		return "", &addressError{fmt.Sprintf("%q is no URL: write it like http://127.0.0.1:7070", given)}
+	case err != nil, u.Host == "":
+		return "", &addressError{"it cannot be read: write it like http://127.0.0.1:7070"} // it may hold a password
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "", &addressError{fmt.Sprintf("%s:// is not spoken: write http:// or https://", u.Scheme)}
+	case u.RawQuery != "" || u.Fragment != "":
+		return "", &addressError{fmt.Sprintf("%s has more than a path: write it like http://127.0.0.1:7070", u.Redacted())}
+	}
+	base := strings.TrimRight(given, "/")
+	if strings.HasSuffix(base, "/v1") {
+		return "", &addressError{fmt.Sprintf("%s ends with /v1, which every request adds: leave it out", u.Redacted())}
+	}
+	return base, nil
+}
+
+// unreachable makes a connection's error say what to do, where it is known.
+func unreachable(err error) error {
+	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") { // net/http has no type for it
+		return &addressError{"there is no TLS at " + hostOf(err) + ": write http://"}
+	}
+	return err
+}
+
+func hostOf(err error) string {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		if u, parseErr := url.Parse(e.URL); parseErr == nil {
+			return u.Host
+		}
+	}
+	return "this address"
+}
+
+// foreign is the error for an answer that no gateway gives.
+func foreign(resp *http.Response, body []byte) error {
+	const most = 100
+	begins := []rune(string(bytes.Join(bytes.Fields(body), []byte(" "))))
+	if len(begins) > most {
+		begins = append(begins[:most], '…')
+	}
+	text := fmt.Sprintf("%s answers %s, and not as a gateway does: does --server, TURNPIKE_URL or client.New name a gateway?", resp.Request.URL.Host, resp.Status)
+	if len(begins) > 0 {
+		text += " It says: " + string(begins)
+	}
+	if resp.StatusCode == http.StatusBadRequest && strings.Contains(string(begins), "HTTP request to an HTTPS server") {
+		return &addressError{"there is TLS at " + resp.Request.URL.Host + ": write https://"}
+	}
+	return &foreignError{resp.StatusCode, text}
+}
+
+// answerOf reads an answer that is not an error.
+func answerOf(resp *http.Response) ([]byte, error) {
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read answer of %s %s: %w", resp.Request.Method, resp.Request.URL.Path, err)
+	}
+	return b, nil
+}
