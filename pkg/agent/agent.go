@@ -107,6 +107,7 @@ func (a *Agent) Tighten(more state.Limits, createdAt state.Time) state.Limits {
 		TotalTokens:  smaller(a.Limits.TotalTokens, more.TotalTokens),
 		CostUSD:      smaller(a.Limits.CostUSD, more.CostUSD),
 		WaitMS:       smaller(time.Duration(a.Limits.Wait).Milliseconds(), more.WaitMS),
+		Runs:         smaller(a.Limits.Runs, more.Runs),
 		WarnAt:       orElse(more.WarnAt, orElse(a.Limits.WarnAt, budget.DefaultWarnAt)),
 		DeadlineAt:   more.DeadlineAt,
 	}

@@ -219,6 +219,7 @@ func (c *checker) limits(l Limits) {
 		{"cost_usd", int64(l.CostUSD)},
 		{"deadline", int64(l.Deadline)},
 		{"wait", int64(l.Wait)},
+		{"runs", int64(l.Runs)},
 	} {
 		if limit.value < 0 {
 			c.fault("limits."+limit.name, "it is negative")

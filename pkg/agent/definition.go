@@ -175,6 +175,7 @@ type Limits struct {
 	CostUSD      state.MicroUSD `json:"cost_usd,omitempty"`
 	Deadline     model.Duration `json:"deadline,omitempty"` // from submission
 	Wait         model.Duration `json:"wait,omitempty"`     // for each wait
+	Runs         int            `json:"runs,omitempty"`     // child runs and theirs; 0 means state.DefaultTreeRuns
 	WarnAt       float64        `json:"warn_at,omitempty"`  // 0 means 0.8
 }
 

@@ -40,6 +40,7 @@ type SubmitLimits struct {
 	CostUSD      state.MicroUSD `json:"cost_usd,omitempty"`
 	Deadline     *Deadline      `json:"deadline,omitempty"`
 	Wait         model.Duration `json:"wait,omitempty"`
+	Runs         int            `json:"runs,omitempty"`
 }
 
 // Deadline is a duration from the submission ("10m") or an instant (RFC 3339).

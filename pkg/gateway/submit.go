@@ -275,14 +275,14 @@ func limitsOf(l *api.SubmitLimits, now state.Time) (state.Limits, error) {
 	if l == nil {
 		return state.Limits{}, nil
 	}
-	if l.MaxTurns < 0 || l.OutputTokens < 0 || l.TotalTokens < 0 || l.CostUSD < 0 || l.Wait < 0 {
+	if l.MaxTurns < 0 || l.OutputTokens < 0 || l.TotalTokens < 0 || l.CostUSD < 0 || l.Wait < 0 || l.Runs < 0 {
 		return state.Limits{}, invalid("a limit is negative")
 	}
 	if l.MaxTurns > agent.MaxMaxTurns {
 		return state.Limits{}, invalid("limits.max_turns: %d is above the ceiling of %d", l.MaxTurns, agent.MaxMaxTurns)
 	}
 	out := state.Limits{
-		MaxTurns: l.MaxTurns, OutputTokens: l.OutputTokens, TotalTokens: l.TotalTokens, CostUSD: l.CostUSD, WaitMS: time.Duration(l.Wait).Milliseconds(),
+		MaxTurns: l.MaxTurns, OutputTokens: l.OutputTokens, TotalTokens: l.TotalTokens, CostUSD: l.CostUSD, WaitMS: time.Duration(l.Wait).Milliseconds(), Runs: l.Runs,
 	}
 	if d := l.Deadline; d != nil {
 		out.DeadlineAt = d.At

@@ -127,6 +127,7 @@ func (w *encoder) limits(l *Limits) {
 	w.Any(`"cost_usd":`, l.CostUSD, l.CostUSD != 0)
 	w.TimeOr(`"deadline_at":`, l.DeadlineAt.Time)
 	w.NumOr(`"wait_ms":`, l.WaitMS)
+	w.NumOr(`"runs":`, int64(l.Runs))
 	w.Any(`"warn_at":`, l.WarnAt, l.WarnAt != 0)
 	w.Close()
 }
@@ -232,6 +233,9 @@ func (d *decoder) limits(l *Limits) {
 	}
 	d.TimeOr(`,"deadline_at":`, &l.DeadlineAt.Time)
 	d.NumOr(`,"wait_ms":`, &l.WaitMS)
+	if d.Key(`,"runs":`) {
+		l.Runs = d.Int()
+	}
 	wire.AnyOr(&d.Reader, `,"warn_at":`, &l.WarnAt)
 	d.Must(`}`)
 }

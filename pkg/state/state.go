@@ -299,9 +299,16 @@ type Limits struct {
 	// WaitMS bounds each wait for somebody outside; 0 waits for ever.
 	WaitMS int64 `json:"wait_ms,omitempty"`
 
+	// Runs bounds the descendants of the run: child runs and theirs. 0 means
+	// DefaultTreeRuns. Of a child run it bounds nothing: its root's counts.
+	Runs int `json:"runs,omitempty"`
+
 	// WarnAt is the fraction of a limit at which a warning is given; 0 means 0.8.
 	WarnAt float64 `json:"warn_at,omitempty"`
 }
+
+// DefaultTreeRuns is how many descendants a run may have that sets no limit.
+const DefaultTreeRuns = 1000
 
 // Webhook is an address that hears of a run's events.
 type Webhook struct {

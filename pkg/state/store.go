@@ -135,6 +135,11 @@ type Runs interface {
 	// in flight are included.
 	Log(ctx context.Context, id RunID, after int64, limit int) ([]Entry, error)
 
+	// Admit counts runs among the descendants of a root, each once however often it is
+	// asked, until there are limit of them. A root that has ended, or is to be aborted, takes
+	// none that is new; ErrNotFound if there is none.
+	Admit(ctx context.Context, root RunID, runs []RunID, limit int) (Admitted, error)
+
 	// List returns the runs that match f, the newest first. It may lag behind the
 	// writes of other processes for a moment; so may Counts. A page may have fewer runs
 	// than it has room for, and a cursor: a store need not look at more than a thousand
@@ -163,6 +168,12 @@ type NewRun struct {
 	// RedeliveryDelay is how long the run is left to the message of its turn before the
 	// sweeper finds it due.
 	RedeliveryDelay time.Duration
+}
+
+// Admitted says which runs a tree has taken.
+type Admitted struct {
+	Refused []RunID // in the order in which they were asked for
+	Ended   bool    // the root has ended, or is to be aborted
 }
 
 // Filter selects runs. Zero fields match everything.

@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -105,15 +107,56 @@ func (w *Worker) bury(ctx context.Context, s state.State, events int64) error {
 // startChildren starts the runs that answer the open calls of a waiting run. Their
 // ids follow from the calls, so each is started once.
 func (w *Worker) startChildren(ctx context.Context, s state.State) error {
+	var calls []state.OpenCall
+	var runs []state.RunID
 	for _, o := range s.Open {
-		if o.Needs != state.NeedChild {
-			continue
+		if o.Needs == state.NeedChild {
+			calls, runs = append(calls, o), append(runs, o.Child)
 		}
-		if err := w.startChild(ctx, s, o); err != nil {
+	}
+	if len(calls) == 0 {
+		return nil
+	}
+	root, err := w.root(ctx, s)
+	if err != nil {
+		return err
+	}
+	limit := cmp.Or(root.Limits.Runs, state.DefaultTreeRuns)
+	admitted, err := w.store.Admit(ctx, root.ID, runs, limit)
+	if err != nil {
+		return fmt.Errorf("count child runs: %w", err)
+	}
+	if admitted.Ended && len(admitted.Refused) > 0 {
+		// The abort goes down the tree from run to run. Who would add to it meanwhile is
+		// aborted at once, or the tree grew faster than the abort comes down.
+		return w.abort(ctx, s.ID)
+	}
+	for _, o := range calls {
+		if slices.Contains(admitted.Refused, o.Child) {
+			err = w.signalParent(ctx, s.ID, failedChild(o, "No run was started: the run %s has %d descendants, as many as limits.runs allows", root.ID, limit))
+		} else {
+			err = w.startChild(ctx, s, o)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// root returns the run at the top of a run's tree, as far as the store has it.
+func (w *Worker) root(ctx context.Context, s state.State) (state.State, error) {
+	for s.Parent != nil {
+		parent, err := w.store.Load(ctx, s.Parent.RunID)
+		if errors.Is(err, state.ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return state.State{}, fmt.Errorf("load run above %s: %w", s.ID, err)
+		}
+		s = parent
+	}
+	return s, nil
 }
 
 // parentEnded is why the children of a run are aborted that ends.
@@ -236,16 +279,24 @@ func (w *Worker) abortAll(ctx context.Context, calls []state.OpenCall) error {
 		if o.Needs != state.NeedChild {
 			continue
 		}
-		wake, err := w.store.Abort(ctx, o.Child, parentEnded, w.cfg.RedeliveryDelay)
-		if _, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is(err, state.ErrNotFound) {
-			continue
+		if err := w.abort(ctx, o.Child); err != nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("abort child run %s: %w", o.Child, err)
-		}
-		if err := w.dispatch.Abort(ctx, o.Child, parentEnded, wake, ""); err != nil {
-			return fmt.Errorf("publish abort of child run %s: %w", o.Child, err)
-		}
+	}
+	return nil
+}
+
+// abort ends a run for which nobody waits any more.
+func (w *Worker) abort(ctx context.Context, id state.RunID) error {
+	wake, err := w.store.Abort(ctx, id, parentEnded, w.cfg.RedeliveryDelay)
+	if _, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is(err, state.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("abort run %s: %w", id, err)
+	}
+	if err := w.dispatch.Abort(ctx, id, parentEnded, wake, ""); err != nil {
+		return fmt.Errorf("publish abort of run %s: %w", id, err)
 	}
 	return nil
 }

@@ -48,6 +48,10 @@ func (s store) Log(ctx context.Context, id state.RunID, after int64, limit int) 
 	return ask(ctx, s.p, s.read("log of", s.p.s.short(id)), func() ([]state.Entry, error) { return s.p.s.store.Log(live(), id, after, limit) })
 }
 
+func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error) {
+	return ask(ctx, s.p, s.write("admit below", root, 0), func() (state.Admitted, error) { return s.p.s.store.Admit(live(), root, runs, limit) })
+}
+
 func (s store) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
 	return ask(ctx, s.p, s.read("agent", name), func() (state.AgentVersion, error) { return s.p.s.store.Agent(live(), name, version) })
 }

@@ -66,6 +66,10 @@ func (s store) Abort(ctx context.Context, id state.RunID, reason string, delay t
 	return do(ctx, s.p, toStore, "abort", func() (state.Wake, error) { return s.in.Abort(ctx, id, reason, delay) })
 }
 
+func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error) {
+	return do(ctx, s.p, toStore, "admit", func() (state.Admitted, error) { return s.in.Admit(ctx, root, runs, limit) })
+}
+
 func (s store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
 	return do(ctx, s.p, toStore, "sweep", func() ([]state.Due, error) { return s.in.Sweep(ctx, limit, delay, backlog) })
 }

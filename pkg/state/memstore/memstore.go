@@ -45,6 +45,7 @@ type Store struct {
 type run struct {
 	record []byte
 	log    [][]byte
+	tree   []state.RunID // descendants
 
 	// What the schedule asks of every run, all the time, without decoding it.
 	due   time.Time // zero is never
@@ -349,6 +350,23 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, delay 
 		return nil, err
 	})
 	return w, err
+}
+
+// Admit implements state.Runs.
+func (s *Store) Admit(_ context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.runs[root]
+	if !ok {
+		return state.Admitted{}, fmt.Errorf("run %s: %w", root, state.ErrNotFound)
+	}
+	var rec record.Record
+	if err := json.Unmarshal(r.record, &rec); err != nil {
+		return state.Admitted{}, fmt.Errorf("decode run %s: %w", root, err)
+	}
+	var a state.Admitted
+	r.tree, a = rec.Admit(r.tree, runs, limit)
+	return a, nil
 }
 
 // each applies change to every run until limit answers were found.

@@ -82,7 +82,7 @@ func (c *Snapshot) Due() time.Time {
 func (c *Snapshot) Encode(w io.Writer) error {
 	for _, id := range c.Runs() {
 		r := c.runs[id]
-		if _, err := fmt.Fprintf(w, "%s %d %s\n", id, len(r.log), r.record); err != nil {
+		if _, err := fmt.Fprintf(w, "%s %d %s %v\n", id, len(r.log), r.record, r.tree); err != nil {
 			return err
 		}
 		for _, e := range r.log {

@@ -112,6 +112,46 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	return entries, nil
 }
 
+// Admit implements state.Runs. An abort that comes between the two reads finds the new runs
+// when the one that waits for them ends.
+func (s *Store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error) {
+	subject := s.cfg.Prefix + ".state.tree." + string(root)
+	for range maxConflicts {
+		v, _, err := s.read(ctx, root)
+		if err != nil {
+			return state.Admitted{}, err
+		}
+		tree, seq, err := s.tree(ctx, subject)
+		if err != nil {
+			return state.Admitted{}, fmt.Errorf("read descendants of run %s: %w", root, err)
+		}
+		next, a := v.rec.Admit(tree, runs, limit)
+		if len(next) == len(tree) {
+			return a, nil
+		}
+		_, err = s.publish(ctx, subject, next, seq)
+		if err == nil {
+			return a, nil
+		}
+		if !conflict(err) {
+			return state.Admitted{}, fmt.Errorf("count descendants of run %s: %w", root, err)
+		}
+	}
+	return state.Admitted{}, fmt.Errorf("count descendants of run %s: too many writers at once", root)
+}
+
+func (s *Store) tree(ctx context.Context, subject string) (tree []state.RunID, seq uint64, err error) {
+	m, err := s.stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	err = json.Unmarshal(m.Data, &tree)
+	return tree, m.Sequence, err
+}
+
 // known returns the index, the newest run first.
 func (s *Store) known() []state.RunID {
 	s.mu.Lock()

@@ -482,3 +482,21 @@ func (r *Record) NoteFinalized(seq int64) {
 func (r *Record) dependent() bool {
 	return r.Status == state.Waiting && slices.ContainsFunc(r.Awaits, state.AwaitsRun)
 }
+
+// Admit returns the descendants of a root run after some are counted among them, each once,
+// and which are not: those that are more than limit, and all new ones if the root has ended
+// or is to be aborted. tree does not change.
+func (r Record) Admit(tree, runs []state.RunID, limit int) (next []state.RunID, a state.Admitted) {
+	a.Ended = r.Status.Terminal() || r.Abort != nil
+	next = slices.Clip(tree)
+	for _, id := range runs {
+		switch {
+		case slices.Contains(next, id):
+		case a.Ended || len(next) >= limit:
+			a.Refused = append(a.Refused, id)
+		default:
+			next = append(next, id)
+		}
+	}
+	return next, a
+}

@@ -55,6 +55,9 @@ func (k keys) run(id state.RunID) run {
 	}
 }
 
+// tree is the set of a run's descendants.
+func (k keys) tree(id state.RunID) string { return k.shards[id.Shard()] + ":tree:" + string(id) }
+
 // unlisted is the set of the runs that the index of lists does not have, in the order of
 // their creation: of all tenants, or of one. Builds that know no other list put every run
 // there.

@@ -150,6 +150,14 @@ const (
 	agentCreated
 )
 
+type admitPlace int
+
+const (
+	admitWord admitPlace = iota // ok
+	admitEnded
+	admitRefused
+)
+
 type takePlace int
 
 const (

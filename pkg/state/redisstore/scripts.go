@@ -40,6 +40,8 @@ var (
 	evictSrc string
 	//go:embed scripts/finalized.lua
 	finalizedSrc string
+	//go:embed scripts/admit.lua
+	admitSrc string
 	//go:embed scripts/upgrade.lua
 	upgradeSrc string
 	//go:embed scripts/agent.lua
@@ -58,6 +60,7 @@ var (
 	sweepScript     = shared[duePlace](sweepSrc)
 	evictScript     = shared[duePlace](evictSrc)
 	finalizedScript = shared[verdictPlace](finalizedSrc)
+	admitScript     = shared[admitPlace](admitSrc)
 	upgradeScript   = shared[verdictPlace](upgradeSrc)
 	agentScript     = shared[agentPlace](agentSrc)
 	quotaScript     = script[pausePlace]{redis.NewScript("local fields = {'" + strings.Join(bucketFields, "', '") + "'}\n" + quotaSrc)}

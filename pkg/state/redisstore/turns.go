@@ -275,6 +275,30 @@ func (s *Store) Release(ctx context.Context, l state.Lease) error {
 	return verdict(r, l.Run, 0)
 }
 
+// Admit implements state.Runs.
+func (s *Store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error) {
+	args := []any{limit}
+	for _, id := range runs {
+		args = append(args, string(id))
+	}
+	r, err := admitScript.call(ctx, s, []string{s.keys.run(root).header, s.keys.tree(root)}, args...)
+	if err != nil {
+		return state.Admitted{}, fmt.Errorf("count descendants of run %s: %w", root, err)
+	}
+	if r.str(admitWord) != "ok" {
+		return state.Admitted{}, verdict(r, root, 0)
+	}
+	refused, err := r.list(admitRefused)
+	if err != nil {
+		return state.Admitted{}, fmt.Errorf("count descendants of run %s: %w", root, err)
+	}
+	a := state.Admitted{Ended: r.flag(admitEnded)}
+	for _, id := range refused {
+		a.Refused = append(a.Refused, state.RunID(id))
+	}
+	return a, nil
+}
+
 // Signal implements state.Signals.
 func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
 	payload, err := json.Marshal(sig)

@@ -1,7 +1,7 @@
 -- Shared by all scripts. names.go lists the fields of hashes and the places of replies, and TestScripts holds the scripts
 -- to it: a field is read into a variable of its name, and a place of a reply is filled from one, or with a constant.
 --   R hash of the run · L log · J journal · I inbox · X ids of signals that were seen · D index of what is due
---   C counts of the shard's runs by status · T of those that are queued or running by tenant · H index of leases · N index of lists
+--   C counts of the shard's runs by status · T of those that are queued or running by tenant · H index of leases · N index of lists · G descendants of the run
 -- A number that goes to a command is formatted as a float, which takes longer than the command: constants are strings.
 -- LOOK is state.BacklogLook. FORMAT is the newest that this build knows, and NOISY the number in state.NoisyAbove. A run of a newer one is left alone; who
 -- holds the lease of a run has found at the claim that it is not.

@@ -1,0 +1,17 @@
+-- KEYS R G · ARGV limit runs… · returns admit, verdict {'missing'}
+local R, G = KEYS[1], KEYS[2]
+local status, abort = unpack(redis.call('HMGET', R, 'st', 'ab'))
+if not status then return {'missing'} end
+local ended = (terminal(status) or abort ~= '') and 1 or 0
+local count, refused = redis.call('SCARD', G), {}
+for i = 2, #ARGV do
+  if redis.call('SISMEMBER', G, ARGV[i]) == 0 then
+    if ended == 1 or count >= tonumber(ARGV[1]) then
+      refused[#refused + 1] = ARGV[i]
+    else
+      redis.call('SADD', G, ARGV[i])
+      count = count + 1
+    end
+  end
+end
+return {'ok', ended, refused}

@@ -1,0 +1,66 @@
+package statetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// A tree takes each descendant once, as many as it may have, and none once its root is to
+// end.
+func testAdmit(t *testing.T, s *suite) {
+	root := s.create(t)
+	runs := make([]state.RunID, 8)
+	for i := range runs {
+		runs[i] = newRun(t).ID
+	}
+	admit := func(limit int, ended bool, refused []state.RunID, runs ...state.RunID) {
+		t.Helper()
+		a, err := s.Admit(t.Context(), root.ID, runs, limit)
+		if err != nil || a.Ended != ended || !slices.Equal(a.Refused, refused) {
+			t.Errorf("Admit(%v, %d) = %+v, %v; want %v refused, ended %t", runs, limit, a, err, refused, ended)
+		}
+	}
+	admit(4, false, nil, runs[:3]...)
+	admit(4, false, nil, runs[:3]...) // again
+	admit(4, false, runs[4:6], runs[2:6]...)
+	admit(5, false, runs[5:6], runs[2:6]...)
+	if _, err := s.Abort(t.Context(), root.ID, "enough", time.Second); err != nil {
+		t.Fatal(err)
+	}
+	admit(100, true, runs[5:], runs...)
+	if _, err := s.Admit(t.Context(), runs[0], runs, 9); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Admit below a run that does not exist: %v", err)
+	}
+
+	// However many ask at once, a tree has no more than it may have.
+	other := s.create(t)
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	taken := 0
+	for w := range 8 {
+		asking.Go(func() {
+			for range 4 {
+				id := newRun(t).ID
+				a, err := s.Admit(t.Context(), other.ID, []state.RunID{id}, 10)
+				if err != nil {
+					t.Error(fmt.Errorf("worker %d: %w", w, err))
+				}
+				if err == nil && len(a.Refused) == 0 {
+					mu.Lock()
+					taken++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	asking.Wait()
+	if taken != 10 {
+		t.Errorf("%d runs were taken of a tree that may have 10", taken)
+	}
+}
