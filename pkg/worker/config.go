@@ -113,6 +113,10 @@ type Config struct {
 	// time limits, with nobody waiting for them, before Ready says so. Default 100.
 	MaxAbandoned int
 
+	// ModelOutput bounds the bytes of a model's response: text, reasoning and arguments of calls.
+	// One that is longer is a failed call. Default 8 MiB.
+	ModelOutput int
+
 	// ToolOutput bounds the bytes of a tool's result. Default 128 KiB.
 	ToolOutput int
 
@@ -157,6 +161,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxAbandoned == 0 {
 		c.MaxAbandoned = 100
+	}
+	if c.ModelOutput == 0 {
+		c.ModelOutput = 8 << 20
 	}
 	if c.ToolOutput == 0 {
 		c.ToolOutput = 128 << 10

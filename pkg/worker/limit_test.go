@@ -19,6 +19,20 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
+// A response of more bytes than a worker takes is a failed call, and says so.
+func TestResponseOverTheLimit(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	cfg := s.config()
+	cfg.ModelOutput = 1000
+	s.work(cfg)
+	s.awaitReason(s.submit(state.Limits{}, nil, model.Scripted{Text: strings.Repeat("a", 1000)}), state.EndCompleted)
+	st := s.awaitReason(s.submit(state.Limits{}, nil, model.Scripted{Text: strings.Repeat("a", 1001)}), state.EndModelError)
+	if st.Error == nil || !strings.Contains(st.Error.Message, "1001 bytes, at most 1000") {
+		t.Errorf("the run ended with %+v", st.Error)
+	}
+}
+
 // I2, A7: what the tools of one turn answer may be more than the store can write at
 // once. What exceeds the limit becomes an error for the model, and the run goes on.
 func TestResultsOverTheLimit(t *testing.T) {

@@ -134,8 +134,10 @@ func (c *modelCall) generate(ctx context.Context) error {
 		}
 		return &model.Error{Class: class, Provider: c.of.Provider, Message: fmt.Sprintf("no answer within %s, and the provider ignores that its time is over", c.timeout), Err: ctx.Err()}
 	}
-	c.resp = a.resp
-	return a.err
+	if c.resp = a.resp; a.err != nil {
+		return a.err
+	}
+	return tooLong(c.of.Provider, c.resp, c.t.w.cfg.ModelOutput)
 }
 
 // answer is what a provider answers with. One that was abandoned streams to nobody.
@@ -156,6 +158,18 @@ func (a *answer) ask(ctx context.Context) {
 		onDelta = a.add
 	}
 	a.resp, a.err = a.provider.Generate(ctx, a.req, onDelta)
+}
+
+// tooLong returns the error of a response that has more bytes than a worker takes.
+func tooLong(provider string, resp model.Response, limit int) error {
+	n := 0
+	for _, p := range resp.Parts {
+		n += len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque)
+	}
+	if n <= limit {
+		return nil
+	}
+	return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("the response has %d bytes, at most %d are allowed", n, limit)}
 }
 
 func (a *answer) add(d model.Delta) {

@@ -1,0 +1,39 @@
+package model_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+)
+
+// endless is a body that never ends.
+type endless struct{ read int64 }
+
+func (e *endless) Read(p []byte) (int, error) {
+	e.read += int64(len(p))
+	return len(p), nil
+}
+
+func (e *endless) Close() error { return nil }
+
+// A server that streams without end is given up.
+func TestEndlessStream(t *testing.T) {
+	t.Parallel()
+	body := &endless{}
+	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body}
+	if err := model.CheckHTTP("openai", "", resp); err != nil {
+		t.Fatal(err)
+	}
+	_, err := io.Copy(io.Discard, resp.Body)
+	var e *model.Error
+	if !errors.As(err, &e) || e.Class != model.InvalidRequest || e.Class.Retryable() || !strings.Contains(e.Message, "64 MiB") {
+		t.Errorf("reading ended with %v", err)
+	}
+	if body.read < 64<<20 || body.read > 65<<20 {
+		t.Errorf("%d bytes were read", body.read)
+	}
+}
