@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -47,7 +48,7 @@ type submission struct {
 	Input    string            `arg:"" optional:"" help:"What to do; - reads it from standard input."`
 	From     string            `type:"existingfile" help:"File with the input as JSON: messages, or a transcript as show --format prints it."`
 	MaxTurns int               `help:"Most model calls."`
-	Deadline string            `help:"Time to finish, as in 10m."`
+	Deadline string            `help:"Time to finish, as in 10m; a number is seconds."`
 	Priority string            `enum:"high,normal,low" default:"normal" help:"Lane: ${enum}."`
 	Metadata map[string]string `short:"m" help:"Metadata, as in -m key=value."`
 	Key      string            `help:"Idempotency key."`
@@ -67,11 +68,11 @@ func (s submission) submit(e *env) (api.Run, error) {
 	if s.MaxTurns != 0 || s.Deadline != "" {
 		req.Limits = &api.SubmitLimits{MaxTurns: s.MaxTurns}
 		if s.Deadline != "" {
-			d, err := time.ParseDuration(s.Deadline)
+			d, err := deadline(s.Deadline)
 			if err != nil {
-				return api.Run{}, fmt.Errorf("--deadline %q: write it like 10m", s.Deadline)
+				return api.Run{}, err
 			}
-			req.Limits.Deadline = &api.Deadline{In: d}
+			req.Limits.Deadline = &d
 		}
 	}
 	return e.client.Submit(e.ctx, req, s.Key)
@@ -107,6 +108,18 @@ func (s submission) input(in io.Reader) (json.RawMessage, error) {
 		err = fmt.Errorf("%s is not JSON: --from wants messages such as [{\"role\": \"user\", \"content\": \"…\"}]; a plain text is read by `turnpike run %s - < %s`", s.From, s.Agent, s.From)
 	}
 	return b, err
+}
+
+// deadline reads what the API takes: a duration, a time, or a number of seconds.
+func deadline(text string) (d api.Deadline, err error) {
+	raw := client.Text(text)
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
+		raw = json.RawMessage(text)
+	}
+	if d.UnmarshalJSON(raw) != nil {
+		return d, fmt.Errorf("--deadline %q: write it like 10m, as seconds, or as a time like 2026-11-20T15:04:05Z", text)
+	}
+	return d, nil
 }
 
 // noName reports a definition that does not say how the agent is called.
@@ -217,7 +230,19 @@ func follow(e *env, id string, after int64, stopAtWait bool) error {
 	if err != nil {
 		return err
 	}
+	if text := unpriced(run); text != "" {
+		fmt.Fprintln(e.errs, text)
+	}
 	return exitOf(run)
+}
+
+// unpriced says so where a run has a limit of money that bounds nothing, since its models
+// have no price.
+func unpriced(run api.Run) string {
+	if run.Budget.CostUSD == nil || run.Usage.CostUSD != nil || run.Usage.ModelCalls == 0 {
+		return ""
+	}
+	return "warning: limits.cost_usd bounds nothing here: the model has no price; TURNPIKE_PRICES of the worker names a file with prices"
 }
 
 func exitOf(run api.Run) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -18,6 +19,41 @@ func TestInput(t *testing.T) {
 	for in, s := range map[string]submission{" \n": {Input: "-"}, "": {}, "x": {Input: "a", From: "b"}} {
 		if got, err := s.input(strings.NewReader(in)); err == nil {
 			t.Errorf("input of %+v is %s", s, got)
+		}
+	}
+}
+
+// A limit of money that bounds nothing is said.
+func TestUnpriced(t *testing.T) {
+	t.Parallel()
+	cost := state.MicroUSD(5)
+	limited, called := api.Budget{CostUSD: &cost}, state.Usage{ModelCalls: 1}
+	priced := called
+	priced.CostUSD = &cost
+	for _, c := range []struct {
+		run    api.Run
+		warned bool
+	}{{api.Run{Budget: limited, Usage: called}, true}, {api.Run{Budget: limited, Usage: priced}, false}, {api.Run{Usage: called}, false}, {api.Run{Budget: limited}, false}} {
+		if got := unpriced(c.run); (got != "") != c.warned {
+			t.Errorf("%+v, %+v: %q", c.run.Budget, c.run.Usage, got)
+		}
+	}
+}
+
+// --deadline takes what the API takes.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"10": 10 * time.Second, "1.5": 1500 * time.Millisecond, "10m": 10 * time.Minute} {
+		if d, err := deadline(text); err != nil || d.In != want {
+			t.Errorf("deadline(%q) = %v, %v", text, d, err)
+		}
+	}
+	if d, err := deadline("2026-11-20T15:04:05Z"); err != nil || d.At.IsZero() {
+		t.Errorf("a time: %v, %v", d, err)
+	}
+	for _, text := range []string{"soon", "NaN", "10 m"} {
+		if d, err := deadline(text); err == nil {
+			t.Errorf("deadline(%q) = %v", text, d)
 		}
 	}
 }

@@ -50,6 +50,9 @@ func (c *showCmd) Run(e *env) error {
 	}
 	fmt.Fprintf(&b, "\nturns     %d, version %d\ntokens    %d in, %d out; %d model calls, %d tool calls\n",
 		run.TurnCount, run.Version, run.Usage.InputTokens, run.Usage.OutputTokens, run.Usage.ModelCalls, run.Usage.ToolCalls)
+	if text := unpriced(run); text != "" {
+		fmt.Fprintln(&b, text)
+	}
 	if run.Error != nil {
 		fmt.Fprintf(&b, "error     %s: %s\n", run.Error.Code, run.Error.Message)
 	}

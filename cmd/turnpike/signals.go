@@ -175,6 +175,7 @@ func hint(id string, w *api.Waiting) string {
 		if len(lines) > 0 {
 			return strings.Join(lines, "\n")
 		}
+	default:
 	}
 	return fmt.Sprintf("go on with a signal to /v1/runs/%s/signals", id)
 }

@@ -93,6 +93,9 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "tools: [{name: t, schema: {type: 7}}]", "schema"},
 		{scripted + "tools: [{name: t, approval: \"args.amount >\"}]", "approval"},
 		{scripted + "tools: [{name: t, approval: \"1 + 1\"}]", "boolean"},
+		{scripted + "tools: [{name: t, approval: allways}]", "tools[0].approval: \"allways\" is not always, never or an expression over args"},
+		{"name: a\nmodel: {provider: ollama, name: x}", "are the provider openai with base_url"},
+		{scripted + "tools: [{name: t, kind: magic}]", "give a kind of your own to both"},
 		{scripted + "tools: [{name: t, timeout: soon}]", "30s"},
 		{scripted + "limits: {warn_at: 2}", "warn_at"},
 		{scripted + "limits: {output_tokens: -1}", "negative"},
@@ -183,7 +186,7 @@ func TestCompileRefuses(t *testing.T) {
 		{`{"name": "a", "model": {"provider": "scripted", "provider": "openai"}}`, "model.provider: the key is there twice"},
 		{"", "empty"},
 		{"null", "name"},
-		{"name: a\ninstructions: " + strings.Repeat("x", agent.MaxDefinition), "at most"},
+		{"name: a\ninstructions: " + strings.Repeat("x", agent.MaxDefinition), "it has more than the 1048576 bytes that are allowed at most"},
 		{"description: &x " + strings.Repeat("x", 100_000) + "\nhooks: {stop: [" + strings.Repeat("*x, ", 20) + "*x]}", "aliases"},
 	}
 	for _, tt := range tests {

@@ -24,7 +24,7 @@ import (
 // known has the kind.
 func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
-		return fmt.Errorf("it has %d bytes, at most %d are allowed", len(data), MaxDefinition)
+		return fmt.Errorf("it has more than the %d bytes that are allowed at most", MaxDefinition) // how many more, nobody has read
 	}
 	// JSON is read as JSON: a YAML parser refuses tabs and surrogate pairs.
 	if !json.Valid(data) {

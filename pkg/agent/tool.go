@@ -80,7 +80,7 @@ func compileRule(text tool.Approval) (func(map[string]any) (bool, error), error)
 	}
 	holds, err := rule.Compile(string(text), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%q is not always, never or an expression over args: %w", text, err)
 	}
 	return func(args map[string]any) (bool, error) { return holds(map[string]any{"args": args}) }, nil
 }

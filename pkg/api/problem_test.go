@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/json"
 	"maps"
 	"os"
 	"regexp"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 // The codes and their documentation agree, both ways.
@@ -35,5 +38,24 @@ func TestCodesAreDocumented(t *testing.T) {
 	delete(documented, "code") // the head of the table
 	if !maps.Equal(defined, documented) || len(defined) == 0 {
 		t.Errorf("codes defined (-) and documented (+):\n%s", cmp.Diff(defined, documented))
+	}
+}
+
+// The example of the page is what the API answers.
+func TestExampleOfAnError(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/reference/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(page), "```json\n")
+	example, _, _ = strings.Cut(example, "```")
+	var p api.Problem
+	if err := json.Unmarshal([]byte(example), &p); err != nil {
+		t.Fatal(err)
+	}
+	err = api.Decode([]byte(`{"agent": "hello", "inputt": "hi"}`), &api.SubmitRequest{})
+	if err == nil || err.Error() != p.Detail {
+		t.Errorf("the page says %q, the API %v", p.Detail, err)
 	}
 }

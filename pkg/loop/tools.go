@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -57,7 +58,7 @@ func (l *ruled) screen(t *Turn) {
 		spec := t.tool(o.Name)
 		if spec == nil {
 			if o.Name != agent.AskUser {
-				t.refuse(o, "Unknown tool: %s. Available tools: %s", o.Name, strings.Join(t.agent.ToolNames(), ", "))
+				t.refuse(o, "Unknown tool: %s. Available tools: %s", o.Name, cmp.Or(strings.Join(t.agent.ToolNames(), ", "), "none"))
 			}
 			continue
 		}

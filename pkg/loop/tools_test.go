@@ -118,6 +118,20 @@ func TestCallsThatNeverRun(t *testing.T) {
 	r.wantPaired()
 }
 
+// An agent without tools is told that it has none.
+func TestCallOfAnAgentWithoutTools(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("hammer"))
+	r.wantReason(state.NextTurn)
+	r.begin(loop.TurnBegan{})
+	said := wantEffect[loop.CallModel](r).Messages
+	if got := said[len(said)-1].Parts[0].Content; !strings.HasSuffix(got, "Available tools: none") {
+		t.Errorf("the model is told %q", got)
+	}
+}
+
 // I4: a call that an earlier attempt started, and whose outcome nobody noted, is
 // not started again, whatever comes in between; an idempotent one is, and an
 // asynchronous one may still answer.

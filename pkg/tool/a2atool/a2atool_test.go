@@ -16,6 +16,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 )
 
 // executor is an agent that does what the task says.
@@ -180,6 +181,23 @@ func TestPartners(t *testing.T) {
 		r, err := a2atool.New(http.DefaultClient).Agent(tt.url, tt.token).Call(t.Context(), call("say"))
 		if err != nil || !r.IsError || !strings.Contains(r.Content, tt.want) {
 			t.Errorf("%s: Call = %+v, %v; want %q", name, r, err, tt.want)
+		}
+	}
+}
+
+// An address that the guard refuses is told with who may allow it.
+func TestRefusedAddress(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	guard, err := httptool.NewGuard(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, url := range []string{server.URL, "https://" + server.Listener.Addr().String()} {
+		r, err := a2atool.New(guard.Client()).Agent(url, "").Call(t.Context(), call("say"))
+		if err != nil || !r.IsError || !strings.Contains(r.Content, "was not asked") || !strings.Contains(r.Content, "TURNPIKE_HTTP_ALLOW") {
+			t.Errorf("%s: Call = %+v, %v", url, r, err)
 		}
 	}
 }
