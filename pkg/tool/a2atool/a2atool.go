@@ -17,7 +17,6 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
@@ -204,9 +203,6 @@ func (r *remote) cancel(ctx context.Context, client *a2aclient.Client, id a2a.Ta
 func (r *remote) failed(ctx context.Context, err error) (tool.Result, error) {
 	if ctx.Err() != nil {
 		return tool.Result{}, ctx.Err()
-	}
-	if why := httptool.Refusal(err); why != nil {
-		return tool.Error(fmt.Sprintf("The agent at %s was not asked: %v", r.url, why)), nil
 	}
 	var status *agentcard.ErrStatusNotOK
 	if errors.As(err, &status) {

@@ -40,19 +40,21 @@ func NewGuard(allow []string) (*Guard, error) {
 	return g, nil
 }
 
-// Why a request is not made.
+// Why a request is not made, and what to do about it.
 var (
-	errForbidden = errors.New("the address is not public")
-	errPort      = errors.New("only port 443 is open to tools")
-	errPlain     = errors.New("nothing is asked without TLS: write https")
+	errForbidden = errors.New("the address is not public" + exceptions)
+	errPort      = errors.New("only port 443 is open to tools" + exceptions)
+	errPlain     = errors.New("nothing is asked without TLS: write https" + exceptions)
 )
 
-// Refusal returns why a guard refused to connect, in words that say what to do, or
-// nil if err is something else.
+const exceptions = ". TURNPIKE_HTTP_ALLOW of the worker names exceptions"
+
+// Refusal returns why a guard refused to connect, without what happened on the way to
+// it, or nil if err is something else.
 func Refusal(err error) error {
 	for _, forbidden := range []error{errForbidden, errPort, errPlain} {
 		if errors.Is(err, forbidden) {
-			return fmt.Errorf("%w. TURNPIKE_HTTP_ALLOW of the worker names exceptions", forbidden)
+			return forbidden
 		}
 	}
 	return nil
