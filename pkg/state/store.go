@@ -42,6 +42,14 @@ type TerminalError struct {
 
 func (e *TerminalError) Error() string { return fmt.Sprintf("run %s is %s", e.ID, e.Status) }
 
+// NotEndedError reports a run that cannot be deleted because it has not ended.
+type NotEndedError struct {
+	ID     RunID
+	Status Status
+}
+
+func (e *NotEndedError) Error() string { return fmt.Sprintf("run %s is %s", e.ID, e.Status) }
+
 // TooLargeError reports a change that the store can never hold: trying again does
 // not help.
 type TooLargeError struct {
@@ -139,6 +147,12 @@ type Runs interface {
 	// asked, until there are limit of them. A root that has ended, or is to be aborted, takes
 	// none that is new; ErrNotFound if there is none.
 	Admit(ctx context.Context, root RunID, runs []RunID, limit int) (Admitted, error)
+
+	// Delete forgets a run that has ended, with all that the store keeps of it: its log,
+	// what came in for it, its place in lists and counts, and its idempotency key. A
+	// *NotEndedError if it is in flight, ErrNotFound if there is none. The runs below it are
+	// the caller's to delete before it.
+	Delete(ctx context.Context, id RunID) error
 
 	// List returns the runs that match f, the newest first. It may lag behind the
 	// writes of other processes for a moment; so may Counts. A page may have fewer runs

@@ -70,6 +70,10 @@ func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, 
 	return do(ctx, s.p, toStore, "admit", func() (state.Admitted, error) { return s.in.Admit(ctx, root, runs, limit) })
 }
 
+func (s store) Delete(ctx context.Context, id state.RunID) error {
+	return do0(ctx, s.p, toStore, "delete", func() error { return s.in.Delete(ctx, id) })
+}
+
 func (s store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
 	return do(ctx, s.p, toStore, "sweep", func() ([]state.Due, error) { return s.in.Sweep(ctx, limit, delay, backlog) })
 }

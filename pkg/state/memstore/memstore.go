@@ -352,6 +352,23 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, delay 
 	return w, err
 }
 
+// Delete implements state.Runs.
+func (s *Store) Delete(_ context.Context, id state.RunID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec, _, err := s.get(id)
+	if err != nil {
+		return err
+	}
+	if !rec.Status.Terminal() {
+		return &state.NotEndedError{ID: id, Status: rec.Status}
+	}
+	s.active.Move(rec, record.Record{})
+	delete(s.runs, id)
+	maps.DeleteFunc(s.keys, func(_ string, k key) bool { return k.run == id })
+	return nil
+}
+
 // Admit implements state.Runs.
 func (s *Store) Admit(_ context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error) {
 	s.mu.Lock()

@@ -88,7 +88,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	want := jetstream.StreamConfig{
 		Name:     streamName(cfg.Prefix, "STATE"),
 		Subjects: []string{cfg.Prefix + ".state.>"}, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
-		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, Duplicates: 2 * time.Minute, AllowDirect: false,
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, Duplicates: 2 * time.Minute, AllowDirect: false, AllowMsgTTL: true,
 	}
 	if s.stream, err = s.ensure(ctx, want); err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (s *Store) note(m jetstream.Msg) {
 	id := state.RunID(m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:])
 	ch, err := decode(m.Data())
 	switch {
-	case errors.Is(err, state.ErrFormat):
+	case errors.Is(err, state.ErrFormat), errors.Is(err, state.ErrNotFound):
 		s.forget(id)
 	case err != nil:
 		s.cfg.Logger.Error().Err(err).Str("subject", m.Subject()).Str("hint", "another program has written to this stream, or it is damaged: restore it from a backup").Msg("unreadable run")
@@ -162,7 +162,7 @@ func (s *Store) note(m jetstream.Msg) {
 }
 
 // decode reads a change, or returns state.ErrFormat if it is of a run that a newer
-// build has taken over.
+// build has taken over, and state.ErrNotFound if it is of one that was deleted.
 func decode(data []byte) (change, error) {
 	var ch change
 	err := json.Unmarshal(data, &ch)
@@ -177,6 +177,9 @@ func decode(data []byte) (change, error) {
 		}
 		_ = json.Unmarshal(data, &newer) // what cannot be read has no format
 		ch.Record.Header = state.State{ID: newer.Record.Header.ID, Format: newer.Record.Header.Format}
+	}
+	if ch.Record.Header.Format == deletedFormat {
+		return change{}, fmt.Errorf("run %s was deleted: %w", ch.Record.Header.ID, state.ErrNotFound)
 	}
 	return ch, cmp.Or(ch.Record.Header.CheckFormat(), err)
 }

@@ -38,6 +38,9 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 		st.ID = owner
 	}
 	rec := record.New(st.Formatted(s.Written()), s.cfg.Now(), n.RedeliveryDelay)
+	if n.Key != "" {
+		rec.Key = s.keySubject(st.Tenant, n.Key)
+	}
 	op := nats.NewInbox()
 	data, err := json.Marshal(change{op, rec, st.Log})
 	if err != nil {
@@ -61,9 +64,13 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 	return state.Created{State: have.rec.Read(), Existing: lastOp != op}, nil
 }
 
+func (s *Store) keySubject(tenant, key string) string {
+	sum := sha256.Sum256([]byte(strconv.Itoa(len(tenant)) + ":" + tenant + key))
+	return s.cfg.Prefix + ".state.idem." + hex.EncodeToString(sum[:])
+}
+
 func (s *Store) takeKey(ctx context.Context, n state.NewRun) (state.RunID, error) {
-	sum := sha256.Sum256([]byte(strconv.Itoa(len(n.State.Tenant)) + ":" + n.State.Tenant + n.Key))
-	subject := s.cfg.Prefix + ".state.idem." + hex.EncodeToString(sum[:])
+	subject := s.keySubject(n.State.Tenant, n.Key)
 	_, err := s.publish(ctx, subject, idempotency{n.State.ID, n.Fingerprint}, 0)
 	if err == nil {
 		return n.State.ID, nil
@@ -112,10 +119,59 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	return entries, nil
 }
 
+// deletedFormat is the format of the message that says that a run was deleted: one that no
+// build will ever write.
+const deletedFormat = 1 << 20
+
+// deletedFor is how long it is remembered that a run was deleted: as long as another process
+// may be behind.
+const deletedFor = time.Hour
+
+// Delete implements state.Runs. The last message of the run says that it is gone, so that
+// every index forgets it; what came before is removed then, and that message by its age.
+// Older builds read it as a run that they must leave alone.
+func (s *Store) Delete(ctx context.Context, id state.RunID) error {
+	v, _, err := s.read(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !v.rec.Status.Terminal() {
+		return &state.NotEndedError{ID: id, Status: v.rec.Status}
+	}
+	gone := change{Op: nats.NewInbox(), Record: record.Record{Header: state.State{ID: id, Format: deletedFormat}}}
+	data, err := json.Marshal(gone)
+	if err != nil {
+		return err
+	}
+	ack, err := s.js.Publish(ctx, s.runSubject(id), data, jetstream.WithExpectLastSequencePerSubject(v.seq), jetstream.WithMsgTTL(deletedFor))
+	if conflict(err) {
+		return &state.NotEndedError{ID: id, Status: v.rec.Status} // somebody has continued it meanwhile
+	}
+	if err != nil {
+		return fmt.Errorf("delete run %s: %w", id, err)
+	}
+	s.forget(id)
+	purges := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(s.runSubject(id)), jetstream.WithPurgeSequence(ack.Sequence)}
+	if err := s.stream.Purge(ctx, purges...); err != nil {
+		return fmt.Errorf("remove run %s: %w", id, err)
+	}
+	for _, subject := range []string{s.treeSubject(id), v.rec.Key} {
+		if subject == "" {
+			continue
+		}
+		if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
+			return fmt.Errorf("remove %s: %w", subject, err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) treeSubject(root state.RunID) string { return s.cfg.Prefix + ".state.tree." + string(root) }
+
 // Admit implements state.Runs. An abort that comes between the two reads finds the new runs
 // when the one that waits for them ends.
 func (s *Store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error) {
-	subject := s.cfg.Prefix + ".state.tree." + string(root)
+	subject := s.treeSubject(root)
 	for range maxConflicts {
 		v, _, err := s.read(ctx, root)
 		if err != nil {

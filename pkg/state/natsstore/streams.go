@@ -11,8 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/check"
 )
 
-// ensure opens a stream, creates it if it is missing, and raises its replicas if it has
-// fewer than want. A stream that cannot be raised serves as it is, and Check says so.
+// ensure opens a stream, creates it if it is missing, raises its replicas if it has
+// fewer than want, and lets its messages have ages if want does. A stream that cannot be
+// changed serves as it is, and Check says so.
 func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
 	stream, err := s.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && !s.cfg.ReadOnly {
@@ -25,18 +26,18 @@ func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstr
 		return nil, fmt.Errorf("open stream %s: %w", want.Name, err)
 	}
 	have := stream.CachedInfo().Config
-	if have.Replicas >= want.Replicas || s.cfg.ReadOnly {
+	if s.cfg.ReadOnly || have.Replicas >= want.Replicas && (have.AllowMsgTTL || !want.AllowMsgTTL) {
 		return stream, nil
 	}
-	have.Replicas = want.Replicas
+	have.Replicas, have.AllowMsgTTL = max(have.Replicas, want.Replicas), have.AllowMsgTTL || want.AllowMsgTTL
 	if _, err := s.js.UpdateStream(ctx, have); err != nil {
 		if info, infoErr := stream.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas { // else another process did it
 			s.cfg.Logger.Warn().Err(err).Str("stream", want.Name).Int("replicas", want.Replicas).
-				Str("hint", "are enough NATS servers up, and may this process change streams?").Msg("stream not raised")
+				Str("hint", "are enough NATS servers up, and may this process change streams?").Msg("stream not changed")
 		}
 		return stream, nil
 	}
-	s.cfg.Logger.Info().Str("stream", want.Name).Int("replicas", want.Replicas).Msg("stream raised")
+	s.cfg.Logger.Info().Str("stream", want.Name).Int("replicas", want.Replicas).Msg("stream changed")
 	for range 10 { // while the new replicas find each other, nobody answers for the stream
 		once, cancel := context.WithTimeout(ctx, time.Second)
 		_, err = stream.Info(once)

@@ -62,6 +62,9 @@ type Record struct {
 	WakeAt state.Time `json:"wake_at,omitzero"`
 	Sweeps int        `json:"sweeps,omitempty"`
 
+	// Key is the subject of the run's idempotency key, in a store that needs it to delete that.
+	Key string `json:"key,omitempty"`
+
 	// QueuedAt is when a queued run's message was published, as far as the store knows;
 	// zero if older builds queued it.
 	QueuedAt state.Time `json:"queued_at,omitzero"`

@@ -328,6 +328,10 @@ func (s *Store) upgradeRun(ctx context.Context, id state.RunID) error {
 		tenant = st.Tenant
 	}
 	// A run that does not exist was never created: its creator ended between the two.
+	return s.removeUnlisted(ctx, id, tenant)
+}
+
+func (s *Store) removeUnlisted(ctx context.Context, id state.RunID, tenant string) error {
 	if err := s.rdb.ZRem(ctx, s.keys.unlisted(""), string(id)).Err(); err != nil || tenant == "" {
 		return err
 	}

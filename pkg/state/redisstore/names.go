@@ -34,6 +34,7 @@ const (
 	fieldFormat        = "f"    // none is 1
 	fieldInboxBytes    = "ib"   // of the signals in the inbox, encoded
 	fieldListed        = "li"   // the statuses under which the index of lists has the run; none if it is not there
+	fieldKey           = "ik"   // the name of the key that holds the idempotency key; none if it has none
 	fieldTenant        = "tn"   // none if the run is older than the counts of tenants
 )
 
@@ -59,7 +60,7 @@ const (
 type closedPlace int
 
 const (
-	closedWord   closedPlace = iota // closed, terminal
+	closedWord   closedPlace = iota // closed, terminal, live
 	closedStatus                    // of the run
 	closedName                      // closed: of the wait
 )
@@ -179,9 +180,10 @@ const (
 	storedStatus
 	storedStarted
 	storedFixed
+	storedKey
 )
 
-var storedFields = []string{storedHeader: fieldHeader, storedStatus: fieldStatus, storedStarted: fieldStarted, storedFixed: fieldFixed}
+var storedFields = []string{storedHeader: fieldHeader, storedStatus: fieldStatus, storedStarted: fieldStarted, storedFixed: fieldFixed, storedKey: fieldKey}
 
 type loggedPlace int
 

@@ -187,9 +187,13 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 			return state.Created{}, fmt.Errorf("create run: %w", err)
 		}
 	}
+	owned := ""
+	if n.Key != "" {
+		owned = s.keys.idempotency(st.Tenant, n.Key)
+	}
 	k := s.keys.run(st.ID)
 	args := append([]any{
-		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Format, st.Tenant, fixed, waitReason(st), listNames(st),
+		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Format, st.Tenant, fixed, waitReason(st), listNames(st), owned,
 	}, entries...)
 	r, err := createScript.batched(ctx, s, []string{k.header, k.log, k.due, k.count, k.tenants, k.lists}, args...)
 	if err != nil {
@@ -298,6 +302,39 @@ func (s *Store) Load(ctx context.Context, id state.RunID) (state.State, error) {
 		return state.State{}, fmt.Errorf("load run: %w", err)
 	}
 	return read(id, r)
+}
+
+// Delete implements state.Runs. What lies on other slots goes first: whoever comes after a
+// crash in between finds the run, and goes on.
+func (s *Store) Delete(ctx context.Context, id state.RunID) error {
+	k := s.keys.run(id)
+	r, err := fields[storedPlace](ctx, s, k.header, storedFields)
+	if err != nil {
+		return fmt.Errorf("delete run: %w", err)
+	}
+	st, err := read(id, r)
+	if err != nil {
+		return err
+	}
+	if !st.Status.Terminal() {
+		return &state.NotEndedError{ID: id, Status: st.Status}
+	}
+	if key := r.str(storedKey); key != "" {
+		if err := s.rdb.Del(ctx, key).Err(); err != nil {
+			return fmt.Errorf("delete idempotency key of run %s: %w", id, err)
+		}
+	}
+	if err := s.removeUnlisted(ctx, id, st.Tenant); err != nil {
+		return fmt.Errorf("delete run %s: %w", id, err)
+	}
+	done, err := deleteScript.call(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.seen, k.due, k.count, s.keys.tree(id), k.lists}, string(id), listNames(st))
+	if err != nil {
+		return fmt.Errorf("delete run %s: %w", id, err)
+	}
+	if closed := reply[closedPlace](done); closed.str(closedWord) == "live" {
+		return &state.NotEndedError{ID: id, Status: state.Status(closed.str(closedStatus))} // somebody has continued it meanwhile
+	}
+	return verdict(done, id, 0)
 }
 
 // Log implements state.Runs.

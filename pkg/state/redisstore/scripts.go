@@ -42,6 +42,8 @@ var (
 	finalizedSrc string
 	//go:embed scripts/admit.lua
 	admitSrc string
+	//go:embed scripts/delete.lua
+	deleteSrc string
 	//go:embed scripts/upgrade.lua
 	upgradeSrc string
 	//go:embed scripts/agent.lua
@@ -61,6 +63,7 @@ var (
 	evictScript     = shared[duePlace](evictSrc)
 	finalizedScript = shared[verdictPlace](finalizedSrc)
 	admitScript     = shared[admitPlace](admitSrc)
+	deleteScript    = shared[verdictPlace](deleteSrc)
 	upgradeScript   = shared[verdictPlace](upgradeSrc)
 	agentScript     = shared[agentPlace](agentSrc)
 	quotaScript     = script[pausePlace]{redis.NewScript("local fields = {'" + strings.Join(bucketFields, "', '") + "'}\n" + quotaSrc)}

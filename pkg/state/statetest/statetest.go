@@ -74,6 +74,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"EvictParts", testEvictParts},
 		{"Paused", testPaused},
 		{"Admit", testAdmit},
+		{"Delete", testDelete},
 		{"List", testList},
 		{"ListBatch", testListBatch},
 		{"Log", testLog},
