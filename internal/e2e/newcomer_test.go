@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,4 +65,40 @@ func TestFirstMistakes(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(other, "nats.url")); err == nil {
 		t.Error("a dev that did not start has left nats.url")
 	}
+}
+
+// Whoever watches a run reads that the gateway is unreachable, and that it is back.
+func TestWatchTellsOfTheGateway(t *testing.T) {
+	data, addr := t.TempDir(), freeAddr(t)
+	dev := spawn(t, "turnpike", nil, "dev", "--data-dir", data, "--addr", addr)
+	c := cli{t, "http://" + addr}
+	ready := func() {
+		eventually(t, "turnpike dev is ready", func() error {
+			if out, code := c.run("ps"); code != 0 {
+				return errors.New(out)
+			}
+			return nil
+		})
+	}
+	ready()
+	slow := file(t, "slow.yaml", "name: slow\nmodel: {provider: scripted, responses: [{text: never, delay: 1h}]}\n")
+	id := strings.TrimSpace(c.want(0, "run_", "submit", slow, "hi"))
+	watch := spawn(t, "turnpike", nil, "--server", "http://"+addr, "watch", id)
+	reads := func(text string) {
+		t.Helper()
+		eventually(t, "watch prints "+text, func() error {
+			if out := watch.log(); strings.Count(out, text) != 1 {
+				return errors.New(out)
+			}
+			return nil
+		})
+	}
+	reads("run " + id)
+	dev.kill()
+	reads("connection lost, trying again: nothing listens at http://" + addr)
+	dev.start()
+	ready()
+	reads("connected again")
+	c.want(0, "abort accepted", "cancel", id)
+	reads("cancelled")
 }
