@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/url"
@@ -22,6 +23,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
+
+// mostCode is the lines of a block of code: a page shows parts, and names the file.
+const mostCode = 40
 
 // inspect checks that a block is what its mark says. Commands were run before.
 func inspect(t *testing.T, s *session, b block) {
@@ -52,6 +56,9 @@ func inspect(t *testing.T, s *session, b block) {
 	case "go", "python":
 		if !slices.ContainsFunc(sources(t), func(text string) bool { return strings.Contains(text, plain(b.text)) }) {
 			err = errors.New("it stands word for word in no file of examples and in no _test.go file")
+		}
+		if n := strings.Count(b.text, "\n"); n > mostCode {
+			err = fmt.Errorf("it has %d lines, at most %d are allowed: show the part of which the section speaks", n, mostCode)
 		}
 	default:
 		err = errors.New("CONTRIBUTING.md has no such kind of block")

@@ -6,7 +6,8 @@
 // page is a session: a copy of the repository's root in a temporary directory, with
 // turnpike on the PATH, a deployment beside it unless the page starts one itself (the
 // one of examples/agents/README.md), and the blocks of commands one after the other in
-// one shell, which knows TURNPIKE_URL and TURNPIKE_NATS_URL. What a session changes:
+// one shell, which knows TURNPIKE_URL. Services find NATS as a newcomer's do, by the file
+// that `turnpike dev` writes. What a session changes:
 //
 //   - Every port that a page names on 127.0.0.1 or localhost is another, free one, in
 //     the commands and in the files of examples, so pages run side by side.

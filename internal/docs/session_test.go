@@ -111,7 +111,7 @@ func newSession(t *testing.T, commands string) *session {
 	s := &session{dir: t.TempDir(), bin: t.TempDir(), ports: map[string]string{}}
 	s.copyRoot(t)
 	s.shims(t, commands)
-	gateway, nats := s.local(t, "127.0.0.1:7070"), s.local(t, "127.0.0.1:4222")
+	gateway := s.local(t, "127.0.0.1:7070")
 	s.client = client.New("http://" + gateway)
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
@@ -122,7 +122,7 @@ func newSession(t *testing.T, commands string) *session {
 	}
 	s.env = append(s.env,
 		"PATH="+s.bin+":"+os.Getenv("PATH"), "PWD="+s.dir, "PYTHONDONTWRITEBYTECODE=1",
-		"TURNPIKE_ADDR="+gateway, "TURNPIKE_URL=http://"+gateway, "TURNPIKE_NATS_URL=nats://"+nats,
+		"TURNPIKE_ADDR="+gateway, "TURNPIKE_URL=http://"+gateway,
 	)
 	return s
 }
@@ -321,7 +321,7 @@ func (s *session) start(t *testing.T, cmd *exec.Cmd) error {
 func (s *session) deploy(t *testing.T) {
 	t.Helper()
 	var log bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), build(t, "./cmd/turnpike"), "dev", "--nats-listen", s.local(t, "127.0.0.1:4222"))
+	cmd := exec.CommandContext(t.Context(), build(t, "./cmd/turnpike"), "dev")
 	cmd.Dir, cmd.Env = s.dir, append(slices.Clone(s.env), "TURNPIKE_HTTP_ALLOW=127.0.0.0/8")
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := s.start(t, cmd); err != nil {
