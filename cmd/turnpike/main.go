@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,6 +80,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 func main() {
 	var c cli
 	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Vars{"version": version()})
+	c.Server = cmp.Or(c.Server, client.DefaultURL) // the variable may be empty
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	e := &env{
 		ctx: ctx, client: client.New(c.Server), server: c.Server, in: os.Stdin, out: os.Stdout, errs: os.Stderr, json: c.Output == "json",

@@ -22,7 +22,7 @@ import (
 func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
 	nc, err := natsbus.Connect(cfg.NATSURL, "turnpike doctor")
 	if err != nil {
-		return []check.Finding{{Name: "nats: server", Fatal: true, Detail: err.Error(), Remedy: "start nats-server with -js, or set TURNPIKE_NATS_URL"}}
+		return []check.Finding{{Name: "nats: server", Fatal: true, Detail: err.Error(), Remedy: "start nats-server with -js, or set TURNPIKE_NATS_URL; the server of a `turnpike dev` is found in the directory where that was started"}}
 	}
 	defer nc.Close()
 	var findings []check.Finding

@@ -45,8 +45,8 @@ class Client:
         """Connects, or ends the program with one sentence if nobody listens."""
         try:
             await self.connect()
-        except OSError as e:
-            sys.exit(f"no NATS server at {self.url.hostname}:{self.url.port or 4222} ({e.strerror}): start `turnpike dev` in this "
+        except OSError:
+            sys.exit(f"no NATS server at {self.url.hostname}:{self.url.port or 4222}: start `turnpike dev` in this "
                      "directory, or set TURNPIKE_NATS_URL")
 
     async def connect(self):
