@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -26,34 +27,33 @@ import (
 type ids struct {
 	random io.Reader
 
-	mu      sync.Mutex
-	entropy *ulid.MonotonicEntropy
-
-	// The latest batch's ids, which the entropy knows nothing of.
-	from, to state.RunID
+	mu   sync.Mutex
+	at   uint64      // milliseconds of the last id
+	last state.RunID // with those that follow it in its batch
 }
 
 // next returns the first of n ids that follow one another.
 func (i *ids) next(now time.Time, n int) (state.RunID, error) {
+	var random struct {
+		Entropy [10]byte
+		Step    uint32
+	}
+	if err := binary.Read(i.random, binary.BigEndian, &random); err != nil {
+		return "", fmt.Errorf("make run id: %w", err)
+	}
+	at := ulid.Timestamp(now)
+	fresh, err := ulid.New(at, bytes.NewReader(random.Entropy[:]))
+	if err != nil {
+		return "", fmt.Errorf("make run id: %w", err)
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.entropy == nil {
-		i.entropy = ulid.Monotonic(i.random, 0)
+	id := state.RunID(state.RunPrefix + fresh.String())
+	if i.at == at && i.last != "" {
+		id = i.last.Plus(1 + int(random.Step))
 	}
-	for {
-		u, err := ulid.New(ulid.Timestamp(now), i.entropy)
-		if err != nil {
-			return "", fmt.Errorf("make run id: %w", err)
-		}
-		id := state.RunID(state.RunPrefix + u.String())
-		if id >= i.from && id <= i.to {
-			continue
-		}
-		if n > 1 {
-			i.from, i.to = id, id.Plus(n-1)
-		}
-		return id, nil
-	}
+	i.at, i.last = at, id.Plus(n-1)
+	return id, nil
 }
 
 // submission is what came in, whatever its source.

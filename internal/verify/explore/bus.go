@@ -26,6 +26,7 @@ type message struct {
 	turn      bus.Turn
 	delivered int
 	from      time.Time // it is not delivered before
+	at        time.Time // of its publication
 }
 
 // wire is the bus as one process reaches it. What nobody here calls is missing.
@@ -60,7 +61,7 @@ func (s *deployment) publish(t bus.Turn, id string) {
 	s.queue.published[id] = true
 	for range 1 + count(s.outcome == doubled) {
 		s.queue.n++
-		s.queue.messages = append(s.queue.messages, &message{n: s.queue.n, turn: t})
+		s.queue.messages = append(s.queue.messages, &message{n: s.queue.n, turn: t, at: time.Now()})
 	}
 }
 
@@ -165,8 +166,26 @@ func (w wire) Lag(context.Context) (int64, error) {
 	return 0, nil
 }
 
-// Backlog knows of none: what is queued and due is lost.
-func (wire) Backlog(context.Context) (state.Backlog, error) { return nil, nil }
+// Backlog is no step of its own: without an answer, a sweeper goes on as if nothing waited.
+func (w wire) Backlog(context.Context) (state.Backlog, error) {
+	w.p.passes()
+	w.p.s.mu.Lock()
+	defer w.p.s.mu.Unlock()
+	var b state.Backlog
+	for _, m := range w.p.s.queue.messages {
+		if _, known := b[m.turn.Priority]; known || m.delivered > 0 {
+			continue
+		}
+		if b == nil {
+			b = state.Backlog{}
+		}
+		b[m.turn.Priority] = m.at
+	}
+	if b != nil {
+		w.p.overhears("backlog", b, nil)
+	}
+	return b, nil
+}
 
 func (w wire) Live(state.RunID, []byte) { w.p.passes() }
 
@@ -202,7 +221,9 @@ func (s *deployment) sendAbort(a bus.Abort) {
 		s.pending = append(s.pending, &call{
 			p: p, name: fmt.Sprintf("%s: hear of the abort of %s", p.name, s.short(a.Run)), can: hearings, since: s.step,
 			effect: func() (any, error) {
-				p.aborted[a.Run] = true
+				if a.Version > 0 { // else the store may know nothing of it yet
+					p.aborted[a.Run] = true
+				}
 				for _, fn := range p.aborts {
 					fn(a)
 				}
@@ -220,7 +241,12 @@ func (w wire) Aborts(_ context.Context, fn func(bus.Abort)) (func(), error) {
 	return func() {}, nil
 }
 
-func (w wire) Reply(context.Context, string, []byte) error { return nil }
+func (w wire) Reply(ctx context.Context, subject string, data []byte) error {
+	return ask0(ctx, w.p, w.request("reply to "+subject, writes), func() error {
+		w.p.s.checkReply(data)
+		return nil
+	})
+}
 
 func (w wire) DeadLetter(ctx context.Context, l bus.DeadLetter) error {
 	return ask0(ctx, w.p, w.request(fmt.Sprintf("dead letter %s of %s", l.Kind, w.p.s.short(l.Run)), writes), func() error {
@@ -229,7 +255,7 @@ func (w wire) DeadLetter(ctx context.Context, l bus.DeadLetter) error {
 	})
 }
 
-// SendHeartbeat is heard at once by all who are awake, or by nobody.
+// SendHeartbeat is heard at once by all who are awake, or by nobody but the process itself.
 func (w wire) SendHeartbeat(b bus.Heartbeat) {
 	w.p.passes()
 	s := w.p.s
@@ -237,7 +263,7 @@ func (w wire) SendHeartbeat(b bus.Heartbeat) {
 	var hear []func(bus.Heartbeat)
 	if w.p.awake() {
 		for _, p := range s.processes {
-			if p.awake() && len(p.heartbeats) > 0 {
+			if p.awake() && len(p.heartbeats) > 0 && (p == w.p || !time.Now().Before(w.p.unheard)) {
 				p.overhears("heartbeat", b, nil)
 				hear = append(hear, p.heartbeats...)
 			}

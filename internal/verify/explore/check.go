@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,6 +22,13 @@ import (
 type outside struct {
 	asked       int // model calls
 	effects     []effect
+	taken       map[state.RunID]taken // turns that were taken up by a second worker
+	late        []effect              // which that worker must hear of
+	paused      map[string]bool       // tokens of workers that are to say that they were only paused
+	guarded     map[string]bool       // calls that a hook was asked about
+	replies     int                   // to a service
+	abortSent   bool                  // over the bus
+	abortTried  bool                  // in the store
 	letters     []bus.DeadLetter
 	accepted    []state.RunID       // submissions that were answered
 	said        bool                // a remark was accepted
@@ -40,8 +48,16 @@ type effect struct {
 	key                   string
 }
 
+// taken is a turn that was taken up after its first worker was lost.
+type taken struct {
+	by      *process
+	token   string
+	version int64
+	at      time.Time
+}
+
 func newOutside() outside {
-	return outside{after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
+	return outside{taken: map[state.RunID]taken{}, paused: map[string]bool{}, guarded: map[string]bool{}, after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
 }
 
 // key identifies what is outside, as far as the checks look at it.
@@ -51,7 +67,10 @@ func (o *outside) key(h *maphash.Hash) {
 		sum += maphash.String(seed, fmt.Sprint(e))
 	}
 	_ = binary.Write(h, binary.LittleEndian, sum)
-	fmt.Fprint(h, o.asked, len(o.letters), o.accepted, o.said, o.after, o.spoken, o.rolledBack, len(o.faults) > 0, o.interrupted, o.switches > 0)
+	for _, id := range slices.Sorted(maps.Keys(o.taken)) {
+		fmt.Fprint(h, id, o.taken[id].by.index, o.taken[id].version, o.taken[id].at)
+	}
+	fmt.Fprint(h, o.late, o.paused, o.guarded, o.replies, o.abortSent, o.abortTried, o.asked, len(o.letters), o.accepted, o.said, o.after, o.spoken, o.rolledBack, len(o.faults) > 0, o.interrupted, o.switches > 0)
 }
 
 // violate notes what must not be.
@@ -68,9 +87,32 @@ func (s *deployment) begins(ctx context.Context, p *process, run state.RunID, wh
 	}
 }
 
+// takes notes that a turn was claimed.
+func (s *deployment) takes(p *process, c state.Claim) {
+	if t := s.taken[c.Lease.Run]; c.Attempt == 2 && t.token != c.Lease.Token {
+		s.taken[c.Lease.Run] = taken{p, c.Lease.Token, c.Lease.Version, time.Now()}
+	}
+}
+
+// fences notes whose results came too late, while its turn is still open.
+func (s *deployment) fences(l state.Lease, err error) {
+	s.changed()
+	if r, _ := s.record(l.Run); errors.Is(err, state.ErrFenced) && r.Version == l.Version && slices.Contains(r.Evicted, l.Token) {
+		s.paused[l.Token] = true
+	}
+}
+
 // acts notes an effect.
-func (s *deployment) acts(c tool.Call) {
-	s.effects = append(s.effects, effect{c.Run, c.ID, c.Name, string(c.Arguments), c.IdempotencyKey})
+func (s *deployment) acts(p *process, c tool.Call) {
+	e := effect{c.Run, c.ID, c.Name, string(c.Arguments), c.IdempotencyKey}
+	s.effects = append(s.effects, e)
+	r, _ := s.record(c.Run)
+	if t, ok := s.taken[c.Run]; ok && t.by != p && t.version == r.Version && !c.Idempotent && time.Since(t.at) < late {
+		s.late = append(s.late, e)
+	}
+	if s.sc.Hooks && !s.guarded[c.ID] && !s.rolledBack {
+		s.violate("I3: %s acts, and no hook was asked", c.ID)
+	}
 	again := 0
 	for _, e := range s.effects {
 		again += count(e.key == c.IdempotencyKey)
@@ -202,7 +244,7 @@ func (s *deployment) checkRun(id state.RunID, r record.Record, log []state.Entry
 	if n, to := s.after[id]; to && n > 1 && r.Status != state.Cancelled && !s.rolledBack {
 		return fmt.Errorf("I7: it was to end, made %d more transitions and is %s", n, r.Status)
 	}
-	if _, to := s.after[id]; !to && r.Status != state.Completed && !s.rolledBack {
+	if _, to := s.after[id]; !to && !s.abortSent && r.Status != state.Completed && !s.rolledBack {
 		return fmt.Errorf("I2: it is %s (%s), which nobody asked for", r.Status, r.Header.Transition.Reason)
 	}
 	if took := log[len(log)-1].At.Sub(log[0].At.Time); len(s.faults) == 0 && s.switches == 0 && took > time.Second {
@@ -218,8 +260,38 @@ func (s *deployment) checkRun(id state.RunID, r record.Record, log []state.Entry
 			}
 		}
 	}
+	if err := s.checkLate(id, log); err != nil {
+		return err
+	}
+	if s.sc.Bus && !s.rolledBack {
+		if err := s.checkService(); err != nil {
+			return err
+		}
+	}
 	return s.checkEffects(id, log)
 }
+
+// checkLate looks for what calls came to whose worker was only paused, and came back while
+// the one that has taken up its turn waits.
+func (s *deployment) checkLate(id state.RunID, log []state.Entry) error {
+	if _, to := s.after[id]; to || s.abortSent || len(s.faults) != 1 || s.faults[asleep] != 1 {
+		return nil
+	}
+	if len(s.paused) > 0 {
+		return errors.New("I2: a worker that was only paused has not said so: its attempt counts")
+	}
+	for _, e := range s.late {
+		if e.run == id && !slices.ContainsFunc(state.View(log), func(m state.Message) bool {
+			return slices.ContainsFunc(m.Parts, func(p state.Part) bool { return p.CallID == e.call && p.Content == result(e.name, e.arguments) })
+		}) {
+			return fmt.Errorf("I4: nobody knows what %s came to, whose worker was only paused", e.call)
+		}
+	}
+	return nil
+}
+
+// result is what a call comes to.
+func result(name, arguments string) string { return fmt.Sprintf("%s %s", name, arguments) }
 
 // checkSaid looks for what somebody has said and was told that it was heard.
 func (s *deployment) checkSaid(id state.RunID, log []state.Entry) error {

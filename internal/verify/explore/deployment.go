@@ -14,6 +14,8 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
@@ -26,6 +28,9 @@ import (
 const (
 	lease      = 25013 * time.Millisecond
 	redelivery = 5003 * time.Millisecond
+
+	// late is how long a turn waits for what its worker before may still hand in: for one look.
+	late = 211 * time.Millisecond
 
 	// warm is how long the deployment stands before anybody asks for anything: workers claim no turn
 	// eagerly before they have listened for a while.
@@ -52,7 +57,9 @@ type deployment struct {
 	step      int
 	outcome   outcome // of the call that goes on now
 	lives     int
-	restart   time.Time                     // when a worker comes back
+	restart   time.Time // when a worker comes back
+	intake    []*asked
+	alive     map[string]time.Time          // until when the store knows that workers are
 	known     map[state.RunID]record.Record // since the store was changed
 
 	outside
@@ -75,7 +82,8 @@ func (s *deployment) short(id state.RunID) string {
 
 func newDeployment(sc *Scenario) *deployment {
 	return &deployment{
-		sc: sc, store: memstore.New(memstore.Config{}), over: make(chan struct{}), news: make(chan struct{}, 1),
+		alive: map[string]time.Time{},
+		sc:    sc, store: memstore.New(memstore.Config{}), over: make(chan struct{}), news: make(chan struct{}, 1),
 		names: names{known: map[state.RunID]string{}}, queue: queue{published: map[string]bool{}}, outside: newOutside(),
 	}
 }
@@ -91,6 +99,9 @@ func (s *deployment) start() error {
 		if err := s.startWorker(fmt.Sprintf("w%d", i+1)); err != nil {
 			return err
 		}
+	}
+	if s.sc.Bus {
+		s.gateways()
 	}
 	return nil
 }
@@ -112,9 +123,10 @@ func (s *deployment) startWorker(name string) error {
 	p := s.newProcess(name)
 	p.worker = true
 	cfg := worker.Config{
-		ID: name, Random: p, Logger: zerolog.Nop(), Lease: lease, RedeliveryDelay: redelivery, LateResults: -1,
+		ID: name, Random: p, Logger: zerolog.Nop(), Lease: lease, RedeliveryDelay: redelivery, LateResults: late,
 		Providers: map[string]model.Provider{"scripted": brain{p}},
 		Kinds:     toolspec.Kinds(map[string]tool.Tool{"pay": deed{p}, "look": deed{p}}),
+		Hooks:     hookspec.Kinds(map[string]hook.Hook{"guard": guard{p}}),
 	}
 	s.sc.tune(&cfg)
 	w, err := worker.New(store{p: p}, wire{p: p}, cfg)
@@ -235,8 +247,8 @@ func (d deed) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	s.begins(ctx, d.p, c.Run, "a tool is called")
 	req := request{name: fmt.Sprintf("%s: call %s %s for %s", d.p.name, c.Name, c.ID, s.short(c.Run)), can: works}
 	return ask(ctx, d.p, req, func() (tool.Result, error) {
-		s.acts(c)
-		return tool.Result{Content: fmt.Sprintf("%s %s", c.Name, c.Arguments)}, nil
+		s.acts(d.p, c)
+		return tool.Result{Content: result(c.Name, string(c.Arguments))}, nil
 	})
 }
 

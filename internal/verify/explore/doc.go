@@ -2,8 +2,8 @@
 // order of steps and faults within a bound.
 //
 // A deployment of a gateway, two workers and a person lives in a bubble of testing/synctest.
-// Whatever a process asks of the store, the bus, a model or a tool waits at a gate until
-// all goroutines wait. The explorer then lets one of these calls go on and says how it
+// Whatever a process asks of the store, the bus, a model, a tool or a hook waits at a gate
+// until all goroutines wait. The explorer then lets one of these calls go on and says how it
 // ends: done, refused, done but without an answer, with the death of the process before or
 // after, with the process asleep beyond its lease. So every execution is a list of
 // choices. An execution follows a given list and then the default, without any fault, to

@@ -18,7 +18,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // there is much garbage, and little that lives
+	debug.SetGCPercent(1600) // there is much garbage, and little that lives
 	os.Exit(m.Run())
 }
 

@@ -28,6 +28,7 @@ const (
 	stopped     outcome = "the process is told to stop meanwhile"
 	vanished    outcome = "the message is lost"
 	doubled     outcome = "the message is doubled"
+	unheardOf   outcome = "its heartbeats are not heard"
 )
 
 // What may become of calls, beside what they are for. To others, the death of a process
@@ -36,8 +37,9 @@ var (
 	reads     = []outcome{refused, crashBefore, asleep}
 	writes    = []outcome{refused, unheard, crashBefore, crashAfter, asleep}
 	publishes = []outcome{refused, unheard, crashBefore, crashAfter, asleep, vanished, doubled}
-	replies   = []outcome{refused, crashBefore, crashAfter}
+	replies   = []outcome{refused, unheard, crashBefore, crashAfter, asleep}
 	hearings  = []outcome{vanished}
+	all       = []outcome{refused, unheard, crashBefore, crashAfter, asleep, slow, stopped, vanished, doubled}
 	works     = []outcome{crashBefore, crashAfter, asleep, slow, stopped}
 )
 
@@ -69,6 +71,8 @@ type process struct {
 	leaves     bool          // was told to stop
 	gone       chan struct{} // closed at its death
 	sleeps     time.Time     // until when it does nothing
+	woken      chan struct{} // closed when it wakes up before
+	unheard    time.Time     // until when others do not hear its heartbeats
 	told       uint64        // sum of all that it was ever told, and when
 	overheard  uint64        // sum of what it was told aside, in whatever order within a moment
 	aborts     []func(bus.Abort)
@@ -77,13 +81,29 @@ type process struct {
 	rng        *rand.ChaCha8
 }
 
-// passes holds up the dead at a port at which nothing is chosen.
+// passes holds up the dead at a port at which nothing is chosen, and those who sleep until
+// they wake up.
 func (p *process) passes() {
-	p.s.mu.Lock()
-	dead := p.dead
-	p.s.mu.Unlock()
-	if dead {
-		<-p.s.over
+	for {
+		p.s.mu.Lock()
+		dead, awake, until, woken := p.dead, p.awake(), p.sleeps, p.woken
+		p.s.mu.Unlock()
+		if dead {
+			<-p.s.over
+		}
+		if dead || awake {
+			return
+		}
+		t := time.NewTimer(time.Until(until))
+		select {
+		case <-t.C:
+		case <-woken:
+		case <-p.gone:
+		case <-p.s.over:
+			t.Stop()
+			return
+		}
+		t.Stop()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"strings"
 	"testing/synctest"
@@ -95,12 +96,16 @@ func (x *execution) run() error {
 		}
 	}
 	x.quiet = false
-	x.wants("user", (*person).submit)
+	submit, cancel := (*person).submit, (*person).cancel
+	if x.sc.Bus {
+		submit, cancel = (*person).submitOverBus, (*person).cancelOverBus
+	}
+	x.wants("user", submit)
 	for _, p := range []struct {
 		some bool
 		name string
 		do   func(*person)
-	}{{x.sc.Pick, "picker", (*person).pick}, {x.sc.Cancel, "canceller", (*person).cancel}, {x.sc.Remark, "speaker", (*person).remarks}} {
+	}{{x.sc.Pick, "picker", (*person).pick}, {x.sc.Cancel, "canceller", cancel}, {x.sc.Remark, "speaker", (*person).remarks}} {
 		if p.some {
 			x.wants(p.name, p.do)
 		}
@@ -128,7 +133,7 @@ func (x *execution) ended() (bool, error) {
 	if time.Since(x.last) >= patience {
 		return true, fmt.Errorf("I2: it has not ended %s after the last choice; %d messages are left", patience, len(x.queue.messages))
 	}
-	if x.users > x.undecided() || !x.idle || len(x.queue.messages) > 0 || !x.restart.IsZero() || !x.store.Snapshot().Due().IsZero() {
+	if x.users > x.undecided() || !x.idle || len(x.queue.messages) > 0 || len(x.intake) > 0 || !x.restart.IsZero() || !x.store.Snapshot().Due().IsZero() {
 		return false, nil
 	}
 	for _, c := range x.pending {
@@ -242,6 +247,9 @@ func (x *execution) enabled() (free []*call, waits time.Time) {
 	for _, m := range x.queue.messages {
 		later(m.from)
 	}
+	for _, m := range x.intake {
+		later(m.from)
+	}
 	later(x.restart)
 	slices.SortStableFunc(free, x.order)
 	return free, waits
@@ -298,7 +306,17 @@ func (x *execution) options(free []*call) []option {
 	if forced && x.left.Switches > 0 {
 		for _, p := range x.processes {
 			if !p.dead && !p.awake() && free[0].p != p {
-				all = append(all, option{name: p.name + ": wakes up", cost: Bound{0, 1}, do: func() { p.sleeps = time.Time{} }})
+				all = append(all, option{name: p.name + ": wakes up", cost: Bound{0, 1}, do: func() {
+					p.sleeps = time.Time{}
+					close(p.woken)
+				}})
+			}
+		}
+	}
+	if forced && x.sc.Unheard && x.left.Faults > 0 && free[0].p.worker {
+		for _, p := range x.processes {
+			if p.worker && p.awake() && p.unheard.IsZero() {
+				all = append(all, option{name: p.name + ": is not heard", cost: Bound{1, 0}, fault: unheardOf, do: func() { p.unheard = time.Now().Add(nap) }})
 			}
 		}
 	}
@@ -332,7 +350,7 @@ func (x *execution) proceed(c *call, o outcome) {
 		x.die(c.p)
 		return
 	case asleep:
-		c.p.sleeps = time.Now().Add(nap)
+		c.p.sleeps, c.p.woken = time.Now().Add(nap), make(chan struct{})
 		return
 	case slow:
 		c.not = time.Now().Add(nap)
@@ -450,6 +468,12 @@ func (x *execution) key() uint64 {
 		}
 		_ = binary.Write(&h, binary.LittleEndian, [2]uint64{p.told, p.overheard})
 		fmt.Fprint(&h, p.sleeps.After(now), p.sleeps, p.leaves)
+		if p.unheard.After(now) {
+			fmt.Fprint(&h, p.unheard)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(x.alive)) {
+		fmt.Fprint(&h, x.alive[name])
 	}
 	list := slices.Clone(x.pending)
 	slices.SortFunc(list, func(a, b *call) int { return cmp.Or(a.since-b.since, strings.Compare(a.name, b.name)) })
@@ -458,6 +482,9 @@ func (x *execution) key() uint64 {
 	}
 	for _, m := range x.queue.messages {
 		fmt.Fprint(&h, m.n, m.turn, m.delivered, m.from)
+	}
+	for _, m := range x.intake {
+		fmt.Fprint(&h, m.n, m.abort, m.delivered, m.from)
 	}
 	ids := uint64(0)
 	for id := range x.queue.published {

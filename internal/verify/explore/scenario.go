@@ -23,11 +23,14 @@ type Scenario struct {
 	Cancel bool // somebody may cancel, at any moment
 	Remark bool // somebody may say something, at any moment
 	Pick   bool // somebody answers the client tool
+	Bus    bool // a service submits and cancels over the bus
+	Hooks  bool // no tool acts before its hook was asked
 
 	Rollback     bool // the store may fall back to an older copy
 	Plain        bool // workers go without their optimisations
 	NoSweeper    bool // nobody sweeps: what is delivered again must do
 	NoHeartbeats bool // nobody hears from the others: leases run out
+	Unheard      bool // heartbeats of a worker may not be heard for a while, but by the store
 
 	// Without are outcomes that are not explored, because another scenario does or because
 	// what is left out of this deployment is what helps against them.
@@ -84,6 +87,9 @@ func script(turns ...[]string) func(string, int, int) model.Response {
 const payer = `{"name":"payer","model":{"provider":"scripted","name":"payer","responses":[{"text":"-"}]},"tools":[
 	{"name":"pay","concurrency":"serial"},{"name":"look","idempotent":true,"reuse":false,"concurrency":"serial"},{"name":"pick","kind":"client","schema":{"type":"object"}}]}`
 
+const guarded = `{"name":"guarded","model":{"provider":"scripted","name":"payer","responses":[{"text":"-"}]},"tools":[{"name":"pay"}],
+	"hooks":{"pre_tool":[{"kind":"go","name":"guard"}],"post_sampling":[{"kind":"go","name":"guard"}],"stop":[{"kind":"go","name":"guard"}]}}`
+
 const boss = `{"name":"boss","model":{"provider":"scripted","name":"boss","responses":[{"text":"-"}]},"tools":[{"name":"payer","kind":"agent","agent":"payer"}]}`
 
 // family is what a parent with so many children says, and what they say.
@@ -118,6 +124,19 @@ func Scenarios() []Scenario {
 		{Name: "tools, no optimisations", Agents: one, Agent: "payer", Says: tools, Plain: true, Rollback: true, Quick: b(0, 2), Short: b(1, 2), Full: b(1, 2, 2, 0)},
 		{Name: "tools, leases run out", Agents: one, Agent: "payer", Says: tools, NoHeartbeats: true, Quick: b(1, 0), Short: b(1, 2), Full: b(1, 2, 2, 0)},
 		{
+			Name: "a worker that sleeps", Agents: one, Agent: "payer", Says: script([]string{"pay"}),
+			Without: slices.DeleteFunc(slices.Clone(all), func(o outcome) bool { return o == asleep }), Quick: b(1, 1), Short: b(1, 2, 2, 0), Full: b(2, 2),
+		},
+		{Name: "hooks", Agents: map[string]string{"guarded": guarded}, Agent: "guarded", Says: script([]string{"pay"}), Hooks: true, Quick: b(1, 0), Short: b(1, 1), Full: b(1, 2, 2, 0)},
+		{
+			Name: "a service, over the bus", Agents: one, Agent: "payer", Says: script([]string{"pay"}), Bus: true, Cancel: true,
+			Quick: b(0, 0), Short: b(0, 1, 1, 0), Full: b(1, 2, 2, 0),
+		},
+		{
+			Name: "a worker that is not heard", Agents: one, Agent: "payer", Says: script([]string{"pay"}), Unheard: true,
+			Without: slices.DeleteFunc(slices.Clone(all), func(o outcome) bool { return o == crashBefore || o == crashAfter || o == slow }), Quick: b(1, 0), Short: b(1, 2, 2, 0), Full: b(2, 2),
+		},
+		{
 			Name: "nobody sweeps", Agents: one, Agent: "payer", Says: script([]string{"look"}), NoSweeper: true,
 			Without: []outcome{vanished, refused, unheard, asleep}, Quick: b(1, 0), Short: b(1, 2), Full: b(1, 2, 2, 0),
 		},
@@ -128,13 +147,13 @@ func Scenarios() []Scenario {
 		{Name: "a cancellation", Agents: one, Agent: "payer", Says: tools, Cancel: true, Quick: b(0, 1), Short: b(0, 2, 1, 0), Full: b(1, 2, 2, 0)},
 		{Name: "a remark", Agents: one, Agent: "payer", Says: script([]string{"pay"}), Remark: true, Quick: b(0, 1), Short: b(0, 2, 1, 0), Full: b(1, 2, 2, 0)},
 		{Name: "an answer", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Rollback: true, Quick: b(0, 2), Short: b(1, 1), Full: b(1, 2, 2, 0)},
-		{Name: "an answer and a cancellation", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Cancel: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 2, 2, 0)},
+		{Name: "an answer and a cancellation", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Cancel: true, Quick: b(0, 0), Short: b(0, 1, 1, 0), Full: b(1, 2, 2, 0)},
 		{Name: "two children", Agents: two, Agent: "boss", Says: family(2, []string{"pay"}), Quick: b(0, 0), Short: b(1, 0), Full: b(1, 2, 2, 0)},
-		{Name: "two children and a cancellation", Agents: two, Agent: "boss", Says: family(2, []string{"pay"}), Cancel: true, Quick: b(0, 0), Short: b(0, 0), Full: b(1, 0, 0, 2)},
-		{Name: "a child and a cancellation", Agents: two, Agent: "boss", Says: family(1, []string{"pay"}, []string{"look"}), Cancel: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 0, 0, 2)},
+		{Name: "two children and a cancellation", Agents: two, Agent: "boss", Says: family(2, []string{"pay"}), Cancel: true, Quick: b(0, 0), Short: b(0, 0), Full: b(1, 1, 0, 2)},
+		{Name: "a child and a cancellation", Agents: two, Agent: "boss", Says: family(1, []string{"pay"}, []string{"look"}), Cancel: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 1, 0, 2)},
 		{
 			Name: "a child of a run that is cancelled", Agents: two, Agent: "boss", Says: family(1, []string{"pay"}), Cancel: true,
-			Only: []string{"w1: create R2", "w1: load R1", "w1: publish the turn after R2"}, Without: []outcome{asleep, doubled},
+			Only: []string{"w1: admit below R1", "w1: create R2", "w1: load R1", "w1: publish the turn after R2"}, Without: []outcome{asleep, doubled},
 			Quick: b(0, 0), Short: b(1, 0), Full: b(1, 1),
 		},
 	}

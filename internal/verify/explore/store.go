@@ -56,8 +56,9 @@ func (s store) Agent(ctx context.Context, name string, version int) (state.Agent
 	return ask(ctx, s.p, s.read("agent", name), func() (state.AgentVersion, error) { return s.p.s.store.Agent(live(), name, version) })
 }
 
-func (s store) Pin(_ context.Context, key string, value []byte) ([]byte, error) {
-	return s.p.s.store.Pin(live(), key, value)
+func (s store) Pin(ctx context.Context, key string, value []byte) ([]byte, error) {
+	r := request{name: fmt.Sprintf("%s: pin %s", s.p.name, key), can: writes}
+	return ask(ctx, s.p, r, func() ([]byte, error) { return s.p.s.store.Pin(live(), key, value) })
 }
 
 func (s store) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
@@ -65,6 +66,9 @@ func (s store) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, er
 		c, err := s.p.s.store.Claim(live(), r)
 		if c.Abort != nil {
 			s.p.aborted[r.Run] = true
+		}
+		if err == nil && c.Outcome == state.Claimed {
+			s.p.s.takes(s.p, c)
 		}
 		return c, err
 	})
@@ -81,7 +85,11 @@ func (s store) Renew(ctx context.Context, l state.Lease, lease, delay time.Durat
 }
 
 func (s store) Record(ctx context.Context, l state.Lease, r state.Record) error {
-	return ask0(ctx, s.p, s.write("record", l.Run, l.Version), func() error { return s.p.s.store.Record(live(), l, r) })
+	return ask0(ctx, s.p, s.write("record", l.Run, l.Version), func() error {
+		err := s.p.s.store.Record(live(), l, r)
+		s.p.s.fences(l, err)
+		return err
+	})
 }
 
 func (s store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
@@ -97,7 +105,10 @@ func (s store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state
 }
 
 func (s store) Release(ctx context.Context, l state.Lease) error {
-	return ask0(ctx, s.p, s.write("release", l.Run, l.Version), func() error { return s.p.s.store.Release(live(), l) })
+	return ask0(ctx, s.p, s.write("release", l.Run, l.Version), func() error {
+		delete(s.p.s.paused, l.Token)
+		return s.p.s.store.Release(live(), l)
+	})
 }
 
 func (s store) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
@@ -112,6 +123,7 @@ func (s store) Signal(ctx context.Context, id state.RunID, sig state.Signal, del
 
 func (s store) Abort(ctx context.Context, id state.RunID, reason string, delay time.Duration) (state.Wake, error) {
 	return ask(ctx, s.p, s.write("abort", id, 0), func() (state.Wake, error) {
+		s.p.s.abortTried = true
 		w, err := s.p.s.store.Abort(live(), id, reason, delay)
 		if err == nil {
 			s.p.s.aborts(id)
@@ -134,19 +146,33 @@ func (s store) Evict(ctx context.Context, worker string, limit int, delay time.D
 }
 
 func (s store) Owners(ctx context.Context) ([]string, error) {
+	owners := func() ([]string, error) { return s.p.s.store.Owners(live()) }
+	r := request{name: s.p.name + ": owners of leases", can: reads, quiet: func() bool {
+		have, _ := owners()
+		return len(have) == 0
+	}}
+	return ask(ctx, s.p, r, owners)
+}
+
+// Heartbeat is no step of its own: who is dead or sleeps writes none.
+func (s store) Heartbeat(_ context.Context, worker string, lasts time.Duration) error {
 	s.p.passes()
 	s.p.s.mu.Lock()
 	defer s.p.s.mu.Unlock()
-	owners, err := s.p.s.store.Owners(live())
-	s.p.overhears("owners", owners, err)
-	return owners, err
+	if s.p.awake() {
+		s.p.s.alive[worker] = time.Now().Add(lasts)
+	}
+	return nil
 }
 
-// Heartbeat and Alive are as on a store that knows of no heartbeats: whoever is not heard
-// may be evicted, paused or dead.
-func (store) Heartbeat(context.Context, string, time.Duration) error { return nil }
+func (s store) Alive(ctx context.Context, worker string) (bool, error) {
+	alive := func() bool { return time.Now().Before(s.p.s.alive[worker]) }
+	r := request{name: fmt.Sprintf("%s: is %s alive", s.p.name, worker), can: reads, quiet: alive}
+	return ask(ctx, s.p, r, func() (bool, error) { return alive(), nil })
+}
 
-func (store) Alive(context.Context, string) (bool, error) { return false, nil }
+// SetFormat changes nothing: internal/verify/upgrade has the formats.
+func (s store) SetFormat(int) { s.p.passes() }
 
 func (s store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
 	return ask0(ctx, s.p, s.write("note as finalized", id, 0), func() error { return s.p.s.store.Finalized(live(), id, seq) })

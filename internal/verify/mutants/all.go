@@ -10,9 +10,12 @@ const (
 	finalize = "pkg/worker/finalize.go"
 	sweep    = "pkg/worker/sweep.go"
 	tools    = "pkg/worker/tools.go"
+	hooks    = "pkg/worker/hooks.go"
+	members  = "pkg/worker/membership.go"
 	messages = "pkg/dispatch/dispatch.go"
 	rules    = "pkg/state/record/record.go"
 	submit   = "pkg/gateway/submit.go"
+	intake   = "pkg/gateway/intake.go"
 	signal   = "pkg/gateway/signals.go"
 )
 
@@ -53,6 +56,26 @@ var all = []mutant{
 	{"a commit drops the signals that it has not used", rules, []string{"	r.Inbox = slices.Clone(r.Inbox[gone:])\n", "	r.Inbox = nil\n"}, "TestExplore/^a_remark$"},
 	{"a signal that is repeated is taken twice", rules, []string{"	if slices.Contains(r.Seen, s.ID) {\n", "	if false {\n"}, "TestExplore/^a_remark$"},
 	{"a release counts the attempt", rules, []string{"	r.Attempts--\n", ""}, "TestExplore/^tools"},
+
+	// Of workers that were only paused, or not heard.
+	{"whoever takes a turn up does not wait for what its worker hands in", act, []string{"	if t.claim.Attempt != 2 || t.claim.Abort != nil {\n", "	if true {\n"}, "TestExplore/^a_worker_that_sleeps$"},
+	{"a worker that was only paused says nothing", commit, []string{"		t.handIn(ctx)\n", ""}, "TestExplore/^a_worker_that_sleeps$"},
+	{"the store keeps nothing of a worker that was evicted", rules, []string{
+		"			r.keepResults(slices.DeleteFunc(slices.Clone(j.Results), func(e state.Entry) bool { return !slices.Contains(r.Started, e.CallID) }))\n", "",
+	}, "TestExplore/^a_worker_that_sleeps$"},
+	{"a worker is evicted that only the store hears", members, []string{"return err == nil && !alive && m.unheard(id), err", "return err == nil && (alive || m.unheard(id)), err"}, "TestExplore/^a_worker_that_is_not_heard$"},
+
+	// Of hooks.
+	{"a hook is not asked before a tool", hooks, []string{"		if r.Call != nil && !h.Covers(r.Call.Tool) {\n", "		if r.Call != nil {\n"}, "TestExplore/^hooks$"},
+	{"a hook hears of a response before it is written down", hooks, []string{
+		"	if err := t.record(ctx, state.Record{}); err != nil {\n		return nil, err\n	}\n	req := t.hookRequest(effect.Point)\n", "	req := t.hookRequest(effect.Point)\n",
+	}, "TestExplore/^hooks$"},
+
+	// Of what comes over the bus.
+	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			g.answer(ctx, m, kind, take(ctx, m))\n", "			_ = m.Ack()\n			g.answer(ctx, m, kind, take(ctx, m))\n"}, "TestExplore/^a_service,_over_the_bus$"},
+	{"a submission over the bus loses its key", intake, []string{"		return key\n", "		return \"\"\n"}, "TestExplore/^a_service,_over_the_bus$"},
+	{"an abort over the bus is not noted in the store", intake, []string{"	_, err = g.abort(ctx, id, a.Reason)\n", "	err = nil\n"}, "TestExplore/^a_service,_over_the_bus$"},
+	{"a service is not told of the end", finalize, []string{"		if err := w.reply(ctx, s); err != nil {\n", "		if err := error(nil); err != nil {\n"}, "TestExplore/^a_service,_over_the_bus$"},
 
 	// Of aborts.
 	{"a turn does not see that its run was aborted", act, []string{"Signals: t.claim.Signals, Abort: t.claim.Abort,", "Signals: t.claim.Signals,"}, "TestExplore/^a_cancellation$"},

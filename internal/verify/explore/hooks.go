@@ -1,0 +1,45 @@
+package explore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// guard is a hook as one process reaches it. It objects to nothing, and has a note after
+// each response.
+type guard struct{ p *process }
+
+// Call implements hook.Hook.
+func (g guard) Call(ctx context.Context, r hook.Request) (hook.Answer, error) {
+	s := g.p.s
+	what := string(r.Point)
+	if r.Call != nil {
+		what += " of " + r.Call.ID
+	}
+	req := request{name: fmt.Sprintf("%s: ask the hook %s for %s", g.p.name, what, s.short(r.Run)), can: works}
+	return ask(ctx, g.p, req, func() (hook.Answer, error) {
+		if r.Call != nil {
+			s.checkGuarded(r.Run, r.Call.ID)
+		}
+		if r.Point == hook.PostSampling {
+			return hook.Answer{Notes: []string{"seen"}}, nil
+		}
+		return hook.Answer{}, nil
+	})
+}
+
+// checkGuarded holds a question about a call to what is written down: nobody outside hears of
+// a response before.
+func (s *deployment) checkGuarded(run state.RunID, call string) {
+	s.guarded[call] = true
+	log, err := s.store.Snapshot().Log(run)
+	if err == nil && !s.rolledBack && !slices.ContainsFunc(log, func(e state.Entry) bool {
+		return e.Message != nil && slices.ContainsFunc(e.Message.Calls(), func(p state.Part) bool { return p.ID == call })
+	}) {
+		s.violate("I3: a hook is asked about %s, which no response in the log says", call)
+	}
+}
