@@ -32,6 +32,7 @@ type devCmd struct {
 	app.WorkerConfig
 	app.Log
 	app.Feed
+	app.Keeping
 
 	DataDir    string `env:"TURNPIKE_DATA_DIR" default:".turnpike" help:"Directory of the data."`
 	NATSListen string `name:"nats-listen" env:"TURNPIKE_NATS_LISTEN" default:"127.0.0.1:0" help:"Address of the embedded NATS for services; its URL is in DATA-DIR/nats.url."`
@@ -62,7 +63,7 @@ func (c *devCmd) Run(e *env) error {
 	}
 	defer nc.Close()
 	registry := prometheus.NewRegistry()
-	d, err := app.Open(e.ctx, app.Config{Log: c.Log, Feed: c.Feed}, nc, "turnpike", registry)
+	d, err := app.Open(e.ctx, app.Config{Log: c.Log, Feed: c.Feed, Keeping: c.Keeping}, nc, "turnpike", registry)
 	if err != nil {
 		return err
 	}

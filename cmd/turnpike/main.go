@@ -40,6 +40,8 @@ type cli struct {
 	Show    showCmd    `cmd:"" help:"Show a run: where it stands, its turns and messages."`
 	Watch   watchCmd   `cmd:"" help:"Follow a run's events."`
 	Cancel  cancelCmd  `cmd:"" help:"Abort a run."`
+	Delete  deleteCmd  `cmd:"" help:"Forget a run that has ended, with all runs below it."`
+	GC      gcCmd      `cmd:"" name:"gc" help:"Forget runs that ended long ago."`
 	Approve approveCmd `cmd:"" help:"Approve a tool call that waits for it."`
 	Deny    denyCmd    `cmd:"" help:"Deny a tool call that waits for approval."`
 	Answer  answerCmd  `cmd:"" help:"Answer a question that a run asks."`

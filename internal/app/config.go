@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
+	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -31,7 +32,24 @@ type Config struct {
 	Format int  `name:"store-format" env:"TURNPIKE_FORMAT" help:"Newest format in which runs are stored; 0 is the newest that all workers and gateways can read that are heard. 1 while some gateways are of a build before format 2: they are not heard."`
 	Feed   Feed `embed:""`
 
+	Keeping Keeping `embed:""`
+
 	Streams Streams `embed:""`
+}
+
+// Keeping says how long a deployment keeps what has ended.
+type Keeping struct {
+	Retention Retention `env:"TURNPIKE_RETENTION" placeholder:"completed: 30d, failed: 90d, events: 72h" help:"How long runs are kept after their end, and the event feed; the same in every process. Without it runs are kept for ever."`
+}
+
+// Retention is a setting such as "completed: 30d, failed: 90d".
+type Retention agent.Retention
+
+// UnmarshalText reads it.
+func (r *Retention) UnmarshalText(text []byte) error {
+	kept, err := agent.ParseRetention(string(text))
+	*r = Retention(kept)
+	return err
 }
 
 // Streams bounds the streams beside that of the turns.
@@ -55,7 +73,7 @@ type Feed struct {
 // Deployment returns the settings that a deployment has from the configuration.
 func (c Config) Deployment() turnpike.Config {
 	return turnpike.Config{
-		NATSURL: c.NATSURL, RedisURL: c.RedisURL, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), Logger: c.Log.Logger(),
+		NATSURL: c.NATSURL, RedisURL: c.RedisURL, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), Retention: agent.Retention(c.Keeping.Retention), Logger: c.Log.Logger(),
 	}
 }
 

@@ -5,11 +5,13 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
@@ -34,6 +36,7 @@ func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
 		findings = append(findings, b.Check(ctx)...)
 		_ = b.Close()
 	}
+	findings = append(findings, keeping(cfg.Retention))
 	if cfg.RedisURL == "" {
 		return append(findings, jetStreamFindings(ctx, nc, cfg)...)
 	}
@@ -44,6 +47,22 @@ func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
 	defer s.Close()
 	findings = append(findings, s.Check(ctx)...)
 	return append(findings, toolFindings(ctx, nc, cfg.Prefix, s)...)
+}
+
+// keeping says what is kept for ever.
+func keeping(r agent.Retention) check.Finding {
+	f := check.Finding{Name: "retention", OK: true, Detail: fmt.Sprintf("completed runs %s, failed runs %s", kept(r.Completed), kept(r.Failed))}
+	if r.Completed == 0 || r.Failed == 0 {
+		f.Detail += "; TURNPIKE_RETENTION changes that"
+	}
+	return f
+}
+
+func kept(p agent.Period) string {
+	if p == 0 {
+		return "are kept for ever"
+	}
+	return "are kept for " + p.String()
 }
 
 // jetStreamFindings looks at a store in JetStream.

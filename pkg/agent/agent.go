@@ -52,6 +52,7 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 	c.loop(a, known.Loops)
 	c.hooks(a)
 	c.limits(def.Limits)
+	c.retention(def.Retention)
 	if len(a.OutputSchema) > 0 {
 		if a.Loop.Type != loopSingle {
 			c.fault("output_schema", "structured output needs the loop single_call, this agent uses %s", a.Loop.Type)

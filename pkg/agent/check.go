@@ -212,6 +212,12 @@ func (c *checker) loopSettings(a *Agent) {
 	}
 }
 
+func (c *checker) retention(r Retention) {
+	if r.Events != 0 {
+		c.fault("retention.events", "the event feed is the deployment's: TURNPIKE_RETENTION says how long it is kept")
+	}
+}
+
 func (c *checker) limits(l Limits) {
 	for _, limit := range []struct {
 		name  string

@@ -23,6 +23,7 @@ type Definition struct {
 	Tools        []Tool          `json:"tools,omitempty"`
 	Hooks        *Hooks          `json:"hooks,omitempty"`
 	Limits       Limits          `json:"limits,omitzero"`
+	Retention    Retention       `json:"retention,omitzero"` // shorter than the deployment's
 	Compaction   *Compaction     `json:"compaction,omitempty"`
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 }

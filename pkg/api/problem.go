@@ -32,6 +32,7 @@ const (
 	CodeMethodNotAllowed    = "method_not_allowed"
 	CodeIdempotencyConflict = "idempotency_conflict"
 	CodeRunFinished         = "run_finished"
+	CodeRunInFlight         = "run_in_flight"
 	CodeNotWaiting          = "not_waiting"
 	CodeNotReplayable       = "not_replayable"
 	CodeLetterNotFound      = "letter_not_found"

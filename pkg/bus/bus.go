@@ -225,6 +225,10 @@ type Intake interface {
 	// run may be stored again and is one letter, as far as the bus remembers.
 	DeadLetter(ctx context.Context, d DeadLetter) error
 
+	// Forget removes what the bus keeps of a run that is deleted: its stored events, and its
+	// dead letters if it has some.
+	Forget(ctx context.Context, run state.RunID, letters bool) error
+
 	// DeadLetters returns up to limit dead letters, the oldest first, after
 	// number `after`.
 	DeadLetters(ctx context.Context, after uint64, limit int) ([]DeadLetter, error)

@@ -177,6 +177,11 @@ func (c *Client) Cancel(ctx context.Context, id, reason string) (api.Run, error)
 	return send[api.Run](ctx, c, http.MethodPost, runPath(id)+"/cancel", api.CancelRequest{Reason: reason})
 }
 
+// Delete forgets a run that has ended, with all runs below it.
+func (c *Client) Delete(ctx context.Context, id string) error {
+	return c.do(ctx, http.MethodDelete, runPath(id), nil, nil, nil)
+}
+
 // Signal sends a signal to a run.
 func (c *Client) Signal(ctx context.Context, id string, s api.SignalRequest) (api.Run, error) {
 	return send[api.Run](ctx, c, http.MethodPost, runPath(id)+"/signals", s)

@@ -29,6 +29,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/retention"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -49,6 +50,10 @@ type Config struct {
 	// Hosts are names, without ports, by which the API may be asked for on loopback
 	// beside localhost and addresses, such as that of a proxy on the same machine.
 	Hosts []string
+
+	// Retention is how long runs are kept after they have ended: Run deletes what is older. An
+	// agent may keep its runs for less. The zero value keeps for ever.
+	Retention agent.Retention
 
 	// RedeliveryDelay is how long a new run is left to its message before the sweeper
 	// publishes another. Default 5 s.
@@ -120,6 +125,7 @@ type Gateway struct {
 	noisy   noisy
 
 	dispatch *dispatch.Dispatcher
+	keeper   *retention.Keeper
 
 	audiences audiences
 	reading   chan struct{} // held by streams while they read from the store
@@ -165,6 +171,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
 	}
 	g.audiences = audiences{bus: b, read: g.readLog, runs: map[state.RunID]*audience{}}
+	g.keeper = retention.New(store, b, retention.Config{Keep: cfg.Retention, Tenant: cfg.Tenant, Logger: cfg.Logger})
 	g.dispatch = dispatch.New(b, func(string) bool { return g.noisy.full() })
 	g.stop = sync.OnceFunc(func() { close(g.quit) })
 	return g, nil
@@ -182,6 +189,7 @@ func (g *Gateway) routes() map[string]handler {
 		"GET /v1/runs/{id}/messages": g.getMessages,
 		"GET /v1/runs/{id}/turns":    g.getTurns,
 		"GET /v1/runs/{id}/events":   g.getEvents,
+		"DELETE /v1/runs/{id}":       g.deleteRun,
 		"POST /v1/runs/{id}/cancel":  g.postCancel,
 		"POST /v1/runs/{id}/signals": g.postSignal,
 		"POST /v1/runs/{id}/fork":    g.postFork,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/retention"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -47,6 +48,12 @@ func problemOf(err error) *api.Problem {
 	}
 	if e, ok := errors.AsType[*state.InboxFullError](err); ok {
 		return problem(http.StatusRequestEntityTooLarge, api.CodeInboxFull, "%v", e)
+	}
+	if e, ok := errors.AsType[*state.NotEndedError](err); ok {
+		return problem(http.StatusConflict, api.CodeRunInFlight, "%v: cancel it, and delete it when it has ended", e)
+	}
+	if errors.Is(err, retention.ErrChild) {
+		return problem(http.StatusConflict, api.CodeRunInFlight, "%v: delete the run at the top of the tree", err)
 	}
 	unavailable := func(code, what string) *api.Problem {
 		p := problem(http.StatusServiceUnavailable, code, "%s does not answer; whether the request took effect is unknown: try again, a submission with the same Idempotency-Key", what)

@@ -123,6 +123,19 @@ func (g *Gateway) getRun(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, api.RunOf(st, time.Now()))
 }
 
+// deleteRun forgets a run that has ended, with all that are below it.
+func (g *Gateway) deleteRun(w http.ResponseWriter, r *http.Request) error {
+	st, err := g.run(r)
+	if err != nil {
+		return err
+	}
+	if _, err := g.keeper.Delete(r.Context(), st.ID); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
 const (
 	defaultPage = 50
 	maxPage     = 1000
@@ -160,6 +173,7 @@ func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
 
 func filterOf(r *http.Request) (state.Filter, error) {
 	var f state.Filter
+	var before string
 	var err error
 	if f.Limit, err = limitOf(r); err != nil {
 		return f, err
@@ -205,6 +219,12 @@ func filterOf(r *http.Request) (state.Filter, error) {
 			if f.CreatedAfter, err = time.Parse(time.RFC3339, strings.ReplaceAll(value, " ", "+")); err != nil {
 				return f, invalid("created_after %q is not RFC 3339, as in 2026-11-20T15:04:05Z", value)
 			}
+		case name == "created_before":
+			at, err := time.Parse(time.RFC3339, strings.ReplaceAll(value, " ", "+"))
+			if err != nil {
+				return f, invalid("created_before %q is not RFC 3339, as in 2026-11-20T15:04:05Z", value)
+			}
+			before = string(state.FirstIDAt(at))
 		case name == "cursor":
 			if _, err := state.ParseRunID(value); err != nil {
 				return f, problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
@@ -212,8 +232,12 @@ func filterOf(r *http.Request) (state.Filter, error) {
 			f.Cursor = value
 		case name == "limit":
 		default:
-			return f, invalid("unknown parameter %q; known are status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, cursor, limit", name)
+			return f, invalid("unknown parameter %q; known are status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, created_before, cursor, limit", name)
 		}
+	}
+	// Ids begin with the time of their making, so a list from a time on begins behind one.
+	if f.Cursor == "" || before != "" && before < f.Cursor {
+		f.Cursor = before
 	}
 	return f, nil
 }

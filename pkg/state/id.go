@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 )
@@ -42,6 +43,14 @@ func (id RunID) Shard() int {
 // for the same call, so that it is started once however often it is tried.
 func ChildID(parent RunID, turn int, callID string, at Time) RunID {
 	return derived(at, fmt.Sprintf("%s/%d/%s", parent, turn, callID))
+}
+
+// FirstIDAt returns the least id that a run of a time can have: runs that are older come
+// behind it in a list.
+func FirstIDAt(at time.Time) RunID {
+	var id ulid.ULID
+	_ = id.SetTime(ulid.Timestamp(at)) // fails after the year 10889
+	return RunID(RunPrefix + id.String())
 }
 
 // ReplayID returns the id of the run that a submission becomes which lies among the

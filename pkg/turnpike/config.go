@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -40,6 +41,10 @@ type Config struct {
 
 	// StreamLimits bound the streams beside that of the turns, in bytes.
 	StreamLimits natsbus.Limits
+
+	// Retention is how long runs, and the event feed, are kept. An agent may keep its runs for
+	// less. Gateways delete what is older; the zero value keeps for ever.
+	Retention agent.Retention
 
 	// Format is the newest format in which runs are stored; 0 is the newest that all
 	// workers and gateways can read whose heartbeats are heard. Set it to 1 while some

@@ -1,6 +1,7 @@
 package turnpike
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,7 @@ func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 func (d *Deployment) open(ctx context.Context) error {
 	cfg := d.cfg
 	b, err := patiently(ctx, func(ctx context.Context) (*natsbus.Bus, error) {
+		cfg.StreamLimits.EventsAge = cmp.Or(time.Duration(cfg.Retention.Events), cfg.StreamLimits.EventsAge)
 		return natsbus.Open(ctx, d.NATS, natsbus.Config{
 			Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits, Logger: cfg.Logger,
 		})

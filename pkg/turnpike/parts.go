@@ -50,7 +50,7 @@ func newID() string {
 // tool, kinds of hook, providers or loops beside the built-in ones, cfg must name them:
 // definitions that use others are refused.
 func (d *Deployment) NewGateway(cfg gateway.Config) (*gateway.Gateway, error) {
-	cfg.Logger = d.cfg.Logger
+	cfg.Logger, cfg.Retention = d.cfg.Logger, cfg.Retention.Tighter(d.cfg.Retention)
 	if cfg.Registry == nil {
 		cfg.Registry = d.cfg.Registry
 	}

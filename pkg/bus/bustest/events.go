@@ -298,6 +298,12 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 	if err != nil || len(last) != 1 || last[0].Run != poisoned.Run || last[0].Version != 3 || last[0].Events != 7 || last[0].Attempts != 5 {
 		t.Fatalf("DeadLetters = %+v, %v; want the poisoned end once", last, err)
 	}
+	if err := b.Forget(t.Context(), poisoned.Run, true); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := b.DeadLetters(t.Context(), 0, 10); err != nil || len(left) != 3 || left[2].Seq != rest[0].Seq {
+		t.Errorf("after Forget there are %+v, %v; want the letters of the other runs", left, err)
+	}
 }
 
 func testMembership(t *testing.T, b bus.Bus) {

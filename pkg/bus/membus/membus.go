@@ -300,6 +300,19 @@ func (b *Bus) DeadLetter(_ context.Context, d bus.DeadLetter) error {
 	return nil
 }
 
+// Forget implements bus.Intake.
+func (b *Bus) Forget(_ context.Context, run state.RunID, letters bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.feed, run)
+	for i := range b.dead {
+		if letters && b.dead[i].Run == run {
+			b.dead[i] = bus.DeadLetter{} // the others keep their numbers
+		}
+	}
+	return nil
+}
+
 // DeadLetters implements bus.Intake.
 func (b *Bus) DeadLetters(_ context.Context, after uint64, limit int) ([]bus.DeadLetter, error) {
 	b.mu.Lock()
@@ -307,8 +320,8 @@ func (b *Bus) DeadLetters(_ context.Context, after uint64, limit int) ([]bus.Dea
 	if after >= uint64(len(b.dead)) {
 		return nil, nil
 	}
-	rest := b.dead[after:]
-	return slices.Clone(rest[:min(limit, len(rest))]), nil
+	rest := slices.DeleteFunc(slices.Clone(b.dead[after:]), func(d bus.DeadLetter) bool { return d.Seq == 0 })
+	return rest[:min(limit, len(rest))], nil
 }
 
 // SendHeartbeat implements bus.Membership.

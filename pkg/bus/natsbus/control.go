@@ -117,6 +117,48 @@ func (b *Bus) bury(ctx context.Context, d bus.DeadLetter, id string) error {
 	return nil
 }
 
+// Forget implements bus.Intake.
+func (b *Bus) Forget(ctx context.Context, run state.RunID, letters bool) error {
+	if b.cfg.EventFeed {
+		s, err := b.js.Stream(ctx, b.stream("EVENTS"))
+		if err == nil {
+			err = s.Purge(ctx, jetstream.WithPurgeSubject(b.subject("events", token(string(run)))))
+		}
+		if err != nil {
+			return fmt.Errorf("remove events: %w", err)
+		}
+	}
+	for after := uint64(0); letters; {
+		page, err := b.DeadLetters(ctx, after, letterPage)
+		if err != nil {
+			return err
+		}
+		for _, d := range page {
+			if after = d.Seq; d.Run == run {
+				if err := b.removeLetter(ctx, d.Seq); err != nil {
+					return err
+				}
+			}
+		}
+		letters = len(page) == letterPage
+	}
+	return nil
+}
+
+// letterPage is how many dead letters are looked at at once.
+const letterPage = 100
+
+func (b *Bus) removeLetter(ctx context.Context, seq uint64) error {
+	s, err := b.js.Stream(ctx, b.stream("DEAD"))
+	if err == nil {
+		err = s.DeleteMsg(ctx, seq)
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return fmt.Errorf("remove dead letter %d: %w", seq, err)
+	}
+	return nil
+}
+
 // DeadLetters implements bus.Intake.
 func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) ([]bus.DeadLetter, error) {
 	s, err := b.js.Stream(ctx, b.stream("DEAD"))

@@ -37,7 +37,7 @@ type Config struct {
 	Limits Limits
 }
 
-// Limits bound streams in bytes, so that none of them fills the disk on which the turns
+// Limits bound streams in bytes, and the event feed by its age, so that none of them fills the disk on which the turns
 // are. 0 is the default and less than 0 no limit. A stream that exists without a limit, or
 // with a lower one, gets it when the bus is opened.
 type Limits struct {
@@ -45,6 +45,8 @@ type Limits struct {
 	Control int64 // aborts; full, it refuses more; default 64 MiB
 	Dead    int64 // dead letters; full, the oldest go; default 256 MiB
 	Events  int64 // the event feed; full, the oldest go; default 1 GiB
+
+	EventsAge time.Duration // how long the event feed is kept; default 72 h
 }
 
 // minLimit is what a stream must be able to hold.
@@ -52,7 +54,7 @@ const minLimit = 1 << 20
 
 func (l Limits) withDefaults() Limits {
 	limit := func(asked, byDefault int64) int64 { return max(cmp.Or(asked, byDefault), -1) } // below -1 is nothing that a server knows
-	return Limits{limit(l.Submit, 512<<20), limit(l.Control, 64<<20), limit(l.Dead, 256<<20), limit(l.Events, 1<<30)}
+	return Limits{limit(l.Submit, 512<<20), limit(l.Control, 64<<20), limit(l.Dead, 256<<20), limit(l.Events, 1<<30), cmp.Or(l.EventsAge, eventsAge)}
 }
 
 func (c Config) withDefaults() Config {

@@ -9,23 +9,27 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// raise gives a stream that exists the replicas that want asks for, if it has fewer. A
-// stream that cannot be raised serves as it is, and Check says so: the process may lack the
+// raise gives a stream that exists the replicas that want asks for, if it has fewer, and the
+// age of its messages. A stream that cannot be changed serves as it is, and Check says so: the process may lack the
 // right to change streams, or the cluster a server.
 func (b *Bus) raise(ctx context.Context, want jetstream.StreamConfig, s jetstream.Stream) {
 	have := s.CachedInfo().Config
-	if have.Replicas >= want.Replicas {
+	aged := want.MaxAge == 0 || have.MaxAge == want.MaxAge
+	if have.Replicas >= want.Replicas && aged {
 		return
 	}
-	have.Replicas = want.Replicas
+	have.Replicas = max(have.Replicas, want.Replicas)
+	if !aged {
+		have.MaxAge = want.MaxAge
+	}
 	if _, err := b.js.UpdateStream(ctx, have); err != nil {
-		if info, infoErr := s.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas { // else another process did it
+		if info, infoErr := s.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas || !aged { // else another process did it
 			b.log.Warn().Err(err).Str("stream", want.Name).Int("replicas", want.Replicas).
-				Str("hint", "are enough NATS servers up, and may this process change streams?").Msg("stream not raised")
+				Str("hint", "are enough NATS servers up, and may this process change streams?").Msg("stream not changed")
 		}
 		return
 	}
-	b.log.Info().Str("stream", want.Name).Int("replicas", want.Replicas).Msg("stream raised")
+	b.log.Info().Str("stream", want.Name).Int("replicas", want.Replicas).Msg("stream changed")
 	awaitLeader(ctx, s)
 }
 

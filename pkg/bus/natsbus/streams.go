@@ -32,7 +32,7 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 	submit.Name, submit.Subjects = b.stream("SUBMIT"), []string{b.subject("submit", "*")}
 	control.Name, control.Subjects = b.stream("CONTROL"), []string{b.subject("abort", "*")}
 	events.Name, events.Subjects = b.stream("EVENTS"), []string{b.subject("events", "*")}
-	events.Retention, events.Discard, events.MaxAge = jetstream.LimitsPolicy, jetstream.DiscardOld, eventsAge
+	events.Retention, events.Discard, events.MaxAge = jetstream.LimitsPolicy, jetstream.DiscardOld, b.cfg.Limits.EventsAge
 	dead.Name, dead.Subjects = b.stream("DEAD"), []string{b.subject("dead", "*")}
 	submit.MaxBytes, control.MaxBytes, dead.MaxBytes, events.MaxBytes = b.cfg.Limits.Submit, b.cfg.Limits.Control, b.cfg.Limits.Dead, b.cfg.Limits.Events
 	all := []jetstream.StreamConfig{turns, submit, control, dead}

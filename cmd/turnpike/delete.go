@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+type deleteCmd struct {
+	ID string `arg:"" help:"Run id."`
+}
+
+func (c *deleteCmd) Run(e *env) error {
+	if err := e.client.Delete(e.ctx, c.ID); err != nil {
+		return err
+	}
+	return e.print(map[string]string{"deleted": c.ID}, "deleted "+c.ID)
+}
+
+type gcCmd struct {
+	OlderThan string `name:"older-than" required:"" placeholder:"30d" help:"Delete runs that ended longer ago: 30d, 72h, 90m."`
+	DryRun    bool   `name:"dry-run" help:"Only say which."`
+}
+
+func (c *gcCmd) Run(e *env) error {
+	period, err := agent.ParsePeriod(c.OlderThan)
+	if err != nil {
+		return fmt.Errorf("--older-than: %w", err)
+	}
+	until := time.Now().Add(-time.Duration(period))
+	q := url.Values{"status": {"completed,incomplete,failed,cancelled"}, "created_before": {until.UTC().Format(time.RFC3339)}, "limit": {strconv.Itoa(200)}}
+	ids := []string{}
+	for {
+		page, err := e.client.List(e.ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, r := range page.Items {
+			if r.FinishedAt.IsZero() || r.FinishedAt.After(until) || r.Parent != nil {
+				continue // what another run has started goes with that
+			}
+			if err := c.forget(e, r.ID); err != nil {
+				return err
+			}
+			ids = append(ids, r.ID)
+		}
+		if page.NextCursor == nil {
+			break
+		}
+		q.Set("cursor", *page.NextCursor)
+	}
+	what := "deleted"
+	if c.DryRun {
+		what = "would delete"
+	}
+	return e.print(map[string]any{"runs": ids, "dry_run": c.DryRun}, fmt.Sprintf("%s %d runs that ended more than %s ago", what, len(ids), period))
+}
+
+// forget deletes one run, unless somebody was faster or has continued it.
+func (c *gcCmd) forget(e *env, id string) error {
+	if c.DryRun {
+		return nil
+	}
+	err := e.client.Delete(e.ctx, id)
+	var p *api.Problem
+	if errors.As(err, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusConflict) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Retention is how long runs are kept after they have ended. Zero keeps for ever. Where
+// several hold, the shortest wins.
+type Retention struct {
+	// Completed is for runs that ended as completed, incomplete or cancelled, and Failed for
+	// those that failed.
+	Completed Period `json:"completed,omitempty"`
+	Failed    Period `json:"failed,omitempty"`
+
+	// Events is for the stored event feed. Only a deployment can set it.
+	Events Period `json:"events,omitempty"`
+}
+
+// ShortestPeriod is the least that can be kept: messages of a turn may come again for some
+// time after its run has ended.
+const ShortestPeriod = time.Minute
+
+// ParseRetention reads "completed: 30d, failed: 90d, events: 72h", in braces or without.
+func ParseRetention(text string) (Retention, error) {
+	var r Retention
+	text = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(text), "{"), "}")
+	for pair := range strings.SplitSeq(text, ",") {
+		if strings.TrimSpace(pair) == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(pair, ":")
+		name = strings.TrimSpace(name)
+		field := map[string]*Period{"completed": &r.Completed, "failed": &r.Failed, "events": &r.Events}[name]
+		if !ok || field == nil {
+			return Retention{}, fmt.Errorf("retention %q: write it like completed: 30d, failed: 90d, events: 72h", strings.TrimSpace(pair))
+		}
+		period, err := ParsePeriod(strings.TrimSpace(value))
+		if err != nil {
+			return Retention{}, fmt.Errorf("retention of %s: %w", name, err)
+		}
+		*field = period
+	}
+	return r, nil
+}
+
+// RetentionOf returns what a stored definition says of it.
+func RetentionOf(definition json.RawMessage) (Retention, error) {
+	var d struct {
+		Retention Retention `json:"retention"`
+	}
+	err := json.Unmarshal(definition, &d)
+	return d.Retention, err
+}
+
+// Tighter returns the shorter of each pair of periods.
+func (r Retention) Tighter(s Retention) Retention {
+	return Retention{Completed: r.Completed.shorter(s.Completed), Failed: r.Failed.shorter(s.Failed), Events: r.Events.shorter(s.Events)}
+}
+
+// Period is a length of time in days and less; zero is for ever.
+type Period time.Duration
+
+// ParsePeriod reads a duration such as "90m" or "72h", or days such as "30d".
+func ParsePeriod(text string) (Period, error) {
+	d, err := time.ParseDuration(text)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n float64
+		if n, err = strconv.ParseFloat(days, 64); err == nil && !(n >= 0 && n <= 36_500) {
+			err = strconv.ErrRange
+		}
+		d = time.Duration(n * float64(24*time.Hour))
+	}
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is no length of time: write it like 30d, 72h or 90m", text)
+	case d < ShortestPeriod:
+		return 0, fmt.Errorf("%q is shorter than %s", text, ShortestPeriod)
+	default:
+		return Period(d), nil
+	}
+}
+
+func (p Period) shorter(q Period) Period {
+	if p == 0 || q > 0 && q < p {
+		return q
+	}
+	return p
+}
+
+// String returns p as ParsePeriod reads it.
+func (p Period) String() string {
+	if d := time.Duration(p); d%(24*time.Hour) == 0 {
+		return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + "d"
+	}
+	return time.Duration(p).String()
+}
+
+// MarshalJSON encodes p as a string.
+func (p Period) MarshalJSON() ([]byte, error) { return json.Marshal(p.String()) }
+
+// UnmarshalJSON reads a string.
+func (p *Period) UnmarshalJSON(b []byte) error {
+	var text string
+	err := json.Unmarshal(b, &text)
+	if err != nil {
+		return fmt.Errorf("%s is no length of time: write it like \"30d\", \"72h\" or \"90m\"", b)
+	}
+	*p, err = ParsePeriod(text)
+	return err
+}

@@ -1,0 +1,17 @@
+// Package retention deletes runs that have ended: one when it is asked to, and those that
+// are older than their agent or the deployment keeps them.
+//
+// A [Keeper] is made of a store and a bus. Gateways run one each; they need not agree who
+// deletes what.
+//
+//	keeper := retention.New(store, b, retention.Config{Keep: agent.Retention{Completed: agent.Period(30 * 24 * time.Hour)}})
+//	go keeper.Run(ctx)
+//	n, err := keeper.Delete(ctx, run.ID)
+//
+// # Guarantees
+//
+//   - Only what has ended is deleted, with all runs below it, and nothing if one of those has not ended.
+//   - The runs below a run go before it, so a run that is there is never named by nobody, and what names a run that is
+//     gone goes soon.
+//   - A deletion that was interrupted goes on with the next.
+package retention

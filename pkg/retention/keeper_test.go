@@ -1,0 +1,203 @@
+package retention_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/retention"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+type deployment struct {
+	t     *testing.T
+	store *memstore.Store
+	bus   *membus.Bus
+}
+
+func newDeployment(t *testing.T) *deployment {
+	t.Helper()
+	return &deployment{t, memstore.New(memstore.Config{}), membus.New()}
+}
+
+// run stores a run that was made now, and ends it with end unless that is "".
+func (d *deployment) run(name string, parent *state.Parent, end state.Reason) state.RunID {
+	d.t.Helper()
+	now := state.At(time.Now())
+	s := state.State{
+		ID: state.RunID(state.RunPrefix + ulid.MustNew(ulid.Timestamp(now.Time), ulid.DefaultEntropy()).String()), Agent: name, AgentVersion: 1, Loop: "react", Tenant: "default",
+		Priority: state.Normal, Limits: state.Limits{MaxTurns: 20}, Parent: parent,
+	}
+	s, err := s.Move(state.Submitted, state.Entry{At: now, Messages: []state.Message{state.UserText("hi")}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if _, err := d.store.Create(d.t.Context(), state.NewRun{State: s, RedeliveryDelay: time.Minute}); err != nil {
+		d.t.Fatal(err)
+	}
+	if end != "" {
+		d.end(s.ID, end)
+	}
+	return s.ID
+}
+
+func (d *deployment) end(id state.RunID, r state.Reason) {
+	d.t.Helper()
+	c, err := d.store.Claim(d.t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "t" + string(id), Worker: "w", Lease: time.Minute})
+	if err != nil || c.Outcome != state.Claimed {
+		d.t.Fatal(c.Outcome, err)
+	}
+	s, err := c.State.Move(r, state.Entry{At: state.At(time.Now())})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if _, err := d.store.Commit(d.t.Context(), c.Lease, state.Commit{ID: "c" + string(id), State: s, From: c.State.LogLen()}); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *deployment) has(id state.RunID) bool {
+	d.t.Helper()
+	_, err := d.store.Load(d.t.Context(), id)
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		d.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// A tree is deleted as a whole, or not at all.
+func TestDeleteTree(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	k := retention.New(d.store, d.bus, retention.Config{Logger: zerolog.Nop()})
+	root := d.run("a", nil, state.EndCompleted)
+	child := d.run("b", &state.Parent{RunID: root, CallID: "c1", Depth: 1}, state.EndCompleted)
+	grandchild := d.run("b", &state.Parent{RunID: child, CallID: "c1", Depth: 2}, "")
+	other := d.run("a", nil, state.EndCompleted)
+
+	var live *state.NotEndedError
+	if n, err := k.Delete(t.Context(), root); n != 0 || !errors.As(err, &live) || live.ID != grandchild {
+		t.Fatalf("Delete = %d, %v; want the run that has not ended", n, err)
+	}
+	if _, err := k.Delete(t.Context(), child); !errors.Is(err, retention.ErrChild) {
+		t.Errorf("Delete of a child run = %v", err)
+	}
+	for _, id := range []state.RunID{root, child, grandchild} {
+		if !d.has(id) {
+			t.Errorf("run %s is gone", id)
+		}
+	}
+	d.end(grandchild, state.EndCompleted)
+	if n, err := k.Delete(t.Context(), root); n != 3 || err != nil {
+		t.Errorf("Delete = %d, %v", n, err)
+	}
+	for _, id := range []state.RunID{root, child, grandchild} {
+		if d.has(id) {
+			t.Errorf("run %s is there", id)
+		}
+	}
+	if !d.has(other) {
+		t.Error("another run is gone")
+	}
+	if _, err := k.Delete(t.Context(), root); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Delete again = %v", err)
+	}
+}
+
+// crash is a bus whose process ends at one of its calls.
+type crash struct {
+	bus.Intake
+
+	left int
+}
+
+func (c *crash) Forget(ctx context.Context, id state.RunID, letters bool) error {
+	if c.left--; c.left < 0 {
+		return errors.New("killed")
+	}
+	return c.Intake.Forget(ctx, id, letters)
+}
+
+// A deletion that was interrupted anywhere goes on with the next.
+func TestInterruptedDelete(t *testing.T) {
+	t.Parallel()
+	for at := range 3 {
+		d := newDeployment(t)
+		root := d.run("a", nil, state.EndCompleted)
+		ids := []state.RunID{root, d.run("b", &state.Parent{RunID: root, CallID: "c1", Depth: 1}, state.EndModelError), d.run("b", &state.Parent{RunID: root, CallID: "c2", Depth: 1}, state.EndCompleted)}
+		if _, err := retention.New(d.store, &crash{d.bus, at}, retention.Config{}).Delete(t.Context(), root); err == nil {
+			t.Fatal("nothing was interrupted")
+		}
+		if !d.has(root) {
+			t.Errorf("killed at %d, the root is gone before what is below it", at)
+		}
+		if _, err := retention.New(d.store, d.bus, retention.Config{}).Delete(t.Context(), root); err != nil {
+			t.Error(err)
+		}
+		for _, id := range ids {
+			if d.has(id) {
+				t.Errorf("killed at %d, run %s stays for ever", at, id)
+			}
+		}
+	}
+}
+
+// A deployment that keeps runs for a minute has those of the last minute, whatever passes
+// through it; an agent may keep its own for less than the deployment, and what is in flight
+// stays.
+func TestKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeployment(t)
+		def, err := json.Marshal(agent.Definition{Name: "brief", Retention: agent.Retention{Completed: agent.Period(time.Minute)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.store.PutAgent(t.Context(), "brief", def); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		k := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute)}, Tenant: "default", Logger: zerolog.Nop()})
+		done := make(chan struct{})
+		go func() { k.Run(ctx); close(done) }()
+		defer func() { cancel(); <-done }()
+
+		going, failed := d.run("brief", nil, ""), d.run("brief", nil, state.EndModelError)
+		var brief, long []state.RunID
+		for range 120 { // ten of its periods
+			brief = append(brief, d.run("brief", nil, state.EndCompleted))
+			long = append(long, d.run("other", nil, state.EndAbortedQueued))
+			time.Sleep(5 * time.Second)
+		}
+		count := func(ids []state.RunID) (n int) {
+			for _, id := range ids {
+				if d.has(id) {
+					n++
+				}
+			}
+			return n
+		}
+		if n := count(brief); n < 11 || n > 15 {
+			t.Errorf("%d runs of the agent that keeps a minute are there, one was made every five seconds", n)
+		}
+		if n := count(long); n != 120 {
+			t.Errorf("%d of 120 runs of the other agent are there", n)
+		}
+		if !d.has(going) || !d.has(failed) {
+			t.Error("a run in flight, or one of a kind that is kept for ever, is gone")
+		}
+		time.Sleep(12 * time.Minute)
+		if n := count(long) + count(brief); n != 0 {
+			t.Errorf("%d runs are there after all periods", n)
+		}
+	})
+}
