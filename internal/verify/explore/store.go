@@ -52,6 +52,9 @@ func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, 
 	return ask(ctx, s.p, s.write("admit below", root, 0), func() (state.Admitted, error) { return s.p.s.store.Admit(live(), root, runs, limit) })
 }
 
+// ListAgents is asked by the gateway for what to delete, which is nothing here.
+func (s store) ListAgents(context.Context) ([]state.AgentVersion, error) { return nil, nil }
+
 func (s store) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
 	return ask(ctx, s.p, s.read("agent", name), func() (state.AgentVersion, error) { return s.p.s.store.Agent(live(), name, version) })
 }
