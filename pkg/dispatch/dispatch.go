@@ -77,11 +77,6 @@ func (d *Dispatcher) Abort(ctx context.Context, run state.RunID, reason string, 
 	if err := d.WakeAborted(ctx, run, w, traceParent); err != nil {
 		return err
 	}
-	return d.Interrupt(ctx, run, reason, w)
-}
-
-// Interrupt is the second half of Abort: it tells the worker that holds the run.
-func (d *Dispatcher) Interrupt(ctx context.Context, run state.RunID, reason string, w state.Wake) error {
 	return d.bus.PublishAbort(ctx, bus.Abort{Run: run, Reason: reason, Version: w.Version})
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// keepAlive is how often a silent stream says that it lives.
+	// keepAlive is how often a stream without events says that it lives.
 	keepAlive = 15 * time.Second
 
 	// backstop is how often a stream looks into the store for events of which no hint
@@ -165,7 +165,7 @@ func (s *stream) hear(e *framed) {
 var errEnded = errors.New("run has ended")
 
 func (s *stream) run(ctx context.Context) error {
-	// At once, so that a reader of a silent run knows that it is connected.
+	// At once, so that a reader of a run without events knows that it is connected.
 	if err := s.write(sse.AppendComment(nil, "open")); err != nil {
 		return err
 	}

@@ -163,9 +163,14 @@ func (g *Gateway) takeAbort(ctx context.Context, m bus.Message) error {
 			g.log.Warn().Err(err).Str("run_id", string(id)).Str("hint", "the run is aborted without a reason; the body stands in docs/reference/nats.md#abort").Msg("abort without a readable reason")
 		}
 	}
-	_, err = g.abort(ctx, id, a.Reason)
+	wake, err := g.store.Abort(ctx, id, a.Reason, g.cfg.RedeliveryDelay)
 	if _, ended := errors.AsType[*state.TerminalError](err); ended {
 		return nil // there is nothing left to abort
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	// Workers have heard the message itself.
+	g.publish(ctx, id, func(ctx context.Context) error { return g.dispatch.WakeAborted(ctx, id, wake, span.Parent(ctx)) })
+	return nil
 }

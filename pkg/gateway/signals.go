@@ -178,21 +178,11 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
 	if len(req.Reason) > maxValue {
 		return invalid("reason has %d bytes, at most %d are allowed", len(req.Reason), maxValue)
 	}
-	wake, err := g.abort(r.Context(), id, req.Reason)
+	// The flag is durable; the messages only make it instant.
+	wake, err := g.store.Abort(r.Context(), id, req.Reason, g.cfg.RedeliveryDelay)
 	if err != nil {
 		return err
 	}
-	// The flag is durable; the message only makes it instant.
-	g.publish(r.Context(), id, func(ctx context.Context) error { return g.dispatch.Interrupt(ctx, id, req.Reason, wake) })
+	g.publish(r.Context(), id, func(ctx context.Context) error { return g.dispatch.Abort(ctx, id, req.Reason, wake, span.Parent(ctx)) })
 	return g.accepted(w, r, id)
-}
-
-// abort sets the durable flag and wakes the run where it rests.
-func (g *Gateway) abort(ctx context.Context, id state.RunID, reason string) (state.Wake, error) {
-	wake, err := g.store.Abort(ctx, id, reason, g.cfg.RedeliveryDelay)
-	if err != nil {
-		return state.Wake{}, err
-	}
-	g.publish(ctx, id, func(ctx context.Context) error { return g.dispatch.WakeAborted(ctx, id, wake, span.Parent(ctx)) })
-	return wake, nil
 }

@@ -156,7 +156,7 @@ type Runs interface {
 
 	// List returns the runs that match f, the newest first. It may lag behind the
 	// writes of other processes for a moment; so may Counts. A page may have fewer runs
-	// than it has room for, and a cursor: a store need not look at more than a thousand
+	// than its limit, and a cursor: a store need not look at more than a thousand
 	// runs for it.
 	List(ctx context.Context, f Filter) (RunPage, error)
 }

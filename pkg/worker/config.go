@@ -92,7 +92,7 @@ type Config struct {
 	// SweepEvery is the sweeper's period. Default 1 s.
 	SweepEvery time.Duration
 
-	// HeartbeatEvery is the period of the heartbeats; a worker that was silent for four
+	// HeartbeatEvery is the period of the heartbeats; a worker that is not heard for four
 	// of them is dead. Default 300 ms.
 	HeartbeatEvery time.Duration
 

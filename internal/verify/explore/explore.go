@@ -42,7 +42,7 @@ func total(counts map[string]int) (n int) {
 	return n
 }
 
-// explorer is an exploration under way.
+// explorer is an exploration in progress.
 type explorer struct {
 	t     *testing.T
 	sc    *Scenario

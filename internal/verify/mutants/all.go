@@ -74,7 +74,7 @@ var all = []mutant{
 	// Of what comes over the bus.
 	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			g.answer(ctx, m, kind, take(ctx, m))\n", "			_ = m.Ack()\n			g.answer(ctx, m, kind, take(ctx, m))\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"a submission over the bus loses its key", intake, []string{"		return key\n", "		return \"\"\n"}, "TestExplore/^a_service,_over_the_bus$"},
-	{"an abort over the bus is not noted in the store", intake, []string{"	_, err = g.abort(ctx, id, a.Reason)\n", "	err = nil\n"}, "TestExplore/^a_service,_over_the_bus$"},
+	{"an abort over the bus is not noted in the store", intake, []string{"	wake, err := g.store.Abort(ctx, id, a.Reason, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"a service is not told of the end", finalize, []string{"		if err := w.reply(ctx, s); err != nil {\n", "		if err := error(nil); err != nil {\n"}, "TestExplore/^a_service,_over_the_bus$"},
 
 	// Of aborts.
@@ -83,7 +83,7 @@ var all = []mutant{
 	{"an abort between a claim and the note of it is missed", leases, []string{"		for _, a := range c.aborts {\n			l.abort(a)\n", "		for range c.aborts {\n"}, "TestExplore/^a_cancellation$"},
 	{"a turn that ends an aborted run is interrupted by the abort", leases, []string{"if a.Means(l.Version) && !l.ends {", "if a.Means(l.Version) {"}, "TestAbortOfTwoClaims|TestExplore/^a_cancellation$"},
 	{"an eager claim outlives an abort", leases, []string{"	w.eager.forget(a.Run) // the store is asked, and tells of the abort\n", ""}, "TestExplore/^a_cancellation$"},
-	{"an abort is not noted in the store", signal, []string{"	wake, err := g.store.Abort(ctx, id, reason, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n"}, "TestExplore/^a_cancellation$"},
+	{"an abort is not noted in the store", signal, []string{"	wake, err := g.store.Abort(r.Context(), id, req.Reason, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n"}, "TestExplore/^a_cancellation$"},
 
 	// Of children.
 	{"a parent is not told", finalize, []string{"		if err := w.answerParent(ctx, s); err != nil {", "		if err := error(nil); err != nil {", "		return w.answerParent(ctx, child)", "		return nil"}, "TestExplore/^two_children$"},

@@ -11,7 +11,7 @@ import (
 )
 
 // Connect opens a connection that never gives up, notices within ten seconds that a
-// server fell silent, and buffers nothing while it is away: a publish that cannot be
+// server stopped answering, and buffers nothing while it is away: a publish that cannot be
 // sent fails at once instead of haunting the stream later.
 func Connect(address, name string, opts ...nats.Option) (*nats.Conn, error) {
 	opts = append([]nats.Option{

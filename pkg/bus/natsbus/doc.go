@@ -6,7 +6,7 @@
 //	TURNPIKE_SUBMIT   turnpike.submit.<agent>       work queue
 //	TURNPIKE_CONTROL  turnpike.abort.<run_id>       work queue, heard by core subscriptions too
 //	TURNPIKE_EVENTS   turnpike.events.<run_id>      kept for three days
-//	TURNPIKE_DEAD     turnpike.dead.<lane>          kept until there is no room for more
+//	TURNPIKE_DEAD     turnpike.dead.<lane>          kept until the stream is full
 //
 // and without a stream: turnpike.live.<run_id>, turnpike.presence.<worker>.
 package natsbus

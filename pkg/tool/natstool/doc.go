@@ -21,7 +21,7 @@
 //
 // Request and reply are delivered at most once: a call whose reply does not come
 // may or may not have been made. So the request asks for signs of life
-// (toolkit.HeartbeatHeader); a service that gave one and then falls silent is held
+// (toolkit.HeartbeatHeader); a service that gave one and then stops answering is held
 // for dead, and the call does not wait for its deadline. It is made again, with
 // the same idempotency key, only if the tool is idempotent (I4).
 package natstool

@@ -38,7 +38,7 @@ const (
 	attempts = 3
 )
 
-// errDied says that the instance which had begun with a call has fallen silent.
+// errDied says that the instance which had begun with a call has stopped answering.
 var errDied = errors.New("the instance that worked on it gives no sign of life, the outcome is unknown")
 
 // Tool calls NATS services: the name of a call says which.
