@@ -23,8 +23,11 @@ import (
 type Config struct {
 	Prefix   string // default "turnpike"
 	Replicas int    // of each stream; one that exists with fewer is raised; default 1
-	Now      func() time.Time
 	Logger   zerolog.Logger
+
+	// Now is the clock of this process. The store goes by the server's, and measures from time
+	// to time how far this one is from it. Default time.Now.
+	Now func() time.Time
 
 	// ReadOnly opens a store to look at it: Open creates and changes no stream, and fails
 	// with jetstream.ErrStreamNotFound where one is missing.
@@ -49,6 +52,9 @@ type Store struct {
 	maxBytes int // how many of these are kept
 
 	quotas quotas
+	clock  clock
+	stop   context.CancelFunc // ends followClock
+	ended  chan struct{}
 }
 
 // version is a record and the place in the stream at which it stands.
@@ -96,12 +102,22 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if have := s.stream.CachedInfo().Config; have.MaxAge != 0 || have.MaxMsgsPerSubject > 0 {
 		return nil, fmt.Errorf("stream %s: it forgets messages (max age %s, %d per subject): runs would be lost; remove these limits", want.Name, have.MaxAge, have.MaxMsgsPerSubject)
 	}
+	s.clock.local = cfg.Now
+	if err := s.readClock(ctx); err != nil {
+		return nil, fmt.Errorf("read the server's time: %w", err)
+	}
 	if err := s.openQuotas(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.follow(ctx); err != nil {
 		return nil, err
 	}
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop, s.ended = stop, make(chan struct{})
+	go func() {
+		defer close(s.ended)
+		s.followClock(following)
+	}()
 	return s, nil
 }
 
@@ -216,8 +232,10 @@ func (s *Store) noisy(id state.RunID) bool {
 
 // Close stops following.
 func (s *Store) Close() error {
+	s.stop()
 	s.feed.Stop()
 	<-s.feed.Closed()
+	<-s.ended
 	return nil
 }
 
@@ -277,7 +295,7 @@ func (s *Store) update(ctx context.Context, id state.RunID, fn func(*record.Reco
 			fresh = true
 		}
 		rec := v.rec
-		entries, err := fn(&rec, s.cfg.Now())
+		entries, err := fn(&rec, s.clock.now())
 		if err != nil {
 			if fresh {
 				if errors.Is(err, errUnchanged) {

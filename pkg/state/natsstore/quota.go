@@ -122,7 +122,7 @@ func (s *Store) bucket(ctx context.Context, key string, change func(*quota.Bucke
 				return nil, fmt.Errorf("decode bucket: %w", err)
 			}
 		}
-		change(&b, s.cfg.Now())
+		change(&b, s.clock.now())
 		return b, nil
 	})
 }
@@ -150,7 +150,7 @@ func (s *Store) Pause(ctx context.Context, key string, d time.Duration) error {
 	if err == nil {
 		err = s.swap(ctx, s.slowedSubject(), func(old []byte) (any, error) {
 			slow, err := s.slow(old)
-			if until := quota.SlowUntil(d, s.cfg.Now()); err == nil && until.After(slow[key]) {
+			if until := quota.SlowUntil(d, s.clock.now()); err == nil && until.After(slow[key]) {
 				slow[key] = until
 			}
 			return slow, err
@@ -170,7 +170,7 @@ func (s *Store) slow(data []byte) (map[string]time.Time, error) {
 			return nil, fmt.Errorf("decode paused quotas: %w", err)
 		}
 	}
-	now := s.cfg.Now()
+	now := s.clock.now()
 	maps.DeleteFunc(slow, func(_ string, until time.Time) bool { return !now.Before(until) })
 	return slow, nil
 }

@@ -37,7 +37,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 		}
 		st.ID = owner
 	}
-	rec := record.New(st.Formatted(s.Written()), s.cfg.Now(), n.RedeliveryDelay)
+	rec := record.New(st.Formatted(s.Written()), s.clock.now(), n.RedeliveryDelay)
 	if n.Key != "" {
 		rec.Key = s.keySubject(st.Tenant, n.Key)
 	}
@@ -165,7 +165,7 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 // is written under its token goes through the process that made it.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
 	if rec := s.indexed(q.Run); q.Token != "" && rec.EagerToken == q.Token && rec.Token == q.Token {
-		if c := rec.Claim(q, s.cfg.Now()); c.Outcome == state.Claimed {
+		if c := rec.Claim(q, s.clock.now()); c.Outcome == state.Claimed {
 			return s.withLog(ctx, q.Run, c)
 		}
 	}
@@ -360,7 +360,7 @@ func (s *Store) each(ctx context.Context, limit int, looks func(record.Record) b
 
 // Sweep implements state.Schedule.
 func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
-	now := s.cfg.Now()
+	now := s.clock.now()
 	return s.each(ctx, limit,
 		func(rec record.Record) bool { return !rec.Due.IsZero() && !now.Before(rec.Due.Time) },
 		func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
@@ -454,7 +454,7 @@ func (s *Store) PutAgent(ctx context.Context, name string, definition json.RawMe
 		if err != nil {
 			return state.AgentVersion{}, err
 		}
-		v := state.AgentVersion{Name: name, Version: l.Version + 1, Definition: definition, CreatedAt: state.At(s.cfg.Now())}
+		v := state.AgentVersion{Name: name, Version: l.Version + 1, Definition: definition, CreatedAt: state.At(s.clock.now())}
 		_, err = s.publish(ctx, s.agentSubject(name, v.Version), v, 0)
 		taken := conflict(err)
 		if err != nil && !taken {
