@@ -272,10 +272,10 @@ type Turns interface {
 	// With Commit.EagerClaim the same step may claim the turn that follows.
 	Commit(ctx context.Context, l Lease, c Commit) (Committed, error)
 
-	// Release gives up a lease and takes the attempt back. The run is due at
-	// once. Of a lease that was ended by Evict or Sweep it notes that the worker had only
+	// Release gives up a lease and takes the attempt back. The run is due after a delay.
+	// Of a lease that was ended by Evict or Sweep it notes that the worker had only
 	// paused, once, and answers ErrFenced.
-	Release(ctx context.Context, l Lease) error
+	Release(ctx context.Context, l Lease, delay time.Duration) error
 }
 
 // ClaimRequest asks for a run's lease.

@@ -33,9 +33,6 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 	if t.claim.Abort, err = t.orphaned(ctx); err != nil {
 		return nil, err
 	}
-	if err := t.awaitLateResults(ctx); err != nil {
-		return nil, err
-	}
 	began := t.began()
 	if t.s.Status == state.Queued || t.s.Status == state.Waiting {
 		t.live(t.liveEvent(state.LiveTurnStarted))
@@ -53,40 +50,6 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 		return nil, t.notLoaded(ctx, err)
 	}
 	return t.decide(began), nil
-}
-
-// lateLook is how often a turn looks for late results: seldom, since a worker that died with
-// many turns leaves as many that look.
-const lateLook = time.Second
-
-// awaitLateResults waits for what a worker may still hand in that was evicted during calls
-// of this turn. Without it their outcome is unknown, and no call is started twice. Only the
-// first who takes the turn up waits: a turn whose workers die again and again must get on.
-func (t *turn) awaitLateResults(ctx context.Context) error {
-	if t.claim.Attempt != 2 || t.claim.Abort != nil {
-		return nil
-	}
-	for end := time.Now().Add(t.w.cfg.LateResults); t.lacksResults() && time.Now().Before(end); {
-		if !pause(ctx, min(lateLook, t.w.cfg.LateResults)) {
-			return nil // an abort or the deadline: what follows tells
-		}
-		c, err := t.claimAgain(ctx)
-		if err != nil {
-			return err
-		}
-		t.claim.Journal = c.Journal
-	}
-	return nil
-}
-
-// lacksResults reports whether a call was started that has no result yet.
-func (t *turn) lacksResults() bool {
-	for id := range t.claim.Journal.Started {
-		if _, ok := t.claim.Journal.Results[id]; !ok {
-			return true
-		}
-	}
-	return false
 }
 
 // notLoaded says what it means that the agent could not be had. A turn that was aborted

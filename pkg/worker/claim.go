@@ -37,6 +37,9 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 	if c.Outcome != state.Claimed {
 		return nil, ctx, w.reject(ctx, d, c)
 	}
+	if w.mayGetResults(d, c) {
+		return nil, ctx, w.postpone(ctx, d, c)
+	}
 	admitted, ok := w.quarantine.Admit(c.Attempt-c.Paused, c.Abort != nil)
 	if !ok {
 		return nil, ctx, w.deferTurn(ctx, d, c)
@@ -96,12 +99,40 @@ func replayed(c state.Claim) state.State {
 // back, with a message of its own.
 func (w *Worker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
 	log := w.runLog(d.Turn().Run)
-	if err := w.store.Release(ctx, c.Lease); err != nil {
+	if err := w.store.Release(ctx, c.Lease, 0); err != nil {
 		log.Warn().Err(err).Str("hint", "the lease runs out by itself").Msg("release failed")
 		return nil
 	}
 	log.Info().Int("attempt", c.Attempt).Msg("turn deferred: workers were lost with it, and others like it are in flight here")
 	return d.Ack()
+}
+
+// mayGetResults reports whether results may still come in of calls that a worker had started
+// whose lease on this turn was ended: it may only have been paused. Without them their outcome
+// is unknown, and no call is started twice. A turn waits for them once, so that one whose
+// workers die again and again gets on: not if its message was delivered before.
+func (w *Worker) mayGetResults(d bus.TurnDelivery, c state.Claim) bool {
+	if c.Attempt != 2 || c.Abort != nil || d.Delivered() > 1 || w.cfg.LateResults < 0 {
+		return false
+	}
+	for id := range c.Journal.Started {
+		if _, ok := c.Journal.Results[id]; !ok {
+			return true
+		}
+	}
+	return false
+}
+
+// postpone gives up a turn for as long as results of it may come in. It holds no slot
+// meanwhile, and no attempt is counted.
+func (w *Worker) postpone(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
+	log := w.runLog(d.Turn().Run)
+	if err := w.store.Release(ctx, c.Lease, w.cfg.LateResults+w.cfg.RedeliveryDelay); err != nil {
+		log.Warn().Err(err).Str("hint", "the lease runs out by itself").Msg("release failed")
+		return nil
+	}
+	log.Info().Msg("turn postponed: its worker was lost during calls, and may hand in what they came to")
+	return d.Nak(w.cfg.LateResults)
 }
 
 // disclaim gives back a claim of unknown outcome as soon as the store answers: if it
@@ -111,7 +142,7 @@ func (w *Worker) disclaim(ctx context.Context, q state.ClaimRequest) {
 	defer cancel()
 	l := state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker}
 	for {
-		err := w.store.Release(ctx, l)
+		err := w.store.Release(ctx, l, 0)
 		if err == nil || leaseOver(err) || !pause(ctx, storePause) {
 			return
 		}

@@ -65,7 +65,7 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 		log.Warn().Err(err).Str("hint", "another worker goes on from the journal").Msg("turn dropped")
 		return nil
 	}
-	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease); err != nil {
+	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease, 0); err != nil {
 		log.Warn().Err(err).Str("hint", "the lease runs out by itself").Msg("release failed")
 		return nil
 	}
@@ -90,5 +90,5 @@ func (t *turn) handIn(ctx context.Context) {
 	if len(late.Results) > 0 {
 		t.w.check(t.w.store.Record(ctx, t.lease.Lease, late), "hand in late results")
 	}
-	t.w.check(t.w.store.Release(ctx, t.lease.Lease), "say that the worker was paused")
+	t.w.check(t.w.store.Release(ctx, t.lease.Lease, 0), "say that the worker was paused")
 }

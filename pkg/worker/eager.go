@@ -122,6 +122,6 @@ func (w *Worker) releaseEager(ctx context.Context, since time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, eagerFor)
 	defer cancel()
 	for _, l := range w.eager.left(since) {
-		w.check(w.store.Release(ctx, l), "release")
+		w.check(w.store.Release(ctx, l, 0), "release")
 	}
 }

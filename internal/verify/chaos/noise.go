@@ -74,8 +74,8 @@ func (s *noisyStore) Commit(ctx context.Context, l state.Lease, c state.Commit) 
 }
 
 // Release implements state.Turns.
-func (s *noisyStore) Release(ctx context.Context, l state.Lease) error {
-	err := s.Store.Release(ctx, l)
+func (s *noisyStore) Release(ctx context.Context, l state.Lease, delay time.Duration) error {
+	err := s.Store.Release(ctx, l, delay)
 	s.dies("after a release", l.Run)
 	return err
 }

@@ -51,7 +51,6 @@ type effect struct {
 // taken is a turn that was taken up after its first worker was lost.
 type taken struct {
 	by      *process
-	token   string
 	version int64
 	at      time.Time
 }
@@ -89,8 +88,9 @@ func (s *deployment) begins(ctx context.Context, p *process, run state.RunID, wh
 
 // takes notes that a turn was claimed.
 func (s *deployment) takes(p *process, c state.Claim) {
-	if t := s.taken[c.Lease.Run]; c.Attempt == 2 && t.token != c.Lease.Token {
-		s.taken[c.Lease.Run] = taken{p, c.Lease.Token, c.Lease.Version, time.Now()}
+	// From the first time on: its turn is postponed then, and is taken up once.
+	if t, ok := s.taken[c.Lease.Run]; c.Attempt == 2 && (!ok || t.version != c.Lease.Version) {
+		s.taken[c.Lease.Run] = taken{p, c.Lease.Version, time.Now()}
 	}
 }
 

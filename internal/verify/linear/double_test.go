@@ -162,9 +162,9 @@ func (d *double) Commit(_ context.Context, l state.Lease, c state.Commit) (state
 	return lose(done, err)
 }
 
-func (d *double) Release(_ context.Context, l state.Lease) error {
+func (d *double) Release(_ context.Context, l state.Lease, delay time.Duration) error {
 	defer d.lock()()
-	_, err := lose(0, d.change(func(r *record.Record) error { return r.Release(l, time.Now()) }))
+	_, err := lose(0, d.change(func(r *record.Record) error { return r.Release(l, time.Now(), delay) }))
 	return err
 }
 

@@ -120,7 +120,7 @@ func ask(ctx context.Context, s state.Store, c Call) (a Answer) {
 	case c.Commit != nil:
 		a.Committed, a.Err = s.Commit(ctx, c.Lease, *c.Commit)
 	case c.Release:
-		a.Err = s.Release(ctx, c.Lease)
+		a.Err = s.Release(ctx, c.Lease, 0)
 	case c.Signal != nil:
 		a.Wake, a.Err = s.Signal(ctx, c.Run, *c.Signal, time.Second)
 	case c.Abort != nil:

@@ -176,7 +176,7 @@ func (r *run) step(c Call, a Answer) bool {
 		r.append(entries)
 		return a.Unknown || sameErr(err, a.Err) && (err != nil || done == a.Committed)
 	case c.Release:
-		err := r.rec.Release(c.Lease, c.At)
+		err := r.rec.Release(c.Lease, c.At, 0)
 		return a.Unknown || sameErr(err, a.Err)
 	case c.Signal != nil:
 		w, err := r.rec.Signal(c.Run, *c.Signal, c.At, 0)

@@ -41,7 +41,7 @@ var all = []mutant{
 	// Of the turn.
 	{"the start marks of earlier attempts are not looked at", act, []string{"		if _, done := t.claim.Journal.Results[id]; !done {\n", "		if false {\n"}, "TestExplore/^tools$"},
 	{"the results of earlier attempts are not looked at", act, []string{"range slices.Sorted(maps.Keys(t.claim.Journal.Results)) {", "range []string{} {"}, "TestExplore/^tools$"},
-	{"a worker that stops does not release its turns", commit, []string{"	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease); err != nil {", "	if err := error(nil); err != nil {"}, "TestExplore/^tools"},
+	{"a worker that stops does not release its turns", commit, []string{"	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease, 0); err != nil {", "	if err := error(nil); err != nil {"}, "TestExplore/^tools"},
 	{"leases are never renewed", leases, []string{"			asked.Go(func() { w.renew(ctx, l) })\n", "			_ = l\n"}, "TestExplore/^tools"},
 	{"nobody helps a turn that was committed and not published", claim, []string{"		return w.dispatch.Follow(ctx, msg, c.Version, c.Priority)\n", "		return nil\n"}, "TestExplore/^nobody_sweeps,_no_optimisations$"},
 	{"the next turn is not published", turn, []string{"		err = w.dispatch.Publish(ctx, t.next(ctx, done))\n", "		err = nil\n"}, "TestExplore/^one_turn$|TestExplore/^tools$"},
@@ -58,7 +58,7 @@ var all = []mutant{
 	{"a release counts the attempt", rules, []string{"	r.Attempts--\n", ""}, "TestExplore/^tools"},
 
 	// Of workers that were only paused, or not heard.
-	{"whoever takes a turn up does not wait for what its worker hands in", act, []string{"	if t.claim.Attempt != 2 || t.claim.Abort != nil {\n", "	if true {\n"}, "TestExplore/^a_worker_that_sleeps$"},
+	{"whoever takes a turn up does not wait for what its worker hands in", claim, []string{"	if c.Attempt != 2 || c.Abort != nil || d.Delivered() > 1 || w.cfg.LateResults < 0 {\n", "	if true {\n"}, "TestExplore/^a_worker_that_sleeps$"},
 	{"a worker that was only paused says nothing", commit, []string{"		t.handIn(ctx)\n", ""}, "TestExplore/^a_worker_that_sleeps$"},
 	{"the store keeps nothing of a worker that was evicted", rules, []string{
 		"			r.keepResults(slices.DeleteFunc(slices.Clone(j.Results), func(e state.Entry) bool { return !slices.Contains(r.Started, e.CallID) }))\n", "",

@@ -54,8 +54,8 @@ func (s store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state
 	return do(ctx, s.p, toStore, "commit", func() (state.Committed, error) { return s.in.Commit(ctx, l, c) })
 }
 
-func (s store) Release(ctx context.Context, l state.Lease) error {
-	return do0(ctx, s.p, toStore, "release", func() error { return s.in.Release(ctx, l) })
+func (s store) Release(ctx context.Context, l state.Lease, delay time.Duration) error {
+	return do0(ctx, s.p, toStore, "release", func() error { return s.in.Release(ctx, l, delay) })
 }
 
 func (s store) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {

@@ -262,8 +262,8 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done
 }
 
 // Release implements state.Turns.
-func (s *Store) Release(ctx context.Context, l state.Lease) error {
-	return s.late(ctx, l, func(rec *record.Record, now time.Time) ([]state.Entry, error) { return nil, rec.Release(l, now) })
+func (s *Store) Release(ctx context.Context, l state.Lease, delay time.Duration) error {
+	return s.late(ctx, l, func(rec *record.Record, now time.Time) ([]state.Entry, error) { return nil, rec.Release(l, now, delay) })
 }
 
 // Signal implements state.Signals.

@@ -333,7 +333,7 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 }
 
 // Release gives the lease up and the attempt back.
-func (r *Record) Release(l state.Lease, now time.Time) error {
+func (r *Record) Release(l state.Lease, now time.Time, delay time.Duration) error {
 	if err := r.fence(l); err != nil {
 		if r.wasEvicted(l) {
 			// The worker was only paused: its attempt does not count. Once.
@@ -343,7 +343,7 @@ func (r *Record) Release(l state.Lease, now time.Time) error {
 		return err
 	}
 	r.Attempts--
-	r.queue(now, 0)
+	r.queue(now, delay)
 	return nil
 }
 

@@ -43,11 +43,11 @@ func TestKnownHeader(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := here.Release(t.Context(), a.Lease); err != nil {
+		if err := here.Release(t.Context(), a.Lease, 0); err != nil {
 			t.Fatal(err)
 		}
 		again := claim(here, v, fmt.Sprint("b", v))
-		if err := here.Release(t.Context(), again.Lease); err != nil {
+		if err := here.Release(t.Context(), again.Lease, 0); err != nil {
 			t.Fatal(err)
 		}
 		b := claim(openAt(t, url, prefix), v, fmt.Sprint("c", v))
@@ -99,7 +99,7 @@ func TestEagerClaimFromMemory(t *testing.T) {
 		}
 		eager := claimed(t, here, state.State{ID: run.ID, Version: done.Version}, token)
 		beside := claimed(t, here, state.State{ID: run.ID, Version: done.Version}, ulid.Make().String())
-		if err := here.Release(t.Context(), beside.Lease); err != nil {
+		if err := here.Release(t.Context(), beside.Lease, 0); err != nil {
 			t.Fatal(err)
 		}
 		c = claimed(t, openAt(t, url, prefix), state.State{ID: run.ID, Version: done.Version}, ulid.Make().String())
@@ -160,7 +160,7 @@ func TestLongLogs(t *testing.T) {
 					if n, sum := s.Known(run.ID); n != len(run.Log) || sum != logcache.Sum(last) {
 						t.Errorf("%d turns and %d: %d entries are known, up to %s; want %d, up to %s", turns, more, n, sum, len(run.Log), logcache.Sum(last))
 					}
-					if err := s.Release(t.Context(), c.Lease); err != nil {
+					if err := s.Release(t.Context(), c.Lease, 0); err != nil {
 						t.Fatal(err)
 					}
 				}

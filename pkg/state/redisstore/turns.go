@@ -266,9 +266,9 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 }
 
 // Release implements state.Turns.
-func (s *Store) Release(ctx context.Context, l state.Lease) error {
+func (s *Store) Release(ctx context.Context, l state.Lease, delay time.Duration) error {
 	k := s.keys.run(l.Run)
-	r, err := releaseScript.call(ctx, s, []string{k.header, k.due, k.count, k.leases}, string(l.Run), l.Token, l.Version)
+	r, err := releaseScript.call(ctx, s, []string{k.header, k.due, k.count, k.leases}, string(l.Run), l.Token, l.Version, delay.Milliseconds())
 	if err != nil {
 		return fmt.Errorf("release run %s: %w", l.Run, err)
 	}

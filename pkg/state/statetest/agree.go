@@ -205,7 +205,7 @@ func (d *duel) renew(rt *rapid.T) {
 
 func (d *duel) release(rt *rapid.T) {
 	c := d.lease(rt)
-	d.both("Release", func(s state.Store) (any, error) { return nil, s.Release(d.t.Context(), c.Lease) })
+	d.both("Release", func(s state.Store) (any, error) { return nil, s.Release(d.t.Context(), c.Lease, 0) })
 }
 
 func (d *duel) record(rt *rapid.T) {

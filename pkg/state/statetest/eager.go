@@ -215,7 +215,7 @@ func testEagerLost(t *testing.T, s *suite) {
 func testEagerReleased(t *testing.T, s *suite) {
 	run := s.create(t)
 	l, _ := s.commitEagerly(t, s.mustClaim(t, run.ID, 1), "eager")
-	if err := s.Release(t.Context(), l); err != nil {
+	if err := s.Release(t.Context(), l, 0); err != nil {
 		t.Fatalf("Release: %v", err)
 	}
 	if got, _ := s.Load(t.Context(), run.ID); got.Status != state.Queued {

@@ -93,7 +93,7 @@ func testFormats(t *testing.T, s *suite) {
 			t.Fatalf("List = %d runs, %v", len(page.Runs), err)
 		}
 		c = s.mustClaim(t, run.ID, version)
-		if err := s.Release(t.Context(), c.Lease); err != nil {
+		if err := s.Release(t.Context(), c.Lease, 0); err != nil {
 			t.Fatal(err)
 		}
 		for what, got := range map[string]state.State{"Load": loaded, "List": page.Runs[0], "Claim": c.State} {

@@ -85,7 +85,7 @@ func testNoisyCountsOnce(t *testing.T, s *suite) {
 	if due, err := s.Evict(t.Context(), "w1", 100, 0); err != nil || len(due) != 1 || due[0].Noisy {
 		t.Fatalf("Evict = %+v, %v", due, err)
 	}
-	if err := s.Release(t.Context(), s.mustClaim(t, run.ID, 1).Lease); err != nil {
+	if err := s.Release(t.Context(), s.mustClaim(t, run.ID, 1).Lease, 0); err != nil {
 		t.Fatal(err)
 	}
 	version := s.wait(t, run.ID, 1, "c1")

@@ -358,7 +358,7 @@ func testPaused(t *testing.T, s *suite) {
 				t.Errorf("Record under another token = %v, want fenced", err)
 			}
 			for range 2 {
-				if err := s.Release(t.Context(), first.Lease); !errors.Is(err, state.ErrFenced) {
+				if err := s.Release(t.Context(), first.Lease, 0); !errors.Is(err, state.ErrFenced) {
 					t.Errorf("Release of the evicted = %v, want fenced", err)
 				}
 			}

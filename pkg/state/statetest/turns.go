@@ -95,7 +95,7 @@ func testLeaseExpiry(t *testing.T, s *suite) {
 	if err := s.Record(t.Context(), first.Lease, state.Record{From: 1, Entries: []state.Entry{response(1, "x")}}); !errors.Is(err, state.ErrFenced) {
 		t.Errorf("Record of the first = %v, want fenced", err)
 	}
-	if err := s.Release(t.Context(), first.Lease); !errors.Is(err, state.ErrFenced) {
+	if err := s.Release(t.Context(), first.Lease, 0); !errors.Is(err, state.ErrFenced) {
 		t.Errorf("Release of the first = %v, want fenced", err)
 	}
 	s.commit(t, second, state.EndCompleted, state.Entry{})
@@ -281,7 +281,7 @@ func testRelease(t *testing.T, s *suite) {
 	if err := s.Record(t.Context(), c.Lease, state.Record{From: 1, Started: []string{"c1"}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Release(t.Context(), c.Lease); err != nil {
+	if err := s.Release(t.Context(), c.Lease, 0); err != nil {
 		t.Fatal(err)
 	}
 	if d := s.sweepFor(t, run.ID, long); !d.Turn || d.Version != 1 {
