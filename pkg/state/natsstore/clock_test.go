@@ -26,7 +26,7 @@ func TestClockIsTheServers(t *testing.T) {
 		t.Cleanup(func() { _ = s.Close() })
 		stores[skew] = s
 	}
-	const close = time.Second // the server is in this process; its answer takes less
+	const near = time.Second // the server is in this process; its answer takes less
 	id := state.RunID(state.RunPrefix + ulid.Make().String())
 	at := state.At(time.Now())
 	run, err := state.State{ID: id, Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal, Limits: state.Limits{MaxTurns: 9}}.
@@ -42,10 +42,10 @@ func TestClockIsTheServers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := time.Since(c.Now).Abs(); d > close {
+		if d := time.Since(c.Now).Abs(); d > near {
 			t.Errorf("a store whose process is %s off says that it is %s from now", skew, d)
 		}
-		if c.Outcome == state.ClaimBusy && (c.Busy < 3*time.Second-close || c.Busy > 3*time.Second) {
+		if c.Outcome == state.ClaimBusy && (c.Busy < 3*time.Second-near || c.Busy > 3*time.Second) {
 			t.Errorf("a lease of three seconds lasts %s more for a store whose process is %s off", c.Busy, skew)
 		}
 		if due, err := s.Sweep(t.Context(), 9, time.Hour, nil); err != nil || len(due) > 0 {
