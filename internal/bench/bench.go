@@ -40,6 +40,8 @@ type Config struct {
 	Size    int    `default:"10000" help:"Runs of the larger step of size, and of steady."`
 	Short   bool   `help:"A small load, to see that it works."`
 
+	Without []string `enum:"eager_claims,executor,quarantine,batching," help:"Optimisations to do without, by commas: eager_claims, executor, quarantine, batching (of calls to Redis; not in parts with processes of their own)."`
+
 	Only []string `default:"turns" help:"What to measure, by commas: all, or some of turns, history, parked, abort, submit, readers, scale, fair, start, size, stream, steady."`
 }
 
@@ -127,6 +129,9 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := doWithout(cfg.Without); err != nil {
+		return nil, err
+	}
 	r := &Report{Profile: cfg.Profile}
 	if want["turns"] {
 		if r.Turns, err = measureTurns(ctx, cfg); err != nil {
@@ -212,7 +217,7 @@ func openWith(ctx context.Context, servers *servers, as func(*redisstore.Store) 
 		cancel()
 		return nil, err
 	}
-	store, err := redisstore.Open(ctx, redisstore.Config{URL: servers.redisURL})
+	store, err := redisstore.Open(ctx, redisAt(servers.redisURL))
 	if err != nil {
 		cancel()
 		return nil, err
@@ -220,7 +225,7 @@ func openWith(ctx context.Context, servers *servers, as func(*redisstore.Store) 
 	s := &deployment{servers: servers, store: store, model: &benchModel{}}
 	w, err := worker.New(as(store), b, worker.Config{
 		ID: workerID, Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": s.model}, ShutdownGrace: time.Second,
-		Kinds: toolspec.Kinds(map[string]tool.Tool{"noop": noop}),
+		Kinds: toolspec.Kinds(map[string]tool.Tool{"noop": noop}), Without: optimisations(),
 	})
 	if err != nil {
 		cancel()
@@ -258,6 +263,9 @@ type benchModel struct {
 	turns int
 	seen  func(run state.RunID, call int) // called before each answer
 }
+
+// Self implements model.Punctual, as the providers do that ship with Turnpike.
+func (m *benchModel) Self() model.Provider { return m }
 
 func (m *benchModel) Generate(_ context.Context, r model.Request, _ func(model.Delta)) (model.Response, error) {
 	m.mu.Lock()

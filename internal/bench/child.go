@@ -70,7 +70,7 @@ func (c Child) work(ctx context.Context, d *turnpike.Deployment) error {
 	m := &watchedModel{Provider: scripted.New(), nc: d.NATS}
 	w, err := d.NewWorker(worker.Config{
 		ID: c.ID, Slots: c.Slots, Providers: map[string]model.Provider{"scripted": m}, ShutdownGrace: time.Second,
-		Kinds: toolspec.Kinds(map[string]tool.Tool{"noop": noop}),
+		Kinds: toolspec.Kinds(map[string]tool.Tool{"noop": noop}), Without: optimisations(),
 	})
 	if err != nil {
 		return err
@@ -102,6 +102,9 @@ type watchedModel struct {
 	nc    *nats.Conn
 	calls atomic.Int64
 }
+
+// Self implements model.Punctual, as the providers do that ship with Turnpike.
+func (m *watchedModel) Self() model.Provider { return m }
 
 func (m *watchedModel) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (resp model.Response, err error) {
 	m.calls.Add(1)

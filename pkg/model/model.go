@@ -22,6 +22,23 @@ type Provider interface {
 	Generate(ctx context.Context, r Request, onDelta func(Delta)) (Response, error)
 }
 
+// Punctual is a Provider whose Generate returns soon after its context has ended, whatever
+// the server does. A worker calls it on the goroutine of the turn, which saves the memory of
+// another; a call of any other provider gets a goroutine that can be abandoned.
+//
+// Self returns the provider itself. One that embeds another and has a Generate of its own is
+// not what Self returns, so it is not taken for punctual.
+type Punctual interface {
+	Provider
+	Self() Provider
+}
+
+// IsPunctual reports whether p is punctual.
+func IsPunctual(p Provider) bool {
+	s, ok := p.(Punctual)
+	return ok && s.Self() == p
+}
+
 // Request is what a model is asked.
 type Request struct {
 	// Run, and Call, the number of model calls that were made for the run before

@@ -125,6 +125,9 @@ func (c *modelCall) admitted(ctx context.Context) error {
 // KiB is enough then.
 func (c *modelCall) generate(ctx context.Context) error {
 	c.req.Call = c.asked + c.failed
+	if punctual(c.provider) {
+		return c.direct(ctx)
+	}
 	a := &answer{provider: c.provider, req: c.req, stream: c.deltas}
 	if _, ok := timelimit.Call(ctx, c.t.w.calls, straggle, func() struct{} { a.ask(ctx); return struct{}{} }); !ok {
 		a.abandoned()
@@ -138,6 +141,27 @@ func (c *modelCall) generate(ctx context.Context) error {
 		return a.err
 	}
 	return tooLong(c.of.Provider, c.resp, c.t.w.cfg.ModelOutput)
+}
+
+// direct asks a provider that heeds its time limit.
+func (c *modelCall) direct(ctx context.Context) (err error) {
+	var onDelta func(model.Delta)
+	if c.deltas != nil {
+		onDelta = c.deltas.add
+	}
+	if c.resp, err = c.provider.Generate(ctx, c.req, onDelta); err != nil {
+		return err
+	}
+	return tooLong(c.of.Provider, c.resp, c.t.w.cfg.ModelOutput)
+}
+
+// punctual reports whether a provider heeds its time limit. One around which the worker has
+// put its own is as punctual as without.
+func punctual(p model.Provider) bool {
+	if r, ok := p.(redacting); ok {
+		p = r.Provider
+	}
+	return model.IsPunctual(p)
 }
 
 // answer is what a provider answers with. One that was abandoned streams to nobody.

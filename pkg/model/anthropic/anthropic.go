@@ -41,7 +41,10 @@ type Provider struct {
 	client *http.Client
 }
 
-var _ model.Provider = (*Provider)(nil)
+var _ model.Punctual = (*Provider)(nil)
+
+// Self implements model.Punctual.
+func (p *Provider) Self() model.Provider { return p }
 
 // New returns a provider.
 func New(cfg Config) *Provider {

@@ -43,7 +43,10 @@ type Provider struct {
 	err error // why there is no sdk
 }
 
-var _ model.Provider = (*Provider)(nil)
+var _ model.Punctual = (*Provider)(nil)
+
+// Self implements model.Punctual.
+func (p *Provider) Self() model.Provider { return p }
 
 // New returns a provider.
 func New(cfg Config) *Provider {

@@ -20,7 +20,10 @@ type Provider struct{}
 // New returns a scripted provider. It has no state.
 func New() *Provider { return &Provider{} }
 
-var _ model.Provider = (*Provider)(nil)
+var _ model.Punctual = (*Provider)(nil)
+
+// Self implements model.Punctual.
+func (p *Provider) Self() model.Provider { return p }
 
 // Generate returns the response whose place is Request.Call. Past the last one it
 // fails with class Exhausted: nothing is repeated. An entry with a text and an

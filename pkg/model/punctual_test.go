@@ -1,0 +1,33 @@
+package model_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
+	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
+	"github.com/turnpike-dev/turnpike/pkg/model/openai"
+	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
+)
+
+// deaf embeds a provider that is punctual, and is not.
+type deaf struct{ *scripted.Provider }
+
+func (deaf) Generate(context.Context, model.Request, func(model.Delta)) (model.Response, error) {
+	select {}
+}
+
+func TestPunctual(t *testing.T) {
+	t.Parallel()
+	for _, p := range []model.Provider{scripted.New(), anthropic.New(anthropic.Config{}), openai.New(openai.Config{}), gemini.New(gemini.Config{})} {
+		if !model.IsPunctual(p) {
+			t.Errorf("%T is not punctual", p)
+		}
+	}
+	for _, p := range []model.Provider{deaf{scripted.New()}, &deaf{scripted.New()}} {
+		if model.IsPunctual(p) {
+			t.Errorf("%T passes for punctual: it embeds one", p)
+		}
+	}
+}
