@@ -290,7 +290,15 @@ type ClaimRequest struct {
 
 	Lease           time.Duration // how long the claim holds without Renew
 	RedeliveryDelay time.Duration // how long after that the sweeper looks
+
+	// Refuse leaves a run as it is, with ClaimDeferred, if the attempt at its turn would be
+	// one of these. A worker that dies between a claim and its release would have used up an
+	// attempt of a turn that it did not mean to take. An aborted run is claimed all the same.
+	Refuse Attempts
 }
+
+// Attempts are those from one number to another, pauses not counted; the zero value is none.
+type Attempts struct{ From, To int }
 
 // Outcome is what a claim found.
 type Outcome string
@@ -305,6 +313,7 @@ const (
 	ClaimAhead    Outcome = "ahead"    // the store is older than the message
 	ClaimWaiting  Outcome = "waiting"  // the run waits for a signal
 	ClaimBusy     Outcome = "busy"     // somebody else holds the lease
+	ClaimDeferred Outcome = "deferred" // it would be an attempt that was to be refused
 )
 
 // Claim is the answer to a ClaimRequest. For every outcome but ClaimMissing and ClaimNewer,

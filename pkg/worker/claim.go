@@ -19,6 +19,7 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 	ask := state.ClaimRequest{
 		Run: msg.Run, Version: msg.Version, Token: w.random.token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, RedeliveryDelay: w.cfg.RedeliveryDelay,
 	}
+	ask.Refuse.From, ask.Refuse.To = w.quarantine.Refused()
 	own, eager := w.eager.take(msg)
 	if eager {
 		ask.Token = own.lease.Token
@@ -95,8 +96,8 @@ func replayed(c state.Claim) state.State {
 	return s
 }
 
-// deferTurn gives up a turn that must not be beside others here. The sweeper brings it
-// back, with a message of its own.
+// deferTurn gives up a turn that must not be beside others here, one of which has come between
+// the question and the claim. The sweeper brings it back, with a message of its own.
 func (w *Worker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
 	log := w.runLog(d.Turn().Run)
 	if err := w.store.Release(ctx, c.Lease, 0); err != nil {
@@ -167,6 +168,9 @@ func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 	case state.ClaimBusy:
 		log.Debug().Msg("turn rejected")
 		return d.Nak(min(c.Busy+w.cfg.SweepEvery, w.cfg.Lease))
+	case state.ClaimDeferred:
+		log.Info().Msg("turn deferred: workers were lost with it, and others like it are in flight here")
+		return d.Nak(w.cfg.SweepEvery)
 	case state.ClaimNewer:
 		// Nothing was claimed, so no attempt is counted. It is asked again ever more
 		// slowly: there may be no newer worker for a while.

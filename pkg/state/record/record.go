@@ -148,9 +148,15 @@ func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 	}
 	// A claim that is repeated with its own token counts once, and one that nobody made
 	// use of does not count.
+	attempts := r.Attempts
 	if r.Token != q.Token && !(r.leased(now) && r.idle()) {
-		r.Attempts++
+		attempts++
 	}
+	if n := attempts - r.Paused; r.Abort == nil && n >= q.Refuse.From && n <= q.Refuse.To {
+		c.Outcome = state.ClaimDeferred
+		return c
+	}
+	r.Attempts = attempts
 	r.Status, r.Token, r.EagerToken, r.Owner = state.Running, q.Token, "", q.Worker
 	r.LeaseEnd = state.At(now.Add(q.Lease))
 	r.Due = state.At(now.Add(q.Lease + q.RedeliveryDelay))

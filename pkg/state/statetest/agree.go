@@ -171,9 +171,14 @@ func (d *duel) claim(rt *rapid.T) {
 	if len(d.claims) > 0 && !d.claims[len(d.claims)-1].eager && rapid.IntRange(0, 4).Draw(rt, "its own token") == 0 {
 		token = d.claims[len(d.claims)-1].Lease.Token
 	}
+	var refuse state.Attempts
+	if rapid.IntRange(0, 4).Draw(rt, "refuses attempts") == 0 {
+		refuse = state.Attempts{From: rapid.IntRange(2, 3).Draw(rt, "from"), To: rapid.IntRange(2, 4).Draw(rt, "to")}
+	}
 	q := state.ClaimRequest{
 		Run: d.id, Version: d.version() + int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, -1, 1}).Draw(rt, "off")), Token: token,
 		Worker: rapid.SampledFrom([]string{"w1", "w2"}).Draw(rt, "worker"), Lease: rapid.SampledFrom([]time.Duration{long, long, 0}).Draw(rt, "lease"),
+		Refuse: refuse,
 	}
 	c, _ := d.both("Claim", func(s state.Store) (any, error) {
 		q.RedeliveryDelay = d.span("delay")

@@ -311,3 +311,35 @@ func testLongRun(t *testing.T, s *suite) {
 		}
 	}
 }
+
+// A claim that refuses an attempt leaves the run as it is, and counts nothing.
+func testClaimRefuses(t *testing.T, s *suite) {
+	run := s.create(t)
+	s.mustClaim(t, run.ID, 1)
+	if due, err := s.Evict(t.Context(), "w1", 10, time.Minute); err != nil || len(due) != 1 {
+		t.Fatal(due, err)
+	}
+	q := s.request(run.ID, 1, "w2")
+	q.Refuse = state.Attempts{From: 2, To: 4}
+	for range 3 {
+		if c, err := s.Claim(t.Context(), q); err != nil || c.Outcome != state.ClaimDeferred || c.Status != state.Queued {
+			t.Fatalf("Claim = %s of a run that is %s, %v", c.Outcome, c.Status, err)
+		}
+	}
+	q.Refuse = state.Attempts{From: 3, To: 4}
+	c, err := s.Claim(t.Context(), q)
+	if err != nil || c.Outcome != state.Claimed || c.Attempt != 2 {
+		t.Fatalf("Claim = %s, attempt %d, %v", c.Outcome, c.Attempt, err)
+	}
+	if _, err := s.Evict(t.Context(), "w2", 10, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Abort(t.Context(), run.ID, "enough", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	last := s.request(run.ID, 1, "w3")
+	last.Refuse = state.Attempts{From: 2, To: 9}
+	if c, err := s.Claim(t.Context(), last); err != nil || c.Outcome != state.Claimed {
+		t.Errorf("Claim of an aborted run = %s, %v", c.Outcome, err)
+	}
+}

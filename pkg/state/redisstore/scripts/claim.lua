@@ -1,4 +1,4 @@
--- KEYS R L J I D C H · ARGV run version token worker lease(ms) delay(ms) known sum commit-id
+-- KEYS R L J I D C H · ARGV run version token worker lease(ms) delay(ms) known sum commit-id refuse-from refuse-to
 --   known, sum: how many entries of the log the caller knows, and the sha1 of the last; commit-id: if that is the last
 --   commit's, the caller knows its header and all entries up to there
 -- returns claim, verdict {'missing'} or {'newer'}
@@ -29,6 +29,8 @@ if token ~= ARGV[3] then
   end
   if not idle then attempts = attempts + 1 end
 end
+local attempt = attempts - tonumber(paused or 0)
+if abort == '' and attempt >= tonumber(ARGV[10]) and attempt <= tonumber(ARGV[11]) then return no('deferred', 0) end
 if started == 0 then started = clock end
 lease = clock + tonumber(ARGV[5])
 count(C, status, 'running')

@@ -1,6 +1,6 @@
 package admission
 
-import "golang.org/x/sync/semaphore"
+import "sync"
 
 // Quarantine bounds how many turns a worker has in flight at once with which others were
 // lost before: one of them may be what kills workers, and then it takes its neighbours
@@ -9,30 +9,58 @@ import "golang.org/x/sync/semaphore"
 // the last two attempts are each alone. So the turn that kills is told from those that
 // were only near it before these have used up their attempts.
 type Quarantine struct {
-	capacity *semaphore.Weighted
 	slots    int64
 	attempts int
+
+	mu   sync.Mutex
+	used int64 // of slots, by weight
 }
 
 // NewQuarantine returns a quarantine for a worker with so many slots, where a turn has so
 // many attempts.
 func NewQuarantine(slots, attempts int) *Quarantine {
-	return &Quarantine{semaphore.NewWeighted(int64(slots)), int64(slots), attempts}
+	return &Quarantine{slots: int64(slots), attempts: attempts}
 }
 
 // Admit reports whether an attempt at a turn may begin beside those that have; done ends
 // it. A turn that only ends, since it was aborted or has no attempts left, asks no model
 // and calls no tool: it is always admitted. A nil Quarantine admits everything.
 func (q *Quarantine) Admit(attempt int, aborted bool) (done func(), ok bool) {
-	if q == nil {
+	if q == nil || aborted {
 		return func() {}, true
 	}
-	n := q.weight(attempt, aborted)
-	return func() { q.capacity.Release(n) }, q.capacity.TryAcquire(n)
+	n := q.weight(attempt)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n > 0 && q.used+n > q.slots {
+		return nil, false
+	}
+	q.used += n
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.used -= n
+	}, true
 }
 
-func (q *Quarantine) weight(attempt int, aborted bool) int64 {
-	if attempt <= 1 || attempt > q.attempts || aborted {
+// Refused returns which attempts would not be admitted now, from the first to the last; 0
+// and 0 is none.
+func (q *Quarantine) Refused() (from, to int) {
+	if q == nil {
+		return 0, 0
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for attempt := 2; attempt <= q.attempts; attempt++ { // the more attempts, the more weight
+		if q.used+q.weight(attempt) > q.slots {
+			return attempt, q.attempts
+		}
+	}
+	return 0, 0
+}
+
+func (q *Quarantine) weight(attempt int) int64 {
+	if attempt <= 1 || attempt > q.attempts {
 		return 0
 	}
 	return max(1, q.slots>>(5*max(0, q.attempts-1-attempt)))
