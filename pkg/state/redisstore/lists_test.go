@@ -113,6 +113,53 @@ func TestListsOfBothFormats(t *testing.T) {
 	compare("at the end", state.Filter{Status: []state.Status{state.Completed}}, []state.RunID{id})
 }
 
+// A run that is older than the counts of tenants is in the lists of its tenant once a commit
+// has taken it to format 2, and is counted until it ends.
+func TestListOfARunWithoutTenant(t *testing.T) {
+	t.Parallel()
+	url := testbed.Redis(t)
+	prefix := fmt.Sprint("tenant", time.Now().UnixNano())
+	s, rdb := openAt(t, url, prefix), raw(t, url)
+	run := newRun(t)
+	run.Tenant, run.Agent = "team", "a"
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	shard := fmt.Sprintf("%s:{s%03d}", prefix, run.ID.Shard())
+	if err := rdb.HDel(t.Context(), shard+":run:"+string(run.ID), "tn").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.Del(t.Context(), shard+":tenants").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.SetFormat(2)
+	for version, r := range []state.Reason{state.NextTurn, state.EndCompleted} {
+		c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: int64(version + 1), Token: fmt.Sprint("token", version), Worker: "w", Lease: time.Minute})
+		if err != nil || c.Outcome != state.Claimed {
+			t.Fatalf("Claim = %+v, %v", c, err)
+		}
+		next, err := c.State.Move(r, state.Entry{At: state.At(time.Now())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: fmt.Sprint("commit", version), State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Sweep(t.Context(), 10, time.Hour, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []state.Filter{{Tenant: "team"}, {Tenant: "team", Agent: "a"}, {Tenant: "team", Status: []state.Status{next.Status}}} {
+			if ids, _ := all(t, s, f); len(ids) != 1 {
+				t.Errorf("List(%+v) has %d runs", f, len(ids))
+			}
+		}
+		counted, err := rdb.HGet(t.Context(), shard+":tenants", "team").Result()
+		if want := map[state.Reason]string{state.NextTurn: "1"}[r]; counted != want {
+			t.Errorf("after %s %q runs of the tenant are counted, want %q, %v", r, counted, want, err)
+		}
+	}
+}
+
 // A list costs by what it returns, and a page that nothing matches ends.
 func TestListCost(t *testing.T) {
 	t.Parallel()

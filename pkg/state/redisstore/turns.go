@@ -235,14 +235,14 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if err != nil {
 		return state.Committed{}, err
 	}
-	names := ""
+	names, tenant := "", ""
 	if len(fixed) > 0 {
-		names = listNames(c.State)
+		names, tenant = listNames(c.State), c.State.Tenant
 	}
 	k := s.keys.run(l.Run)
 	args := append([]any{
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, fixed, waitReason(c.State), names,
+		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, fixed, waitReason(c.State), names, tenant,
 	}, entries...)
 	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants, k.leases, k.lists}, args...)
 	if err != nil {

@@ -1,6 +1,6 @@
 -- KEYS R L J I D C T H N · ARGV run token version commit-id status next-version header awaited wake(ms) consumed
---   delay(ms) from eager-token worker format fixed-header wait names entries…
---   fixed-header and names, as in create.lua: of a run that is taken to format 2
+--   delay(ms) from eager-token worker format fixed-header wait names tenant entries…
+--   fixed-header, names and tenant, as in create.lua: of a run that is taken to format 2
 -- returns commit, verdict {'fenced'}, {'missing'} or {'gap', length}
 local R, L, J, I, D, C, T, H, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local status, token, version, commitID, commitStatus, commitVersion, abort, finalized, abortReach, tenant, owner, listed = unpack(
@@ -16,12 +16,18 @@ end
 if status ~= 'running' or token ~= ARGV[2] or version ~= ARGV[3] then return {'fenced'} end
 local length = redis.call('LLEN', L)
 if length ~= tonumber(ARGV[12]) then return {'gap', length} end
-push(L, 19)
-length = length + #ARGV - 18
+push(L, 20)
+length = length + #ARGV - 19
 redis.call('DEL', J)
 if ARGV[16] ~= '' then
   redis.call('HSET', R, 'hf', ARGV[16])
-  enlist(N, ARGV[1], tenant or '', ARGV[18])
+  if not tenant then
+    -- It is older than the counts of tenants, and is counted from now on.
+    tenant = ARGV[19]
+    redis.call('HSET', R, 'tn', tenant)
+    redis.call('HINCRBY', T, tenant, 1)
+  end
+  enlist(N, ARGV[1], tenant, ARGV[18])
   listed = listed or ''
 end
 local gone, reach = tonumber(ARGV[10]), tonumber(abortReach or 0)
