@@ -52,9 +52,7 @@ func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
 // keeping says what is kept for ever.
 func keeping(r agent.Retention) check.Finding {
 	f := check.Finding{Name: "retention", OK: true, Detail: fmt.Sprintf("completed runs %s, failed runs %s", kept(r.Completed), kept(r.Failed))}
-	if r.Completed == 0 || r.Failed == 0 {
-		f.Detail += "; TURNPIKE_RETENTION changes that"
-	}
+	f.Detail += ", by TURNPIKE_RETENTION as it is here: gateways go by their own"
 	return f
 }
 

@@ -38,6 +38,9 @@ func ParseRetention(text string) (Retention, error) {
 		if !ok || field == nil {
 			return Retention{}, fmt.Errorf("retention %q: write it like completed: 30d, failed: 90d, events: 72h", strings.TrimSpace(pair))
 		}
+		if *field != 0 {
+			return Retention{}, fmt.Errorf("retention of %s is given twice", name)
+		}
 		period, err := ParsePeriod(strings.TrimSpace(value))
 		if err != nil {
 			return Retention{}, fmt.Errorf("retention of %s: %w", name, err)

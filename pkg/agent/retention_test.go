@@ -20,7 +20,7 @@ func TestRetention(t *testing.T) {
 			t.Errorf("%q is %+v, %v; want %+v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"30d", "completed=30d", "completed: soon", "completed: 5s", "done: 1d", "completed: -1d", "completed: NaNd", "completed: 1e300d"} {
+	for _, text := range []string{"30d", "completed=30d", "completed: soon", "completed: 5s", "done: 1d", "completed: -1d", "completed: NaNd", "completed: 1e300d", "completed: 1d, completed: 2d"} {
 		if got, err := agent.ParseRetention(text); err == nil {
 			t.Errorf("%q is %+v, want an error", text, got)
 		}

@@ -22,7 +22,7 @@ func TestDeleteRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, _, p := s.call("DELETE", "/v1/runs/"+going.ID, ""); code != 409 || p["code"] != "run_in_flight" || !strings.Contains(p["detail"].(string), "cancel") { //nolint:forcetypeassert // a problem has one
+	if code, _, p := s.call("DELETE", "/v1/runs/"+going.ID, ""); code != 409 || p["code"] != "run_in_flight" || !strings.Contains(p["detail"].(string), "cancellation") { //nolint:forcetypeassert // a problem has one
 		t.Errorf("a run in flight = %d %v", code, p)
 	}
 	if code, _, p := s.call("DELETE", "/v1/runs/"+done.ID, ""); code != 204 {

@@ -50,7 +50,7 @@ func problemOf(err error) *api.Problem {
 		return problem(http.StatusRequestEntityTooLarge, api.CodeInboxFull, "%v", e)
 	}
 	if e, ok := errors.AsType[*state.NotEndedError](err); ok {
-		return problem(http.StatusConflict, api.CodeRunInFlight, "%v: cancel it, and delete it when it has ended", e)
+		return problem(http.StatusConflict, api.CodeRunInFlight, "%v: runs are deleted when they and all below them have ended; a cancellation takes a moment, so try again", e)
 	}
 	if errors.Is(err, retention.ErrChild) {
 		return problem(http.StatusConflict, api.CodeRunInFlight, "%v: delete the run at the top of the tree", err)
