@@ -288,12 +288,16 @@ func (s *Store) upgrade(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read runs of format 1: %w", err)
 	}
+	var failed error // of one run, which does not keep the others from it
 	for _, id := range ids {
-		if err := s.upgradeRun(ctx, state.RunID(id)); err != nil {
-			return fmt.Errorf("take run %s to format %d: %w", id, s.Written(), err)
+		if err := s.upgradeRun(ctx, state.RunID(id)); err != nil && failed == nil {
+			failed = fmt.Errorf("take run %s to format %d: %w", id, s.Written(), err)
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return failed
 }
 
 func (s *Store) upgradeRun(ctx context.Context, id state.RunID) error {

@@ -160,6 +160,30 @@ func TestListOfARunWithoutTenant(t *testing.T) {
 	}
 }
 
+// A run whose header is damaged does not keep the others out of the index.
+func TestUpgradePassesADamagedRun(t *testing.T) {
+	t.Parallel()
+	url := testbed.Redis(t)
+	prefix := fmt.Sprint("damaged", time.Now().UnixNano())
+	s, rdb := openAt(t, url, prefix), raw(t, url)
+	fill(t, s, 5, true, time.Hour)
+	oldest, err := rdb.ZRange(t.Context(), prefix+":runs", 0, 0).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := fmt.Sprintf("%s:{s%03d}:run:%s", prefix, state.RunID(oldest[0]).Shard(), oldest[0])
+	if err := rdb.HSet(t.Context(), key, "h", "damaged").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.SetFormat(2)
+	if _, err := s.Sweep(t.Context(), 10, time.Hour, nil); err == nil || !strings.Contains(err.Error(), oldest[0]) {
+		t.Errorf("Sweep = %v, want the run named", err)
+	}
+	if left, err := rdb.ZRange(t.Context(), prefix+":runs", 0, -1).Result(); err != nil || !slices.Equal(left, oldest) {
+		t.Errorf("%d runs are not in the index, %v; want the damaged one", len(left), err)
+	}
+}
+
 // A list costs by what it returns, and a page that nothing matches ends.
 func TestListCost(t *testing.T) {
 	t.Parallel()
