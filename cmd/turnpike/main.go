@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
 	"regexp"
@@ -104,6 +105,9 @@ func main() {
 func explain(err error, server string) string {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Sprintf("nothing listens at %s: start `turnpike dev`, or name a gateway with --server", server)
+	}
+	if request, ok := errors.AsType[*url.Error](err); ok && (errors.Is(request, syscall.ECONNRESET) || errors.Is(request, io.EOF)) {
+		return fmt.Sprintf("the gateway at %s closed the connection", server)
 	}
 	text := err.Error()
 	p, ok := errors.AsType[*api.Problem](err)
