@@ -67,6 +67,11 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		e.Effects[0].Tool = tool
 		e.Effects = append(e.Effects, twice)
 	}
+	late := func(e *Evidence) {
+		effect := e.Effects[0]
+		effect.At, effect.Key, effect.Result = at(6), "another", "that nobody heard"
+		e.Effects = append(e.Effects, effect)
+	}
 	lost := []Rollback{{From: at(-1), To: at(10)}}
 	tests := map[string]struct {
 		plant func(*Evidence)
@@ -104,9 +109,10 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 			e.Runs[0].Aborting, e.Runs[0].Aborted = true, at(1)
 			e.Runs[0].Run.FinishedAt = state.At(at(9))
 		}, "I7"},
-		"a tool after the end": {func(e *Evidence) { e.Effects[0].At = at(6) }, "I7"},
+		"a tool after the end":                {late, "I7"},
+		"a result of before by another clock": {func(e *Evidence) { e.Effects[0].At = at(6) }, ""},
 		"by a worker asleep": {func(e *Evidence) {
-			e.Effects[0].At = at(6)
+			late(e)
 			e.Faults = []Fault{{Kind: "worker paused", Name: "w1", From: at(4), To: at(6)}}
 		}, ""},
 		"what was said is lost":    {func(e *Evidence) { e.Runs[0].Said, e.Runs[0].Heard = "x", at(2) }, "I5"},
