@@ -52,8 +52,11 @@ func (r *Retention) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Streams bounds the streams beside that of the turns.
+// Streams says over how many streams turns are spread, and bounds the others.
 type Streams struct {
+	TurnStreams   int `env:"TURNPIKE_TURN_STREAMS" help:"Over how many streams turns are spread, 1 to 64. The process that starts last decides for all, which go on meanwhile. 0 leaves it as it is, which is 1 at first."`
+	MaxAckPending int `env:"TURNPIKE_MAX_ACK_PENDING" help:"Messages of a queue of turns that NATS hands out at once, for each stream; the same in every process. 0 is 50000, and more where the slots of all workers ask for more."`
+
 	SubmitMiB  int64 `name:"submit-mib" env:"TURNPIKE_SUBMIT_MIB" default:"512" help:"Most that the stream of submissions over NATS holds, in MiB; full, it refuses more. -1 is no limit."`
 	ControlMiB int64 `name:"control-mib" env:"TURNPIKE_CONTROL_MIB" default:"64" help:"The same for the stream of aborts."`
 	DeadMiB    int64 `name:"dead-mib" env:"TURNPIKE_DEAD_MIB" default:"256" help:"The same for dead letters, of which the oldest go when it is full."`
@@ -73,7 +76,7 @@ type Feed struct {
 // Deployment returns the settings that a deployment has from the configuration.
 func (c Config) Deployment() turnpike.Config {
 	return turnpike.Config{
-		NATSURL: c.NATSURL, RedisURL: c.RedisURL, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), Retention: agent.Retention(c.Keeping.Retention), Logger: c.Log.Logger(),
+		NATSURL: c.NATSURL, RedisURL: c.RedisURL, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), Logger: c.Log.Logger(),
 	}
 }
 
@@ -145,6 +148,8 @@ type WorkerConfig struct {
 	SecretsDir    string        `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret."`
 	Prices        string        `env:"TURNPIKE_PRICES" type:"path" help:"File with prices of models, YAML or JSON, beside and above the built-in ones."`
 	RateLimits    string        `name:"rate-limits" env:"TURNPIKE_RATE_LIMITS" type:"path" help:"File with the rate limits of providers that all workers keep together, YAML or JSON; the same for every worker."`
+	Heartbeat     time.Duration `env:"TURNPIKE_HEARTBEAT" default:"300ms" help:"How often the worker says that it is alive. One that misses four heartbeats is dead, and its turns are taken up."`
+	LateResults   time.Duration `env:"TURNPIKE_LATE_RESULTS" default:"3s" help:"How long a turn of a lost worker waits for the results of calls that may not be made twice, in case the worker was only paused."`
 	ShutdownGrace time.Duration `env:"TURNPIKE_SHUTDOWN_GRACE" default:"20s" help:"How long turns may finish at shutdown."`
 	MetricsAddr   string        `env:"TURNPIKE_METRICS_ADDR" help:"Address of the worker's /metrics and /healthz; none without."`
 	MockResponses string        `env:"DEBUG_MOCK_RESPONSES" hidden:"" help:"JSON array of strings that replaces the model of every agent."`
@@ -153,7 +158,7 @@ type WorkerConfig struct {
 // Worker returns the settings of the worker, with the files read that they name. What
 // its kinds of tools and its models are told is not among them.
 func (c WorkerConfig) Worker() (worker.Config, error) {
-	cfg := worker.Config{ID: c.ID, Slots: c.Slots, SecretsDir: c.SecretsDir, ShutdownGrace: c.ShutdownGrace}
+	cfg := worker.Config{ID: c.ID, Slots: c.Slots, SecretsDir: c.SecretsDir, ShutdownGrace: c.ShutdownGrace, HeartbeatEvery: c.Heartbeat, LateResults: c.LateResults}
 	if c.Slots < 1 {
 		return cfg, fmt.Errorf("slots is %d, want at least 1: TURNPIKE_SLOTS or --slots says how many turns are in flight at once", c.Slots)
 	}

@@ -29,7 +29,8 @@ func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
 	defer nc.Close()
 	var findings []check.Finding
 	if b, err := natsbus.Open(ctx, nc, natsbus.Config{
-		Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits, Logger: zerolog.Nop(), ReadOnly: true,
+		Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
+		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Logger: zerolog.Nop(), ReadOnly: true,
 	}); err != nil {
 		findings = append(findings, check.Finding{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"})
 	} else {

@@ -313,6 +313,9 @@ type Heartbeat struct {
 	Format  int  `json:"format,omitempty"`
 	Gateway bool `json:"gateway,omitempty"`
 
+	// Slots is how many turns the worker may have in flight.
+	Slots int `json:"slots,omitempty"`
+
 	// EagerClaims says that the worker takes over turns that another one has claimed
 	// eagerly (state.Commit). Older builds leave them alone.
 	EagerClaims bool `json:"takes_kept,omitempty"`

@@ -39,6 +39,14 @@ type Config struct {
 	// cluster of three NATS servers or more it should be 3.
 	Replicas int
 
+	// TurnStreams is over how many streams turns are spread; see natsbus.Config. The process
+	// that opens the deployment last decides for all. Default 0: as it is.
+	TurnStreams int
+
+	// MaxAckPending is how many messages of a queue of turns NATS hands out at once, for each
+	// stream. Default 0: as many as the slots of the workers that are heard ask for.
+	MaxAckPending int
+
 	// StreamLimits bound the streams beside that of the turns, in bytes.
 	StreamLimits natsbus.Limits
 

@@ -65,7 +65,8 @@ func (d *Deployment) open(ctx context.Context) error {
 	b, err := patiently(ctx, func(ctx context.Context) (*natsbus.Bus, error) {
 		cfg.StreamLimits.EventsAge = cmp.Or(time.Duration(cfg.Retention.Events), cfg.StreamLimits.EventsAge)
 		return natsbus.Open(ctx, d.NATS, natsbus.Config{
-			Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits, Logger: cfg.Logger,
+			Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
+			TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Logger: cfg.Logger,
 		})
 	})
 	if err != nil {

@@ -18,6 +18,9 @@ func (d *Deployment) NewWorker(cfg worker.Config) (*worker.Worker, error) {
 	if cfg.Lease != 0 && cfg.Lease != d.cfg.Lease {
 		return nil, fmt.Errorf("lease is %s, want %s: all workers of a deployment have the same", cfg.Lease, d.cfg.Lease)
 	}
+	if err := relations(d.cfg, cfg); err != nil {
+		return nil, err
+	}
 	cfg.Lease, cfg.EventFeed, cfg.Logger = d.cfg.Lease, d.cfg.EventFeed, d.cfg.Logger
 	if cfg.ID == "" {
 		cfg.ID = newID()

@@ -1,8 +1,12 @@
 package worker_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -56,5 +60,50 @@ func (s *deployment) awaitCounts(ok func(map[state.Status]int64) bool) {
 		if ok(counts) {
 			return
 		}
+	}
+}
+
+// sweeps counts the passes of a sweeper.
+type sweeps struct {
+	state.Store
+
+	n *atomic.Int64
+}
+
+func (s sweeps) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
+	s.n.Add(1)
+	return s.Store.Sweep(ctx, limit, delay, backlog)
+}
+
+// A sweeper asks for the backlog once in a redelivery delay, and not with each pass: six
+// questions, one for each queue.
+func TestSweepsAskLittle(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	nc := testbed.NATS(t)
+	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: "little"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	var asked atomic.Int64
+	if _, err := nc.Subscribe("$JS.API.CONSUMER.INFO.>", func(*nats.Msg) { asked.Add(1) }); err != nil {
+		t.Fatal(err)
+	}
+	cfg := s.config()
+	cfg.SweepEvery, cfg.RedeliveryDelay = time.Millisecond, time.Hour
+	store := sweeps{s.store, &atomic.Int64{}}
+	stop := s.workWith(store, b, cfg)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for store.n.Load() < 100 {
+		<-tick.C
+	}
+	stop()
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n := asked.Load(); n != 6 {
+		t.Errorf("%d passes of the sweeper asked %d times for a consumer, want 6", store.n.Load(), n)
 	}
 }

@@ -141,6 +141,9 @@ type Optimisations struct {
 	Quarantine bool
 }
 
+// Defaults returns the settings with the default of each that is not set.
+func (c Config) Defaults() Config { return c.withDefaults() }
+
 func (c Config) withDefaults() Config {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// missedHeartbeats is how many heartbeats a worker may miss before it is dead.
-const missedHeartbeats = 4
+// MissedHeartbeats is how many heartbeats a worker may miss before it is dead.
+const MissedHeartbeats = 4
 
 // evictPart is how many leases of a dead worker are ended at once. Others who evict it get
 // parts of their own meanwhile.
@@ -79,7 +79,7 @@ func (m *members) hear(h bus.Heartbeat) {
 // sendHeartbeats sends heartbeats until ctx ends, whatever else the worker is busy with.
 func (m *members) sendHeartbeats(ctx context.Context) {
 	for {
-		m.w.bus.SendHeartbeat(bus.Heartbeat{Worker: m.w.cfg.ID, EagerClaims: true, Format: state.Format})
+		m.w.bus.SendHeartbeat(bus.Heartbeat{Worker: m.w.cfg.ID, EagerClaims: true, Format: state.Format, Slots: m.w.cfg.Slots})
 		if !pause(ctx, m.w.cfg.HeartbeatEvery) {
 			return
 		}
@@ -89,8 +89,8 @@ func (m *members) sendHeartbeats(ctx context.Context) {
 // writeHeartbeats writes to the store, which may be slow to answer, that the worker is alive.
 func (m *members) writeHeartbeats(ctx context.Context) {
 	for {
-		within, cancel := context.WithTimeout(ctx, missedHeartbeats*m.w.cfg.HeartbeatEvery)
-		m.w.check(m.w.store.Heartbeat(within, m.w.cfg.ID, missedHeartbeats*m.w.cfg.HeartbeatEvery), "heartbeat")
+		within, cancel := context.WithTimeout(ctx, MissedHeartbeats*m.w.cfg.HeartbeatEvery)
+		m.w.check(m.w.store.Heartbeat(within, m.w.cfg.ID, MissedHeartbeats*m.w.cfg.HeartbeatEvery), "heartbeat")
 		cancel()
 		if !pause(ctx, m.w.cfg.HeartbeatEvery) {
 			return
@@ -147,7 +147,7 @@ func (m *members) deaf(d time.Duration) bool {
 }
 
 // unreachableAfter is for how long a worker that is alive may not be heard.
-func (m *members) unreachableAfter() time.Duration { return missedHeartbeats * m.w.cfg.HeartbeatEvery }
+func (m *members) unreachableAfter() time.Duration { return MissedHeartbeats * m.w.cfg.HeartbeatEvery }
 
 // unreachable returns the workers that were not heard for too long.
 func (m *members) unreachable() []string {

@@ -28,6 +28,7 @@ func (b *Bus) Check(ctx context.Context) []check.Finding {
 	if !jet.OK {
 		return findings
 	}
+	findings = append(findings, b.checkLayout(ctx))
 	for _, want := range b.streams() {
 		findings = append(findings, b.checkStream(ctx, want))
 	}
@@ -96,6 +97,26 @@ func (b *Bus) checkJetStream(ctx context.Context) check.Finding {
 	return f
 }
 
+// checkLayout says over which streams the turns are spread.
+func (b *Bus) checkLayout(ctx context.Context) check.Finding {
+	l := b.layout.Load()
+	names := make([]string, len(l.Streams))
+	for i, number := range l.Streams {
+		names[i] = b.turnStream(number)
+	}
+	f := check.Finding{Name: "nats: turn streams", OK: true, Detail: fmt.Sprintf("%d: %s", len(names), strings.Join(names, ", "))}
+	for _, number := range l.Draining {
+		if s, err := b.js.Stream(ctx, b.turnStream(number)); err == nil {
+			f.Detail += fmt.Sprintf("; %s has %d messages left and is then deleted", b.turnStream(number), s.CachedInfo().State.Msgs)
+		}
+	}
+	if want := b.cfg.TurnStreams; want != 0 && want != len(names) {
+		f.OK = false
+		f.Remedy = fmt.Sprintf("TURNPIKE_TURN_STREAMS is %d here: the gateway or worker that starts last decides, so set the same in all of them, and restart one", want)
+	}
+	return f
+}
+
 func (b *Bus) checkStream(ctx context.Context, want jetstream.StreamConfig) check.Finding {
 	f := check.Finding{Name: "nats: stream " + want.Name, OK: true, Detail: "settings are right"}
 	s, err := b.js.Stream(ctx, want.Name)
@@ -139,7 +160,7 @@ func (b *Bus) checkConsumer(ctx context.Context, want consumerSpec) check.Findin
 		f.OK, f.Fatal, f.Detail, f.Remedy = false, true, err.Error(), "start a gateway or a worker, which create it, or mend the setting"
 		return f
 	}
-	if n := c.CachedInfo().Config.MaxAckPending; !enough(n, want.config.MaxAckPending) {
+	if n := c.CachedInfo().Config.MaxAckPending; !want.enough(n) {
 		f.OK, f.Detail = false, fmt.Sprintf("max ack pending is %d: no more messages than that are worked on at once", n)
 		f.Remedy = "restart a gateway or a worker, which mends it"
 	}

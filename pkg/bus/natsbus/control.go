@@ -22,7 +22,7 @@ func (b *Bus) PublishAbort(ctx context.Context, a bus.Abort) error {
 		return fmt.Errorf("encode abort: %w", err)
 	}
 	m := newMsg(b.subject("abort", token(string(a.Run))), data, "", bus.HeaderApplied, "1")
-	if err := b.publish(ctx, m); err != nil {
+	if err := b.publish(ctx, m, ""); err != nil {
 		return fmt.Errorf("publish abort: %w", err)
 	}
 	return nil
@@ -76,7 +76,7 @@ func (b *Bus) mayReply(subject string) error {
 	}
 	if rest, own := strings.CutPrefix(subject, b.cfg.Prefix+"."); own {
 		first, _, _ := strings.Cut(rest, ".")
-		if slices.Contains([]string{"turn", "submit", "abort", "events", "live", "dead", "presence", "tool"}, first) {
+		if slices.Contains([]string{"turn", "turns", "layout", "submit", "abort", "events", "live", "dead", "presence", "tool"}, first) {
 			return fmt.Errorf("%w: %s is reserved", nats.ErrBadSubject, b.subject(first, ">"))
 		}
 	}
@@ -111,7 +111,7 @@ func (b *Bus) bury(ctx context.Context, d bus.DeadLetter, id string) error {
 			return fmt.Errorf("encode dead letter: %w", err)
 		}
 	}
-	if err := b.publish(ctx, newMsg(b.subject("dead", token(string(d.Lane))), data, id)); err != nil {
+	if err := b.publish(ctx, newMsg(b.subject("dead", token(string(d.Lane))), data, id), ""); err != nil {
 		return fmt.Errorf("publish dead letter: %w", err)
 	}
 	return nil

@@ -3,6 +3,8 @@
 // Streams, for the prefix turnpike:
 //
 //	TURNPIKE_TURNS    turnpike.turn.<lane>.<shard>  work queue, one durable consumer a lane
+//	TURNPIKE_TURNS_2  turnpike.turns.2.<lane>.<shard>  the same, of a deployment with several
+//	TURNPIKE_LAYOUT   turnpike.layout               which streams of turns there are
 //	TURNPIKE_SUBMIT   turnpike.submit.<agent>       work queue
 //	TURNPIKE_CONTROL  turnpike.abort.<run_id>       work queue, heard by core subscriptions too
 //	TURNPIKE_EVENTS   turnpike.events.<run_id>      kept for three days

@@ -66,7 +66,7 @@ func (b *Bus) stored(ctx context.Context, batch []sent) error {
 				continue
 			}
 		}
-		if err := b.publish(ctx, s.msg); err != nil {
+		if err := b.publish(ctx, s.msg, ""); err != nil {
 			return fmt.Errorf("publish event: %w", err)
 		}
 		s.msg = nil

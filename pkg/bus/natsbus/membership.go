@@ -30,6 +30,9 @@ func (b *Bus) Heartbeats(ctx context.Context, fn func(bus.Heartbeat)) (func(), e
 	return b.listen(ctx, []string{b.subject("presence", "*")}, func(m *nats.Msg) {
 		var h bus.Heartbeat
 		if json.Unmarshal(m.Data, &h) == nil && h.Worker != "" {
+			if b.slots.hear(h, time.Now()) {
+				b.look()
+			}
 			fn(h)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
@@ -25,6 +27,17 @@ type Config struct {
 	Replicas int           // of each stream; one that exists with fewer is raised; default 1
 	AckWait  time.Duration // until an unacknowledged message is delivered again; default 30 s
 	Logger   zerolog.Logger
+
+	// TurnStreams is over how many streams turns are spread, 1 to 64, each shard to one. A bus that
+	// is opened with another number than the deployment has changes it for all processes,
+	// which go on meanwhile: nothing is lost, and a message may come twice. 0 leaves it as
+	// it is, which is 1 at first.
+	TurnStreams int
+
+	// MaxAckPending is how many messages of a queue the server hands out at once, for each
+	// stream. 0 is at least 50,000, and more where the slots of the workers that are heard
+	// ask for more.
+	MaxAckPending int
 
 	// EventFeed gives the deployment a stream with the committed events of all runs, for
 	// services that read the bus and not the API. Workers fill it.
@@ -84,6 +97,12 @@ func (c Config) validate() error {
 	if c.AckWait < 100*time.Millisecond {
 		errs = append(errs, fmt.Errorf("ack wait is %v, want at least 100ms", c.AckWait))
 	}
+	if c.TurnStreams < 0 || c.TurnStreams > maxTurnStreams {
+		errs = append(errs, fmt.Errorf("turn streams is %d, want 1 to %d, or 0 to leave it as it is", c.TurnStreams, maxTurnStreams))
+	}
+	if c.MaxAckPending < 0 {
+		errs = append(errs, fmt.Errorf("max ack pending is %d, want at least 1, or 0 for what the slots of the workers ask for", c.MaxAckPending))
+	}
 	for _, n := range []int64{c.Limits.Submit, c.Limits.Control, c.Limits.Dead, c.Limits.Events} {
 		if n >= 0 && n < minLimit {
 			errs = append(errs, fmt.Errorf("the limit of a stream is %d bytes, want at least %d, or less than 0 for none", n, minLimit))
@@ -101,6 +120,16 @@ type Bus struct {
 
 	answers  *answers
 	watching watching
+	layout   atomic.Pointer[layout]
+	hints    chan struct{} // holds a token if the layout may have changed
+	slots    slots
+
+	restoring   singleflight.Group // guards the two that follow
+	restored    time.Time
+	notRestored error
+
+	adopting   sync.Mutex
+	turnQueues map[*puller]bus.QueueKey
 
 	mu     sync.Mutex
 	closed bool
@@ -123,10 +152,9 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	b := &Bus{cfg: cfg, nc: nc, js: js, log: cfg.Logger, open: map[int]func(){}}
-	if err := b.ensure(ctx); err != nil {
-		return nil, err
-	}
+	b := &Bus{cfg: cfg, nc: nc, js: js, log: cfg.Logger, open: map[int]func(){}, turnQueues: map[*puller]bus.QueueKey{}, hints: make(chan struct{}, 1)}
+	b.slots.asked = cfg.MaxAckPending
+	b.layout.Store(oneStream())
 	var stop func()
 	if b.answers, stop, err = listenForAnswers(nc); err != nil {
 		return nil, fmt.Errorf("open bus: %w", err)
@@ -134,10 +162,52 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	if _, err = b.onClose(stop); err != nil {
 		return nil, err
 	}
+	if err := b.begin(ctx); err != nil {
+		_ = b.Close()
+		return nil, err
+	}
 	quit := make(chan struct{})
 	go b.repeatWatches(quit) // ends with Close
 	_, err = b.onClose(func() { close(quit) })
 	return b, err
+}
+
+// begin finds the streams, makes what is missing, and goes by the layout from then on.
+func (b *Bus) begin(ctx context.Context) error {
+	found, err := b.findLayout(ctx)
+	if err == nil {
+		b.layout.Store(found)
+	}
+	if b.cfg.ReadOnly && noJetStream(err) {
+		return nil // Check says so
+	}
+	if unusable := b.ensure(ctx); unusable != nil {
+		err = unusable // it says more of a server without JetStream
+	}
+	if err != nil || b.cfg.ReadOnly {
+		return err
+	}
+	unsubscribe, err := b.listen(ctx, []string{b.hintSubject()}, func(*nats.Msg) { b.look() })
+	if err != nil {
+		return err
+	}
+	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.followLayout(following)
+	}()
+	if _, err := b.onClose(func() { unsubscribe(); cancel(); <-done }); err != nil {
+		cancel()
+		return err
+	}
+	if b.cfg.TurnStreams == 0 {
+		return nil
+	}
+	if err := b.spread(ctx, b.cfg.TurnStreams); err != nil {
+		return fmt.Errorf("spread turns over %d streams: %w: may this process make streams? without TURNPIKE_TURN_STREAMS it uses those that are there", b.cfg.TurnStreams, err)
+	}
+	return nil
 }
 
 func (b *Bus) subject(parts ...string) string {
@@ -194,12 +264,13 @@ func newMsg(subject string, data []byte, id string, header ...string) *nats.Msg 
 }
 
 // publish stores one message. It is sent again while its fate is unknown, always
-// under its id, so that the server drops what it has already.
-func (b *Bus) publish(ctx context.Context, m *nats.Msg) error {
+// under its id, so that the server drops what it has already. Elsewhere, if not empty, is the
+// subject to use if no stream answers for that of the message.
+func (b *Bus) publish(ctx context.Context, m *nats.Msg, elsewhere string) error {
 	// Well below the ack wait: who publishes holds a message meanwhile.
 	limit := max(2*time.Second, min(10*time.Second, b.cfg.AckWait/3))
 	began := time.Now()
-	err := b.attempt(ctx, m, limit)
+	err := b.attempt(ctx, m, elsewhere, limit)
 	rest := limit - time.Since(began)
 	if err == nil || hopeless(err) || ctx.Err() != nil || rest <= 0 {
 		return err
@@ -208,7 +279,7 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg) error {
 		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(rest),
 	)
 	return backoff.Retry(func() error {
-		err := b.attempt(ctx, m, limit)
+		err := b.attempt(ctx, m, elsewhere, limit)
 		if err != nil && (hopeless(err) || ctx.Err() != nil) {
 			return backoff.Permanent(err)
 		}
@@ -216,19 +287,68 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg) error {
 	}, backoff.WithContext(grow, ctx))
 }
 
-func (b *Bus) attempt(ctx context.Context, m *nats.Msg, limit time.Duration) error {
+func (b *Bus) attempt(ctx context.Context, m *nats.Msg, elsewhere string, limit time.Duration) error {
+	err := b.ask(ctx, m, limit)
+	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return err
+	}
+	// Nobody listens: the server may have come back without its data.
+	if elsewhere != "" && m.Subject != elsewhere {
+		m.Subject = elsewhere
+		b.startRestore(ctx)
+		return b.attempt(ctx, m, elsewhere, limit)
+	}
+	if repair := b.restore(ctx); repair != nil {
+		b.log.Warn().Err(repair).Str("hint", "is JetStream on, and may this account make streams? it is tried again").Msg("streams not restored")
+	}
+	return err
+}
+
+// ask sends a message once, and waits for what the server says of it.
+func (b *Bus) ask(ctx context.Context, m *nats.Msg, limit time.Duration) error {
 	p, err := b.answers.send(m)
 	if err != nil {
 		return err
 	}
-	err = p.wait(ctx, min(publishTimeout, limit))
-	if errors.Is(err, jetstream.ErrNoStreamResponse) {
-		// Nobody listens: the server may have come back without its data.
-		if repair := b.ensure(ctx); repair != nil {
-			b.log.Warn().Err(repair).Str("hint", "is JetStream on, and may this account make streams? it is tried again").Msg("streams not restored")
-		}
+	return p.wait(ctx, min(publishTimeout, limit))
+}
+
+// restoreEvery is for how long an answer of restore is used again.
+const restoreEvery = 250 * time.Millisecond
+
+// restore makes streams and consumers anew that are gone. However many ask, it looks once:
+// while a server elects a leader, every publish finds that nobody listens.
+func (b *Bus) restore(ctx context.Context) error {
+	select {
+	case r := <-b.startRestore(ctx):
+		return r.Err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return err
+}
+
+func (b *Bus) startRestore(ctx context.Context) <-chan singleflight.Result {
+	ctx = context.WithoutCancel(ctx) // of the first of all who ask
+	return b.restoring.DoChan("", func() (any, error) {
+		if time.Since(b.restored) < restoreEvery {
+			return nil, b.notRestored
+		}
+		ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+		defer cancel()
+		_, err := b.learn(ctx)
+		b.notRestored = errors.Join(err, b.ensure(ctx))
+		b.restored = time.Now()
+		return nil, b.notRestored
+	})
+}
+
+// noJetStream reports whether there is nobody who knows of streams.
+func noJetStream(err error) bool {
+	if errors.Is(err, nats.ErrNoResponders) {
+		return true
+	}
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.Code == 503
 }
 
 // hopeless reports whether sending the same again cannot help.

@@ -2,46 +2,30 @@ package natsbus
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
 
-// puller hands out the messages of one consumer. It asks the server only when
-// somebody waits, and for no more than its caller has free slots for: whatever it held
-// beyond that, an idle worker elsewhere would lack. A message for which there is no
-// free slots any more goes back at once.
-//
-// It speaks the pull protocol itself. The client library's iterator, with a buffer for
-// one message, skips a pull now and then when a message outruns its bookkeeping, and
-// then stands still until its heartbeat is missed ten seconds later; and what comes
-// while nobody calls it lies there until the ack wait is over.
+// puller hands out the messages of one queue, which come from a consumer of each stream
+// that has some of them. It asks the servers only when somebody waits, and for no more than
+// its caller has free slots for: whatever it held beyond that, an idle worker elsewhere
+// would lack. A message for which there is no free slot any more goes back at once.
 type puller struct {
-	b      *Bus
-	spec   consumerSpec
-	sub    *nats.Subscription
-	inbox  string // requests are answered to <inbox>.<number>
-	msgs   chan *nats.Msg
-	status chan nats.Status
+	b     *Bus
+	quit  chan struct{} // closed by Close
+	close func()
 
 	mu      sync.Mutex
+	sources []*source
+	next    int           // the source that is asked first, if not all are asked
 	waiters []chan result // each takes one result
 	ahead   int           // how many messages may lie in ready
 	ready   []*nats.Msg   // while nobody waits
-
-	asked chan struct{} // holds a token if somebody may wait
-	quit  chan struct{} // closed by Close
-	done  chan struct{} // closed when run has returned
-	close func()
 }
 
 type result struct {
@@ -49,204 +33,158 @@ type result struct {
 	err error
 }
 
-const (
-	// pullExpiry is how long the server keeps a request open. It may have forgotten
-	// it without a word, so it is short.
-	pullExpiry = 5 * time.Second
+// maxBatch bounds what is asked for and has not come. When half of it has, the next
+// request goes out: the server deals messages out by turns to all that have one
+// open, and who asks only when the last has come is passed over meanwhile.
+const maxBatch = 64
 
-	// maxBatch bounds what is asked for and has not come. When half of it has, the next
-	// request goes out: the server deals messages out by turns to all that have one
-	// open, and who asks only when the last has come is passed over meanwhile.
-	maxBatch = 64
-
-	// pullPause is the time between requests that fail.
-	pullPause = 200 * time.Millisecond
-
-	// farewell is how long Close waits for what the server has sent already.
-	farewell = 2 * time.Second
-)
-
-func (b *Bus) pull(ctx context.Context, spec consumerSpec) (*puller, error) {
-	p := &puller{
-		b: b, spec: spec, inbox: b.nc.NewInbox(), msgs: make(chan *nats.Msg, 4*maxBatch),
-		asked: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
-	}
-	end := sync.OnceFunc(func() {
-		close(p.quit)
-		<-p.done
-	})
+func (b *Bus) pull(ctx context.Context, specs []consumerSpec) (*puller, error) {
+	p := &puller{b: b, quit: make(chan struct{})}
+	end := sync.OnceFunc(p.end)
 	forget, err := b.onClose(end)
 	if err != nil {
 		return nil, err
 	}
 	p.close = func() { forget(); end() }
-	if p.sub, err = b.nc.ChanSubscribe(p.inbox+".*", p.msgs); err != nil {
-		forget()
-		close(p.done) // for a Close at the same time
-		return nil, fmt.Errorf("pull: %w", err)
+	if err := p.serve(ctx, specs); err != nil {
+		p.close()
+		return nil, err
 	}
-	p.status = b.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
-	go p.run(context.WithoutCancel(ctx)) // ends with Close
 	return p, nil
 }
 
-// run asks the server while somebody waits, until Close.
-func (p *puller) run(ctx context.Context) {
-	defer close(p.done)
-	defer p.b.nc.RemoveStatusListener(p.status)
-	defer p.leave()
-	var (
-		number int              // of the latest request
-		open   int              // messages that all requests may still bring
-		again  <-chan time.Time // ends the requests, or the pause after one that failed
-		paused bool
-	)
-	timer := time.NewTimer(pullExpiry)
-	defer timer.Stop()
-	wait := func(d time.Duration) {
-		timer.Reset(d)
-		again = timer.C
-	}
-	pause := func() {
-		paused = true
-		wait(pullPause)
-	}
-	for {
-		wanted := p.wanted()
-		if n := wanted - open; !paused && n > 0 && 2*n >= wanted {
-			number++
-			if err := p.request(number, n); err == nil {
-				open += n
-				wait(pullExpiry + time.Second)
-			} else if p.b.nc.IsClosed() {
-				p.fail(fmt.Errorf("%w: %w", bus.ErrClosed, err))
-			} else {
-				pause() // the server is away
-			}
-		}
-		select {
-		case m := <-p.msgs:
-			status := statusOf(m)
-			if status == "" {
-				open = max(0, open-1)
-				p.hand(m)
-				continue
-			}
-			if m.Subject == p.inbox+"."+strconv.Itoa(number) {
-				open = 0 // older ones have ended before
-			} else if left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages")); err == nil {
-				open = max(0, open-left)
-			}
-			if status != "408" && status != "404" { // expired, or nothing there
-				open = 0
-				p.refused(ctx, status, m.Header.Get("Description"))
-				pause()
-			}
-		case <-again:
-			open, again, paused = 0, nil, false
-		case s := <-p.status:
-			// The server that had the requests is not the one we talk to now.
-			open, again, paused = 0, nil, false
-			if s == nats.CLOSED {
-				p.fail(fmt.Errorf("%w: %w", bus.ErrClosed, nats.ErrConnectionClosed))
-			}
-		case <-p.asked:
-		case <-p.quit:
-			return
+// serve takes messages from these consumers from now on, and from no others. Calls must not
+// overlap.
+func (p *puller) serve(ctx context.Context, specs []consumerSpec) error {
+	p.mu.Lock()
+	var keep, drop []*source
+	for _, s := range p.sources {
+		if slices.ContainsFunc(specs, s.isOf) {
+			keep = append(keep, s)
+		} else {
+			drop = append(drop, s)
 		}
 	}
-}
-
-func (p *puller) request(number, n int) error {
-	subject := fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", p.spec.stream, p.spec.config.Durable)
-	body := fmt.Sprintf(`{"batch":%d,"expires":%d}`, n, pullExpiry.Nanoseconds())
-	return p.b.nc.PublishRequest(subject, p.inbox+"."+strconv.Itoa(number), []byte(body))
-}
-
-// statusOf returns the code of an answer that is no message.
-func statusOf(m *nats.Msg) string {
-	if len(m.Data) > 0 || m.Reply != "" { // a message has a subject for its ack
-		return ""
-	}
-	return m.Header.Get("Status")
-}
-
-// refused deals with an answer that says that something is wrong: a queue that is
-// gone is made anew, since whatever was in it is found again by the sweepers.
-func (p *puller) refused(ctx context.Context, status, description string) {
-	log := p.b.log.With().Str("consumer", p.spec.config.Durable).Logger()
-	log.Debug().Str("status", status).Str("description", description).Msg("pull refused")
-	if status != "503" && !strings.Contains(description, "Deleted") {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	if _, err := p.b.js.Consumer(ctx, p.spec.stream, p.spec.config.Durable); !isMissing(err) {
-		return
-	}
-	if err := p.b.ensure(ctx); err != nil {
-		log.Warn().Err(err).Str("hint", "is JetStream on, and may this account make streams? it is tried again").Msg("streams not restored")
-		return
-	}
-	log.Warn().Str("hint", "sweepers publish the turns again; did NATS lose its JetStream directory?").Msg("streams were missing and are made anew")
-}
-
-// isMissing reports whether a stream or consumer does not exist.
-func isMissing(err error) bool {
-	for _, missing := range []error{jetstream.ErrConsumerNotFound, jetstream.ErrConsumerDoesNotExist, jetstream.ErrStreamNotFound} {
-		if errors.Is(err, missing) {
-			return true
+	p.mu.Unlock()
+	var err error
+	for _, spec := range specs {
+		if slices.ContainsFunc(keep, func(s *source) bool { return s.isOf(spec) }) {
+			continue
 		}
+		var s *source
+		if s, err = p.open(ctx, spec); err != nil {
+			break
+		}
+		keep = append(keep, s)
 	}
-	return false
+	p.mu.Lock()
+	p.sources = keep
+	p.wake()
+	p.mu.Unlock()
+	for _, s := range drop {
+		go s.stop() // it may be what has noticed that its stream is gone
+	}
+	select {
+	case <-p.quit: // by a Close at the same time, which has not seen the new ones
+		for _, s := range keep {
+			s.stop()
+		}
+		return bus.ErrClosed
+	default:
+	}
+	return err
 }
 
-// leave gives back what the server has sent already.
-func (p *puller) leave() {
+// end gives back what is held and ends the sources.
+func (p *puller) end() {
+	close(p.quit)
 	p.Ahead(0)
-	drained := make(chan struct{})
-	p.sub.SetClosedHandler(func(string) { close(drained) })
-	if p.sub.Drain() != nil {
-		return // the connection is closed
+	p.mu.Lock()
+	sources := p.sources
+	p.mu.Unlock()
+	var all sync.WaitGroup
+	for _, s := range sources {
+		all.Go(s.stop)
 	}
-	bye := time.NewTimer(farewell)
-	defer bye.Stop()
-	for {
+	all.Wait()
+	p.Ahead(0)
+}
+
+// Close gives back what is held and ends the pull.
+func (p *puller) Close() error {
+	p.close()
+	return nil
+}
+
+// wake has each source look whether it is to ask. The caller holds mu.
+func (p *puller) wake() {
+	for _, s := range p.sources {
 		select {
-		case m := <-p.msgs:
-			p.giveBack(m)
-		case <-drained:
-			for {
-				select {
-				case m := <-p.msgs:
-					p.giveBack(m)
-				default:
-					return
-				}
-			}
-		case <-bye.C: // a server that is away does not answer
-			return
+		case s.asked <- struct{}{}:
+		default:
 		}
 	}
 }
 
-func (p *puller) giveBack(m *nats.Msg) {
-	if statusOf(m) != "" {
-		return
-	}
-	if err := m.Nak(); err != nil {
-		p.b.log.Debug().Err(err).Msg("nak") // delivered again after the ack wait
-	}
-}
-
-// wanted is how many messages to ask for: none while nobody waits.
-func (p *puller) wanted() int {
+// wanted is how many more messages a source is to be asked for: none while nobody waits. If
+// now, it is asked for what it has, and not to wait for more.
+//
+// Asked for as many each as somebody waits for, several streams together would send more, and
+// get it back. So while some of them are taken to have messages, as many are asked for of these,
+// in turn, as are wanted.
+func (p *puller) wanted(s *source) (n int, now bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.waiters) == 0 {
-		return 0
+		return 0, false
 	}
-	return min(len(p.waiters)+p.ahead, maxBatch)
+	all := min(len(p.waiters)+p.ahead, maxBatch)
+	share := all
+	if len(p.sources) > 1 {
+		few := all < len(p.sources)
+		if few && !s.more && time.Since(s.dry) > lookAgain {
+			s.more = true
+		}
+		full, open := 0, 0
+		for _, o := range p.sources {
+			if o.more {
+				full, open = full+1, open+o.open
+			}
+		}
+		switch {
+		case full == 0:
+			share = (all + len(p.sources) - 1) / len(p.sources)
+		case s.more:
+			share = all / full
+			if p.before(s) < all%full {
+				share++
+			}
+			return max(0, min(share-s.open, all-open)), true
+		case few:
+			return 0, false // the others have enough; it has its turn again
+		default:
+			share = 1
+		}
+	}
+	if n = share - s.open; 2*n < share {
+		n = 0
+	}
+	return max(n, 0), false
+}
+
+// before counts the sources with messages that are asked before s. The caller holds mu.
+func (p *puller) before(s *source) int {
+	n := 0
+	for i := range p.sources {
+		o := p.sources[(p.next+i)%len(p.sources)]
+		if o == s {
+			break
+		}
+		if o.more {
+			n++
+		}
+	}
+	return n
 }
 
 // Ahead implements bus.TurnQueue.
@@ -261,11 +199,35 @@ func (p *puller) Ahead(n int) {
 	}
 }
 
-// hand gives a message to whoever waits longest, keeps it for the next, or gives it
-// back to the server.
-func (p *puller) hand(m *nats.Msg) {
+func (p *puller) giveBack(m *nats.Msg) {
+	if statusOf(m) != "" {
+		return
+	}
+	if err := m.Nak(); err != nil {
+		p.b.log.Debug().Err(err).Msg("nak") // delivered again after the ack wait
+	}
+}
+
+// came takes what a source has brought.
+func (p *puller) came(s *source, m *nats.Msg) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	s.open = max(0, s.open-1)
+	if len(p.sources) > 1 {
+		meta, err := m.Metadata()
+		more := err == nil && meta.NumPending > 0
+		if !more {
+			s.isDry()
+		}
+		s.more = more
+		p.next = slices.Index(p.sources, s) + 1
+	}
+	p.hand(m)
+}
+
+// hand gives a message to whoever waits longest, keeps it for the next, or gives it
+// back to the server. The caller holds mu.
+func (p *puller) hand(m *nats.Msg) {
 	switch {
 	case len(p.waiters) > 0:
 		p.waiters[0] <- result{msg: m}
@@ -287,7 +249,7 @@ func (p *puller) fail(err error) {
 	p.waiters = nil
 }
 
-func (p *puller) next(ctx context.Context) (*nats.Msg, error) {
+func (p *puller) take(ctx context.Context) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -300,11 +262,8 @@ func (p *puller) next(ctx context.Context) (*nats.Msg, error) {
 		return m, nil
 	}
 	p.waiters = append(p.waiters, w)
+	p.wake()
 	p.mu.Unlock()
-	select {
-	case p.asked <- struct{}{}:
-	default:
-	}
 	var err error
 	select {
 	case r := <-w:
@@ -323,15 +282,11 @@ func (p *puller) next(ctx context.Context) (*nats.Msg, error) {
 	p.mu.Unlock()
 	// A message came at the same moment: to the next in line, or back.
 	if r := <-w; r.msg != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.hand(r.msg)
 	}
 	return nil, err
-}
-
-// Close gives back what is held and ends the pull.
-func (p *puller) Close() error {
-	p.close()
-	return nil
 }
 
 type delivery struct{ msg *nats.Msg }

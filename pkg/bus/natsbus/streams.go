@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
@@ -15,27 +16,47 @@ import (
 // Settings of the queues.
 const (
 	maxWaiting    = 8192 // workers that may wait for a turn at once; fixed once a consumer exists
-	maxAckPending = 50_000
 	intakeWaiting = 512
 	intakePending = 10_000
 	remembered    = 2 * time.Minute // how long the server knows the id of a message
 	eventsAge     = 72 * time.Hour
 )
 
+// streams returns the streams that there should be. Those that are drained are not among them.
 func (b *Bus) streams() []jetstream.StreamConfig {
+	l := b.layout.Load()
+	var all []jetstream.StreamConfig
+	for _, number := range l.Streams {
+		all = append(all, b.turns(number))
+	}
+	if l.revision > 0 {
+		all = append(all, b.layoutStream())
+	}
+	return append(all, b.fixedStreams()...)
+}
+
+// turns returns a stream of turns.
+func (b *Bus) turns(number int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: b.turnStream(number), Subjects: []string{b.turnSubject(number, ">")},
+		Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Duplicates: remembered, AllowDirect: true,
+		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew, MaxMsgSize: 64 << 10,
+	}
+}
+
+// fixedStreams returns the streams that every deployment has, beside those of turns.
+func (b *Bus) fixedStreams() []jetstream.StreamConfig {
 	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Duplicates: remembered, AllowDirect: true}
 	queue, events, dead := base, base, base
 	queue.Retention, queue.Discard = jetstream.WorkQueuePolicy, jetstream.DiscardNew
-	turns, submit, control := queue, queue, queue
-	turns.Name, turns.Subjects = b.stream("TURNS"), []string{b.subject("turn", ">")}
-	turns.MaxMsgSize = 64 << 10
+	submit, control := queue, queue
 	submit.Name, submit.Subjects = b.stream("SUBMIT"), []string{b.subject("submit", "*")}
 	control.Name, control.Subjects = b.stream("CONTROL"), []string{b.subject("abort", "*")}
 	events.Name, events.Subjects = b.stream("EVENTS"), []string{b.subject("events", "*")}
 	events.Retention, events.Discard, events.MaxAge = jetstream.LimitsPolicy, jetstream.DiscardOld, b.cfg.Limits.EventsAge
 	dead.Name, dead.Subjects = b.stream("DEAD"), []string{b.subject("dead", "*")}
 	submit.MaxBytes, control.MaxBytes, dead.MaxBytes, events.MaxBytes = b.cfg.Limits.Submit, b.cfg.Limits.Control, b.cfg.Limits.Dead, b.cfg.Limits.Events
-	all := []jetstream.StreamConfig{turns, submit, control, dead}
+	all := []jetstream.StreamConfig{submit, control, dead}
 	if b.cfg.EventFeed {
 		all = append(all, events)
 	}
@@ -46,29 +67,33 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 type consumerSpec struct {
 	stream string
 	config jetstream.ConsumerConfig
+
+	exactly bool // MaxAckPending is what was asked for, and not the least
 }
 
-// queue returns the consumer of a queue. Filters on a work queue must not overlap, not
+// queue returns the consumer of a queue in a stream. Filters on a work queue must not overlap, not
 // with those of older builds either: each queue has a word of its own.
-func (b *Bus) queue(key bus.QueueKey) (consumerSpec, bool) {
-	return consumerSpec{b.stream("TURNS"), jetstream.ConsumerConfig{
-		Durable: "workers-" + key.String(), FilterSubject: b.subject("turn", key.String(), ">"),
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.cfg.AckWait, MaxDeliver: -1, MaxAckPending: maxAckPending, MaxWaiting: maxWaiting,
-	}}, slices.Contains(bus.QueueKeys(), key)
+func (b *Bus) queue(number int, key bus.QueueKey) consumerSpec {
+	pending, exactly := b.slots.pending()
+	return consumerSpec{b.turnStream(number), jetstream.ConsumerConfig{
+		Durable: "workers-" + key.String(), FilterSubject: b.turnSubject(number, key.String(), ">"),
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.cfg.AckWait, MaxDeliver: -1, MaxAckPending: pending, MaxWaiting: maxWaiting,
+	}, exactly}
 }
 
 func (b *Bus) gateway(stream string) consumerSpec {
 	return consumerSpec{b.stream(stream), jetstream.ConsumerConfig{
 		Durable: "gateway", AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.cfg.AckWait, MaxDeliver: -1,
 		MaxAckPending: intakePending, MaxWaiting: intakeWaiting,
-	}}
+	}, false}
 }
 
 func (b *Bus) consumers() []consumerSpec {
 	specs := []consumerSpec{b.gateway("SUBMIT"), b.gateway("CONTROL")}
-	for _, key := range bus.QueueKeys() {
-		spec, _ := b.queue(key)
-		specs = append(specs, spec)
+	for _, number := range b.layout.Load().Streams {
+		for _, key := range bus.QueueKeys() {
+			specs = append(specs, b.queue(number, key))
+		}
 	}
 	return specs
 }
@@ -85,12 +110,33 @@ func (b *Bus) ensure(ctx context.Context) error {
 		}
 	}
 	b.limit(ctx)
-	for _, want := range b.consumers() {
-		if err := b.ensureConsumer(ctx, want); err != nil {
+	return b.ensureConsumers(ctx, b.consumers())
+}
+
+// ensureTurns makes streams of turns, with their consumers.
+func (b *Bus) ensureTurns(ctx context.Context, numbers []int) error {
+	var specs []consumerSpec
+	for _, number := range numbers {
+		if err := b.ensureStream(ctx, b.turns(number)); err != nil {
 			return err
 		}
+		for _, key := range bus.QueueKeys() {
+			specs = append(specs, b.queue(number, key))
+		}
 	}
-	return nil
+	return b.ensureConsumers(ctx, specs)
+}
+
+// sideBySide is how many questions about consumers are open at once.
+const sideBySide = 8
+
+func (b *Bus) ensureConsumers(ctx context.Context, specs []consumerSpec) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(sideBySide)
+	for _, want := range specs {
+		all.Go(func() error { return b.ensureConsumer(ctx, want) })
+	}
+	return all.Wait()
 }
 
 func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) error {
@@ -129,11 +175,11 @@ func (b *Bus) ensureConsumer(ctx context.Context, want consumerSpec) error {
 	if err := differsFixed(want, have); err != nil {
 		return err
 	}
-	if have.AckWait == want.config.AckWait && have.MaxDeliver == want.config.MaxDeliver && enough(have.MaxAckPending, want.config.MaxAckPending) {
+	if have.AckWait == want.config.AckWait && have.MaxDeliver == want.config.MaxDeliver && want.enough(have.MaxAckPending) {
 		return nil
 	}
 	have.AckWait, have.MaxDeliver = want.config.AckWait, want.config.MaxDeliver
-	if !enough(have.MaxAckPending, want.config.MaxAckPending) {
+	if !want.enough(have.MaxAckPending) {
 		have.MaxAckPending = want.config.MaxAckPending
 	}
 	if _, err := b.js.UpdateConsumer(ctx, want.stream, have); err != nil {
@@ -142,8 +188,11 @@ func (b *Bus) ensureConsumer(ctx context.Context, want consumerSpec) error {
 	return nil
 }
 
-// enough compares limits of which -1 is none.
-func enough(have, want int) bool { return have < 0 || have >= want }
+// enough reports whether a consumer may hand out as much as it should. -1 is no limit.
+func (s consumerSpec) enough(have int) bool {
+	want := s.config.MaxAckPending
+	return have == want || !s.exactly && (have < 0 || have > want)
+}
 
 // differs returns an error that names the first setting of a stream on which
 // messages could be lost, and how to mend it.

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -30,8 +32,8 @@ func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 	if t.TraceParent != "" {
 		header = append(header, headerTrace, t.TraceParent)
 	}
-	m := newMsg(b.subject("turn", t.Queue().String(), strconv.Itoa(t.Run.Shard())), data, id, header...)
-	if err := b.publish(ctx, m); err != nil {
+	m := newMsg("", data, id, header...)
+	if err := b.publishTurn(ctx, t.Queue(), t.Run.Shard(), m); err != nil {
 		return fmt.Errorf("publish turn: %w", err)
 	}
 	return nil
@@ -49,48 +51,64 @@ func (b *Bus) Lag(ctx context.Context) (int64, error) {
 
 // LagByLane implements bus.Turns.
 func (b *Bus) LagByLane(ctx context.Context) (map[state.Priority]int64, error) {
+	var mu sync.Mutex
 	lanes := map[state.Priority]int64{}
-	for _, key := range bus.QueueKeys() {
-		spec, _ := b.queue(key)
-		c, err := b.js.Consumer(ctx, spec.stream, spec.config.Durable)
-		if err != nil {
-			return nil, fmt.Errorf("read consumer %s: %w", spec.config.Durable, err)
-		}
-		info := c.CachedInfo()
+	return lanes, b.eachQueue(ctx, func(_ context.Context, key bus.QueueKey, info *jetstream.ConsumerInfo) error {
+		mu.Lock()
+		defer mu.Unlock()
 		lanes[key.Lane] += int64(info.NumPending) + int64(info.NumAckPending) //nolint:gosec // a queue of 2^63 messages does not exist
-	}
-	return lanes, nil
+		return nil
+	})
 }
 
 // Backlog implements bus.Turns.
 func (b *Bus) Backlog(ctx context.Context) (state.Backlog, error) {
+	var mu sync.Mutex
 	oldest := state.Backlog{}
-	for _, key := range bus.QueueKeys() {
-		spec, _ := b.queue(key)
-		c, err := b.js.Consumer(ctx, spec.stream, spec.config.Durable)
-		if err != nil {
-			return nil, fmt.Errorf("read consumer %s: %w", spec.config.Durable, err)
-		}
-		info := c.CachedInfo()
+	return oldest, b.eachQueue(ctx, func(ctx context.Context, key bus.QueueKey, info *jetstream.ConsumerInfo) error {
 		if info.NumPending == 0 {
-			continue
+			return nil
 		}
-		stream, err := b.js.Stream(ctx, spec.stream)
+		stream, err := b.js.Stream(ctx, info.Stream)
 		if err != nil {
-			return nil, fmt.Errorf("read stream %s: %w", spec.stream, err)
+			return fmt.Errorf("read stream %s: %w", info.Stream, err)
 		}
-		m, err := stream.GetMsg(ctx, info.Delivered.Stream+1, jetstream.WithGetMsgSubject(spec.config.FilterSubject))
+		m, err := stream.GetMsg(ctx, info.Delivered.Stream+1, jetstream.WithGetMsgSubject(info.Config.FilterSubject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // it was fetched meanwhile
+			return nil // it was fetched meanwhile
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the oldest message of %s: %w", spec.config.Durable, err)
+			return fmt.Errorf("read the oldest message of %s in %s: %w", info.Name, info.Stream, err)
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if at, ok := oldest[key.Lane]; !ok || m.Time.Before(at) {
 			oldest[key.Lane] = m.Time
 		}
+		return nil
+	})
+}
+
+// eachQueue calls fn for each queue of each stream of turns, several at once.
+func (b *Bus) eachQueue(ctx context.Context, fn func(context.Context, bus.QueueKey, *jetstream.ConsumerInfo) error) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(sideBySide)
+	l := b.layout.Load()
+	for _, key := range bus.QueueKeys() {
+		for _, spec := range b.queueSpecs(key, l) {
+			all.Go(func() error {
+				c, err := b.js.Consumer(ctx, spec.stream, spec.config.Durable)
+				if isMissing(err) && b.isDrained(spec.stream) {
+					return nil // it was empty
+				}
+				if err != nil {
+					return fmt.Errorf("read consumer %s of %s: %w", spec.config.Durable, spec.stream, err)
+				}
+				return fn(ctx, key, c.CachedInfo())
+			})
+		}
 	}
-	return oldest, nil
+	return all.Wait()
 }
 
 type turnQueue struct {
@@ -101,15 +119,25 @@ type turnQueue struct {
 
 // Turns implements bus.Turns.
 func (b *Bus) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, error) {
-	spec, ok := b.queue(key)
-	if !ok {
+	if !slices.Contains(bus.QueueKeys(), key) {
 		return nil, fmt.Errorf("no queue %q", key)
 	}
-	p, err := b.pull(ctx, spec)
+	b.adopting.Lock()
+	defer b.adopting.Unlock()
+	p, err := b.pull(ctx, b.queueSpecs(key, b.layout.Load()))
 	if err != nil {
 		return nil, err
 	}
+	b.turnQueues[p] = key
 	return turnQueue{p, key}, nil
+}
+
+// Close implements bus.TurnQueue.
+func (q turnQueue) Close() error {
+	q.b.adopting.Lock()
+	delete(q.b.turnQueues, q.puller)
+	q.b.adopting.Unlock()
+	return q.puller.Close()
 }
 
 type turnDelivery struct {
@@ -123,7 +151,7 @@ func (d turnDelivery) Turn() bus.Turn { return d.turn }
 // Next implements bus.TurnQueue. What is no turn message ends as a dead letter.
 func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 	for {
-		m, err := q.next(ctx)
+		m, err := q.take(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -145,6 +173,9 @@ func (q turnQueue) reject(ctx context.Context, m *nats.Msg, cause error) {
 	id := ""
 	if meta, err := m.Metadata(); err == nil {
 		id = fmt.Sprintf("malformed:%d", meta.Sequence.Stream) // once, should the ack get lost
+		if meta.Stream != q.b.turnStream(firstStream) {
+			id = fmt.Sprintf("malformed:%s:%d", meta.Stream, meta.Sequence.Stream)
+		}
 	}
 	err := q.b.bury(ctx, letter, id)
 	if err == nil {
@@ -208,7 +239,7 @@ func (m message) ID() string {
 
 // Next implements bus.Queue.
 func (q queue) Next(ctx context.Context) (bus.Message, error) {
-	m, err := q.next(ctx)
+	m, err := q.take(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +253,7 @@ func (b *Bus) Submissions(ctx context.Context) (bus.Queue, error) { return b.int
 func (b *Bus) AbortRequests(ctx context.Context) (bus.Queue, error) { return b.intake(ctx, "CONTROL") }
 
 func (b *Bus) intake(ctx context.Context, stream string) (bus.Queue, error) {
-	p, err := b.pull(ctx, b.gateway(stream))
+	p, err := b.pull(ctx, []consumerSpec{b.gateway(stream)})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,77 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// drains is when this process has first seen streams closed and empty.
+type drains map[int]time.Time
+
+// drainedFor is for how long a closed stream has to be empty. What was on its way when it was
+// closed is there by then.
+const drainedFor = time.Second
+
+// drain deletes the streams that are drained. Each is closed first: a process that has an old
+// layout gets no answer from it and publishes elsewhere, so nothing can come any more.
+func (b *Bus) drain(ctx context.Context, seen drains) {
+	for _, number := range b.layout.Load().Draining {
+		name := b.turnStream(number)
+		gone, err := b.drainOne(ctx, number, seen)
+		if err == nil && gone {
+			l := b.layout.Load()
+			if err = notMoved(b.writeLayout(ctx, l.without(number), l.revision)); err == nil {
+				_, err = b.learn(ctx)
+			}
+		}
+		if err != nil {
+			b.log.Debug().Err(err).Str("stream", name).Msg("stream not drained") // somebody looks again
+			continue
+		}
+		if gone {
+			delete(seen, number)
+			b.tell()
+			b.log.Info().Str("stream", name).Msg("stream was drained, and is deleted")
+		}
+	}
+}
+
+// drainOne closes a stream, or deletes it, or waits. It reports whether it is gone.
+func (b *Bus) drainOne(ctx context.Context, number int, seen drains) (gone bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	s, err := b.js.Stream(ctx, b.turnStream(number))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	info := s.CachedInfo()
+	closed := []string{b.closedSubject(number)}
+	if !slices.Equal(info.Config.Subjects, closed) {
+		cfg := info.Config
+		cfg.Subjects = closed
+		_, err := b.js.UpdateStream(ctx, cfg)
+		return false, err
+	}
+	if info.State.Msgs > 0 {
+		delete(seen, number)
+		return false, nil
+	}
+	if seen[number].IsZero() {
+		seen[number] = time.Now()
+	}
+	if time.Since(seen[number]) < drainedFor {
+		return false, nil
+	}
+	err = b.js.DeleteStream(ctx, b.turnStream(number))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,351 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+)
+
+// maxTurnStreams bounds the streams of turns: each has a consumer for every queue.
+const maxTurnStreams = 64
+
+// layout says over which streams the turns are spread. It is a message of the stream LAYOUT,
+// which all processes read; a deployment that has never had several streams has none.
+type layout struct {
+	// Streams are the numbers of those that turns are published to, each to the one of its
+	// shard. The first is always stream 1, TURNS, the only one that older builds know.
+	Streams []int `json:"streams"`
+
+	// Draining are those that nothing is published to any more. Workers take what is left,
+	// and then they are deleted.
+	Draining []int `json:"draining,omitempty"`
+
+	// Next is the number of the next stream. None is used twice: whoever is late to delete
+	// a drained stream deletes nothing else.
+	Next int `json:"next"`
+
+	revision uint64 // of the message, 0 if there is none
+}
+
+// firstStream is the number of the stream TURNS.
+const firstStream = 1
+
+// oneStream is the layout of who has not asked for another.
+func oneStream() *layout { return &layout{Streams: []int{firstStream}, Next: firstStream + 1} }
+
+// of returns the stream of a shard.
+func (l *layout) of(shard int) int { return l.Streams[shard%len(l.Streams)] }
+
+// all returns the streams that may have messages.
+func (l *layout) all() []int { return slices.Concat(l.Streams, l.Draining) }
+
+func (l *layout) same(o *layout) bool {
+	return l.revision == o.revision && slices.Equal(l.Streams, o.Streams) && slices.Equal(l.Draining, o.Draining)
+}
+
+// spread returns the layout that has n streams instead.
+func (l *layout) spread(n int) *layout {
+	s := &layout{Streams: slices.Clone(l.Streams), Draining: slices.Clone(l.Draining), Next: l.Next}
+	for ; len(s.Streams) < n; s.Next++ {
+		s.Streams = append(s.Streams, s.Next)
+	}
+	s.Draining = append(s.Draining, s.Streams[n:]...)
+	s.Streams = s.Streams[:n]
+	return s
+}
+
+// without returns the layout without a stream that was drained.
+func (l *layout) without(stream int) *layout {
+	return &layout{Streams: l.Streams, Next: l.Next, Draining: slices.DeleteFunc(slices.Clone(l.Draining), func(k int) bool { return k == stream })}
+}
+
+func (l *layout) validate() error {
+	all := l.all()
+	slices.Sort(all)
+	switch {
+	case len(l.Streams) == 0 || l.Streams[0] != firstStream:
+		return fmt.Errorf("the first stream must be %d", firstStream)
+	case len(all) != len(slices.Compact(slices.Clone(all))):
+		return errors.New("a stream is there twice")
+	case all[0] < firstStream || all[len(all)-1] >= l.Next:
+		return fmt.Errorf("the streams must be numbered %d to %d", firstStream, l.Next-1)
+	default:
+		return nil
+	}
+}
+
+// turnStream returns the name of a stream of turns.
+func (b *Bus) turnStream(number int) string {
+	if number == firstStream {
+		return b.stream("TURNS")
+	}
+	return b.stream("TURNS_" + strconv.Itoa(number))
+}
+
+// turnSubject returns a subject of a stream of turns. Those of the first are older than the
+// others, which begin with another word: subjects of streams must not overlap.
+func (b *Bus) turnSubject(number int, parts ...string) string {
+	all := make([]byte, 0, 128)
+	all = append(append(all, b.cfg.Prefix...), ".turn"...)
+	if number != firstStream {
+		all = strconv.AppendInt(append(all, "s."...), int64(number), 10)
+	}
+	for _, p := range parts {
+		all = append(append(all, '.'), p...)
+	}
+	return string(all)
+}
+
+// closedSubject is all that a stream takes which is drained, and nobody publishes to it.
+func (b *Bus) closedSubject(number int) string { return b.turnSubject(number, "closed") }
+
+func (b *Bus) layoutStream() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: b.stream("LAYOUT"), Subjects: []string{b.subject("layout")}, Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas,
+		Duplicates: remembered, Discard: jetstream.DiscardOld, MaxMsgs: 64, MaxMsgSize: 64 << 10,
+	}
+}
+
+// errNoLayout says that the deployment has no message with a layout.
+var errNoLayout = errors.New("no layout")
+
+// readLayout asks the stream for its latest message.
+func (b *Bus) readLayout(ctx context.Context) (*layout, error) {
+	request, err := json.Marshal(map[string]string{"last_by_subj": b.subject("layout")})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	m, err := b.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+b.stream("LAYOUT"), request)
+	if err != nil {
+		return nil, fmt.Errorf("read layout: %w", err)
+	}
+	var said struct {
+		Message struct {
+			Seq  uint64 `json:"seq"`
+			Data string `json:"data"`
+		} `json:"message"`
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &said); err != nil {
+		return nil, fmt.Errorf("read layout: %w", err)
+	}
+	if said.Error != nil {
+		if said.Error.Code == 404 { // no stream, or no message
+			return nil, errNoLayout
+		}
+		return nil, fmt.Errorf("read layout: %w", said.Error)
+	}
+	l := &layout{revision: said.Message.Seq}
+	data, err := base64.StdEncoding.DecodeString(said.Message.Data)
+	if err == nil {
+		err = json.Unmarshal(data, l)
+	}
+	if err == nil {
+		err = l.validate()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("message %d of stream %s is no layout: %w: remove it with `nats stream rmm %s %d`", said.Message.Seq, b.stream("LAYOUT"), err, b.stream("LAYOUT"), said.Message.Seq)
+	}
+	return l, nil
+}
+
+// findLayout reads the layout at the start. Where it is missing, streams that are there all
+// the same are drained.
+func (b *Bus) findLayout(ctx context.Context) (*layout, error) {
+	l, err := b.readLayout(ctx)
+	if !errors.Is(err, errNoLayout) {
+		return l, err
+	}
+	l = oneStream()
+	names := b.js.StreamNames(ctx)
+	for name := range names.Name() {
+		number, ok := strings.CutPrefix(name, b.stream("TURNS_"))
+		if k, err := strconv.Atoi(number); ok && err == nil && k > firstStream {
+			l.Draining = append(l.Draining, k)
+			l.Next = max(l.Next, k+1)
+		}
+	}
+	return l, names.Err()
+}
+
+// writeLayout stores a layout in the place of another one, unless somebody has replaced that
+// already: then the error is errMoved.
+func (b *Bus) writeLayout(ctx context.Context, l *layout, revision uint64) error {
+	data, err := json.Marshal(l)
+	if err != nil {
+		return fmt.Errorf("encode layout: %w", err)
+	}
+	m := newMsg(b.subject("layout"), data, "", jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
+	err = b.ask(ctx, m, publishTimeout)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		if err := b.ensureStream(ctx, b.layoutStream()); err != nil {
+			return err
+		}
+		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
+		err = b.ask(ctx, m, publishTimeout)
+	}
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+		return errMoved
+	}
+	return err
+}
+
+var errMoved = errors.New("another process has changed the layout")
+
+// layoutEvery is how often a process reads the layout, and looks after streams that are
+// drained.
+const layoutEvery = time.Second
+
+// spread gives the turns so many streams. Streams are there before turns are published to them.
+func (b *Bus) spread(ctx context.Context, n int) error {
+	for range 20 {
+		old := b.layout.Load()
+		if len(old.Streams) == n {
+			return nil
+		}
+		l := old.spread(n)
+		if err := b.ensureTurns(ctx, l.Streams); err != nil {
+			return err
+		}
+		if err := notMoved(b.writeLayout(ctx, l, old.revision)); err != nil && hopeless(err) {
+			return err
+		}
+		if _, err := b.learn(ctx); err != nil { // an answer may have been lost
+			return err
+		}
+		b.tell()
+		b.log.Info().Ints("streams", b.layout.Load().Streams).Msg("turns are spread over these streams")
+	}
+	return errors.New("other processes change the number of streams all the time: is TURNPIKE_TURN_STREAMS the same everywhere?")
+}
+
+func notMoved(err error) error {
+	if errors.Is(err, errMoved) {
+		return nil
+	}
+	return err
+}
+
+// learn reads the layout and goes by it. Where it is gone, it is written again. It reports
+// whether it was new.
+func (b *Bus) learn(ctx context.Context) (changed bool, err error) {
+	l, err := b.readLayout(ctx)
+	old := b.layout.Load()
+	if errors.Is(err, errNoLayout) {
+		if old.revision == 0 && len(old.all()) == 1 {
+			return false, nil
+		}
+		if err = notMoved(b.writeLayout(ctx, old, 0)); err == nil {
+			l, err = b.readLayout(ctx)
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	return b.adopt(ctx, l)
+}
+
+// adopt goes by a layout: turns come from all of its streams before any is published to one.
+func (b *Bus) adopt(ctx context.Context, l *layout) (changed bool, err error) {
+	b.adopting.Lock()
+	defer b.adopting.Unlock()
+	if l.same(b.layout.Load()) {
+		return false, nil
+	}
+	for p, key := range b.turnQueues {
+		if err := p.serve(ctx, b.queueSpecs(key, l)); err != nil && !errors.Is(err, bus.ErrClosed) {
+			return false, err
+		}
+	}
+	b.layout.Store(l)
+	return true, nil
+}
+
+// queueSpecs returns the consumers of a queue, of each stream one.
+func (b *Bus) queueSpecs(key bus.QueueKey, l *layout) []consumerSpec {
+	var specs []consumerSpec
+	for _, number := range l.all() {
+		specs = append(specs, b.queue(number, key))
+	}
+	return specs
+}
+
+// isDrained reports whether a stream of turns is one that nothing is published to.
+func (b *Bus) isDrained(name string) bool {
+	open := b.layout.Load().Streams
+	return strings.HasPrefix(name, b.stream("TURNS_")) && !slices.ContainsFunc(open, func(k int) bool { return b.turnStream(k) == name })
+}
+
+// publishTurn publishes to the stream of a shard. If that does not answer, because the layout
+// is not what this process takes it for or because it is gone, the turn goes to the first
+// stream, which every worker reads.
+func (b *Bus) publishTurn(ctx context.Context, key bus.QueueKey, shard int, m *nats.Msg) error {
+	token := strconv.Itoa(shard)
+	number := b.layout.Load().of(shard)
+	m.Subject = b.turnSubject(number, key.String(), token)
+	if number == firstStream {
+		return b.publish(ctx, m, "")
+	}
+	return b.publish(ctx, m, b.turnSubject(firstStream, key.String(), token))
+}
+
+// hintSubject is where a process says that it has learned of a new layout, so that all go by it at
+// the same time. It may be lost.
+func (b *Bus) hintSubject() string { return b.subject("layout", "changed") }
+
+// followLayout goes by the layout, and drains streams, until ctx ends.
+func (b *Bus) followLayout(ctx context.Context) {
+	tick := time.NewTicker(layoutEvery)
+	defer tick.Stop()
+	seen := drains{}
+	for {
+		heard := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.hints:
+			heard = true
+		case <-tick.C:
+		}
+		b.raisePending(ctx)
+		changed, err := b.learn(ctx)
+		if err != nil {
+			b.log.Debug().Err(err).Msg("layout of the streams not read")
+			continue
+		}
+		if changed && !heard {
+			b.tell()
+		}
+		if !heard {
+			b.drain(ctx, seen)
+		}
+	}
+}
+
+// look has followLayout look now.
+func (b *Bus) look() {
+	select {
+	case b.hints <- struct{}{}:
+	default:
+	}
+}
+
+// tell has the others read the layout.
+func (b *Bus) tell() {
+	if err := b.nc.Publish(b.hintSubject(), nil); err != nil {
+		b.log.Debug().Err(err).Msg("layout") // they look themselves
+	}
+}

@@ -1,0 +1,456 @@
+package natsbus_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/bustest"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Several streams do what one does.
+func TestBusOfSeveralStreams(t *testing.T) {
+	t.Parallel()
+	nats := testbed.NATSServer(t)
+	bustest.Exercise(t, func(t *testing.T) bus.Bus {
+		t.Helper()
+		nc, err := nats.Conn(t.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		prefix := "t-" + strings.ToLower(ulid.Make().String())
+		b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: prefix, AckWait: bustest.AckWait, EventFeed: true, TurnStreams: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = b.Close() })
+		return deployment{b, t, nc, prefix}
+	})
+}
+
+// spreadOver opens a bus that wants n streams, as a process that is started with another
+// setting, and leaves it open.
+func spreadOver(t *testing.T, nc *nats.Conn, n int) *natsbus.Bus {
+	t.Helper()
+	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{TurnStreams: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// turnStreams returns the names of the streams of turns.
+func turnStreams(t *testing.T, js jetstream.JetStream) []string {
+	t.Helper()
+	all := js.StreamNames(t.Context())
+	var names []string
+	for name := range all.Name() {
+		if strings.HasPrefix(name, "TURNPIKE_TURNS") {
+			names = append(names, name)
+		}
+	}
+	if err := all.Err(); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// awaitStreams waits until there are exactly these streams of turns.
+func awaitStreams(t *testing.T, js jetstream.JetStream, want ...string) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(40 * time.Second); ; <-tick.C {
+		have := turnStreams(t, js)
+		if slices.Equal(have, want) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("streams of turns are %v, want %v", have, want)
+		}
+	}
+}
+
+// inbox is what workers have taken.
+type taken struct {
+	mu   sync.Mutex
+	runs map[state.RunID]int
+	last time.Time
+	gap  time.Duration // the longest time in which nothing was taken
+}
+
+func (s *taken) add(run state.RunID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.last.IsZero() {
+		s.last = now
+	} else {
+		s.gap, s.last = max(s.gap, now.Sub(s.last)), now
+	}
+	s.runs[run]++
+}
+
+func (s *taken) has(run state.RunID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runs[run] > 0
+}
+
+// work takes and acknowledges turns of all queues until ctx ends.
+func work(ctx context.Context, t *testing.T, b *natsbus.Bus, into *taken) {
+	t.Helper()
+	for _, key := range bus.QueueKeys() {
+		q, err := b.Turns(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Ahead(16)
+		go func() {
+			defer q.Close()
+			for {
+				d, err := q.Next(ctx)
+				if err != nil {
+					return
+				}
+				into.add(d.Turn().Run)
+				_ = d.Ack() // it comes again
+			}
+		}()
+	}
+}
+
+// The number of streams changes while turns are published and taken by processes that learn of
+// it at different times. No message is lost, and streams that are not used any more go.
+func TestTurnStreamsChange(t *testing.T) {
+	t.Parallel()
+	deaf := &server.User{Username: "deaf", Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"turnpike.layout.changed"}}}}
+	s := testbed.NATSWith(t, func(o *server.Options) { o.Users = []*server.User{{Username: "all"}, deaf} })
+	connect := func(user string) *nats.Conn {
+		nc, err := natsbus.Connect(s.ClientURL(), user, nats.UserInfo(user, ""), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	admin := connect("all")
+	js := jet(t, admin)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	got := &taken{runs: map[state.RunID]int{}}
+	var mu sync.Mutex
+	var all []state.RunID
+	var publishing sync.WaitGroup
+	quit := make(chan struct{})
+	for i := range 4 {
+		user := []string{"all", "deaf"}[i%2] // half of them hear of nothing and look now and then
+		work(ctx, t, open(t, connect(user), ""), got)
+		b := open(t, connect(user), "")
+		publishing.Go(func() {
+			tick := time.NewTicker(time.Millisecond)
+			defer tick.Stop()
+			for n := 0; ; n++ {
+				select {
+				case <-quit:
+					return
+				case <-tick.C:
+				}
+				key := bus.QueueKeys()[n%6]
+				run := newRun()
+				if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: key.Lane, Noisy: key.Noisy}, string(run)); err != nil {
+					t.Errorf("PublishTurn: %v", err)
+					return
+				}
+				mu.Lock()
+				all = append(all, run)
+				mu.Unlock()
+			}
+		})
+	}
+	spreadOver(t, admin, 4)
+	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_2", "TURNPIKE_TURNS_3", "TURNPIKE_TURNS_4")
+	used := func(name string) bool {
+		st, err := js.Stream(t.Context(), name)
+		return err == nil && st.CachedInfo().State.LastSeq > 100
+	}
+	eventually(t, func() bool { return used("TURNPIKE_TURNS_2") && used("TURNPIKE_TURNS_3") && used("TURNPIKE_TURNS_4") })
+	spreadOver(t, admin, 2)
+	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_2")
+	spreadOver(t, admin, 3)
+	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_2", "TURNPIKE_TURNS_5") // no number is used twice
+	eventually(t, func() bool { return used("TURNPIKE_TURNS_5") })
+	spreadOver(t, admin, 1)
+	awaitStreams(t, js, "TURNPIKE_TURNS")
+	close(quit)
+	publishing.Wait()
+	twice := 0
+	for _, run := range all {
+		eventually(t, func() bool { return got.has(run) })
+	}
+	for _, n := range got.runs {
+		if n > 1 {
+			twice++
+		}
+	}
+	t.Logf("%d messages, %d of them twice, longest gap %v", len(all), twice, got.gap)
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatal("it does not come to pass")
+		}
+	}
+}
+
+// What is left in a stream that is not used any more is taken before the stream goes.
+func TestDrainedStreamIsEmptied(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	js := jet(t, nc)
+	b := spreadOver(t, nc, 4)
+	missing := map[state.RunID]bool{}
+	for range 100 {
+		run := newRun()
+		missing[run] = true
+		if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Low}, string(run)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spreadOver(t, nc, 1)
+	eventually(t, func() bool {
+		st, err := js.Stream(t.Context(), "TURNPIKE_TURNS_4")
+		return err == nil && slices.Equal(st.CachedInfo().Config.Subjects, []string{"turnpike.turns.4.closed"})
+	})
+	late, err := natsbus.Open(t.Context(), nc, natsbus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	told := false
+	for _, f := range late.Check(t.Context()) {
+		told = told || f.Name == "nats: turn streams" && strings.HasPrefix(f.Detail, "1: TURNPIKE_TURNS;") && strings.Contains(f.Detail, "TURNPIKE_TURNS_4 has")
+	}
+	if !told {
+		t.Error("nothing is said of streams that are drained")
+	}
+	if lag, err := late.Lag(t.Context()); err != nil || lag != 100 {
+		t.Errorf("Lag = %d, %v; want 100", lag, err)
+	}
+	q, err := late.Turns(t.Context(), bus.QueueKey{Lane: state.Low})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	for len(missing) > 0 {
+		d, err := q.Next(soon(t))
+		if err != nil {
+			t.Fatalf("%d are missing: %v", len(missing), err)
+		}
+		delete(missing, d.Turn().Run)
+		if err := d.Ack(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitStreams(t, js, "TURNPIKE_TURNS")
+}
+
+// A stream that is removed by hand does not stop the turns, and comes back.
+func TestRemovedTurnStreamIsRestored(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	js := jet(t, nc)
+	b := spreadOver(t, nc, 3)
+	got := &taken{runs: map[state.RunID]int{}}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	work(ctx, t, open(t, nc, ""), got)
+	for _, name := range []string{"TURNPIKE_TURNS_2", "TURNPIKE_LAYOUT", "TURNPIKE_TURNS"} {
+		if err := js.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() bool {
+			_, err := js.Stream(t.Context(), name)
+			return err == nil
+		})
+		for range 30 {
+			run := newRun()
+			if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, string(run)); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, func() bool { return got.has(run) })
+		}
+	}
+	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_2", "TURNPIKE_TURNS_3")
+	if err := check.Err(b.Check(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where nobody knows the layout any more, streams that are there are drained.
+func TestLostLayout(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	js := jet(t, nc)
+	b := spreadOver(t, nc, 2)
+	run := newRun()
+	for run.Shard()%2 == 0 {
+		run = newRun()
+	}
+	if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, string(run)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), "TURNPIKE_LAYOUT"); err != nil {
+		t.Fatal(err)
+	}
+	q, err := spreadOver(t, nc, 2).Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := q.Next(soon(t))
+	if err != nil || d.Turn().Run != run {
+		t.Fatalf("Next = %v, %v", d, err)
+	}
+	if err := d.Ack(); err != nil {
+		t.Fatal(err)
+	}
+	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_3")
+}
+
+// Who has one free slot asks the streams in turn, and not each of them for a message.
+func TestStreamsAreAskedInTurn(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b := spreadOver(t, nc, 8)
+	const messages = 400
+	for range messages {
+		run := newRun()
+		if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, string(run)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	again, seen := 0, map[int]int{}
+	for n := range messages {
+		d, err := q.Next(soon(t))
+		if err != nil {
+			t.Fatalf("message %d: %v", n, err)
+		}
+		if d.Delivered() > 1 {
+			again++
+		}
+		if n < messages/4 {
+			seen[d.Turn().Run.Shard()%8]++
+		}
+		if err := d.Ack(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again > messages/20 {
+		t.Errorf("%d of %d messages had been fetched and given back", again, messages)
+	}
+	for stream := range 8 {
+		if n := seen[stream]; n < messages/4/8/2 {
+			t.Errorf("of the first %d messages %d are from stream %d of eight", messages/4, n, stream)
+		}
+	}
+}
+
+// However many find a stream gone, it is looked for once.
+func TestRestoreIsOneQuestion(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b := open(t, nc, "")
+	js := jet(t, nc)
+	var asked atomic.Int64
+	if _, err := nc.Subscribe("$JS.API.STREAM.INFO.>", func(*nats.Msg) { asked.Add(1) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), "TURNPIKE_TURNS"); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 200 {
+		all.Go(func() {
+			if err := b.PublishTurn(t.Context(), bus.Turn{Run: newRun(), Version: 1, Priority: state.Normal}, fmt.Sprint(i)); err != nil {
+				t.Errorf("PublishTurn: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n := asked.Load(); n > 60 {
+		t.Errorf("200 publishes asked %d times for streams", n)
+	}
+}
+
+func pendingOf(t *testing.T, js jetstream.JetStream, stream string) int {
+	t.Helper()
+	c, err := js.Consumer(t.Context(), stream, "workers-normal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.CachedInfo().Config.MaxAckPending
+}
+
+// As many messages may be handed out as all workers have slots, unless a setting says
+// otherwise.
+func TestMaxAckPending(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	js := jet(t, nc)
+	b := spreadOver(t, nc, 2)
+	for _, stream := range []string{"TURNPIKE_TURNS", "TURNPIKE_TURNS_2"} {
+		if n := pendingOf(t, js, stream); n != 50_000 {
+			t.Errorf("max ack pending of %s is %d at first", stream, n)
+		}
+	}
+	stop, err := b.Heartbeats(t.Context(), func(bus.Heartbeat) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	b.SendHeartbeat(bus.Heartbeat{Worker: "a", Slots: 40_000})
+	b.SendHeartbeat(bus.Heartbeat{Worker: "b", Slots: 60_000})
+	for _, stream := range []string{"TURNPIKE_TURNS", "TURNPIKE_TURNS_2"} {
+		eventually(t, func() bool { return pendingOf(t, js, stream) >= 125_000 })
+	}
+	exact, err := natsbus.Open(t.Context(), nc, natsbus.Config{MaxAckPending: 7000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer exact.Close()
+	if n := pendingOf(t, js, "TURNPIKE_TURNS_2"); n != 7000 {
+		t.Errorf("max ack pending is %d, want the 7000 of the setting", n)
+	}
+}
