@@ -16,7 +16,7 @@ build: ## Build the three commands into .bin
 
 # These tests have no short form: make test leaves them out, and make prove runs them.
 # So do those that do more without -short.
-LONG := TestTwoBuilds|TestDegraded
+LONG := TestTwoBuilds|TestDegraded|TestRedisKinds.*
 WITH_SHORT_FORM := TestShort|TestLoad
 
 .PHONY: test
@@ -30,14 +30,14 @@ test: ## Test every package, some in a short form: 3 to 8 minutes
 
 .PHONY: prove
 prove: ## Prove more in some twelve minutes: data races, every protocol fault, simulation, chaos, containers
-	@hack/steps.sh race test-plain long explore simulation-short chaos-short containers
+	@hack/steps.sh race test-plain long redis-kinds explore simulation-short chaos-short containers
 
 .PHONY: prove-long
 prove-long: ## Prove all that can be proved, for hours
 	@hack/steps.sh prove race-long explore-long mutants simulation linear mcp-conformance chaos load fuzz
 
 # Tests that drive other processes, look at sources, or explore with one goroutine.
-NOT_RACED := internal/(arch|bench|docs|e2e|verify/(explore|load))$$
+NOT_RACED := internal/(arch|bench|docs|e2e|verify/(explore|load|rediskinds))$$
 
 .PHONY: race
 race: redis languages ## Test every package with the race detector, in random order, nothing in its short form
@@ -113,6 +113,13 @@ chaos: ## Break deployments of processes at random and check that nothing was lo
 chaos-short: ## The same with one deployment that the seed chooses, for 15 seconds
 	@hack/ensure-redis.sh --server
 	TIME=15s DEPLOY=any go run ./internal/verify/chaos/campaign
+
+.PHONY: redis-kinds
+redis-kinds: ## Test the store on Redis Cluster, Sentinel and Valkey, as processes with passwords, and break each for some seconds
+	@hack/ensure-redis.sh --server
+	@hack/ensure-valkey.sh
+	go test -count=1 -timeout 5m ./internal/verify/rediskinds
+	TIME=15s DEPLOY=redis-cluster,redis-sentinel,valkey go run ./internal/verify/chaos/campaign
 
 .PHONY: containers
 containers: ## Take containers of a deployment off the network and restart each, under load

@@ -23,6 +23,7 @@ import (
 type Config struct {
 	NATSURL  string `name:"nats-url" env:"TURNPIKE_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS server with JetStream."`
 	RedisURL string `name:"redis-url" env:"TURNPIKE_REDIS_URL" help:"Redis for checkpoints. Without it they are kept in JetStream."`
+	Confirm  string `name:"redis-confirm" env:"TURNPIKE_REDIS_CONFIRM" default:"off" placeholder:"off|replicas:N|aof|aof:N" help:"Which copies of Redis must have a write before it is acknowledged: N replicas, or append-only files on disk. The same in every process."`
 	Prefix   string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of subjects, streams and keys."`
 	Replicas int    `env:"TURNPIKE_NATS_REPLICAS" default:"1" help:"Replicas of streams; those that exist with fewer are raised. 3 on a cluster of NATS servers."`
 	Log      Log    `embed:""`
@@ -76,7 +77,7 @@ type Feed struct {
 // Deployment returns the settings that a deployment has from the configuration.
 func (c Config) Deployment() turnpike.Config {
 	return turnpike.Config{
-		NATSURL: c.NATSURL, RedisURL: c.RedisURL, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), Logger: c.Log.Logger(),
+		NATSURL: c.NATSURL, RedisURL: c.RedisURL, RedisConfirm: c.Confirm, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), Logger: c.Log.Logger(),
 	}
 }
 

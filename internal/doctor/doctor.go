@@ -41,9 +41,9 @@ func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
 	if cfg.RedisURL == "" {
 		return append(findings, jetStreamFindings(ctx, nc, cfg)...)
 	}
-	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Prefix: cfg.Prefix})
+	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
 	if err != nil {
-		return append(findings, check.Finding{Name: "redis: url", Fatal: true, Detail: err.Error(), Remedy: "mend TURNPIKE_REDIS_URL"})
+		return append(findings, check.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "mend TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
 	}
 	defer s.Close()
 	findings = append(findings, s.Check(ctx)...)

@@ -159,3 +159,17 @@ func connect(t *testing.T, url string) *nats.Conn {
 	t.Cleanup(nc.Close)
 	return nc
 }
+
+// Doctor says what must have a write, and whether there are as many.
+func TestDoctorConfirm(t *testing.T) {
+	t.Parallel()
+	cfg := turnpike.Config{NATSURL: testbed.NATSServer(t).URL(), RedisURL: testbed.RedisProcess(t, "--appendonly", "yes").URL, Prefix: "confirm", RedisConfirm: "replicas:1"}
+	f := found(t, cfg, "redis: confirm")
+	if f.OK || f.Detail != "replicas:1, 0 replicas connected" || !strings.Contains(f.Remedy, "start replicas") {
+		t.Errorf("%+v", f)
+	}
+	cfg.RedisConfirm = "two"
+	if f := found(t, cfg, "redis: settings"); !f.Fatal || !strings.Contains(f.Remedy, "TURNPIKE_REDIS_CONFIRM") {
+		t.Errorf("%+v", f)
+	}
+}

@@ -63,6 +63,11 @@ func problemOf(err error) *api.Problem {
 	if _, ok := errors.AsType[*busError](err); ok || errors.Is(err, bus.ErrClosed) {
 		return unavailable(api.CodeBusUnavailable, "the bus")
 	}
+	if e, ok := errors.AsType[*state.UnconfirmedError](err); ok {
+		p := problem(http.StatusServiceUnavailable, api.CodeStoreUnavailable, "%v. Try again, a submission with the same Idempotency-Key", e)
+		p.RetryAfter = retryAfter
+		return p
+	}
 	switch {
 	case errors.Is(err, state.ErrFormat):
 		p := problem(http.StatusServiceUnavailable, api.CodeNewerBuild, "%v: nothing was changed; another gateway may know it, so try again", err)

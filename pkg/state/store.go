@@ -72,6 +72,23 @@ func (e *GapError) Error() string {
 	return fmt.Sprintf("log of run %s has %d entries, and these follow on %d: the store was rolled back", e.ID, e.Have, e.From)
 }
 
+// UnconfirmedError reports a change that the store has made, but that fewer copies of the
+// store have than the deployment asks for: a failover may lose it. It may be repeated like a
+// call whose outcome is unknown.
+type UnconfirmedError struct {
+	Have, Want int  // replicas
+	Unsynced   bool // the server has not got it on disk itself
+	Within     time.Duration
+}
+
+func (e *UnconfirmedError) Error() string {
+	what := fmt.Sprintf("%d of %d replicas have confirmed the write", e.Have, e.Want)
+	if e.Unsynced {
+		what += ", and it is not on disk"
+	}
+	return fmt.Sprintf("%s within %s, so whether it lasts is unknown: see that the replicas are connected and in sync (`turnpike doctor`), or lower TURNPIKE_REDIS_CONFIRM", what, e.Within)
+}
+
 // The limits of what may wait for a run's next turn in its inbox. An abort is not a part of
 // it, and always fits.
 const (

@@ -32,6 +32,10 @@ type Config struct {
 	// redis://127.0.0.1:6379. Without it JetStream keeps them.
 	RedisURL string
 
+	// RedisConfirm says which copies of Redis must have a write before it is acknowledged:
+	// redisstore.Config.Confirm. Default "off".
+	RedisConfirm string
+
 	// Prefix begins the names of subjects, streams and keys. Default "turnpike".
 	Prefix string
 

@@ -82,7 +82,7 @@ func (d *Deployment) open(ctx context.Context) error {
 		LimitFormat(format int)
 	}
 	if cfg.RedisURL != "" {
-		store, err = redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Prefix: cfg.Prefix})
+		store, err = redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
 	} else {
 		store, err = patiently(ctx, func(ctx context.Context) (*natsstore.Store, error) {
 			return natsstore.Open(ctx, d.NATS, natsstore.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, Logger: cfg.Logger})

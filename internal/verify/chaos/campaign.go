@@ -22,7 +22,7 @@ import (
 type Config struct {
 	Seed    uint64        `env:"SEED" help:"What the faults and the users' choices are drawn from; drawn itself if 0."`
 	Time    time.Duration `env:"TIME" default:"30m" help:"How long faults last, over all deployments."`
-	Deploy  []string      `env:"DEPLOY" default:"cluster,single,failover,jetstream,jetstream-cluster" help:"Deployments to break, by commas; any is one that the seed chooses."`
+	Deploy  []string      `env:"DEPLOY" default:"cluster,single,failover,jetstream,jetstream-cluster" help:"Deployments to break, by commas; any is one of these that the seed chooses. Others: redis-cluster, redis-sentinel, valkey."`
 	Users   int           `default:"40" help:"Users, each with one run or batch at a time."`
 	Workers int           `default:"3" help:"Worker processes."`
 	Every   time.Duration `default:"700ms" help:"Mean time between faults."`
@@ -92,11 +92,12 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 // choose returns the deployments to break, and puts what was drawn in the place of
 // "any".
 func (c *Config) choose() ([]shape, error) {
-	all := shapes()
+	drawn := shapes()
+	all := append(drawn, redisKinds()...)
 	var chosen []shape
 	for i, name := range c.Deploy {
 		if name == "any" {
-			c.Deploy[i] = all[c.Seed%uint64(len(all))].name
+			c.Deploy[i] = drawn[c.Seed%uint64(len(drawn))].name
 		}
 		n := slices.IndexFunc(all, func(d shape) bool { return d.name == c.Deploy[i] })
 		if n < 0 {
@@ -130,7 +131,7 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Phase{Name: c.shape.name, Settings: s.settings(), began: time.Now()}
+	p := &Phase{Name: c.shape.name, Settings: s.describe(), began: time.Now()}
 	u := &users{deployment: s, r: rand.New(rand.NewPCG(c.seed, 1)), watches: map[*watch]bool{}} //nolint:gosec // not a secret
 	storm := &storm{deployment: s, r: rand.New(rand.NewPCG(c.seed, 2)), struck: u.struck}       //nolint:gosec // not a secret
 	disturbed, calm := context.WithTimeout(ctx, c.lasts)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,11 +24,27 @@ type shape struct {
 	name  string
 	nats  int // servers
 	redis int // servers: none, and checkpoints are in JetStream; a second is a replica that takes over
+
+	// kind prepares a Redis of another kind in their place, which no proxies hide, and settings
+	// are those of gateways and workers for it.
+	kind     func(dir string) (*rig.Redis, error)
+	settings []string
 }
 
 func shapes() []shape {
 	return []shape{
-		{"cluster", 3, 2}, {"single", 1, 1}, {"failover", 1, 2}, {"jetstream", 1, 0}, {"jetstream-cluster", 3, 0},
+		{name: "cluster", nats: 3, redis: 2}, {name: "single", nats: 1, redis: 1}, {name: "failover", nats: 1, redis: 2},
+		{name: "jetstream", nats: 1}, {name: "jetstream-cluster", nats: 3},
+	}
+}
+
+// redisKinds are deployments on relatives of a single Redis. Sentinels fail over whenever they
+// find it right, and nothing may be lost by it: writes wait for the replica.
+func redisKinds() []shape {
+	return []shape{
+		{name: "redis-cluster", nats: 1, kind: rig.NewRedisCluster},
+		{name: "redis-sentinel", nats: 1, kind: rig.NewSentinels, settings: []string{"TURNPIKE_REDIS_CONFIRM=replicas:1"}},
+		{name: "valkey", nats: 1, kind: rig.NewValkey, settings: []string{"TURNPIKE_REDIS_CONFIRM=aof"}},
 	}
 }
 
@@ -46,8 +63,9 @@ type deployment struct {
 	dir string
 
 	nats    []*rig.NATSServer
-	redis   []*rig.RedisServer // the first is the primary
-	replica *rig.Proxy         // through which the second follows it
+	redis   []*rig.RedisServer // the first is the primary, unless there is a kind
+	kind    *rig.Redis
+	replica *rig.Proxy // through which the second follows it
 	doors   []door
 	workers []*node
 	tools   *node // it has no process: the remote tool is served by this one
@@ -67,7 +85,7 @@ type door struct {
 // node is a process of Turnpike's own, behind its proxies.
 type node struct {
 	rig.Process
-	toNATS, toRedis *rig.Proxy // toRedis is nil without Redis
+	toNATS, toRedis *rig.Proxy // toRedis is nil without a Redis that a proxy can hide
 }
 
 func (n *node) proxies() []*rig.Proxy {
@@ -171,6 +189,13 @@ func (s *deployment) startServers(ctx context.Context, bin string) (err error) {
 	}); err != nil {
 		return err
 	}
+	if s.shape.kind != nil {
+		if s.kind, err = s.shape.kind(s.dir); err != nil {
+			return err
+		}
+		s.redis = s.kind.Servers
+		return s.kind.Run(ctx, s.group, s.dir)
+	}
 	for i := range s.shape.redis {
 		r, err := rig.NewRedis(s.dir, fmt.Sprintf("redis%d", i+1))
 		if err != nil {
@@ -193,7 +218,7 @@ func (s *deployment) startServers(ctx context.Context, bin string) (err error) {
 }
 
 // fails reports whether there is a Redis to fail over to.
-func (s *deployment) fails() bool { return len(s.redis) > 1 }
+func (s *deployment) fails() bool { return s.kind == nil && len(s.redis) > 1 }
 
 // node starts a process of Turnpike behind proxies of its own. Without a path it is
 // the proxies only.
@@ -209,7 +234,10 @@ func (s *deployment) node(ctx context.Context, name, path string, env ...string)
 	}
 	env = append(env, "TURNPIKE_NATS_URL=nats://"+n.toNATS.Addr(), "TURNPIKE_PREFIX="+prefix, "TURNPIKE_LEASE="+lease.String(),
 		fmt.Sprintf("TURNPIKE_NATS_REPLICAS=%d", len(s.nats)), "TURNPIKE_LOG_LEVEL=debug", "TURNPIKE_EVENT_FEED=on", "TURNPIKE_REDIS_URL=")
-	if len(s.redis) > 0 {
+	env = append(env, s.shape.settings...)
+	if s.kind != nil {
+		env = append(env, "TURNPIKE_REDIS_URL="+s.kind.URL)
+	} else if len(s.redis) > 0 {
 		if n.toRedis, err = rig.NewProxy(s.redis[0].Addr); err != nil {
 			return nil, err
 		}
@@ -238,10 +266,13 @@ func (s *deployment) processes() []*node {
 func (s *deployment) nodes() []*node { return append(s.processes(), s.tools) }
 
 // settings describes what runs, for the report.
-func (s *deployment) settings() string {
+func (s *deployment) describe() string {
 	store := "checkpoints in JetStream"
-	if n := s.shape.redis; n > 0 {
+	if n := len(s.redis); n > 0 {
 		store = fmt.Sprintf("%d Redis, appendfsync always", n)
+	}
+	if s.kind != nil {
+		store += " (" + strings.Join(append([]string{s.shape.name}, s.shape.settings...), " ") + ")"
 	}
 	return fmt.Sprintf("%d NATS, %s, %d gateways, %d workers", s.shape.nats, store, len(s.doors), len(s.workers))
 }

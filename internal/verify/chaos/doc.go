@@ -2,7 +2,8 @@
 // checks from outside that nothing was lost and nothing done twice.
 //
 // A campaign is a few phases, each with a deployment of its own: NATS alone or as
-// a cluster of three, Redis alone or with a replica that takes over. Users submit
+// a cluster of three, Redis alone or with a replica that takes over; or one of Redis'
+// relatives: a cluster, Sentinels, Valkey. Users submit
 // runs of every kind, follow them, answer what they wait for and abort some, while
 // faults drawn from a seed kill, pause, cut, delay and fill up what there is. Tools
 // write each effect to a ledger that no fault touches, and the model server notes

@@ -37,6 +37,7 @@ func one[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
 
 func always(*deployment) bool      { return true }
 func withRedis(s *deployment) bool { return len(s.redis) > 0 }
+func hidden(s *deployment) bool    { return len(s.redis) > 0 && s.kind == nil }
 func alone(s *deployment) bool     { return len(s.nats) == 1 }
 func clustered(s *deployment) bool { return len(s.nats) > 1 }
 
@@ -48,7 +49,7 @@ func faults() []fault {
 		{"gateway killed", 5, false, always, kill(gateways)},
 		{"gateway paused", 3, false, always, stop(gateways)},
 		{"worker cut off from NATS", 4, false, always, hold(func(n *node) *rig.Proxy { return n.toNATS })},
-		{"worker cut off from Redis", 4, false, withRedis, hold(func(n *node) *rig.Proxy { return n.toRedis })},
+		{"worker cut off from Redis", 4, false, hidden, hold(func(n *node) *rig.Proxy { return n.toRedis })},
 		{"connections slowed", 4, false, always, func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 			n := one(r, s.nodes())
 			hit(n.Name)
@@ -92,31 +93,43 @@ func faults() []fault {
 			return fullFor(ctx, free, err, between(r, time.Second, 3*time.Second))
 		}},
 		{"Redis killed", 5, true, withRedis, func(_ context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
-			hit(s.redis[0].Name)
-			s.redis[0].Kill(between(r, 0, 2*time.Second))
+			server := s.target(r)
+			hit(server.Name)
+			server.Kill(between(r, 0, 2*time.Second))
 			return nil
 		}},
 		{"Redis paused", 2, true, withRedis, func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
-			hit(s.redis[0].Name)
-			s.redis[0].Signal(syscall.SIGSTOP)
+			server := s.target(r)
+			hit(server.Name)
+			server.Signal(syscall.SIGSTOP)
 			rig.Pause(ctx, between(r, 500*time.Millisecond, 4*time.Second))
-			s.redis[0].Signal(syscall.SIGCONT)
+			server.Signal(syscall.SIGCONT)
 			return nil
 		}},
 		{"Redis disk full", 2, true, withRedis, func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
-			hit(s.redis[0].Name)
-			free, err := s.redis[0].FillDisk()
+			server := s.target(r)
+			hit(server.Name)
+			free, err := server.FillDisk()
 			if err != nil {
 				return err
 			}
 			return fullFor(ctx, free, nil, between(r, time.Second, 3*time.Second))
 		}},
 		{"Redis memory full", 2, true, withRedis, func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
-			hit(s.redis[0].Name)
-			free, err := s.redis[0].FillMemory(ctx)
+			server := s.target(r)
+			hit(server.Name)
+			free, err := server.FillMemory(ctx)
 			return fullFor(ctx, free, err, between(r, time.Second, 3*time.Second))
 		}},
 	}
+}
+
+// target is the Redis server that a fault is for: the primary, or of a kind any.
+func (s *deployment) target(r *rand.Rand) *rig.RedisServer {
+	if s.kind != nil {
+		return one(r, s.redis)
+	}
+	return s.redis[0]
 }
 
 func gateways(s *deployment) []*node {

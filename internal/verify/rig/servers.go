@@ -70,9 +70,14 @@ type RedisServer struct {
 
 // NewRedis prepares a server with a directory of its own in dir, and a client of it.
 func NewRedis(dir, name string) (*RedisServer, error) {
-	path, err := exec.LookPath("redis-server")
+	return newRedis(dir, name, "redis-server", "")
+}
+
+// newRedis does so with another program, a password if there is one, and more options.
+func newRedis(dir, name, program, password string, options ...string) (*RedisServer, error) {
+	path, err := exec.LookPath(program)
 	if err != nil {
-		return nil, fmt.Errorf("no redis-server: %w: `apt-get install redis-server`", err)
+		return nil, fmt.Errorf("no %s: %w: `apt-get install %[1]s`", program, err)
 	}
 	port, err := testbed.FreePort()
 	if err != nil {
@@ -84,13 +89,16 @@ func NewRedis(dir, name string) (*RedisServer, error) {
 	}
 	// Beyond the limit on the size of files a write fails, as on a full disk; the
 	// signal that comes with it would hide that.
-	s.Process = Process{Name: name, Path: "/bin/sh", Args: []string{
+	s.Process = Process{Name: name, Path: "/bin/sh", Args: append([]string{
 		"-c", `trap "" XFSZ; if [ -e "$DISK_FULL" ]; then ulimit -S -f 1; fi; exec "$0" "$@"`, path, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "",
 		"--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0",
 		"--repl-ping-replica-period", "1", "--repl-timeout", "5",
-	}}
+	}, options...)}
+	if password != "" {
+		s.Args = append(s.Args, "--requirepass", password)
+	}
 	s.Env = []string{"DISK_FULL=" + s.full()}
-	s.Client = redis.NewClient(&redis.Options{Addr: s.Addr, DialTimeout: time.Second, ReadTimeout: 2 * time.Second, MaxRetries: -1})
+	s.Client = redis.NewClient(&redis.Options{Addr: s.Addr, Password: password, DialTimeout: time.Second, ReadTimeout: 2 * time.Second, MaxRetries: -1})
 	return s, nil
 }
 

@@ -30,7 +30,9 @@ var errClosed = errors.New("store is closed")
 // What is sent may be sent again, and all of a message is, even if some replies had
 // come: only for what may be repeated after it was answered.
 type batcher struct {
-	rdb *redis.Client
+	rdb     *redis.Client
+	confirm confirm
+	marker  string
 
 	mu       sync.Mutex
 	some     sync.Cond // calls are waiting and may be sent, or closed
@@ -42,20 +44,21 @@ type batcher struct {
 
 // call is one command on its way.
 type call struct {
-	ctx  context.Context //nolint:containedctx // of the caller, who waits
-	cmd  *redis.Cmd
-	size int
-	done chan struct{}
+	ctx     context.Context //nolint:containedctx // of the caller, who waits
+	cmd     *redis.Cmd
+	size    int
+	confirm bool // copies are to have what it writes
+	done    chan struct{}
 }
 
 // newBatcher returns a batcher, or nil for a cluster: a node that does not answer must not
 // hold up the others.
-func newBatcher(rdb redis.UniversalClient) *batcher {
+func newBatcher(rdb redis.UniversalClient, c confirm, marker string) *batcher {
 	one, ok := rdb.(*redis.Client)
 	if !ok {
 		return nil
 	}
-	b := &batcher{rdb: one}
+	b := &batcher{rdb: one, confirm: c, marker: marker}
 	b.some.L = &b.mu
 	for range roundTrips {
 		b.all.Go(b.run)
@@ -64,8 +67,9 @@ func newBatcher(rdb redis.UniversalClient) *batcher {
 }
 
 // do sends a command and returns its reply. An error that is the server's own means that
-// the command is to be sent alone.
-func (b *batcher) do(ctx context.Context, args ...any) (any, error) {
+// the command is to be sent alone. promise says that copies are to have what it writes, if
+// the deployment has any.
+func (b *batcher) do(ctx context.Context, promise bool, args ...any) (any, error) {
 	cmd := redis.NewCmd(ctx, args...)
 	b.mu.Lock()
 	if b.closed {
@@ -76,14 +80,14 @@ func (b *batcher) do(ctx context.Context, args ...any) (any, error) {
 		// Nobody to travel with: a sender would only cost two changes of goroutines.
 		b.inFlight++
 		b.mu.Unlock()
-		err := b.rdb.Process(ctx, cmd)
+		err := b.alone(ctx, promise, cmd)
 		if ctx.Err() != nil || refused(err) {
 			err = nil
 		}
 		b.sent(err)
 		return cmd.Result()
 	}
-	c := &call{ctx, cmd, size(args), make(chan struct{})}
+	c := &call{ctx, cmd, size(args), promise && b.confirm.on(), make(chan struct{})}
 	b.calls = append(b.calls, c)
 	b.mu.Unlock()
 	b.some.Signal()
@@ -93,6 +97,23 @@ func (b *batcher) do(ctx context.Context, args ...any) (any, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// alone sends a command that nobody travels with. The error says that the server does not
+// answer.
+func (b *batcher) alone(ctx context.Context, promise bool, cmd *redis.Cmd) error {
+	if !promise || !b.confirm.on() {
+		return b.rdb.Process(ctx, cmd)
+	}
+	pipe := b.rdb.Pipeline()
+	_ = pipe.Process(ctx, cmd)
+	question := b.confirm.ask(ctx, pipe, b.marker)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	err := cmd.Err()
+	if err == nil {
+		cmd.SetErr(b.confirm.verdict(question))
+	}
+	return err
 }
 
 // size is how long the arguments are that may be long.
@@ -149,14 +170,23 @@ func (b *batcher) run() {
 // the client has tried.
 func (b *batcher) send(batch []*call) error {
 	pipe := b.rdb.Pipeline()
+	ask := false
 	for _, c := range batch {
 		if err := c.ctx.Err(); err != nil {
 			c.cmd.SetErr(err) // who asked has left
 			continue
 		}
+		ask = ask || c.confirm
 		_ = pipe.Process(context.Background(), c.cmd)
 	}
+	var question asked
+	if ask {
+		question = b.confirm.ask(context.Background(), pipe, b.marker)
+	}
 	sent, _ := pipe.Exec(context.Background()) // each call has its own error
+	if ask {
+		b.judge(batch, b.confirm.verdict(question))
+	}
 	for _, c := range batch {
 		close(c.done)
 	}
@@ -168,6 +198,15 @@ func (b *batcher) send(batch []*call) error {
 		return err
 	}
 	return nil
+}
+
+// judge gives those calls of a message an error whose writes were not confirmed.
+func (b *batcher) judge(batch []*call, unconfirmed error) {
+	for _, c := range batch {
+		if unconfirmed != nil && c.confirm && c.cmd.Err() == nil {
+			c.cmd.SetErr(unconfirmed)
+		}
+	}
 }
 
 // sent notes that a message is no longer in flight. One that has failed ends what waits:

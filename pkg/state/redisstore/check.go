@@ -61,7 +61,7 @@ func (s *Store) checkServer(ctx context.Context, node redis.Cmdable, at string) 
 	if policy.Detail != "noeviction" {
 		policy.OK, policy.Remedy = false, "runs would vanish when memory is full: set `maxmemory-policy noeviction`"
 	}
-	return []check.Finding{server, policy, s.checkAOF(ctx, node, info, at), checkClock(ctx, node, at)}
+	return []check.Finding{server, policy, s.checkAOF(ctx, node, info, at), checkClock(ctx, node, at), s.checkConfirm(info, at)}
 }
 
 func (s *Store) checkAOF(ctx context.Context, node redis.Cmdable, info *redis.InfoCmd, at string) check.Finding {

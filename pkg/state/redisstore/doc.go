@@ -3,6 +3,7 @@
 //
 // What is durable when a call returns depends on the server: with appendonly and
 // appendfsync always, everything; with everysec, all but the last second or two
-// of a power cut. Replication is asynchronous, so a failover may roll runs back;
-// random claim tokens keep that safe, and the sweeper drives them on.
+// of a power cut. Replication is asynchronous, so a failover may roll runs back, unless
+// Config.Confirm has calls wait for replicas; random claim tokens keep that safe, and the
+// sweeper drives them on.
 package redisstore

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -75,6 +76,17 @@ func (k keys) idempotency(tenant, key string) string {
 
 // heartbeat lasts as long as the worker is taken to live.
 func (k keys) heartbeat(worker string) string { return k.prefix + ":worker:" + worker }
+
+// marker is what the store writes at the end of writes that replicas confirm, on the slot of
+// a key.
+func (k keys) marker(key string) string {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			key = tag
+		}
+	}
+	return k.prefix + ":confirm:{" + key + "}"
+}
 
 func (k keys) agent(name string) string { return k.prefix + ":agent:" + name }
 func (k keys) agents() string           { return k.prefix + ":agents" }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	neturl "net/url"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,9 @@ const (
 	// remembered is how many signal ids a run keeps.
 	remembered = 1000
 
+	// readTimeout is how long the server may take for an answer.
+	readTimeout = 3 * time.Second
+
 	defaultCache = 64 << 20
 	defaultLimit = 50
 )
@@ -33,7 +37,8 @@ const (
 type Config struct {
 	// URL of the server: redis://user:password@host:port/db or rediss://…; several
 	// hosts, separated by commas, are the nodes of a cluster; ?master_name=NAME
-	// makes them Sentinels.
+	// makes them Sentinels, which may have a user and a password of their own:
+	// &sentinel_username=NAME&sentinel_password=WORD.
 	URL string
 
 	Prefix     string // of every key, without braces; default "turnpike"
@@ -42,6 +47,16 @@ type Config struct {
 	// RequireAOF makes Check refuse a server without an append-only file; it warns
 	// otherwise.
 	RequireAOF bool
+
+	// Confirm says which copies must have a run, a turn's journal and commit, a signal or an
+	// abort before its call returns nil: "replicas:N" for N replicas, "aof" for the
+	// append-only file of the server, "aof:N" for that and those of N replicas. A write that
+	// has not got there in time is a *state.UnconfirmedError: whether it lasts is unknown.
+	// Default "off".
+	Confirm string
+
+	// ConfirmWithin is how long Confirm waits, at most 2 s. Default 1 s.
+	ConfirmWithin time.Duration
 
 	// NoBatching sends each call by itself. By default calls that are made at the same
 	// time travel as one message, but in a cluster.
@@ -58,6 +73,7 @@ type Store struct {
 	loads      singleflight.Group
 	cache      *logcache.Cache
 	requireAOF bool
+	confirm    confirm
 }
 
 var _ state.Store = (*Store)(nil)
@@ -77,13 +93,18 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	confirm, err := parseConfirm(cfg.Confirm, cfg.ConfirmWithin)
+	if err != nil {
+		return nil, err
+	}
 	rdb := redis.NewUniversalClient(opts)
+	keys := newKeys(cfg.Prefix)
 	var batcher *batcher
 	if !cfg.NoBatching {
-		batcher = newBatcher(rdb)
+		batcher = newBatcher(rdb, confirm, keys.marker("all"))
 	}
 	return &Store{
-		rdb: rdb, batcher: batcher, keys: newKeys(cfg.Prefix), cache: logcache.New(cfg.CacheBytes), requireAOF: cfg.RequireAOF,
+		rdb: rdb, batcher: batcher, keys: keys, cache: logcache.New(cfg.CacheBytes), requireAOF: cfg.RequireAOF, confirm: confirm,
 	}, nil
 }
 
@@ -108,29 +129,39 @@ func options(url string) (*redis.UniversalOptions, error) {
 		Addrs: addrs, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig,
 		Protocol: 2, // with version 3 each reply costs a look for notices, which nobody reads
 		PoolSize: 64, MinIdleConns: 4, MaxActiveConns: 256, PoolTimeout: 3 * time.Second,
-		DialTimeout: 2 * time.Second, ReadTimeout: 3 * time.Second, WriteTimeout: 3 * time.Second, ContextTimeoutEnabled: true,
+		DialTimeout: 2 * time.Second, ReadTimeout: readTimeout, WriteTimeout: 3 * time.Second, ContextTimeoutEnabled: true,
 		MaxRetries: 2, MinRetryBackoff: 20 * time.Millisecond, MaxRetryBackoff: 500 * time.Millisecond, ConnMaxIdleTime: 5 * time.Minute,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if len(addrs) == 1 {
 		o.Addrs = []string{one.Addr}
 	}
-	if o.TLSConfig != nil && len(addrs) > 1 {
-		// The parser names the first host; each node answers to its own.
-		o.TLSConfig.ServerName = ""
-	}
 	for pair := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(pair, "=")
+		if value, err = neturl.PathUnescape(value); err != nil {
+			return nil, errors.New("redis url: a value behind the ? cannot be read: write special characters as %XX")
+		}
 		switch name {
 		case "":
 		case "master_name":
 			o.MasterName = value
+		case "sentinel_username":
+			o.SentinelUsername = value
+		case "sentinel_password":
+			o.SentinelPassword = value
 		case "cluster":
 			o.IsClusterMode = value == "true"
 		default:
 			// Not by name: it is a part of the password, if that has a ? in it.
-			return nil, errors.New("redis url: unknown option behind the ?; known are master_name and cluster")
+			return nil, errors.New("redis url: unknown option behind the ?; known are master_name, sentinel_username, sentinel_password and cluster; in a password write ? as %3F")
 		}
+	}
+	if o.MasterName == "" && o.SentinelUsername+o.SentinelPassword != "" {
+		return nil, errors.New("redis url: sentinel_username and sentinel_password need master_name: hosts are Sentinels only with it")
+	}
+	if o.TLSConfig != nil && (len(addrs) > 1 || o.MasterName != "") {
+		// The parser names the first host; each node answers to its own.
+		o.TLSConfig.ServerName = ""
 	}
 	return o, nil
 }
@@ -145,7 +176,7 @@ func (s *Store) Close() error {
 
 // Ready implements state.Store: it writes to a shard, another each time.
 func (s *Store) Ready(ctx context.Context) error {
-	if err := s.rdb.Set(ctx, s.keys.ready(rand.IntN(state.Shards)), 1, time.Minute).Err(); err != nil { //nolint:gosec // not a secret
+	if _, err := s.write(ctx, "set", s.keys.ready(rand.IntN(state.Shards)), 1, "ex", 60); err != nil { //nolint:gosec // not a secret
 		return fmt.Errorf("write to Redis: %w", err)
 	}
 	return nil
@@ -213,12 +244,11 @@ func (s *Store) takeKey(ctx context.Context, n state.NewRun) (state.RunID, error
 		return "", err
 	}
 	name := s.keys.idempotency(n.State.Tenant, n.Key)
-	taken, err := s.rdb.SetNX(ctx, name, b, keyTTL).Result()
-	if err != nil {
-		return "", fmt.Errorf("take idempotency key: %w", err)
-	}
-	if taken {
+	switch _, err := s.write(ctx, "set", name, b, "ex", int64(keyTTL/time.Second), "nx"); {
+	case err == nil:
 		return mine.Run, nil
+	case !errors.Is(err, redis.Nil): // that is that it was taken before
+		return "", fmt.Errorf("take idempotency key: %w", err)
 	}
 	have, err := s.rdb.Get(ctx, name).Bytes()
 	if err != nil {
@@ -320,7 +350,7 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 		return &state.NotEndedError{ID: id, Status: st.Status}
 	}
 	if key := r.str(storedKey); key != "" {
-		if err := s.rdb.Del(ctx, key).Err(); err != nil {
+		if _, err := s.write(ctx, "del", key); err != nil {
 			return fmt.Errorf("delete idempotency key of run %s: %w", id, err)
 		}
 	}

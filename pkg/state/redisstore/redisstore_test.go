@@ -176,7 +176,8 @@ func TestPrefix(t *testing.T) {
 
 func TestURLs(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"", "localhost:6379", "redis://:secret@127.0.0.1:bad/0", "redis://127.0.0.1/0?turbo=1"} {
+	for _, url := range []string{"", "localhost:6379", "redis://:secret@127.0.0.1:bad/0", "redis://127.0.0.1/0?turbo=1",
+		"redis://127.0.0.1/0?sentinel_password=secret", "redis://127.0.0.1/0?master_name=%zz"} {
 		_, err := redisstore.Open(t.Context(), redisstore.Config{URL: url})
 		if err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("Open(%q) = %v", url, err)

@@ -241,7 +241,7 @@ func (s *Store) Counts(ctx context.Context) (map[state.Status]int64, error) {
 // PutAgent implements state.Agents.
 func (s *Store) PutAgent(ctx context.Context, name string, definition json.RawMessage) (state.AgentVersion, error) {
 	// A name in the list without a version is passed over.
-	if err := s.rdb.SAdd(ctx, s.keys.agents(), name).Err(); err != nil {
+	if _, err := s.write(ctx, "sadd", s.keys.agents(), name); err != nil {
 		return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
 	}
 	r, err := agentScript.call(ctx, s, []string{s.keys.agent(name)}, name, []byte(definition))
@@ -300,7 +300,7 @@ func (s *Store) ListAgents(ctx context.Context) ([]state.AgentVersion, error) {
 func (s *Store) Pin(ctx context.Context, key string, value []byte) ([]byte, error) {
 	name := s.keys.pin(key)
 	if len(value) > 0 {
-		if err := s.rdb.SetNX(ctx, name, value, 0).Err(); err != nil {
+		if _, err := s.write(ctx, "setnx", name, value); err != nil {
 			return nil, fmt.Errorf("pin %s: %w", key, err)
 		}
 	}
@@ -316,7 +316,7 @@ func (s *Store) DeleteAgent(ctx context.Context, name string) error {
 	if _, err := s.Agent(ctx, name, 0); err != nil {
 		return err
 	}
-	if err := s.rdb.HSet(ctx, s.keys.agent(name), agentFieldDeleted, 1).Err(); err != nil {
+	if _, err := s.write(ctx, "hset", s.keys.agent(name), agentFieldDeleted, 1); err != nil {
 		return fmt.Errorf("delete agent: %w", err)
 	}
 	return nil

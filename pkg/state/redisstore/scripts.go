@@ -51,29 +51,40 @@ var (
 	//go:embed scripts/quota.lua
 	quotaSrc string
 
-	createScript    = shared[createPlace](createSrc)
+	createScript    = promise[createPlace](createSrc)
 	claimScript     = shared[claimPlace](claimSrc)
 	renewScript     = shared[renewPlace](renewSrc)
-	recordScript    = shared[verdictPlace](recordSrc)
-	commitScript    = shared[commitPlace](commitSrc)
+	recordScript    = promise[verdictPlace](recordSrc)
+	commitScript    = promise[commitPlace](commitSrc)
 	releaseScript   = shared[verdictPlace](releaseSrc)
-	signalScript    = shared[wakePlace](signalSrc)
-	abortScript     = shared[wakePlace](abortSrc)
+	signalScript    = promise[wakePlace](signalSrc)
+	abortScript     = promise[wakePlace](abortSrc)
 	sweepScript     = shared[duePlace](sweepSrc)
 	evictScript     = shared[duePlace](evictSrc)
 	finalizedScript = shared[verdictPlace](finalizedSrc)
-	admitScript     = shared[admitPlace](admitSrc)
-	deleteScript    = shared[verdictPlace](deleteSrc)
+	admitScript     = promise[admitPlace](admitSrc)
+	deleteScript    = promise[verdictPlace](deleteSrc)
 	upgradeScript   = shared[verdictPlace](upgradeSrc)
-	agentScript     = shared[agentPlace](agentSrc)
-	quotaScript     = script[pausePlace]{redis.NewScript("local fields = {'" + strings.Join(bucketFields, "', '") + "'}\n" + quotaSrc)}
+	agentScript     = promise[agentPlace](agentSrc)
+	quotaScript     = script[pausePlace]{Script: redis.NewScript("local fields = {'" + strings.Join(bucketFields, "', '") + "'}\n" + quotaSrc)}
 )
 
 // script is a script as this build runs it; P are the places of its reply.
-type script[P ~int] struct{ *redis.Script }
+type script[P ~int] struct {
+	*redis.Script
+
+	promise bool // who gets the reply relies on it: Config.Confirm counts
+}
+
+// promise is a script whose reply is an acknowledgement.
+func promise[P ~int](src string) script[P] {
+	s := shared[P](src)
+	s.promise = true
+	return s
+}
 
 func shared[P ~int](src string) script[P] {
-	return script[P]{redis.NewScript(fmt.Sprintf("local FORMAT, NOISY, LOOK = %d, %d, %d\n", state.Format, state.NoisyAbove, state.BacklogLook) + lib + src)}
+	return script[P]{Script: redis.NewScript(fmt.Sprintf("local FORMAT, NOISY, LOOK = %d, %d, %d\n", state.Format, state.NoisyAbove, state.BacklogLook) + lib + src)}
 }
 
 // reply is what a script returned. Where a script has more than one reply, the first place
@@ -91,11 +102,11 @@ func (script script[P]) batched(ctx context.Context, s *Store, keys []string, ar
 		all = append(all, &keys[i]) // a pointer needs no memory of its own in an interface
 	}
 	all = append(all, args...)
-	v, err := s.batcher.do(ctx, all...)
+	v, err := s.batcher.do(ctx, script.promise, all...)
 	// A server that does not know the script is told by one of all who ask: each by
 	// itself would need a connection of its own.
 	if redis.HasErrorPrefix(err, "NOSCRIPT") && s.load(ctx, script.Script) == nil {
-		v, err = s.batcher.do(ctx, all...)
+		v, err = s.batcher.do(ctx, script.promise, all...)
 	}
 	if refused(err) {
 		return script.call(ctx, s, keys, args...)
@@ -116,7 +127,7 @@ func fields[P ~int](ctx context.Context, s *Store, key string, names []string) (
 		for _, n := range names {
 			args = append(args, n)
 		}
-		if v, err := s.batcher.do(ctx, args...); !refused(err) {
+		if v, err := s.batcher.do(ctx, false, args...); !refused(err) {
 			return listOf[P](v, err)
 		}
 	}
@@ -127,7 +138,7 @@ func fields[P ~int](ctx context.Context, s *Store, key string, names []string) (
 // message with others.
 func (s *Store) add(ctx context.Context, key, member string) error {
 	if s.batcher != nil {
-		if _, err := s.batcher.do(ctx, "zadd", key, 0, member); !refused(err) {
+		if _, err := s.batcher.do(ctx, false, "zadd", key, 0, member); !refused(err) {
 			return err
 		}
 	}
@@ -157,6 +168,13 @@ func listOf[P ~int](v any, err error) (reply[P], error) {
 var errNothing = errors.New("script returned nothing")
 
 func (script script[P]) call(ctx context.Context, s *Store, keys []string, args ...any) (reply[P], error) {
+	if script.promise && s.confirm.on() {
+		v, err := s.confirmed(ctx, keys[0], func(p redis.Pipeliner) *redis.Cmd { return script.EvalSha(ctx, p, keys, args...) })
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			v, err = s.confirmed(ctx, keys[0], func(p redis.Pipeliner) *redis.Cmd { return script.Eval(ctx, p, keys, args...) })
+		}
+		return listOf[P](v, err)
+	}
 	v, err := script.Run(ctx, s.rdb, keys, args...).Slice()
 	if err != nil {
 		return nil, err

@@ -1,0 +1,212 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// defaultConfirmWithin is how long replicas have to confirm a write.
+	defaultConfirmWithin = time.Second
+
+	// maxConfirmWithin leaves the client time for the answer.
+	maxConfirmWithin = readTimeout - time.Second
+
+	// confirmTries is how often a write is sent to a cluster that moves or fails over.
+	confirmTries = 4
+
+	// markerTTL is how long the key lives that ends a message of confirmed writes.
+	markerTTL = time.Minute
+)
+
+// confirm says which copies must have a write before it counts. The zero value asks for
+// none but that of the server that answers.
+type confirm struct {
+	replicas int
+	aof      bool // in append-only files that are synced, the server's own among them
+	within   time.Duration
+}
+
+// parseConfirm reads "replicas:1", "aof" or "aof:1"; "" and "off" are none.
+func parseConfirm(text string, within time.Duration) (confirm, error) {
+	if within == 0 {
+		within = defaultConfirmWithin
+	}
+	c := confirm{within: within}
+	if within < time.Millisecond || within > maxConfirmWithin {
+		return c, fmt.Errorf("replicas have %s to confirm a write, want 1ms to %s", within, maxConfirmWithin)
+	}
+	if text == "" || text == "off" {
+		return c, nil
+	}
+	kind, number, given := strings.Cut(text, ":")
+	c.aof = kind == "aof"
+	if given {
+		c.replicas, _ = strconv.Atoi(number)
+	}
+	if kind != "aof" && kind != "replicas" || (given || !c.aof) && (c.replicas < 1 || c.replicas > 100) {
+		return c, fmt.Errorf("redis confirm: %q: write replicas:1 for one replica that has a write, aof for one that is on disk, aof:1 for disks of the server and of one replica, or off", text)
+	}
+	return c, nil
+}
+
+func (c confirm) on() bool { return c.aof || c.replicas > 0 }
+
+func (c confirm) String() string {
+	switch {
+	case c.aof && c.replicas > 0:
+		return fmt.Sprintf("aof:%d", c.replicas)
+	case c.aof:
+		return "aof"
+	case c.replicas > 0:
+		return fmt.Sprintf("replicas:%d", c.replicas)
+	default:
+		return "off"
+	}
+}
+
+// ask ends a message with the question of how many copies have what it wrote. The server
+// answers for what this connection wrote; so it writes the marker first: a script that was
+// repeated on a new connection wrote nothing on this one, and would be confirmed by nobody.
+func (c confirm) ask(ctx context.Context, pipe redis.Pipeliner, marker string) asked {
+	a := asked{marked: pipe.Do(ctx, "set", marker, 1, "px", markerTTL.Milliseconds())}
+	if c.aof {
+		a.copies = pipe.Do(ctx, "waitaof", 1, c.replicas, c.within.Milliseconds())
+	} else {
+		a.copies = pipe.Do(ctx, "wait", c.replicas, c.within.Milliseconds())
+	}
+	return a
+}
+
+// asked is that question on its way. Without the marker its answer means nothing.
+type asked struct{ marked, copies *redis.Cmd }
+
+// verdict reads the answer.
+func (c confirm) verdict(a asked) error {
+	got, err := a.copies.Result()
+	if err = cmp.Or(a.marked.Err(), err); err != nil {
+		return fmt.Errorf("ask whether copies have a write: %w", err)
+	}
+	e := state.UnconfirmedError{Want: c.replicas, Within: c.within}
+	switch got := got.(type) {
+	case int64: // wait
+		e.Have = int(got)
+	case []any: // waitaof: the server's own, replicas
+		if len(got) == 2 {
+			own, _ := got[0].(int64)
+			replicas, _ := got[1].(int64)
+			e.Have, e.Unsynced = int(replicas), own < 1
+		}
+	}
+	if e.Have < e.Want || e.Unsynced {
+		return &e
+	}
+	return nil
+}
+
+// confirmed sends a write to the server that has a key, with the question. What a cluster
+// has moved meanwhile is sent again.
+func (s *Store) confirmed(ctx context.Context, key string, write func(redis.Pipeliner) *redis.Cmd) (any, error) {
+	for try := 1; ; try++ {
+		node, err := s.master(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		pipe := node.Pipeline()
+		cmd := write(pipe)
+		question := s.confirm.ask(ctx, pipe, s.keys.marker(key))
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		v, err := cmd.Result()
+		if err == nil || errors.Is(err, redis.Nil) {
+			if unconfirmed := s.confirm.verdict(question); unconfirmed != nil {
+				return nil, unconfirmed
+			}
+			return v, err
+		}
+		cluster, ok := s.rdb.(*redis.ClusterClient)
+		if !ok || try == confirmTries || !elsewhere(err) {
+			return v, err
+		}
+		cluster.ReloadState(ctx)
+		select {
+		case <-time.After(50 * time.Millisecond << try):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// master is the server that has a key.
+func (s *Store) master(ctx context.Context, key string) (redis.UniversalClient, error) {
+	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
+		return cluster.MasterForKey(ctx, key)
+	}
+	return s.rdb, nil
+}
+
+// elsewhere reports whether another server of a cluster may do what this one has not.
+func elsewhere(err error) bool {
+	if !refused(err) {
+		return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+	}
+	for _, prefix := range []string{"MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN ", "READONLY ", "LOADING ", "MASTERDOWN "} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// write does one command on a key that a caller relies on.
+func (s *Store) write(ctx context.Context, command, key string, args ...any) (any, error) {
+	all := append([]any{command, key}, args...)
+	if !s.confirm.on() {
+		return s.rdb.Do(ctx, all...).Result()
+	}
+	return s.confirmed(ctx, key, func(p redis.Pipeliner) *redis.Cmd { return p.Do(ctx, all...) })
+}
+
+// checkConfirm says what must have a write before it counts, and whether it can.
+func (s *Store) checkConfirm(info *redis.InfoCmd, at string) check.Finding {
+	c := s.confirm
+	online := 0
+	for name, value := range info.Val()["Replication"] {
+		if strings.HasPrefix(name, "slave") && strings.Contains(value, "state=online") {
+			online++
+		}
+	}
+	f := check.Finding{Name: "redis: confirm" + at, OK: true, Detail: fmt.Sprintf("%s, %d replicas connected", c, online)}
+	switch {
+	case c.aof && !waitsForAOF(info):
+		f.OK, f.Fatal = false, true
+		f.Detail += ", but the server cannot say what is on disk"
+		f.Remedy = "TURNPIKE_REDIS_CONFIRM=aof needs Redis 7.2 or Valkey: upgrade, or use replicas:N"
+	case c.aof && info.Item("Persistence", "aof_enabled") != "1":
+		f.OK, f.Fatal = false, true
+		f.Detail += ", but appendonly is off"
+		f.Remedy = "no write could be confirmed: set `appendonly yes`, on replicas, too"
+	case online < c.replicas:
+		f.OK = false
+		f.Remedy = "no write is acknowledged until there are as many: start replicas, see why they are not in sync (`INFO replication`), or lower TURNPIKE_REDIS_CONFIRM"
+	case online > 0 && !c.on():
+		f.Detail += ": a failover loses what the replica did not have yet; TURNPIKE_REDIS_CONFIRM=replicas:1 waits for it"
+	}
+	return f
+}
+
+// waitsForAOF reports whether a server has WAITAOF. Valkey calls itself Redis 7.2.4.
+func waitsForAOF(info *redis.InfoCmd) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(info.Item("Server", "redis_version"), "%d.%d", &major, &minor)
+	return err == nil && (major > 7 || major == 7 && minor >= 2)
+}

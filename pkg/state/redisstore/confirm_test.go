@@ -1,0 +1,240 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
+	"github.com/turnpike-dev/turnpike/pkg/state/statetest"
+)
+
+// pair is a primary and a replica that follows it.
+type pair struct{ primary, replica *testbed.RedisServer }
+
+func newPair(t *testing.T) pair {
+	t.Helper()
+	options := []string{"--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0"}
+	p := pair{primary: testbed.RedisProcess(t, options...)}
+	p.replica = testbed.RedisProcess(t, append(options, "--replicaof", "127.0.0.1 "+port(p.primary.URL))...)
+	for within(t) {
+		info, err := raw(t, p.primary.URL).InfoMap(t.Context(), "replication").Result()
+		if err == nil && strings.Contains(info["Replication"]["slave0"], "state=online") {
+			return p
+		}
+	}
+	t.Fatal("the replica is not in step")
+	return p
+}
+
+// within yields a moment of time, until a test has waited for long.
+func within(t *testing.T) bool {
+	t.Helper()
+	select {
+	case <-time.After(5 * time.Millisecond):
+		return true
+	case <-t.Context().Done():
+		return false
+	}
+}
+
+func port(url string) string {
+	return strings.TrimSuffix(url[strings.LastIndexByte(url, ':')+1:], "/0")
+}
+
+func (p pair) open(t *testing.T, cfg redisstore.Config) *redisstore.Store {
+	t.Helper()
+	cfg.URL = p.primary.URL
+	if cfg.Prefix == "" {
+		cfg.Prefix = "test-" + ulid.Make().String()
+	}
+	s, err := redisstore.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// fail has the replica take over from a primary that is gone.
+func (p pair) fail(t *testing.T) {
+	t.Helper()
+	p.primary.Kill()
+	if err := raw(t, p.replica.URL).ReplicaOf(t.Context(), "no", "one").Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A store whose writes a replica confirms does the same, batched or not.
+func TestStoreConfirmed(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	for _, alone := range []bool{false, true} {
+		t.Run(fmt.Sprint("alone=", alone), func(t *testing.T) {
+			statetest.Exercise(t, func(t *testing.T) state.Store {
+				t.Helper()
+				return p.open(t, redisstore.Config{Confirm: "replicas:1", NoBatching: alone})
+			})
+		})
+	}
+}
+
+// take makes one turn of a run that waits for nothing, and commits it.
+func take(ctx context.Context, s *redisstore.Store, run state.State) error {
+	c, err := s.Claim(ctx, claimOf(run.ID, "t"))
+	if err != nil || c.Outcome != state.Claimed {
+		return errors.Join(err, fmt.Errorf("claim: %s", c.Outcome))
+	}
+	next, err := c.State.Move(state.NextTurn, state.Entry{At: state.At(time.Now())})
+	if err != nil {
+		return err
+	}
+	_, err = s.Commit(ctx, c.Lease, state.Commit{ID: "t", State: next, From: c.Base, RedeliveryDelay: time.Hour})
+	return err
+}
+
+// I1: what was acknowledged outlives a primary that dies at once, if a replica confirms.
+func TestConfirmedFailover(t *testing.T) {
+	t.Parallel()
+	for _, alone := range []bool{false, true} {
+		p := newPair(t)
+		s := p.open(t, redisstore.Config{Prefix: "p", Confirm: "replicas:1", NoBatching: alone})
+		var acknowledged sync.Map // of runs: the version
+		var count atomic.Int64
+		var all sync.WaitGroup
+		enough := make(chan struct{})
+		for range 16 {
+			all.Go(func() {
+				for {
+					run := newRun(t)
+					if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+						return
+					}
+					acknowledged.Store(run.ID, int64(1))
+					if err := take(t.Context(), s, run); err != nil {
+						return
+					}
+					acknowledged.Store(run.ID, int64(2))
+					if count.Add(1) == 500 {
+						close(enough)
+					}
+				}
+			})
+		}
+		<-enough
+		p.fail(t)
+		all.Wait()
+		fresh := openAt(t, p.replica.URL, "p")
+		acknowledged.Range(func(id, version any) bool {
+			st, err := fresh.Load(t.Context(), id.(state.RunID))
+			if err != nil || st.Version < version.(int64) {
+				t.Errorf("run %s: version %d, %v; version %d was acknowledged", id, st.Version, err, version)
+			}
+			return true
+		})
+	}
+}
+
+// I1: what no replica has is not acknowledged, however often it is asked, also by another
+// process, and the error says what to do. When the replica is back it is. Without the setting
+// the same write is acknowledged, and lost.
+func TestUnconfirmed(t *testing.T) {
+	t.Parallel()
+	for _, alone := range []bool{false, true} {
+		p := newPair(t)
+		cfg := redisstore.Config{Prefix: "p", Confirm: "replicas:1", ConfirmWithin: 20 * time.Millisecond, NoBatching: alone}
+		s := p.open(t, cfg)
+		if err := syscall.Kill(p.replica.PID, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		run := newRun(t)
+		create := func(s *redisstore.Store) error {
+			_, err := s.Create(t.Context(), state.NewRun{State: run, Key: "k", Fingerprint: "f", RedeliveryDelay: time.Hour})
+			return err
+		}
+		for _, s := range []*redisstore.Store{s, s, p.open(t, cfg)} {
+			err := create(s)
+			if _, ok := errors.AsType[*state.UnconfirmedError](err); !ok || !strings.Contains(err.Error(), "0 of 1 replicas") || !strings.Contains(err.Error(), "turnpike doctor") {
+				t.Errorf("Create while no replica answers = %v", err)
+			}
+		}
+		if err := s.Ready(t.Context()); err == nil {
+			t.Error("a store is ready whose writes nobody confirms")
+		}
+		if err := syscall.Kill(p.replica.PID, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		for create(s) != nil && within(t) {
+		}
+		if err := take(t.Context(), s, run); err != nil {
+			t.Errorf("a turn when the replica is back: %v", err)
+		}
+		if err := syscall.Kill(p.replica.PID, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		lost := newRun(t)
+		if _, err := p.open(t, redisstore.Config{Prefix: "p"}).Create(t.Context(), state.NewRun{State: lost, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		p.primary.Kill()
+		if err := syscall.Kill(p.replica.PID, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Ready(t.Context()); err == nil {
+			t.Error("a store is ready without a server")
+		}
+	}
+}
+
+func TestCheckConfirm(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	found := func(confirm string) check.Finding {
+		for _, f := range p.open(t, redisstore.Config{Confirm: confirm}).Check(t.Context()) {
+			if f.Name == "redis: confirm" {
+				return f
+			}
+		}
+		t.Fatal("doctor says nothing of TURNPIKE_REDIS_CONFIRM")
+		return check.Finding{}
+	}
+	for _, c := range []struct {
+		confirm string
+		ok      bool
+		says    string
+	}{
+		{"", true, "off, 1 replicas connected: a failover loses"},
+		{"replicas:1", true, "replicas:1, 1 replicas connected"},
+		{"replicas:2", false, "replicas:2, 1 replicas connected"},
+		{"aof", false, "aof, 1 replicas connected, but"},
+	} {
+		f := found(c.confirm)
+		if f.OK != c.ok || !strings.Contains(f.Detail, c.says) || !f.OK && f.Remedy == "" {
+			t.Errorf("%q: %+v", c.confirm, f)
+		}
+	}
+}
+
+func TestConfirmSetting(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		confirm string
+		within  time.Duration
+	}{{"1", 0}, {"replicas", 0}, {"replicas:0", 0}, {"replicas:-1", 0}, {"replicas:x", 0}, {"aof:0", 0}, {"disk:1", 0}, {"replicas:1", time.Hour}} {
+		_, err := redisstore.Open(t.Context(), redisstore.Config{URL: "redis://127.0.0.1/0", Confirm: c.confirm, ConfirmWithin: c.within})
+		if err == nil || !strings.Contains(err.Error(), "want") && !strings.Contains(err.Error(), "replicas:1 for one replica") {
+			t.Errorf("Open with %q within %s = %v", c.confirm, c.within, err)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package worker
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A claim whose answer was long on its way does not set the clock back; only when no quicker
+// one was heard for long it counts.
+func TestClockKeepsQuickAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c clock
+		store := func() time.Time { return time.Now().Add(time.Hour) }
+		off := func() time.Duration { return store().Sub(c.now().Time) }
+		c.hear(store())
+		c.hear(store().Add(-time.Second))
+		if off() != 0 {
+			t.Errorf("after a slow answer the clock is off by %s", off())
+		}
+		time.Sleep(clockFor + time.Second)
+		c.hear(store().Add(-time.Second))
+		if off() != time.Second {
+			t.Errorf("after %s the last answer does not count: off by %s", clockFor, off())
+		}
+		c.hear(store())
+		if off() != 0 {
+			t.Errorf("after a quick answer the clock is off by %s", off())
+		}
+	})
+}
