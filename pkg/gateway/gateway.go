@@ -59,6 +59,11 @@ type Config struct {
 	// publishes another. Default 5 s.
 	RedeliveryDelay time.Duration
 
+	// StoreBudget is how long one request waits for the store, all its calls together. Then it
+	// is answered 503. Streams, batches and deletions have it for each call, and so has the
+	// look at a run that ?wait goes on with. Default 3 s.
+	StoreBudget time.Duration
+
 	// Drain is how long Serve goes on after its context has ended, while GET /readyz is
 	// 503, so that nobody sends requests any more when the listener closes. Default 0.
 	Drain time.Duration
@@ -101,6 +106,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.RedeliveryDelay == 0 {
 		c.RedeliveryDelay = 5 * time.Second
+	}
+	if c.StoreBudget == 0 {
+		c.StoreBudget = 3 * time.Second
 	}
 	if c.Random == nil {
 		c.Random = rand.Reader
@@ -162,10 +170,12 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	if err := errors.Join(cfg.Registry.Register(m.requests), cfg.Registry.Register(m.submitted), cfg.Registry.Register(m.readers), cfg.Registry.Register(newLag(b))); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
+	own := store // of reads that requests share, which have a limit of their own
+	store = budgetStore{store}
 	g := &Gateway{
 		cfg: cfg, store: store, bus: b, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random},
 		known:   agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops},
-		reading: make(chan struct{}, concurrentReads), latest: newLatest(store), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
+		reading: make(chan struct{}, concurrentReads), latest: newLatest(own), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
 	}
 	if cfg.Tracer != nil {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
@@ -266,11 +276,14 @@ func (h *headOnly) Header() http.Header         { return h.header }
 func (h *headOnly) WriteHeader(status int)      { h.status = status }
 func (h *headOnly) Write(b []byte) (int, error) { return len(b), nil }
 
+// lasting are the routes that ask the store again and again, for as long as they take.
+var lasting = map[string]bool{"GET /v1/runs/{id}/events": true, "POST /v1/runs:batch": true, "DELETE /v1/runs/{id}": true}
+
 // serve runs a handler and reports what it returns.
 func (g *Gateway) serve(route string, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w}
-		r, traced := g.traceRequest(route, r)
+		r, traced := g.traceRequest(route, r.WithContext(g.budgeted(r.Context(), lasting[route])))
 		defer func() { endRequest(traced, rec.status) }()
 		// Query would leave out what it cannot read.
 		_, err := url.ParseQuery(r.URL.RawQuery)
@@ -378,7 +391,7 @@ func (g *Gateway) decode(w http.ResponseWriter, r *http.Request, v any) ([]byte,
 // definition returns a version of an agent; 0 is the latest.
 func (g *Gateway) definition(ctx context.Context, name string, version int) (state.AgentVersion, error) {
 	if version == 0 {
-		return g.latest.get(ctx, name)
+		return bounded(ctx, func(ctx context.Context) (state.AgentVersion, error) { return g.latest.get(ctx, name) })
 	}
 	return g.store.Agent(ctx, name, version)
 }

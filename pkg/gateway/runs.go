@@ -63,7 +63,7 @@ func waitOf(r *http.Request) (time.Duration, error) {
 // atRest waits until a run is terminal or waits for somebody, and reports whether
 // it is.
 func (g *Gateway) atRest(ctx context.Context, id state.RunID, wait time.Duration) (state.State, bool) {
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeout(g.budgeted(ctx, true), wait)
 	defer cancel()
 	moved := make(chan struct{}, 1)
 	stop, err := g.bus.Watch(ctx, id, func(bus.Notice) {

@@ -8,5 +8,6 @@
 // run's record, and all of them together are its log.
 //
 // An index of all records is kept in memory for lists and for the sweeper, so this
-// store suits thousands of runs, not millions. Its clock is the process's own.
+// store suits up to 20,000 runs, not millions: it warns of more. Lists cost by what they
+// return. Its clock is the server's.
 package natsstore

@@ -1,6 +1,14 @@
 package natsstore
 
-import "github.com/turnpike-dev/turnpike/pkg/state"
+import (
+	"io"
+
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/record"
+)
 
 // LogBytes is what the store keeps of logs in memory.
 func (s *Store) LogBytes() map[state.RunID][]state.Entry {
@@ -15,3 +23,19 @@ func (s *Store) LogBytes() map[state.RunID][]state.Entry {
 
 // Hold has the store keep so many bytes of logs.
 func (s *Store) Hold(bytes int) { s.maxBytes = bytes }
+
+// Indexed is a store that is an index only.
+func Indexed(log io.Writer) *Store {
+	return &Store{cfg: Config{Logger: zerolog.New(log)}, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}}
+}
+
+// Learn takes a run into the index, as a message with a number says that it stands.
+func (s *Store) Learn(st state.State, seq uint64) {
+	s.learn(st.ID, version{record.Record{Header: st, Status: st.Status}, seq})
+}
+
+// Forget takes a run out of the index.
+func (s *Store) Forget(id state.RunID) { s.forget(id) }
+
+// CheckRuns is what doctor says of the number of runs.
+func (s *Store) CheckRuns() check.Finding { return s.checkRuns() }

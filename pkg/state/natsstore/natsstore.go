@@ -47,6 +47,8 @@ type Store struct {
 	mu       sync.Mutex
 	index    map[state.RunID]version
 	active   record.ActiveRuns // of the index
+	lists    lists             // of the index
+	warned   bool              // that it has too many runs
 	logs     map[state.RunID]cachedLog
 	logBytes int // bytes in logs
 	maxBytes int // how many of these are kept
@@ -90,7 +92,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, active: record.ActiveRuns{}, logs: map[state.RunID]cachedLog{}, maxBytes: maxLogBytes}
+	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}, logs: map[state.RunID]cachedLog{}, maxBytes: maxLogBytes}
 	want := jetstream.StreamConfig{
 		Name:     streamName(cfg.Prefix, "STATE"),
 		Subjects: []string{cfg.Prefix + ".state.>"}, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
@@ -205,6 +207,7 @@ func (s *Store) forget(id state.RunID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.active.Move(s.index[id].rec, record.Record{})
+	s.lists.move(id, s.index[id].rec, record.Record{})
 	delete(s.index, id)
 	s.logBytes -= s.logs[id].bytes
 	delete(s.logs, id)
@@ -219,7 +222,9 @@ func (s *Store) learn(id state.RunID, v version) {
 	defer s.mu.Unlock()
 	if have := s.index[id]; v.seq > have.seq {
 		s.active.Move(have.rec, v.rec)
+		s.lists.move(id, have.rec, v.rec)
 		s.index[id] = v
+		s.tooMany()
 	}
 }
 

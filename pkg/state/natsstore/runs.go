@@ -119,46 +119,10 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	return entries, nil
 }
 
-// known returns the index, the newest run first.
-func (s *Store) known() []state.RunID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ids := make([]state.RunID, 0, len(s.index))
-	for id := range s.index {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b state.RunID) int { return strings.Compare(string(b), string(a)) })
-	return ids
-}
-
 func (s *Store) indexed(id state.RunID) record.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.index[id].rec
-}
-
-// List implements state.Runs, from the index.
-func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
-	limit := f.Limit
-	if limit <= 0 {
-		limit = 50
-	}
-	var page state.RunPage
-	for _, id := range s.known() {
-		if f.Cursor != "" && string(id) >= f.Cursor {
-			continue
-		}
-		st := s.indexed(id).Read()
-		if !f.Match(st) {
-			continue
-		}
-		if len(page.Runs) == limit {
-			page.Next = string(page.Runs[limit-1].ID)
-			break
-		}
-		page.Runs = append(page.Runs, st)
-	}
-	return page, nil
 }
 
 // Claim implements state.Turns. An eager claim is answered from the index: all that
@@ -403,17 +367,6 @@ func (s *Store) Finalized(ctx context.Context, id state.RunID, seq int64) error 
 		rec.NoteFinalized(seq)
 		return nil, nil
 	})
-}
-
-// Counts implements state.Schedule, from the index.
-func (s *Store) Counts(context.Context) (map[state.Status]int64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	counts := map[state.Status]int64{}
-	for _, v := range s.index {
-		counts[v.rec.Status]++
-	}
-	return counts, nil
 }
 
 // latest says which version of an agent is the current one.

@@ -58,7 +58,7 @@ func (s *Store) Check(ctx context.Context) []check.Finding {
 		return []check.Finding{f}
 	}
 	f.Detail = fmt.Sprintf("stream %s, %d messages, %d bytes", info.Config.Name, info.State.Msgs, info.State.Bytes)
-	findings := []check.Finding{f}
+	findings := []check.Finding{f, s.checkRuns()}
 	quota, err := s.quotas.stream.Info(ctx)
 	if err != nil {
 		return append(findings, check.Finding{Name: "store: rate limits", Detail: err.Error(), Remedy: "restart a gateway or a worker, which create the stream"})

@@ -1,0 +1,126 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// A request waits for the store so long and no longer, whatever it asks of it: a server that
+// hangs is as good as none, and who asks is to hear so while it still listens. What has no
+// request, such as the intake and the retention, waits as long as the store does.
+
+// budget is what a request has left to wait for the store.
+type budget struct {
+	mu   sync.Mutex
+	left time.Duration
+	each bool // every call has all of it: the request asks again and again while it lasts
+}
+
+type budgetKey struct{}
+
+// budgeted gives a request its budget.
+func (g *Gateway) budgeted(ctx context.Context, each bool) context.Context {
+	return context.WithValue(ctx, budgetKey{}, &budget{left: g.cfg.StoreBudget, each: each})
+}
+
+// spend bounds a call by what is left, and done takes off what it took.
+func spend(ctx context.Context) (_ context.Context, done func()) {
+	b, ok := ctx.Value(budgetKey{}).(*budget)
+	if !ok {
+		return ctx, func() {}
+	}
+	b.mu.Lock()
+	left := b.left
+	b.mu.Unlock()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, left)
+	return ctx, func() {
+		cancel()
+		if b.each {
+			return
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.left = max(0, left-time.Since(began))
+	}
+}
+
+// budgetStore is the store with the budgets of requests.
+type budgetStore struct{ state.Store }
+
+func bounded[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
+	ctx, done := spend(ctx)
+	defer done()
+	if err := ctx.Err(); err != nil {
+		var none T
+		return none, err
+	}
+	return call(ctx)
+}
+
+func boundedErr(ctx context.Context, call func(context.Context) error) error {
+	_, err := bounded(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, call(ctx) })
+	return err
+}
+
+// Create implements state.Runs.
+func (s budgetStore) Create(ctx context.Context, run state.NewRun) (state.Created, error) {
+	return bounded(ctx, func(ctx context.Context) (state.Created, error) { return s.Store.Create(ctx, run) })
+}
+
+// Load implements state.Runs.
+func (s budgetStore) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	return bounded(ctx, func(ctx context.Context) (state.State, error) { return s.Store.Load(ctx, id) })
+}
+
+// Log implements state.Runs.
+func (s budgetStore) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
+	return bounded(ctx, func(ctx context.Context) ([]state.Entry, error) { return s.Store.Log(ctx, id, after, limit) })
+}
+
+// Delete implements state.Runs.
+func (s budgetStore) Delete(ctx context.Context, id state.RunID) error {
+	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.Delete(ctx, id) })
+}
+
+// List implements state.Runs.
+func (s budgetStore) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
+	return bounded(ctx, func(ctx context.Context) (state.RunPage, error) { return s.Store.List(ctx, f) })
+}
+
+// Signal implements state.Signals.
+func (s budgetStore) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
+	return bounded(ctx, func(ctx context.Context) (state.Wake, error) { return s.Store.Signal(ctx, id, sig, delay) })
+}
+
+// Abort implements state.Signals.
+func (s budgetStore) Abort(ctx context.Context, id state.RunID, reason string, delay time.Duration) (state.Wake, error) {
+	return bounded(ctx, func(ctx context.Context) (state.Wake, error) { return s.Store.Abort(ctx, id, reason, delay) })
+}
+
+// PutAgent implements state.Agents.
+func (s budgetStore) PutAgent(ctx context.Context, name string, definition json.RawMessage) (state.AgentVersion, error) {
+	return bounded(ctx, func(ctx context.Context) (state.AgentVersion, error) { return s.Store.PutAgent(ctx, name, definition) })
+}
+
+// Agent implements state.Agents.
+func (s budgetStore) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
+	return bounded(ctx, func(ctx context.Context) (state.AgentVersion, error) { return s.Store.Agent(ctx, name, version) })
+}
+
+// ListAgents implements state.Agents.
+func (s budgetStore) ListAgents(ctx context.Context) ([]state.AgentVersion, error) {
+	return bounded(ctx, s.Store.ListAgents)
+}
+
+// DeleteAgent implements state.Agents.
+func (s budgetStore) DeleteAgent(ctx context.Context, name string) error {
+	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.DeleteAgent(ctx, name) })
+}
+
+// Ready implements state.Store.
+func (s budgetStore) Ready(ctx context.Context) error { return boundedErr(ctx, s.Store.Ready) }

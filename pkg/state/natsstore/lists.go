@@ -1,0 +1,238 @@
+package natsstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/record"
+)
+
+const (
+	// manyRuns is how many runs the store is for: every process has an index of all of them in
+	// memory, and reads it when it starts.
+	manyRuns = 20_000
+
+	// listExamined is how many runs List looks at for one page.
+	listExamined = 1000
+)
+
+// lists are the runs of the index in order, under each name that a filter may ask for. A
+// page costs by the runs that are looked at, not by those that there are.
+type lists map[listKey][]state.RunID // the oldest first
+
+// listKey names a list; the tenant "" is all of them.
+type listKey struct{ tenant, kind, name string }
+
+// The kinds of lists. A status is queued and running together: no turn moves its run.
+const (
+	listAll    = "all"
+	listAgent  = "agent"
+	listParent = "parent"
+	listStatus = "status"
+	listReason = "reason" // what a waiting run waits for
+)
+
+const listActive = "active"
+
+func listStatusOf(s state.Status) string {
+	if s == state.Queued || s == state.Running {
+		return listActive
+	}
+	return string(s)
+}
+
+// place is where a run is in the lists that change with it.
+func place(r record.Record) (status, reason string) {
+	if r.Status == state.Waiting && r.Header.Waiting != nil {
+		reason = string(r.Header.Waiting.Reason)
+	}
+	return listStatusOf(r.Status), reason
+}
+
+// move notes that the record of a run was swapped. A run that is new comes from the zero
+// Record, and one that is gone goes there.
+func (l lists) move(id state.RunID, from, to record.Record) {
+	was, is := from.Status != "", to.Status != ""
+	status, reason := place(from)
+	newStatus, newReason := place(to)
+	if was && is && status == newStatus && reason == newReason {
+		return
+	}
+	if was {
+		l.each(from, func(k listKey) { l.remove(k, id) }, !is, listKey{kind: listStatus, name: status}, listKey{kind: listReason, name: reason})
+	}
+	if is {
+		l.each(to, func(k listKey) { l.add(k, id) }, !was, listKey{kind: listStatus, name: newStatus}, listKey{kind: listReason, name: newReason})
+	}
+}
+
+// each calls fn for the keys, of the run's tenant and of all, and for the fixed ones if
+// wanted.
+func (l lists) each(r record.Record, fn func(listKey), fixed bool, keys ...listKey) {
+	if fixed {
+		keys = append(keys, listKey{kind: listAll}, listKey{kind: listAgent, name: r.Header.Agent})
+		if r.Header.Parent != nil {
+			keys = append(keys, listKey{kind: listParent, name: string(r.Header.Parent.RunID)})
+		}
+	}
+	for _, k := range keys {
+		if k.kind == listReason && k.name == "" {
+			continue
+		}
+		fn(k)
+		if k.tenant = r.Header.Tenant; k.tenant != "" {
+			fn(k)
+		}
+	}
+}
+
+// add puts a run into a list: most are the newest.
+func (l lists) add(k listKey, id state.RunID) {
+	list := l[k]
+	if n := len(list); n == 0 || list[n-1] < id {
+		l[k] = append(list, id)
+		return
+	}
+	if at, there := slices.BinarySearch(list, id); !there {
+		l[k] = slices.Insert(list, at, id)
+	}
+}
+
+func (l lists) remove(k listKey, id state.RunID) {
+	at, there := slices.BinarySearch(l[k], id)
+	if !there {
+		return
+	}
+	if l[k] = slices.Delete(l[k], at, at+1); len(l[k]) == 0 {
+		delete(l, k)
+	}
+}
+
+// keysOf are the lists that together have all runs which a filter selects.
+func keysOf(f state.Filter) []listKey {
+	switch {
+	case f.Parent != "":
+		return []listKey{{f.Tenant, listParent, string(f.Parent)}}
+	case f.Batch != "": // its runs lie side by side
+		return []listKey{{f.Tenant, listAll, ""}}
+	case f.Waiting != "":
+		return []listKey{{f.Tenant, listReason, string(f.Waiting)}}
+	case len(f.Status) > 0:
+		var keys []listKey
+		for _, s := range f.Status {
+			if k := (listKey{f.Tenant, listStatus, listStatusOf(s)}); !slices.Contains(keys, k) {
+				keys = append(keys, k)
+			}
+		}
+		return keys
+	case f.Agent != "":
+		return []listKey{{f.Tenant, listAgent, f.Agent}}
+	default:
+		return []listKey{{f.Tenant, listAll, ""}}
+	}
+}
+
+// List implements state.Runs, from the index: it looks at a thousand runs at most.
+func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 50
+	}
+	bottom, top := state.RunID(""), state.RunID(f.Cursor)
+	if first, err := state.ParseBatchID(f.Batch); err == nil {
+		bottom = first
+		if after := first.Plus(state.MaxBatch); top == "" || top > after {
+			top = after
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var rests [][]state.RunID // of each list what is below top
+	for _, k := range keysOf(f) {
+		list := s.lists[k]
+		if top != "" {
+			at, _ := slices.BinarySearch(list, top)
+			list = list[:at]
+		}
+		rests = append(rests, list)
+	}
+	var page state.RunPage
+	var last state.RunID
+	for range max(listExamined, limit+1) {
+		id := newest(rests)
+		if id == "" || id < bottom {
+			return page, nil
+		}
+		last = id
+		st := s.index[id].rec.Read()
+		if !f.Match(st) {
+			continue
+		}
+		if len(page.Runs) == limit {
+			page.Next = string(page.Runs[limit-1].ID)
+			return page, nil
+		}
+		page.Runs = append(page.Runs, st)
+	}
+	page.Next = string(last)
+	return page, nil
+}
+
+// newest takes the newest run off the lists, or returns "" if there is none.
+func newest(rests [][]state.RunID) state.RunID {
+	from := -1
+	for i, list := range rests {
+		if n := len(list); n > 0 && (from < 0 || list[n-1] > rests[from][len(rests[from])-1]) {
+			from = i
+		}
+	}
+	if from < 0 {
+		return ""
+	}
+	n := len(rests[from]) - 1
+	id := rests[from][n]
+	rests[from] = rests[from][:n]
+	return id
+}
+
+// Counts implements state.Schedule, from the index.
+func (s *Store) Counts(context.Context) (map[state.Status]int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := map[state.Status]int64{}
+	for k, list := range s.lists {
+		if k.kind == listStatus && k.tenant == "" && k.name != listActive {
+			counts[state.Status(k.name)] = int64(len(list))
+		}
+	}
+	for _, id := range s.lists[listKey{kind: listStatus, name: listActive}] {
+		counts[s.index[id].rec.Status]++
+	}
+	return counts, nil
+}
+
+// tooMany says, once, that the store has more runs than it is for; s.mu is held.
+func (s *Store) tooMany() {
+	if len(s.index) <= manyRuns || s.warned {
+		return
+	}
+	s.warned = true
+	s.cfg.Logger.Warn().Int("runs", len(s.index)).Str("hint", remedyMany).Msg("JetStream keeps more runs than this store is for")
+}
+
+const remedyMany = "keep checkpoints in Redis (TURNPIKE_REDIS_URL), or delete what has ended: TURNPIKE_RETENTION, turnpike gc"
+
+// checkRuns says how many runs there are.
+func (s *Store) checkRuns() check.Finding {
+	s.mu.Lock()
+	n := len(s.index)
+	s.mu.Unlock()
+	f := check.Finding{Name: "store: runs", OK: n <= manyRuns, Detail: fmt.Sprintf("%d, and checkpoints in JetStream are for up to %d: every process has all in memory", n, manyRuns)}
+	if !f.OK {
+		f.Remedy = remedyMany
+	}
+	return f
+}
