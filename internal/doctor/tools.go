@@ -51,7 +51,7 @@ func toolFindings(ctx context.Context, nc *nats.Conn, prefix string, agents stat
 	return findings
 }
 
-// natsTools returns the names of the NATS tools, each with the agents that have it.
+// natsTools returns the names of the NATS tools and probes, each with the agents that have it.
 func natsTools(ctx context.Context, agents state.Agents) (map[string][]string, error) {
 	list, err := agents.ListAgents(ctx)
 	if err != nil {
@@ -66,6 +66,10 @@ func natsTools(ctx context.Context, agents state.Agents) (map[string][]string, e
 		for _, t := range def.Tools {
 			if t.Kind == toolspec.NATS {
 				used[t.Name] = append(used[t.Name], a.Name)
+			}
+			if t.Probe != nil && t.Probe.Kind == toolspec.NATS {
+				name := t.Probe.Definition(t.Name).Name
+				used[name] = append(used[name], a.Name)
 			}
 		}
 	}

@@ -22,6 +22,7 @@ type Agent struct {
 	tools   map[string]*CompiledTool
 	specs   []model.ToolSpec
 	sources []Source
+	probes  []Source
 	hooks   map[hook.Point][]*CompiledHook
 }
 
@@ -76,6 +77,10 @@ func (a *Agent) ToolSpecs() []model.ToolSpec { return slices.Clip(a.specs) }
 
 // Sources returns the tools that stand for others and have not been expanded.
 func (a *Agent) Sources() []Source { return a.sources }
+
+// ProbeSources returns the probes that stand for other tools and have not been expanded, by
+// the index of the tool that has the probe.
+func (a *Agent) ProbeSources() []Source { return a.probes }
 
 // Expand returns a definition with other tools in the places of sources, by their
 // index. What it returns is compiled and never stored.

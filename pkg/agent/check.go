@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -252,6 +253,9 @@ func (c *checker) tools(a *Agent) {
 	for i, t := range a.Definition.Tools {
 		place := fmt.Sprintf("tools[%d]", i)
 		compiled := c.tool(place, t)
+		if p := compiled.ProbeTool; p != nil && p.Source {
+			a.probes = append(a.probes, Source{CompiledTool: p, Index: i})
+		}
 		if compiled.Source {
 			a.sources = append(a.sources, Source{CompiledTool: compiled, Index: i})
 			continue
@@ -264,8 +268,8 @@ func (c *checker) tools(a *Agent) {
 	}
 }
 
-// kind reads what a tool has of its own, and what its calls need.
-func (c *checker) kind(place string, t *CompiledTool) {
+// kind reads what a tool, or a probe, has of its own, and what its calls need.
+func (c *checker) kind(place string, as reflect.Type, t *CompiledTool) {
 	spec := c.known.Tools[t.Kind]
 	if spec == nil {
 		c.fault(place+".kind", "this process does not know tools of kind %q; it has %s. Gateways check definitions and workers run them: give a kind of your own to both, docs/how-to/add-a-tool-kind.md", t.Kind, strings.Join(c.known.Tools.Names(), ", "))
@@ -273,7 +277,7 @@ func (c *checker) kind(place string, t *CompiledTool) {
 	}
 	before := len(c.faults)
 	t.Settings = spec.Settings()
-	c.own(place, toolType, t.Kind, t.Own, t.Settings)
+	c.own(place, as, t.Kind, t.Own, t.Settings)
 	if len(c.faults) > before {
 		return
 	}
@@ -305,7 +309,7 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	}
 	t.Schema = given(t.Schema)
 	compiled := &CompiledTool{Tool: t}
-	c.kind(place, compiled)
+	c.kind(place, toolType, compiled)
 	if err := tool.CheckName(t.Name); err != nil && !(t.Name == "" && compiled.Source) {
 		c.fault(place+".name", "%v", err)
 	}
@@ -328,11 +332,37 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 		c.fault(place+".timeout", "%s is negative", time.Duration(t.Timeout))
 	}
 	c.schema(place, compiled)
+	c.probe(place, compiled)
 	var err error
 	if compiled.rule, err = compileRule(t.Approval); err != nil {
 		c.fault(place+".approval", "%v", err)
 	}
 	return compiled
+}
+
+// probe compiles the probe of a tool, if it has one.
+func (c *checker) probe(place string, t *CompiledTool) {
+	if t.Probe == nil {
+		return
+	}
+	inner := place + ".probe"
+	switch {
+	case t.By != tool.ByWorker:
+		c.fault(inner, "no worker makes the calls of a tool of kind %s, so none can be lost with one: leave it out", t.Kind)
+	case t.Idempotent:
+		c.fault(inner, "a call of an idempotent tool is made again after a crash, and nobody is asked: leave out probe or idempotent")
+	}
+	p := &CompiledTool{Tool: t.Probe.Definition(t.Name)}
+	c.kind(inner, probeType, p)
+	if t.Probe.Name != "" {
+		if err := tool.CheckName(t.Probe.Name); err != nil {
+			c.fault(inner+".name", "%v", err)
+		}
+	}
+	if p.By != tool.ByWorker {
+		c.fault(inner+".kind", "a probe is asked by the worker, which makes no calls of kind %s", p.Kind)
+	}
+	t.ProbeTool = p
 }
 
 // schema compiles the schema of a tool's arguments: that of the definition, or of the

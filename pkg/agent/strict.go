@@ -158,7 +158,7 @@ func (c *checker) shape(place string, v any, t reflect.Type) {
 	if v == nil {
 		return // null is the same as nothing
 	}
-	if t != toolType && t != hookType && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+	if t != toolType && t != hookType && t != probeType && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		b, err := json.Marshal(v)
 		if err == nil {
 			err = json.Unmarshal(b, reflect.New(t).Interface())
@@ -211,7 +211,7 @@ func (c *checker) shape(place string, v any, t reflect.Type) {
 	}
 }
 
-var toolType, hookType = reflect.TypeFor[Tool](), reflect.TypeFor[Hook]()
+var toolType, hookType, probeType = reflect.TypeFor[Tool](), reflect.TypeFor[Hook](), reflect.TypeFor[tool.Probe]()
 
 // family is the kinds of tool, or of hook, with the settings that each has of its own.
 type family struct {
@@ -224,8 +224,11 @@ type family struct {
 func (c *checker) family(t reflect.Type) (family, bool) {
 	f := family{settings: map[string]reflect.Type{}}
 	switch t {
-	case toolType:
+	case toolType, probeType:
 		f.what, f.otherwise = "tools", tool.DefaultKind
+		if t == probeType {
+			f.what = "probes"
+		}
 		for name, spec := range c.known.Tools {
 			f.settings[name] = reflect.TypeOf(spec.Settings()).Elem()
 		}

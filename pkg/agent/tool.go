@@ -21,6 +21,10 @@ type CompiledTool struct {
 	// Settings are those of the kind.
 	Settings any
 
+	// ProbeTool is the tool's probe as a tool of its own kind; nil if it has none. No
+	// model sees it.
+	ProbeTool *CompiledTool
+
 	schema *jsonschema.Resolved
 	open   bool // the schema is anyObject
 	rule   func(args map[string]any) (bool, error)

@@ -278,7 +278,8 @@ type Turns interface {
 	//
 	// A worker whose lease was ended by Evict or Sweep may only have been paused. Of what it
 	// hands in, the results of calls that were started are kept for whoever takes the turn
-	// up, where there are none yet; the answer is ErrFenced all the same.
+	// up, where there are none yet, and not of a call whose Start is another worker's; the
+	// answer is ErrFenced all the same.
 	Record(ctx context.Context, l Lease, r Record) error
 
 	// Commit ends the turn: it appends entries, replaces the header, drops the
@@ -367,7 +368,24 @@ type Lease struct {
 // Journal is what earlier attempts at a turn left behind.
 type Journal struct {
 	Started map[string]bool  // call id: the tool may have run
+	Starts  map[string]Start // call id: its latest Start, if it has any; nil if none has
 	Results map[string]Entry // call id: its tool.finished or tool.reused entry
+}
+
+// Start is what must be known of a call to ask the probe of its tool about it.
+type Start struct {
+	CallID string `json:"call_id"`
+	Key    string `json:"key"`   // its idempotency key
+	Until  Time   `json:"until"` // when the tool must have ended, by the store's clock
+
+	// Arguments as the tool got them, if they are not those that the log has.
+	Arguments string `json:"arguments,omitempty"`
+
+	// Again says that the probe has said of the start before that it came to nothing.
+	Again bool `json:"again,omitempty"`
+
+	// Token is that of the lease under which it was recorded; the store sets it.
+	Token string `json:"token"`
 }
 
 // Record is a write to the journal of a turn.
@@ -377,6 +395,7 @@ type Record struct {
 	From    int64
 	Entries []Entry
 	Started []string
+	Starts  []Start // of calls that are started as well; the last writer wins
 	Results []Entry // keyed by CallID; the first writer wins
 
 	// Awaits are waits to open at once, before the turn ends: the result of an

@@ -32,8 +32,12 @@ type Definition struct {
 	Approval Approval `json:"approval,omitempty"`
 
 	// Idempotent says that a second call with the same idempotency key does no
-	// harm. A call of any other tool is started at most once (I4).
+	// harm. A call of any other tool is started at most once, or once more if its
+	// Probe says that the first start came to nothing (I4).
 	Idempotent bool `json:"idempotent,omitempty"`
+
+	// Probe is asked what became of a call whose worker was lost; nil if there is none.
+	Probe *Probe `json:"probe,omitempty"`
 
 	// Reuse says that a call with the same arguments as an earlier one of the run
 	// gets the earlier result (L7). Idempotent tools do so unless it is false, as

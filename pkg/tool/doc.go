@@ -17,7 +17,9 @@
 // # Guarantees
 //
 //   - A tool that is not declared idempotent is started at most once for a call. If its worker dies
-//     meanwhile, the model learns that the outcome is unknown (I4).
+//     meanwhile, its [Probe] is asked what became of it. If it has none, or that cannot say, the
+//     model learns that the outcome is unknown. A call that a probe knows to have come to nothing
+//     is started once more (I4).
 //   - An idempotent one may be called again, with the same [Call.IdempotencyKey].
 //   - The context of a call ends with its timeout, with an abort and with a lost lease.
 //   - Every call gets exactly one result, in the order of the calls (I5).

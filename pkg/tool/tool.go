@@ -33,11 +33,13 @@ type Call struct {
 	Arguments json.RawMessage
 
 	// IdempotencyKey is the same for every attempt at this call and for no other
-	// call: a tool that honours it may be called again after a crash.
+	// call: a tool that honours it may be called again after a crash. A call that is
+	// started again because a probe said that its key is refused has another.
 	IdempotencyKey string
 
 	// Idempotent says that the call may be made again with the same key when its
-	// outcome is unknown. Without it nothing may start it twice (I4).
+	// outcome is unknown. Without it nothing may start it twice (I4), but a worker that
+	// the tool's probe has told that the first start came to nothing.
 	Idempotent bool
 
 	// Deadline is when the caller stops listening.

@@ -38,7 +38,7 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 		t.live(t.liveEvent(state.LiveTurnStarted))
 	}
 	// Not on the executor: servers may have to be asked what the agent's tools are.
-	_, err = t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
+	a, err := t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
 	if err == nil {
 		t.loop, err = t.w.agents.loop(ctx, t.s)
 	}
@@ -48,6 +48,9 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 	}
 	if err != nil {
 		return nil, t.notLoaded(ctx, err)
+	}
+	if err := t.settle(ctx, a, &began); err != nil {
+		return nil, err
 	}
 	return t.decide(began), nil
 }

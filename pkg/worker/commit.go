@@ -65,13 +65,16 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 		log.Warn().Err(err).Str("hint", "another worker goes on from the journal").Msg("turn dropped")
 		return nil
 	}
-	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease, 0); err != nil {
+	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease, t.putOff); err != nil {
 		log.Warn().Err(err).Str("hint", "the lease runs out by itself").Msg("release failed")
 		return nil
 	}
 	log.Info().Err(err).Msg("turn released")
 	if errors.Is(err, state.ErrFormat) {
 		return t.delivery.Nak(t.w.cfg.SweepEvery) // else it would come back here as fast as it can
+	}
+	if t.putOff > 0 {
+		return t.delivery.Ack() // the sweeper brings it back, with a message of its own
 	}
 	return t.delivery.Nak(0)
 }

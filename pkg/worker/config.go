@@ -101,6 +101,11 @@ type Config struct {
 	// paused. Then the outcome counts as unknown. Default 3 s; a negative one is none.
 	LateResults time.Duration
 
+	// ProbeMargin is how long after the deadline of a call its tool's probe is believed that it
+	// was not done, if the probe does not promise to refuse its idempotency key: a request may
+	// be on its way for so long. Default 10 s.
+	ProbeMargin time.Duration
+
 	// ShutdownGrace is how long Run lets turns finish after its context has
 	// ended. Default 20 s.
 	ShutdownGrace time.Duration
@@ -155,6 +160,7 @@ func (c Config) withDefaults() Config {
 	def(&c.SweepEvery, time.Second)
 	def(&c.HeartbeatEvery, 300*time.Millisecond)
 	def(&c.LateResults, 3*time.Second)
+	def(&c.ProbeMargin, 10*time.Second)
 	def(&c.ShutdownGrace, 20*time.Second)
 	if c.Slots == 0 {
 		c.Slots = 1000

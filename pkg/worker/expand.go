@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -17,7 +18,10 @@ func (a *agents) expand(ctx context.Context, key agentKey, def agent.Definition)
 	if err != nil {
 		return nil, &invalidAgentError{err}
 	}
-	if len(b.agent.Sources()) == 0 {
+	if def, err = a.probes(ctx, key, def, b.agent.ProbeSources()); err != nil {
+		return nil, err
+	}
+	if len(b.agent.Sources())+len(b.agent.ProbeSources()) == 0 {
 		return b, nil
 	}
 	listed := map[int][]agent.Tool{}
@@ -30,11 +34,41 @@ func (a *agents) expand(ctx context.Context, key agentKey, def agent.Definition)
 		if listed[s.Index], err = kind.Expand(source, pin); err != nil {
 			return nil, err
 		}
+		for i := range listed[s.Index] {
+			listed[s.Index][i].Probe = def.Tools[s.Index].Probe
+		}
 	}
 	if b, err = a.compile(key, def.Expand(listed)); err != nil {
 		return nil, &invalidAgentError{err}
 	}
 	return b, nil
+}
+
+// probes returns a definition in which each probe that is a source is the one tool for which
+// it stands, or an *invalidAgentError.
+func (a *agents) probes(ctx context.Context, key agentKey, def agent.Definition, sources []agent.Source) (agent.Definition, error) {
+	if len(sources) == 0 {
+		return def, nil
+	}
+	def.Tools = slices.Clone(def.Tools)
+	for _, s := range sources {
+		kind, source := a.kinds[s.Kind], s.Bound(a.secret)
+		pin, err := a.pinned(ctx, fmt.Sprintf("%s/%s/%d/%d/probe", s.Kind, key.name, key.version, s.Index), kind, source)
+		if err != nil {
+			return def, err
+		}
+		tools, err := kind.Expand(source, pin)
+		if err != nil {
+			return def, err
+		}
+		if len(tools) != 1 {
+			return def, &invalidAgentError{fmt.Errorf("tools[%d].probe: it stands for %d tools, and one can be asked: name it with allow", s.Index, len(tools))}
+		}
+		probe := *def.Tools[s.Index].Probe
+		probe.Listed = tools[0].Listed
+		def.Tools[s.Index].Probe = &probe
+	}
+	return def, nil
 }
 
 // pinned returns what a version of an agent has pinned under a key, or an

@@ -21,6 +21,7 @@ type metrics struct {
 	modelSeconds prometheus.Histogram
 	modelErrors  *prometheus.CounterVec
 	toolCalls    *prometheus.CounterVec
+	probes       *prometheus.CounterVec
 	tokens       *prometheus.CounterVec
 	rateWaits    *prometheus.CounterVec
 	rateSeconds  prometheus.Histogram
@@ -42,6 +43,7 @@ func newMetrics(r *prometheus.Registry, calls *timelimit.Calls) (*metrics, error
 		modelSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_model_call_duration_seconds", Help: "Model calls, retries included.", Buckets: buckets}),
 		modelErrors:  counter("turnpike_model_errors_total", "Model calls that failed, by class.", "class"),
 		toolCalls:    counter("turnpike_tool_calls_total", "Tool calls by whether the result is an error.", "is_error"),
+		probes:       counter("turnpike_probes_total", "Calls of lost workers about which a probe was asked, by what it said.", "outcome"),
 		tokens:       counter("turnpike_tokens_total", "Tokens by direction.", "direction"),
 		rateWaits:    counter("turnpike_rate_limit_waits_total", "Waits for a rate limit: in the turn, or in the schedule.", "where"),
 		rateSeconds:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_rate_limit_wait_seconds", Help: "Waits for a rate limit.", Buckets: buckets}),
@@ -49,7 +51,7 @@ func newMetrics(r *prometheus.Registry, calls *timelimit.Calls) (*metrics, error
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.turns, m.turnSeconds, m.claims, m.redeliveries, m.swept, m.inFlight, m.modelSeconds, m.modelErrors, m.toolCalls, m.tokens,
+		m.turns, m.turnSeconds, m.claims, m.redeliveries, m.swept, m.inFlight, m.modelSeconds, m.modelErrors, m.toolCalls, m.probes, m.tokens,
 		m.rateWaits, m.rateSeconds, m.ratePauses,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_abandoned_calls", Help: "Calls of tools, hooks and models that ignore that their time is over, and still run."},
 			func() float64 { return float64(calls.Abandoned()) }),

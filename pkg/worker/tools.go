@@ -34,7 +34,8 @@ type outcome struct {
 }
 
 // runTools makes the calls of a turn: in batches, journaled, and each at most
-// once unless its tool says that once more does no harm (I3, I4, A14).
+// once unless its tool says that once more does no harm, or a probe that it came
+// to nothing (I3, I4, A14).
 func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, error) {
 	a, err := t.agent(ctx)
 	if err != nil {
@@ -51,7 +52,7 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 
 	// The response and the start marks of the first batch are one write, and the
 	// response is on its way to the watchers before its first tool starts.
-	if err := t.record(ctx, marks(a, effect.Calls, batches[0])); err != nil {
+	if err := t.record(ctx, t.marks(a, effect.Calls, batches[0])); err != nil {
 		return nil, err
 	}
 	var done []loop.ToolResult
@@ -80,7 +81,7 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 			var rec state.Record
 			switch {
 			case last && b < len(batches)-1:
-				rec = marks(a, effect.Calls, batches[b+1])
+				rec = t.marks(a, effect.Calls, batches[b+1])
 			case last && bytesOf(done) <= smallTurn:
 				continue // it is written by the commit, which follows at once
 			}
@@ -99,9 +100,9 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 }
 
 // marks returns what must be written before the calls of a batch start: the marks
-// of those that may be started once only, and the waits of those whose result may
+// of those that may be started once only, what their probes need, and the waits of those whose result may
 // come as a signal before the turn has ended.
-func marks(a *agent.Agent, calls []state.OpenCall, batch []int) state.Record {
+func (t *turn) marks(a *agent.Agent, calls []state.OpenCall, batch []int) state.Record {
 	var r state.Record
 	for _, i := range batch {
 		c := calls[i]
@@ -111,6 +112,9 @@ func marks(a *agent.Agent, calls []state.OpenCall, batch []int) state.Record {
 		}
 		if !spec.Idempotent {
 			r.Started = append(r.Started, c.ID)
+		}
+		if s, ok := t.startOf(spec, c); ok {
+			r.Starts = append(r.Starts, s)
 		}
 		if spec.Async {
 			r.Awaits = append(r.Awaits, state.AwaitCall(state.NeedAsync, c.ID))
@@ -174,21 +178,27 @@ func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (o
 	if !ok {
 		return outcome{call: c}
 	}
+	spec := a.Tool(c.Name)
+	if spec != nil && r.Pending && !spec.Async {
+		r = tool.Error(fmt.Sprintf("Tool %q answered that its result comes later, but it is not declared async", c.Name))
+	}
+	result := t.resultOf(spec, c, r, time.Since(began))
+	return outcome{call: c, result: &result}
+}
+
+// resultOf is what a call has come to, within the bounds that results have. spec is nil if
+// the agent does not have the tool.
+func (t *turn) resultOf(spec *agent.CompiledTool, c state.OpenCall, r tool.Result, took time.Duration) loop.ToolResult {
 	limit := t.w.cfg.ToolOutput
-	if spec := a.Tool(c.Name); spec != nil {
-		if spec.MaxResult > 0 {
-			limit = min(limit, spec.MaxResult)
-		}
-		if r.Pending && !spec.Async {
-			r = tool.Error(fmt.Sprintf("Tool %q answered that its result comes later, but it is not declared async", c.Name))
-		}
+	if spec != nil && spec.MaxResult > 0 {
+		limit = min(limit, spec.MaxResult)
 	}
 	t.w.metrics.toolCalls.WithLabelValues(strconv.FormatBool(r.IsError)).Inc()
 	images, omitted := tool.CheckImages(r.Images)
-	return outcome{call: c, result: &loop.ToolResult{
+	return loop.ToolResult{
 		CallID: c.ID, Name: c.Name, Content: tool.Truncate(r.Content, limit) + omitted, Images: images, IsError: r.IsError, Pending: r.Pending, Ask: r.Ask,
-		Duration: time.Since(began), At: t.w.clock.now(),
-	}}
+		Duration: took, At: t.w.clock.now(),
+	}
 }
 
 func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r tool.Result, made bool) {
@@ -200,9 +210,15 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 		return tool.Error(err.Error()), true
 	}
 	timeout := spec.TimeLimit()
-	callCtx, cancel := context.WithTimeout(ctx, timeout)
+	started, probed := t.starts[c.ID]
+	if !probed {
+		started.ends, started.Key = time.Now().Add(timeout), t.keyOf(c, false)
+	}
+	callCtx, cancel := context.WithDeadline(ctx, started.ends)
 	defer cancel()
-	deadline, _ := callCtx.Deadline()
+	if probed && callCtx.Err() != nil && ctx.Err() == nil {
+		return notCalled(c.Name, timeout), true // from its deadline on, probes are believed
+	}
 
 	live := t.liveEvent(state.LiveToolStarted)
 	live.CallID, live.Name = c.ID, c.Name
@@ -225,10 +241,9 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 	}
 	kind, settings := t.w.cfg.Kinds[spec.Kind], spec.Bound(t.w.agents.secret)
 	call := tool.Call{
-		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: deadline, TraceParent: span.Parent(ctx),
-		IdempotencyKey: tool.IdempotencyKey(t.s.ID, t.s.Turn, c.ID, c.Name, json.RawMessage(c.Arguments)),
-		Idempotent:     spec.Idempotent,
-		Resume:         resumeOf(c.Asked, c.Answer), Progress: t.progress(c),
+		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: started.ends, TraceParent: span.Parent(ctx),
+		IdempotencyKey: started.Key, Idempotent: spec.Idempotent,
+		Resume: resumeOf(c.Asked, c.Answer), Progress: t.progress(c),
 	}
 	o, ok := timelimit.Call(callCtx, t.w.calls, straggle, func() (o outcome) {
 		o.result, o.err = kind.Call(callCtx, settings, call)

@@ -86,6 +86,10 @@ type turn struct {
 
 	done []loop.ToolResult // of the calls of this turn
 
+	again  map[string]bool  // calls to start again; true if their idempotency keys are refused
+	starts map[string]start // of calls whose tools have probes
+	putOff time.Duration    // how long a turn that is released is to be left alone
+
 	loop     loop.Loop
 	s        state.State // as the loop last decided
 	recorded int64       // entries of s.Log that the store has

@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/invariant"
@@ -22,6 +23,8 @@ import (
 type outside struct {
 	asked       int // model calls
 	effects     []effect
+	refused     map[string]bool       // keys of calls, by a probe
+	started     map[string]int        // calls whose tool has a probe
 	taken       map[state.RunID]taken // turns that were taken up by a second worker
 	late        []effect              // which that worker must hear of
 	paused      map[string]bool       // tokens of workers that are to say that they were only paused
@@ -56,7 +59,7 @@ type taken struct {
 }
 
 func newOutside() outside {
-	return outside{taken: map[state.RunID]taken{}, paused: map[string]bool{}, guarded: map[string]bool{}, after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
+	return outside{taken: map[state.RunID]taken{}, paused: map[string]bool{}, guarded: map[string]bool{}, refused: map[string]bool{}, started: map[string]int{}, after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
 }
 
 // key identifies what is outside, as far as the checks look at it.
@@ -69,7 +72,7 @@ func (o *outside) key(h *maphash.Hash) {
 	for _, id := range slices.Sorted(maps.Keys(o.taken)) {
 		fmt.Fprint(h, id, o.taken[id].by.index, o.taken[id].version, o.taken[id].at)
 	}
-	fmt.Fprint(h, o.late, o.paused, o.guarded, o.replies, o.abortSent, o.abortTried, o.asked, len(o.letters), o.accepted, o.said, o.after, o.spoken, o.rolledBack, len(o.faults) > 0, o.interrupted, o.switches > 0)
+	fmt.Fprint(h, o.late, o.paused, o.guarded, o.refused, o.started, o.replies, o.abortSent, o.abortTried, o.asked, len(o.letters), o.accepted, o.said, o.after, o.spoken, o.rolledBack, len(o.faults) > 0, o.interrupted, o.switches > 0)
 }
 
 // violate notes what must not be.
@@ -115,10 +118,22 @@ func (s *deployment) acts(p *process, c tool.Call) {
 	}
 	again := 0
 	for _, e := range s.effects {
-		again += count(e.key == c.IdempotencyKey)
+		again += count(e.key == c.IdempotencyKey || e.run == c.Run && e.call == c.ID)
 	}
 	if again > 1 && !c.Idempotent && !s.rolledBack {
 		s.violate("I4: %s of %s acts %d times", c.ID, s.short(c.Run), again)
+	}
+}
+
+// starts notes that a call begins.
+func (s *deployment) starts(c tool.Call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.sc.Probe {
+		return
+	}
+	if s.started[c.ID]++; s.started[c.ID] > 2 && !s.rolledBack {
+		s.violate("I4: %s of %s is started %d times", c.ID, s.short(c.Run), s.started[c.ID])
 	}
 }
 
@@ -193,10 +208,13 @@ func (s *deployment) checkPublished(t bus.Turn) {
 }
 
 // checkAcknowledged holds an acknowledgement to the store: the turn of the message must
-// be done.
+// be done, or put off for so long that the sweeper is to bring it back.
 func (s *deployment) checkAcknowledged(p *process, t bus.Turn) {
 	r, ok := s.record(t.Run)
 	if !ok || s.rolledBack {
+		return
+	}
+	if r.Status == state.Queued && time.Until(r.Due.Time) > 2*lease {
 		return
 	}
 	if r.Version == t.Version && (r.Status == state.Queued || r.Status == state.Running) {
@@ -263,6 +281,9 @@ func (s *deployment) checkRun(id state.RunID, r record.Record, log []state.Entry
 	if err := s.checkLate(id, log); err != nil {
 		return err
 	}
+	if err := s.checkProbed(id, log); err != nil {
+		return err
+	}
 	if s.sc.Bus && !s.rolledBack {
 		if err := s.checkService(); err != nil {
 			return err
@@ -285,6 +306,30 @@ func (s *deployment) checkLate(id state.RunID, log []state.Entry) error {
 			return slices.ContainsFunc(m.Parts, func(p state.Part) bool { return p.CallID == e.call && p.Content == result(e.name, e.arguments) })
 		}) {
 			return fmt.Errorf("I4: nobody knows what %s came to, whose worker was only paused", e.call)
+		}
+	}
+	return nil
+}
+
+// checkProbed holds what the model has read of calls to what the probe knew.
+func (s *deployment) checkProbed(id state.RunID, log []state.Entry) error {
+	if !s.sc.Probe || s.rolledBack {
+		return nil
+	}
+	faults := 0
+	for _, n := range s.faults {
+		faults += n
+	}
+	for _, m := range state.View(log) {
+		for _, p := range m.Parts {
+			acted := slices.ContainsFunc(s.effects, func(e effect) bool { return e.run == id && e.call == p.CallID })
+			switch told := p.Content; {
+			case p.Type != state.PartToolResult:
+			case strings.Contains(told, "is unknown") && faults == 1:
+				return fmt.Errorf("I4: the model reads that it is unknown what %s came to, and the probe knows", p.CallID)
+			case told == keyRefused && (acted || faults == 1):
+				return fmt.Errorf("I4: the model reads that the key of %s is refused; it was made: %t", p.CallID, acted)
+			}
 		}
 	}
 	return nil

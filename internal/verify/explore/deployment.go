@@ -125,7 +125,7 @@ func (s *deployment) startWorker(name string) error {
 	cfg := worker.Config{
 		ID: name, Random: p, Logger: zerolog.Nop(), Lease: lease, RedeliveryDelay: redelivery, LateResults: late,
 		Providers: map[string]model.Provider{"scripted": brain{p}},
-		Kinds:     toolspec.Kinds(map[string]tool.Tool{"pay": deed{p}, "look": deed{p}}),
+		Kinds:     toolspec.Kinds(map[string]tool.Tool{"pay": deed{p}, "look": deed{p}, "pay_probe": probe{p}}),
 		Hooks:     hookspec.Kinds(map[string]hook.Hook{"guard": guard{p}}),
 	}
 	s.sc.tune(&cfg)
@@ -246,9 +246,37 @@ func (d deed) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	s := d.p.s
 	s.begins(ctx, d.p, c.Run, "a tool is called")
 	req := request{name: fmt.Sprintf("%s: call %s %s for %s", d.p.name, c.Name, c.ID, s.short(c.Run)), can: works}
+	s.starts(c)
 	return ask(ctx, d.p, req, func() (tool.Result, error) {
+		if s.refused[c.IdempotencyKey] {
+			return tool.Error(keyRefused), nil
+		}
 		s.acts(d.p, c)
 		return tool.Result{Content: result(c.Name, string(c.Arguments))}, nil
+	})
+}
+
+// keyRefused is what a tool says to a key that its probe has refused.
+const keyRefused = "this key is refused"
+
+// probe is the probe of a tool as one process reaches it.
+type probe struct{ p *process }
+
+// Call implements tool.Tool.
+func (d probe) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
+	s := d.p.s
+	s.begins(ctx, d.p, c.Run, "a probe is asked")
+	req := request{name: fmt.Sprintf("%s: ask what became of %s for %s", d.p.name, c.ID, s.short(c.Run)), can: works}
+	return ask(ctx, d.p, req, func() (tool.Result, error) {
+		for _, e := range s.effects {
+			if e.key == c.IdempotencyKey {
+				return tool.ProbeDone(tool.Result{Content: result(e.name, e.arguments)}), nil
+			}
+		}
+		if s.sc.Refuse {
+			s.refused[c.IdempotencyKey] = true
+		}
+		return tool.ProbeNotDone(s.sc.Refuse), nil
 	})
 }
 

@@ -25,6 +25,8 @@ type Scenario struct {
 	Pick   bool // somebody answers the client tool
 	Bus    bool // a service submits and cancels over the bus
 	Hooks  bool // no tool acts before its hook was asked
+	Probe  bool // the tool has a probe, which knows
+	Refuse bool // and refuses the key of what was not done
 
 	Rollback     bool // the store may fall back to an older copy
 	Plain        bool // workers go without their optimisations
@@ -90,6 +92,8 @@ const payer = `{"name":"payer","model":{"provider":"scripted","name":"payer","re
 const guarded = `{"name":"guarded","model":{"provider":"scripted","name":"payer","responses":[{"text":"-"}]},"tools":[{"name":"pay"}],
 	"hooks":{"pre_tool":[{"kind":"go","name":"guard"}],"post_sampling":[{"kind":"go","name":"guard"}],"stop":[{"kind":"go","name":"guard"}]}}`
 
+const probed = `{"name":"probed","model":{"provider":"scripted","name":"payer","responses":[{"text":"-"}]},"tools":[{"name":"pay","probe":{}}]}`
+
 const boss = `{"name":"boss","model":{"provider":"scripted","name":"boss","responses":[{"text":"-"}]},"tools":[{"name":"payer","kind":"agent","agent":"payer"}]}`
 
 // family is what a parent with so many children says, and what they say.
@@ -128,6 +132,14 @@ func Scenarios() []Scenario {
 			Without: slices.DeleteFunc(slices.Clone(all), func(o outcome) bool { return o == asleep }), Quick: b(1, 1), Short: b(1, 2, 2, 0), Full: b(2, 2),
 		},
 		{Name: "hooks", Agents: map[string]string{"guarded": guarded}, Agent: "guarded", Says: script([]string{"pay"}), Hooks: true, Quick: b(1, 0), Short: b(1, 1), Full: b(1, 2, 2, 0)},
+		{
+			Name: "a probe that refuses", Agents: map[string]string{"probed": probed}, Agent: "probed", Says: script([]string{"pay"}), Probe: true, Refuse: true,
+			Without: []outcome{doubled, vanished, refused, unheard}, Quick: b(1, 0), Short: b(2, 0), Full: b(1, 2, 2, 0),
+		},
+		{
+			Name: "a probe that promises nothing", Agents: map[string]string{"probed": probed}, Agent: "probed", Says: script([]string{"pay"}), Probe: true,
+			Without: []outcome{doubled, vanished, refused, unheard}, Quick: b(1, 0), Short: b(1, 1), Full: b(1, 2, 2, 0),
+		},
 		{
 			Name: "a service, over the bus", Agents: one, Agent: "payer", Says: script([]string{"pay"}), Bus: true, Cancel: true,
 			Quick: b(0, 0), Short: b(0, 1, 1, 0), Full: b(1, 2, 2, 0),

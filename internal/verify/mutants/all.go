@@ -11,6 +11,7 @@ const (
 	sweep    = "pkg/worker/sweep.go"
 	tools    = "pkg/worker/tools.go"
 	hooks    = "pkg/worker/hooks.go"
+	probe    = "pkg/worker/probe.go"
 	members  = "pkg/worker/membership.go"
 	messages = "pkg/dispatch/dispatch.go"
 	rules    = "pkg/state/record/record.go"
@@ -41,7 +42,7 @@ var all = []mutant{
 	// Of the turn.
 	{"the start marks of earlier attempts are not looked at", act, []string{"		if _, done := t.claim.Journal.Results[id]; !done {\n", "		if false {\n"}, "TestExplore/^tools$"},
 	{"the results of earlier attempts are not looked at", act, []string{"range slices.Sorted(maps.Keys(t.claim.Journal.Results)) {", "range []string{} {"}, "TestExplore/^tools$"},
-	{"a worker that stops does not release its turns", commit, []string{"	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease, 0); err != nil {", "	if err := error(nil); err != nil {"}, "TestExplore/^tools"},
+	{"a worker that stops does not release its turns", commit, []string{"	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease, t.putOff); err != nil {", "	if err := error(nil); err != nil {"}, "TestExplore/^tools"},
 	{"leases are never renewed", leases, []string{"			asked.Go(func() { w.renew(ctx, l) })\n", "			_ = l\n"}, "TestExplore/^tools"},
 	{"nobody helps a turn that was committed and not published", claim, []string{"		return w.dispatch.Follow(ctx, msg, c.Version, c.Priority)\n", "		return nil\n"}, "TestExplore/^nobody_sweeps,_no_optimisations$"},
 	{"the next turn is not published", turn, []string{"		err = w.dispatch.Publish(ctx, t.next(ctx, done))\n", "		err = nil\n"}, "TestExplore/^one_turn$|TestExplore/^tools$"},
@@ -57,11 +58,19 @@ var all = []mutant{
 	{"a signal that is repeated is taken twice", rules, []string{"	if slices.Contains(r.Seen, s.ID) {\n", "	if false {\n"}, "TestExplore/^a_remark$"},
 	{"a release counts the attempt", rules, []string{"	r.Attempts--\n", ""}, "TestExplore/^tools"},
 
+	// Of probes.
+	{"it is believed of a call that it was not done while it still can be", probe, []string{"f.counts = f.Refused ||", "f.counts = true ||"}, "TestExplore/^a_probe_that_promises_nothing$"},
+	{"a call is started again as often as its probe says that it was not done", probe, []string{
+		"case f.Outcome == tool.NotDone && f.counts && !l.start.Again:", "case f.Outcome == tool.NotDone && f.counts:",
+	}, "TestExplore/^a_probe"},
+	{"a call whose key is refused is started again with that key", probe, []string{"		id += \" again\"\n", "		_ = id\n"}, "TestExplore/^a_probe_that_refuses$"},
+	{"nobody asks the probe", probe, []string{"if len(t.claim.Journal.Starts) == 0 || began.Abort != nil || began.Poisoned {", "if true {"}, "TestExplore/^a_probe_that_refuses$"},
+
 	// Of workers that were only paused, or not heard.
 	{"whoever takes a turn up does not wait for what its worker hands in", claim, []string{"	if c.Attempt != 2 || c.Abort != nil || d.Delivered() > 1 || w.cfg.LateResults < 0 {\n", "	if true {\n"}, "TestExplore/^a_worker_that_sleeps$"},
 	{"a worker that was only paused says nothing", commit, []string{"		t.handIn(ctx)\n", ""}, "TestExplore/^a_worker_that_sleeps$"},
 	{"the store keeps nothing of a worker that was evicted", rules, []string{
-		"			r.keepResults(slices.DeleteFunc(slices.Clone(j.Results), func(e state.Entry) bool { return !slices.Contains(r.Started, e.CallID) }))\n", "",
+		"			r.keepResults(slices.DeleteFunc(slices.Clone(j.Results), func(e state.Entry) bool { return !r.startedBy(e.CallID, l.Token) }))\n", "",
 	}, "TestExplore/^a_worker_that_sleeps$"},
 	{"a worker is evicted that only the store hears", members, []string{"return err == nil && !alive && m.unheard(id), err", "return err == nil && (alive || m.unheard(id)), err"}, "TestExplore/^a_worker_that_is_not_heard$"},
 

@@ -49,6 +49,7 @@ type Record struct {
 
 	// The journal of the turn in flight.
 	Started []string      `json:"started,omitempty"`
+	Starts  []state.Start `json:"starts,omitempty"` // older builds leave them out
 	Results []state.Entry `json:"results,omitempty"`
 
 	CommitID  string          `json:"commit_id,omitempty"`
@@ -179,6 +180,12 @@ func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 	for _, id := range r.Started {
 		c.Journal.Started[id] = true
 	}
+	if len(r.Starts) > 0 {
+		c.Journal.Starts = make(map[string]state.Start, len(r.Starts))
+	}
+	for _, start := range r.Starts {
+		c.Journal.Starts[start.CallID] = start
+	}
 	for _, e := range r.Results {
 		c.Journal.Results[e.CallID] = e
 	}
@@ -209,7 +216,7 @@ func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 		if r.wasEvicted(l) {
 			// What the calls of an evicted worker came to is kept, where nothing else is
 			// known of them.
-			r.keepResults(slices.DeleteFunc(slices.Clone(j.Results), func(e state.Entry) bool { return !slices.Contains(r.Started, e.CallID) }))
+			r.keepResults(slices.DeleteFunc(slices.Clone(j.Results), func(e state.Entry) bool { return !r.startedBy(e.CallID, l.Token) }))
 		}
 		return nil, err
 	}
@@ -225,6 +232,9 @@ func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 			r.Started = append(slices.Clip(r.Started), id)
 		}
 	}
+	for _, start := range j.Starts {
+		r.keepStart(start, l.Token)
+	}
 	r.keepResults(j.Results)
 	for _, name := range j.Awaits {
 		if !slices.Contains(r.Awaits, name) && !r.answered(name) {
@@ -233,6 +243,22 @@ func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 	}
 	r.LogLen += int64(len(entries))
 	return entries, nil
+}
+
+// keepStart journals a start under a token: of a call, the last.
+func (r *Record) keepStart(start state.Start, token string) {
+	if !slices.Contains(r.Started, start.CallID) {
+		r.Started = append(slices.Clip(r.Started), start.CallID)
+	}
+	start.Token = token
+	r.Starts = slices.DeleteFunc(slices.Clone(r.Starts), func(have state.Start) bool { return have.CallID == start.CallID })
+	r.Starts = append(r.Starts, start)
+}
+
+// startedBy reports whether a call was started, and as far as is known under a token.
+func (r *Record) startedBy(call, token string) bool {
+	return slices.Contains(r.Started, call) &&
+		!slices.ContainsFunc(r.Starts, func(s state.Start) bool { return s.CallID == call && s.Token != token })
 }
 
 // keepResults journals results: of a call, the first.
@@ -302,7 +328,7 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	r.AbortReach = max(0, r.AbortReach-gone)
 	r.Status, r.Version = c.State.Status, c.State.Version
 	r.Awaits = c.State.Awaits()
-	r.Started, r.Results, r.Evicted, r.Attempts, r.Sweeps = nil, nil, nil, 0, 0
+	r.Started, r.Starts, r.Results, r.Evicted, r.Attempts, r.Sweeps = nil, nil, nil, nil, 0, 0
 	r.Paused = 0
 	r.Token, r.Owner, r.LeaseEnd = "", "", state.Time{}
 	r.LogLen += int64(len(entries))

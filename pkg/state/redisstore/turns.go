@@ -105,7 +105,9 @@ func fill(c *state.Claim, r reply[claimPlace]) error {
 	c.Journal = state.Journal{Started: map[string]bool{}, Results: map[string]state.Entry{}}
 	for i := 0; i+1 < len(journal); i += 2 {
 		if id, ok := strings.CutPrefix(journal[i], "s:"); ok {
-			c.Journal.Started[id] = true
+			if err := fillStart(&c.Journal, id, journal[i+1]); err != nil {
+				return err
+			}
 		} else if id, ok := strings.CutPrefix(journal[i], "r:"); ok {
 			if c.Journal.Results[id], err = state.DecodeEntry(journal[i+1]); err != nil {
 				return err
@@ -124,6 +126,26 @@ func fill(c *state.Claim, r reply[claimPlace]) error {
 		}
 		c.Signals = append(c.Signals, sig)
 	}
+	return nil
+}
+
+// bareStart is what stands for a start of which nothing else is known.
+const bareStart = "1"
+
+// fillStart decodes the start of a call.
+func fillStart(j *state.Journal, id, stored string) error {
+	j.Started[id] = true
+	if stored == bareStart {
+		return nil
+	}
+	start := state.Start{CallID: id}
+	if err := json.Unmarshal([]byte(stored), &start); err != nil {
+		return fmt.Errorf("decode start of call %s: %w", id, err)
+	}
+	if j.Starts == nil {
+		j.Starts = map[string]state.Start{}
+	}
+	j.Starts[id] = start
 	return nil
 }
 
@@ -166,9 +188,17 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error
 	if err != nil {
 		return err
 	}
-	args := []any{l.Token, l.Version, j.From, len(j.Started), len(j.Results), len(j.Entries), awaits}
+	args := []any{l.Token, l.Version, j.From, len(j.Started), len(j.Starts), len(j.Results), len(j.Entries), awaits}
 	for _, id := range j.Started {
 		args = append(args, id)
+	}
+	for _, start := range j.Starts {
+		start.Token = l.Token
+		b, err := json.Marshal(start)
+		if err != nil {
+			return err
+		}
+		args = append(args, start.CallID, b)
 	}
 	for _, e := range j.Results {
 		b, err := state.EncodeEntry(e)

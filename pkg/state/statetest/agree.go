@@ -225,6 +225,10 @@ func (d *duel) record(rt *rapid.T) {
 	}
 	calls := rapid.SampledFrom([]string{"c1", "c2", "c3"})
 	r.Started = rapid.SliceOfN(calls, 0, 2).Draw(rt, "started")
+	for _, id := range rapid.SliceOfN(calls, 0, 1).Draw(rt, "starts") {
+		d.tokens++
+		r.Starts = append(r.Starts, state.Start{CallID: id, Key: fmt.Sprint("key", d.tokens), Until: future, Again: d.tokens%2 == 0})
+	}
 	for _, id := range rapid.SliceOfN(calls, 0, 1).Draw(rt, "awaits") {
 		r.Awaits = append(r.Awaits, state.AwaitCall(state.NeedAsync, id))
 	}

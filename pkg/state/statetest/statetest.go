@@ -73,6 +73,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"Evict", testEvict},
 		{"EvictParts", testEvictParts},
 		{"Paused", testPaused},
+		{"Starts", testStarts},
 		{"ClaimRefuses", testClaimRefuses},
 		{"Admit", testAdmit},
 		{"Delete", testDelete},

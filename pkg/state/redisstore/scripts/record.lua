@@ -1,24 +1,25 @@
--- KEYS R L J I · ARGV token version from started results entries awaits(JSON), then the ids of started calls, then
---   id and entry of each result, then the entries
+-- KEYS R L J I · ARGV token version from started starts results entries awaits(JSON), then the ids of started calls, then
+--   id and start of each call with one, then id and entry of each result, then the entries
 -- returns verdict {'ok'}, {'fenced'} or {'gap', length}
 local R, L, J, I = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local status, token, version, awaits, evicted = unpack(redis.call('HMGET', R, 'st', 'tok', 'ver', 'aw', 'ev'))
 if status ~= 'running' or token ~= ARGV[1] or version ~= ARGV[2] then
   -- What the calls of an evicted worker came to is kept, where nothing else is known of them.
   if (status == 'running' or status == 'queued') and version == ARGV[2] and wasEvicted(evicted, version, ARGV[1]) then
-    local at = 8 + tonumber(ARGV[4])
-    for _ = 1, tonumber(ARGV[5]) do
-      if redis.call('HEXISTS', J, 's:' .. ARGV[at]) == 1 then redis.call('HSETNX', J, 'r:' .. ARGV[at], ARGV[at + 1]) end
+    local at = 9 + tonumber(ARGV[4]) + 2 * tonumber(ARGV[5])
+    for _ = 1, tonumber(ARGV[6]) do
+      local start = redis.call('HGET', J, 's:' .. ARGV[at])
+      if start and (start == '1' or cjson.decode(start).token == ARGV[1]) then redis.call('HSETNX', J, 'r:' .. ARGV[at], ARGV[at + 1]) end
       at = at + 2
     end
   end
   return {'fenced'}
 end
-local from, started, results, entries = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local from, started, starts, results, entries = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local length = redis.call('LLEN', L)
 local repeated = entries > 0 and length == from + entries
 if not repeated and length ~= from then return {'gap', length} end
-if ARGV[7] ~= '' then
+if ARGV[8] ~= '' then
   -- What is awaited already, or answered by a signal in hand, is not opened again.
   local have = {}
   local open = decode(awaits)
@@ -26,15 +27,16 @@ if ARGV[7] ~= '' then
   for _, s in ipairs(redis.call('LRANGE', I, 0, -1)) do
     for _, name in ipairs(decode((parts(s)))) do have[name] = true end
   end
-  for _, name in ipairs(decode(ARGV[7])) do
+  for _, name in ipairs(decode(ARGV[8])) do
     if not have[name] then open[#open + 1] = name; have[name] = true end
   end
   redis.call('HSET', R, 'aw', encode(open))
 end
-local at = 8
+local at = 9
 -- An eager claim is in use from now on, see claim.lua. What is written tells that; if nothing is, this does.
-if (repeated or entries == 0) and started + results == 0 then redis.call('HSET', R, 'kp', '') end
+if (repeated or entries == 0) and started + starts + results == 0 then redis.call('HSET', R, 'kp', '') end
 for _ = 1, started do redis.call('HSETNX', J, 's:' .. ARGV[at], '1'); at = at + 1 end
+for _ = 1, starts do redis.call('HSET', J, 's:' .. ARGV[at], ARGV[at + 1]); at = at + 2 end
 for _ = 1, results do redis.call('HSETNX', J, 'r:' .. ARGV[at], ARGV[at + 1]); at = at + 2 end
 if not repeated then push(L, at) end
 return {'ok'}
