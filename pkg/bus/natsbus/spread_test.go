@@ -89,7 +89,7 @@ func awaitStreams(t *testing.T, js jetstream.JetStream, want ...string) {
 	}
 }
 
-// inbox is what workers have taken.
+// taken is what workers have taken.
 type taken struct {
 	mu   sync.Mutex
 	runs map[state.RunID]int
@@ -205,6 +205,9 @@ func TestTurnStreamsChange(t *testing.T) {
 	for _, run := range all {
 		eventually(t, func() bool { return got.has(run) })
 	}
+	stop()
+	got.mu.Lock()
+	defer got.mu.Unlock()
 	for _, n := range got.runs {
 		if n > 1 {
 			twice++
@@ -452,5 +455,105 @@ func TestMaxAckPending(t *testing.T) {
 	defer exact.Close()
 	if n := pendingOf(t, js, "TURNPIKE_TURNS_2"); n != 7000 {
 		t.Errorf("max ack pending is %d, want the 7000 of the setting", n)
+	}
+}
+
+// On a cluster of three servers each stream has a leader of its own, and one of them is lost
+// while the number of streams changes: turns go on.
+func TestTurnStreamsOnACluster(t *testing.T) {
+	t.Parallel()
+	servers := testbed.NATSCluster(t, 3)
+	process := func(streams int) (*natsbus.Bus, *nats.Conn) {
+		nc, err := natsbus.Connect(testbed.URLs(servers), "streams")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		var b *natsbus.Bus
+		eventually(t, func() bool {
+			b, err = natsbus.Open(t.Context(), nc, natsbus.Config{Replicas: 3, TurnStreams: streams})
+			return err == nil // servers do not answer for a stream until it has a leader
+		})
+		t.Cleanup(func() { _ = b.Close() })
+		return b, nc
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	got := &taken{runs: map[state.RunID]int{}}
+	worker, nc := process(1)
+	work(ctx, t, worker, got)
+	b, _ := process(0)
+	js := jet(t, nc)
+	publish := func(n int) {
+		t.Helper()
+		var all []state.RunID
+		for range n {
+			run := newRun()
+			eventually(t, func() bool {
+				return b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, string(run)) == nil
+			})
+			all = append(all, run)
+		}
+		for _, run := range all {
+			eventually(t, func() bool { return got.has(run) })
+		}
+	}
+	publish(20)
+	process(3)
+	publish(60)
+	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_2", "TURNPIKE_TURNS_3")
+	process(2)
+	servers[2].Shutdown()
+	publish(60)
+	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_2")
+}
+
+// A build that knows one stream shares a deployment: with one stream nothing is new but
+// files, and with several its messages are read, and its stream is used by all.
+func TestOlderBuildBesideSeveralStreams(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	js := jet(t, nc)
+	b := open(t, nc, "")
+	if _, err := js.Stream(t.Context(), "TURNPIKE_LAYOUT"); err == nil {
+		t.Error("one stream needs no layout")
+	}
+	// What the older build insists on.
+	asBefore := func() {
+		t.Helper()
+		st, err := js.Stream(t.Context(), "TURNPIKE_TURNS")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := st.Consumer(t.Context(), "workers-normal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		subjects, filter := st.CachedInfo().Config.Subjects, c.CachedInfo().Config.FilterSubject
+		if !slices.Equal(subjects, []string{"turnpike.turn.>"}) || filter != "turnpike.turn.normal.>" {
+			t.Errorf("TURNS has %v, its consumer %s", subjects, filter)
+		}
+	}
+	asBefore()
+	spreadOver(t, nc, 4)
+	asBefore()
+	eventually(t, func() bool {
+		for _, f := range b.Check(t.Context()) {
+			if f.Name == "nats: turn streams" && strings.HasPrefix(f.Detail, "4:") {
+				return true
+			}
+		}
+		return false
+	})
+	got := &taken{runs: map[state.RunID]int{}}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	work(ctx, t, b, got)
+	for range 8 {
+		run := newRun()
+		if _, err := js.Publish(t.Context(), fmt.Sprintf("turnpike.turn.normal.%d", run.Shard()), fmt.Appendf(nil, `{"run_id":%q,"version":1}`, run)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() bool { return got.has(run) })
 	}
 }
