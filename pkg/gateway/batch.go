@@ -82,7 +82,10 @@ func (g *Gateway) batchOf(ctx context.Context, in batchIn) ([]state.State, error
 			return nil, invalid("max_parallel is %d, want at least 1; without it all runs start at once", *in.MaxParallel)
 		}
 	}
-	now := state.At(time.Now())
+	now, err := g.clock.now(ctx)
+	if err != nil {
+		return nil, err
+	}
 	agents := map[string]*agent.Agent{} // one version for all
 	runs := make([]state.State, size)
 	for i, raw := range in.Runs {
@@ -135,7 +138,7 @@ func inRun(i int, err error) error {
 // runs: a run whose predecessor had ended by then is started by the sweeper's first look
 // at it, and one whose successor is missing has nothing to start.
 func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submission) ([]state.State, error) {
-	first, err := g.ids.next(time.Now(), len(runs))
+	first, err := g.ids.next(runs[0].CreatedAt.Time, len(runs))
 	if err != nil {
 		return nil, err
 	}

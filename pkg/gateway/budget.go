@@ -122,5 +122,8 @@ func (s budgetStore) DeleteAgent(ctx context.Context, name string) error {
 	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.DeleteAgent(ctx, name) })
 }
 
+// Now implements state.Store.
+func (s budgetStore) Now(ctx context.Context) (time.Time, error) { return bounded(ctx, s.Store.Now) }
+
 // Ready implements state.Store.
 func (s budgetStore) Ready(ctx context.Context) error { return boundedErr(ctx, s.Store.Ready) }

@@ -78,7 +78,10 @@ func (g *Gateway) forked(ctx context.Context, source state.State, h state.Histor
 	if err != nil {
 		return state.State{}, err
 	}
-	now := state.At(time.Now())
+	now, err := g.clock.now(ctx)
+	if err != nil {
+		return state.State{}, err
+	}
 	run := state.State{
 		Agent: source.Agent, AgentVersion: source.AgentVersion, Loop: source.Loop, Tenant: source.Tenant, Priority: source.Priority,
 		Metadata: source.Metadata, Stream: source.Stream, Limits: a.Tighten(state.Limits{}, now),

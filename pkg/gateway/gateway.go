@@ -130,6 +130,7 @@ type Gateway struct {
 	tracer  trace.Tracer // nil: no spans
 	ids     ids
 	latest  *latest
+	clock   clock
 	noisy   noisy
 
 	dispatch *dispatch.Dispatcher
@@ -181,6 +182,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
 	}
 	g.audiences = audiences{bus: b, read: g.readLog, runs: map[state.RunID]*audience{}}
+	g.clock.ask = store.Now
 	g.keeper = retention.New(store, b, retention.Config{Keep: cfg.Retention, Tenant: cfg.Tenant, Logger: cfg.Logger})
 	g.dispatch = dispatch.New(b, func(string) bool { return g.noisy.full() })
 	g.stop = sync.OnceFunc(func() { close(g.quit) })

@@ -163,7 +163,10 @@ func (g *Gateway) newRun(ctx context.Context, sub submission) (state.State, erro
 	if err != nil {
 		return state.State{}, err
 	}
-	now := state.At(time.Now())
+	now, err := g.clock.now(ctx)
+	if err != nil {
+		return state.State{}, err
+	}
 	run, err := g.runOf(sub, a, now, nil)
 	if err != nil {
 		return state.State{}, err
@@ -209,8 +212,7 @@ func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *s
 		return state.State{}, err
 	}
 	wait := &state.Wait{Reason: state.WaitingSchedule, Since: now, Calls: []state.WaitCall{}}
-	// By the store's clock, which may be behind this one, it may be later still.
-	later := req.StartAt != nil && req.StartAt.After(now.Add(-state.MaxSkew))
+	later := req.StartAt != nil && req.StartAt.After(now.Time)
 	if later {
 		run.ResumeAt = *req.StartAt
 	}

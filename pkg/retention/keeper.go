@@ -176,7 +176,11 @@ func interval(rules []rule) time.Duration {
 // pass deletes what a rule no longer keeps: of what was created so long ago, which is
 // looked at from the newest, what has ended so long ago.
 func (k *Keeper) pass(ctx context.Context, r rule) error {
-	until := time.Now().Add(-r.keep)
+	now, err := k.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	until := now.Add(-r.keep)
 	f := r.filter
 	f.Limit, f.Cursor = page, string(state.FirstIDAt(until))
 	deleted := 0

@@ -136,6 +136,9 @@ type Store interface {
 	// it. It is for whoever knows which formats all processes of the deployment can read.
 	SetFormat(format int)
 
+	// Now returns the store's time, by which it wakes runs and ends leases.
+	Now(ctx context.Context) (time.Time, error)
+
 	// Ready returns nil if runs can be read and written now: a server that answers but
 	// is full is not ready. Of a cluster it may look at one part only.
 	Ready(ctx context.Context) error

@@ -22,6 +22,10 @@ func (s store) Create(ctx context.Context, run state.NewRun) (state.Created, err
 	return do(ctx, s.p, toStore, "create", func() (state.Created, error) { return s.in.Create(ctx, run) })
 }
 
+func (s store) Now(ctx context.Context) (time.Time, error) {
+	return do(ctx, s.p, toStore, "now", func() (time.Time, error) { return s.in.Now(ctx) })
+}
+
 func (s store) Ready(ctx context.Context) error {
 	return do0(ctx, s.p, toStore, "ready", func() error { return s.in.Ready(ctx) })
 }

@@ -127,6 +127,9 @@ func (s *Store) update(ctx context.Context, id state.RunID, change func(*record.
 	return s.active.Noisy(rec), nil
 }
 
+// Now implements state.Store.
+func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.now(), ctx.Err() }
+
 // Create implements state.Runs.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	if err := ctx.Err(); err != nil {

@@ -48,6 +48,9 @@ func (c *clock) hear(server, asked, answered time.Time) {
 	c.ahead, c.within, c.known = ahead, within, true
 }
 
+// Now implements state.Store.
+func (s *Store) Now(context.Context) (time.Time, error) { return s.clock.now(), nil }
+
 // readClock asks the server for the time.
 func (s *Store) readClock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -174,6 +174,15 @@ func (s *Store) Close() error {
 	return err
 }
 
+// Now implements state.Store. Of a cluster it asks any server.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	now, err := s.rdb.Time(ctx).Result()
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the time of Redis: %w", err)
+	}
+	return now, nil
+}
+
 // Ready implements state.Store: it writes to a shard, another each time.
 func (s *Store) Ready(ctx context.Context) error {
 	if _, err := s.write(ctx, "set", s.keys.ready(rand.IntN(state.Shards)), 1, "ex", 60); err != nil { //nolint:gosec // not a secret

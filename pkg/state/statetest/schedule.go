@@ -15,6 +15,23 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
+// The store's time is the one that its claims tell.
+func testNow(t *testing.T, s *suite) {
+	now := func() time.Time {
+		at, err := s.Now(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	run := s.create(t)
+	before := now().Truncate(time.Millisecond)
+	c := s.mustClaim(t, run.ID, run.Version)
+	if after := now(); c.Now.Before(before) || c.Now.After(after) {
+		t.Errorf("a claim was made at %s by the store's time, which was %s before it and %s after it", c.Now, before, after)
+	}
+}
+
 func testReady(t *testing.T, s *suite) {
 	for range 3 {
 		if err := s.Ready(t.Context()); err != nil {

@@ -30,6 +30,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		test func(t *testing.T, s *suite)
 	}{
 		{"Ready", testReady},
+		{"Now", testNow},
 		{"Create", testCreate},
 		{"CreateIdempotent", testCreateIdempotent},
 		{"ClaimOutcomes", testClaimOutcomes},
