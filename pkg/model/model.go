@@ -3,7 +3,10 @@ package model
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"syscall"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -16,9 +19,10 @@ type Provider interface {
 	// It calls onDelta, if not nil, for each piece as it arrives, from the calling
 	// goroutine. It makes no retries of its own beyond those of Retry.
 	//
-	// The error is a *Error, or wraps one. With an error of class Cancelled the
-	// response holds the tool calls that had arrived complete by then, and nothing
-	// else: half a call is never returned.
+	// The error is a *Error, or wraps one. With it the response holds the model and
+	// the usage as far as the provider had told them by then, with Usage.Estimated unless
+	// that was all of it. With an error of class Cancelled it holds the tool calls that had
+	// arrived complete, too; half a call is never returned.
 	Generate(ctx context.Context, r Request, onDelta func(Delta)) (Response, error)
 }
 
@@ -89,6 +93,9 @@ type Delta struct {
 	Arguments string `json:"arguments,omitempty"`
 }
 
+// Len is how many bytes of a response the piece has.
+func (d Delta) Len() int { return len(d.Text) + len(d.Thinking) + len(d.Name) + len(d.Arguments) }
+
 // Stop is why a model stopped. It informs; whether a turn goes on depends on the
 // tool calls in the response alone (A3).
 type Stop string
@@ -151,6 +158,23 @@ type Error struct {
 	// Partial is the text of the response that had arrived. It is withdrawn: no
 	// model sees it again (A12).
 	Partial string
+
+	// Received is how many bytes of the response had arrived, what it thought and the
+	// arguments of its calls included; 0 if the provider does not count them.
+	Received int
+}
+
+// Served reports whether the provider may have worked on the response, and so wants to be
+// paid for it: the request had reached it, and it had not refused it.
+func (e *Error) Served() bool {
+	switch {
+	case e.Streamed || e.Received > 0 || e.Partial != "":
+		return true
+	case e.Class == Timeout || e.Class == Cancelled:
+		return true
+	default:
+		return e.Class == Transport && (errors.Is(e.Err, io.EOF) || errors.Is(e.Err, io.ErrUnexpectedEOF) || errors.Is(e.Err, syscall.ECONNRESET))
+	}
 }
 
 func (e *Error) Error() string {

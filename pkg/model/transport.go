@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -112,7 +113,7 @@ func Broken(ctx context.Context, provider, key string, err error) *Error {
 		return e
 	}
 	if err == nil {
-		return &Error{Class: Transport, Provider: provider, Message: "the stream ended before the response was complete"}
+		return &Error{Class: Transport, Provider: provider, Message: "the stream ended before the response was complete", Err: io.ErrUnexpectedEOF}
 	}
 	cause := plainCause(err)
 	class := Transport
@@ -144,7 +145,7 @@ func plainCause(err error) error {
 // sentinel returns the well-known error in err's chain, or nil. Nothing else is
 // kept: errors of the SDKs hold the request and its headers.
 func sentinel(err error) error {
-	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
+	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF, syscall.ECONNRESET} {
 		if errors.Is(err, known) {
 			return known
 		}

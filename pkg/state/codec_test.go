@@ -82,6 +82,7 @@ func drawMessage(t *rapid.T) state.Message {
 func drawUsage(t *rapid.T) state.Usage {
 	n := rapid.Int64()
 	u := state.Usage{
+		Estimated:   rapid.Bool().Draw(t, "estimated"),
 		InputTokens: n.Draw(t, "in"), OutputTokens: n.Draw(t, "out"), CacheReadTokens: n.Draw(t, "read"),
 		CacheWriteTokens: n.Draw(t, "write"), ModelCalls: n.Draw(t, "models"), ToolCalls: n.Draw(t, "tools"),
 	}

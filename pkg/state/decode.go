@@ -139,6 +139,7 @@ func (d *decoder) usage(u *Usage) {
 		u.CostUSD = new(MicroUSD)
 		d.dollars(u.CostUSD)
 	}
+	d.YesOr(`,"estimated":`, &u.Estimated)
 	d.Must(`}`)
 }
 

@@ -183,6 +183,7 @@ func (w *encoder) usage(u *Usage) {
 	} else {
 		w.B = wire.AppendMillionths(w.B, int64(*u.CostUSD))
 	}
+	w.YesOr(`"estimated":`, u.Estimated)
 	w.B = append(w.B, '}')
 }
 

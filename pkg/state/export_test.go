@@ -31,6 +31,6 @@ func Oracle(s State) any {
 		h.Transition.At = at2{s.Transition.At, true}
 	}
 	u := s.Usage
-	h.Usage = usage2{u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ModelCalls, u.ToolCalls, u.CostUSD}
+	h.Usage = usage2{u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ModelCalls, u.ToolCalls, u.CostUSD, u.Estimated}
 	return h
 }

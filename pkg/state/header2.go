@@ -48,6 +48,7 @@ type usage2 struct {
 	Calls int64     `json:"calls,omitempty"`
 	Tools int64     `json:"tools,omitempty"`
 	Cost  *MicroUSD `json:"cost,omitempty"`
+	Guess bool      `json:"estimated,omitempty"`
 }
 
 func (h *header2) state() State {
@@ -64,6 +65,7 @@ func (h *header2) state() State {
 	}
 	s.Usage = Usage{
 		InputTokens: u.In, OutputTokens: u.Out, CacheReadTokens: u.Read, CacheWriteTokens: u.Write, ModelCalls: u.Calls, ToolCalls: u.Tools, CostUSD: u.Cost,
+		Estimated: u.Guess,
 	}
 	return s
 }
@@ -163,6 +165,7 @@ func (w *encoder) usage2(u *Usage) {
 		w.Key(`"cost":`)
 		w.B = wire.AppendMillionths(w.B, int64(*u.CostUSD))
 	}
+	w.YesOr(`"estimated":`, u.Estimated)
 	w.Close()
 }
 
@@ -264,5 +267,6 @@ func (d *decoder) usage2(u *Usage) {
 		u.CostUSD = new(MicroUSD)
 		d.dollars(u.CostUSD)
 	}
+	d.YesOr(`,"estimated":`, &u.Estimated)
 	d.Must(`}`)
 }

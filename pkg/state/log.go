@@ -59,7 +59,9 @@ type Entry struct {
 	Message *Message `json:"message,omitempty"`
 
 	// StopReason and Usage of model.message, and how many calls failed before the
-	// one that it answers.
+	// one that it answers. Usage of message.tombstoned is what the response that broke off
+	// has cost, and of a transition with the reason Recovered what model calls of earlier
+	// attempts have cost that nobody noted.
 	StopReason  string `json:"stop_reason,omitempty"`
 	Usage       *Usage `json:"usage,omitempty"`
 	FailedCalls int    `json:"failed_calls,omitempty"`
@@ -111,6 +113,11 @@ func (e Entry) transition() bool {
 	default:
 		return false
 	}
+}
+
+// wasted reports whether e tells what model calls have cost that came to nothing.
+func (e Entry) wasted() bool {
+	return e.Usage != nil && (e.Type == EntryTombstoned || e.Reason == Recovered)
 }
 
 // made reports whether e is the result of a call that was made.
@@ -240,7 +247,7 @@ func Audit(log []Entry) []AuditRow {
 	row := AuditRow{ToolCalls: []AuditCall{}}
 	for _, e := range log {
 		switch {
-		case e.Type == EntryModel && e.Usage != nil:
+		case e.Usage != nil && (e.Type == EntryModel || e.Type == EntryCompacted || e.wasted()):
 			row.Usage = row.Usage.Add(*e.Usage)
 		case e.Type == EntryTool || e.Type == EntryReused:
 			if e.made() {

@@ -255,7 +255,8 @@ const (
 	NeedAsync    Need = "async"
 )
 
-// Usage is what a run has spent. CostUSD is nil while nothing has a known price.
+// Usage is what a run has spent. CostUSD is nil while nothing has a known price. What model
+// calls have cost that broke off, or that a crash threw away, is a part of it.
 type Usage struct {
 	InputTokens      int64     `json:"input_tokens"`
 	OutputTokens     int64     `json:"output_tokens"`
@@ -264,6 +265,9 @@ type Usage struct {
 	ModelCalls       int64     `json:"model_calls"`
 	ToolCalls        int64     `json:"tool_calls"` // that were made: not denied, not reused, not cut short
 	CostUSD          *MicroUSD `json:"cost_usd"`
+
+	// Estimated says that a part of it is a guess: nobody was told what that came to.
+	Estimated bool `json:"estimated,omitempty"`
 }
 
 // Add returns the sum of u and v. A cost that is unknown on one side counts as
@@ -275,6 +279,7 @@ func (u Usage) Add(v Usage) Usage {
 	u.CacheWriteTokens += v.CacheWriteTokens
 	u.ModelCalls += v.ModelCalls
 	u.ToolCalls += v.ToolCalls
+	u.Estimated = u.Estimated || v.Estimated
 	if v.CostUSD != nil {
 		sum := *v.CostUSD
 		if u.CostUSD != nil {
@@ -361,6 +366,10 @@ func (s State) Append(e Entry) State {
 		if e.Usage != nil {
 			s.Asked++
 			s.Reservation = nil
+			s.Usage = s.Usage.Add(*e.Usage)
+		}
+	case EntryTombstoned, EntryTransition:
+		if e.wasted() {
 			s.Usage = s.Usage.Add(*e.Usage)
 		}
 	case EntryTool, EntryReused:

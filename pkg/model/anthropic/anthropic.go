@@ -108,6 +108,7 @@ type answer struct {
 	finished  bool
 	usage     tokens
 	delivered bool
+	received  int // bytes
 }
 
 // tokens as Anthropic counts them: input without what came from or went to the
@@ -204,6 +205,7 @@ func (a *answer) count(u sdk.MessageDeltaUsage) {
 }
 
 func (a *answer) emit(d model.Delta) {
+	a.received += d.Len()
 	if a.onDelta != nil && d != (model.Delta{}) && (d != model.Delta{Index: d.Index}) {
 		a.delivered = true
 		a.onDelta(d)
@@ -216,10 +218,14 @@ func (a *answer) end(ctx context.Context, key string, err error) (model.Response
 		return a.response(), nil
 	}
 	e := a.failure(ctx, key, err)
-	e.Streamed, e.Partial = a.delivered, a.blocks.said()
-	resp := model.Response{}
+	e.Streamed, e.Partial, e.Received = a.delivered, a.blocks.said(), a.received
+	resp := model.Response{Provider: provider, Model: a.model}
+	if a.usage != (tokens{}) {
+		resp.Usage = a.usage.total()
+		resp.Usage.Estimated = true // the total of the output comes at the end
+	}
 	if e.Class == model.Cancelled {
-		resp = model.Response{Provider: provider, Model: a.model, Parts: a.blocks.known()}
+		resp.Parts = a.blocks.known()
 	}
 	return resp, e
 }
@@ -235,13 +241,14 @@ func (a *answer) failure(ctx context.Context, key string, err error) *model.Erro
 
 func (a *answer) response() model.Response {
 	stop := a.reason()
-	u := a.usage
+	return model.Response{Provider: provider, Model: a.model, Stop: stop, Parts: a.blocks.parts(stop), Usage: a.usage.total()}
+}
+
+// total counts what came from or went to the cache as input, too.
+func (u tokens) total() state.Usage {
 	read, write := max(0, u.cacheRead), max(0, u.cacheWrite)
-	return model.Response{
-		Provider: provider, Model: a.model, Stop: stop, Parts: a.blocks.parts(stop),
-		Usage: state.Usage{
-			InputTokens: max(0, u.input) + read + write, OutputTokens: max(0, u.output), CacheReadTokens: read, CacheWriteTokens: write,
-		},
+	return state.Usage{
+		InputTokens: max(0, u.input) + read + write, OutputTokens: max(0, u.output), CacheReadTokens: read, CacheWriteTokens: write,
 	}
 }
 

@@ -28,6 +28,7 @@ type answer struct {
 	blocked   string // why the prompt was
 	usage     usage
 	delivered bool
+	received  int // bytes
 }
 
 // usage is what Google counts: thoughts are not among the candidates.
@@ -141,6 +142,7 @@ func (u usage) total() state.Usage {
 }
 
 func (a *answer) emit(d model.Delta) {
+	a.received += d.Len()
 	if a.onDelta != nil && d != (model.Delta{}) {
 		a.delivered = true
 		a.onDelta(d)
@@ -154,10 +156,11 @@ func (a *answer) end(ctx context.Context, c *call, err error) (model.Response, e
 		return a.response(stop), nil
 	}
 	e := a.failure(ctx, c, err)
-	e.Streamed, e.Partial = a.delivered, a.said()
-	resp := model.Response{}
+	e.Streamed, e.Partial, e.Received = a.delivered, a.said(), a.received
+	resp := model.Response{Provider: provider, Model: a.model, Usage: a.usage.total()}
+	resp.Usage.Estimated = a.usage != (usage{}) // so far
 	if e.Class == model.Cancelled {
-		resp = model.Response{Provider: provider, Model: a.model, Parts: a.known()}
+		resp.Parts = a.known()
 	}
 	return resp, e
 }

@@ -55,6 +55,7 @@ type chatAnswer struct {
 	finish    string
 	usage     state.Usage
 	delivered bool
+	received  int // bytes
 }
 
 // add takes the event at which the stream stands. Nothing else has it on its stack: it
@@ -150,6 +151,7 @@ func (a *chatAnswer) say(text string) {
 }
 
 func (a *chatAnswer) emit(d model.Delta) {
+	a.received += d.Len()
 	if a.onDelta != nil {
 		a.delivered = true
 		a.onDelta(d)
@@ -174,10 +176,11 @@ func (a *chatAnswer) end(ctx context.Context, key string, err error) (model.Resp
 		a.finish = "length"
 		return a.response(), nil
 	}
-	e.Streamed, e.Partial = a.delivered, a.text.String()
-	resp := model.Response{}
+	e.Streamed, e.Partial, e.Received = a.delivered, a.text.String(), a.received
+	resp := model.Response{Provider: provider, Model: a.model, Usage: a.usage}
+	resp.Usage.Estimated = a.usage != (state.Usage{}) // some servers tell it with each piece
 	if e.Class == model.Cancelled {
-		resp = model.Response{Provider: provider, Model: a.model, Parts: a.calls.known()}
+		resp.Parts = a.calls.known()
 	}
 	return resp, e
 }

@@ -69,6 +69,8 @@ type answer struct {
 	open      []*openCall
 	thought   bool // some thinking was shown
 	delivered bool
+	received  int         // bytes
+	spent     state.Usage // of a response that failed
 }
 
 // openCall is a tool call as far as it was shown.
@@ -117,6 +119,7 @@ func (a *answer) add(stream *ssestream.Stream[responses.ResponseStreamEventUnion
 		a.named(&e.Response)
 		a.last = &e.Response
 	case "response.failed":
+		a.spent = responsesUsage(e.Response.Usage)
 		body := e.Response.Error.RawJSON()
 		if body == "" || body == "null" {
 			body = `{"message":"the response failed without a reason"}`
@@ -191,6 +194,7 @@ func (a *answer) done(item *responses.ResponseOutputItemUnion, index int64) {
 }
 
 func (a *answer) emit(d model.Delta) {
+	a.received += d.Len()
 	if a.onDelta != nil && d != (model.Delta{}) {
 		a.delivered = true
 		a.onDelta(d)
@@ -206,10 +210,9 @@ func (a *answer) end(ctx context.Context, err error) (model.Response, error) {
 	if e == nil {
 		e = failure(ctx, a.key, err)
 	}
-	e.Streamed, e.Partial = a.delivered, a.text.String()
-	resp := model.Response{}
+	e.Streamed, e.Partial, e.Received = a.delivered, a.text.String(), a.received
+	resp := model.Response{Provider: provider, Model: a.model, Usage: a.spent}
 	if e.Class == model.Cancelled {
-		resp = model.Response{Provider: provider, Model: a.model}
 		for _, item := range a.items {
 			if p, ok := a.call(item, true); ok {
 				resp.Parts = append(resp.Parts, p)

@@ -46,15 +46,16 @@ func answer(ctx context.Context, r *model.Request, onDelta func(model.Delta)) (m
 	s := r.Responses[r.Call]
 	if s.Error != "" {
 		e := &model.Error{
-			Class: s.Error, Provider: provider, RetryAfter: time.Duration(s.RetryAfter), Message: "scripted " + string(s.Error), Partial: s.Text,
+			Class: s.Error, Provider: provider, RetryAfter: time.Duration(s.RetryAfter), Message: "scripted " + string(s.Error), Partial: s.Text, Received: len(s.Text),
 		}
+		spent := model.Response{Provider: provider, Model: r.Model, Usage: usageOf(s)}
 		if s.Text != "" && onDelta != nil {
 			e.Streamed = true
 			if _, err := stream(ctx, []state.Part{{Type: state.PartText, Text: s.Text}}, onDelta); err != nil {
-				return model.Response{}, model.Interrupted(provider, err)
+				return spent, model.Interrupted(provider, err)
 			}
 		}
-		return model.Response{}, e
+		return spent, e
 	}
 	resp := response(s, r.Call)
 	resp.Model = r.Model
@@ -64,17 +65,42 @@ func answer(ctx context.Context, r *model.Request, onDelta func(model.Delta)) (m
 	if onDelta == nil {
 		return resp, nil
 	}
-	known, err := stream(ctx, resp.Parts, onDelta)
+	said := &heard{onDelta: onDelta}
+	known, err := stream(ctx, resp.Parts, said.add)
 	if err != nil {
 		e := model.Interrupted(provider, err)
-		e.Streamed = true
-		partial := model.Response{}
+		e.Streamed, e.Partial, e.Received = true, said.text.String(), said.bytes
+		partial := model.Response{Provider: provider, Model: resp.Model}
 		if e.Class == model.Cancelled {
-			partial = model.Response{Provider: provider, Model: resp.Model, Parts: known}
+			partial.Parts = known
 		}
 		return partial, e
 	}
 	return resp, nil
+}
+
+// heard is what has been passed on of a response.
+type heard struct {
+	onDelta func(model.Delta)
+	text    strings.Builder
+	bytes   int
+}
+
+func (h *heard) add(d model.Delta) {
+	h.text.WriteString(d.Text)
+	h.bytes += d.Len()
+	h.onDelta(d)
+}
+
+// usageOf is what a response says that it has used.
+func usageOf(s model.Scripted) state.Usage {
+	if s.Usage == nil {
+		return state.Usage{}
+	}
+	return state.Usage{
+		InputTokens: s.Usage.InputTokens, OutputTokens: s.Usage.OutputTokens,
+		CacheReadTokens: s.Usage.CacheReadTokens, CacheWriteTokens: s.Usage.CacheWriteTokens,
+	}
 }
 
 func exhausted(responses, call int) error {
@@ -120,12 +146,7 @@ func response(s model.Scripted, call int) model.Response {
 		}
 		resp.Parts = append(resp.Parts, state.Part{Type: state.PartToolCall, ID: id, Name: c.Name, Arguments: c.Text()})
 	}
-	if s.Usage != nil {
-		resp.Usage = state.Usage{
-			InputTokens: s.Usage.InputTokens, OutputTokens: s.Usage.OutputTokens,
-			CacheReadTokens: s.Usage.CacheReadTokens, CacheWriteTokens: s.Usage.CacheWriteTokens,
-		}
-	}
+	resp.Usage = usageOf(s)
 	return resp
 }
 
