@@ -56,7 +56,7 @@ func problemOf(err error) *api.Problem {
 		return problem(http.StatusConflict, api.CodeRunInFlight, "%v: delete the run at the top of the tree", err)
 	}
 	unavailable := func(code, what string) *api.Problem {
-		p := problem(http.StatusServiceUnavailable, code, "%s does not answer; whether the request took effect is unknown: try again, a submission with the same Idempotency-Key", what)
+		p := problem(http.StatusServiceUnavailable, code, "%s does not answer; whether the request took effect is unknown: try again, a submission or a signal with the same Idempotency-Key", what)
 		p.RetryAfter = retryAfter
 		return p
 	}
@@ -76,7 +76,7 @@ func problemOf(err error) *api.Problem {
 	case errors.Is(err, state.ErrNotFound):
 		return problem(http.StatusNotFound, api.CodeRunNotFound, "%v", err)
 	case errors.Is(err, state.ErrIdempotencyConflict):
-		return problem(http.StatusConflict, api.CodeIdempotencyConflict, "%v: use a new key for a new run", err)
+		return problem(http.StatusConflict, api.CodeIdempotencyConflict, "%v: use a new key for another request", err)
 	default:
 		return unavailable(api.CodeStoreUnavailable, "the store")
 	}

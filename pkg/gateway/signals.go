@@ -23,10 +23,12 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	}
 	id := st.ID
 	var req api.SignalRequest
-	if _, err := g.decode(w, r, &req); err != nil {
+	body, err := g.decode(w, r, &req)
+	if err != nil {
 		return err
 	}
-	if key := r.Header.Get("Idempotency-Key"); req.SignalID == "" {
+	key := r.Header.Get("Idempotency-Key")
+	if req.SignalID == "" {
 		req.SignalID = key
 	} else if key != "" && key != req.SignalID {
 		return invalid("the Idempotency-Key and signal_id differ: they mean the same, so give one")
@@ -44,6 +46,9 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	}
 	if sig.Message != nil && st.Loop == "single_call" {
 		return problem(http.StatusConflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call and cannot be continued", id)
+	}
+	if key != "" {
+		sig.Fingerprint = fingerprintOf(body, func(fields map[string]any) { delete(fields, "signal_id") })
 	}
 	wake, err := g.store.Signal(r.Context(), id, sig, g.cfg.RedeliveryDelay)
 	if err != nil {

@@ -136,12 +136,16 @@ func (g *Gateway) reply(ctx context.Context, subject string, v any) {
 // fingerprint identifies what was submitted, without the accidents of its
 // spelling. Over the bus the agent may stand in the subject alone.
 func fingerprint(sub submission) string {
-	body := sub.body
+	return fingerprintOf(sub.body, func(fields map[string]any) { fields["agent"] = sub.req.Agent })
+}
+
+// fingerprintOf identifies the body of a request once adjust has seen to its fields.
+func fingerprintOf(body []byte, adjust func(fields map[string]any)) string {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber() // large numbers that differ must not become one
 	var fields map[string]any
 	if dec.Decode(&fields) == nil && fields != nil {
-		fields["agent"] = sub.req.Agent
+		adjust(fields)
 		if b, err := json.Marshal(fields); err == nil {
 			body = b
 		}

@@ -55,6 +55,7 @@ func (t *Turn) summarised(ev ModelResponded, proceed func(*Turn) Decision) Decis
 	p := t.plan()
 	u := ev.Response.Usage
 	u.ModelCalls = 1
+	t.lose(ev.Lost)
 	t.s.Asked += ev.Failed
 	text := (state.Message{Parts: ev.Response.Parts}).Text()
 	if strings.TrimSpace(text) == "" {
@@ -68,6 +69,8 @@ func (t *Turn) summarised(ev ModelResponded, proceed func(*Turn) Decision) Decis
 
 // unsummarised compacts without the summary that no model could write.
 func (t *Turn) unsummarised(ev ModelFailed, proceed func(*Turn) Decision) Decision {
+	t.lose(ev.Lost)
+	t.withdraw("", ev.Spent) // nobody has seen the text
 	t.s.Asked += ev.Failed
 	p := t.plan()
 	t.compact(p, p.remark(), state.Entry{Detail: "no summary: " + ev.Err.Message})

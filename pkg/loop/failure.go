@@ -23,7 +23,8 @@ const (
 func (t *Turn) failed(ev ModelFailed) Decision {
 	t.s.Asked += ev.Failed
 	t.s.Reservation = nil
-	t.withdraw(ev.Err.Partial)
+	t.lose(ev.Lost)
+	t.withdraw(ev.Err.Partial, ev.Spent)
 	e := ev.Err
 	why := &state.Error{Code: string(e.Class), Message: e.Message}
 	switch {
@@ -69,14 +70,36 @@ func (t *Turn) delayed(ev ModelDelayed) Decision {
 	})
 }
 
-// withdraw keeps the text of a response that broke off, for readers only (A12).
-func (t *Turn) withdraw(text string) {
-	if text == "" {
-		return
+// withdraw keeps the text of a response that broke off, for readers only (A12), and counts
+// what it has cost.
+func (t *Turn) withdraw(text string, spent state.Usage) {
+	e := state.Entry{Type: state.EntryTombstoned}
+	if text != "" {
+		m := state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: text}}}
+		t.stamp(&m, 0)
+		e.Message, e.MessageIDs = &m, []string{m.ID}
 	}
-	m := state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: text}}}
-	t.stamp(&m, 0)
-	t.append(state.Entry{Type: state.EntryTombstoned, Message: &m, MessageIDs: []string{m.ID}})
+	if spent != (state.Usage{}) {
+		e.Usage = &spent
+	}
+	if e.Message != nil || e.Usage != nil {
+		t.append(e)
+	}
+}
+
+// lose does so with several.
+func (t *Turn) lose(calls []Lost) {
+	for _, c := range calls {
+		t.withdraw(c.Text, c.Spent)
+	}
+}
+
+// Lose returns s with model calls that came to nothing in its log. It is for a worker that
+// gives a turn up.
+func Lose(s state.State, at state.Time, calls []Lost) state.State {
+	t := &Turn{s: s, at: at}
+	t.lose(calls)
+	return t.s
 }
 
 // fallsBack reports whether another model may do better: not where the request
@@ -101,7 +124,8 @@ func (t *Turn) aborted(reason string, signals []state.Signal) Decision {
 	case len(t.s.Open) > 0 || t.lastIsTool():
 		end = state.EndAbortedTools
 	}
-	return t.finish(end, interruptedByUser, state.Entry{Detail: reason, Messages: undelivered(signals)})
+	late := t.tooLate(signals)
+	return t.finish(end, interruptedByUser, state.Entry{Detail: reason, Messages: late})
 }
 
 func (t *Turn) lastIsTool() bool {
@@ -134,13 +158,20 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 	if ev.Cause == ByDeadline {
 		unfinished, untouched, end = interruptedLate, interruptedLate, state.EndDeadline
 	}
-	t.withdraw(ev.Partial)
+	t.lose(ev.Lost)
 	if len(t.s.Open) == 0 && ev.Response != nil && len((state.Message{Parts: ev.Response.Parts}).Calls()) > 0 {
-		t.respond(*ev.Response, 0, max(0, ev.Failed-1))
+		t.withdraw(ev.Partial, state.Usage{})
+		r := *ev.Response
+		if ev.Spent != (state.Usage{}) {
+			r.Usage = ev.Spent
+		}
+		t.respond(r, 0, max(0, ev.Failed-1))
 	} else {
+		t.withdraw(ev.Partial, ev.Spent)
 		t.s.Asked += ev.Failed
 	}
 	t.results(ev.Results)
+	late := t.tooLate(ev.Signals)
 	for _, o := range t.s.Open {
 		text := unfinished
 		if o.Needs != "" {
@@ -148,7 +179,7 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 		}
 		t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: text, IsError: true}, true)
 	}
-	return t.move(end, state.Entry{Detail: ev.Reason, Messages: undelivered(ev.Signals)})
+	return t.move(end, state.Entry{Detail: ev.Reason, Messages: late})
 }
 
 // Fail ends a run for a reason that no loop can see: its definition does not

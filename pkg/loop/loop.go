@@ -46,6 +46,17 @@ type TurnBegan struct {
 	// of those that it started.
 	Results []ToolResult
 	Started []string
+
+	// Spent is what model calls of earlier attempts have cost of which nothing was
+	// journaled: an estimate, and zero if there were none.
+	Spent state.Usage
+}
+
+// Lost is a model call whose response broke off: what had arrived of its text, and what it
+// has cost.
+type Lost struct {
+	Text  string
+	Spent state.Usage
 }
 
 // ModelResponded is a whole response.
@@ -54,8 +65,10 @@ type ModelResponded struct {
 	Attempt  int
 	Response model.Response
 
-	// Failed is how many calls failed in this turn before this one.
+	// Failed is how many calls failed in this turn before this one, and Lost are those of
+	// them that came to something.
 	Failed int
+	Lost   []Lost
 
 	// Purpose of the CallModel that it answers.
 	Purpose Purpose
@@ -66,8 +79,11 @@ type ModelFailed struct {
 	At  state.Time
 	Err *model.Error
 
-	// Failed is how many calls failed, the last included.
+	// Failed is how many calls failed, the last included. Lost are those before it that
+	// came to something, and Spent is what the last one has cost.
 	Failed int
+	Lost   []Lost
+	Spent  state.Usage
 
 	// Purpose of the CallModel that failed.
 	Purpose Purpose
@@ -111,14 +127,17 @@ type Aborted struct {
 	Reason string
 
 	// Failed is how many model calls brought no response, the one that was cut
-	// short included.
+	// short included. Lost are those before it that came to something.
 	Failed int
+	Lost   []Lost
 
 	// Signals that came in during the turn, before the abort, the oldest first.
 	Signals []state.Signal
 
-	// Partial is the text of the response that had arrived.
+	// Partial is the text of the response that had arrived, and Spent is what the call has
+	// cost.
 	Partial string
+	Spent   state.Usage
 
 	// Response holds the tool calls that had arrived complete; nil if none.
 	Response *model.Response

@@ -218,6 +218,16 @@ func TestReactAborts(t *testing.T) {
 			r.wantReason(state.WaitingClientTool)
 			r.begin(loop.TurnBegan{Abort: abort})
 		}, state.EndAbortedWaiting, "Interrupted by user"},
+		{"waiting, with a result that was accepted before", func(r *run) {
+			r.begin(loop.TurnBegan{})
+			r.respond(calls("pick"))
+			r.begin(loop.TurnBegan{Abort: abort, Signals: []state.Signal{{ToolResults: []state.SignalResult{{CallID: "c1", Content: "it"}}}}})
+		}, state.EndAbortedWaiting, "it"},
+		{"path C, with a result that was accepted before", func(r *run) {
+			r.begin(loop.TurnBegan{})
+			r.respond(calls("t"))
+			r.step(loop.Aborted{At: r.now(), Cause: loop.ByUser, Started: true, Signals: []state.Signal{{ToolResults: []state.SignalResult{{CallID: "c1", Content: "it"}}}}})
+		}, state.EndAbortedTools, "it"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -187,6 +187,7 @@ func (l *ruled) responded(t *Turn, ev ModelResponded) Decision {
 	if l.rules.Read != nil {
 		r = l.rules.Read(t, r)
 	}
+	t.lose(ev.Lost)
 	t.respond(r, ev.Attempt, ev.Failed)
 	if len(t.s.Open) > 0 {
 		t.s.Recoveries = 0

@@ -13,11 +13,15 @@ import (
 // It reports whether that was the turn.
 func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	if ev.Attempt > 1 {
-		t.append(state.Entry{
+		recovered := state.Entry{
 			Type: state.EntryTransition, Reason: state.Recovered, Attempt: ev.Attempt, Worker: ev.Worker,
 			Version: t.s.Version, Status: state.Queued,
 			Detail: fmt.Sprintf("attempt %d at the turn after version %d", ev.Attempt, t.s.Version),
-		})
+		}
+		if ev.Spent != (state.Usage{}) {
+			recovered.Usage = &ev.Spent
+		}
+		t.append(recovered)
 	}
 	t.results(ev.Results)
 	t.pickUp(ev.Started)
@@ -35,7 +39,7 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 		return t.aborted(ev.Abort.Reason, ev.Signals), true
 	case t.past(t.s.Limits.DeadlineAt):
 		t.append(state.Entry{Type: state.EntryExceeded, Limit: "deadline", UsedFraction: 1})
-		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText(), Messages: undelivered(ev.Signals)}), true
+		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText(), Messages: t.tooLate(ev.Signals)}), true
 	case t.s.PendingInBatch():
 		return t.pendingInBatch(ev.Signals)
 	case t.unborn():
@@ -83,13 +87,53 @@ func said(signals []state.Signal) []state.Message {
 	return out
 }
 
-// undelivered is what the user says to a run that ends instead of hearing it.
-func undelivered(signals []state.Signal) []state.Message {
-	out := said(signals)
-	for i := range out {
-		out[i].Undelivered = true
+// tooLate takes what came in for a run that ends instead of going on with it: the results of
+// its calls, and what the user says, which it returns, marked.
+func (t *Turn) tooLate(signals []state.Signal) []state.Message {
+	return undelivered(t.receiveAll(signals, func(state.Reason, string) {}))
+}
+
+// undelivered marks what the user says to a run that ends instead of hearing it.
+func undelivered(said []state.Message) []state.Message {
+	for i := range said {
+		said[i].Undelivered = true
 	}
-	return out
+	return said
+}
+
+// Hear returns s, which its turn has just ended, as it is after what came in before the end
+// was written down. What the user says continues the run instead of the end. A run that was
+// aborted, or whose deadline has passed, or that is poisoned ends all the same, and keeps
+// what was said.
+func Hear(s state.State, at state.Time, late []state.Signal, aborted bool) state.State {
+	said := said(late)
+	if len(said) == 0 {
+		return s
+	}
+	n := len(s.Log) - 1
+	switch r := s.Transition.Reason; {
+	case aborted || s.Status == state.Cancelled || r == state.EndDeadline || r == state.EndPoisoned:
+		s.Log = slices.Clone(s.Log)
+		end := &s.Log[n]
+		end.Messages = slices.Clone(end.Messages)
+		for _, m := range undelivered(said) {
+			m.ID, m.Turn, m.At = fmt.Sprintf("msg_%d_%d", end.Seq, len(end.Messages)), end.Turn, end.At
+			end.Messages = append(end.Messages, m)
+		}
+		return s
+	default:
+		notes := s.Log[n].Messages // of hooks
+		s.Log = s.Log[:n:n]
+		s.Status = state.Queued
+		s.Version--
+		next := (&Turn{s: s, at: at}).resume(late).Next
+		last := &next.Log[n]
+		for _, m := range notes {
+			m.ID = fmt.Sprintf("msg_%d_%d", last.Seq, len(last.Messages))
+			last.Messages = append(last.Messages, m)
+		}
+		return next
+	}
 }
 
 // unborn reports whether the run is to start later.

@@ -47,6 +47,7 @@ func (l singleCall) schema(s state.State) []byte {
 }
 
 func (l singleCall) responded(t *Turn, ev ModelResponded) Decision {
+	t.lose(ev.Lost)
 	m := t.respond(ev.Response, ev.Attempt, ev.Failed)
 	text := m.Text()
 	if n := len(m.Calls()); n > 0 {

@@ -7,6 +7,10 @@ type Signal struct {
 	// of a run's last 1,000 signals.
 	ID string `json:"id"`
 
+	// Fingerprint identifies what was sent under ID. Empty is not told: another signal with
+	// the ID counts as the same one then.
+	Fingerprint string `json:"-"`
+
 	// Exactly one of these is set.
 	Approvals   []Approval     `json:"approvals,omitempty"`
 	ToolResults []SignalResult `json:"tool_results,omitempty"`

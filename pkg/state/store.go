@@ -17,9 +17,13 @@ var (
 	// touch nothing any more: no ack, no nak, no event (I8).
 	ErrFenced = errors.New("lease lost")
 
-	// ErrIdempotencyConflict reports a submission under a key that was used for a
-	// different one.
+	// ErrIdempotencyConflict reports a submission under a key, or a signal under an id, that
+	// was used for a different one.
 	ErrIdempotencyConflict = errors.New("idempotency key was used with another body")
+
+	// ErrUnheard reports a commit that would end a run for which something has come in
+	// that its turn has not used. Nothing was changed: see Commit.IfHeard.
+	ErrUnheard = errors.New("something has come in for the run since its turn was claimed")
 )
 
 // NotWaitingError reports a signal that the run does not wait for: it never did,
@@ -418,6 +422,11 @@ type Commit struct {
 	// Consumed is how many signals, from the oldest, the turn has used.
 	Consumed int
 
+	// IfHeard refuses, with ErrUnheard, to end the run while the inbox has signals that the
+	// turn has not used. Those that came after an abort do not count: they
+	// continue the run when it has ended.
+	IfHeard bool
+
 	RedeliveryDelay time.Duration // see NewRun
 
 	// EagerClaim, if not empty, is the token of a claim of the turn that follows, for
@@ -455,7 +464,8 @@ type Signals interface {
 	// *NotWaitingError; of two signals for one wait exactly one is accepted. A
 	// user message is accepted in every status and continues a run that has
 	// ended. A signal whose ID the run has seen changes nothing: the Wake is the
-	// zero value and the error nil. One for which the inbox has no capacity is refused
+	// zero value and the error nil, or ErrIdempotencyConflict if both have
+	// fingerprints and they differ. One for which the inbox has no capacity is refused
 	// with an *InboxFullError.
 	Signal(ctx context.Context, id RunID, sig Signal, delay time.Duration) (Wake, error)
 

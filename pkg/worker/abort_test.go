@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -250,4 +251,33 @@ type reporting struct {
 func (p reporting) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	p.asked <- r.Run
 	return p.Provider.Generate(ctx, r, onDelta)
+}
+
+// A worker that holds more turns than it has goroutines for steps ends all of them when all
+// are aborted at once: no step asks for another one.
+func TestManyAbortsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		cfg := defaults(s.config())
+		cfg.Slots, cfg.Lease = 1000, 25*time.Second
+		s.work(cfg)
+		v := slowAgent(t, s.store, time.Hour)
+		var runs []state.RunID
+		for range 1000 {
+			runs = append(runs, s.start(queued(t, s.store, v)))
+		}
+		time.Sleep(10 * time.Second) // the bubble's
+		for _, id := range runs {
+			// The flag alone: the renewals of the leases find it, together.
+			if _, err := s.store.Abort(t.Context(), id, "enough", time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(20 * time.Second)
+		for _, id := range runs {
+			if st, err := s.store.Load(t.Context(), id); err != nil || st.Status != state.Cancelled {
+				t.Fatalf("run %s is %s, %v", id, st.Status, err)
+			}
+		}
+	})
 }

@@ -49,6 +49,9 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 	if err != nil {
 		return nil, t.notLoaded(ctx, err)
 	}
+	if began.Attempt > 1 {
+		t.w.executor.Run(func() { began.Spent = t.spentBefore(a, began) })
+	}
 	if err := t.settle(ctx, a, &began); err != nil {
 		return nil, err
 	}

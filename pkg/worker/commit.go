@@ -6,17 +6,16 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // commit ends the turn in the store. An unknown outcome is asked again with the
 // same id until the lease is surely over.
 func (t *turn) commit(ctx context.Context) (state.Committed, error) {
-	t.stamp()
-	last := &t.s.Log[len(t.s.Log)-1]
-	last.Worker, last.Attempt, last.DurationMS = t.w.cfg.ID, t.claim.Attempt, time.Since(t.started).Milliseconds()
+	t.sign()
 	c := state.Commit{
-		ID: t.lease.Token, State: t.s, From: t.recorded, Consumed: len(t.claim.Signals), RedeliveryDelay: t.w.cfg.RedeliveryDelay,
+		ID: t.lease.Token, State: t.s, From: t.recorded, Consumed: len(t.claim.Signals), IfHeard: true, RedeliveryDelay: t.w.cfg.RedeliveryDelay,
 	}
 	began := time.Now()
 	if t.s.Status == state.Queued && t.w.claimsEagerly() {
@@ -34,10 +33,44 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 			}
 			return done, nil
 		}
+		if errors.Is(err, state.ErrUnheard) {
+			if err := t.hear(ctx); err != nil {
+				return state.Committed{}, err
+			}
+			c.State, c.Consumed = t.s, len(t.claim.Signals)
+			continue
+		}
 		if final(err) || t.w.leases.age(t.lease) > t.w.cfg.Lease || !pause(ctx, storePause) {
 			return state.Committed{}, fmt.Errorf("%w: commit: %w", errDrop, err)
 		}
 	}
+}
+
+// sign writes into the entry that ends the turn who has made it.
+func (t *turn) sign() {
+	t.stamp()
+	last := &t.s.Log[len(t.s.Log)-1]
+	last.Worker, last.Attempt, last.DurationMS = t.w.cfg.ID, t.claim.Attempt, time.Since(t.started).Milliseconds()
+}
+
+// hear takes what has come in for a run since its turn was claimed, before the turn ends it:
+// what is said after run.finished is for the run that goes on then, and nothing before.
+func (t *turn) hear(ctx context.Context) error {
+	if t.s.Transition.Reason == state.EndExpired {
+		return fmt.Errorf("%w: what the run waited for has come", errRelease)
+	}
+	c, err := t.claimAgain(ctx)
+	if err != nil {
+		return err
+	}
+	late := c.Signals[min(len(t.claim.Signals), len(c.Signals)):]
+	if len(late) == 0 {
+		return fmt.Errorf("%w: the store knows of a signal, and does not show it", errRelease)
+	}
+	t.claim.Signals = c.Signals
+	t.s = loop.Hear(t.s, t.w.clock.now(), late, c.Abort != nil)
+	t.sign()
+	return nil
 }
 
 // ack answers the message of a turn that is done.

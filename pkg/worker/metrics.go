@@ -67,6 +67,12 @@ func (m *metrics) waited(where string, d time.Duration) {
 	m.rateSeconds.Observe(d.Seconds())
 }
 
+// spent notes the tokens of a model call.
+func (m *metrics) spent(u state.Usage) {
+	m.tokens.WithLabelValues("input").Add(float64(u.InputTokens))
+	m.tokens.WithLabelValues("output").Add(float64(u.OutputTokens))
+}
+
 // observe writes the one line and the figures of a committed turn.
 func (t *turn) observe(done state.Committed) {
 	took := time.Since(t.started)

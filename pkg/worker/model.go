@@ -31,8 +31,12 @@ func (t *turn) callModel(ctx context.Context, effect *loop.CallModel) (ev loop.E
 	defer func() { t.endModel(c.span, ev) }()
 	began := time.Now()
 	failure := model.Retry(ctx, model.RetryPolicy{}, c.try)
-	t.w.executor.Run(func() { ev, err = c.outcome(ctx, failure, time.Since(began)) })
-	return ev, err
+	var cut *loop.Aborted
+	t.w.executor.Run(func() { ev, cut = c.outcome(ctx, failure, time.Since(began)) })
+	if cut != nil {
+		return t.cutModel(ctx, *cut) // not on the executor: it asks the store
+	}
+	return ev, nil
 }
 
 // modelCall is a model call in flight, retries included. Turns wait in it for longest,
@@ -53,6 +57,10 @@ type modelCall struct {
 	resp   model.Response // to the last try, like its failure
 	failed int
 	last   error
+	sent   bool        // the provider has got it
+	blind  bool        // the provider was abandoned, so nobody knows what it has answered
+	spent  state.Usage // by the last failure
+	lost   []loop.Lost // the failures before it that came to something
 }
 
 // prepare returns the call that an effect asks for, and its context; nil if it cannot
@@ -90,7 +98,7 @@ func (t *turn) prepare(ctx context.Context, effect loop.CallModel) (*modelCall, 
 
 // try makes the call once.
 func (c *modelCall) try(ctx context.Context) error {
-	c.resp = model.Response{}
+	c.resp, c.sent, c.blind = model.Response{}, false, false
 	if err := c.admitted(ctx); err != nil {
 		return err
 	}
@@ -124,13 +132,14 @@ func (c *modelCall) admitted(ctx context.Context) error {
 // generate has a small frame, as everything has that waits for a model: a stack of 4
 // KiB is enough then.
 func (c *modelCall) generate(ctx context.Context) error {
-	c.req.Call = c.asked + c.failed
+	c.req.Call, c.sent = c.asked+c.failed, ctx.Err() == nil
 	if punctual(c.provider) {
 		return c.direct(ctx)
 	}
 	a := &answer{provider: c.provider, req: c.req, stream: c.deltas}
 	if _, ok := timelimit.Call(ctx, c.t.w.calls, straggle, func() struct{} { a.ask(ctx); return struct{}{} }); !ok {
 		a.abandoned()
+		c.blind = true
 		class := model.Cancelled
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			class = model.Timeout
@@ -214,8 +223,9 @@ func (a *answer) abandoned() {
 func (c *modelCall) tried(ctx context.Context, err error) {
 	t := c.t
 	if err != nil {
+		c.lose()
 		c.failed++
-		c.last = err
+		c.last, c.spent = err, c.wasted(asModelError(err))
 		traceFailure(ctx, asModelError(err), c.failed)
 	}
 	if c.breaker != "" {
@@ -234,8 +244,8 @@ func (c *modelCall) refused(e *model.Error) error {
 	return c.reservation.delayed(e.RetryAfter, c.reservation.at, c.reservation.who+" has failed, and another run tries it")
 }
 
-// outcome is the event that a call has become.
-func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) (loop.Event, error) {
+// outcome is the event that a call has become, or how it was cut short.
+func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) (loop.Event, *loop.Aborted) {
 	t, resp := c.t, c.resp
 	if c.deltas != nil {
 		c.deltas.flush()
@@ -246,24 +256,27 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 	t.w.metrics.modelSeconds.Observe(took.Seconds())
 
 	if err != nil && ctx.Err() != nil {
-		ev := loop.Aborted{Failed: c.failed, Partial: asModelError(err).Partial}
+		ev := &loop.Aborted{Failed: c.failed, Lost: c.lost, Partial: c.said(), Spent: c.spent}
 		if len(resp.Parts) > 0 {
 			ev.Response = &resp
 		}
 		t.w.meters.failed(ctx, c.of, took, model.Cancelled)
-		return t.interrupted(ctx, ev)
+		return nil, ev
 	}
 	if err != nil {
 		e := asModelError(err)
 		t.w.metrics.modelErrors.WithLabelValues(string(e.Class)).Inc()
 		t.w.meters.failed(ctx, c.of, took, e.Class)
-		return loop.ModelFailed{At: t.w.clock.now(), Err: e, Failed: c.failed, Purpose: c.purpose}, nil
+		if c.failed > 0 && e != asModelError(c.last) {
+			c.lose() // refused before it was made
+		}
+		return loop.ModelFailed{At: t.w.clock.now(), Err: e, Failed: c.failed, Lost: c.lost, Spent: c.spent, Purpose: c.purpose}, nil
 	}
+	c.lose()
 	resp.Usage.CostUSD = t.w.cfg.Prices.Cost(resp.Model, resp.Usage)
 	t.w.meters.responded(ctx, c.of, took, resp.Usage)
-	t.w.metrics.tokens.WithLabelValues("input").Add(float64(resp.Usage.InputTokens))
-	t.w.metrics.tokens.WithLabelValues("output").Add(float64(resp.Usage.OutputTokens))
-	return loop.ModelResponded{At: t.w.clock.now(), Attempt: t.claim.Attempt, Response: resp, Failed: c.failed, Purpose: c.purpose}, nil
+	t.w.metrics.spent(resp.Usage)
+	return loop.ModelResponded{At: t.w.clock.now(), Attempt: t.claim.Attempt, Response: resp, Failed: c.failed, Lost: c.lost, Purpose: c.purpose}, nil
 }
 
 // request completes what the loop asks for with what only the worker knows.

@@ -94,7 +94,7 @@ func (t *turn) reservation(a *agent.Agent, m agent.Model, req model.Request) *re
 		p.at = t.s.Reservation.At
 	}
 	if p.quota.Tokens > 0 {
-		p.tokens = estimate(req, t.s.Log)
+		p.tokens = estimateInput(req) + expectedAnswer(req, t.s.Log)
 	}
 	return p
 }
@@ -225,9 +225,8 @@ const (
 	firstAnswer    = 512
 )
 
-// estimate guesses how many tokens a call will use. The answer is taken to be as
-// long as the run's last one.
-func estimate(req model.Request, log []state.Entry) int64 {
+// estimateInput guesses how many tokens a request has.
+func estimateInput(req model.Request) int64 {
 	size, images := 0, 0
 	for _, m := range req.Messages {
 		for _, p := range m.Parts {
@@ -241,6 +240,11 @@ func estimate(req model.Request, log []state.Entry) int64 {
 	for _, t := range req.Tools {
 		size += len(t.Name) + len(t.Description) + len(t.Schema)
 	}
+	return int64(size/bytesPerToken + images*tokensPerImage)
+}
+
+// expectedAnswer guesses how many tokens a response will have: as many as the run's last one.
+func expectedAnswer(req model.Request, log []state.Entry) int64 {
 	answer := int64(firstAnswer)
 	if req.MaxOutputTokens > 0 {
 		answer = min(answer, req.MaxOutputTokens)
@@ -251,7 +255,7 @@ func estimate(req model.Request, log []state.Entry) int64 {
 			break
 		}
 	}
-	return int64(size/bytesPerToken+images*tokensPerImage) + answer
+	return answer
 }
 
 // modelDelayed is the event of a call that has to wait.

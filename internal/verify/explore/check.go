@@ -169,6 +169,17 @@ func (s *deployment) creates(run state.NewRun) {
 	}
 }
 
+// finishes holds a commit to what is in the inbox: it is taken before a run ends, and a run
+// does not rest with it.
+func (s *deployment) finishes(before record.Record, c state.Commit, err error) {
+	if err == nil && before.CommitID != c.ID && c.State.Status.Terminal() && before.Abort == nil && c.State.Status != state.Cancelled && len(before.Inbox) > c.Consumed {
+		s.violate("I1: run.finished of %s is written while the inbox has what its turn has not used", s.short(c.State.ID))
+	}
+	if r, ok := s.record(c.State.ID); ok && err == nil && (r.Status == state.Waiting || r.Status.Terminal()) && (r.Abort != nil || len(r.Inbox) > 0) {
+		s.violate("I2: %s is %s, and nobody looks at what is in its inbox", s.short(c.State.ID), r.Status)
+	}
+}
+
 // commits notes that a commit was made of a run that stood at a version before.
 func (s *deployment) commits(id state.RunID, before int64) {
 	r, ok := s.record(id)
@@ -271,6 +282,9 @@ func (s *deployment) checkRun(id state.RunID, r record.Record, log []state.Entry
 	if err := s.checkSaid(id, log); err != nil {
 		return err
 	}
+	if err := s.checkSpent(id, r); err != nil {
+		return err
+	}
 	if !s.interrupted {
 		for _, e := range log {
 			if e.Attempt > 1 {
@@ -349,6 +363,18 @@ func (s *deployment) checkSaid(id state.RunID, log []state.Entry) error {
 	}
 	if n != 1 {
 		return fmt.Errorf("I1: what was said is there %d times", n)
+	}
+	return nil
+}
+
+// checkSpent looks for model calls that no usage tells of. One that was begun under an eager
+// claim leaves no trace if its worker dies at once.
+func (s *deployment) checkSpent(id state.RunID, r record.Record) error {
+	if !s.sc.Plain || s.rolledBack || len(s.accepted) == 0 || s.accepted[0] != id || len(s.store.Snapshot().Runs()) > 1 {
+		return nil
+	}
+	if n := r.Header.Usage.ModelCalls; n < int64(s.asked) {
+		return fmt.Errorf("I10: the model was asked %d times, and %d calls are counted", s.asked, n)
 	}
 	return nil
 }

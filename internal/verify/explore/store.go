@@ -103,6 +103,7 @@ func (s store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state
 		before, _ := s.p.s.record(l.Run)
 		got, err := s.p.s.store.Commit(live(), l, c)
 		s.p.s.changed()
+		s.p.s.finishes(before, c, err)
 		if err == nil {
 			s.p.s.commits(l.Run, before.Version)
 		}

@@ -12,6 +12,7 @@ const (
 	tools    = "pkg/worker/tools.go"
 	hooks    = "pkg/worker/hooks.go"
 	probe    = "pkg/worker/probe.go"
+	spent    = "pkg/worker/spent.go"
 	members  = "pkg/worker/membership.go"
 	messages = "pkg/dispatch/dispatch.go"
 	rules    = "pkg/state/record/record.go"
@@ -32,7 +33,7 @@ var all = []mutant{
 	{"the sweeper publishes under the turn's own id", messages, []string{
 		`fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause, due.Sweeps, time.Now().UnixNano())`, `id(due.Run, due.Version)+fmt.Sprintf("%.0s", time.Now())`,
 	}, "TestExplore/^tools$"},
-	{"a turn that ends does not look for signals that have come", rules, []string{"r.Status != state.Queued && (r.Abort != nil || len(r.Inbox) > 0)", "false"}, "TestExplore/^a_remark$"},
+	{"a turn that ends does not look for signals that have come", rules, []string{"r.Status != state.Queued && (r.Abort != nil || len(r.Inbox) > 0)", "false"}, "TestExplore/^an_answer_and_a_cancellation$"},
 	{"a message is acknowledged before its turn is done", claim, []string{"	c, err := w.store.Claim(ctx, ask)\n", "	_ = d.Ack()\n	c, err := w.store.Claim(ctx, ask)\n"}, "TestExplore/^tools$"},
 	{"the next turn is published before this one is committed", turn, []string{
 		"	done, err := t.commit(ctx)\n", "	_ = w.dispatch.Publish(ctx, dispatch.Turn{Run: t.s.ID, Version: t.claim.Version + 1, Priority: t.s.Priority})\n	done, err := t.commit(ctx)\n",
@@ -54,6 +55,11 @@ var all = []mutant{
 	}, "TestExplore/^tools$"},
 	{"a lease in force is given to another", rules, []string{"case r.leased(now) && r.Token != q.Token && !r.idle():", "case false:"}, "TestExplore/^a_cancellation$"},
 	{"a commit that is repeated is made again", rules, []string{"if r.CommitID == c.ID && c.ID != \"\" {", "if false {"}, "TestExplore/^tools$"},
+	{"a run ends although something has come in during its last turn", commit, []string{"IfHeard: true, ", ""}, "TestExplore/^a_remark$"},
+	{"the store ends a run although something has come in", rules, []string{"	return reach > c.Consumed\n", "	return reach < 0\n"}, "TestExplore/^a_remark$"},
+	{"what has come in during the last turn is dropped", commit, []string{"	t.s = loop.Hear(t.s, t.w.clock.now(), late, c.Abort != nil)\n", "	_ = loop.Hear\n"}, "TestExplore/^a_remark$"},
+	{"model calls of workers that died are not counted", act, []string{"	if began.Attempt > 1 {\n", "	if false {\n"}, "TestExplore/^tools,_no_optimisations$"},
+	{"a model call is not counted where an attempt has journaled nothing", spent, []string{"	if attempts <= known {\n", "	if attempts <= known+1 {\n"}, "TestExplore/^tools,_no_optimisations$"},
 	{"a commit drops the signals that it has not used", rules, []string{"	r.Inbox = slices.Clone(r.Inbox[gone:])\n", "	r.Inbox = nil\n"}, "TestExplore/^a_remark$"},
 	{"a signal that is repeated is taken twice", rules, []string{"	if slices.Contains(r.Seen, s.ID) {\n", "	if false {\n"}, "TestExplore/^a_remark$"},
 	{"a release counts the attempt", rules, []string{"	r.Attempts--\n", ""}, "TestExplore/^tools"},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -46,6 +47,9 @@ type Record struct {
 	// InboxBytes is how much the inbox takes, encoded; older builds leave it as it is.
 	InboxBytes int64    `json:"inbox_bytes,omitempty"`
 	Seen       []string `json:"seen,omitempty"`
+
+	// SeenMarks are the fingerprints of those signals among Seen that have one.
+	SeenMarks map[string]string `json:"seen_marks,omitempty"`
 
 	// The journal of the turn in flight.
 	Started []string      `json:"started,omitempty"`
@@ -317,6 +321,9 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	if c.From > c.State.LogLen() {
 		return nil, state.Committed{}, fmt.Errorf("commit run %s: state carries %d entries, want %d and more", l.Run, c.State.LogLen(), c.From)
 	}
+	if c.IfHeard && c.State.Status.Terminal() && r.unheard(c) {
+		return nil, state.Committed{}, state.ErrUnheard
+	}
 	entries := c.State.Log[c.From:]
 	r.Header = c.State
 	r.Header.Log = nil
@@ -364,6 +371,16 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	return entries, done, nil
 }
 
+// unheard reports whether the inbox has signals that a commit which ends the run has not
+// used, and that do not wait for the end of an aborted run.
+func (r *Record) unheard(c state.Commit) bool {
+	reach := len(r.Inbox)
+	if r.Abort != nil || c.State.Status == state.Cancelled {
+		reach = r.AbortReach
+	}
+	return reach > c.Consumed
+}
+
 // Release gives the lease up and the attempt back.
 func (r *Record) Release(l state.Lease, now time.Time, delay time.Duration) error {
 	if err := r.fence(l); err != nil {
@@ -397,6 +414,9 @@ func (r *Record) answer(s state.Signal) (missing string) {
 // Signal takes a signal in.
 func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, delay time.Duration) (state.Wake, error) {
 	if slices.Contains(r.Seen, s.ID) {
+		if mark := r.SeenMarks[s.ID]; mark != "" && s.Fingerprint != "" && mark != s.Fingerprint {
+			return state.Wake{}, state.ErrIdempotencyConflict
+		}
 		return state.Wake{}, nil
 	}
 	if name := r.answer(s); name != "" {
@@ -414,8 +434,16 @@ func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, delay tim
 		return state.Wake{}, &state.InboxFullError{ID: id, Signals: int64(len(r.Inbox)), Bytes: r.InboxBytes, Limit: state.MaxSignalBytes}
 	}
 	r.Seen = append(slices.Clip(r.Seen), s.ID)
+	if s.Fingerprint != "" {
+		r.SeenMarks = maps.Clone(r.SeenMarks)
+		if r.SeenMarks == nil {
+			r.SeenMarks = map[string]string{}
+		}
+		r.SeenMarks[s.ID] = s.Fingerprint
+	}
 	if n := len(r.Seen); n > seenLimit {
 		r.Seen = r.Seen[n-seenLimit:]
+		maps.DeleteFunc(r.SeenMarks, func(id, _ string) bool { return !slices.Contains(r.Seen, id) })
 	}
 	return r.wake(now, delay), nil
 }

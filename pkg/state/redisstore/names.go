@@ -53,7 +53,7 @@ var bucketFields = []string{"at", "clk", "spd", "rse", "unt", "ur", "ut", "hr", 
 type verdictPlace int
 
 const (
-	verdictWord   verdictPlace = iota // ok, missing, newer, fenced, gap, exists, seen, none, busy
+	verdictWord   verdictPlace = iota // ok, missing, newer, fenced, gap, unheard, exists, seen, conflict, none, busy
 	verdictLength                     // gap: entries in the log
 )
 

@@ -231,6 +231,8 @@ func verdict[P ~int](r reply[P], id state.RunID, from int64) error {
 		return fmt.Errorf("run %s: %w", id, state.ErrNotFound)
 	case "newer":
 		return fmt.Errorf("run %s: %w", id, state.ErrFormat)
+	case "unheard":
+		return state.ErrUnheard
 	default:
 		return &state.GapError{ID: id, Have: v.num(verdictLength), From: from}
 	}
@@ -269,10 +271,14 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if len(fixed) > 0 {
 		names, tenant = listNames(c.State), c.State.Tenant
 	}
+	ifHeard := ""
+	if c.IfHeard && c.State.Status.Terminal() {
+		ifHeard = "1"
+	}
 	k := s.keys.run(l.Run)
 	args := append([]any{
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, fixed, waitReason(c.State), names, tenant,
+		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, fixed, waitReason(c.State), names, tenant, ifHeard,
 	}, entries...)
 	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants, k.leases, k.lists}, args...)
 	if err != nil {
@@ -345,7 +351,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 	}
 	k := s.keys.run(id)
 	r, err := signalScript.call(ctx, s, []string{k.header, k.inbox, k.seen, k.due, k.count, k.tenants, k.lists},
-		string(id), sig.ID, waits, kind, payload, delay.Milliseconds(), remembered, state.MaxSignals, state.MaxSignalBytes)
+		string(id), sig.ID, waits, kind, payload, delay.Milliseconds(), remembered, state.MaxSignals, state.MaxSignalBytes, sig.Fingerprint)
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("signal run %s: %w", id, err)
 	}
@@ -355,6 +361,8 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 		return state.Wake{}, verdict(r, id, 0)
 	case "seen":
 		return state.Wake{}, nil
+	case "conflict":
+		return state.Wake{}, state.ErrIdempotencyConflict
 	case "full":
 		full := reply[fullPlace](r)
 		return state.Wake{}, &state.InboxFullError{ID: id, Signals: full.num(fullSignals), Bytes: full.num(fullInboxBytes), Limit: state.MaxSignalBytes}

@@ -262,7 +262,7 @@ func (d *duel) commit(rt *rapid.T) {
 		next.Open[i].Needs = rapid.SampledFrom([]state.Need{state.NeedResult, state.NeedResult, state.NeedApproval, state.NeedChild, ""}).Draw(rt, "need")
 	}
 	until := rapid.SampledFrom([]state.Time{{}, past, future}).Draw(rt, "until")
-	reasons := []state.Reason{state.NextTurn, state.WaitingClientTool, state.WaitingHumanInput, state.EndCompleted}
+	reasons := []state.Reason{state.NextTurn, state.WaitingClientTool, state.WaitingHumanInput, state.EndCompleted, state.EndAbortedStreaming}
 	if next.Status.Terminal() {
 		reasons = []state.Reason{state.UserMessage}
 	}
@@ -275,7 +275,7 @@ func (d *duel) commit(rt *rapid.T) {
 	}
 	s := sent{c.Lease, state.Commit{
 		ID: c.Lease.Token, State: next, From: from + int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, -1, 1}).Draw(rt, "off")),
-		Consumed: rapid.IntRange(0, len(c.Signals)).Draw(rt, "consumed"),
+		Consumed: rapid.IntRange(0, len(c.Signals)).Draw(rt, "consumed"), IfHeard: rapid.Bool().Draw(rt, "if heard"),
 	}}
 	if d.eagerly {
 		s.commit.From, s.commit.Consumed = from, len(c.Signals)
@@ -336,6 +336,7 @@ func (d *duel) signal(rt *rapid.T) {
 		{ID: id, Answer: &text}, {ID: id, Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve}}},
 		{ID: id, Message: message(id, "both").Message, ToolResults: resultSignal(id, "c2").ToolResults},
 	}).Draw(rt, "signal")
+	sig.Fingerprint = rapid.SampledFrom([]string{"", "", "one", "two"}).Draw(rt, "fingerprint")
 	d.both("Signal", func(s state.Store) (any, error) { return s.Signal(d.t.Context(), d.id, sig, d.span("delay")) })
 }
 

@@ -1,7 +1,7 @@
 -- KEYS R L J I D C T H N · ARGV run token version commit-id status next-version header awaited wake(ms) consumed
---   delay(ms) from eager-token worker format fixed-header wait names tenant entries…
+--   delay(ms) from eager-token worker format fixed-header wait names tenant if-heard entries…
 --   fixed-header, names and tenant, as in create.lua: of a run that is taken to format 2
--- returns commit, verdict {'fenced'}, {'missing'} or {'gap', length}
+-- returns commit, verdict {'fenced'}, {'missing'}, {'unheard'} or {'gap', length}
 local R, L, J, I, D, C, T, H, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local status, token, version, commitID, commitStatus, commitVersion, abort, finalized, abortReach, tenant, owner, listed = unpack(
   redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'ann', 'abr', 'tn', 'own', 'li'))
@@ -16,8 +16,15 @@ end
 if status ~= 'running' or token ~= ARGV[2] or version ~= ARGV[3] then return {'fenced'} end
 local length = redis.call('LLEN', L)
 if length ~= tonumber(ARGV[12]) then return {'gap', length} end
-push(L, 20)
-length = length + #ARGV - 19
+local gone, reach = tonumber(ARGV[10]), tonumber(abortReach or 0)
+if ARGV[20] == '1' then
+  -- The run would end: not while something is in its inbox that the turn has not used.
+  local heard = reach
+  if abort == '' and ARGV[5] ~= 'cancelled' then heard = redis.call('LLEN', I) end
+  if heard > gone then return {'unheard'} end
+end
+push(L, 21)
+length = length + #ARGV - 20
 redis.call('DEL', J)
 if ARGV[16] ~= '' then
   redis.call('HSET', R, 'hf', ARGV[16])
@@ -30,7 +37,6 @@ if ARGV[16] ~= '' then
   enlist(N, ARGV[1], tenant, ARGV[18])
   listed = listed or ''
 end
-local gone, reach = tonumber(ARGV[10]), tonumber(abortReach or 0)
 local awaits = ARGV[8]
 status, version = ARGV[5], ARGV[6]
 if terminal(status) then gone = math.max(gone, reach) end

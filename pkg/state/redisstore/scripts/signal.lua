@@ -1,10 +1,17 @@
--- KEYS R I X D C T N · ARGV run signal-id names(JSON) kind('m' or '-') signal delay(ms) remembered max-signals max-bytes
--- returns wake, closed {'closed', status, name}, full, verdict {'missing'}, {'newer'} or {'seen'}
+-- KEYS R I X D C T N · ARGV run signal-id names(JSON) kind('m' or '-') signal delay(ms) remembered max-signals max-bytes fingerprint
+-- returns wake, closed {'closed', status, name}, full, verdict {'missing'}, {'newer'}, {'seen'} or {'conflict'}
 local R, I, X, D, C, T, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local status, version, lane, awaits, format, tenant, inboxBytes, listed = unpack(redis.call('HMGET', R, 'st', 'ver', 'ln', 'aw', 'f', 'tn', 'ib', 'li'))
 if not status then return {'missing'} end
 if newer(format) then return {'newer'} end
-if redis.call('ZSCORE', X, ARGV[2]) then return {'seen'} end
+local mark = ARGV[2] .. '\0' .. ARGV[10]
+local known = redis.call('ZSCORE', X, ARGV[2])
+if known then
+  -- Beside the id stands what was sent under it, if that was told.
+  local told = ARGV[10] ~= '' and redis.call('ZCOUNT', X, known, known) > 1
+  if told and not redis.call('ZSCORE', X, mark) then return {'conflict'} end
+  return {'seen'}
+end
 local open, names = decode(awaits), decode(ARGV[3])
 local ok, name = answer(open, names)
 if not ok then return {'closed', status, name} end
@@ -16,8 +23,10 @@ if signals > tonumber(ARGV[8]) or inboxBytes > tonumber(ARGV[9]) then return {'f
 redis.call('HSET', R, 'aw', encode(open), 'ib', inboxBytes)
 redis.call('RPUSH', I, ARGV[3] .. '\n' .. ARGV[4] .. '\n' .. ARGV[5])
 local last = redis.call('ZRANGE', X, -1, -1, 'WITHSCORES')
-redis.call('ZADD', X, (last[2] or 0) + 1, ARGV[2])
-redis.call('ZREMRANGEBYRANK', X, 0, -tonumber(ARGV[7]) - 1)
+local place = (last[2] or 0) + 1
+redis.call('ZADD', X, place, ARGV[2])
+if ARGV[10] ~= '' then redis.call('ZADD', X, place, mark) end
+redis.call('ZREMRANGEBYSCORE', X, '-inf', place - ARGV[7])
 if status ~= 'waiting' and not terminal(status) then return {'ok', 0, version, lane, 0} end
 queue(R, C, D, ARGV[1], status, tonumber(ARGV[6]), T, tenant)
 relist(R, N, ARGV[1], tenant or '', listed, 'queued')
