@@ -10,6 +10,7 @@ import (
 type config struct {
 	app.Config
 	app.GatewayConfig
+	app.TenantConfig
 	app.DrainConfig
 }
 
@@ -22,13 +23,19 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
+	if err := cfg.Guard(listener.Addr(), cfg.Log.Logger()); err != nil {
+		return err
+	}
 	app.QuietRedis(cfg.Log.Logger())
 	d, err := app.Open(ctx, cfg.Config, nil, "turnpike-gateway", nil)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	settings := cfg.Gateway()
+	settings, err := cfg.GatewayConfig.Gateway(d, cfg.Tenant)
+	if err != nil {
+		return err
+	}
 	settings.Drain = cfg.Drain
 	g, err := d.NewGateway(settings)
 	if err != nil {

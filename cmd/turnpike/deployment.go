@@ -53,6 +53,9 @@ func (c *devCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	if err := c.Guard(listener.Addr(), c.Log.Logger()); err != nil {
+		return err
+	}
 	if err := os.WriteFile(filepath.Join(c.DataDir, "nats.url"), []byte(server.URL()+"\n"), 0o600); err != nil {
 		return err
 	}
@@ -69,7 +72,7 @@ func (c *devCmd) Run(e *env) error {
 	}
 	defer d.Close()
 	if c.Agents != "" {
-		if err := define(e, d.Store, c.Agents); err != nil {
+		if err := define(e, d.Store, e.tenantOr(state.DefaultTenant), c.Agents); err != nil {
 			return err
 		}
 	}
@@ -84,7 +87,11 @@ func (c *devCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	g, err := d.NewGateway(c.Gateway())
+	api, err := c.Gateway(d, e.tenantOr(state.DefaultTenant))
+	if err != nil {
+		return err
+	}
+	g, err := d.NewGateway(api)
 	if err != nil {
 		return err
 	}
@@ -95,8 +102,8 @@ func (c *devCmd) Run(e *env) error {
 	return group.Wait()
 }
 
-// define stores the agents of a directory.
-func define(e *env, store state.Agents, dir string) error {
+// define stores the agents of a directory for a tenant.
+func define(e *env, store state.Agents, tenant, dir string) error {
 	files, err := agentFiles(dir)
 	if err != nil {
 		return fmt.Errorf("--agents: %w", err)
@@ -116,7 +123,7 @@ func define(e *env, store state.Agents, dir string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := store.PutAgent(e.ctx, def.Name, b); err != nil {
+		if _, err := store.PutAgent(e.ctx, tenant, def.Name, b); err != nil {
 			return err
 		}
 	}
@@ -139,9 +146,9 @@ func (c *demoWorkerCmd) Run(e *env) error { return demo.Worker(e.ctx, c.URL, c.I
 
 type doctorCmd struct{ app.Config }
 
-// dev returns the NATS server of the `turnpike dev` that runs here, unless another
+// devNATS returns the NATS server of the `turnpike dev` that runs here, unless another
 // server is named.
-func (c *doctorCmd) dev() string {
+func devNATS(c app.Config) string {
 	if os.Getenv("TURNPIKE_NATS_URL") != "" || c.NATSURL != nats.DefaultURL {
 		return ""
 	}
@@ -152,7 +159,7 @@ func (c *doctorCmd) Run(e *env) error {
 	var findings []check.Finding
 	settings := c.Deployment()
 	app.QuietRedis(settings.Logger)
-	if dev := c.dev(); dev != "" {
+	if dev := devNATS(c.Config); dev != "" {
 		settings.NATSURL, settings.RedisURL, settings.Prefix = dev, "", "turnpike"
 		findings = append(findings, check.Finding{
 			Name: "turnpike dev", OK: true, Detail: "runs in this directory, with its own NATS and store; TURNPIKE_NATS_URL names another deployment",

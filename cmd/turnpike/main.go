@@ -30,6 +30,8 @@ type cli struct {
 	Print kong.VersionFlag `name:"version" help:"Print the version and exit."`
 
 	Server string `env:"TURNPIKE_URL" default:"http://127.0.0.1:7070" help:"Address of the gateway."`
+	Token  string `env:"TURNPIKE_TOKEN" help:"API key, or token of the OpenID provider; without it that of turnpike login."`
+	Tenant string `env:"TURNPIKE_TENANT" help:"Tenant that requests are about, for those who have a role in more than one; that of dev."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: ${enum}."`
 
 	Dev     devCmd     `cmd:"" help:"Run a whole deployment in one process, durable on disk."`
@@ -53,6 +55,12 @@ type cli struct {
 	Tools   toolsCmd   `cmd:"" help:"Find and call the tools that NATS services offer."`
 	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Look at MCP servers."`
 	Dead    deadCmd    `cmd:"" help:"See what was given up on, and take it up again."`
+	Login   loginCmd   `cmd:"" help:"Keep an API key or token, read from standard input, for this gateway."`
+	Logout  logoutCmd  `cmd:"" help:"Forget it."`
+	Whoami  whoAmICmd  `cmd:"" help:"Say who the gateway takes you for."`
+	Keys    keysCmd    `cmd:"" help:"Make, list and revoke API keys."`
+	Tenants tenantsCmd `cmd:"" help:"List tenants and set what they may do."`
+	Audit   auditCmd   `cmd:"" help:"See who did what in a tenant."`
 	Doctor  doctorCmd  `cmd:"" help:"Check every dependency and say what is wrong."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 
@@ -68,12 +76,16 @@ type env struct {
 	ctx      context.Context //nolint:containedctx // of this one invocation
 	client   *client.Client
 	server   string
+	tenant   string // that the caller names, or empty
 	in       io.Reader
 	out      io.Writer
 	errs     io.Writer // what is said beside the output
 	json     bool
 	terminal bool
 }
+
+// tenantOr is the tenant that the caller names, or another.
+func (e *env) tenantOr(other string) string { return cmp.Or(e.tenant, other) }
 
 // exitError ends the process with a code of its own and no further message.
 type exitError int
@@ -84,9 +96,18 @@ func main() {
 	var c cli
 	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Vars{"version": version()})
 	c.Server = cmp.Or(c.Server, client.DefaultURL) // the variable may be empty
+	token := c.Token
+	if token == "" {
+		tokens, err := readTokens()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "turnpike:", err)
+			os.Exit(1)
+		}
+		token = tokens[c.Server]
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	e := &env{
-		ctx: ctx, client: client.New(c.Server), server: c.Server, in: os.Stdin, out: os.Stdout, errs: os.Stderr, json: c.Output == "json",
+		ctx: ctx, client: client.New(c.Server, client.WithToken(token), client.WithTenant(c.Tenant)), server: c.Server, tenant: c.Tenant, in: os.Stdin, out: os.Stdout, errs: os.Stderr, json: c.Output == "json",
 		terminal: term.IsTerminal(int(os.Stdout.Fd())),
 	}
 	err := k.Run(e)
@@ -116,6 +137,8 @@ func explain(err error, server string) string {
 	}
 	text = strings.TrimRight(inRequests.ReplaceAllString(text, ""), " ")
 	switch p.Code {
+	case api.CodeUnauthenticated:
+		return text + ": `turnpike login` keeps one for this gateway, TURNPIKE_TOKEN and --token name one"
 	case api.CodeAgentNotFound:
 		return text + ": `turnpike agents put FILE` defines one, `turnpike agents` lists those that there are"
 	case api.CodeRunNotFound:

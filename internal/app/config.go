@@ -127,12 +127,18 @@ type GatewayConfig struct {
 
 	Hosts []string `env:"TURNPIKE_HOSTS" help:"Names by which the API may be asked for on loopback, beside localhost and addresses; those of a proxy on the same machine, by commas."`
 
-	Tenant string `env:"TURNPIKE_TENANT" default:"default" help:"Tenant of the runs that are submitted here; the gateway knows no others."`
+	AuthConfig
 }
 
-// Gateway returns the settings of the gateway.
-func (c GatewayConfig) Gateway() gateway.Config {
-	return gateway.Config{Hosts: c.Hosts, Tenant: c.Tenant}
+// TenantConfig names the tenant of those who name none.
+type TenantConfig struct {
+	Tenant string `env:"TURNPIKE_TENANT" default:"default" help:"Tenant of requests that name none, by callers who belong to no tenant."`
+}
+
+// Gateway returns the settings of the gateway of a deployment.
+func (c GatewayConfig) Gateway(d *turnpike.Deployment, tenant string) (gateway.Config, error) {
+	auth, err := c.Authenticator(d.Store)
+	return gateway.Config{Hosts: c.Hosts, Tenant: tenant, Auth: auth}, err
 }
 
 // DrainConfig is what a process is told that serves the API behind a load balancer.

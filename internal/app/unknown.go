@@ -16,7 +16,7 @@ import (
 // elsewhere are the variables of commands that are no services, by name. A test of
 // cmd/turnpike holds that none is missing.
 var elsewhere = []string{
-	"TURNPIKE_CONFIG", "TURNPIKE_URL", "TURNPIKE_DATA_DIR", "TURNPIKE_NATS_LISTEN", "TURNPIKE_AGENTS",
+	"TURNPIKE_CONFIG", "TURNPIKE_URL", "TURNPIKE_TOKEN", "TURNPIKE_DATA_DIR", "TURNPIKE_NATS_LISTEN", "TURNPIKE_AGENTS",
 	"TURNPIKE_REAL_DATA", "TURNPIKE_PORT", "TURNPIKE_REDIS_IMAGE", "TURNPIKE_NATS_IMAGE", "TURNPIKE_MCP_NODE_MODULES", "TURNPIKE_CHAOS_LEDGER",
 }
 
@@ -30,6 +30,7 @@ func UnknownVariables(environ []string) (map[string]string, error) {
 	services, err := kong.New(&struct {
 		Config
 		GatewayConfig
+		TenantConfig
 		DrainConfig
 		WorkerConfig
 	}{})

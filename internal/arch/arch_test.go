@@ -29,7 +29,7 @@ var floors = [][]string{
 	{"pkg/agent"},
 	{"pkg/loop"},
 	{"pkg/bus", "pkg/api"},
-	{"pkg/dispatch", "pkg/retention"},
+	{"pkg/access", "pkg/dispatch", "pkg/retention"},
 	{"pkg/worker", "pkg/client"},
 	{"pkg/gateway"},
 	{"pkg/turnpike"},

@@ -29,7 +29,7 @@ type Child struct {
 	RedisURL string `arg:""`
 	ID       string `help:"Of the worker; without it the process is a gateway."`
 	Slots    int    `default:"1000" help:"Turns in flight at once."`
-	Tenant   string `default:"default" help:"Of the gateway."`
+	Tenant   string `name:"gateway-tenant" default:"default" help:"Of the gateway."`
 }
 
 // Subjects on which a worker tells the measurement what it cannot see from outside.

@@ -107,7 +107,7 @@ func clientOf(url string) *client.Client {
 
 // admit starts a gateway of another tenant and returns a client of it.
 func (f *fleet) admit(ctx context.Context, tenant string) (*client.Client, error) {
-	g, url, err := spawn(ctx, true, "bench-child", f.natsURL, f.redisURL, "--tenant", tenant)
+	g, url, err := spawn(ctx, true, "bench-child", f.natsURL, f.redisURL, "--gateway-tenant", tenant)
 	if err != nil {
 		return nil, fmt.Errorf("start gateway of %s: %w", tenant, err)
 	}

@@ -20,7 +20,7 @@ import (
 // latest versions. None is fatal: a call waits for a moment, and then tells the
 // model.
 func toolFindings(ctx context.Context, nc *nats.Conn, prefix string, agents state.Agents) []check.Finding {
-	used, err := natsTools(ctx, agents)
+	used, err := natsTools(ctx, agents, state.DefaultTenant)
 	if err != nil {
 		return []check.Finding{{Name: "tools", Detail: err.Error(), Remedy: "mend the store"}}
 	}
@@ -52,8 +52,8 @@ func toolFindings(ctx context.Context, nc *nats.Conn, prefix string, agents stat
 }
 
 // natsTools returns the names of the NATS tools and probes, each with the agents that have it.
-func natsTools(ctx context.Context, agents state.Agents) (map[string][]string, error) {
-	list, err := agents.ListAgents(ctx)
+func natsTools(ctx context.Context, agents state.Agents, tenant string) (map[string][]string, error) {
+	list, err := agents.ListAgents(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}

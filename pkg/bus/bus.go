@@ -169,10 +169,10 @@ type Feed interface {
 	// PublishEvents stores events of a run in order, and returns when all are stored. An
 	// event that the feed has already is dropped while the server remembers its id. One
 	// that is larger than the bus can carry is left out.
-	PublishEvents(ctx context.Context, run state.RunID, events []Event) error
+	PublishEvents(ctx context.Context, tenant string, run state.RunID, events []Event) error
 
 	// LastEvent returns the number of the last event of a run that the feed has, or 0.
-	LastEvent(ctx context.Context, run state.RunID) (int64, error)
+	LastEvent(ctx context.Context, tenant string, run state.RunID) (int64, error)
 }
 
 // Event is one encoded event of the feed.
@@ -187,7 +187,8 @@ const HeaderApplied = "Turnpike-Applied"
 
 // Abort is the word that a run shall end.
 type Abort struct {
-	Run    state.RunID `json:"-"` // it stands in the subject
+	Run    state.RunID `json:"-"` // it stands in the subject, like the next
+	Tenant string      `json:"-"` // of the run; empty to a sender is the default tenant
 	Reason string      `json:"reason"`
 
 	// Version is the run's when its durable flag was set: heard late, the abort means
@@ -217,9 +218,9 @@ type Intake interface {
 	Submissions(ctx context.Context) (Queue, error)
 	AbortRequests(ctx context.Context) (Queue, error)
 
-	// Reply sends data to a subject that a submitter named. Nobody stores it, and it
-	// is dropped where the subject is not one that may get replies.
-	Reply(ctx context.Context, subject string, data []byte) error
+	// Reply sends data to a subject that a submitter of a tenant named. Nobody stores it, and
+	// it is dropped where the subject is not one that may get replies of that tenant.
+	Reply(ctx context.Context, tenant, subject string, data []byte) error
 
 	// DeadLetter stores what was given up on, with the cause. The poisoned end of a
 	// run may be stored again and is one letter, as far as the bus remembers.
@@ -227,11 +228,11 @@ type Intake interface {
 
 	// Forget removes what the bus keeps of a run that is deleted: its stored events, and its
 	// dead letters if it has some.
-	Forget(ctx context.Context, run state.RunID, letters bool) error
+	Forget(ctx context.Context, tenant string, run state.RunID, letters bool) error
 
-	// DeadLetters returns up to limit dead letters, the oldest first, after
+	// DeadLetters returns up to limit dead letters of a tenant, the oldest first, after
 	// number `after`.
-	DeadLetters(ctx context.Context, after uint64, limit int) ([]DeadLetter, error)
+	DeadLetters(ctx context.Context, tenant string, after uint64, limit int) ([]DeadLetter, error)
 }
 
 // Queue hands out messages one at a time.
@@ -245,6 +246,10 @@ type Message interface {
 	// Key is the last token of the subject: the agent of a submission, the run id
 	// of an abort request.
 	Key() string
+
+	// Tenant is the one of the subject.
+	Tenant() string
+
 	Data() []byte
 	Header(name string) string
 
@@ -270,8 +275,12 @@ const (
 
 // DeadLetter is a message that was given up on.
 type DeadLetter struct {
-	Seq   uint64         `json:"seq"` // set by the bus
-	Kind  DeadKind       `json:"kind"`
+	Seq  uint64   `json:"seq"` // set by the bus
+	Kind DeadKind `json:"kind"`
+
+	// Tenant that it is of; empty is the default tenant.
+	Tenant string `json:"tenant,omitempty"`
+
 	Lane  state.Priority `json:"lane"`
 	Run   state.RunID    `json:"run_id,omitempty"`
 	Cause string         `json:"cause"`

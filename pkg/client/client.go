@@ -18,20 +18,49 @@ import (
 // Client is a gateway's client. It is safe for concurrent use. Errors that the
 // gateway answers with are *api.Problem.
 type Client struct {
-	url  string
-	bad  error // why url is none
-	http *http.Client
+	url    string
+	bad    error // why url is none
+	http   *http.Client
+	token  string
+	tenant string
 }
+
+// Option changes a Client that is made.
+type Option func(*Client)
+
+// WithToken has a client say who it is: with an API key, or a token of the OpenID provider of
+// the gateway.
+func WithToken(token string) Option { return func(c *Client) { c.token = token } }
+
+// WithTenant names the tenant that requests are about, for those who have a role in more
+// than one.
+func WithTenant(tenant string) Option { return func(c *Client) { c.tenant = tenant } }
 
 // New returns a client of the gateway at url, as in http://127.0.0.1:7070, which is also
 // what an empty url is. Each call reports a url that can be no gateway's.
-func New(url string) *Client { return NewWithHTTP(url, &http.Client{}) }
+func New(url string, options ...Option) *Client {
+	return NewWithHTTP(url, &http.Client{}, options...)
+}
 
 // NewWithHTTP is New with an HTTP client of the caller's, for certificates, proxies
 // and credentials. A timeout of its would end streams of events, too.
-func NewWithHTTP(url string, h *http.Client) *Client {
+func NewWithHTTP(url string, h *http.Client, options ...Option) *Client {
 	base, err := addressOf(url)
-	return &Client{url: base, bad: err, http: h}
+	c := &Client{url: base, bad: err, http: h}
+	for _, set := range options {
+		set(c)
+	}
+	return c
+}
+
+// sign says in a request who asks, and about which tenant.
+func (c *Client) sign(r *http.Request) {
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if c.tenant != "" {
+		r.Header.Set("Turnpike-Tenant", c.tenant)
+	}
 }
 
 // Text is a plain text as JSON: the input of a submission, or a message.
@@ -64,6 +93,7 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 	if body != nil && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	c.sign(req)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return unreachable(err)

@@ -116,6 +116,7 @@ func (c *Client) follow(ctx context.Context, id string, after int64, link *conne
 	}
 	req.Header.Set("Accept", "text/event-stream")
 	req.Header.Set("Last-Event-ID", strconv.FormatInt(after, 10))
+	c.sign(req)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		err = unreachable(err)

@@ -73,11 +73,11 @@ func (d *Dispatcher) WakeAborted(ctx context.Context, run state.RunID, w state.W
 
 // Abort wakes an aborted run and tells the worker that holds it, if any does. The durable
 // flag must have been set, with wake as the answer.
-func (d *Dispatcher) Abort(ctx context.Context, run state.RunID, reason string, w state.Wake, traceParent string) error {
+func (d *Dispatcher) Abort(ctx context.Context, run state.RunID, tenant, reason string, w state.Wake, traceParent string) error {
 	if err := d.WakeAborted(ctx, run, w, traceParent); err != nil {
 		return err
 	}
-	return d.bus.PublishAbort(ctx, bus.Abort{Run: run, Reason: reason, Version: w.Version})
+	return d.bus.PublishAbort(ctx, bus.Abort{Run: run, Tenant: tenant, Reason: reason, Version: w.Version})
 }
 
 // Cause says why a turn is published again.

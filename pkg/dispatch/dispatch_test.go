@@ -48,7 +48,7 @@ func TestIDs(t *testing.T) {
 	must(t, d.Publish(t.Context(), dispatch.Turn{Run: run, Version: 7, Priority: state.Normal}))
 	must(t, d.Wake(t.Context(), run, wake, ""))
 	must(t, d.Follow(t.Context(), bus.Turn{Run: run, Version: 6}, 7, state.Normal))
-	must(t, d.Abort(t.Context(), run, "enough", wake, ""))
+	must(t, d.Abort(t.Context(), run, "acme", "enough", wake, ""))
 	for range 2 {
 		must(t, d.Republish(t.Context(), state.Due{Run: run, Version: 7, Priority: state.Normal, Sweeps: 3}, dispatch.Swept))
 	}
@@ -64,7 +64,7 @@ func TestIDs(t *testing.T) {
 	if r.ids[4] == r.ids[5] {
 		t.Errorf("two republications have one id: %s", r.ids[4])
 	}
-	if diff := cmp.Diff([]bus.Abort{{Run: run, Reason: "enough", Version: 7}}, r.aborts); diff != "" {
+	if diff := cmp.Diff([]bus.Abort{{Run: run, Tenant: "acme", Reason: "enough", Version: 7}}, r.aborts); diff != "" {
 		t.Errorf("aborts:\n%s", diff)
 	}
 }

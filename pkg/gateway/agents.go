@@ -33,7 +33,7 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v, err := g.store.PutAgent(r.Context(), name, stored)
+	v, err := g.store.PutAgent(r.Context(), tenantOf(r), name, stored)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 		}
 		version = n
 	}
-	v, err := g.store.Agent(r.Context(), r.PathValue("name"), version)
+	v, err := g.store.Agent(r.Context(), tenantOf(r), r.PathValue("name"), version)
 	if err != nil {
 		return agentError(err)
 	}
@@ -68,7 +68,7 @@ func agentError(err error) error {
 }
 
 func (g *Gateway) listAgents(w http.ResponseWriter, r *http.Request) error {
-	list, err := g.store.ListAgents(r.Context())
+	list, err := g.store.ListAgents(r.Context(), tenantOf(r))
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (g *Gateway) listAgents(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) deleteAgent(w http.ResponseWriter, r *http.Request) error {
-	if err := g.store.DeleteAgent(r.Context(), r.PathValue("name")); err != nil {
+	if err := g.store.DeleteAgent(r.Context(), tenantOf(r), r.PathValue("name")); err != nil {
 		return agentError(err)
 	}
 	w.WriteHeader(http.StatusNoContent)

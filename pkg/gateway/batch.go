@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/span"
@@ -49,14 +50,15 @@ func (g *Gateway) postBatch(w http.ResponseWriter, r *http.Request) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	runs, err := g.batchOf(r.Context(), in)
+	caller := access.From(r.Context())
+	runs, err := g.batchOf(r.Context(), caller, in)
 	if err != nil {
 		return err
 	}
 	// A batch is not left half made because its client went away.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), batchTimeout)
 	defer cancel()
-	made, err := g.createBatch(ctx, runs, submission{body: body, key: key, trace: trace})
+	made, err := g.createBatch(ctx, runs, submission{caller: caller, body: body, key: key, trace: trace})
 	if err != nil {
 		return err
 	}
@@ -71,7 +73,7 @@ func (g *Gateway) postBatch(w http.ResponseWriter, r *http.Request) error {
 
 // batchOf checks a batch and returns its runs, without ids. Nothing is created
 // before all of them are found good.
-func (g *Gateway) batchOf(ctx context.Context, in batchIn) ([]state.State, error) {
+func (g *Gateway) batchOf(ctx context.Context, caller access.Caller, in batchIn) ([]state.State, error) {
 	size := len(in.Runs)
 	if size < 1 || size > state.MaxBatch {
 		return nil, invalid("runs has %d entries, 1 to %d are allowed", size, state.MaxBatch)
@@ -89,8 +91,8 @@ func (g *Gateway) batchOf(ctx context.Context, in batchIn) ([]state.State, error
 	agents := map[string]*agent.Agent{} // one version for all
 	runs := make([]state.State, size)
 	for i, raw := range in.Runs {
-		var sub submission
-		a, err := g.batchRun(ctx, raw, &sub.req, agents)
+		sub := submission{caller: caller}
+		a, err := g.batchRun(ctx, raw, &sub, agents)
 		if err != nil {
 			return nil, inRun(i, err)
 		}
@@ -103,7 +105,8 @@ func (g *Gateway) batchOf(ctx context.Context, in batchIn) ([]state.State, error
 }
 
 // batchRun reads one run of a batch into req and returns its agent.
-func (g *Gateway) batchRun(ctx context.Context, raw json.RawMessage, req *api.SubmitRequest, agents map[string]*agent.Agent) (*agent.Agent, error) {
+func (g *Gateway) batchRun(ctx context.Context, raw json.RawMessage, sub *submission, agents map[string]*agent.Agent) (*agent.Agent, error) {
+	req := &sub.req
 	if int64(len(raw)) > g.cfg.MaxBody {
 		return nil, problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "it is larger than %d bytes", g.cfg.MaxBody)
 	}
@@ -116,7 +119,7 @@ func (g *Gateway) batchRun(ctx context.Context, raw json.RawMessage, req *api.Su
 	if a := agents[req.Agent]; a != nil {
 		return a, nil
 	}
-	a, err := g.compiled(ctx, req.Agent, 0)
+	a, err := g.compiled(ctx, sub.caller.Tenant, req.Agent, 0)
 	agents[req.Agent] = a
 	return a, err
 }
@@ -230,13 +233,13 @@ func (g *Gateway) getBatch(w http.ResponseWriter, r *http.Request) error {
 		return problem(http.StatusBadRequest, api.CodeInvalidID, "%q: %v", id, err)
 	}
 	head, err := g.store.Load(r.Context(), first)
-	if errors.Is(err, state.ErrNotFound) || err == nil && (head.BatchID() != id || head.Tenant != g.cfg.Tenant) {
+	if errors.Is(err, state.ErrNotFound) || err == nil && (head.BatchID() != id || head.Tenant != tenantOf(r)) {
 		return problem(http.StatusNotFound, api.CodeBatchNotFound, "there is no batch %s", id)
 	}
 	if err != nil {
 		return err
 	}
-	page, err := g.store.List(r.Context(), state.Filter{Tenant: g.cfg.Tenant, Batch: id, Limit: state.MaxBatch})
+	page, err := g.store.List(r.Context(), state.Filter{Tenant: tenantOf(r), Batch: id, Limit: state.MaxBatch})
 	if err != nil {
 		return err
 	}

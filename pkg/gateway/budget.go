@@ -98,28 +98,52 @@ func (s budgetStore) Signal(ctx context.Context, id state.RunID, sig state.Signa
 }
 
 // Abort implements state.Signals.
-func (s budgetStore) Abort(ctx context.Context, id state.RunID, reason string, delay time.Duration) (state.Wake, error) {
-	return bounded(ctx, func(ctx context.Context) (state.Wake, error) { return s.Store.Abort(ctx, id, reason, delay) })
+func (s budgetStore) Abort(ctx context.Context, id state.RunID, abort state.Abort, delay time.Duration) (state.Wake, error) {
+	return bounded(ctx, func(ctx context.Context) (state.Wake, error) { return s.Store.Abort(ctx, id, abort, delay) })
 }
 
 // PutAgent implements state.Agents.
-func (s budgetStore) PutAgent(ctx context.Context, name string, definition json.RawMessage) (state.AgentVersion, error) {
-	return bounded(ctx, func(ctx context.Context) (state.AgentVersion, error) { return s.Store.PutAgent(ctx, name, definition) })
+func (s budgetStore) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
+	return bounded(ctx, func(ctx context.Context) (state.AgentVersion, error) {
+		return s.Store.PutAgent(ctx, tenant, name, definition)
+	})
 }
 
 // Agent implements state.Agents.
-func (s budgetStore) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
-	return bounded(ctx, func(ctx context.Context) (state.AgentVersion, error) { return s.Store.Agent(ctx, name, version) })
+func (s budgetStore) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
+	return bounded(ctx, func(ctx context.Context) (state.AgentVersion, error) {
+		return s.Store.Agent(ctx, tenant, name, version)
+	})
 }
 
 // ListAgents implements state.Agents.
-func (s budgetStore) ListAgents(ctx context.Context) ([]state.AgentVersion, error) {
-	return bounded(ctx, s.Store.ListAgents)
+func (s budgetStore) ListAgents(ctx context.Context, tenant string) ([]state.AgentVersion, error) {
+	return bounded(ctx, func(ctx context.Context) ([]state.AgentVersion, error) { return s.Store.ListAgents(ctx, tenant) })
 }
 
 // DeleteAgent implements state.Agents.
-func (s budgetStore) DeleteAgent(ctx context.Context, name string) error {
-	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.DeleteAgent(ctx, name) })
+func (s budgetStore) DeleteAgent(ctx context.Context, tenant, name string) error {
+	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.DeleteAgent(ctx, tenant, name) })
+}
+
+// PutDocument implements state.Documents.
+func (s budgetStore) PutDocument(ctx context.Context, kind state.DocumentKind, name string, data json.RawMessage) error {
+	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.PutDocument(ctx, kind, name, data) })
+}
+
+// Document implements state.Documents.
+func (s budgetStore) Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error) {
+	return bounded(ctx, func(ctx context.Context) (json.RawMessage, error) { return s.Store.Document(ctx, kind, name) })
+}
+
+// Documents implements state.Documents.
+func (s budgetStore) Documents(ctx context.Context, kind state.DocumentKind) (map[string]json.RawMessage, error) {
+	return bounded(ctx, func(ctx context.Context) (map[string]json.RawMessage, error) { return s.Store.Documents(ctx, kind) })
+}
+
+// DeleteDocument implements state.Documents.
+func (s budgetStore) DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error {
+	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.DeleteDocument(ctx, kind, name) })
 }
 
 // Now implements state.Store.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -22,7 +23,7 @@ func (g *Gateway) listDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	letters, err := g.bus.DeadLetters(r.Context(), uint64(after), limit+1) //nolint:gosec // not negative
+	letters, err := g.bus.DeadLetters(r.Context(), tenantOf(r), uint64(after), limit+1) //nolint:gosec // not negative
 	if err != nil {
 		return &busError{err}
 	}
@@ -59,7 +60,7 @@ func (g *Gateway) dead(r *http.Request) (bus.DeadLetter, error) {
 	if err != nil || seq == 0 {
 		return bus.DeadLetter{}, problem(http.StatusBadRequest, api.CodeInvalidID, "%q is not the number of a dead letter", text)
 	}
-	letters, err := g.bus.DeadLetters(r.Context(), seq-1, 1)
+	letters, err := g.bus.DeadLetters(r.Context(), tenantOf(r), seq-1, 1)
 	if err != nil {
 		return bus.DeadLetter{}, &busError{err}
 	}
@@ -199,7 +200,9 @@ func (g *Gateway) postReplay(w http.ResponseWriter, r *http.Request) error {
 
 // takeUp lets a poisoned run go on.
 func (g *Gateway) takeUp(ctx context.Context, d bus.DeadLetter) error {
-	wake, err := g.store.Signal(ctx, d.Run, state.ReplaySignal(d.Version, state.At(time.Now())), g.cfg.RedeliveryDelay)
+	replay := state.ReplaySignal(d.Version, state.At(time.Now()))
+	replay.By = access.From(ctx).By()
+	wake, err := g.store.Signal(ctx, d.Run, replay, g.cfg.RedeliveryDelay)
 	if _, closed := errors.AsType[*state.NotWaitingError](err); closed {
 		// Somebody was faster; the letter tells who.
 		l, err := g.letter(ctx, d)
@@ -218,7 +221,7 @@ func (g *Gateway) takeUp(ctx context.Context, d bus.DeadLetter) error {
 // resubmit submits what was refused, under an id that follows from its letter, and
 // returns the run's.
 func (g *Gateway) resubmit(ctx context.Context, d bus.DeadLetter) (string, error) {
-	sub := submission{body: []byte(d.Data), key: d.Key, replyTo: d.ReplyTo}
+	sub := submission{caller: access.From(ctx), body: []byte(d.Data), key: d.Key, replyTo: d.ReplyTo}
 	if err := g.read(&sub, d.Agent); err != nil {
 		return "", err
 	}

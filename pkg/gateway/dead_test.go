@@ -152,7 +152,7 @@ func TestReplayAfterMessage(t *testing.T) {
 func TestReplaySubmission(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
-	s.bus.Submit("later", []byte(`{"input":"x"}`), map[string]string{"Turnpike-Reply": "answers"})
+	s.bus.Submit("default", "later", []byte(`{"input":"x"}`), map[string]string{"Turnpike-Reply": "answers"})
 	l := s.letters(1)[0]
 	if l.Kind != "submission" || l.Status != api.DeadOpen || l.Agent == nil || *l.Agent != "later" || l.RunID != nil || l.Replay != nil {
 		t.Errorf("letter = %+v", l)
@@ -207,7 +207,7 @@ func TestReplaySubmission(t *testing.T) {
 func TestDeadLetterErrors(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
-	s.bus.Submit("hello", []byte(`{"inptu":"x"}`), nil)
+	s.bus.Submit("default", "hello", []byte(`{"inptu":"x"}`), nil)
 	l := s.letters(1)[0]
 	for _, c := range []struct {
 		method, path string

@@ -81,7 +81,9 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 	g.metrics.readers.Inc()
 	defer g.metrics.readers.Dec()
 	w.WriteHeader(http.StatusOK)
-	if err := s.run(r.Context()); err != nil {
+	ctx, stop := g.whileAllowed(r)
+	defer stop()
+	if err := s.run(ctx); err != nil {
 		g.log.Debug().Err(err).Str("run_id", string(st.ID)).Msg("event stream ends")
 	}
 	return nil

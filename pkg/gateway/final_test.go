@@ -183,7 +183,7 @@ func (f *final) again(id string) []api.Event {
 // them has an output.
 func (f *final) reply(subject, output string) []api.Run {
 	f.t.Helper()
-	f.bus.Submit("talk", []byte(`{"input":"x"}`), map[string]string{"Turnpike-Reply": subject})
+	f.bus.Submit("default", "talk", []byte(`{"input":"x"}`), map[string]string{"Turnpike-Reply": subject})
 	deadline, tick := time.NewTimer(20*time.Second), time.NewTicker(5*time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()

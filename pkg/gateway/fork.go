@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -20,7 +21,7 @@ func (g *Gateway) postFork(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var req api.ForkRequest
-	sub := submission{key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
+	sub := submission{caller: access.From(r.Context()), key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
 	if sub.body, err = g.decode(w, r, &req); err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func (g *Gateway) postFork(w http.ResponseWriter, r *http.Request) error {
 	if last := history.Messages[len(history.Messages)-1]; last.Role == state.RoleAssistant {
 		return invalid("turn %d ends with an answer of the model: give an input to go on from there", *req.Turn)
 	}
-	run, err := g.forked(r.Context(), source, history)
+	run, err := g.forked(r.Context(), source, history, sub.caller)
 	if err != nil {
 		return err
 	}
@@ -70,11 +71,11 @@ func (g *Gateway) postFork(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusAccepted, api.RunOf(st, time.Now()))
 }
 
-func (g *Gateway) forked(ctx context.Context, source state.State, h state.History) (state.State, error) {
+func (g *Gateway) forked(ctx context.Context, source state.State, h state.History, by access.Caller) (state.State, error) {
 	if source.Loop == "single_call" {
 		return state.State{}, problem(http.StatusConflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call, and a fork could only repeat it: submit it again", source.ID)
 	}
-	a, err := g.compiled(ctx, source.Agent, source.AgentVersion)
+	a, err := g.compiled(ctx, source.Tenant, source.Agent, source.AgentVersion)
 	if err != nil {
 		return state.State{}, err
 	}
@@ -96,5 +97,5 @@ func (g *Gateway) forked(ctx context.Context, source state.State, h state.Histor
 			h.Messages[i].At, h.Messages[i].Turn = now, h.Turn
 		}
 	}
-	return run.Move(state.Forked, state.Entry{At: now, Messages: h.Messages, Detail: fmt.Sprintf("%s turn %d", source.ID, h.Turn)})
+	return run.Move(state.Forked, state.Entry{At: now, By: by.By(), Messages: h.Messages, Detail: fmt.Sprintf("%s turn %d", source.ID, h.Turn)})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -44,8 +45,15 @@ type Config struct {
 	Providers model.Specs
 	Loops     []string
 
-	Tenant  string // of every run; default "default"
-	MaxBody int64  // bytes of a request; default 1 MiB
+	// Auth finds out who asks. Default: nobody has to say who they are, and everybody may do
+	// everything.
+	Auth access.Authenticator
+
+	// Tenant is that of requests by principals of the whole deployment that name none, and
+	// of submissions over the bus that name none. Default "default".
+	Tenant string
+
+	MaxBody int64 // bytes of a request; default 1 MiB
 
 	// Hosts are names, without ports, by which the API may be asked for on loopback
 	// beside localhost and addresses, such as that of a proxy on the same machine.
@@ -99,7 +107,7 @@ func (c Config) withDefaults() Config {
 		c.Loops = loop.Builtin().Names()
 	}
 	if c.Tenant == "" {
-		c.Tenant = "default"
+		c.Tenant = state.DefaultTenant
 	}
 	if c.MaxBody == 0 {
 		c.MaxBody = 1 << 20
@@ -132,6 +140,8 @@ type Gateway struct {
 	latest  *latest
 	clock   clock
 	noisy   noisy
+	tenants *access.Tenants
+	keys    *access.Keys
 
 	dispatch *dispatch.Dispatcher
 	keeper   *retention.Keeper
@@ -150,6 +160,7 @@ type Gateway struct {
 }
 
 type agentKey struct {
+	tenant  string
 	name    string
 	version int
 }
@@ -176,7 +187,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, store: store, bus: b, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random},
 		known:   agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops},
-		reading: make(chan struct{}, concurrentReads), latest: newLatest(own), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
+		tenants: access.NewTenants(own, cfg.Tenant), keys: access.NewKeys(own), reading: make(chan struct{}, concurrentReads), latest: newLatest(own), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
 	}
 	if cfg.Tracer != nil {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
@@ -192,39 +203,66 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 // handler answers a request, or returns what went wrong.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// routes is the API: each row a pattern of http.ServeMux and who answers.
-func (g *Gateway) routes() map[string]handler {
-	return map[string]handler{
-		"POST /v1/runs":              g.postRun,
-		"GET /v1/runs":               g.listRuns,
-		"GET /v1/runs/{id}":          g.getRun,
-		"GET /v1/runs/{id}/messages": g.getMessages,
-		"GET /v1/runs/{id}/turns":    g.getTurns,
-		"GET /v1/runs/{id}/events":   g.getEvents,
-		"DELETE /v1/runs/{id}":       g.deleteRun,
-		"POST /v1/runs/{id}/cancel":  g.postCancel,
-		"POST /v1/runs/{id}/signals": g.postSignal,
-		"POST /v1/runs/{id}/fork":    g.postFork,
-		"POST /v1/runs:batch":        g.postBatch,
-		"GET /v1/batches/{id}":       g.getBatch,
-		"GET /v1/agents":             g.listAgents,
-		"GET /v1/agents/{name}":      g.getAgent,
-		"PUT /v1/agents/{name}":      g.putAgent,
-		"DELETE /v1/agents/{name}":   g.deleteAgent,
-		"GET /v1/dead":               g.listDead,
-		"GET /v1/dead/{seq}":         g.getDead,
-		"POST /v1/dead/{seq}/replay": g.postReplay,
-		"GET /healthz":               g.healthz,
-		"GET /readyz":                g.readyz,
-		"GET /openapi.json":          openAPI,
+// route is who answers a request, and which roles may ask: any of them. One with none is
+// for everybody, and its handler has no caller.
+//
+// One that changes something has an action, under which the audit has it.
+type route struct {
+	handler
+	roles  []access.Role
+	action string
+}
+
+func reads(h handler, roles ...access.Role) route { return route{handler: h, roles: roles} }
+
+func writes(h handler, action string, roles ...access.Role) route { return route{h, roles, action} }
+
+// routes is the API: each row a pattern of http.ServeMux, who answers, and who may ask.
+func (g *Gateway) routes() map[string]route {
+	const (
+		viewer, submitter, approver = access.Viewer, access.Submitter, access.Approver
+		author, operator, admin     = access.Author, access.Operator, access.Admin
+	)
+	return map[string]route{
+		"POST /v1/runs":              writes(g.postRun, actionSubmit, submitter),
+		"GET /v1/runs":               reads(g.listRuns, viewer),
+		"GET /v1/runs/{id}":          reads(g.getRun, viewer),
+		"GET /v1/runs/{id}/messages": reads(g.getMessages, viewer),
+		"GET /v1/runs/{id}/turns":    reads(g.getTurns, viewer),
+		"GET /v1/runs/{id}/events":   reads(g.getEvents, viewer),
+		"DELETE /v1/runs/{id}":       writes(g.deleteRun, actionDelete, operator),
+		"POST /v1/runs/{id}/cancel":  writes(g.postCancel, actionCancel, submitter, operator), // submitters their own
+		"POST /v1/runs/{id}/signals": writes(g.postSignal, actionSignal, submitter, approver), // as the signal is
+		"POST /v1/runs/{id}/fork":    writes(g.postFork, actionFork, submitter),
+		"POST /v1/runs:batch":        writes(g.postBatch, actionBatch, submitter),
+		"GET /v1/batches/{id}":       reads(g.getBatch, viewer),
+		"GET /v1/agents":             reads(g.listAgents, viewer),
+		"GET /v1/agents/{name}":      reads(g.getAgent, viewer),
+		"PUT /v1/agents/{name}":      writes(g.putAgent, actionPutAgent, author),
+		"DELETE /v1/agents/{name}":   writes(g.deleteAgent, actionDeleteAgent, author),
+		"GET /v1/dead":               reads(g.listDead, viewer),
+		"GET /v1/dead/{seq}":         reads(g.getDead, viewer),
+		"POST /v1/dead/{seq}/replay": writes(g.postReplay, actionReplay, operator),
+		"GET /v1/keys":               reads(g.listKeys, admin),
+		"POST /v1/keys":              writes(g.postKey, actionCreateKey, admin),
+		"DELETE /v1/keys/{id}":       writes(g.deleteKey, actionRevokeKey, admin),
+		"GET /v1/tenants":            reads(g.listTenants, admin),
+		"GET /v1/tenants/{name}":     reads(g.getTenant, admin),
+		"PUT /v1/tenants/{name}":     writes(g.putTenant, actionPutTenant, admin),
+		"DELETE /v1/tenants/{name}":  writes(g.deleteTenant, actionDeleteTenant, admin),
+		"GET /v1/audit":              reads(g.getAudit, admin),
+		"GET /v1/whoami":             reads(g.whoAmI, viewer),
+		"GET /healthz":               reads(g.healthz),
+		"GET /readyz":                reads(g.readyz),
+		"GET /openapi.json":          reads(openAPI),
 	}
 }
 
 // Handler returns the API as an http.Handler.
 func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, h := range g.routes() {
-		mux.Handle(pattern, g.serve(pattern, h))
+	for pattern, r := range g.routes() {
+		mux.Handle(pattern, g.serve(pattern, g.authorized(r)))
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{}))
 	mux.Handle("GET /ui/", page())
@@ -391,23 +429,25 @@ func (g *Gateway) decode(w http.ResponseWriter, r *http.Request, v any) ([]byte,
 }
 
 // definition returns a version of an agent; 0 is the latest.
-func (g *Gateway) definition(ctx context.Context, name string, version int) (state.AgentVersion, error) {
+func (g *Gateway) definition(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
 	if version == 0 {
-		return bounded(ctx, func(ctx context.Context) (state.AgentVersion, error) { return g.latest.get(ctx, name) })
+		return bounded(ctx, func(ctx context.Context) (state.AgentVersion, error) {
+			return g.latest.get(ctx, agentKey{tenant: tenant, name: name})
+		})
 	}
-	return g.store.Agent(ctx, name, version)
+	return g.store.Agent(ctx, tenant, name, version)
 }
 
 // compiled returns one version of an agent, compiled; 0 is the latest.
-func (g *Gateway) compiled(ctx context.Context, name string, version int) (*agent.Agent, error) {
-	record, err := g.definition(ctx, name, version)
+func (g *Gateway) compiled(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
+	record, err := g.definition(ctx, tenant, name, version)
 	if errors.Is(err, state.ErrNotFound) {
 		return nil, problem(http.StatusNotFound, api.CodeAgentNotFound, "there is no agent %q: PUT /v1/agents/%s defines it", name, name)
 	}
 	if err != nil {
 		return nil, err
 	}
-	key := agentKey{name, record.Version}
+	key := agentKey{tenant, name, record.Version}
 	g.mu.Lock()
 	a := g.agents[key]
 	g.mu.Unlock()

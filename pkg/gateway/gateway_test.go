@@ -79,18 +79,18 @@ func (f *flaky) Load(ctx context.Context, id state.RunID) (state.State, error) {
 	return f.Store.Load(ctx, id)
 }
 
-func (f *flaky) Agent(ctx context.Context, name string, v int) (state.AgentVersion, error) {
+func (f *flaky) Agent(ctx context.Context, tenant, name string, v int) (state.AgentVersion, error) {
 	if err := f.err(); err != nil {
 		return state.AgentVersion{}, err
 	}
-	return f.Store.Agent(ctx, name, v)
+	return f.Store.Agent(ctx, tenant, name, v)
 }
 
-func (f *flaky) ListAgents(ctx context.Context) ([]state.AgentVersion, error) {
+func (f *flaky) ListAgents(ctx context.Context, tenant string) ([]state.AgentVersion, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	return f.Store.ListAgents(ctx)
+	return f.Store.ListAgents(ctx, tenant)
 }
 
 func newDeployment(t *testing.T, edit ...func(*worker.Config)) *deployment {
@@ -397,10 +397,10 @@ func TestEventsResume(t *testing.T) {
 func TestIntake(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
-	s.bus.Submit("hello", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m1", "Turnpike-Reply": "reply"})
-	s.bus.Submit("hello", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m1", "Turnpike-Reply": "reply"})
-	s.bus.Submit("hello", []byte(`{"inptu":"x"}`), map[string]string{"Turnpike-Reply": "bad"})
-	s.bus.Submit("nobody", []byte(`{"input":"x"}`), nil)
+	s.bus.Submit("default", "hello", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m1", "Turnpike-Reply": "reply"})
+	s.bus.Submit("default", "hello", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m1", "Turnpike-Reply": "reply"})
+	s.bus.Submit("default", "hello", []byte(`{"inptu":"x"}`), map[string]string{"Turnpike-Reply": "bad"})
+	s.bus.Submit("default", "nobody", []byte(`{"input":"x"}`), nil)
 	deadline := time.Now().Add(20 * time.Second)
 	for len(s.bus.Replies("reply")) == 0 || len(s.bus.Replies("bad")) == 0 {
 		if time.Now().After(deadline) {
@@ -419,7 +419,7 @@ func TestIntake(t *testing.T) {
 		t.Errorf("reply to bad input = %s", s.bus.Replies("bad")[0])
 	}
 	for {
-		letters, err := s.bus.DeadLetters(t.Context(), 0, 10)
+		letters, err := s.bus.DeadLetters(t.Context(), state.DefaultTenant, 0, 10)
 		if err != nil {
 			t.Fatal(err)
 		}

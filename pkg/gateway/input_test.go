@@ -155,20 +155,20 @@ func TestFingerprint(t *testing.T) {
 		t.Errorf("another number = %d, want 409", got)
 	}
 	// Over the bus the agent may stand in the subject alone: it counts all the same.
-	s.bus.Submit("hello", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m", "Turnpike-Reply": "r1"})
+	s.bus.Submit("default", "hello", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m", "Turnpike-Reply": "r1"})
 	s.reply("r1")
-	s.bus.Submit("once", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m", "Turnpike-Reply": "r2"})
+	s.bus.Submit("default", "once", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m", "Turnpike-Reply": "r2"})
 	if got := s.reply("r2"); !strings.Contains(got, "idempotency_conflict") {
 		t.Errorf("the same key for another agent = %s", got)
 	}
 	// The same submission again, over HTTP and after the end, is the same run; whoever
 	// waits on the bus hears of it at once.
 	code, _, run := s.call("POST", "/v1/runs", `{"agent":"hello","input":"x"}`, "Idempotency-Key", "m")
-	s.bus.Submit("hello", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m", "Turnpike-Reply": "r3"})
+	s.bus.Submit("default", "hello", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m", "Turnpike-Reply": "r3"})
 	if got := s.reply("r3"); code != 202 || !strings.Contains(got, run["id"].(string)) {
 		t.Errorf("again = %d %v; reply %s", code, run["id"], got)
 	}
-	s.bus.Submit("hello", []byte(`{"input":"`+strings.Repeat("x", 1<<20)+`"}`), map[string]string{"Turnpike-Reply": "r4"})
+	s.bus.Submit("default", "hello", []byte(`{"input":"`+strings.Repeat("x", 1<<20)+`"}`), map[string]string{"Turnpike-Reply": "r4"})
 	if got := s.reply("r4"); !strings.Contains(got, "body_too_large") {
 		t.Errorf("a large submission = %.100s", got)
 	}

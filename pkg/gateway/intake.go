@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/span"
@@ -90,7 +91,7 @@ func (g *Gateway) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, 
 		_ = m.Nak(retryAfter * time.Second) // delivered again in any case
 		return
 	}
-	letter := bus.DeadLetter{Kind: kind, Lane: state.Normal, Cause: p.Error(), At: state.At(time.Now()), Data: string(m.Data())}
+	letter := bus.DeadLetter{Kind: kind, Tenant: m.Tenant(), Lane: state.Normal, Cause: p.Error(), At: state.At(time.Now()), Data: string(m.Data())}
 	if kind == bus.DeadSubmission {
 		letter.Agent, letter.Key, letter.ReplyTo = m.Key(), keyOf(m), m.Header(headerReply)
 	}
@@ -100,7 +101,7 @@ func (g *Gateway) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, 
 		return
 	}
 	if subject := m.Header(headerReply); subject != "" {
-		g.reply(ctx, subject, p)
+		g.reply(ctx, m.Tenant(), subject, p)
 	}
 	g.answer(ctx, m, kind, nil)
 }
@@ -109,17 +110,55 @@ func (g *Gateway) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, 
 const (
 	headerReply = "Turnpike-Reply"
 	headerMsgID = "Nats-Msg-Id"
+	headerToken = "Turnpike-Token"
 )
 
+// callerOnBus finds out who has sent a message. The server lets a tenant's clients publish on
+// subjects of that tenant only, so whoever sends there speaks for it; a token proves more.
+func (g *Gateway) callerOnBus(ctx context.Context, m bus.Message) (access.Caller, error) {
+	tenant := m.Tenant()
+	by := state.OnBus(tenant)
+	who := access.Principal{Name: by.Principal, Via: by.Via, Grants: []access.Grant{{Tenant: tenant, Roles: []access.Role{access.Submitter, access.Operator}}}}
+	if token := m.Header(headerToken); token != "" {
+		if g.cfg.Auth == nil {
+			return access.Caller{}, unauthenticated("this gateway knows no keys and no provider of tokens: leave the header " + headerToken + " out")
+		}
+		var err error
+		if who, err = g.cfg.Auth.Authenticate(ctx, token); err != nil {
+			if errors.Is(err, access.ErrUnauthenticated) {
+				return access.Caller{}, unauthenticated(err.Error())
+			}
+			return access.Caller{}, err
+		}
+	}
+	caller, err := who.In(tenant, tenant)
+	if err != nil {
+		return access.Caller{}, problem(http.StatusForbidden, api.CodeForbidden, "%v", err)
+	}
+	return caller, nil
+}
+
 func (g *Gateway) takeSubmission(ctx context.Context, m bus.Message) error {
-	sub := submission{body: m.Data(), key: keyOf(m), replyTo: m.Header(headerReply), trace: m.Header(span.Header)}
+	caller, err := g.callerOnBus(ctx, m)
+	if err != nil {
+		return err
+	}
+	if !caller.May(access.Submitter) {
+		return forbidden(caller, access.Submitter)
+	}
+	if err := g.checkSuspended(ctx, caller, actionSubmit); err != nil {
+		return err
+	}
+	sub := submission{caller: caller, body: m.Data(), key: keyOf(m), replyTo: m.Header(headerReply), trace: m.Header(span.Header)}
 	if err := g.read(&sub, m.Key()); err != nil {
 		return err
 	}
-	if _, err := g.submit(ctx, sub); err != nil {
+	st, err := g.submit(ctx, sub)
+	if err != nil {
 		return err
 	}
 	g.metrics.submitted.WithLabelValues("bus").Inc()
+	g.appendAudit(ctx, caller, actionSubmit, string(st.ID))
 	return nil
 }
 
@@ -157,19 +196,35 @@ func (g *Gateway) takeAbort(ctx context.Context, m bus.Message) error {
 	if err != nil {
 		return problem(http.StatusBadRequest, api.CodeInvalidID, "%q: %v", m.Key(), err)
 	}
+	caller, err := g.callerOnBus(ctx, m)
+	if err != nil {
+		return err
+	}
+	st, err := g.store.Load(ctx, id)
+	if err == nil && st.Tenant != caller.Tenant {
+		err = runNotFound(id)
+	}
+	if err != nil {
+		return err
+	}
+	if err := g.ownOrOperator(ctx, caller, id); err != nil {
+		return err
+	}
 	var a state.Abort
 	if len(m.Data()) > 0 {
 		if err := json.Unmarshal(m.Data(), &a); err != nil {
 			g.log.Warn().Err(err).Str("run_id", string(id)).Str("hint", "the run is aborted without a reason; the body stands in docs/reference/nats.md#abort").Msg("abort without a readable reason")
 		}
 	}
-	wake, err := g.store.Abort(ctx, id, a.Reason, g.cfg.RedeliveryDelay)
+	a.By = caller.By()
+	wake, err := g.store.Abort(ctx, id, a, g.cfg.RedeliveryDelay)
 	if _, ended := errors.AsType[*state.TerminalError](err); ended {
 		return nil // there is nothing left to abort
 	}
 	if err != nil {
 		return err
 	}
+	g.appendAudit(ctx, caller, actionCancel, string(id))
 	// Workers have heard the message itself.
 	g.publish(ctx, id, func(ctx context.Context) error { return g.dispatch.WakeAborted(ctx, id, wake, span.Parent(ctx)) })
 	return nil

@@ -74,7 +74,7 @@ func TestSubmissionDeliveredAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want := 1; want <= 2; want++ {
-		b.Submit("hello", []byte(`{"input":"x"}`), nil)
+		b.Submit("default", "hello", []byte(`{"input":"x"}`), nil)
 		select {
 		case <-b.answered:
 		case <-time.After(20 * time.Second):

@@ -15,7 +15,7 @@ type latest struct {
 	store state.Agents
 
 	mu    sync.Mutex
-	reads map[string]*agentRead // in flight, by name
+	reads map[agentKey]*agentRead // in flight; version 0
 }
 
 type agentRead struct {
@@ -29,12 +29,12 @@ type agentRead struct {
 const latestTimeout = 5 * time.Second
 
 func newLatest(store state.Agents) *latest {
-	return &latest{store: store, reads: map[string]*agentRead{}}
+	return &latest{store: store, reads: map[agentKey]*agentRead{}}
 }
 
 // get returns the latest version of an agent, or state.ErrNotFound.
-func (l *latest) get(ctx context.Context, name string) (state.AgentVersion, error) {
-	r := l.join(context.WithoutCancel(ctx), name)
+func (l *latest) get(ctx context.Context, of agentKey) (state.AgentVersion, error) {
+	r := l.join(context.WithoutCancel(ctx), of)
 	select {
 	case <-r.done:
 		return r.got, r.err
@@ -44,14 +44,14 @@ func (l *latest) get(ctx context.Context, name string) (state.AgentVersion, erro
 }
 
 // join returns a read that begins now or later.
-func (l *latest) join(ctx context.Context, name string) *agentRead {
+func (l *latest) join(ctx context.Context, of agentKey) *agentRead {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	under := l.reads[name]
+	under := l.reads[of]
 	if under == nil {
 		r := &agentRead{done: make(chan struct{})}
-		l.reads[name] = r
-		go l.read(ctx, name, r) // ends when nobody waits
+		l.reads[of] = r
+		go l.read(ctx, of, r) // ends when nobody waits
 		return r
 	}
 	if under.next == nil {
@@ -61,17 +61,17 @@ func (l *latest) join(ctx context.Context, name string) *agentRead {
 }
 
 // read reads for r and for those after it.
-func (l *latest) read(ctx context.Context, name string, r *agentRead) {
+func (l *latest) read(ctx context.Context, of agentKey, r *agentRead) {
 	for r != nil {
 		once, cancel := context.WithTimeout(ctx, latestTimeout)
-		r.got, r.err = l.store.Agent(once, name, 0)
+		r.got, r.err = l.store.Agent(once, of.tenant, of.name, 0)
 		cancel()
 		close(r.done)
 		l.mu.Lock()
 		if r = r.next; r == nil {
-			delete(l.reads, name)
+			delete(l.reads, of)
 		} else {
-			l.reads[name] = r
+			l.reads[of] = r
 		}
 		l.mu.Unlock()
 	}

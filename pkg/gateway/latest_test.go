@@ -19,7 +19,7 @@ type slowAgents struct {
 	answer  chan struct{}
 }
 
-func (a *slowAgents) Agent(ctx context.Context, name string, _ int) (state.AgentVersion, error) {
+func (a *slowAgents) Agent(ctx context.Context, _, name string, _ int) (state.AgentVersion, error) {
 	a.mu.Lock()
 	v := a.version
 	a.mu.Unlock()
@@ -37,7 +37,7 @@ func TestLatestIsShared(t *testing.T) {
 	t.Parallel()
 	a := &slowAgents{version: 1, begun: make(chan struct{}, 10), answer: make(chan struct{})}
 	l := newLatest(a)
-	first := l.join(t.Context(), "a")
+	first := l.join(t.Context(), agentKey{name: "a"})
 	<-a.begun
 	a.mu.Lock()
 	a.version = 2
@@ -45,7 +45,7 @@ func TestLatestIsShared(t *testing.T) {
 	// These come while the first is in flight.
 	var after []*agentRead
 	for range 5 {
-		after = append(after, l.join(t.Context(), "a"))
+		after = append(after, l.join(t.Context(), agentKey{name: "a"}))
 	}
 	a.answer <- struct{}{}
 	<-first.done
@@ -63,7 +63,7 @@ func TestLatestIsShared(t *testing.T) {
 	// Nobody is left: the next begins anew, and who gives up does not wait.
 	left, leave := context.WithCancel(t.Context())
 	leave()
-	if _, err := l.get(left, "a"); !errors.Is(err, context.Canceled) {
+	if _, err := l.get(left, agentKey{name: "a"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("get = %v, want that it was left", err)
 	}
 	<-a.begun

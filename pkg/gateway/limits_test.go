@@ -66,7 +66,7 @@ func TestTooLargeForTheStore(t *testing.T) {
 		t.Errorf("submit = %.200v", err)
 	}
 
-	b.Submit("hello", []byte(long), nil)
+	b.Submit("default", "hello", []byte(long), nil)
 	select {
 	case d := <-b.letters:
 		if !strings.Contains(d.Cause, "max_payload") {

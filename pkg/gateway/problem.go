@@ -92,6 +92,9 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 		g.log.Warn().Err(err).Str("hint", "docs/reference/errors.md has the code").Str("path", r.URL.Path).Str("code", p.Code).Msg("request failed")
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
+	if p.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="turnpike"`)
+	}
 	if p.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}

@@ -2,13 +2,13 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/span"
@@ -24,7 +24,7 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sub := submission{key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
+	sub := submission{caller: access.From(r.Context()), key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
 	if sub.body, err = g.decode(w, r, &sub.req); err != nil {
 		return err
 	}
@@ -36,8 +36,12 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Location", "/v1/runs/"+string(st.ID))
 	status := http.StatusAccepted
 	if wait > 0 {
-		if atRest, ok := g.atRest(r.Context(), st.ID, wait); ok {
+		ctx, stop := g.whileAllowed(r)
+		defer stop()
+		if atRest, ok := g.atRest(ctx, st.ID, wait); ok {
 			st, status = atRest, http.StatusOK
+		} else if err := context.Cause(ctx); err != nil && r.Context().Err() == nil {
+			return err
 		} else if now, err := g.store.Load(r.Context(), st.ID); err == nil {
 			st = now
 		}
@@ -106,8 +110,8 @@ func (g *Gateway) run(r *http.Request) (state.State, error) {
 		return state.State{}, problem(http.StatusBadRequest, api.CodeInvalidID, "%q: %v", r.PathValue("id"), err)
 	}
 	st, err := g.store.Load(r.Context(), id)
-	if err == nil && st.Tenant != g.cfg.Tenant {
-		err = fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	if err == nil && st.Tenant != tenantOf(r) {
+		err = runNotFound(id)
 	}
 	if err == nil {
 		traceRun(r.Context(), st)
@@ -158,7 +162,7 @@ func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f.Tenant = g.cfg.Tenant
+	f.Tenant = tenantOf(r)
 	page, err := g.store.List(r.Context(), f)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/span"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -44,6 +45,10 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := g.checkSignal(r.Context(), id, sig); err != nil {
+		return err
+	}
+	sig.By = access.From(r.Context()).By()
 	if sig.Message != nil && st.Loop == "single_call" {
 		return problem(http.StatusConflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call and cannot be continued", id)
 	}
@@ -183,11 +188,17 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
 	if len(req.Reason) > maxValue {
 		return invalid("reason has %d bytes, at most %d are allowed", len(req.Reason), maxValue)
 	}
+	if err := g.ownOrOperator(r.Context(), access.From(r.Context()), id); err != nil {
+		return err
+	}
 	// The flag is durable; the messages only make it instant.
-	wake, err := g.store.Abort(r.Context(), id, req.Reason, g.cfg.RedeliveryDelay)
+	abort := state.Abort{Reason: req.Reason, By: access.From(r.Context()).By()}
+	wake, err := g.store.Abort(r.Context(), id, abort, g.cfg.RedeliveryDelay)
 	if err != nil {
 		return err
 	}
-	g.publish(r.Context(), id, func(ctx context.Context) error { return g.dispatch.Abort(ctx, id, req.Reason, wake, span.Parent(ctx)) })
+	g.publish(r.Context(), id, func(ctx context.Context) error {
+		return g.dispatch.Abort(ctx, id, st.Tenant, req.Reason, wake, span.Parent(ctx))
+	})
 	return g.accepted(w, r, id)
 }

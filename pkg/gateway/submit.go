@@ -17,6 +17,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/dispatch"
@@ -58,6 +59,7 @@ func (i *ids) next(now time.Time, n int) (state.RunID, error) {
 
 // submission is what came in, whatever its source.
 type submission struct {
+	caller  access.Caller
 	req     api.SubmitRequest
 	body    []byte // as it came, for the fingerprint
 	key     string
@@ -95,7 +97,7 @@ func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (s
 		g.noisy.note(made)
 	}
 	if existing && sub.replyTo != "" && st.Status.Terminal() {
-		g.reply(ctx, sub.replyTo, api.RunOf(st, time.Now())) // no worker will
+		g.reply(ctx, run.Tenant, sub.replyTo, api.RunOf(st, time.Now())) // no worker will
 	}
 	// A run that exists may be one that this very call made, if the store repeated
 	// it, or whose publisher died: the bus drops the message if it is the second.
@@ -123,10 +125,10 @@ func (g *Gateway) publish(ctx context.Context, run state.RunID, send func(contex
 }
 
 // reply tells a submitter who named a subject; nobody waits there for sure.
-func (g *Gateway) reply(ctx context.Context, subject string, v any) {
+func (g *Gateway) reply(ctx context.Context, tenant, subject string, v any) {
 	b, err := json.Marshal(v)
 	if err == nil {
-		err = g.bus.Reply(ctx, subject, b)
+		err = g.bus.Reply(ctx, tenant, subject, b)
 	}
 	if err != nil {
 		g.log.Debug().Err(err).Msg("reply")
@@ -163,7 +165,7 @@ func (g *Gateway) newRun(ctx context.Context, sub submission) (state.State, erro
 	if err := checkKey(sub.key); err != nil {
 		return state.State{}, err
 	}
-	a, err := g.compiled(ctx, req.Agent, 0)
+	a, err := g.compiled(ctx, sub.caller.Tenant, req.Agent, 0)
 	if err != nil {
 		return state.State{}, err
 	}
@@ -202,7 +204,7 @@ func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *s
 		req.OutputSchema = nil
 	}
 	run := state.State{
-		Agent: req.Agent, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: g.cfg.Tenant, Priority: state.Priority(req.Priority),
+		Agent: req.Agent, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: sub.caller.Tenant, Priority: state.Priority(req.Priority),
 		Metadata: req.Metadata, Limits: a.Tighten(limits, now), OutputSchema: req.OutputSchema, Stream: req.Stream, ReplyTo: sub.replyTo,
 		Webhook: req.Webhook, Batch: batch, Facts: state.Facts{Confidence: req.Confidence},
 	}
@@ -212,7 +214,7 @@ func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *s
 	for i := range messages {
 		messages[i].ID, messages[i].At = fmt.Sprintf("msg_1_%d", i), now
 	}
-	if run, err = run.Move(state.Submitted, state.Entry{At: now, Messages: messages}); err != nil {
+	if run, err = run.Move(state.Submitted, state.Entry{At: now, Messages: messages, By: sub.caller.By()}); err != nil {
 		return state.State{}, err
 	}
 	wait := &state.Wait{Reason: state.WaitingSchedule, Since: now, Calls: []state.WaitCall{}}

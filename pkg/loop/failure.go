@@ -114,7 +114,7 @@ func (t *Turn) fallsBack(c model.Class) bool {
 }
 
 // aborted ends a run that somebody aborted between two effects.
-func (t *Turn) aborted(reason string, signals []state.Signal) Decision {
+func (t *Turn) aborted(abort state.Abort, signals []state.Signal) Decision {
 	end := state.EndAbortedStreaming
 	switch {
 	case t.s.Status == state.Waiting:
@@ -125,7 +125,7 @@ func (t *Turn) aborted(reason string, signals []state.Signal) Decision {
 		end = state.EndAbortedTools
 	}
 	late := t.tooLate(signals)
-	return t.finish(end, interruptedByUser, state.Entry{Detail: reason, Messages: late})
+	return t.finish(end, interruptedByUser, state.Entry{Detail: abort.Reason, By: abort.By, Messages: late})
 }
 
 func (t *Turn) lastIsTool() bool {
@@ -179,7 +179,7 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 		}
 		t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: text, IsError: true}, true)
 	}
-	return t.move(end, state.Entry{Detail: ev.Reason, Messages: late})
+	return t.move(end, state.Entry{Detail: ev.Reason, By: ev.By, Messages: late})
 }
 
 // Fail ends a run for a reason that no loop can see: its definition does not

@@ -125,6 +125,7 @@ type Aborted struct {
 	At     state.Time
 	Cause  AbortCause
 	Reason string
+	By     *state.By // who aborted the run
 
 	// Failed is how many model calls brought no response, the one that was cut
 	// short included. Lost are those before it that came to something.

@@ -36,7 +36,7 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	case ev.Poisoned:
 		return t.poisoned(ev), true
 	case ev.Abort != nil:
-		return t.aborted(ev.Abort.Reason, ev.Signals), true
+		return t.aborted(*ev.Abort, ev.Signals), true
 	case t.past(t.s.Limits.DeadlineAt):
 		t.append(state.Entry{Type: state.EntryExceeded, Limit: "deadline", UsedFraction: 1})
 		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText(), Messages: t.tooLate(ev.Signals)}), true
@@ -85,6 +85,16 @@ func said(signals []state.Signal) []state.Message {
 		}
 	}
 	return out
+}
+
+// firstBy is who sent the first of the signals that somebody sent.
+func firstBy(signals []state.Signal) *state.By {
+	for _, sig := range signals {
+		if sig.By != nil {
+			return sig.By
+		}
+	}
+	return nil
 }
 
 // tooLate takes what came in for a run that ends instead of going on with it: the results of
@@ -211,7 +221,7 @@ func (t *Turn) resume(signals []state.Signal) Decision {
 	t.s.Reenter, t.s.Undecided, t.s.Reservation = false, false, nil
 	t.s.Nudges = state.Nudges{LastTotal: t.s.Usage.OutputTokens}
 	t.s.LoopState, t.s.Poison, t.s.Compacted = state.LoopState{}, nil, false
-	return t.move(state.UserMessage, state.Entry{Messages: said(signals)})
+	return t.move(state.UserMessage, state.Entry{Messages: said(signals), By: firstBy(signals)})
 }
 
 // receive applies signals and moves on for the reason of the first.
@@ -226,7 +236,7 @@ func (t *Turn) receive(signals []state.Signal) Decision {
 	})
 	t.s.Recoveries, t.s.Reenter, t.s.ResumeAt = 0, false, state.Time{}
 	t.s.Compacted = t.s.Compacted && len(said) == 0
-	return t.move(reason, state.Entry{Messages: said, Detail: strings.Join(slices.DeleteFunc(details, func(d string) bool { return d == "" }), ", ")})
+	return t.move(reason, state.Entry{Messages: said, By: firstBy(signals), Detail: strings.Join(slices.DeleteFunc(details, func(d string) bool { return d == "" }), ", ")})
 }
 
 // receiveAll applies signals, says of each what it was, and returns what the user

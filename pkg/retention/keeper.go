@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -16,7 +18,7 @@ import (
 // Config of a Keeper.
 type Config struct {
 	Keep   agent.Retention // by the deployment; an agent's own may be shorter
-	Tenant string          // of the runs that Run deletes; "" is all
+	Tenant string          // one that has runs without being stored as a tenant; default "default"
 	Logger zerolog.Logger
 }
 
@@ -88,7 +90,7 @@ func (k *Keeper) tree(ctx context.Context, root state.State) ([]state.State, err
 // forget deletes one run: first what other systems keep of it, so that a deletion which was
 // interrupted finds the run.
 func (k *Keeper) forget(ctx context.Context, s state.State) error {
-	if err := k.bus.Forget(ctx, s.ID, s.Poison != nil); err != nil {
+	if err := k.bus.Forget(ctx, s.Tenant, s.ID, s.Poison != nil); err != nil {
 		return fmt.Errorf("delete events of run %s: %w", s.ID, err)
 	}
 	if err := k.store.Delete(ctx, s.ID); err != nil && !errors.Is(err, state.ErrNotFound) {
@@ -135,19 +137,49 @@ type rule struct {
 
 // rules returns what is kept for less than ever.
 func (k *Keeper) rules(ctx context.Context) ([]rule, error) {
+	tenants, err := k.tenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var rules []rule
+	for _, tenant := range tenants {
+		own, err := k.rulesOf(ctx, tenant)
+		if err != nil {
+			return rules, err
+		}
+		rules = append(rules, own...)
+	}
+	return rules, nil
+}
+
+// tenants returns the names of all tenants.
+func (k *Keeper) tenants(ctx context.Context) ([]string, error) {
+	stored, err := k.store.Documents(ctx, state.TenantDocument)
+	if err != nil {
+		return nil, err
+	}
+	names := append(slices.Collect(maps.Keys(stored)), state.DefaultTenant)
+	if k.cfg.Tenant != "" {
+		names = append(names, k.cfg.Tenant)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+func (k *Keeper) rulesOf(ctx context.Context, tenant string) ([]rule, error) {
 	var rules []rule
 	add := func(name string, keep agent.Retention) {
 		if keep.Completed > 0 {
-			f := state.Filter{Tenant: k.cfg.Tenant, Agent: name, Status: []state.Status{state.Completed, state.Incomplete, state.Cancelled}}
+			f := state.Filter{Tenant: tenant, Agent: name, Status: []state.Status{state.Completed, state.Incomplete, state.Cancelled}}
 			rules = append(rules, rule{f, time.Duration(keep.Completed)})
 		}
 		if keep.Failed > 0 {
-			f := state.Filter{Tenant: k.cfg.Tenant, Agent: name, Status: []state.Status{state.Failed}}
+			f := state.Filter{Tenant: tenant, Agent: name, Status: []state.Status{state.Failed}}
 			rules = append(rules, rule{f, time.Duration(keep.Failed)})
 		}
 	}
 	add("", k.cfg.Keep)
-	versions, err := k.store.ListAgents(ctx)
+	versions, err := k.store.ListAgents(ctx, tenant)
 	if err != nil {
 		return rules, err
 	}

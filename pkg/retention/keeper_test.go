@@ -121,11 +121,11 @@ type crash struct {
 	left int
 }
 
-func (c *crash) Forget(ctx context.Context, id state.RunID, letters bool) error {
+func (c *crash) Forget(ctx context.Context, tenant string, id state.RunID, letters bool) error {
 	if c.left--; c.left < 0 {
 		return errors.New("killed")
 	}
-	return c.Intake.Forget(ctx, id, letters)
+	return c.Intake.Forget(ctx, tenant, id, letters)
 }
 
 // A deletion that was interrupted anywhere goes on with the next.
@@ -162,7 +162,7 @@ func TestKeep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.store.PutAgent(t.Context(), "brief", def); err != nil {
+		if _, err := d.store.PutAgent(t.Context(), state.DefaultTenant, "brief", def); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

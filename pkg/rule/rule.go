@@ -1,9 +1,12 @@
 package rule
 
 import (
+	"encoding/json"
 	"fmt"
+	"reflect"
 
 	"cel.dev/cel-go/cel"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // Condition tells whether an expression holds for values of its variables. An error
@@ -12,20 +15,12 @@ type Condition func(values map[string]any) (bool, error)
 
 // Compile compiles a condition over variables. Its evaluation is bounded in cost.
 func Compile(text string, vars ...cel.EnvOption) (Condition, error) {
-	env, err := cel.NewEnv(vars...)
+	program, out, err := compile(text, vars)
 	if err != nil {
 		return nil, err
 	}
-	ast, issues := env.Compile(text)
-	if issues.Err() != nil {
-		return nil, fmt.Errorf("%q: %w", text, issues.Err())
-	}
-	if out := ast.OutputType(); !out.IsExactType(cel.BoolType) && !out.IsExactType(cel.DynType) {
+	if !out.IsExactType(cel.BoolType) && !out.IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("%q gives %s, not a boolean", text, out)
-	}
-	program, err := env.Program(ast, cel.CostLimit(100_000))
-	if err != nil {
-		return nil, fmt.Errorf("%q: %w", text, err)
 	}
 	return func(values map[string]any) (bool, error) {
 		v, _, err := program.Eval(values)
@@ -38,4 +33,47 @@ func Compile(text string, vars ...cel.EnvOption) (Condition, error) {
 		}
 		return yes, nil
 	}, nil
+}
+
+// Object gives a JSON object for values of variables.
+type Object func(values map[string]any) (json.RawMessage, error)
+
+// CompileObject compiles an expression that gives an object. Its evaluation is bounded in
+// cost.
+func CompileObject(text string, vars ...cel.EnvOption) (Object, error) {
+	program, _, err := compile(text, vars)
+	if err != nil {
+		return nil, err
+	}
+	return func(values map[string]any) (json.RawMessage, error) {
+		v, _, err := program.Eval(values)
+		if err != nil {
+			return nil, err
+		}
+		native, err := v.ConvertToNative(reflect.TypeFor[*structpb.Struct]())
+		if err != nil {
+			return nil, fmt.Errorf("%q gave no object: %w", text, err)
+		}
+		object, ok := native.(*structpb.Struct)
+		if !ok {
+			return nil, fmt.Errorf("%q gave no object", text)
+		}
+		return object.MarshalJSON()
+	}, nil
+}
+
+func compile(text string, vars []cel.EnvOption) (cel.Program, *cel.Type, error) {
+	env, err := cel.NewEnv(vars...)
+	if err != nil {
+		return nil, nil, err
+	}
+	ast, issues := env.Compile(text)
+	if issues.Err() != nil {
+		return nil, nil, fmt.Errorf("%q: %w", text, issues.Err())
+	}
+	program, err := env.Program(ast, cel.CostLimit(100_000))
+	if err != nil {
+		return nil, nil, fmt.Errorf("%q: %w", text, err)
+	}
+	return program, ast.OutputType(), nil
 }

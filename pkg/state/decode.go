@@ -27,6 +27,7 @@ func (d *decoder) entry(e *Entry) {
 	wire.TextOr(&d.Reader, `,"status":`, &e.Status)
 	wire.TextOr(&d.Reader, `,"worker":`, &e.Worker)
 	d.NumOr(`,"duration_ms":`, &e.DurationMS)
+	wire.AnyOr(&d.Reader, `,"by":`, &e.By)
 	if d.Key(`,"messages":[`) {
 		e.Messages = []Message{}
 		for d.More(len(e.Messages)) {

@@ -73,6 +73,7 @@ func (w *encoder) entry(e *Entry) {
 	w.TextOr(`"status":`, string(e.Status))
 	w.TextOr(`"worker":`, e.Worker)
 	w.NumOr(`"duration_ms":`, e.DurationMS)
+	w.Any(`"by":`, e.By, e.By != nil)
 	if len(e.Messages) > 0 {
 		w.Key(`"messages":`)
 		w.B = append(w.B, '[')

@@ -32,6 +32,19 @@ const (
 	LiveModelDelta   EntryType = "model.delta"
 )
 
+// By says who caused an entry: a person or a service, in which tenant, and how it was
+// found out (none, key, oidc, nats).
+type By struct {
+	Principal string `json:"principal"`
+	Tenant    string `json:"tenant"`
+	Via       string `json:"via"`
+}
+
+// OnBus is whoever speaks for a tenant on the bus, where the server has let them.
+func OnBus(tenant string) *By {
+	return &By{Principal: "nats:" + tenant, Tenant: tenant, Via: "nats"}
+}
+
 // Entry is one record of a run's append-only log. Which fields are set follows
 // from Type.
 type Entry struct {
@@ -49,6 +62,10 @@ type Entry struct {
 	Status     Status `json:"status,omitempty"`
 	Worker     string `json:"worker,omitempty"`
 	DurationMS int64  `json:"duration_ms,omitempty"`
+
+	// By is who caused the entry, if somebody did: run.submitted, and what signals and
+	// cancellations led to. Of several signals it is that of the first.
+	By *By `json:"by,omitempty"`
 
 	// Messages that a transition added to the history: the submission's input, a
 	// user's message, a continuation prompt.

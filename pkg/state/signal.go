@@ -24,6 +24,9 @@ type Signal struct {
 	// Replay takes a run that ended poisoned up again: the version of that end.
 	Replay int64 `json:"replay,omitempty"`
 
+	// By says who sent it.
+	By *By `json:"by,omitempty"`
+
 	At Time `json:"at"`
 }
 

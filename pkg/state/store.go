@@ -133,6 +133,8 @@ type Store interface {
 	Signals
 	Schedule
 	Agents
+	Documents
+	Audits
 	Quotas
 
 	// SetFormat says in which format runs are written from now on; a store that was not told
@@ -455,6 +457,7 @@ type Committed struct {
 // Abort is a request to end a run.
 type Abort struct {
 	Reason string `json:"reason"`
+	By     *By    `json:"by,omitempty"`
 }
 
 // Signals takes messages from outside into a run.
@@ -470,9 +473,9 @@ type Signals interface {
 	Signal(ctx context.Context, id RunID, sig Signal, delay time.Duration) (Wake, error)
 
 	// Abort marks a run to be ended and wakes it if it waits. Repeating it is
-	// harmless; the first reason stays. A run that has ended gives a
+	// harmless; the first abort stays. A run that has ended gives a
 	// *TerminalError.
-	Abort(ctx context.Context, id RunID, reason string, delay time.Duration) (Wake, error)
+	Abort(ctx context.Context, id RunID, abort Abort, delay time.Duration) (Wake, error)
 }
 
 // Wake tells a caller which turn to publish.
@@ -561,21 +564,25 @@ type Due struct {
 	Finalized int64 // see Schedule.Finalized
 }
 
-// Agents keeps the definitions of agents, each version for ever.
+// DefaultTenant owns what names no tenant, and all that was stored before agents had one.
+const DefaultTenant = "default"
+
+// Agents keeps the definitions of agents, each version for ever. A name is of one tenant:
+// others may give it to agents of their own.
 type Agents interface {
 	// PutAgent stores a definition as the next version of name, starting from 1.
-	PutAgent(ctx context.Context, name string, definition json.RawMessage) (AgentVersion, error)
+	PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (AgentVersion, error)
 
 	// Agent returns one version of an agent, or the latest if version is 0.
 	// ErrNotFound if it does not exist; a deleted agent has no latest version, but
 	// its numbered ones stay for the runs that pinned them.
-	Agent(ctx context.Context, name string, version int) (AgentVersion, error)
+	Agent(ctx context.Context, tenant, name string, version int) (AgentVersion, error)
 
-	// ListAgents returns the latest version of every agent, by name.
-	ListAgents(ctx context.Context) ([]AgentVersion, error)
+	// ListAgents returns the latest version of every agent of a tenant, by name.
+	ListAgents(ctx context.Context, tenant string) ([]AgentVersion, error)
 
 	// DeleteAgent removes an agent from the list and from submission.
-	DeleteAgent(ctx context.Context, name string) error
+	DeleteAgent(ctx context.Context, tenant, name string) error
 
 	// Pin keeps value under key for ever, unless something is kept there already, and
 	// returns what is kept: of all that pin one key, the first wins. An empty value

@@ -46,7 +46,7 @@ func (k *striker) heard(run state.RunID) {
 	k.mu.Unlock()
 	if ok && n == 1 {
 		// What a gateway does. The run may have ended.
-		if wake, err := k.s.store.Abort(context.Background(), run, "enough", k.s.delay()); err == nil {
+		if wake, err := k.s.store.Abort(context.Background(), run, state.Abort{Reason: "enough"}, k.s.delay()); err == nil {
 			if wake.Publish {
 				_ = k.s.bus.PublishTurn(context.Background(), bus.Turn{Run: run, Version: wake.Version, Priority: state.High}, fmt.Sprintf("%s:%d:abort", run, wake.Version))
 			}
@@ -269,7 +269,7 @@ func TestManyAbortsAtOnce(t *testing.T) {
 		time.Sleep(10 * time.Second) // the bubble's
 		for _, id := range runs {
 			// The flag alone: the renewals of the leases find it, together.
-			if _, err := s.store.Abort(t.Context(), id, "enough", time.Hour); err != nil {
+			if _, err := s.store.Abort(t.Context(), id, state.Abort{Reason: "enough"}, time.Hour); err != nil {
 				t.Fatal(err)
 			}
 		}

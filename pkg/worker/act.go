@@ -38,7 +38,7 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 		t.live(t.liveEvent(state.LiveTurnStarted))
 	}
 	// Not on the executor: servers may have to be asked what the agent's tools are.
-	a, err := t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
+	a, err := t.w.agents.get(ctx, t.s.Tenant, t.s.Agent, t.s.AgentVersion)
 	if err == nil {
 		t.loop, err = t.w.agents.loop(ctx, t.s)
 	}
@@ -138,10 +138,11 @@ func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (_ loop.Event, 
 	var abort *abortError
 	switch {
 	case errors.As(cause, &abort):
-		ev.Cause, ev.Reason = loop.ByUser, abort.reason
-		if ev.Signals, err = t.lateSignals(ctx); err != nil {
+		said := abort.abort
+		if ev.Signals, err = t.lateSignals(ctx, &said); err != nil {
 			return nil, err
 		}
+		ev.Cause, ev.Reason, ev.By = loop.ByUser, said.Reason, said.By
 	case errors.Is(cause, errDeadline):
 		ev.Cause, ev.Reason = loop.ByDeadline, "limit deadline"
 	case errors.Is(cause, errShutdown):
@@ -154,11 +155,14 @@ func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (_ loop.Event, 
 }
 
 // lateSignals returns what came in for the run during its turn, before the abort that ends
-// it.
-func (t *turn) lateSignals(ctx context.Context) ([]state.Signal, error) {
+// it. What the store knows of the abort counts more than what was said of it on the bus.
+func (t *turn) lateSignals(ctx context.Context, abort *state.Abort) ([]state.Signal, error) {
 	c, err := t.claimAgain(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if c.Abort != nil {
+		*abort = *c.Abort
 	}
 	late := c.Signals[min(len(t.claim.Signals), len(c.Signals)):]
 	t.claim.Signals = c.Signals
@@ -242,6 +246,6 @@ func (t *turn) grown() {
 	}
 	t.w.bus.Grown(t.s.ID, from, t.recorded)
 	if t.w.feed != nil {
-		t.w.feed.grown(t.s.ID, t.recorded)
+		t.w.feed.grown(t.s.Tenant, t.s.ID, t.recorded)
 	}
 }

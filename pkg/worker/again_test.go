@@ -65,7 +65,7 @@ func TestAbortHeardLate(t *testing.T) {
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow"}}, call("slow", "c1"), call("slow", "c2"), model.Scripted{Text: "end"})
 	<-slow.started
 	// The flag alone: it is the renewal of the lease that sees it.
-	wake, err := s.store.Abort(t.Context(), id, "enough", s.delay())
+	wake, err := s.store.Abort(t.Context(), id, state.Abort{Reason: "enough"}, s.delay())
 	if err != nil {
 		t.Fatal(err)
 	}

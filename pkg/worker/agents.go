@@ -43,6 +43,7 @@ type agents struct {
 }
 
 type agentKey struct {
+	tenant  string
 	name    string
 	version int
 }
@@ -72,8 +73,8 @@ func newAgents(store state.Agents, cfg Config, calls *timelimit.Calls, secret fu
 }
 
 // get returns one version of an agent, or an *invalidAgentError.
-func (a *agents) get(ctx context.Context, name string, version int) (*agent.Agent, error) {
-	b, err := a.load(ctx, agentKey{name, version})
+func (a *agents) get(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
+	b, err := a.load(ctx, agentKey{tenant, name, version})
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func (a *agents) get(ctx context.Context, name string, version int) (*agent.Agen
 
 // loop returns the loop of a run, bound to its agent.
 func (a *agents) loop(ctx context.Context, s state.State) (loop.Loop, error) {
-	b, err := a.load(ctx, agentKey{s.Agent, s.AgentVersion})
+	b, err := a.load(ctx, agentKey{s.Tenant, s.Agent, s.AgentVersion})
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +126,7 @@ func (a *agents) read(ctx context.Context, key agentKey) (state.AgentVersion, er
 	ctx, cancel := context.WithTimeout(ctx, a.patience)
 	defer cancel()
 	for {
-		record, err := a.store.Agent(ctx, key.name, key.version)
+		record, err := a.store.Agent(ctx, key.tenant, key.name, key.version)
 		if err == nil || errors.Is(err, state.ErrNotFound) || !pause(ctx, storePause) {
 			return record, err
 		}

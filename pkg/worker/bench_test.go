@@ -64,7 +64,7 @@ func BenchmarkTurn(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	v, err := store.PutAgent(b.Context(), "a", def)
+	v, err := store.PutAgent(b.Context(), state.DefaultTenant, "a", def)
 	if err != nil {
 		b.Fatal(err)
 	}

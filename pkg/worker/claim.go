@@ -55,6 +55,7 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 	}
 	t := w.newTurn(d, c, l)
 	t.admitted = admitted
+	l.tenant = t.s.Tenant
 	ctx, t.span = t.traceTurn(ctx, msg)
 	// From here on an abort is for this turn. Expected until its end it would strike the
 	// next one, too.

@@ -26,7 +26,7 @@ func (s *deployment) define(def agent.Definition) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.store.PutAgent(s.t.Context(), def.Name, b); err != nil {
+	if _, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, def.Name, b); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -117,7 +117,7 @@ func (s *deployment) createLater(at state.Time) state.RunID {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	v, err := s.store.PutAgent(s.t.Context(), "later", def)
+	v, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, "later", def)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func (s *deployment) createAs(definition agent.Definition, limits state.Limits, 
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	v, err := s.store.PutAgent(s.t.Context(), definition.Name, def)
+	v, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, definition.Name, def)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func (s *deployment) signal(id state.RunID, sig state.Signal) {
 
 func (s *deployment) abort(id state.RunID) {
 	s.t.Helper()
-	wake, err := s.store.Abort(s.t.Context(), id, "enough", time.Millisecond)
+	wake, err := s.store.Abort(s.t.Context(), id, state.Abort{Reason: "enough"}, time.Millisecond)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -27,7 +28,7 @@ func (a *agents) expand(ctx context.Context, key agentKey, def agent.Definition)
 	listed := map[int][]agent.Tool{}
 	for _, s := range b.agent.Sources() {
 		kind, source := a.kinds[s.Kind], s.Bound(a.secret)
-		pin, err := a.pinned(ctx, fmt.Sprintf("%s/%s/%d/%d", s.Kind, key.name, key.version, s.Index), kind, source)
+		pin, err := a.pinned(ctx, key.pin(s), kind, source)
 		if err != nil {
 			return nil, err
 		}
@@ -53,7 +54,7 @@ func (a *agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 	def.Tools = slices.Clone(def.Tools)
 	for _, s := range sources {
 		kind, source := a.kinds[s.Kind], s.Bound(a.secret)
-		pin, err := a.pinned(ctx, fmt.Sprintf("%s/%s/%d/%d/probe", s.Kind, key.name, key.version, s.Index), kind, source)
+		pin, err := a.pinned(ctx, key.pin(s)+"/probe", kind, source)
 		if err != nil {
 			return def, err
 		}
@@ -69,6 +70,16 @@ func (a *agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 		def.Tools[s.Index].Probe = &probe
 	}
 	return def, nil
+}
+
+// pin names what a version of an agent pins for a source of tools. That of the default tenant
+// has the name that it had before agents were of tenants.
+func (k agentKey) pin(s agent.Source) string {
+	name := fmt.Sprintf("%s/%s/%d/%d", s.Kind, k.name, k.version, s.Index)
+	if k.tenant != state.DefaultTenant {
+		name = k.tenant + "/" + name
+	}
+	return name
 }
 
 // pinned returns what a version of an agent has pinned under a key, or an

@@ -41,9 +41,15 @@ type feed struct {
 	wake  chan struct{}
 
 	mu      sync.Mutex
-	pending map[state.RunID]int64 // up to which entry
+	pending map[state.RunID]wanted
 	locks   map[state.RunID]*feedLock
 	fed     map[state.RunID]fed
+}
+
+// wanted is up to which entry a run is to be published.
+type wanted struct {
+	tenant string
+	upTo   int64
 }
 
 // fed is how many entries of a run were known to be published, and when.
@@ -62,14 +68,14 @@ type feedLock struct {
 func newFeed(store state.Store, b bus.Feed, log zerolog.Logger) *feed {
 	return &feed{
 		store: store, bus: b, log: log, wake: make(chan struct{}, 1),
-		pending: map[state.RunID]int64{}, locks: map[state.RunID]*feedLock{}, fed: map[state.RunID]fed{},
+		pending: map[state.RunID]wanted{}, locks: map[state.RunID]*feedLock{}, fed: map[state.RunID]fed{},
 	}
 }
 
 // grown asks for the entries of a run up to a number to be published soon.
-func (f *feed) grown(run state.RunID, upTo int64) {
+func (f *feed) grown(tenant string, run state.RunID, upTo int64) {
 	f.mu.Lock()
-	f.pending[run] = max(f.pending[run], upTo)
+	f.pending[run] = wanted{tenant, max(f.pending[run].upTo, upTo)}
 	f.mu.Unlock()
 	select {
 	case f.wake <- struct{}{}:
@@ -93,13 +99,13 @@ func (f *feed) run(ctx context.Context) {
 func (f *feed) flushAll(ctx context.Context) {
 	f.mu.Lock()
 	pending := f.pending
-	f.pending = map[state.RunID]int64{}
+	f.pending = map[state.RunID]wanted{}
 	f.mu.Unlock()
 	var group errgroup.Group
 	group.SetLimit(concurrentFeeds)
-	for run, upTo := range pending {
+	for run, w := range pending {
 		group.Go(func() error {
-			if err := f.flush(ctx, run, upTo); err != nil && ctx.Err() == nil {
+			if err := f.flush(ctx, w.tenant, run, w.upTo); err != nil && ctx.Err() == nil {
 				f.log.Warn().Err(err).Str("run_id", string(run)).Str("hint", "the feed gets these events when the run goes on or comes to rest").Msg("events not published")
 			}
 			return nil
@@ -110,19 +116,19 @@ func (f *feed) flushAll(ctx context.Context) {
 
 // flush publishes the entries of a run up to a number, as far as the feed lacks them, and
 // returns when they are stored.
-func (f *feed) flush(ctx context.Context, run state.RunID, upTo int64) error {
+func (f *feed) flush(ctx context.Context, tenant string, run state.RunID, upTo int64) error {
 	unlock, err := f.lock(ctx, run)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	after, err := f.published(ctx, run)
+	after, err := f.published(ctx, tenant, run)
 	for err == nil && after < upTo {
 		var entries []state.Entry
 		if entries, err = f.store.Log(ctx, run, after, int(min(upTo-after, feedPage))); err != nil || len(entries) == 0 {
 			break
 		}
-		if err = f.publish(ctx, run, entries); err == nil {
+		if err = f.publish(ctx, tenant, run, entries); err == nil {
 			after += int64(len(entries))
 			f.note(run, after)
 		}
@@ -130,7 +136,7 @@ func (f *feed) flush(ctx context.Context, run state.RunID, upTo int64) error {
 	return err
 }
 
-func (f *feed) publish(ctx context.Context, run state.RunID, entries []state.Entry) error {
+func (f *feed) publish(ctx context.Context, tenant string, run state.RunID, entries []state.Entry) error {
 	events := make([]bus.Event, len(entries))
 	for i, e := range entries {
 		data, err := api.EncodeEvent(run, e)
@@ -139,18 +145,18 @@ func (f *feed) publish(ctx context.Context, run state.RunID, entries []state.Ent
 		}
 		events[i] = bus.Event{Seq: e.Seq, Data: data}
 	}
-	return f.bus.PublishEvents(ctx, run, events)
+	return f.bus.PublishEvents(ctx, tenant, run, events)
 }
 
 // published returns how many entries of a run the feed has.
-func (f *feed) published(ctx context.Context, run state.RunID) (int64, error) {
+func (f *feed) published(ctx context.Context, tenant string, run state.RunID) (int64, error) {
 	f.mu.Lock()
 	known, ok := f.fed[run]
 	f.mu.Unlock()
 	if ok && time.Since(known.at) < fedFor {
 		return known.entries, nil
 	}
-	return f.bus.LastEvent(ctx, run)
+	return f.bus.LastEvent(ctx, tenant, run)
 }
 
 func (f *feed) note(run state.RunID, n int64) {

@@ -24,8 +24,8 @@ type outlet struct {
 	publish func(ctx context.Context, send func() error) error
 }
 
-func (o outlet) PublishEvents(ctx context.Context, run state.RunID, events []bus.Event) error {
-	return o.publish(ctx, func() error { return o.Bus.PublishEvents(ctx, run, events) })
+func (o outlet) PublishEvents(ctx context.Context, tenant string, run state.RunID, events []bus.Event) error {
+	return o.publish(ctx, func() error { return o.Bus.PublishEvents(ctx, tenant, run, events) })
 }
 
 // fed collects the numbers of the events that the feed gets of a run.

@@ -70,7 +70,7 @@ func (w *Worker) finalize(ctx context.Context, s state.State, entries int64) err
 		return fmt.Errorf("start next of batch: %w", err)
 	}
 	if w.feed != nil { // the last: runs get on whatever becomes of the feed
-		if err := w.feed.flush(ctx, s.ID, entries); err != nil {
+		if err := w.feed.flush(ctx, s.Tenant, s.ID, entries); err != nil {
 			return fmt.Errorf("event feed: %w", err)
 		}
 	}
@@ -89,7 +89,7 @@ func (w *Worker) reply(ctx context.Context, s state.State) error {
 	if err != nil {
 		return fmt.Errorf("encode run: %w", err)
 	}
-	return w.bus.Reply(ctx, s.ReplyTo, data)
+	return w.bus.Reply(ctx, s.Tenant, s.ReplyTo, data)
 }
 
 // bury puts the message of a poisoned turn aside, with the cause.
@@ -98,7 +98,7 @@ func (w *Worker) bury(ctx context.Context, s state.State, events int64) error {
 		return nil
 	}
 	return w.bus.DeadLetter(ctx, bus.DeadLetter{
-		Kind: bus.DeadPoisoned, Lane: s.Priority, Run: s.ID, Version: s.Version, Events: events, Attempts: s.Poison.Attempts,
+		Kind: bus.DeadPoisoned, Tenant: s.Tenant, Lane: s.Priority, Run: s.ID, Version: s.Version, Events: events, Attempts: s.Poison.Attempts,
 		Cause: string(state.EndPoisoned) + ": " + s.Transition.Detail, At: s.UpdatedAt,
 		Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, s.ID, s.Version-1),
 	})
@@ -129,7 +129,7 @@ func (w *Worker) startChildren(ctx context.Context, s state.State) error {
 	if admitted.Ended && len(admitted.Refused) > 0 {
 		// The abort goes down the tree from run to run. Who would add to it meanwhile is
 		// aborted at once, or the tree grew faster than the abort comes down.
-		return w.abort(ctx, s.ID)
+		return w.abort(ctx, s.ID, s.Tenant)
 	}
 	for _, o := range calls {
 		if slices.Contains(admitted.Refused, o.Child) {
@@ -184,7 +184,7 @@ func (t *turn) orphaned(ctx context.Context) (*state.Abort, error) {
 
 // startChild starts one run, unless it exists.
 func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall) error {
-	parent, err := w.agents.get(ctx, s.Agent, s.AgentVersion)
+	parent, err := w.agents.get(ctx, s.Tenant, s.Agent, s.AgentVersion)
 	if err != nil {
 		return err
 	}
@@ -192,14 +192,14 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 	if spec == nil {
 		return fmt.Errorf("agent %s has no tool %q", s.Agent, o.Name)
 	}
-	latest, err := w.store.Agent(ctx, spec.Agent, 0)
+	latest, err := w.store.Agent(ctx, s.Tenant, spec.Agent, 0)
 	if errors.Is(err, state.ErrNotFound) {
 		return w.signalParent(ctx, s.ID, failedChild(o, "There is no agent %q", spec.Agent))
 	}
 	if err != nil {
 		return err
 	}
-	a, err := w.agents.get(ctx, spec.Agent, latest.Version)
+	a, err := w.agents.get(ctx, s.Tenant, spec.Agent, latest.Version)
 	var invalid *invalidAgentError
 	if errors.As(err, &invalid) {
 		return w.signalParent(ctx, s.ID, failedChild(o, "The agent %q cannot be started: %v", spec.Agent, invalid))
@@ -271,15 +271,15 @@ func (t *turn) abortChildren(ctx context.Context) error {
 	if !t.s.Status.Terminal() {
 		return nil
 	}
-	return t.w.abortAll(ctx, t.claim.Open)
+	return t.w.abortAll(ctx, t.s.Tenant, t.claim.Open)
 }
 
-func (w *Worker) abortAll(ctx context.Context, calls []state.OpenCall) error {
+func (w *Worker) abortAll(ctx context.Context, tenant string, calls []state.OpenCall) error {
 	for _, o := range calls {
 		if o.Needs != state.NeedChild {
 			continue
 		}
-		if err := w.abort(ctx, o.Child); err != nil {
+		if err := w.abort(ctx, o.Child, tenant); err != nil {
 			return err
 		}
 	}
@@ -287,15 +287,15 @@ func (w *Worker) abortAll(ctx context.Context, calls []state.OpenCall) error {
 }
 
 // abort ends a run for which nobody waits any more.
-func (w *Worker) abort(ctx context.Context, id state.RunID) error {
-	wake, err := w.store.Abort(ctx, id, parentEnded, w.cfg.RedeliveryDelay)
+func (w *Worker) abort(ctx context.Context, id state.RunID, tenant string) error {
+	wake, err := w.store.Abort(ctx, id, state.Abort{Reason: parentEnded}, w.cfg.RedeliveryDelay)
 	if _, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is(err, state.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("abort run %s: %w", id, err)
 	}
-	if err := w.dispatch.Abort(ctx, id, parentEnded, wake, ""); err != nil {
+	if err := w.dispatch.Abort(ctx, id, tenant, parentEnded, wake, ""); err != nil {
 		return fmt.Errorf("publish abort of run %s: %w", id, err)
 	}
 	return nil

@@ -13,9 +13,9 @@ import (
 )
 
 // abortError is the cause with which an abort ends a turn's context.
-type abortError struct{ reason string }
+type abortError struct{ abort state.Abort }
 
-func (e *abortError) Error() string { return "run aborted: " + e.reason }
+func (e *abortError) Error() string { return "run aborted: " + e.abort.Reason }
 
 // errDeadline is the cause with which the run's deadline ends a turn's context.
 var errDeadline = errors.New("run deadline has passed")
@@ -25,6 +25,7 @@ type lease struct {
 	state.Lease
 
 	delivery bus.TurnDelivery
+	tenant   string                  // of the run
 	cancel   context.CancelCauseFunc // ends the turn
 	ends     bool                    // its claim told of the abort: all that is left to do is to end the run
 
@@ -49,8 +50,8 @@ func (l *lease) start(at time.Time, lasts time.Duration) {
 // abort ends the turn if it is the one that a means, and does not know it already:
 // interrupted over and over, it would never come to end its run.
 func (l *lease) abort(a bus.Abort) {
-	if a.Means(l.Version) && !l.ends {
-		l.cancel(&abortError{a.Reason})
+	if a.Means(l.Version) && a.Tenant == l.tenant && !l.ends {
+		l.cancel(&abortError{state.Abort{Reason: a.Reason, By: state.OnBus(a.Tenant)}})
 	}
 }
 
@@ -256,7 +257,7 @@ func (w *Worker) askFor(ctx context.Context, l *lease, asked time.Time, patience
 	w.leases.renewed(l, asked, w.cfg.Lease)
 	w.check(l.delivery.InProgress(), "in progress")
 	if abort != nil && !l.ends {
-		l.cancel(&abortError{abort.Reason})
+		l.cancel(&abortError{*abort})
 	}
 	return nil
 }

@@ -18,13 +18,13 @@ type slowAgents struct {
 	times *atomic.Int32
 }
 
-func (s slowAgents) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
+func (s slowAgents) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
 	if s.times.Add(1) == 1 {
 		close(s.asked)
 		<-ctx.Done()
 		return state.AgentVersion{}, ctx.Err()
 	}
-	return s.Store.Agent(ctx, name, version)
+	return s.Store.Agent(ctx, tenant, name, version)
 }
 
 // I7: an abort that comes while a worker asks for an agent that it does not know yet ends

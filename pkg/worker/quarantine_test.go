@@ -108,7 +108,7 @@ func TestNewerRunIsLeftAlone(t *testing.T) {
 			t.Fatal("the message does not come back")
 		}
 	}
-	if letters, err := s.bus.DeadLetters(t.Context(), 0, 10); err != nil || len(letters) != 0 {
+	if letters, err := s.bus.DeadLetters(t.Context(), state.DefaultTenant, 0, 10); err != nil || len(letters) != 0 {
 		t.Errorf("dead letters %v, %v", letters, err)
 	}
 }

@@ -275,7 +275,7 @@ func TestAbortWhileWaitingForQuota(t *testing.T) {
 	s.work(cfg)
 	id := s.submit(state.Limits{}, nil, model.Scripted{Text: "never"})
 	s.awaitReason(id, state.WaitingSchedule)
-	w, err := s.store.Abort(t.Context(), id, "enough", s.delay())
+	w, err := s.store.Abort(t.Context(), id, state.Abort{Reason: "enough"}, s.delay())
 	if err != nil || !w.Publish {
 		t.Fatalf("Abort = %+v, %v", w, err)
 	}

@@ -132,7 +132,7 @@ func (w *Worker) survive(run state.RunID) {
 
 // agent returns the definition of the run.
 func (t *turn) agent(ctx context.Context) (*agent.Agent, error) {
-	a, err := t.w.agents.get(ctx, t.s.Agent, t.s.AgentVersion)
+	a, err := t.w.agents.get(ctx, t.s.Tenant, t.s.Agent, t.s.AgentVersion)
 	if err != nil {
 		return nil, t.notLoaded(ctx, err)
 	}

@@ -38,8 +38,8 @@ func (u *unanswered) Record(ctx context.Context, l state.Lease, r state.Record) 
 	return err
 }
 
-func (u *unanswered) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
-	a, err := u.Store.Agent(ctx, name, version)
+func (u *unanswered) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
+	a, err := u.Store.Agent(ctx, tenant, name, version)
 	if u.agents.Add(1) == 1 {
 		return state.AgentVersion{}, errors.Join(errNoAnswer, err)
 	}

@@ -198,7 +198,7 @@ func TestPoisonedTurn(t *testing.T) {
 	}
 	// The message is parked with the cause.
 	s.await(id, "parked", func(state.State) bool {
-		letters, err := s.bus.DeadLetters(t.Context(), 0, 10)
+		letters, err := s.bus.DeadLetters(t.Context(), state.DefaultTenant, 0, 10)
 		return err == nil && len(letters) == 1 && letters[0].Run == id
 	})
 }
@@ -287,11 +287,11 @@ func TestThirdPartyLoop(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	def := []byte(`{"name":"echo","model":{"provider":"scripted"},"loop":{"type":"echo"}}`)
-	v, err := s.store.PutAgent(t.Context(), "echo", def)
+	v, err := s.store.PutAgent(t.Context(), state.DefaultTenant, "echo", def)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "echo", AgentVersion: v.Version, Loop: "echo", Priority: state.Low, Limits: state.Limits{MaxTurns: 1}}
+	run := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Tenant: state.DefaultTenant, Agent: "echo", AgentVersion: v.Version, Loop: "echo", Priority: state.Low, Limits: state.Limits{MaxTurns: 1}}
 	run, err = run.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{state.UserText("hi")}})
 	if err != nil {
 		t.Fatal(err)

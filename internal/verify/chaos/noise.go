@@ -114,16 +114,16 @@ func (b *noisyBus) PublishTurn(ctx context.Context, t bus.Turn, id string) error
 }
 
 // PublishEvents implements bus.Feed.
-func (b *noisyBus) PublishEvents(ctx context.Context, run state.RunID, events []bus.Event) error {
+func (b *noisyBus) PublishEvents(ctx context.Context, tenant string, run state.RunID, events []bus.Event) error {
 	if rand.IntN(1000) < doubled { //nolint:gosec // not a secret
-		if err := b.Bus.PublishEvents(ctx, run, events); err != nil {
+		if err := b.Bus.PublishEvents(ctx, tenant, run, events); err != nil {
 			return err
 		}
 		if err := b.note("events doubled", run); err != nil {
 			return err
 		}
 	}
-	err := b.Bus.PublishEvents(ctx, run, events)
+	err := b.Bus.PublishEvents(ctx, tenant, run, events)
 	b.dies("after it published events", run)
 	return err
 }

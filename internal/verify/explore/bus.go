@@ -241,7 +241,7 @@ func (w wire) Aborts(_ context.Context, fn func(bus.Abort)) (func(), error) {
 	return func() {}, nil
 }
 
-func (w wire) Reply(ctx context.Context, subject string, data []byte) error {
+func (w wire) Reply(ctx context.Context, tenant, subject string, data []byte) error {
 	return ask0(ctx, w.p, w.request("reply to "+subject, writes), func() error {
 		w.p.s.checkReply(data)
 		return nil

@@ -91,7 +91,7 @@ func newDeployment(sc *Scenario) *deployment {
 // start brings everybody up, and returns when they stand.
 func (s *deployment) start() error {
 	for _, name := range slices.Sorted(maps.Keys(s.sc.Agents)) {
-		if _, err := s.store.PutAgent(context.Background(), name, []byte(s.sc.Agents[name])); err != nil {
+		if _, err := s.store.PutAgent(context.Background(), state.DefaultTenant, name, []byte(s.sc.Agents[name])); err != nil {
 			return fmt.Errorf("put agent %s: %w", name, err)
 		}
 	}

@@ -53,7 +53,7 @@ func (u *person) cancelOverBus() {
 	}
 	u.publish("send the abort", func() {
 		id := u.s.store.Snapshot().Runs()[0]
-		u.s.sendAbort(bus.Abort{Run: id, Reason: "enough"})
+		u.s.sendAbort(bus.Abort{Run: id, Tenant: state.DefaultTenant, Reason: "enough"})
 		u.s.send(asked{abort: true, key: string(id), data: []byte(`{"reason":"enough"}`)})
 		u.s.abortSent = true
 	})
@@ -143,6 +143,9 @@ type taking struct {
 	p    *process
 	what string
 }
+
+// Tenant implements bus.Message.
+func (*taking) Tenant() string { return state.DefaultTenant }
 
 func (t *taking) Key() string               { return t.key }
 func (t *taking) Data() []byte              { return t.data }

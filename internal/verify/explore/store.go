@@ -56,10 +56,20 @@ func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, 
 }
 
 // ListAgents is asked by the gateway for what to delete, which is nothing here.
-func (s store) ListAgents(context.Context) ([]state.AgentVersion, error) { return nil, nil }
+func (s store) ListAgents(context.Context, string) ([]state.AgentVersion, error) { return nil, nil }
 
-func (s store) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
-	return ask(ctx, s.p, s.read("agent", name), func() (state.AgentVersion, error) { return s.p.s.store.Agent(live(), name, version) })
+// Document knows no settings of a tenant.
+func (s store) Document(context.Context, state.DocumentKind, string) (json.RawMessage, error) {
+	return nil, state.ErrNotFound
+}
+
+// Documents has no tenants: all is of the default one.
+func (s store) Documents(context.Context, state.DocumentKind) (map[string]json.RawMessage, error) {
+	return nil, nil
+}
+
+func (s store) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
+	return ask(ctx, s.p, s.read("agent", name), func() (state.AgentVersion, error) { return s.p.s.store.Agent(live(), tenant, name, version) })
 }
 
 func (s store) Pin(ctx context.Context, key string, value []byte) ([]byte, error) {
@@ -128,10 +138,10 @@ func (s store) Signal(ctx context.Context, id state.RunID, sig state.Signal, del
 	})
 }
 
-func (s store) Abort(ctx context.Context, id state.RunID, reason string, delay time.Duration) (state.Wake, error) {
+func (s store) Abort(ctx context.Context, id state.RunID, abort state.Abort, delay time.Duration) (state.Wake, error) {
 	return ask(ctx, s.p, s.write("abort", id, 0), func() (state.Wake, error) {
 		s.p.s.abortTried = true
-		w, err := s.p.s.store.Abort(live(), id, reason, delay)
+		w, err := s.p.s.store.Abort(live(), id, abort, delay)
 		if err == nil {
 			s.p.s.aborts(id)
 		}
@@ -187,6 +197,6 @@ func (s store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
 
 func (s store) Paused(context.Context) ([]string, error) { return nil, nil }
 
-func (s store) PutAgent(_ context.Context, name string, definition json.RawMessage) (state.AgentVersion, error) {
-	return s.p.s.store.PutAgent(live(), name, definition)
+func (s store) PutAgent(_ context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
+	return s.p.s.store.PutAgent(live(), tenant, name, definition)
 }

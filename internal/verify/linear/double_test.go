@@ -186,15 +186,15 @@ func (d *double) Signal(_ context.Context, id state.RunID, s state.Signal, delay
 	return lose(w, err)
 }
 
-func (d *double) Abort(_ context.Context, id state.RunID, reason string, delay time.Duration) (state.Wake, error) {
+func (d *double) Abort(_ context.Context, id state.RunID, abort state.Abort, delay time.Duration) (state.Wake, error) {
 	defer d.lock()()
 	var w state.Wake
 	err := d.change(func(r *record.Record) error {
-		abort := r.Abort
+		before := r.Abort
 		var err error
-		w, err = r.RequestAbort(id, reason, time.Now(), delay)
+		w, err = r.RequestAbort(id, abort, time.Now(), delay)
 		if d.bug == deafAbort {
-			r.Abort = abort
+			r.Abort = before
 		}
 		return err
 	})

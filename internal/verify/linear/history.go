@@ -124,7 +124,7 @@ func ask(ctx context.Context, s state.Store, c Call) (a Answer) {
 	case c.Signal != nil:
 		a.Wake, a.Err = s.Signal(ctx, c.Run, *c.Signal, time.Second)
 	case c.Abort != nil:
-		a.Wake, a.Err = s.Abort(ctx, c.Run, *c.Abort, time.Second)
+		a.Wake, a.Err = s.Abort(ctx, c.Run, state.Abort{Reason: *c.Abort}, time.Second)
 	}
 	var closed *state.NotWaitingError
 	var ended *state.TerminalError

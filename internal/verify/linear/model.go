@@ -182,7 +182,7 @@ func (r *run) step(c Call, a Answer) bool {
 		w, err := r.rec.Signal(c.Run, *c.Signal, c.At, 0)
 		return a.Unknown || sameErr(err, a.Err) && (err != nil || w == a.Wake)
 	case c.Abort != nil:
-		w, err := r.rec.RequestAbort(c.Run, *c.Abort, c.At, 0)
+		w, err := r.rec.RequestAbort(c.Run, state.Abort{Reason: *c.Abort}, c.At, 0)
 		return a.Unknown || sameErr(err, a.Err) && (err != nil || w == a.Wake)
 	default:
 		return false

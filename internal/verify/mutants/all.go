@@ -89,23 +89,23 @@ var all = []mutant{
 	// Of what comes over the bus.
 	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			g.answer(ctx, m, kind, take(ctx, m))\n", "			_ = m.Ack()\n			g.answer(ctx, m, kind, take(ctx, m))\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"a submission over the bus loses its key", intake, []string{"		return key\n", "		return \"\"\n"}, "TestExplore/^a_service,_over_the_bus$"},
-	{"an abort over the bus is not noted in the store", intake, []string{"	wake, err := g.store.Abort(ctx, id, a.Reason, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n"}, "TestExplore/^a_service,_over_the_bus$"},
+	{"an abort over the bus is not noted in the store", intake, []string{"	wake, err := g.store.Abort(ctx, id, a, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"a service is not told of the end", finalize, []string{"		if err := w.reply(ctx, s); err != nil {\n", "		if err := error(nil); err != nil {\n"}, "TestExplore/^a_service,_over_the_bus$"},
 
 	// Of aborts.
 	{"a turn does not see that its run was aborted", act, []string{"Signals: t.claim.Signals, Abort: t.claim.Abort,", "Signals: t.claim.Signals,"}, "TestExplore/^a_cancellation$"},
-	{"an abort does not interrupt a turn", leases, []string{"		l.cancel(&abortError{a.Reason})\n", "		return\n"}, "TestExplore/^a_cancellation$"},
+	{"an abort does not interrupt a turn", leases, []string{"		l.cancel(&abortError{state.Abort{Reason: a.Reason, By: state.OnBus(a.Tenant)}})\n", "		return\n"}, "TestExplore/^a_cancellation$"},
 	{"an abort between a claim and the note of it is missed", leases, []string{"		for _, a := range c.aborts {\n			l.abort(a)\n", "		for range c.aborts {\n"}, "TestExplore/^a_cancellation$"},
-	{"a turn that ends an aborted run is interrupted by the abort", leases, []string{"if a.Means(l.Version) && !l.ends {", "if a.Means(l.Version) {"}, "TestAbortOfTwoClaims|TestExplore/^a_cancellation$"},
+	{"a turn that ends an aborted run is interrupted by the abort", leases, []string{"if a.Means(l.Version) && a.Tenant == l.tenant && !l.ends {", "if a.Means(l.Version) {"}, "TestAbortOfTwoClaims|TestExplore/^a_cancellation$"},
 	{"an eager claim outlives an abort", leases, []string{"	w.eager.forget(a.Run) // the store is asked, and tells of the abort\n", ""}, "TestExplore/^a_cancellation$"},
-	{"an abort is not noted in the store", signal, []string{"	wake, err := g.store.Abort(r.Context(), id, req.Reason, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n"}, "TestExplore/^a_cancellation$"},
+	{"an abort is not noted in the store", signal, []string{"	wake, err := g.store.Abort(r.Context(), id, abort, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n	_ = abort\n"}, "TestExplore/^a_cancellation$"},
 
 	// Of children.
 	{"a parent is not told", finalize, []string{"		if err := w.answerParent(ctx, s); err != nil {", "		if err := error(nil); err != nil {", "		return w.answerParent(ctx, child)", "		return nil"}, "TestExplore/^two_children$"},
 	{"children start before their parent's turn is committed", turn, []string{
 		"	done, err := t.commit(ctx)\n", "	if err := t.w.startChildren(ctx, t.s); err != nil {\n		return err\n	}\n	done, err := t.commit(ctx)\n",
 	}, "TestExplore/^two_children$"},
-	{"an abort is not passed to children", finalize, []string{"	return t.w.abortAll(ctx, t.claim.Open)\n", "	return nil\n"}, "TestExplore/^a_child_and_a_cancellation$"},
+	{"an abort is not passed to children", finalize, []string{"	return t.w.abortAll(ctx, t.s.Tenant, t.claim.Open)\n", "	return nil\n"}, "TestExplore/^a_child_and_a_cancellation$"},
 	{"a child does not ask whether its parent has ended", finalize, []string{"	case parent.Status.Terminal():\n", "	case parent.Status == \"\":\n"}, "TestOrphan"},
 
 	// Of the gateway.

@@ -57,7 +57,7 @@ func (w wire) Backlog(ctx context.Context) (state.Backlog, error) {
 }
 
 // PublishEvents stores the events, or some of them.
-func (w wire) PublishEvents(ctx context.Context, run state.RunID, events []bus.Event) error {
+func (w wire) PublishEvents(ctx context.Context, tenant string, run state.RunID, events []bus.Event) error {
 	return do0(ctx, w.p, toBus, "publish events", func() error {
 		for i, e := range events {
 			if i > 0 {
@@ -65,7 +65,7 @@ func (w wire) PublishEvents(ctx context.Context, run state.RunID, events []bus.E
 					return err
 				}
 			}
-			if err := w.Bus.PublishEvents(ctx, run, []bus.Event{e}); err != nil {
+			if err := w.Bus.PublishEvents(ctx, tenant, run, []bus.Event{e}); err != nil {
 				return err
 			}
 			w.p.deployment.published(run, e)
@@ -74,8 +74,8 @@ func (w wire) PublishEvents(ctx context.Context, run state.RunID, events []bus.E
 	})
 }
 
-func (w wire) LastEvent(ctx context.Context, run state.RunID) (int64, error) {
-	return do(ctx, w.p, toBus, "last event", func() (int64, error) { return w.Bus.LastEvent(ctx, run) })
+func (w wire) LastEvent(ctx context.Context, tenant string, run state.RunID) (int64, error) {
+	return do(ctx, w.p, toBus, "last event", func() (int64, error) { return w.Bus.LastEvent(ctx, tenant, run) })
 }
 
 func (w wire) Grown(run state.RunID, from, to int64) {

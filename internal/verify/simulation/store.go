@@ -66,8 +66,8 @@ func (s store) Signal(ctx context.Context, id state.RunID, sig state.Signal, del
 	return do(ctx, s.p, toStore, "signal", func() (state.Wake, error) { return s.in.Signal(ctx, id, sig, delay) })
 }
 
-func (s store) Abort(ctx context.Context, id state.RunID, reason string, delay time.Duration) (state.Wake, error) {
-	return do(ctx, s.p, toStore, "abort", func() (state.Wake, error) { return s.in.Abort(ctx, id, reason, delay) })
+func (s store) Abort(ctx context.Context, id state.RunID, abort state.Abort, delay time.Duration) (state.Wake, error) {
+	return do(ctx, s.p, toStore, "abort", func() (state.Wake, error) { return s.in.Abort(ctx, id, abort, delay) })
 }
 
 func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error) {
@@ -106,24 +106,49 @@ func (s store) Counts(ctx context.Context) (map[state.Status]int64, error) {
 	return do(ctx, s.p, toStore, "counts", func() (map[state.Status]int64, error) { return s.in.Counts(ctx) })
 }
 
-func (s store) PutAgent(ctx context.Context, name string, definition json.RawMessage) (state.AgentVersion, error) {
-	return do(ctx, s.p, toStore, "put agent", func() (state.AgentVersion, error) { return s.in.PutAgent(ctx, name, definition) })
+func (s store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
+	return do(ctx, s.p, toStore, "put agent", func() (state.AgentVersion, error) { return s.in.PutAgent(ctx, tenant, name, definition) })
 }
 
-func (s store) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
-	return do(ctx, s.p, toStore, "agent", func() (state.AgentVersion, error) { return s.in.Agent(ctx, name, version) })
+func (s store) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
+	return do(ctx, s.p, toStore, "agent", func() (state.AgentVersion, error) { return s.in.Agent(ctx, tenant, name, version) })
 }
 
-func (s store) ListAgents(ctx context.Context) ([]state.AgentVersion, error) {
-	return do(ctx, s.p, toStore, "list agents", func() ([]state.AgentVersion, error) { return s.in.ListAgents(ctx) })
+func (s store) ListAgents(ctx context.Context, tenant string) ([]state.AgentVersion, error) {
+	return do(ctx, s.p, toStore, "list agents", func() ([]state.AgentVersion, error) { return s.in.ListAgents(ctx, tenant) })
 }
 
-func (s store) DeleteAgent(ctx context.Context, name string) error {
-	return do0(ctx, s.p, toStore, "delete agent", func() error { return s.in.DeleteAgent(ctx, name) })
+func (s store) DeleteAgent(ctx context.Context, tenant, name string) error {
+	return do0(ctx, s.p, toStore, "delete agent", func() error { return s.in.DeleteAgent(ctx, tenant, name) })
 }
 
 func (s store) Pin(ctx context.Context, key string, value []byte) ([]byte, error) {
 	return do(ctx, s.p, toStore, "pin", func() ([]byte, error) { return s.in.Pin(ctx, key, value) })
+}
+
+func (s store) PutDocument(ctx context.Context, kind state.DocumentKind, name string, data json.RawMessage) error {
+	return do0(ctx, s.p, toStore, "put document", func() error { return s.in.PutDocument(ctx, kind, name, data) })
+}
+
+func (s store) Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error) {
+	return do(ctx, s.p, toStore, "document", func() (json.RawMessage, error) { return s.in.Document(ctx, kind, name) })
+}
+
+func (s store) Documents(ctx context.Context, kind state.DocumentKind) (map[string]json.RawMessage, error) {
+	return do(ctx, s.p, toStore, "documents", func() (map[string]json.RawMessage, error) { return s.in.Documents(ctx, kind) })
+}
+
+func (s store) DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error {
+	return do0(ctx, s.p, toStore, "delete document", func() error { return s.in.DeleteDocument(ctx, kind, name) })
+}
+
+func (s store) AppendAudit(ctx context.Context, tenant string, entry json.RawMessage) error {
+	return do0(ctx, s.p, toStore, "append to the audit", func() error { return s.in.AppendAudit(ctx, tenant, entry) })
+}
+
+// Audit is not asked for: nobody here has an identity.
+func (s store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]json.RawMessage, string, error) {
+	return s.in.Audit(ctx, tenant, cursor, limit)
 }
 
 func (s store) Take(ctx context.Context, key string, t state.Take) (state.Taken, error) {

@@ -25,7 +25,7 @@ const (
 // Submitter is what the suite needs beyond bus.Bus: it puts a submission into the
 // intake, as a service would.
 type Submitter interface {
-	Submit(agent string, data []byte, headers map[string]string)
+	Submit(tenant, agent string, data []byte, headers map[string]string)
 }
 
 // Exercise runs the suite. open returns a bus, with the ack wait AckWait, that
@@ -59,6 +59,7 @@ func Exercise(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"AbortsStop", testAbortsStop},
 		{"Submissions", testSubmissions},
 		{"DeadLetters", testDeadLetters},
+		{"DeadLettersOfTenants", testDeadLettersOfTenants},
 		{"Membership", testMembership},
 		{"Ready", testReady},
 	}

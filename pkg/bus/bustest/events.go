@@ -81,19 +81,19 @@ func testWatchers(t *testing.T, b bus.Bus) {
 // how far it is.
 func testFeed(t *testing.T, b bus.Bus) {
 	run := newID()
-	if n, err := b.LastEvent(t.Context(), run); n != 0 || err != nil {
+	if n, err := b.LastEvent(t.Context(), state.DefaultTenant, run); n != 0 || err != nil {
 		t.Fatalf("LastEvent of a run without events = %d, %v", n, err)
 	}
 	events := []bus.Event{{Seq: 1, Data: []byte(`{"seq":1}`)}, {Seq: 2, Data: []byte(`{"seq":2}`)}, {Seq: 3, Data: []byte(`{"seq":3}`)}}
 	for _, part := range [][]bus.Event{events[:2], events, nil} {
-		if err := b.PublishEvents(t.Context(), run, slices.Clone(part)); err != nil {
+		if err := b.PublishEvents(t.Context(), state.DefaultTenant, run, slices.Clone(part)); err != nil {
 			t.Fatalf("PublishEvents: %v", err)
 		}
 	}
-	if n, err := b.LastEvent(t.Context(), run); n != 3 || err != nil {
+	if n, err := b.LastEvent(t.Context(), state.DefaultTenant, run); n != 3 || err != nil {
 		t.Errorf("LastEvent = %d, %v; want 3", n, err)
 	}
-	if n, err := b.LastEvent(t.Context(), newID()); n != 0 || err != nil {
+	if n, err := b.LastEvent(t.Context(), state.DefaultTenant, newID()); n != 0 || err != nil {
 		t.Errorf("LastEvent of another run = %d, %v", n, err)
 	}
 }
@@ -127,7 +127,7 @@ func testWatchStops(t *testing.T, b bus.Bus) {
 // An abort is heard by all at once, and waits for one who keeps it.
 func testAborts(t *testing.T, b bus.Bus) {
 	run := newID()
-	want := bus.Abort{Run: run, Reason: "enough", Version: 3}
+	want := bus.Abort{Run: run, Tenant: "acme", Reason: "enough", Version: 3}
 	heard := make(chan bus.Abort, 2)
 	for range 2 {
 		stop, err := b.Aborts(t.Context(), func(a bus.Abort) { heard <- a })
@@ -224,7 +224,7 @@ func testSubmissions(t *testing.T, b bus.Bus) {
 		t.Cleanup(func() { _ = q.Close() })
 		queues[i] = q
 	}
-	service.Submit("support", []byte(`{"input":"hi"}`), map[string]string{"Nats-Msg-Id": "key", "Turnpike-Reply": "answers.here"})
+	service.Submit("acme", "support", []byte(`{"input":"hi"}`), map[string]string{"Nats-Msg-Id": "key", "Turnpike-Reply": "answers.here"})
 	take := func(q bus.Queue) bus.Message {
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
 		defer cancel()
@@ -235,7 +235,7 @@ func testSubmissions(t *testing.T, b bus.Bus) {
 		return m
 	}
 	m := take(queues[0])
-	if m.Key() != "support" || string(m.Data()) != `{"input":"hi"}` || m.Delivered() != 1 {
+	if m.Tenant() != "acme" || m.Key() != "support" || string(m.Data()) != `{"input":"hi"}` || m.Delivered() != 1 {
 		t.Errorf("submission = %s %s, delivery %d", m.Key(), m.Data(), m.Delivered())
 	}
 	if m.Header("Nats-Msg-Id") != "key" || m.Header("Turnpike-Reply") != "answers.here" || m.Header("Other") != "" {
@@ -263,7 +263,7 @@ func testSubmissions(t *testing.T, b bus.Bus) {
 		t.Fatal(err)
 	}
 	nobody(t, queues[0])
-	service.Submit("support", []byte(`{"input":"hi"}`), map[string]string{"Nats-Msg-Id": "another"})
+	service.Submit(state.DefaultTenant, "support", []byte(`{"input":"hi"}`), map[string]string{"Nats-Msg-Id": "another"})
 	if m = take(queues[0]); m.ID() == id {
 		t.Errorf("ID = %q, which is another's", id)
 	}
@@ -279,11 +279,11 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 			t.Fatal(err)
 		}
 	}
-	page, err := b.DeadLetters(t.Context(), 0, 2)
+	page, err := b.DeadLetters(t.Context(), state.DefaultTenant, 0, 2)
 	if err != nil || len(page) != 2 || page[0].Cause != "cause 0" || page[0].Data != "{" {
 		t.Fatalf("DeadLetters = %+v, %v", page, err)
 	}
-	rest, err := b.DeadLetters(t.Context(), page[1].Seq, 10)
+	rest, err := b.DeadLetters(t.Context(), state.DefaultTenant, page[1].Seq, 10)
 	if err != nil || len(rest) != 1 || rest[0].Cause != "cause 2" {
 		t.Fatalf("DeadLetters = %+v, %v", rest, err)
 	}
@@ -294,15 +294,33 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 			t.Fatal(err)
 		}
 	}
-	last, err := b.DeadLetters(t.Context(), rest[0].Seq, 10)
+	last, err := b.DeadLetters(t.Context(), state.DefaultTenant, rest[0].Seq, 10)
 	if err != nil || len(last) != 1 || last[0].Run != poisoned.Run || last[0].Version != 3 || last[0].Events != 7 || last[0].Attempts != 5 {
 		t.Fatalf("DeadLetters = %+v, %v; want the poisoned end once", last, err)
 	}
-	if err := b.Forget(t.Context(), poisoned.Run, true); err != nil {
+	if err := b.Forget(t.Context(), state.DefaultTenant, poisoned.Run, true); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := b.DeadLetters(t.Context(), 0, 10); err != nil || len(left) != 3 || left[2].Seq != rest[0].Seq {
+	if left, err := b.DeadLetters(t.Context(), state.DefaultTenant, 0, 10); err != nil || len(left) != 3 || left[2].Seq != rest[0].Seq {
 		t.Errorf("after Forget there are %+v, %v; want the letters of the other runs", left, err)
+	}
+}
+
+// Each tenant has dead letters of its own.
+func testDeadLettersOfTenants(t *testing.T, b bus.Bus) {
+	for _, tenant := range []string{state.DefaultTenant, "one", "two"} {
+		if err := b.DeadLetter(t.Context(), bus.DeadLetter{Tenant: tenant, Run: newID(), Cause: tenant}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tenant := range []string{state.DefaultTenant, "one", "two"} {
+		letters, err := b.DeadLetters(t.Context(), tenant, 0, 10)
+		if err != nil || len(letters) != 1 || letters[0].Cause != tenant || letters[0].Tenant != tenant {
+			t.Errorf("DeadLetters of tenant %s = %+v, %v", tenant, letters, err)
+		}
+	}
+	if letters, err := b.DeadLetters(t.Context(), "three", 0, 10); err != nil || len(letters) != 0 {
+		t.Errorf("DeadLetters of a tenant without any = %+v, %v", letters, err)
 	}
 }
 

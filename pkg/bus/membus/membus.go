@@ -1,6 +1,7 @@
 package membus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -203,7 +204,7 @@ func (w watchers) Watched(run state.RunID) bool {
 func (watchers) Stop() {}
 
 // PublishEvents implements bus.Feed.
-func (b *Bus) PublishEvents(_ context.Context, run state.RunID, events []bus.Event) error {
+func (b *Bus) PublishEvents(_ context.Context, _ string, run state.RunID, events []bus.Event) error {
 	if err := b.open(); err != nil {
 		return err
 	}
@@ -220,7 +221,7 @@ func (b *Bus) PublishEvents(_ context.Context, run state.RunID, events []bus.Eve
 }
 
 // LastEvent implements bus.Feed.
-func (b *Bus) LastEvent(_ context.Context, run state.RunID) (int64, error) {
+func (b *Bus) LastEvent(_ context.Context, _ string, run state.RunID) (int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.feed[run], b.open()
@@ -246,7 +247,8 @@ func (b *Bus) PublishAbort(_ context.Context, a bus.Abort) error {
 	if err != nil {
 		return fmt.Errorf("encode abort: %w", err)
 	}
-	b.aborts.push(&item{key: string(a.Run), headers: map[string]string{bus.HeaderApplied: "1"}, data: data})
+	a.Tenant = cmp.Or(a.Tenant, state.DefaultTenant)
+	b.aborts.push(&item{tenant: a.Tenant, key: string(a.Run), headers: map[string]string{bus.HeaderApplied: "1"}, data: data})
 	b.send("aborts", a)
 	return nil
 }
@@ -257,8 +259,8 @@ func (b *Bus) Aborts(_ context.Context, fn func(bus.Abort)) (func(), error) {
 }
 
 // Submit puts a submission into the intake, as a service would.
-func (b *Bus) Submit(agent string, data []byte, headers map[string]string) {
-	b.submit.push(&item{key: agent, data: data, headers: headers})
+func (b *Bus) Submit(tenant, agent string, data []byte, headers map[string]string) {
+	b.submit.push(&item{tenant: tenant, key: agent, data: data, headers: headers})
 }
 
 // Submissions implements bus.Intake.
@@ -274,7 +276,7 @@ func (b *Bus) AbortRequests(context.Context) (bus.Queue, error) {
 }
 
 // Reply implements bus.Intake.
-func (b *Bus) Reply(_ context.Context, subject string, data []byte) error {
+func (b *Bus) Reply(_ context.Context, _, subject string, data []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.replies[subject] = append(b.replies[subject], data)
@@ -295,13 +297,13 @@ func (b *Bus) DeadLetter(_ context.Context, d bus.DeadLetter) error {
 	if d.Kind == bus.DeadPoisoned && slices.ContainsFunc(b.dead, func(o bus.DeadLetter) bool { return o.Kind == d.Kind && o.Run == d.Run && o.Version == d.Version }) {
 		return nil
 	}
-	d.Seq = uint64(len(b.dead) + 1)
+	d.Seq, d.Tenant = uint64(len(b.dead)+1), cmp.Or(d.Tenant, state.DefaultTenant)
 	b.dead = append(b.dead, d)
 	return nil
 }
 
 // Forget implements bus.Intake.
-func (b *Bus) Forget(_ context.Context, run state.RunID, letters bool) error {
+func (b *Bus) Forget(_ context.Context, _ string, run state.RunID, letters bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.feed, run)
@@ -314,13 +316,13 @@ func (b *Bus) Forget(_ context.Context, run state.RunID, letters bool) error {
 }
 
 // DeadLetters implements bus.Intake.
-func (b *Bus) DeadLetters(_ context.Context, after uint64, limit int) ([]bus.DeadLetter, error) {
+func (b *Bus) DeadLetters(_ context.Context, tenant string, after uint64, limit int) ([]bus.DeadLetter, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if after >= uint64(len(b.dead)) {
 		return nil, nil
 	}
-	rest := slices.DeleteFunc(slices.Clone(b.dead[after:]), func(d bus.DeadLetter) bool { return d.Seq == 0 })
+	rest := slices.DeleteFunc(slices.Clone(b.dead[after:]), func(d bus.DeadLetter) bool { return d.Seq == 0 || d.Tenant != tenant })
 	return rest[:min(limit, len(rest))], nil
 }
 

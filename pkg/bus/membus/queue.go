@@ -14,6 +14,7 @@ import (
 type item struct {
 	id        string
 	key       string
+	tenant    string
 	data      []byte
 	headers   map[string]string
 	turn      bus.Turn
@@ -137,6 +138,7 @@ type delivery struct {
 func (d delivery) Turn() bus.Turn            { return d.it.turn }
 func (d delivery) ID() string                { return d.it.id }
 func (d delivery) Key() string               { return d.it.key }
+func (d delivery) Tenant() string            { return d.it.tenant }
 func (d delivery) Data() []byte              { return d.it.data }
 func (d delivery) Header(n string) string    { return d.it.headers[n] }
 func (d delivery) Delivered() int            { return d.n }

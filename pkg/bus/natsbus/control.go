@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -21,7 +20,7 @@ func (b *Bus) PublishAbort(ctx context.Context, a bus.Abort) error {
 	if err != nil {
 		return fmt.Errorf("encode abort: %w", err)
 	}
-	m := newMsg(b.subject("abort", token(string(a.Run))), data, "", bus.HeaderApplied, "1")
+	m := newMsg(b.subjectOf(a.Tenant, "abort", token(string(a.Run))), data, "", bus.HeaderApplied, "1")
 	if err := b.publish(ctx, m, ""); err != nil {
 		return fmt.Errorf("publish abort: %w", err)
 	}
@@ -30,10 +29,10 @@ func (b *Bus) PublishAbort(ctx context.Context, a bus.Abort) error {
 
 // Aborts implements bus.Control.
 func (b *Bus) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
-	return b.listen(ctx, []string{b.subject("abort", "*")}, func(m *nats.Msg) {
+	return b.listen(ctx, []string{b.subject("abort", "*"), b.subjectOf("*", "abort", "*")}, func(m *nats.Msg) {
 		var a bus.Abort
 		_ = json.Unmarshal(m.Data, &a) // an abort without a readable reason is an abort
-		a.Run = state.RunID(lastToken(m.Subject))
+		a.Run, a.Tenant = state.RunID(lastToken(m.Subject)), b.tenantOf(m.Subject)
 		if m.Header.Get(bus.HeaderApplied) == "" {
 			a.Version = 0
 		}
@@ -43,8 +42,8 @@ func (b *Bus) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 
 // Reply implements bus.Intake. A reply that can never be sent is dropped: the
 // subject came from outside, and a run must not hang on it.
-func (b *Bus) Reply(_ context.Context, subject string, data []byte) error {
-	err := b.mayReply(subject)
+func (b *Bus) Reply(_ context.Context, tenant, subject string, data []byte) error {
+	err := b.mayReply(tenant, subject)
 	if err == nil {
 		err = b.nc.Publish(subject, data)
 	}
@@ -67,18 +66,20 @@ const maxReplySubject = 1024
 
 // mayReply refuses subjects through which a submitter could make us give orders
 // in our own name: to the server, to workers or to tools.
-func (b *Bus) mayReply(subject string) error {
+func (b *Bus) mayReply(tenant, subject string) error {
 	if strings.HasPrefix(subject, "$") || strings.ContainsAny(subject, "*> \t\r\n") {
 		return fmt.Errorf("%w: a reply goes to a plain subject", nats.ErrBadSubject)
 	}
 	if len(subject) > maxReplySubject {
 		return fmt.Errorf("%w: it has %d bytes, at most %d are allowed", nats.ErrBadSubject, len(subject), maxReplySubject)
 	}
-	if rest, own := strings.CutPrefix(subject, b.cfg.Prefix+"."); own {
-		first, _, _ := strings.Cut(rest, ".")
-		if slices.Contains([]string{"turn", "turns", "layout", "submit", "abort", "events", "live", "dead", "presence", "tool"}, first) {
-			return fmt.Errorf("%w: %s is reserved", nats.ErrBadSubject, b.subject(first, ">"))
-		}
+	if own := b.subjectOf(tenant, "reply", ""); strings.HasPrefix(subject, own) {
+		return nil
+	} else if tenant != state.DefaultTenant {
+		return fmt.Errorf("%w: replies of tenant %s go to %s>", nats.ErrBadSubject, tenant, own)
+	}
+	if strings.HasPrefix(subject, b.cfg.Prefix+".") {
+		return fmt.Errorf("%w: below %s replies go to %s", nats.ErrBadSubject, b.cfg.Prefix, b.subject("reply", ">"))
 	}
 	return nil
 }
@@ -111,31 +112,31 @@ func (b *Bus) bury(ctx context.Context, d bus.DeadLetter, id string) error {
 			return fmt.Errorf("encode dead letter: %w", err)
 		}
 	}
-	if err := b.publish(ctx, newMsg(b.subject("dead", token(string(d.Lane))), data, id), ""); err != nil {
+	if err := b.publish(ctx, newMsg(b.subjectOf(d.Tenant, "dead", token(string(d.Lane))), data, id), ""); err != nil {
 		return fmt.Errorf("publish dead letter: %w", err)
 	}
 	return nil
 }
 
 // Forget implements bus.Intake.
-func (b *Bus) Forget(ctx context.Context, run state.RunID, letters bool) error {
+func (b *Bus) Forget(ctx context.Context, tenant string, run state.RunID, letters bool) error {
 	if b.cfg.EventFeed {
-		s, err := b.js.Stream(ctx, b.stream("EVENTS"))
+		s, err := b.js.Stream(ctx, b.streamOf(tenant, "EVENTS"))
 		if err == nil {
-			err = s.Purge(ctx, jetstream.WithPurgeSubject(b.subject("events", token(string(run)))))
+			err = s.Purge(ctx, jetstream.WithPurgeSubject(b.subjectOf(tenant, "events", token(string(run)))))
 		}
 		if err != nil {
 			return fmt.Errorf("remove events: %w", err)
 		}
 	}
 	for after := uint64(0); letters; {
-		page, err := b.DeadLetters(ctx, after, letterPage)
+		page, err := b.DeadLetters(ctx, tenant, after, letterPage)
 		if err != nil {
 			return err
 		}
 		for _, d := range page {
 			if after = d.Seq; d.Run == run {
-				if err := b.removeLetter(ctx, d.Seq); err != nil {
+				if err := b.removeLetter(ctx, tenant, d.Seq); err != nil {
 					return err
 				}
 			}
@@ -148,8 +149,8 @@ func (b *Bus) Forget(ctx context.Context, run state.RunID, letters bool) error {
 // letterPage is how many dead letters are looked at at once.
 const letterPage = 100
 
-func (b *Bus) removeLetter(ctx context.Context, seq uint64) error {
-	s, err := b.js.Stream(ctx, b.stream("DEAD"))
+func (b *Bus) removeLetter(ctx context.Context, tenant string, seq uint64) error {
+	s, err := b.js.Stream(ctx, b.streamOf(tenant, "DEAD"))
 	if err == nil {
 		err = s.DeleteMsg(ctx, seq)
 	}
@@ -160,14 +161,14 @@ func (b *Bus) removeLetter(ctx context.Context, seq uint64) error {
 }
 
 // DeadLetters implements bus.Intake.
-func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) ([]bus.DeadLetter, error) {
-	s, err := b.js.Stream(ctx, b.stream("DEAD"))
+func (b *Bus) DeadLetters(ctx context.Context, tenant string, after uint64, limit int) ([]bus.DeadLetter, error) {
+	s, err := b.js.Stream(ctx, b.streamOf(tenant, "DEAD"))
 	if err != nil {
 		return nil, fmt.Errorf("read dead letters: %w", err)
 	}
 	letters := []bus.DeadLetter{}
 	for len(letters) < limit {
-		m, err := s.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(b.subject("dead", "*")))
+		m, err := s.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(b.subjectOf(tenant, "dead", "*")))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break
 		}
@@ -178,7 +179,7 @@ func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) ([]bus.D
 		if err := json.Unmarshal(m.Data, &d); err != nil {
 			d = bus.DeadLetter{Lane: state.Priority(lastToken(m.Subject)), Cause: "unreadable dead letter", At: state.At(m.Time), Data: string(m.Data)}
 		}
-		d.Seq, after = m.Sequence, m.Sequence
+		d.Seq, d.Tenant, after = m.Sequence, tenant, m.Sequence
 		letters = append(letters, d)
 	}
 	return letters, nil

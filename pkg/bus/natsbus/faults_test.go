@@ -138,7 +138,7 @@ func TestStreamsAreRestored(t *testing.T) {
 		}
 	}
 	run := newRun()
-	if err := b.PublishEvents(t.Context(), run, []bus.Event{{Seq: 1, Data: []byte("{}")}}); err != nil {
+	if err := b.PublishEvents(t.Context(), state.DefaultTenant, run, []bus.Event{{Seq: 1, Data: []byte("{}")}}); err != nil {
 		t.Fatalf("PublishEvents: %v", err)
 	}
 	if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, "1"); err != nil {
@@ -191,7 +191,7 @@ func TestFeedHasEachEventOnce(t *testing.T) {
 		events = append(events, bus.Event{Seq: i + 1, Data: fmt.Appendf(nil, `{"seq":%d}`, i+1)})
 	}
 	for _, part := range [][]bus.Event{events[:5], events[:12], events[3:], events} {
-		if err := b.PublishEvents(t.Context(), run, part); err != nil {
+		if err := b.PublishEvents(t.Context(), state.DefaultTenant, run, part); err != nil {
 			t.Fatalf("PublishEvents: %v", err)
 		}
 	}
@@ -221,7 +221,7 @@ func TestOversizedEventIsLeftOut(t *testing.T) {
 	b := open(t, nc, "")
 	run := newRun()
 	events := []bus.Event{{Seq: 1, Data: []byte("1")}, {Seq: 2, Data: make([]byte, nc.MaxPayload())}, {Seq: 3, Data: []byte("3")}}
-	if err := b.PublishEvents(t.Context(), run, events); err != nil {
+	if err := b.PublishEvents(t.Context(), state.DefaultTenant, run, events); err != nil {
 		t.Fatalf("PublishEvents: %v", err)
 	}
 	s, err := jet(t, nc).Stream(t.Context(), "TURNPIKE_EVENTS")
@@ -244,7 +244,7 @@ func TestReplySubjectIsBounded(t *testing.T) {
 	lost := make(chan error, 1)
 	nc.SetDisconnectErrHandler(func(_ *nats.Conn, err error) { lost <- err })
 	b := open(t, nc, "")
-	if err := b.Reply(t.Context(), strings.Repeat("a", 5000), []byte("refused")); err != nil {
+	if err := b.Reply(t.Context(), state.DefaultTenant, strings.Repeat("a", 5000), []byte("refused")); err != nil {
 		t.Errorf("Reply = %v: a run would hang on it", err)
 	}
 	flushed := nc.Flush()
@@ -276,11 +276,11 @@ func TestReplySubjects(t *testing.T) {
 		"turnpike.turns.2.normal.1", "turnpike.layout", "turnpike.layout.changed",
 	}
 	for _, subject := range refused {
-		if err := b.Reply(t.Context(), subject, []byte("refused")); err != nil {
+		if err := b.Reply(t.Context(), state.DefaultTenant, subject, []byte("refused")); err != nil {
 			t.Errorf("Reply to %q = %v: a run would hang on it", subject, err)
 		}
 	}
-	if err := b.Reply(t.Context(), "answers.here", []byte("taken")); err != nil {
+	if err := b.Reply(t.Context(), state.DefaultTenant, "answers.here", []byte("taken")); err != nil {
 		t.Fatal(err)
 	}
 	m, err := sub.NextMsgWithContext(soon(t))

@@ -24,12 +24,12 @@ type sent struct {
 
 // PublishEvents implements bus.Feed. The messages of one call travel together, in order;
 // those that failed are sent again under the same ids.
-func (b *Bus) PublishEvents(ctx context.Context, run state.RunID, events []bus.Event) error {
+func (b *Bus) PublishEvents(ctx context.Context, tenant string, run state.RunID, events []bus.Event) error {
 	if !b.cfg.EventFeed {
 		return errNoFeed
 	}
 	batch := make([]sent, 0, len(events))
-	subject := b.subject("events", token(string(run)))
+	subject := b.subjectOf(tenant, "events", token(string(run)))
 	ids := string(run) + ":"
 	var trouble error // once one message failed, the rest goes after it
 	for _, e := range events {
@@ -78,15 +78,16 @@ func (b *Bus) stored(ctx context.Context, batch []sent) error {
 const headerBytes = 256
 
 // LastEvent implements bus.Feed. The stream itself is asked, so no offset is kept.
-func (b *Bus) LastEvent(ctx context.Context, run state.RunID) (int64, error) {
+func (b *Bus) LastEvent(ctx context.Context, tenant string, run state.RunID) (int64, error) {
 	if !b.cfg.EventFeed {
 		return 0, errNoFeed
 	}
-	s, err := b.js.Stream(ctx, b.stream("EVENTS"))
+	stream := b.streamOf(tenant, "EVENTS")
+	s, err := b.js.Stream(ctx, stream)
 	if err != nil {
-		return 0, fmt.Errorf("open stream %s: %w", b.stream("EVENTS"), err)
+		return 0, fmt.Errorf("open stream %s: %w", stream, err)
 	}
-	m, err := s.GetLastMsgForSubject(ctx, b.subject("events", token(string(run))))
+	m, err := s.GetLastMsgForSubject(ctx, b.subjectOf(tenant, "events", token(string(run))))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0, nil
 	}

@@ -47,15 +47,15 @@ func TestFullStreamsLeaveTurnsAlone(t *testing.T) {
 		if err := b.DeadLetter(t.Context(), bus.DeadLetter{Kind: bus.DeadSubmission, Agent: "a", Cause: "large", Version: n, Data: large}); err != nil {
 			t.Errorf("dead letter %d: %v", n, err)
 		}
-		if err := b.PublishEvents(t.Context(), run, []bus.Event{{Seq: n + 1, Data: []byte(large)}}); err != nil {
+		if err := b.PublishEvents(t.Context(), state.DefaultTenant, run, []bus.Event{{Seq: n + 1, Data: []byte(large)}}); err != nil {
 			t.Errorf("event %d: %v", n, err)
 		}
 	}
-	letters, err := b.DeadLetters(t.Context(), 0, 10)
+	letters, err := b.DeadLetters(t.Context(), state.DefaultTenant, 0, 10)
 	if err != nil || len(letters) != 3 || letters[2].Version != 5 {
 		t.Errorf("there are %d dead letters, want the last three: %v", len(letters), err)
 	}
-	if last, err := b.LastEvent(t.Context(), run); err != nil || last != 6 {
+	if last, err := b.LastEvent(t.Context(), state.DefaultTenant, run); err != nil || last != 6 {
 		t.Errorf("the last event is %d, %v; want 6", last, err)
 	}
 	if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, "t"); err != nil {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Config of a Bus. The zero value of each field gives its default.
@@ -218,6 +219,37 @@ func (b *Bus) subject(parts ...string) string {
 	}
 	return string(all)
 }
+
+// subjectOf is a subject of a tenant; an empty name is the default tenant, whose subjects stand
+// where they stood before there were tenants.
+func (b *Bus) subjectOf(tenant string, parts ...string) string {
+	if tenant == "" || tenant == state.DefaultTenant {
+		return b.subject(parts...)
+	}
+	return b.subject(append([]string{"t", tenant}, parts...)...)
+}
+
+// tenantOf is the tenant of a subject.
+func (b *Bus) tenantOf(subject string) string {
+	rest, ok := strings.CutPrefix(subject, b.cfg.Prefix+".t.")
+	if !ok {
+		return state.DefaultTenant
+	}
+	tenant, _, _ := strings.Cut(rest, ".")
+	return tenant
+}
+
+// streamOf names the stream that has subjects of a tenant. Those of the default tenant are
+// the streams that builds without tenants know, and refuse with more subjects.
+func (b *Bus) streamOf(tenant, name string) string {
+	if tenant == "" || tenant == state.DefaultTenant {
+		return b.stream(name)
+	}
+	return b.stream(tenants + name)
+}
+
+// tenants begins the names of streams of the tenants beside the default one.
+const tenants = "TENANTS_"
 
 func (b *Bus) stream(name string) string {
 	return strings.ToUpper(strings.ReplaceAll(b.cfg.Prefix, ".", "_")) + "_" + name

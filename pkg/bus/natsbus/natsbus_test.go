@@ -38,9 +38,13 @@ type deployment struct {
 	prefix string
 }
 
-func (s deployment) Submit(agent string, data []byte, headers map[string]string) {
+func (s deployment) Submit(tenant, agent string, data []byte, headers map[string]string) {
 	s.t.Helper()
-	m := nats.NewMsg(s.prefix + ".submit." + agent)
+	prefix := s.prefix
+	if tenant != state.DefaultTenant {
+		prefix += ".t." + tenant
+	}
+	m := nats.NewMsg(prefix + ".submit." + agent)
 	m.Data = data
 	for name, value := range headers {
 		m.Header.Set(name, value)
@@ -138,7 +142,7 @@ func TestMalformedTurn(t *testing.T) {
 	if err != nil || d.Turn().Run != good {
 		t.Fatalf("Next = %v, %v", d, err)
 	}
-	letters, err := b.DeadLetters(t.Context(), 0, 10)
+	letters, err := b.DeadLetters(t.Context(), state.DefaultTenant, 0, 10)
 	if err != nil || len(letters) != 4 {
 		t.Fatalf("DeadLetters = %+v, %v; want 4", letters, err)
 	}

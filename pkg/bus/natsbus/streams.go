@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -57,10 +58,23 @@ func (b *Bus) fixedStreams() []jetstream.StreamConfig {
 	dead.Name, dead.Subjects = b.stream("DEAD"), []string{b.subject("dead", "*")}
 	submit.MaxBytes, control.MaxBytes, dead.MaxBytes, events.MaxBytes = b.cfg.Limits.Submit, b.cfg.Limits.Control, b.cfg.Limits.Dead, b.cfg.Limits.Events
 	all := []jetstream.StreamConfig{submit, control, dead}
+	for _, s := range all {
+		all = append(all, b.ofTenants(s))
+	}
 	if b.cfg.EventFeed {
-		all = append(all, events)
+		all = append(all, events, b.ofTenants(events))
 	}
 	return all
+}
+
+// ofTenants is a stream like one of the default tenant, for all others.
+func (b *Bus) ofTenants(s jetstream.StreamConfig) jetstream.StreamConfig {
+	s.Name = b.stream(tenants + strings.TrimPrefix(s.Name, b.stream("")))
+	s.Subjects = []string{b.subjectOf("*", strings.TrimPrefix(s.Subjects[0], b.subject("")))}
+	if s.MaxBytes > 0 {
+		s.MaxBytes = max(s.MaxBytes/4, minLimit) // a server sets it aside, used or not
+	}
+	return s
 }
 
 // consumerSpec is a durable consumer as it should be.
@@ -89,7 +103,7 @@ func (b *Bus) gateway(stream string) consumerSpec {
 }
 
 func (b *Bus) consumers() []consumerSpec {
-	specs := []consumerSpec{b.gateway("SUBMIT"), b.gateway("CONTROL")}
+	specs := []consumerSpec{b.gateway("SUBMIT"), b.gateway("CONTROL"), b.gateway(tenants + "SUBMIT"), b.gateway(tenants + "CONTROL")}
 	for _, number := range b.layout.Load().Streams {
 		for _, key := range bus.QueueKeys() {
 			specs = append(specs, b.queue(number, key))

@@ -222,9 +222,14 @@ func plainTurn(data []byte) (t bus.Turn, ok bool) {
 
 type queue struct{ *puller }
 
-type message struct{ delivery }
+type message struct {
+	delivery
+
+	tenant string
+}
 
 func (m message) Key() string               { return lastToken(m.msg.Subject) }
+func (m message) Tenant() string            { return m.tenant }
 func (m message) Data() []byte              { return m.msg.Data }
 func (m message) Header(name string) string { return m.msg.Header.Get(name) }
 
@@ -243,7 +248,7 @@ func (q queue) Next(ctx context.Context) (bus.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	return message{delivery{m}}, nil
+	return message{delivery{m}, q.b.tenantOf(m.Subject)}, nil
 }
 
 // Submissions implements bus.Intake.
@@ -253,7 +258,7 @@ func (b *Bus) Submissions(ctx context.Context) (bus.Queue, error) { return b.int
 func (b *Bus) AbortRequests(ctx context.Context) (bus.Queue, error) { return b.intake(ctx, "CONTROL") }
 
 func (b *Bus) intake(ctx context.Context, stream string) (bus.Queue, error) {
-	p, err := b.pull(ctx, []consumerSpec{b.gateway(stream)})
+	p, err := b.pull(ctx, []consumerSpec{b.gateway(stream), b.gateway(tenants + stream)})
 	if err != nil {
 		return nil, err
 	}

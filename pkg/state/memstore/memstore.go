@@ -29,17 +29,19 @@ type Store struct {
 
 	now func() time.Time
 
-	mu      sync.Mutex
-	runs    map[state.RunID]*run
-	active  record.ActiveRuns
-	keys    map[string]key
-	agents  map[string][]state.AgentVersion
-	pins    map[string][]byte
-	removed map[string]bool
-	quotas  map[string]quota.Bucket
-	slowed  map[string]time.Time // key: until when
-	alive   map[string]time.Time // by worker: until when
-	eager   map[string]run       // by token of an eager claim: the run as its commit left it
+	mu        sync.Mutex
+	runs      map[state.RunID]*run
+	active    record.ActiveRuns
+	keys      map[string]key
+	agents    map[agentKey][]state.AgentVersion
+	pins      map[string][]byte
+	documents map[state.DocumentKind]map[string]json.RawMessage
+	audits    map[string][]json.RawMessage // by tenant
+	removed   map[agentKey]bool
+	quotas    map[string]quota.Bucket
+	slowed    map[string]time.Time // key: until when
+	alive     map[string]time.Time // by worker: until when
+	eager     map[string]run       // by token of an eager claim: the run as its commit left it
 }
 
 type run struct {
@@ -66,7 +68,8 @@ func New(cfg Config) *Store {
 	}
 	return &Store{
 		now: cfg.Now, runs: map[state.RunID]*run{}, active: record.ActiveRuns{}, keys: map[string]key{},
-		agents: map[string][]state.AgentVersion{}, removed: map[string]bool{}, pins: map[string][]byte{},
+		agents: map[agentKey][]state.AgentVersion{}, removed: map[agentKey]bool{}, pins: map[string][]byte{},
+		documents: map[state.DocumentKind]map[string]json.RawMessage{}, audits: map[string][]json.RawMessage{},
 		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{}, alive: map[string]time.Time{}, eager: map[string]run{},
 	}
 }
@@ -347,9 +350,9 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 }
 
 // Abort implements state.Signals.
-func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, delay time.Duration) (w state.Wake, err error) {
+func (s *Store) Abort(ctx context.Context, id state.RunID, abort state.Abort, delay time.Duration) (w state.Wake, err error) {
 	_, err = s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
-		w, err = rec.RequestAbort(id, reason, now, delay)
+		w, err = rec.RequestAbort(id, abort, now, delay)
 		return nil, err
 	})
 	return w, err
@@ -489,55 +492,4 @@ func (s *Store) Counts(context.Context) (map[state.Status]int64, error) {
 		counts[rec.Status]++
 	}
 	return counts, nil
-}
-
-// PutAgent implements state.Agents.
-func (s *Store) PutAgent(_ context.Context, name string, definition json.RawMessage) (state.AgentVersion, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v := state.AgentVersion{
-		Name: name, Version: len(s.agents[name]) + 1, Definition: slices.Clone(definition), CreatedAt: state.At(s.now()),
-	}
-	s.agents[name] = append(s.agents[name], v)
-	delete(s.removed, name)
-	return v, nil
-}
-
-// Agent implements state.Agents.
-func (s *Store) Agent(_ context.Context, name string, version int) (state.AgentVersion, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	versions := s.agents[name]
-	if version == 0 && !s.removed[name] {
-		version = len(versions)
-	}
-	if version < 1 || version > len(versions) {
-		return state.AgentVersion{}, fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
-	}
-	return versions[version-1], nil
-}
-
-// ListAgents implements state.Agents.
-func (s *Store) ListAgents(context.Context) ([]state.AgentVersion, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var list []state.AgentVersion
-	for name, versions := range s.agents {
-		if !s.removed[name] {
-			list = append(list, versions[len(versions)-1])
-		}
-	}
-	slices.SortFunc(list, func(a, b state.AgentVersion) int { return strings.Compare(a.Name, b.Name) })
-	return list, nil
-}
-
-// DeleteAgent implements state.Agents.
-func (s *Store) DeleteAgent(_ context.Context, name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.agents[name]) == 0 || s.removed[name] {
-		return fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
-	}
-	s.removed[name] = true
-	return nil
 }

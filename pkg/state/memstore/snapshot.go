@@ -17,8 +17,8 @@ type Snapshot struct {
 	runs    map[state.RunID]run
 	active  record.ActiveRuns
 	keys    map[string]key
-	agents  map[string][]state.AgentVersion
-	removed map[string]bool
+	agents  map[agentKey][]state.AgentVersion
+	removed map[agentKey]bool
 }
 
 // Snapshot returns a copy of all that the store holds, and Restore brings one back,

@@ -43,7 +43,7 @@ func TestSignalsLeaveCapacity(t *testing.T) {
 	if taken == 0 {
 		t.Fatal("no signal was taken")
 	}
-	if _, err := s.Abort(t.Context(), run.ID, "enough", time.Second); err != nil {
+	if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, time.Second); err != nil {
 		t.Fatalf("Abort: %v", err)
 	}
 	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: "token", Worker: "w", Lease: time.Minute, RedeliveryDelay: time.Second})

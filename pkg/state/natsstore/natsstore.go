@@ -54,6 +54,7 @@ type Store struct {
 	maxBytes int // how many of these are kept
 
 	quotas quotas
+	audit  jetstream.Stream
 	clock  clock
 	stop   context.CancelFunc // ends followClock
 	ended  chan struct{}
@@ -109,6 +110,9 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("read the server's time: %w", err)
 	}
 	if err := s.openQuotas(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.openAudit(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.follow(ctx); err != nil {

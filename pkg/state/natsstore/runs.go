@@ -11,11 +11,9 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/record"
@@ -264,9 +262,9 @@ func (s *Store) checkInbox(id state.RunID, inbox []state.Signal) error {
 }
 
 // Abort implements state.Signals.
-func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, delay time.Duration) (w state.Wake, err error) {
+func (s *Store) Abort(ctx context.Context, id state.RunID, abort state.Abort, delay time.Duration) (w state.Wake, err error) {
 	err = s.update(ctx, id, func(rec *record.Record, now time.Time) (_ []state.Entry, err error) {
-		w, err = rec.RequestAbort(id, reason, now, delay)
+		w, err = rec.RequestAbort(id, abort, now, delay)
 		return nil, err
 	})
 	return w, err
@@ -367,127 +365,4 @@ func (s *Store) Finalized(ctx context.Context, id state.RunID, seq int64) error 
 		rec.NoteFinalized(seq)
 		return nil, nil
 	})
-}
-
-// latest says which version of an agent is the current one.
-type latest struct {
-	Name    string `json:"name"`
-	Version int    `json:"version"`
-	Deleted bool   `json:"deleted,omitempty"`
-}
-
-func (s *Store) latestSubject(name string) string {
-	return s.cfg.Prefix + ".state.latest." + hex.EncodeToString([]byte(name))
-}
-
-func (s *Store) agentSubject(name string, version int) string {
-	return fmt.Sprintf("%s.state.agent.%s.%d", s.cfg.Prefix, hex.EncodeToString([]byte(name)), version)
-}
-
-func (s *Store) latest(ctx context.Context, subject string) (latest, uint64, error) {
-	m, err := s.stream.GetLastMsgForSubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return latest{}, 0, nil
-	}
-	if err != nil {
-		return latest{}, 0, fmt.Errorf("read agent: %w", err)
-	}
-	var l latest
-	if err := json.Unmarshal(m.Data, &l); err != nil {
-		return latest{}, 0, fmt.Errorf("decode agent: %w", err)
-	}
-	return l, m.Sequence, nil
-}
-
-// PutAgent implements state.Agents. A version is created first and made the
-// latest then; one that a crash left in between is passed over by the next.
-func (s *Store) PutAgent(ctx context.Context, name string, definition json.RawMessage) (state.AgentVersion, error) {
-	for range maxConflicts {
-		l, seq, err := s.latest(ctx, s.latestSubject(name))
-		if err != nil {
-			return state.AgentVersion{}, err
-		}
-		v := state.AgentVersion{Name: name, Version: l.Version + 1, Definition: definition, CreatedAt: state.At(s.clock.now())}
-		_, err = s.publish(ctx, s.agentSubject(name, v.Version), v, 0)
-		taken := conflict(err)
-		if err != nil && !taken {
-			return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
-		}
-		_, err = s.publish(ctx, s.latestSubject(name), latest{Name: name, Version: v.Version}, seq)
-		if err != nil && !conflict(err) {
-			return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
-		}
-		if !taken {
-			return v, nil
-		}
-	}
-	return state.AgentVersion{}, fmt.Errorf("put agent %s: %d conflicts in a row", name, maxConflicts)
-}
-
-// Agent implements state.Agents.
-func (s *Store) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
-	missing := fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
-	if version == 0 {
-		l, _, err := s.latest(ctx, s.latestSubject(name))
-		if err != nil {
-			return state.AgentVersion{}, err
-		}
-		if l.Version == 0 || l.Deleted {
-			return state.AgentVersion{}, missing
-		}
-		version = l.Version
-	}
-	m, err := s.stream.GetLastMsgForSubject(ctx, s.agentSubject(name, version))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return state.AgentVersion{}, missing
-	}
-	if err != nil {
-		return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
-	}
-	var v state.AgentVersion
-	if err := json.Unmarshal(m.Data, &v); err != nil {
-		return state.AgentVersion{}, fmt.Errorf("decode agent: %w", err)
-	}
-	return v, nil
-}
-
-// ListAgents implements state.Agents.
-func (s *Store) ListAgents(ctx context.Context) ([]state.AgentVersion, error) {
-	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(s.cfg.Prefix+".state.latest.*"))
-	if err != nil {
-		return nil, fmt.Errorf("list agents: %w", err)
-	}
-	var list []state.AgentVersion
-	for subject := range info.State.Subjects {
-		l, _, err := s.latest(ctx, subject)
-		if err != nil {
-			return nil, err
-		}
-		if l.Deleted {
-			continue
-		}
-		v, err := s.Agent(ctx, l.Name, l.Version)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, v)
-	}
-	slices.SortFunc(list, func(a, b state.AgentVersion) int { return strings.Compare(a.Name, b.Name) })
-	return list, nil
-}
-
-// DeleteAgent implements state.Agents.
-func (s *Store) DeleteAgent(ctx context.Context, name string) error {
-	l, seq, err := s.latest(ctx, s.latestSubject(name))
-	if err != nil {
-		return err
-	}
-	if l.Version == 0 || l.Deleted {
-		return fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
-	}
-	l.Deleted = true
-	if _, err := s.publish(ctx, s.latestSubject(name), l, seq); err != nil {
-		return fmt.Errorf("delete agent: %w", err)
-	}
-	return nil
 }

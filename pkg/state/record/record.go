@@ -459,12 +459,12 @@ func (r *Record) wake(now time.Time, delay time.Duration) state.Wake {
 }
 
 // RequestAbort marks the run to be ended.
-func (r *Record) RequestAbort(id state.RunID, reason string, now time.Time, delay time.Duration) (state.Wake, error) {
+func (r *Record) RequestAbort(id state.RunID, abort state.Abort, now time.Time, delay time.Duration) (state.Wake, error) {
 	if r.Status.Terminal() {
 		return state.Wake{}, &state.TerminalError{ID: id, Status: r.Status}
 	}
 	if r.Abort == nil {
-		r.Abort = &state.Abort{Reason: reason}
+		r.Abort = &abort
 	}
 	r.AbortReach = len(r.Inbox)
 	w := r.wake(now, delay)

@@ -88,9 +88,27 @@ func (k keys) marker(key string) string {
 	return k.prefix + ":confirm:{" + key + "}"
 }
 
-func (k keys) agent(name string) string { return k.prefix + ":agent:" + name }
-func (k keys) agents() string           { return k.prefix + ":agents" }
-func (k keys) pin(key string) string    { return k.prefix + ":pin:" + key }
+// Agents of the default tenant stand where they stood before agents had one. No name of
+// an agent has a slash.
+func (k keys) agent(tenant, name string) string {
+	if tenant == state.DefaultTenant {
+		return k.prefix + ":agent:" + name
+	}
+	return k.prefix + ":agent:" + tenant + "/" + name
+}
+
+func (k keys) agents(tenant string) string {
+	if tenant == state.DefaultTenant {
+		return k.prefix + ":agents"
+	}
+	return k.prefix + ":agents:" + tenant
+}
+
+func (k keys) documents(kind state.DocumentKind) string {
+	return k.prefix + ":documents:" + string(kind)
+}
+func (k keys) audit(tenant string) string { return k.prefix + ":audit:" + tenant }
+func (k keys) pin(key string) string      { return k.prefix + ":pin:" + key }
 
 // quota is the bucket of a rate limit, on a slot of its own; slowed names those
 // that a pause has slowed down.

@@ -2,8 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -236,88 +234,4 @@ func (s *Store) Counts(ctx context.Context) (map[state.Status]int64, error) {
 		}
 	}
 	return counts, nil
-}
-
-// PutAgent implements state.Agents.
-func (s *Store) PutAgent(ctx context.Context, name string, definition json.RawMessage) (state.AgentVersion, error) {
-	// A name in the list without a version is passed over.
-	if _, err := s.write(ctx, "sadd", s.keys.agents(), name); err != nil {
-		return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
-	}
-	r, err := agentScript.call(ctx, s, []string{s.keys.agent(name)}, name, []byte(definition))
-	if err != nil {
-		return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
-	}
-	return state.AgentVersion{Name: name, Version: int(r.num(agentVersion)), Definition: definition, CreatedAt: millis(r.num(agentCreated))}, nil
-}
-
-// Agent implements state.Agents.
-func (s *Store) Agent(ctx context.Context, name string, version int) (state.AgentVersion, error) {
-	key := s.keys.agent(name)
-	missing := fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
-	if version == 0 {
-		r, err := fields[latestPlace](ctx, s, key, latestFields)
-		if err != nil {
-			return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
-		}
-		version = int(r.num(latestVersion))
-		if version == 0 || r.flag(latestDeleted) {
-			return state.AgentVersion{}, missing
-		}
-	}
-	r, err := fields[definitionPlace](ctx, s, key, definitionFields(strconv.Itoa(version)))
-	if err != nil {
-		return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
-	}
-	if r.str(definitionText) == "" {
-		return state.AgentVersion{}, missing
-	}
-	return state.AgentVersion{Name: name, Version: version, Definition: json.RawMessage(r.str(definitionText)), CreatedAt: millis(r.num(definitionCreated))}, nil
-}
-
-// ListAgents implements state.Agents.
-func (s *Store) ListAgents(ctx context.Context) ([]state.AgentVersion, error) {
-	names, err := s.rdb.SMembers(ctx, s.keys.agents()).Result()
-	if err != nil {
-		return nil, fmt.Errorf("list agents: %w", err)
-	}
-	slices.Sort(names)
-	var list []state.AgentVersion
-	for _, name := range names {
-		v, err := s.Agent(ctx, name, 0)
-		if errors.Is(err, state.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, v)
-	}
-	return list, nil
-}
-
-// Pin implements state.Agents.
-func (s *Store) Pin(ctx context.Context, key string, value []byte) ([]byte, error) {
-	name := s.keys.pin(key)
-	if len(value) > 0 {
-		if _, err := s.write(ctx, "setnx", name, value); err != nil {
-			return nil, fmt.Errorf("pin %s: %w", key, err)
-		}
-	}
-	kept, err := s.rdb.Get(ctx, name).Bytes()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("read pin %s: %w", key, err)
-	}
-	return kept, nil
-}
-
-// DeleteAgent implements state.Agents.
-func (s *Store) DeleteAgent(ctx context.Context, name string) error {
-	if _, err := s.Agent(ctx, name, 0); err != nil {
-		return err
-	}
-	if _, err := s.write(ctx, "hset", s.keys.agent(name), agentFieldDeleted, 1); err != nil {
-		return fmt.Errorf("delete agent: %w", err)
-	}
-	return nil
 }

@@ -374,8 +374,8 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 }
 
 // Abort implements state.Signals.
-func (s *Store) Abort(ctx context.Context, id state.RunID, reason string, delay time.Duration) (state.Wake, error) {
-	flag, err := json.Marshal(state.Abort{Reason: reason})
+func (s *Store) Abort(ctx context.Context, id state.RunID, abort state.Abort, delay time.Duration) (state.Wake, error) {
+	flag, err := json.Marshal(abort)
 	if err != nil {
 		return state.Wake{}, err
 	}

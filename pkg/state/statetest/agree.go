@@ -342,7 +342,9 @@ func (d *duel) signal(rt *rapid.T) {
 
 func (d *duel) abort(rt *rapid.T) {
 	reason := rapid.SampledFrom([]string{"", "enough", `"quoted"`}).Draw(rt, "reason")
-	d.both("Abort", func(s state.Store) (any, error) { return s.Abort(d.t.Context(), d.id, reason, d.span("delay")) })
+	d.both("Abort", func(s state.Store) (any, error) {
+		return s.Abort(d.t.Context(), d.id, state.Abort{Reason: reason}, d.span("delay"))
+	})
 }
 
 // listed makes no difference between no runs and an empty list of them.

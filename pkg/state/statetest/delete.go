@@ -43,7 +43,7 @@ func testDelete(t *testing.T, s *suite) {
 	if _, err := s.Signal(t.Context(), run.ID, state.Signal{ID: "late", Message: &state.Message{Role: state.RoleUser}}, time.Minute); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("Signal = %v", err)
 	}
-	if _, err := s.Abort(t.Context(), run.ID, "late", time.Minute); !errors.Is(err, state.ErrNotFound) {
+	if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "late"}, time.Minute); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("Abort = %v", err)
 	}
 	for _, f := range []state.Filter{{}, {Tenant: run.Tenant}, {Agent: run.Agent}, {Status: state.Statuses()}} {

@@ -112,7 +112,10 @@ func testEagerTaken(t *testing.T, s *suite) {
 // hand, waits, ends.
 func testEagerNot(t *testing.T, s *suite) {
 	for name, before := range map[string]func(state.RunID) error{
-		"abort": func(id state.RunID) error { _, err := s.Abort(t.Context(), id, "enough", long); return err },
+		"abort": func(id state.RunID) error {
+			_, err := s.Abort(t.Context(), id, state.Abort{Reason: "enough"}, long)
+			return err
+		},
 		"signal": func(id state.RunID) error {
 			_, err := s.Signal(t.Context(), id, message("m1", "wait"), long)
 			return err
@@ -149,7 +152,7 @@ func testEagerAbort(t *testing.T, s *suite) {
 	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Claimed {
 		t.Fatalf("Commit = %+v, %v", done, err)
 	}
-	if w, err := s.Abort(t.Context(), run.ID, "enough", long); err != nil || w.Publish || w.Version != 2 {
+	if w, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); err != nil || w.Publish || w.Version != 2 {
 		t.Fatalf("Abort = %+v, %v", w, err)
 	}
 	if d := s.sweepFor(t, run.ID, long); !d.Turn || d.Priority != state.High {

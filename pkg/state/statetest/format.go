@@ -28,7 +28,7 @@ func testNewerFormat(t *testing.T, s *suite) {
 		"Load":      func() error { _, err := s.Load(t.Context(), run.ID); return err },
 		"Log":       func() error { _, err := s.Log(t.Context(), run.ID, 0, 0); return err },
 		"Signal":    func() error { _, err := s.Signal(t.Context(), run.ID, sig, long); return err },
-		"Abort":     func() error { _, err := s.Abort(t.Context(), run.ID, "enough", long); return err },
+		"Abort":     func() error { _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); return err },
 		"Finalized": func() error { return s.Finalized(t.Context(), run.ID, 1) },
 		"Create again": func() error {
 			_, err := s.Create(t.Context(), state.NewRun{State: run, Key: "k"})

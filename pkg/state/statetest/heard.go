@@ -62,7 +62,7 @@ func testIfHeard(t *testing.T, s *suite) {
 			run := s.create(t)
 			c := s.mustClaim(t, run.ID, 1)
 			s.mustSignal(t, run.ID, message("m1", "before"))
-			if _, err := s.Abort(t.Context(), run.ID, "enough", long); err != nil {
+			if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); err != nil {
 				t.Fatal(err)
 			}
 			s.mustSignal(t, run.ID, message("m2", "after"))

@@ -90,7 +90,7 @@ func testNoisyCountsOnce(t *testing.T, s *suite) {
 	}
 	version := s.wait(t, run.ID, 1, "c1")
 	for range 2 {
-		if _, err := s.Abort(t.Context(), run.ID, "enough", 0); err != nil {
+		if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,7 +1,6 @@
 package statetest
 
 import (
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -533,64 +532,5 @@ func testCounts(t *testing.T, s *suite) {
 	want := map[state.Status]int64{state.Queued: 1, state.Running: 1, state.Waiting: 1, state.Completed: 1}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Counts:\n%s", diff)
-	}
-}
-
-func testAgents(t *testing.T, s *suite) {
-	if _, err := s.Agent(t.Context(), "a", 0); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("Agent = %v, want not found", err)
-	}
-	for v := 1; v <= 2; v++ {
-		got, err := s.PutAgent(t.Context(), "a", json.RawMessage(`{"v":`+string(rune('0'+v))+`}`))
-		if err != nil || got.Version != v || got.CreatedAt.IsZero() {
-			t.Fatalf("PutAgent = %+v, %v", got, err)
-		}
-	}
-	if _, err := s.PutAgent(t.Context(), "b.c/d", json.RawMessage(`{}`)); err != nil {
-		t.Fatalf("PutAgent with an odd name: %v", err)
-	}
-	for version, want := range map[int]string{0: `{"v":2}`, 1: `{"v":1}`, 2: `{"v":2}`} {
-		if got, err := s.Agent(t.Context(), "a", version); err != nil || string(got.Definition) != want {
-			t.Errorf("Agent(%d) = %s, %v", version, got.Definition, err)
-		}
-	}
-	list, err := s.ListAgents(t.Context())
-	if err != nil || len(list) != 2 || list[0].Name != "a" || list[0].Version != 2 || list[1].Name != "b.c/d" {
-		t.Errorf("ListAgents = %+v, %v", list, err)
-	}
-	if err := s.DeleteAgent(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.DeleteAgent(t.Context(), "a"); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("second DeleteAgent = %v", err)
-	}
-	if _, err := s.Agent(t.Context(), "a", 0); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("deleted agent's latest = %v", err)
-	}
-	if _, err := s.Agent(t.Context(), "a", 1); err != nil {
-		t.Errorf("a version that runs may have pinned: %v", err)
-	}
-	if got, err := s.PutAgent(t.Context(), "a", json.RawMessage(`{}`)); err != nil || got.Version != 3 {
-		t.Errorf("PutAgent after deletion = %+v, %v", got, err)
-	}
-	testPins(t, s)
-	// Writers that race get versions of their own.
-	var mu sync.Mutex
-	versions := map[int]bool{}
-	var wg sync.WaitGroup
-	for range 5 {
-		wg.Go(func() {
-			got, err := s.PutAgent(t.Context(), "race", json.RawMessage(`{}`))
-			if err != nil {
-				t.Errorf("PutAgent: %v", err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			versions[got.Version] = true
-		})
-	}
-	wg.Wait()
-	if len(versions) != 5 {
-		t.Errorf("5 writers got versions %v", versions)
 	}
 }

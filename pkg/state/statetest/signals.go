@@ -203,14 +203,14 @@ func testMessageContinues(t *testing.T, s *suite) {
 }
 
 func testAbort(t *testing.T, s *suite) {
-	if _, err := s.Abort(t.Context(), newRun(t).ID, "x", long); !errors.Is(err, state.ErrNotFound) {
+	if _, err := s.Abort(t.Context(), newRun(t).ID, state.Abort{Reason: "x"}, long); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("Abort of nobody = %v", err)
 	}
 	run := s.create(t)
-	if w, err := s.Abort(t.Context(), run.ID, "first", long); err != nil || !w.Publish || w.Version != 1 {
+	if w, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "first"}, long); err != nil || !w.Publish || w.Version != 1 {
 		t.Fatalf("Abort of a queued run = %+v, %v; want a message that overtakes", w, err)
 	}
-	if _, err := s.Abort(t.Context(), run.ID, "second", long); err != nil {
+	if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "second"}, long); err != nil {
 		t.Fatalf("repeated Abort: %v", err)
 	}
 	c := s.mustClaim(t, run.ID, 1)
@@ -218,7 +218,7 @@ func testAbort(t *testing.T, s *suite) {
 		t.Fatalf("claim's abort = %v, want the first reason", c.Abort)
 	}
 	s.commit(t, c, state.EndAbortedQueued, state.Entry{})
-	if _, err := s.Abort(t.Context(), run.ID, "late", long); wantErr[*state.TerminalError](t, err).Status != state.Cancelled {
+	if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "late"}, long); wantErr[*state.TerminalError](t, err).Status != state.Cancelled {
 		t.Errorf("Abort of an ended run = %v", err)
 	}
 	// The flag ends with the run: a user message continues it unhindered.
@@ -231,7 +231,7 @@ func testAbort(t *testing.T, s *suite) {
 
 	run = s.create(t)
 	v := s.wait(t, run.ID, 1, "c1")
-	if w, err := s.Abort(t.Context(), run.ID, "x", long); err != nil || !w.Publish || w.Version != v {
+	if w, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "x"}, long); err != nil || !w.Publish || w.Version != v {
 		t.Fatalf("Abort of a waiting run = %+v, %v", w, err)
 	}
 	if c := s.mustClaim(t, run.ID, v); c.Abort == nil || c.State.Status != state.Waiting {
@@ -243,7 +243,7 @@ func testAbort(t *testing.T, s *suite) {
 func testAbortDuringTurn(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
-	if w, err := s.Abort(t.Context(), run.ID, "x", long); err != nil || w.Publish {
+	if w, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "x"}, long); err != nil || w.Publish {
 		t.Fatalf("Abort = %+v, %v", w, err)
 	}
 	done := s.commit(t, c, state.WaitingHumanInput, state.Entry{Waiting: &state.Wait{Reason: state.WaitingHumanInput, Calls: []state.WaitCall{}}})
@@ -266,7 +266,7 @@ func testAbortAndMessages(t *testing.T, s *suite) {
 	}
 	abort := func(t *testing.T, id state.RunID) {
 		t.Helper()
-		if _, err := s.Abort(t.Context(), id, "x", long); err != nil {
+		if _, err := s.Abort(t.Context(), id, state.Abort{Reason: "x"}, long); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -342,7 +342,7 @@ func fillInbox(t *testing.T, s *suite, text string) (taken int) {
 	if taken == 0 || taken > state.MaxSignals || taken*len(text) > state.MaxSignalBytes {
 		t.Errorf("the inbox took %d signals with %d bytes of text", taken, taken*len(text))
 	}
-	if _, err := s.Abort(t.Context(), run.ID, "enough", long); err != nil {
+	if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); err != nil {
 		t.Errorf("Abort = %v", err)
 	}
 	c := s.mustClaim(t, run.ID, 1)

@@ -87,6 +87,8 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"Noisy", testNoisy},
 		{"NoisyCountsOnce", testNoisyCountsOnce},
 		{"Agents", testAgents},
+		{"Documents", testDocuments},
+		{"Audit", testAudit},
 		{"LongRun", testLongRun},
 		{"QuotaRace", testQuotaRace},
 		{"QuotaReservation", testQuotaReservation},

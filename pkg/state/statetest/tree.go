@@ -30,7 +30,7 @@ func testAdmit(t *testing.T, s *suite) {
 	admit(4, false, nil, runs[:3]...) // again
 	admit(4, false, runs[4:6], runs[2:6]...)
 	admit(5, false, runs[5:6], runs[2:6]...)
-	if _, err := s.Abort(t.Context(), root.ID, "enough", time.Second); err != nil {
+	if _, err := s.Abort(t.Context(), root.ID, state.Abort{Reason: "enough"}, time.Second); err != nil {
 		t.Fatal(err)
 	}
 	admit(100, true, runs[5:], runs...)

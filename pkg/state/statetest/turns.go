@@ -108,7 +108,7 @@ func testRenew(t *testing.T, s *suite) {
 	if err != nil || abort != nil {
 		t.Fatalf("Renew = %v, %v", abort, err)
 	}
-	if _, err := s.Abort(t.Context(), run.ID, "enough", long); err != nil {
+	if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); err != nil {
 		t.Fatal(err)
 	}
 	abort, err = s.Renew(t.Context(), c.Lease, long, long)
@@ -334,7 +334,7 @@ func testClaimRefuses(t *testing.T, s *suite) {
 	if _, err := s.Evict(t.Context(), "w2", 10, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Abort(t.Context(), run.ID, "enough", time.Minute); err != nil {
+	if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	last := s.request(run.ID, 1, "w3")

@@ -1,0 +1,197 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Role is what a principal may do in a tenant. Each role includes Viewer, and no other.
+type Role string
+
+// The roles.
+const (
+	Viewer    Role = "viewer"    // reads
+	Submitter Role = "submitter" // submits, sends messages, cancels what it submitted
+	Approver  Role = "approver"  // decides approvals
+	Author    Role = "author"    // defines agents
+	Operator  Role = "operator"  // cancels and deletes any run, replays dead letters
+	Admin     Role = "admin"     // keys, tenants, the audit
+)
+
+// Roles returns all roles.
+func Roles() []Role { return []Role{Viewer, Submitter, Approver, Author, Operator, Admin} }
+
+// ParseRoles reads names of roles. There must be one at least.
+func ParseRoles(given []string) ([]Role, error) {
+	var roles []Role
+	for _, name := range given {
+		if !slices.Contains(Roles(), Role(name)) {
+			return nil, fmt.Errorf("role %.40q is not one of %s", name, list(Roles()))
+		}
+		if !slices.Contains(roles, Role(name)) {
+			roles = append(roles, Role(name))
+		}
+	}
+	if len(roles) == 0 {
+		return nil, fmt.Errorf("no role is given, of %s", list(Roles()))
+	}
+	return roles, nil
+}
+
+func names(roles []Role) []string {
+	all := make([]string, len(roles))
+	for i, r := range roles {
+		all[i] = string(r)
+	}
+	return all
+}
+
+func list(roles []Role) string { return strings.Join(names(roles), ", ") }
+
+// AnyTenant is the tenant of principals of the whole deployment.
+const AnyTenant = "*"
+
+var tenantName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+
+// CheckTenant refuses what can be no name of a tenant.
+func CheckTenant(name string) error {
+	if !tenantName.MatchString(name) {
+		return fmt.Errorf("tenant %.60q: a name has 1 to 40 of a to z, 0 to 9 and -", name)
+	}
+	return nil
+}
+
+// Grant is roles in a tenant, or in each one if that is AnyTenant.
+type Grant struct {
+	Tenant string `json:"tenant"`
+	Roles  []Role `json:"roles"`
+}
+
+// Principal is a person or a service. Its Name begins with the way in which it was found
+// out: key:, oidc:, nats:.
+type Principal struct {
+	Name   string
+	Via    string // none, key, oidc, nats
+	Grants []Grant
+}
+
+const viaNone = "none"
+
+// Anonymous is who asks where nobody has to say who they are: they may do everything.
+func Anonymous() Principal {
+	return Principal{Name: "anonymous", Via: viaNone, Grants: []Grant{{AnyTenant, Roles()}}}
+}
+
+// Caller is a principal at work in one tenant.
+type Caller struct {
+	Principal Principal
+	Tenant    string
+	Roles     []Role // in Tenant
+}
+
+// TenantError reports that a principal has nothing to do with the tenant that it named.
+type TenantError struct {
+	Tenant string
+	Own    []string // where it has roles
+}
+
+func (e *TenantError) Error() string {
+	return fmt.Sprintf("tenant %.60q is not one in which you have a role: that is %s", e.Tenant, strings.Join(e.Own, ", "))
+}
+
+// In returns the principal at work in a tenant. An empty name means its own tenant, if it
+// has one only, and otherwise byDefault. The error is a *TenantError.
+func (p Principal) In(tenant, byDefault string) (Caller, error) {
+	if tenant == "" {
+		tenant = byDefault
+		if len(p.Grants) == 1 && p.Grants[0].Tenant != AnyTenant {
+			tenant = p.Grants[0].Tenant
+		}
+	}
+	c := Caller{Principal: p, Tenant: tenant}
+	var own []string
+	for _, g := range p.Grants {
+		if g.Tenant == tenant || g.Tenant == AnyTenant {
+			c.Roles = append(c.Roles, g.Roles...)
+		}
+		own = append(own, g.Tenant)
+	}
+	if len(c.Roles) == 0 || CheckTenant(tenant) != nil {
+		return Caller{}, &TenantError{tenant, own}
+	}
+	return c, nil
+}
+
+// May reports whether the caller has one of the roles.
+func (c Caller) May(roles ...Role) bool {
+	return slices.ContainsFunc(roles, func(r Role) bool {
+		return slices.Contains(c.Roles, r) || r == Viewer && len(c.Roles) > 0
+	})
+}
+
+// OfDeployment reports whether the caller has a role in each tenant.
+func (c Caller) OfDeployment(r Role) bool {
+	return slices.ContainsFunc(c.Principal.Grants, func(g Grant) bool { return g.Tenant == AnyTenant && slices.Contains(g.Roles, r) })
+}
+
+// By says who caused an entry of a log, or nil where nobody has to say who they are.
+func (c Caller) By() *state.By {
+	if c.Principal.Via == viaNone {
+		return nil
+	}
+	return &state.By{Principal: c.Principal.Name, Tenant: c.Tenant, Via: c.Principal.Via}
+}
+
+type contextKey struct{}
+
+// Into returns a context that carries the caller of a request.
+func Into(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, contextKey{}, c)
+}
+
+// From returns the caller of a request. Without one it is nobody, who may do nothing.
+func From(ctx context.Context) Caller {
+	c, _ := ctx.Value(contextKey{}).(Caller)
+	return c
+}
+
+// ErrUnauthenticated reports credentials that are missing, unknown, expired or revoked.
+// Errors that wrap it say which, as far as that helps nobody to guess one.
+var ErrUnauthenticated = errors.New("not authenticated")
+
+func unauthenticated(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrUnauthenticated, fmt.Sprintf(format, args...))
+}
+
+// Authenticator finds out who a bearer token is of. The error wraps ErrUnauthenticated, or
+// says that it could not be found out.
+type Authenticator interface {
+	Authenticate(ctx context.Context, token string) (Principal, error)
+}
+
+// Chain asks for keys or an OpenID provider, as the token is. Either may be nil.
+type Chain struct {
+	Keys *Keys
+	OIDC *OIDC
+}
+
+// Authenticate implements Authenticator.
+func (c Chain) Authenticate(ctx context.Context, token string) (Principal, error) {
+	isKey := strings.HasPrefix(token, keyPrefix)
+	switch {
+	case isKey && c.Keys != nil:
+		return c.Keys.Authenticate(ctx, token)
+	case !isKey && c.OIDC != nil:
+		return c.OIDC.Authenticate(ctx, token)
+	case c.Keys != nil:
+		return Principal{}, unauthenticated("the token is no API key: these begin with %s", keyPrefix)
+	default:
+		return Principal{}, unauthenticated("API keys are not accepted here, tokens of the OpenID provider are")
+	}
+}

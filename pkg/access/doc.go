@@ -1,0 +1,27 @@
+// Package access says who asks for something, and what they may do.
+//
+// A gateway finds out who a bearer token is of, and what they may do in the tenant that a
+// request is about:
+//
+//	who, err := access.NewKeys(store).Authenticate(ctx, token)
+//	if err != nil {
+//		return err
+//	}
+//	caller, err := who.In("acme", state.DefaultTenant)
+//	if err != nil {
+//		return err
+//	}
+//	if !caller.May(access.Submitter) {
+//		return errors.New("may not submit")
+//	}
+//
+// # Guarantees
+//
+//   - The secret of a key is in the answer of [Keys.Create] only. The store keeps its hash, and
+//     secrets are compared in constant time.
+//   - A revoked key is refused by every process within two seconds ([Keys.Revoke]).
+//   - A token of an OpenID provider counts only with a signature by one of its keys, for the
+//     audience, and for 30 s after it has expired ([OIDC]).
+//   - [Principal.In] gives roles in the tenant that is named, or a *TenantError: no role of one
+//     tenant counts in another.
+package access

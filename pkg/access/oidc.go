@@ -1,0 +1,179 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"cel.dev/cel-go/cel"
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/turnpike-dev/turnpike/pkg/rule"
+)
+
+// ClaimsByDefault finds tenant and roles in claims of these names.
+const ClaimsByDefault = `{"tenant": claims.tenant, "roles": claims.roles}`
+
+// OIDCConfig names an OpenID provider.
+type OIDCConfig struct {
+	Issuer   string // its URL, as in the iss claim; /.well-known/openid-configuration is below it
+	Audience string // what the aud claim must have
+
+	// Claims is a CEL expression over claims that gives an object with tenant and roles, or
+	// with grants, a list of such objects. Default: ClaimsByDefault.
+	Claims string
+
+	HTTP *http.Client // default: one with a time-out
+}
+
+// clockTolerance is by how much the clock of a provider may differ.
+const clockTolerance = 30 * time.Second
+
+// maxToken bounds a token, in bytes.
+const maxToken = 16 << 10
+
+// signed are the algorithms of tokens that are accepted: with a public key each. What a
+// token says of itself chooses among these only.
+var signed = []string{
+	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
+}
+
+// OIDC checks tokens of an OpenID provider. It reads the provider's settings at its first
+// use, and its keys anew when a token is signed with one that it does not know.
+type OIDC struct {
+	cfg    OIDCConfig
+	grants rule.Object
+
+	asking singleflight.Group
+
+	mu       sync.Mutex
+	provider *oidc.Provider
+	tried    time.Time
+	failed   error
+}
+
+// NewOIDC returns a check for tokens of a provider, which need not answer yet.
+func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
+	if cfg.Issuer == "" || cfg.Audience == "" {
+		return nil, errors.New("an OpenID provider needs an issuer and an audience: TURNPIKE_OIDC_ISSUER, TURNPIKE_OIDC_AUDIENCE")
+	}
+	if cfg.Claims == "" {
+		cfg.Claims = ClaimsByDefault
+	}
+	if cfg.HTTP == nil {
+		cfg.HTTP = &http.Client{Timeout: 5 * time.Second}
+	}
+	grants, err := rule.CompileObject(cfg.Claims, cel.Variable("claims", cel.MapType(cel.StringType, cel.DynType)))
+	if err != nil {
+		return nil, fmt.Errorf("claims of the OpenID provider: %w", err)
+	}
+	return &OIDC{cfg: cfg, grants: grants}, nil
+}
+
+// retryProvider is how long a provider that did not answer is left alone.
+const retryProvider = 2 * time.Second
+
+// Provider returns the provider, once it has answered.
+func (o *OIDC) Provider(ctx context.Context) (*oidc.Provider, error) {
+	o.mu.Lock()
+	provider, tried, failed := o.provider, o.tried, o.failed
+	o.mu.Unlock()
+	if provider != nil || time.Since(tried) < retryProvider {
+		return provider, failed
+	}
+	asked := o.asking.DoChan("", func() (any, error) {
+		// The provider keeps the context, for its keys: it must outlive the request.
+		p, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), o.cfg.HTTP), o.cfg.Issuer)
+		if err != nil {
+			err = fmt.Errorf("the OpenID provider %s does not answer as it should: %w", o.cfg.Issuer, err)
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.provider, o.tried, o.failed = p, time.Now(), err
+		return p, err
+	})
+	select {
+	case r := <-asked:
+		p, _ := r.Val.(*oidc.Provider)
+		return p, r.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Authenticate implements Authenticator.
+func (o *OIDC) Authenticate(ctx context.Context, token string) (Principal, error) {
+	if len(token) > maxToken {
+		return Principal{}, unauthenticated("the token has %d bytes, at most %d are allowed", len(token), maxToken)
+	}
+	provider, err := o.Provider(ctx)
+	if err != nil {
+		return Principal{}, err
+	}
+	verifier := provider.Verifier(&oidc.Config{
+		ClientID: o.cfg.Audience, SupportedSigningAlgs: signed,
+		// What has expired by less than the tolerance counts.
+		Now: func() time.Time { return time.Now().Add(-clockTolerance) },
+	})
+	verified, err := verifier.Verify(oidc.ClientContext(ctx, o.cfg.HTTP), token)
+	if err != nil {
+		return Principal{}, unauthenticated("the token is not valid: %.300v", err)
+	}
+	var claims map[string]any
+	if err := verified.Claims(&claims); err != nil {
+		return Principal{}, unauthenticated("the claims of the token cannot be read: %.300v", err)
+	}
+	grants, err := o.grantsOf(claims)
+	if err != nil {
+		return Principal{}, unauthenticated("the claims of the token give no tenant and roles: %.300v", err)
+	}
+	return Principal{Name: "oidc:" + verified.Subject, Via: "oidc", Grants: grants}, nil
+}
+
+func (o *OIDC) grantsOf(claims map[string]any) ([]Grant, error) {
+	text, err := o.grants(map[string]any{"claims": claims})
+	if err != nil {
+		return nil, err
+	}
+	type grant struct {
+		Tenant string   `json:"tenant"`
+		Roles  []string `json:"roles"`
+	}
+	var found struct {
+		grant
+
+		Grants []grant `json:"grants"`
+	}
+	if err := json.Unmarshal(text, &found); err != nil {
+		return nil, err
+	}
+	if found.Tenant != "" || len(found.Grants) == 0 {
+		found.Grants = append(found.Grants, found.grant)
+	}
+	var grants []Grant
+	for _, g := range found.Grants {
+		if g.Tenant != AnyTenant {
+			if err := CheckTenant(g.Tenant); err != nil {
+				return nil, err
+			}
+		}
+		// Groups that are no roles here are other systems' business.
+		var roles []string
+		for _, r := range g.Roles {
+			if _, err := ParseRoles([]string{r}); err == nil {
+				roles = append(roles, r)
+			}
+		}
+		parsed, err := ParseRoles(roles)
+		if err != nil {
+			return nil, err
+		}
+		grants = append(grants, Grant{g.Tenant, parsed})
+	}
+	return grants, nil
+}

@@ -1,0 +1,130 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// tenantFresh is how long the settings of a tenant count that were read.
+const tenantFresh = 2 * time.Second
+
+// Tenants keeps the settings of tenants. It is safe for concurrent use.
+type Tenants struct {
+	store     state.Documents
+	byDefault string
+	now       func() time.Time
+
+	mu    sync.Mutex
+	fresh map[string]readTenant
+}
+
+type readTenant struct {
+	tenant api.TenantSettings
+	at     time.Time
+}
+
+// NewTenants returns the tenants of a deployment. The one by default is always there.
+func NewTenants(store state.Documents, byDefault string) *Tenants {
+	return &Tenants{store: store, byDefault: byDefault, now: time.Now, fresh: map[string]readTenant{}}
+}
+
+// Put stores the settings of a tenant. They count everywhere within two seconds.
+func (t *Tenants) Put(ctx context.Context, name string, settings api.TenantSettings) error {
+	if err := CheckTenant(name); err != nil {
+		return err
+	}
+	data, err := json.Marshal(settings)
+	if err != nil {
+		return err
+	}
+	if err := t.store.PutDocument(ctx, state.TenantDocument, name, data); err != nil {
+		return err
+	}
+	t.forget(name)
+	return nil
+}
+
+// Delete removes the settings of a tenant, which then has those of one without any. Its
+// runs and agents stay. ErrNotFound if it has none.
+func (t *Tenants) Delete(ctx context.Context, name string) error {
+	if _, err := t.store.Document(ctx, state.TenantDocument, name); err != nil {
+		return err
+	}
+	if err := t.store.DeleteDocument(ctx, state.TenantDocument, name); err != nil {
+		return err
+	}
+	t.forget(name)
+	return nil
+}
+
+func (t *Tenants) forget(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.fresh, name)
+}
+
+// List returns the settings of all tenants that have some, by name.
+func (t *Tenants) List(ctx context.Context) (map[string]api.TenantSettings, error) {
+	all, err := t.store.Documents(ctx, state.TenantDocument)
+	if err != nil {
+		return nil, err
+	}
+	tenants := make(map[string]api.TenantSettings, len(all))
+	for name, data := range all {
+		var settings api.TenantSettings
+		if err := json.Unmarshal(data, &settings); err != nil {
+			return nil, fmt.Errorf("decode tenant %s: %w", name, err)
+		}
+		tenants[name] = settings
+	}
+	return tenants, nil
+}
+
+// Read returns the settings of a tenant as they stand in the store, or state.ErrNotFound.
+func (t *Tenants) Read(ctx context.Context, name string) (api.TenantSettings, error) {
+	data, err := t.store.Document(ctx, state.TenantDocument, name)
+	if err != nil {
+		return api.TenantSettings{}, err
+	}
+	var settings api.TenantSettings
+	if err := json.Unmarshal(data, &settings); err != nil {
+		return api.TenantSettings{}, fmt.Errorf("decode tenant %s: %w", name, err)
+	}
+	return settings, nil
+}
+
+// Settings returns the settings of a tenant as they were at most two seconds ago. One
+// without any is stored as a tenant, so that whatever goes through all tenants finds it.
+func (t *Tenants) Settings(ctx context.Context, name string) (api.TenantSettings, error) {
+	now := t.now()
+	t.mu.Lock()
+	r, known := t.fresh[name]
+	t.mu.Unlock()
+	if known && now.Sub(r.at) < tenantFresh {
+		return r.tenant, nil
+	}
+	settings, err := t.Read(ctx, name)
+	if errors.Is(err, state.ErrNotFound) {
+		err = nil
+		if name != t.byDefault && name != state.DefaultTenant {
+			err = t.Put(ctx, name, api.TenantSettings{})
+		}
+	}
+	if err != nil {
+		return api.TenantSettings{}, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.fresh) >= maxFresh {
+		clear(t.fresh)
+	}
+	t.fresh[name] = readTenant{tenant: settings, at: now}
+	return settings, nil
+}

@@ -1,0 +1,62 @@
+package api
+
+import "github.com/turnpike-dev/turnpike/pkg/state"
+
+// APIKey is a key as its owner and admins see it: without its secret.
+type APIKey struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`   // what it is for
+	Tenant    string     `json:"tenant"` // "*" is the deployment
+	Roles     []string   `json:"roles"`
+	CreatedBy string     `json:"created_by"`
+	CreatedAt state.Time `json:"created_at"`
+	ExpiresAt state.Time `json:"expires_at"` // null is never
+}
+
+// KeyRequest asks for a key.
+type KeyRequest struct {
+	Name      string     `json:"name"`
+	Tenant    string     `json:"tenant"` // default: that of the caller
+	Roles     []string   `json:"roles"`
+	ExpiresAt state.Time `json:"expires_at"`
+}
+
+// NewKey is a key with its text, tp_<id>_<secret>, which nobody can read again.
+type NewKey struct {
+	APIKey
+
+	Key string `json:"key"`
+}
+
+// TenantSettings are what an admin of the deployment has set for a tenant.
+type TenantSettings struct {
+	// FourEyes lets nobody approve a call of a run that they have submitted themselves.
+	FourEyes bool `json:"four_eyes"`
+
+	// Suspended lets the tenant read and cancel, and nothing else.
+	Suspended bool `json:"suspended"`
+}
+
+// Tenant is a tenant with its settings.
+type Tenant struct {
+	Name string `json:"name"`
+
+	TenantSettings
+}
+
+// AuditEntry says who did what.
+type AuditEntry struct {
+	At     state.Time `json:"at"`
+	By     state.By   `json:"by"`
+	Action string     `json:"action"` // run.submit, agent.put, ...
+	Target string     `json:"target"` // the id or name of what it was done to
+}
+
+// Identity is who a request is from.
+type Identity struct {
+	Principal string   `json:"principal"`
+	Via       string   `json:"via"` // none, key, oidc
+	Tenant    string   `json:"tenant"`
+	Roles     []string `json:"roles"`   // in the tenant
+	Tenants   []string `json:"tenants"` // in which the principal has roles; "*" is each
+}

@@ -1,0 +1,65 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// WhoAmI says who the gateway takes this client for.
+func (c *Client) WhoAmI(ctx context.Context) (api.Identity, error) {
+	return get[api.Identity](ctx, c, "/v1/whoami")
+}
+
+// CreateKey makes an API key. Its text is in the answer, and nowhere else.
+func (c *Client) CreateKey(ctx context.Context, r api.KeyRequest) (api.NewKey, error) {
+	return send[api.NewKey](ctx, c, http.MethodPost, "/v1/keys", r)
+}
+
+// Keys lists the API keys that this client's principal may see.
+func (c *Client) Keys(ctx context.Context) ([]api.APIKey, error) {
+	page, err := get[api.Page[api.APIKey]](ctx, c, "/v1/keys")
+	return page.Items, err
+}
+
+// RevokeKey has every gateway refuse a key within five seconds.
+func (c *Client) RevokeKey(ctx context.Context, id string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/keys/"+url.PathEscape(id), nil, nil, nil)
+}
+
+// Tenants lists the tenants that have settings.
+func (c *Client) Tenants(ctx context.Context) ([]api.Tenant, error) {
+	page, err := get[api.Page[api.Tenant]](ctx, c, "/v1/tenants")
+	return page.Items, err
+}
+
+// Tenant reads the settings of a tenant.
+func (c *Client) Tenant(ctx context.Context, name string) (api.Tenant, error) {
+	return get[api.Tenant](ctx, c, "/v1/tenants/"+url.PathEscape(name))
+}
+
+// PutTenant stores the settings of a tenant, all of them.
+func (c *Client) PutTenant(ctx context.Context, name string, s api.TenantSettings) (api.Tenant, error) {
+	return send[api.Tenant](ctx, c, http.MethodPut, "/v1/tenants/"+url.PathEscape(name), s)
+}
+
+// DeleteTenant removes the settings of a tenant. Its runs and agents stay.
+func (c *Client) DeleteTenant(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/tenants/"+url.PathEscape(name), nil, nil, nil)
+}
+
+// Audit reads a page of who did what in the tenant, the newest first. An empty cursor begins
+// with the newest; limit 0 is the gateway's own.
+func (c *Client) Audit(ctx context.Context, cursor string, limit int) (api.Page[api.AuditEntry], error) {
+	q := url.Values{}
+	if cursor != "" {
+		q.Set("cursor", cursor)
+	}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	return get[api.Page[api.AuditEntry]](ctx, c, "/v1/audit?"+q.Encode())
+}

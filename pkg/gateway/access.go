@@ -1,0 +1,265 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// headerTenant names the tenant that a request is about, for principals with more than one.
+const headerTenant = "Turnpike-Tenant"
+
+// tenantOf is the tenant that a request is about.
+func tenantOf(r *http.Request) string { return access.From(r.Context()).Tenant }
+
+// authorized lets a handler answer only those who may ask, and notes what they did.
+func (g *Gateway) authorized(rt route) handler {
+	if len(rt.roles) == 0 {
+		return rt.handler
+	}
+	return func(w http.ResponseWriter, r *http.Request) error {
+		caller, err := g.callerOf(r)
+		if err != nil {
+			return err
+		}
+		if !caller.May(rt.roles...) {
+			return forbidden(caller, rt.roles...)
+		}
+		if err := g.checkSuspended(r.Context(), caller, rt.action); err != nil {
+			return err
+		}
+		if err := rt.handler(w, r.WithContext(access.Into(r.Context(), caller))); err != nil {
+			return err
+		}
+		g.note(r, w, caller, rt.action)
+		return nil
+	}
+}
+
+// callerOf finds out who asks.
+func (g *Gateway) callerOf(r *http.Request) (access.Caller, error) {
+	who := access.Anonymous()
+	if g.cfg.Auth != nil {
+		token, ok := bearer(r)
+		if !ok {
+			return access.Caller{}, unauthenticated("this gateway must know who asks: send an API key or a token in the header Authorization: Bearer")
+		}
+		var err error
+		if who, err = g.cfg.Auth.Authenticate(r.Context(), token); err != nil {
+			if errors.Is(err, access.ErrUnauthenticated) {
+				return access.Caller{}, unauthenticated(err.Error())
+			}
+			return access.Caller{}, err
+		}
+	}
+	caller, err := who.In(r.Header.Get(headerTenant), g.cfg.Tenant)
+	if err != nil {
+		return access.Caller{}, problem(http.StatusForbidden, api.CodeForbidden, "%v: the header %s names it", err, headerTenant)
+	}
+	return caller, nil
+}
+
+func bearer(r *http.Request) (token string, ok bool) {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	token = strings.TrimSpace(token)
+	return token, ok && strings.EqualFold(scheme, "bearer") && token != ""
+}
+
+func unauthenticated(detail string) error {
+	return problem(http.StatusUnauthorized, api.CodeUnauthenticated, "%s", detail)
+}
+
+func forbidden(c access.Caller, roles ...access.Role) error {
+	names := make([]string, len(roles))
+	for i, r := range roles {
+		names[i] = string(r)
+	}
+	return problem(http.StatusForbidden, api.CodeForbidden, "%s has no role in tenant %s that may do this: %s may", c.Principal.Name, c.Tenant, strings.Join(names, " or "))
+}
+
+// checkSuspended refuses what a suspended tenant may not do. Whoever is responsible for the
+// deployment may do it all the same.
+func (g *Gateway) checkSuspended(ctx context.Context, c access.Caller, action string) error {
+	if action == "" || action == actionCancel || c.OfDeployment(access.Admin) {
+		return nil
+	}
+	settings, err := g.tenants.Settings(ctx, c.Tenant)
+	if err == nil && settings.Suspended {
+		return problem(http.StatusForbidden, api.CodeTenantSuspended, "tenant %s is suspended: it may read and cancel", c.Tenant)
+	}
+	return err
+}
+
+// recheckEvery is how often a request that takes long looks whether its caller may still
+// ask. With the time for which an answer about a key counts it is less than five seconds.
+const recheckEvery = 2 * time.Second
+
+// whileAllowed returns a context that ends when the caller of a request may not ask any
+// more: the key was revoked, the token has expired.
+func (g *Gateway) whileAllowed(r *http.Request) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	if g.cfg.Auth == nil {
+		return ctx, func() { cancel(nil) }
+	}
+	go func() { // ends with the context
+		tick := time.NewTicker(recheckEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			_, err := g.callerOf(r)
+			if p, ok := errors.AsType[*api.Problem](err); ok && p.Status < http.StatusInternalServerError {
+				cancel(p)
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// Actions that the audit names, of routes that change something.
+const (
+	actionSubmit       = "run.submit"
+	actionBatch        = "batch.submit"
+	actionFork         = "run.fork"
+	actionSignal       = "run.signal"
+	actionCancel       = "run.cancel"
+	actionDelete       = "run.delete"
+	actionPutAgent     = "agent.put"
+	actionDeleteAgent  = "agent.delete"
+	actionReplay       = "dead_letter.replay"
+	actionCreateKey    = "key.create"
+	actionRevokeKey    = "key.revoke"
+	actionPutTenant    = "tenant.put"
+	actionDeleteTenant = "tenant.delete"
+)
+
+// note adds what a caller did to the audit of the tenant. Where nobody has to say who they
+// are there is none.
+func (g *Gateway) note(r *http.Request, w http.ResponseWriter, c access.Caller, action string) {
+	if action == "" {
+		return
+	}
+	target := ""
+	for _, name := range []string{"id", "name", "seq"} {
+		if v := r.PathValue(name); v != "" {
+			target = v
+		}
+	}
+	if made := w.Header().Get("Location"); made != "" {
+		target = path.Base(made)
+	}
+	g.appendAudit(r.Context(), c, action, target)
+}
+
+func (g *Gateway) appendAudit(ctx context.Context, c access.Caller, action, target string) {
+	if g.cfg.Auth == nil {
+		return
+	}
+	entry, err := json.Marshal(api.AuditEntry{At: state.At(time.Now()), By: *c.By(), Action: action, Target: target})
+	if err == nil {
+		// A client that goes away must not go unnoted.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		err = g.store.AppendAudit(ctx, c.Tenant, entry)
+	}
+	if err != nil {
+		g.log.Error().Err(err).Str("principal", c.Principal.Name).Str("tenant", c.Tenant).Str("action", action).Str("target", target).
+			Str("hint", "this line stands for the entry that the audit lacks").Msg("not noted in the audit")
+	}
+}
+
+func (g *Gateway) getAudit(w http.ResponseWriter, r *http.Request) error {
+	limit, err := limitOf(r)
+	if err != nil {
+		return err
+	}
+	found, next, err := g.store.Audit(r.Context(), tenantOf(r), r.URL.Query().Get("cursor"), limit)
+	if _, bad := errors.AsType[*state.InvalidCursorError](err); bad {
+		return problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
+	}
+	if err != nil {
+		return err
+	}
+	return replyPage(w, api.NewPage(found, next))
+}
+
+func (g *Gateway) whoAmI(w http.ResponseWriter, r *http.Request) error {
+	c := access.From(r.Context())
+	answer := api.Identity{Principal: c.Principal.Name, Via: c.Principal.Via, Tenant: c.Tenant, Roles: []string{}}
+	for _, role := range access.Roles() {
+		if c.May(role) {
+			answer.Roles = append(answer.Roles, string(role))
+		}
+	}
+	for _, grant := range c.Principal.Grants {
+		answer.Tenants = append(answer.Tenants, grant.Tenant)
+	}
+	return reply(w, http.StatusOK, answer)
+}
+
+// submitter returns who submitted a run, if that is known.
+func (g *Gateway) submitter(ctx context.Context, id state.RunID) (*state.By, error) {
+	first, err := g.store.Log(ctx, id, 0, 1)
+	if err != nil || len(first) == 0 {
+		return nil, err
+	}
+	return first[0].By, nil
+}
+
+// ownOrOperator lets submitters change what they have submitted themselves, and operators
+// any run.
+func (g *Gateway) ownOrOperator(ctx context.Context, c access.Caller, id state.RunID) error {
+	if c.May(access.Operator) {
+		return nil
+	}
+	by, err := g.submitter(ctx, id)
+	if err != nil {
+		return err
+	}
+	if by == nil || by.Principal != c.Principal.Name {
+		return problem(http.StatusForbidden, api.CodeForbidden, "%s may cancel runs that it has submitted: an operator may cancel any", c.Principal.Name)
+	}
+	return nil
+}
+
+// checkSignal lets approvers approve and submitters say the rest. Either may answer a
+// question.
+func (g *Gateway) checkSignal(ctx context.Context, id state.RunID, s state.Signal) error {
+	c := access.From(ctx)
+	switch {
+	case len(s.Approvals) > 0 && !c.May(access.Approver):
+		return forbidden(c, access.Approver)
+	case len(s.Approvals) == 0 && s.Answer == nil && !c.May(access.Submitter):
+		return forbidden(c, access.Submitter)
+	case len(s.Approvals) == 0:
+		return nil
+	}
+	settings, err := g.tenants.Settings(ctx, c.Tenant)
+	if err != nil || !settings.FourEyes {
+		return err
+	}
+	by, err := g.submitter(ctx, id)
+	if err == nil && by != nil && by.Principal == c.Principal.Name {
+		err = problem(http.StatusForbidden, api.CodeForbidden, "tenant %s wants four eyes: somebody else than %s, who submitted the run, must decide", c.Tenant, by.Principal)
+	}
+	return err
+}
+
+func runNotFound(id state.RunID) error { return fmt.Errorf("run %s: %w", id, state.ErrNotFound) }
+
+func notFound(code, format string, args ...any) error {
+	return problem(http.StatusNotFound, code, "%s", fmt.Sprintf(format, args...))
+}

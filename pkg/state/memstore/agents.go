@@ -1,0 +1,64 @@
+package memstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+type agentKey struct{ tenant, name string }
+
+// PutAgent implements state.Agents.
+func (s *Store) PutAgent(_ context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := state.AgentVersion{
+		Name: name, Version: len(s.agents[agentKey{tenant, name}]) + 1, Definition: slices.Clone(definition), CreatedAt: state.At(s.now()),
+	}
+	s.agents[agentKey{tenant, name}] = append(s.agents[agentKey{tenant, name}], v)
+	delete(s.removed, agentKey{tenant, name})
+	return v, nil
+}
+
+// Agent implements state.Agents.
+func (s *Store) Agent(_ context.Context, tenant, name string, version int) (state.AgentVersion, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	versions := s.agents[agentKey{tenant, name}]
+	if version == 0 && !s.removed[agentKey{tenant, name}] {
+		version = len(versions)
+	}
+	if version < 1 || version > len(versions) {
+		return state.AgentVersion{}, fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
+	}
+	return versions[version-1], nil
+}
+
+// ListAgents implements state.Agents.
+func (s *Store) ListAgents(_ context.Context, tenant string) ([]state.AgentVersion, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []state.AgentVersion
+	for key, versions := range s.agents {
+		if key.tenant == tenant && !s.removed[key] {
+			list = append(list, versions[len(versions)-1])
+		}
+	}
+	slices.SortFunc(list, func(a, b state.AgentVersion) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// DeleteAgent implements state.Agents.
+func (s *Store) DeleteAgent(_ context.Context, tenant, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.agents[agentKey{tenant, name}]) == 0 || s.removed[agentKey{tenant, name}] {
+		return fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
+	}
+	s.removed[agentKey{tenant, name}] = true
+	return nil
+}

@@ -1,0 +1,147 @@
+package natsstore
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// latest says which version of an agent is the current one.
+type latest struct {
+	Name    string `json:"name"`
+	Version int    `json:"version"`
+	Deleted bool   `json:"deleted,omitempty"`
+}
+
+// ofTenant begins the subjects of what a tenant owns. That of the default tenant stands where
+// it stood before tenants had agents of their own.
+func (s *Store) ofTenant(kind, tenant string) string {
+	if tenant == state.DefaultTenant {
+		return s.cfg.Prefix + ".state." + kind + "."
+	}
+	return s.cfg.Prefix + ".state." + kind + "." + tenant + "."
+}
+
+func (s *Store) latestSubject(tenant, name string) string {
+	return s.ofTenant("latest", tenant) + hex.EncodeToString([]byte(name))
+}
+
+func (s *Store) agentSubject(tenant, name string, version int) string {
+	return fmt.Sprintf("%s%s.%d", s.ofTenant("agent", tenant), hex.EncodeToString([]byte(name)), version)
+}
+
+func (s *Store) latest(ctx context.Context, subject string) (latest, uint64, error) {
+	m, err := s.stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return latest{}, 0, nil
+	}
+	if err != nil {
+		return latest{}, 0, fmt.Errorf("read agent: %w", err)
+	}
+	var l latest
+	if err := json.Unmarshal(m.Data, &l); err != nil {
+		return latest{}, 0, fmt.Errorf("decode agent: %w", err)
+	}
+	return l, m.Sequence, nil
+}
+
+// PutAgent implements state.Agents. A version is created first and made the
+// latest then; one that a crash left in between is passed over by the next.
+func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
+	for range maxConflicts {
+		l, seq, err := s.latest(ctx, s.latestSubject(tenant, name))
+		if err != nil {
+			return state.AgentVersion{}, err
+		}
+		v := state.AgentVersion{Name: name, Version: l.Version + 1, Definition: definition, CreatedAt: state.At(s.clock.now())}
+		_, err = s.publish(ctx, s.agentSubject(tenant, name, v.Version), v, 0)
+		taken := conflict(err)
+		if err != nil && !taken {
+			return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
+		}
+		_, err = s.publish(ctx, s.latestSubject(tenant, name), latest{Name: name, Version: v.Version}, seq)
+		if err != nil && !conflict(err) {
+			return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
+		}
+		if !taken {
+			return v, nil
+		}
+	}
+	return state.AgentVersion{}, fmt.Errorf("put agent %s: %d conflicts in a row", name, maxConflicts)
+}
+
+// Agent implements state.Agents.
+func (s *Store) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
+	missing := fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
+	if version == 0 {
+		l, _, err := s.latest(ctx, s.latestSubject(tenant, name))
+		if err != nil {
+			return state.AgentVersion{}, err
+		}
+		if l.Version == 0 || l.Deleted {
+			return state.AgentVersion{}, missing
+		}
+		version = l.Version
+	}
+	m, err := s.stream.GetLastMsgForSubject(ctx, s.agentSubject(tenant, name, version))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return state.AgentVersion{}, missing
+	}
+	if err != nil {
+		return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
+	}
+	var v state.AgentVersion
+	if err := json.Unmarshal(m.Data, &v); err != nil {
+		return state.AgentVersion{}, fmt.Errorf("decode agent: %w", err)
+	}
+	return v, nil
+}
+
+// ListAgents implements state.Agents.
+func (s *Store) ListAgents(ctx context.Context, tenant string) ([]state.AgentVersion, error) {
+	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(s.ofTenant("latest", tenant)+"*"))
+	if err != nil {
+		return nil, fmt.Errorf("list agents: %w", err)
+	}
+	var list []state.AgentVersion
+	for subject := range info.State.Subjects {
+		l, _, err := s.latest(ctx, subject)
+		if err != nil {
+			return nil, err
+		}
+		if l.Deleted {
+			continue
+		}
+		v, err := s.Agent(ctx, tenant, l.Name, l.Version)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	slices.SortFunc(list, func(a, b state.AgentVersion) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// DeleteAgent implements state.Agents.
+func (s *Store) DeleteAgent(ctx context.Context, tenant, name string) error {
+	l, seq, err := s.latest(ctx, s.latestSubject(tenant, name))
+	if err != nil {
+		return err
+	}
+	if l.Version == 0 || l.Deleted {
+		return fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
+	}
+	l.Deleted = true
+	if _, err := s.publish(ctx, s.latestSubject(tenant, name), l, seq); err != nil {
+		return fmt.Errorf("delete agent: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package natsstore
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// document is the message of a document. It names itself: the subject has the name in
+// hexadecimal digits.
+type document struct {
+	Name string          `json:"name"`
+	Data json.RawMessage `json:"data"`
+}
+
+func (s *Store) documentSubject(kind state.DocumentKind, name string) string {
+	return s.cfg.Prefix + ".state.document." + string(kind) + "." + hex.EncodeToString([]byte(name))
+}
+
+// PutDocument implements state.Documents.
+func (s *Store) PutDocument(ctx context.Context, kind state.DocumentKind, name string, data json.RawMessage) error {
+	subject := s.documentSubject(kind, name)
+	for range maxConflicts {
+		_, last, err := s.document(ctx, subject)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return err
+		}
+		at, err := s.publish(ctx, subject, document{name, data}, last)
+		if conflict(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("put %s: %w", kind, err)
+		}
+		// The stream forgets nothing by itself.
+		if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(at)); err != nil {
+			return fmt.Errorf("remove the %s of before: %w", kind, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("put %s: %d conflicts in a row", kind, maxConflicts)
+}
+
+func (s *Store) document(ctx context.Context, subject string) (document, uint64, error) {
+	m, err := s.stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return document{}, 0, state.ErrNotFound
+	}
+	if err != nil {
+		return document{}, 0, fmt.Errorf("read %s: %w", subject, err)
+	}
+	var d document
+	if err := json.Unmarshal(m.Data, &d); err != nil {
+		return document{}, 0, fmt.Errorf("decode %s: %w", subject, err)
+	}
+	return d, m.Sequence, nil
+}
+
+// Document implements state.Documents.
+func (s *Store) Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error) {
+	d, _, err := s.document(ctx, s.documentSubject(kind, name))
+	if errors.Is(err, state.ErrNotFound) {
+		return nil, fmt.Errorf("%s %s: %w", kind, name, err)
+	}
+	return d.Data, err
+}
+
+// Documents implements state.Documents.
+func (s *Store) Documents(ctx context.Context, kind state.DocumentKind) (map[string]json.RawMessage, error) {
+	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(s.documentSubject(kind, "")+"*"))
+	if err != nil {
+		return nil, fmt.Errorf("read %ss: %w", kind, err)
+	}
+	all := make(map[string]json.RawMessage, len(info.State.Subjects))
+	for subject := range info.State.Subjects {
+		d, _, err := s.document(ctx, subject)
+		if errors.Is(err, state.ErrNotFound) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[d.Name] = d.Data
+	}
+	return all, nil
+}
+
+// DeleteDocument implements state.Documents.
+func (s *Store) DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error {
+	if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.documentSubject(kind, name))); err != nil {
+		return fmt.Errorf("delete %s: %w", kind, err)
+	}
+	return nil
+}
+
+// openAudit creates the stream of audits if it is missing. It is apart from the runs, whose
+// stream forgets nothing.
+func (s *Store) openAudit(ctx context.Context) error {
+	want := jetstream.StreamConfig{
+		Name: streamName(s.cfg.Prefix, "AUDIT"), Subjects: []string{s.cfg.Prefix + ".audit.*"},
+		Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
+		MaxMsgsPerSubject: state.AuditEntries, AllowDirect: false,
+	}
+	var err error
+	s.audit, err = s.ensure(ctx, want)
+	return err
+}
+
+func (s *Store) auditSubject(tenant string) string { return s.cfg.Prefix + ".audit." + tenant }
+
+// AppendAudit implements state.Audits.
+func (s *Store) AppendAudit(ctx context.Context, tenant string, entry json.RawMessage) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if _, err := s.js.Publish(ctx, s.auditSubject(tenant), entry); err != nil {
+		return fmt.Errorf("append to the audit: %w", err)
+	}
+	return nil
+}
+
+// Audit implements state.Audits. A cursor is the number of a message. The stream reads
+// forwards only, so it is read in windows, each before the last.
+func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]json.RawMessage, string, error) {
+	last, err := s.audit.GetLastMsgForSubject(ctx, s.auditSubject(tenant))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, "", nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read the audit: %w", err)
+	}
+	end := last.Sequence + 1 // the first that is not read
+	if cursor != "" {
+		n, err := strconv.ParseUint(cursor, 10, 63)
+		if err != nil || n == 0 {
+			return nil, "", &state.InvalidCursorError{Cursor: cursor}
+		}
+		end = min(end, n)
+	}
+	var newest []*jetstream.RawStreamMsg                                          // in descending order, one more than asked for
+	for width := uint64(limit) + 1; end > 1 && len(newest) <= limit; width *= 4 { //nolint:gosec // a page
+		begin := uint64(1)
+		if end > width {
+			begin = end - width
+		}
+		window, err := s.auditWindow(ctx, tenant, begin, end)
+		if err != nil {
+			return nil, "", err
+		}
+		slices.Reverse(window)
+		newest = append(newest, window...)
+		end = begin
+	}
+	next := ""
+	if len(newest) > limit {
+		next = strconv.FormatUint(newest[limit-1].Sequence, 10)
+		newest = newest[:limit]
+	}
+	entries := make([]json.RawMessage, len(newest))
+	for i, m := range newest {
+		entries[i] = m.Data
+	}
+	return entries, next, nil
+}
+
+// auditWindow reads a tenant's messages from begin until before end.
+func (s *Store) auditWindow(ctx context.Context, tenant string, begin, end uint64) ([]*jetstream.RawStreamMsg, error) {
+	var window []*jetstream.RawStreamMsg
+	for begin < end {
+		m, err := s.audit.GetMsg(ctx, begin, jetstream.WithGetMsgSubject(s.auditSubject(tenant)))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return window, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the audit: %w", err)
+		}
+		if m.Sequence >= end {
+			return window, nil
+		}
+		window = append(window, m)
+		begin = m.Sequence + 1
+	}
+	return window, nil
+}

@@ -1,0 +1,94 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// PutDocument implements state.Documents.
+func (s *Store) PutDocument(ctx context.Context, kind state.DocumentKind, name string, data json.RawMessage) error {
+	if _, err := s.write(ctx, "hset", s.keys.documents(kind), name, []byte(data)); err != nil {
+		return fmt.Errorf("put %s: %w", kind, err)
+	}
+	return nil
+}
+
+// Document implements state.Documents.
+func (s *Store) Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error) {
+	data, err := s.rdb.HGet(ctx, s.keys.documents(kind), name).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("%s %s: %w", kind, name, state.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", kind, err)
+	}
+	return data, nil
+}
+
+// Documents implements state.Documents.
+func (s *Store) Documents(ctx context.Context, kind state.DocumentKind) (map[string]json.RawMessage, error) {
+	all, err := s.rdb.HGetAll(ctx, s.keys.documents(kind)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read %ss: %w", kind, err)
+	}
+	documents := make(map[string]json.RawMessage, len(all))
+	for name, data := range all {
+		documents[name] = json.RawMessage(data)
+	}
+	return documents, nil
+}
+
+// DeleteDocument implements state.Documents.
+func (s *Store) DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error {
+	if _, err := s.write(ctx, "hdel", s.keys.documents(kind), name); err != nil {
+		return fmt.Errorf("delete %s: %w", kind, err)
+	}
+	return nil
+}
+
+// auditField is the one field of an entry.
+const auditField = "e"
+
+// AppendAudit implements state.Audits.
+func (s *Store) AppendAudit(ctx context.Context, tenant string, entry json.RawMessage) error {
+	_, err := s.write(ctx, "xadd", s.keys.audit(tenant), "maxlen", "~", state.AuditEntries, "*", auditField, []byte(entry))
+	if err != nil {
+		return fmt.Errorf("append to the audit: %w", err)
+	}
+	return nil
+}
+
+var auditCursor = regexp.MustCompile(`^[0-9]{1,15}-[0-9]{1,15}$`)
+
+// Audit implements state.Audits.
+func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]json.RawMessage, string, error) {
+	from := "+"
+	if cursor != "" {
+		if !auditCursor.MatchString(cursor) {
+			return nil, "", &state.InvalidCursorError{Cursor: cursor}
+		}
+		from = "(" + cursor
+	}
+	found, err := s.rdb.XRevRangeN(ctx, s.keys.audit(tenant), from, "-", int64(limit)+1).Result()
+	if err != nil {
+		return nil, "", fmt.Errorf("read the audit: %w", err)
+	}
+	next := ""
+	if len(found) > limit {
+		found = found[:limit]
+		next = found[limit-1].ID
+	}
+	entries := make([]json.RawMessage, len(found))
+	for i, m := range found {
+		text, _ := m.Values[auditField].(string)
+		entries[i] = json.RawMessage(text)
+	}
+	return entries, next, nil
+}

@@ -1,0 +1,99 @@
+package statetest
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func testAgents(t *testing.T, s *suite) {
+	if _, err := s.Agent(t.Context(), state.DefaultTenant, "a", 0); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Agent = %v, want not found", err)
+	}
+	for v := 1; v <= 2; v++ {
+		got, err := s.PutAgent(t.Context(), state.DefaultTenant, "a", json.RawMessage(`{"v":`+string(rune('0'+v))+`}`))
+		if err != nil || got.Version != v || got.CreatedAt.IsZero() {
+			t.Fatalf("PutAgent = %+v, %v", got, err)
+		}
+	}
+	if _, err := s.PutAgent(t.Context(), state.DefaultTenant, "b.c/d", json.RawMessage(`{}`)); err != nil {
+		t.Fatalf("PutAgent with an odd name: %v", err)
+	}
+	for version, want := range map[int]string{0: `{"v":2}`, 1: `{"v":1}`, 2: `{"v":2}`} {
+		if got, err := s.Agent(t.Context(), state.DefaultTenant, "a", version); err != nil || string(got.Definition) != want {
+			t.Errorf("Agent(%d) = %s, %v", version, got.Definition, err)
+		}
+	}
+	list, err := s.ListAgents(t.Context(), state.DefaultTenant)
+	if err != nil || len(list) != 2 || list[0].Name != "a" || list[0].Version != 2 || list[1].Name != "b.c/d" {
+		t.Errorf("ListAgents = %+v, %v", list, err)
+	}
+	if err := s.DeleteAgent(t.Context(), state.DefaultTenant, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DeleteAgent(t.Context(), state.DefaultTenant, "a"); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("second DeleteAgent = %v", err)
+	}
+	if _, err := s.Agent(t.Context(), state.DefaultTenant, "a", 0); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("deleted agent's latest = %v", err)
+	}
+	if _, err := s.Agent(t.Context(), state.DefaultTenant, "a", 1); err != nil {
+		t.Errorf("a version that runs may have pinned: %v", err)
+	}
+	if got, err := s.PutAgent(t.Context(), state.DefaultTenant, "a", json.RawMessage(`{}`)); err != nil || got.Version != 3 {
+		t.Errorf("PutAgent after deletion = %+v, %v", got, err)
+	}
+	testPins(t, s)
+	testAgentsOfTenants(t, s)
+	// Writers that race get versions of their own.
+	var mu sync.Mutex
+	versions := map[int]bool{}
+	var wg sync.WaitGroup
+	for range 5 {
+		wg.Go(func() {
+			got, err := s.PutAgent(t.Context(), state.DefaultTenant, "race", json.RawMessage(`{}`))
+			if err != nil {
+				t.Errorf("PutAgent: %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			versions[got.Version] = true
+		})
+	}
+	wg.Wait()
+	if len(versions) != 5 {
+		t.Errorf("5 writers got versions %v", versions)
+	}
+}
+
+// A name means another agent for each tenant.
+func testAgentsOfTenants(t *testing.T, s *suite) {
+	for _, tenant := range []string{state.DefaultTenant, "one", "two"} {
+		v, err := s.PutAgent(t.Context(), tenant, "shared", json.RawMessage(`{"of":"`+tenant+`"}`))
+		if err != nil || v.Version != 1 {
+			t.Fatalf("PutAgent of tenant %s = %+v, %v; want version 1", tenant, v, err)
+		}
+	}
+	if err := s.DeleteAgent(t.Context(), "two", "shared"); err != nil {
+		t.Fatal(err)
+	}
+	for tenant, want := range map[string]string{state.DefaultTenant: `{"of":"default"}`, "one": `{"of":"one"}`} {
+		if v, err := s.Agent(t.Context(), tenant, "shared", 0); err != nil || string(v.Definition) != want {
+			t.Errorf("Agent of tenant %s = %s, %v; want %s", tenant, v.Definition, err, want)
+		}
+	}
+	for tenant, want := range map[string]int{"one": 1, "two": 0, "three": 0} {
+		if list, err := s.ListAgents(t.Context(), tenant); err != nil || len(list) != want {
+			t.Errorf("ListAgents of tenant %s = %+v, %v; want %d", tenant, list, err, want)
+		}
+	}
+	if _, err := s.Agent(t.Context(), "two", "shared", 0); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Agent that its tenant has deleted = %v", err)
+	}
+	if _, err := s.Agent(t.Context(), "three", "shared", 1); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Agent of another tenant = %v", err)
+	}
+}

@@ -1,0 +1,91 @@
+package statetest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func testDocuments(t *testing.T, s *suite) {
+	ctx := t.Context()
+	if d, err := s.Document(ctx, state.KeyDocument, "a"); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Document that there is not = %s, %v", d, err)
+	}
+	put := func(kind state.DocumentKind, name, data string) {
+		t.Helper()
+		if err := s.PutDocument(ctx, kind, name, json.RawMessage(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(state.KeyDocument, "a", `{"n":1}`)
+	put(state.KeyDocument, "a", `{"n":2}`)
+	put(state.KeyDocument, "b.*>c", `{"n":3}`)
+	put(state.TenantDocument, "a", `{"n":4}`)
+	if d, err := s.Document(ctx, state.KeyDocument, "a"); err != nil || string(d) != `{"n":2}` {
+		t.Errorf("Document = %s, %v; want the one that was put last", d, err)
+	}
+	all, err := s.Documents(ctx, state.KeyDocument)
+	if want := []string{"a", "b.*>c"}; err != nil || !slices.Equal(slices.Sorted(maps.Keys(all)), want) || string(all["b.*>c"]) != `{"n":3}` {
+		t.Errorf("Documents = %s, %v; want %v", all, err, want)
+	}
+	for range 2 {
+		if err := s.DeleteDocument(ctx, state.KeyDocument, "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d, err := s.Document(ctx, state.KeyDocument, "a"); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("deleted Document = %s, %v", d, err)
+	}
+	if all, err := s.Documents(ctx, state.KeyDocument); err != nil || len(all) != 1 {
+		t.Errorf("Documents after a deletion = %s, %v", all, err)
+	}
+	put(state.KeyDocument, "a", `{"n":5}`)
+	if d, err := s.Document(ctx, state.KeyDocument, "a"); err != nil || string(d) != `{"n":5}` {
+		t.Errorf("Document that was put again = %s, %v", d, err)
+	}
+}
+
+// The audit of a tenant is read from its newest entry back, page by page.
+func testAudit(t *testing.T, s *suite) {
+	ctx := t.Context()
+	if got, next, err := s.Audit(ctx, "one", "", 3); err != nil || len(got) != 0 || next != "" {
+		t.Errorf("Audit of nothing = %s, %q, %v", got, next, err)
+	}
+	for i := range 7 {
+		for _, tenant := range []string{"one", "two"} {
+			if err := s.AppendAudit(ctx, tenant, fmt.Appendf(nil, `"%s %d"`, tenant, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var pages [][]string
+	for cursor := ""; ; {
+		page, next, err := s.Audit(ctx, "one", cursor, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var texts []string
+		for _, e := range page {
+			texts = append(texts, string(e))
+		}
+		if pages = append(pages, texts); next == "" {
+			break
+		}
+		cursor = next
+	}
+	want := [][]string{{`"one 6"`, `"one 5"`, `"one 4"`}, {`"one 3"`, `"one 2"`, `"one 1"`}, {`"one 0"`}}
+	if diff := cmp.Diff(want, pages); diff != "" {
+		t.Errorf("pages of the audit:\n%s", diff)
+	}
+	_, _, err := s.Audit(ctx, "one", "no cursor", 3)
+	if _, ok := errors.AsType[*state.InvalidCursorError](err); !ok {
+		t.Errorf("Audit with a cursor that nobody gave out: %v", err)
+	}
+}
