@@ -2,7 +2,6 @@ package agent
 
 import (
 	"encoding/json"
-	"errors"
 	"slices"
 	"time"
 
@@ -62,7 +61,7 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 			c.fault("output_schema", "%v", err)
 		}
 	}
-	if err := errors.Join(c.faults...); err != nil {
+	if err := c.err(); err != nil {
 		return nil, err
 	}
 	return a, nil

@@ -31,18 +31,87 @@ const (
 // secretScheme begins the reference to a secret.
 const secretScheme = "secret://"
 
+// maxFaults is how many mistakes an error names, and maxFault how long each of them may be.
+const (
+	maxFaults = 50
+	maxFault  = 800
+)
+
 // checker collects the mistakes of a definition.
 type checker struct {
 	known  Known
 	faults []error
+	more   int // that are not among them
+
+	values     int // of the schemas
+	conditions int // approval rules and hooks
+	compiling  int // bytes of them
+}
+
+// Bounds of what a definition has that must be compiled.
+const (
+	maxTools      = 1000
+	maxConditions = 500
+	maxCompiling  = 32 << 10 // bytes of approval rules and of what hooks have of their own; each takes 20 µs
+)
+
+// condition counts one more of them, of so many bytes, and reports whether it may be compiled.
+func (c *checker) condition(place string, bytes int) bool {
+	if c.conditions > maxConditions || c.compiling > maxCompiling {
+		return false // it has been said
+	}
+	c.conditions++
+	c.compiling += bytes
+	switch {
+	case c.conditions > maxConditions:
+		c.fault(place, "there are more than %d approval rules and hooks", maxConditions)
+	case c.compiling > maxCompiling:
+		c.fault(place, "approval rules and hooks have more than %d bytes together", maxCompiling)
+	default:
+		return true
+	}
+	return false
+}
+
+// room counts the values of one more schema, and reports whether it may be compiled.
+func (c *checker) room(place string, schema json.RawMessage) bool {
+	before := c.values
+	c.values += valuesOf(schema)
+	if before <= maxSchemaValues && c.values > maxSchemaValues {
+		c.fault(place, "the schemas of the definition have more than %d values", maxSchemaValues)
+	}
+	return c.values <= maxSchemaValues
 }
 
 func (c *checker) fault(place, format string, args ...any) {
+	if len(c.faults) >= maxFaults {
+		c.more++
+		return
+	}
+	for i, arg := range args {
+		if text, ok := arg.(string); ok && len(text) > maxFault {
+			args[i] = text[:maxEcho-60] + "…" + text[len(text)-60:] // what is wrong may stand at its end
+		}
+	}
 	text := fmt.Sprintf(format, args...)
+	if len(text) > maxFault {
+		text = text[:maxFault/2] + "…" + text[len(text)-maxFault/2:]
+	}
 	if place != "" {
 		text = place + ": " + text
 	}
-	c.faults = append(c.faults, errors.New(text))
+	c.faults = append(c.faults, errors.New(strings.ToValidUTF8(text, "")))
+}
+
+// count is how many mistakes there are.
+func (c *checker) count() int { return len(c.faults) + c.more }
+
+// err joins the mistakes.
+func (c *checker) err() error {
+	if c.more > 0 {
+		return errors.Join(append(slices.Clip(c.faults), fmt.Errorf("and %d mistakes more", c.more))...)
+	}
+	return errors.Join(c.faults...)
 }
 
 func (c *checker) model(place string, m Model) {
@@ -250,6 +319,10 @@ func (c *checker) limits(l Limits) {
 }
 
 func (c *checker) tools(a *Agent) {
+	if n := len(a.Definition.Tools); n > maxTools {
+		c.fault("tools", "there are %d, %d are allowed at most", n, maxTools)
+		return
+	}
 	for i, t := range a.Definition.Tools {
 		place := fmt.Sprintf("tools[%d]", i)
 		compiled := c.tool(place, t)
@@ -275,10 +348,10 @@ func (c *checker) kind(place string, as reflect.Type, t *CompiledTool) {
 		c.fault(place+".kind", "this process does not know tools of kind %q; it has %s. Gateways check definitions and workers run them: give a kind of your own to both, docs/how-to/add-a-tool-kind.md", t.Kind, strings.Join(c.known.Tools.Names(), ", "))
 		return
 	}
-	before := len(c.faults)
+	before := c.count()
 	t.Settings = spec.Settings()
 	c.own(place, as, t.Kind, t.Own, t.Settings)
-	if len(c.faults) > before {
+	if c.count() > before {
 		return
 	}
 	needs, err := spec.Check(t.Tool, t.Settings)
@@ -333,6 +406,9 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	}
 	c.schema(place, compiled)
 	c.probe(place, compiled)
+	if t.Approval != "" && t.Approval != tool.ApprovalAlways && t.Approval != tool.ApprovalNever && !c.condition(place+".approval", len(t.Approval)) {
+		return compiled
+	}
 	var err error
 	if compiled.rule, err = compileRule(t.Approval); err != nil {
 		c.fault(place+".approval", "%v", err)
@@ -375,6 +451,9 @@ func (c *checker) schema(place string, t *CompiledTool) {
 		t.Schema = json.RawMessage(anyObject)
 	}
 	t.open = string(t.Schema) == anyObject
+	if !c.room(place+".schema", t.Schema) {
+		return
+	}
 	var err error
 	if t.schema, err = compileArguments(t.Schema); err != nil && t.Listed != nil {
 		// Whoever listed it checks what it is given, by a schema that is its own affair.

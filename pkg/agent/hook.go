@@ -103,15 +103,18 @@ func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 
 // hookKind reads what a hook has of its own.
 func (c *checker) hookKind(place string, h *CompiledHook) {
+	if !c.condition(place, len(h.Own)) {
+		return
+	}
 	spec := c.known.Hooks[h.Kind]
 	if spec == nil {
 		c.fault(place+".kind", "%q is not one of %s", h.Kind, strings.Join(c.known.Hooks.Names(), ", "))
 		return
 	}
-	before := len(c.faults)
+	before := c.count()
 	h.Settings = spec.Settings()
 	c.own(place, hookType, h.Kind, h.Own, h.Settings)
-	if len(c.faults) > before {
+	if c.count() > before {
 		return
 	}
 	var err error

@@ -13,29 +13,32 @@ import (
 // stack for each level of the value times the schemas that apply to it in a
 // chain, and a stack that overflows takes the process with it.
 const (
-	maxDepth = 200 // levels of a schema, or of a value
-	maxChain = 100 // schemas that apply to one value, each by way of the one before
+	maxDepth = 200  // levels of a schema, or of a value
+	maxChain = 100  // schemas that apply to one value, each by way of the one before
+	maxPlace = 1024 // bytes of the way to a part of a schema
 )
 
 // boundSchema returns an error if checking a value against the schema raw might
 // not end, or not within a bounded stack. A schema that refers to itself for a
 // part of the value is fine, as trees need; one that refers to itself for the
 // same value is not.
-func boundSchema(raw json.RawMessage) error {
+//
+// It returns what checking a value by the schema will cost.
+func boundSchema(raw json.RawMessage) (*applied, error) {
 	var root any
 	if err := json.Unmarshal(raw, &root); err != nil {
-		return err
+		return nil, err
 	}
 	r := references{root: root, anchors: map[string]string{}, heights: map[string]int{}}
 	if err := r.find("", root); err != nil {
-		return err
+		return nil, err
 	}
 	for _, place := range r.places {
 		if _, err := r.height(place, 0); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return r.costs()
 }
 
 // references are the schemas in a document, by JSON pointer. Any object counts:
@@ -51,6 +54,9 @@ type references struct {
 func (r *references) find(place string, v any) error {
 	switch v := v.(type) {
 	case map[string]any:
+		if len(place) > maxPlace {
+			return fmt.Errorf("the way to #%s… is longer than %d bytes", clip(place), maxPlace)
+		}
 		r.places = append(r.places, place)
 		if _, ok := v["$id"].(string); ok && place != "" {
 			return errors.New("an $id below the top is not supported")
@@ -63,7 +69,7 @@ func (r *references) find(place string, v any) error {
 		for _, key := range []string{"$anchor", "$dynamicAnchor"} {
 			name, ok := v[key].(string)
 			if _, twice := r.anchors[name]; ok && twice {
-				return fmt.Errorf("the anchor %q is there twice", name)
+				return fmt.Errorf("the anchor %q is there twice", clip(name))
 			}
 			if ok {
 				r.anchors[name] = place
@@ -88,7 +94,7 @@ func (r *references) find(place string, v any) error {
 func (r *references) height(place string, above int) (int, error) {
 	switch h, seen := r.heights[place]; {
 	case seen && h == 0:
-		return 0, fmt.Errorf("the schema at #%s applies to a value by way of itself, without end", place)
+		return 0, fmt.Errorf("the schema at #%s applies to a value by way of itself, without end", clip(place))
 	case above+h > maxChain:
 		return 0, fmt.Errorf("more than %d schemas apply to one value by way of each other", maxChain)
 	case seen:
@@ -150,18 +156,18 @@ func (r *references) next(place string) ([]string, error) {
 func (r *references) target(ref string) (string, error) {
 	fragment, ok := strings.CutPrefix(ref, "#")
 	if !ok {
-		return "", fmt.Errorf("$ref %q: a reference must stay inside the schema and start with #", ref)
+		return "", fmt.Errorf("$ref %q: a reference must stay inside the schema and start with #", clip(ref))
 	}
 	fragment, err := url.PathUnescape(fragment)
 	if err != nil {
-		return "", fmt.Errorf("$ref %q: %w", ref, err)
+		return "", fmt.Errorf("$ref %q: it is no way to a part of the schema", clip(ref))
 	}
 	place, known := fragment, true
 	if fragment != "" && fragment[0] != '/' {
 		place, known = r.anchors[fragment]
 	}
 	if _, there := r.at(place); !known || !there {
-		return "", fmt.Errorf("$ref %q: there is no such place in the schema", ref)
+		return "", fmt.Errorf("$ref %q: there is no such place in the schema", clip(ref))
 	}
 	return place, nil
 }

@@ -12,12 +12,15 @@ import (
 
 // compileSchema compiles a JSON Schema. Nothing is loaded from anywhere, and
 // checking a value that is not too deep against the result ends.
-func compileSchema(raw json.RawMessage) (*jsonschema.Resolved, error) {
+func compileSchema(raw json.RawMessage) (*schema, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
 		return nil, errors.New("not a JSON Schema: it must be an object such as {\"type\": \"object\"}")
 	}
 	if tooDeep(raw) {
 		return nil, fmt.Errorf("not a usable JSON Schema: it is nested more than %d levels deep", maxDepth)
+	}
+	if err := boundSize(raw); err != nil {
+		return nil, fmt.Errorf("not a usable JSON Schema: %w", err)
 	}
 	var s jsonschema.Schema
 	if err := json.Unmarshal(raw, &s); err != nil {
@@ -26,8 +29,9 @@ func compileSchema(raw json.RawMessage) (*jsonschema.Resolved, error) {
 	// What the library understood is looked at, not what was written: it may take
 	// a doubled or a wrongly capitalised key for one that counts.
 	understood, err := json.Marshal(&s)
+	var cost *applied
 	if err == nil {
-		err = boundSchema(understood)
+		cost, err = boundSchema(understood)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("not a usable JSON Schema: %w", err)
@@ -36,16 +40,16 @@ func compileSchema(raw json.RawMessage) (*jsonschema.Resolved, error) {
 	if err != nil {
 		return nil, fmt.Errorf("not a JSON Schema: %w", err)
 	}
-	return r, nil
+	return &schema{resolved: r, cost: cost}, nil
 }
 
 // compileArguments compiles the schema of a tool's arguments, which are an object.
-func compileArguments(raw json.RawMessage) (*jsonschema.Resolved, error) {
+func compileArguments(raw json.RawMessage) (*schema, error) {
 	r, err := compileSchema(raw)
 	if err != nil {
 		return nil, err
 	}
-	s := r.Schema()
+	s := r.resolved.Schema()
 	if s.Type != "" && s.Type != "object" || len(s.Types) > 0 && !slices.Contains(s.Types, "object") {
 		return nil, errors.New("the arguments of a tool are an object: its type must be \"object\"")
 	}
@@ -77,7 +81,7 @@ func ValidateOutput(schema json.RawMessage, text string) (json.RawMessage, error
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
 		return nil, fmt.Errorf("the output is not JSON: %w", err)
 	}
-	if err := r.Validate(v); err != nil {
+	if err := r.validate(v); err != nil {
 		return nil, fmt.Errorf("the output does not match the schema: %w", err)
 	}
 	// Compacted, not encoded anew: large numbers keep their digits.

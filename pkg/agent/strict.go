@@ -33,17 +33,71 @@ func (known Known) decode(data []byte, v any) error {
 			return err
 		}
 	}
+	if err := bound(data); err != nil {
+		return err
+	}
 	c := &checker{known: known}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	c.shape("", c.tree(dec, ""), reflect.TypeOf(v).Elem())
-	if err := errors.Join(c.faults...); err != nil {
+	if err := c.err(); err != nil {
 		return err
 	}
 	return json.Unmarshal(data, v)
 }
 
+// Bounds of a definition, beside that of its bytes: each value costs far more than those.
+const (
+	maxLevels = 256     // how deep it is nested
+	maxValues = 100_000 // how many values it has
+	maxMarks  = 150_000 // commas, brackets and lines of YAML
+	maxRead   = 32      // bytes in millions: those of a part count once for each level that it is below
+)
+
+// bound returns an error if reading JSON would cost too much.
+func bound(data []byte) error {
+	values, depth, weight, text, escaped := 0, 0, 0, false, false
+	for _, b := range data {
+		weight += depth
+		switch {
+		case escaped:
+			escaped = false
+		case text && b == '\\':
+			escaped = true
+		case b == '"':
+			text = !text
+		case text:
+		case b == ',':
+			values++
+		case b == '{' || b == '[':
+			values++
+			if depth++; depth > maxLevels {
+				return fmt.Errorf("it is nested more than %d levels deep", maxLevels)
+			}
+		case b == '}' || b == ']':
+			depth--
+		}
+	}
+	if values > maxValues {
+		return fmt.Errorf("it has more than %d values", maxValues)
+	}
+	if weight > maxRead*1_000_000 {
+		return errors.New("it is too large for how deep it is nested")
+	}
+	return nil
+}
+
 func fromYAML(data []byte) ([]byte, error) {
+	// Its parsers cost a kilobyte for each value, before anybody can count these.
+	marks := 0
+	for _, b := range data {
+		if b == ',' || b == '[' || b == '{' || b == '\n' {
+			marks++
+		}
+	}
+	if marks > maxMarks {
+		return nil, fmt.Errorf("it has more than %d lines and values of lists", maxMarks)
+	}
 	data = quoteKeys(data)
 	dec := yamlv2.NewDecoder(bytes.NewReader(data))
 	dec.SetStrict(true)
@@ -285,7 +339,7 @@ func (c *checker) own(place string, t reflect.Type, kind string, own json.RawMes
 	if len(own) == 0 {
 		return
 	}
-	before := len(c.faults)
+	before := c.count()
 	dec := json.NewDecoder(bytes.NewReader(own))
 	dec.UseNumber()
 	object, ok := c.tree(dec, place).(map[string]any)
@@ -295,7 +349,7 @@ func (c *checker) own(place string, t reflect.Type, kind string, own json.RawMes
 	}
 	object["kind"] = kind
 	c.keys(place, object, t)
-	if len(c.faults) > before {
+	if c.count() > before {
 		return
 	}
 	if err := json.Unmarshal(own, settings); err != nil {
@@ -312,13 +366,18 @@ func described(v any) string {
 	case string:
 		return "a text"
 	default:
-		return fmt.Sprintf("%v", v)
+		return clip(fmt.Sprintf("%v", v))
 	}
 }
 
 func join(place, key string) string {
-	if place == "" {
+	key = clip(key)
+	switch {
+	case place == "":
 		return key
+	case len(place) > 2*maxEcho:
+		return place // long enough to find it, and not longer with each level
+	default:
+		return place + "." + key
 	}
-	return place + "." + key
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"cel.dev/cel-go/cel"
-	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/turnpike-dev/turnpike/pkg/rule"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -25,7 +24,7 @@ type CompiledTool struct {
 	// model sees it.
 	ProbeTool *CompiledTool
 
-	schema *jsonschema.Resolved
+	schema *schema
 	open   bool // the schema is anyObject
 	rule   func(args map[string]any) (bool, error)
 }
@@ -68,7 +67,7 @@ func (t *CompiledTool) Validate(arguments string) error {
 	if tooDeep([]byte(arguments)) {
 		return fmt.Errorf("Invalid arguments for tool %q: they are nested more than %d levels deep", t.Name, maxDepth) //nolint:staticcheck // a sentence for the model
 	}
-	if err := t.schema.Validate(args); err != nil {
+	if err := t.schema.validate(args); err != nil {
 		return fmt.Errorf("Invalid arguments for tool %q: %w", t.Name, err) //nolint:staticcheck // a sentence for the model
 	}
 	return nil

@@ -63,7 +63,10 @@ func CompileObject(text string, vars ...cel.EnvOption) (Object, error) {
 }
 
 func compile(text string, vars []cel.EnvOption) (cel.Program, *cel.Type, error) {
-	env, err := cel.NewEnv(vars...)
+	if len(text) > maxText {
+		return nil, nil, fmt.Errorf("the expression has %d bytes, %d are allowed at most", len(text), maxText)
+	}
+	env, err := newEnv(vars)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -71,7 +74,7 @@ func compile(text string, vars []cel.EnvOption) (cel.Program, *cel.Type, error) 
 	if issues.Err() != nil {
 		return nil, nil, fmt.Errorf("%q: %w", text, issues.Err())
 	}
-	program, err := env.Program(ast, cel.CostLimit(100_000))
+	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.CostTracking(patternCost{}))
 	if err != nil {
 		return nil, nil, fmt.Errorf("%q: %w", text, err)
 	}

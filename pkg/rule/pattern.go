@@ -1,0 +1,108 @@
+package rule
+
+import (
+	"regexp"
+	"regexp/syntax"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	celenv "cel.dev/cel-go/common/env"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/interpreter"
+)
+
+const (
+	// maxText is how many bytes an expression has at most, and maxCost what one evaluation
+	// of it may cost, in the units of CEL.
+	maxText = 4 << 10
+	maxCost = 100_000
+
+	// maxPattern is how many instructions a regular expression may have, and perCost how many
+	// of them, for a byte of text, are one unit of cost.
+	maxPattern = 10_000
+	perCost    = 200
+)
+
+// PatternSize returns about how many instructions a regular expression is compiled to. Matching
+// it against a text takes up to that many steps for each byte. One that is wrong has none.
+func PatternSize(text string) int {
+	re, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return 0
+	}
+	return instructions(re)
+}
+
+func instructions(re *syntax.Regexp) int {
+	const most = 1 << 30
+	size := 1
+	switch re.Op { //nolint:exhaustive // the others are one each
+	case syntax.OpLiteral:
+		size = len(re.Rune)
+	case syntax.OpCharClass:
+		size += len(re.Rune) / 8
+	}
+	for _, sub := range re.Sub {
+		size = min(most, size+instructions(sub))
+	}
+	if re.Op == syntax.OpRepeat {
+		size = min(most, size*max(1, re.Min, re.Max))
+	}
+	return size
+}
+
+// newEnv returns an environment whose regular expressions cost what they take: CEL counts the
+// bytes of an expression, and (a?){1000} has few.
+func newEnv(vars []cel.EnvOption) (*cel.Env, error) {
+	base, err := withoutMatches()
+	if err != nil {
+		return nil, err
+	}
+	return base.Extend(vars...)
+}
+
+var withoutMatches = sync.OnceValues(func() (*cel.Env, error) {
+	binding := cel.BinaryBinding(matches)
+	texts := []*cel.Type{cel.StringType, cel.StringType}
+	return cel.NewCustomEnv(
+		cel.StdLib(cel.StdLibSubset(celenv.NewLibrarySubset().AddExcludedFunctions(&celenv.Function{Name: "matches"}))),
+		cel.Function("matches", cel.Overload("bounded_matches", texts, cel.BoolType, binding), cel.MemberOverload("bounded_matches_string", texts, cel.BoolType, binding)),
+	)
+})
+
+func matches(text, pattern ref.Val) ref.Val {
+	t, ok := text.Value().(string)
+	p, is := pattern.Value().(string)
+	if !ok || !is {
+		return types.MaybeNoSuchOverloadErr(text)
+	}
+	size := PatternSize(p)
+	if size > maxPattern || size*len(t)/perCost > maxCost {
+		return types.NewErr("matching the regular expression would cost too much: repeat less, or look at a shorter text")
+	}
+	re, err := regexp.Compile(p)
+	if err != nil {
+		return types.WrapErr(err)
+	}
+	return types.Bool(re.MatchString(t))
+}
+
+// patternCost says what the calls of matches cost.
+type patternCost struct{}
+
+func (patternCost) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
+	if function != "matches" || len(args) != 2 {
+		return nil
+	}
+	t, ok := args[0].Value().(string)
+	p, is := args[1].Value().(string)
+	if !ok || !is {
+		return nil
+	}
+	size := uint64(PatternSize(p)) //nolint:gosec // it is positive
+	cost := 1 + size/8 + size*uint64(len(t))/perCost
+	return &cost
+}
+
+var _ interpreter.ActualCostEstimator = patternCost{}

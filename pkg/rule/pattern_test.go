@@ -1,0 +1,58 @@
+package rule_test
+
+import (
+	"strings"
+	"testing"
+
+	"cel.dev/cel-go/cel"
+
+	"github.com/turnpike-dev/turnpike/pkg/rule"
+)
+
+// TestPatternsCost: a few bytes of a regular expression stand for thousands of instructions,
+// which run for each byte of a text.
+func TestPatternsCost(t *testing.T) {
+	text := strings.Repeat("a", 100<<10)
+	args := cel.Variable("text", cel.StringType)
+	for _, condition := range []string{
+		`text.matches("(a?){1000}x")`,
+		`matches(text, "(a?){1000}x")`,
+		`["(a?){1000}x", "b"].exists(p, text.matches(p))`,
+		strings.Repeat(`text.matches("(a?){50}x") || `, 60) + "false",
+	} {
+		holds, err := rule.Compile(condition, args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := holds(map[string]any{"text": text}); err == nil || !strings.Contains(err.Error(), "cost") {
+			t.Errorf("%.40s gave %v, want that it costs too much", condition, err)
+		}
+	}
+	holds, err := rule.Compile(`text.matches("^a+$") && !text.matches("b{2,5}")`, args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if yes, err := holds(map[string]any{"text": text}); !yes || err != nil {
+		t.Errorf("an ordinary regular expression gave %t, %v", yes, err)
+	}
+}
+
+func TestLongExpressions(t *testing.T) {
+	_, err := rule.Compile("true"+strings.Repeat(" || true", 4000), cel.Variable("args", cel.DynType))
+	if err == nil || !strings.Contains(err.Error(), "4096 are allowed") {
+		t.Errorf("an expression of 32,000 bytes gave %v", err)
+	}
+}
+
+func FuzzCompile(f *testing.F) {
+	f.Add(`args.amount > 100`)
+	f.Add(`args.to.matches("(a?){1000}x")`)
+	f.Add(`[1, 2].exists(x, x == args.n) ? true : size(args.text) > 3`)
+	vars := cel.Variable("args", cel.MapType(cel.StringType, cel.DynType))
+	values := map[string]any{"args": map[string]any{"amount": 120.5, "to": "somebody", "n": 1, "text": "a text"}}
+	f.Fuzz(func(_ *testing.T, text string) {
+		if holds, err := rule.Compile(text, vars); err == nil {
+			_, _ = holds(values)
+		}
+	})
+}
