@@ -89,7 +89,7 @@ func deploy(ctx context.Context, t *testing.T) *deployment {
 
 	env := map[string]string{
 		"TURNPIKE_NATS_URL": strings.Join(urls, ","), "TURNPIKE_NATS_REPLICAS": "3", "TURNPIKE_REDIS_URL": "redis://redis:6379/0",
-		"TURNPIKE_ADDR": "0.0.0.0:7070", "TURNPIKE_METRICS_ADDR": "0.0.0.0:9090",
+		"TURNPIKE_ADDR": "0.0.0.0:7070", "TURNPIKE_INSECURE": "1", "TURNPIKE_METRICS_ADDR": "0.0.0.0:9090",
 	}
 	for n := range 2 {
 		s.gateways = append(s.gateways, s.start(ctx, fmt.Sprintf("gateway%d", n+1), "turnpike-gateway", []int{7070}, "/readyz", testcontainers.WithEnv(env)))
