@@ -118,8 +118,8 @@ chaos-short: ## The same with one deployment that the seed chooses, for 15 secon
 redis-kinds: ## Test the store on Redis Cluster, Sentinel and Valkey, as processes with passwords, and break each for some seconds
 	@hack/ensure-redis.sh --server
 	@hack/ensure-valkey.sh
-	go test -count=1 -timeout 5m ./internal/verify/rediskinds
-	TIME=15s DEPLOY=redis-cluster,redis-sentinel,valkey go run ./internal/verify/chaos/campaign
+	go test -count=1 -timeout 5m ./internal/verify/rediskinds -rapid.checks=10
+	TIME=9s DEPLOY=redis-cluster,redis-sentinel,valkey go run ./internal/verify/chaos/campaign
 
 .PHONY: containers
 containers: ## Take containers of a deployment off the network and restart each, under load

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -24,8 +25,9 @@ func TestHigherLanesHaveMore(t *testing.T) {
 		lane := map[state.RunID]state.Priority{}
 		s.tools["note"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
 			mu.Lock()
-			defer mu.Unlock()
 			order = append(order, lane[c.Run])
+			mu.Unlock()
+			time.Sleep(time.Second) // of the bubble's clock: each lane asks for the slot again before the turn ends
 			return tool.Result{Content: "ok"}, nil
 		})
 		var ids []state.RunID

@@ -367,27 +367,41 @@ func (c *checker) estranged(worker string, at time.Time) bool {
 	})
 }
 
-// checkLimits: a limit is passed by at most one answer, and each committed answer
-// is counted once (I10); a run compacts at most once because its prompt was too
-// long (I11).
+// checkLimits: no answer is asked for once a limit is passed, each committed answer and
+// each one that was lost is counted once (I10); a run compacts at most once because its
+// prompt was too long (I11).
 func (c *checker) checkLimits(w Witness) {
 	spent := w.Run.Usage.OutputTokens
-	if w.Kind == "budget" && spent > budgetTokens+answerTokens {
-		c.broken("I10", w.ID, "%d output tokens were spent, the limit is %d", spent, budgetTokens)
-	}
 	answers, compacted := int64(0), 0
+	var lost, tried int64 // by all answers that came to nothing, and by those of this call
 	for _, e := range w.Log {
-		if e.Type == state.EntryModel {
+		switch {
+		case e.Type == state.EntryModel:
+			if before := answers*answerTokens + lost; w.Kind == "budget" && before >= budgetTokens {
+				c.broken("I10", w.ID, "an answer was asked for when %d output tokens were spent, the limit is %d", before, budgetTokens)
+			}
 			answers++
+			lost, tried = lost+tried, 0
+		case e.Type == state.EntryTombstoned && e.Usage != nil:
+			tried += e.Usage.OutputTokens
+		case e.Reason == state.Recovered && e.Usage != nil:
+			lost += e.Usage.OutputTokens
+		}
+		if e.Type == state.EntryTransition {
+			lost, tried = lost+tried, 0
 		}
 		if e.Reason == state.ReactiveCompactRetry {
 			compacted++
 		}
 	}
+	lost += tried
+	if w.Kind == "budget" && spent > answers*answerTokens+lost {
+		c.broken("I10", w.ID, "%d output tokens were spent, its log knows of %d answers and %d tokens that were lost", spent, answers, lost)
+	}
 	// What those below spent is counted with their caller; of an answer that was cut
 	// short not everything is known.
-	if w.Run.Status == string(state.Completed) && w.Kind != "tree" && spent != answers*answerTokens {
-		c.broken("I10", w.ID, "%d output tokens were counted for %d answers", spent, answers)
+	if w.Run.Status == string(state.Completed) && w.Kind != "tree" && spent != answers*answerTokens+lost {
+		c.broken("I10", w.ID, "%d output tokens were counted for %d answers and %d tokens that were lost", spent, answers, lost)
 	}
 	if compacted > 1 {
 		c.broken("I11", w.ID, "%d reactive compactions", compacted)

@@ -135,6 +135,18 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 			e.Runs[0].Kind = "budget"
 			e.Runs[0].Run.Usage.OutputTokens = budgetTokens + answerTokens + 1
 		}, "I10"},
+		"it went on beyond its limit": {func(e *Evidence) {
+			e.Runs[0].Kind = "budget"
+			e.Runs[0].Log[4].Usage = &state.Usage{OutputTokens: budgetTokens, Estimated: true}
+			e.Runs[0].Run.Usage.OutputTokens += budgetTokens
+		}, "I10"},
+		"a lost answer was counted": {func(e *Evidence) {
+			e.Runs[0].Log[4].Usage = &state.Usage{OutputTokens: 512, Estimated: true}
+			e.Runs[0].Run.Usage.OutputTokens += 512
+		}, ""},
+		"a lost answer was not counted": {func(e *Evidence) {
+			e.Runs[0].Log[4].Usage = &state.Usage{OutputTokens: 512, Estimated: true}
+		}, "I10"},
 		"a cost was counted twice": {func(e *Evidence) { e.Runs[0].Run.Usage.OutputTokens += answerTokens }, "I10"},
 		"it compacted twice": {func(e *Evidence) {
 			e.Runs[0].Log[1].Reason, e.Runs[0].Log[5].Reason = state.ReactiveCompactRetry, state.ReactiveCompactRetry

@@ -149,6 +149,7 @@ func (d *delivery) Ack() error {
 
 func (d *delivery) Nak(delay time.Duration) error {
 	return ask0(context.Background(), d.p, request{name: d.name("return"), can: replies}, func() error {
+		d.p.s.answers(d.p, d.Message)
 		return d.with(func(m *message) { m.from = time.Now().Add(delay) })
 	})
 }

@@ -28,6 +28,7 @@ type outside struct {
 	taken       map[state.RunID]taken // turns that were taken up by a second worker
 	late        []effect              // which that worker must hear of
 	paused      map[string]bool       // tokens of workers that are to say that they were only paused
+	putOff      map[release]int       // turns that were put off, and whose messages are not answered yet
 	guarded     map[string]bool       // calls that a hook was asked about
 	replies     int                   // to a service
 	abortSent   bool                  // over the bus
@@ -58,8 +59,15 @@ type taken struct {
 	at      time.Time
 }
 
+// release is the end of a lease whose holder has put the turn off.
+type release struct {
+	by      int // process
+	run     state.RunID
+	version int64
+}
+
 func newOutside() outside {
-	return outside{taken: map[state.RunID]taken{}, paused: map[string]bool{}, guarded: map[string]bool{}, refused: map[string]bool{}, started: map[string]int{}, after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
+	return outside{putOff: map[release]int{}, taken: map[state.RunID]taken{}, paused: map[string]bool{}, guarded: map[string]bool{}, refused: map[string]bool{}, started: map[string]int{}, after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
 }
 
 // key identifies what is outside, as far as the checks look at it.
@@ -72,7 +80,7 @@ func (o *outside) key(h *maphash.Hash) {
 	for _, id := range slices.Sorted(maps.Keys(o.taken)) {
 		fmt.Fprint(h, id, o.taken[id].by.index, o.taken[id].version, o.taken[id].at)
 	}
-	fmt.Fprint(h, o.late, o.paused, o.guarded, o.refused, o.started, o.replies, o.abortSent, o.abortTried, o.asked, len(o.letters), o.accepted, o.said, o.after, o.spoken, o.rolledBack, len(o.faults) > 0, o.interrupted, o.switches > 0)
+	fmt.Fprint(h, o.late, o.paused, o.putOff, o.guarded, o.refused, o.started, o.replies, o.abortSent, o.abortTried, o.asked, len(o.letters), o.accepted, o.said, o.after, o.spoken, o.rolledBack, len(o.faults) > 0, o.interrupted, o.switches > 0)
 }
 
 // violate notes what must not be.
@@ -218,19 +226,41 @@ func (s *deployment) checkPublished(t bus.Turn) {
 	}
 }
 
-// checkAcknowledged holds an acknowledgement to the store: the turn of the message must
-// be done, or put off for so long that the sweeper is to bring it back.
+// releases notes that a turn was put off by a worker that hears of it: the sweeper is to bring
+// it back.
+func (s *deployment) releases(p *process, l state.Lease, delay time.Duration, err error) {
+	delete(s.paused, l.Token)
+	if r, ok := s.record(l.Run); ok && err == nil && delay > 0 && s.outcome == done {
+		if r.Status != state.Queued || r.Version != l.Version || (time.Until(r.Due.Time)-delay).Abs() > time.Millisecond {
+			s.violate("I2: %s puts off %s at %d for %s, and the schedule does not say so", p.name, s.short(l.Run), l.Version, delay)
+		}
+		s.putOff[release{p.index, l.Run, l.Version}]++
+	}
+}
+
+// checkAcknowledged holds an acknowledgement to the store: the turn of the message must be
+// done, or put off just before by who acknowledges. One release answers for one message.
 func (s *deployment) checkAcknowledged(p *process, t bus.Turn) {
 	r, ok := s.record(t.Run)
 	if !ok || s.rolledBack {
 		return
 	}
-	if r.Status == state.Queued && time.Until(r.Due.Time) > 2*lease {
+	if s.answers(p, t) {
 		return
 	}
 	if r.Version == t.Version && (r.Status == state.Queued || r.Status == state.Running) {
 		s.violate("I2: %s acknowledges the message for %s at %d, whose turn is not committed", p.name, s.short(t.Run), t.Version)
 	}
+}
+
+// answers notes that a worker answers a message, and reports whether it has put its turn off.
+func (s *deployment) answers(p *process, t bus.Turn) bool {
+	off := release{p.index, t.Run, t.Version}
+	n := s.putOff[off]
+	if s.putOff[off]--; n <= 1 {
+		delete(s.putOff, off)
+	}
+	return n > 0
 }
 
 // check looks at what is left in the end.

@@ -123,8 +123,10 @@ func (s store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state
 
 func (s store) Release(ctx context.Context, l state.Lease, delay time.Duration) error {
 	return ask0(ctx, s.p, s.write("release", l.Run, l.Version), func() error {
-		delete(s.p.s.paused, l.Token)
-		return s.p.s.store.Release(live(), l, delay)
+		err := s.p.s.store.Release(live(), l, delay)
+		s.p.s.changed()
+		s.p.s.releases(s.p, l, delay, err)
+		return err
 	})
 }
 

@@ -1,6 +1,7 @@
 package statetest
 
 import (
+	"context"
 	"testing"
 
 	"github.com/oklog/ulid/v2"
@@ -20,10 +21,20 @@ func of(t *testing.T, tenant string, shard int) state.State {
 	}
 }
 
+// catchUp has processes that share a store know of each other's runs: which tenants are noisy
+// is a hint, and may lag behind them for a moment.
+func (s *suite) catchUp(t *testing.T) {
+	t.Helper()
+	if several, ok := s.Store.(interface{ CatchUpAll(ctx context.Context) }); ok {
+		several.CatchUpAll(t.Context())
+	}
+}
+
 // created stores a new run of a tenant on shard 7, where it is noisy or not.
 func (s *suite) created(t *testing.T, tenant string, noisy bool) state.State {
 	t.Helper()
 	run := of(t, tenant, 7)
+	s.catchUp(t)
 	made, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: 0})
 	if err != nil || made.Existing || made.Noisy != noisy {
 		t.Fatalf("Create of %s = noisy %v, existing %v, %v; want noisy %v", tenant, made.Noisy, made.Existing, err, noisy)
@@ -34,6 +45,7 @@ func (s *suite) created(t *testing.T, tenant string, noisy bool) state.State {
 // ended takes a run to its end.
 func (s *suite) ended(t *testing.T, id state.RunID, version int64) {
 	t.Helper()
+	s.catchUp(t)
 	if done := s.commit(t, s.mustClaim(t, id, version), state.EndCompleted, state.Entry{}); done.Noisy {
 		t.Errorf("Commit of an end = %+v", done)
 	}
@@ -48,6 +60,7 @@ func testNoisy(t *testing.T, s *suite) {
 	}
 	last := s.created(t, "many", true)
 	s.created(t, "few", false)
+	s.catchUp(t)
 	_, eager := s.commitEagerly(t, s.mustClaim(t, runs[1].ID, 1), "eager")
 	if !eager.Claimed || !eager.Noisy {
 		t.Errorf("Commit of a noisy tenant with an eager claim = %+v", eager)
@@ -57,6 +70,7 @@ func testNoisy(t *testing.T, s *suite) {
 	}
 	// It holds for runs that were there before, as soon as they come back.
 	first := runs[0].ID
+	s.catchUp(t)
 	if done := s.commit(t, s.mustClaim(t, first, 1), state.NextTurn, state.Entry{}); !done.Noisy {
 		t.Errorf("Commit of a noisy tenant = %+v", done)
 	}
@@ -67,11 +81,13 @@ func testNoisy(t *testing.T, s *suite) {
 	version := s.wait(t, first, 2, "c1")
 	s.created(t, "many", true)
 	s.ended(t, runs[1].ID, 2)
+	s.catchUp(t)
 	wake, err := s.Signal(t.Context(), first, resultSignal("s1", "c1"), long)
 	if err != nil || !wake.Publish || !wake.Noisy {
 		t.Errorf("Signal = %+v, %v", wake, err)
 	}
 	s.ended(t, first, version)
+	s.catchUp(t)
 	if done := s.commit(t, s.mustClaim(t, last.ID, 1), state.NextTurn, state.Entry{}); done.Noisy {
 		t.Errorf("Commit when the tenant is noisy no more = %+v", done)
 	}
@@ -89,16 +105,19 @@ func testNoisyCountsOnce(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	version := s.wait(t, run.ID, 1, "c1")
+	s.catchUp(t)
 	for range 2 {
 		if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
+	s.catchUp(t)
 	s.sweepFor(t, run.ID, 0)
 	s.created(t, "many", false)
 	other := s.created(t, "many", true)
 	s.ended(t, run.ID, version)
 	c := s.mustClaim(t, other.ID, 1)
+	s.catchUp(t)
 	next := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
 	for range 2 {
 		if done, err := s.Commit(t.Context(), c.Lease, next); err != nil || done.Noisy {
