@@ -219,7 +219,9 @@ func (g *Gateway) takeAbort(ctx context.Context, m bus.Message) error {
 	a.By = caller.By()
 	wake, err := g.store.Abort(ctx, id, a, g.cfg.RedeliveryDelay)
 	if _, ended := errors.AsType[*state.TerminalError](err); ended {
-		return nil // there is nothing left to abort
+		// The worker that held it has heard of it before, or there was nothing left to abort.
+		g.appendAudit(ctx, caller, actionCancel, string(id))
+		return nil
 	}
 	if err != nil {
 		return err
