@@ -125,7 +125,7 @@ func (l Log) Logger() zerolog.Logger {
 type GatewayConfig struct {
 	Addr string `env:"TURNPIKE_ADDR" default:"127.0.0.1:7070" help:"Address of the HTTP API."`
 
-	Hosts []string `env:"TURNPIKE_HOSTS" help:"Names by which the API may be asked for on loopback, beside localhost and addresses; those of a proxy on the same machine, by commas."`
+	Hosts []string `env:"TURNPIKE_HOSTS" help:"Names by which the API may be asked for, beside addresses and localhost; those of a proxy before it, too, by commas."`
 
 	AuthConfig
 }

@@ -44,6 +44,16 @@ func Decode(data []byte, v any) error {
 	return nil
 }
 
+// maxEcho is how many bytes of what somebody has sent an error shows.
+const maxEcho = 200
+
+func clip(text string) string {
+	if len(text) <= maxEcho {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxEcho], "") + "…"
+}
+
 // walker reads a document and checks the names of its fields. Lists may have millions
 // of elements, so where it is it puts into words only when something is wrong.
 type walker struct {
@@ -61,7 +71,11 @@ type step struct {
 
 func (w *walker) at(key string) string {
 	var b strings.Builder
-	for _, s := range append(w.place, step{key: key}) {
+	for _, s := range append(w.place, step{key: clip(key)}) {
+		s.key = clip(s.key)
+		if b.Len() > 2*maxEcho {
+			return clip(b.String()) + "…" + clip(key)
+		}
 		switch {
 		case s.key == "":
 			fmt.Fprintf(&b, "[%d]", s.index)
@@ -196,13 +210,13 @@ func explain(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the JSON ends too early")
 	case errors.As(err, &typ) && typ.Field == "":
-		return fmt.Errorf("the JSON must be %s, not %s", jsonName(typ.Type), typ.Value)
+		return fmt.Errorf("the JSON must be %s, not %s", jsonName(typ.Type), clip(typ.Value))
 	case errors.As(err, &typ):
-		return fmt.Errorf("field %q must be %s, not %s", typ.Field, jsonName(typ.Type), typ.Value)
+		return fmt.Errorf("field %q must be %s, not %s", clip(typ.Field), jsonName(typ.Type), clip(typ.Value))
 	case errors.As(err, &syntax):
 		return fmt.Errorf("not JSON at byte %d: %w", syntax.Offset, err)
 	default:
-		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+		return errors.New(clip(strings.TrimPrefix(err.Error(), "json: ")))
 	}
 }
 

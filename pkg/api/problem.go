@@ -10,6 +10,9 @@ type Problem struct {
 	Detail string `json:"detail"`
 	Code   string `json:"code"`
 
+	// RequestID is that of the request, as the header X-Request-Id has it. "" if there is none.
+	RequestID string `json:"request_id,omitempty"`
+
 	// RetryAfter in seconds, 0 if it does not help to wait.
 	RetryAfter int `json:"-"`
 }
@@ -29,6 +32,8 @@ const (
 	CodeRunNotFound         = "run_not_found"
 	CodeAgentNotFound       = "agent_not_found"
 	CodeBatchNotFound       = "batch_not_found"
+	CodeHeadersTooLarge     = "headers_too_large"
+	CodeInternal            = "internal_error"
 	CodeMethodNotAllowed    = "method_not_allowed"
 	CodeIdempotencyConflict = "idempotency_conflict"
 	CodeRunFinished         = "run_finished"

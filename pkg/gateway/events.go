@@ -304,7 +304,7 @@ func (s *stream) send(e *framed) error {
 // write sends a frame in one piece.
 func (s *stream) write(frame []byte) error {
 	// A reader that takes nothing for so long is gone.
-	if err := s.rc.SetWriteDeadline(time.Now().Add(30 * time.Second)); err != nil && !isUnsupported(err) {
+	if err := s.rc.SetWriteDeadline(time.Now().Add(s.g.cfg.WriteTimeout)); err != nil && !isUnsupported(err) {
 		return err
 	}
 	if _, err := s.w.Write(frame); err != nil {

@@ -55,9 +55,14 @@ type Config struct {
 
 	MaxBody int64 // bytes of a request; default 1 MiB
 
-	// Hosts are names, without ports, by which the API may be asked for on loopback
-	// beside localhost and addresses, such as that of a proxy on the same machine.
+	// Hosts are names, without ports, by which the API may be asked for beside localhost and
+	// addresses, such as that of a proxy. With any, or on loopback, or without Auth, it
+	// answers to no others; beyond loopback names without a dot are fine, too.
 	Hosts []string
+
+	// AdminElsewhere keeps /metrics off this address: whoever serves the registry has
+	// another for it.
+	AdminElsewhere bool
 
 	// Retention is how long runs are kept after they have ended: Run deletes what is older. An
 	// agent may keep its runs for less. The zero value keeps for ever.
@@ -71,6 +76,10 @@ type Config struct {
 	// is answered 503. Streams, batches and deletions have it for each call, and so has the
 	// look at a run that ?wait goes on with. Default 3 s.
 	StoreBudget time.Duration
+
+	// WriteTimeout is how long a reader of an answer or of a stream may take nothing before
+	// its connection is closed. Default 30 s.
+	WriteTimeout time.Duration
 
 	// Drain is how long Serve goes on after its context has ended, while GET /readyz is
 	// 503, so that nobody sends requests any more when the listener closes. Default 0.
@@ -117,6 +126,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.StoreBudget == 0 {
 		c.StoreBudget = 3 * time.Second
+	}
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = 30 * time.Second
 	}
 	if c.Random == nil {
 		c.Random = rand.Reader
@@ -264,8 +276,10 @@ func (g *Gateway) Handler() http.Handler {
 	for pattern, r := range g.routes() {
 		mux.Handle(pattern, g.serve(pattern, g.authorized(r)))
 	}
-	mux.Handle("GET /metrics", promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{}))
-	mux.Handle("GET /ui/", page())
+	if !g.cfg.AdminElsewhere {
+		mux.Handle("GET /metrics", g.serve("GET /metrics", plain(promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{}))))
+	}
+	mux.Handle("GET /ui/", g.serve("GET /ui/", page()))
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusFound))
 	// A page of another site must not act in the name of whoever looks at it.
 	guard := http.NewCrossOriginProtection()
@@ -280,12 +294,16 @@ func (g *Gateway) Handler() http.Handler {
 		mux.ServeHTTP(w, r)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w = g.receive(w, r)
+		if size := headerBytes(r); size > maxHeader {
+			g.fail(w, r, problem(http.StatusRequestHeaderFieldsTooLarge, api.CodeHeadersTooLarge, "address and headers have %d bytes, %d are allowed", size, maxHeader))
+			return
+		}
 		if g.draining.Load() {
 			w.Header().Set("Connection", "close") // the next request goes elsewhere
 		}
 		if !g.invited(r) {
-			g.fail(w, r, problem(http.StatusForbidden, api.CodeForbidden, "this gateway is not known as %q: if a proxy on its machine is, name it in TURNPIKE_HOSTS", r.Host))
+			g.fail(w, r, problem(http.StatusForbidden, api.CodeForbidden, "this gateway is not known as %q: if it is to be, or a proxy before it is, name it in TURNPIKE_HOSTS", r.Host))
 			return
 		}
 		guarded.ServeHTTP(w, r)
@@ -330,7 +348,7 @@ func (g *Gateway) serve(route string, h handler) http.Handler {
 		if err != nil {
 			err = invalid("the query cannot be read: %v", err)
 		} else {
-			err = h(rec, r)
+			err = g.calm(h, rec, r)
 		}
 		if err != nil {
 			g.fail(rec, r, err)
@@ -349,6 +367,13 @@ type recorder struct {
 func (r *recorder) WriteHeader(status int) {
 	r.status = status
 	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(b)
 }
 
 // Unwrap lets http.ResponseController flush.

@@ -1,10 +1,13 @@
 package gateway_test
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
@@ -57,4 +60,45 @@ func TestHostOnLoopback(t *testing.T) {
 	if g.Handler().ServeHTTP(w, r); w.Code != http.StatusOK {
 		t.Errorf("beyond loopback = %d", w.Code)
 	}
+}
+
+// Beyond loopback a name that somebody else can give out gets nobody in who need not say who
+// they are.
+func TestHostBeyondLoopback(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		host  string
+		hosts []string
+		auth  access.Authenticator
+		want  int
+	}{
+		{"evil.example:7070", nil, nil, 403},
+		{"10.1.2.3:7070", nil, nil, 200},
+		{"gateway:7070", nil, nil, 200},
+		{"[fd00::1]:7070", nil, nil, 200},
+		{"turnpike.example", []string{"turnpike.example"}, nil, 200},
+		{"evil.example", []string{"turnpike.example"}, nil, 403},
+		{"turnpike.example", nil, noAuth{}, 200},
+		{"turnpike.example", []string{"turnpike.example"}, noAuth{}, 200},
+		{"evil.example", []string{"turnpike.example"}, noAuth{}, 403},
+	} {
+		g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{Hosts: c.hosts, Auth: c.auth})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "http://"+c.host+"/healthz", nil)
+		local := &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 7070}
+		r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local))
+		if g.Handler().ServeHTTP(w, r); w.Code != c.want {
+			t.Errorf("host %s with hosts %v and auth %v = %d, want %d", c.host, c.hosts, c.auth, w.Code, c.want)
+		}
+	}
+}
+
+// noAuth lets nobody in.
+type noAuth struct{}
+
+func (noAuth) Authenticate(context.Context, string) (access.Principal, error) {
+	return access.Principal{}, access.ErrUnauthenticated
 }

@@ -3,10 +3,13 @@ package gateway
 import (
 	"context"
 	"embed"
+	"io/fs"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 )
 
@@ -18,13 +21,16 @@ var openAPIDocument []byte
 
 // page serves the embedded page. It may load nothing from elsewhere, and no other
 // page may frame it: its buttons approve calls.
-func page() http.Handler {
+func page() handler {
 	files := http.FileServerFS(uiFiles)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if _, err := fs.Stat(uiFiles, strings.Trim(r.URL.Path, "/")); err != nil {
+			return problem(http.StatusNotFound, api.CodeNotFound, "there is nothing at %s; the page is at /ui/", r.URL.Path)
+		}
 		w.Header().Set("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
-		w.Header().Set("Referrer-Policy", "no-referrer")
 		files.ServeHTTP(w, r)
-	})
+		return nil
+	}
 }
 
 func openAPI(w http.ResponseWriter, _ *http.Request) error {

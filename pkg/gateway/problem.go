@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -15,9 +16,34 @@ import (
 )
 
 func problem(status int, code, format string, args ...any) *api.Problem {
-	return &api.Problem{
-		Type: "https://turnpike.dev/problems/" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: fmt.Sprintf(format, args...),
+	for i, arg := range args {
+		if text, ok := arg.(string); ok {
+			args[i] = clip(text, maxEcho)
+		}
 	}
+	most := maxDetail
+	if code == api.CodeInvalidAgent {
+		most = maxMistakes
+	}
+	return &api.Problem{
+		Type: "https://turnpike.dev/problems/" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: clip(fmt.Sprintf(format, args...), most),
+	}
+}
+
+// How many bytes of a caller's own text a problem repeats, how many it has in all, and how
+// many where it names each mistake of a definition.
+const (
+	maxEcho     = 200
+	maxDetail   = 1000
+	maxMistakes = 16 << 10
+)
+
+// clip cuts out the middle of a text that is too long: what is wrong may stand at its end.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most*3/4], "") + "…" + strings.ToValidUTF8(text[len(text)-most/4:], "")
 }
 
 // busError marks a failure of the bus, which looks like any other.
@@ -87,9 +113,11 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 		return // the client is gone
 	}
-	p := problemOf(err)
+	answer := *problemOf(err)
+	p := &answer
+	p.RequestID = w.Header().Get(headerRequestID)
 	if p.Status >= http.StatusInternalServerError {
-		g.log.Warn().Err(err).Str("hint", "docs/reference/errors.md has the code").Str("path", r.URL.Path).Str("code", p.Code).Msg("request failed")
+		g.log.Warn().Err(err).Str("hint", "docs/reference/errors.md has the code").Str("path", r.URL.Path).Str("code", p.Code).Str("request_id", p.RequestID).Msg("request failed")
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	if p.Status == http.StatusUnauthorized {

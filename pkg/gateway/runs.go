@@ -162,6 +162,9 @@ func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if f.Loop != "" && !slices.Contains(g.cfg.Loops, f.Loop) {
+		return invalid("loop %q is not one of %s", f.Loop, strings.Join(g.cfg.Loops, ", "))
+	}
 	f.Tenant = tenantOf(r)
 	page, err := g.store.List(r.Context(), f)
 	if err != nil {
@@ -193,6 +196,9 @@ func filterOf(r *http.Request) (state.Filter, error) {
 			if f.Metadata == nil {
 				f.Metadata = map[string]string{}
 			}
+			if key == "" {
+				return f, invalid("parameter %q names no key: write metadata.KEY=VALUE", name)
+			}
 			f.Metadata[key] = value
 		case name == "status":
 			for text := range strings.SplitSeq(strings.Join(values, ","), ",") {
@@ -205,10 +211,15 @@ func filterOf(r *http.Request) (state.Filter, error) {
 			if f.Waiting = state.Reason(value); !slices.Contains(state.WaitReasons(), f.Waiting) {
 				return f, invalid("waiting_reason %q is not one of %v", value, state.WaitReasons())
 			}
-		case name == "agent":
-			f.Agent = value
-		case name == "loop":
-			f.Loop = value
+		case name == "agent" || name == "loop":
+			if value == "" {
+				return f, invalid("parameter %q is empty: name one, or leave it out", name)
+			}
+			if name == "agent" {
+				f.Agent = value
+			} else {
+				f.Loop = value
+			}
 		case name == "parent":
 			if f.Parent, err = state.ParseRunID(value); err != nil {
 				return f, problem(http.StatusBadRequest, api.CodeInvalidID, "parent %q: %v", value, err)

@@ -54,7 +54,7 @@ func (g *Gateway) awaitDrain(ctx context.Context) {
 // serve runs an HTTP server until ctx ends. Streams end with the gateway, so there is no
 // limit on writing.
 func serve(ctx context.Context, listener net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 4 * maxHeader}
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)

@@ -99,7 +99,9 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	s.mu.Lock()
 	known := s.logs[id].entries
 	s.mu.Unlock()
-	if end := after + int64(limit); limit > 0 && end <= int64(len(known)) {
+	after = max(after, 0)
+	if there := int64(len(known)) - after; limit > 0 && there >= int64(limit) {
+		end := after + int64(limit)
 		return known[after:end:end], nil
 	}
 	v, _, err := s.read(ctx, id)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	neturl "net/url"
 	"slices"
@@ -379,7 +380,7 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 // Log implements state.Runs.
 func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	k := s.keys.run(id)
-	after = max(after, 0) // below, the server would count from the end
+	after = min(max(after, 0), math.MaxInt64/2) // beyond, the server would count from the end
 	stop := int64(-1)
 	if limit > 0 {
 		stop = after + int64(limit) - 1

@@ -2,6 +2,7 @@ package statetest
 
 import (
 	"errors"
+	"math"
 	"maps"
 	"slices"
 	"sync"
@@ -504,7 +505,9 @@ func testLog(t *testing.T, s *suite) {
 		after       int64
 		limit       int
 		first, many int64
-	}{{0, 0, 1, 5}, {2, 0, 3, 3}, {1, 2, 2, 2}, {5, 0, 0, 0}, {99, 0, 0, 0}} {
+	}{{0, 0, 1, 5}, {2, 0, 3, 3}, {1, 2, 2, 2}, {5, 0, 0, 0}, {99, 0, 0, 0},
+		{math.MaxInt64, 0, 0, 0}, {math.MaxInt64, 1, 0, 0}, {math.MaxInt64, 1001, 0, 0}, {math.MaxInt64 - 1, 2, 0, 0},
+		{math.MinInt64, 0, 1, 5}, {-1, 2, 1, 2}, {0, math.MaxInt32, 1, 5}} {
 		log, err := s.Log(t.Context(), run.ID, tt.after, tt.limit)
 		if err != nil || int64(len(log)) != tt.many || len(log) > 0 && log[0].Seq != tt.first {
 			t.Errorf("Log(%d, %d) = %d entries, %v", tt.after, tt.limit, len(log), err)
