@@ -26,6 +26,9 @@ const intakeWorkers = 16
 func (g *Gateway) Run(ctx context.Context) error {
 	defer g.stop()
 	defer context.AfterFunc(ctx, g.stop)() // streams end before the intake has
+	if err := g.adoptAgents(ctx); err != nil && ctx.Err() == nil {
+		g.log.Warn().Err(err).Str("tenant", g.cfg.Tenant).Str("hint", "is the store reachable? restart the gateway, or define the agents again").Msg("agents of before not copied")
+	}
 	submissions, err := g.bus.Submissions(ctx)
 	if err != nil {
 		return fmt.Errorf("open submissions: %w", err)

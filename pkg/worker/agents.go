@@ -127,6 +127,11 @@ func (a *agents) read(ctx context.Context, key agentKey) (state.AgentVersion, er
 	defer cancel()
 	for {
 		record, err := a.store.Agent(ctx, key.tenant, key.name, key.version)
+		if errors.Is(err, state.ErrNotFound) && key.tenant != state.DefaultTenant {
+			// The run is of a build in which agents were of no tenant. A later one is
+			// stored with a version that its own tenant has.
+			record, err = a.store.Agent(ctx, state.DefaultTenant, key.name, key.version)
+		}
 		if err == nil || errors.Is(err, state.ErrNotFound) || !pause(ctx, storePause) {
 			return record, err
 		}
