@@ -21,6 +21,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 )
@@ -106,19 +107,27 @@ func main() {
 		token = tokens[c.Server]
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	e := &env{
-		ctx: ctx, client: client.New(c.Server, client.WithToken(token), client.WithTenant(c.Tenant)), server: c.Server, tenant: c.Tenant, in: os.Stdin, out: os.Stdout, errs: os.Stderr, json: c.Output == "json",
-		terminal: term.IsTerminal(int(os.Stdout.Fd())),
-	}
+	e := newEnv(os.Stdout, os.Stderr, c.Output == "json")
+	e.ctx, e.in, e.terminal = ctx, os.Stdin, term.IsTerminal(int(os.Stdout.Fd()))
+	e.server, e.tenant, e.client = c.Server, c.Tenant, client.New(c.Server, client.WithToken(token), client.WithTenant(c.Tenant))
 	err := k.Run(e)
 	stop()
 	if code, ok := errors.AsType[exitError](err); ok {
 		os.Exit(int(code))
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "turnpike:", explain(err, c.Server))
+		fmt.Fprintln(e.errs, "turnpike:", explain(err, c.Server))
 		os.Exit(1)
 	}
+}
+
+// newEnv returns an env that writes to out and errs: what is for people without anything that
+// a terminal would take for a command, as models and callers may have written it.
+func newEnv(out, errs io.Writer, json bool) *env {
+	if !json {
+		out = watch.Plain(out)
+	}
+	return &env{ctx: context.Background(), out: out, errs: watch.Plain(errs), json: json}
 }
 
 // explain adds how to mend it to errors that need it. The API's own errors speak of

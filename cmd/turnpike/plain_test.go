@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/client"
+)
+
+// TestEscapesOnTerminals: what models, tools and callers wrote is text on a terminal, and as it
+// is in JSON.
+func TestEscapesOnTerminals(t *testing.T) {
+	t.Parallel()
+	const id = "01J00000000000000000000000"
+	bad, _ := json.Marshal("\x1b]52;c;cm0=\x07\u009b2J\u202e")
+	run := fmt.Sprintf(`{"id":%q,"agent":%s,"status":"waiting","reason":%s,"output":%s,"waiting":{"reason":"waiting_human_input","question":%s,"calls":[{"id":%s,"tool":%s,"arguments":%s,"message":%s}]},"transition":{"reason":%s,"detail":%s},"error":{"code":%s,"message":%s}}`,
+		id, bad, bad, bad, bad, bad, bad, bad, bad, bad, bad, bad, bad)
+	items := func(item string) string { return `{"items":[` + item + `],"next_cursor":null}` }
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch path := r.URL.Path; {
+		case strings.HasSuffix(path, "/turns"), r.URL.Query().Has("parent"):
+			fmt.Fprint(w, items(""))
+		case strings.HasSuffix(path, "/messages"):
+			fmt.Fprint(w, items(fmt.Sprintf(`{"role":"assistant","parts":[{"type":"text","text":%s},{"type":"tool_call","id":"1","name":%s,"arguments":"{}"}]}`, bad, bad)))
+		case path == "/v1/runs":
+			fmt.Fprint(w, items(run))
+		case path == "/v1/dead":
+			fmt.Fprint(w, items(fmt.Sprintf(`{"seq":1,"kind":%s,"cause":%s,"agent":%s}`, bad, bad, bad)))
+		case path == "/v1/agents":
+			fmt.Fprint(w, items(fmt.Sprintf(`{"name":%s,"version":1}`, bad)))
+		default:
+			fmt.Fprint(w, run)
+		}
+	}))
+	t.Cleanup(s.Close)
+	for name, command := range map[string]interface{ Run(e *env) error }{
+		"ps": &psCmd{}, "show": &showCmd{ID: id}, "dead": &deadLsCmd{}, "agents": &agentsLsCmd{},
+	} {
+		for _, asJSON := range []bool{false, true} {
+			var out, errs bytes.Buffer
+			e := newEnv(&out, &errs, asJSON)
+			e.ctx, e.client, e.server = t.Context(), client.New(s.URL), s.URL
+			if err := command.Run(e); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			text := out.String() + errs.String()
+			if found := strings.ContainsAny(text, "\x1b\x07\u009b\u202e"); found != asJSON {
+				t.Errorf("%s, json %t: %q", name, asJSON, text)
+			}
+		}
+	}
+	var errs bytes.Buffer
+	fmt.Fprintln(newEnv(&errs, &errs, true).errs, errors.New("\x1b[2J"))
+	if strings.Contains(errs.String(), "\x1b") {
+		t.Errorf("an error is %q", errs.String())
+	}
+}

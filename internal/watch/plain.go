@@ -1,0 +1,65 @@
+package watch
+
+import (
+	"io"
+	"unicode/utf8"
+)
+
+// Plain returns a writer that passes text on without what a terminal would take for a
+// command: control characters other than line feed and tab, and characters that change the
+// direction of text. Each of them is written as U+FFFD, but for a carriage return before a
+// line feed, which is left out.
+//
+// What is printed comes from models, tools and callers: an escape sequence could move the
+// cursor over the line that shows a call, or write to the clipboard.
+func Plain(out io.Writer) io.Writer { return &plain{out: out} }
+
+type plain struct {
+	out  io.Writer
+	rest []byte // the beginning of a character whose end has not come yet
+}
+
+// Write implements io.Writer.
+func (p *plain) Write(b []byte) (int, error) {
+	n := len(b)
+	if len(p.rest) > 0 {
+		b = append(p.rest, b...)
+		p.rest = nil
+	}
+	text := make([]byte, 0, len(b))
+	for len(b) > 0 {
+		if !utf8.FullRune(b) {
+			p.rest = append(p.rest, b...)
+			break
+		}
+		if b[0] == '\r' && len(b) > 1 && b[1] == '\n' {
+			b = b[1:]
+		}
+		r, size := utf8.DecodeRune(b)
+		if commands(r) || r == utf8.RuneError && size == 1 {
+			r = utf8.RuneError
+		}
+		text = utf8.AppendRune(text, r)
+		b = b[size:]
+	}
+	if _, err := p.out.Write(text); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// commands reports whether a terminal may do something else with a character than show it.
+func commands(r rune) bool {
+	switch {
+	case r == '\n' || r == '\t':
+		return false
+	case r < 0x20 || r >= 0x7f && r < 0xa0:
+		return true
+	case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
+		return true // direction of text
+	case r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0xe0000 && r <= 0xe007f || r >= 0xfff9 && r <= 0xfffb:
+		return true // lines and characters that nobody sees
+	default:
+		return false
+	}
+}
