@@ -95,8 +95,10 @@ func TestNoisyTenantIsOvertaken(t *testing.T) {
 			t.Cleanup(func() { _ = store.Close() })
 			many, few := tenant(t, store, b, "many"), tenant(t, store, b, "few")
 			for agent, turns := range map[string]string{"long": `{"tool_calls":[{"name":"noop"}]},{"tool_calls":[{"name":"noop"}]},`, "short": `{"tool_calls":[{"name":"noop"}]},`} {
-				if _, err := many.PutAgent(t.Context(), agent, fmt.Appendf(nil, `{"name":%q,"model":{"provider":"scripted","responses":[%s{"text":"done"}]},"tools":[{"name":"noop"}]}`, agent, turns)); err != nil {
-					t.Fatal(err)
+				for _, c := range []*client.Client{many, few} {
+					if _, err := c.PutAgent(t.Context(), agent, fmt.Appendf(nil, `{"name":%q,"model":{"provider":"scripted","responses":[%s{"text":"done"}]},"tools":[{"name":"noop"}]}`, agent, turns)); err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
 			batch := api.BatchRequest{Runs: slices.Repeat([]api.SubmitRequest{{Agent: "long", Input: []byte(`"go"`)}}, queued)}

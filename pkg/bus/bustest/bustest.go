@@ -28,6 +28,11 @@ type Submitter interface {
 	Submit(tenant, agent string, data []byte, headers map[string]string)
 }
 
+// Spread is a bus whose turns are spread over several streams.
+type Spread interface {
+	Streams() int
+}
+
 // Exercise runs the suite. open returns a bus, with the ack wait AckWait, that
 // shares nothing with those of other calls and is a Submitter.
 func Exercise(t *testing.T, open func(t *testing.T) bus.Bus) {

@@ -216,9 +216,17 @@ func testBusyPullerHoardsNothing(t *testing.T, b bus.Bus) {
 	for i := range 20 {
 		publish(t, b, bus.Turn{Run: newID(), Version: 1}, fmt.Sprint(i))
 	}
+	// Who asks several streams for one turn may get one of each: the others go back at once.
+	others := 0
+	if spread, ok := b.(Spread); ok {
+		others = spread.Streams() - 1
+	}
 	for range 20 {
 		d := next(t, idle)
 		if d.Delivered() != 1 {
+			others--
+		}
+		if others < 0 {
 			t.Fatalf("Delivered = %d: the busy puller had it", d.Delivered())
 		}
 		if err := d.Ack(); err != nil {

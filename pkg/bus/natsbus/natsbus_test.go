@@ -38,6 +38,15 @@ type deployment struct {
 	prefix string
 }
 
+// spread is a deployment whose turns are on several streams.
+type spread struct {
+	deployment
+
+	streams int
+}
+
+func (s spread) Streams() int { return s.streams }
+
 func (s deployment) Submit(tenant, agent string, data []byte, headers map[string]string) {
 	s.t.Helper()
 	prefix := s.prefix

@@ -26,6 +26,7 @@ import (
 // Several streams do what one does.
 func TestBusOfSeveralStreams(t *testing.T) {
 	t.Parallel()
+	const streams = 3
 	nats := testbed.NATSServer(t)
 	bustest.Exercise(t, func(t *testing.T) bus.Bus {
 		t.Helper()
@@ -35,12 +36,12 @@ func TestBusOfSeveralStreams(t *testing.T) {
 		}
 		t.Cleanup(nc.Close)
 		prefix := "t-" + strings.ToLower(ulid.Make().String())
-		b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: prefix, AckWait: bustest.AckWait, EventFeed: true, TurnStreams: 3})
+		b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: prefix, AckWait: bustest.AckWait, EventFeed: true, TurnStreams: streams})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = b.Close() })
-		return deployment{b, t, nc, prefix}
+		return spread{deployment{b, t, nc, prefix}, streams}
 	})
 }
 
