@@ -4,6 +4,9 @@ package main
 import (
 	"context"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/turnpike-dev/turnpike/internal/app"
 )
 
@@ -12,6 +15,7 @@ type config struct {
 	app.GatewayConfig
 	app.TenantConfig
 	app.DrainConfig
+	app.AdminConfig
 }
 
 func main() {
@@ -26,8 +30,9 @@ func run(ctx context.Context, cfg config) error {
 	if err := cfg.Guard(listener.Addr(), cfg.Log.Logger()); err != nil {
 		return err
 	}
+	registry := prometheus.NewRegistry()
 	app.QuietRedis(cfg.Log.Logger())
-	d, err := app.Open(ctx, cfg.Config, nil, "turnpike-gateway", nil)
+	d, err := app.Open(ctx, cfg.Config, nil, "turnpike-gateway", registry)
 	if err != nil {
 		return err
 	}
@@ -36,12 +41,15 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
-	settings.Drain = cfg.Drain
+	settings.Drain, settings.AdminElsewhere = cfg.Drain, cfg.AdminAddr != ""
 	g, err := d.NewGateway(settings)
 	if err != nil {
 		return err
 	}
 	log := d.Config().Logger
 	log.Info().Str("addr", listener.Addr().String()).Msg("gateway started")
-	return g.Serve(ctx, listener)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return g.Serve(ctx, listener) })
+	group.Go(func() error { return app.ServeMetrics(ctx, cfg.AdminAddr, registry, d.Store.Ready) })
+	return group.Wait()
 }

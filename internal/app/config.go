@@ -141,6 +141,11 @@ func (c GatewayConfig) Gateway(d *turnpike.Deployment, tenant string) (gateway.C
 	return gateway.Config{Hosts: c.Hosts, Tenant: tenant, Auth: auth}, err
 }
 
+// AdminConfig is what a gateway is told about the listener for those who run it.
+type AdminConfig struct {
+	AdminAddr string `env:"TURNPIKE_ADMIN_ADDR" help:"Address of /metrics, /healthz and /readyz for those who run the gateway; without it /metrics is at the API's."`
+}
+
 // DrainConfig is what a process is told that serves the API behind a load balancer.
 type DrainConfig struct {
 	Drain time.Duration `env:"TURNPIKE_DRAIN" default:"5s" help:"How long the gateway goes on after SIGTERM while /readyz is 503, so that load balancers look elsewhere first."`

@@ -32,6 +32,7 @@ func UnknownVariables(environ []string) (map[string]string, error) {
 		GatewayConfig
 		TenantConfig
 		DrainConfig
+		AdminConfig
 		WorkerConfig
 	}{})
 	if err != nil {

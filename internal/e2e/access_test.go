@@ -21,7 +21,8 @@ import (
 // tenants work beside each other, over HTTP and NATS.
 func TestTenantsOfOneDeployment(t *testing.T) {
 	t.Parallel()
-	s := newDeployment(t, 1, "TURNPIKE_AUTH=keys", "TURNPIKE_EVENT_FEED=on")
+	operators := freeAddr(t)
+	s := newDeployment(t, 1, "TURNPIKE_AUTH=keys", "TURNPIKE_EVENT_FEED=on", "TURNPIKE_ADMIN_ADDR="+operators)
 	dir, err := build()
 	if err != nil {
 		t.Fatal(err)
@@ -38,6 +39,15 @@ func TestTenantsOfOneDeployment(t *testing.T) {
 	}
 	if _, err := s.client.List(t.Context(), nil); !hasStatus(err, http.StatusUnauthorized) {
 		t.Fatalf("a list without a key: %v", err)
+	}
+	for url, want := range map[string]int{"http://" + operators + "/metrics": http.StatusOK, s.url + "/metrics": http.StatusNotFound} {
+		eventually(t, url, func() error {
+			code, body, err := get(t, url)
+			if err == nil && (code != want || want == http.StatusOK && !strings.Contains(body, "turnpike_http_requests_total")) {
+				err = fmt.Errorf("%d, want %d: %.200s", code, want, body)
+			}
+			return err
+		})
 	}
 	admin := cli("", "keys", "create", "--bootstrap")
 	of := func(tenant string) *client.Client {

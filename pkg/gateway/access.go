@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -208,6 +210,15 @@ func (g *Gateway) whoAmI(w http.ResponseWriter, r *http.Request) error {
 		answer.Tenants = append(answer.Tenants, grant.Tenant)
 	}
 	return reply(w, http.StatusOK, answer)
+}
+
+// getMetrics is for those who may look at the whole deployment: metrics are of all tenants.
+func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
+	if c := access.From(r.Context()); !c.OfDeployment(access.Viewer) {
+		return problem(http.StatusForbidden, api.CodeForbidden, "%s may not read metrics: a viewer of the deployment, tenant *, may; TURNPIKE_ADMIN_ADDR serves them elsewhere", c.Principal.Name)
+	}
+	promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
 }
 
 // submitter returns who submitted a run, if that is known.

@@ -285,6 +285,11 @@ func TestTenantHeader(t *testing.T) {
 			t.Errorf("a viewer of acme names tenant %q: %d %s", tenant, status, p.Detail)
 		}
 	}
+	for token, want := range map[string]int{"": http.StatusUnauthorized, s.key("acme", access.Roles()...): http.StatusForbidden, s.key("*", access.Viewer): http.StatusOK} {
+		if status, _ := s.do("GET", "/metrics", token, "", ""); status != want {
+			t.Errorf("metrics: %d, want %d", status, want)
+		}
+	}
 	if status, _ := s.do("POST", "/v1/keys", s.key("acme", access.Admin), "", `{"tenant":"other","roles":["viewer"]}`); status != http.StatusForbidden {
 		t.Errorf("an admin of acme makes a key for another tenant: %d", status)
 	}

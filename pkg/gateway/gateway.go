@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace"
 
@@ -277,7 +276,7 @@ func (g *Gateway) Handler() http.Handler {
 		mux.Handle(pattern, g.serve(pattern, g.authorized(r)))
 	}
 	if !g.cfg.AdminElsewhere {
-		mux.Handle("GET /metrics", g.serve("GET /metrics", plain(promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{}))))
+		mux.Handle("GET /metrics", g.serve("GET /metrics", g.authorized(reads(g.getMetrics, access.Viewer))))
 	}
 	mux.Handle("GET /ui/", g.serve("GET /ui/", page()))
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusFound))

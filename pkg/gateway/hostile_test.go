@@ -60,7 +60,7 @@ func hostileServer(t *testing.T, cfg gateway.Config) *httptest.Server {
 	return s
 }
 
-func ask(t *testing.T, method, url, body string, header http.Header) (*http.Response, string, api.Problem) {
+func ask(t *testing.T, method, url, body string, header http.Header) (answer, string, api.Problem) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -84,7 +84,13 @@ func ask(t *testing.T, method, url, body string, header http.Header) (*http.Resp
 			t.Fatal(err)
 		}
 	}
-	return resp, string(text), p
+	return answer{resp.StatusCode, resp.Header}, string(text), p
+}
+
+// answer is the head of one.
+type answer struct {
+	StatusCode int
+	Header     http.Header
 }
 
 // A panic is an answer with an id, and the log has the same.

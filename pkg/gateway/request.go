@@ -125,11 +125,3 @@ func (g *Gateway) calm(h handler, rec *recorder, r *http.Request) (err error) {
 	}()
 	return h(rec, r)
 }
-
-// plain is a handler of the standard library's kind as one of ours.
-func plain(h http.Handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		h.ServeHTTP(w, r)
-		return nil
-	}
-}

@@ -230,7 +230,9 @@ func isMissing(err error) bool {
 // leave gives back what the server has sent already.
 func (s *source) leave() {
 	drained := make(chan struct{})
-	s.sub.SetClosedHandler(func(string) { close(drained) })
+	// A connection that is closed meanwhile calls it a second time.
+	closed := sync.OnceFunc(func() { close(drained) })
+	s.sub.SetClosedHandler(func(string) { closed() })
 	if s.sub.Drain() != nil {
 		return // the connection is closed
 	}

@@ -2,8 +2,8 @@ package statetest
 
 import (
 	"errors"
-	"math"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
