@@ -77,6 +77,10 @@ func (a *Agent) ToolSpecs() []model.ToolSpec { return slices.Clip(a.specs) }
 // Sources returns the tools that stand for others and have not been expanded.
 func (a *Agent) Sources() []Source { return a.sources }
 
+// Pins reports whether a version of the agent pins tools that others list: it has sources, or
+// probes that are.
+func (a *Agent) Pins() bool { return len(a.sources)+len(a.probes) > 0 }
+
 // ProbeSources returns the probes that stand for other tools and have not been expanded, by
 // the index of the tool that has the probe.
 func (a *Agent) ProbeSources() []Source { return a.probes }

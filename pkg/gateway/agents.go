@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -26,14 +27,20 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	if def.Name != name {
 		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "the definition is named %q, the path says %q", def.Name, name)
 	}
-	if _, err := g.known.Compile(def, 0); err != nil {
+	compiled, err := g.known.Compile(def, 0)
+	if err != nil {
 		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
 	}
 	stored, err := json.Marshal(def)
 	if err != nil {
 		return err
 	}
-	v, err := g.store.PutAgent(r.Context(), tenantOf(r), name, stored)
+	// A version pins what its sources of tools list, so saving one with sources again asks
+	// them anew.
+	v, err := g.store.Agent(r.Context(), tenantOf(r), name, 0)
+	if unchanged := err == nil && bytes.Equal(v.Definition, stored) && !compiled.Pins(); !unchanged {
+		v, err = g.store.PutAgent(r.Context(), tenantOf(r), name, stored)
+	}
 	if err != nil {
 		return err
 	}

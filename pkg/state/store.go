@@ -570,8 +570,7 @@ const DefaultTenant = "default"
 // Agents keeps the definitions of agents, each version for ever. A name is of one tenant:
 // others may give it to agents of their own.
 type Agents interface {
-	// PutAgent stores a definition as the next version of name, starting from 1, unless the
-	// latest version has it already: then that one is returned.
+	// PutAgent stores a definition as the next version of name, starting from 1.
 	PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (AgentVersion, error)
 
 	// Agent returns one version of an agent, or the latest if version is 0.

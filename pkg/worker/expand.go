@@ -22,7 +22,7 @@ func (a *agents) expand(ctx context.Context, key agentKey, def agent.Definition)
 	if def, err = a.probes(ctx, key, def, b.agent.ProbeSources()); err != nil {
 		return nil, err
 	}
-	if len(b.agent.Sources())+len(b.agent.ProbeSources()) == 0 {
+	if !b.agent.Pins() {
 		return b, nil
 	}
 	listed := map[int][]agent.Tool{}

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,15 +16,11 @@ type agentKey struct{ tenant, name string }
 func (s *Store) PutAgent(_ context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := agentKey{tenant, name}
-	if n := len(s.agents[key]); n > 0 && !s.removed[key] && bytes.Equal(s.agents[key][n-1].Definition, definition) {
-		return s.agents[key][n-1], nil
-	}
 	v := state.AgentVersion{
-		Name: name, Version: len(s.agents[key]) + 1, Definition: slices.Clone(definition), CreatedAt: state.At(s.now()),
+		Name: name, Version: len(s.agents[agentKey{tenant, name}]) + 1, Definition: slices.Clone(definition), CreatedAt: state.At(s.now()),
 	}
-	s.agents[key] = append(s.agents[key], v)
-	delete(s.removed, key)
+	s.agents[agentKey{tenant, name}] = append(s.agents[agentKey{tenant, name}], v)
+	delete(s.removed, agentKey{tenant, name})
 	return v, nil
 }
 

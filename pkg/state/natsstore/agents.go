@@ -1,7 +1,6 @@
 package natsstore
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -54,19 +53,6 @@ func (s *Store) latest(ctx context.Context, subject string) (latest, uint64, err
 	return l, m.Sequence, nil
 }
 
-// unchanged returns the latest version of an agent if it has this definition.
-func (s *Store) unchanged(ctx context.Context, tenant, name string, l latest, definition json.RawMessage) (state.AgentVersion, bool, error) {
-	if l.Version == 0 || l.Deleted {
-		return state.AgentVersion{}, false, nil
-	}
-	v, err := s.Agent(ctx, tenant, name, l.Version)
-	if err != nil {
-		return state.AgentVersion{}, false, err
-	}
-	stored, err := json.Marshal(definition)
-	return v, bytes.Equal(v.Definition, stored), err
-}
-
 // PutAgent implements state.Agents. A version is created first and made the
 // latest then; one that a crash left in between is passed over by the next.
 func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
@@ -74,9 +60,6 @@ func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition js
 		l, seq, err := s.latest(ctx, s.latestSubject(tenant, name))
 		if err != nil {
 			return state.AgentVersion{}, err
-		}
-		if have, same, err := s.unchanged(ctx, tenant, name, l, definition); same || err != nil {
-			return have, err
 		}
 		v := state.AgentVersion{Name: name, Version: l.Version + 1, Definition: definition, CreatedAt: state.At(s.clock.now())}
 		_, err = s.publish(ctx, s.agentSubject(tenant, name, v.Version), v, 0)
