@@ -58,6 +58,9 @@ func (c load) measure(ctx context.Context, cfg Config, queued int, add func(Row)
 		if visitor, err = f.admit(ctx, c.tenant); err != nil {
 			return err
 		}
+		if _, err := visitor.PutAgent(ctx, agentName, []byte(turns(2, delay))); err != nil {
+			return err
+		}
 	}
 	idle, err := short(ctx, visitor, c.short, 5)
 	if err != nil {
