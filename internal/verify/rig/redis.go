@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -156,8 +158,32 @@ func NewSentinels(dir string) (*Redis, error) {
 	}
 	r.URL = fmt.Sprintf("redis://:%s@%s/0?master_name=%s&sentinel_password=%s",
 		url.QueryEscape(redisPassword), strings.Join(hosts, ","), masterName, url.QueryEscape(sentinelPassword))
-	r.join = r.replicated
+	r.join = func(ctx context.Context) error {
+		if err := r.replicated(ctx); err != nil {
+			return err
+		}
+		for _, addr := range hosts {
+			if err := watched(ctx, addr, len(hosts)-1); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	return r, nil
+}
+
+// watched waits until a Sentinel knows the replica and so many other Sentinels: one that
+// loses the primary before that never has another take over.
+func watched(ctx context.Context, addr string, others int) error {
+	c := redis.NewSentinelClient(&redis.Options{Addr: addr, Password: sentinelPassword})
+	defer c.Close()
+	return Until(ctx, ready, "the Sentinels know each other", func(ctx context.Context) error {
+		known, err := c.Master(ctx, masterName).Result()
+		if err == nil && (known["num-other-sentinels"] != strconv.Itoa(others) || known["num-slaves"] != "1") {
+			err = fmt.Errorf("%s knows %s others and %s replicas", addr, known["num-other-sentinels"], known["num-slaves"])
+		}
+		return err
+	})
 }
 
 // replicated waits until the replica follows the primary.
