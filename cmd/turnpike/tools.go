@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -32,11 +33,17 @@ type toolsCmd struct {
 type toolServer struct {
 	NATSURL string `name:"nats-url" env:"TURNPIKE_NATS_URL" help:"NATS server; default that of the turnpike dev that runs here, else nats://127.0.0.1:4222."`
 	Prefix  string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's subjects."`
+
+	Login app.NATSLogin `embed:""`
 }
 
 func (s toolServer) connect() (*nats.Conn, error) {
 	address := cmp.Or(s.NATSURL, toolkit.DefaultURL())
-	nc, err := natsbus.Connect(address, "turnpike tools")
+	options, err := s.Login.Login().Options()
+	if err != nil {
+		return nil, err
+	}
+	nc, err := natsbus.Connect(address, "turnpike tools", options...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: is NATS at %s? --nats-url names it; that of a `turnpike dev` is found in the directory where it was started", err, natsbus.Hosts(address))
 	}

@@ -26,7 +26,11 @@ type Config struct {
 	Confirm  string `name:"redis-confirm" env:"TURNPIKE_REDIS_CONFIRM" default:"off" placeholder:"off|replicas:N|aof|aof:N" help:"Which copies of Redis must have a write before it is acknowledged: N replicas, or append-only files on disk. The same in every process."`
 	Prefix   string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of subjects, streams and keys."`
 	Replicas int    `env:"TURNPIKE_NATS_REPLICAS" default:"1" help:"Replicas of streams; those that exist with fewer are raised. 3 on a cluster of NATS servers."`
+	Domain   string `name:"nats-domain" env:"TURNPIKE_NATS_DOMAIN" help:"JetStream domain, if the streams are not in that of the server that is spoken to."`
 	Log      Log    `embed:""`
+
+	NATSLogin  NATSLogin  `embed:""`
+	RedisLogin RedisLogin `embed:""`
 
 	Lease time.Duration `env:"TURNPIKE_LEASE" default:"25s" help:"How long a worker that gives no sign of life keeps its turns; the same in every process."`
 
@@ -77,7 +81,7 @@ type Feed struct {
 // Deployment returns the settings that a deployment has from the configuration.
 func (c Config) Deployment() turnpike.Config {
 	return turnpike.Config{
-		NATSURL: c.NATSURL, RedisURL: c.RedisURL, RedisConfirm: c.Confirm, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), Logger: c.Log.Logger(),
+		NATSURL: c.NATSURL, NATSLogin: c.NATSLogin.Login(), NATSDomain: c.Domain, RedisURL: c.RedisURL, RedisLogin: c.RedisLogin.Login(), RedisConfirm: c.Confirm, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), Logger: c.Log.Logger(),
 	}
 }
 

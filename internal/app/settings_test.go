@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/turnpike-dev/turnpike/pkg/credential"
 )
 
 // Flags override variables, variables the file, the file the defaults.
@@ -107,6 +109,49 @@ func TestEventFeedSetting(t *testing.T) {
 		}
 		if _, err := k.Parse(c.args); err != nil || got.Deployment().EventFeed != c.want {
 			t.Errorf("%q %q: %v, %v; want %v", c.env, c.args, got.Feed.EventFeed, err, c.want)
+		}
+	}
+}
+
+// What lets a process in at NATS and Redis comes from variables, or from files that variables
+// name.
+func TestLoginSettings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(path, []byte("from a file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, n := range []string{"NATS_CREDS", "NATS_NKEY", "NATS_USER", "NATS_PASSWORD", "NATS_CA", "NATS_CERT", "NATS_KEY",
+		"REDIS_USER", "REDIS_PASSWORD", "REDIS_SENTINEL_USER", "REDIS_SENTINEL_PASSWORD", "REDIS_CA", "REDIS_CERT", "REDIS_KEY"} {
+		names = append(names, "TURNPIKE_"+n)
+	}
+	for _, form := range []string{"", "_FILE"} {
+		want := "as it is"
+		for _, name := range names {
+			if form == "" {
+				t.Setenv(name, want)
+			} else {
+				t.Setenv(name, "")
+				t.Setenv(name+form, path)
+				want = "from a file"
+			}
+		}
+		var got Config
+		k, err := kong.New(&got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.Parse(nil); err != nil {
+			t.Fatal(err)
+		}
+		d := got.Deployment()
+		n, r := d.NATSLogin, d.RedisLogin
+		values := []credential.Value{n.Creds, n.NKey, n.User, n.Password, n.TLS.CA, n.TLS.Cert, n.TLS.Key,
+			r.User, r.Password, r.SentinelUser, r.SentinelPassword, r.TLS.CA, r.TLS.Cert, r.TLS.Key}
+		for i, v := range values {
+			if text, err := v.Read(); err != nil || text != want || v.Name != names[i] {
+				t.Errorf("%s%s is %q, %v, by the name %s; want %q", names[i], form, text, err, v.Name, want)
+			}
 		}
 	}
 }

@@ -22,6 +22,7 @@ const module = "github.com/turnpike-dev/turnpike/"
 // subtree and any lower floor; neighbours on one floor do not know each other. A
 // package on no floor fails the test, so the table stays complete.
 var floors = [][]string{
+	{"pkg/credential"},
 	{"pkg/check", "pkg/keys", "pkg/rule", "pkg/secret", "pkg/timelimit", "pkg/toolkit"},
 	{"pkg/state"},
 	{"pkg/budget", "pkg/hook", "pkg/model", "pkg/span", "pkg/transcript"},
@@ -58,7 +59,7 @@ var pure = []string{"pkg/state", "pkg/state/record", "pkg/state/quota", "pkg/loo
 
 // vendors says where the name of a vendor may appear.
 var vendors = map[string][]string{
-	"github.com/nats-io/":                  {"pkg/bus/natsbus", "pkg/state/natsstore", "pkg/hook/natshook", "pkg/tool/natstool", "pkg/toolkit", "pkg/turnpike", "internal", "cmd"},
+	"github.com/nats-io/":                  {"pkg/bus/natsbus", "pkg/credential/natslogin", "pkg/state/natsstore", "pkg/hook/natshook", "pkg/tool/natstool", "pkg/toolkit", "pkg/turnpike", "internal", "cmd"},
 	"github.com/a2aproject/":               {"pkg/tool/a2atool"},
 	"github.com/modelcontextprotocol/":     {"pkg/tool/mcptool", "internal/verify/testbed"},
 	"github.com/anishathalye/porcupine":    {"internal/verify/linear"},

@@ -22,14 +22,18 @@ import (
 // Findings looks at everything that a deployment depends on. It creates and changes
 // nothing: what gateways and workers create at their start is reported as not there yet.
 func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
-	nc, err := natsbus.Connect(cfg.NATSURL, "turnpike doctor")
+	options, err := cfg.NATSLogin.Options()
+	if err != nil {
+		return []check.Finding{{Name: "nats: login", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named: docs/how-to/secure-a-deployment.md"}}
+	}
+	nc, err := natsbus.Connect(cfg.NATSURL, "turnpike doctor", options...)
 	if err != nil {
 		return []check.Finding{{Name: "nats: server", Fatal: true, Detail: err.Error(), Remedy: "start nats-server with -js, or set TURNPIKE_NATS_URL; the server of a `turnpike dev` is found in the directory where that was started"}}
 	}
 	defer nc.Close()
 	var findings []check.Finding
 	if b, err := natsbus.Open(ctx, nc, natsbus.Config{
-		Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
+		Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
 		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Logger: zerolog.Nop(), ReadOnly: true,
 	}); err != nil {
 		findings = append(findings, check.Finding{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"})
@@ -41,9 +45,9 @@ func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
 	if cfg.RedisURL == "" {
 		return append(findings, jetStreamFindings(ctx, nc, cfg)...)
 	}
-	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
+	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
 	if err != nil {
-		return append(findings, check.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "mend TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
+		return append(findings, check.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named, TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
 	}
 	defer s.Close()
 	findings = append(findings, s.Check(ctx)...)
@@ -67,7 +71,7 @@ func kept(p agent.Period) string {
 // jetStreamFindings looks at a store in JetStream.
 func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config) []check.Finding {
 	f := check.Finding{Name: "store: JetStream"}
-	s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, Logger: zerolog.Nop(), ReadOnly: true})
+	s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, Logger: zerolog.Nop(), ReadOnly: true})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		f.Detail, f.Remedy = "not there yet", "start a gateway or a worker, which create its streams"
 		return []check.Finding{f}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
 )
 
 // Config says where tools are served.
@@ -21,7 +23,9 @@ type Config struct {
 	// without it turnpike.
 	Prefix string
 
-	// Options of the connection, such as nats.UserCredentials.
+	// Options of the connection, such as nats.UserCredentials. They come after what the
+	// variables TURNPIKE_NATS_CREDS, _NKEY, _USER, _PASSWORD, _CA, _CERT and _KEY say, each of
+	// which may end in _FILE.
 	Options []nats.Option
 }
 
@@ -34,10 +38,14 @@ func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	}
 	address := cmp.Or(cfg.URL, DefaultURL())
 	prefix := cmp.Or(cfg.Prefix, os.Getenv("TURNPIKE_PREFIX"), "turnpike")
+	login, err := natslogin.Environment().Options()
+	if err != nil {
+		return err
+	}
 	options := append([]nats.Option{
 		nats.Name("tool " + tools[0].Name), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second),
 		nats.IgnoreAuthErrorAbort(), // rotated credentials may need a while to be known everywhere
-	}, cfg.Options...)
+	}, append(login, cfg.Options...)...)
 	nc, err := nats.Connect(address, options...)
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		err = errors.New("the URL cannot be read") // its error repeats it, with the password in it

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 	"go.uber.org/goleak"
@@ -227,6 +229,28 @@ func TestStopAfterTheConnection(t *testing.T) {
 	nc.Close()
 	if err := stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Run logs in as the variables of the environment say.
+func TestRunLogsIn(t *testing.T) {
+	url := testbed.NATSWith(t, func(o *natsserver.Options) { o.Users = []*natsserver.User{{Username: "tool", Password: "of-the-tool"}} }).ClientURL()
+	path := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(path, []byte("of-the-tool\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tool := toolkit.Tool{Name: "t", Handler: nothing}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	t.Setenv("TURNPIKE_NATS_USER", "tool")
+	t.Setenv("TURNPIKE_NATS_PASSWORD", "wrong")
+	if err := toolkit.Run(ended, toolkit.Config{URL: url}, tool); err == nil || !strings.Contains(err.Error(), "Authorization Violation") {
+		t.Errorf("with a wrong password: %v", err)
+	}
+	t.Setenv("TURNPIKE_NATS_PASSWORD", "")
+	t.Setenv("TURNPIKE_NATS_PASSWORD_FILE", path)
+	if err := toolkit.Run(ended, toolkit.Config{URL: url}, tool); err != nil {
+		t.Errorf("with the password in a file: %v", err)
 	}
 }
 

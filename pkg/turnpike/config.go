@@ -13,7 +13,9 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
 // Config says where a deployment is. The zero value of each field gives its default.
@@ -24,6 +26,13 @@ type Config struct {
 	// Default nats://127.0.0.1:4222.
 	NATSURL string
 
+	// NATSLogin is how to log in there. A user and a password in the URL come before it.
+	NATSLogin natslogin.Login
+
+	// NATSDomain is the JetStream domain that has the streams. Default: that of the server
+	// that is spoken to.
+	NATSDomain string
+
 	// NATS is a connection to use instead of one to NATSURL. It stays the caller's:
 	// Close leaves it open.
 	NATS *nats.Conn
@@ -31,6 +40,9 @@ type Config struct {
 	// RedisURL is the address of the Redis server that keeps checkpoints, such as
 	// redis://127.0.0.1:6379. Without it JetStream keeps them.
 	RedisURL string
+
+	// RedisLogin is how to log in there. What the URL says comes before it.
+	RedisLogin redisstore.Login
 
 	// RedisConfirm says which copies of Redis must have a write before it is acknowledged:
 	// redisstore.Config.Confirm. Default "off".

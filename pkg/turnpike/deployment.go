@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
@@ -44,9 +43,13 @@ func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 	}
 	d := &Deployment{cfg: cfg, NATS: cfg.NATS}
 	if d.NATS == nil {
-		nc, err := natsbus.Connect(cfg.NATSURL, cfg.Name, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		options, err := cfg.NATSLogin.Options()
+		if err != nil {
+			return nil, err
+		}
+		nc, err := natsbus.Connect(cfg.NATSURL, cfg.Name, append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			cfg.Logger.Warn().Err(err).Str("hint", "a subscription fell behind or lacks permission: docs/reference/nats.md#permissions").Msg("NATS reports an error")
-		}))
+		}))...)
 		if err != nil {
 			return nil, fmt.Errorf("%w: is nats-server running with -js at %s? TURNPIKE_NATS_URL sets the address", err, natsbus.Hosts(cfg.NATSURL))
 		}
@@ -65,7 +68,7 @@ func (d *Deployment) open(ctx context.Context) error {
 	b, err := patiently(ctx, func(ctx context.Context) (*natsbus.Bus, error) {
 		cfg.StreamLimits.EventsAge = cmp.Or(time.Duration(cfg.Retention.Events), cfg.StreamLimits.EventsAge)
 		return natsbus.Open(ctx, d.NATS, natsbus.Config{
-			Prefix: cfg.Prefix, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
+			Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
 			TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Logger: cfg.Logger,
 		})
 	})
@@ -82,10 +85,10 @@ func (d *Deployment) open(ctx context.Context) error {
 		LimitFormat(format int)
 	}
 	if cfg.RedisURL != "" {
-		store, err = redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
+		store, err = redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
 	} else {
 		store, err = patiently(ctx, func(ctx context.Context) (*natsstore.Store, error) {
-			return natsstore.Open(ctx, d.NATS, natsstore.Config{Prefix: cfg.Prefix, Replicas: cfg.Replicas, Logger: cfg.Logger})
+			return natsstore.Open(ctx, d.NATS, natsstore.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, Logger: cfg.Logger})
 		})
 	}
 	if err != nil {
@@ -115,7 +118,7 @@ func (d *Deployment) open(ctx context.Context) error {
 func (d *Deployment) warnOfTwoStores(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	js, err := jetstream.New(d.NATS)
+	js, err := natsbus.JetStream(d.NATS, d.cfg.NATSDomain)
 	if err != nil {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Connect opens a connection that never gives up, notices within ten seconds that a
@@ -47,4 +48,21 @@ func Hosts(address string) string {
 		}
 	}
 	return strings.Join(servers, ",")
+}
+
+// JetStream returns a client of the JetStream of a domain; "" is that of the server that the
+// connection is to.
+func JetStream(nc *nats.Conn, domain string) (jetstream.JetStream, error) {
+	if domain == "" {
+		return jetstream.New(nc)
+	}
+	return jetstream.NewWithDomain(nc, domain)
+}
+
+// apiPrefix is what the subjects of questions to the JetStream of a domain begin with.
+func apiPrefix(domain string) string {
+	if domain == "" {
+		return jetstream.DefaultAPIPrefix
+	}
+	return "$JS." + domain + ".API."
 }

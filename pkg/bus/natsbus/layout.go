@@ -128,7 +128,7 @@ func (b *Bus) readLayout(ctx context.Context) (*layout, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	m, err := b.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+b.stream("LAYOUT"), request)
+	m, err := b.nc.RequestWithContext(ctx, b.api+"STREAM.MSG.GET."+b.stream("LAYOUT"), request)
 	if err != nil {
 		return nil, fmt.Errorf("read layout: %w", err)
 	}

@@ -25,6 +25,7 @@ import (
 // Config of a Bus. The zero value of each field gives its default.
 type Config struct {
 	Prefix   string        // of subjects and, in capitals, of streams; default "turnpike"
+	Domain   string        // of JetStream; default that of the server that is spoken to
 	Replicas int           // of each stream; one that exists with fewer is raised; default 1
 	AckWait  time.Duration // until an unacknowledged message is delivered again; default 30 s
 	Logger   zerolog.Logger
@@ -117,6 +118,7 @@ type Bus struct {
 	cfg Config
 	nc  *nats.Conn
 	js  jetstream.JetStream
+	api string // what questions to JetStream begin with
 	log zerolog.Logger
 
 	answers  *answers
@@ -149,11 +151,11 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("open bus: %w", err)
 	}
-	js, err := jetstream.New(nc)
+	js, err := JetStream(nc, cfg.Domain)
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	b := &Bus{cfg: cfg, nc: nc, js: js, log: cfg.Logger, open: map[int]func(){}, turnQueues: map[*puller]bus.QueueKey{}, hints: make(chan struct{}, 1)}
+	b := &Bus{cfg: cfg, nc: nc, js: js, api: apiPrefix(cfg.Domain), log: cfg.Logger, open: map[int]func(){}, turnQueues: map[*puller]bus.QueueKey{}, hints: make(chan struct{}, 1)}
 	b.slots.asked = cfg.MaxAckPending
 	b.layout.Store(oneStream())
 	var stop func()

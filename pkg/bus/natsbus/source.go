@@ -177,7 +177,7 @@ func (s *source) isDry() {
 }
 
 func (s *source) request(number, n int, now bool) error {
-	subject := fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", s.spec.stream, s.spec.config.Durable)
+	subject := fmt.Sprintf("%sCONSUMER.MSG.NEXT.%s.%s", s.p.b.api, s.spec.stream, s.spec.config.Durable)
 	body := fmt.Sprintf(`{"batch":%d,"expires":%d}`, n, pullExpiry.Nanoseconds())
 	if now {
 		body = fmt.Sprintf(`{"batch":%d,"no_wait":true}`, n)

@@ -22,6 +22,7 @@ import (
 // Config of a Store. The zero value of each field gives its default.
 type Config struct {
 	Prefix   string // default "turnpike"
+	Domain   string // of JetStream; default that of the server that is spoken to
 	Replicas int    // of each stream; one that exists with fewer is raised; default 1
 	Logger   zerolog.Logger
 
@@ -89,7 +90,13 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	js, err := jetstream.New(nc)
+	var js jetstream.JetStream
+	var err error
+	if cfg.Domain == "" {
+		js, err = jetstream.New(nc)
+	} else {
+		js, err = jetstream.NewWithDomain(nc, cfg.Domain)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}

@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	neturl "net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -41,6 +39,9 @@ type Config struct {
 	// makes them Sentinels, which may have a user and a password of their own:
 	// &sentinel_username=NAME&sentinel_password=WORD.
 	URL string
+
+	// Login is how to log in, where the URL does not say it.
+	Login Login
 
 	Prefix     string // of every key, without braces; default "turnpike"
 	CacheBytes int64  // of logs kept in memory; default 64 MiB
@@ -91,6 +92,9 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 		cfg.CacheBytes = defaultCache
 	}
 	opts, err := options(cfg.URL)
+	if err == nil {
+		err = cfg.Login.apply(opts)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -107,64 +111,6 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	return &Store{
 		rdb: rdb, batcher: batcher, keys: keys, cache: logcache.New(cfg.CacheBytes), requireAOF: cfg.RequireAOF, confirm: confirm,
 	}, nil
-}
-
-func options(url string) (*redis.UniversalOptions, error) {
-	scheme, rest, ok := strings.Cut(url, "://")
-	if !ok {
-		return nil, errors.New("redis url: write it like redis://user:password@127.0.0.1:6379/0")
-	}
-	rest, query, _ := strings.Cut(rest, "?")
-	user := ""
-	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
-		user, rest = rest[:i+1], rest[i+1:]
-	}
-	hosts, db, _ := strings.Cut(rest, "/")
-	addrs := strings.Split(hosts, ",")
-	one, err := redis.ParseURL(scheme + "://" + user + addrs[0] + "/" + db)
-	if err != nil {
-		// The parser's error repeats the URL, which may hold a password.
-		return nil, errors.New("redis url: write it like redis://user:password@127.0.0.1:6379/0")
-	}
-	o := &redis.UniversalOptions{
-		Addrs: addrs, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig,
-		Protocol: 2, // with version 3 each reply costs a look for notices, which nobody reads
-		PoolSize: 64, MinIdleConns: 4, MaxActiveConns: 256, PoolTimeout: 3 * time.Second,
-		DialTimeout: 2 * time.Second, ReadTimeout: readTimeout, WriteTimeout: 3 * time.Second, ContextTimeoutEnabled: true,
-		MaxRetries: 2, MinRetryBackoff: 20 * time.Millisecond, MaxRetryBackoff: 500 * time.Millisecond, ConnMaxIdleTime: 5 * time.Minute,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
-	if len(addrs) == 1 {
-		o.Addrs = []string{one.Addr}
-	}
-	for pair := range strings.SplitSeq(query, "&") {
-		name, value, _ := strings.Cut(pair, "=")
-		if value, err = neturl.PathUnescape(value); err != nil {
-			return nil, errors.New("redis url: a value behind the ? cannot be read: write special characters as %XX")
-		}
-		switch name {
-		case "":
-		case "master_name":
-			o.MasterName = value
-		case "sentinel_username":
-			o.SentinelUsername = value
-		case "sentinel_password":
-			o.SentinelPassword = value
-		case "cluster":
-			o.IsClusterMode = value == "true"
-		default:
-			// Not by name: it is a part of the password, if that has a ? in it.
-			return nil, errors.New("redis url: unknown option behind the ?; known are master_name, sentinel_username, sentinel_password and cluster; in a password write ? as %3F")
-		}
-	}
-	if o.MasterName == "" && o.SentinelUsername+o.SentinelPassword != "" {
-		return nil, errors.New("redis url: sentinel_username and sentinel_password need master_name: hosts are Sentinels only with it")
-	}
-	if o.TLSConfig != nil && (len(addrs) > 1 || o.MasterName != "") {
-		// The parser names the first host; each node answers to its own.
-		o.TLSConfig.ServerName = ""
-	}
-	return o, nil
 }
 
 // Close closes the connections.

@@ -1,0 +1,97 @@
+package credential
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Value is a credential: as it is, or in a file. The zero value is none.
+type Value struct {
+	Name string // of the setting, for errors
+	Text string
+	File string
+}
+
+// Given reports whether there is one.
+func (v Value) Given() bool { return v.Text != "" || v.File != "" }
+
+// Validate refuses a value that is given twice, or whose file cannot be read or is empty.
+func (v Value) Validate() error {
+	_, err := v.Read()
+	return err
+}
+
+// Read returns the value, without white space at the end of its file. It is empty if none is
+// given.
+func (v Value) Read() (string, error) {
+	switch {
+	case v.Text != "" && v.File != "":
+		return "", fmt.Errorf("%s and %s_FILE are both set: keep one of them", v.Name, v.Name)
+	case v.File == "":
+		return v.Text, nil
+	}
+	data, err := os.ReadFile(v.File)
+	if err != nil {
+		return "", fmt.Errorf("%s_FILE: %w", v.Name, err)
+	}
+	text := strings.TrimRight(string(data), " \t\r\n")
+	if text == "" {
+		return "", fmt.Errorf("%s_FILE: %s is empty", v.Name, v.File)
+	}
+	return text, nil
+}
+
+// TLS says whom a connection trusts and with what it shows who it is. Each value is PEM.
+type TLS struct {
+	CA   Value // certificates of who signs those of servers; without, those that the system trusts
+	Cert Value // the certificate of this client, and those between it and its CA
+	Key  Value // of Cert
+}
+
+// Given reports whether something is said.
+func (t TLS) Given() bool { return t.CA.Given() || t.Cert.Given() || t.Key.Given() }
+
+// Config returns the settings of a connection, or nil if nothing is said.
+func (t TLS) Config() (*tls.Config, error) {
+	if !t.Given() {
+		return nil, nil //nolint:nilnil // that is what nothing is
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if t.CA.Given() {
+		text, err := t.CA.Read()
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM([]byte(text)) {
+			return nil, fmt.Errorf("%s: there is no certificate in it: it must be PEM, which begins with -----BEGIN CERTIFICATE-----", t.CA.Name)
+		}
+	}
+	if t.Cert.Given() != t.Key.Given() {
+		return nil, fmt.Errorf("%s and %s go together: one of them is missing", t.Cert.Name, t.Key.Name)
+	}
+	if t.Cert.Given() {
+		if _, err := t.certificate(); err != nil {
+			return nil, err
+		}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.certificate() }
+	}
+	return config, nil
+}
+
+func (t TLS) certificate() (*tls.Certificate, error) {
+	cert, err := t.Cert.Read()
+	key, keyErr := t.Key.Read()
+	if err := errors.Join(err, keyErr); err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	if err != nil {
+		return nil, fmt.Errorf("%s and %s are no pair of a certificate and its key: %w", t.Cert.Name, t.Key.Name, err)
+	}
+	return &pair, nil
+}

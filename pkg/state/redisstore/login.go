@@ -1,0 +1,118 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	neturl "net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/turnpike-dev/turnpike/pkg/credential"
+)
+
+// Login is how to log in to Redis. The zero value shows nothing but what is in the URL, which
+// comes before what is here. Certificates need a URL that begins with rediss:.
+type Login struct {
+	User, Password                 credential.Value
+	SentinelUser, SentinelPassword credential.Value
+	TLS                            credential.TLS
+}
+
+// apply adds it to options that were made of a URL. Files of user and password are read again
+// for each connection.
+func (l Login) apply(o *redis.UniversalOptions) error {
+	switch {
+	case l.TLS.Given() && o.TLSConfig == nil:
+		return fmt.Errorf("%s, %s or %s is set, but the URL of Redis begins with redis:, which is without TLS: write rediss:", l.TLS.CA.Name, l.TLS.Cert.Name, l.TLS.Key.Name)
+	case (l.SentinelUser.Given() || l.SentinelPassword.Given()) && o.MasterName == "":
+		return fmt.Errorf("%s or %s is set, but the URL of Redis has no master_name: hosts are Sentinels only with it", l.SentinelUser.Name, l.SentinelPassword.Name)
+	case l.User.Given() && !l.Password.Given():
+		return fmt.Errorf("%s is set without %s", l.User.Name, l.Password.Name)
+	}
+	config, err := l.TLS.Config()
+	if err != nil {
+		return err
+	}
+	if config != nil {
+		config.ServerName = o.TLSConfig.ServerName
+		o.TLSConfig = config
+	}
+	for _, v := range []credential.Value{l.User, l.Password, l.SentinelUser, l.SentinelPassword} {
+		if err := v.Validate(); err != nil {
+			return err
+		}
+	}
+	if o.MasterName != "" && o.SentinelPassword == "" {
+		o.SentinelUsername, _ = l.SentinelUser.Read() // they are valid, see above
+		o.SentinelPassword, _ = l.SentinelPassword.Read()
+	}
+	if l.Password.Given() && o.Password == "" {
+		o.CredentialsProvider = func() (string, string) {
+			user, _ := l.User.Read()
+			password, _ := l.Password.Read() // a file that is gone is a wrong password
+			return user, password
+		}
+	}
+	return nil
+}
+
+func options(url string) (*redis.UniversalOptions, error) {
+	scheme, rest, ok := strings.Cut(url, "://")
+	if !ok {
+		return nil, errors.New("redis url: write it like redis://user:password@127.0.0.1:6379/0")
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	user := ""
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		user, rest = rest[:i+1], rest[i+1:]
+	}
+	hosts, db, _ := strings.Cut(rest, "/")
+	addrs := strings.Split(hosts, ",")
+	one, err := redis.ParseURL(scheme + "://" + user + addrs[0] + "/" + db)
+	if err != nil {
+		// The parser's error repeats the URL, which may hold a password.
+		return nil, errors.New("redis url: write it like redis://user:password@127.0.0.1:6379/0")
+	}
+	o := &redis.UniversalOptions{
+		Addrs: addrs, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig,
+		Protocol: 2, // with version 3 each reply costs a look for notices, which nobody reads
+		PoolSize: 64, MinIdleConns: 4, MaxActiveConns: 256, PoolTimeout: 3 * time.Second,
+		DialTimeout: 2 * time.Second, ReadTimeout: readTimeout, WriteTimeout: 3 * time.Second, ContextTimeoutEnabled: true,
+		MaxRetries: 2, MinRetryBackoff: 20 * time.Millisecond, MaxRetryBackoff: 500 * time.Millisecond, ConnMaxIdleTime: 5 * time.Minute,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if len(addrs) == 1 {
+		o.Addrs = []string{one.Addr}
+	}
+	for pair := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		if value, err = neturl.PathUnescape(value); err != nil {
+			return nil, errors.New("redis url: a value behind the ? cannot be read: write special characters as %XX")
+		}
+		switch name {
+		case "":
+		case "master_name":
+			o.MasterName = value
+		case "sentinel_username":
+			o.SentinelUsername = value
+		case "sentinel_password":
+			o.SentinelPassword = value
+		case "cluster":
+			o.IsClusterMode = value == "true"
+		default:
+			// Not by name: it is a part of the password, if that has a ? in it.
+			return nil, errors.New("redis url: unknown option behind the ?; known are master_name, sentinel_username, sentinel_password and cluster; in a password write ? as %3F")
+		}
+	}
+	if o.MasterName == "" && o.SentinelUsername+o.SentinelPassword != "" {
+		return nil, errors.New("redis url: sentinel_username and sentinel_password need master_name: hosts are Sentinels only with it")
+	}
+	if o.TLSConfig != nil && (len(addrs) > 1 || o.MasterName != "") {
+		// The parser names the first host; each node answers to its own.
+		o.TLSConfig.ServerName = ""
+	}
+	return o, nil
+}
