@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -21,6 +22,14 @@ type AuthConfig struct {
 	OIDCIssuer   string `name:"oidc-issuer" env:"TURNPIKE_OIDC_ISSUER" help:"URL of the OpenID provider."`
 	OIDCAudience string `name:"oidc-audience" env:"TURNPIKE_OIDC_AUDIENCE" help:"Audience that its tokens must have."`
 	OIDCClaims   string `name:"oidc-claims" env:"TURNPIKE_OIDC_CLAIMS" help:"CEL expression over claims that gives an object with tenant and roles."`
+
+	OIDCClientID         string   `name:"oidc-client-id" env:"TURNPIKE_OIDC_CLIENT_ID" help:"Client of the OpenID provider as which people log in to the page; default the audience."`
+	OIDCClientSecret     string   `name:"oidc-client-secret" env:"TURNPIKE_OIDC_CLIENT_SECRET" help:"Secret of that client; none for a public one. Others see it in a command line: set the variable."`
+	OIDCClientSecretFile string   `name:"oidc-client-secret-file" env:"TURNPIKE_OIDC_CLIENT_SECRET_FILE" type:"path" help:"File with that secret."`
+	OIDCScopes           []string `name:"oidc-scopes" env:"TURNPIKE_OIDC_SCOPES" help:"Scopes that the page's login asks for, by commas; default openid,profile,email."`
+
+	PublicURL string        `name:"public-url" env:"TURNPIKE_PUBLIC_URL" help:"Address by which browsers know the gateway, as in https://turnpike.example.com. The OpenID provider sends people back to it."`
+	Session   time.Duration `name:"session" env:"TURNPIKE_SESSION" default:"8h" help:"How long somebody stays logged in to the page."`
 }
 
 // Ways to say who one is.
@@ -30,32 +39,40 @@ const (
 	authOIDC = "oidc"
 )
 
-// Authenticator returns who finds out who asks, over the keys in a store; nil if nobody has
-// to say.
-func (c AuthConfig) Authenticator(store state.Documents) (access.Authenticator, error) {
+// Callers returns who finds out who asks, and how people log in to the page, over the keys in
+// a store. Both are nil if nobody has to say who they are.
+func (c AuthConfig) Callers(store state.Documents) (access.Authenticator, *access.Login, error) {
 	ways := slices.Compact(slices.Sorted(slices.Values(c.Auth)))
 	for _, way := range ways {
 		if !slices.Contains([]string{authNone, authKeys, authOIDC}, way) {
-			return nil, fmt.Errorf("TURNPIKE_AUTH has %q: it is none, or a list of keys and oidc", way)
+			return nil, nil, fmt.Errorf("TURNPIKE_AUTH has %q: it is none, or a list of keys and oidc", way)
 		}
 	}
 	if len(ways) == 0 || slices.Contains(ways, authNone) {
 		if len(ways) > 1 {
-			return nil, errors.New("TURNPIKE_AUTH has none beside others: it is none, or a list of keys and oidc")
+			return nil, nil, errors.New("TURNPIKE_AUTH has none beside others: it is none, or a list of keys and oidc")
 		}
-		return nil, nil //nolint:nilnil // that is what none is
+		return nil, nil, nil
+	}
+	if c.Session < 0 {
+		return nil, nil, fmt.Errorf("TURNPIKE_SESSION is %s: write it like 8h", c.Session)
 	}
 	var chain access.Chain
 	if slices.Contains(ways, authKeys) {
 		chain.Keys = access.NewKeys(store)
 	}
+	secret, err := value("OIDC_CLIENT_SECRET", c.OIDCClientSecret, c.OIDCClientSecretFile).Read()
+	if err != nil {
+		return nil, nil, err
+	}
 	if slices.Contains(ways, authOIDC) {
-		var err error
 		if chain.OIDC, err = access.NewOIDC(access.OIDCConfig{Issuer: c.OIDCIssuer, Audience: c.OIDCAudience, Claims: c.OIDCClaims}); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return chain, nil
+	return chain, access.NewLogin(store, access.LoginConfig{
+		Keys: chain.Keys, OIDC: chain.OIDC, ClientID: c.OIDCClientID, ClientSecret: secret, Scopes: c.OIDCScopes, Lasts: c.Session,
+	}), nil
 }
 
 // Guard refuses to serve strangers: an address that others can reach needs callers who say

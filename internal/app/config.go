@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -141,8 +142,8 @@ type TenantConfig struct {
 
 // Gateway returns the settings of the gateway of a deployment.
 func (c GatewayConfig) Gateway(d *turnpike.Deployment, tenant string) (gateway.Config, error) {
-	auth, err := c.Authenticator(d.Store)
-	return gateway.Config{Hosts: c.Hosts, Tenant: tenant, Auth: auth}, err
+	auth, login, err := c.Callers(d.Store)
+	return gateway.Config{Hosts: c.Hosts, Tenant: tenant, Auth: auth, Login: login, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
 }
 
 // AdminConfig is what a gateway is told about the listener for those who run it.

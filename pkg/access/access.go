@@ -81,7 +81,12 @@ type Principal struct {
 	Grants []Grant
 }
 
-const viaNone = "none"
+// How a principal was found out.
+const (
+	viaNone = "none"
+	viaKey  = "key"
+	viaOIDC = "oidc"
+)
 
 // Anonymous is who asks where nobody has to say who they are: they may do everything.
 func Anonymous() Principal {

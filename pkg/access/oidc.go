@@ -75,6 +75,19 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	return &OIDC{cfg: cfg, grants: grants}, nil
 }
 
+// ProviderError reports an OpenID provider that does not answer as it should.
+type ProviderError struct {
+	Issuer string
+	err    error
+}
+
+func (e *ProviderError) Error() string {
+	return fmt.Sprintf("the OpenID provider %s does not answer as it should: %v", e.Issuer, e.err)
+}
+
+// Unwrap returns what went wrong.
+func (e *ProviderError) Unwrap() error { return e.err }
+
 // retryProvider is how long a provider that did not answer is left alone.
 const retryProvider = 2 * time.Second
 
@@ -90,7 +103,7 @@ func (o *OIDC) Provider(ctx context.Context) (*oidc.Provider, error) {
 		// The provider keeps the context, for its keys: it must outlive the request.
 		p, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), o.cfg.HTTP), o.cfg.Issuer)
 		if err != nil {
-			err = fmt.Errorf("the OpenID provider %s does not answer as it should: %w", o.cfg.Issuer, err)
+			err = &ProviderError{o.cfg.Issuer, err}
 		}
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -115,15 +128,29 @@ func (o *OIDC) Authenticate(ctx context.Context, token string) (Principal, error
 	if err != nil {
 		return Principal{}, err
 	}
+	verified, err := o.verify(oidc.ClientContext(ctx, o.cfg.HTTP), provider, o.cfg.Audience, token)
+	if err != nil {
+		return Principal{}, err
+	}
+	return o.principal(verified)
+}
+
+// verify checks a token for an audience.
+func (*OIDC) verify(ctx context.Context, provider *oidc.Provider, audience, token string) (*oidc.IDToken, error) {
 	verifier := provider.Verifier(&oidc.Config{
-		ClientID: o.cfg.Audience, SupportedSigningAlgs: signed,
+		ClientID: audience, SupportedSigningAlgs: signed,
 		// What has expired by less than the tolerance counts.
 		Now: func() time.Time { return time.Now().Add(-clockTolerance) },
 	})
-	verified, err := verifier.Verify(oidc.ClientContext(ctx, o.cfg.HTTP), token)
+	verified, err := verifier.Verify(ctx, token)
 	if err != nil {
-		return Principal{}, unauthenticated("the token is not valid: %.300v", err)
+		return nil, unauthenticated("the token is not valid: %.300v", err)
 	}
+	return verified, nil
+}
+
+// principal is whom the claims of a token name.
+func (o *OIDC) principal(verified *oidc.IDToken) (Principal, error) {
 	var claims map[string]any
 	if err := verified.Claims(&claims); err != nil {
 		return Principal{}, unauthenticated("the claims of the token cannot be read: %.300v", err)
@@ -132,7 +159,7 @@ func (o *OIDC) Authenticate(ctx context.Context, token string) (Principal, error
 	if err != nil {
 		return Principal{}, unauthenticated("the claims of the token give no tenant and roles: %.300v", err)
 	}
-	return Principal{Name: "oidc:" + verified.Subject, Via: "oidc", Grants: grants}, nil
+	return Principal{Name: "oidc:" + verified.Subject, Via: viaOIDC, Grants: grants}, nil
 }
 
 func (o *OIDC) grantsOf(claims map[string]any) ([]Grant, error) {

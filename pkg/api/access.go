@@ -60,3 +60,16 @@ type Identity struct {
 	Roles     []string `json:"roles"`   // in the tenant
 	Tenants   []string `json:"tenants"` // in which the principal has roles; "*" is each
 }
+
+// SessionRequest exchanges an API key for a session.
+type SessionRequest struct {
+	Key string `json:"key"`
+}
+
+// Session says how people log in with a browser, and who has.
+type Session struct {
+	Ways      []string   `json:"ways"`      // key, oidc; none where nobody has to
+	Principal string     `json:"principal"` // empty: nobody has logged in
+	Tenants   []string   `json:"tenants"`   // in which the principal has roles; "*" is each
+	ExpiresAt state.Time `json:"expires_at"`
+}

@@ -48,6 +48,7 @@ const (
 	CodeTenantSuspended     = "tenant_suspended"
 	CodeTenantNotFound      = "tenant_not_found"
 	CodeKeyNotFound         = "key_not_found"
+	CodeProviderUnavailable = "provider_unavailable"
 	CodeStoreUnavailable    = "store_unavailable"
 	CodeBusUnavailable      = "bus_unavailable"
 	CodeNewerBuild          = "newer_build"

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,23 @@ import (
 )
 
 // headerTenant names the tenant that a request is about, for principals with more than one.
-const headerTenant = "Turnpike-Tenant"
+// GET requests may name it by a parameter: an EventSource sends no headers.
+const (
+	headerTenant    = "Turnpike-Tenant"
+	parameterTenant = "tenant"
+)
+
+// namedTenant is the tenant that a request names, or empty.
+func namedTenant(r *http.Request) (string, error) {
+	given := r.Header.Values(headerTenant)
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		given = slices.Concat(given, r.URL.Query()[parameterTenant])
+	}
+	if given = slices.Compact(given); len(given) > 1 {
+		return "", invalid("the request names several tenants: %.40q and %.40q", given[0], given[1])
+	}
+	return strings.Join(given, ""), nil
+}
 
 // tenantOf is the tenant that a request is about.
 func tenantOf(r *http.Request) string { return access.From(r.Context()).Tenant }
@@ -32,6 +49,9 @@ func (g *Gateway) authorized(rt route) handler {
 		caller, err := g.callerOf(r)
 		if err != nil {
 			return err
+		}
+		if sessionOf(r) != "" {
+			w.Header().Set("Cache-Control", "no-store") // who logs out takes it along
 		}
 		if !caller.May(rt.roles...) {
 			return forbidden(caller, rt.roles...)
@@ -49,25 +69,43 @@ func (g *Gateway) authorized(rt route) handler {
 
 // callerOf finds out who asks.
 func (g *Gateway) callerOf(r *http.Request) (access.Caller, error) {
-	who := access.Anonymous()
-	if g.cfg.Auth != nil {
-		token, ok := bearer(r)
-		if !ok {
-			return access.Caller{}, unauthenticated("this gateway must know who asks: send an API key or a token in the header Authorization: Bearer")
-		}
-		var err error
-		if who, err = g.cfg.Auth.Authenticate(r.Context(), token); err != nil {
-			if errors.Is(err, access.ErrUnauthenticated) {
-				return access.Caller{}, unauthenticated(err.Error())
-			}
-			return access.Caller{}, err
-		}
+	who, err := g.principalOf(r)
+	if err != nil {
+		return access.Caller{}, refusal(err)
 	}
-	caller, err := who.In(r.Header.Get(headerTenant), g.cfg.Tenant)
+	tenant, err := namedTenant(r)
+	if err != nil {
+		return access.Caller{}, err
+	}
+	caller, err := who.In(tenant, g.cfg.Tenant)
 	if err != nil {
 		return access.Caller{}, problem(http.StatusForbidden, api.CodeForbidden, "%v: the header %s names it", err, headerTenant)
 	}
 	return caller, nil
+}
+
+// principalOf finds out who asks by the token of a request or, if it has none, by the session
+// of its cookie.
+func (g *Gateway) principalOf(r *http.Request) (access.Principal, error) {
+	if g.cfg.Auth == nil {
+		return access.Anonymous(), nil
+	}
+	if token, ok := bearer(r); ok {
+		return g.cfg.Auth.Authenticate(r.Context(), token)
+	}
+	if id := sessionOf(r); id != "" && g.cfg.Login != nil {
+		who, _, err := g.cfg.Login.Authenticate(r.Context(), id)
+		return who, err
+	}
+	return access.Principal{}, unauthenticated("this gateway must know who asks: send an API key or a token in the header Authorization: Bearer, or log in at /ui/")
+}
+
+// refusal is how a request is answered of whose caller nobody knows who it is.
+func refusal(err error) error {
+	if errors.Is(err, access.ErrUnauthenticated) {
+		return unauthenticated(err.Error())
+	}
+	return err
 }
 
 func bearer(r *http.Request) (token string, ok bool) {

@@ -48,6 +48,14 @@ type Config struct {
 	// everything.
 	Auth access.Authenticator
 
+	// Login lets people log in to the page. Default: nobody can.
+	Login *access.Login
+
+	// PublicURL is the address by which browsers know the gateway, as in
+	// https://turnpike.example.com. Without one people log in through an OpenID provider by
+	// names of this machine only.
+	PublicURL string
+
 	// Tenant is that of requests by principals of the whole deployment that name none, and
 	// of submissions over the bus that name none. Default "default".
 	Tenant string
@@ -185,6 +193,9 @@ type metrics struct {
 // New returns a gateway over a store and a bus.
 func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	cfg = cfg.withDefaults()
+	if err := checkPublicURL(cfg.PublicURL); err != nil {
+		return nil, err
+	}
 	m := &metrics{
 		requests:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_http_requests_total", Help: "Requests by route and status code."}, []string{"route", "code"}),
 		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_runs_submitted_total", Help: "Accepted runs by source."}, []string{"source"}),
@@ -263,6 +274,11 @@ func (g *Gateway) routes() map[string]route {
 		"DELETE /v1/tenants/{name}":  writes(g.deleteTenant, actionDeleteTenant, admin),
 		"GET /v1/audit":              reads(g.getAudit, admin),
 		"GET /v1/whoami":             reads(g.whoAmI, viewer),
+		"GET /v1/session":            reads(g.getSession),
+		"POST /v1/session":           reads(g.postSession), // the log has who came, the audit what they did
+		"DELETE /v1/session":         reads(g.deleteSession),
+		"GET /auth/login":            reads(g.getLogin),
+		"GET /auth/callback":         reads(g.getCallback),
 		"GET /healthz":               reads(g.healthz),
 		"GET /readyz":                reads(g.readyz),
 		"GET /openapi.json":          reads(openAPI),
@@ -280,18 +296,23 @@ func (g *Gateway) Handler() http.Handler {
 	}
 	mux.Handle("GET /ui/", g.serve("GET /ui/", page()))
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusFound))
-	// A page of another site must not act in the name of whoever looks at it.
+	// A page of another origin must not act in the name of whoever looks at it. It has no token
+	// to send: requests with one are their senders' own.
 	guard := http.NewCrossOriginProtection()
+	if g.cfg.PublicURL != "" {
+		_ = guard.AddTrustedOrigin(g.cfg.PublicURL) // New has checked it
+	}
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.fail(w, r, problem(http.StatusForbidden, api.CodeForbidden, "cross-origin request refused"))
 	}))
-	guarded := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	matched := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h, pattern := mux.Handler(r); pattern == "" {
 			g.unmatched(h).ServeHTTP(w, r)
 			return
 		}
 		mux.ServeHTTP(w, r)
-	}))
+	})
+	guarded := guard.Handler(matched)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w = g.receive(w, r)
 		if size := headerBytes(r); size > maxHeader {
@@ -303,6 +324,10 @@ func (g *Gateway) Handler() http.Handler {
 		}
 		if !g.invited(r) {
 			g.fail(w, r, problem(http.StatusForbidden, api.CodeForbidden, "this gateway is not known as %q: if it is to be, or a proxy before it is, name it in TURNPIKE_HOSTS", r.Host))
+			return
+		}
+		if _, ok := bearer(r); ok && g.cfg.Auth != nil {
+			matched.ServeHTTP(w, r)
 			return
 		}
 		guarded.ServeHTTP(w, r)

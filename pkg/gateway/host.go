@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -12,7 +13,8 @@ import (
 //
 // A page of another site can let its own name point to this machine, and to its browser
 // it is then of one origin with the API (DNS rebinding). So the name must be one that
-// nobody else can give out: an address, localhost, or one of Config.Hosts, and beyond
+// nobody else can give out: an address, localhost, that of Config.PublicURL, or one of
+// Config.Hosts, and beyond
 // loopback also one without a dot, as a cluster has for its services. Beyond loopback any
 // name is fine where callers say who they are, unless Config.Hosts names some: a page has
 // no token to send.
@@ -34,6 +36,9 @@ func (g *Gateway) invited(r *http.Request) bool {
 		return true
 	}
 	if beyond && !strings.Contains(host, ".") {
+		return true
+	}
+	if public, err := url.Parse(g.cfg.PublicURL); err == nil && host != "" && strings.EqualFold(public.Hostname(), host) {
 		return true
 	}
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || slices.ContainsFunc(g.cfg.Hosts, func(h string) bool { return strings.EqualFold(h, host) })

@@ -15,7 +15,7 @@ import (
 // admin of the deployment that names no tenant.
 func scope(r *http.Request) string {
 	c := access.From(r.Context())
-	if c.OfDeployment(access.Admin) && r.Header.Get(headerTenant) == "" {
+	if named, err := namedTenant(r); c.OfDeployment(access.Admin) && named == "" && err == nil {
 		return access.AnyTenant
 	}
 	return c.Tenant

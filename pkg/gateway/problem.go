@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/retention"
@@ -88,6 +89,11 @@ func problemOf(err error) *api.Problem {
 	}
 	if _, ok := errors.AsType[*busError](err); ok || errors.Is(err, bus.ErrClosed) {
 		return unavailable(api.CodeBusUnavailable, "the bus")
+	}
+	if _, ok := errors.AsType[*access.ProviderError](err); ok {
+		p := problem(http.StatusServiceUnavailable, api.CodeProviderUnavailable, "the OpenID provider does not answer as it should, so nobody knows who you are: try again; the gateway's log says more")
+		p.RetryAfter = retryAfter
+		return p
 	}
 	if e, ok := errors.AsType[*state.UnconfirmedError](err); ok {
 		p := problem(http.StatusServiceUnavailable, api.CodeStoreUnavailable, "%v. Try again, a submission with the same Idempotency-Key", e)

@@ -245,9 +245,9 @@ func filterOf(r *http.Request) (state.Filter, error) {
 				return f, problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
 			}
 			f.Cursor = value
-		case name == "limit":
+		case name == "limit", name == parameterTenant:
 		default:
-			return f, invalid("unknown parameter %q; known are status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, created_before, cursor, limit", name)
+			return f, invalid("unknown parameter %q; known are status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, created_before, cursor, limit, tenant", name)
 		}
 	}
 	// Ids begin with the time of their making, so a list from a time on begins behind one.

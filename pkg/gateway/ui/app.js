@@ -13,11 +13,44 @@ function el(name, attrs = {}, ...children) {
   return e;
 }
 
+// The tenant that this tab is about, for those who have roles in several.
+const tenant = () => sessionStorage.getItem("tenant") ?? "";
+
 async function api(path, body) {
-  const r = await fetch(path, body ? { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {});
+  const headers = tenant() ? { "Turnpike-Tenant": tenant() } : {};
+  const r = await fetch(path, body ? { method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body) } : { headers });
   const answer = await r.json();
-  if (!r.ok) throw new Error(answer.detail || r.statusText);
+  if (!r.ok) throw Object.assign(new Error(answer.detail || r.statusText), { status: r.status });
   return answer;
+}
+
+// Whoever has logged in has a session in a cookie that no script can read.
+async function showLogin(session, problem = "") {
+  const key = el("input", { type: "password", name: "key", autocomplete: "off", placeholder: "tp_…", "aria-label": "API key" });
+  const exchange = async (e) => {
+    e.preventDefault();
+    try {
+      await api("/v1/session", { key: key.value });
+      await route();
+    } catch (e) {
+      await showLogin(session, e.message);
+    }
+  };
+  const back = encodeURIComponent(location.pathname + location.hash);
+  main.replaceChildren(el("h2", {}, "Log in"), el("p", {}, problem),
+    window.isSecureContext ? "" : el("p", {}, "Browsers keep a session over https only, or on localhost: open this page there."),
+    session.ways.includes("key") ? el("form", { onsubmit: exchange }, key, " ", el("button", {}, "Log in with an API key")) : "",
+    session.ways.includes("oidc") ? el("p", {}, el("a", { href: "/auth/login?return=" + back }, "Log in through your organization")) : "");
+}
+
+function showWho(session) {
+  const out = async () => { await fetch("/v1/session", { method: "DELETE" }); sessionStorage.clear(); await route(); };
+  const choose = (e) => { sessionStorage.setItem("tenant", e.target.value.trim()); route(); };
+  const any = session.tenants.includes("*");
+  const options = ["", ...session.tenants].map((t) => el("option", { value: t, ...(t === tenant() ? { selected: "" } : {}) }, t || "tenant…"));
+  const choice = any ? el("input", { onchange: choose, value: tenant(), placeholder: "tenant", "aria-label": "Tenant" })
+    : session.tenants.length > 1 ? el("select", { onchange: choose, "aria-label": "Tenant" }, ...options) : "";
+  document.getElementById("who").replaceChildren(...(session.principal ? [choice, " ", session.principal, " ", el("button", { onclick: out }, "Log out")] : []));
 }
 
 const status = (run) => el("span", { class: "status " + run.status }, run.reason ? `${run.status}: ${run.reason}` : run.status);
@@ -77,14 +110,19 @@ async function showRun(id) {
 async function route() {
   stream?.close();
   const id = encodeURIComponent(location.hash.slice(1));
+  let session;
   try {
+    session = await api("/v1/session");
+    showWho(session);
+    if (session.ways.length && !session.principal) return await showLogin(session);
     if (!id) return await showRuns();
     if (await showRun(id)) return;
-    stream = new EventSource(`/v1/runs/${id}/events`);
+    stream = new EventSource(`/v1/runs/${id}/events${tenant() ? "?tenant=" + encodeURIComponent(tenant()) : ""}`);
     for (const type of ["model.message", "tool.finished", "transition", "run.waiting", "run.finished"]) {
       stream.addEventListener(type, async () => { if (await showRun(id)) stream.close(); });
     }
   } catch (e) {
+    if (e.status === 401) return showLogin(session, e.message);
     main.replaceChildren(el("p", {}, e.message));
   }
 }

@@ -1,0 +1,349 @@
+package access
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// LoginConfig says how people log in with a browser. The zero value of each field gives its
+// default.
+type LoginConfig struct {
+	Keys *Keys // nil: keys are not exchanged for sessions
+	OIDC *OIDC // nil: nobody logs in through an OpenID provider
+
+	// ClientID and ClientSecret are those of this deployment at the OpenID provider. Default:
+	// the audience of its tokens, and none, for a public client.
+	ClientID     string
+	ClientSecret string
+
+	// Scopes are what the provider is asked for. Default: openid, profile, email.
+	Scopes []string
+
+	// Lasts is how long a session lasts. Default 8 h.
+	Lasts time.Duration
+}
+
+// maxSessions is how many sessions a principal may have. A new one ends the oldest.
+const maxSessions = 20
+
+// sessionBytes is how many random bytes the id of a session has.
+const sessionBytes = 32
+
+// Login lets people log in with a browser, which then has a session and neither a key nor a
+// token. It is safe for concurrent use.
+type Login struct {
+	cfg   LoginConfig
+	store state.Documents
+	now   func() time.Time
+
+	mu    sync.Mutex
+	fresh map[string]readSession // by name
+}
+
+// storedSession is a session as the store keeps it, by the hash of its id.
+type storedSession struct {
+	Key       string     `json:"key,omitempty"`    // of a key: its id, which says what it may do
+	Issuer    string     `json:"issuer,omitempty"` // of an OpenID provider
+	Principal string     `json:"principal"`
+	Grants    []Grant    `json:"grants,omitempty"` // of an OpenID provider: what its claims gave
+	CreatedAt state.Time `json:"created_at"`
+	ExpiresAt state.Time `json:"expires_at"`
+}
+
+type readSession struct {
+	session storedSession
+	found   bool
+	at      time.Time
+}
+
+// NewLogin returns the login of a deployment.
+func NewLogin(store state.Documents, cfg LoginConfig) *Login {
+	if cfg.ClientID == "" && cfg.OIDC != nil {
+		cfg.ClientID = cfg.OIDC.cfg.Audience
+	}
+	if len(cfg.Scopes) == 0 {
+		cfg.Scopes = []string{oidc.ScopeOpenID, "profile", "email"}
+	}
+	if !slices.Contains(cfg.Scopes, oidc.ScopeOpenID) {
+		cfg.Scopes = append([]string{oidc.ScopeOpenID}, cfg.Scopes...)
+	}
+	if cfg.Lasts == 0 {
+		cfg.Lasts = 8 * time.Hour
+	}
+	return &Login{cfg: cfg, store: store, now: time.Now, fresh: map[string]readSession{}}
+}
+
+// Ways returns how people may log in: viaKey, viaOIDC.
+func (l *Login) Ways() []string {
+	var ways []string
+	if l.cfg.Keys != nil {
+		ways = append(ways, viaKey)
+	}
+	if l.cfg.OIDC != nil {
+		ways = append(ways, viaOIDC)
+	}
+	return ways
+}
+
+// Session is that of somebody who has logged in.
+type Session struct {
+	ID        string // the browser has it, and nobody else
+	Principal Principal
+	ExpiresAt time.Time
+}
+
+// WithKey exchanges an API key for a session, which ends with the key at the latest.
+func (l *Login) WithKey(ctx context.Context, text string) (Session, error) {
+	if l.cfg.Keys == nil {
+		return Session{}, unauthenticated("API keys are not accepted here")
+	}
+	who, err := l.cfg.Keys.Authenticate(ctx, text)
+	if err != nil {
+		return Session{}, err
+	}
+	id, _, _ := parseKey(text)
+	return l.create(ctx, who, storedSession{Key: id})
+}
+
+// create stores a session of a principal. It has a new id always: one that the browser had
+// before may be known to others.
+func (l *Login) create(ctx context.Context, who Principal, s storedSession) (Session, error) {
+	now := l.now()
+	if err := l.prune(ctx, who.Name, now); err != nil {
+		return Session{}, err
+	}
+	random := make([]byte, sessionBytes)
+	_, _ = rand.Read(random) // never fails
+	id := encoding.EncodeToString(random)
+	s.Principal, s.CreatedAt, s.ExpiresAt = who.Name, state.At(now), state.At(now.Add(l.cfg.Lasts))
+	data, err := json.Marshal(s)
+	if err != nil {
+		return Session{}, err
+	}
+	if err := l.store.PutDocument(ctx, state.SessionDocument, nameOf(id), data); err != nil {
+		return Session{}, err
+	}
+	return Session{ID: id, Principal: who, ExpiresAt: s.ExpiresAt.Time}, nil
+}
+
+// prune removes sessions that have expired, and the oldest of somebody who has many.
+func (l *Login) prune(ctx context.Context, principal string, now time.Time) error {
+	all, err := l.store.Documents(ctx, state.SessionDocument)
+	if err != nil {
+		return err
+	}
+	type own struct {
+		name string
+		at   time.Time
+	}
+	var theirs []own
+	var over []string
+	for name, data := range all {
+		var s storedSession
+		switch err := json.Unmarshal(data, &s); {
+		case err != nil || !now.Before(s.ExpiresAt.Time):
+			over = append(over, name)
+		case s.Principal == principal:
+			theirs = append(theirs, own{name, s.CreatedAt.Time})
+		}
+	}
+	slices.SortFunc(theirs, func(a, b own) int { return a.at.Compare(b.at) })
+	for _, o := range theirs[:max(0, len(theirs)-maxSessions+1)] {
+		over = append(over, o.name)
+	}
+	for _, name := range over {
+		if err := l.remove(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Login) remove(ctx context.Context, name string) error {
+	if err := l.store.DeleteDocument(ctx, state.SessionDocument, name); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.fresh, name)
+	return nil
+}
+
+// nameOf is the name under which the store has a session: whoever reads the store cannot be
+// its owner by that.
+func nameOf(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:])
+}
+
+var errNoSession = unauthenticated("the session is unknown or has ended: log in again")
+
+func validID(id string) bool {
+	_, err := encoding.DecodeString(id)
+	return err == nil && len(id) == encoding.EncodedLen(sessionBytes)
+}
+
+// Authenticate finds out whose session it is. One of a key may do what the key may do now.
+// The error wraps ErrUnauthenticated, or says that it could not be found out.
+func (l *Login) Authenticate(ctx context.Context, id string) (Principal, time.Time, error) {
+	if !validID(id) {
+		return Principal{}, time.Time{}, errNoSession
+	}
+	s, found, err := l.lookUp(ctx, nameOf(id))
+	if err != nil {
+		return Principal{}, time.Time{}, fmt.Errorf("look up the session: %w", err)
+	}
+	if !found || !l.now().Before(s.ExpiresAt.Time) {
+		return Principal{}, time.Time{}, errNoSession
+	}
+	who := Principal{Name: s.Principal, Via: viaOIDC, Grants: s.Grants}
+	switch {
+	case s.Key != "" && l.cfg.Keys != nil:
+		if who, err = l.cfg.Keys.byID(ctx, s.Key); err != nil {
+			return Principal{}, time.Time{}, err
+		}
+	case s.Key == "" && l.cfg.OIDC != nil && s.Issuer == l.cfg.OIDC.cfg.Issuer:
+	default: // this way to log in is closed
+		return Principal{}, time.Time{}, errNoSession
+	}
+	return who, s.ExpiresAt.Time, nil
+}
+
+// lookUp reads a session, or remembers what was read a moment ago.
+func (l *Login) lookUp(ctx context.Context, name string) (storedSession, bool, error) {
+	now := l.now()
+	l.mu.Lock()
+	r, known := l.fresh[name]
+	l.mu.Unlock()
+	if known && now.Sub(r.at) < keyFresh {
+		return r.session, r.found, nil
+	}
+	data, err := l.store.Document(ctx, state.SessionDocument, name)
+	r = readSession{found: err == nil, at: now}
+	if err == nil {
+		err = json.Unmarshal(data, &r.session)
+	}
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return storedSession{}, false, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.fresh) >= maxFresh {
+		clear(l.fresh)
+	}
+	l.fresh[name] = r
+	return r.session, r.found, nil
+}
+
+// End removes a session. Everybody refuses it within five seconds.
+func (l *Login) End(ctx context.Context, id string) error {
+	if !validID(id) {
+		return nil
+	}
+	return l.remove(ctx, nameOf(id))
+}
+
+// attempt is a login at the OpenID provider that has begun. The browser keeps it until it
+// comes back, in a cookie that no other origin can set.
+type attempt struct {
+	State    string `json:"state"`
+	Nonce    string `json:"nonce"`
+	Verifier string `json:"verifier"`
+	Back     string `json:"back"`
+}
+
+// errNoAttempt reports an answer of a provider that nobody asked for.
+var errNoAttempt = unauthenticated("this login was not begun in this browser, or another one was after it: log in again")
+
+// Begin returns the address at the OpenID provider where a login goes on, and what the
+// browser must bring back with the answer that it gives at redirect. Back is where whoever
+// has logged in wants to go.
+func (l *Login) Begin(ctx context.Context, redirect, back string) (address, begun string, err error) {
+	config, _, err := l.provider(ctx, redirect)
+	if err != nil {
+		return "", "", err
+	}
+	a := attempt{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Back: back}
+	data, err := json.Marshal(a)
+	if err != nil {
+		return "", "", err
+	}
+	return config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), base64.RawURLEncoding.EncodeToString(data), nil
+}
+
+func (l *Login) provider(ctx context.Context, redirect string) (*oauth2.Config, *oidc.Provider, error) {
+	if l.cfg.OIDC == nil {
+		return nil, nil, unauthenticated("nobody logs in through an OpenID provider here")
+	}
+	p, err := l.cfg.OIDC.Provider(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &oauth2.Config{ClientID: l.cfg.ClientID, ClientSecret: l.cfg.ClientSecret, Endpoint: p.Endpoint(), RedirectURL: redirect, Scopes: l.cfg.Scopes}, p, nil
+}
+
+// Finish takes the answer of the OpenID provider to a login that Begin has begun, and
+// returns the session and where its owner wants to go.
+func (l *Login) Finish(ctx context.Context, redirect, begun string, answer url.Values) (s Session, back string, err error) {
+	config, provider, err := l.provider(ctx, redirect)
+	if err != nil {
+		return Session{}, "", err
+	}
+	var a attempt
+	data, err := base64.RawURLEncoding.DecodeString(begun)
+	if err != nil || json.Unmarshal(data, &a) != nil || a.State == "" || a.Nonce == "" || a.Verifier == "" || !equal(answer.Get("state"), a.State) {
+		return Session{}, "", errNoAttempt
+	}
+	if iss := answer.Get("iss"); iss != "" && iss != l.cfg.OIDC.cfg.Issuer {
+		return Session{}, "", unauthenticated("the answer is of another OpenID provider, %.200q", iss)
+	}
+	if code := answer.Get("error"); code != "" {
+		return Session{}, "", unauthenticated("the OpenID provider says %.100q: %.300q", code, answer.Get("error_description"))
+	}
+	token, err := l.token(ctx, config, provider, answer.Get("code"), a)
+	if err != nil {
+		return Session{}, "", err
+	}
+	who, err := l.cfg.OIDC.principal(token)
+	if err != nil {
+		return Session{}, "", err
+	}
+	s, err = l.create(ctx, who, storedSession{Issuer: l.cfg.OIDC.cfg.Issuer, Grants: who.Grants})
+	return s, a.Back, err
+}
+
+// token exchanges a code for the ID token of whoever has logged in.
+func (l *Login) token(ctx context.Context, config *oauth2.Config, provider *oidc.Provider, code string, a attempt) (*oidc.IDToken, error) {
+	ctx = oidc.ClientContext(ctx, l.cfg.OIDC.cfg.HTTP)
+	tokens, err := config.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
+	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok && refused.ErrorCode != "" {
+		return nil, unauthenticated("the OpenID provider does not take its code: %.100q: log in again", refused.ErrorCode)
+	}
+	if err != nil {
+		return nil, &ProviderError{l.cfg.OIDC.cfg.Issuer, err}
+	}
+	text, _ := tokens.Extra("id_token").(string)
+	if text == "" || len(text) > maxToken {
+		return nil, unauthenticated("the OpenID provider gives no ID token, or one of more than %d bytes", maxToken)
+	}
+	token, err := l.cfg.OIDC.verify(ctx, provider, l.cfg.ClientID, text)
+	if err == nil && !equal(token.Nonce, a.Nonce) {
+		err = unauthenticated("the ID token is of another login: log in again")
+	}
+	return token, err
+}
