@@ -20,7 +20,7 @@ type batchCmd struct {
 }
 
 type batchSubmitCmd struct {
-	Agent       string `arg:"" help:"Name of an agent, or a file that defines one."`
+	Agent       string `arg:"" complete:"agent" help:"Name of an agent, or a file that defines one."`
 	File        string `arg:"" help:"File with one input a line, text or JSON; - is standard input."`
 	MaxParallel int    `help:"Most runs in flight at once; default all."`
 	Key         string `help:"Idempotency key."`

@@ -13,7 +13,7 @@ import (
 )
 
 type deleteCmd struct {
-	ID string `arg:"" help:"Run id."`
+	ID string `arg:"" complete:"run" help:"Run id."`
 }
 
 func (c *deleteCmd) Run(e *env) error {

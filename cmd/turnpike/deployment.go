@@ -1,12 +1,13 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,7 +21,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/doctor"
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/internal/watch"
-	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
@@ -36,7 +36,7 @@ type devCmd struct {
 
 	DataDir    string `env:"TURNPIKE_DATA_DIR" default:".turnpike" help:"Directory of the data."`
 	NATSListen string `name:"nats-listen" env:"TURNPIKE_NATS_LISTEN" default:"127.0.0.1:0" help:"Address of the embedded NATS for services; its URL is in DATA-DIR/nats.url."`
-	Agents     string `env:"TURNPIKE_AGENTS" help:"Directory of agent files to define at start."`
+	Agents     string `env:"TURNPIKE_AGENTS" help:"Directory of agent files: read at the start, and again when one is saved."`
 }
 
 func (c *devCmd) Run(e *env) error {
@@ -71,10 +71,9 @@ func (c *devCmd) Run(e *env) error {
 		return err
 	}
 	defer d.Close()
-	if c.Agents != "" {
-		if err := define(e, d.Store, e.tenantOr(state.DefaultTenant), c.Agents); err != nil {
-			return err
-		}
+	agents := folder{dir: c.Agents, tenant: e.tenantOr(state.DefaultTenant), store: d.Store, out: e.errs}
+	if err := agents.define(e.ctx); err != nil {
+		return err
 	}
 	if c.MCPCommands == nil {
 		c.MCPCommands = []string{"*"} // who may define agents here may start programs, too
@@ -95,39 +94,46 @@ func (c *devCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "turnpike dev: http://%s  (page at /ui/, NATS at %s, data in %s)\n", listener.Addr(), server.URL(), c.DataDir)
+	if err := c.welcome(e, d.Store, "http://"+listener.Addr().String(), server.URL()); err != nil {
+		return err
+	}
+	defer context.AfterFunc(e.ctx, func() {
+		fmt.Fprintln(e.errs, "\nstopping: turns in flight are handed back, and nothing is lost. Ctrl-C again stops at once.")
+	})()
 	group, ctx := errgroup.WithContext(e.ctx)
 	group.Go(func() error { return w.Run(ctx) })
 	group.Go(func() error { return g.Serve(ctx, listener) })
-	return group.Wait()
+	group.Go(func() error { return agents.watch(ctx) })
+	err = group.Wait()
+	if err == nil {
+		fmt.Fprintf(e.errs, "stopped. The data is in %s; turnpike dev goes on with it.\n", c.DataDir)
+	}
+	return err
 }
 
-// define stores the agents of a directory for a tenant.
-func define(e *env, store state.Agents, tenant, dir string) error {
-	files, err := agentFiles(dir)
+// welcome says where what is.
+func (c *devCmd) welcome(e *env, store state.Agents, url, nats string) error {
+	list, err := store.ListAgents(e.ctx, e.tenantOr(state.DefaultTenant))
 	if err != nil {
-		return fmt.Errorf("--agents: %w", err)
+		return err
 	}
-	for _, f := range files {
-		def, err := agent.Load(f)
-		if err != nil {
-			return err
-		}
-		if def.Name == "" {
-			return noName(f)
-		}
-		if _, err := agent.Builtin().Compile(def, 0); err != nil {
-			return fmt.Errorf("%s: %w", f, err)
-		}
-		b, err := json.Marshal(def)
-		if err != nil {
-			return err
-		}
-		if _, err := store.PutAgent(e.ctx, tenant, def.Name, b); err != nil {
-			return err
+	names := make([]string, 0, len(list))
+	for _, a := range list {
+		names = append(names, a.Name)
+	}
+	agents := "none yet: turnpike init writes a first one, turnpike agents put FILE defines one"
+	if len(names) > 0 {
+		const most = 8
+		agents = strings.Join(names[:min(most, len(names))], ", ")
+		if more := len(names) - most; more > 0 {
+			agents += fmt.Sprintf(" and %d more", more)
 		}
 	}
-	return nil
+	if c.Agents != "" {
+		agents += fmt.Sprintf("  (%s is read again when a file is saved)", c.Agents)
+	}
+	_, err = fmt.Fprintf(e.errs, "turnpike dev: %[1]s\n  page    %[1]s/ui/\n  API     %[1]s/v1/\n  NATS    %[2]s\n  data    %[3]s\n  agents  %[4]s\n", url, nats, c.DataDir, agents)
+	return err
 }
 
 type demoCmd struct{}

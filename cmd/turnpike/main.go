@@ -65,6 +65,11 @@ type cli struct {
 	Doctor  doctorCmd  `cmd:"" help:"Check every dependency and say what is wrong."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 
+	Init       initCmd       `cmd:"" help:"Write a first agent and a tool in Python into a folder."`
+	Open       openCmd       `cmd:"" help:"Open the page, at a run if one is named."`
+	Completion completionCmd `cmd:"" help:"Print what a shell needs to complete commands: eval \"$(turnpike completion bash)\"."`
+	Complete   completeCmd   `cmd:"" hidden:""`
+
 	MockModel  mockModelCmd  `cmd:"" help:"Run a scriptable model server with the providers' wire formats."`
 	Bench      benchCmd      `cmd:"" help:"Measure the real path, and the floor under it."`
 	DemoWorker demoWorkerCmd `cmd:"" hidden:""`
@@ -83,6 +88,7 @@ type env struct {
 	errs     io.Writer // what is said beside the output
 	json     bool
 	terminal bool
+	colour   bool // of lines, by what they say
 }
 
 // tenantOr is the tenant that the caller names, or another.
@@ -107,8 +113,10 @@ func main() {
 		token = tokens[c.Server]
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	e := newEnv(os.Stdout, os.Stderr, c.Output == "json")
 	e.ctx, e.in, e.terminal = ctx, os.Stdin, term.IsTerminal(int(os.Stdout.Fd()))
+	e.colour = e.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	e.server, e.tenant, e.client = c.Server, c.Tenant, client.New(c.Server, client.WithToken(token), client.WithTenant(c.Tenant))
 	err := k.Run(e)
 	stop()
@@ -149,6 +157,9 @@ func explain(err error, server string) string {
 	case api.CodeUnauthenticated:
 		return text + ": `turnpike login` keeps one for this gateway, TURNPIKE_TOKEN and --token name one"
 	case api.CodeAgentNotFound:
+		if m, ok := errors.AsType[*misspeltError](err); ok && m.meant != "" {
+			text += fmt.Sprintf(", did you mean %q?", m.meant)
+		}
 		return text + ": `turnpike agents put FILE` defines one, `turnpike agents` lists those that there are"
 	case api.CodeRunNotFound:
 		return text + ": `turnpike ps` lists the runs"

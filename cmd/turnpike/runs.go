@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -13,19 +14,12 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/turnpike-dev/turnpike/internal/watch"
+	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-)
-
-// Exit codes of `run` and `watch`, by how the run stands in the end.
-const (
-	exitIncomplete = 3
-	exitFailed     = 4
-	exitCancelled  = 5
-	exitWaiting    = 6
 )
 
 // print writes v as JSON, or text for people.
@@ -44,15 +38,19 @@ func (e *env) print(v any, text string) error {
 
 // submission is what `run` and `submit` share.
 type submission struct {
-	Agent    string            `arg:"" help:"Name of an agent, or a file that defines one."`
+	Agent    string            `arg:"" complete:"agent" help:"Name of an agent, or a file that defines one."`
 	Input    string            `arg:"" optional:"" help:"What to do; - reads it from standard input."`
 	From     string            `type:"existingfile" help:"File with the input as JSON: messages, or a transcript as show --format prints it."`
+	StartAt  string            `help:"When to start: a time like 2026-11-20T15:04:05Z, or 10m from now."`
 	MaxTurns int               `help:"Most model calls."`
+	Tokens   int64             `name:"max-tokens" help:"Most tokens, in and out."`
+	CostUSD  float64           `name:"cost-usd" help:"Most that it may cost, in US dollars."`
 	Deadline string            `help:"Time to finish, as in 10m; a number is seconds."`
+	Wait     time.Duration     `help:"Longest wait for a person or a result, as in 24h."`
 	Priority string            `enum:"high,normal,low" default:"normal" help:"Lane: ${enum}."`
 	Metadata map[string]string `short:"m" help:"Metadata, as in -m key=value."`
 	Key      string            `help:"Idempotency key."`
-	Stream   string            `hidden:""`
+	Stream   string            `enum:",turns,deltas" default:"" help:"Pieces of responses as they come: deltas, or turns for none. Run asks for them on a terminal."`
 }
 
 func (s submission) submit(e *env) (api.Run, error) {
@@ -65,17 +63,80 @@ func (s submission) submit(e *env) (api.Run, error) {
 		return api.Run{}, err
 	}
 	req := api.SubmitRequest{Agent: name, Input: input, Priority: s.Priority, Metadata: s.Metadata, Stream: s.Stream}
-	if s.MaxTurns != 0 || s.Deadline != "" {
-		req.Limits = &api.SubmitLimits{MaxTurns: s.MaxTurns}
-		if s.Deadline != "" {
-			d, err := deadline(s.Deadline)
-			if err != nil {
-				return api.Run{}, err
-			}
-			req.Limits.Deadline = &d
-		}
+	if req.Limits, err = s.limits(); err != nil {
+		return api.Run{}, err
 	}
-	return e.client.Submit(e.ctx, req, s.Key)
+	if s.StartAt != "" {
+		at, err := instant(s.StartAt, time.Now(), true)
+		if err != nil {
+			return api.Run{}, fmt.Errorf("--start-at: %w", err)
+		}
+		start := state.At(at)
+		req.StartAt = &start
+	}
+	run, err := e.client.Submit(e.ctx, req, s.Key)
+	if p, ok := errors.AsType[*api.Problem](err); ok && p.Code == api.CodeAgentNotFound {
+		err = &misspeltError{err, nearestAgent(e, name)}
+	}
+	return run, err
+}
+
+// misspeltError is an error of a name, with the one that was meant, or "".
+type misspeltError struct {
+	error
+	meant string
+}
+
+func (e *misspeltError) Unwrap() error { return e.error }
+
+// nearestAgent is the agent whose name is like another, or "".
+func nearestAgent(e *env, name string) string {
+	agents, err := e.client.Agents(e.ctx)
+	if err != nil {
+		return "" // the error before says more
+	}
+	var names []string
+	for _, a := range agents {
+		names = append(names, a.Name)
+	}
+	return app.Nearest(name, names)
+}
+
+// limits are those that flags name, or nil.
+func (s submission) limits() (*api.SubmitLimits, error) {
+	if s.CostUSD < 0 || s.Tokens < 0 || s.MaxTurns < 0 || s.Wait < 0 {
+		return nil, errors.New("--max-turns, --max-tokens, --cost-usd and --wait are limits: give none that is below 0")
+	}
+	l := api.SubmitLimits{MaxTurns: s.MaxTurns, TotalTokens: s.Tokens, CostUSD: state.MicroUSD(math.Round(s.CostUSD * 1e6)), Wait: model.Duration(s.Wait)}
+	if s.CostUSD > 0 && l.CostUSD == 0 {
+		return nil, fmt.Errorf("--cost-usd %v: the least is 0.000001", s.CostUSD)
+	}
+	if s.Deadline != "" {
+		d, err := deadline(s.Deadline)
+		if err != nil {
+			return nil, err
+		}
+		l.Deadline = &d
+	}
+	if l == (api.SubmitLimits{}) {
+		return nil, nil
+	}
+	return &l, nil
+}
+
+// instant reads a time, or a duration that lies so far behind now, or ahead of it.
+func instant(text string, now time.Time, ahead bool) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		if !ahead {
+			d = -d
+		}
+		return now.Add(d), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, fmt.Errorf("%q is neither a duration like 10m nor a time like 2026-11-20T15:04:05Z", text)
+	}
+	return at, nil
 }
 
 // agentName returns the name of an agent that is given by name, or by a file that
@@ -143,14 +204,14 @@ func putFile(e *env, path string) (api.Agent, error) {
 type runCmd struct{ submission }
 
 func (c *runCmd) Run(e *env) error {
-	if e.terminal && !e.json {
+	if e.terminal && !e.json && c.Stream == "" {
 		c.Stream = "deltas"
 	}
 	run, err := c.submit(e)
 	if err != nil {
 		return err
 	}
-	return follow(e, run.ID, 0, true)
+	return follow(e, run.ID, following{stopAtWait: true})
 }
 
 type submitCmd struct{ submission }
@@ -164,7 +225,7 @@ func (c *submitCmd) Run(e *env) error {
 }
 
 type forkCmd struct {
-	ID    string `arg:"" help:"Run id."`
+	ID    string `arg:"" complete:"run" help:"Run id."`
 	Turn  int    `arg:"" help:"Last turn of the history that is shared; 0 is the submission alone."`
 	Input string `arg:"" optional:"" help:"What to say then."`
 }
@@ -181,103 +242,43 @@ func (c *forkCmd) Run(e *env) error {
 	return e.print(run, run.ID)
 }
 
-type watchCmd struct {
-	ID    string `arg:"" help:"Run id."`
-	After int64  `help:"Number of the last event known."`
-}
-
-func (c *watchCmd) Run(e *env) error { return follow(e, c.ID, c.After, false) }
-
-// follow shows a run's events until it has ended, or, for `run`, waits for
-// somebody.
-func follow(e *env, id string, after int64, stopAtWait bool) error {
-	if !e.json {
-		fmt.Fprintf(e.out, "run %s\n", id)
-	}
-	w := &watch.Printer{Out: e.out, Terminal: e.terminal}
-	notice := func(lost error) {
-		if lost != nil {
-			fmt.Fprintf(e.errs, "connection lost, trying again: %s\n", explain(lost, e.server))
-		} else {
-			fmt.Fprintln(e.errs, "connected again")
-		}
-	}
-	for ev, err := range e.client.Follow(e.ctx, id, after, notice) {
-		if err != nil {
-			if e.ctx.Err() != nil {
-				return exitError(130)
-			}
-			return err
-		}
-		if e.json {
-			fmt.Fprintf(e.out, "%s\n", ev.Data)
-		} else {
-			w.Show(ev)
-		}
-		if ev.Type != state.EntryWaiting || ev.Reason == state.WaitingSchedule || ev.Reason == state.WaitingChild {
-			continue
-		}
-		if !e.json {
-			if err := showHint(e, id, !stopAtWait); err != nil {
-				return err
-			}
-		}
-		if stopAtWait {
-			return exitError(exitWaiting)
-		}
-	}
-	run, err := e.client.Get(e.ctx, id)
-	if err != nil {
-		return err
-	}
-	if text := unpriced(run); text != "" {
-		fmt.Fprintln(e.errs, text)
-	}
-	return exitOf(run)
-}
-
-// unpriced says so where a run has a limit of money that bounds nothing, since its models
-// have no price.
-func unpriced(run api.Run) string {
-	if run.Budget.CostUSD == nil || run.Usage.CostUSD != nil || run.Usage.ModelCalls == 0 {
-		return ""
-	}
-	return "warning: limits.cost_usd bounds nothing here: the model has no price; TURNPIKE_PRICES of the worker names a file with prices"
-}
-
-func exitOf(run api.Run) error {
-	switch state.Status(run.Status) {
-	case state.Completed:
-		return nil
-	case state.Incomplete:
-		return exitError(exitIncomplete)
-	case state.Failed:
-		return exitError(exitFailed)
-	case state.Cancelled:
-		return exitError(exitCancelled)
-	default:
-		return exitError(exitWaiting)
-	}
-}
-
 type psCmd struct {
-	Status string `help:"Only these statuses, by commas."`
-	Agent  string `help:"Only this agent."`
-	Parent string `help:"Only the runs that this one started."`
-	Limit  int    `default:"50" help:"Most rows."`
-	Quiet  bool   `short:"q" help:"Print the ids alone, the newest first."`
+	Status   string            `help:"Only these statuses, by commas."`
+	Waiting  string            `help:"Only runs that wait for this, as in waiting_approval."`
+	Agent    string            `complete:"agent" help:"Only this agent."`
+	Parent   string            `help:"Only the runs that this one started."`
+	Batch    string            `help:"Only the runs of this batch."`
+	Metadata map[string]string `short:"m" help:"Only runs with this metadata, as in -m key=value."`
+	Since    string            `help:"Only runs submitted since: 24h, or a time like 2026-11-20T15:04:05Z."`
+	Limit    int               `default:"50" help:"Most rows."`
+	Quiet    bool              `short:"q" help:"Print the ids alone, the newest first."`
+}
+
+// query is the filter as the API takes it.
+func (c *psCmd) query(now time.Time) (url.Values, error) {
+	q := url.Values{"limit": {fmt.Sprint(c.Limit)}}
+	for name, value := range map[string]string{"status": c.Status, "waiting_reason": c.Waiting, "agent": c.Agent, "parent": c.Parent, "batch": c.Batch} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	for key, value := range c.Metadata {
+		q.Set("metadata."+key, value)
+	}
+	if c.Since != "" {
+		at, err := instant(c.Since, now, false)
+		if err != nil {
+			return nil, fmt.Errorf("--since: %w", err)
+		}
+		q.Set("created_after", at.UTC().Format(time.RFC3339))
+	}
+	return q, nil
 }
 
 func (c *psCmd) Run(e *env) error {
-	q := url.Values{"limit": {fmt.Sprint(c.Limit)}}
-	if c.Status != "" {
-		q.Set("status", c.Status)
-	}
-	if c.Agent != "" {
-		q.Set("agent", c.Agent)
-	}
-	if c.Parent != "" {
-		q.Set("parent", c.Parent)
+	q, err := c.query(time.Now())
+	if err != nil {
+		return err
 	}
 	page, err := e.client.List(e.ctx, q)
 	if err != nil {
@@ -289,9 +290,18 @@ func (c *psCmd) Run(e *env) error {
 		}
 		return nil
 	}
-	return e.print(page, table("RUN\tAGENT\tSTATUS\tREASON\tTURNS\tAGE", page.Items, func(r api.Run) string {
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s", r.ID, r.Agent, r.Status, orDash(r.Reason), r.TurnCount, time.Since(r.CreatedAt.Time).Round(time.Second))
+	return e.print(page, table("RUN\tAGENT\tSTATUS\tREASON\tTURNS\tTOKENS\tCOST\tAGE", page.Items, func(r api.Run) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s", r.ID, r.Agent, r.Status, orDash(r.Reason), r.TurnCount,
+			r.Usage.InputTokens+r.Usage.OutputTokens, cost(r.Usage.CostUSD), time.Since(r.CreatedAt.Time).Round(time.Second))
 	}))
+}
+
+// cost is what something cost, for people.
+func cost(c *state.MicroUSD) string {
+	if c == nil {
+		return "-"
+	}
+	return fmt.Sprintf("$%.4f", float64(*c)/1e6)
 }
 
 func orDash(s *string) string {
@@ -313,7 +323,7 @@ func table[T any](head string, rows []T, row func(T) string) string {
 }
 
 type cancelCmd struct {
-	ID     string `arg:"" help:"Run id."`
+	ID     string `arg:"" complete:"run" help:"Run id."`
 	Reason string `help:"Why."`
 }
 
@@ -345,7 +355,7 @@ func (*agentsLsCmd) Run(e *env) error {
 }
 
 type agentsGetCmd struct {
-	Name string `arg:""`
+	Name string `arg:"" complete:"agent"`
 }
 
 func (c *agentsGetCmd) Run(e *env) error {
@@ -373,7 +383,7 @@ func (c *agentsPutCmd) Run(e *env) error {
 }
 
 type agentsRmCmd struct {
-	Name string `arg:""`
+	Name string `arg:"" complete:"agent"`
 }
 
 func (c *agentsRmCmd) Run(e *env) error { return e.client.DeleteAgent(e.ctx, c.Name) }

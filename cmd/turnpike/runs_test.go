@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -75,5 +78,39 @@ func TestHint(t *testing.T) {
 		if got := hint("run_1", w); !strings.Contains(got, want) {
 			t.Errorf("hint(%+v) = %q, want %q", w, got, want)
 		}
+	}
+}
+
+// The limits of flags are those of the API.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	got, err := submission{MaxTurns: 3, Tokens: 1000, CostUSD: 0.25, Wait: time.Hour}.limits()
+	want := &api.SubmitLimits{MaxTurns: 3, TotalTokens: 1000, CostUSD: 250_000, Wait: model.Duration(time.Hour)}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("limits: %v\n%s", err, diff)
+	}
+	if got, err := (submission{}).limits(); got != nil || err != nil {
+		t.Errorf("no limits are %v, %v", got, err)
+	}
+	for _, s := range []submission{{Tokens: -1}, {CostUSD: -1}, {CostUSD: 1e-9}, {MaxTurns: -1}, {Wait: -1}} {
+		if got, err := s.limits(); err == nil {
+			t.Errorf("limits of %+v are %v", s, got)
+		}
+	}
+}
+
+// ps asks for what its flags say.
+func TestPsQuery(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	c := psCmd{Status: "waiting", Waiting: "waiting_approval", Batch: "b", Metadata: map[string]string{"k": "v w"}, Since: "24h", Limit: 5}
+	got, err := c.query(now)
+	const want = "batch=b&created_after=2026-11-19T12%3A00%3A00Z&limit=5&metadata.k=v+w&status=waiting&waiting_reason=waiting_approval"
+	if err != nil || got.Encode() != want {
+		t.Errorf("query = %s, %v", got.Encode(), err)
+	}
+	c.Since = "yesterday"
+	if got, err := c.query(now); err == nil {
+		t.Errorf("query = %s", got.Encode())
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 type showCmd struct {
-	ID     string `arg:"" help:"Run id."`
+	ID     string `arg:"" complete:"run" help:"Run id."`
 	Format string `enum:",openai,anthropic" default:"" help:"Print the transcript alone, in the format of openai or anthropic."`
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 type approveCmd struct {
-	ID        string `arg:"" help:"Run id."`
+	ID        string `arg:"" complete:"run" help:"Run id."`
 	Call      string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
 	Arguments string `help:"Other arguments for the call, a JSON object."`
 }
@@ -28,7 +28,7 @@ func (c *approveCmd) Run(e *env) error {
 }
 
 type denyCmd struct {
-	ID     string `arg:"" help:"Run id."`
+	ID     string `arg:"" complete:"run" help:"Run id."`
 	Call   string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
 	Reason string `help:"Why; the model reads it."`
 }
@@ -72,7 +72,7 @@ func send(e *env, id string, s api.SignalRequest) error {
 }
 
 type answerCmd struct {
-	ID   string `arg:"" help:"Run id."`
+	ID   string `arg:"" complete:"run" help:"Run id."`
 	Text string `arg:"" help:"The answer."`
 }
 
@@ -80,7 +80,7 @@ func (c *answerCmd) Run(e *env) error { return send(e, c.ID, api.SignalRequest{A
 
 // resultCmd answers a client tool, or an asynchronous one whose service does not.
 type resultCmd struct {
-	ID    string `arg:"" help:"Run id."`
+	ID    string `arg:"" complete:"run" help:"Run id."`
 	Call  string `arg:"" help:"Call id, as the run's show command lists it."`
 	Text  string `arg:"" help:"What the tool answers; the model reads it. - reads it from standard input."`
 	Error bool   `help:"The call failed, and TEXT says why."`
@@ -99,7 +99,7 @@ func (c *resultCmd) Run(e *env) error {
 }
 
 type messageCmd struct {
-	ID   string `arg:"" help:"Run id."`
+	ID   string `arg:"" complete:"run" help:"Run id."`
 	Text string `arg:"" help:"What to say."`
 }
 

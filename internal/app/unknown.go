@@ -46,7 +46,7 @@ func UnknownVariables(environ []string) (map[string]string, error) {
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")
 		if strings.HasPrefix(name, "TURNPIKE_") && !slices.Contains(known, name) && !foreign.MatchString(name) {
-			unknown[name] = nearest(name, known)
+			unknown[name] = Nearest(name, known)
 		}
 	}
 	return unknown, nil
@@ -65,8 +65,8 @@ func warnOfVariables(log zerolog.Logger) error {
 	return err
 }
 
-// nearest returns the name that is at most three letters from the given one.
-func nearest(name string, names []string) string {
+// Nearest returns the name that is at most three letters from the given one, or "".
+func Nearest(name string, names []string) string {
 	best, at := "", 4
 	for _, n := range names {
 		if d := distance(name, n); d < at {

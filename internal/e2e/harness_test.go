@@ -95,6 +95,13 @@ func (p *process) start() {
 	go func() { _ = cmd.Wait(); close(done) }()
 }
 
+// signal sends a signal to the process.
+func (p *process) signal(s os.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.cmd.Process.Signal(s)
+}
+
 // kill sends SIGKILL and waits for the end.
 func (p *process) kill() {
 	p.mu.Lock()

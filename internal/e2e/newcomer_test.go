@@ -3,8 +3,10 @@ package e2e_test
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -47,6 +49,10 @@ func TestFirstMistakes(t *testing.T) {
 	if out := c.want(0, "", "run", "hello", "hi"); strings.Count(out, "hello there") != 1 {
 		t.Errorf("the output is not printed once:\n%s", out)
 	}
+
+	c.want(1, `did you mean "hello"?`, "run", "helo", "hi")
+	c.want(0, "hello", "complete", "--", "run", "hel")
+	c.want(0, "--priority", "complete", "--", "run", "--pri")
 
 	out := c.want(6, "waiting_client_tool", "run", file(t, "chooser.yaml", clientToolAgent), "choose")
 	id := strings.Fields(out)[1]
@@ -102,4 +108,90 @@ func TestWatchTellsOfTheGateway(t *testing.T) {
 	reads("connected again")
 	c.want(0, "abort accepted", "cancel", id)
 	reads("cancelled")
+}
+
+// TestFirstSteps goes from an empty folder to an agent with a tool in Python, an agent that is
+// changed, and the end of `turnpike dev`.
+func TestFirstSteps(t *testing.T) {
+	dir, addr := t.TempDir(), freeAddr(t)
+	c := cli{t, "http://" + addr}
+	c.want(0, "turnpike dev --agents agents", "init", dir)
+	c.want(1, "nothing was written", "init", dir)
+	agent, data := filepath.Join(dir, "agents", "converter.yaml"), filepath.Join(dir, "data")
+	dev := spawn(t, "turnpike", nil, "dev", "--data-dir", data, "--addr", addr, "--agents", filepath.Dir(agent))
+	says := func(p *process, text string) {
+		t.Helper()
+		eventually(t, "it says "+text, func() error {
+			if log := p.log(); !strings.Contains(log, text) {
+				return errors.New(log)
+			}
+			return nil
+		})
+	}
+	says(dev, "agents  converter")
+	tool := exec.CommandContext(t.Context(), "python3", "convert.py")
+	tool.Dir, tool.Env = filepath.Join(dir, "tools"), append(os.Environ(), "TURNPIKE_DATA_DIR="+data, "TURNPIKE_NATS_URL=")
+	if err := tool.Start(); err != nil {
+		t.Fatalf("%v: install Python 3.11 or later (`apt-get install python3`)", err)
+	}
+	eventually(t, "the tool is there", func() error {
+		if out, code := c.run("tools", "ls", "--nats-url", natsURL(t, data)); code != 0 || !strings.Contains(out, "convert") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	out := c.want(0, "100 km are 62.1 miles.", "run", "converter", "How far is 100 km in miles?")
+	if !strings.Contains(out, "62.13711922") || !strings.Contains(out, "2 turns") {
+		t.Errorf("run prints\n%s", out)
+	}
+	c.want(0, "/ui/#"+strings.Fields(out)[1], "open", strings.Fields(out)[1])
+
+	text, err := os.ReadFile(agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	save := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(agent, strings.ReplaceAll(string(text), "62.1 miles", "62.14 miles"))
+	says(dev, "converter version 2")
+	c.want(0, "62.14 miles", "run", "converter", "again")
+	save(agent, "name: [")
+	says(dev, "the version before stays")
+	c.want(0, "62.14 miles", "run", "converter", "again")
+
+	dev.signal(syscall.SIGINT)
+	says(dev, "stopping: ")
+	says(dev, "stopped. ")
+}
+
+// Whoever interrupts `run` reads that the run goes on, and sees the runs below it.
+func TestRunIsFollowed(t *testing.T) {
+	c, _ := startDev(t, t.TempDir())
+	c.want(0, "version 1", "agents", "put", file(t, "below.yaml", "name: below\nmodel: {provider: scripted, responses: [{text: found}]}\n"))
+	above := file(t, "above.yaml", `name: above
+model: {provider: scripted, responses: [{tool_calls: [{name: below, arguments: {task: look}}]}, {text: done}]}
+tools: [{name: below, kind: agent, agent: below}]
+`)
+	if out := c.want(0, "done", "run", above, "hi"); !strings.Contains(out, "    └ below run_") || !strings.Contains(out, "      ■ completed") {
+		t.Errorf("run does not show the run below:\n%s", out)
+	}
+	slow := file(t, "slow.yaml", "name: slow\nmodel: {provider: scripted, responses: [{text: never, delay: 1h}]}\n")
+	run := spawn(t, "turnpike", nil, "--server", c.url, "run", slow, "hi")
+	reads := func(text string) {
+		t.Helper()
+		eventually(t, "run prints "+text, func() error {
+			if out := run.log(); !strings.Contains(out, text) {
+				return errors.New(out)
+			}
+			return nil
+		})
+	}
+	reads("run run_")
+	run.signal(syscall.SIGINT)
+	reads("The run goes on.")
+	reads("turnpike cancel run_")
 }

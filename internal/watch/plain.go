@@ -48,6 +48,9 @@ func (p *plain) Write(b []byte) (int, error) {
 	return n, nil
 }
 
+// style writes a command of ours: how what follows looks.
+func (p *plain) style(code string) { _, _ = io.WriteString(p.out, "\x1b["+code+"m") }
+
 // commands reports whether a terminal may do something else with a character than show it.
 func commands(r rune) bool {
 	switch {

@@ -5,16 +5,23 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Printer writes events: one line each, and on a terminal the model's words as they
-// come.
+// come. It may not be used by several goroutines at once.
 type Printer struct {
 	Out      io.Writer
 	Terminal bool
+
+	// Colour marks lines by what they say. It needs an Out of Plain.
+	Colour bool
+
+	// Indent stands before each line: that of a child run is deeper than its parent's.
+	Indent string
 
 	midLine bool
 
@@ -32,7 +39,34 @@ func (p *Printer) line(format string, args ...any) {
 		fmt.Fprintln(p.Out)
 		p.midLine = false
 	}
-	fmt.Fprintf(p.Out, format+"\n", args...)
+	fmt.Fprintf(p.Out, p.Indent+format+"\n", args...)
+}
+
+// The colours of lines, as terminals number them.
+type colour string
+
+const (
+	good    colour = "32"
+	bad     colour = "31"
+	caution colour = "33"
+	faint   colour = "2"
+)
+
+// paint writes a line in a colour.
+func (p *Printer) paint(c colour, format string, args ...any) {
+	out, ok := p.Out.(*plain)
+	if !p.Colour || !ok {
+		p.line(format, args...)
+		return
+	}
+	if p.midLine {
+		fmt.Fprintln(p.Out)
+		p.midLine = false
+	}
+	out.style(string(c))
+	fmt.Fprintf(out, p.Indent+format, args...)
+	out.style("0")
+	fmt.Fprintln(out)
 }
 
 // Show writes one event.
@@ -49,7 +83,7 @@ func (p *Printer) Show(e api.Event) {
 	case state.LiveTurnStarted:
 		p.streamed.Reset()
 		if e.Attempt > 1 {
-			p.line("  turn %d · attempt %d on %s", e.Turn, e.Attempt, e.Worker)
+			p.paint(caution, "  turn %d · attempt %d on %s", e.Turn, e.Attempt, e.Worker)
 		}
 	case state.LiveModelDelta:
 		if p.Terminal && e.Delta != nil && e.Delta.Text != "" {
@@ -58,27 +92,38 @@ func (p *Printer) Show(e api.Event) {
 			p.midLine = true
 		}
 	case state.LiveToolStarted:
-		p.line("  turn %d · %s started on %s", e.Turn, e.Name, e.Worker)
+		p.paint(faint, "  turn %d · %s started on %s", e.Turn, e.Name, e.Worker)
 	case state.LiveToolProgress:
-		p.line("  turn %d · %s: %s", e.Turn, e.Name, short(e.Progress))
+		p.paint(faint, "  turn %d · %s: %s", e.Turn, e.Name, short(e.Progress))
 	case state.EntryModel:
 		p.response(e)
 	case state.EntryTool, state.EntryReused:
 		if e.IsError {
 			// Whole: what to do about it stands at its end.
-			p.line("  turn %d ✗ %s: %s", e.Turn, e.Name, oneLine(content(e.Message)))
+			p.paint(bad, "  turn %d ✗ %s: %s", e.Turn, e.Name, oneLine(content(e.Message)))
 			break
 		}
 		p.line("  turn %d ← %s: %s", e.Turn, e.Name, short(content(e.Message)))
 	case state.EntryTransition:
 		p.transition(e)
+	case state.EntryProgress:
+		p.line("  turn %d · step %d: %s %s", e.Turn, e.Step, e.Action, short(e.Target))
+	case state.EntryReflect:
+		p.reflected(e)
 	case state.EntryWaiting:
-		p.line("  turn %d ⏸ %s", e.Turn, e.Reason)
+		text := fmt.Sprintf("  turn %d ⏸ %s", e.Turn, e.Reason)
+		if e.Detail != "" {
+			text += " · " + short(e.Detail)
+		}
+		if e.Waiting != nil && e.Reason == state.WaitingSchedule {
+			text += " · goes on at " + e.Waiting.ExpiresAt.Local().Format(time.TimeOnly)
+		}
+		p.paint(caution, "%s", text)
 		if e.Waiting != nil && e.Waiting.Question != "" {
 			p.line("           %s", e.Waiting.Question)
 		}
 	case state.EntryWarning, state.EntryExceeded:
-		p.line("  turn %d ! %s: %s at %.0f %%", e.Turn, e.Type, e.Limit, e.UsedFraction*100)
+		p.paint(caution, "  turn %d ! %s: %s at %.0f %%", e.Turn, e.Type, e.Limit, e.UsedFraction*100)
 	default:
 	}
 }
@@ -93,11 +138,23 @@ func (p *Printer) finished(e api.Event) {
 		p.line("  turn %d · %s", p.answerTurn, short(p.answer))
 	}
 	p.answer = ""
-	p.line("■ %s (%s)", e.Status, e.Reason)
-	if e.Error != nil {
-		p.line("  %s: %s", e.Error.Code, e.Error.Message)
+	c := bad
+	switch e.Status {
+	case state.Completed:
+		c = good
+	case state.Incomplete, state.Cancelled:
+		c = caution
+	default:
 	}
-	if output != "" && output != p.streamed.String() {
+	p.paint(c, "■ %s (%s)", e.Status, e.Reason)
+	if e.Error != nil {
+		p.paint(c, "  %s: %s", e.Error.Code, e.Error.Message)
+	}
+	switch {
+	case output == "" || output == p.streamed.String():
+	case p.Indent != "":
+		p.line("  %s", short(output)) // it is the result of the parent's call
+	default:
 		p.line("%s", output)
 	}
 }
@@ -126,7 +183,23 @@ func (p *Printer) transition(e api.Event) {
 	if e.Detail != "" {
 		by += " · " + e.Detail
 	}
-	p.line("  turn %d ⟳ %s%s", e.Turn, e.Reason, by)
+	c := faint
+	if e.Reason == state.Recovered || e.Reason == state.ModelRetry || e.Reason == state.ModelFallback {
+		c = caution
+	}
+	p.paint(c, "  turn %d ⟳ %s%s", e.Turn, e.Reason, by)
+}
+
+// reflected writes what a reflection found.
+func (p *Printer) reflected(e api.Event) {
+	text := fmt.Sprintf("  turn %d · reflection", e.Turn)
+	if e.Confidence != nil {
+		text += fmt.Sprintf(": confidence %.2f (%+.2f)", *e.Confidence, e.ConfidenceDelta)
+	}
+	if e.Assessment != "" {
+		text += " · " + short(e.Assessment)
+	}
+	p.line("%s", text)
 }
 
 func content(m *state.Message) string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -86,5 +87,47 @@ func TestPrinterShowsErrorsWhole(t *testing.T) {
 	w.Show(e)
 	if want := "  turn 1 ✗ t: " + long + "\n"; out.String() != want {
 		t.Errorf("output:\n%s", out.String())
+	}
+}
+
+// Colours are ours alone: what a tool wrote commands no terminal.
+func TestPrinterColours(t *testing.T) {
+	t.Parallel()
+	const data = `{"seq":2,"type":"tool.finished","turn":1,"name":"t","is_error":true,"message":{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":"\u001b[2Jno"}]}}`
+	e, err := api.DecodeEvent([]byte(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for colour, want := range map[bool]string{true: "\x1b[31m    turn 1 ✗ t: \ufffd[2Jno\x1b[0m\n", false: "    turn 1 ✗ t: \ufffd[2Jno\n"} {
+		var out strings.Builder
+		w := watch.Printer{Out: watch.Plain(&out), Colour: colour, Indent: "  "}
+		w.Show(e)
+		if out.String() != want {
+			t.Errorf("colour %t: %q, want %q", colour, out.String(), want)
+		}
+	}
+}
+
+// What a run waits for is said with its cause and its end, a reflection with its confidence.
+func TestPrinterShowsCauses(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	w := watch.Printer{Out: &out}
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for _, data := range []string{
+		`{"seq":2,"type":"run.waiting","turn":1,"reason":"waiting_schedule","detail":"model call failed (connection), again in 2s: refused","waiting":{"reason":"waiting_schedule","expires_at":"` + at.Format(time.RFC3339) + `"}}`,
+		`{"seq":3,"type":"reflect","turn":1,"confidence":0.7,"confidence_delta":0.2,"assessment":"progress"}`,
+		`{"seq":4,"type":"progress","turn":2,"step":1,"action":"tool_call","target":"search"}`,
+	} {
+		e, err := api.DecodeEvent([]byte(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Show(e)
+	}
+	want := "  turn 1 ⏸ waiting_schedule · model call failed (connection), again in 2s: refused · goes on at " + at.Local().Format(time.TimeOnly) +
+		"\n  turn 1 · reflection: confidence 0.70 (+0.20) · progress\n  turn 2 · step 1: tool_call search\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("output:\n%s", diff)
 	}
 }

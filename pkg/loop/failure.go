@@ -51,7 +51,7 @@ func (t *Turn) failed(ev ModelFailed) Decision {
 		}
 		t.s.ResumeAt = state.At(t.at.Add(delay))
 		return t.move(state.WaitingSchedule, state.Entry{
-			Detail:  fmt.Sprintf("model call failed (%s), again in %s", e.Class, delay),
+			Detail:  fmt.Sprintf("model call failed (%s), again in %s: %s", e.Class, delay, e.Message),
 			Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: t.at, ExpiresAt: t.s.ResumeAt, Calls: []state.WaitCall{}},
 		})
 	default:

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// folder is a directory whose files define agents of a tenant; without a directory it is
+// empty.
+type folder struct {
+	dir    string
+	tenant string
+	store  state.Agents
+	out    io.Writer // gets what becomes of files that are saved
+}
+
+// define stores the agents of all files. One that is wrong fails it.
+func (f *folder) define(ctx context.Context) error {
+	if f.dir == "" {
+		return nil
+	}
+	files, err := agentFiles(f.dir)
+	if err != nil {
+		return fmt.Errorf("--agents: %w", err)
+	}
+	var errs []error
+	for _, file := range files {
+		_, err := f.put(ctx, file)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// put stores the agent of a file. One that is unchanged makes no version.
+func (f *folder) put(ctx context.Context, file string) (state.AgentVersion, error) {
+	def, err := agent.Load(file)
+	if err != nil {
+		return state.AgentVersion{}, err
+	}
+	if def.Name == "" {
+		return state.AgentVersion{}, noName(file)
+	}
+	if _, err := agent.Builtin().Compile(def, 0); err != nil {
+		return state.AgentVersion{}, fmt.Errorf("%s: %w", file, err)
+	}
+	b, err := json.Marshal(def)
+	if err != nil {
+		return state.AgentVersion{}, err
+	}
+	return f.store.PutAgent(ctx, f.tenant, def.Name, b)
+}
+
+// settled is how long a file must have been left alone before it is read: editors write in
+// several steps.
+const settled = 100 * time.Millisecond
+
+// watch stores agents as their files are saved, until ctx ends. A file that is wrong is
+// said, and what it defined before stays.
+func (f *folder) watch(ctx context.Context) error {
+	if f.dir == "" {
+		return nil
+	}
+	w, err := fsnotify.NewWatcher()
+	if err == nil {
+		defer w.Close()
+		err = w.Add(f.dir)
+	}
+	if err != nil {
+		fmt.Fprintf(f.out, "%s is not watched: %v; turnpike agents put defines what changes\n", f.dir, err)
+		return nil
+	}
+	versions := map[string]int{}
+	saved := map[string]bool{}
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-w.Errors:
+			fmt.Fprintf(f.out, "%s: %v; a file may have to be saved once more\n", f.dir, err)
+		case e := <-w.Events:
+			ext := filepath.Ext(e.Name)
+			if e.Has(fsnotify.Write|fsnotify.Create) && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
+				saved[e.Name] = true
+				pause.Reset(settled)
+			}
+		case <-pause.C:
+			for file := range saved {
+				delete(saved, file)
+				if _, err := os.Stat(file); err != nil {
+					continue // an editor's file that is gone again
+				}
+				a, err := f.put(ctx, file)
+				switch {
+				case err != nil:
+					fmt.Fprintf(f.out, "%v; the version before stays\n", err)
+				case versions[a.Name] != a.Version:
+					versions[a.Name] = a.Version
+					fmt.Fprintf(f.out, "%s version %d, from %s\n", a.Name, a.Version, file)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/watch"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Exit codes of `run` and `watch`, by how the run stands in the end.
+const (
+	exitIncomplete = 3
+	exitFailed     = 4
+	exitCancelled  = 5
+	exitWaiting    = 6
+)
+
+type watchCmd struct {
+	ID     string `arg:"" complete:"run" help:"Run id."`
+	After  int64  `help:"Number of the last event known."`
+	Stream string `enum:",turns,deltas" default:"" help:"turns leaves out the pieces of responses that a run with --stream deltas gives."`
+}
+
+func (c *watchCmd) Run(e *env) error {
+	return follow(e, c.ID, following{after: c.After, noPieces: c.Stream == "turns"})
+}
+
+// following says how a run is followed.
+type following struct {
+	after      int64 // number of the last event known
+	stopAtWait bool  // stop where somebody must act
+	noPieces   bool  // of responses
+}
+
+// follow shows a run's events, and those of the runs below it, until it has ended, or, for
+// `run`, waits for somebody.
+func follow(e *env, id string, how following) error {
+	if !e.json {
+		fmt.Fprintf(e.out, "run %s\n", id)
+	}
+	root := &member{printer: &watch.Printer{Out: e.out, Terminal: e.terminal && !how.noPieces, Colour: e.colour}}
+	all := &family{env: e, followed: map[state.RunID]bool{}}
+	defer all.leave()
+	notice := func(lost error) {
+		if lost != nil {
+			fmt.Fprintf(e.errs, "connection lost, trying again: %s\n", explain(lost, e.server))
+		} else {
+			fmt.Fprintln(e.errs, "connected again")
+		}
+	}
+	for ev, err := range e.client.Follow(e.ctx, id, how.after, notice) {
+		if err != nil {
+			if e.ctx.Err() != nil {
+				return left(e, id)
+			}
+			return err
+		}
+		if e.json {
+			fmt.Fprintf(e.out, "%s\n", ev.Data)
+		} else {
+			all.show(root, ev)
+		}
+		if ev.Type != state.EntryWaiting || ev.Reason == state.WaitingSchedule || ev.Reason == state.WaitingChild {
+			continue
+		}
+		if !e.json {
+			if err := showHint(e, id, !how.stopAtWait); err != nil {
+				return err
+			}
+		}
+		if how.stopAtWait {
+			return exitError(exitWaiting)
+		}
+	}
+	run, err := e.client.Get(e.ctx, id)
+	if err != nil {
+		if e.ctx.Err() != nil {
+			return left(e, id)
+		}
+		return err
+	}
+	if !e.json {
+		fmt.Fprintln(e.errs, sum(run))
+	}
+	if text := unpriced(run); text != "" {
+		fmt.Fprintln(e.errs, text)
+	}
+	return exitOf(run)
+}
+
+// left says what becomes of a run that nobody follows any longer.
+func left(e *env, id string) error {
+	fmt.Fprintf(e.errs, "\nThe run goes on.\n  follow it again: turnpike watch %s\n  end it:          turnpike cancel %s\n", id, id)
+	return exitError(130)
+}
+
+// sum is what a run took, on one line.
+func sum(run api.Run) string {
+	parts := []string{count(run.TurnCount, "turn"), fmt.Sprintf("%d tokens in, %d out", run.Usage.InputTokens, run.Usage.OutputTokens)}
+	if run.Usage.CostUSD != nil {
+		parts = append(parts, cost(run.Usage.CostUSD))
+	}
+	if run.Usage.Estimated {
+		parts = append(parts, "in part estimated")
+	}
+	if !run.FinishedAt.IsZero() {
+		parts = append(parts, run.FinishedAt.Sub(run.CreatedAt.Time).Round(time.Millisecond).String())
+	}
+	return "  " + strings.Join(parts, " · ")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+const (
+	// mostFollowed bounds the runs below one that are followed.
+	mostFollowed = 16
+
+	// patience is how long the events of a run wait for those of the runs below it, which
+	// came before but over connections of their own.
+	patience = time.Second
+)
+
+// family prints a run and the runs below it, one event at a time.
+type family struct {
+	env *env
+
+	mu       sync.Mutex // the output, and what follows
+	followed map[state.RunID]bool
+	stops    []context.CancelFunc
+	readers  sync.WaitGroup
+}
+
+// member is a run of a family.
+type member struct {
+	printer  *watch.Printer
+	children []<-chan struct{} // each closed when all of a child is printed
+}
+
+// show prints an event, and follows the runs that it says are waited for.
+func (f *family) show(m *member, ev api.Event) {
+	if ev.Type == state.EntryTransition || ev.Type == state.EntryFinished {
+		m.await()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m.printer.Show(ev)
+	if ev.Type != state.EntryWaiting || ev.Reason != state.WaitingChild || ev.Waiting == nil {
+		return
+	}
+	for _, call := range ev.Waiting.Calls {
+		if call.RunID == "" || call.Needs != state.NeedChild || f.followed[call.RunID] {
+			continue
+		}
+		text := fmt.Sprintf("%s    └ %s %s", m.printer.Indent, call.Tool, call.RunID)
+		if len(f.followed) >= mostFollowed {
+			fmt.Fprintln(m.printer.Out, text+" (turnpike watch shows it)")
+			continue
+		}
+		fmt.Fprintln(m.printer.Out, text)
+		f.followed[call.RunID] = true
+		m.children = append(m.children, f.follow(string(call.RunID), m.printer))
+	}
+}
+
+// follow prints the events of a run below another.
+func (f *family) follow(id string, above *watch.Printer) <-chan struct{} {
+	child := &member{printer: &watch.Printer{Out: above.Out, Colour: above.Colour, Indent: above.Indent + "      "}}
+	ctx, stop := context.WithCancel(f.env.ctx)
+	f.stops = append(f.stops, stop)
+	ended := make(chan struct{})
+	f.readers.Go(func() {
+		defer close(ended)
+		for ev, err := range f.env.client.Follow(ctx, id, 0, nil) {
+			if err != nil {
+				return // the events of the run above say what became of it
+			}
+			f.show(child, ev)
+		}
+	})
+	return ended
+}
+
+// await waits until all of the runs below is printed, or for so long.
+func (m *member) await() {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for _, ended := range m.children {
+		select {
+		case <-ended:
+		case <-timer.C:
+			return
+		}
+	}
+	m.children = nil
+}
+
+// leave ends the following of runs below.
+func (f *family) leave() {
+	f.mu.Lock()
+	for _, stop := range f.stops {
+		stop()
+	}
+	f.mu.Unlock()
+	f.readers.Wait()
+}
+
+// unpriced says so where a run has a limit of money that bounds nothing, since its models
+// have no price.
+func unpriced(run api.Run) string {
+	if run.Budget.CostUSD == nil || run.Usage.CostUSD != nil || run.Usage.ModelCalls == 0 {
+		return ""
+	}
+	return "warning: limits.cost_usd bounds nothing here: the model has no price; TURNPIKE_PRICES of the worker names a file with prices"
+}
+
+func exitOf(run api.Run) error {
+	switch state.Status(run.Status) {
+	case state.Completed:
+		return nil
+	case state.Incomplete:
+		return exitError(exitIncomplete)
+	case state.Failed:
+		return exitError(exitFailed)
+	case state.Cancelled:
+		return exitError(exitCancelled)
+	default:
+		return exitError(exitWaiting)
+	}
+}
