@@ -299,7 +299,8 @@ type Turns interface {
 	// With Commit.EagerClaim the same step may claim the turn that follows.
 	Commit(ctx context.Context, l Lease, c Commit) (Committed, error)
 
-	// Release gives up a lease and takes the attempt back. The run is due after a delay.
+	// Release gives up a lease and takes the attempt back. The run is due after a delay, whatever
+	// the backlog: its message may have been acknowledged.
 	// Of a lease that was ended by Evict or Sweep it notes that the worker had only
 	// paused, once, and answers ErrFenced.
 	Release(ctx context.Context, l Lease, delay time.Duration) error

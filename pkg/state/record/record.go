@@ -71,7 +71,7 @@ type Record struct {
 	Key string `json:"key,omitempty"`
 
 	// QueuedAt is when a queued run's message was published, as far as the store knows;
-	// zero if older builds queued it.
+	// zero if none was, or older builds queued it.
 	QueuedAt state.Time `json:"queued_at,omitzero"`
 }
 
@@ -393,6 +393,7 @@ func (r *Record) Release(l state.Lease, now time.Time, delay time.Duration) erro
 	}
 	r.Attempts--
 	r.queue(now, delay)
+	r.QueuedAt = state.Time{} // nothing was published: no backlog explains that the run waits
 	return nil
 }
 

@@ -30,7 +30,7 @@ const (
 	fieldSweeps        = "sw"   // of this version
 	fieldPaused        = "pz"   // claims of this version that ended with a pause of their worker
 	fieldEvicted       = "ev"   // tokens of leases that were ended, with the versions of their turns
-	fieldQueuedAt      = "qa"   // when the run was queued (ms)
+	fieldQueuedAt      = "qa"   // when the run was queued (ms), 0 if no message was published then
 	fieldFormat        = "f"    // none is 1
 	fieldInboxBytes    = "ib"   // of the signals in the inbox, encoded
 	fieldListed        = "li"   // the statuses under which the index of lists has the run; none if it is not there

@@ -68,6 +68,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"AbortAndMessages", testAbortAndMessages},
 		{"InboxLimit", testInboxLimit},
 		{"SweepLostMessage", testSweepLostMessage},
+		{"SweepBacklog", testSweepBacklog},
 		{"SweepRace", testSweepRace},
 		{"SweepLimit", testSweepLimit},
 		{"SweepSchedule", testSweepSchedule},
