@@ -14,8 +14,9 @@ import (
 // during a pause and is slow for a while after one, so that everything that it was
 // to let in, those who wait for their place included, comes later by as much.
 //
-// The rule that a repeated call applies once does not hold here: a repetition may
-// count twice.
+// The rule that a repeated call applies once does not hold here: a caller that repeats one
+// may be counted twice. What a store repeats by itself, after a reply that was lost, counts
+// once.
 type Quotas interface {
 	// Take asks for the right to make one call now. Nothing is counted where the
 	// answer is to wait, but for the place of the caller among those who wait.

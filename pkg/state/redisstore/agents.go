@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition js
 	if _, err := s.write(ctx, "sadd", s.keys.agents(tenant), name); err != nil {
 		return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
 	}
-	r, err := agentScript.call(ctx, s, []string{s.keys.agent(tenant, name)}, name, []byte(definition))
+	r, err := agentScript.call(ctx, s, []string{s.keys.agent(tenant, name)}, rand.Text(), []byte(definition))
 	if err != nil {
 		return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
 	}

@@ -58,7 +58,7 @@ func TestLostReplies(t *testing.T) {
 // proxy forwards TCP and can swallow one reply, with its connection.
 type proxy struct {
 	addr    string
-	drop    atomic.Bool
+	drop    atomic.Int64 // the reply that is lost, counted from the next; 0 is none
 	dropped atomic.Int64
 }
 
@@ -93,7 +93,7 @@ func newProxy(t *testing.T, target string) *proxy {
 					if err != nil {
 						return
 					}
-					if p.drop.CompareAndSwap(true, false) {
+					if p.drop.Load() > 0 && p.drop.Add(-1) == 0 {
 						p.dropped.Add(1)
 						return
 					}
@@ -107,7 +107,7 @@ func newProxy(t *testing.T, target string) *proxy {
 	return p
 }
 
-func (p *proxy) dropReply() { p.drop.Store(true) }
+func (p *proxy) dropReply() { p.drop.Store(1) }
 
 // I1: what was acknowledged survives kill -9 of the server.
 func TestKilledServer(t *testing.T) {

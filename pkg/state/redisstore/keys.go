@@ -110,7 +110,8 @@ func (k keys) documents(kind state.DocumentKind) string {
 func (k keys) audit(tenant string) string { return k.prefix + ":audit:" + tenant }
 func (k keys) pin(key string) string      { return k.prefix + ":pin:" + key }
 
-// quota is the bucket of a rate limit, on a slot of its own; slowed names those
-// that a pause has slowed down.
-func (k keys) quota(key string) string { return k.prefix + ":quota:{" + key + "}" }
-func (k keys) slowed() string          { return k.prefix + ":slowed" }
+// quota is the bucket of a rate limit, on a slot of its own, and quotaCall one call of it;
+// slowed names those that a pause has slowed down.
+func (k keys) quota(key string) string            { return k.prefix + ":quota:{" + key + "}" }
+func (k keys) quotaCall(key, token string) string { return k.quota(key) + ":call:" + token }
+func (k keys) slowed() string                     { return k.prefix + ":slowed" }

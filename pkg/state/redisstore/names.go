@@ -44,6 +44,7 @@ const (
 	agentFieldDeleted    = "deleted" // 0 or 1
 	agentFieldDefinition = "v"
 	agentFieldCreated    = "t" // ms
+	agentFieldToken      = "k" // of the call that made it; none of older builds
 )
 
 // bucketFields are the fields of the hash of a rate limit, see quota.Bucket.

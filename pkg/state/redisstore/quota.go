@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strconv"
 	"time"
@@ -12,15 +13,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/quota"
 )
 
-// quota runs the script of quotas on one bucket. at is the time to go by; zero is
-// the server's own.
+// quota runs the script of quotas on one bucket, once however often the client repeats it. at
+// is the time to go by; zero is the server's own.
 func (s *Store) quota(ctx context.Context, key string, at time.Time, args ...any) (reply[pausePlace], error) {
 	now := ""
 	if !at.IsZero() {
 		now = strconv.FormatInt(at.UnixMicro(), 10)
 	}
 	args = append([]any{quota.Lifetime.Milliseconds(), now}, args...)
-	return quotaScript.call(ctx, s, []string{s.keys.quota(key)}, args...)
+	return quotaScript.call(ctx, s, []string{s.keys.quota(key), s.keys.quotaCall(key, rand.Text())}, args...)
 }
 
 // Take implements state.Quotas.

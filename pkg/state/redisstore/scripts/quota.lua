@@ -1,9 +1,10 @@
 -- pkg/state/quota reimplemented, line by line.
--- KEYS B · ARGV kept for(ms) now(µs, '' is the server's) · then one of
+-- KEYS B K · ARGV kept for(ms) now(µs, '' is the server's) · then one of
 --   take requests/min tokens/min tokens reservation unreserved(0/1)
 --   correct requests/min tokens/min tokens
 --   pause d(µs)
 -- returns take, pause (of correct and pause)
+-- K keeps the reply for half a minute: the client repeats a call when it has lost that.
 -- fields is bucketFields, the fields of a bucket's hash B.
 local SECOND = 1000000
 local BURST, WINDOW, HORIZON, SPACING = 3 * SECOND, 63 * SECOND, 3600 * SECOND, SECOND / 20
@@ -11,7 +12,9 @@ local SHORT, LONGEST = 2 * SECOND, 3600 * SECOND
 local FULL, SLOWEST, RAISE, EVERY = 100, 5, 5, 10 * SECOND
 local max, min, floor = math.max, math.min, math.floor
 
-local B = KEYS[1]
+local B, K = KEYS[1], KEYS[2]
+local told = redis.call('LRANGE', K, 0, -1)
+if #told > 0 then return told end
 local b, h = {}, redis.call('HMGET', B, unpack(fields))
 for i, f in ipairs(fields) do b[f] = tonumber(h[i] or 0) or 0 end
 
@@ -103,4 +106,6 @@ local out = {}
 for _, f in ipairs(fields) do out[#out + 1] = f; out[#out + 1] = b[f] end
 redis.call('HSET', B, unpack(out))
 redis.call('PEXPIRE', B, ARGV[1])
+redis.call('RPUSH', K, unpack(reply))
+redis.call('PEXPIRE', K, 30000)
 return reply
