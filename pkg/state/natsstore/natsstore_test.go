@@ -55,6 +55,31 @@ func TestTwoProcesses(t *testing.T) {
 	})
 }
 
+// Runs of a newer format cost a sweeper nothing: they are not in the index.
+func TestRollbackOfFormat(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	s := open(t, nc, prefix())
+	for range 20 {
+		run := newRun(t)
+		run.Format = state.Format + 1
+		if _, err := s.Create(t.Context(), state.NewRun{State: run}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := newRun(t)
+	if _, err := s.Create(t.Context(), state.NewRun{State: own}); err != nil {
+		t.Fatal(err)
+	}
+	before := nc.Stats()
+	if due, err := s.Sweep(t.Context(), 10, time.Hour, nil); err != nil || len(due) != 1 || due[0].Run != own.ID {
+		t.Errorf("Sweep = %+v, %v; want the run that this build can read", due, err)
+	}
+	if n := nc.Stats().OutMsgs - before.OutMsgs; n > 2 {
+		t.Errorf("a sweep of one run and 20 of a newer format sent %d messages", n)
+	}
+}
+
 // What was acknowledged is there after a restart.
 func TestReopen(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -33,4 +34,11 @@ func (q QuotaAt) Pause(ctx context.Context, key string, d time.Duration) error {
 func (s *Store) Known(id state.RunID) (n int, sum string) {
 	known := s.cache.Get(id)
 	return len(known.Entries), known.Sum
+}
+
+// SweepAs sweeps like a build that can read runs up to a format.
+func (s *Store) SweepAs(ctx context.Context, format int, id state.RunID) error {
+	src := fmt.Sprintf("local FORMAT, NOISY, LOOK = %d, %d, %d\n", format, state.NoisyAbove, state.BacklogLook) + lib + sweepSrc
+	k := s.keys.run(id)
+	return s.rdb.Eval(ctx, src, []string{k.header, k.log, k.due, k.count, k.tenants, k.leases, k.lists, s.keys.aside[id.Shard()]}, string(id), 1000, 0, 0, 0, "").Err()
 }

@@ -21,15 +21,16 @@ type keys struct {
 	tenants []string
 	leases  []string
 	lists   []string
+	aside   []string
 }
 
 func newKeys(prefix string) keys {
 	names := func() []string { return make([]string, state.Shards) }
-	k := keys{prefix, names(), names(), names(), names(), names(), names()}
+	k := keys{prefix, names(), names(), names(), names(), names(), names(), names()}
 	for n := range k.shards {
 		k.shards[n] = fmt.Sprintf("%s:{s%03d}", prefix, n)
 		k.dues[n], k.counts[n], k.tenants[n] = k.shards[n]+":due", k.shards[n]+":count", k.shards[n]+":tenants"
-		k.leases[n], k.lists[n] = k.shards[n]+":leases", k.shards[n]+":lists"
+		k.leases[n], k.lists[n], k.aside[n] = k.shards[n]+":leases", k.shards[n]+":lists", k.shards[n]+":aside"
 	}
 	return k
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,22 +14,28 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// sweepPart is how many runs a sweep asks each shard for, before it knows where they are.
-const sweepPart = 8
+const (
+	// sweepPart is how many runs a sweep asks each shard for, before it knows where they are.
+	sweepPart = 8
+
+	// asidePart is how many shards a sweep asks for runs that an older build has put aside.
+	asidePart = 16
+)
 
 // Sweep implements state.Schedule. One round trip asks all shards for a few each, a
 // second those that have more, and one more looks at what they have due. A run that
 // cannot be looked at does not keep the others from it; its error is reported when
-// nothing else is due. A sweep also takes a few runs of format 1 into the index of lists.
+// nothing else is due. Of runs of a newer format each is looked at once. A sweep also takes a few runs of format 1 into the index of lists.
 func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
 	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
-	ids, full, err := s.due(ctx, allShards(), now, sweepPart)
+	shards := allShards()
+	ids, full, aside, err := s.due(ctx, shards, now, sweepPart, shards[:asidePart])
 	if err == nil && len(ids) < limit && len(full) > 0 {
 		var rest []state.RunID
-		rest, _, err = s.due(ctx, full, now, limit)
+		rest, _, _, err = s.due(ctx, full, now, limit, nil)
 		ids = append(ids, rest...)
 		slices.Sort(ids)
 		ids = slices.Compact(ids)
@@ -45,10 +52,16 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 		oldest = append(oldest, at)
 	}
 	// No shard comes first every time: when more is due than fits, all get on.
+	for id := range aside {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
 	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	ids = ids[:min(len(ids), limit)]
 	due, failed := s.each(ctx, ids, sweepScript, func(id state.RunID, k run) ([]string, []any) {
-		return []string{k.header, k.log, k.due, k.count, k.tenants, k.leases, k.lists}, append([]any{string(id), delay.Milliseconds()}, oldest...)
+		args := append([]any{string(id), delay.Milliseconds()}, oldest...)
+		return []string{k.header, k.log, k.due, k.count, k.tenants, k.leases, k.lists, s.keys.aside[id.Shard()]}, append(args, aside[id])
 	})
 	if err := s.upgrade(ctx); failed == nil {
 		failed = err
@@ -68,15 +81,29 @@ func allShards() []int {
 	return shards
 }
 
-// due returns up to part runs of each shard that are due, and which shards may have more.
-func (s *Store) due(ctx context.Context, shards []int, now time.Time, part int) (ids []state.RunID, full []int, err error) {
+// due returns up to part runs of each shard that are due, and which shards may have more; and
+// of some shards runs that an older build has put aside and this one can read, with how the
+// index has them.
+func (s *Store) due(ctx context.Context, shards []int, now time.Time, part int, asideOf []int) (ids []state.RunID, full []int, aside map[state.RunID]string, err error) {
 	pipe := s.rdb.Pipeline()
+	set := make([]*redis.StringSliceCmd, len(asideOf))
+	for i, n := range asideOf {
+		set[i] = pipe.ZRangeByLex(ctx, s.keys.aside[n], &redis.ZRangeBy{Min: "-", Max: fmt.Sprintf("(%04d", state.Format+1), Count: sweepPart})
+	}
 	cmds := make([]*redis.StringSliceCmd, len(shards))
 	for i, n := range shards {
 		cmds[i] = pipe.ZRangeByScore(ctx, s.keys.due(n), &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.UnixMilli(), 10), Count: int64(part)})
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
+	}
+	aside = map[state.RunID]string{}
+	for _, c := range set {
+		for _, member := range c.Val() {
+			if _, id, ok := strings.Cut(member, "\x00"); ok {
+				aside[state.RunID(id)] = member
+			}
+		}
 	}
 	for i, c := range cmds {
 		for _, id := range c.Val() {
@@ -86,7 +113,7 @@ func (s *Store) due(ctx context.Context, shards []int, now time.Time, part int) 
 			full = append(full, shards[i])
 		}
 	}
-	return ids, full, nil
+	return ids, full, aside, nil
 }
 
 // each runs a script of the schedule for each run, in one round trip unless the server

@@ -1,7 +1,7 @@
 -- Shared by all scripts. names.go lists the fields of hashes and the places of replies, and TestScripts holds the scripts
 -- to it: a field is read into a variable of its name, and a place of a reply is filled from one, or with a constant.
 --   R hash of the run · L log · J journal · I inbox · X ids of signals that were seen · D index of what is due
---   C counts of the shard's runs by status · T of those that are queued or running by tenant · H index of leases · N index of lists · G descendants of the run
+--   C counts of the shard's runs by status · T of those that are queued or running by tenant · H index of leases · N index of lists · U index of what was put aside · G descendants of the run
 -- A number that goes to a command is formatted as a float, which takes longer than the command: constants are strings.
 -- LOOK is state.BacklogLook. FORMAT is the newest that this build knows, and NOISY the number in state.NoisyAbove. A run of a newer one is left alone; who
 -- holds the lease of a run has found at the claim that it is not.
@@ -39,6 +39,10 @@ end
 local function due(D, run, at)
   if at > 0 then redis.call('ZADD', D, at, run) else redis.call('ZREM', D, run) end
 end
+
+-- What is due of runs that this build cannot read is put aside, in an index by format: each costs one look, and is out of the way
+-- of what others wait for. A build that can read them takes them back, see sweep.lua.
+local function aside(format, run) return string.format('%04d', format) .. '\0' .. run end
 
 -- hold moves a run in the index of leases from one worker to another, '' is none. Builds that do not know of the index leave
 -- its members as they are: who reads it asks the run.

@@ -1,5 +1,5 @@
--- KEYS R L D C T H N · ARGV run delay(ms) oldest(ms) of high, normal and low, 0 is none · returns due {'turn', …} or {'finalize', …}, verdict {'none'}
-local R, L, D, C, T, H, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+-- KEYS R L D C T H N U · ARGV run delay(ms) oldest(ms) of high, normal and low, 0 is none, then how the run was put aside, or '' · returns due {'turn', …} or {'finalize', …}, verdict {'none'}
+local R, L, D, C, T, H, N, U = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local run, delay = ARGV[1], tonumber(ARGV[2])
 -- state.Backlog, less the skew.
 local function explained(lane, at)
@@ -8,9 +8,15 @@ local function explained(lane, at)
 end
 local status, version, lease, lane, finalized, wake, sweeps, format, awaits, tenant, abort, owner, queuedAt, token, evicted, listed = unpack(
   redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'ann', 'wake', 'sw', 'f', 'aw', 'tn', 'ab', 'own', 'qa', 'tok', 'ev', 'li'))
+if ARGV[6] ~= '' then redis.call('ZREM', U, ARGV[6]) end
 if not status then redis.call('ZREM', D, run); return {'none'} end
-if newer(format) then return {'none'} end
+if newer(format) then
+  redis.call('ZREM', D, run)
+  redis.call('ZADD', U, '0', aside(format, run))
+  return {'none'}
+end
 local n, at, what = now(), redis.call('ZSCORE', D, run), nil
+if ARGV[6] ~= '' then at = at or n end
 if not at or tonumber(at) > n then return {'none'} end
 lease, wake, sweeps = tonumber(lease), tonumber(wake), tonumber(sweeps)
 if status == 'running' and lease > n then due(D, run, lease + delay); return {'none'} end
