@@ -26,7 +26,7 @@ func (s *Store) Hold(bytes int) { s.maxBytes = bytes }
 
 // Indexed is a store that is an index only.
 func Indexed(log io.Writer) *Store {
-	return &Store{cfg: Config{Logger: zerolog.New(log)}, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}}
+	return &Store{cfg: Config{Logger: zerolog.New(log)}, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}, schedule: newSchedule()}
 }
 
 // Learn takes a run into the index, as a message with a number says that it stands.

@@ -49,6 +49,7 @@ type Store struct {
 	index    map[state.RunID]version
 	active   record.ActiveRuns // of the index
 	lists    lists             // of the index
+	schedule schedule          // of the index
 	warned   bool              // that it has too many runs
 	logs     map[state.RunID]cachedLog
 	logBytes int // bytes in logs
@@ -100,7 +101,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}, logs: map[state.RunID]cachedLog{}, maxBytes: maxLogBytes}
+	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}, schedule: newSchedule(), logs: map[state.RunID]cachedLog{}, maxBytes: maxLogBytes}
 	want := jetstream.StreamConfig{
 		Name:     streamName(cfg.Prefix, "STATE"),
 		Subjects: []string{cfg.Prefix + ".state.>"}, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
@@ -217,8 +218,7 @@ func decode(data []byte) (change, error) {
 func (s *Store) forget(id state.RunID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.active.Move(s.index[id].rec, record.Record{})
-	s.lists.move(id, s.index[id].rec, record.Record{})
+	s.move(id, record.Record{})
 	delete(s.index, id)
 	s.logBytes -= s.logs[id].bytes
 	delete(s.logs, id)
@@ -232,11 +232,18 @@ func (s *Store) learn(id state.RunID, v version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.index[id]; v.seq > have.seq {
-		s.active.Move(have.rec, v.rec)
-		s.lists.move(id, have.rec, v.rec)
+		s.move(id, v.rec)
 		s.index[id] = v
 		s.tooMany()
 	}
+}
+
+// move notes in what is made of the index that the record of a run is swapped; s.mu is held.
+func (s *Store) move(id state.RunID, to record.Record) {
+	from := s.index[id].rec
+	s.active.Move(from, to)
+	s.lists.move(id, from, to)
+	s.schedule.move(id, from, to)
 }
 
 // noisy reports whether a run is noisy, as far as the index knows.

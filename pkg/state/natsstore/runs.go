@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -270,101 +269,4 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, abort state.Abort, de
 		return nil, err
 	})
 	return w, err
-}
-
-// each applies fn to the runs that look right in the index, up to limit answers. The error
-// of one run is reported when there are no others.
-func (s *Store) each(ctx context.Context, limit int, looks func(record.Record) bool, fn func(*record.Record, state.RunID, time.Time) (state.Due, bool)) ([]state.Due, error) {
-	s.mu.Lock()
-	var ids []state.RunID
-	for id, v := range s.index {
-		if looks(v.rec) {
-			ids = append(ids, id)
-		}
-	}
-	s.mu.Unlock()
-	var due []state.Due
-	var failed error
-	for _, id := range ids {
-		if len(due) == limit {
-			break
-		}
-		var d state.Due
-		var ok bool
-		err := s.update(ctx, id, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
-			before := rec.Due
-			if d, ok = fn(rec, id, now); !ok && rec.Due == before {
-				return nil, errUnchanged
-			}
-			return nil, nil
-		})
-		switch {
-		case errors.Is(err, state.ErrFormat):
-			continue
-		case errors.Is(err, state.ErrNotFound):
-			// Its messages are gone from the stream: by a purge, or with a disk.
-			s.forget(id)
-			continue
-		case ctx.Err() != nil:
-			return due, ctx.Err()
-		case err != nil: // of one run, which keeps the others from nothing
-			failed = err
-			continue
-		}
-		if ok {
-			d.Noisy = s.noisy(id)
-			due = append(due, d)
-		}
-	}
-	if len(due) > 0 {
-		return due, nil
-	}
-	return nil, failed
-}
-
-// Sweep implements state.Schedule.
-func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
-	now := s.clock.now()
-	return s.each(ctx, limit,
-		func(rec record.Record) bool { return !rec.Due.IsZero() && !now.Before(rec.Due.Time) },
-		func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
-			return rec.Sweep(id, now, delay, backlog)
-		})
-}
-
-// Evict implements state.Schedule.
-func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
-	return s.each(ctx, limit,
-		func(rec record.Record) bool { return rec.Status == state.Running && rec.Owner == worker },
-		func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
-			return rec.Evict(id, worker, now, delay)
-		})
-}
-
-// Owners implements state.Schedule, from the index.
-func (s *Store) Owners(context.Context) ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	owners := map[string]bool{}
-	for _, v := range s.index {
-		if v.rec.Status == state.Running {
-			owners[v.rec.Owner] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(owners)), nil
-}
-
-// Heartbeat implements state.Schedule. Heartbeats travel between workers on the NATS that
-// keeps the runs: one in a stream would tell nothing else.
-func (*Store) Heartbeat(context.Context, string, time.Duration) error { return nil }
-
-// Alive implements state.Schedule.
-func (*Store) Alive(context.Context, string) (bool, error) { return false, nil }
-
-// Finalized implements state.Schedule.
-func (s *Store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
-	return s.update(ctx, id, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
-		rec.NoteFinalized(seq)
-		return nil, nil
-	})
 }

@@ -1,0 +1,246 @@
+package natsstore
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/record"
+)
+
+// schedule is the runs of the index by when they are due, and by who holds their leases: what
+// is found in it costs by what is found, not by the runs that there are.
+type schedule struct {
+	due    dueHeap
+	owners map[string]map[state.RunID]bool // of leases
+}
+
+func newSchedule() schedule {
+	return schedule{due: dueHeap{at: map[state.RunID]int{}}, owners: map[string]map[state.RunID]bool{}}
+}
+
+// move notes that the record of a run was swapped. A run that is new comes from the zero
+// Record, and one that is gone goes there.
+func (s *schedule) move(id state.RunID, from, to record.Record) {
+	s.due.set(id, to.Due.Time)
+	was, is := holder(from), holder(to)
+	if was == is {
+		return
+	}
+	if held := s.owners[was]; held != nil {
+		if delete(held, id); len(held) == 0 {
+			delete(s.owners, was)
+		}
+	}
+	if is == "" {
+		return
+	}
+	if s.owners[is] == nil {
+		s.owners[is] = map[state.RunID]bool{}
+	}
+	s.owners[is][id] = true
+}
+
+// holder is the worker that has the lease of a run, or "".
+func holder(r record.Record) string {
+	if r.Status != state.Running {
+		return ""
+	}
+	return r.Owner
+}
+
+// dueHeap has the run that is due first on top.
+type dueHeap struct {
+	runs []dueRun
+	at   map[state.RunID]int // where a run is
+}
+
+type dueRun struct {
+	id  state.RunID
+	due time.Time
+}
+
+func (h *dueHeap) Len() int           { return len(h.runs) }
+func (h *dueHeap) Less(i, j int) bool { return h.runs[i].due.Before(h.runs[j].due) }
+
+func (h *dueHeap) Swap(i, j int) {
+	h.runs[i], h.runs[j] = h.runs[j], h.runs[i]
+	h.at[h.runs[i].id], h.at[h.runs[j].id] = i, j
+}
+
+// Push implements heap.Interface.
+func (h *dueHeap) Push(x any) {
+	r := x.(dueRun) //nolint:forcetypeassert // of this file
+	h.at[r.id] = len(h.runs)
+	h.runs = append(h.runs, r)
+}
+
+// Pop implements heap.Interface.
+func (h *dueHeap) Pop() any {
+	last := len(h.runs) - 1
+	r := h.runs[last]
+	h.runs = h.runs[:last]
+	delete(h.at, r.id)
+	return r
+}
+
+// set says when a run is due; the zero time is never.
+func (h *dueHeap) set(id state.RunID, due time.Time) {
+	i, there := h.at[id]
+	switch {
+	case !there && !due.IsZero():
+		heap.Push(h, dueRun{id, due})
+	case there && due.IsZero():
+		heap.Remove(h, i)
+	case there && !h.runs[i].due.Equal(due):
+		h.runs[i].due = due
+		heap.Fix(h, i)
+	}
+}
+
+// until returns up to limit runs that are due, without some, and how many it has looked at.
+func (h *dueHeap) until(now time.Time, limit int, without map[state.RunID]bool) (ids []state.RunID, looked int) {
+	below := []int{0}
+	for len(below) > 0 && len(ids) < limit {
+		i := below[len(below)-1]
+		below = below[:len(below)-1]
+		if i >= len(h.runs) {
+			continue
+		}
+		looked++
+		r := h.runs[i]
+		if now.Before(r.due) {
+			continue
+		}
+		if !without[r.id] {
+			ids = append(ids, r.id)
+		}
+		below = append(below, 2*i+1, 2*i+2)
+	}
+	return ids, looked
+}
+
+// spread is of how many more runs than it may answer with a call of the schedule chooses:
+// several workers who ask at the same time seldom meet.
+const spread = 8
+
+// each applies fn to runs that find names, up to limit answers. find gives up to some runs
+// without those that were tried. The error of one run is reported when there are no others.
+func (s *Store) each(ctx context.Context, limit int, find func(n int, tried map[state.RunID]bool) []state.RunID, fn func(*record.Record, state.RunID, time.Time) (state.Due, bool)) ([]state.Due, error) {
+	var due []state.Due
+	var failed error
+	tried := map[state.RunID]bool{}
+	for len(due) < limit {
+		s.mu.Lock()
+		ids := find(spread*limit, tried)
+		s.mu.Unlock()
+		if len(ids) == 0 {
+			break
+		}
+		rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+		for _, id := range ids {
+			if len(due) == limit {
+				break
+			}
+			tried[id] = true
+			d, ok, err := s.look(ctx, id, fn)
+			if ctx.Err() != nil {
+				return due, ctx.Err()
+			}
+			if err != nil { // of one run, which keeps the others from nothing
+				failed = err
+			}
+			if ok {
+				due = append(due, d)
+			}
+		}
+	}
+	if len(due) > 0 {
+		return due, nil
+	}
+	return nil, failed
+}
+
+// look applies fn to a run.
+func (s *Store) look(ctx context.Context, id state.RunID, fn func(*record.Record, state.RunID, time.Time) (state.Due, bool)) (d state.Due, ok bool, err error) {
+	err = s.update(ctx, id, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
+		before := rec.Due
+		if d, ok = fn(rec, id, now); !ok && rec.Due == before {
+			return nil, errUnchanged
+		}
+		return nil, nil
+	})
+	switch {
+	case errors.Is(err, state.ErrFormat):
+		return d, false, nil
+	case errors.Is(err, state.ErrNotFound):
+		// Its messages are gone from the stream: by a purge, or with a disk.
+		s.forget(id)
+		return d, false, nil
+	case err != nil:
+		return d, false, err
+	}
+	if ok {
+		d.Noisy = s.noisy(id)
+	}
+	return d, ok, nil
+}
+
+// Sweep implements state.Schedule. It costs by what is due.
+func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
+	now := s.clock.now()
+	return s.each(ctx, limit,
+		func(n int, tried map[state.RunID]bool) []state.RunID {
+			ids, _ := s.schedule.due.until(now, n, tried)
+			return ids
+		},
+		func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
+			return rec.Sweep(id, now, delay, backlog)
+		})
+}
+
+// Evict implements state.Schedule. It costs by the leases of the worker.
+func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
+	return s.each(ctx, limit,
+		func(n int, tried map[state.RunID]bool) (ids []state.RunID) {
+			for id := range s.schedule.owners[worker] {
+				if len(ids) == n {
+					break
+				}
+				if !tried[id] {
+					ids = append(ids, id)
+				}
+			}
+			return ids
+		},
+		func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
+			return rec.Evict(id, worker, now, delay)
+		})
+}
+
+// Owners implements state.Schedule, from the index.
+func (s *Store) Owners(context.Context) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.schedule.owners)), nil
+}
+
+// Heartbeat implements state.Schedule. Heartbeats travel between workers on the NATS that
+// keeps the runs: one in a stream would tell nothing else.
+func (*Store) Heartbeat(context.Context, string, time.Duration) error { return nil }
+
+// Alive implements state.Schedule.
+func (*Store) Alive(context.Context, string) (bool, error) { return false, nil }
+
+// Finalized implements state.Schedule.
+func (s *Store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
+	return s.update(ctx, id, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
+		rec.NoteFinalized(seq)
+		return nil, nil
+	})
+}
