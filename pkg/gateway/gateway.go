@@ -166,6 +166,7 @@ type Gateway struct {
 	keeper   *retention.Keeper
 
 	audiences audiences
+	waiters   waiters
 	reading   chan struct{} // held by streams while they read from the store
 
 	mu     sync.Mutex

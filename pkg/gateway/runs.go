@@ -65,30 +65,40 @@ func waitOf(r *http.Request) (time.Duration, error) {
 }
 
 // atRest waits until a run is terminal or waits for somebody, and reports whether
-// it is.
-func (g *Gateway) atRest(ctx context.Context, id state.RunID, wait time.Duration) (state.State, bool) {
+// it is. It looks at the store when the log of the run has grown, and now and then when a
+// hint may have been lost.
+func (g *Gateway) atRest(ctx context.Context, id state.RunID, wait time.Duration) (_ state.State, ok bool) {
 	ctx, cancel := context.WithTimeout(g.budgeted(ctx, true), wait)
 	defer cancel()
-	moved := make(chan struct{}, 1)
-	stop, err := g.bus.Watch(ctx, id, func(bus.Notice) {
+	grown := make(chan struct{}, 1)
+	stop, err := g.bus.Watch(ctx, id, func(n bus.Notice) {
+		if n.Live != nil {
+			return // a run that streams its answer does not rest
+		}
 		select {
-		case moved <- struct{}{}:
+		case grown <- struct{}{}:
 		default:
 		}
 	})
 	if err == nil {
 		defer stop()
 	}
-	// The poll is the backstop for a hint that was lost.
-	poll := time.NewTicker(time.Second)
-	defer poll.Stop()
+	one, lost := g.waiters.join(), false
+	defer func() { one.leave(ok && lost) }()
 	for {
-		if st, err := g.store.Load(ctx, id); err == nil && atRest(st) {
+		st, err := g.store.Load(ctx, id)
+		if err == nil && atRest(st) {
+			// A look may only have been quicker than the hint.
+			now, err := g.clock.now(ctx)
+			lost = lost && err == nil && now.Sub(st.UpdatedAt.Time) > lookAfter
 			return st, true
 		}
 		select {
-		case <-moved:
-		case <-poll.C:
+		case <-grown:
+			lost = false
+			one.looks()
+		case <-one.turn:
+			lost = true
 		case <-g.quit:
 			return state.State{}, false
 		case <-ctx.Done():
