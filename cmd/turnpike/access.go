@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -122,8 +123,8 @@ func (*tenantsLsCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.print(tenants, table("NAME\tFOUR EYES\tSUSPENDED", tenants, func(t api.Tenant) string {
-		return fmt.Sprintf("%s\t%t\t%t", t.Name, t.FourEyes, t.Suspended)
+	return e.print(tenants, table("NAME\tFOUR EYES\tSUSPENDED\tHOSTS\tMODELS\tPROGRAMS\tSECRETS", tenants, func(t api.Tenant) string {
+		return fmt.Sprintf("%s\t%t\t%t\t%s\t%s\t%s\t%s", t.Name, t.FourEyes, t.Suspended, allowed(t.Hosts), allowed(t.Models), allowed(t.MCPCommands), allowed(secretTexts(t.Secrets)))
 	}))
 }
 
@@ -131,10 +132,74 @@ type tenantsPutCmd struct {
 	Name      string `arg:"" help:"Name of the tenant."`
 	FourEyes  bool   `help:"Nobody approves calls of runs that they have submitted themselves."`
 	Suspended bool   `help:"The tenant may read and cancel, and nothing else."`
+
+	Host       []string `help:"Only these hosts may be reached by tools and by models with a base_url, by commas: example.com, *.example.com, example.com:8443, 10.1.0.0/16; none is no host."`
+	Model      []string `help:"Only these models may be used, by commas: claude-*, openai/*; none is no model."`
+	MCPCommand []string `name:"mcp-command" help:"Only these programs may be started for MCP tools, by commas; none is no program."`
+	Secret     []string `help:"Only these secrets may be named, by commas: NAME, or NAME=HOST for some hosts alone; none is no secret."`
+}
+
+// allowed shows a list of what a tenant may use.
+func allowed(list []string) string {
+	switch {
+	case list == nil:
+		return "any"
+	case len(list) == 0:
+		return "none"
+	default:
+		return strings.Join(list, ",")
+	}
+}
+
+// listOf reads a list of what a tenant may use, as allowed shows it.
+func listOf(flag []string) []string {
+	if len(flag) == 1 && flag[0] == "none" {
+		return []string{}
+	}
+	return flag
+}
+
+func secretTexts(secrets []api.TenantSecret) []string {
+	if secrets == nil {
+		return nil
+	}
+	texts := []string{}
+	for _, s := range secrets {
+		if len(s.Hosts) == 0 {
+			texts = append(texts, s.Name)
+		}
+		for _, h := range s.Hosts {
+			texts = append(texts, s.Name+"="+h)
+		}
+	}
+	return texts
+}
+
+// secretsOf reads what secretTexts shows.
+func secretsOf(texts []string) []api.TenantSecret {
+	if texts == nil {
+		return nil
+	}
+	secrets := []api.TenantSecret{}
+	for _, text := range texts {
+		name, host, bound := strings.Cut(text, "=")
+		i := slices.IndexFunc(secrets, func(s api.TenantSecret) bool { return s.Name == name })
+		if i < 0 {
+			i = len(secrets)
+			secrets = append(secrets, api.TenantSecret{Name: name})
+		}
+		if bound {
+			secrets[i].Hosts = append(secrets[i].Hosts, host)
+		}
+	}
+	return secrets
 }
 
 func (c *tenantsPutCmd) Run(e *env) error {
-	t, err := e.client.PutTenant(e.ctx, c.Name, api.TenantSettings{FourEyes: c.FourEyes, Suspended: c.Suspended})
+	t, err := e.client.PutTenant(e.ctx, c.Name, api.TenantSettings{
+		FourEyes: c.FourEyes, Suspended: c.Suspended,
+		Hosts: listOf(c.Host), Models: listOf(c.Model), MCPCommands: listOf(c.MCPCommand), Secrets: secretsOf(listOf(c.Secret)),
+	})
 	if err != nil {
 		return err
 	}

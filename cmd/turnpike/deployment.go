@@ -78,11 +78,14 @@ func (c *devCmd) Run(e *env) error {
 	if c.MCPCommands == nil {
 		c.MCPCommands = []string{"*"} // who may define agents here may start programs, too
 	}
+	if c.ModelAllow == nil {
+		c.ModelAllow = []string{"127.0.0.0/8", "::1/128"} // Ollama, vLLM, mock-model
+	}
 	settings, err := c.Worker()
 	if err != nil {
 		return err
 	}
-	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: c.HTTPAllow, MCPCommands: c.MCPCommands, MockResponses: c.MockResponses})
+	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: c.HTTPAllow, ModelAllow: c.ModelAllow, MCPCommands: c.MCPCommands, MockResponses: c.MockResponses})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/policy"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
@@ -113,8 +115,8 @@ func (c *mcpLsCmd) sourcesOf(file string) ([]tool.Bound, error) {
 	return sources, nil
 }
 
-func (c *mcpLsCmd) secret(name string) (string, error) {
-	return worker.Secret(c.SecretsDir, "secret://"+name)
+func (c *mcpLsCmd) secret(name, host string) (string, error) {
+	return worker.Secrets{Dir: c.SecretsDir}.Find(state.DefaultTenant, name, host, policy.Policy{})
 }
 
 func (c *mcpLsCmd) list(ctx context.Context, t tool.Bound) (mcpListing, error) {

@@ -32,7 +32,7 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
-	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: cfg.HTTPAllow, MCPCommands: cfg.MCPCommands, MockResponses: cfg.MockResponses})
+	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: cfg.HTTPAllow, ModelAllow: cfg.ModelAllow, MCPCommands: cfg.MCPCommands, MockResponses: cfg.MockResponses})
 	if err != nil {
 		return err
 	}

@@ -161,8 +161,9 @@ type WorkerConfig struct {
 	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the deployment; default the host's name and a random part."`
 	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Turns in flight at once."`
 	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Addresses that are not public and that HTTP tools, MCP servers and remote agents may have all the same, by commas: host:port, or networks such as 10.1.0.0/16."`
+	ModelAllow    []string      `name:"model-allow" env:"TURNPIKE_MODEL_ALLOW" help:"Addresses that are not public and that the base_url of models may have all the same, beside those of --http-allow, by commas: host:port, or networks such as 10.1.0.0/16."`
 	MCPCommands   []string      `name:"mcp-commands" env:"TURNPIKE_MCP_COMMANDS" help:"Programs that MCP tools may start on the worker, by commas, as they stand first in a command; * is any."`
-	SecretsDir    string        `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret."`
+	SecretsDir    string        `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret; those of a tenant are in a directory of its name there."`
 	Prices        string        `env:"TURNPIKE_PRICES" type:"path" help:"File with prices of models, YAML or JSON, beside and above the built-in ones."`
 	RateLimits    string        `name:"rate-limits" env:"TURNPIKE_RATE_LIMITS" type:"path" help:"File with the rate limits of providers that all workers keep together, YAML or JSON; the same for every worker."`
 	Heartbeat     time.Duration `env:"TURNPIKE_HEARTBEAT" default:"300ms" help:"How often the worker says that it is alive. One that misses four heartbeats is dead, and its turns are taken up."`

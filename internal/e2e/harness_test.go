@@ -196,6 +196,7 @@ func newDeployment(t *testing.T, workers int, env ...string) *deployment {
 		"TURNPIKE_ADDR=" + addr,
 		"TURNPIKE_PREFIX=" + strings.ToLower("e2e"+fmt.Sprint(time.Now().UnixNano())),
 		"TURNPIKE_LOG_LEVEL=info",
+		"TURNPIKE_MODEL_ALLOW=127.0.0.0/8",
 	}
 	s.env = append(s.env, env...)
 	conn, err := nats.Connect(server.URL())

@@ -79,7 +79,7 @@ func trace(t *testing.T, env ...string) *traced {
 
 	r.deployment = newDeployment(t, 0, append(env,
 		"OTEL_EXPORTER_OTLP_ENDPOINT="+r.collector.HTTP, "OTEL_BSP_SCHEDULE_DELAY=50",
-		"MODEL_KEY="+modelKey, "TOOL_KEY="+toolKey, "TURNPIKE_HTTP_ALLOW="+strings.TrimPrefix(web.URL, "http://"),
+		"TURNPIKE_SECRET_MODEL_KEY="+modelKey, "TURNPIKE_SECRET_TOOL_KEY="+toolKey, "TURNPIKE_HTTP_ALLOW="+strings.TrimPrefix(web.URL, "http://"),
 	)...)
 	grpc := append(slices.Clone(r.env), "OTEL_EXPORTER_OTLP_ENDPOINT="+r.collector.GRPC, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc")
 	first := spawn(t, "worker", grpc)

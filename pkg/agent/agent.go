@@ -2,6 +2,8 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -84,6 +86,30 @@ func (a *Agent) Pins() bool { return len(a.sources)+len(a.probes) > 0 }
 // ProbeSources returns the probes that stand for other tools and have not been expanded, by
 // the index of the tool that has the probe.
 func (a *Agent) ProbeSources() []Source { return a.probes }
+
+// All yields the tools of the agent, sources and probes among them, with the place of each in
+// the definition.
+func (a *Agent) All() iter.Seq2[string, *CompiledTool] {
+	return func(yield func(string, *CompiledTool) bool) {
+		for i, d := range a.Definition.Tools {
+			if t := a.tools[d.Name]; t != nil && (!yield(place("tools", i), t) || t.ProbeTool != nil && !yield(place("tools", i)+".probe", t.ProbeTool)) {
+				return
+			}
+		}
+		for _, s := range a.sources {
+			if !yield(place("tools", s.Index), s.CompiledTool) {
+				return
+			}
+		}
+		for _, s := range a.probes {
+			if !yield(place("tools", s.Index)+".probe", s.CompiledTool) {
+				return
+			}
+		}
+	}
+}
+
+func place(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
 // Expand returns a definition with other tools in the places of sources, by their
 // index. What it returns is compiled and never stored.

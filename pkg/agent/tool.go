@@ -33,7 +33,7 @@ type CompiledTool struct {
 const anyObject = `{"type":"object"}`
 
 // Bound returns the tool as its kind gets it.
-func (t *CompiledTool) Bound(secret func(name string) (string, error)) tool.Bound {
+func (t *CompiledTool) Bound(secret func(name, host string) (string, error)) tool.Bound {
 	return tool.Bound{Definition: &t.Tool, Settings: t.Settings, Secret: secret}
 }
 

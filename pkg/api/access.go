@@ -35,6 +35,26 @@ type TenantSettings struct {
 
 	// Suspended lets the tenant read and cancel, and nothing else.
 	Suspended bool `json:"suspended"`
+
+	// What the agents of the tenant may use. Without a list they may use all that the
+	// deployment lets them; an empty one allows nothing.
+	//
+	// Hosts are those that models with a base_url and tools may reach: example.com,
+	// *.example.com, example.com:8443, 10.1.0.0/16 or *. Models are names such as claude-*, or
+	// provider/name. MCPCommands are the programs of MCP tools, as they stand first in a
+	// command. Secrets are those that definitions may name.
+	Hosts       []string       `json:"hosts,omitzero"`
+	Models      []string       `json:"models,omitzero"`
+	MCPCommands []string       `json:"mcp_commands,omitzero"`
+	Secrets     []TenantSecret `json:"secrets,omitzero"`
+}
+
+// TenantSecret is a secret that the agents of a tenant may name.
+type TenantSecret struct {
+	Name string `json:"name"`
+
+	// Hosts are those that it may be sent to, as patterns; empty is any, and programs.
+	Hosts []string `json:"hosts,omitempty"`
 }
 
 // Tenant is a tenant with its settings.

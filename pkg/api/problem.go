@@ -45,6 +45,7 @@ const (
 	CodeNotImplemented      = "not_implemented"
 	CodeUnauthenticated     = "unauthenticated"
 	CodeForbidden           = "forbidden"
+	CodeNotPermitted        = "not_permitted"
 	CodeTenantSuspended     = "tenant_suspended"
 	CodeTenantNotFound      = "tenant_not_found"
 	CodeKeyNotFound         = "key_not_found"

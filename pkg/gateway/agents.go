@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -31,6 +33,9 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
 	}
+	if err := g.permitted(r, compiled); err != nil {
+		return err
+	}
 	stored, err := json.Marshal(def)
 	if err != nil {
 		return err
@@ -49,6 +54,18 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 		status = http.StatusCreated
 	}
 	return reply(w, status, v)
+}
+
+// permitted refuses a definition that uses what the tenant may not.
+func (g *Gateway) permitted(r *http.Request, a *agent.Agent) error {
+	settings, err := g.tenants.Settings(r.Context(), tenantOf(r))
+	if err != nil {
+		return err
+	}
+	if err := policy.Of(tenantOf(r), settings).Check(a, g.known.Providers); err != nil {
+		return problem(http.StatusForbidden, api.CodeNotPermitted, "%v", err)
+	}
+	return nil
 }
 
 func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -124,6 +125,9 @@ func (g *Gateway) putTenant(w http.ResponseWriter, r *http.Request) error {
 	var settings api.TenantSettings
 	if _, err := g.decode(w, r, &settings); err != nil {
 		return err
+	}
+	if err := policy.CheckSettings(settings); err != nil {
+		return invalid("%v", err)
 	}
 	if err := g.tenants.Put(r.Context(), name, settings); err != nil {
 		return err

@@ -14,6 +14,11 @@ type Spec struct {
 
 	// APIs are those among which a definition may choose; empty: there is no choice.
 	APIs []API
+
+	// Host is the "host:port" of the provider's own API, where requests go that name no other
+	// address; empty: it is not known. A secret that is bound to hosts is sent there if it is
+	// one of them.
+	Host string
 }
 
 // Specs finds the Spec of a provider by the name that definitions give it.
@@ -25,7 +30,10 @@ func (s Specs) Names() []string { return slices.Sorted(maps.Keys(s)) }
 // BuiltinSpecs returns the providers that ship with Turnpike. A third party adds its
 // own to the map; a gateway needs nothing else.
 func BuiltinSpecs() Specs {
-	return Specs{"scripted": {Scripted: true}, "openai": {APIs: []API{APIResponses, APIChat}}, "anthropic": {}, "gemini": {}}
+	return Specs{
+		"scripted": {Scripted: true}, "openai": {APIs: []API{APIResponses, APIChat}, Host: "api.openai.com:443"},
+		"anthropic": {Host: "api.anthropic.com:443"}, "gemini": {Host: "generativelanguage.googleapis.com:443"},
+	}
 }
 
 // Described is a Provider that says of itself what definitions may say of its models.

@@ -40,9 +40,10 @@ type Bound struct {
 	// Settings are those of the kind, as Spec.Check has seen them.
 	Settings any
 
-	// Secret returns the value of secret://name. A kind asks for it at each use, and
-	// keeps it out of what it returns.
-	Secret func(name string) (string, error)
+	// Secret returns the value of secret://name for a "host:port", to which alone it may be
+	// sent then; "" is a program of the worker. A kind asks for it at each use, and keeps it
+	// out of what it returns.
+	Secret func(name, host string) (string, error)
 }
 
 // Kinds finds a Kind by the name that definitions give it.

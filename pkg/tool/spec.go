@@ -55,6 +55,11 @@ type Needs struct {
 	// of delegation count the tool among its targets.
 	Remote bool
 
+	// Hosts are the "host:port" that the worker's calls go to, and Command is the program that
+	// the worker starts for them. A tenant may be allowed some only.
+	Hosts   []string
+	Command string
+
 	// Later says that a definition may be async: whoever takes a call can send the
 	// result by itself.
 	Later bool

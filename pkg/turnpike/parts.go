@@ -7,6 +7,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -24,6 +25,9 @@ func (d *Deployment) NewWorker(cfg worker.Config) (*worker.Worker, error) {
 	cfg.Lease, cfg.EventFeed, cfg.Logger = d.cfg.Lease, d.cfg.EventFeed, d.cfg.Logger
 	if cfg.ID == "" {
 		cfg.ID = newID()
+	}
+	if cfg.Policy == nil {
+		cfg.Policy = policy.NewReader(d.Store).Of
 	}
 	if cfg.Registry == nil {
 		cfg.Registry = d.cfg.Registry

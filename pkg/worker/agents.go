@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -33,11 +32,13 @@ type agents struct {
 	calls    *timelimit.Calls
 	kinds    tool.Kinds
 	loops    loop.Registry
-	secret   func(name string) (string, error)
+	secret   func(tenant, name, host string) (string, error)
+	policy   func(ctx context.Context, tenant string) (policy.Policy, error)
 	patience time.Duration // with a store that does not answer
 
-	mu    sync.Mutex
-	cache map[agentKey]*bound
+	mu      sync.Mutex
+	cache   map[agentKey]*bound
+	secrets map[string]func(name, host string) (string, error) // by tenant
 
 	pins singleflight.Group
 }
@@ -66,10 +67,10 @@ func (e *invalidAgentError) Error() string { return e.err.Error() }
 func (e *invalidAgentError) Unwrap() error { return e.err }
 
 // newAgents returns an empty cache. calls counts what a kind does not return from, and secret
-// returns the value of a secret by its name.
-func newAgents(store state.Agents, cfg Config, calls *timelimit.Calls, secret func(string) (string, error)) *agents {
+// returns the value of a tenant's secret for a host.
+func newAgents(store state.Agents, cfg Config, calls *timelimit.Calls, secret func(tenant, name, host string) (string, error)) *agents {
 	known := agent.Known{Tools: cfg.Kinds.Specs(), Hooks: cfg.Hooks.Specs(), Providers: model.SpecsOf(cfg.Providers), Loops: cfg.Loops.Names()}
-	return &agents{store: store, log: cfg.Logger, known: known, calls: calls, kinds: cfg.Kinds, loops: cfg.Loops, secret: secret, patience: cfg.Lease / 2, cache: map[agentKey]*bound{}}
+	return &agents{store: store, log: cfg.Logger, known: known, calls: calls, kinds: cfg.Kinds, loops: cfg.Loops, secret: secret, policy: cfg.Policy, patience: cfg.Lease / 2, cache: map[agentKey]*bound{}, secrets: map[string]func(name, host string) (string, error){}}
 }
 
 // get returns one version of an agent, or an *invalidAgentError.
@@ -115,7 +116,7 @@ func (a *agents) load(ctx context.Context, key agentKey) (*bound, error) {
 	if b, err = a.expand(ctx, key, def); err != nil {
 		return nil, err
 	}
-	b.undescribed = a.undescribed(b.agent)
+	b.undescribed = a.undescribed(key.tenant, b.agent)
 	a.put(key, b)
 	return a.described(ctx, key, b)
 }
@@ -150,6 +151,21 @@ func (a *agents) compile(key agentKey, def agent.Definition) (*bound, error) {
 	return b, nil
 }
 
+// secretOf returns how a tenant's agents get their secrets, the same each time.
+func (a *agents) secretOf(tenant string) func(name, host string) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	secret, ok := a.secrets[tenant]
+	if !ok {
+		if len(a.secrets) >= maxTenants {
+			clear(a.secrets)
+		}
+		secret = func(name, host string) (string, error) { return a.secret(tenant, name, host) }
+		a.secrets[tenant] = secret
+	}
+	return secret
+}
+
 func (a *agents) put(key agentKey, b *bound) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,39 +173,4 @@ func (a *agents) put(key agentKey, b *bound) {
 		clear(a.cache)
 	}
 	a.cache[key] = b
-}
-
-// secretScheme starts a reference to a secret.
-const secretScheme = "secret://"
-
-// ownVariables begin the names of variables that configure the worker: the
-// credentials in them are not for whoever may define an agent.
-const ownVariables = "TURNPIKE_"
-
-// secret resolves a reference at the moment of its use.
-func (w *Worker) secret(ref string) (string, error) { return Secret(w.cfg.SecretsDir, ref) }
-
-// resolve returns the secret of a name.
-func (w *Worker) resolve(name string) (string, error) { return w.secret(secretScheme + name) }
-
-// Secret resolves a reference such as secret://NAME: the environment variable NAME, or
-// a file of that name in dir.
-func Secret(dir, ref string) (string, error) {
-	name, ok := strings.CutPrefix(ref, secretScheme)
-	if !ok || name == "" || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, ".") {
-		return "", errors.New("api_key must be a reference such as secret://OPENAI_API_KEY")
-	}
-	if strings.HasPrefix(name, ownVariables) {
-		return "", fmt.Errorf("secret %s: what Turnpike itself is configured with is no secret of an agent", name)
-	}
-	if v := os.Getenv(name); v != "" {
-		return v, nil
-	}
-	if dir != "" {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err == nil {
-			return strings.TrimSpace(string(b)), nil
-		}
-	}
-	return "", fmt.Errorf("secret %s: set the environment variable %s or put a file of that name into TURNPIKE_SECRETS_DIR", name, name)
 }

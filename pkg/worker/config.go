@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
@@ -35,7 +37,8 @@ type Config struct {
 	MockResponses []model.Scripted
 
 	// Keys are references (secret://NAME) to the API keys of providers, by name, for
-	// models that name neither a key nor an address of their own.
+	// models that name neither a key nor an address of their own. They are the
+	// deployment's: see Secrets.
 	Keys map[string]string
 
 	// Prices of models, by name. Default model.DefaultPrices().
@@ -59,9 +62,12 @@ type Config struct {
 	// Loops by name. Default loop.Builtin().
 	Loops loop.Registry
 
-	// SecretsDir holds one file a secret, for references that no environment
-	// variable answers.
+	// SecretsDir holds one file a secret: see Secrets.
 	SecretsDir string
+
+	// Policy says what the agents of a tenant may use, and is asked before each call of a
+	// model, and of a tool that has hosts or a program. Default: they may use everything.
+	Policy func(ctx context.Context, tenant string) (policy.Policy, error)
 
 	// Tracer makes the spans of turns, model calls and tool calls. Default: none, at
 	// no cost. TraceContent puts into them what was said: prompts, answers, arguments

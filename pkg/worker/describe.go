@@ -19,13 +19,13 @@ type undescribed struct {
 	tools []tool.Bound
 }
 
-func (a *agents) undescribed(of *agent.Agent) []undescribed {
+func (a *agents) undescribed(tenant string, of *agent.Agent) []undescribed {
 	var all []undescribed
 	for _, name := range a.kinds.Names() {
 		u := undescribed{kind: a.kinds[name]}
 		for _, d := range of.Definition.Tools {
 			if t := of.Tool(d.Name); t != nil && t.Kind == name && t.Described && (d.Description == "" || len(d.Schema) == 0) {
-				u.tools = append(u.tools, t.Bound(a.secret))
+				u.tools = append(u.tools, t.Bound(a.secretOf(tenant)))
 			}
 		}
 		if len(u.tools) > 0 {

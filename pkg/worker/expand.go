@@ -3,10 +3,12 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -27,7 +29,10 @@ func (a *agents) expand(ctx context.Context, key agentKey, def agent.Definition)
 	}
 	listed := map[int][]agent.Tool{}
 	for _, s := range b.agent.Sources() {
-		kind, source := a.kinds[s.Kind], s.Bound(a.secret)
+		if err := a.mayAsk(ctx, key.tenant, s); err != nil {
+			return nil, err
+		}
+		kind, source := a.kinds[s.Kind], s.Bound(a.secretOf(key.tenant))
 		pin, err := a.pinned(ctx, key.pin(s), kind, source)
 		if err != nil {
 			return nil, err
@@ -53,7 +58,10 @@ func (a *agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 	}
 	def.Tools = slices.Clone(def.Tools)
 	for _, s := range sources {
-		kind, source := a.kinds[s.Kind], s.Bound(a.secret)
+		if err := a.mayAsk(ctx, key.tenant, s); err != nil {
+			return def, err
+		}
+		kind, source := a.kinds[s.Kind], s.Bound(a.secretOf(key.tenant))
 		pin, err := a.pinned(ctx, key.pin(s)+"/probe", kind, source)
 		if err != nil {
 			return def, err
@@ -70,6 +78,15 @@ func (a *agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 		def.Tools[s.Index].Probe = &probe
 	}
 	return def, nil
+}
+
+// mayAsk returns nil if a tenant's agents may use a source of tools, or an *invalidAgentError.
+func (a *agents) mayAsk(ctx context.Context, tenant string, s agent.Source) error {
+	err := a.permitted(ctx, tenant, s.Needs)
+	if _, refused := errors.AsType[*policy.RefusedError](err); refused {
+		return &invalidAgentError{fmt.Errorf("tools[%d]: %w", s.Index, err)}
+	}
+	return err
 }
 
 // pin names what a version of an agent pins for a source of tools. That of the default tenant

@@ -21,7 +21,7 @@ func TestDefaultKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := &Worker{cfg: Config{
+	w := &Worker{agents: &agents{known: agent.Known{Providers: model.Specs{"p": {Host: "p.example:443"}}}}, cfg: Config{
 		SecretsDir: dir, Providers: map[string]model.Provider{"p": answering(nil), "q": answering(nil)},
 		Keys: map[string]string{"p": "secret://USUAL_KEY", "q": "secret://MISSING_KEY"},
 	}}
@@ -35,7 +35,7 @@ func TestDefaultKeys(t *testing.T) {
 		{agent.Model{Provider: "p", BaseURL: "https://elsewhere.example", APIKey: "secret://USUAL_KEY"}, "usual"},
 		{agent.Model{Provider: "q", BaseURL: "https://elsewhere.example"}, ""},
 	} {
-		provider, req, err := w.request(test.model, loop.CallModel{})
+		provider, req, err := w.request(t.Context(), "default", test.model, loop.CallModel{})
 		if err != nil || req.APIKey != test.want {
 			t.Errorf("%+v: key %q, %v; want %q", test.model, req.APIKey, err, test.want)
 		}
@@ -44,7 +44,7 @@ func TestDefaultKeys(t *testing.T) {
 		}
 	}
 	for _, m := range []agent.Model{{Provider: "p", APIKey: "secret://MISSING_KEY"}, {Provider: "q"}} {
-		_, _, err := w.request(m, loop.CallModel{})
+		_, _, err := w.request(t.Context(), "default", m, loop.CallModel{})
 		if e := asModelError(err); err == nil || e.Class != model.Auth || !strings.Contains(e.Message, "MISSING_KEY") {
 			t.Errorf("%+v: %v, want an error of class auth that names the key", m, err)
 		}

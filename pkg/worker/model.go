@@ -13,9 +13,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/timelimit"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // defaultModelTimeout bounds one model call.
@@ -76,7 +78,7 @@ func (t *turn) prepare(ctx context.Context, effect loop.CallModel) (*modelCall, 
 	}
 	ctx, span := t.traceModel(ctx, *m, effect)
 	c := &modelCall{t: t, span: span, of: m, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.s.Asked - t.s.FallbackBase}
-	if c.provider, c.req, err = t.w.request(*m, effect); err != nil {
+	if c.provider, c.req, err = t.w.request(ctx, t.s.Tenant, *m, effect); err != nil {
 		ev := loop.ModelFailed{At: t.w.clock.now(), Err: asModelError(err), Purpose: effect.Purpose}
 		t.endModel(span, ev)
 		return nil, nil, ev, nil
@@ -280,7 +282,7 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 }
 
 // request completes what the loop asks for with what only the worker knows.
-func (w *Worker) request(m agent.Model, effect loop.CallModel) (model.Provider, model.Request, error) {
+func (w *Worker) request(ctx context.Context, tenant string, m agent.Model, effect loop.CallModel) (model.Provider, model.Request, error) {
 	req := model.Request{
 		Model: m.Name, Messages: effect.Messages, Tools: effect.Tools, OutputSchema: effect.Schema,
 		MaxOutputTokens: m.MaxOutputTokens, Reasoning: m.Reasoning, API: m.API, BaseURL: m.BaseURL, Responses: m.Responses,
@@ -296,7 +298,14 @@ func (w *Worker) request(m agent.Model, effect loop.CallModel) (model.Provider, 
 		}
 	}
 	if w.cfg.MockResponses == nil {
-		key, err := w.modelKey(m)
+		if err := w.permittedModel(ctx, tenant, m); err != nil {
+			class := model.Transport // of the store
+			if _, refused := errors.AsType[*policy.RefusedError](err); refused {
+				class = model.InvalidRequest
+			}
+			return nil, model.Request{}, &model.Error{Class: class, Provider: name, Message: err.Error()}
+		}
+		key, err := w.modelKey(tenant, m)
 		if err != nil {
 			return nil, model.Request{}, &model.Error{Class: model.Auth, Provider: name, Message: err.Error()}
 		}
@@ -308,22 +317,13 @@ func (w *Worker) request(m agent.Model, effect loop.CallModel) (model.Provider, 
 	return provider, req, nil
 }
 
-// modelKey returns the key that a model names, or else the worker's own for its
-// provider, which goes to the provider's own address only and must be there then.
-// Other addresses may want none.
-func (w *Worker) modelKey(m agent.Model) (string, error) {
-	if m.APIKey != "" {
-		return w.secret(m.APIKey)
+// modelHost returns the "host:port" to which calls of a model go; "" if its provider does not
+// say.
+func (w *Worker) modelHost(m agent.Model) string {
+	if m.BaseURL != "" {
+		return toolspec.HostPort(m.BaseURL)
 	}
-	ref := w.cfg.Keys[m.Provider]
-	if ref == "" || m.BaseURL != "" {
-		return "", nil
-	}
-	key, err := w.secret(ref)
-	if err != nil {
-		return "", fmt.Errorf("the model names no api_key: %w", err)
-	}
-	return key, nil
+	return w.agents.known.Providers[m.Provider].Host
 }
 
 func failureOf(err error) *model.Error {

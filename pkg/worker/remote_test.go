@@ -40,7 +40,7 @@ func (partner) Cancel(context.Context, *a2asrv.ExecutorContext) iter.Seq2[a2a.Ev
 // K7: a two_phase run delegates to a remote agent, over A2A, with a token that only
 // the environment knows.
 func TestRemoteAgent(t *testing.T) {
-	t.Setenv("PARTNER_TOKEN", "sesame")
+	t.Setenv("TURNPIKE_SECRET_PARTNER_TOKEN", "sesame")
 	mux := http.NewServeMux()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer sesame" {
@@ -86,7 +86,8 @@ func TestRemoteAgent(t *testing.T) {
 // A tool of kind http makes a request with the arguments of the call, and with a
 // secret that no log, event or transcript has.
 func TestHTTPTool(t *testing.T) {
-	t.Setenv("WEATHER_KEY", "c4n4ry")
+	t.Setenv("TURNPIKE_SECRET_WEATHER_KEY", "c4n4ry")
+	t.Setenv("WEATHER_KEY", "c4n4ry of the environment")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.URL.Path+" with "+r.Header.Get("X-Key"))
 	}))
@@ -158,7 +159,7 @@ func TestOwnCredentialsAreNoSecrets(t *testing.T) {
 		t.Errorf("a server of somebody's got %q", key)
 	default:
 	}
-	if got := s.transcript(id)[2]; !strings.Contains(got, "no secret of an agent") {
+	if got := s.transcript(id)[2]; !strings.Contains(got, "secret TURNPIKE_NATS_URL is not declared") {
 		t.Errorf("result = %s", got)
 	}
 }

@@ -209,6 +209,9 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 	if err := spec.Validate(c.Arguments); err != nil {
 		return tool.Error(err.Error()), true
 	}
+	if err := t.w.agents.permitted(ctx, t.s.Tenant, spec.Needs); err != nil {
+		return tool.Error(fmt.Sprintf("Tool %q was not called: %v", c.Name, err)), ctx.Err() == nil
+	}
 	timeout := spec.TimeLimit()
 	started, probed := t.starts[c.ID]
 	if !probed {
@@ -239,7 +242,7 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 		result tool.Result
 		err    error
 	}
-	kind, settings := t.w.cfg.Kinds[spec.Kind], spec.Bound(t.w.agents.secret)
+	kind, settings := t.w.cfg.Kinds[spec.Kind], spec.Bound(t.w.agents.secretOf(t.s.Tenant))
 	call := tool.Call{
 		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: started.ends, TraceParent: span.Parent(ctx),
 		IdempotencyKey: started.Key, Idempotent: spec.Idempotent,

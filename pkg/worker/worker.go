@@ -101,7 +101,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	if cfg.EventFeed {
 		w.feed = newFeed(store, b, w.log)
 	}
-	w.agents = newAgents(store, cfg, calls, w.resolve)
+	w.agents = newAgents(store, cfg, calls, w.secret)
 	if cfg.Tracer != nil {
 		w.tracer = cfg.Tracer.Tracer(tracerName)
 	}

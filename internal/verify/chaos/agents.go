@@ -127,5 +127,5 @@ func (k kind) definition(url string) []byte {
 	return fmt.Appendf(nil, "model: {provider: openai, name: %s, base_url: %q, api_key: \"secret://%s\"}\ntools: [%s]\n%s\n", k.name, url, modelKey, k.tools, k.more)
 }
 
-// modelKey names the variable with the key for the model server, which takes any.
+// modelKey names the secret with the key for the model server, which takes any.
 const modelKey = "CHAOS_MODEL_KEY"

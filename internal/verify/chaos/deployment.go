@@ -126,7 +126,7 @@ func deploy(ctx context.Context, d shape, bin, dir string, workers int, modelURL
 	for i := range workers {
 		name := fmt.Sprintf("w%d", i+1)
 		w, err := s.node(ctx, name, filepath.Join(bin, "worker"), "TURNPIKE_WORKER_ID="+name, "TURNPIKE_SLOTS=200",
-			"TURNPIKE_CHAOS_LEDGER="+s.ledger(), modelKey+"=any")
+			"TURNPIKE_CHAOS_LEDGER="+s.ledger(), "TURNPIKE_SECRET_"+modelKey+"=any", "TURNPIKE_MODEL_ALLOW=127.0.0.0/8")
 		if err != nil {
 			return s, err
 		}

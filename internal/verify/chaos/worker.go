@@ -50,7 +50,7 @@ func Work(ctx context.Context, cfg WorkerConfig) error {
 		return err
 	}
 	settings.Kinds = toolspec.Kinds(tools(cfg.ID, ledger))
-	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: cfg.HTTPAllow, MCPCommands: cfg.MCPCommands, MockResponses: cfg.MockResponses})
+	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: cfg.HTTPAllow, ModelAllow: cfg.ModelAllow, MCPCommands: cfg.MCPCommands, MockResponses: cfg.MockResponses})
 	if err != nil {
 		return err
 	}

@@ -185,7 +185,7 @@ func (l load) measure(ctx context.Context, cfg Config) (row Row, err error) {
 	}
 	s.Deployment, err = rig.Deploy(ctx, rig.Config{
 		Bin: cfg.Bin, Dir: filepath.Join(cfg.Dir, l.name), JetStream: cfg.Store == "jetstream",
-		Env: []string{"TURNPIKE_SLOTS=2500", "TURNPIKE_LOG_LEVEL=warn", modelKey + "=any"},
+		Env: []string{"TURNPIKE_SLOTS=2500", "TURNPIKE_LOG_LEVEL=warn", "TURNPIKE_SECRET_" + modelKey + "=any", "TURNPIKE_MODEL_ALLOW=127.0.0.0/8"},
 	})
 	if err != nil {
 		return row, err

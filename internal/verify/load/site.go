@@ -22,7 +22,7 @@ import (
 // patience bounds how long a load may take to come to its end.
 const patience = 30 * time.Minute
 
-// modelKey names the variable with the key for the model server, which takes any.
+// modelKey names the secret with the key for the model server, which takes any.
 const modelKey = "LOAD_MODEL_KEY"
 
 // gate is a model server that can hold its answers back until so many are asked for

@@ -58,7 +58,7 @@ func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.R
 	token := ""
 	if name, ok := strings.CutPrefix(s.Token, "secret://"); ok {
 		var err error
-		if token, err = t.Secret(name); err != nil {
+		if token, err = t.Secret(name, toolspec.HostPort(s.URL)); err != nil {
 			return tool.Error(err.Error()), nil
 		}
 	}

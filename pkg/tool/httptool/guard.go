@@ -43,7 +43,7 @@ func NewGuard(allow []string) (*Guard, error) {
 // Why a request is not made, and what to do about it.
 var (
 	errForbidden = errors.New("the address is not public" + exceptions)
-	errPort      = errors.New("only port 443 is open to tools" + exceptions)
+	errPort      = errors.New("only port 443 is open" + exceptions)
 	errPlain     = errors.New("nothing is asked without TLS: write https" + exceptions)
 )
 
@@ -128,6 +128,9 @@ func (g *Guard) plain(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
 		return false
+	}
+	if host == "localhost" {
+		host = "127.0.0.1" // to which it is held when it is dialled
 	}
 	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	if err != nil {

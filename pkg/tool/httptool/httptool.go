@@ -59,13 +59,13 @@ func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.R
 func New(g *Guard) *Caller { return &Caller{client: g.Client()} }
 
 // Tool returns the tool of a template that passes Check. resolve turns the name of a
-// secret into its value, at each call.
-func (c *Caller) Tool(r Request, resolve func(name string) (string, error)) tool.Tool {
+// secret into its value for a host, at each call.
+func (c *Caller) Tool(r Request, resolve func(name, host string) (string, error)) tool.Tool {
 	return tool.Func(func(ctx context.Context, call tool.Call) (tool.Result, error) { return c.call(ctx, r, resolve, call) })
 }
 
-func (c *Caller) call(ctx context.Context, r Request, resolve func(name string) (string, error), call tool.Call) (tool.Result, error) {
-	f := filler{resolve: resolve, used: map[string]bool{}}
+func (c *Caller) call(ctx context.Context, r Request, resolve func(name, host string) (string, error), call tool.Call) (tool.Result, error) {
+	f := filler{resolve: resolve, host: toolspec.HostPort(r.URL), used: map[string]bool{}}
 	dec := json.NewDecoder(bytes.NewReader(call.Arguments))
 	dec.UseNumber() // digits stay as they are
 	if err := dec.Decode(&f.args); err != nil {
@@ -184,7 +184,8 @@ func (c *Caller) send(req *http.Request, f *filler) (tool.Result, error) {
 type filler struct {
 	args    map[string]any
 	used    map[string]bool
-	resolve func(string) (string, error)
+	resolve func(name, host string) (string, error)
+	host    string // that the request goes to
 	secrets []string
 	err     error
 }
@@ -219,7 +220,7 @@ func (f *filler) fillSecret(text string, escape, escapeSecret func(string) strin
 			break
 		}
 		out.WriteString(f.fill(text[:at[0]], escape))
-		value, err := f.resolve(text[at[2]:at[3]])
+		value, err := f.resolve(text[at[2]:at[3]], f.host)
 		if err != nil {
 			f.fail(err)
 		}

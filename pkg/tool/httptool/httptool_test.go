@@ -26,7 +26,7 @@ func caller(t *testing.T, allow ...string) *httptool.Caller {
 	return httptool.New(g)
 }
 
-func secrets(name string) (string, error) {
+func secrets(name, _ string) (string, error) {
 	if name == "KEY" {
 		return "s3cr&t", nil
 	}

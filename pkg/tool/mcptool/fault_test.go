@@ -142,7 +142,7 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("OTHERS_SECRET", "hunter2")
 	c, s := caller(t, Config{}), bad(t)
 	s.Env["TOKEN"] = "Bearer secret://MINE"
-	resolve := func(name string) (string, error) { return "value-of-" + name, nil }
+	resolve := func(name, _ string) (string, error) { return "value-of-" + name, nil }
 	l, err := c.List(t.Context(), s, resolve)
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestHeaders(t *testing.T) {
 	}))
 	t.Cleanup(h.Close)
 	s := Server{URL: h.URL, Headers: map[string]string{"Authorization": "Bearer secret://OPEN"}}
-	resolve := func(string) (string, error) { return "sesame", nil }
+	resolve := func(string, string) (string, error) { return "sesame", nil }
 	c := caller(t, Config{})
 	l, err := c.List(t.Context(), s, resolve)
 	if err != nil {

@@ -63,8 +63,8 @@ func New(g *httptool.Guard, cfg Config) *Caller {
 	return &Caller{guard: g, client: g.Client(), cfg: cfg, pools: map[string]*pool{}}
 }
 
-// Resolve turns the name of a secret into its value.
-type Resolve func(name string) (string, error)
+// Resolve turns the name of a secret into its value for a "host:port"; "" is a program.
+type Resolve func(name, host string) (string, error)
 
 // List returns the tools of a server.
 func (c *Caller) List(ctx context.Context, s Server, resolve Resolve) (Listing, error) {

@@ -86,7 +86,7 @@ func caller(t *testing.T, cfg Config) *Caller {
 	return c
 }
 
-func noSecrets(string) (string, error) { return "", nil }
+func noSecrets(string, string) (string, error) { return "", nil }
 
 func program(t *testing.T, pkg string) Server { return Server{Command: []string{build(t, pkg)}} }
 

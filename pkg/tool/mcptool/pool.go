@@ -47,7 +47,7 @@ func fill(s Server, resolve Resolve) (target, error) {
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			var failed error
 			out[name] = toolspec.SecretRef.ReplaceAllStringFunc(values[name], func(ref string) string {
-				v, err := resolve(strings.TrimPrefix(ref, "secret://"))
+				v, err := resolve(strings.TrimPrefix(ref, "secret://"), toolspec.HostPort(s.URL))
 				failed = cmp.Or(failed, err)
 				secrets = append(secrets, v)
 				return v

@@ -39,7 +39,7 @@ func TestSecretsDoNotComeBack(t *testing.T) {
 		t.Cleanup(h.Close)
 		return Server{URL: h.URL, Headers: map[string]string{"X-Key": "secret://KEY"}}
 	}
-	resolve := func(string) (string, error) { return key, nil }
+	resolve := func(string, string) (string, error) { return key, nil }
 	for name, s := range map[string]Server{
 		"stdio":      {Command: []string{self}, Env: map[string]string{parrotMode: "secret://KEY"}},
 		"http":       served(func(s *mcp.Server) *mcp.Server { return s }, true),

@@ -139,11 +139,11 @@ func checkRemote(_ tool.Definition, s *Remote) (tool.Needs, error) {
 		// The token itself must not get into an error.
 		errs = append(errs, tool.Wrong("token", "write a reference such as secret://PARTNER_TOKEN, never the token itself"))
 	}
-	return tool.Needs{Remote: true, Arguments: json.RawMessage(taskSchema)}, errors.Join(errs...)
+	return tool.Needs{Remote: true, Arguments: json.RawMessage(taskSchema), Hosts: hosts(s.URL)}, errors.Join(errs...)
 }
 
 func checkRequest(_ tool.Definition, r *Request) (tool.Needs, error) {
-	return tool.Needs{Arguments: textsSchema(r.Arguments())}, r.Check()
+	return tool.Needs{Arguments: textsSchema(r.Arguments()), Hosts: hosts(r.URL)}, r.Check()
 }
 
 // textsSchema is the schema of texts that must be there.
@@ -170,9 +170,14 @@ type Servers struct {
 }
 
 func checkServer(d tool.Definition, s *Servers) (tool.Needs, error) {
-	if d.Listed != nil {
-		return tool.Needs{}, nil
+	needs := tool.Needs{Hosts: hosts(s.URL)}
+	if len(s.Command) > 0 {
+		needs.Command = s.Command[0]
 	}
+	if d.Listed != nil {
+		return needs, nil
+	}
+	needs.Source = true
 	errs := []error{s.Check()}
 	if d.Description != "" || len(d.Schema) > 0 {
 		errs = append(errs, errors.New("description and schema come from the MCP server"))
@@ -182,7 +187,31 @@ func checkServer(d tool.Definition, s *Servers) (tool.Needs, error) {
 			errs = append(errs, tool.Wrong("allow", "%q is empty or there twice", name))
 		}
 	}
-	return tool.Needs{Source: true}, errors.Join(errs...)
+	return needs, errors.Join(errs...)
 }
 
 func web(u *url.URL) bool { return u.Scheme == "http" || u.Scheme == "https" }
+
+// HostPort returns the "host:port" that requests to a URL go to, with the port of its scheme
+// if it has none. Templates may have arguments behind the host. It is "" for no URL.
+func HostPort(text string) string {
+	scheme, rest, _ := strings.Cut(text, "://")
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	u, err := url.Parse(scheme + "://" + rest)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	if u.Port() != "" {
+		return u.Host
+	}
+	return u.Host + map[string]string{"http": ":80", "https": ":443"}[strings.ToLower(u.Scheme)]
+}
+
+func hosts(text string) []string {
+	if h := HostPort(text); h != "" {
+		return []string{h}
+	}
+	return nil
+}

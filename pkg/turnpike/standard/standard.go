@@ -3,14 +3,11 @@ package standard
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
-	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
-	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
-	"github.com/turnpike-dev/turnpike/pkg/model/openai"
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
@@ -22,12 +19,16 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
-// Config says what the standard set may do. The zero value is safe: tools reach public
-// addresses only, and start no programs.
+// Config says what the standard set may do. The zero value is safe: tools and models reach
+// public addresses only, and start no programs.
 type Config struct {
 	// HTTPAllow are addresses that are not public and that HTTP tools, MCP servers and
 	// remote agents may have all the same: host:port, or networks such as 10.1.0.0/16.
 	HTTPAllow []string
+
+	// ModelAllow are further ones that the base_url of models may have, beside those of
+	// HTTPAllow.
+	ModelAllow []string
 
 	// MCPCommands are the programs that MCP tools may start on the worker; "*" is any.
 	MCPCommands []string
@@ -49,7 +50,11 @@ func NewWorker(d *turnpike.Deployment, w worker.Config, cfg Config) (*worker.Wor
 			return nil, err
 		}
 	}
-	w.Providers, w.Keys = with(Providers(), w.Providers), with(Keys(), w.Keys)
+	providers, err := Providers(slices.Concat(cfg.HTTPAllow, cfg.ModelAllow)...)
+	if err != nil {
+		return nil, err
+	}
+	w.Providers, w.Keys = with(providers, w.Providers), with(Keys(), w.Keys)
 	servers := mcptool.New(guard, mcptool.Config{Commands: cfg.MCPCommands})
 	d.OnClose(servers.Close)
 	w.Kinds = toolspec.Kinds(nil).With(tool.Kinds{
@@ -57,11 +62,6 @@ func NewWorker(d *turnpike.Deployment, w worker.Config, cfg Config) (*worker.Wor
 	}).With(w.Kinds)
 	w.Hooks = hookspec.Kinds(nil).With(hook.Kinds{hookspec.NATS: natshook.Kind(d.NATS)}).With(w.Hooks)
 	return d.NewWorker(w)
-}
-
-// Providers returns the providers of models by the names that agents use.
-func Providers() map[string]model.Provider {
-	return map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})}
 }
 
 // Keys returns where workers find the keys of the providers, for models that name none.

@@ -1,0 +1,17 @@
+// Package policy says what the agents of a tenant may use: hosts, models, programs and secrets.
+// An admin of the deployment sets it (api.TenantSettings).
+//
+// A [Policy] is checked twice: by gateways when a definition is saved, and by workers when a
+// call is made, since a tenant may have been narrowed meanwhile:
+//
+//	p := policy.Of("acme", settings)
+//	err := p.Check(compiled)             // a definition, each mistake with its place
+//	err = p.Host("api.example.com:443")  // one call
+//
+// # Guarantees
+//
+//   - The zero Policy allows everything.
+//   - A refusal names the field of the tenant's settings that forbids.
+//   - A [Reader] knows of a change within three seconds, and costs one read of the store for
+//     each tenant in two.
+package policy

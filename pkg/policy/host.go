@@ -1,0 +1,56 @@
+package policy
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// CheckPattern returns what is wrong with a pattern of hosts: a name, an address or a network
+// (10.1.0.0/16), with a port or without; *.example.com is every name below example.com, * is
+// everything.
+func CheckPattern(pattern string) error {
+	if _, err := netip.ParsePrefix(pattern); err == nil || pattern == "*" {
+		return nil
+	}
+	host, _ := split(strings.TrimPrefix(pattern, "*."))
+	if host == "" || strings.ContainsAny(host, "/@*?# \t\r\n") || strings.Contains(pattern, "://") {
+		return fmt.Errorf("%q is no host: write example.com, *.example.com, example.com:8443, 10.1.0.0/16 or *", pattern)
+	}
+	return nil
+}
+
+// MatchHost reports whether a pattern that passes CheckPattern has a host in it, which is
+// "host:port" or a host alone. A pattern without a port has all of its ports.
+func MatchHost(pattern, hostport string) bool {
+	host, port := split(hostport)
+	if host == "" {
+		return false
+	}
+	if pattern == "*" {
+		return true
+	}
+	if network, err := netip.ParsePrefix(pattern); err == nil {
+		ip, err := netip.ParseAddr(host)
+		return err == nil && network.Contains(ip.Unmap())
+	}
+	wanted, only := split(pattern)
+	if only != "" && only != port {
+		return false
+	}
+	if parent, ok := strings.CutPrefix(wanted, "*."); ok {
+		below, ok := strings.CutSuffix(host, "."+parent)
+		return ok && below != ""
+	}
+	return host == wanted
+}
+
+// split takes a "host:port" apart, with the host as names are compared.
+func split(hostport string) (host, port string) {
+	host = hostport
+	if h, p, err := net.SplitHostPort(hostport); err == nil {
+		host, port = h, p
+	}
+	return strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), "."), port
+}

@@ -1,0 +1,96 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// fresh is how long a policy counts that was read.
+	fresh = 2 * time.Second
+
+	// grace is for how much longer it counts while one caller reads it anew.
+	grace = time.Second
+
+	// stale is how long it counts at most while the store does not answer.
+	stale = 30 * time.Second
+
+	// most bounds the tenants that are remembered.
+	most = 10_000
+)
+
+// Reader reads the policies of tenants, and remembers them for two seconds. It is safe for
+// concurrent use.
+type Reader struct {
+	store state.Documents
+	now   func() time.Time
+
+	mu   sync.Mutex
+	read map[string]entry
+}
+
+type entry struct {
+	policy Policy
+	at     time.Time // when it was read
+	next   time.Time // when it is read again
+}
+
+// NewReader returns a Reader of the settings of tenants in a store.
+func NewReader(store state.Documents) *Reader {
+	return &Reader{store: store, now: time.Now, read: map[string]entry{}}
+}
+
+// Of returns the policy of a tenant as it was at most three seconds ago, or thirty while the
+// store does not answer.
+func (r *Reader) Of(ctx context.Context, tenant string) (Policy, error) {
+	now := r.now()
+	r.mu.Lock()
+	e, known := r.read[tenant]
+	if known && now.Before(e.next) {
+		r.mu.Unlock()
+		return e.policy, nil
+	}
+	if known {
+		// Others go on with what is known while this caller asks.
+		e.next = now.Add(grace)
+		r.read[tenant] = e
+	}
+	r.mu.Unlock()
+
+	p, err := r.ask(ctx, tenant)
+	if err != nil {
+		if known && now.Sub(e.at) < stale {
+			return e.policy, nil
+		}
+		return Policy{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.read) >= most {
+		clear(r.read)
+	}
+	r.read[tenant] = entry{policy: p, at: now, next: now.Add(fresh)}
+	return p, nil
+}
+
+func (r *Reader) ask(ctx context.Context, tenant string) (Policy, error) {
+	data, err := r.store.Document(ctx, state.TenantDocument, tenant)
+	if errors.Is(err, state.ErrNotFound) {
+		return Policy{tenant: tenant}, nil
+	}
+	if err != nil {
+		return Policy{}, fmt.Errorf("read the settings of tenant %s: %w", tenant, err)
+	}
+	var settings api.TenantSettings
+	if err := json.Unmarshal(data, &settings); err != nil {
+		return Policy{}, fmt.Errorf("decode tenant %s: %w", tenant, err)
+	}
+	return Of(tenant, settings), nil
+}
