@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // clockEvery is how often the server is asked for the time.
@@ -51,29 +53,15 @@ func (c *clock) hear(server, asked, answered time.Time) {
 // Now implements state.Store.
 func (s *Store) Now(context.Context) (time.Time, error) { return s.clock.now(), nil }
 
-// readClock asks the server for the time.
-func (s *Store) readClock(ctx context.Context) error {
+// readClock asks the server for the time, with what it says of the stream.
+func (s *Store) readClock(ctx context.Context) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	asked := s.clock.local()
 	info, err := s.stream.Info(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.clock.hear(info.TimeStamp, asked, s.clock.local())
-	return nil
-}
-
-// followClock asks again and again, until ctx ends.
-func (s *Store) followClock(ctx context.Context) {
-	tick := time.NewTicker(clockEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			_ = s.readClock(ctx) // the last answer counts on
-		case <-ctx.Done():
-			return
-		}
-	}
+	return info, nil
 }

@@ -58,8 +58,13 @@ type Store struct {
 	quotas quotas
 	audit  jetstream.Stream
 	clock  clock
-	stop   context.CancelFunc // ends followClock
-	ended  chan struct{}
+
+	last      mark          // of the feed; under mu
+	created   time.Time     // the stream; of followStream
+	suspected chan struct{} // the stream may have gone back in time
+
+	stop  context.CancelFunc // ends followStream
+	ended chan struct{}
 }
 
 // version is a record and the place in the stream at which it stands.
@@ -101,7 +106,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}, schedule: newSchedule(), logs: map[state.RunID]cachedLog{}, maxBytes: maxLogBytes}
+	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}, schedule: newSchedule(), logs: map[state.RunID]cachedLog{}, maxBytes: maxLogBytes, suspected: make(chan struct{}, 1)}
 	want := jetstream.StreamConfig{
 		Name:     streamName(cfg.Prefix, "STATE"),
 		Subjects: []string{cfg.Prefix + ".state.>"}, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
@@ -114,9 +119,11 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("stream %s: it forgets messages (max age %s, %d per subject): runs would be lost; remove these limits", want.Name, have.MaxAge, have.MaxMsgsPerSubject)
 	}
 	s.clock.local = cfg.Now
-	if err := s.readClock(ctx); err != nil {
+	info, err := s.readClock(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("read the server's time: %w", err)
 	}
+	s.created = info.Created
 	if err := s.openQuotas(ctx); err != nil {
 		return nil, err
 	}
@@ -130,7 +137,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	s.stop, s.ended = stop, make(chan struct{})
 	go func() {
 		defer close(s.ended)
-		s.followClock(following)
+		s.followStream(following)
 	}()
 	return s, nil
 }
@@ -160,7 +167,7 @@ func (s *Store) follow(ctx context.Context) error {
 				close(caughtUp)
 			}
 		}
-	})
+	}, jetstream.ConsumeErrHandler(func(jetstream.ConsumeContext, error) { s.suspect() }))
 	if err != nil {
 		return fmt.Errorf("follow runs: %w", err)
 	}
@@ -179,6 +186,11 @@ func (s *Store) note(m jetstream.Msg) {
 	if err != nil {
 		return
 	}
+	s.mu.Lock()
+	if meta.Sequence.Stream > s.last.seq {
+		s.last = mark{meta.Sequence.Stream, meta.Timestamp}
+	}
+	s.mu.Unlock()
 	id := state.RunID(m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:])
 	ch, err := decode(m.Data())
 	switch {
@@ -256,9 +268,9 @@ func (s *Store) noisy(id state.RunID) bool {
 // Close stops following.
 func (s *Store) Close() error {
 	s.stop()
+	<-s.ended
 	s.feed.Stop()
 	<-s.feed.Closed()
-	<-s.ended
 	return nil
 }
 
@@ -278,6 +290,9 @@ func (s *Store) runSubject(id state.RunID) string { return s.cfg.Prefix + ".stat
 
 // read returns a run's last record from the stream's leader.
 func (s *Store) read(ctx context.Context, id state.RunID) (version, string, error) {
+	s.mu.Lock()
+	had := s.index[id].seq
+	s.mu.Unlock()
 	m, err := s.stream.GetLastMsgForSubject(ctx, s.runSubject(id))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return version{}, "", fmt.Errorf("run %s: %w", id, state.ErrNotFound)
@@ -291,6 +306,7 @@ func (s *Store) read(ctx context.Context, id state.RunID) (version, string, erro
 	}
 	v := version{ch.Record, m.Sequence}
 	s.learn(id, v)
+	s.compare(id, had, v)
 	return v, ch.Op, nil
 }
 

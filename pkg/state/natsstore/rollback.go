@@ -1,0 +1,126 @@
+package natsstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/record"
+)
+
+// A stream may go back in time under processes that live: its server was restored from a copy,
+// or has lost what it had acknowledged. Then the index tells of what no longer is, and the feed
+// goes on behind numbers that the stream has not reached yet. Whoever notices has the index
+// read anew.
+
+// mark is the last message of the feed: a stream that has another under its number, or none so
+// far, is not the one that the index was read from.
+type mark struct {
+	seq uint64
+	at  time.Time
+}
+
+// suspect has the stream looked at soon.
+func (s *Store) suspect() {
+	select {
+	case s.suspected <- struct{}{}:
+	default:
+	}
+}
+
+// suspectPause is the least time between two looks that were asked for.
+const suspectPause = time.Second
+
+// followStream asks the server for its time, and whether the stream is still the same: again and
+// again, after each reconnection, and when something tells that it may not be. It ends with ctx.
+func (s *Store) followStream(ctx context.Context) {
+	connected := s.nc.StatusChanged(nats.CONNECTED)
+	defer s.nc.RemoveStatusListener(connected)
+	tick := time.NewTicker(clockEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-connected:
+		case <-s.suspected:
+		case <-ctx.Done():
+			return
+		}
+		if back, err := s.wentBack(ctx); err == nil && back {
+			s.readAnew(ctx)
+		}
+		if !pause(ctx, suspectPause) {
+			return
+		}
+	}
+}
+
+// wentBack asks the server for its time, and reports whether the stream is another, or an older
+// one, than the index was read from.
+func (s *Store) wentBack(ctx context.Context) (bool, error) {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	info, err := s.readClock(ctx) // without an answer the last one counts on
+	if err != nil {
+		return false, err
+	}
+	if !info.Created.Equal(s.created) || info.State.LastSeq < last.seq {
+		return true, nil
+	}
+	if last.seq == 0 {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	m, err := s.stream.GetMsg(ctx, last.seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, nil // its run was deleted
+	}
+	return err == nil && !m.Time.Equal(last.at), err
+}
+
+// readAnew forgets the index and reads it from the stream, until it has or ctx ends.
+func (s *Store) readAnew(ctx context.Context) {
+	s.cfg.Logger.Warn().Str("hint", "was it restored from a backup, or has a server lost its disk? what came after that is lost").
+		Msg("the stream of runs went back in time: it is read anew")
+	s.feed.Stop()
+	<-s.feed.Closed()
+	for {
+		s.mu.Lock()
+		s.index, s.active, s.lists, s.schedule = map[state.RunID]version{}, record.ActiveRuns{}, lists{}, newSchedule()
+		s.logs, s.logBytes, s.last = map[state.RunID]cachedLog{}, 0, mark{}
+		s.mu.Unlock()
+		once, cancel := context.WithTimeout(ctx, time.Minute)
+		info, err := s.stream.Info(once)
+		if err == nil {
+			s.created = info.Created
+			err = s.follow(once)
+		}
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		s.cfg.Logger.Warn().Err(err).Str("hint", "is NATS reachable? it is tried again").Msg("runs not read")
+		if !pause(ctx, suspectPause) {
+			return
+		}
+	}
+}
+
+// compare has the stream looked at if the leader has an older record of a run than the index
+// had when it was asked, and forgets what is in memory of the log: it may go on otherwise.
+func (s *Store) compare(id state.RunID, had uint64, v version) {
+	if v.seq >= had {
+		return
+	}
+	s.mu.Lock()
+	s.logBytes -= s.logs[id].bytes
+	delete(s.logs, id)
+	s.mu.Unlock()
+	s.suspect()
+}
