@@ -37,6 +37,8 @@ type devCmd struct {
 	DataDir    string `env:"TURNPIKE_DATA_DIR" default:".turnpike" help:"Directory of the data."`
 	NATSListen string `name:"nats-listen" env:"TURNPIKE_NATS_LISTEN" default:"127.0.0.1:0" help:"Address of the embedded NATS for services; its URL is in DATA-DIR/nats.url."`
 	Agents     string `env:"TURNPIKE_AGENTS" help:"Directory of agent files: read at the start, and again when one is saved."`
+
+	AllowCommands bool `help:"Start any program that the MCP tools of an agent name. Whoever reaches the API may define agents; --mcp-commands names some programs."`
 }
 
 func (c *devCmd) Run(e *env) error {
@@ -75,8 +77,8 @@ func (c *devCmd) Run(e *env) error {
 	if err := agents.define(e.ctx); err != nil {
 		return err
 	}
-	if c.MCPCommands == nil {
-		c.MCPCommands = []string{"*"} // who may define agents here may start programs, too
+	if c.AllowCommands {
+		c.MCPCommands = append(c.MCPCommands, "*")
 	}
 	if c.ModelAllow == nil {
 		c.ModelAllow = []string{"127.0.0.0/8", "::1/128"} // Ollama, vLLM, mock-model

@@ -40,7 +40,7 @@ func (c *Caller) transport(t target, s *session) (mcp.Transport, error) {
 		return &mcp.StreamableClientTransport{Endpoint: t.URL, HTTPClient: &client, MaxEventSize: maxMessage}, nil
 	}
 	if !slices.Contains(c.cfg.Commands, t.Command[0]) && !slices.Contains(c.cfg.Commands, "*") {
-		return nil, fmt.Errorf("this worker does not start %q: TURNPIKE_MCP_COMMANDS names the programs that it may start", t.Command[0])
+		return nil, fmt.Errorf("this worker does not start %q: TURNPIKE_MCP_COMMANDS names the programs that it may start, and turnpike dev --allow-commands starts any", t.Command[0])
 	}
 	var err error
 	if s.process, err = start(t); err != nil {
