@@ -23,6 +23,10 @@ func main() {
 }
 
 func run(ctx context.Context, cfg config) error {
+	certificate, err := cfg.Certificate(ctx, cfg.Log.Logger())
+	if err != nil {
+		return err
+	}
 	listener, err := app.Listen(cfg.Addr)
 	if err != nil {
 		return err
@@ -48,8 +52,9 @@ func run(ctx context.Context, cfg config) error {
 	}
 	log := d.Config().Logger
 	log.Info().Str("addr", listener.Addr().String()).Msg("gateway started")
+	admin := app.Admin{Addr: cfg.AdminAddr, Hosts: cfg.Hosts, Certificate: certificate, Registry: registry, Ready: d.Store.Ready, Log: d.Config().Logger}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.Serve(ctx, listener) })
-	group.Go(func() error { return app.ServeMetrics(ctx, cfg.AdminAddr, registry, d.Store.Ready) })
+	group.Go(func() error { return g.Serve(ctx, certificate.Wrap(listener)) })
+	group.Go(func() error { return admin.Serve(ctx) })
 	return group.Wait()
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
@@ -238,7 +237,7 @@ func (*loginCmd) Run(e *env) error {
 	if token == "" {
 		return fmt.Errorf("no token was given on standard input: %w", cmp.Or(err, io.ErrUnexpectedEOF))
 	}
-	who, err := client.New(e.server, client.WithToken(token), client.WithTenant(e.tenant)).WhoAmI(e.ctx)
+	who, err := e.clientOf(token).WhoAmI(e.ctx)
 	if err != nil {
 		return err
 	}

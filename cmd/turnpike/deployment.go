@@ -50,6 +50,10 @@ func (c *devCmd) Run(e *env) error {
 		return err
 	}
 	defer server.Close()
+	certificate, err := c.Certificate(e.ctx, c.Log.Logger())
+	if err != nil {
+		return err
+	}
 	// The address is taken before anything is touched, so that a second process fails early.
 	listener, err := app.Listen(c.Addr)
 	if err != nil {
@@ -99,15 +103,17 @@ func (c *devCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := c.welcome(e, d.Store, "http://"+listener.Addr().String(), server.URL()); err != nil {
+	if err := c.welcome(e, d.Store, certificate.Scheme()+"://"+listener.Addr().String(), server.URL()); err != nil {
 		return err
 	}
 	defer context.AfterFunc(e.ctx, func() {
 		fmt.Fprintln(e.errs, "\nstopping: turns in flight are handed back, and nothing is lost. Ctrl-C again stops at once.")
 	})()
+	admin := app.Admin{Addr: c.MetricsAddr, Hosts: c.Hosts, Certificate: certificate, Registry: registry, Ready: w.Ready, Log: d.Config().Logger}
 	group, ctx := errgroup.WithContext(e.ctx)
 	group.Go(func() error { return w.Run(ctx) })
-	group.Go(func() error { return g.Serve(ctx, listener) })
+	group.Go(func() error { return g.Serve(ctx, certificate.Wrap(listener)) })
+	group.Go(func() error { return admin.Serve(ctx) })
 	group.Go(func() error { return agents.watch(ctx) })
 	err = group.Wait()
 	if err == nil {

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,7 @@ type cli struct {
 	Server string `env:"TURNPIKE_URL" default:"http://127.0.0.1:7070" help:"Address of the gateway."`
 	Token  string `env:"TURNPIKE_TOKEN" help:"API key, or token of the OpenID provider; without it that of turnpike login."`
 	Tenant string `env:"TURNPIKE_TENANT" help:"Tenant that requests are about, for those who have a role in more than one; that of dev."`
+	CAFile string `name:"ca-file" env:"TURNPIKE_CA_FILE" type:"path" help:"PEM file with the authorities whose certificates a gateway may have; the system's without." placeholder:"FILE"`
 	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: ${enum}."`
 
 	Dev     devCmd     `cmd:"" help:"Run a whole deployment in one process, durable on disk."`
@@ -89,6 +91,26 @@ type env struct {
 	json     bool
 	terminal bool
 	colour   bool // of lines, by what they say
+
+	options []client.Option // of all clients
+}
+
+// clientOf returns a client of the gateway that says who it is with a token.
+func (e *env) clientOf(token string) *client.Client {
+	return client.New(e.server, append(slices.Clip(e.options), client.WithToken(token))...)
+}
+
+// authorities reads the certificates of a PEM file.
+func authorities(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("TURNPIKE_CA_FILE or --ca-file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("TURNPIKE_CA_FILE or --ca-file: %s has no certificate in PEM", file)
+	}
+	return pool, nil
 }
 
 // tenantOr is the tenant that the caller names, or another.
@@ -117,7 +139,16 @@ func main() {
 	e := newEnv(os.Stdout, os.Stderr, c.Output == "json")
 	e.ctx, e.in, e.terminal = ctx, os.Stdin, term.IsTerminal(int(os.Stdout.Fd()))
 	e.colour = e.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	e.server, e.tenant, e.client = c.Server, c.Tenant, client.New(c.Server, client.WithToken(token), client.WithTenant(c.Tenant))
+	e.server, e.tenant, e.options = c.Server, c.Tenant, []client.Option{client.WithTenant(c.Tenant)}
+	if c.CAFile != "" {
+		pool, err := authorities(c.CAFile)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "turnpike:", err)
+			os.Exit(1)
+		}
+		e.options = append(e.options, client.WithRootCAs(pool))
+	}
+	e.client = e.clientOf(token)
 	err := k.Run(e)
 	stop()
 	if code, ok := errors.AsType[exitError](err); ok {

@@ -14,6 +14,8 @@ import (
 type config struct {
 	app.Config
 	app.WorkerConfig
+	app.HostsConfig
+	app.TLSConfig
 }
 
 func main() {
@@ -21,6 +23,10 @@ func main() {
 }
 
 func run(ctx context.Context, cfg config) error {
+	certificate, err := cfg.Certificate(ctx, cfg.Log.Logger())
+	if err != nil {
+		return err
+	}
 	registry := prometheus.NewRegistry()
 	app.QuietRedis(cfg.Log.Logger())
 	d, err := app.Open(ctx, cfg.Config, nil, "turnpike-worker", registry)
@@ -36,8 +42,9 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
+	admin := app.Admin{Addr: cfg.MetricsAddr, Hosts: cfg.Hosts, Certificate: certificate, Registry: registry, Ready: w.Ready, Log: d.Config().Logger}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return w.Run(ctx) })
-	group.Go(func() error { return app.ServeMetrics(ctx, cfg.MetricsAddr, registry, w.Ready) })
+	group.Go(func() error { return admin.Serve(ctx) })
 	return group.Wait()
 }

@@ -4,19 +4,14 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/turnpike-dev/turnpike/internal/telemetry"
 	"github.com/turnpike-dev/turnpike/pkg/turnpike"
@@ -89,38 +84,4 @@ func Listen(addr string) (net.Listener, error) {
 		return nil, fmt.Errorf("%w: choose another address with --addr", err)
 	}
 	return l, nil
-}
-
-// readyTimeout bounds one answer of /readyz.
-const readyTimeout = 3 * time.Second
-
-// ServeMetrics serves a process's metrics, liveness and readiness until ctx ends. Without
-// an address it only waits.
-func ServeMetrics(ctx context.Context, addr string, registry *prometheus.Registry, ready func(context.Context) error) error {
-	if addr == "" {
-		<-ctx.Done()
-		return nil
-	}
-	listener, err := net.Listen("tcp", addr)
-	if err != nil {
-		return fmt.Errorf("listen for metrics: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		within, cancel := context.WithTimeout(r.Context(), readyTimeout)
-		defer cancel()
-		if err := ready(within); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = io.WriteString(w, "ok\n")
-	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }

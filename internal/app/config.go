@@ -130,9 +130,14 @@ func (l Log) Logger() zerolog.Logger {
 type GatewayConfig struct {
 	Addr string `env:"TURNPIKE_ADDR" default:"127.0.0.1:7070" help:"Address of the HTTP API."`
 
-	Hosts []string `env:"TURNPIKE_HOSTS" help:"Names by which the API may be asked for, beside addresses and localhost; those of a proxy before it, too, by commas."`
-
+	HostsConfig
+	TLSConfig
 	AuthConfig
+}
+
+// HostsConfig is what a process is told about its names.
+type HostsConfig struct {
+	Hosts []string `env:"TURNPIKE_HOSTS" help:"Names by which the process may be asked for, beside addresses and localhost; those of a proxy before it, too, by commas."`
 }
 
 // TenantConfig names the tenant of those who name none.
@@ -148,7 +153,7 @@ func (c GatewayConfig) Gateway(d *turnpike.Deployment, tenant string) (gateway.C
 
 // AdminConfig is what a gateway is told about the listener for those who run it.
 type AdminConfig struct {
-	AdminAddr string `env:"TURNPIKE_ADMIN_ADDR" help:"Address of /metrics, /healthz and /readyz for those who run the gateway; without it /metrics is at the API's."`
+	AdminAddr string `env:"TURNPIKE_ADMIN_ADDR" help:"Address of /metrics, /healthz, /readyz and /debug/pprof for those who run the gateway; without it /metrics is at the API's."`
 }
 
 // DrainConfig is what a process is told that serves the API behind a load balancer.
@@ -169,7 +174,7 @@ type WorkerConfig struct {
 	Heartbeat     time.Duration `env:"TURNPIKE_HEARTBEAT" default:"300ms" help:"How often the worker says that it is alive. One that misses four heartbeats is dead, and its turns are taken up."`
 	LateResults   time.Duration `env:"TURNPIKE_LATE_RESULTS" default:"3s" help:"How long a turn of a lost worker waits for the results of calls that may not be made twice, in case the worker was only paused."`
 	ShutdownGrace time.Duration `env:"TURNPIKE_SHUTDOWN_GRACE" default:"20s" help:"How long turns may finish at shutdown."`
-	MetricsAddr   string        `env:"TURNPIKE_METRICS_ADDR" help:"Address of the worker's /metrics and /healthz; none without."`
+	MetricsAddr   string        `env:"TURNPIKE_METRICS_ADDR" help:"Address of /metrics, /healthz, /readyz and /debug/pprof of the worker; none without."`
 	MockResponses string        `env:"DEBUG_MOCK_RESPONSES" hidden:"" help:"JSON array of strings that replaces the model of every agent."`
 }
 

@@ -90,7 +90,9 @@ func (f *file) Validate(process *kong.Application) error {
 	services, err := kong.New(&struct {
 		Config
 		GatewayConfig
+		TenantConfig
 		DrainConfig
+		AdminConfig
 		WorkerConfig
 	}{})
 	if err != nil {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -53,6 +54,9 @@ func addressOf(given string) (string, error) {
 func unreachable(err error) error {
 	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") { // net/http has no type for it
 		return &addressError{"there is no TLS at " + hostOf(err) + ": write http://"}
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return &addressError{"the certificate of " + hostOf(err) + " is of an authority that is not known here: name the authority's file in TURNPIKE_CA_FILE, or --ca-file; in Go, client.WithRootCAs"}
 	}
 	return err
 }

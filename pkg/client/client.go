@@ -2,7 +2,10 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,6 +38,26 @@ func WithToken(token string) Option { return func(c *Client) { c.token = token }
 // WithTenant names the tenant that requests are about, for those who have a role in more
 // than one.
 func WithTenant(tenant string) Option { return func(c *Client) { c.tenant = tenant } }
+
+// WithRootCAs has a client trust the certificates of these authorities, and no others, when
+// it speaks TLS. A transport of the caller's must be an *http.Transport; it is not changed.
+func WithRootCAs(pool *x509.CertPool) Option {
+	return func(c *Client) {
+		transport, ok := cmp.Or(c.http.Transport, http.DefaultTransport).(*http.Transport)
+		if !ok {
+			c.bad = fmt.Errorf("client.WithRootCAs does not know how a %T trusts: have it trust them itself", c.http.Transport)
+			return
+		}
+		transport = transport.Clone()
+		if transport.TLSClientConfig == nil {
+			transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		transport.TLSClientConfig.RootCAs = pool
+		own := *c.http
+		own.Transport = transport
+		c.http = &own
+	}
+}
 
 // New returns a client of the gateway at url, as in http://127.0.0.1:7070, which is also
 // what an empty url is. Each call reports a url that can be no gateway's.

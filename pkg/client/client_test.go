@@ -2,6 +2,8 @@ package client_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -243,3 +245,37 @@ func TestFollowTellsOfTheConnection(t *testing.T) {
 		t.Errorf("heard %v, want %v", heard, want)
 	}
 }
+
+// A private authority is trusted by those who are told of it, and the client of the caller's
+// stays as it is.
+func TestRootCAs(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(&rough{})
+	t.Cleanup(server.Close)
+	if _, err := client.New(server.URL).Get(t.Context(), id); err == nil || !strings.Contains(err.Error(), "client.WithRootCAs") {
+		t.Errorf("an authority that is not known: %v", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	own := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{ServerName: "example.com"}}}
+	t.Cleanup(own.CloseIdleConnections)
+	for name, c := range map[string]*client.Client{
+		"a client":            client.New(server.URL, client.WithRootCAs(pool)),
+		"one of the caller's": client.NewWithHTTP(server.URL, own, client.WithRootCAs(pool)),
+	} {
+		if run, err := c.Get(t.Context(), id); err != nil || run.ID != id {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if own.Transport.(*http.Transport).TLSClientConfig.RootCAs != nil {
+		t.Error("the transport of the caller's was changed")
+	}
+	foreign := &http.Client{Transport: roundTrip(http.DefaultTransport.RoundTrip)}
+	if _, err := client.NewWithHTTP(server.URL, foreign, client.WithRootCAs(pool)).Get(t.Context(), id); err == nil || !strings.Contains(err.Error(), "roundTrip") {
+		t.Errorf("a transport that cannot be told: %v", err)
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

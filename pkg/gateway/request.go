@@ -10,6 +10,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
+// StrictTransport is the header Strict-Transport-Security of what is served with TLS: for a
+// year browsers ask this host with TLS only.
+const StrictTransport = "max-age=31536000"
+
 const (
 	headerRequestID = "X-Request-Id"
 
@@ -34,7 +38,7 @@ func (g *Gateway) receive(w http.ResponseWriter, r *http.Request) http.ResponseW
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	if r.TLS != nil {
-		h.Set("Strict-Transport-Security", "max-age=31536000")
+		h.Set("Strict-Transport-Security", StrictTransport)
 	}
 	p := &patient{ResponseWriter: w, rc: http.NewResponseController(w), limit: g.cfg.WriteTimeout}
 	// The request before on this connection may have left its deadline.

@@ -1,12 +1,15 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	stdlog "log"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -23,7 +26,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	work, stop := context.WithCancel(failed)
 	defer stop()
 	group.Go(func() error { return g.Run(work) })
-	group.Go(func() error { return serve(work, listener, g.Handler()) })
+	group.Go(func() error { return serve(work, listener, g.Handler(), g.log) })
 	group.Go(func() error {
 		defer stop()
 		select {
@@ -53,8 +56,8 @@ func (g *Gateway) awaitDrain(ctx context.Context) {
 
 // serve runs an HTTP server until ctx ends. Streams end with the gateway, so there is no
 // limit on writing.
-func serve(ctx context.Context, listener net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 4 * maxHeader}
+func serve(ctx context.Context, listener net.Listener, h http.Handler, log zerolog.Logger) error {
+	server := &http.Server{Handler: h, ErrorLog: ConnectionLog(log), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 4 * maxHeader}
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
@@ -66,4 +69,17 @@ func serve(ctx context.Context, listener net.Listener, h http.Handler) error {
 		return err
 	}
 	return <-stopped
+}
+
+// ConnectionLog is where an HTTP server says what is wrong with connections, at level debug:
+// strangers decide how often.
+func ConnectionLog(log zerolog.Logger) *stdlog.Logger {
+	return stdlog.New(connectionLog{log}, "", 0)
+}
+
+type connectionLog struct{ log zerolog.Logger }
+
+func (l connectionLog) Write(b []byte) (int, error) {
+	l.log.Debug().Bytes("what", bytes.TrimSpace(b)).Msg("connection failed")
+	return len(b), nil
 }

@@ -1,0 +1,117 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+)
+
+// Admin is the listener for those who run a process: its metrics, liveness, readiness and
+// profiles.
+type Admin struct {
+	Addr        string // none without
+	Hosts       []string
+	Certificate *Certificate
+	Registry    *prometheus.Registry
+	Ready       func(context.Context) error
+	Log         zerolog.Logger
+}
+
+const (
+	// readyTimeout bounds one answer of /readyz.
+	readyTimeout = 3 * time.Second
+
+	adminTimeout = 2 * time.Minute
+
+	// maxProfile bounds the time of a profile, in seconds.
+	maxProfile = 60
+
+	maxAdminHeader = 64 << 10
+)
+
+// Serve serves until ctx ends. Without an address it only waits.
+func (a Admin) Serve(ctx context.Context) error {
+	if a.Addr == "" {
+		<-ctx.Done()
+		return nil
+	}
+	listener, err := net.Listen("tcp", a.Addr)
+	if err != nil {
+		return fmt.Errorf("listen for metrics: %w", err)
+	}
+	server := &http.Server{
+		Handler: a.handler(), ErrorLog: gateway.ConnectionLog(a.Log), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: adminTimeout, IdleTimeout: adminTimeout, MaxHeaderBytes: maxAdminHeader,
+	}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(a.Certificate.Wrap(listener)); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func (a Admin) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		within, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		defer cancel()
+		if err := a.Ready(within); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
+	// Without /debug/pprof/cmdline: a command line may have passwords.
+	profiles := http.NewServeMux()
+	profiles.HandleFunc("/debug/pprof/", pprof.Index)
+	profiles.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	profiles.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	profiles.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.Handle("/debug/", ofThisMachine(profiles))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		if r.TLS != nil {
+			h.Set("Strict-Transport-Security", gateway.StrictTransport)
+		}
+		if !gateway.KnownHost(r, a.Hosts) {
+			http.Error(w, fmt.Sprintf("this process is not known as %.100q: if it is to be, name it in TURNPIKE_HOSTS", r.Host), http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// ofThisMachine answers callers from loopback only, for a minute at most: a profile takes
+// time of the process, and shows what it does.
+func ofThisMachine(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
+			http.Error(w, "profiles are for callers on the machine of the process: forward a port to its loopback, as kubectl port-forward does", http.StatusForbidden)
+			return
+		}
+		if text := r.FormValue("seconds"); text != "" {
+			if seconds, err := strconv.ParseFloat(text, 64); err != nil || !(seconds >= 0 && seconds <= maxProfile) {
+				http.Error(w, fmt.Sprintf("seconds: %d are allowed at most", maxProfile), http.StatusBadRequest)
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
+}

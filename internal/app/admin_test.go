@@ -1,0 +1,94 @@
+package app_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+)
+
+// What an operator asks for is served with the TLS of the process, and profiles are.
+func TestAdmin(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	certificate, err := p.cfg.Certificate(t.Context(), zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector())
+	port, err := testbed.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- app.Admin{
+			Addr: addr, Hosts: []string{"worker.example"}, Certificate: certificate, Registry: registry, Ready: func(context.Context) error { return errors.New("not yet") },
+		}.Serve(ctx)
+	}()
+	client := p.client()
+	get := func(path, host string) (int, string, http.Header) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+addr+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		resp, err := client.Do(r)
+		if err != nil {
+			return 0, err.Error(), nil
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body), resp.Header
+	}
+	p.eventually("it listens", func() bool { code, _, _ := get("/healthz", ""); return code == http.StatusOK })
+	for _, c := range []struct {
+		path, host string
+		code       int
+		text       string
+	}{
+		{"/metrics", "", 200, "go_goroutines"},
+		{"/readyz", "", 503, "not yet"},
+		{"/debug/pprof/", "", 200, "goroutine"},
+		{"/debug/pprof/goroutine?debug=1", "", 200, "goroutine profile"},
+		{"/debug/pprof/heap", "", 200, ""},
+		{"/debug/pprof/symbol", "", 200, "num_symbols"},
+		{"/debug/pprof/profile?seconds=3600", "", 400, "60 are allowed"},
+		{"/debug/pprof/trace?seconds=NaN", "", 400, "60 are allowed"},
+		{"/debug/pprof/heap?seconds=-1", "", 400, "60 are allowed"},
+		{"/debug/pprof/cmdline", "", 404, ""},
+		{"/debug/vars", "", 404, ""},
+		{"/v1/runs", "", 404, ""},
+		{"/metrics", "worker.example:9090", 200, "go_goroutines"},
+		{"/metrics", "evil.example:9090", 403, "TURNPIKE_HOSTS"},
+		{"/debug/pprof/heap", "evil.example", 403, "TURNPIKE_HOSTS"},
+	} {
+		code, body, header := get(c.path, c.host)
+		if code != c.code || !strings.Contains(body, c.text) {
+			t.Errorf("GET %s of host %q = %d %.200q, want %d with %q", c.path, c.host, code, body, c.code, c.text)
+		}
+		if header.Get("Strict-Transport-Security") == "" || header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("GET %s has the headers %v", c.path, header)
+		}
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}

@@ -1,0 +1,134 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// TLSConfig is what a process is told that serves TLS.
+type TLSConfig struct {
+	TLSCertFile string `name:"tls-cert-file" env:"TURNPIKE_TLS_CERT_FILE" type:"path" help:"PEM file with the certificate and those that it needs beside it: all listeners then serve TLS. It and its key are read again when they change."`
+	TLSKeyFile  string `name:"tls-key-file" env:"TURNPIKE_TLS_KEY_FILE" type:"path" help:"PEM file with the private key of the certificate."`
+}
+
+// certificateEvery is how often the files of a certificate are looked at.
+const certificateEvery = time.Second
+
+// Certificate is what a process shows who connects. Without one (nil) it serves plain TCP.
+type Certificate struct {
+	cert, key string
+	log       zerolog.Logger
+	now       atomic.Pointer[tls.Certificate]
+
+	loaded  []byte // what the files held when they were last taken
+	refused []byte // what they hold that cannot be taken
+	told    bool   // the log has why
+}
+
+// Certificate returns the certificate of the two files, nil if none are named. It follows
+// them until ctx ends: a new pair serves the handshakes from the next second on. One that is
+// broken is logged, and the one of before goes on.
+func (c TLSConfig) Certificate(ctx context.Context, log zerolog.Logger) (*Certificate, error) {
+	switch {
+	case c.TLSCertFile == "" && c.TLSKeyFile == "":
+		return nil, nil //nolint:nilnil // that is what plain TCP is
+	case c.TLSCertFile == "":
+		return nil, errors.New("TURNPIKE_TLS_KEY_FILE names the key of no certificate: TURNPIKE_TLS_CERT_FILE names that")
+	case c.TLSKeyFile == "":
+		return nil, errors.New("TURNPIKE_TLS_CERT_FILE names a certificate without a key: TURNPIKE_TLS_KEY_FILE names that")
+	}
+	p := &Certificate{cert: c.TLSCertFile, key: c.TLSKeyFile, log: log}
+	text, pair, err := p.read()
+	if err != nil {
+		return nil, fmt.Errorf("TLS with %s and %s: %w", c.TLSCertFile, c.TLSKeyFile, err)
+	}
+	p.take(text, pair)
+	go p.follow(ctx)
+	return p, nil
+}
+
+// read returns what the files hold, also if that is no certificate.
+func (p *Certificate) read() ([]byte, *tls.Certificate, error) {
+	cert, err := os.ReadFile(p.cert)
+	if err != nil {
+		return []byte(err.Error()), nil, err
+	}
+	key, err := os.ReadFile(p.key)
+	if err != nil {
+		return []byte(err.Error()), nil, err
+	}
+	text := bytes.Join([][]byte{cert, key}, []byte("\n"))
+	pair, err := tls.X509KeyPair(cert, key)
+	return text, &pair, err
+}
+
+func (p *Certificate) take(text []byte, pair *tls.Certificate) {
+	p.loaded = text
+	p.now.Store(pair)
+	if ends := pair.Leaf.NotAfter; time.Now().After(ends) {
+		p.log.Warn().Str("file", p.cert).Time("not_after", ends).Str("hint", "clients refuse it: replace the files, no restart is needed").Msg("TLS certificate has expired")
+	}
+}
+
+func (p *Certificate) follow(ctx context.Context) {
+	tick := time.NewTicker(certificateEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			p.look()
+		}
+	}
+}
+
+// look takes a pair that is new. The two files are replaced one after the other, so what is
+// broken is told when it is still so at the next look.
+func (p *Certificate) look() {
+	text, pair, err := p.read()
+	switch {
+	case err == nil && bytes.Equal(text, p.loaded):
+		p.refused = nil
+	case err == nil:
+		p.refused = nil
+		p.take(text, pair)
+		p.log.Info().Str("file", p.cert).Time("not_after", pair.Leaf.NotAfter).Msg("TLS certificate loaded")
+	case !bytes.Equal(text, p.refused):
+		p.refused, p.told = text, false
+	case !p.told:
+		p.told = true
+		p.log.Error().Err(err).Str("file", p.cert).Str("hint", "the certificate of before is still used: mend the files, no restart is needed").Msg("new TLS certificate refused")
+	}
+}
+
+// Wrap has a listener serve TLS, if there is a certificate.
+func (p *Certificate) Wrap(l net.Listener) net.Listener {
+	if p == nil {
+		return l
+	}
+	return tls.NewListener(l, &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"},
+		// A session that goes on would not show the certificate of now.
+		SessionTicketsDisabled: true,
+		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.now.Load(), nil },
+	})
+}
+
+// Scheme is what URLs of a listener begin with.
+func (p *Certificate) Scheme() string {
+	if p == nil {
+		return "http"
+	}
+	return "https"
+}
