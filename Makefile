@@ -169,6 +169,18 @@ verify: generate ## Fail if anything is not formatted, tidy or generated
 	go mod tidy -diff
 	git diff --exit-code
 
+.PHONY: reproducible
+reproducible: ## Build the commands twice, in two folders, and see that they are the same: COLD=1 compiles twice, too
+	hack/reproducible.sh
+
+.PHONY: sbom
+sbom: ## Write what the commands in dist are made of, as CycloneDX
+	hack/sbom.sh
+
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities, where their database can be reached: GOVULNDB=file:///PATH
+	hack/vulncheck.sh
+
 .PHONY: smoke
 smoke: ## Start a deployment as processes and send a run through it
 	hack/smoke.sh
