@@ -140,9 +140,11 @@ bench: ## Measure the real path and the floor under it, some five minutes: ONLY=
 
 .PHONY: fuzz
 fuzz: ## Fuzz every decoder that meets the outside, ten seconds each
-	@grep -roP --include='*_test.go' '^func \KFuzz\w+' cmd examples internal pkg | while IFS=: read -r file name; do \
-		go test "./$$(dirname "$$file")" -run '^$$' -fuzz "^$$name\$$" -fuzztime 10s; \
-	done
+	hack/fuzz.sh 10s
+
+.PHONY: fuzz-short
+fuzz-short: ## The same for about a minute in all
+	hack/fuzz.sh 60s all
 
 .PHONY: lint
 lint: .bin/golangci-lint ## Lint with the pinned golangci-lint

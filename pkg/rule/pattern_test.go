@@ -1,6 +1,7 @@
 package rule_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -53,6 +54,24 @@ func FuzzCompile(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) {
 		if holds, err := rule.Compile(text, vars); err == nil {
 			_, _ = holds(values)
+		}
+	})
+}
+
+// What a regular expression is said to be made of is positive and bounded, and what Go cannot
+// compile costs nothing.
+func FuzzPattern(f *testing.F) {
+	for _, p := range []string{"", "(a?){1000}x", "((a{30}){30}){30}", `\pL{900}`, "[^\\x00]{1000}", "(?i:ſ)*", "a**", "(", "a{1001}"} {
+		f.Add(p)
+	}
+	f.Fuzz(func(t *testing.T, p string) {
+		if len(p) > 1000 {
+			return
+		}
+		size := rule.PatternSize(p)
+		_, err := regexp.Compile(p)
+		if size < 0 || size > 1<<30 || err == nil && size == 0 {
+			t.Errorf("PatternSize(%q) = %d, and Compile says %v", p, size, err)
 		}
 	})
 }

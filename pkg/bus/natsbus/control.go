@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -175,12 +176,19 @@ func (b *Bus) DeadLetters(ctx context.Context, tenant string, after uint64, limi
 		if err != nil {
 			return nil, fmt.Errorf("read dead letter after %d: %w", after, err)
 		}
-		var d bus.DeadLetter
-		if err := json.Unmarshal(m.Data, &d); err != nil {
-			d = bus.DeadLetter{Lane: state.Priority(lastToken(m.Subject)), Cause: "unreadable dead letter", At: state.At(m.Time), Data: string(m.Data)}
-		}
+		d := decodeLetter(m.Subject, m.Data, m.Time)
 		d.Seq, d.Tenant, after = m.Sequence, tenant, m.Sequence
 		letters = append(letters, d)
 	}
 	return letters, nil
+}
+
+// decodeLetter reads a dead letter. What is none, as somebody else has put it there, is one
+// with all that came.
+func decodeLetter(subject string, data []byte, at time.Time) bus.DeadLetter {
+	var d bus.DeadLetter
+	if err := json.Unmarshal(data, &d); err != nil {
+		return bus.DeadLetter{Lane: state.Priority(lastToken(subject)), Cause: "unreadable dead letter", At: state.At(at), Data: string(data)}
+	}
+	return d
 }

@@ -3,6 +3,7 @@ package natsbus
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -23,6 +24,39 @@ func FuzzDecodeTurn(f *testing.F) {
 		}
 		if _, err := state.ParseRunID(string(turn.Run)); err != nil || turn.Version < 0 || turn.Priority != "" || turn.Noisy {
 			t.Errorf("decodeTurn(%q) = %+v", data, turn)
+		}
+	})
+}
+
+// Whatever lies in the stream of dead letters can be listed.
+func FuzzDeadLetter(f *testing.F) {
+	for _, seed := range []string{
+		`{"kind":"turn","lane":"normal","run_id":"run_01JD3X9K3W8Q4V5N6M7P8R9S0T","cause":"poisoned","at":"2026-11-20T12:00:00Z","data":"{}","version":3,"attempts":5}`,
+		`{"kind":"submission","agent":"a","data":"\u0000\ud800","at":"0001-01-01T00:00:00Z"}`, `{"at":"9999-12-31T23:59:60Z"}`, `{"seq":-1}`, `{"version":1e3}`, `[]`, ``, "\xff",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d := decodeLetter("turnpike.dead.normal", data, time.Unix(0, 0))
+		text, err := json.Marshal(d)
+		if err != nil {
+			t.Fatalf("%q is read as %+v, which cannot be written: %v", data, d, err)
+		}
+		var again bus.DeadLetter
+		if err := json.Unmarshal(text, &again); err != nil {
+			t.Errorf("%q is written as %q, which cannot be read: %v", data, text, err)
+		}
+	})
+}
+
+// Whatever comes on the subject of a run's live events is a range that grows, or nothing.
+func FuzzNotice(f *testing.F) {
+	for _, seed := range []string{"0 1", "1 1", "2 1", "-1 1", "0 9223372036854775807", "0 9223372036854775808", " ", "0  1", `{"seq":null}`, "+0 1"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if n, ok := parseGrown(data); ok && (n.From < 0 || n.To <= n.From) {
+			t.Errorf("%q is read as %+v", data, n)
 		}
 	})
 }
