@@ -97,19 +97,25 @@ func (g *Gateway) principalOf(r *http.Request) (access.Principal, error) {
 		who, _, err := g.cfg.Login.Authenticate(r.Context(), id)
 		return who, err
 	}
-	return access.Principal{}, unauthenticated("this gateway must know who asks: send an API key or a token in the header Authorization: Bearer, or log in at /ui/")
+	return access.Principal{}, unauthenticated("this gateway must know who asks: send an API key or a token in the header Authorization: Bearer, once, or log in at /ui/")
 }
 
 // refusal is how a request is answered of whose caller nobody knows who it is.
 func refusal(err error) error {
 	if errors.Is(err, access.ErrUnauthenticated) {
-		return unauthenticated(err.Error())
+		return unauthenticated(strings.TrimPrefix(err.Error(), access.ErrUnauthenticated.Error()+": "))
 	}
 	return err
 }
 
+// bearer returns the token of a request. One with several has none: a proxy may have looked at
+// another than this gateway would.
 func bearer(r *http.Request) (token string, ok bool) {
-	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	given := r.Header.Values("Authorization")
+	if len(given) != 1 {
+		return "", false
+	}
+	scheme, token, ok := strings.Cut(given[0], " ")
 	token = strings.TrimSpace(token)
 	return token, ok && strings.EqualFold(scheme, "bearer") && token != ""
 }
@@ -300,11 +306,49 @@ func (g *Gateway) checkSignal(ctx context.Context, id state.RunID, s state.Signa
 	if err != nil || !settings.FourEyes {
 		return err
 	}
-	by, err := g.submitter(ctx, id)
-	if err == nil && by != nil && by.Principal == c.Principal.Name {
-		err = problem(http.StatusForbidden, api.CodeForbidden, "tenant %s wants four eyes: somebody else than %s, who submitted the run, must decide", c.Tenant, by.Principal)
+	asked, err := g.asked(ctx, c.Principal.Name, id)
+	if err == nil && asked != "" {
+		err = problem(http.StatusForbidden, api.CodeForbidden, "tenant %s wants four eyes: somebody else than %s, who asked for something in run %s, must decide", c.Tenant, c.Principal.Name, asked)
 	}
 	return err
+}
+
+// asked returns a run in which a principal has asked for something: the run itself, or one
+// above it, which had it started. Who submits a run asks, and so does who says something to
+// it, answers it or gives it a result; who decides an approval does not.
+func (g *Gateway) asked(ctx context.Context, principal string, id state.RunID) (state.RunID, error) {
+	for {
+		st, err := g.store.Load(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		for after := int64(0); ; {
+			log, err := g.store.Log(ctx, id, after, pageEvents)
+			if err != nil {
+				return "", err
+			}
+			if slices.ContainsFunc(log, func(e state.Entry) bool { return asks(e) && e.By != nil && e.By.Principal == principal }) {
+				return id, nil
+			}
+			if len(log) < pageEvents {
+				break
+			}
+			after = log[len(log)-1].Seq
+		}
+		if st.Parent == nil {
+			return "", nil
+		}
+		id = st.Parent.RunID
+	}
+}
+
+func asks(e state.Entry) bool {
+	switch e.Reason {
+	case state.Submitted, state.Forked, state.UserMessage, state.Answered, state.ToolResults:
+		return true
+	default:
+		return len(e.Messages) > 0
+	}
 }
 
 func runNotFound(id state.RunID) error { return fmt.Errorf("run %s: %w", id, state.ErrNotFound) }

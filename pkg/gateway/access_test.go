@@ -271,6 +271,40 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// A request with two tokens is of nobody, and one with two tenants is about none.
+func TestTwice(t *testing.T) {
+	t.Parallel()
+	s := newGuarded(t)
+	one, two := s.key("acme", access.Viewer), s.key("other", access.Viewer)
+	for name, c := range map[string]struct {
+		header http.Header
+		path   string
+		want   int
+	}{
+		"two tokens":             {http.Header{"Authorization": {"Bearer " + one, "Bearer " + two}}, "/v1/runs", http.StatusUnauthorized},
+		"one token twice":        {http.Header{"Authorization": {"Bearer " + one, "Bearer " + one}}, "/v1/runs", http.StatusUnauthorized},
+		"two tenants":            {http.Header{"Authorization": {"Bearer " + one}, "Turnpike-Tenant": {"acme", "other"}}, "/v1/runs", http.StatusBadRequest},
+		"a tenant twice":         {http.Header{"Authorization": {"Bearer " + one}, "Turnpike-Tenant": {"acme", "acme"}}, "/v1/runs", http.StatusOK},
+		"another as a parameter": {http.Header{"Authorization": {"Bearer " + one}, "Turnpike-Tenant": {"acme"}}, "/v1/runs?tenant=other", http.StatusBadRequest},
+		"two parameters":         {http.Header{"Authorization": {"Bearer " + one}}, "/v1/whoami?tenant=acme&tenant=other", http.StatusBadRequest},
+		"the own as a parameter": {http.Header{"Authorization": {"Bearer " + one}}, "/v1/whoami?tenant=acme", http.StatusOK},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = c.header
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != c.want {
+			t.Errorf("%s: %s, want %d", name, resp.Status, c.want)
+		}
+	}
+}
+
 // A principal of the deployment names a tenant; one of a tenant names no other.
 func TestTenantHeader(t *testing.T) {
 	t.Parallel()

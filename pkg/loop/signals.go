@@ -43,7 +43,7 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	case t.s.PendingInBatch():
 		return t.pendingInBatch(ev.Signals)
 	case t.unborn():
-		return t.later(said(ev.Signals)), true
+		return t.later(ev.Signals), true
 	case len(ev.Signals) > 0:
 		return t.receive(ev.Signals), true
 	case t.s.Status == state.Waiting:
@@ -154,9 +154,9 @@ func (t *Turn) unborn() bool {
 
 // later waits for the time at which the run is to start; what was said to it
 // meanwhile is kept.
-func (t *Turn) later(said []state.Message) Decision {
+func (t *Turn) later(signals []state.Signal) Decision {
 	return t.move(state.WaitingSchedule, state.Entry{
-		Detail: "start_at", Messages: said,
+		Detail: "start_at", Messages: said(signals), By: firstBy(signals),
 		Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: t.at, ExpiresAt: t.s.ResumeAt, Calls: []state.WaitCall{}},
 	})
 }

@@ -65,7 +65,7 @@ func (s *Store) AppendAudit(ctx context.Context, tenant string, entry json.RawMe
 	return nil
 }
 
-var auditCursor = regexp.MustCompile(`^[0-9]{1,15}-[0-9]{1,15}$`)
+var auditCursor = regexp.MustCompile(`^[1-9][0-9]{0,14}-[0-9]{1,15}$`)
 
 // Audit implements state.Audits.
 func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]json.RawMessage, string, error) {

@@ -84,8 +84,14 @@ func testAudit(t *testing.T, s *suite) {
 	if diff := cmp.Diff(want, pages); diff != "" {
 		t.Errorf("pages of the audit:\n%s", diff)
 	}
-	_, _, err := s.Audit(ctx, "one", "no cursor", 3)
-	if _, ok := errors.AsType[*state.InvalidCursorError](err); !ok {
-		t.Errorf("Audit with a cursor that nobody gave out: %v", err)
+	if _, _, err := s.Audit(ctx, "one", "no cursor", 3); err == nil {
+		t.Error("Audit takes a cursor that nobody gave out")
+	}
+	for _, cursor := range []string{"no cursor", "0-0", "0", "-1", "1", "1-1", "00-1", "+", "-", "(1-1", "99999999999999999999-1", "1-99999999999999999999", "1 COUNT 9"} {
+		if _, _, err := s.Audit(ctx, "one", cursor, 3); err != nil {
+			if _, ok := errors.AsType[*state.InvalidCursorError](err); !ok {
+				t.Errorf("Audit with the cursor %q: %v", cursor, err)
+			}
+		}
 	}
 }

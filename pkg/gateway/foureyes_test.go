@@ -1,0 +1,137 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/pkg/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// Nobody approves what they have asked for: not in a run to which they said it, nor in one that
+// such a run has started.
+func TestFourEyes(t *testing.T) {
+	t.Parallel()
+	store, b := memstore.New(memstore.Config{}), membus.New()
+	keys := access.NewKeys(store)
+	g, err := gateway.New(store, b, gateway.Config{Auth: access.Chain{Keys: keys}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := worker.New(store, b, worker.Config{
+		ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond,
+		Kinds: toolspec.Kinds(map[string]tool.Tool{"pay": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "paid"}, nil })}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g.Handler())
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { _ = w.Run(ctx) })
+	all.Go(func() { _ = g.Run(ctx) })
+	t.Cleanup(func() { stop(); server.Close(); all.Wait() })
+	s := &guarded{t: t, url: server.URL, keys: keys}
+	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{FourEyes: true}); err != nil {
+		t.Fatal(err)
+	}
+	both := []access.Role{access.Author, access.Submitter, access.Approver}
+	ann, bob := s.client("acme", both...), s.client("acme", both...)
+	for name, definition := range map[string]string{
+		"payer":  `{"model":{"provider":"scripted","responses":[{"text":"hello"},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
+		"child":  `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
+		"parent": `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"ask","id":"d1","arguments":{"task":"pay"}}]},{"text":"done"}]},"tools":[{"name":"ask","kind":"agent","agent":"child"}]}`,
+	} {
+		if _, err := ann.PutAgent(t.Context(), name, []byte(definition)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await := func(id, reason string) api.Run {
+		t.Helper()
+		var run api.Run
+		awaitSetting(t, func() bool {
+			if run, err = ann.Get(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			return run.Reason != nil && *run.Reason == reason
+		})
+		return run
+	}
+	submit := func(c *client.Client, agent string) api.Run {
+		t.Helper()
+		run, err := c.Submit(t.Context(), api.SubmitRequest{Agent: agent, Input: client.Text("x")}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run
+	}
+	approve := func(c *client.Client, id string) error {
+		_, err := c.Signal(t.Context(), id, api.SignalRequest{Approvals: []api.Approval{{CallID: "c1", Decision: "approve"}}})
+		return err
+	}
+	decide := func(what, id string) {
+		t.Helper()
+		if p, ok := errors.AsType[*api.Problem](approve(ann, id)); !ok || p.Code != api.CodeForbidden {
+			t.Errorf("%s: who asked for it approves it: %v", what, p)
+		}
+		if err := approve(bob, id); err != nil {
+			t.Errorf("%s: somebody else approves: %v", what, err)
+		}
+		await(id, "completed")
+	}
+
+	// Bob has submitted the run, and Ann has said to it what is to be done.
+	run := submit(bob, "payer")
+	await(run.ID, "completed")
+	if _, err := ann.Signal(t.Context(), run.ID, api.SignalRequest{Message: client.Text("pay me")}); err != nil {
+		t.Fatal(err)
+	}
+	await(run.ID, "waiting_approval")
+	if p, ok := errors.AsType[*api.Problem](approve(bob, run.ID)); !ok || p.Code != api.CodeForbidden {
+		t.Errorf("who submitted the run approves: %v", p)
+	}
+	if p, ok := errors.AsType[*api.Problem](approve(ann, run.ID)); !ok || p.Code != api.CodeForbidden {
+		t.Errorf("who asked for the payment approves it: %v", p)
+	}
+
+	// Bob's run starts later, and Ann has said something to it before.
+	soon := time.Now().Add(time.Second)
+	later, err := bob.Submit(t.Context(), api.SubmitRequest{Agent: "child", Input: client.Text("x"), StartAt: new(state.At(soon))}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ann.Signal(t.Context(), later.ID, api.SignalRequest{Message: client.Text("pay me")}); err != nil {
+		t.Fatal(err)
+	}
+	await(later.ID, "waiting_approval")
+	if p, ok := errors.AsType[*api.Problem](approve(ann, later.ID)); !ok || p.Code != api.CodeForbidden {
+		t.Errorf("who asked for the payment before the start approves it: %v", p)
+	}
+
+	// Ann's run has another agent pay.
+	above := submit(ann, "parent")
+	await(above.ID, "waiting_child")
+	below, err := ann.List(t.Context(), url.Values{"parent": {above.ID}})
+	if err != nil || len(below.Items) != 1 {
+		t.Fatalf("runs below: %+v, %v", below.Items, err)
+	}
+	await(below.Items[0].ID, "waiting_approval")
+	decide("a run below", below.Items[0].ID)
+}
