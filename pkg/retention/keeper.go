@@ -45,55 +45,104 @@ func (k *Keeper) Delete(ctx context.Context, id state.RunID) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if root.Parent != nil {
-		_, err := k.store.Load(ctx, root.Parent.RunID)
-		if err == nil {
-			return 0, fmt.Errorf("run %s: %w, %s", id, ErrChild, root.Parent.RunID)
-		}
-		if !errors.Is(err, state.ErrNotFound) {
-			return 0, err
-		}
+	if err := k.checkRoot(ctx, root); err != nil {
+		return 0, err
 	}
-	tree, err := k.tree(ctx, root)
+	trees, err := k.trees(ctx, []state.State{root})
 	if err != nil {
 		return 0, err
 	}
-	for i := len(tree) - 1; i >= 0; i-- {
-		if err := k.forget(ctx, tree[i]); err != nil {
-			return len(tree) - 1 - i, err
-		}
-	}
-	return len(tree), nil
+	return k.forgetTree(ctx, trees[0])
 }
 
-// tree returns a run and all below it, those above first. All have ended.
-func (k *Keeper) tree(ctx context.Context, root state.State) ([]state.State, error) {
-	tree := []state.State{root}
-	for i := 0; i < len(tree); i++ {
-		if s := tree[i]; !s.Status.Terminal() {
-			return nil, &state.NotEndedError{ID: s.ID, Status: s.Status}
+// checkRoot returns ErrChild for a run that another has started which is still there.
+func (k *Keeper) checkRoot(ctx context.Context, s state.State) error {
+	if s.Parent == nil {
+		return nil
+	}
+	_, err := k.store.Load(ctx, s.Parent.RunID)
+	if err == nil {
+		return fmt.Errorf("run %s: %w, %s", s.ID, ErrChild, s.Parent.RunID)
+	}
+	if errors.Is(err, state.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// tree is a run and all below it, those above first.
+type tree struct {
+	runs []member
+	live *state.NotEndedError // of one that has not ended; nil if all have
+}
+
+// member is what must be known of a run to delete it.
+type member struct {
+	id      state.RunID
+	tenant  string
+	letters bool // it has dead letters
+}
+
+func (t *tree) add(s state.State) {
+	t.runs = append(t.runs, member{s.ID, s.Tenant, s.Poison != nil})
+	if !s.Status.Terminal() && t.live == nil {
+		t.live = &state.NotEndedError{ID: s.ID, Status: s.Status}
+	}
+}
+
+// trees returns the trees of some runs of one tenant. The store is asked once for what is below
+// many of them, not once for each.
+func (k *Keeper) trees(ctx context.Context, roots []state.State) ([]tree, error) {
+	trees := make([]tree, len(roots))
+	of := map[state.RunID]int{}
+	var above []state.RunID
+	for i, root := range roots {
+		trees[i].add(root)
+		of[root.ID], above = i, append(above, root.ID)
+	}
+	for len(above) > 0 {
+		var below []state.RunID
+		for part := range slices.Chunk(above, page) {
+			for f := (state.Filter{Tenant: roots[0].Tenant, Parents: part, Limit: page}); ; {
+				children, err := k.store.List(ctx, f)
+				if err != nil {
+					return nil, err
+				}
+				for _, s := range children.Runs {
+					i := of[s.Parent.RunID]
+					trees[i].add(s)
+					of[s.ID], below = i, append(below, s.ID)
+				}
+				if f.Cursor = children.Next; f.Cursor == "" {
+					break
+				}
+			}
 		}
-		for f := (state.Filter{Tenant: root.Tenant, Parent: tree[i].ID, Limit: page}); ; {
-			children, err := k.store.List(ctx, f)
-			if err != nil {
-				return nil, err
-			}
-			tree = append(tree, children.Runs...)
-			if f.Cursor = children.Next; f.Cursor == "" {
-				break
-			}
+		above = below
+	}
+	return trees, nil
+}
+
+// forgetTree deletes the runs of a tree, those above last, and returns how many it has.
+func (k *Keeper) forgetTree(ctx context.Context, t tree) (int, error) {
+	if t.live != nil {
+		return 0, t.live
+	}
+	for i := len(t.runs) - 1; i >= 0; i-- {
+		if err := k.forget(ctx, t.runs[i]); err != nil {
+			return len(t.runs) - 1 - i, err
 		}
 	}
-	return tree, nil
+	return len(t.runs), nil
 }
 
 // forget deletes one run: first what other systems keep of it, so that a deletion which was
 // interrupted finds the run.
-func (k *Keeper) forget(ctx context.Context, s state.State) error {
-	if err := k.bus.Forget(ctx, s.Tenant, s.ID, s.Poison != nil); err != nil {
-		return fmt.Errorf("delete events of run %s: %w", s.ID, err)
+func (k *Keeper) forget(ctx context.Context, m member) error {
+	if err := k.bus.Forget(ctx, m.tenant, m.id, m.letters); err != nil {
+		return fmt.Errorf("delete events of run %s: %w", m.id, err)
 	}
-	if err := k.store.Delete(ctx, s.ID); err != nil && !errors.Is(err, state.ErrNotFound) {
+	if err := k.store.Delete(ctx, m.id); err != nil && !errors.Is(err, state.ErrNotFound) {
 		return err
 	}
 	return nil
@@ -226,19 +275,45 @@ func (k *Keeper) pass(ctx context.Context, r rule) error {
 		if err != nil {
 			return err
 		}
+		var old []state.State
 		for _, s := range found.Runs {
 			if s.FinishedAt.After(until) {
 				continue
 			}
-			n, err := k.Delete(ctx, s.ID)
-			deleted += n
-			var live *state.NotEndedError
-			if err != nil && !errors.Is(err, ErrChild) && !errors.Is(err, state.ErrNotFound) && !errors.As(err, &live) {
+			err := k.checkRoot(ctx, s)
+			if err != nil && !errors.Is(err, ErrChild) {
 				return err
 			}
+			if err == nil {
+				old = append(old, s)
+			}
+		}
+		n, err := k.deleteAll(ctx, old)
+		if deleted += n; err != nil {
+			return err
 		}
 		if f.Cursor = found.Next; f.Cursor == "" {
 			return nil
 		}
 	}
+}
+
+// deleteAll deletes some runs of one tenant with what is below them, but for what has not ended.
+func (k *Keeper) deleteAll(ctx context.Context, roots []state.State) (deleted int, err error) {
+	if len(roots) == 0 {
+		return 0, nil
+	}
+	trees, err := k.trees(ctx, roots)
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range trees {
+		n, err := k.forgetTree(ctx, t)
+		deleted += n
+		var live *state.NotEndedError
+		if err != nil && !errors.As(err, &live) {
+			return deleted, err
+		}
+	}
+	return deleted, nil
 }

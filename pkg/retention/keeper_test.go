@@ -201,3 +201,47 @@ func TestKeep(t *testing.T) {
 		}
 	})
 }
+
+// lists counts the lists that are asked for.
+type lists struct {
+	state.Store
+
+	n int
+}
+
+func (l *lists) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
+	l.n++
+	return l.Store.List(ctx, f)
+}
+
+// What is deleted together is looked for together: a page of runs, and each level below them.
+func TestListsOfAPass(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeployment(t)
+		const runs = 600
+		for n := range runs {
+			id := d.run("a", nil, state.EndCompleted)
+			for i := range n % 100 / 98 * 3 {
+				child := d.run("b", &state.Parent{RunID: id, CallID: string(rune('a' + i)), Depth: 1}, state.EndCompleted)
+				d.run("c", &state.Parent{RunID: child, CallID: "c", Depth: 2}, state.EndCompleted)
+			}
+		}
+		time.Sleep(time.Hour)
+		store := &lists{Store: d.store}
+		k := retention.New(store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: zerolog.Nop()})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { k.Run(ctx); close(done) }()
+		synctest.Wait() // the pass has ended
+		cancel()
+		<-done
+		left, err := d.store.List(t.Context(), state.Filter{})
+		if err != nil || len(left.Runs) != 0 {
+			t.Errorf("%d runs are left, %v", len(left.Runs), err)
+		}
+		if store.n > runs/20 {
+			t.Errorf("%d lists to delete %d runs", store.n, runs)
+		}
+	})
+}

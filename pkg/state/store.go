@@ -3,95 +3,10 @@ package state
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
-
-// Errors that callers branch on.
-var (
-	// ErrNotFound reports that a store holds no such run or agent.
-	ErrNotFound = errors.New("not found")
-
-	// ErrFenced reports that the caller's lease is no longer the run's. It must
-	// touch nothing any more: no ack, no nak, no event (I8).
-	ErrFenced = errors.New("lease lost")
-
-	// ErrIdempotencyConflict reports a submission under a key, or a signal under an id, that
-	// was used for a different one.
-	ErrIdempotencyConflict = errors.New("idempotency key was used with another body")
-
-	// ErrUnheard reports a commit that would end a run for which something has come in
-	// that its turn has not used. Nothing was changed: see Commit.IfHeard.
-	ErrUnheard = errors.New("something has come in for the run since its turn was claimed")
-)
-
-// NotWaitingError reports a signal that the run does not wait for: it never did,
-// another signal was first, or the run has ended.
-type NotWaitingError struct {
-	ID     RunID
-	Status Status
-	Name   string // the wait that is not open
-}
-
-func (e *NotWaitingError) Error() string {
-	return fmt.Sprintf("run %s is %s and does not wait for %q", e.ID, e.Status, e.Name)
-}
-
-// TerminalError reports that a run has ended and cannot do what was asked.
-type TerminalError struct {
-	ID     RunID
-	Status Status
-}
-
-func (e *TerminalError) Error() string { return fmt.Sprintf("run %s is %s", e.ID, e.Status) }
-
-// NotEndedError reports a run that cannot be deleted because it has not ended.
-type NotEndedError struct {
-	ID     RunID
-	Status Status
-}
-
-func (e *NotEndedError) Error() string { return fmt.Sprintf("run %s is %s", e.ID, e.Status) }
-
-// TooLargeError reports a change that the store can never hold: trying again does
-// not help.
-type TooLargeError struct {
-	Bytes, Limit int64
-	Remedy       string
-}
-
-func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("a change of %d bytes is more than the store holds, %d: %s", e.Bytes, e.Limit, e.Remedy)
-}
-
-// GapError reports entries that do not follow on the log of their run: the store was rolled
-// back since it was read. Trying again does not help.
-type GapError struct {
-	ID         RunID
-	Have, From int64 // entries
-}
-
-func (e *GapError) Error() string {
-	return fmt.Sprintf("log of run %s has %d entries, and these follow on %d: the store was rolled back", e.ID, e.Have, e.From)
-}
-
-// UnconfirmedError reports a change that the store has made, but that fewer copies of the
-// store have than the deployment asks for: a failover may lose it. It may be repeated like a
-// call whose outcome is unknown.
-type UnconfirmedError struct {
-	Have, Want int  // replicas
-	Unsynced   bool // the server has not got it on disk itself
-	Within     time.Duration
-}
-
-func (e *UnconfirmedError) Error() string {
-	what := fmt.Sprintf("%d of %d replicas have confirmed the write", e.Have, e.Want)
-	if e.Unsynced {
-		what += ", and it is not on disk"
-	}
-	return fmt.Sprintf("%s within %s, so whether it lasts is unknown: see that the replicas are connected and in sync (`turnpike doctor`), or lower TURNPIKE_REDIS_CONFIRM", what, e.Within)
-}
 
 // The limits of what may wait for a run's next turn in its inbox. An abort is not a part of
 // it, and always fits.
@@ -225,7 +140,8 @@ type Filter struct {
 	Loop         string
 	Metadata     map[string]string
 	Parent       RunID
-	Batch        string // its id
+	Parents      []RunID // any of them; some hundreds at most
+	Batch        string  // its id
 	CreatedAfter time.Time
 	Cursor       string // opaque, from RunPage.Next
 	Limit        int    // 0 means 50
@@ -243,6 +159,7 @@ func (f Filter) Match(s State) bool {
 		f.Agent != "" && s.Agent != f.Agent ||
 		f.Loop != "" && s.Loop != f.Loop ||
 		f.Parent != "" && (s.Parent == nil || s.Parent.RunID != f.Parent) ||
+		len(f.Parents) > 0 && (s.Parent == nil || !slices.Contains(f.Parents, s.Parent.RunID)) ||
 		f.Batch != "" && s.BatchID() != f.Batch ||
 		!f.CreatedAfter.IsZero() && !s.CreatedAt.After(f.CreatedAfter) {
 		return false

@@ -116,6 +116,14 @@ func keysOf(f state.Filter) []listKey {
 	switch {
 	case f.Parent != "":
 		return []listKey{{f.Tenant, listParent, string(f.Parent)}}
+	case len(f.Parents) > 0:
+		var keys []listKey
+		for _, p := range f.Parents {
+			if k := (listKey{f.Tenant, listParent, string(p)}); !slices.Contains(keys, k) {
+				keys = append(keys, k)
+			}
+		}
+		return keys
 	case f.Batch != "": // its runs lie side by side
 		return []listKey{{f.Tenant, listAll, ""}}
 	case f.Waiting != "":

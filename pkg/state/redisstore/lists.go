@@ -136,6 +136,9 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 			top = after
 		}
 	}
+	if len(f.Parents) > 0 && f.Parent == "" {
+		return s.listBelow(ctx, f, limit)
+	}
 	lists, err := s.lists(ctx, f)
 	if err != nil {
 		return state.RunPage{}, fmt.Errorf("list runs: %w", err)

@@ -482,6 +482,7 @@ func testList(t *testing.T, s *suite) {
 		{state.Filter{Status: []state.Status{state.Queued}, Agent: "odd"}, 3},
 		{state.Filter{Waiting: state.WaitingSchedule}, 0},
 		{state.Filter{Parent: ids[0]}, 0},
+		{state.Filter{Parents: ids[:2]}, 0},
 		{state.Filter{Agent: "odd"}, 3},
 		{state.Filter{Metadata: map[string]string{"n": "c"}}, 1},
 		{state.Filter{Tenant: "nobody"}, 0},

@@ -83,6 +83,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"Delete", testDelete},
 		{"List", testList},
 		{"ListBatch", testListBatch},
+		{"ListParents", testListParents},
 		{"Log", testLog},
 		{"Counts", testCounts},
 		{"Noisy", testNoisy},

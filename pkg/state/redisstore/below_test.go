@@ -1,0 +1,49 @@
+package redisstore_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// To ask what many runs have started costs as much as to ask it of one, and what other runs
+// have started in between is skipped.
+func TestListBelowCost(t *testing.T) {
+	t.Parallel()
+	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
+	s, rdb := openAt(t, p.URL, "p"), raw(t, p.URL)
+	s.SetFormat(state.Format)
+	var roots []state.RunID
+	create := func(parent *state.Parent) state.RunID {
+		run := newRun(t)
+		run.Tenant, run.Parent = "default", parent
+		if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		return run.ID
+	}
+	for range 200 {
+		roots = append(roots, create(nil))
+	}
+	slices.Sort(roots)
+	want := create(&state.Parent{RunID: roots[0], CallID: "c", Depth: 1})
+	list := func(parents []state.RunID) cost {
+		return spent(t, rdb, func() {
+			page, err := s.List(t.Context(), state.Filter{Tenant: "default", Parents: parents})
+			if err != nil || len(page.Runs) != 1 || page.Runs[0].ID != want || page.Next != "" {
+				t.Fatalf("List = %+v, %v", page, err)
+			}
+		})
+	}
+	one := list(roots[:1])
+	for range 500 {
+		create(&state.Parent{RunID: roots[100], CallID: "c", Depth: 1})
+	}
+	many := list(slices.Concat(roots[:100], roots[101:]))
+	if many.commands > one.commands+10 {
+		t.Errorf("%d commands for what 199 runs have started, %d for what one has", many.commands, one.commands)
+	}
+}
