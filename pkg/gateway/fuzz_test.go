@@ -20,7 +20,7 @@ import (
 type attacked struct {
 	g   *gateway.Gateway
 	run string // of the agent
-	n   int
+	n   int    // inputs that it has had
 }
 
 func newAttacked(f *testing.F) *attacked {
@@ -49,12 +49,17 @@ func (a *attacked) fresh(tb testing.TB) {
 	a.run = run.ID
 }
 
+// next begins with another input.
+func (a *attacked) next(tb testing.TB) {
+	tb.Helper()
+	if a.n++; a.n > 500 {
+		a.fresh(tb)
+	}
+}
+
 // ask makes a request. No answer is a mistake of the gateway's, and none that refuses is long.
 func (a *attacked) ask(tb testing.TB, method, target string, body []byte, header http.Header) *httptest.ResponseRecorder {
 	tb.Helper()
-	if a.n++; a.n > 1000 {
-		a.fresh(tb)
-	}
 	u, err := url.Parse(target)
 	if err != nil {
 		tb.Fatal(err)
@@ -86,6 +91,7 @@ func FuzzSubmit(f *testing.F) {
 	f.Add([]byte(`{"agent":"a","input":"x","start_at":"9999-12-31T23:59:59Z","limits":{"deadline":"-1s","max_turns":1e400}}`), "")
 	a := newAttacked(f)
 	f.Fuzz(func(t *testing.T, body []byte, key string) {
+		a.next(t)
 		header := http.Header{}
 		if key != "" {
 			header.Set("Idempotency-Key", key)
@@ -115,6 +121,7 @@ func FuzzSignal(f *testing.F) {
 	f.Add([]byte(`{"answer":"x","message":"y"}`), "")
 	a := newAttacked(f)
 	f.Fuzz(func(t *testing.T, body []byte, key string) {
+		a.next(t)
 		header := http.Header{}
 		if key != "" {
 			header.Set("Idempotency-Key", key)
@@ -135,6 +142,7 @@ func FuzzLastEventID(f *testing.F) {
 	f.Add("", "cursor=%zz&limit=99999999999999999999")
 	a := newAttacked(f)
 	f.Fuzz(func(t *testing.T, id, query string) {
+		a.next(t)
 		header := http.Header{"Accept": {"application/json"}, "Last-Event-Id": {id}}
 		w := a.ask(t, http.MethodGet, "/v1/runs/"+a.run+"/events", nil, header)
 		if w.Code != http.StatusOK && w.Code != http.StatusBadRequest {
@@ -153,6 +161,7 @@ func FuzzLists(f *testing.F) {
 	f.Add("cursor=%00&limit=-1", "waiting_reason=x")
 	a := newAttacked(f)
 	f.Fuzz(func(t *testing.T, one, two string) {
+		a.next(t)
 		if _, err := url.Parse("/?" + one + "&" + two); err != nil {
 			return
 		}
