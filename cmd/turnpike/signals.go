@@ -49,7 +49,7 @@ func decide(e *env, id, call string, a api.Approval) error {
 				continue
 			}
 			one := a
-			one.CallID = w.ID
+			one.CallID, one.Hash = w.ID, w.Hash // what was looked at
 			if one.Decision == "approve" && len(one.Arguments) == 0 {
 				// What was looked at is what may run, and nothing else.
 				one.Arguments = w.Arguments

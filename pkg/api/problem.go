@@ -39,6 +39,7 @@ const (
 	CodeRunFinished         = "run_finished"
 	CodeRunInFlight         = "run_in_flight"
 	CodeNotWaiting          = "not_waiting"
+	CodeStaleApproval       = "stale_approval"
 	CodeNotReplayable       = "not_replayable"
 	CodeLetterNotFound      = "letter_not_found"
 	CodeNotSupported        = "not_supported"

@@ -85,6 +85,10 @@ type Approval struct {
 	Decision  string          `json:"decision"`
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 	Reason    string          `json:"reason,omitempty"`
+
+	// Hash, if not empty, is that of the call that was decided about, as the run has it: the
+	// decision is refused if another call waits under the same id meanwhile.
+	Hash string `json:"hash,omitempty"`
 }
 
 // ToolResult is the result of a call that the client made. Content is text, or

@@ -1,7 +1,11 @@
 package api
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/budget"
@@ -57,8 +61,12 @@ type WaitCall struct {
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
 	Message   string          `json:"message"`
-	Needs     string          `json:"needs"`  // approval, result, answer, child, async
-	RunID     *string         `json:"run_id"` // of the child run that answers
+	Needs     string          `json:"needs"` // approval, result, answer, child, async
+
+	// Hash stands for the run, its turn, the call, its tool and its arguments: an approval that
+	// names it decides about exactly that.
+	Hash  string  `json:"hash,omitempty"`
+	RunID *string `json:"run_id"` // of the child run that answers
 }
 
 // Budget is what a run may spend. A null is no limit.
@@ -103,6 +111,9 @@ func RunOf(s state.State, now time.Time) Run {
 		r.Waiting = &Waiting{Reason: reason, Since: w.Since, ExpiresAt: w.ExpiresAt, Calls: make([]WaitCall, len(w.Calls))}
 		for i, c := range w.Calls {
 			r.Waiting.Calls[i] = WaitCall{ID: c.ID, Tool: c.Tool, Arguments: c.Arguments, Message: c.Message, Needs: string(c.Needs)}
+			if c.Needs == state.NeedApproval {
+				r.Waiting.Calls[i].Hash = approvalHash(s, c)
+			}
 			if child := string(c.RunID); child != "" {
 				r.Waiting.Calls[i].RunID = &child
 			}
@@ -178,3 +189,12 @@ func NewPage[T any](items []T, next string) Page[T] {
 
 // Agent is one version of an agent's definition.
 type Agent = state.AgentVersion
+
+// approvalHash is the Hash of a call that waits for approval.
+func approvalHash(s state.State, c state.WaitCall) string {
+	h := sha256.New()
+	for _, part := range []string{s.Tenant, string(s.ID), strconv.Itoa(s.Turn), c.ID, c.Tool, string(c.Arguments)} {
+		fmt.Fprintf(h, "%d:%s,", len(part), part)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}

@@ -48,6 +48,11 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	if err := g.checkSignal(r.Context(), id, sig); err != nil {
 		return err
 	}
+	if len(req.Approvals) > 0 {
+		if err := checkHashes(api.RunOf(st, time.Now()), req.Approvals); err != nil {
+			return err
+		}
+	}
 	sig.By = access.From(r.Context()).By()
 	if sig.Message != nil && st.Loop == "single_call" {
 		return problem(http.StatusConflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call and cannot be continued", id)
@@ -61,6 +66,22 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	}
 	g.publish(r.Context(), id, func(ctx context.Context) error { return g.dispatch.Wake(ctx, id, wake, span.Parent(ctx)) })
 	return g.accepted(w, r, id)
+}
+
+// checkHashes refuses approvals of another call than the one that waits under the same id. Of a
+// call that does not wait the store says so, or that the signal is one that it has.
+func checkHashes(run api.Run, approvals []api.Approval) error {
+	if run.Waiting == nil {
+		return nil
+	}
+	for i, a := range approvals {
+		for _, c := range run.Waiting.Calls {
+			if a.Hash != "" && c.ID == a.CallID && c.Hash != a.Hash {
+				return problem(http.StatusConflict, api.CodeStaleApproval, "approvals[%d].hash: another call waits as %.60s than the one that was looked at: read the run, and decide again", i, a.CallID)
+			}
+		}
+	}
+	return nil
 }
 
 // unawaited adds to a refusal what the run does wait for.
