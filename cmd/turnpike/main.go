@@ -64,6 +64,8 @@ type cli struct {
 	Keys    keysCmd    `cmd:"" help:"Make, list and revoke API keys."`
 	Tenants tenantsCmd `cmd:"" help:"List tenants and set what they may do."`
 	Audit   auditCmd   `cmd:"" help:"See who did what in a tenant."`
+	NATS    natsCmd    `cmd:"" name:"nats" help:"See what users of NATS may do, by role."`
+	Redis   redisCmd   `cmd:"" help:"See what users of Redis may do, by role."`
 	Doctor  doctorCmd  `cmd:"" help:"Check every dependency and say what is wrong."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 

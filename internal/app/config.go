@@ -30,6 +30,9 @@ type Config struct {
 	Domain   string `name:"nats-domain" env:"TURNPIKE_NATS_DOMAIN" help:"JetStream domain, if the streams are not in that of the server that is spoken to."`
 	Log      Log    `embed:""`
 
+	BusKeys     string `name:"bus-keys" env:"TURNPIKE_BUS_KEYS" placeholder:"KEY,…" help:"Keys that sign live events and heartbeats, the newest first; the same in every process."`
+	BusKeysFile string `name:"bus-keys-file" env:"TURNPIKE_BUS_KEYS_FILE" type:"path" help:"File with them."`
+
 	NATSLogin  NATSLogin  `embed:""`
 	RedisLogin RedisLogin `embed:""`
 
@@ -82,7 +85,7 @@ type Feed struct {
 // Deployment returns the settings that a deployment has from the configuration.
 func (c Config) Deployment() turnpike.Config {
 	return turnpike.Config{
-		NATSURL: c.NATSURL, NATSLogin: c.NATSLogin.Login(), NATSDomain: c.Domain, RedisURL: c.RedisURL, RedisLogin: c.RedisLogin.Login(), RedisConfirm: c.Confirm, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), Logger: c.Log.Logger(),
+		NATSURL: c.NATSURL, NATSLogin: c.NATSLogin.Login(), NATSDomain: c.Domain, BusKeys: value("BUS_KEYS", c.BusKeys, c.BusKeysFile), RedisURL: c.RedisURL, RedisLogin: c.RedisLogin.Login(), RedisConfirm: c.Confirm, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), Logger: c.Log.Logger(),
 	}
 }
 

@@ -34,7 +34,7 @@ var floors = [][]string{
 	{"pkg/worker", "pkg/client"},
 	{"pkg/gateway"},
 	{"pkg/turnpike"},
-	{"internal/arch", "internal/devserver", "internal/mockmodel", "internal/telemetry"},
+	{"internal/arch", "internal/devserver", "internal/mockmodel", "internal/permission", "internal/telemetry"},
 	{"internal/app", "internal/doctor"},
 	{"internal/watch"},
 	{"internal/bench", "internal/demo"},

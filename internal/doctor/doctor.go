@@ -32,9 +32,13 @@ func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
 	}
 	defer nc.Close()
 	var findings []check.Finding
+	keys, err := cfg.Keys()
+	if err != nil {
+		return append(findings, check.Finding{Name: "nats: signatures", Fatal: true, Detail: err.Error(), Remedy: "mend TURNPIKE_BUS_KEYS or its file"})
+	}
 	if b, err := natsbus.Open(ctx, nc, natsbus.Config{
 		Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
-		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Logger: zerolog.Nop(), ReadOnly: true,
+		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: zerolog.Nop(), ReadOnly: true,
 	}); err != nil {
 		findings = append(findings, check.Finding{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"})
 	} else {

@@ -99,8 +99,9 @@ func (a *audiences) serve(ctx context.Context, au *audience) {
 			return
 		}
 		if n.Live != nil {
-			h := headOf(n.Live)
-			a.send(au, &framed{0, h, frameOf(0, h, n.Live)})
+			if h, ok := liveHead(au.id, n.Live); ok {
+				a.send(au, &framed{0, h, frameOf(0, h, n.Live)})
+			}
 			continue
 		}
 		for after := n.From; after < n.To; {
@@ -205,11 +206,22 @@ type head struct {
 	Turn int             `json:"turn"`
 }
 
-// headOf reads the head of an event; of one that is no JSON it is empty.
-func headOf(data []byte) head {
-	var h head
-	if json.Unmarshal(data, &h) != nil {
-		return head{}
+// liveHead reads the head of a live event of a run, and reports whether it is one: what is
+// committed comes from the store, whoever sends it here.
+func liveHead(run state.RunID, data []byte) (head, bool) {
+	var h struct {
+		head
+
+		RunID state.RunID `json:"run_id"`
+		Seq   *int64      `json:"seq"`
 	}
-	return h
+	if json.Unmarshal(data, &h) != nil || h.RunID != run || h.Seq != nil {
+		return head{}, false
+	}
+	switch h.Type {
+	case state.LiveTurnStarted, state.LiveToolStarted, state.LiveToolProgress, state.LiveModelDelta:
+		return h.head, true
+	default:
+		return head{}, false
+	}
 }

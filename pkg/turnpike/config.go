@@ -13,6 +13,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/credential"
 	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
@@ -36,6 +37,10 @@ type Config struct {
 	// NATS is a connection to use instead of one to NATSURL. It stays the caller's:
 	// Close leaves it open.
 	NATS *nats.Conn
+
+	// BusKeys sign live events and heartbeats, as natsbus.ParseKeys reads them; the same in
+	// every process. Default: nothing is signed.
+	BusKeys credential.Value
 
 	// RedisURL is the address of the Redis server that keeps checkpoints, such as
 	// redis://127.0.0.1:6379. Without it JetStream keeps them.
@@ -135,6 +140,15 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("lease is %s, want more than 0", c.Lease))
 	}
 	return errors.Join(errs...)
+}
+
+// Keys reads BusKeys.
+func (c Config) Keys() (natsbus.Keys, error) {
+	text, err := c.BusKeys.Read()
+	if err != nil {
+		return natsbus.Keys{}, err
+	}
+	return natsbus.ParseKeys(text)
 }
 
 // AckWait is how long NATS waits for the acknowledgement of a turn's message: a little

@@ -65,11 +65,15 @@ func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 
 func (d *Deployment) open(ctx context.Context) error {
 	cfg := d.cfg
+	keys, err := cfg.Keys()
+	if err != nil {
+		return err
+	}
 	b, err := patiently(ctx, func(ctx context.Context) (*natsbus.Bus, error) {
 		cfg.StreamLimits.EventsAge = cmp.Or(time.Duration(cfg.Retention.Events), cfg.StreamLimits.EventsAge)
 		return natsbus.Open(ctx, d.NATS, natsbus.Config{
 			Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
-			TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Logger: cfg.Logger,
+			TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: cfg.Logger,
 		})
 	})
 	if err != nil {

@@ -24,7 +24,7 @@ func (b *Bus) Check(ctx context.Context) []check.Finding {
 		}}
 	}
 	jet := b.checkJetStream(ctx)
-	findings := []check.Finding{checkVersion(b.nc.ConnectedServerVersion()), b.checkPayload(), b.checkReplicas(), jet}
+	findings := []check.Finding{checkVersion(b.nc.ConnectedServerVersion()), b.checkPayload(), b.checkReplicas(), b.checkKeys(), jet}
 	if !jet.OK {
 		return findings
 	}

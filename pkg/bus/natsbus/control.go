@@ -21,7 +21,8 @@ func (b *Bus) PublishAbort(ctx context.Context, a bus.Abort) error {
 	if err != nil {
 		return fmt.Errorf("encode abort: %w", err)
 	}
-	m := newMsg(b.subjectOf(a.Tenant, "abort", token(string(a.Run))), data, "", bus.HeaderApplied, "1")
+	subject := b.subjectOf(a.Tenant, "abort", token(string(a.Run)))
+	m := newMsg(subject, data, "", b.signer.header(senderAborts, a.Version, subject, data, bus.HeaderApplied, "1")...)
 	if err := b.publish(ctx, m, ""); err != nil {
 		return fmt.Errorf("publish abort: %w", err)
 	}
@@ -34,7 +35,7 @@ func (b *Bus) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 		var a bus.Abort
 		_ = json.Unmarshal(m.Data, &a) // an abort without a readable reason is an abort
 		a.Run, a.Tenant = state.RunID(lastToken(m.Subject)), b.tenantOf(m.Subject)
-		if m.Header.Get(bus.HeaderApplied) == "" {
+		if !b.applied(m) {
 			a.Version = 0
 		}
 		fn(a)

@@ -46,7 +46,7 @@ func (b *Bus) Grown(run state.RunID, from, to int64) {
 
 // Live implements bus.Events.
 func (b *Bus) Live(run state.RunID, data []byte) {
-	if err := b.nc.Publish(b.subject(subjectLive, token(string(run))), data); err != nil {
+	if err := b.publishSigned(b.subject(subjectLive, token(string(run))), data); err != nil {
 		b.log.Debug().Err(err).Msg("live event")
 	}
 }
@@ -54,9 +54,12 @@ func (b *Bus) Live(run state.RunID, data []byte) {
 // Watch implements bus.Events.
 func (b *Bus) Watch(ctx context.Context, run state.RunID, fn func(bus.Notice)) (func(), error) {
 	grown := b.subject(subjectGrown, token(string(run)))
+	hearing := b.hearing()
 	stop, err := b.listen(ctx, []string{grown, b.subject(subjectLive, token(string(run)))}, func(m *nats.Msg) {
 		if m.Subject != grown {
-			fn(bus.Notice{Live: m.Data})
+			if hearing.believe(m) {
+				fn(bus.Notice{Live: m.Data})
+			}
 			return
 		}
 		if n, ok := parseGrown(m.Data); ok {

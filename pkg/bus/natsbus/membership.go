@@ -15,7 +15,7 @@ import (
 func (b *Bus) SendHeartbeat(h bus.Heartbeat) {
 	data, err := json.Marshal(h)
 	if err == nil {
-		err = b.nc.Publish(b.subject("presence", token(h.Worker)), data)
+		err = b.publishSigned(b.subject("presence", token(h.Worker)), data)
 	}
 	if err == nil && h.Leaving {
 		err = b.nc.FlushTimeout(time.Second) // the last words before the connection closes
@@ -27,9 +27,10 @@ func (b *Bus) SendHeartbeat(h bus.Heartbeat) {
 
 // Heartbeats implements bus.Membership.
 func (b *Bus) Heartbeats(ctx context.Context, fn func(bus.Heartbeat)) (func(), error) {
+	hearing := b.hearing()
 	return b.listen(ctx, []string{b.subject("presence", "*")}, func(m *nats.Msg) {
 		var h bus.Heartbeat
-		if json.Unmarshal(m.Data, &h) == nil && h.Worker != "" {
+		if hearing.believe(m) && json.Unmarshal(m.Data, &h) == nil && h.Worker != "" {
 			if b.slots.hear(h, time.Now()) {
 				b.look()
 			}

@@ -48,6 +48,10 @@ type Config struct {
 	// ReadOnly opens a bus to look at it with Check: Open creates and changes nothing.
 	ReadOnly bool
 
+	// Keys sign live events, heartbeats, aborts and the event feed. The same in every process;
+	// none sign nothing.
+	Keys Keys
+
 	// Limits of the streams beside that of the turns.
 	Limits Limits
 }
@@ -122,6 +126,7 @@ type Bus struct {
 	log zerolog.Logger
 
 	answers  *answers
+	signer   *signer // nil without keys
 	watching watching
 	layout   atomic.Pointer[layout]
 	hints    chan struct{} // holds a token if the layout may have changed
@@ -155,7 +160,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	b := &Bus{cfg: cfg, nc: nc, js: js, api: apiPrefix(cfg.Domain), log: cfg.Logger, open: map[int]func(){}, turnQueues: map[*puller]bus.QueueKey{}, hints: make(chan struct{}, 1)}
+	b := &Bus{cfg: cfg, nc: nc, js: js, api: apiPrefix(cfg.Domain), signer: newSigner(cfg.Keys), log: cfg.Logger, open: map[int]func(){}, turnQueues: map[*puller]bus.QueueKey{}, hints: make(chan struct{}, 1)}
 	b.slots.asked = cfg.MaxAckPending
 	b.layout.Store(oneStream())
 	var stop func()

@@ -248,6 +248,9 @@ func (q queue) Next(ctx context.Context) (bus.Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !q.b.applied(m) {
+		m.Header.Del(bus.HeaderApplied)
+	}
 	return message{delivery{m}, q.b.tenantOf(m.Subject)}, nil
 }
 

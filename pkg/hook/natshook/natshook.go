@@ -11,6 +11,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 // Kind returns the kind of hooks that services answer. The connection stays the
@@ -28,7 +29,7 @@ func New(nc *nats.Conn, subject string) hook.Hook {
 		if err != nil {
 			return hook.Answer{}, fmt.Errorf("encode request: %w", err)
 		}
-		msg, err := nc.RequestWithContext(ctx, subject, data)
+		msg, err := ask(ctx, nc, subject, data)
 		if errors.Is(err, nats.ErrNoResponders) {
 			return hook.Answer{}, fmt.Errorf("no service answers on the subject %s", subject)
 		}
@@ -43,6 +44,23 @@ func New(nc *nats.Conn, subject string) hook.Hook {
 		}
 		return hook.Decode(msg.Data, r.Point)
 	})
+}
+
+// ask sends a request on an inbox of its own, from whose name a service can guess no other one.
+func ask(ctx context.Context, nc *nats.Conn, subject string, data []byte) (*nats.Msg, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	inbox := toolkit.NewInbox(nc)
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
+	if err := nc.PublishRequest(subject, inbox, data); err != nil {
+		return nil, err
+	}
+	return sub.NextMsgWithContext(ctx)
 }
 
 // Serve answers on subject with h until stop is called. Any number of processes

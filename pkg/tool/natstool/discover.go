@@ -134,7 +134,7 @@ func gather[T any](ctx context.Context, nc *nats.Conn, verb micro.Verb) ([]T, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, enough)
 	defer cancel()
-	inbox := nc.NewInbox()
+	inbox := toolkit.NewInbox(nc)
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, fmt.Errorf("ask the services: %w", err)

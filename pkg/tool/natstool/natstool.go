@@ -147,12 +147,13 @@ func neverStarted(err error) bool {
 }
 
 // request sends one request on an inbox of its own, so that the service can be
-// told when nobody listens any more.
+// told when nobody listens any more. From its name a service can guess no other one: it
+// could answer there in the place of others.
 func (t *Tool) request(ctx context.Context, call *nats.Msg) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	inbox := t.nc.NewInbox()
+	inbox := toolkit.NewInbox(t.nc)
 	sub, err := t.nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, err

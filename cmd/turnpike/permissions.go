@@ -1,0 +1,62 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/permission"
+)
+
+type natsCmd struct {
+	Permissions natsPermissionsCmd `cmd:"" help:"Print what a user of NATS may do, for the server's configuration."`
+}
+
+type natsPermissionsCmd struct {
+	Role   string   `required:"" enum:"gateway,worker,client,tool,observer" help:"What the user is there for: ${enum}."`
+	Prefix string   `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's subjects."`
+	Domain string   `name:"nats-domain" env:"TURNPIKE_NATS_DOMAIN" help:"JetStream domain that has the streams."`
+	Tool   []string `help:"Tool that a service has; several by commas. Without, any of the tenant's."`
+	Also   []string `help:"Subject outside the prefix that a gateway or worker publishes to: of a hook, or where replies go. Several by commas."`
+}
+
+func (c *natsPermissionsCmd) Run(e *env) error {
+	n, err := permission.ForNATS(permission.Role(c.Role), permission.Scope{Prefix: c.Prefix, Domain: c.Domain, Tenant: e.tenant, Tools: c.Tool, Also: c.Also})
+	if err != nil {
+		return err
+	}
+	text := strings.TrimSuffix(n.String(), "\n")
+	if n.Inbox != "" && n.Inbox != "_INBOX" {
+		text = "# Subjects of answers begin with " + n.Inbox + ": set it as the inbox prefix of the connection.\n" + text
+	}
+	return e.print(n, text)
+}
+
+type redisCmd struct {
+	Permissions redisPermissionsCmd `cmd:"" help:"Print what a user of Redis may do, as a line of an ACL file."`
+}
+
+type redisPermissionsCmd struct {
+	Role         string `required:"" enum:"gateway,worker,observer" help:"What the user is there for: ${enum}."`
+	Prefix       string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's keys."`
+	User         string `help:"Name of the user; default that of the role."`
+	PasswordFile string `type:"path" help:"File with the password of the user, of which the hash is printed."`
+}
+
+func (c *redisPermissionsCmd) Run(e *env) error {
+	if c.User == "" {
+		c.User = c.Role
+	}
+	password := ""
+	if c.PasswordFile != "" {
+		data, err := os.ReadFile(c.PasswordFile)
+		if err != nil {
+			return err
+		}
+		password = strings.TrimRight(string(data), " \t\r\n")
+	}
+	line, err := permission.ForRedis(permission.Role(c.Role), c.Prefix, c.User, password)
+	if err != nil {
+		return err
+	}
+	return e.print(map[string]string{"acl": strings.TrimSuffix(line, "\n")}, strings.TrimSuffix(line, "\n"))
+}

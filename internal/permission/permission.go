@@ -1,0 +1,292 @@
+// Package permission says what the users of a deployment may do at NATS and Redis, each by its
+// role.
+package permission
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Role is what a user of NATS or Redis is there for.
+type Role string
+
+// The roles. Of Client, Tool and Observer there is one for each tenant.
+const (
+	Gateway  Role = "gateway"
+	Worker   Role = "worker"
+	Client   Role = "client"   // a service that submits and aborts runs
+	Tool     Role = "tool"     // a service with tools or hooks
+	Observer Role = "observer" // who only reads
+)
+
+// Scope says of what the permissions are.
+type Scope struct {
+	Prefix string // of the deployment
+	Domain string // of JetStream; empty is that of the server
+
+	// Tenant of a client, a tool or an observer. Empty is the default tenant; of an observer,
+	// all of them and what the servers say of themselves.
+	Tenant string
+
+	// Tools that a service has, by name; without, all that the tenant's tools may be called.
+	Tools []string
+
+	// Also are subjects outside the prefix that gateways and workers may publish to: those
+	// of hooks, and those where replies of the default tenant go.
+	Also []string
+}
+
+// defaultTenant is the one whose subjects are those from before there were tenants.
+const defaultTenant = "default"
+
+var (
+	prefixPattern = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+	tenantPattern = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+	toolPattern   = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+	subject       = regexp.MustCompile(`^[^\s".$>*]+(\.[^\s".>*]+)*(\.>)?$`)
+)
+
+func (s Scope) validate(r Role) error {
+	switch {
+	case !prefixPattern.MatchString(s.Prefix):
+		return fmt.Errorf("prefix is %q, want letters, digits, _ and -, in parts joined by dots", s.Prefix)
+	case s.Domain != "" && !toolPattern.MatchString(s.Domain):
+		return fmt.Errorf("domain is %q, want letters, digits, _ and -", s.Domain)
+	case s.Tenant != "" && !tenantPattern.MatchString(s.Tenant):
+		return fmt.Errorf("tenant is %q, want up to 40 small letters, digits and -", s.Tenant)
+	case s.Tenant != "" && (r == Gateway || r == Worker):
+		return fmt.Errorf("a %s serves all tenants: leave the tenant out", r)
+	case len(s.Tools) > 0 && r != Tool:
+		return fmt.Errorf("a %s has no tools: name them for the role tool", r)
+	case len(s.Also) > 0 && r != Gateway && r != Worker:
+		return fmt.Errorf("a %s publishes nothing else: further subjects are for gateways and workers", r)
+	}
+	for _, t := range s.Tools {
+		if !toolPattern.MatchString(t) {
+			return fmt.Errorf("tool is %q, want up to 64 letters, digits, _ and -", t)
+		}
+	}
+	for _, a := range s.Also {
+		if !subject.MatchString(a) || strings.HasPrefix(a, s.Prefix+".") || strings.HasPrefix(a, "_INBOX") {
+			return fmt.Errorf("subject is %q, want one that does not begin with %s., _INBOX or $, with > at its end at most", a, s.Prefix)
+		}
+	}
+	return nil
+}
+
+// NATS is what a user may publish and subscribe to. Deny goes before Allow.
+type NATS struct {
+	Publish   Subjects `json:"publish"`
+	Subscribe Subjects `json:"subscribe"`
+
+	// Inbox is what the subjects of answers to this user must begin with.
+	Inbox string `json:"inbox"`
+}
+
+// Subjects are those that are allowed, but not if they are denied.
+type Subjects struct {
+	Allow []string `json:"allow"`
+	Deny  []string `json:"deny,omitempty"`
+}
+
+// ForNATS returns the permissions of a role.
+func ForNATS(r Role, s Scope) (NATS, error) {
+	if err := s.validate(r); err != nil {
+		return NATS{}, err
+	}
+	switch r {
+	case Gateway, Worker:
+		return s.process(r), nil
+	case Client:
+		inbox := "_INBOX_" + s.tenant()
+		return NATS{
+			Publish:   Subjects{Allow: s.own("submit.*", "abort.*")},
+			Subscribe: Subjects{Allow: append(s.own("events.*", "reply.>"), inbox+".>")}, Inbox: inbox,
+		}, nil
+	case Tool:
+		return s.tool(), nil
+	case Observer:
+		return s.observer(), nil
+	default:
+		return NATS{}, fmt.Errorf("role is %q, want gateway, worker, client, tool or observer", r)
+	}
+}
+
+// process returns what a gateway or a worker may do: whatever is the deployment's, but what
+// others are there for, and to destroy streams.
+func (s Scope) process(r Role) NATS {
+	tools := s.all("tool.>", "hook.>")
+	n := NATS{
+		Publish: Subjects{
+			Allow: append([]string{s.Prefix + ".>", s.api(">"), "$JS.ACK.>"}, s.Also...),
+			Deny:  s.apis("STREAM.SNAPSHOT.>", "STREAM.RESTORE.>", "STREAM.PEER.REMOVE.>", "STREAM.LEADER.STEPDOWN.>", "ACCOUNT.>", "SERVER.>", "META.>"),
+		},
+		Subscribe: Subjects{Allow: []string{s.Prefix + ".>", "_INBOX.>"}, Deny: tools},
+		Inbox:     "_INBOX",
+	}
+	// Streams of turns beyond the first are deleted when they are drained.
+	for _, name := range []string{"TURNS", "LAYOUT", "SUBMIT", "CONTROL", "DEAD", "TENANTS_SUBMIT", "TENANTS_CONTROL", "TENANTS_DEAD", "QUOTA", "AUDIT"} {
+		n.Publish.Deny = append(n.Publish.Deny, s.apis("STREAM.DELETE."+s.stream(name), "STREAM.PURGE."+s.stream(name))...)
+	}
+	for _, name := range []string{"STATE", "EVENTS", "TENANTS_EVENTS"} { // runs are forgotten by a purge of their subjects
+		n.Publish.Deny = append(n.Publish.Deny, s.api("STREAM.DELETE."+s.stream(name)))
+	}
+	for _, name := range []string{"TURNS", "LAYOUT", "SUBMIT", "CONTROL", "TENANTS_SUBMIT", "TENANTS_CONTROL", "STATE", "EVENTS", "TENANTS_EVENTS", "QUOTA", "AUDIT"} {
+		n.Publish.Deny = append(n.Publish.Deny, s.api("STREAM.MSG.DELETE."+s.stream(name)))
+	}
+	if r == Gateway {
+		n.Publish.Deny = append(tools, n.Publish.Deny...)
+		return n
+	}
+	n.Publish.Allow = append(n.Publish.Allow, "$SRV.INFO", "$SRV.STATS", "_INBOX.*.cancel")
+	n.Publish.Deny = append(s.all("submit.>"), n.Publish.Deny...)
+	return n
+}
+
+// tool returns what a service may do. It may answer anywhere, since NATS counts what it has to
+// answer at a cost that grows with the calls; but of the inboxes of workers it learns only those
+// of its own calls, from which no other can be guessed.
+func (s Scope) tool() NATS {
+	allow := s.own("tool.*")
+	if len(s.Tools) > 0 {
+		allow = nil
+		for _, t := range s.Tools {
+			allow = append(allow, s.own("tool."+t)...)
+		}
+	}
+	allow = append(allow, s.own("hook.>")...)
+	if s.tenant() == defaultTenant {
+		allow = append(allow, "$SRV.>")
+	} else {
+		allow = append(allow, s.own("srv.>")...)
+	}
+	return NATS{
+		Publish:   Subjects{Allow: []string{"_INBOX.>"}},
+		Subscribe: Subjects{Allow: append(allow, "_INBOX.*.cancel")},
+	}
+}
+
+func (s Scope) observer() NATS {
+	if s.Tenant != "" {
+		inbox := "_INBOX_observer_" + s.Tenant
+		return NATS{Publish: Subjects{Deny: []string{">"}}, Subscribe: Subjects{Allow: append(s.own("events.*"), inbox+".>")}, Inbox: inbox}
+	}
+	n := NATS{Inbox: "_INBOX_observer"}
+	n.Subscribe.Allow = append(s.all("events.*", "dead.*", "abort.*"), s.Prefix+".live.*", s.Prefix+".grown.*", s.Prefix+".presence.*", n.Inbox+".>")
+	n.Publish.Allow = append(s.apis("INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.INFO.*", "CONSUMER.NAMES.*", "CONSUMER.LIST.*", "CONSUMER.INFO.*.*"), "$SRV.PING", "$SRV.INFO", "$SRV.STATS")
+	n.Publish.Allow = append(n.Publish.Allow, s.api("STREAM.MSG.GET."+s.stream("LAYOUT")))
+	for _, name := range []string{"EVENTS", "TENANTS_EVENTS", "DEAD", "TENANTS_DEAD"} {
+		n.Publish.Allow = append(n.Publish.Allow, s.apis("STREAM.MSG.GET."+s.stream(name), "DIRECT.GET."+s.stream(name), "DIRECT.GET."+s.stream(name)+".>")...)
+	}
+	return n
+}
+
+func (s Scope) tenant() string {
+	if s.Tenant == "" {
+		return defaultTenant
+	}
+	return s.Tenant
+}
+
+// own returns subjects of the tenant.
+func (s Scope) own(subjects ...string) []string {
+	root := s.Prefix + "."
+	if s.tenant() != defaultTenant {
+		root += "t." + s.Tenant + "."
+	}
+	all := make([]string, len(subjects))
+	for i, name := range subjects {
+		all[i] = root + name
+	}
+	return all
+}
+
+// all returns subjects of all tenants.
+func (s Scope) all(subjects ...string) []string {
+	var all []string
+	for _, name := range subjects {
+		all = append(all, s.Prefix+"."+name, s.Prefix+".t.*."+name)
+	}
+	return all
+}
+
+func (s Scope) api(question string) string {
+	if s.Domain == "" {
+		return "$JS.API." + question
+	}
+	return "$JS." + s.Domain + ".API." + question
+}
+
+func (s Scope) apis(questions ...string) []string {
+	all := make([]string, len(questions))
+	for i, q := range questions {
+		all[i] = s.api(q)
+	}
+	return all
+}
+
+func (s Scope) stream(name string) string {
+	return strings.ToUpper(strings.ReplaceAll(s.Prefix, ".", "_")) + "_" + name
+}
+
+// String returns the permissions as they stand in a user of a NATS configuration.
+func (n NATS) String() string {
+	var b strings.Builder
+	b.WriteString("permissions {\n")
+	write := func(what string, s Subjects) {
+		fmt.Fprintf(&b, "  %s {\n", what)
+		for _, list := range []struct {
+			name     string
+			subjects []string
+		}{{"allow", s.Allow}, {"deny", s.Deny}} {
+			if len(list.subjects) == 0 {
+				continue
+			}
+			fmt.Fprintf(&b, "    %s: [\n", list.name)
+			for _, name := range list.subjects {
+				fmt.Fprintf(&b, "      %q\n", name)
+			}
+			b.WriteString("    ]\n")
+		}
+		b.WriteString("  }\n")
+	}
+	write("publish", n.Publish)
+	write("subscribe", n.Subscribe)
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// ForRedis returns the rules of the user of a gateway, a worker, or an observer, who may run
+// `turnpike doctor`: a line of an ACL file, or of redis.conf. Of the password it has the
+// hash only; without one the user cannot log in before it is given one.
+func ForRedis(r Role, prefix, user, password string) (string, error) {
+	if !prefixPattern.MatchString(prefix) {
+		return "", fmt.Errorf("prefix is %q, want letters, digits, _ and -, in parts joined by dots", prefix)
+	}
+	if !toolPattern.MatchString(user) {
+		return "", fmt.Errorf("user is %q, want up to 64 letters, digits, _ and -", user)
+	}
+	if !slices.Contains([]Role{Gateway, Worker, Observer}, r) {
+		return "", errors.New("role is none of gateway, worker and observer: others have no business at Redis")
+	}
+	rules := []string{"user", user, "on"}
+	if password != "" {
+		sum := sha256.Sum256([]byte(password))
+		rules = append(rules, "#"+hex.EncodeToString(sum[:]))
+	}
+	keys := "~" + prefix + ":*"
+	commands := []string{"+@read", "+@write", "+@transaction", "+@connection", "-@scripting", "+eval", "+evalsha", "+script|load", "+script|exists"}
+	if r == Observer {
+		keys = "%R" + keys
+		commands = []string{"+@read", "+@connection"}
+	}
+	rules = append(rules, "resetkeys", keys, "resetchannels", "-@all")
+	rules = append(rules, commands...)
+	rules = append(rules, "-@dangerous", "+info", "+time", "+wait", "+cluster|slots", "+cluster|shards", "+cluster|nodes", "+command")
+	return strings.Join(rules, " ") + "\n", nil
+}
