@@ -143,6 +143,11 @@ type Events interface {
 	// called again. fn must not block, nor call stop.
 	Watch(ctx context.Context, run state.RunID, fn func(Notice)) (stop func(), err error)
 
+	// WatchAll calls fn for each run whose log has grown, of all tenants, from now on, until
+	// the returned stop is called. Like Watch it may miss some, and the rules for fn are the
+	// same.
+	WatchAll(ctx context.Context, fn func(run state.RunID)) (stop func(), err error)
+
 	// Watchers keeps account of the runs that somebody watches, here or in another
 	// process, until Stop is called: a live event that nobody hears need not be made.
 	Watchers(ctx context.Context) (Watchers, error)

@@ -162,6 +162,7 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 		}
 		if !c.Existing {
 			g.noisy.note(c)
+			g.changes.changed(run.Tenant, run.ID)
 		}
 		made[i] = c
 		if _, waited := c.State.InLane(1); !waited {

@@ -167,6 +167,7 @@ type Gateway struct {
 
 	audiences audiences
 	waiters   waiters
+	changes   changes
 	reading   chan struct{} // held by streams while they read from the store
 
 	mu     sync.Mutex
@@ -216,6 +217,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
 	}
 	g.audiences = audiences{bus: b, read: g.readLog, runs: map[state.RunID]*audience{}}
+	g.changes = changes{g: g, feeds: map[string]*changeFeed{}, owners: map[state.RunID]string{}}
 	g.clock.ask = store.Now
 	g.keeper = retention.New(store, b, retention.Config{Keep: cfg.Retention, Tenant: cfg.Tenant, Logger: cfg.Logger})
 	g.dispatch = dispatch.New(b, func(string) bool { return g.noisy.full() })
@@ -253,6 +255,7 @@ func (g *Gateway) routes() map[string]route {
 		"GET /v1/runs/{id}/messages": reads(g.getMessages, viewer),
 		"GET /v1/runs/{id}/turns":    reads(g.getTurns, viewer),
 		"GET /v1/runs/{id}/events":   reads(g.getEvents, viewer),
+		"GET /v1/events":             reads(g.getChanges, viewer),
 		"DELETE /v1/runs/{id}":       writes(g.deleteRun, actionDelete, operator),
 		"POST /v1/runs/{id}/cancel":  writes(g.postCancel, actionCancel, submitter, operator), // submitters their own
 		"POST /v1/runs/{id}/signals": writes(g.postSignal, actionSignal, submitter, approver), // as the signal is
@@ -360,7 +363,7 @@ func (h *headOnly) WriteHeader(status int)      { h.status = status }
 func (h *headOnly) Write(b []byte) (int, error) { return len(b), nil }
 
 // lasting are the routes that ask the store again and again, for as long as they take.
-var lasting = map[string]bool{"GET /v1/runs/{id}/events": true, "POST /v1/runs:batch": true, "DELETE /v1/runs/{id}": true}
+var lasting = map[string]bool{"GET /v1/runs/{id}/events": true, "GET /v1/events": true, "POST /v1/runs:batch": true, "DELETE /v1/runs/{id}": true}
 
 // serve runs a handler and reports what it returns.
 func (g *Gateway) serve(route string, h handler) http.Handler {

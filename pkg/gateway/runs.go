@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -155,8 +156,10 @@ const (
 	maxPage     = 1000
 )
 
-func limitOf(r *http.Request) (int, error) {
-	text := r.URL.Query().Get("limit")
+func limitOf(r *http.Request) (int, error) { return limitIn(r.URL.Query()) }
+
+func limitIn(query url.Values) (int, error) {
+	text := query.Get("limit")
 	if text == "" {
 		return defaultPage, nil
 	}
@@ -168,7 +171,13 @@ func limitOf(r *http.Request) (int, error) {
 }
 
 func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
-	f, err := filterOf(r)
+	query := r.URL.Query()
+	view := query.Get("view")
+	if view != "" && view != "full" && view != "summary" {
+		return invalid("view %q is not one of full, summary", view)
+	}
+	query.Del("view")
+	f, err := filterOf(query)
 	if err != nil {
 		return err
 	}
@@ -184,18 +193,21 @@ func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
 	runs := make([]api.Run, len(page.Runs))
 	for i, st := range page.Runs {
 		runs[i] = api.RunOf(st, now)
+		if view == "summary" {
+			runs[i] = runs[i].Summary()
+		}
 	}
 	return replyPage(w, api.NewPage(runs, page.Next))
 }
 
-func filterOf(r *http.Request) (state.Filter, error) {
+func filterOf(query url.Values) (state.Filter, error) {
 	var f state.Filter
 	var before string
 	var err error
-	if f.Limit, err = limitOf(r); err != nil {
+	if f.Limit, err = limitIn(query); err != nil {
 		return f, err
 	}
-	for name, values := range r.URL.Query() {
+	for name, values := range query {
 		value := values[0]
 		if len(values) > 1 && name != "status" {
 			return f, invalid("parameter %q is given %d times", name, len(values))
@@ -257,7 +269,7 @@ func filterOf(r *http.Request) (state.Filter, error) {
 			f.Cursor = value
 		case name == "limit", name == parameterTenant:
 		default:
-			return f, invalid("unknown parameter %q; known are status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, created_before, cursor, limit, tenant", name)
+			return f, invalid("unknown parameter %q; known are status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, created_before, view, cursor, limit, tenant", name)
 		}
 	}
 	// Ids begin with the time of their making, so a list from a time on begins behind one.

@@ -65,6 +65,7 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 		return g.unawaited(r.Context(), id, err)
 	}
 	g.publish(r.Context(), id, func(ctx context.Context) error { return g.dispatch.Wake(ctx, id, wake, span.Parent(ctx)) })
+	g.changes.changed(st.Tenant, id)
 	return g.accepted(w, r, id)
 }
 
@@ -195,7 +196,6 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	id := st.ID
 	var req api.CancelRequest
 	b, err := g.body(w, r)
 	if err != nil {
@@ -206,20 +206,36 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
 			return problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
 		}
 	}
-	if len(req.Reason) > maxValue {
-		return invalid("reason has %d bytes, at most %d are allowed", len(req.Reason), maxValue)
-	}
-	if err := g.ownOrOperator(r.Context(), access.From(r.Context()), id); err != nil {
+	if err := checkReason(req.Reason); err != nil {
 		return err
 	}
+	if err := g.ownOrOperator(r.Context(), access.From(r.Context()), st.ID); err != nil {
+		return err
+	}
+	if err := g.cancel(r.Context(), st, req.Reason); err != nil {
+		return err
+	}
+	return g.accepted(w, r, st.ID)
+}
+
+func checkReason(reason string) error {
+	if len(reason) > maxValue {
+		return invalid("reason has %d bytes, at most %d are allowed", len(reason), maxValue)
+	}
+	return nil
+}
+
+// cancel aborts a run in the name of the caller.
+func (g *Gateway) cancel(ctx context.Context, st state.State, reason string) error {
 	// The flag is durable; the messages only make it instant.
-	abort := state.Abort{Reason: req.Reason, By: access.From(r.Context()).By()}
-	wake, err := g.store.Abort(r.Context(), id, abort, g.cfg.RedeliveryDelay)
+	abort := state.Abort{Reason: reason, By: access.From(ctx).By()}
+	wake, err := g.store.Abort(ctx, st.ID, abort, g.cfg.RedeliveryDelay)
 	if err != nil {
 		return err
 	}
-	g.publish(r.Context(), id, func(ctx context.Context) error {
-		return g.dispatch.Abort(ctx, id, st.Tenant, req.Reason, wake, span.Parent(ctx))
+	g.publish(ctx, st.ID, func(ctx context.Context) error {
+		return g.dispatch.Abort(ctx, st.ID, st.Tenant, reason, wake, span.Parent(ctx))
 	})
-	return g.accepted(w, r, id)
+	g.changes.changed(st.Tenant, st.ID)
+	return nil
 }

@@ -95,6 +95,7 @@ func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (s
 	st, existing := made.State, made.Existing
 	if !existing {
 		g.noisy.note(made)
+		g.changes.changed(st.Tenant, st.ID)
 	}
 	if existing && sub.replyTo != "" && st.Status.Terminal() {
 		g.reply(ctx, run.Tenant, sub.replyTo, api.RunOf(st, time.Now())) // no worker will

@@ -57,6 +57,7 @@ func Exercise(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"QueueCloseEndsNext", testQueueCloseEndsNext},
 		{"ClosedBus", testClosedBus},
 		{"Watch", testWatch},
+		{"WatchAll", testWatchAll},
 		{"Watchers", testWatchers},
 		{"Feed", testFeed},
 		{"WatchStops", testWatchStops},

@@ -44,6 +44,35 @@ func testWatch(t *testing.T, b bus.Bus) {
 	}
 }
 
+// Who watches all runs hears which logs grow, and no live events.
+func testWatchAll(t *testing.T, b bus.Bus) {
+	got := make(chan state.RunID, 100)
+	stop, err := b.WatchAll(t.Context(), func(run state.RunID) { got <- run })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []state.RunID{newID(), newID(), newID()}
+	for i, run := range want {
+		b.Live(run, []byte("x"))
+		b.Grown(run, 0, int64(i)+1)
+	}
+	for _, w := range want {
+		select {
+		case run := <-got:
+			if run != w {
+				t.Fatalf("%s has grown, want %s", run, w)
+			}
+		case <-time.After(soon):
+			t.Fatalf("%s was not heard", w)
+		}
+	}
+	stop()
+	b.Grown(newID(), 0, 1)
+	if len(got) != 0 {
+		t.Error("heard after stop")
+	}
+}
+
 // Who asks which runs are watched learns of a watch that begins later, and of one that
 // began before.
 func testWatchers(t *testing.T, b bus.Bus) {

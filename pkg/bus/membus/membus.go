@@ -178,6 +178,7 @@ func (b *Bus) send(subject string, v any) {
 // Grown implements bus.Events.
 func (b *Bus) Grown(run state.RunID, from, to int64) {
 	b.send(watchSubject(run), bus.Notice{From: from, To: to})
+	b.send(watchAll, run)
 }
 
 // Live implements bus.Events.
@@ -187,6 +188,13 @@ func (b *Bus) Live(run state.RunID, data []byte) { b.send(watchSubject(run), bus
 func (b *Bus) Watch(_ context.Context, run state.RunID, fn func(bus.Notice)) (func(), error) {
 	return b.subscribe(watchSubject(run), func(v any) { fn(v.(bus.Notice)) }) //nolint:forcetypeassert // only Grown and Live send
 }
+
+// WatchAll implements bus.Events.
+func (b *Bus) WatchAll(_ context.Context, fn func(state.RunID)) (func(), error) {
+	return b.subscribe(watchAll, func(v any) { fn(v.(state.RunID)) }) //nolint:forcetypeassert // only Grown sends
+}
+
+const watchAll = "watch"
 
 func watchSubject(run state.RunID) string { return "watch." + string(run) }
 

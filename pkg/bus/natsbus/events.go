@@ -76,6 +76,15 @@ func (b *Bus) Watch(ctx context.Context, run state.RunID, fn func(bus.Notice)) (
 	return sync.OnceFunc(func() { leave(); stop() }), nil
 }
 
+// WatchAll implements bus.Events.
+func (b *Bus) WatchAll(ctx context.Context, fn func(state.RunID)) (func(), error) {
+	return b.listen(ctx, []string{b.subject(subjectGrown, "*")}, func(m *nats.Msg) {
+		if run, err := state.ParseRunID(lastToken(m.Subject)); err == nil {
+			fn(run)
+		}
+	})
+}
+
 func parseGrown(data []byte) (bus.Notice, bool) {
 	from, to, ok := bytes.Cut(data, []byte{' '})
 	if !ok {

@@ -1,0 +1,99 @@
+package api
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// The types of events in GET /v1/events.
+const (
+	// ChangesOpen is the first event of each connection: the reader hears of all that comes
+	// after it.
+	ChangesOpen = "stream.open"
+
+	// RunChanged says how a run stands.
+	RunChanged = "run.changed"
+
+	// ChangesLost says that there were more changes than are kept: a reader that shows a list
+	// asks for it anew.
+	ChangesLost = "stream.reset"
+)
+
+// Change is one event of GET /v1/events. Run is a summary, and nil but for RunChanged.
+type Change struct {
+	Type string     `json:"type"`
+	At   state.Time `json:"at"`
+	Run  *Run       `json:"run,omitempty"`
+}
+
+// How much of a text a summary has, in bytes, how much JSON, and how many calls.
+const (
+	summaryText  = 400
+	summaryJSON  = 1000
+	summaryCalls = 10
+)
+
+// Summary returns a run with its long texts cut short, for lists: the output, what it waits
+// for, the error and values of metadata are at most 400 bytes each, and end in an ellipsis if
+// there is more. JSON above 1,000 bytes is null.
+func (r Run) Summary() Run {
+	r.Output = brief(r.Output)
+	r.StructuredOutput = briefJSON(r.StructuredOutput)
+	r.Transition.Detail = cut(r.Transition.Detail)
+	if r.Error != nil {
+		e := *r.Error
+		e.Message = cut(e.Message)
+		r.Error = &e
+	}
+	if long(r.Metadata) {
+		r.Metadata = maps.Clone(r.Metadata)
+		for k, v := range r.Metadata {
+			r.Metadata[k] = cut(v)
+		}
+	}
+	if r.Waiting != nil {
+		w := *r.Waiting
+		w.Question = brief(w.Question)
+		w.Calls = append([]WaitCall{}, w.Calls[:min(len(w.Calls), summaryCalls)]...)
+		for i := range w.Calls {
+			w.Calls[i].Message = cut(w.Calls[i].Message)
+			w.Calls[i].Arguments = briefJSON(w.Calls[i].Arguments)
+		}
+		r.Waiting = &w
+	}
+	return r
+}
+
+func long(texts map[string]string) bool {
+	for _, v := range texts {
+		if len(v) > summaryText {
+			return true
+		}
+	}
+	return false
+}
+
+func brief(text *string) *string {
+	if text == nil || len(*text) <= summaryText {
+		return text
+	}
+	short := cut(*text)
+	return &short
+}
+
+func cut(text string) string {
+	if len(text) <= summaryText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:summaryText], "") + "…"
+}
+
+func briefJSON(value json.RawMessage) json.RawMessage {
+	if len(value) <= summaryJSON {
+		return value
+	}
+	return json.RawMessage("null")
+}

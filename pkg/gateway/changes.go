@@ -1,0 +1,385 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/api/sse"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// How GET /v1/events bounds what it costs, for each tenant whose changes somebody reads.
+const (
+	// changesEvery is how often the runs are read of which something was heard. A run that
+	// changes more often is read once.
+	changesEvery = 200 * time.Millisecond
+
+	// changesRead is how many are read each time.
+	changesRead = 100
+
+	// changesHeard is how many may wait to be read. If there are more, readers ask for their
+	// lists anew.
+	changesHeard = 4096
+
+	// changesKept is how many changes are kept for readers that are slow, or come back, and
+	// changesBytes how large they may be together.
+	changesKept  = 2048
+	changesBytes = 4 << 20
+
+	// changesLinger is how long a feed goes on without readers, so that one which comes back
+	// misses nothing.
+	changesLinger = time.Minute
+
+	// changesLook is how often lists are looked at for changes of which nothing was heard:
+	// the newest runs each time, and in turn a page of the others down to changesDepth.
+	changesLook   = 2 * time.Second
+	changesNewest = 50
+	changesPage   = 200
+	changesDepth  = 1000
+
+	// changesOwners is how many runs are known by their tenant, so that what is heard of
+	// those of other tenants costs nothing.
+	changesOwners = 1 << 16
+)
+
+// changes are the feeds of tenants. The bus says which runs have changed, and the store how
+// they stand: a hint that is lost delays a change, and no more.
+type changes struct {
+	g *Gateway
+
+	listening sync.Mutex // before mu: to begin to listen may take long
+	stop      func()     // ends listening; nil: it has not begun
+
+	mu     sync.Mutex
+	feeds  map[string]*changeFeed // by tenant
+	owners map[state.RunID]string // the tenants of runs
+}
+
+// changeFeed has the latest changes of one tenant's runs. Readers follow it each at its own
+// pace.
+type changeFeed struct {
+	c      *changes
+	tenant string
+	name   string // of this feed among all that there ever were
+
+	mu      sync.Mutex
+	readers int
+	idle    time.Time // since when there are none
+	heard   []state.RunID
+	waiting map[state.RunID]bool // those in heard
+	lost    bool                 // there were more than may wait
+	seen    map[state.RunID]mark // as they were sent last
+	since   time.Time            // what is older was there before the feed, if it was not seen
+	kept    []change
+	bytes   int
+	last    int64         // number of the last change
+	grown   chan struct{} // closed when there is another
+	cursor  string        // where the next look goes on
+	depth   int           // how far it has come
+}
+
+// mark is by what one can tell that a run has changed.
+type mark struct {
+	version int64
+	status  state.Status
+}
+
+// change is one event of a feed. Without a run it tells readers to ask for their lists anew.
+type change struct {
+	n     int64
+	at    time.Time
+	run   state.State // as far as filters look at it
+	frame []byte      // without its id
+	size  int
+}
+
+// follow returns the feed of a tenant, which listens, until leave is called.
+func (c *changes) follow(ctx context.Context, tenant string) (f *changeFeed, leave func(), err error) {
+	c.listening.Lock()
+	defer c.listening.Unlock()
+	if c.stop == nil {
+		stop, err := c.g.bus.WatchAll(context.WithoutCancel(ctx), c.hear)
+		if err != nil {
+			return nil, nil, &busError{err}
+		}
+		c.stop = stop
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f = c.feeds[tenant]
+	if f == nil {
+		f = &changeFeed{
+			c: c, tenant: tenant, name: rand.Text(), waiting: map[state.RunID]bool{}, seen: map[state.RunID]mark{}, grown: make(chan struct{}), since: time.Now().Add(-state.MaxSkew),
+		}
+		c.feeds[tenant] = f
+		go f.run() // until nobody has read for a while, or the gateway ends
+	}
+	f.mu.Lock()
+	f.readers++
+	f.mu.Unlock()
+	return f, sync.OnceFunc(f.leave), nil
+}
+
+func (f *changeFeed) leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.readers--
+	f.idle = time.Now()
+}
+
+// end takes the feed away if nobody reads it, and reports whether it has. With the last one
+// the listening ends.
+func (c *changes) end(f *changeFeed, quit bool) bool {
+	if !c.remove(f, quit) {
+		return false
+	}
+	c.listening.Lock()
+	defer c.listening.Unlock()
+	c.mu.Lock()
+	last := len(c.feeds) == 0
+	if last {
+		c.owners = map[state.RunID]string{}
+	}
+	c.mu.Unlock()
+	if last && c.stop != nil {
+		c.stop()
+		c.stop = nil
+	}
+	return true
+}
+
+func (c *changes) remove(f *changeFeed, quit bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !quit && (f.readers > 0 || time.Since(f.idle) <= changesLinger) {
+		return false
+	}
+	delete(c.feeds, f.tenant)
+	return true
+}
+
+// hear takes the word that a run has changed.
+func (c *changes) hear(id state.RunID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if tenant, known := c.owners[id]; known {
+		if f := c.feeds[tenant]; f != nil {
+			f.hear(id)
+		}
+		return
+	}
+	for _, f := range c.feeds {
+		f.hear(id)
+	}
+}
+
+// changed is hear for what this gateway has changed itself.
+func (c *changes) changed(tenant string, id state.RunID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.feeds[tenant]; f != nil {
+		f.hear(id)
+	}
+}
+
+// own notes whose run it is.
+func (c *changes) own(id state.RunID, tenant string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.owners) >= changesOwners {
+		c.owners = map[state.RunID]string{}
+	}
+	c.owners[id] = tenant
+}
+
+// foreign reports whether a run is known to be of another tenant.
+func (c *changes) foreign(id state.RunID, tenant string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	owner, known := c.owners[id]
+	return known && owner != tenant
+}
+
+func (f *changeFeed) hear(id state.RunID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.waiting[id]:
+	case len(f.heard) >= changesHeard:
+		f.lost = true
+	default:
+		f.heard, f.waiting[id] = append(f.heard, id), true
+	}
+}
+
+// run reads what was heard, and looks for what was not.
+func (f *changeFeed) run() {
+	tick := time.NewTicker(changesEvery)
+	defer tick.Stop()
+	looked := time.Now()
+	for {
+		select {
+		case <-tick.C:
+		case <-f.c.g.quit:
+			f.c.end(f, true)
+			return
+		}
+		if f.c.end(f, false) {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), changesLook)
+		f.read(ctx)
+		if time.Since(looked) >= changesLook {
+			f.look(ctx)
+			looked = time.Now()
+		}
+		cancel()
+	}
+}
+
+// read reads runs of which something was heard.
+func (f *changeFeed) read(ctx context.Context) {
+	f.mu.Lock()
+	lost := f.lost
+	if lost {
+		f.heard, f.waiting, f.lost = nil, map[state.RunID]bool{}, false
+	}
+	ids := f.heard[:min(len(f.heard), changesRead)]
+	f.heard = f.heard[len(ids):]
+	for _, id := range ids {
+		delete(f.waiting, id)
+	}
+	f.mu.Unlock()
+	if lost {
+		f.add(nil)
+		return
+	}
+	var group errgroup.Group
+	group.SetLimit(concurrentReads)
+	states := make([]state.State, len(ids))
+	for i, id := range ids {
+		if f.c.foreign(id, f.tenant) {
+			continue
+		}
+		group.Go(func() error {
+			st, err := f.c.g.store.Load(ctx, id)
+			switch {
+			case err == nil:
+				states[i] = st
+			case !errors.Is(err, state.ErrNotFound):
+				f.hear(id) // later
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // says nothing
+	for i := range states {
+		if states[i].ID == "" {
+			continue
+		}
+		f.c.own(states[i].ID, states[i].Tenant)
+		if states[i].Tenant == f.tenant {
+			f.add(&states[i])
+		}
+	}
+}
+
+// look finds changes of which nothing was heard: those of the newest runs, and of one page
+// of older ones.
+func (f *changeFeed) look(ctx context.Context) {
+	newest, err := f.c.g.store.List(ctx, state.Filter{Tenant: f.tenant, Limit: changesNewest})
+	if err != nil {
+		return // the next look comes soon
+	}
+	if f.cursor == "" || f.depth >= changesDepth {
+		f.cursor, f.depth = newest.Next, 0
+	}
+	found := newest.Runs
+	if f.cursor != "" {
+		older, err := f.c.g.store.List(ctx, state.Filter{Tenant: f.tenant, Limit: changesPage, Cursor: f.cursor})
+		if err == nil {
+			f.cursor, f.depth = older.Next, f.depth+changesPage
+			found = append(found[:len(found):len(found)], older.Runs...)
+		}
+	}
+	for i := len(found) - 1; i >= 0; i-- {
+		f.c.own(found[i].ID, f.tenant)
+		f.add(&found[i])
+	}
+}
+
+// newest is the number of the last change.
+func (f *changeFeed) newest() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
+}
+
+// changesPart is how many changes a reader takes at once.
+const changesPart = 64
+
+// after returns the changes that follow number n, some of them, and what is closed when there
+// are more. To a reader that has missed some it says so instead.
+func (f *changeFeed) after(n int64) ([]change, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := f.last - int64(len(f.kept)) + 1
+	if n+1 < first || n > f.last {
+		now := time.Now()
+		return []change{{n: f.last, at: now, frame: sse.Append(nil, eventOf(api.Change{Type: api.ChangesLost, At: state.At(now)}, ""))}}, f.grown
+	}
+	rest := f.kept[n+1-first:]
+	return slices.Clone(rest[:min(len(rest), changesPart)]), f.grown
+}
+
+// add keeps a change for the readers, if it is one.
+func (f *changeFeed) add(st *state.State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	what := api.Change{Type: api.ChangesLost, At: state.At(now)}
+	if st != nil {
+		m := mark{st.Version, st.Status}
+		before, known := f.seen[st.ID]
+		if before == m || before.version > m.version {
+			return
+		}
+		if len(f.seen) >= changesKept+changesDepth {
+			clear(f.seen)
+			f.since = now.Add(-state.MaxSkew)
+		}
+		f.seen[st.ID] = m
+		if !known && st.UpdatedAt.Before(f.since) {
+			return // it was so before
+		}
+		run := api.RunOf(*st, now).Summary()
+		what.Type, what.Run = api.RunChanged, &run
+	}
+	f.last++
+	k := change{n: f.last, at: now, frame: sse.Append(nil, eventOf(what, ""))}
+	k.size = len(k.frame)
+	if st != nil {
+		k.run = state.State{ID: st.ID, Tenant: st.Tenant, Agent: st.Agent, Loop: st.Loop, Parent: st.Parent, Batch: st.Batch, Metadata: st.Metadata}
+		for name, value := range st.Metadata {
+			k.size += len(name) + len(value)
+		}
+	}
+	f.kept = append(f.kept, k)
+	f.bytes += k.size
+	for len(f.kept) > changesKept || f.bytes > changesBytes && len(f.kept) > 1 {
+		f.bytes -= f.kept[0].size
+		f.kept[0] = change{}
+		f.kept = f.kept[1:]
+	}
+	close(f.grown)
+	f.grown = make(chan struct{})
+}
