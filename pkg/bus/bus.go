@@ -330,6 +330,9 @@ type Heartbeat struct {
 	// Slots is how many turns the worker may have in flight.
 	Slots int `json:"slots,omitempty"`
 
+	// Version is the build of the process, as it says itself.
+	Version string `json:"version,omitempty"`
+
 	// EagerClaims says that the worker takes over turns that another one has claimed
 	// eagerly (state.Commit). Older builds leave them alone.
 	EagerClaims bool `json:"takes_kept,omitempty"`

@@ -182,6 +182,8 @@ const (
 	actionFork         = "run.fork"
 	actionSignal       = "run.signal"
 	actionCancel       = "run.cancel"
+	actionCancelRuns   = "run.cancel_many"
+	actionDraft        = "run.draft"
 	actionDelete       = "run.delete"
 	actionPutAgent     = "agent.put"
 	actionDeleteAgent  = "agent.delete"

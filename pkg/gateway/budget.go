@@ -92,6 +92,21 @@ func (s budgetStore) List(ctx context.Context, f state.Filter) (state.RunPage, e
 	return bounded(ctx, func(ctx context.Context) (state.RunPage, error) { return s.Store.List(ctx, f) })
 }
 
+// Owners implements state.Schedule.
+func (s budgetStore) Owners(ctx context.Context) ([]string, error) {
+	return bounded(ctx, s.Store.Owners)
+}
+
+// Leases implements state.Schedule.
+func (s budgetStore) Leases(ctx context.Context, worker string, limit int) ([]state.RunID, error) {
+	return bounded(ctx, func(ctx context.Context) ([]state.RunID, error) { return s.Store.Leases(ctx, worker, limit) })
+}
+
+// Counts implements state.Schedule.
+func (s budgetStore) Counts(ctx context.Context) (map[state.Status]int64, error) {
+	return bounded(ctx, s.Store.Counts)
+}
+
 // Signal implements state.Signals.
 func (s budgetStore) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
 	return bounded(ctx, func(ctx context.Context) (state.Wake, error) { return s.Store.Signal(ctx, id, sig, delay) })

@@ -169,6 +169,7 @@ func TestChangesOfSome(t *testing.T) {
 			t.Errorf("heard of %v: %v", v["agent"], got)
 		}
 	}
+	follow(t, s.url+"/v1/events?tenant=default", "", "")
 	for query, code := range map[string]string{"status=running": api.CodeInvalidRequest, "limit=3": api.CodeInvalidRequest, "after=7": api.CodeInvalidCursor, "after=1.x.-1": api.CodeInvalidCursor} {
 		if status, _, p := s.call("GET", "/v1/events?"+query, ""); status != http.StatusBadRequest || p["code"] != code {
 			t.Errorf("%s = %d %v", query, status, p)

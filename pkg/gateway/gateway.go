@@ -168,6 +168,8 @@ type Gateway struct {
 	audiences audiences
 	waiters   waiters
 	changes   changes
+	workers   workers
+	lag       *lag
 	reading   chan struct{} // held by streams while they read from the store
 
 	mu     sync.Mutex
@@ -203,13 +205,14 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_runs_submitted_total", Help: "Accepted runs by source."}, []string{"source"}),
 		readers:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_event_readers", Help: "Open event streams."}),
 	}
-	if err := errors.Join(cfg.Registry.Register(m.requests), cfg.Registry.Register(m.submitted), cfg.Registry.Register(m.readers), cfg.Registry.Register(newLag(b))); err != nil {
+	lag := newLag(b)
+	if err := errors.Join(cfg.Registry.Register(m.requests), cfg.Registry.Register(m.submitted), cfg.Registry.Register(m.readers), cfg.Registry.Register(lag)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	own := store // of reads that requests share, which have a limit of their own
 	store = budgetStore{store}
 	g := &Gateway{
-		cfg: cfg, store: store, bus: b, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random},
+		cfg: cfg, store: store, bus: b, lag: lag, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random},
 		known:   agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops},
 		tenants: access.NewTenants(own, cfg.Tenant), keys: access.NewKeys(own), reading: make(chan struct{}, concurrentReads), latest: newLatest(own), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
 	}
@@ -249,43 +252,48 @@ func (g *Gateway) routes() map[string]route {
 		author, operator, admin     = access.Author, access.Operator, access.Admin
 	)
 	return map[string]route{
-		"POST /v1/runs":              writes(g.postRun, actionSubmit, submitter),
-		"GET /v1/runs":               reads(g.listRuns, viewer),
-		"GET /v1/runs/{id}":          reads(g.getRun, viewer),
-		"GET /v1/runs/{id}/messages": reads(g.getMessages, viewer),
-		"GET /v1/runs/{id}/turns":    reads(g.getTurns, viewer),
-		"GET /v1/runs/{id}/events":   reads(g.getEvents, viewer),
-		"GET /v1/events":             reads(g.getChanges, viewer),
-		"DELETE /v1/runs/{id}":       writes(g.deleteRun, actionDelete, operator),
-		"POST /v1/runs/{id}/cancel":  writes(g.postCancel, actionCancel, submitter, operator), // submitters their own
-		"POST /v1/runs/{id}/signals": writes(g.postSignal, actionSignal, submitter, approver), // as the signal is
-		"POST /v1/runs/{id}/fork":    writes(g.postFork, actionFork, submitter),
-		"POST /v1/runs:batch":        writes(g.postBatch, actionBatch, submitter),
-		"GET /v1/batches/{id}":       reads(g.getBatch, viewer),
-		"GET /v1/agents":             reads(g.listAgents, viewer),
-		"GET /v1/agents/{name}":      reads(g.getAgent, viewer),
-		"PUT /v1/agents/{name}":      writes(g.putAgent, actionPutAgent, author),
-		"DELETE /v1/agents/{name}":   writes(g.deleteAgent, actionDeleteAgent, author),
-		"GET /v1/dead":               reads(g.listDead, viewer),
-		"GET /v1/dead/{seq}":         reads(g.getDead, viewer),
-		"POST /v1/dead/{seq}/replay": writes(g.postReplay, actionReplay, operator),
-		"GET /v1/keys":               reads(g.listKeys, admin),
-		"POST /v1/keys":              writes(g.postKey, actionCreateKey, admin),
-		"DELETE /v1/keys/{id}":       writes(g.deleteKey, actionRevokeKey, admin),
-		"GET /v1/tenants":            reads(g.listTenants, admin),
-		"GET /v1/tenants/{name}":     reads(g.getTenant, admin),
-		"PUT /v1/tenants/{name}":     writes(g.putTenant, actionPutTenant, admin),
-		"DELETE /v1/tenants/{name}":  writes(g.deleteTenant, actionDeleteTenant, admin),
-		"GET /v1/audit":              reads(g.getAudit, admin),
-		"GET /v1/whoami":             reads(g.whoAmI, viewer),
-		"GET /v1/session":            reads(g.getSession),
-		"POST /v1/session":           reads(g.postSession), // the log has who came, the audit what they did
-		"DELETE /v1/session":         reads(g.deleteSession),
-		"GET /auth/login":            reads(g.getLogin),
-		"GET /auth/callback":         reads(g.getCallback),
-		"GET /healthz":               reads(g.healthz),
-		"GET /readyz":                reads(g.readyz),
-		"GET /openapi.json":          reads(openAPI),
+		"POST /v1/runs":                  writes(g.postRun, actionSubmit, submitter),
+		"GET /v1/runs":                   reads(g.listRuns, viewer),
+		"GET /v1/runs/{id}":              reads(g.getRun, viewer),
+		"GET /v1/runs/{id}/messages":     reads(g.getMessages, viewer),
+		"GET /v1/runs/{id}/turns":        reads(g.getTurns, viewer),
+		"GET /v1/runs/{id}/events":       reads(g.getEvents, viewer),
+		"GET /v1/events":                 reads(g.getChanges, viewer),
+		"DELETE /v1/runs/{id}":           writes(g.deleteRun, actionDelete, operator),
+		"POST /v1/runs/{id}/cancel":      writes(g.postCancel, actionCancel, submitter, operator), // submitters their own
+		"POST /v1/runs/{id}/signals":     writes(g.postSignal, actionSignal, submitter, approver), // as the signal is
+		"POST /v1/runs/{id}/fork":        writes(g.postFork, actionFork, submitter),
+		"POST /v1/runs:cancel":           reads(g.postCancelRuns, operator),        // says itself what the audit has
+		"POST /v1/drafts":                writes(g.postDraft, actionDraft, author), // who may submit, too
+		"POST /v1/runs:batch":            writes(g.postBatch, actionBatch, submitter),
+		"GET /v1/batches/{id}":           reads(g.getBatch, viewer),
+		"GET /v1/agents":                 reads(g.listAgents, viewer),
+		"GET /v1/agents/{name}":          reads(g.getAgent, viewer),
+		"GET /v1/agents/{name}/versions": reads(g.listVersions, viewer),
+		"PUT /v1/agents/{name}":          writes(g.putAgent, actionPutAgent, author),
+		"DELETE /v1/agents/{name}":       writes(g.deleteAgent, actionDeleteAgent, author),
+		"GET /v1/dead":                   reads(g.listDead, viewer),
+		"GET /v1/dead/{seq}":             reads(g.getDead, viewer),
+		"POST /v1/dead/{seq}/replay":     writes(g.postReplay, actionReplay, operator),
+		"GET /v1/workers":                reads(g.listWorkers, viewer),
+		"GET /v1/queues":                 reads(g.listQueues, viewer),
+		"GET /v1/keys":                   reads(g.listKeys, admin),
+		"POST /v1/keys":                  writes(g.postKey, actionCreateKey, admin),
+		"DELETE /v1/keys/{id}":           writes(g.deleteKey, actionRevokeKey, admin),
+		"GET /v1/tenants":                reads(g.listTenants, admin),
+		"GET /v1/tenants/{name}":         reads(g.getTenant, admin),
+		"PUT /v1/tenants/{name}":         writes(g.putTenant, actionPutTenant, admin),
+		"DELETE /v1/tenants/{name}":      writes(g.deleteTenant, actionDeleteTenant, admin),
+		"GET /v1/audit":                  reads(g.getAudit, admin),
+		"GET /v1/whoami":                 reads(g.whoAmI, viewer),
+		"GET /v1/session":                reads(g.getSession),
+		"POST /v1/session":               reads(g.postSession), // the log has who came, the audit what they did
+		"DELETE /v1/session":             reads(g.deleteSession),
+		"GET /auth/login":                reads(g.getLogin),
+		"GET /auth/callback":             reads(g.getCallback),
+		"GET /healthz":                   reads(g.healthz),
+		"GET /readyz":                    reads(g.readyz),
+		"GET /openapi.json":              reads(openAPI),
 	}
 }
 
@@ -363,7 +371,7 @@ func (h *headOnly) WriteHeader(status int)      { h.status = status }
 func (h *headOnly) Write(b []byte) (int, error) { return len(b), nil }
 
 // lasting are the routes that ask the store again and again, for as long as they take.
-var lasting = map[string]bool{"GET /v1/runs/{id}/events": true, "GET /v1/events": true, "POST /v1/runs:batch": true, "DELETE /v1/runs/{id}": true}
+var lasting = map[string]bool{"GET /v1/runs/{id}/events": true, "GET /v1/events": true, "POST /v1/runs:batch": true, "POST /v1/runs:cancel": true, "DELETE /v1/runs/{id}": true}
 
 // serve runs a handler and reports what it returns.
 func (g *Gateway) serve(route string, h handler) http.Handler {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -86,6 +87,9 @@ func (l *lag) figures() figures {
 	})
 	return got.(figures) //nolint:forcetypeassert // made above
 }
+
+// errNoFigures reports that the bus did not say what waits.
+var errNoFigures = errors.New("the bus does not say what waits in the queues")
 
 // ask has the figures as they are now, or none.
 func (l *lag) ask() figures {

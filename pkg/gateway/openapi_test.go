@@ -54,4 +54,18 @@ func TestAnswersAgreeWithOpenAPI(t *testing.T) {
 	agree("problem", p, schemas["Problem"])
 	_, _, a := s.call("GET", "/v1/agents/gated", "")
 	agree("agent", a, schemas["Agent"])
+	_, _, versions := s.call("GET", "/v1/agents/gated/versions", "")
+	agree("version of an agent", versions["items"].([]any)[0], schemas["AgentVersion"])
+	eventually(t, "a worker was heard", func() bool {
+		_, _, workers := s.call("GET", "/v1/workers", "")
+		items := workers["items"].([]any)
+		if len(items) > 0 {
+			agree("worker", items[0], schemas["Worker"])
+		}
+		return len(items) > 0
+	})
+	_, _, queues := s.call("GET", "/v1/queues", "")
+	agree("queue", queues["items"].([]any)[0], schemas["Queue"])
+	_, _, cancelled := s.call("POST", "/v1/runs:cancel", `{"filter":{"agent":"gated"},"dry_run":true}`)
+	agree("cancelled runs", cancelled, schemas["CanceledRuns"])
 }

@@ -61,6 +61,7 @@ func (i *ids) next(now time.Time, n int) (state.RunID, error) {
 type submission struct {
 	caller  access.Caller
 	req     api.SubmitRequest
+	version int    // of the agent; 0 is the latest
 	body    []byte // as it came, for the fingerprint
 	key     string
 	replyTo string
@@ -166,7 +167,7 @@ func (g *Gateway) newRun(ctx context.Context, sub submission) (state.State, erro
 	if err := checkKey(sub.key); err != nil {
 		return state.State{}, err
 	}
-	a, err := g.compiled(ctx, sub.caller.Tenant, req.Agent, 0)
+	a, err := g.compiled(ctx, sub.caller.Tenant, req.Agent, sub.version)
 	if err != nil {
 		return state.State{}, err
 	}

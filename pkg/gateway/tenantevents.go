@@ -59,7 +59,7 @@ func (g *Gateway) getChanges(w http.ResponseWriter, r *http.Request) error {
 // about a run: one that changed so that it fits no more would be missed otherwise.
 func changesOf(r *http.Request) (state.Filter, error) {
 	for name := range r.URL.Query() {
-		known := slices.Contains([]string{"agent", "loop", "parent", "batch", "after"}, name) || strings.HasPrefix(name, "metadata.")
+		known := slices.Contains([]string{"agent", "loop", "parent", "batch", "after", parameterTenant}, name) || strings.HasPrefix(name, "metadata.")
 		if !known {
 			return state.Filter{}, invalid("unknown parameter %q; known are agent, loop, parent, batch, metadata.KEY, after: the stream tells of all statuses, as a run has each for a while only", name)
 		}

@@ -2,7 +2,6 @@ package state
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -431,6 +430,10 @@ type Schedule interface {
 	// missing: they end by themselves.
 	Owners(ctx context.Context) ([]string, error)
 
+	// Leases returns up to limit of the runs whose lease a worker holds, as far as Owners
+	// knows of them.
+	Leases(ctx context.Context, worker string, limit int) ([]RunID, error)
+
 	// Heartbeat notes that a worker is alive, for a while. Alive reports whether one is,
 	// as far as the store knows: a store on the system that carries the heartbeats
 	// between workers need know nothing, and says no.
@@ -480,38 +483,4 @@ type Due struct {
 	// Finalized or that it waits for other runs.
 	Finalize  bool
 	Finalized int64 // see Schedule.Finalized
-}
-
-// DefaultTenant owns what names no tenant, and all that was stored before agents had one.
-const DefaultTenant = "default"
-
-// Agents keeps the definitions of agents, each version for ever. A name is of one tenant:
-// others may give it to agents of their own.
-type Agents interface {
-	// PutAgent stores a definition as the next version of name, starting from 1.
-	PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (AgentVersion, error)
-
-	// Agent returns one version of an agent, or the latest if version is 0.
-	// ErrNotFound if it does not exist; a deleted agent has no latest version, but
-	// its numbered ones stay for the runs that pinned them.
-	Agent(ctx context.Context, tenant, name string, version int) (AgentVersion, error)
-
-	// ListAgents returns the latest version of every agent of a tenant, by name.
-	ListAgents(ctx context.Context, tenant string) ([]AgentVersion, error)
-
-	// DeleteAgent removes an agent from the list and from submission.
-	DeleteAgent(ctx context.Context, tenant, name string) error
-
-	// Pin keeps value under key for ever, unless something is kept there already, and
-	// returns what is kept: of all that pin one key, the first wins. An empty value
-	// pins nothing; the answer is empty then if nothing is kept.
-	Pin(ctx context.Context, key string, value []byte) (kept []byte, err error)
-}
-
-// AgentVersion is one stored version of an agent definition.
-type AgentVersion struct {
-	Name       string          `json:"name"`
-	Version    int             `json:"version"`
-	Definition json.RawMessage `json:"definition"`
-	CreatedAt  Time            `json:"created_at"`
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +28,9 @@ type Config struct {
 	// ID names the worker in leases, logs and the audit trail. It must be unique
 	// among the workers of a deployment. Required.
 	ID string
+
+	// Version is the build that heartbeats name. Default: the version of the main module.
+	Version string
 
 	// Slots bounds the turns in flight. Default 1000.
 	Slots int
@@ -170,6 +174,9 @@ func (c Config) withDefaults() Config {
 	def(&c.ShutdownGrace, 20*time.Second)
 	if c.Slots == 0 {
 		c.Slots = 1000
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && c.Version == "" {
+		c.Version = info.Main.Version
 	}
 	if c.MaxAttempts == 0 {
 		c.MaxAttempts = 5

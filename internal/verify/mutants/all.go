@@ -98,7 +98,7 @@ var all = []mutant{
 	{"an abort between a claim and the note of it is missed", leases, []string{"		for _, a := range c.aborts {\n			l.abort(a)\n", "		for range c.aborts {\n"}, "TestExplore/^a_cancellation$"},
 	{"a turn that ends an aborted run is interrupted by the abort", leases, []string{"if a.Means(l.Version) && a.Tenant == l.tenant && !l.ends {", "if a.Means(l.Version) {"}, "TestAbortOfTwoClaims|TestExplore/^a_cancellation$"},
 	{"an eager claim outlives an abort", leases, []string{"	w.eager.forget(a.Run) // the store is asked, and tells of the abort\n", ""}, "TestExplore/^a_cancellation$"},
-	{"an abort is not noted in the store", signal, []string{"	wake, err := g.store.Abort(r.Context(), id, abort, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n	_ = abort\n"}, "TestExplore/^a_cancellation$"},
+	{"an abort is not noted in the store", signal, []string{"	wake, err := g.store.Abort(ctx, st.ID, abort, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n	_ = abort\n"}, "TestExplore/^a_cancellation$"},
 
 	// Of children.
 	{"a parent is not told", finalize, []string{"		if err := w.answerParent(ctx, s); err != nil {", "		if err := error(nil); err != nil {", "		return w.answerParent(ctx, child)", "		return nil"}, "TestExplore/^two_children$"},

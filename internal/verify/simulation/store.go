@@ -90,6 +90,10 @@ func (s store) Owners(ctx context.Context) ([]string, error) {
 	return do(ctx, s.p, toStore, "owners", func() ([]string, error) { return s.in.Owners(ctx) })
 }
 
+func (s store) Leases(ctx context.Context, worker string, limit int) ([]state.RunID, error) {
+	return do(ctx, s.p, toStore, "leases", func() ([]state.RunID, error) { return s.in.Leases(ctx, worker, limit) })
+}
+
 func (s store) Heartbeat(ctx context.Context, worker string, lasts time.Duration) error {
 	return do0(ctx, s.p, toStore, "heartbeat", func() error { return s.in.Heartbeat(ctx, worker, lasts) })
 }

@@ -455,6 +455,20 @@ func (s *Store) Owners(context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(owners)), nil
 }
 
+// Leases implements state.Schedule.
+func (s *Store) Leases(_ context.Context, worker string, limit int) ([]state.RunID, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var held []state.RunID
+	for id, r := range s.runs {
+		if r.owner == worker {
+			held = append(held, id)
+		}
+	}
+	slices.Sort(held)
+	return held[:min(len(held), limit)], nil
+}
+
 // Heartbeat implements state.Schedule.
 func (s *Store) Heartbeat(_ context.Context, worker string, lasts time.Duration) error {
 	s.mu.Lock()

@@ -230,6 +230,14 @@ func (s *Store) Owners(context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(s.schedule.owners)), nil
 }
 
+// Leases implements state.Schedule, from the index.
+func (s *Store) Leases(_ context.Context, worker string, limit int) ([]state.RunID, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := slices.Sorted(maps.Keys(s.schedule.owners[worker]))
+	return held[:min(len(held), limit)], nil
+}
+
 // Heartbeat implements state.Schedule. Heartbeats travel between workers on the NATS that
 // keeps the runs: one in a stream would tell nothing else.
 func (*Store) Heartbeat(context.Context, string, time.Duration) error { return nil }

@@ -213,6 +213,15 @@ func (s *Store) Owners(ctx context.Context) ([]string, error) {
 	return owners, nil
 }
 
+// Leases implements state.Schedule.
+func (s *Store) Leases(ctx context.Context, worker string, limit int) ([]state.RunID, error) {
+	held, err := s.leases(ctx, allShards(), worker, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read leases of %s: %w", worker, err)
+	}
+	return held, nil
+}
+
 // Heartbeat implements state.Schedule.
 func (s *Store) Heartbeat(ctx context.Context, worker string, lasts time.Duration) error {
 	if err := s.rdb.Set(ctx, s.keys.heartbeat(worker), 1, lasts).Err(); err != nil {

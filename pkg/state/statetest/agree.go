@@ -392,6 +392,13 @@ func (d *duel) read(*rapid.T) {
 		})
 	}
 	d.both("Owners", func(s state.Store) (any, error) { return listed(s.Owners(d.t.Context())) })
+	for _, worker := range []string{"w1", "w2"} {
+		d.both("Leases", func(s state.Store) (any, error) {
+			held, err := s.Leases(d.t.Context(), worker, 1000)
+			slices.Sort(held)
+			return listed(held, err)
+		})
+	}
 	d.both("Counts", func(s state.Store) (any, error) {
 		counts, err := s.Counts(d.t.Context())
 		maps.DeleteFunc(counts, func(_ state.Status, n int64) bool { return n == 0 })

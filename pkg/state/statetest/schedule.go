@@ -283,6 +283,11 @@ func testEvict(t *testing.T, s *suite) {
 	if owners, err := s.Owners(t.Context()); err != nil || !slices.Equal(owners, []string{"w1", "w2"}) {
 		t.Errorf("Owners = %v, %v", owners, err)
 	}
+	for worker, want := range map[string][]state.RunID{"w1": {mine.ID}, "w2": {other.ID}, "w": nil} {
+		if held, err := s.Leases(t.Context(), worker, 10); err != nil || !slices.Equal(held, want) {
+			t.Errorf("Leases by %s = %v, %v; want %v", worker, held, err, want)
+		}
+	}
 	due, err := s.Evict(t.Context(), "w1", 100, long)
 	if err != nil || len(due) != 1 || due[0].Run != mine.ID || !due[0].Turn || due[0].Version != 1 {
 		t.Fatalf("Evict = %+v, %v", due, err)

@@ -1,0 +1,133 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Worker is a process that takes turns.
+type Worker struct {
+	ID      string     `json:"id"`
+	Status  string     `json:"status"`  // alive, or unreachable
+	Version string     `json:"version"` // of its build; empty of one that does not say
+	Slots   int        `json:"slots"`
+	HeardAt state.Time `json:"heard_at"` // its last heartbeat; null if there was none
+	Holds   int        `json:"holds"`    // runs whose turn it has, at most 1,000 are counted
+	Runs    []string   `json:"runs"`     // the first ten of them
+}
+
+// The statuses of a worker. An unreachable one was not heard for a while, and may still hold
+// runs.
+const (
+	WorkerAlive       = "alive"
+	WorkerUnreachable = "unreachable"
+)
+
+// Queue is a lane of the queue of turns.
+type Queue struct {
+	Lane string `json:"lane"`
+
+	// Backlog is how many turn messages wait or are held by a worker.
+	Backlog int64 `json:"backlog"`
+
+	// OldestAt is since when the oldest waits that no worker has fetched, and OldestSeconds
+	// how long that is; null and 0 if none does.
+	OldestAt      state.Time `json:"oldest_at"`
+	OldestSeconds float64    `json:"oldest_seconds"`
+}
+
+// Queues are all lanes, and how many runs of the deployment stand where.
+type Queues struct {
+	Page[Queue]
+
+	Runs map[state.Status]int64 `json:"runs"`
+}
+
+// AgentVersionStats is one version of an agent, with what came of its runs.
+type AgentVersionStats struct {
+	Version   int        `json:"version"`
+	CreatedAt state.Time `json:"created_at"`
+	Latest    bool       `json:"latest"`
+	Runs      RunStats   `json:"runs"`
+}
+
+// RunStats sums up runs. DurationMS is of those that have ended, from their start.
+type RunStats struct {
+	Total      int                  `json:"total"`
+	Statuses   map[state.Status]int `json:"statuses"`
+	CostUSD    state.MicroUSD       `json:"cost_usd"`
+	DurationMS Percentiles          `json:"duration_ms"`
+}
+
+// Percentiles are null where there is nothing to take them of.
+type Percentiles struct {
+	P50 *int64 `json:"p50"`
+	P95 *int64 `json:"p95"`
+}
+
+// AgentVersions are the versions of an agent, the newest first.
+type AgentVersions struct {
+	Page[AgentVersionStats]
+
+	// Examined is how many runs of the agent were looked at, the newest; Complete says that
+	// these are all.
+	Examined int  `json:"examined"`
+	Complete bool `json:"complete"`
+}
+
+// CancelRunsRequest asks to cancel all runs in flight that match a filter.
+type CancelRunsRequest struct {
+	Filter *RunFilter `json:"filter"`
+	Reason string     `json:"reason,omitempty"`
+	DryRun bool       `json:"dry_run,omitempty"` // say which, and cancel none
+	Cursor string     `json:"cursor,omitempty"`  // of the answer before
+}
+
+// RunFilter selects runs, as the parameters of GET /v1/runs do.
+type RunFilter struct {
+	Status        Statuses          `json:"status,omitempty"`
+	WaitingReason string            `json:"waiting_reason,omitempty"`
+	Agent         string            `json:"agent,omitempty"`
+	Loop          string            `json:"loop,omitempty"`
+	Parent        string            `json:"parent,omitempty"`
+	Batch         string            `json:"batch,omitempty"`
+	Metadata      map[string]string `json:"metadata,omitempty"`
+	CreatedAfter  string            `json:"created_after,omitempty"`
+	CreatedBefore string            `json:"created_before,omitempty"`
+}
+
+// Statuses are given as a list, or as one text with commas.
+type Statuses []string
+
+// UnmarshalJSON reads either form.
+func (s *Statuses) UnmarshalJSON(b []byte) error {
+	var one string
+	if json.Unmarshal(b, &one) == nil {
+		*s = Statuses{one}
+		return nil
+	}
+	var list []string
+	if err := json.Unmarshal(b, &list); err != nil {
+		return fmt.Errorf("status %.40s: write one, or a list of them", b)
+	}
+	*s = list
+	return nil
+}
+
+// CanceledRuns says what came of a CancelRunsRequest. With a NextCursor there are more.
+type CanceledRuns struct {
+	Matched    int      `json:"matched"`
+	Cancelled  int      `json:"cancelled"` // 0 of a dry run; others had ended meanwhile
+	RunIDs     []string `json:"run_ids"`   // that match
+	NextCursor *string  `json:"next_cursor"`
+}
+
+// DraftRequest is a submission to an agent that is not saved.
+type DraftRequest struct {
+	// Definition of the agent: an object, or a text in YAML.
+	Definition json.RawMessage `json:"definition"`
+
+	SubmitRequest
+}

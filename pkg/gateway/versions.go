@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// versionRuns is how many runs of an agent are looked at to sum up those of its versions.
+const versionRuns = 1000
+
+// listVersions tells which versions an agent has, the newest first, and what came of their
+// runs. Their definitions are those of GET /v1/agents/{name}?version=.
+func (g *Gateway) listVersions(w http.ResponseWriter, r *http.Request) error {
+	limit, err := limitOf(r)
+	if err != nil {
+		return err
+	}
+	tenant, name := tenantOf(r), r.PathValue("name")
+	latest, err := g.store.Agent(r.Context(), tenant, name, 0)
+	if err != nil {
+		return agentError(err)
+	}
+	from := latest.Version
+	if cursor := r.URL.Query().Get("cursor"); cursor != "" {
+		if from, err = strconv.Atoi(cursor); err != nil || from < 1 || from > latest.Version {
+			return problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
+		}
+	}
+	page, err := g.store.List(r.Context(), state.Filter{Tenant: tenant, Agent: name, Limit: versionRuns})
+	if err != nil {
+		return err
+	}
+	runs := map[int][]state.State{}
+	for _, st := range page.Runs {
+		runs[st.AgentVersion] = append(runs[st.AgentVersion], st)
+	}
+	answer := api.AgentVersions{Examined: len(page.Runs), Complete: page.Next == ""}
+	to := max(0, from-limit)
+	for n := from; n > to; n-- {
+		v := latest
+		if n != latest.Version {
+			if v, err = g.store.Agent(r.Context(), tenant, name, n); err != nil {
+				return agentError(err)
+			}
+		}
+		answer.Items = append(answer.Items, api.AgentVersionStats{Version: n, CreatedAt: v.CreatedAt, Latest: n == latest.Version, Runs: statsOf(runs[n])})
+	}
+	next := ""
+	if to > 0 {
+		next = strconv.Itoa(to)
+	}
+	answer.Page = api.NewPage(answer.Items, next)
+	return reply(w, http.StatusOK, answer)
+}
+
+// statsOf sums up runs.
+func statsOf(runs []state.State) api.RunStats {
+	s := api.RunStats{Total: len(runs), Statuses: map[state.Status]int{}}
+	var took []int64
+	for _, st := range runs {
+		s.Statuses[st.Status]++
+		if st.Usage.CostUSD != nil {
+			s.CostUSD += *st.Usage.CostUSD
+		}
+		if st.Status.Terminal() && !st.StartedAt.IsZero() {
+			took = append(took, st.FinishedAt.Sub(st.StartedAt.Time).Milliseconds())
+		}
+	}
+	if len(took) > 0 {
+		slices.Sort(took)
+		s.DurationMS.P50, s.DurationMS.P95 = &took[(len(took)-1)*50/100], &took[(len(took)-1)*95/100]
+	}
+	return s
+}
