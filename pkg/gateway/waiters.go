@@ -21,9 +21,9 @@ const (
 // from here, and no more, however many wait.
 type waiters struct {
 	mu    sync.Mutex
-	queue list.List // of *waiter: who has looked longest ago is the first
-	turns bool      // somebody gives turns
-	hurry time.Time // who has not looked since is to do so soon
+	queue list.List     // of *waiter: who has looked longest ago is the first
+	none  chan struct{} // closed with the last waiter; nil: there is none
+	hurry time.Time     // who has not looked since is to do so soon
 }
 
 type waiter struct {
@@ -39,9 +39,9 @@ func (w *waiters) join() *waiter {
 	defer w.mu.Unlock()
 	one := &waiter{all: w, looked: time.Now(), turn: make(chan struct{}, 1)}
 	one.place = w.queue.PushBack(one)
-	if !w.turns {
-		w.turns = true
-		go w.giveTurns() // ends with the last waiter
+	if w.none == nil {
+		w.none = make(chan struct{})
+		go w.giveTurns(w.none) // ends with the last waiter
 	}
 	return one
 }
@@ -52,6 +52,10 @@ func (one *waiter) leave(lost bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queue.Remove(one.place)
+	if w.queue.Len() == 0 {
+		close(w.none)
+		w.none = nil
+	}
 	if lost {
 		w.hurry = time.Now()
 	}
@@ -67,35 +71,34 @@ func (one *waiter) looks() {
 }
 
 // giveTurns tells one waiter after another to look, until there is none.
-func (w *waiters) giveTurns() {
+func (w *waiters) giveTurns(none <-chan struct{}) {
 	pause := time.NewTimer(lookEvery)
 	defer pause.Stop()
 	for {
-		<-pause.C
-		next, ok := w.next()
-		if !ok {
+		select {
+		case <-pause.C:
+			pause.Reset(w.next())
+		case <-none:
 			return
 		}
-		pause.Reset(next)
 	}
 }
 
 // next gives a turn to who has looked longest ago, if that is long ago, and returns how long to
 // wait for the next.
-func (w *waiters) next() (pause time.Duration, ok bool) {
+func (w *waiters) next() (pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	first := w.queue.Front()
 	if first == nil {
-		w.turns = false
-		return 0, false
+		return lookEvery
 	}
 	one := first.Value.(*waiter) //nolint:forcetypeassert // see queue
 	pause = lookEvery
 	if one.looked.Before(w.hurry) {
 		pause = hurryEvery
 	} else if time.Since(one.looked) < lookAfter {
-		return pause, true
+		return pause
 	}
 	one.looked = time.Now()
 	w.queue.MoveToBack(first)
@@ -103,5 +106,5 @@ func (w *waiters) next() (pause time.Duration, ok bool) {
 	case one.turn <- struct{}{}:
 	default:
 	}
-	return pause, true
+	return pause
 }
