@@ -86,6 +86,10 @@ type Turn struct {
 	Priority state.Priority `json:"-"` // of the queue
 	Noisy    bool           `json:"-"` // of the queue
 
+	// TakenUp is when the turn was published for a run that was due, by the store's clock: the
+	// worker that had it may only have been paused. Zero of any other message.
+	TakenUp state.Time `json:"taken_up,omitzero"`
+
 	// TraceParent carries the W3C trace context.
 	TraceParent string `json:"-"`
 }

@@ -31,6 +31,9 @@ type Turn struct {
 
 	// TraceParent is a W3C trace context, or empty.
 	TraceParent string
+
+	// takenUp is bus.Turn.TakenUp.
+	takenUp state.Time
 }
 
 // Dispatcher publishes turns. It is safe for concurrent use.
@@ -89,10 +92,11 @@ const (
 	Evicted Cause = "e" // its worker is dead
 )
 
-// Republish publishes the turn of a run that is due. Its id is new: under the canonical
-// one the bus would drop the message as a double of the one that was lost.
-func (d *Dispatcher) Republish(ctx context.Context, due state.Due, cause Cause) error {
-	t := Turn{Run: due.Run, Version: due.Version, Priority: due.Priority, Tenant: due.Tenant, Noisy: due.Noisy}
+// Republish publishes the turn of a run that was due at a time of the store's clock. Its id
+// is new: under the canonical one the bus would drop the message as a double of the one that
+// was lost.
+func (d *Dispatcher) Republish(ctx context.Context, due state.Due, cause Cause, at state.Time) error {
+	t := Turn{Run: due.Run, Version: due.Version, Priority: due.Priority, Tenant: due.Tenant, Noisy: due.Noisy, takenUp: at}
 	return d.publish(ctx, t, fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause, due.Sweeps, time.Now().UnixNano()))
 }
 
@@ -104,7 +108,7 @@ func (d *Dispatcher) Follow(ctx context.Context, msg bus.Turn, version int64, p 
 
 func (d *Dispatcher) publish(ctx context.Context, t Turn, id string) error {
 	return d.bus.PublishTurn(ctx, bus.Turn{
-		Run: t.Run, Version: t.Version, Priority: t.Priority, Noisy: t.Noisy || t.Tenant != "" && d.noisy(t.Tenant), TraceParent: t.TraceParent,
+		Run: t.Run, Version: t.Version, Priority: t.Priority, Noisy: t.Noisy || t.Tenant != "" && d.noisy(t.Tenant), TraceParent: t.TraceParent, TakenUp: t.takenUp,
 	}, id)
 }
 

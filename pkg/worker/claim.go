@@ -38,8 +38,8 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 	if c.Outcome != state.Claimed {
 		return nil, ctx, w.reject(ctx, d, c)
 	}
-	if w.mayGetResults(d, c) {
-		return nil, ctx, w.postpone(ctx, d, c)
+	if wait := w.mayGetResults(d, c); wait > 0 {
+		return nil, ctx, w.postpone(ctx, d, c, wait)
 	}
 	admitted, ok := w.quarantine.Admit(c.Attempt-c.Paused, c.Abort != nil)
 	if !ok {
@@ -109,32 +109,47 @@ func (w *Worker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Clai
 	return d.Ack()
 }
 
-// mayGetResults reports whether results may still come in of calls that a worker had started
-// whose lease on this turn was ended: it may only have been paused. Without them their outcome
-// is unknown, and no call is started twice. A turn waits for them once, so that one whose
-// workers die again and again gets on: not if its message was delivered before.
-func (w *Worker) mayGetResults(d bus.TurnDelivery, c state.Claim) bool {
-	if c.Attempt != 2 || c.Abort != nil || d.Delivered() > 1 || w.cfg.LateResults < 0 {
-		return false
+// mayGetResults returns for how long results may still come in of calls that a worker had
+// started whose lease on this turn was ended: it may only have been paused. Without them their
+// outcome is unknown, and no call is started twice. A turn waits for them once, from when it
+// was taken up, so that one whose workers die again and again gets on. 0 is no longer.
+func (w *Worker) mayGetResults(d bus.TurnDelivery, c state.Claim) time.Duration {
+	if c.Attempt != 2 || c.Abort != nil || w.cfg.LateResults < 0 {
+		return 0
 	}
 	for id := range c.Journal.Started {
 		if _, ok := c.Journal.Results[id]; !ok {
-			return true
+			return w.stillLate(d, c.Now)
 		}
 	}
-	return false
+	return 0
+}
+
+// stillLate returns for how long a turn that is taken up waits from now on, by the store's clock.
+// Of a message that does not say when that was, the first delivery is what waits.
+func (w *Worker) stillLate(d bus.TurnDelivery, now time.Time) time.Duration {
+	takenUp := d.Turn().TakenUp
+	switch {
+	case takenUp.IsZero() && d.Delivered() > 1:
+		return 0
+	case takenUp.IsZero():
+		return w.cfg.LateResults
+	case now.IsZero():
+		now = w.clock.now().Time
+	}
+	return min(w.cfg.LateResults, takenUp.Add(w.cfg.LateResults).Sub(now))
 }
 
 // postpone gives up a turn for as long as results of it may come in. It holds no slot
 // meanwhile, and no attempt is counted.
-func (w *Worker) postpone(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
+func (w *Worker) postpone(ctx context.Context, d bus.TurnDelivery, c state.Claim, wait time.Duration) error {
 	log := w.runLog(d.Turn().Run)
-	if err := w.store.Release(ctx, c.Lease, w.cfg.LateResults+w.cfg.RedeliveryDelay); err != nil {
+	if err := w.store.Release(ctx, c.Lease, wait+w.cfg.RedeliveryDelay); err != nil {
 		log.Warn().Err(err).Str("hint", "the lease runs out by itself").Msg("release failed")
 		return nil
 	}
 	log.Info().Msg("turn postponed: its worker was lost during calls, and may hand in what they came to")
-	return d.Nak(w.cfg.LateResults)
+	return d.Nak(wait)
 }
 
 // disclaim gives back a claim of unknown outcome as soon as the store answers: if it

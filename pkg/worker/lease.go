@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -28,12 +29,13 @@ type lease struct {
 	tenant   string                  // of the run
 	cancel   context.CancelCauseFunc // ends the turn
 	ends     bool                    // its claim told of the abort: all that is left to do is to end the run
+	calls    atomic.Int32            // of tools that must not be called twice, in flight
 
 	// Guarded by leases.mu.
 	renewed time.Time     // from when it lasts
 	lasts   time.Duration // without a renewal
 	renewAt time.Time
-	asked   bool // a renewal is in flight
+	asked   bool // a renewal is in flight, or the store has said that the lease is over
 	eager   bool // claimed by the commit before, and not renewed yet
 }
 
@@ -215,9 +217,29 @@ func (w *Worker) renewLeases(ctx context.Context) {
 	}
 }
 
+// errOver says that a lease is.
+var errOver = errors.New("the lease is over")
+
+// fence ends a turn whose lease is over. Its calls that must not be made twice may come to
+// something first, if they do so soon: their answers may be here already, unread since this
+// process was paused, and nobody else can get them. The turn starts nothing more: before the
+// next step it asks the store.
+func (w *Worker) fence(l *lease) {
+	if l.calls.Load() == 0 || w.cfg.LateResults <= 0 {
+		l.cancel(state.ErrFenced)
+		return
+	}
+	time.AfterFunc(w.cfg.LateResults, func() { l.cancel(state.ErrFenced) })
+}
+
 // renew asks for a lease until the store has answered, the turn must end or has ended.
 func (w *Worker) renew(ctx context.Context, l *lease) {
-	defer w.leases.answered(l)
+	over := false
+	defer func() {
+		if !over {
+			w.leases.answered(l)
+		}
+	}()
 	lasts, safe := w.leases.term(l)
 	for w.leases.has(l) {
 		// Counted from before the call: the server's lease starts later, never earlier.
@@ -227,7 +249,7 @@ func (w *Worker) renew(ctx context.Context, l *lease) {
 			patience = min(patience, left)
 		}
 		err := w.askFor(ctx, l, asked, patience)
-		if err == nil {
+		if over = errors.Is(err, errOver); err == nil || over {
 			return
 		}
 		w.log.Warn().Err(err).Str("run_id", string(l.Run)).Str("hint", "is the store reachable? it is asked again").Msg("lease not renewed")
@@ -248,8 +270,8 @@ func (w *Worker) askFor(ctx context.Context, l *lease, asked time.Time, patience
 	defer cancel()
 	abort, err := w.store.Renew(ctx, l.Lease, w.cfg.Lease, w.cfg.RedeliveryDelay)
 	if leaseOver(err) {
-		l.cancel(state.ErrFenced)
-		return nil
+		w.fence(l)
+		return errOver
 	}
 	if err != nil {
 		return err

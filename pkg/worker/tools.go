@@ -248,6 +248,10 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 		IdempotencyKey: started.Key, Idempotent: spec.Idempotent,
 		Resume: resumeOf(c.Asked, c.Answer), Progress: t.progress(c),
 	}
+	if !spec.Idempotent {
+		t.lease.calls.Add(1)
+		defer t.lease.calls.Add(-1)
+	}
 	o, ok := timelimit.Call(callCtx, t.w.calls, straggle, func() (o outcome) {
 		o.result, o.err = kind.Call(callCtx, settings, call)
 		return o

@@ -250,37 +250,48 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 }
 
 // slotWait is how long a slot that others want is held while the bus is asked: longer than
-// it takes to answer, and nothing beside a turn. A queue that has run dry costs it once.
+// it takes to answer, and nothing beside a turn. A queue that has run dry costs it once. A
+// message waits as long for a slot.
 const slotWait = 2 * time.Millisecond
 
 // next returns a message of a queue, with a slot for it. It asks for no more messages than
 // slots are free, so that an idle worker elsewhere gets what this one could only hold.
 func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (bus.TurnDelivery, error) {
-	waited, err := w.slot(ctx, key, queue)
-	if err != nil {
-		return nil, err
-	}
-	queue.Ahead(w.cfg.Slots - 1 - int(w.inFlight.Load()))
-	if waited {
-		// Others want this slot, too. Given up before it is known what the queue has, it
-		// would be theirs, and each queue would get every other slot whatever its weight.
+	for {
+		waited, err := w.slot(ctx, key, queue)
+		if err != nil {
+			return nil, err
+		}
+		queue.Ahead(w.cfg.Slots - 1 - int(w.inFlight.Load()))
+		if waited {
+			// Others want this slot, too. Given up before it is known what the queue has, it
+			// would be theirs, and each queue would get every other slot whatever its weight.
+			brief, cancel := context.WithTimeout(ctx, slotWait)
+			d, err := queue.Next(brief)
+			cancel()
+			if err == nil {
+				return d, nil
+			}
+		}
+		w.slots.Release()
+		d, err := queue.Next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if w.slots.TryAcquire() {
+			return d, nil
+		}
+		// The other queues have taken all slots since this one asked. Until one is free
+		// again, which may be long, the message is for others.
+		queue.Ahead(0)
 		brief, cancel := context.WithTimeout(ctx, slotWait)
-		d, err := queue.Next(brief)
+		err = w.slots.Acquire(brief, key)
 		cancel()
 		if err == nil {
 			return d, nil
 		}
-	}
-	w.slots.Release()
-	d, err := queue.Next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := w.slot(ctx, key, queue); err != nil {
 		w.check(d.Nak(0), "nak")
-		return nil, err
 	}
-	return d, nil
 }
 
 // slot takes a slot, and reports whether it had to wait. While none is free, the queue
