@@ -16,7 +16,7 @@ build: ## Build the three commands into .bin
 
 # These tests have no short form: make test leaves them out, and make prove runs them.
 # So do those that do more without -short.
-LONG := TestTwoBuilds|TestDegraded|TestRedisKinds.*
+LONG := TestTwoBuilds|TestDegraded|TestScale|TestRedisKinds.*
 WITH_SHORT_FORM := TestShort|TestLoad
 
 .PHONY: test
@@ -34,10 +34,10 @@ prove: ## Prove more in some twelve minutes: data races, every protocol fault, s
 
 .PHONY: prove-long
 prove-long: ## Prove all that can be proved, for hours
-	@hack/steps.sh prove race-long explore-long mutants simulation linear mcp-conformance chaos load fuzz
+	@hack/steps.sh prove race-long explore-long mutants simulation linear mcp-conformance chaos load scale fuzz
 
 # Tests that drive other processes, look at sources, or explore with one goroutine.
-NOT_RACED := internal/(arch|bench|docs|e2e|verify/(explore|load|rediskinds))$$
+NOT_RACED := internal/(arch|bench|docs|e2e|verify/(explore|load|rediskinds|scale))$$
 
 .PHONY: race
 race: redis languages ## Test every package with the race detector, in random order, nothing in its short form
@@ -47,11 +47,11 @@ race: redis languages ## Test every package with the race detector, in random or
 .PHONY: race-long
 race-long: redis ## The same for the tests that drive processes
 	@hack/ensure-tools.sh
-	go test -race -shuffle=on -timeout 30m ./internal/bench ./internal/e2e ./internal/verify/load
+	go test -race -shuffle=on -timeout 30m ./internal/bench ./internal/e2e ./internal/verify/load ./internal/verify/scale
 
 .PHONY: long
 long: redis ## Run the tests that make test leaves out or shortens, as far as make race does not
-	go test -count=1 -shuffle=on -timeout 20m -run '^($(LONG)|$(WITH_SHORT_FORM))$$' ./internal/bench ./internal/e2e ./internal/verify/load
+	go test -count=1 -shuffle=on -timeout 20m -run '^($(LONG)|$(WITH_SHORT_FORM))$$' ./internal/bench ./internal/e2e ./internal/verify/load ./internal/verify/scale
 
 # The suites that say what becomes of runs, whose workers internal/verify/testbed/plain tunes.
 PLAIN := ./pkg/worker ./pkg/gateway ./pkg/turnpike
@@ -129,6 +129,11 @@ containers: ## Take containers of a deployment off the network and restart each,
 load: ## Measure memory under load, a few minutes: STORE=redis|jetstream ONLY=runs,turns,...
 	@hack/ensure-redis.sh --server
 	go run ./internal/verify/load/measure
+
+.PHONY: scale
+scale: ## Hold deployments to the bars of many runs at once, some ten minutes: ONLY=death,far-death,sleep,backlog,lists,lists-jetstream,bomb
+	@hack/ensure-redis.sh --server
+	go run ./internal/verify/scale/measure $(ARGS)
 
 .PHONY: demo
 demo: ## See a run survive the death of its worker

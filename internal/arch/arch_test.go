@@ -40,7 +40,7 @@ var floors = [][]string{
 	{"internal/bench", "internal/demo"},
 	{"internal/verify/invariant", "internal/verify/testbed"},
 	{"internal/verify/rig"},
-	{"internal/verify/chaos", "internal/verify/containers", "internal/verify/explore", "internal/verify/linear", "internal/verify/load", "internal/verify/mutants", "internal/verify/rediskinds", "internal/verify/simulation", "internal/verify/upgrade"},
+	{"internal/verify/chaos", "internal/verify/containers", "internal/verify/explore", "internal/verify/linear", "internal/verify/load", "internal/verify/mutants", "internal/verify/rediskinds", "internal/verify/scale", "internal/verify/simulation", "internal/verify/upgrade"},
 	{"internal/docs", "internal/e2e"},
 	{"examples/demo", "examples", "hack"},
 	{"cmd"},

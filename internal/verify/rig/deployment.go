@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,9 +23,12 @@ type Config struct {
 	Dir string // of data and logs
 
 	JetStream bool     // checkpoints are there, and there is no Redis
-	Workers   int      // default 1
+	Workers   int      // default 1; less than 0 is none
 	Env       []string // of gateway and workers
 	Storage   int64    // bytes that NATS stores at most; default 16 GiB
+
+	// FromNATS is how long a piece of bytes is on its way between NATS and gateway or workers.
+	FromNATS time.Duration
 }
 
 // Prefix is that of a deployment's subjects and keys.
@@ -43,7 +47,9 @@ type Deployment struct {
 	Client  *client.Client
 	Conn    *nats.Conn // past the proxies
 
-	group errgroup.Group
+	dir, worker string   // of logs, and the program
+	env         []string // of workers
+	group       errgroup.Group
 }
 
 // ready is how long a part of a deployment may take to come up.
@@ -80,20 +86,30 @@ func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
 	if err := Until(ctx, ready, "the gateway is ready", s.Client.Ready); err != nil {
 		return s, err
 	}
+	s.dir, s.worker, s.env = cfg.Dir, filepath.Join(cfg.Bin, "worker"), env
+	if cfg.Workers == 0 {
+		cfg.Workers = 1
+	}
+	return s, s.StartWorkers(ctx, cfg.Workers)
+}
+
+// StartWorkers starts n workers more, with more variables than the others have, and returns
+// when they send heartbeats.
+func (s *Deployment) StartWorkers(ctx context.Context, n int, env ...string) error {
 	// A worker sends heartbeats as soon as it takes turns.
 	heartbeats, err := s.Conn.SubscribeSync(Prefix + ".presence.*")
 	if err != nil {
-		return s, err
+		return err
 	}
 	defer func() { _ = heartbeats.Unsubscribe() }()
-	for i := range max(1, cfg.Workers) {
-		name := fmt.Sprintf("worker%d", i+1)
-		w := &Process{Name: name, Path: filepath.Join(cfg.Bin, "worker"), Env: append([]string{"TURNPIKE_WORKER_ID=" + name}, env...)}
+	for range n {
+		name := fmt.Sprintf("worker%d", len(s.Workers)+1)
+		w := &Process{Name: name, Path: s.worker, Env: slices.Concat(s.env, []string{"TURNPIKE_WORKER_ID=" + name}, env)}
 		s.Workers = append(s.Workers, w)
-		s.start(ctx, cfg.Dir, w)
+		s.start(ctx, s.dir, w)
 	}
 	heard := map[string]bool{}
-	return s, Until(ctx, ready, "all workers send heartbeats", func(ctx context.Context) error {
+	return Until(ctx, ready, "all workers send heartbeats", func(ctx context.Context) error {
 		for len(heard) < len(s.Workers) {
 			m, err := heartbeats.NextMsgWithContext(ctx)
 			if err != nil {
@@ -123,7 +139,7 @@ func (s *Deployment) serve(ctx context.Context, cfg Config) error {
 	if err := Until(ctx, ready, "NATS answers", func(ctx context.Context) error { return s.Conn.FlushWithContext(ctx) }); err != nil {
 		return err
 	}
-	if s.ToNATS, err = s.proxy(ctx, s.NATS.Addr); err != nil || cfg.JetStream {
+	if s.ToNATS, err = s.proxy(ctx, s.NATS.Addr, cfg.FromNATS); err != nil || cfg.JetStream {
 		return err
 	}
 	if s.Redis, err = NewRedis(cfg.Dir, "redis"); err != nil {
@@ -133,15 +149,16 @@ func (s *Deployment) serve(ctx context.Context, cfg Config) error {
 	if err := Until(ctx, ready, "Redis answers", func(ctx context.Context) error { return s.Redis.Client.Ping(ctx).Err() }); err != nil {
 		return err
 	}
-	s.ToRedis, err = s.proxy(ctx, s.Redis.Addr)
+	s.ToRedis, err = s.proxy(ctx, s.Redis.Addr, 0)
 	return err
 }
 
-func (s *Deployment) proxy(ctx context.Context, target string) (*Proxy, error) {
+func (s *Deployment) proxy(ctx context.Context, target string, latency time.Duration) (*Proxy, error) {
 	p, err := NewProxy(target)
 	if err != nil {
 		return nil, err
 	}
+	p.Latency = latency
 	s.group.Go(func() error { p.Run(ctx); return nil })
 	return p, nil
 }

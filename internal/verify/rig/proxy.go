@@ -11,6 +11,10 @@ import (
 // Proxy stands between one process and one kind of server. It passes bytes on, or
 // delays them, holds them up, loses replies, or cuts.
 type Proxy struct {
+	// Latency is how long each piece takes, in both directions, however many are on
+	// their way. It is set before Run.
+	Latency time.Duration
+
 	listener net.Listener
 
 	mu      sync.Mutex
@@ -74,8 +78,8 @@ func (p *Proxy) serve(ctx context.Context, down net.Conn) {
 		return
 	}
 	var both sync.WaitGroup
-	both.Go(func() { p.copy(up, down, false) })
-	both.Go(func() { p.copy(down, up, true) })
+	both.Go(func() { p.copy(p.far(up), down, false) })
+	both.Go(func() { p.copy(p.far(down), up, true) })
 	both.Wait()
 }
 
@@ -128,7 +132,7 @@ func (p *Proxy) pass(to net.Conn, data []byte, reply bool) bool {
 	return err == nil
 }
 
-// Slow delays every piece by d; 0 ends it.
+// Slow delays every piece by d, and those behind it wait; 0 ends it.
 func (p *Proxy) Slow(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,0 +1,111 @@
+package scale
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// bombTurns is how often each run of the tree delegates.
+const bombTurns = 5
+
+// bomb cancels the root of a tree in which each run delegates to itself as often as it may.
+// Nothing of the tree is left, and it does not grow any more.
+func bomb(ctx context.Context, s *scene) error {
+	if err := s.deploy(ctx, rig.Config{Workers: 2}); err != nil {
+		return err
+	}
+	var turns []string
+	for n := range bombTurns {
+		var calls []string
+		for i := range agent.MaxChildren {
+			calls = append(calls, fmt.Sprintf("{name: again, id: c%d_%d, arguments: {task: again}}", n, i))
+		}
+		turns = append(turns, fmt.Sprintf("{delay: 200ms, tool_calls: [%s]}", strings.Join(calls, ", ")))
+	}
+	definition := fmt.Sprintf("model: {provider: scripted, responses: [%s, {text: done}]}\ntools: [{name: again, kind: agent, agent: bomb}]\nlimits: {runs: %d}", strings.Join(turns, ", "), s.Tree)
+	if _, err := s.Client.PutAgent(ctx, "bomb", []byte(definition)); err != nil {
+		return err
+	}
+	root, err := s.Client.Submit(ctx, api.SubmitRequest{Agent: "bomb", Input: json.RawMessage(`"go"`)}, "")
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := rig.Until(ctx, patience, "the tree has grown", func(ctx context.Context) error {
+		// Whoever counted all of it would come too late.
+		page, err := s.Client.List(ctx, url.Values{"agent": {"bomb"}, "limit": {strconv.Itoa(s.Grow)}})
+		if err == nil && len(page.Items) < s.Grow {
+			err = fmt.Errorf("it has %d runs", len(page.Items))
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	s.figure("the tree grows to %d runs in %.1f s", s.Grow, time.Since(began).Seconds())
+	cancelled := time.Now()
+	if _, err := s.Client.Cancel(ctx, root.ID, "enough"); err != nil {
+		return err
+	}
+	var t tree
+	if err := rig.Until(ctx, patience, "the tree is at rest", func(ctx context.Context) (err error) {
+		if t, err = s.tree(ctx); err == nil && t.going > 0 {
+			err = fmt.Errorf("%d of %d runs go on", t.going, t.runs)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	s.figure("after the cancellation the last of %d runs is created at %.2f s, want 1, and the last ends at %.2f s, want 10", t.runs, t.created.Sub(cancelled).Seconds(), t.ended.Sub(cancelled).Seconds())
+	if t.runs > s.Tree+1 {
+		s.fail("the tree has %d runs, and may have %d", t.runs-1, s.Tree)
+	}
+	rig.Pause(ctx, s.Steady)
+	later, err := s.tree(ctx)
+	if err == nil && (later.going > 0 || later.runs > t.runs) {
+		s.fail("the tree goes on: it has %d runs and %d that have not ended, after %d", later.runs, later.going, t.runs)
+	}
+	return err
+}
+
+// tree is what there is of it.
+type tree struct {
+	runs, going    int
+	created, ended time.Time // of the latest
+}
+
+func (s *scene) tree(ctx context.Context) (t tree, err error) {
+	query := url.Values{"agent": {"bomb"}, "limit": {"100"}}
+	for {
+		page, err := s.Client.List(context.WithoutCancel(ctx), query)
+		if err != nil {
+			return t, err
+		}
+		for _, run := range page.Items {
+			t.runs++
+			if !run.Terminal() {
+				t.going++
+			}
+			t.created, t.ended = later(t.created, run.CreatedAt.Time), later(t.ended, run.FinishedAt.Time)
+		}
+		if page.NextCursor == nil {
+			return t, nil
+		}
+		query.Set("cursor", *page.NextCursor)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
