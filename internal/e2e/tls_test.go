@@ -51,15 +51,21 @@ func TestTLS(t *testing.T) {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(text)
-	ask := func(url string) (*http.Response, string, error) {
+	type answer struct {
+		status      int
+		header      http.Header
+		body        string
+		certificate string // the name in it
+	}
+	ask := func(url string) (answer, error) {
 		fresh := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}
 		resp, err := fresh.Get(url)
 		if err != nil {
-			return nil, "", err
+			return answer{}, err
 		}
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
-		return resp, string(body), err
+		return answer{resp.StatusCode, resp.Header, string(body), resp.TLS.PeerCertificates[0].Subject.CommonName}, err
 	}
 	for url, want := range map[string]int{
 		"https://" + addr + "/readyz":                                           200,
@@ -71,9 +77,9 @@ func TestTLS(t *testing.T) {
 		strings.Replace("https://"+addr+"/readyz", "127.0.0.1", "localhost", 1): 200,
 	} {
 		eventually(t, url, func() error {
-			resp, body, err := ask(url)
-			if err == nil && (resp.StatusCode != want || resp.Header.Get("Strict-Transport-Security") == "") {
-				err = fmt.Errorf("%s with %v: %.200s", resp.Status, resp.Header, body)
+			got, err := ask(url)
+			if err == nil && (got.status != want || got.header.Get("Strict-Transport-Security") == "") {
+				err = fmt.Errorf("%d with %v: %.200s", got.status, got.header, got.body)
 			}
 			return err
 		})
@@ -144,8 +150,8 @@ func TestTLS(t *testing.T) {
 	<-opened
 	install("second")
 	eventually(t, "a handshake sees the new certificate", func() error {
-		resp, _, err := ask("https://" + addr + "/healthz")
-		if err == nil && resp.TLS.PeerCertificates[0].Subject.CommonName != "second" {
+		got, err := ask("https://" + addr + "/healthz")
+		if err == nil && got.certificate != "second" {
 			err = errors.New("it is the first one still")
 		}
 		return err
