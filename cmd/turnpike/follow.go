@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/cenkalti/backoff/v4"
 
 	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -180,14 +183,29 @@ func (f *family) follow(id string, above *watch.Printer) <-chan struct{} {
 	ended := make(chan struct{})
 	f.readers.Go(func() {
 		defer close(ended)
+		if f.appears(ctx, id) != nil {
+			return // the events of the run above say what became of it
+		}
 		for ev, err := range f.env.client.Follow(ctx, id, 0, nil) {
 			if err != nil {
-				return // the events of the run above say what became of it
+				return
 			}
 			f.show(child, ev)
 		}
 	})
 	return ended
+}
+
+// appears waits until a run is there: it is made after the commit that names it.
+func (f *family) appears(ctx context.Context, id string) error {
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxElapsedTime(time.Minute))
+	return backoff.Retry(func() error {
+		_, err := f.env.client.Get(ctx, id)
+		if p, ok := errors.AsType[*api.Problem](err); err != nil && !(ok && p.Code == api.CodeRunNotFound) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, backoff.WithContext(pause, ctx))
 }
 
 // await waits until all of the runs below is printed, or for so long.

@@ -71,7 +71,7 @@ var vendors = map[string][]string{
 	"github.com/testcontainers/":           {"internal/verify/containers"},
 	"github.com/stretchr/testify":          {},
 	"github.com/alecthomas/kong":           {"internal/app", "cmd"},
-	"github.com/cenkalti/backoff/v4":       {"pkg/bus/natsbus", "pkg/model", "pkg/tool/natstool"},
+	"github.com/cenkalti/backoff/v4":       {"cmd/turnpike", "pkg/bus/natsbus", "pkg/model", "pkg/tool/natstool"},
 	"go.opentelemetry.io/":                 {"pkg/span", "pkg/worker", "pkg/gateway", "pkg/turnpike", "internal"},
 	"github.com/prometheus/client_golang/": {"pkg/worker", "pkg/gateway", "pkg/turnpike", "internal", "cmd"},
 }
