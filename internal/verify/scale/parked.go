@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// modelKey names the variable with the key for the model server, which takes any.
+// modelKey names the secret with the key for the model server, which takes any.
 const modelKey = "SCALE_MODEL_KEY"
 
 // parked is a server of a model and of a tool. It answers no call before it is told to. It

@@ -177,7 +177,7 @@ func (b bar) measure(ctx context.Context, cfg Config, progress io.Writer) (row R
 // deploy starts the bar's deployment.
 func (s *scene) deploy(ctx context.Context, cfg rig.Config) (err error) {
 	cfg.Bin, cfg.Dir = s.bin, s.dir
-	cfg.Env = append([]string{modelKey + "=any", "TURNPIKE_HTTP_ALLOW=" + s.parked.host}, cfg.Env...)
+	cfg.Env = append([]string{"TURNPIKE_SECRET_" + modelKey + "=any", "TURNPIKE_MODEL_ALLOW=127.0.0.0/8", "TURNPIKE_HTTP_ALLOW=" + s.parked.host}, cfg.Env...)
 	s.Deployment, err = rig.Deploy(ctx, cfg)
 	return err
 }
