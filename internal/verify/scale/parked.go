@@ -1,7 +1,9 @@
 package scale
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -105,6 +107,12 @@ func (p *parked) release(keys ...string) {
 
 // ServeHTTP implements http.Handler.
 func (p *parked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Only once the body is read does the server notice that a worker has gone.
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	key := r.Header.Get("Idempotency-Key")
 	isTool := r.URL.Path == "/tool"
 	if !isTool {

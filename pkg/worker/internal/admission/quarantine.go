@@ -63,5 +63,12 @@ func (q *Quarantine) weight(attempt int) int64 {
 	if attempt <= 1 || attempt > q.attempts {
 		return 0
 	}
-	return max(1, q.slots>>(5*max(0, q.attempts-1-attempt)))
+	switch left := q.attempts - 1 - attempt; {
+	case left <= 0:
+		return q.slots
+	case left == 1:
+		return max(1, q.slots/32)
+	default: // however many slots there are: an ordinary death fills no quarantine
+		return 1
+	}
 }
