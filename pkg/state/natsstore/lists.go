@@ -111,36 +111,50 @@ func (l lists) remove(k listKey, id state.RunID) {
 	}
 }
 
-// keysOf are the lists that together have all runs which a filter selects.
-func keysOf(f state.Filter) []listKey {
+// keysOf are the lists that together have all runs which a filter selects: the shorter ones,
+// if both those of a status and that of an agent do; s.mu is held.
+func (l lists) keysOf(f state.Filter) []listKey {
+	var keys []listKey
+	add := func(kind, name string) {
+		if k := (listKey{f.Tenant, kind, name}); !slices.Contains(keys, k) {
+			keys = append(keys, k)
+		}
+	}
 	switch {
 	case f.Parent != "":
-		return []listKey{{f.Tenant, listParent, string(f.Parent)}}
+		add(listParent, string(f.Parent))
+		return keys
 	case len(f.Parents) > 0:
-		var keys []listKey
 		for _, p := range f.Parents {
-			if k := (listKey{f.Tenant, listParent, string(p)}); !slices.Contains(keys, k) {
-				keys = append(keys, k)
-			}
+			add(listParent, string(p))
 		}
 		return keys
 	case f.Batch != "": // its runs lie side by side
-		return []listKey{{f.Tenant, listAll, ""}}
-	case f.Waiting != "":
-		return []listKey{{f.Tenant, listReason, string(f.Waiting)}}
-	case len(f.Status) > 0:
-		var keys []listKey
-		for _, s := range f.Status {
-			if k := (listKey{f.Tenant, listStatus, listStatusOf(s)}); !slices.Contains(keys, k) {
-				keys = append(keys, k)
-			}
-		}
+		add(listAll, "")
 		return keys
-	case f.Agent != "":
-		return []listKey{{f.Tenant, listAgent, f.Agent}}
+	case f.Waiting != "":
+		add(listReason, string(f.Waiting))
 	default:
-		return []listKey{{f.Tenant, listAll, ""}}
+		for _, s := range f.Status {
+			add(listStatus, listStatusOf(s))
+		}
 	}
+	byAgent := listKey{f.Tenant, listAgent, f.Agent}
+	switch {
+	case f.Agent != "" && (len(keys) == 0 || len(l[byAgent]) < l.length(keys)):
+		return []listKey{byAgent}
+	case len(keys) == 0:
+		add(listAll, "")
+	}
+	return keys
+}
+
+// length is how many runs some lists have.
+func (l lists) length(keys []listKey) (n int) {
+	for _, k := range keys {
+		n += len(l[k])
+	}
+	return n
 }
 
 // List implements state.Runs, from the index: it looks at a thousand runs at most.
@@ -159,7 +173,7 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var rests [][]state.RunID // of each list what is below top
-	for _, k := range keysOf(f) {
+	for _, k := range s.lists.keysOf(f) {
 		list := s.lists[k]
 		if top != "" {
 			at, _ := slices.BinarySearch(list, top)

@@ -104,3 +104,27 @@ func TestListMoves(t *testing.T) {
 	s.Forget(run.ID)
 	look("forgotten")
 }
+
+// Of an agent with few runs and a status with many the page has all, and the other way round.
+func TestListTakesTheShorterList(t *testing.T) {
+	t.Parallel()
+	s := natsstore.Indexed(&strings.Builder{})
+	learn := func(agent string, status state.Status) {
+		s.Learn(state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Tenant: "acme", Agent: agent, Status: status}, 1)
+	}
+	for range 3 {
+		learn("rare", state.Completed)
+		learn("usual", state.Failed)
+	}
+	for range 1_100 {
+		learn("usual", state.Completed)
+	}
+	for _, f := range []state.Filter{
+		{Tenant: "acme", Agent: "rare", Status: []state.Status{state.Completed}},
+		{Tenant: "acme", Agent: "usual", Status: []state.Status{state.Failed}},
+	} {
+		if page, err := s.List(t.Context(), f); err != nil || len(page.Runs) != 3 || page.Next != "" {
+			t.Errorf("List(%+v) = %d runs, %v, next %q; want all 3", f, len(page.Runs), err, page.Next)
+		}
+	}
+}

@@ -57,29 +57,35 @@ func waitReason(st state.State) string {
 	return string(st.Waiting.Reason)
 }
 
-// listNamesOf are the names that together have all runs which a filter selects.
-func listNamesOf(f state.Filter) []string {
+// listNamesOf are the names that together have all runs which a filter selects. Of a filter
+// for an agent and a status either do: of each there may be few, or nearly all runs.
+func listNamesOf(f state.Filter) (names, orNames []string) {
+	byAgent := []string{nameAgent + f.Agent}
 	switch {
 	case f.Parent != "":
-		return []string{nameParent + string(f.Parent)}
+		return []string{nameParent + string(f.Parent)}, nil
 	case f.Batch != "": // its runs lie side by side
-		return []string{nameAll}
+		return []string{nameAll}, nil
 	case f.Waiting != "":
-		return []string{nameStatus + string(f.Waiting)}
+		names = []string{nameStatus + string(f.Waiting)}
 	case len(f.Status) > 0:
-		names := map[string]bool{}
+		set := map[string]bool{}
 		for _, status := range f.Status {
 			if status == state.Queued || status == state.Running {
 				status = "active"
 			}
-			names[nameStatus+string(status)] = true
+			set[nameStatus+string(status)] = true
 		}
-		return slices.Sorted(maps.Keys(names))
+		names = slices.Sorted(maps.Keys(set))
 	case f.Agent != "":
-		return []string{nameAgent + f.Agent}
+		return byAgent, nil
 	default:
-		return []string{nameAll}
+		return []string{nameAll}, nil
 	}
+	if f.Agent != "" {
+		orNames = byAgent
+	}
+	return names, orNames
 }
 
 // list is a part of a sorted set: what begins with a prefix, in the order of run ids.
@@ -102,22 +108,60 @@ func (l list) before(bottom, top string) *redis.ZRangeBy {
 
 // lists returns where the runs are that a filter selects.
 func (s *Store) lists(ctx context.Context, f state.Filter) ([]list, error) {
+	var err error
 	tenants := []string{f.Tenant}
 	if f.Tenant == "" {
-		var err error
 		if tenants, err = s.firsts(ctx, s.keys.lists); err != nil {
 			return nil, err
 		}
 	}
-	lists := []list{{s.keys.unlisted(f.Tenant), ""}}
+	names, orNames := listNamesOf(f)
+	lists := s.named(tenants, names)
+	if orNames != nil {
+		if lists, err = s.shorter(ctx, lists, s.named(tenants, orNames)); err != nil {
+			return nil, err
+		}
+	}
+	return append(lists, list{s.keys.unlisted(f.Tenant), ""}), nil
+}
+
+// named are the lists of some names in all shards.
+func (s *Store) named(tenants, names []string) []list {
+	lists := make([]list, 0, len(tenants)*len(names)*len(s.keys.lists)+1)
 	for _, tenant := range tenants {
-		for _, name := range listNamesOf(f) {
+		for _, name := range names {
 			for _, key := range s.keys.lists {
 				lists = append(lists, list{key, tenant + "\x00" + name + "\x00"})
 			}
 		}
 	}
-	return lists, nil
+	return lists
+}
+
+// shorter returns those lists of two that have fewer runs, in one round trip.
+func (s *Store) shorter(ctx context.Context, a, b []list) ([]list, error) {
+	pipe := s.rdb.Pipeline()
+	count := func(lists []list) (cmds []*redis.IntCmd) {
+		for _, l := range lists {
+			r := l.before("", "")
+			cmds = append(cmds, pipe.ZLexCount(ctx, l.key, r.Min, r.Max))
+		}
+		return cmds
+	}
+	inA, inB := count(a), count(b)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	sum := func(cmds []*redis.IntCmd) (n int64) {
+		for _, c := range cmds {
+			n += c.Val()
+		}
+		return n
+	}
+	if sum(inB) < sum(inA) {
+		return b, nil
+	}
+	return a, nil
 }
 
 // List implements state.Runs: it asks every shard for the newest few that an index names,

@@ -215,3 +215,24 @@ func TestListCost(t *testing.T) {
 		t.Errorf("%d keys have all runs, %v", n, err)
 	}
 }
+
+// Of an agent with few runs and a status with many the page has all, and the other way round.
+func TestListTakesTheShorterList(t *testing.T) {
+	t.Parallel()
+	s := openAt(t, testbed.Redis(t), fmt.Sprint("shorter", time.Now().UnixNano()))
+	s.SetFormat(2)
+	for range 3 {
+		run := newRun(t)
+		run.Agent = "rare"
+		if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(t, s, 1_100, false, time.Hour)
+	for status, want := range map[state.Status]int{state.Queued: 3, state.Waiting: 0} {
+		f := state.Filter{Agent: "rare", Status: []state.Status{status}}
+		if page, err := s.List(t.Context(), f); err != nil || len(page.Runs) != want || page.Next != "" {
+			t.Errorf("List(%+v) = %d runs, %v, next %q; want all %d", f, len(page.Runs), err, page.Next, want)
+		}
+	}
+}
