@@ -460,7 +460,8 @@ type Backlog map[Priority]time.Time
 const MaxSkew = 5 * time.Second
 
 // BacklogLook is after how many redelivery delays a run is looked at again that the backlog
-// explains.
+// explains, at least. One that has waited for longer is left alone for as long again, so
+// that a long backlog costs sweeps ever less.
 const BacklogLook = 16
 
 // Explains reports whether a run of a lane that was queued at a time waits for its turn.

@@ -488,7 +488,7 @@ func (r *Record) Sweep(id state.RunID, now time.Time, delay time.Duration, backl
 		r.queue(now, delay)
 		d.Turn = true
 	case r.Status == state.Queued && backlog.Explains(d.Priority, r.QueuedAt.Time):
-		r.Due = state.At(now.Add(delay * state.BacklogLook))
+		r.Due = state.At(now.Add(max(delay*state.BacklogLook, now.Sub(r.QueuedAt.Time))))
 		return d, false
 	case r.Status == state.Queued || r.Status == state.Running:
 		if r.Status == state.Running {

@@ -25,7 +25,7 @@ if status == 'waiting' and wake > 0 and wake <= n then
   relist(R, N, run, tenant or '', listed, 'queued')
   sweeps, what = 0, 'turn'
 elseif status == 'queued' and explained(abort ~= '' and 'high' or lane, tonumber(queuedAt or 0)) then
-  due(D, run, n + delay * LOOK)
+  due(D, run, n + math.max(delay * LOOK, n - tonumber(queuedAt)))
   return {'none'}
 elseif status == 'queued' or status == 'running' then
   count(C, status, 'queued')
