@@ -50,19 +50,19 @@ func (s toolServer) connect() (*nats.Conn, error) {
 	return nc, nil
 }
 
-func (s toolServer) discover(ctx context.Context) ([]natstool.Service, error) {
+func (s toolServer) discover(e *env) ([]natstool.Service, error) {
 	nc, err := s.connect()
 	if err != nil {
 		return nil, err
 	}
 	defer nc.Close()
-	return natstool.Discover(ctx, nc, s.Prefix)
+	return natstool.Discover(e.ctx, nc, s.Prefix, e.tenant)
 }
 
 type toolsLsCmd struct{ toolServer }
 
 func (c *toolsLsCmd) Run(e *env) error {
-	services, err := c.discover(e.ctx)
+	services, err := c.discover(e)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ type toolsShowCmd struct {
 }
 
 func (c *toolsShowCmd) Run(e *env) error {
-	services, err := c.discover(e.ctx)
+	services, err := c.discover(e)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (c *toolsCallCmd) Run(e *env) error {
 	defer cancel()
 	id := ulid.Make().String()
 	deadline, _ := ctx.Deadline()
-	call := tool.Call{ID: "call_" + id, Name: c.Name, Arguments: arguments, IdempotencyKey: c.Key, Idempotent: c.Idempotent, Deadline: deadline}
+	call := tool.Call{ID: "call_" + id, Name: c.Name, Tenant: e.tenant, Arguments: arguments, IdempotencyKey: c.Key, Idempotent: c.Idempotent, Deadline: deadline}
 	if call.IdempotencyKey == "" {
 		call.IdempotencyKey = id
 	}

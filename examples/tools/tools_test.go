@@ -87,7 +87,7 @@ func each(t *testing.T, f func(t *testing.T, l language, s *deployment)) {
 				t.Fatal(err)
 			}
 			t.Cleanup(nc.Close)
-			f(t, l, &deployment{server, nc})
+			f(t, l, &deployment{server: server, nc: nc})
 		})
 	}
 }
@@ -95,6 +95,7 @@ func each(t *testing.T, f func(t *testing.T, l language, s *deployment)) {
 type deployment struct {
 	server *devserver.Server
 	nc     *nats.Conn
+	tenant string // whose instances are looked for
 }
 
 // instance is a process that serves a tool.
@@ -138,7 +139,7 @@ func (s *deployment) startIn(t *testing.T, l language, env []string, want int) *
 		}
 	})
 	for {
-		services, err := natstool.Discover(t.Context(), s.nc, "tp")
+		services, err := natstool.Discover(t.Context(), s.nc, "tp", s.tenant)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +236,7 @@ func TestCall(t *testing.T) {
 			}
 		}
 
-		services, err := natstool.Discover(t.Context(), s.nc, "tp")
+		services, err := natstool.Discover(t.Context(), s.nc, "tp", "")
 		if err != nil || len(services) != 1 || len(services[0].Instances) != 1 {
 			t.Fatalf("Discover = %+v, %v", services, err)
 		}
@@ -244,6 +245,39 @@ func TestCall(t *testing.T) {
 			"value":{"type":"number"},"from":{"type":"string","description":"unit of the value: m, km, ft, mi, g, kg, lb, C, F or K"},"to":{"type":"string","description":"unit to convert to"}}}`)
 		if service.Name != "convert" || service.Description != "Converts a length, a mass or a temperature to another unit." || i.Version != "1.0.0" || i.Started.IsZero() || i.Requests != 7 {
 			t.Errorf("Discover = %+v", service)
+		}
+	})
+}
+
+// The tool of a tenant is called by that tenant alone, and found by it.
+func TestTenant(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l language, s *deployment) {
+		env := append(os.Environ(), "TURNPIKE_NATS_URL="+s.server.URL(), "TURNPIKE_PREFIX=tp", "TURNPIKE_TENANT=acme")
+		if l.name == "TypeScript" {
+			command, err := l.command()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(command[0], command[1:]...)
+			cmd.Dir, cmd.Env = l.dir, env
+			if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "TURNPIKE_TENANT") {
+				t.Errorf("it ended with %v and printed:\n%s", err, out)
+			}
+			return
+		}
+		s.tenant = "acme"
+		s.startIn(t, l, env, 1)
+		r, err := natstool.New(s.nc, "tp").Call(t.Context(), tool.Call{Name: "convert", Tenant: "acme", Arguments: kilometres})
+		if err != nil || r.IsError {
+			t.Fatalf("Call = %+v, %v", r, err)
+		}
+		same(t, r.Content, miles)
+		if services, err := natstool.Discover(t.Context(), s.nc, "tp", ""); err != nil || len(services) != 0 {
+			t.Errorf("the default tenant is told of %+v, %v", services, err)
+		}
+		if r, err := natstool.New(s.nc, "tp").Call(t.Context(), tool.Call{Name: "convert", Arguments: kilometres}); err != nil || !strings.Contains(r.Content, "no service answers") {
+			t.Errorf("the default tenant calls it: %+v, %v", r, err)
 		}
 	})
 }

@@ -8,32 +8,59 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// toolFindings looks whether somebody serves each NATS tool of the agents, in their
-// latest versions. None is fatal: a call waits for a moment, and then tells the
-// model.
-func toolFindings(ctx context.Context, nc *nats.Conn, prefix string, agents state.Agents) []check.Finding {
-	used, err := natsTools(ctx, agents, state.DefaultTenant)
+// definitions is where agents and tenants are.
+type definitions interface {
+	state.Agents
+	state.Documents
+}
+
+// toolFindings looks whether somebody serves each NATS tool of the agents of all tenants that
+// have settings, in their latest versions. None is fatal: a call waits for a moment, and then
+// tells the model.
+func toolFindings(ctx context.Context, nc *nats.Conn, prefix string, store definitions) []check.Finding {
+	tenants, err := store.Documents(ctx, state.TenantDocument)
 	if err != nil {
 		return []check.Finding{{Name: "tools", Detail: err.Error(), Remedy: "mend the store"}}
+	}
+	delete(tenants, state.DefaultTenant)
+	findings := toolsOf(ctx, nc, prefix, state.DefaultTenant, store)
+	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
+		findings = append(findings, toolsOf(ctx, nc, prefix, tenant, store)...)
+	}
+	return findings
+}
+
+// toolsOf is toolFindings of one tenant.
+func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents state.Agents) []check.Finding {
+	whose := ""
+	if tenant != state.DefaultTenant {
+		whose = " of tenant " + tenant
+	}
+	used, err := natsTools(ctx, agents, tenant)
+	if err != nil {
+		return []check.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "mend the store"}}
 	}
 	if len(used) == 0 {
 		return nil
 	}
-	services, err := natstool.Discover(ctx, nc, prefix)
+	services, err := natstool.Discover(ctx, nc, prefix, tenant)
 	if err != nil {
-		return []check.Finding{{Name: "tools", Detail: err.Error(), Remedy: "allow requests to $SRV.INFO and $SRV.STATS"}}
+		asked := toolkit.DiscoverySubject(micro.InfoVerb, prefix, tenant) + " and " + toolkit.DiscoverySubject(micro.StatsVerb, prefix, tenant)
+		return []check.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "allow requests to " + asked}}
 	}
 	var findings []check.Finding
 	for _, name := range slices.Sorted(maps.Keys(used)) {
-		f := check.Finding{Name: "tool: " + name}
+		f := check.Finding{Name: "tool: " + name + whose}
 		i := slices.IndexFunc(services, func(s natstool.Service) bool { return s.Name == name })
 		if i < 0 {
 			f.Detail = "no instance is found; agents with it: " + strings.Join(used[name], ", ")

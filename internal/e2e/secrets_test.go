@@ -156,11 +156,11 @@ func TestSecretsAreRedacted(t *testing.T) {
 	mcpTools := mcptool.New(guard, mcptool.Config{Commands: []string{"*"}})
 	defer mcpTools.Close()
 	natsParrot(t, conn, "secrets")
-	asked := hookParrot(t, conn, "secrets.hook")
+	asked := hookParrot(t, conn, "secrets.hook.policy")
 	w, err := d.NewWorker(worker.Config{
 		ID: "w", SecretsDir: secrets,
 		Kinds:  tool.Kinds{toolspec.HTTP: httptool.New(guard), toolspec.A2A: a2atool.New(guard.Client()), toolspec.MCP: mcpTools, toolspec.NATS: natstool.NewKind(conn, "secrets")},
-		Hooks:  hook.Kinds{hookspec.NATS: natshook.Kind(conn)},
+		Hooks:  hook.Kinds{hookspec.NATS: natshook.Kind(conn, "secrets")},
 		Tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), TraceContent: true, Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(meter)),
 		Providers: map[string]model.Provider{"scripted": scripted.New(), "openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})},
 	})
@@ -199,7 +199,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 		fmt.Sprintf(`{"name": "refusing", "kind": "a2a", "url": "%s/status", "token": "secret://A2A_TOKEN"}`, agents.URL),
 		fmt.Sprintf(`{"name": "moved", "kind": "a2a", "url": "%s/moved", "token": "secret://A2A_TOKEN"}`, agents.URL),
 	}, ", ")
-	const ask = `[{"kind": "nats", "subject": "secrets.hook"}]`
+	const ask = `[{"kind": "nats", "subject": "secrets.hook.policy"}]`
 	hooks := `{"pre_tool": ` + ask + `, "post_sampling": ` + ask + `, "stop": ` + ask + `, "stop_failure": ` + ask + `}`
 	definitions := map[string]string{
 		"tools": `{"model": {"provider": "scripted", "responses": [{"tool_calls": [{"name": "echo"}, {"name": "fails"}, {"name": "elsewhere"},

@@ -69,7 +69,23 @@ func TestToolsCommand(t *testing.T) {
 	c.want(1, "is found", "tools", "show", "nobody", "--nats-url", url)
 
 	c.want(0, "", "agents", "put", file(t, "a.yaml", "name: a\nmodel: {provider: scripted, responses: [{text: hi}]}\ntools: [{name: weather, kind: nats}, {name: odd, kind: nats}, {name: gone, kind: nats}, {name: other}]\n"))
-	out := c.want(0, "ok   tool: weather", "doctor", "--nats-url", url)
+	c.want(0, "ok   tool: weather", "doctor", "--nats-url", url)
+	// Tenants have tools of their own.
+	c.want(1, "is found", "--tenant", "acme", "tools", "show", "weather", "--nats-url", url)
+	c.want(0, "", "tenants", "put", "acme")
+	c.want(0, "", "--tenant", "acme", "agents", "put", file(t, "b.yaml", "name: b\nmodel: {provider: scripted, responses: [{tool_calls: [{name: weather, arguments: {city: Oslo}}]}, {text: hi}]}\ntools: [{name: weather, kind: nats}]\n"))
+	stopAcme, err := toolkit.ServeTenant(nc, "turnpike", "acme", toolkit.Tool{Name: "weather", Handler: func(context.Context, toolkit.Call) (toolkit.Result, error) {
+		return toolkit.Result{Content: "snow of acme"}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopAcme() //nolint:errcheck // the connection is about to close
+	c.want(0, "snow of acme", "--tenant", "acme", "tools", "call", "weather", "--nats-url", url)
+	id := strings.TrimSpace(c.want(0, "run_", "--tenant", "acme", "submit", "b", "go"))
+	c.want(0, "hi", "--tenant", "acme", "watch", id)
+	c.want(0, "snow of acme", "--tenant", "acme", "show", id)
+	out := c.want(0, "ok   tool: weather of tenant acme", "doctor", "--nats-url", url)
 	for _, want := range []string{"1 found, of version 1.0.0", "warn tool: odd", "is of no use", "warn tool: gone", "agents with it: a"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("doctor does not say %q:\n%s", want, out)
@@ -91,7 +107,7 @@ func TestToolInstanceIsKilled(t *testing.T) {
 	instances := func(want int) {
 		t.Helper()
 		eventually(t, "the instances are there", func() error {
-			services, err := natstool.Discover(t.Context(), nc, "turnpike")
+			services, err := natstool.Discover(t.Context(), nc, "turnpike", "")
 			if err == nil && (len(services) != 1 || len(services[0].Instances) != want) {
 				err = fmt.Errorf("services: %+v", services)
 			}

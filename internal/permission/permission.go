@@ -120,7 +120,7 @@ func ForNATS(r Role, s Scope) (NATS, error) {
 // process returns what a gateway or a worker may do: whatever is the deployment's, but what
 // others are there for, and to destroy streams.
 func (s Scope) process(r Role) NATS {
-	tools := s.all("tool.>", "hook.>")
+	tools := append(s.all("tool.>", "hook.>"), s.Prefix+".t.*.srv.>")
 	n := NATS{
 		Publish: Subjects{
 			Allow: append([]string{s.Prefix + ".>", s.api(">"), "$JS.ACK.>"}, s.Also...),
@@ -143,14 +143,14 @@ func (s Scope) process(r Role) NATS {
 		n.Publish.Deny = append(tools, n.Publish.Deny...)
 		return n
 	}
-	n.Publish.Allow = append(n.Publish.Allow, "$SRV.INFO", "$SRV.STATS", "_INBOX.*.cancel")
+	n.Publish.Allow = append(n.Publish.Allow, "$SRV.INFO", "$SRV.STATS", "_INBOX.*.cancel") // of other tenants they are below the prefix
 	n.Publish.Deny = append(s.all("submit.>"), n.Publish.Deny...)
 	return n
 }
 
-// tool returns what a service may do. It may answer anywhere, since NATS counts what it has to
-// answer at a cost that grows with the calls; but of the inboxes of workers it learns only those
-// of its own calls, from which no other can be guessed.
+// tool returns what a service may do. It may answer to all inboxes of its tenant, since NATS
+// counts what it has to answer at a cost that grows with the calls; but it learns only those of
+// its own calls, from which no other can be guessed.
 func (s Scope) tool() NATS {
 	allow := s.own("tool.*")
 	if len(s.Tools) > 0 {
@@ -160,25 +160,38 @@ func (s Scope) tool() NATS {
 		}
 	}
 	allow = append(allow, s.own("hook.>")...)
-	if s.tenant() == defaultTenant {
-		allow = append(allow, "$SRV.>")
-	} else {
-		allow = append(allow, s.own("srv.>")...)
+	if s.tenant() != defaultTenant {
+		return NATS{
+			Publish:   Subjects{Allow: s.own("inbox.>")},
+			Subscribe: Subjects{Allow: append(allow, s.own("srv.>", "inbox.*.cancel")...)},
+		}
 	}
+	allow = append(allow, "$SRV.>")
 	return NATS{
-		Publish:   Subjects{Allow: []string{"_INBOX.>"}},
+		Publish:   Subjects{Allow: []string{"_INBOX.>", observersInbox + ".>", "_INBOX_observer_" + defaultTenant + ".>"}},
 		Subscribe: Subjects{Allow: append(allow, "_INBOX.*.cancel")},
 	}
 }
 
+// observersInbox is that of observers of the deployment. No tenant's name has a _, so no client
+// has it.
+const observersInbox = "_INBOX_all_observer"
+
 func (s Scope) observer() NATS {
 	if s.Tenant != "" {
 		inbox := "_INBOX_observer_" + s.Tenant
-		return NATS{Publish: Subjects{Deny: []string{">"}}, Subscribe: Subjects{Allow: append(s.own("events.*"), inbox+".>")}, Inbox: inbox}
+		n := NATS{Subscribe: Subjects{Allow: append(s.own("events.*"), inbox+".>")}, Inbox: inbox}
+		if s.Tenant == defaultTenant {
+			n.Publish.Allow = []string{"$SRV.INFO", "$SRV.STATS"}
+			return n
+		}
+		n.Publish.Allow = s.own("srv.INFO", "srv.STATS")
+		n.Subscribe.Allow = append(n.Subscribe.Allow, s.own("inbox.srv.*")...)
+		return n
 	}
-	n := NATS{Inbox: "_INBOX_observer"}
-	n.Subscribe.Allow = append(s.all("events.*", "dead.*", "abort.*"), s.Prefix+".live.*", s.Prefix+".grown.*", s.Prefix+".presence.*", n.Inbox+".>")
-	n.Publish.Allow = append(s.apis("INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.INFO.*", "CONSUMER.NAMES.*", "CONSUMER.LIST.*", "CONSUMER.INFO.*.*"), "$SRV.PING", "$SRV.INFO", "$SRV.STATS")
+	n := NATS{Inbox: observersInbox}
+	n.Subscribe.Allow = append(s.all("events.*", "dead.*", "abort.*"), s.Prefix+".live.*", s.Prefix+".grown.*", s.Prefix+".presence.*", s.Prefix+".t.*.inbox.srv.*", n.Inbox+".>")
+	n.Publish.Allow = append(s.apis("INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.INFO.*", "CONSUMER.NAMES.*", "CONSUMER.LIST.*", "CONSUMER.INFO.*.*"), "$SRV.PING", "$SRV.INFO", "$SRV.STATS", s.Prefix+".t.*.srv.INFO", s.Prefix+".t.*.srv.STATS")
 	n.Publish.Allow = append(n.Publish.Allow, s.api("STREAM.MSG.GET."+s.stream("LAYOUT")))
 	for _, name := range []string{"EVENTS", "TENANTS_EVENTS", "DEAD", "TENANTS_DEAD"} {
 		n.Publish.Allow = append(n.Publish.Allow, s.apis("STREAM.MSG.GET."+s.stream(name), "DIRECT.GET."+s.stream(name), "DIRECT.GET."+s.stream(name)+".>")...)

@@ -26,6 +26,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
+	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 	"github.com/turnpike-dev/turnpike/pkg/turnpike/standard"
@@ -46,6 +47,8 @@ var users = map[string]struct {
 	"tool-acme":     {permission.Tool, permission.Scope{Tenant: "acme"}},
 	"observer":      {permission.Observer, permission.Scope{}},
 	"observer-acme": {permission.Observer, permission.Scope{Tenant: "acme"}},
+
+	"observer-default": {permission.Observer, permission.Scope{Tenant: "default"}},
 }
 
 // deployment is a NATS with users of all roles.
@@ -157,8 +160,8 @@ func (d deployment) goes(run func(ctx context.Context) error) {
 
 const converter = `
 name: converter
-tools: [{name: convert, kind: nats, schema: {type: object}}]
-hooks: {pre_tool: [{kind: nats, subject: turnpike.hook.policy}]}
+tools: [{name: convert, kind: nats}]
+hooks: {pre_tool: [{kind: nats, subject: %s.hook.policy}]}
 model:
   provider: scripted
   responses: [{tool_calls: [{name: convert, arguments: {}}]}, {text: "Three miles."}]
@@ -190,40 +193,14 @@ func TestRuns(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := c.PutAgent(t.Context(), "converter", []byte(converter)); err != nil {
-				t.Fatal(err)
-			}
-			tools, refused := d.connect("tool-named")
-			asked := make(chan string, 1)
-			stopTool, err := toolkit.Serve(tools, "turnpike", toolkit.Tool{Name: "convert", Handler: func(_ context.Context, c toolkit.Call) (toolkit.Result, error) {
-				asked <- c.RunID
-				return toolkit.Result{Content: "3"}, nil
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			stopHook, err := natshook.Serve(tools, "turnpike.hook.policy", hook.Func(func(context.Context, hook.Request) (hook.Answer, error) { return hook.Answer{}, nil }))
-			if err != nil {
-				t.Fatal(err)
-			}
-			ended := d.submits("client", "turnpike.", "converter", false)
-			if ended.Status != "completed" || ended.Output == nil || *ended.Output != "Three miles." || <-asked != ended.ID {
-				t.Errorf("the run with a tool and a hook ended %+v", ended)
+			for tenant, service := range map[string]string{"default": "tool-named", "acme": "tool-acme"} {
+				d.converts(client.New(at, client.WithTenant(tenant)), tenant, service)
 			}
 			if ended := d.submits("client", "turnpike.", "slow", true); ended.Status != "cancelled" {
 				t.Errorf("the aborted run ended %+v", ended)
 			}
 			if ended := d.submits("client-acme", "turnpike.t.acme.", "slow", true); ended.Status != "cancelled" || ended.Tenant != "acme" {
 				t.Errorf("the aborted run of acme ended %+v", ended)
-			}
-			if err := stopHook(); err != nil {
-				t.Error(err)
-			}
-			if err := stopTool(); err != nil {
-				t.Error(err)
-			}
-			if len(refused) > 0 {
-				t.Errorf("of the tool service: %v", <-refused)
 			}
 			if name == "jetstream" {
 				return // doctor would read the store, which observers may not
@@ -236,6 +213,77 @@ func TestRuns(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// converts has a run of a tenant whose tool and hook a service of that tenant serves, while one
+// of another tenant serves a tool of the same name. Nothing is refused to the service.
+func (d deployment) converts(c *client.Client, tenant, service string) {
+	d.t.Helper()
+	root := toolkit.Root("turnpike", tenant)
+	if _, err := c.PutAgent(d.t.Context(), "converter", fmt.Appendf(nil, converter, root)); err != nil {
+		d.t.Fatal(err)
+	}
+	if _, err := c.PutAgent(d.t.Context(), "foreign", []byte(strings.Replace(fmt.Sprintf(converter, "turnpike.t.other"), "converter", "foreign", 1))); err == nil || !strings.Contains(err.Error(), "hooks.pre_tool[0].subject") {
+		d.t.Errorf("a hook of another tenant: %v", err)
+	}
+	connections, denied := map[string]*nats.Conn{}, map[string]<-chan error{}
+	var stops []func() error
+	asked := make(chan string, 10)
+	for name, of := range map[string]string{"tool-named": "default", "tool-acme": "acme"} {
+		nc, refused := d.connect(name)
+		connections[name], denied[name] = nc, refused
+		stop, err := toolkit.ServeTenant(nc, "turnpike", of, toolkit.Tool{Name: "convert", Description: "of " + of, Handler: func(_ context.Context, c toolkit.Call) (toolkit.Result, error) {
+			asked <- of + " " + c.RunID
+			return toolkit.Result{Content: "3"}, nil
+		}})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		stops = append(stops, stop)
+	}
+	stop, err := natshook.Serve(connections[service], root+".hook.policy", hook.Func(func(_ context.Context, r hook.Request) (hook.Answer, error) {
+		asked <- "hook of " + r.Tenant
+		return hook.Answer{}, nil
+	}))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	stops = append(stops, stop)
+	user, begin := "client", "turnpike."
+	if tenant != "default" {
+		user, begin = "client-"+tenant, root+"."
+	}
+	ended := d.submits(user, begin, "converter", false)
+	if ended.Status != "completed" || ended.Output == nil || *ended.Output != "Three miles." || ended.Tenant != tenant {
+		d.t.Errorf("the run of %s with a tool and a hook ended %+v", tenant, ended)
+	}
+	if first, second := <-asked, <-asked; first != "hook of "+tenant || second != tenant+" "+ended.ID || len(asked) > 0 {
+		d.t.Errorf("the run of %s asked %q and %q, and %d others", tenant, first, second, len(asked))
+	}
+
+	// Who looks is told of the tools of the tenant, and of no others.
+	for _, observer := range []string{"observer", "observer-" + tenant} {
+		nc, refused := d.connect(observer)
+		found, err := natstool.Discover(d.t.Context(), nc, "turnpike", tenant)
+		if err != nil || len(found) != 1 || found[0].Description != "of "+tenant {
+			d.t.Errorf("%s is told of %+v, %v", observer, found, err)
+		}
+		if len(refused) > 0 {
+			d.t.Errorf("%s: %v", observer, <-refused)
+		}
+		nc.Close()
+	}
+	for _, stop := range stops {
+		if err := stop(); err != nil {
+			d.t.Error(err)
+		}
+	}
+	for name, refused := range denied {
+		if len(refused) > 0 {
+			d.t.Errorf("%s: %v", name, <-refused)
+		}
+		connections[name].Close()
 	}
 }
 
@@ -322,31 +370,38 @@ func TestRefused(t *testing.T) {
 		"turnpike.watch", "turnpike.reply.x", "turnpike.t.acme.reply.x", "_INBOX_default.x",
 	}
 	calls := []string{"turnpike.tool.convert", "turnpike.hook.policy", "turnpike.t.acme.tool.convert", "turnpike.t.acme.hook.policy"}
+	looks := []string{"turnpike.t.acme.srv.INFO", "turnpike.t.acme.srv.STATS", "turnpike.t.acme.srv.INFO.convert"}
 	submits := []string{"turnpike.submit.a", "turnpike.abort.run_1"}
 	acmes := []string{"turnpike.t.acme.submit.a", "turnpike.t.acme.abort.run_1"}
-	strangers := []string{"turnpike.t.other.submit.a", "turnpike.t.other.abort.run_1", "$SYS.REQ.SERVER.PING", "elsewhere"}
+	inboxes := []string{"turnpike.t.acme.inbox.x", "turnpike.t.acme.inbox.srv.x"}
+	strangers := []string{"turnpike.t.other.inbox.x", "turnpike.t.other.tool.x", "turnpike.t.other.srv.INFO", "turnpike.t.other.submit.a", "turnpike.t.other.abort.run_1", "$SYS.REQ.SERVER.PING", "elsewhere"}
 	publish := map[string][][]string{
-		"gateway":       {calls, {"$JS.API.STREAM.DELETE.TURNPIKE_TURNS", "$JS.API.STREAM.PURGE.TURNPIKE_TURNS", "$JS.API.STREAM.DELETE.TURNPIKE_STATE", "elsewhere", "$SYS.REQ.SERVER.PING"}},
+		"gateway":       {calls, looks, {"$JS.API.STREAM.DELETE.TURNPIKE_TURNS", "$JS.API.STREAM.PURGE.TURNPIKE_TURNS", "$JS.API.STREAM.DELETE.TURNPIKE_STATE", "elsewhere", "$SYS.REQ.SERVER.PING"}},
 		"worker":        {submits[:1], acmes[:1], {"$JS.API.STREAM.DELETE.TURNPIKE_TURNS", "$JS.API.STREAM.PURGE.TURNPIKE_TURNS", "$JS.API.STREAM.DELETE.TURNPIKE_STATE", "elsewhere"}},
-		"client":        {turns, calls, acmes, strangers},
-		"client-acme":   {turns, calls, submits, strangers},
-		"tool":          {turns, calls, submits, acmes, strangers},
-		"tool-named":    {turns, calls, submits, acmes, strangers},
-		"tool-acme":     {turns, calls, submits, acmes, strangers},
-		"observer":      {turns, calls, submits, acmes, strangers},
-		"observer-acme": {turns, calls, submits, acmes, strangers, {"$JS.API.STREAM.INFO.TURNPIKE_TURNS"}},
+		"client":        {turns, calls, looks, inboxes, acmes, strangers},
+		"client-acme":   {turns, calls, looks, inboxes, submits, strangers},
+		"tool":          {turns, calls, looks, inboxes, submits, acmes, strangers},
+		"tool-named":    {turns, calls, looks, inboxes, submits, acmes, strangers},
+		"tool-acme":     {turns, calls, looks, submits, acmes, strangers, {"$SRV.INFO", "_INBOX.x", "_INBOX_all_observer.x", "_INBOX_acme.x"}},
+		"observer":      {turns, calls, looks[2:], inboxes, submits, acmes, strangers[:2]},
+		"observer-acme": {turns, calls, looks[2:], inboxes, submits, acmes, strangers, {"$JS.API.STREAM.INFO.TURNPIKE_TURNS", "$SRV.INFO"}},
+
+		"observer-default": {turns, calls, looks, inboxes, submits, acmes, strangers},
 	}
 	everything := []string{">", "turnpike.>", "turnpike.turn.>", "_INBOX.>", "_INBOX.*", "$JS.>", "turnpike.state.>"}
 	hear := map[string][]string{
-		"gateway":       {">", "turnpike.tool.x", "turnpike.t.acme.tool.x", "turnpike.hook.x", "elsewhere"},
-		"worker":        {">", "turnpike.tool.x", "turnpike.t.acme.tool.x", "turnpike.hook.x", "elsewhere"},
-		"client":        append([]string{"turnpike.t.acme.events.*", "turnpike.t.*.events.*", "turnpike.t.acme.reply.x", "turnpike.live.*", "turnpike.submit.*", "turnpike.tool.x", "$SRV.INFO"}, everything...),
-		"client-acme":   append([]string{"turnpike.events.*", "turnpike.t.*.events.*", "turnpike.t.other.events.*", "turnpike.reply.x", "turnpike.live.*", "turnpike.t.acme.submit.*", "_INBOX_default.>", "$SRV.INFO"}, everything...),
-		"tool":          append([]string{"turnpike.t.acme.tool.x", "turnpike.t.acme.hook.x", "turnpike.t.acme.srv.INFO", "turnpike.events.*", "turnpike.submit.*"}, everything...),
-		"tool-named":    append([]string{"turnpike.tool.refund", "turnpike.tool.*", "turnpike.t.acme.tool.convert"}, everything...),
-		"tool-acme":     append([]string{"turnpike.tool.x", "turnpike.hook.x", "$SRV.INFO", "$SRV.INFO.x", "turnpike.t.other.tool.x", "turnpike.t.other.srv.INFO", "turnpike.t.acme.events.*"}, everything...),
-		"observer":      append([]string{"turnpike.submit.*", "turnpike.tool.x", "turnpike.reply.x"}, everything...),
-		"observer-acme": append([]string{"turnpike.events.*", "turnpike.t.other.events.*", "turnpike.live.*", "turnpike.dead.*", "turnpike.t.acme.reply.x"}, everything...),
+		"gateway":     {">", "turnpike.tool.x", "turnpike.t.acme.tool.x", "turnpike.hook.x", "elsewhere"},
+		"worker":      {">", "turnpike.tool.x", "turnpike.t.acme.tool.x", "turnpike.hook.x", "elsewhere"},
+		"client":      append([]string{"turnpike.t.acme.events.*", "turnpike.t.*.events.*", "turnpike.t.acme.reply.x", "turnpike.live.*", "turnpike.submit.*", "turnpike.tool.x", "$SRV.INFO"}, everything...),
+		"client-acme": append([]string{"turnpike.events.*", "turnpike.t.*.events.*", "turnpike.t.other.events.*", "turnpike.reply.x", "turnpike.live.*", "turnpike.t.acme.submit.*", "_INBOX_default.>", "$SRV.INFO"}, everything...),
+		"tool":        append([]string{"turnpike.t.acme.tool.x", "turnpike.t.acme.hook.x", "turnpike.t.acme.srv.INFO", "turnpike.events.*", "turnpike.submit.*", "turnpike.t.acme.inbox.*", "turnpike.t.acme.inbox.*.cancel"}, everything...),
+		"tool-named":  append([]string{"turnpike.tool.refund", "turnpike.tool.*", "turnpike.t.acme.tool.convert"}, everything...),
+		"tool-acme": append([]string{"turnpike.tool.x", "turnpike.hook.x", "$SRV.INFO", "$SRV.INFO.x", "turnpike.t.other.tool.x", "turnpike.t.other.srv.INFO", "turnpike.t.acme.events.*",
+			"turnpike.t.acme.inbox.*", "turnpike.t.acme.inbox.srv.*", "turnpike.t.*.inbox.*.cancel", "_INBOX.*.cancel"}, everything...),
+		"observer":      append([]string{"turnpike.submit.*", "turnpike.tool.x", "turnpike.reply.x", "turnpike.t.acme.inbox.*", "turnpike.t.acme.inbox.>"}, everything...),
+		"observer-acme": append([]string{"turnpike.events.*", "turnpike.t.other.events.*", "turnpike.live.*", "turnpike.dead.*", "turnpike.t.acme.reply.x", "turnpike.t.acme.inbox.*", "turnpike.t.other.inbox.srv.*"}, everything...),
+
+		"observer-default": append([]string{"turnpike.t.acme.events.*", "turnpike.t.*.events.*", "turnpike.live.*", "turnpike.dead.*", "turnpike.reply.x", "_INBOX_all_observer.>"}, everything...),
 	}
 	if len(publish) != len(users) || len(hear) != len(users) {
 		t.Errorf("%d users publish and %d hear, of %d", len(publish), len(hear), len(users))

@@ -45,6 +45,27 @@ func (a *Agent) Gated(tool string) bool {
 	return slices.ContainsFunc(a.hooks[hook.PreTool], func(h *CompiledHook) bool { return h.Covers(tool) })
 }
 
+// CheckTenant returns nil if a tenant may have the hooks of the agent, in the deployment whose
+// subjects begin with prefix. The error joins all mistakes, each with its place in the definition.
+func (a *Agent) CheckTenant(prefix, tenant string) error {
+	var errs []error
+	for _, p := range []hook.Point{hook.Stop, hook.StopFailure, hook.PreTool, hook.PostSampling} {
+		for i, h := range a.hooks[p] {
+			own, ok := h.Settings.(hook.Tenanted)
+			if !ok {
+				continue
+			}
+			err := own.CheckTenant(prefix, tenant)
+			if m, ok := errors.AsType[*hook.Mistake](err); ok {
+				errs = append(errs, fmt.Errorf("hooks.%s[%d].%s: %s", p, i, m.Key, m.Text))
+			} else if err != nil {
+				errs = append(errs, fmt.Errorf("hooks.%s[%d]: %w", p, i, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // MaxStopBlocks returns how often stop hooks may send a run on.
 func (a *Agent) MaxStopBlocks() int {
 	if a.Definition.Hooks == nil {

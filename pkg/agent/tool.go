@@ -32,9 +32,9 @@ type CompiledTool struct {
 // anyObject is the schema of a tool without one.
 const anyObject = `{"type":"object"}`
 
-// Bound returns the tool as its kind gets it.
-func (t *CompiledTool) Bound(secret func(name, host string) (string, error)) tool.Bound {
-	return tool.Bound{Definition: &t.Tool, Settings: t.Settings, Secret: secret}
+// Bound returns the tool as its kind gets it for a tenant.
+func (t *CompiledTool) Bound(tenant string, secret func(name, host string) (string, error)) tool.Bound {
+	return tool.Bound{Definition: &t.Tool, Settings: t.Settings, Tenant: tenant, Secret: secret}
 }
 
 // NeedsApproval reports whether a person must approve a call with these

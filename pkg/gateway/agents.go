@@ -58,6 +58,9 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 
 // permitted refuses a definition that uses what the tenant may not.
 func (g *Gateway) permitted(r *http.Request, a *agent.Agent) error {
+	if err := a.CheckTenant(g.cfg.Prefix, tenantOf(r)); err != nil {
+		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
+	}
 	settings, err := g.tenants.Settings(r.Context(), tenantOf(r))
 	if err != nil {
 		return err

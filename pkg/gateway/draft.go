@@ -33,7 +33,7 @@ func (g *Gateway) postDraft(w http.ResponseWriter, r *http.Request) error {
 	if req.Agent != "" {
 		return invalid("agent and definition exclude each other: POST /v1/runs runs an agent that is saved")
 	}
-	def, stored, err := g.draftOf(req.Definition)
+	def, stored, err := g.draftOf(r, req.Definition)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (g *Gateway) postDraft(w http.ResponseWriter, r *http.Request) error {
 }
 
 // draftOf reads a definition, and returns it as it is stored.
-func (g *Gateway) draftOf(given json.RawMessage) (agent.Definition, []byte, error) {
+func (g *Gateway) draftOf(r *http.Request, given json.RawMessage) (agent.Definition, []byte, error) {
 	if len(given) == 0 || string(given) == "null" {
 		return agent.Definition{}, nil, invalid("definition is missing")
 	}
@@ -80,16 +80,18 @@ func (g *Gateway) draftOf(given json.RawMessage) (agent.Definition, []byte, erro
 		given = []byte(yaml)
 	}
 	def, err := g.known.Parse(given)
-	if err == nil {
-		named := def
-		if named.Name == "" {
-			named.Name = metadataDraft
-		}
-		_, err = g.known.Compile(named, 0)
-		def = named
-	}
 	if err != nil {
 		return def, nil, problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
+	}
+	if def.Name == "" {
+		def.Name = metadataDraft
+	}
+	compiled, err := g.known.Compile(def, 0)
+	if err != nil {
+		return def, nil, problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
+	}
+	if err := g.permitted(r, compiled); err != nil {
+		return def, nil, err
 	}
 	stored, err := json.Marshal(def)
 	return def, stored, err

@@ -56,6 +56,10 @@ type Config struct {
 	// names of this machine only.
 	PublicURL string
 
+	// Prefix begins the subjects of the deployment, below which each tenant has its own. Default
+	// "turnpike".
+	Prefix string
+
 	// Tenant is that of requests by principals of the whole deployment that name none, and
 	// of submissions over the bus that name none. Default "default".
 	Tenant string
@@ -121,6 +125,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Loops == nil {
 		c.Loops = loop.Builtin().Names()
+	}
+	if c.Prefix == "" {
+		c.Prefix = "turnpike"
 	}
 	if c.Tenant == "" {
 		c.Tenant = state.DefaultTenant

@@ -20,6 +20,13 @@ type Spec interface {
 	Check(p Point, settings any) (title string, err error)
 }
 
+// Tenanted is settings of a hook that not every tenant may have.
+type Tenanted interface {
+	// CheckTenant returns nil if hooks of a tenant may have the settings, in the deployment
+	// whose subjects begin with prefix. The error is a *Mistake if it is about one key.
+	CheckTenant(prefix, tenant string) error
+}
+
 // Specs finds the Spec of a kind by the name that definitions give it.
 type Specs map[string]Spec
 

@@ -40,6 +40,9 @@ type Bound struct {
 	// Settings are those of the kind, as Spec.Check has seen them.
 	Settings any
 
+	// Tenant is that of the run, or of the agent.
+	Tenant string
+
 	// Secret returns the value of secret://name for a "host:port", to which alone it may be
 	// sent then; "" is a program of the worker. A kind asks for it at each use, and keeps it
 	// out of what it returns.

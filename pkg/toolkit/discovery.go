@@ -17,9 +17,11 @@ func (s *server) answerDiscovery() error {
 		micro.StatsVerb: func() any { return s.statistics() },
 	} {
 		for _, to := range [][2]string{{}, {s.tool.Name}, {s.tool.Name, s.id}} {
-			subject, err := micro.ControlSubject(verb, to[0], to[1])
-			if err != nil {
-				return err
+			subject := DiscoverySubject(verb, s.prefix, s.tenant)
+			for _, token := range to {
+				if token != "" {
+					subject += "." + token
+				}
 			}
 			sub, err := s.nc.Subscribe(subject, func(m *nats.Msg) {
 				if data, err := json.Marshal(answer()); err == nil {

@@ -23,6 +23,10 @@ type Config struct {
 	// without it turnpike.
 	Prefix string
 
+	// Tenant whose runs call the tools; empty is the variable TURNPIKE_TENANT, and without it
+	// the default tenant.
+	Tenant string
+
 	// Options of the connection, such as nats.UserCredentials. They come after what the
 	// variables TURNPIKE_NATS_CREDS, _NKEY, _USER, _PASSWORD, _CA, _CERT and _KEY say, each of
 	// which may end in _FILE.
@@ -38,6 +42,7 @@ func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	}
 	address := cmp.Or(cfg.URL, DefaultURL())
 	prefix := cmp.Or(cfg.Prefix, os.Getenv("TURNPIKE_PREFIX"), "turnpike")
+	tenant := cmp.Or(cfg.Tenant, os.Getenv("TURNPIKE_TENANT"))
 	login, err := natslogin.Environment().Options()
 	if err != nil {
 		return err
@@ -54,7 +59,7 @@ func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 		return fmt.Errorf("connect to NATS: %w: TURNPIKE_NATS_URL sets the address", err)
 	}
 	defer nc.Close()
-	stop, err := Serve(nc, prefix, tools...)
+	stop, err := ServeTenant(nc, prefix, tenant, tools...)
 	if err != nil {
 		return err
 	}

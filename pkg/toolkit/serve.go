@@ -18,11 +18,20 @@ import (
 // leastHeartbeat bounds how often a caller can make a service send.
 const leastHeartbeat = 50 * time.Millisecond
 
-// Serve answers calls of tools on nc until stop is called. prefix is that of the
-// deployment, mostly "turnpike". Any number of processes may serve one tool; each call
+// Serve answers calls of the default tenant's tools on nc until stop is called. prefix is that
+// of the deployment, mostly "turnpike". Any number of processes may serve one tool; each call
 // goes to one of them. stop takes no more calls, waits for those that it has, and
 // may be called once; the connection stays the caller's.
 func Serve(nc *nats.Conn, prefix string, tools ...Tool) (stop func() error, err error) {
+	return ServeTenant(nc, prefix, DefaultTenant, tools...)
+}
+
+// ServeTenant is Serve for the tools of a tenant, which runs of that tenant alone can call.
+// An empty name is the default tenant.
+func ServeTenant(nc *nats.Conn, prefix, tenant string, tools ...Tool) (stop func() error, err error) {
+	if tenant != "" && !tenantPattern.MatchString(tenant) {
+		return nil, fmt.Errorf("serve tools: tenant is %.100q, want up to 40 small letters, digits and -", tenant)
+	}
 	var servers []*server
 	stop = func() error {
 		var errs []error
@@ -39,7 +48,7 @@ func Serve(nc *nats.Conn, prefix string, tools ...Tool) (stop func() error, err 
 		return errors.Join(errs...)
 	}
 	for _, t := range tools {
-		s, err := serve(nc, prefix, t)
+		s, err := serve(nc, prefix, tenant, t)
 		if err != nil {
 			return nil, errors.Join(err, stop())
 		}
@@ -59,6 +68,8 @@ func Serve(nc *nats.Conn, prefix string, tools ...Tool) (stop func() error, err 
 // on Stop what it has not begun: here calls run side by side.
 type server struct {
 	nc      *nats.Conn
+	prefix  string
+	tenant  string
 	tool    Tool
 	subject string
 	id      string
@@ -74,13 +85,13 @@ type server struct {
 	stats micro.EndpointStats
 }
 
-func serve(nc *nats.Conn, prefix string, t Tool) (*server, error) {
+func serve(nc *nats.Conn, prefix, tenant string, t Tool) (*server, error) {
 	t, err := t.checked()
 	if err != nil {
 		return nil, err
 	}
 	s := &server{
-		nc: nc, tool: t, subject: Subject(prefix, t.Name), id: nuid.Next(), started: time.Now().UTC(),
+		nc: nc, prefix: prefix, tenant: tenant, tool: t, subject: Subject(Root(prefix, tenant), t.Name), id: nuid.Next(), started: time.Now().UTC(),
 		slots: make(chan struct{}, t.Concurrency), drained: make(chan struct{}),
 	}
 	if err := s.answerDiscovery(); err != nil {

@@ -120,6 +120,7 @@ func inspect[In any]() (check func(raw json.RawMessage, into *In) error, schema 
 }
 
 var (
+	tenantPattern  = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 	namePattern    = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 	versionPattern = regexp.MustCompile(`^\d+\.\d+\.\d+([-+].+)?$`)
 )

@@ -3,6 +3,8 @@ package toolkit
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/nats-io/nats.go/micro"
 )
 
 // Call is what a tool is asked: the body of the request.
@@ -38,8 +40,34 @@ type Image struct {
 	URL       string `json:"url,omitempty"`
 }
 
-// Subject is the subject on which the service of a tool answers.
-func Subject(prefix, name string) string { return prefix + ".tool." + name }
+// DefaultTenant is the tenant whose subjects begin with the prefix alone.
+const DefaultTenant = "default"
+
+// Root is what the subjects of a tenant's services begin with: the prefix of the deployment for
+// the default tenant, which an empty name stands for, too, and <prefix>.t.<tenant> for others.
+func Root(prefix, tenant string) string {
+	if tenant == "" || tenant == DefaultTenant {
+		return prefix
+	}
+	return prefix + ".t." + tenant
+}
+
+// Subject is the subject on which the service of a tool answers. root is that of the tenant.
+func Subject(root, name string) string { return root + ".tool." + name }
+
+// discoveryRoot is what the questions begin with that find the services of a tenant. $SRV is
+// that of NATS micro: whoever hears it may say that it serves any tool of the default tenant.
+func discoveryRoot(prefix, tenant string) string {
+	if root := Root(prefix, tenant); root != prefix {
+		return root + ".srv"
+	}
+	return micro.APIPrefix
+}
+
+// DiscoverySubject is the subject of a question to all services of a tenant.
+func DiscoverySubject(verb micro.Verb, prefix, tenant string) string {
+	return discoveryRoot(prefix, tenant) + "." + verb.String()
+}
 
 // CancelSuffix makes, of the reply subject of a request, the subject of the message
 // that says that the caller no longer listens.

@@ -52,12 +52,12 @@ func newID() string {
 }
 
 // NewGateway returns a gateway of the deployment. Its Serve answers on a listener; its
-// Handler and Run do the same inside a server of the caller's. Logger is the
+// Handler and Run do the same inside a server of the caller's. Prefix and Logger are the
 // deployment's; so are Registry and Tracer where cfg has none. If workers have kinds of
 // tool, kinds of hook, providers or loops beside the built-in ones, cfg must name them:
 // definitions that use others are refused.
 func (d *Deployment) NewGateway(cfg gateway.Config) (*gateway.Gateway, error) {
-	cfg.Logger, cfg.Retention = d.cfg.Logger, cfg.Retention.Tighter(d.cfg.Retention)
+	cfg.Prefix, cfg.Logger, cfg.Retention = d.cfg.Prefix, d.cfg.Logger, cfg.Retention.Tighter(d.cfg.Retention)
 	if cfg.Registry == nil {
 		cfg.Registry = d.cfg.Registry
 	}

@@ -25,7 +25,7 @@ func (a *agents) undescribed(tenant string, of *agent.Agent) []undescribed {
 		u := undescribed{kind: a.kinds[name]}
 		for _, d := range of.Definition.Tools {
 			if t := of.Tool(d.Name); t != nil && t.Kind == name && t.Described && (d.Description == "" || len(d.Schema) == 0) {
-				u.tools = append(u.tools, t.Bound(a.secretOf(tenant)))
+				u.tools = append(u.tools, t.Bound(tenant, a.secretOf(tenant)))
 			}
 		}
 		if len(u.tools) > 0 {

@@ -32,7 +32,7 @@ func (a *agents) expand(ctx context.Context, key agentKey, def agent.Definition)
 		if err := a.mayAsk(ctx, key.tenant, s); err != nil {
 			return nil, err
 		}
-		kind, source := a.kinds[s.Kind], s.Bound(a.secretOf(key.tenant))
+		kind, source := a.kinds[s.Kind], s.Bound(key.tenant, a.secretOf(key.tenant))
 		pin, err := a.pinned(ctx, key.pin(s), kind, source)
 		if err != nil {
 			return nil, err
@@ -61,7 +61,7 @@ func (a *agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 		if err := a.mayAsk(ctx, key.tenant, s); err != nil {
 			return def, err
 		}
-		kind, source := a.kinds[s.Kind], s.Bound(a.secretOf(key.tenant))
+		kind, source := a.kinds[s.Kind], s.Bound(key.tenant, a.secretOf(key.tenant))
 		pin, err := a.pinned(ctx, key.pin(s)+"/probe", kind, source)
 		if err != nil {
 			return def, err

@@ -209,7 +209,7 @@ func TestMCPToolsAsTheModelSeesThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	var servers *mcptool.Caller // none is asked
-	tools, err := servers.Expand(stub.Sources()[0].Bound(nil), pinned)
+	tools, err := servers.Expand(stub.Sources()[0].Bound(state.DefaultTenant, nil), pinned)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -214,7 +214,7 @@ func (t *turn) ask(ctx context.Context, l lost) (answer tool.ProbeAnswer, err er
 	if err := t.w.agents.permitted(ctx, t.s.Tenant, probe.Needs); err != nil {
 		return unknown, err
 	}
-	kind, settings := t.w.cfg.Kinds[probe.Kind], probe.Bound(t.w.agents.secretOf(t.s.Tenant))
+	kind, settings := t.w.cfg.Kinds[probe.Kind], probe.Bound(t.s.Tenant, t.w.agents.secretOf(t.s.Tenant))
 	call := tool.Call{
 		Run: t.s.ID, ID: l.call.ID, Name: probe.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(l.call.Arguments), Deadline: deadline,
 		TraceParent: span.Parent(ctx), IdempotencyKey: l.start.Key, Idempotent: true,

@@ -242,7 +242,7 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 		result tool.Result
 		err    error
 	}
-	kind, settings := t.w.cfg.Kinds[spec.Kind], spec.Bound(t.w.agents.secretOf(t.s.Tenant))
+	kind, settings := t.w.cfg.Kinds[spec.Kind], spec.Bound(t.s.Tenant, t.w.agents.secretOf(t.s.Tenant))
 	call := tool.Call{
 		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: started.ends, TraceParent: span.Parent(ctx),
 		IdempotencyKey: started.Key, Idempotent: spec.Idempotent,

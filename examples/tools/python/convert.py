@@ -105,9 +105,13 @@ async def main():
     client = mininats.Client(mininats.url(), "tool convert")
     await client.start()
     connection = asyncio.create_task(client.run())
-    prefix = os.environ.get("TURNPIKE_PREFIX", "turnpike")
+    root, discovery = os.environ.get("TURNPIKE_PREFIX", "turnpike"), "$SRV"
+    if (tenant := os.environ.get("TURNPIKE_TENANT", "default")) != "default":
+        root = f"{root}.t.{tenant}"
+        discovery = root + ".srv"
     metadata = {"description": DESCRIPTION, "schema": json.dumps(SCHEMA)}
-    service = mininats.Service(client, "convert", "1.0.0", DESCRIPTION, f"{prefix}.tool.convert", metadata, Tool(client).answer)
+    service = mininats.Service(client, "convert", "1.0.0", DESCRIPTION, f"{root}.tool.convert", metadata, Tool(client).answer,
+                               discovery)
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

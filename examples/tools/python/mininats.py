@@ -140,7 +140,8 @@ def parse(head: bytes) -> dict:
 class Service:
     """A NATS micro service with one endpoint, which `nats micro ls` finds."""
 
-    def __init__(self, client: Client, name: str, version: str, description: str, subject: str, metadata: dict, handler):
+    def __init__(self, client: Client, name: str, version: str, description: str, subject: str, metadata: dict, handler,
+                 discovery: str = "$SRV"):
         self.client, self.handler = client, handler
         self.identity = {"name": name, "id": secrets.token_hex(11), "version": version, "metadata": metadata}
         self.description = description
@@ -149,7 +150,7 @@ class Service:
         self.started = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
         self.sid = client.subscribe(subject, self.take, queue="q")
         self.control = [
-            client.subscribe(".".join(["$SRV", verb, *to]), self.reporter(report))
+            client.subscribe(".".join([discovery, verb, *to]), self.reporter(report))
             for verb, report in (("PING", self.ping), ("INFO", self.info), ("STATS", self.stats))
             for to in ((), (name,), (name, self.identity["id"]))
         ]

@@ -71,6 +71,12 @@ function server(): string {
   return "nats://127.0.0.1:4222";
 }
 
+// Services of NATS's library answer the questions that find them on $SRV, which is the default tenant's.
+if ((process.env.TURNPIKE_TENANT || "default") !== "default") {
+  console.error("TURNPIKE_TENANT: this example serves the default tenant only; docs/how-to/nats-tools.md#tenants");
+  process.exit(1);
+}
+
 const nc = await connect({ servers: server(), name: "tool convert", maxReconnectAttempts: -1 }).catch((e: Error) => {
   console.error(`no NATS server answers (${e.message}): start \`turnpike dev\`, or set TURNPIKE_NATS_URL`);
   process.exit(1);

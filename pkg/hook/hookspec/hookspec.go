@@ -12,6 +12,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/rule"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Names of the kinds.
@@ -64,6 +65,26 @@ var NATSSpec = hook.SpecOf(func(_ hook.Point, s *Service) (string, error) {
 	}
 	return s.Subject, nil
 })
+
+// CheckTenant implements hook.Tenanted. Hooks of a tenant answer below <prefix>.t.<tenant>.hook.;
+// those of the default tenant below <prefix>.hook., or on a subject without the prefix. Any
+// other is a place where a request would be taken for something else, or be another tenant's.
+func (s *Service) CheckTenant(prefix, tenant string) error {
+	root := prefix
+	if tenant != "" && tenant != state.DefaultTenant {
+		root += ".t." + tenant
+	}
+	switch {
+	case strings.HasPrefix(s.Subject, root+".hook."):
+		return nil
+	case root != prefix:
+		return &hook.Mistake{Key: "subject", Text: fmt.Sprintf("%q does not begin with %s.hook., as hooks of tenant %s do", s.Subject, root, tenant)}
+	case s.Subject == prefix || strings.HasPrefix(s.Subject, prefix+"."):
+		return &hook.Mistake{Key: "subject", Text: fmt.Sprintf("%q is a subject of the deployment: below %s hooks begin with %s.hook.", s.Subject, prefix, prefix)}
+	default:
+		return nil
+	}
+}
 
 // maxSubject bounds a subject, in bytes. A NATS server drops the connection of
 // whoever names one beyond its max_control_line.

@@ -14,22 +14,26 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// Kind returns the kind of hooks that services answer. The connection stays the
-// caller's.
-func Kind(nc *nats.Conn) hook.Kind {
+// Kind returns the kind of hooks that services of the deployment with this prefix answer, each
+// below the root of its tenant. The connection stays the caller's.
+func Kind(nc *nats.Conn, prefix string) hook.Kind {
 	return hook.KindOf(hookspec.NATSSpec, func(ctx context.Context, s *hookspec.Service, r hook.Request) (hook.Answer, error) {
-		return New(nc, s.Subject).Call(ctx, r)
+		if err := s.CheckTenant(prefix, r.Tenant); err != nil {
+			return hook.Answer{}, err
+		}
+		return New(nc, prefix, s.Subject).Call(ctx, r)
 	})
 }
 
-// New returns the hook that answers on subject. The connection stays the caller's.
-func New(nc *nats.Conn, subject string) hook.Hook {
+// New returns the hook that answers on subject, in the deployment with this prefix. The
+// connection stays the caller's.
+func New(nc *nats.Conn, prefix, subject string) hook.Hook {
 	return hook.Func(func(ctx context.Context, r hook.Request) (hook.Answer, error) {
 		data, err := json.Marshal(r)
 		if err != nil {
 			return hook.Answer{}, fmt.Errorf("encode request: %w", err)
 		}
-		msg, err := ask(ctx, nc, subject, data)
+		msg, err := ask(ctx, nc, toolkit.NewInbox(nc, prefix, r.Tenant), subject, data)
 		if errors.Is(err, nats.ErrNoResponders) {
 			return hook.Answer{}, fmt.Errorf("no service answers on the subject %s", subject)
 		}
@@ -47,11 +51,10 @@ func New(nc *nats.Conn, subject string) hook.Hook {
 }
 
 // ask sends a request on an inbox of its own, from whose name a service can guess no other one.
-func ask(ctx context.Context, nc *nats.Conn, subject string, data []byte) (*nats.Msg, error) {
+func ask(ctx context.Context, nc *nats.Conn, inbox, subject string, data []byte) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	inbox := toolkit.NewInbox(nc)
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, err

@@ -25,33 +25,55 @@ type Catalogue struct {
 	nc     *nats.Conn
 	prefix string
 
-	mu     sync.Mutex
+	mu      sync.Mutex
+	tenants map[string]*listing
+}
+
+// listing is what is known of the tools of one tenant.
+type listing struct {
 	known  map[string]tool.Description
 	asked  time.Time     // when the last answers were in
 	asking chan struct{} // closed when they are; nil if nobody asks
 }
 
+const (
+	// maxTenants bounds the tenants whose tools are remembered at a time.
+	maxTenants = 1000
+
+	// maxKnown bounds the tools that are remembered of a tenant. With more, those that are
+	// gone are forgotten.
+	maxKnown = 2000
+)
+
 // NewCatalogue returns an empty Catalogue of the deployment with this prefix. The
 // connection stays the caller's.
 func NewCatalogue(nc *nats.Conn, prefix string) *Catalogue {
-	return &Catalogue{nc: nc, prefix: prefix, known: map[string]tool.Description{}}
+	return &Catalogue{nc: nc, prefix: prefix, tenants: map[string]*listing{}}
 }
 
-// Describe returns what the services of these tools say of them, as far as it is
+// Describe returns what the services of these tools of a tenant say of them, as far as it is
 // known. What is known is returned at once and renewed behind the caller's back
 // when it is half a minute old; it is not forgotten when the service goes. A tool
 // that is not known yet is asked for, which takes half a second, or as long as ctx
 // allows; every few seconds at most.
-func (c *Catalogue) Describe(ctx context.Context, names []string) map[string]tool.Description {
+func (c *Catalogue) Describe(ctx context.Context, tenant string, names []string) map[string]tool.Description {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	missing := slices.ContainsFunc(names, func(name string) bool { _, ok := c.known[name]; return !ok })
-	age := time.Since(c.asked)
-	if c.asking == nil && (age > fresh || missing && age > again) {
-		c.asking = make(chan struct{})
-		go c.ask() // ends with the answers, after some seconds at most
+	l := c.tenants[tenant]
+	if l == nil {
+		if len(c.tenants) >= maxTenants {
+			clear(c.tenants)
+		}
+		l = &listing{known: map[string]tool.Description{}}
+		c.tenants[tenant] = l
 	}
-	if asking := c.asking; missing && asking != nil {
+	missing := slices.ContainsFunc(names, func(name string) bool { _, ok := l.known[name]; return !ok })
+	age := time.Since(l.asked)
+	if l.asking == nil && (age > fresh || missing && age > again) {
+		l.asking = make(chan struct{})
+		go c.ask(tenant, l) // ends with the answers, after some seconds at most
+	}
+	if asking := l.asking; missing && asking != nil {
 		c.mu.Unlock()
 		select {
 		case <-asking:
@@ -61,7 +83,7 @@ func (c *Catalogue) Describe(ctx context.Context, names []string) map[string]too
 	}
 	said := map[string]tool.Description{}
 	for _, name := range names {
-		if d, ok := c.known[name]; ok {
+		if d, ok := l.known[name]; ok {
 			said[name] = d
 		}
 	}
@@ -69,16 +91,19 @@ func (c *Catalogue) Describe(ctx context.Context, names []string) map[string]too
 }
 
 // ask serves all who wait, so it does not end with the context of one.
-func (c *Catalogue) ask() {
-	services, err := Discover(context.Background(), c.nc, c.prefix)
+func (c *Catalogue) ask(tenant string, l *listing) {
+	services, err := Discover(context.Background(), c.nc, c.prefix, tenant)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
+		if len(l.known)+len(services) > maxKnown {
+			clear(l.known)
+		}
 		for _, s := range services {
-			c.known[s.Name] = tool.Description{Text: s.Description, Schema: s.Schema}
+			l.known[s.Name] = tool.Description{Text: s.Description, Schema: s.Schema}
 		}
 	}
-	c.asked = time.Now()
-	close(c.asking)
-	c.asking = nil
+	l.asked = time.Now()
+	close(l.asking)
+	l.asking = nil
 }

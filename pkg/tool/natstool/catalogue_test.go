@@ -26,7 +26,7 @@ func TestCatalogue(t *testing.T) {
 	want := map[string]tool.Description{"a": {Text: "the tool a", Schema: schema}}
 	said := make(chan map[string]tool.Description)
 	for range 3 {
-		go func() { said <- c.Describe(t.Context(), []string{"a", "gone"}) }()
+		go func() { said <- c.Describe(t.Context(), "", []string{"a", "gone"}) }()
 	}
 	for range 3 {
 		if diff := cmp.Diff(want, <-said); diff != "" {
@@ -36,14 +36,14 @@ func TestCatalogue(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, c.Describe(t.Context(), []string{"a"})); diff != "" {
+	if diff := cmp.Diff(want, c.Describe(t.Context(), "", []string{"a"})); diff != "" {
 		t.Errorf("Describe without the service:\n%s", diff)
 	}
 
 	// Who has no time is not held up.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := natstool.NewCatalogue(nc, prefix).Describe(ctx, []string{"a"}); len(got) != 0 {
+	if got := natstool.NewCatalogue(nc, prefix).Describe(ctx, "", []string{"a"}); len(got) != 0 {
 		t.Errorf("Describe = %+v, want nothing", got)
 	}
 }

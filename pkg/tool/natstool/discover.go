@@ -22,6 +22,9 @@ import (
 const (
 	quiet  = 400 * time.Millisecond
 	enough = 3 * time.Second
+
+	// maxAnswers bounds the bytes of all answers to a question: what comes after is not read.
+	maxAnswers = 4 << 20
 )
 
 // Service is a tool that somebody serves.
@@ -55,16 +58,24 @@ type Instance struct {
 	AverageMS float64   `json:"average_ms"` // of a call
 }
 
-// Discover asks the NATS micro services which of them serve tools of the deployment with
-// this prefix. The result is in the order of the names; description and schema are
+// Discover asks the NATS micro services which of them serve tools of a tenant of the deployment
+// with this prefix; an empty tenant is the default one. Those of a tenant are asked, and answer,
+// below its root, so that nobody else can say to serve them. The result is in the order of the names; description and schema are
 // those of the newest version. A service without the discovery protocol can be
 // called but not found. It takes half a second, or more if many answer.
-func Discover(ctx context.Context, nc *nats.Conn, prefix string) ([]Service, error) {
+func Discover(ctx context.Context, nc *nats.Conn, prefix, tenant string) ([]Service, error) {
+	root := toolkit.Root(prefix, tenant)
 	var infos []micro.Info
 	var stats []micro.Stats
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) { infos, err = gather[micro.Info](groupCtx, nc, micro.InfoVerb); return err })
-	group.Go(func() (err error) { stats, err = gather[micro.Stats](groupCtx, nc, micro.StatsVerb); return err })
+	group.Go(func() (err error) {
+		infos, err = gather[micro.Info](groupCtx, nc, prefix, tenant, micro.InfoVerb)
+		return err
+	})
+	group.Go(func() (err error) {
+		stats, err = gather[micro.Stats](groupCtx, nc, prefix, tenant, micro.StatsVerb)
+		return err
+	})
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
@@ -79,7 +90,7 @@ func Discover(ctx context.Context, nc *nats.Conn, prefix string) ([]Service, err
 	var services []Service
 	for _, info := range infos {
 		for _, e := range info.Endpoints {
-			name, ours := strings.CutPrefix(e.Subject, toolkit.Subject(prefix, ""))
+			name, ours := strings.CutPrefix(e.Subject, toolkit.Subject(root, ""))
 			if !ours || name == "" || strings.ContainsAny(name, ".*>") {
 				continue
 			}
@@ -127,23 +138,20 @@ func compareVersions(a, b string) int {
 
 // gather puts a question to all services, and returns the answers that are what
 // they should be.
-func gather[T any](ctx context.Context, nc *nats.Conn, verb micro.Verb) ([]T, error) {
-	subject, err := micro.ControlSubject(verb, "", "")
-	if err != nil {
-		return nil, err
-	}
+func gather[T any](ctx context.Context, nc *nats.Conn, prefix, tenant string, verb micro.Verb) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, enough)
 	defer cancel()
-	inbox := toolkit.NewInbox(nc)
+	inbox := toolkit.NewDiscoveryInbox(nc, prefix, tenant)
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, fmt.Errorf("ask the services: %w", err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
-	if err := nc.PublishRequest(subject, inbox, nil); err != nil {
+	if err := nc.PublishRequest(toolkit.DiscoverySubject(verb, prefix, tenant), inbox, nil); err != nil {
 		return nil, fmt.Errorf("ask the services: %w", err)
 	}
 	var answers []T
+	room := maxAnswers
 	for {
 		patient, cancel := context.WithTimeout(ctx, quiet)
 		m, err := sub.NextMsgWithContext(patient)
@@ -151,6 +159,9 @@ func gather[T any](ctx context.Context, nc *nats.Conn, verb micro.Verb) ([]T, er
 		switch {
 		case err == nil:
 			var answer T
+			if room -= len(m.Data); room < 0 {
+				return answers, nil
+			}
 			if json.Unmarshal(m.Data, &answer) == nil {
 				answers = append(answers, answer)
 			}

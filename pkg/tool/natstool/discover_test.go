@@ -21,7 +21,7 @@ import (
 func TestDiscover(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
-	got, err := natstool.Discover(t.Context(), nc, prefix)
+	got, err := natstool.Discover(t.Context(), nc, prefix, "")
 	if err != nil || len(got) != 0 {
 		t.Fatalf("Discover = %+v, %v, want none", got, err)
 	}
@@ -47,7 +47,7 @@ func TestDiscover(t *testing.T) {
 	r, err := natstool.New(nc, prefix).Call(t.Context(), tool.Call{Name: "b"})
 	wantError(t, r, err, "no")
 
-	got, err = natstool.Discover(t.Context(), nc, prefix)
+	got, err = natstool.Discover(t.Context(), nc, prefix, "")
 	if err != nil {
 		t.Fatal(err)
 	}

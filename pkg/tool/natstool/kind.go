@@ -30,11 +30,14 @@ func (*Kind) Spec() tool.Spec { return toolspec.NATSSpec }
 
 // Describe implements tool.Kind with a Catalogue.
 func (k *Kind) Describe(ctx context.Context, tools []tool.Bound) map[string]tool.Description {
+	if len(tools) == 0 {
+		return nil
+	}
 	names := make([]string, len(tools))
 	for i, t := range tools {
 		names[i] = t.Name
 	}
-	return k.catalogue.Describe(ctx, names)
+	return k.catalogue.Describe(ctx, tools[0].Tenant, names) // all are of one agent
 }
 
 // Call implements tool.Kind with a Tool.

@@ -41,7 +41,7 @@ const (
 // errDied says that the instance which had begun with a call has stopped answering.
 var errDied = errors.New("the instance that worked on it gives no sign of life, the outcome is unknown")
 
-// Tool calls NATS services: the name of a call says which.
+// Tool calls NATS services: the tenant and the name of a call say which.
 type Tool struct {
 	nc        *nats.Conn
 	prefix    string
@@ -72,7 +72,7 @@ func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	if len(arguments) == 0 {
 		arguments = json.RawMessage("{}")
 	}
-	subject := toolkit.Subject(t.prefix, c.Name)
+	subject := toolkit.Subject(toolkit.Root(t.prefix, c.Tenant), c.Name)
 	request, err := json.Marshal(toolkit.Call{CallID: c.ID, RunID: string(c.Run), Arguments: arguments, IdempotencyKey: c.IdempotencyKey, Deadline: c.Deadline})
 	if err != nil {
 		return tool.Result{}, fmt.Errorf("encode call of %s: %w", subject, err)
@@ -82,7 +82,7 @@ func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 		call.Header[toolkit.TraceHeader] = []string{c.TraceParent}
 	}
 	for attempt := 1; ; attempt++ {
-		msg, unsent, err := t.deliver(ctx, call)
+		msg, unsent, err := t.deliver(ctx, c.Tenant, call)
 		switch {
 		case err == nil:
 			return result(c.Name, msg), nil
@@ -116,7 +116,7 @@ func times(n int) string {
 
 // deliver sends the request until some instance has got it, and returns the reply.
 // unsent is why none ever did.
-func (t *Tool) deliver(ctx context.Context, call *nats.Msg) (msg *nats.Msg, unsent, err error) {
+func (t *Tool) deliver(ctx context.Context, tenant string, call *nats.Msg) (msg *nats.Msg, unsent, err error) {
 	// A request that nobody took never started a call, so it may be sent again.
 	msg, err = backoff.RetryWithData(func() (*nats.Msg, error) {
 		// What is sent in the last moment has an unknown outcome, and so far it is
@@ -124,7 +124,7 @@ func (t *Tool) deliver(ctx context.Context, call *nats.Msg) (msg *nats.Msg, unse
 		if end, ok := ctx.Deadline(); ok && unsent != nil && time.Until(end) < lastMoment {
 			return nil, backoff.Permanent(unsent)
 		}
-		msg, err := t.request(ctx, call)
+		msg, err := t.request(ctx, tenant, call)
 		if unsent = nil; neverStarted(err) {
 			unsent = err
 			return nil, err
@@ -149,11 +149,11 @@ func neverStarted(err error) bool {
 // request sends one request on an inbox of its own, so that the service can be
 // told when nobody listens any more. From its name a service can guess no other one: it
 // could answer there in the place of others.
-func (t *Tool) request(ctx context.Context, call *nats.Msg) (*nats.Msg, error) {
+func (t *Tool) request(ctx context.Context, tenant string, call *nats.Msg) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	inbox := toolkit.NewInbox(t.nc)
+	inbox := toolkit.NewInbox(t.nc, t.prefix, tenant)
 	sub, err := t.nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, err

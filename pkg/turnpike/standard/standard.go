@@ -60,7 +60,7 @@ func NewWorker(d *turnpike.Deployment, w worker.Config, cfg Config) (*worker.Wor
 	w.Kinds = toolspec.Kinds(nil).With(tool.Kinds{
 		toolspec.NATS: natstool.NewKind(d.NATS, d.Config().Prefix), toolspec.HTTP: httptool.New(guard), toolspec.A2A: a2atool.New(guard.Client()), toolspec.MCP: servers,
 	}).With(w.Kinds)
-	w.Hooks = hookspec.Kinds(nil).With(hook.Kinds{hookspec.NATS: natshook.Kind(d.NATS)}).With(w.Hooks)
+	w.Hooks = hookspec.Kinds(nil).With(hook.Kinds{hookspec.NATS: natshook.Kind(d.NATS, d.Config().Prefix)}).With(w.Hooks)
 	return d.NewWorker(w)
 }
 
