@@ -106,6 +106,8 @@ func (p *Printer) Show(e api.Event) {
 		p.line("  turn %d ← %s: %s", e.Turn, e.Name, short(content(e.Message)))
 	case state.EntryTransition:
 		p.transition(e)
+	case state.EntryDecided:
+		p.decided(e)
 	case state.EntryProgress:
 		p.line("  turn %d · step %d: %s %s", e.Turn, e.Step, e.Action, short(e.Target))
 	case state.EntryReflect:
@@ -188,6 +190,31 @@ func (p *Printer) transition(e api.Event) {
 		c = caution
 	}
 	p.paint(c, "  turn %d ⟳ %s%s", e.Turn, e.Reason, by)
+}
+
+// decided writes who decided what about a call.
+func (p *Printer) decided(e api.Event) {
+	if e.Approval == nil {
+		return
+	}
+	verdict, c := "approved", faint
+	if e.Approval.Decision == state.Deny {
+		verdict, c = "denied", caution
+	}
+	if e.By != nil {
+		verdict += " by " + e.By.Principal
+	}
+	if e.Approval.Expired {
+		verdict += ": nobody decided in time"
+	}
+	text := fmt.Sprintf("  turn %d · %s %s %s", e.Turn, e.Name, short(string(e.Approval.Shown)), verdict)
+	if len(e.Approval.Arguments) > 0 {
+		text += " as " + short(string(e.Approval.Arguments))
+	}
+	if e.Approval.Reason != "" {
+		text += ": " + oneLine(e.Approval.Reason)
+	}
+	p.paint(c, "%s", text)
 }
 
 // reflected writes what a reflection found.

@@ -1,11 +1,8 @@
 package api
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"cmp"
 	"encoding/json"
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/budget"
@@ -112,7 +109,7 @@ func RunOf(s state.State, now time.Time) Run {
 		for i, c := range w.Calls {
 			r.Waiting.Calls[i] = WaitCall{ID: c.ID, Tool: c.Tool, Arguments: c.Arguments, Message: c.Message, Needs: string(c.Needs)}
 			if c.Needs == state.NeedApproval {
-				r.Waiting.Calls[i].Hash = approvalHash(s, c)
+				r.Waiting.Calls[i].Hash = cmp.Or(c.Hash, s.ApprovalHash(c.ID, c.Tool, c.Arguments))
 			}
 			if child := string(c.RunID); child != "" {
 				r.Waiting.Calls[i].RunID = &child
@@ -189,12 +186,3 @@ func NewPage[T any](items []T, next string) Page[T] {
 
 // Agent is one version of an agent's definition.
 type Agent = state.AgentVersion
-
-// approvalHash is the Hash of a call that waits for approval.
-func approvalHash(s state.State, c state.WaitCall) string {
-	h := sha256.New()
-	for _, part := range []string{s.Tenant, string(s.ID), strconv.Itoa(s.Turn), c.ID, c.Tool, string(c.Arguments)} {
-		fmt.Fprintf(h, "%d:%s,", len(part), part)
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
-}

@@ -317,7 +317,8 @@ func (g *Gateway) checkSignal(ctx context.Context, id state.RunID, s state.Signa
 
 // asked returns a run in which a principal has asked for something: the run itself, or one
 // above it, which had it started. Who submits a run asks, and so does who says something to
-// it, answers it or gives it a result; who decides an approval does not.
+// it, answers it, gives it a result or edits a call of it; who only approves or denies does
+// not.
 func (g *Gateway) asked(ctx context.Context, principal string, id state.RunID) (state.RunID, error) {
 	for {
 		st, err := g.store.Load(ctx, id)
@@ -349,7 +350,7 @@ func asks(e state.Entry) bool {
 	case state.Submitted, state.Forked, state.UserMessage, state.Answered, state.ToolResults:
 		return true
 	default:
-		return len(e.Messages) > 0
+		return len(e.Messages) > 0 || e.Approval != nil && len(e.Approval.Arguments) > 0
 	}
 }
 

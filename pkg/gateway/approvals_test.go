@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -48,5 +49,65 @@ func TestStaleApproval(t *testing.T) {
 	}
 	if code, problem := approve(second); code != 202 {
 		t.Errorf("the hash of the call that waits: %d %v", code, problem)
+	}
+}
+
+// The decision about a call is one event, with what was shown; an edit that wants approval
+// itself waits for it.
+func TestDecisionIsOneEvent(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.put("edits", `{model: {provider: scripted, responses: [{tool_calls: [{name: add, id: c1, arguments: {n: 5}}]}, {text: done}]}, tools: [{name: add, approval: "args.n > 1"}]}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"edits","input":"x"}`)
+	id, _ := run["id"].(string)
+	shown := func() (arguments, hash string) {
+		_, _, run := s.call("GET", "/v1/runs/"+id, "")
+		waiting, _ := run["waiting"].(map[string]any)
+		calls, _ := waiting["calls"].([]any)
+		if len(calls) != 1 {
+			return "", ""
+		}
+		call, _ := calls[0].(map[string]any)
+		hash, _ = call["hash"].(string)
+		return fmt.Sprint(call["arguments"]), hash
+	}
+	_, before := shown()
+	decide := func(approval string) (int, any) {
+		code, _, p := s.call("POST", "/v1/runs/"+id+"/signals", fmt.Sprintf(`{"approvals":[{"call_id":"c1","decision":"approve",%s}]}`, approval))
+		return code, p["code"]
+	}
+	if code, p := decide(fmt.Sprintf(`"hash":%q,"arguments":{"n":9},"reason":"more"`, before)); code != 202 {
+		t.Fatalf("the edit: %d %v", code, p)
+	}
+	var after string
+	eventually(t, "the edited call waits", func() bool {
+		var arguments string
+		arguments, after = shown()
+		return arguments == "map[n:9]"
+	})
+	if code, p := decide(fmt.Sprintf(`"hash":%q`, before)); code != 409 || p != "stale_approval" {
+		t.Errorf("the hash from before the edit: %d %v", code, p)
+	}
+	if code, p := decide(fmt.Sprintf(`"hash":%q`, after)); code != 202 {
+		t.Fatalf("the edited call: %d %v", code, p)
+	}
+	eventually(t, "the run ends", func() bool {
+		_, _, run := s.call("GET", "/v1/runs/"+id, "")
+		return run["status"] == "completed"
+	})
+	_, _, page := s.call("GET", "/v1/runs/"+id+"/events", "", "Accept", "application/json")
+	items, _ := page["items"].([]any)
+	var got []string
+	for _, item := range items {
+		e, _ := item.(map[string]any)
+		if e["type"] == "approval.decided" {
+			a, _ := e["approval"].(map[string]any)
+			by, _ := e["by"].(map[string]any)
+			got = append(got, fmt.Sprintf("%v %v %v %v %v %v %v", by["principal"], e["call_id"], a["decision"], a["shown"], a["arguments"], a["reason"], a["hash"]))
+		}
+	}
+	want := []string{"c1 approve map[n:5] map[n:9] more " + before, "c1 approve map[n:9] <nil> <nil> " + after}
+	if len(got) != 2 || !strings.HasSuffix(got[0], want[0]) || !strings.HasSuffix(got[1], want[1]) {
+		t.Errorf("decisions %q, want %q", got, want)
 	}
 }

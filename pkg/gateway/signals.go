@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,11 +49,6 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	if err := g.checkSignal(r.Context(), id, sig); err != nil {
 		return err
 	}
-	if len(req.Approvals) > 0 {
-		if err := checkHashes(api.RunOf(st, time.Now()), req.Approvals); err != nil {
-			return err
-		}
-	}
 	sig.By = access.From(r.Context()).By()
 	if sig.Message != nil && st.Loop == "single_call" {
 		return problem(http.StatusConflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call and cannot be continued", id)
@@ -61,6 +57,9 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 		sig.Fingerprint = fingerprintOf(body, func(fields map[string]any) { delete(fields, "signal_id") })
 	}
 	wake, err := g.store.Signal(r.Context(), id, sig, g.cfg.RedeliveryDelay)
+	if refused, ok := errors.AsType[*state.NotWaitingError](err); ok && state.AwaitsShown(refused.Name) {
+		wake, err = g.signalUnnamed(r.Context(), id, sig)
+	}
 	if err != nil {
 		return g.unawaited(r.Context(), id, err)
 	}
@@ -69,20 +68,40 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	return g.accepted(w, r, id)
 }
 
-// checkHashes refuses approvals of another call than the one that waits under the same id. Of a
-// call that does not wait the store says so, or that the signal is one that it has.
-func checkHashes(run api.Run, approvals []api.Approval) error {
-	if run.Waiting == nil {
-		return nil
+// signalUnnamed sends approvals of which the store knows no call with the hash that they name:
+// another one waits than the one that was looked at, and they are refused; or a build has
+// stored the wait that named no hashes, and it is looked for in the run.
+func (g *Gateway) signalUnnamed(ctx context.Context, id state.RunID, sig state.Signal) (state.Wake, error) {
+	st, err := g.store.Load(ctx, id)
+	if err != nil {
+		return state.Wake{}, err
 	}
-	for i, a := range approvals {
-		for _, c := range run.Waiting.Calls {
-			if a.Hash != "" && c.ID == a.CallID && c.Hash != a.Hash {
-				return problem(http.StatusConflict, api.CodeStaleApproval, "approvals[%d].hash: another call waits as %.60s than the one that was looked at: read the run, and decide again", i, a.CallID)
-			}
+	sig.Approvals = slices.Clone(sig.Approvals)
+	for i := range sig.Approvals {
+		a := &sig.Approvals[i]
+		named, ok := waitsAs(st, *a)
+		if a.Hash != "" && !ok {
+			return state.Wake{}, problem(http.StatusConflict, api.CodeStaleApproval, "approvals[%d].hash: another call waits as %.60s than the one that was looked at: read the run, and decide again", i, a.CallID)
+		}
+		if !named {
+			a.Hash = ""
 		}
 	}
-	return nil
+	return g.store.Signal(ctx, id, sig, g.cfg.RedeliveryDelay)
+}
+
+// waitsAs reports whether a run waits for a decision about exactly the call that an approval
+// means, and whether the store has its hash.
+func waitsAs(st state.State, a state.Approval) (named, ok bool) {
+	if st.Waiting == nil {
+		return false, false
+	}
+	for _, c := range st.Waiting.Calls {
+		if c.ID == a.CallID {
+			return c.Hash != "", cmp.Or(c.Hash, st.ApprovalHash(c.ID, c.Tool, c.Arguments)) == a.Hash
+		}
+	}
+	return false, false
 }
 
 // unawaited adds to a refusal what the run does wait for.
@@ -90,6 +109,9 @@ func (g *Gateway) unawaited(ctx context.Context, id state.RunID, err error) erro
 	refused, ok := errors.AsType[*state.NotWaitingError](err)
 	if !ok || refused.Status.Terminal() {
 		return err
+	}
+	if state.AwaitsShown(refused.Name) {
+		return problem(http.StatusConflict, api.CodeStaleApproval, "another call waits than the one that was looked at: read the run, and decide again")
 	}
 	st, loadErr := g.store.Load(ctx, id)
 	if loadErr != nil {
@@ -133,7 +155,7 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 		return sig, invalid("a signal is exactly one of approvals, tool_results, answer, message")
 	}
 	for i, a := range req.Approvals {
-		approval := state.Approval{CallID: a.CallID, Decision: state.Decision(a.Decision), Reason: a.Reason}
+		approval := state.Approval{CallID: a.CallID, Decision: state.Decision(a.Decision), Reason: a.Reason, Hash: a.Hash}
 		if approval.Decision != state.Approve && approval.Decision != state.Deny {
 			return sig, invalid("approvals[%d].decision %q is not one of approve, deny", i, a.Decision)
 		}

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -176,6 +177,7 @@ func (t *Turn) woken() (Decision, bool) {
 	case t.giveUp():
 		return t.move(state.ToolResults, state.Entry{Detail: "no result came for a call that may never have arrived"}), true
 	case w.Reason != state.WaitingSchedule && t.waitedLongEnough():
+		t.undecided()
 		return t.finish(state.EndExpired, waitExpired, state.Entry{
 			Detail: string(w.Reason),
 			Error:  &state.Error{Code: string(state.EndExpired), Message: fmt.Sprintf("nothing came for %s within its limit", w.Reason)},
@@ -244,7 +246,7 @@ func (t *Turn) receive(signals []state.Signal) Decision {
 func (t *Turn) receiveAll(signals []state.Signal, because func(state.Reason, string)) (said []state.Message) {
 	for _, sig := range signals {
 		for _, a := range sig.Approvals {
-			t.decide(a, because)
+			t.decide(a, sig, because)
 		}
 		for _, r := range sig.ToolResults {
 			t.result(ToolResult{CallID: r.CallID, Name: t.nameOf(r.CallID), Content: r.Content, Images: r.Images, IsError: r.IsError, At: sig.At}, false)
@@ -278,12 +280,20 @@ func (t *Turn) receiveAll(signals []state.Signal, because func(state.Reason, str
 }
 
 // decide applies one approval or denial.
-func (t *Turn) decide(a state.Approval, because func(state.Reason, string)) {
+func (t *Turn) decide(a state.Approval, sig state.Signal, because func(state.Reason, string)) {
 	i := slices.IndexFunc(t.s.Open, func(o state.OpenCall) bool { return o.ID == a.CallID })
 	if i < 0 {
 		return
 	}
 	o := t.s.Open[i]
+	// Arguments that are given are those that run; if they are the call's own, the
+	// approval only says for which it was meant.
+	edited := a.Decision == state.Approve && a.Arguments != "" && sign(o.Name, a.Arguments) != sign(o.Name, o.Arguments)
+	said := state.Decided{Decision: a.Decision, Reason: a.Reason}
+	if edited {
+		said.Arguments = json.RawMessage(a.Arguments)
+	}
+	t.decided(o, said, sig.By, sig.At)
 	if a.Decision == state.Deny {
 		text := "Denied"
 		if a.Reason != "" {
@@ -293,19 +303,34 @@ func (t *Turn) decide(a state.Approval, because func(state.Reason, string)) {
 		because(state.Denied, o.ID)
 		return
 	}
-	// Arguments that are given are those that run; if they are the call's own, the
-	// approval only says for which it was meant.
-	detail, edited := o.ID, a.Arguments != "" && sign(o.Name, a.Arguments) != sign(o.Name, o.Arguments)
+	detail := o.ID
 	if edited {
 		detail += " with edited arguments"
 	}
 	t.change(o.ID, func(o *state.OpenCall) {
 		o.Needs = ""
 		if edited {
-			o.Arguments, o.Edited = a.Arguments, true
+			o.Arguments, o.Edited, o.Recheck = a.Arguments, true, true
 		}
 	})
 	because(state.Approved, detail)
+}
+
+// decided notes a decision about a call that waits for approval, with what there was to
+// see.
+func (t *Turn) decided(o state.OpenCall, said state.Decided, by *state.By, at state.Time) {
+	said.Shown = o.RawArguments()
+	said.Hash = t.s.ApprovalHash(o.ID, o.Name, said.Shown)
+	t.append(state.Entry{Type: state.EntryDecided, At: at, By: by, CallID: o.ID, Name: o.Name, Approval: &said})
+}
+
+// undecided denies the calls about which nobody decided in time.
+func (t *Turn) undecided() {
+	for _, o := range t.s.Open {
+		if o.Needs == state.NeedApproval {
+			t.decided(o, state.Decided{Decision: state.Deny, Expired: true}, nil, t.at)
+		}
+	}
 }
 
 func (t *Turn) nameOf(callID string) string {

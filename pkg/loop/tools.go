@@ -40,7 +40,7 @@ func (t *Turn) refuse(o state.OpenCall, format string, args ...any) {
 // work takes the open calls of the last response as far as they go: hooks, what
 // each call needs from outside, then those that may run.
 func (l *ruled) work(t *Turn) Decision {
-	if !t.s.Cleared {
+	if !t.s.Cleared || slices.ContainsFunc(t.s.Open, func(o state.OpenCall) bool { return o.Recheck }) {
 		l.screen(t)
 		if gated := t.gated(); len(gated) > 0 {
 			return Decision{Next: t.s, Effect: RunHooks{Point: hook.PreTool, Calls: gated}}
@@ -50,12 +50,19 @@ func (l *ruled) work(t *Turn) Decision {
 	return l.dispatch(t)
 }
 
+// unchecked reports whether nobody has looked at a call yet as it stands: it is of a new
+// response, or whoever approved it has edited it.
+func (t *Turn) unchecked(o state.OpenCall) bool { return o.Needs == "" && (!t.s.Cleared || o.Recheck) }
+
 // screen answers the calls that can never run: of a tool that the agent does not
 // have, with arguments that its schema does not admit, or too many (A7).
 func (l *ruled) screen(t *Turn) {
 	counted := map[string]int{}
 	for _, o := range slices.Clone(t.s.Open) {
 		spec := t.tool(o.Name)
+		if t.s.Cleared && !o.Recheck {
+			continue
+		}
 		if spec == nil {
 			if o.Name != agent.AskUser {
 				t.refuse(o, "Unknown tool: %s. Available tools: %s", o.Name, cmp.Or(strings.Join(t.agent.ToolNames(), ", "), "none"))
@@ -86,7 +93,7 @@ func (l *ruled) screen(t *Turn) {
 func (t *Turn) gated() []state.OpenCall {
 	var calls []state.OpenCall
 	for _, o := range t.s.Open {
-		if o.Needs == "" && t.agent.Gated(o.Name) {
+		if t.unchecked(o) && t.agent.Gated(o.Name) {
 			calls = append(calls, o)
 		}
 	}
@@ -137,18 +144,23 @@ func (l *ruled) permitted(t *Turn, ev HooksAnswered) Decision {
 }
 
 // classify finds out what each open call needs before it can run. It does so once
-// for each response: a call that was approved is not asked about again.
+// for each response: a call that was approved is not asked about again, but if it was
+// edited. Whoever edited it has decided about it, so a tool that always wants approval
+// has it; a rule over arguments has not seen these.
 func (l *ruled) classify(t *Turn) {
 	open := slices.Clone(t.s.Open)
 	for i, o := range open {
-		if o.Needs != "" {
+		if !t.unchecked(o) {
+			open[i].Recheck = false
 			continue
 		}
+		open[i].Recheck = false
 		spec := t.tool(o.Name)
 		switch {
 		case o.Name == agent.AskUser || spec != nil && spec.By == tool.ByPerson:
 			open[i].Needs, open[i].Question = state.NeedAnswer, question(o.Arguments)
 		case spec == nil:
+		case o.Recheck && spec.Approval == tool.ApprovalAlways:
 		case spec.NeedsApproval(o.Arguments):
 			open[i].Needs = state.NeedApproval
 		}
@@ -302,23 +314,12 @@ func (t *Turn) wait(r state.Reason, question string) Decision {
 		}
 	}
 	for _, o := range t.s.Open {
-		c := state.WaitCall{ID: o.ID, Tool: o.Name, Arguments: rawArguments(o.Arguments), Message: o.Question, Needs: o.Needs, RunID: o.Child}
+		c := state.WaitCall{ID: o.ID, Tool: o.Name, Arguments: o.RawArguments(), Message: o.Question, Needs: o.Needs, RunID: o.Child}
 		if o.Needs == state.NeedApproval {
+			c.Hash = t.s.ApprovalHash(c.ID, c.Tool, c.Arguments)
 			c.Message = fmt.Sprintf("%s asks for approval", o.Name)
 		}
 		w.Calls = append(w.Calls, c)
 	}
 	return t.move(r, state.Entry{Waiting: w})
-}
-
-// rawArguments is what a model gave as arguments, as JSON in any case.
-func rawArguments(text string) json.RawMessage {
-	if c, ok := state.CompactObject(text); ok {
-		return json.RawMessage(c)
-	}
-	quoted, err := json.Marshal(text)
-	if err != nil {
-		return json.RawMessage("null")
-	}
-	return quoted
 }

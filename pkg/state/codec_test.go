@@ -98,6 +98,7 @@ func drawWait(t *rapid.T) *state.Wait {
 	call := rapid.Custom(func(t *rapid.T) state.WaitCall {
 		return state.WaitCall{
 			ID: s.Draw(t, "id"), Tool: s.Draw(t, "tool"), Arguments: json.RawMessage(objects().Draw(t, "arguments")), Message: s.Draw(t, "message"),
+			Hash: s.Draw(t, "hash"),
 		}
 	})
 	return &state.Wait{
@@ -120,6 +121,10 @@ func drawEntry(t *rapid.T) state.Entry {
 		m, u, text, confidence := drawMessage(t), drawUsage(t), s.Draw(t, "output"), f.Draw(t, "confidence")
 		e.Message, e.Usage, e.Waiting, e.Output, e.Confidence = &m, &u, drawWait(t), &text, &confidence
 		e.StructuredOutput = json.RawMessage(objects().Draw(t, "structured"))
+		e.Approval = &state.Decided{
+			Decision: state.Decision(s.Draw(t, "decision")), Hash: s.Draw(t, "hash"), Shown: json.RawMessage(objects().Draw(t, "shown")),
+			Arguments: json.RawMessage(objects().Draw(t, "given")), Reason: s.Draw(t, "because"), Expired: rapid.Bool().Draw(t, "expired"),
+		}
 		e.Error = &state.Error{Code: s.Draw(t, "code"), Message: s.Draw(t, "why")}
 	}
 	return e

@@ -49,6 +49,7 @@ func (d *decoder) entry(e *Entry) {
 	wire.TextOr(&d.Reader, `,"name":`, &e.Name)
 	d.YesOr(`,"is_error":`, &e.IsError)
 	wire.TextOr(&d.Reader, `,"arguments":`, &e.Arguments)
+	wire.AnyOr(&d.Reader, `,"approval":`, &e.Approval)
 	wire.AnyOr(&d.Reader, `,"message_ids":`, &e.MessageIDs)
 	wire.AnyOr(&d.Reader, `,"waiting":`, &e.Waiting)
 	if d.Key(`,"output":`) {

@@ -97,6 +97,7 @@ func (w *encoder) entry(e *Entry) {
 	w.TextOr(`"name":`, e.Name)
 	w.YesOr(`"is_error":`, e.IsError)
 	w.TextOr(`"arguments":`, e.Arguments)
+	w.Any(`"approval":`, e.Approval, e.Approval != nil)
 	w.Any(`"message_ids":`, e.MessageIDs, len(e.MessageIDs) > 0)
 	w.Any(`"waiting":`, e.Waiting, e.Waiting != nil)
 	if e.Output != nil {

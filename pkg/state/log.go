@@ -17,6 +17,7 @@ const (
 	EntryReused     EntryType = "tool.reused"
 	EntryProgress   EntryType = "progress"
 	EntryReflect    EntryType = "reflect"
+	EntryDecided    EntryType = "approval.decided"
 	EntryWarning    EntryType = "budget.warning"
 	EntryExceeded   EntryType = "budget.exceeded"
 	EntryTransition EntryType = "transition"
@@ -83,7 +84,8 @@ type Entry struct {
 	Usage       *Usage `json:"usage,omitempty"`
 	FailedCalls int    `json:"failed_calls,omitempty"`
 
-	// CallID, Name and IsError of tool.finished and tool.reused.
+	// CallID, Name and IsError of tool.finished and tool.reused; CallID and Name of
+	// approval.decided.
 	CallID  string `json:"call_id,omitempty"`
 	Name    string `json:"name,omitempty"`
 	IsError bool   `json:"is_error,omitempty"`
@@ -91,6 +93,9 @@ type Entry struct {
 	// Arguments with which the tool was called, if they are not those of the
 	// response: a person or a hook has edited them.
 	Arguments string `json:"arguments,omitempty"`
+
+	// Approval of approval.decided. By and At are who decided, and when.
+	Approval *Decided `json:"approval,omitempty"`
 
 	// MessageIDs that message.tombstoned withdraws, or that message.compacted
 	// replaces with Messages: they stand side by side in the view.

@@ -47,6 +47,10 @@ type Approval struct {
 	// Arguments, if not empty, replace those of the call: a JSON object.
 	Arguments string `json:"arguments,omitempty"`
 	Reason    string `json:"reason,omitempty"`
+
+	// Hash, if not empty, is that of the call that was looked at (State.ApprovalHash): the
+	// signal is refused if another one waits under the same id.
+	Hash string `json:"hash,omitempty"`
 }
 
 // SignalResult is the result of a call that somebody outside made.
@@ -73,6 +77,9 @@ func (s Signal) Names() []string {
 	var names []string
 	for _, a := range s.Approvals {
 		names = append(names, AwaitCall(NeedApproval, a.CallID))
+		if a.Hash != "" {
+			names = append(names, AwaitShown(a.CallID, a.Hash))
+		}
 	}
 	for _, r := range s.ToolResults {
 		names = append(names, AwaitCall(NeedResult, r.CallID))

@@ -210,6 +210,7 @@ type WaitCall struct {
 	Arguments json.RawMessage `json:"arguments"`
 	Message   string          `json:"message,omitempty"`
 	Needs     Need            `json:"needs,omitempty"`
+	Hash      string          `json:"hash,omitempty"`   // of a call that waits for approval; older builds wrote none
 	RunID     RunID           `json:"run_id,omitempty"` // of the child run that answers
 }
 
@@ -226,6 +227,10 @@ type OpenCall struct {
 	// Needs is what must come from outside before the call can go on; empty
 	// means that the worker may run it now.
 	Needs Need `json:"needs,omitempty"`
+
+	// Recheck says that whoever approved the call has edited it: schema, hooks and
+	// approval rules look at it again before it may run.
+	Recheck bool `json:"recheck,omitempty"`
 
 	// Question of a call that asks a person.
 	Question string `json:"question,omitempty"`

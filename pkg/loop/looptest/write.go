@@ -53,6 +53,11 @@ func entry(e state.Entry) string {
 		}
 	case state.EntryTool, state.EntryReused:
 		line += " " + e.CallID + " " + message(*e.Message)
+	case state.EntryDecided:
+		line += fmt.Sprintf(" %s %s %s", e.CallID, e.Approval.Decision, e.Approval.Shown)
+		if len(e.Approval.Arguments) > 0 {
+			line += fmt.Sprintf(" with %s", e.Approval.Arguments)
+		}
 	case state.EntryProgress:
 		line += fmt.Sprintf(" %d %s %s", e.Step, e.Action, e.Target)
 	case state.EntryReflect:

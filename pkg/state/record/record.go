@@ -77,7 +77,7 @@ type Record struct {
 
 // New returns the record of a run that was just created, in the format that its state has.
 func New(s state.State, now time.Time, delay time.Duration) Record {
-	r := Record{Header: s, Status: s.Status, Version: s.Version, LogLen: s.LogLen(), Base: s.LogLen(), Awaits: s.Awaits()}
+	r := Record{Header: s, Status: s.Status, Version: s.Version, LogLen: s.LogLen(), Base: s.LogLen(), Awaits: s.Accepts()}
 	r.schedule(now, delay)
 	return r
 }
@@ -334,7 +334,7 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	r.Inbox = slices.Clone(r.Inbox[gone:])
 	r.AbortReach = max(0, r.AbortReach-gone)
 	r.Status, r.Version = c.State.Status, c.State.Version
-	r.Awaits = c.State.Awaits()
+	r.Awaits = c.State.Accepts()
 	r.Started, r.Starts, r.Results, r.Evicted, r.Attempts, r.Sweeps = nil, nil, nil, nil, 0, 0
 	r.Paused = 0
 	r.Token, r.Owner, r.LeaseEnd = "", "", state.Time{}

@@ -163,7 +163,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 	if err != nil {
 		return state.Created{}, err
 	}
-	awaited, err := names(st.Awaits())
+	awaited, err := names(st.Accepts())
 	if err != nil {
 		return state.Created{}, err
 	}

@@ -263,7 +263,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if err != nil {
 		return state.Committed{}, err
 	}
-	awaited, err := names(c.State.Awaits())
+	awaited, err := names(c.State.Accepts())
 	if err != nil {
 		return state.Committed{}, err
 	}

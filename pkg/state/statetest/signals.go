@@ -1,6 +1,7 @@
 package statetest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -103,6 +104,42 @@ func testSignalRefused(t *testing.T, s *suite) {
 	s.commit(t, c, state.EndCompleted, state.Entry{})
 	if _, err := s.Signal(t.Context(), run.ID, resultSignal("s7", "c1"), long); wantErr[*state.NotWaitingError](t, err).Status != state.Completed {
 		t.Errorf("Signal to an ended run = %v", err)
+	}
+}
+
+// A decision that names what was looked at counts for exactly that, in the one step that
+// takes the signal in.
+func testSignalShown(t *testing.T, s *suite) {
+	run := s.create(t)
+	c := s.mustClaim(t, run.ID, 1)
+	next := c.State.Append(response(1, "c1", "c2"))
+	for i := range next.Open {
+		next.Open[i].Needs = state.NeedApproval
+	}
+	hash := func(call, arguments string) string { return next.ApprovalHash(call, "t", json.RawMessage(arguments)) }
+	v := s.commitState(t, c, move(t, next, state.WaitingApproval, state.Entry{
+		Waiting: &state.Wait{Reason: state.WaitingApproval, Since: created, Calls: []state.WaitCall{}},
+	})).Version
+	approval := func(id, call, hash string) state.Signal {
+		return state.Signal{ID: id, At: created, Approvals: []state.Approval{{CallID: call, Decision: state.Approve, Hash: hash}}}
+	}
+	for name, other := range map[string]string{"other arguments": hash("c1", `{"a":2}`), "another call": hash("c2", `{"a":1}`)} {
+		_, err := s.Signal(t.Context(), run.ID, approval(name, "c1", other), long)
+		if e := wantErr[*state.NotWaitingError](t, err); e.Name != state.AwaitShown("c1", other) {
+			t.Errorf("%s: refused for %q", name, e.Name)
+		}
+	}
+	if w, err := s.Signal(t.Context(), run.ID, approval("s1", "c1", hash("c1", `{"a":1}`)), long); err != nil || !w.Publish {
+		t.Fatalf("the call that waits: %+v, %v", w, err)
+	}
+	_, err := s.Signal(t.Context(), run.ID, approval("s2", "c1", hash("c1", `{"a":1}`)), long)
+	wantErr[*state.NotWaitingError](t, err)
+	// Who names nothing decides about the call that waits, whatever it is.
+	if _, err := s.Signal(t.Context(), run.ID, approval("s3", "c2", ""), long); err != nil {
+		t.Fatal(err)
+	}
+	if c := s.mustClaim(t, run.ID, v); len(c.Signals) != 2 || c.Signals[0].Approvals[0].Hash == "" {
+		t.Errorf("signals = %s", encode(t, c.Signals))
 	}
 }
 

@@ -54,6 +54,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"EagerReleased", testEagerReleased},
 		{"SignalWakes", testSignalWakes},
 		{"SignalRefused", testSignalRefused},
+		{"SignalShown", testSignalShown},
 		{"SignalRace", testSignalRace},
 		{"SignalDuringTurn", testSignalDuringTurn},
 		{"SignalToOpenedWait", testSignalToOpenedWait},

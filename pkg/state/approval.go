@@ -1,0 +1,83 @@
+package state
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Decided is what an entry of approval.decided tells: what somebody saw who decided about a
+// call, and what they said.
+type Decided struct {
+	Decision Decision `json:"decision"`
+
+	// Hash is that of the call, and Shown are its arguments as they stood.
+	Hash  string          `json:"hash"`
+	Shown json.RawMessage `json:"shown"`
+
+	// Arguments that were given in place of those, if there are any.
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	Reason    string          `json:"reason,omitempty"`
+
+	// Expired says that nobody decided in time, which denies the call.
+	Expired bool `json:"expired,omitempty"`
+}
+
+// RawArguments is what a model gave as arguments, as JSON in any case.
+func (o OpenCall) RawArguments() json.RawMessage {
+	if c, ok := CompactObject(o.Arguments); ok {
+		return json.RawMessage(c)
+	}
+	quoted, err := json.Marshal(o.Arguments)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return quoted
+}
+
+// ApprovalHash stands for the tenant, the run, its turn, the call, its tool and its
+// arguments.
+func (s State) ApprovalHash(call, tool string, arguments json.RawMessage) string {
+	h := sha256.New()
+	for _, part := range []string{s.Tenant, string(s.ID), strconv.Itoa(s.Turn), call, tool, string(arguments)} {
+		fmt.Fprintf(h, "%d:%s,", len(part), part)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:hashLen]
+}
+
+const (
+	shownPrefix = "shown:"
+	hashLen     = 32
+)
+
+// AwaitShown is the name of the wait for a decision about exactly the call that has this id
+// and this hash. It stands beside that of the call itself. What can be no hash has a name
+// that no call has.
+func AwaitShown(call, hash string) string {
+	if len(hash) != hashLen || strings.Contains(hash, ":") {
+		hash = "none"
+	}
+	return shownPrefix + hash + ":" + call
+}
+
+// AwaitsShown reports whether a name is one of AwaitShown.
+func AwaitsShown(name string) bool { return strings.HasPrefix(name, shownPrefix) }
+
+// Accepts returns the names that a store keeps of s: those of Awaits, and for each call that
+// waits for approval one of AwaitShown. A decision that names a hash answers both, or
+// neither.
+func (s State) Accepts() []string {
+	names := s.Awaits()
+	if s.Status.Terminal() {
+		return names
+	}
+	for _, o := range s.Open {
+		if o.Needs == NeedApproval {
+			names = append(names, AwaitShown(o.ID, s.ApprovalHash(o.ID, o.Name, o.RawArguments())))
+		}
+	}
+	return names
+}
