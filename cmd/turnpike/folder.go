@@ -52,7 +52,10 @@ func (f *folder) put(ctx context.Context, file string) (state.AgentVersion, erro
 		return state.AgentVersion{}, noName(file)
 	}
 	if _, err := agent.Builtin().Compile(def, 0); err != nil {
-		return state.AgentVersion{}, fmt.Errorf("%s: %w", file, err)
+		if data, failed := os.ReadFile(file); failed == nil {
+			err = agent.InFile(file, data, err)
+		}
+		return state.AgentVersion{}, err
 	}
 	b, err := json.Marshal(def)
 	if err != nil {

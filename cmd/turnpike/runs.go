@@ -198,7 +198,25 @@ func putFile(e *env, path string) (api.Agent, error) {
 	if err != nil {
 		return api.Agent{}, err
 	}
-	return e.client.PutAgent(e.ctx, def.Name, b)
+	stored, err := e.client.PutAgent(e.ctx, def.Name, b)
+	if p, ok := errors.AsType[*api.Problem](err); ok && len(p.Errors) > 0 {
+		return stored, inFile(path, p)
+	}
+	return stored, err
+}
+
+// inFile says where in the file the mistakes are that the gateway has found in what was read
+// from it.
+func inFile(path string, p *api.Problem) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return p
+	}
+	faults := make([]error, len(p.Errors))
+	for i, f := range p.Errors {
+		faults[i] = &agent.Fault{At: f.At, Text: f.Detail}
+	}
+	return agent.InFile(path, data, errors.Join(faults...))
 }
 
 type runCmd struct{ submission }

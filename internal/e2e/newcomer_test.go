@@ -40,6 +40,8 @@ func TestFirstMistakes(t *testing.T) {
 	c.want(0, "go1", "--version")
 
 	c.want(1, "name: is missing", "run", file(t, "noname.yaml", "model: {provider: scripted}\n"), "hi")
+	bad := file(t, "bad.yaml", "name: bad\nmodel: {provider: scripted, responses: [{text: hi}]}\ntools:\n  - name: t\n    kind: telepathy\n    descripton: x\n")
+	c.want(1, bad+":5:5: tools[0].kind: ", "agents", "put", bad)
 	if out := c.want(1, "turnpike agents put FILE", "run", "nobody", "hi"); strings.Contains(out, "PUT ") {
 		t.Errorf("the command line speaks of requests: %s", out)
 	}

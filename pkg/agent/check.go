@@ -40,8 +40,8 @@ const (
 // checker collects the mistakes of a definition.
 type checker struct {
 	known  Known
-	faults []error
-	more   int // that are not among them
+	faults []error // each a Fault
+	more   int     // that are not among them
 
 	values     int // of the schemas
 	conditions int // approval rules and hooks
@@ -97,10 +97,7 @@ func (c *checker) fault(place, format string, args ...any) {
 	if len(text) > maxFault {
 		text = text[:maxFault/2] + "…" + text[len(text)-maxFault/2:]
 	}
-	if place != "" {
-		text = place + ": " + text
-	}
-	c.faults = append(c.faults, errors.New(strings.ToValidUTF8(text, "")))
+	c.faults = append(c.faults, &Fault{At: strings.ToValidUTF8(place, ""), Text: strings.ToValidUTF8(text, "")})
 }
 
 // count is how many mistakes there are.

@@ -12,7 +12,7 @@ import (
 const MaxDefinition = 1 << 20
 
 // Load reads a definition from a file, with the responses that it keeps in
-// another file beside it.
+// another file beside it. Mistakes are reported as InFile does.
 func Load(path string) (Definition, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -20,7 +20,7 @@ func Load(path string) (Definition, error) {
 	}
 	def, err := Parse(data)
 	if err != nil {
-		return Definition{}, fmt.Errorf("%s: %w", path, err)
+		return Definition{}, InFile(path, data, err)
 	}
 	file := def.Model.ResponsesFile
 	if file == "" {

@@ -87,8 +87,9 @@ func bound(data []byte) error {
 	return nil
 }
 
-func fromYAML(data []byte) ([]byte, error) {
-	// Its parsers cost a kilobyte for each value, before anybody can count these.
+// readable returns an error if parsing YAML would cost too much: its parsers take a kilobyte
+// for each value, before anybody can count these.
+func readable(data []byte) error {
 	marks := 0
 	for _, b := range data {
 		if b == ',' || b == '[' || b == '{' || b == '\n' {
@@ -96,7 +97,14 @@ func fromYAML(data []byte) ([]byte, error) {
 		}
 	}
 	if marks > maxMarks {
-		return nil, fmt.Errorf("it has more than %d lines and values of lists", maxMarks)
+		return fmt.Errorf("it has more than %d lines and values of lists", maxMarks)
+	}
+	return nil
+}
+
+func fromYAML(data []byte) ([]byte, error) {
+	if err := readable(data); err != nil {
+		return nil, err
 	}
 	data = quoteKeys(data)
 	dec := yamlv2.NewDecoder(bytes.NewReader(data))

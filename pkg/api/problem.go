@@ -10,11 +10,25 @@ type Problem struct {
 	Detail string `json:"detail"`
 	Code   string `json:"code"`
 
+	// Errors are the mistakes of a definition one by one, in the order of Detail, which has
+	// them all. Empty for other problems.
+	Errors []Fault `json:"errors,omitempty"`
+
 	// RequestID is that of the request, as the header X-Request-Id has it. "" if there is none.
 	RequestID string `json:"request_id,omitempty"`
 
 	// RetryAfter in seconds, 0 if it does not help to wait.
 	RetryAfter int `json:"-"`
+}
+
+// Fault is one mistake of what was sent.
+type Fault struct {
+	At     string `json:"at,omitempty"` // as in tools[0].name; left out for the whole
+	Detail string `json:"detail"`
+
+	// Line and Column of the body, from 1; left out if they are not known.
+	Line   int `json:"line,omitempty"`
+	Column int `json:"column,omitempty"`
 }
 
 func (p *Problem) Error() string { return fmt.Sprintf("%s: %s", p.Code, p.Detail) }

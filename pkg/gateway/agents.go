@@ -21,7 +21,7 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	}
 	def, err := g.known.Parse(b)
 	if err != nil {
-		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
+		return invalidAgent(b, err)
 	}
 	if def.Name == "" {
 		def.Name = name
@@ -31,7 +31,7 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	}
 	compiled, err := g.known.Compile(def, 0)
 	if err != nil {
-		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
+		return invalidAgent(b, err)
 	}
 	if err := g.permitted(r, compiled); err != nil {
 		return err
@@ -54,6 +54,16 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 		status = http.StatusCreated
 	}
 	return reply(w, status, v)
+}
+
+// invalidAgent reports the mistakes of a definition, each with its place in the document that
+// was sent.
+func invalidAgent(sent []byte, err error) error {
+	p := problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
+	for _, f := range agent.Locate(sent, agent.Faults(err)) {
+		p.Errors = append(p.Errors, api.Fault{At: f.At, Detail: f.Text, Line: f.Line, Column: f.Column})
+	}
+	return p
 }
 
 // permitted refuses a definition that uses what the tenant may not.

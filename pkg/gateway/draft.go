@@ -81,7 +81,7 @@ func (g *Gateway) draftOf(r *http.Request, given json.RawMessage) (agent.Definit
 	}
 	def, err := g.known.Parse(given)
 	if err != nil {
-		return def, nil, problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
+		return def, nil, invalidAgent(given, err)
 	}
 	if def.Name == "" {
 		def.Name = metadataDraft

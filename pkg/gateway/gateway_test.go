@@ -297,6 +297,10 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%s %.60s %.80s\n  = %d %v; want %d %s with %q", tt.method, tt.path, tt.body, code, p, tt.status, tt.code, tt.says)
 		}
 	}
+	_, _, p := s.call("PUT", "/v1/agents/bad", "model: {provider: scripted}\ntools:\n  - name: t\n    knd: x\nlop: {}\n")
+	if got := fmt.Sprint(p["errors"]); !strings.Contains(got, "at:tools[0].knd column:5") || !strings.Contains(got, "line:4") || !strings.Contains(got, "at:lop column:1") {
+		t.Errorf("mistakes of a definition = %v; want each with its line", got)
+	}
 	if code, _, p := s.call("POST", "/v1/runs", `{"agent":"hello","input":"x"}`, "Sec-Fetch-Site", "cross-site"); code != 403 {
 		t.Errorf("a page of another deployment: %d %v", code, p)
 	}

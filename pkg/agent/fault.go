@@ -1,0 +1,205 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+)
+
+// Fault is one mistake of a definition.
+type Fault struct {
+	At   string // as in tools[0].name; "" is the whole
+	Text string // what is wrong, and how to mend it
+
+	// Line and Column of the document from 1, once Locate has found them; 0 is unknown.
+	Line, Column int
+}
+
+// Error returns the place and what is wrong, without line and column.
+func (f *Fault) Error() string {
+	if f.At == "" {
+		return f.Text
+	}
+	return f.At + ": " + f.Text
+}
+
+// Faults returns the mistakes that err joins, in its order. An error that is no Fault, such
+// as one of the YAML parser, is one without a place.
+func Faults(err error) []*Fault {
+	var joined interface{ Unwrap() []error }
+	switch f, is := errors.AsType[*Fault](err); {
+	case err == nil:
+		return nil
+	case errors.As(err, &joined):
+		var all []*Fault
+		for _, e := range joined.Unwrap() {
+			all = append(all, Faults(e)...)
+		}
+		return all
+	case is:
+		return []*Fault{f}
+	default:
+		if inner := errors.Unwrap(err); inner != nil {
+			err = inner // without the words about what was read
+		}
+		return []*Fault{{Text: err.Error()}}
+	}
+}
+
+// Locate returns the faults with the lines and columns where data, the document that they
+// are about, has them. A fault about something that is missing is where it belongs.
+func Locate(data []byte, faults []*Fault) []*Fault {
+	found := find(data, faults)
+	located := make([]*Fault, len(faults))
+	for i, f := range faults {
+		at := *f
+		if _, err := fmt.Sscanf(at.Text, "yaml: line %d:", &at.Line); err != nil {
+			p := found[""]
+			for name := range namesTo(f.At) {
+				if deeper, ok := found[name]; ok {
+					p = deeper
+					break
+				}
+			}
+			at.Line, at.Column = p.line, p.column
+		}
+		located[i] = &at
+	}
+	return located
+}
+
+// InFile is err with each mistake on a line of its own, as in
+// "agents/hello.yaml:3:5: tools[0].name: …". data is what the file holds.
+func InFile(path string, data []byte, err error) error {
+	var lines []error
+	for _, f := range Locate(data, Faults(err)) {
+		switch {
+		case f.Column > 0:
+			lines = append(lines, fmt.Errorf("%s:%d:%d: %w", path, f.Line, f.Column, f))
+		case f.Line > 0:
+			lines = append(lines, fmt.Errorf("%s:%d: %w", path, f.Line, f))
+		default:
+			lines = append(lines, fmt.Errorf("%s: %w", path, f))
+		}
+	}
+	return errors.Join(lines...)
+}
+
+// namesTo yields a place and what it is in, from the inside out.
+func namesTo(place string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for place != "" && yield(place) {
+			place = place[:max(0, strings.LastIndexAny(place, ".["))]
+		}
+	}
+}
+
+// position is where something stands in a document, from 1.
+type position struct{ line, column int }
+
+// finder finds the positions of some names in a document. It goes into nothing else, so it
+// costs by the document, however that is nested.
+type finder struct {
+	wanted map[string]bool
+	found  map[string]position
+
+	data         []byte // of JSON
+	at           int    // so far is read
+	line, column int    // there
+}
+
+// find returns where the places of faults are, and what they are in, as far as the document
+// has them: one that is neither YAML nor JSON has none.
+func find(data []byte, faults []*Fault) map[string]position {
+	f := finder{wanted: map[string]bool{"": true}, found: map[string]position{}, data: data, line: 1, column: 1}
+	for _, fault := range faults {
+		for name := range namesTo(fault.At) {
+			f.wanted[name] = true
+		}
+	}
+	var doc yamlv3.Node
+	switch {
+	case len(data) > MaxDefinition:
+	case json.Valid(data):
+		if bound(data) == nil {
+			dec := json.NewDecoder(bytes.NewReader(data))
+			f.inJSON(dec, "")
+		}
+	case readable(data) == nil && yamlv3.Unmarshal(data, &doc) == nil && len(doc.Content) == 1:
+		f.inYAML(doc.Content[0], "")
+	}
+	return f.found
+}
+
+// note notes where a name is, unless a key was that has it as value.
+func (f *finder) note(name string, at position) {
+	if _, known := f.found[name]; !known {
+		f.found[name] = at
+	}
+}
+
+func (f *finder) inYAML(n *yamlv3.Node, name string) {
+	if !f.wanted[name] {
+		return
+	}
+	f.note(name, position{n.Line, n.Column})
+	for i, e := range n.Content {
+		switch {
+		case n.Kind == yamlv3.SequenceNode:
+			f.inYAML(e, fmt.Sprintf("%s[%d]", name, i))
+		case n.Kind == yamlv3.MappingNode && i%2 == 0:
+			if in := join(name, e.Value); f.wanted[in] {
+				f.note(in, position{e.Line, e.Column})
+				f.inYAML(n.Content[i+1], in)
+			}
+		}
+	}
+}
+
+// inJSON reads one value of a valid document.
+func (f *finder) inJSON(dec *json.Decoder, name string) {
+	if !f.wanted[name] {
+		var passed json.RawMessage
+		_ = dec.Decode(&passed) // it is valid
+		return
+	}
+	f.note(name, f.next(dec))
+	token, err := dec.Token()
+	list := token == json.Delim('[')
+	if err != nil || !list && token != json.Delim('{') {
+		return
+	}
+	for i := 0; dec.More(); i++ {
+		if list {
+			f.inJSON(dec, fmt.Sprintf("%s[%d]", name, i))
+			continue
+		}
+		at := f.next(dec)
+		key, err := dec.Token()
+		if err != nil {
+			return
+		}
+		in := join(name, fmt.Sprint(key))
+		if f.wanted[in] {
+			f.note(in, at)
+		}
+		f.inJSON(dec, in)
+	}
+	_, _ = dec.Token() // the closing one
+}
+
+// next returns where the next token begins.
+func (f *finder) next(dec *json.Decoder) position {
+	for end := int(dec.InputOffset()); f.at < len(f.data) && (f.at < end || strings.IndexByte(" \t\r\n,:", f.data[f.at]) >= 0); f.at++ {
+		if f.data[f.at] == '\n' {
+			f.line, f.column = f.line+1, 0
+		}
+		f.column++
+	}
+	return position{f.line, f.column}
+}

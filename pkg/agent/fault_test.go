@@ -1,0 +1,76 @@
+package agent_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+)
+
+// Each mistake of a file is on a line of its own, with file, line and column, in YAML and in
+// JSON, and one about something that is missing is where it belongs.
+func TestMistakesHaveTheirLine(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		text string
+		want []string
+	}{
+		"unknown.yaml": {"name: hello\nmodel:\n  provider: scripted\n  responses: [{text: hi}]\ntools:\n  - name: a\n    descripton: x\n  - title: b\nlimits: {max_turn: 3}\n", []string{
+			":7:5: tools[0].descripton: ", ":8:5: tools[1].title: ", ":9:10: limits.max_turn: unknown key",
+		}},
+		"unknown.json": {"{\n\t\"name\": \"hello\",\n\t\"model\": {\"provider\": \"scripted\"},\n\t\"tools\": [\n\t\t{\"name\": \"a\", \"x\": {\"y\": [1, 2]}},\n\t\t{\"title\": \"b\"}\n\t]\n}", []string{
+			":5:17: tools[0].x: ", ":6:4: tools[1].title: ",
+		}},
+		"type.yaml":   {"name: hello\nlimits:\n  max_turns: many\n", []string{":3:3: limits.max_turns: a text stands"}},
+		"syntax.yaml": {"name: hello\nmodel: [\n", []string{":2: yaml: line 2"}},
+		"twice.json":  {"{\"name\": \"a\",\n \"name\": \"b\"}", []string{":1:2: name: the key is there twice"}},
+		"empty.yaml":  {"", []string{": it is empty"}},
+	} {
+		_, err := agent.Builtin().Parse([]byte(test.text))
+		if err == nil {
+			t.Errorf("%s is read", name)
+			continue
+		}
+		err = agent.InFile(name, []byte(test.text), err)
+		for _, want := range test.want {
+			if !strings.Contains(err.Error(), name+want) {
+				t.Errorf("%s: %v; want %s", name, err, want)
+			}
+		}
+		if lines := strings.Split(err.Error(), "\n"); len(lines) != len(test.want) {
+			t.Errorf("%s: %d lines, want %d: %v", name, len(lines), len(test.want), err)
+		}
+	}
+}
+
+// What Compile finds is located in the document, too.
+func TestMistakesOfMeaningHaveTheirLine(t *testing.T) {
+	t.Parallel()
+	text := []byte("name: hello\nmodel: {provider: scripted, responses: [{text: hi}]}\ntools:\n  - name: a\n    kind: telepathy\n  - name: a\n    kind: http\n")
+	def, err := agent.Builtin().Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = agent.Builtin().Compile(def, 1)
+	if err == nil {
+		t.Fatal("it compiles")
+	}
+	err = agent.InFile("a.yaml", text, err)
+	for _, want := range []string{"a.yaml:5:5: tools[0].kind: ", "a.yaml:6:"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %s", err, want)
+		}
+	}
+}
+
+func TestFaultsOfOtherErrors(t *testing.T) {
+	t.Parallel()
+	faults := agent.Faults(errors.New("the disk is full"))
+	if len(faults) != 1 || faults[0].Error() != "the disk is full" || faults[0].At != "" {
+		t.Errorf("Faults = %+v", faults)
+	}
+	if faults := agent.Faults(nil); faults != nil {
+		t.Errorf("Faults of nil = %+v", faults)
+	}
+}
