@@ -4,6 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 GOLANGCI_VERSION := v2.15.0
+TYPESCRIPT_VERSION := 7.0.2
 export GOBIN := $(CURDIR)/.bin
 
 .PHONY: help
@@ -162,8 +163,23 @@ lint: .bin/golangci-lint ## Lint with the pinned golangci-lint
 fmt: ## Format
 	gofmt -w cmd examples internal pkg
 
+ESBUILD_VERSION := v0.28.2
+
+.bin/esbuild:
+	go install github.com/evanw/esbuild/cmd/esbuild@$(ESBUILD_VERSION)
+
+.PHONY: page
+page: .bin/esbuild ## Build the page from its sources in web into pkg/gateway/ui
+	web/build.sh
+
+.PHONY: page-types
+page-types: ## Check the types of the page's sources: needs npm
+	@hack/ensure-languages.sh
+	@[ -x .bin/page/node_modules/.bin/tsc ] || npm install --prefix .bin/page --no-save --no-package-lock --no-audit --no-fund --loglevel=error typescript@$(TYPESCRIPT_VERSION) >/dev/null
+	.bin/page/node_modules/.bin/tsc -p web
+
 .PHONY: generate
-generate: ## Rewrite generated files
+generate: page ## Rewrite generated files
 	go test ./pkg/state -run TestStateMachineDoc -update
 	go test ./pkg/loop -run 'TestScenarios|TestClassesDoc' -update
 	go test ./pkg/model -run TestWordsDoc -update

@@ -2,36 +2,16 @@ package gateway
 
 import (
 	"context"
-	"embed"
-	"io/fs"
+	_ "embed"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 )
 
-//go:embed ui
-var uiFiles embed.FS
-
 //go:embed openapi.json
 var openAPIDocument []byte
-
-// page serves the embedded page. It may load nothing from elsewhere, and no other
-// page may frame it: its buttons approve calls.
-func page() handler {
-	files := http.FileServerFS(uiFiles)
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if _, err := fs.Stat(uiFiles, strings.Trim(r.URL.Path, "/")); err != nil {
-			return problem(http.StatusNotFound, api.CodeNotFound, "there is nothing at %s; the page is at /ui/", r.URL.Path)
-		}
-		w.Header().Set("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
-		files.ServeHTTP(w, r)
-		return nil
-	}
-}
 
 func openAPI(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Builds the page from its sources into pkg/gateway/ui, or into the folder that is named.
+# The same sources give the same bytes.
+set -euo pipefail
+cd "$(dirname "$0")"
+out=${1:-../pkg/gateway/ui}
+mkdir -p "$out"
+find "$out" -type f -delete
+cp src/index.html src/favicon.svg "$out"/
+lib=$PWD/vendor
+../.bin/esbuild src/app.tsx src/style.css --bundle --minify --splitting --format=esm --target=es2022 --charset=utf8 \
+  --legal-comments=eof --log-level=warning --outdir="$out" --chunk-names='[name]-[hash]' \
+  --tsconfig-raw='{"compilerOptions":{"jsx":"react-jsx","jsxImportSource":"preact"}}' \
+  --alias:preact="$lib/preact/dist/preact.mjs" --alias:preact/hooks="$lib/preact/hooks/dist/hooks.mjs" \
+  --alias:preact/jsx-runtime="$lib/preact/jsx-runtime/dist/jsxRuntime.mjs" \
+  --alias:@preact/signals="$lib/@preact/signals/dist/signals.mjs" --alias:@preact/signals-core="$lib/@preact/signals-core/dist/signals-core.mjs" \
+  --alias:marked="$lib/marked/lib/marked.esm.js" --alias:dompurify="$lib/dompurify/dist/purify.es.mjs"

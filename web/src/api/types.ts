@@ -1,0 +1,180 @@
+// What the API answers. The reference is /openapi.json; only what the page reads is here.
+
+export type Status = "queued" | "running" | "waiting" | "completed" | "incomplete" | "failed" | "cancelled";
+export const statuses: Status[] = ["queued", "running", "waiting", "completed", "incomplete", "failed", "cancelled"];
+export const ended = (s: string): boolean => s === "completed" || s === "incomplete" || s === "failed" || s === "cancelled";
+
+export type JSONValue = null | boolean | number | string | JSONValue[] | { [key: string]: JSONValue };
+
+export interface Usage {
+  input_tokens: number;
+  output_tokens: number;
+  cache_read_tokens: number;
+  cache_write_tokens: number;
+  model_calls: number;
+  tool_calls: number;
+  cost_usd: number | null;
+  estimated?: boolean;
+}
+
+export type Needs = "approval" | "result" | "answer" | "child" | "async";
+
+export interface WaitCall {
+  id: string;
+  tool: string;
+  arguments: JSONValue;
+  message: string;
+  needs: Needs;
+  hash?: string;
+  run_id: string | null;
+}
+
+export interface Waiting {
+  reason: string;
+  since: string | null;
+  expires_at: string | null;
+  calls: WaitCall[];
+  question: string | null;
+}
+
+export interface Run {
+  id: string;
+  agent: string;
+  agent_version: number;
+  loop: string;
+  tenant: string;
+  priority: string;
+  metadata: Record<string, string>;
+  parent: { run_id: string; call_id: string; depth: number } | null;
+  status: Status;
+  reason: string | null;
+  transition: { reason: string; detail: string; turn: number; version: number; at: string | null };
+  turn_count: number;
+  version: number;
+  output: string | null;
+  structured_output: JSONValue;
+  waiting: Waiting | null;
+  usage: Usage;
+  budget: {
+    max_turns: number | null;
+    output_tokens: number | null;
+    total_tokens: number | null;
+    cost_usd: number | null;
+    deadline: string | null;
+    used_fraction: number;
+  };
+  confidence: number | null;
+  error: { code: string; message: string } | null;
+  created_at: string | null;
+  started_at: string | null;
+  updated_at: string | null;
+  finished_at: string | null;
+}
+
+export interface Part {
+  type: "text" | "thinking" | "tool_call" | "tool_result" | "image";
+  text?: string;
+  id?: string;
+  name?: string;
+  arguments?: JSONValue;
+  call_id?: string;
+  content?: string;
+  is_error?: boolean;
+  images?: Image[];
+  media_type?: string;
+  data?: string;
+  url?: string;
+}
+
+export interface Image {
+  media_type?: string;
+  data?: string;
+  url?: string;
+}
+
+export interface Message {
+  id: string;
+  role: "system" | "user" | "assistant" | "tool";
+  turn: number;
+  at: string | null;
+  model?: string | null;
+  synthetic?: boolean;
+  undelivered?: boolean;
+  parts?: Part[];
+}
+
+// Event is an event of one run, committed (with seq) or live (without).
+export interface Event {
+  seq: number | null;
+  run_id: string;
+  type: string;
+  turn: number;
+  attempt: number;
+  at: string;
+  reason?: string;
+  detail?: string;
+  version?: number;
+  status?: Status;
+  worker?: string;
+  duration_ms?: number;
+  messages?: Message[];
+  message?: Message;
+  message_ids?: string[];
+  stop_reason?: string;
+  usage?: Usage;
+  failed_calls?: number;
+  call_id?: string;
+  name?: string;
+  is_error?: boolean;
+  arguments?: JSONValue;
+  waiting?: Waiting;
+  output?: string;
+  structured_output?: JSONValue;
+  error?: { code: string; message: string };
+  by?: { principal: string; tenant: string; via: string };
+  delta?: { text?: string; thinking?: string; call_id?: string; name?: string; arguments?: string };
+  progress?: JSONValue;
+  step?: string;
+  action?: string;
+  target?: string;
+  assessment?: string;
+  guidance?: string;
+  confidence?: number;
+  confidence_delta?: number;
+  limit?: string;
+  used_fraction?: number;
+}
+
+export interface Page<T> {
+  items: T[];
+  next_cursor: string | null;
+}
+
+export interface Session {
+  ways: ("key" | "oidc")[];
+  principal: string;
+  tenants: string[];
+  expires_at: string | null;
+}
+
+export interface Identity {
+  principal: string;
+  via: string;
+  tenant: string;
+  roles: string[];
+  tenants: string[];
+}
+
+export interface Agent {
+  name: string;
+  version: number;
+  definition: { [key: string]: JSONValue };
+  created_at: string;
+}
+
+export interface Canceled {
+  matched: number;
+  cancelled: number;
+  run_ids: string[];
+  next_cursor: string | null;
+}

@@ -1,0 +1,7 @@
+import { render } from "preact";
+import { loadSession } from "./store/session";
+import "./store/theme";
+import { Frame } from "./views/frame/frame";
+
+void loadSession();
+render(<Frame />, document.getElementById("app")!);

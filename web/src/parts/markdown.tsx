@@ -1,0 +1,62 @@
+// Text of models, as Markdown that can do nothing: HTML in it is shown as text, what comes
+// out is sanitized against a short list, and nothing is loaded because a text said so.
+import DOMPurify from "dompurify";
+import { Marked } from "marked";
+import type { JSX } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
+
+const escape = (s: string): string => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+
+const marked = new Marked({
+  gfm: true,
+  renderer: {
+    html: ({ text }) => escape(text),
+    image: ({ href, text }) => `<span class="no-image">image: ${escape(text || href)} (${escape(href)})</span>`,
+    checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
+  },
+});
+
+const tags = ["p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "a", "span"];
+const longest = 200_000; // characters that are laid out as Markdown
+
+function safe(text: string): DocumentFragment {
+  const html = marked.parse(text, { async: false });
+  const out = DOMPurify.sanitize(html, { ALLOWED_TAGS: tags, ALLOWED_ATTR: ["href", "align", "start", "class"], ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false, RETURN_DOM_FRAGMENT: true });
+  for (const e of out.querySelectorAll("[class]")) if (!(e.tagName === "SPAN" && e.className === "no-image")) e.removeAttribute("class");
+  for (const a of out.querySelectorAll("a")) link(a);
+  return out;
+}
+
+// link shows where a link leads, if its text does not.
+function link(a: HTMLAnchorElement): void {
+  let to: URL;
+  try {
+    to = new URL(a.getAttribute("href") ?? "", "https://relative.invalid/");
+  } catch {
+    a.removeAttribute("href");
+    return;
+  }
+  if (!["http:", "https:", "mailto:"].includes(to.protocol) || to.hostname === "relative.invalid") {
+    a.removeAttribute("href");
+    return;
+  }
+  a.rel = "noopener noreferrer nofollow";
+  a.target = "_blank";
+  a.title = to.href;
+  if (to.host && !(a.textContent ?? "").includes(to.host)) {
+    const where = document.createElement("span");
+    where.className = "link-host";
+    where.textContent = ` (${to.host})`;
+    a.append(where);
+  }
+}
+
+export function Markdown({ text }: { text: string }): JSX.Element {
+  const ref = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    const el = ref.current!;
+    if (text.length > longest) el.textContent = text;
+    else el.replaceChildren(safe(text));
+  }, [text]);
+  return <div ref={ref} class="md" />;
+}

@@ -1,0 +1,103 @@
+import type { ComponentType, JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { Empty, Loading, Problem } from "../../parts/states";
+import { errorOf } from "../../api/client";
+import { Icon } from "../../parts/icon";
+import { href, route } from "../../store/route";
+import { identity, loadSession, mustChoose, mustLogIn, ready, session, sessionError } from "../../store/session";
+import { toggleTheme } from "../../store/theme";
+import { Login } from "../login/login";
+import { views } from "../views";
+import { LiveDot } from "./live";
+import { openPalette, Palette } from "./palette";
+import { Toasts } from "./toasts";
+import { Who } from "./who";
+
+export function Frame(): JSX.Element {
+  const here = route.value.view;
+  const shown = here === "run" ? "runs" : here;
+  const title = views[here]?.title ?? "Not here";
+  useEffect(() => {
+    document.title = (here === "run" ? `…${route.value.id.slice(-10)} · Run` : title) + " · Turnpike";
+  }, [here, route.value.id, title]);
+  return (
+    <>
+      <a class="skip" href="#main" onClick={skip}>
+        Skip to the content
+      </a>
+      <header class="top">
+        <a class="brand" href={href("runs")}>
+          Turnpike
+        </a>
+        <nav aria-label="Views">
+          {Object.entries(views)
+            .filter(([, v]) => v.nav)
+            .map(([name, v]) => (
+              <a key={name} href={href(name)} aria-current={name === shown ? "page" : undefined}>
+                {v.title}
+              </a>
+            ))}
+        </nav>
+        <span class="grow" />
+        {ready.value && (
+          <button type="button" class="search-open" onClick={openPalette}>
+            <Icon name="search" />
+            <span class="wide-only">search or jump</span>
+            <kbd class="wide-only">/</kbd>
+            <span class="visually-hidden">Open search</span>
+          </button>
+        )}
+        {ready.value && <LiveDot />}
+        <Who />
+        <button type="button" class="quiet" onClick={toggleTheme} aria-label="Switch between light and dark" title="Light or dark">
+          <Icon name="theme" />
+        </button>
+      </header>
+      <main id="main" tabIndex={-1}>
+        <Content />
+      </main>
+      <Palette />
+      <Toasts />
+    </>
+  );
+}
+
+function skip(e: Event): void {
+  e.preventDefault();
+  document.getElementById("main")?.focus();
+}
+
+function Content(): JSX.Element {
+  if (!session.value) {
+    if (sessionError.value) return <Problem error={sessionError.value} again={() => void loadSession()} />;
+    return <Loading what="the session" />;
+  }
+  if (mustLogIn.value) return <Login />;
+  if (mustChoose.value) return <Empty title="Choose a tenant">You have roles in several: choose one at the top right.</Empty>;
+  if (identity.value && identity.value.roles.length === 0)
+    return <Empty title="No roles here">You have no role in the tenant {identity.value.tenant}. Ask an administrator, or choose another one.</Empty>;
+  return <Current name={route.value.view} />;
+}
+
+function Current({ name }: { name: string }): JSX.Element {
+  const [loaded, setLoaded] = useState<Record<string, ComponentType>>({});
+  const [failed, setFailed] = useState("");
+  const view = views[name];
+  useEffect(() => {
+    if (!view?.load || loaded[name]) return;
+    setFailed("");
+    view.load().then(
+      (c) => setLoaded((l) => ({ ...l, [name]: c })),
+      (e: unknown) => setFailed(errorOf(e).message),
+    );
+  }, [name]);
+  if (!view)
+    return (
+      <Empty title="There is no such view">
+        <a href={href("runs")}>To the runs</a>
+      </Empty>
+    );
+  const Show = view.show ?? loaded[name];
+  if (Show) return <Show />;
+  return failed ? <Empty title="This part of the page did not load">{failed}</Empty> : <Loading what={view.title} />;
+}

@@ -1,0 +1,17 @@
+import type { JSX } from "preact";
+import { dismiss, toasts } from "../../store/toasts";
+
+export function Toasts(): JSX.Element {
+  return (
+    <div class="toasts" aria-live="polite">
+      {toasts.value.map((t) => (
+        <div key={t.id} class={"toast " + t.kind} role={t.kind === "error" ? "alert" : undefined}>
+          <span>{t.text}</span>
+          <button type="button" class="quiet small" aria-label="Dismiss" onClick={() => dismiss(t.id)}>
+            ✕
+          </button>
+        </div>
+      ))}
+    </div>
+  );
+}

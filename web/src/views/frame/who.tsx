@@ -1,0 +1,37 @@
+import type { JSX } from "preact";
+import { tenant } from "../../api/client";
+import { logOut, session, switchTenant } from "../../store/session";
+import { attempt } from "../../store/toasts";
+
+// Who is logged in, and about which tenant this tab is.
+export function Who(): JSX.Element | null {
+  const s = session.value;
+  if (!s?.principal) return null;
+  return (
+    <span class="who" id="who">
+      <Choice tenants={s.tenants} />
+      <span class="soft wide-only" title="logged in as">
+        {s.principal}
+      </span>
+      <button type="button" class="quiet" onClick={() => void attempt(logOut)}>
+        Log out
+      </button>
+    </span>
+  );
+}
+
+function Choice({ tenants }: { tenants: string[] }): JSX.Element | null {
+  const choose = (e: Event): void => void switchTenant((e.target as HTMLInputElement).value);
+  if (tenants.includes("*")) return <input aria-label="Tenant" placeholder="tenant" value={tenant.value} onChange={choose} size={10} />;
+  if (tenants.length < 2) return null;
+  return (
+    <select aria-label="Tenant" value={tenant.value} onChange={choose}>
+      <option value="">tenant…</option>
+      {tenants.map((t) => (
+        <option key={t} value={t}>
+          {t}
+        </option>
+      ))}
+    </select>
+  );
+}

@@ -1,0 +1,122 @@
+import type { JSX } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Event, Run } from "../../api/types";
+import { parsed } from "../../parts/json";
+import { Markdown } from "../../parts/markdown";
+import { clock } from "../../parts/time";
+import { conversationOf, type Item } from "../../store/conversation";
+import type { LiveTurn, RunModel } from "../../store/run";
+import { may } from "../../store/session";
+import { Bubble, CallCard } from "./message";
+
+const step = 60; // items that are drawn at first, and with each click more
+
+// Conversation shows the newest of a long run, and what was before on demand.
+export function Conversation({ model, run, aligned }: { model: RunModel; run: Run; aligned: boolean }): JSX.Element {
+  const [most, setMost] = useState(step);
+  const entries = model.entries.value;
+  const { items, results } = useMemo(() => conversationOf(entries), [entries]);
+  const hidden = aligned ? 0 : Math.max(0, items.length - most);
+  const shown = items.slice(hidden);
+  const forkable = may("submitter") && run.loop !== "single_call";
+  const ends = useMemo(() => lastOfTurns(items), [items]);
+  return (
+    <section class="conversation" aria-label="Conversation">
+      {hidden > 0 && (
+        <button type="button" class="earlier" onClick={() => setMost(most + step * 4)}>
+          {hidden} earlier
+        </button>
+      )}
+      {shown.map((i) => (
+        <div key={i.key} class="turn-item" data-turn={i.turn}>
+          <ItemView item={i} results={results} run={run} fork={forkable && ends.get(i.turn) === i.key && whole(i.turn, run)} />
+        </div>
+      ))}
+      {model.superseded.value.map((l) => (
+        <Live key={`${l.turn}/${l.attempt}`} live={l} />
+      ))}
+      {model.live.value && !run.finished_at && <Live live={model.live.value} />}
+      {!items.length && <p class="soft center">{entries.length ? "Nothing was said yet." : "Reading the log…"}</p>}
+      {!aligned && <Follow on={run.status === "running" || run.status === "queued"} length={items.length} text={model.live.value?.text.length ?? 0} />}
+    </section>
+  );
+}
+
+// Follow keeps the end in sight while it grows, if the reader is there.
+function Follow({ on, length, text }: { on: boolean; length: number; text: number }): null {
+  const was = useRef(false);
+  const near = (): boolean => scrollY > 0 && innerHeight + scrollY > document.documentElement.scrollHeight - 120;
+  useEffect(() => {
+    const scrolled = (): void => {
+      was.current = near();
+    };
+    addEventListener("scroll", scrolled, { passive: true });
+    return () => removeEventListener("scroll", scrolled);
+  }, []);
+  useEffect(() => {
+    if (on && was.current) scrollTo({ top: document.documentElement.scrollHeight });
+  }, [length, text]);
+  return null;
+}
+
+// whole is true of a turn that has ended: a fork shares whole turns.
+const whole = (turn: number, run: Run): boolean => turn < run.turn_count || (turn === run.turn_count && (run.status !== "waiting" || run.reason === "waiting_schedule"));
+
+function lastOfTurns(items: Item[]): Map<number, string> {
+  const last = new Map<number, string>();
+  for (const i of items) if (i.kind === "message") last.set(i.turn, i.key);
+  return last;
+}
+
+function ItemView({ item, results, run, fork }: { item: Item; results: Map<string, Event>; run: Run; fork: boolean }): JSX.Element {
+  if (item.kind === "note") {
+    return (
+      <div class={"note " + (item.tone ?? "")} data-tie={"s" + item.entry.seq}>
+        <time class="soft" title={item.entry.at}>
+          {clock(item.entry.at)}
+        </time>{" "}
+        {item.text}
+        {item.by && <span class="soft"> by {item.by}</span>}
+      </div>
+    );
+  }
+  return <Bubble item={item} results={results} run={run} fork={fork} />;
+}
+
+// Live is what is heard of a turn while it happens. What a dead worker had said stays, marked.
+function Live({ live }: { live: LiveTurn }): JSX.Element | null {
+  const drafts = live.calls.filter((c) => c.arguments && !c.since);
+  if (!live.text && !live.thinking && !drafts.length) {
+    if (live.superseded) return null;
+    return live.calls.length ? null : (
+      <div class="bubble assistant live-bubble" data-tie="live">
+        <div class="who-line">
+          turn {live.turn} <span class="soft">{live.worker} asks the model</span>
+          <span class="caret" aria-hidden="true" />
+        </div>
+      </div>
+    );
+  }
+  return (
+    <div class={"bubble assistant live-bubble" + (live.superseded ? " gone" : "")} data-tie="live">
+      <div class="who-line">
+        turn {live.turn} <span class="soft">{live.superseded ? `attempt ${live.attempt} on ${live.worker}: superseded, its worker died` : `${live.worker} streams`}</span>
+      </div>
+      {live.thinking && (
+        <details class="thinking">
+          <summary>Reasoning</summary>
+          <Markdown text={live.thinking} />
+        </details>
+      )}
+      {live.text && (
+        <div class="streaming" aria-live="off">
+          <Markdown text={live.text} />
+          {!live.superseded && <span class="caret" aria-hidden="true" />}
+        </div>
+      )}
+      {drafts.map((c) => (
+        <CallCard key={c.id} id={c.id} name={c.name} args={parsed(c.arguments) ?? c.arguments} state="writing" />
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,175 @@
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { ended, type Run } from "../../api/types";
+import { Copy } from "../../parts/copy";
+import { Dialog } from "../../parts/dialog";
+import { StatusChip } from "../../parts/status";
+import { Ago } from "../../parts/time";
+import { count, duration, money, plural, shortId, span, tokens } from "../../parts/words";
+import { again, cancel, say } from "../../store/actions";
+import { now } from "../../store/clock";
+import { go, href, runHref } from "../../store/route";
+import type { RunModel } from "../../store/run";
+import { may } from "../../store/session";
+import { attempt } from "../../store/toasts";
+import { title } from "../runs/row";
+
+export function Head({ model, run, close }: { model: RunModel; run: Run; close?: (() => void) | undefined }): JSX.Element {
+  const [ask, setAsk] = useState<"cancel" | "message" | "">("");
+  const over = ended(run.status);
+  const name = title(run);
+  const tryAgain = (): void =>
+    void attempt(async () => {
+      const fresh = await again(run);
+      go(runHref(fresh.id));
+    });
+  return (
+    <header class="run-head">
+      <div class="run-title">
+        <h1>
+          <a href={href("runs", "", { agent: run.agent })} title="All runs of this agent">
+            {run.agent}
+          </a>
+          <span class="soft">@{run.agent_version}</span>
+          {name && <> · {name}</>}
+        </h1>
+        <code class="soft run-id" title={run.id}>
+          {shortId(run.id)}
+        </code>
+        <Copy text={run.id} label="Copy the id" />
+        <StatusChip run={run} />
+        <span class="grow" />
+        {!over && may("operator") && (
+          <button type="button" class="danger" onClick={() => setAsk("cancel")}>
+            Cancel
+          </button>
+        )}
+        {may("submitter") && run.loop !== "single_call" && (
+          <button type="button" onClick={() => setAsk("message")}>
+            {over ? "Continue" : "Message"}
+          </button>
+        )}
+        {over && may("submitter") && (
+          <button type="button" onClick={tryAgain} title="Start a new run with the same input">
+            Run again
+          </button>
+        )}
+        {close && (
+          <button type="button" class="quiet" aria-label="Close this run" onClick={close}>
+            ✕
+          </button>
+        )}
+      </div>
+      <Facts model={model} run={run} />
+      {ask === "cancel" && <Ask title="Cancel this run?" label="Reason" verb="Cancel the run" danger close={() => setAsk("")} send={(t) => cancel(run.id, t)} done="Cancelled." hint="What is in flight is broken off. A message continues the run later." />}
+      {ask === "message" && (
+        <Ask title={over ? "Continue with a message" : "Say something to the run"} label="Message" verb="Send" required close={() => setAsk("")} send={(t) => say(run.id, t)} done="Sent." hint={over ? "The run goes on with it." : "The run reads it at its next turn."} />
+      )}
+    </header>
+  );
+}
+
+interface AskProps {
+  title: string;
+  label: string;
+  verb: string;
+  hint: string;
+  done: string;
+  danger?: boolean;
+  required?: boolean;
+  close: () => void;
+  send: (text: string) => Promise<unknown>;
+}
+
+function Ask(p: AskProps): JSX.Element {
+  const [text, setText] = useState("");
+  const [busy, setBusy] = useState(false);
+  const submit = async (e: SubmitEvent): Promise<void> => {
+    e.preventDefault();
+    setBusy(true);
+    const ok = await attempt(() => p.send(text), p.done);
+    setBusy(false);
+    if (ok) p.close();
+  };
+  return (
+    <Dialog title={p.title} close={p.close}>
+      <form onSubmit={(e) => void submit(e)}>
+        <p class="soft">{p.hint}</p>
+        <label>
+          {p.label}
+          <textarea rows={3} required={!!p.required} value={text} autofocus onInput={(e) => setText((e.target as HTMLTextAreaElement).value)} />
+        </label>
+        <div class="buttons">
+          <button type="button" onClick={p.close}>
+            Back
+          </button>
+          <button type="submit" class={p.danger ? "danger" : "primary"} disabled={busy}>
+            {p.verb}
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+// waited is how long a run has waited for somebody or something in all, in milliseconds.
+function waited(model: RunModel, at: number): number {
+  let total = 0;
+  let since = 0;
+  for (const e of model.entries.value) {
+    const t = Date.parse(e.at);
+    if (since && (e.type === "transition" || e.type === "run.waiting" || e.type === "run.finished")) {
+      total += t - since;
+      since = 0;
+    }
+    if (e.type === "run.waiting") since = t;
+  }
+  return total + (since ? Math.max(0, at - since) : 0);
+}
+
+function Facts({ model, run }: { model: RunModel; run: Run }): JSX.Element {
+  const at = run.finished_at ? Date.parse(run.finished_at) : now.value;
+  const took = duration(run, at) ?? 0;
+  const wait = waited(model, at);
+  const b = run.budget;
+  const facts: (JSX.Element | string)[] = [];
+  facts.push(b.max_turns ? `${run.turn_count} of ${b.max_turns} turns` : plural(run.turn_count, "turn"));
+  if (run.started_at) facts.push(wait > 999 ? `${span(Math.max(0, took - wait))} working, ${span(wait)} waiting` : span(took));
+  facts.push(`${count(tokens(run))}${b.total_tokens ? ` of ${count(b.total_tokens)}` : ""} tokens${run.usage.estimated ? " (partly estimated)" : ""}`);
+  if (run.usage.cost_usd !== null || b.cost_usd !== null) facts.push(`${money(run.usage.cost_usd ?? 0)}${b.cost_usd !== null ? ` of ${money(b.cost_usd)}` : ""}`);
+  if (run.confidence !== null) facts.push(`confidence ${run.confidence}`);
+  facts.push(
+    <span>
+      submitted <Ago at={run.created_at} />
+    </span>,
+  );
+  if (b.deadline && !run.finished_at)
+    facts.push(
+      <span title={b.deadline}>
+        deadline {Date.parse(b.deadline) < at ? "passed" : "in " + span(Date.parse(b.deadline) - at)}
+      </span>,
+    );
+  if (run.parent) facts.push(<a href={runHref(run.parent.run_id)}>started by {shortId(run.parent.run_id)}</a>);
+  const used = Math.min(1, b.used_fraction);
+  const meta = Object.entries(run.metadata);
+  return (
+    <div class="facts soft">
+      {facts.map((f, i) => (
+        <span key={i}>{f}</span>
+      ))}
+      {used > 0.005 && (
+        <span class="budget" title={`${Math.round(used * 100)} % of the tightest limit is used`}>
+          <span class={"budget-bar" + (used > 0.8 ? " high" : "")}>
+            <span style={{ width: `${Math.max(2, used * 100)}%` }} />
+          </span>
+          {Math.round(used * 100)} % of budget
+        </span>
+      )}
+      {meta.map(([k, v]) => (
+        <a key={k} class="meta clip" href={href("runs", "", { ["metadata." + k]: v })} title="Runs with the same">
+          {k}={v}
+        </a>
+      ))}
+    </div>
+  );
+}

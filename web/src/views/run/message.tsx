@@ -1,0 +1,154 @@
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import type { Event, JSONValue, Part, Run } from "../../api/types";
+import { Icon } from "../../parts/icon";
+import { Picture } from "../../parts/image";
+import { JSONTree, parsed } from "../../parts/json";
+import { Markdown } from "../../parts/markdown";
+import { clock, exact } from "../../parts/time";
+import { bytes, call as callText, count, money, span } from "../../parts/words";
+import type { Item } from "../../store/conversation";
+import { runHref, setParams } from "../../store/route";
+
+const longText = 6000;
+
+export function Bubble({ item, results, run, fork }: { item: Item; results: Map<string, Event>; run: Run; fork: boolean }): JSX.Element {
+  const m = item.message!;
+  const e = item.entry;
+  const tie = "s" + e.seq;
+  const u = e.type === "model.message" ? e.usage : undefined;
+  const parts = m.parts ?? [];
+  if (m.role === "system") {
+    return (
+      <details class="bubble system" data-tie={tie}>
+        <summary>Instructions</summary>
+        {parts.map((p, i) => (
+          <PartView key={i} part={p} results={results} run={run} />
+        ))}
+      </details>
+    );
+  }
+  return (
+    <div class={`bubble ${m.role}${item.kind === "gone" ? " gone" : ""}`} data-tie={tie}>
+      <div class="who-line">
+        <strong>{m.role === "user" ? (item.by ?? "user") : m.role === "assistant" ? `turn ${m.turn}` : m.role}</strong>
+        {m.model && <span class="soft">{m.model}</span>}
+        {item.kind === "gone" && <span class="soft">broke off: the model does not see it</span>}
+        {m.undelivered && <span class="soft">not delivered: the run ended before</span>}
+        {e.attempt > 1 && e.type === "model.message" && <span class="soft">attempt {e.attempt}</span>}
+        {u && (u.input_tokens > 0 || u.output_tokens > 0) && (
+          <span class="soft" title="tokens in and out">
+            {count(u.input_tokens)} → {count(u.output_tokens)} {money(u.cost_usd)}
+          </span>
+        )}
+        <span class="grow" />
+        {fork && (
+          <button type="button" class="quiet small fork-here" title={`A new run that shares the history up to the end of turn ${m.turn}`} onClick={() => setParams({ fork: String(m.turn), at: "" })}>
+            <Icon name="fork" /> fork here
+          </button>
+        )}
+        <button type="button" class="quiet small at" title={exact(e.at)} onClick={() => setParams({ at: String(e.seq), fork: "" })}>
+          <time dateTime={e.at}>{clock(e.at)}</time>
+        </button>
+      </div>
+      {parts.map((p, i) => (
+        <PartView key={i} part={p} results={results} run={run} />
+      ))}
+      {e.stop_reason && e.stop_reason !== "end" && e.stop_reason !== "tool_calls" && <p class="soft">stopped: {e.stop_reason}</p>}
+    </div>
+  );
+}
+
+function PartView({ part, results, run }: { part: Part; results: Map<string, Event>; run: Run }): JSX.Element | null {
+  switch (part.type) {
+    case "text":
+      return <Text text={part.text ?? ""} />;
+    case "thinking":
+      return part.text ? (
+        <details class="thinking">
+          <summary>Reasoning</summary>
+          <Markdown text={part.text} />
+        </details>
+      ) : (
+        <p class="soft">Reasoning that the provider keeps to itself</p>
+      );
+    case "tool_call": {
+      const waits = run.waiting?.calls.find((c) => c.id === part.id);
+      return <CallCard id={part.id ?? ""} name={part.name ?? ""} args={part.arguments ?? null} result={results.get(part.id ?? "")} state={waits ? "waits" : run.finished_at ? "none" : "going"} child={waits?.run_id ?? null} />;
+    }
+    case "tool_result":
+      return <ResultView content={part.content ?? ""} isError={!!part.is_error} part={part} />;
+    case "image":
+      return <Picture image={part} />;
+  }
+}
+
+function Text({ text }: { text: string }): JSX.Element {
+  const [all, setAll] = useState(false);
+  if (text.length <= longText || all) return <Markdown text={text} />;
+  return (
+    <>
+      <Markdown text={text.slice(0, longText)} />
+      <button type="button" class="small" onClick={() => setAll(true)}>
+        … all {bytes(text.length)}
+      </button>
+    </>
+  );
+}
+
+interface CardProps {
+  id: string;
+  name: string;
+  args: JSONValue;
+  result?: Event | undefined;
+  state: "going" | "waits" | "none" | "writing";
+  child?: string | null;
+}
+
+// CallCard is a call with its result in it.
+export function CallCard({ id, name, args, result, state, child }: CardProps): JSX.Element {
+  const bad = !!result && (result.is_error || result.message?.parts?.some((p) => p.is_error));
+  const how = result
+    ? `${bad ? "failed" : result.type === "tool.reused" ? "reused" : "done"}${result.duration_ms ? " " + span(result.duration_ms) : ""}`
+    : { going: "in flight", waits: "waits", none: "no result", writing: "is written" }[state];
+  return (
+    <details class={"call" + (bad ? " bad" : "")} data-tie={"c" + id} data-call={id}>
+      <summary>
+        <span class="mono clip">{callText(name, args)}</span>
+        <span class="grow" />
+        <span class={bad ? "error-text" : "soft"}>{how}</span>
+      </summary>
+      <div class="call-in">
+        <h3>Arguments</h3>
+        {result?.arguments !== undefined && <p class="soft">edited before the call: </p>}
+        <JSONTree value={result?.arguments ?? args} open={2} />
+        {result?.message?.parts?.map((p, i) => <ResultView key={i} content={p.content ?? ""} isError={!!p.is_error} part={p} />)}
+        {child && (
+          <p>
+            <a href={runHref(child)}>Open its run</a>
+          </p>
+        )}
+        <button type="button" class="small quiet" onClick={() => setParams({ at: id, fork: "" })}>
+          Detail
+        </button>
+      </div>
+    </details>
+  );
+}
+
+export function ResultView({ content, isError, part }: { content: string; isError: boolean; part: Part }): JSX.Element {
+  const [all, setAll] = useState(content.length <= longText);
+  const json = all ? parsed(content) : undefined;
+  return (
+    <div class={"result" + (isError ? " bad" : "")}>
+      <h3>{isError ? "Error" : "Result"}</h3>
+      {json !== undefined ? <JSONTree value={json} open={2} /> : <pre>{all ? content : content.slice(0, longText)}</pre>}
+      {!all && (
+        <button type="button" class="small" onClick={() => setAll(true)}>
+          … all {bytes(content.length)}
+        </button>
+      )}
+      {part.images?.map((img, i) => <Picture key={i} image={img} />)}
+    </div>
+  );
+}

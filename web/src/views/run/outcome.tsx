@@ -1,0 +1,60 @@
+import type { JSX } from "preact";
+import type { Run } from "../../api/types";
+import { JSONTree } from "../../parts/json";
+import { Markdown } from "../../parts/markdown";
+import { until, words } from "../../parts/words";
+import { now } from "../../store/clock";
+
+const remedies: Record<string, string> = {
+  model_error: "The model could not be reached or refused. See that its address and key are right, then run it again.",
+  invalid_output: "The model's answer did not fit the schema. Make the schema or the instructions clearer, or take a stronger model.",
+  invalid_agent: "Its definition cannot be run by the workers. `turnpike doctor` says which tool or secret they lack.",
+  poisoned: "Each worker that took this turn died of it. It is a dead letter: mend the cause, then replay it.",
+  lost: "Its turn message was lost and could not be published again. Replay the dead letter.",
+  expired: "Nobody answered in time. Continue it with a message, or run it again.",
+  max_turns: "It used all turns that it may take. Continue it with a message, or raise limits.max_turns.",
+  cost_budget_exhausted: "It used all the money that it may spend. Raise limits.cost_usd to run it again.",
+  token_budget_exhausted: "It used all tokens that it may use.",
+  deadline_exceeded: "It was not done when its deadline came.",
+  tool_loop: "The model made the same calls over and over.",
+  refused: "The model refuses to answer this.",
+};
+
+// Outcome is what matters most: the error, the answer, or why it waits by itself.
+export function Outcome({ run }: { run: Run }): JSX.Element | null {
+  if (run.status === "failed" || run.status === "incomplete" || run.status === "cancelled") {
+    const code = run.error?.code ?? run.reason ?? run.status;
+    const text = run.error?.message ?? run.transition.detail;
+    return (
+      <section class={"card outcome " + (run.status === "failed" ? "bad" : "warn")} aria-label="How it ended">
+        <h2>{words(code)}</h2>
+        {text && <p class="outcome-text">{text}</p>}
+        {remedies[code] && <p class="soft">{remedies[code]}</p>}
+        {run.output && (
+          <details>
+            <summary>What it had said by then</summary>
+            <Markdown text={run.output} />
+          </details>
+        )}
+      </section>
+    );
+  }
+  if (run.status === "completed") {
+    if (!run.output && run.structured_output === null) return null;
+    return (
+      <section class="card outcome good" aria-label="Answer">
+        {run.structured_output !== null ? <JSONTree value={run.structured_output} open={3} /> : <Markdown text={run.output ?? ""} />}
+      </section>
+    );
+  }
+  if (run.waiting?.reason === "waiting_schedule" && run.waiting.expires_at) {
+    return (
+      <section class="card outcome warn" aria-label="Why it waits">
+        <p>
+          {run.transition.detail || "It waits for its time."} <strong>Goes on {until(run.waiting.expires_at, now.value)}.</strong>
+        </p>
+      </section>
+    );
+  }
+  return null;
+}

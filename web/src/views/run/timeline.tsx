@@ -1,0 +1,144 @@
+import type { JSX } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Run } from "../../api/types";
+import { StatusMark } from "../../parts/status";
+import { span } from "../../parts/words";
+import { now } from "../../store/clock";
+import { route, runHref, setParams } from "../../store/route";
+import type { RunModel } from "../../store/run";
+import { type Bar, type Lane, lanesOf } from "../../store/timeline";
+import { type Scale, scaleOf } from "../../store/timescale";
+
+const rowHeight = 26;
+const mostRows = 14; // before the timeline scrolls
+const zooms: [string, string, number][] = [
+  ["", "fit", 0],
+  ["1m", "1 m", 60_000],
+  ["10s", "10 s", 10_000],
+];
+
+export function Timeline({ model, run }: { model: RunModel; run: Run }): JSX.Element | null {
+  const box = useRef<HTMLDivElement>(null);
+  const [seen, setSeen] = useState<[number, number]>([0, mostRows + 8]);
+  const [follow, setFollow] = useState(true);
+  const entries = model.entries.value;
+  const live = model.live.value;
+  const lanes = useMemo(
+    () => lanesOf({ run, entries, live, starts: model.starts.value, children: model.children.value, below: model.below.value }),
+    [entries, live?.turn, live?.attempt, live?.calls, run, model.starts.value, model.children.value, model.below.value],
+  );
+  const open = !run.finished_at || model.children.value.some((c) => !c.finished_at);
+  const at = open ? now.value : Date.parse(run.finished_at!);
+  const start = Date.parse(run.created_at ?? entries[0]?.at ?? "");
+  const scale = useMemo(() => scaleOf(lanes, start, at), [lanes, start, at]);
+  const zoom = route.value.params.get("zoom") ?? "";
+  const per = zooms.find(([z]) => z === zoom)?.[2] ?? 0;
+  const width = per ? Math.max(100, (scale.total / per) * 100) : 100;
+  useEffect(() => {
+    const el = box.current;
+    if (!el || !follow || !open) return;
+    el.scrollTop = el.scrollHeight;
+    if (per) el.scrollLeft = el.scrollWidth;
+  }, [lanes.length, follow, open, per, width]);
+  if (!entries.length) return <div class="timeline-space" aria-hidden="true" />;
+  const scrolled = (): void => {
+    const el = box.current!;
+    const first = Math.max(0, Math.floor(el.scrollTop / rowHeight) - 6);
+    setSeen((s) => (s[0] === first ? s : [first, first + mostRows + 14]));
+    if (open) setFollow(el.scrollTop + el.clientHeight >= el.scrollHeight - rowHeight);
+  };
+  const shown = lanes.slice(seen[0], seen[1]);
+  return (
+    <section class="timeline" aria-label="Timeline">
+      <div class="section-head">
+        <h2>Timeline</h2>
+        <span class="soft">{lanes.length > 0 && span(at - start)}</span>
+        <span class="grow" />
+        <div role="group" aria-label="Zoom">
+          {zooms.map(([name, text]) => (
+            <button type="button" key={name} class="small quiet" aria-pressed={zoom === name} onClick={() => setParams({ zoom: name }, true)}>
+              {text}
+            </button>
+          ))}
+          {open && (
+            <button type="button" class="small quiet" aria-pressed={follow} onClick={() => setFollow(!follow)}>
+              follow
+            </button>
+          )}
+        </div>
+      </div>
+      <div class="tl-box" ref={box} onScroll={scrolled} style={{ maxHeight: `${mostRows * rowHeight + 8}px` }} tabIndex={0} role="group" aria-label="Bars of the timeline">
+        <div class="tl-rows" style={{ height: `${lanes.length * rowHeight}px`, width: `${width}%` }}>
+          {scale.gaps.map((g) => (
+            <div key={g.from} class="tl-gap" style={{ left: `calc(var(--label) + (100% - var(--label) - var(--tail)) * ${g.x / scale.total})`, width: `calc((100% - var(--label) - var(--tail)) * ${g.width / scale.total})` }} title={`${span(g.to - g.from)}, compressed`} />
+          ))}
+          {shown.map((l, i) => (
+            <LaneRow key={l.key} lane={l} scale={scale} top={(seen[0] + i) * rowHeight} now={at} model={model} />
+          ))}
+        </div>
+      </div>
+    </section>
+  );
+}
+
+function LaneRow({ lane, scale, top, now: at, model }: { lane: Lane; scale: Scale; top: number; now: number; model: RunModel }): JSX.Element {
+  const c = lane.child;
+  const ends = lane.bars.map((b) => scale.x(b.from) / scale.total);
+  return (
+    <div class="tl-row" style={{ top: `${top}px` }}>
+      <span class="tl-label clip" style={{ paddingLeft: `${8 + lane.depth * 14}px` }}>
+        {c ? (
+          <>
+            <button type="button" class="fold" aria-label={lane.unfolded ? "Hide the runs below" : "Show the runs below"} aria-expanded={!!lane.unfolded} onClick={() => void model.unfold(c.id)}>
+              {lane.unfolded ? "▾" : "▸"}
+            </button>
+            <StatusMark status={c.status} />
+            <a href={runHref(c.id)} title={c.id}>
+              {lane.label}
+            </a>
+          </>
+        ) : (
+          lane.label
+        )}
+      </span>
+      <div class="tl-track">
+        {lane.bars.map((b, i) => (
+          <BarMark key={i} bar={b} left={ends[i]!} right={scale.x(b.to ?? at) / scale.total} next={ends.find((x, j) => j !== i && x > ends[i]! + 1e-9) ?? 1.12} at={at} child={c} />
+        ))}
+      </div>
+    </div>
+  );
+}
+
+// A label stands behind its bar if there is room before the next one, else in it.
+function BarMark({ bar, left, right, next, at, child }: { bar: Bar; left: number; right: number; next: number; at: number; child?: Run | undefined }): JSX.Element {
+  const width = Math.max(0, right - left);
+  const length = span((bar.to ?? at) - bar.from);
+  const label = bar.to === null ? `${bar.label} ${length}` : bar.kind === "wait" || bar.kind === "retry" ? `${bar.label} ${length}` : bar.label;
+  const inside = width > 0.16 || next - right < 0.1;
+  const cls = ["tl-bar", "k-" + bar.kind, bar.to === null ? "going" : "", bar.bad ? "bad" : "", child ? "s-" + child.status : ""].join(" ");
+  const open = (): void => {
+    if (child) location.hash = runHref(child.id);
+    else setParams({ at: bar.at, fork: "" });
+  };
+  return (
+    <button
+      type="button"
+      class={cls}
+      data-tie={bar.tie}
+      title={label}
+      aria-label={label}
+      style={{ left: `${left * 100}%`, width: `max(4px, ${width * 100}%)` }}
+      onClick={open}
+    >
+      {bar.ends === "death" && (
+        <span class="tl-death" aria-hidden="true">
+          ☠
+        </span>
+      )}
+      <span class={inside ? (width < 0.035 ? "visually-hidden" : "tl-in") : "tl-out"} style={inside ? {} : { maxWidth: `${Math.max(0, next - right) * 100 / Math.max(width, 0.0001)}%` }}>
+        {label}
+      </span>
+    </button>
+  );
+}

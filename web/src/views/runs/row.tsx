@@ -1,0 +1,102 @@
+import { memo } from "../../parts/memo";
+import type { JSX } from "preact";
+import type { Run } from "../../api/types";
+import { Ago } from "../../parts/time";
+import { StatusMark } from "../../parts/status";
+import { count, duration, gist, money, shortId, span, tokens } from "../../parts/words";
+import { again } from "../../store/actions";
+import { now } from "../../store/clock";
+import { go, runHref } from "../../store/route";
+import { at, past, selected, toggle } from "../../store/runs";
+import { may } from "../../store/session";
+import { attempt, toast } from "../../store/toasts";
+import { type Ask, canApprove } from "./decide";
+
+interface Props {
+  run: Run;
+  i: number;
+  here: boolean;
+  ask: (a: Ask) => void;
+}
+
+// A run's name for people: its title or ticket, if its metadata has one.
+export function title(r: Run): string {
+  for (const k of ["title", "name", "ticket", "subject"]) if (r.metadata[k]) return r.metadata[k];
+  return "";
+}
+
+export const Row = memo(function Row({ run, i, here, ask }: Props): JSX.Element {
+  const g = gist(run, run.status === "waiting" ? now.value : Date.now());
+  const took = duration(run, run.finished_at ? 0 : now.value);
+  const marked = selected.value.has(run.id);
+  const name = title(run);
+  return (
+    <div role="listitem" class={"row s-" + run.status + (here ? " here" : "") + (past.value.has(run.id) ? " past" : "")} aria-current={here ? "true" : undefined} data-run={run.id} onClick={(e) => open(e, run, i)}>
+      <input type="checkbox" checked={marked} aria-label={`Select run ${shortId(run.id)}`} onClick={(e) => e.stopPropagation()} onChange={() => toggle(run.id)} />
+      <a class="row-id" href={runHref(run.id)} title={run.id}>
+        {name || shortId(run.id)}
+      </a>
+      <span class="row-agent clip" title={`${run.agent}, version ${run.agent_version}`}>
+        {run.agent}
+        <span class="soft">@{run.agent_version}</span>
+      </span>
+      <span class="row-gist clip">
+        <StatusMark status={run.status} /> <span class="visually-hidden">{run.status}: </span>
+        {g.lead && <strong>{g.lead}</strong>}
+        {g.lead && g.text ? ": " : ""}
+        {g.text}
+      </span>
+      <span class="row-acts">
+        <Acts run={run} ask={ask} />
+      </span>
+      <span class="row-num r-dur" title="time from start to end">
+        {took !== null && run.started_at ? span(took) : ""}
+      </span>
+      <span class="row-num r-turns">{run.turn_count ? `${run.turn_count} t` : ""}</span>
+      <span class="row-num r-tok">{tokens(run) ? count(tokens(run)) : ""}</span>
+      <span class="row-num r-cost">{money(run.usage.cost_usd)}</span>
+      <span class="row-num r-age">
+        <Ago at={run.created_at} />
+      </span>
+    </div>
+  );
+});
+
+function open(e: MouseEvent, run: Run, i: number): void {
+  if ((e.target as HTMLElement).closest("a, button, input") || getSelection()?.toString()) return;
+  at.value = i;
+  if (e.metaKey || e.ctrlKey) window.open(runHref(run.id));
+  else go(runHref(run.id));
+}
+
+function Acts({ run, ask }: { run: Run; ask: (a: Ask) => void }): JSX.Element | null {
+  if (canApprove(run) && may("approver"))
+    return (
+      <>
+        <button type="button" class="small primary" onClick={() => ask({ run, decision: "approve" })}>
+          Approve
+        </button>
+        <button type="button" class="small" onClick={() => ask({ run, decision: "deny" })}>
+          Deny
+        </button>
+      </>
+    );
+  if (run.status === "waiting" && ["waiting_human_input", "waiting_client_tool", "waiting_tool", "waiting_approval"].includes(run.reason ?? ""))
+    return (
+      <a class="button small" href={runHref(run.id)}>
+        Answer
+      </a>
+    );
+  if (run.status === "failed" && may("submitter"))
+    return (
+      <button type="button" class="small" title="Start a new run with the same input" onClick={() => void retry(run)}>
+        Try again
+      </button>
+    );
+  return null;
+}
+
+async function retry(run: Run): Promise<void> {
+  let fresh: Run | null = null;
+  if (await attempt(async () => (fresh = await again(run)))) toast(`Run ${shortId(fresh!.id)} tries the same again.`);
+}

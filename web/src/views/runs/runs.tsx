@@ -1,0 +1,130 @@
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { Empty, Loading, Problem } from "../../parts/states";
+import { Virtual } from "../../parts/virtual";
+import { go, href, runHref } from "../../store/route";
+import { at, atTop, cursor, filter, fresh, items, listError, loaded, loading, more, reload, selected, showFresh, toggle } from "../../store/runs";
+import { typing } from "../frame/palette";
+import { BulkBar } from "./bulk";
+import { Filters } from "./filters";
+import { type Ask, canApprove, DecisionDialog } from "./decide";
+import { Row } from "./row";
+
+const narrow = matchMedia("(max-width: 760px)");
+const headHeight = 96;
+
+export function RunsView(): JSX.Element {
+  const [tall, setTall] = useState(narrow.matches);
+  const [ask, setAsk] = useState<Ask | null>(null);
+  useEffect(() => {
+    const on = (): void => setTall(narrow.matches);
+    narrow.addEventListener("change", on);
+    return () => narrow.removeEventListener("change", on);
+  }, []);
+  useEffect(() => {
+    const on = (e: KeyboardEvent): void => {
+      if (typing(e) || e.ctrlKey || e.metaKey || e.altKey) return;
+      if (key(e.key, setAsk)) e.preventDefault();
+    };
+    addEventListener("keydown", on);
+    return () => removeEventListener("keydown", on);
+  }, []);
+  const list = items.value;
+  return (
+    <section class="runs">
+      <h1 class="visually-hidden">Runs</h1>
+      <div class="runs-head">
+        <Filters />
+        <BulkBar />
+        {fresh.value.length > 0 && (
+          <button type="button" class="fresh" onClick={show}>
+            {fresh.value.length} new
+          </button>
+        )}
+      </div>
+      {listError.value && <Problem error={listError.value} again={reload} />}
+      {!loaded.value && !listError.value && <Loading what="runs" />}
+      {loaded.value && !list.length && !listError.value && <Nothing />}
+      {list.length > 0 && (
+        <Virtual
+          items={list}
+          height={tall ? 76 : 40}
+          label="Runs"
+          at={at.value}
+          offset={headHeight}
+          end={() => void more()}
+          scrolled={(top) => {
+            atTop.value = top < 60;
+          }}
+          row={(r, i) => <Row key={r.id} run={r} i={i} here={i === at.value} ask={setAsk} />}
+        />
+      )}
+      {list.length > 0 && (
+        <p class="soft center" role="status">
+          {loading.value ? "Reading more…" : cursor.value ? "More below" : filter.value.text ? "These are all within the newest 1,000 that match the other filters." : "These are all."}
+        </p>
+      )}
+      {ask && <DecisionDialog ask={ask} close={() => setAsk(null)} />}
+    </section>
+  );
+}
+
+function show(): void {
+  showFresh();
+  scrollTo({ top: 0 });
+}
+
+// key acts on the row of the keyboard, and reports whether it did.
+function key(k: string, setAsk: (a: Ask) => void): boolean {
+  const list = items.peek();
+  const run = list[at.peek()];
+  switch (k) {
+    case "j":
+    case "ArrowDown":
+      at.value = Math.min(at.peek() + 1, list.length - 1);
+      return true;
+    case "k":
+    case "ArrowUp":
+      at.value = Math.max(at.peek() - 1, 0);
+      return true;
+    case "Enter":
+    case "o":
+      if (!run || (k === "Enter" && document.activeElement?.closest("a, button"))) return false;
+      go(runHref(run.id));
+      return true;
+    case "x":
+      if (run) toggle(run.id);
+      return !!run;
+    case "a":
+    case "d":
+      if (!run || !canApprove(run)) return false;
+      setAsk({ run, decision: k === "a" ? "approve" : "deny" });
+      return true;
+    case "Escape":
+      if (selected.peek().size) selected.value = new Set();
+      else at.value = -1;
+      return true;
+    default:
+      return false;
+  }
+}
+
+function Nothing(): JSX.Element {
+  const f = filter.value;
+  const filtered = [...new URLSearchParams(location.hash.split("?")[1] ?? "")].length > 0;
+  if (filtered)
+    return (
+      <Empty title="No run matches">
+        {f.text && <p class="soft">Text is looked for in the newest 1,000 runs that match the other filters.</p>}
+        <p>
+          <a href={href("runs")}>Show all runs</a>
+        </p>
+      </Empty>
+    );
+  return (
+    <Empty title="No runs yet">
+      <p>Start one, and it appears here as it happens:</p>
+      <pre class="command">turnpike run examples/agents/hello.yaml "Say hello."</pre>
+    </Empty>
+  );
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Fetches the libraries of the page anew, in the versions below, into vendor. Needs npm.
+# The bundle is built from what is committed there, so a build needs Go alone.
+set -euo pipefail
+cd "$(dirname "$0")"
+versions=(preact@11.2.0 @preact/signals@2.11.4 @preact/signals-core@1.14.5 marked@18.2.1 dompurify@3.4.18)
+files=(
+  preact/LICENSE preact/dist/preact.mjs preact/src/index.d.ts preact/src/jsx.d.ts preact/src/dom.d.ts
+  preact/hooks/dist/hooks.mjs preact/hooks/src/index.d.ts
+  preact/jsx-runtime/dist/jsxRuntime.mjs preact/jsx-runtime/src/index.d.ts
+  @preact/signals/LICENSE @preact/signals/dist/signals.mjs @preact/signals/dist/signals.d.ts
+  @preact/signals-core/LICENSE @preact/signals-core/dist/signals-core.mjs @preact/signals-core/dist/signals-core.d.ts
+  marked/LICENSE marked/lib/marked.esm.js marked/lib/marked.d.ts
+  dompurify/LICENSE dompurify/dist/purify.es.mjs dompurify/dist/purify.es.d.mts
+)
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+npm install --prefix "$dir" --no-save --no-package-lock --no-audit --no-fund --ignore-scripts --loglevel=error "${versions[@]}" >/dev/null
+rm -rf vendor && mkdir vendor
+(cd "$dir/node_modules" && cp --parents "${files[@]}" "$OLDPWD/vendor/")
+find vendor -name '*.mjs' -o -name '*.esm.js' | xargs sed -i '/^\/\/# sourceMappingURL/d'
+printf '%s\n' "${versions[@]}" > vendor/versions.txt
