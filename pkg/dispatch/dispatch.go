@@ -32,8 +32,9 @@ type Turn struct {
 	// TraceParent is a W3C trace context, or empty.
 	TraceParent string
 
-	// takenUp is bus.Turn.TakenUp.
-	takenUp state.Time
+	// Those of bus.Turn.
+	takenUp   state.Time
+	takenFrom string
 }
 
 // Dispatcher publishes turns. It is safe for concurrent use.
@@ -83,20 +84,28 @@ func (d *Dispatcher) Abort(ctx context.Context, run state.RunID, tenant, reason 
 	return d.bus.PublishAbort(ctx, bus.Abort{Run: run, Tenant: tenant, Reason: reason, Version: w.Version})
 }
 
-// Cause says why a turn is published again.
-type Cause string
+// Cause says why a turn is published again: it was due, since its message or its worker was
+// lost, or its worker was found dead.
+type Cause struct{ dead string }
 
-// The causes.
-const (
-	Swept   Cause = "s" // it was due: its message or its worker was lost
-	Evicted Cause = "e" // its worker is dead
-)
+// Swept is the cause of the sweeper.
+func Swept() Cause { return Cause{} }
+
+// Evicted is the cause of whoever evicts a worker.
+func Evicted(worker string) Cause { return Cause{worker} }
+
+func (c Cause) String() string {
+	if c.dead != "" {
+		return "e"
+	}
+	return "s"
+}
 
 // Republish publishes the turn of a run that was due at a time of the store's clock. Its id
 // is new: under the canonical one the bus would drop the message as a double of the one that
 // was lost.
 func (d *Dispatcher) Republish(ctx context.Context, due state.Due, cause Cause, at state.Time) error {
-	t := Turn{Run: due.Run, Version: due.Version, Priority: due.Priority, Tenant: due.Tenant, Noisy: due.Noisy, takenUp: at}
+	t := Turn{Run: due.Run, Version: due.Version, Priority: due.Priority, Tenant: due.Tenant, Noisy: due.Noisy, takenUp: at, takenFrom: cause.dead}
 	return d.publish(ctx, t, fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause, due.Sweeps, time.Now().UnixNano()))
 }
 
@@ -108,7 +117,7 @@ func (d *Dispatcher) Follow(ctx context.Context, msg bus.Turn, version int64, p 
 
 func (d *Dispatcher) publish(ctx context.Context, t Turn, id string) error {
 	return d.bus.PublishTurn(ctx, bus.Turn{
-		Run: t.Run, Version: t.Version, Priority: t.Priority, Noisy: t.Noisy || t.Tenant != "" && d.noisy(t.Tenant), TraceParent: t.TraceParent, TakenUp: t.takenUp,
+		Run: t.Run, Version: t.Version, Priority: t.Priority, Noisy: t.Noisy || t.Tenant != "" && d.noisy(t.Tenant), TraceParent: t.TraceParent, TakenUp: t.takenUp, TakenFrom: t.takenFrom,
 	}, id)
 }
 

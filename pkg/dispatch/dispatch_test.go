@@ -51,7 +51,7 @@ func TestIDs(t *testing.T) {
 	must(t, d.Follow(t.Context(), bus.Turn{Run: run, Version: 6}, 7, state.Normal))
 	must(t, d.Abort(t.Context(), run, "acme", "enough", wake, ""))
 	for range 2 {
-		must(t, d.Republish(t.Context(), state.Due{Run: run, Version: 7, Priority: state.Normal, Sweeps: 3}, dispatch.Swept, state.At(time.Now())))
+		must(t, d.Republish(t.Context(), state.Due{Run: run, Version: 7, Priority: state.Normal, Sweeps: 3}, dispatch.Swept(), state.At(time.Now())))
 	}
 	canonical := string(run) + ":7"
 	if diff := cmp.Diff([]string{canonical, canonical, canonical, canonical + ":abort"}, r.ids[:4]); diff != "" {

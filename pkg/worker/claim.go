@@ -125,6 +125,10 @@ func (w *Worker) mayGetResults(d bus.TurnDelivery, c state.Claim) time.Duration 
 	return 0
 }
 
+// lateTimes is how many times as long results are waited for of a worker that is back: it may
+// have those of all its turns to hand in, while it has a lot to catch up with.
+const lateTimes = 4
+
 // stillLate returns for how long a turn that is taken up waits from now on, by the store's clock.
 // Of a message that does not say when that was, the first delivery is what waits.
 func (w *Worker) stillLate(d bus.TurnDelivery, now time.Time) time.Duration {
@@ -137,7 +141,11 @@ func (w *Worker) stillLate(d bus.TurnDelivery, now time.Time) time.Duration {
 	case now.IsZero():
 		now = w.clock.now().Time
 	}
-	return min(w.cfg.LateResults, takenUp.Add(w.cfg.LateResults).Sub(now))
+	until := takenUp.Add(w.cfg.LateResults)
+	if w.members.back(d.Turn().TakenFrom) {
+		until = takenUp.Add(lateTimes * w.cfg.LateResults)
+	}
+	return min(w.cfg.LateResults, until.Sub(now))
 }
 
 // postpone gives up a turn for as long as results of it may come in. It holds no slot

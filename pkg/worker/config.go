@@ -108,7 +108,8 @@ type Config struct {
 
 	// LateResults is how long a turn that is taken up after its worker was lost waits for
 	// the results of calls that may not be made twice: the worker may only have been
-	// paused. Then the outcome counts as unknown. Default 3 s; a negative one is none.
+	// paused. Then the outcome counts as unknown. Of a worker that is back they are waited
+	// for four times as long. Default 3 s; a negative one is none.
 	LateResults time.Duration
 
 	// ProbeMargin is how long after the deadline of a call its tool's probe is believed that it

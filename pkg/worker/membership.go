@@ -207,6 +207,13 @@ func (m *members) evict(ctx context.Context, workers []string) {
 // unheard reports whether a worker still is unreachable. The caller holds mu.
 func (m *members) unheard(id string) bool { return time.Since(m.seen[id].at) > m.unreachableAfter() }
 
+// back reports whether a worker that was found dead is heard again: it was only paused.
+func (m *members) back(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return id != "" && id != m.w.cfg.ID && !m.unheard(id)
+}
+
 // dead reports whether a worker is, as far as this one can tell now.
 func (m *members) dead(ctx context.Context, id string) (bool, error) {
 	if m.deaf(m.unreachableAfter() / 2) {
@@ -228,7 +235,7 @@ func (m *members) takeUp(ctx context.Context, id string) bool {
 		if dead {
 			due, err = m.w.store.Evict(ctx, id, evictPart, m.w.cfg.RedeliveryDelay)
 			runs += len(due)
-			m.w.republish(ctx, due, dispatch.Evicted)
+			m.w.republish(ctx, due, dispatch.Evicted(id))
 		}
 		if err != nil {
 			m.w.log.Warn().Err(err).Str("dead_worker", id).Str("hint", "is the store reachable? it is tried again").Msg("eviction failed")
@@ -251,7 +258,7 @@ func (w *Worker) evictFormerSelf(ctx context.Context) {
 	for {
 		due, err := w.store.Evict(ctx, w.cfg.ID, evictPart, w.cfg.RedeliveryDelay)
 		runs += len(due)
-		w.republish(ctx, due, dispatch.Evicted)
+		w.republish(ctx, due, dispatch.Evicted(w.cfg.ID))
 		if err != nil {
 			w.log.Warn().Err(err).Str("hint", "leases from before the restart run out by themselves").Msg("eviction failed")
 		}

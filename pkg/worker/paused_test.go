@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -98,4 +99,41 @@ func TestPausedWorkerReadsBeforeItGivesUp(t *testing.T) {
 			t.Errorf("the model was told\n%s", told)
 		}
 	})
+}
+
+// Of a worker that is back results are waited for longer: it has those of all its turns to hand
+// in. One that is gone has nothing to wait for.
+func TestWorkerThatIsBackGetsTime(t *testing.T) {
+	for name, from := range map[string]string{"back": "", "gone": "gone"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newDeployment(t)
+				tool := newBlocking()
+				s.tools["pay"] = tool
+				first := s.config()
+				first.Slots, first.LateResults = 1, time.Minute // it cannot take its own turn up
+				s.work(first)
+				id := s.submit(state.Limits{}, []agent.Tool{{Name: "pay"}}, call("pay", "c1"), model.Scripted{Text: "done"})
+				<-tool.started
+
+				second := s.config()
+				second.LateResults = 3 * time.Second
+				s.work(second)
+				due, err := s.store.Evict(t.Context(), first.ID, 100, time.Hour)
+				if err != nil || len(due) != 1 {
+					t.Fatalf("Evict = %+v, %v", due, err)
+				}
+				again := bus.Turn{Run: id, Version: due[0].Version, Priority: state.Normal, TakenUp: state.At(time.Now()), TakenFrom: cmp.Or(from, first.ID)}
+				if err := s.bus.PublishTurn(t.Context(), again, "again"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(8 * time.Second) // the bubble's
+				close(tool.release)
+				s.awaitReason(id, state.EndCompleted)
+				if told := strings.Join(s.transcript(id), "\n"); strings.Contains(told, "unknown") != (name == "gone") {
+					t.Errorf("%s: the model was told\n%s", name, told)
+				}
+			})
+		})
+	}
 }

@@ -38,7 +38,7 @@ func (w *Worker) sweep(ctx context.Context) {
 				}
 				break
 			}
-			w.republish(ctx, due, dispatch.Swept)
+			w.republish(ctx, due, dispatch.Swept())
 			if len(due) < sweepBatch {
 				break
 			}

@@ -35,6 +35,7 @@ type Worker struct {
 
 	dispatch *dispatch.Dispatcher
 	watchers bus.Watchers    // set by Run
+	members  *members        // set by Run
 	lifetime context.Context //nolint:containedctx // of Run: it ends what outlives its turn
 	feed     *feed           // nil: the deployment has none
 
@@ -134,11 +135,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer stopAborts()
 
-	members, err := w.joinMembers(turnCtx)
-	if err != nil {
+	if w.members, err = w.joinMembers(turnCtx); err != nil {
 		return fmt.Errorf("subscribe to heartbeats: %w", err)
 	}
-	defer members.stop()
+	defer w.members.stop()
 
 	queues, err := w.openQueues(ctx)
 	if err != nil {
@@ -151,9 +151,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer running.Wait()
 	defer stopBackground()
 	running.Go(func() { w.renewLeases(background) })
-	running.Go(func() { members.sendHeartbeats(background) })
-	running.Go(func() { members.writeHeartbeats(background) })
-	running.Go(func() { members.watch(background) })
+	running.Go(func() { w.members.sendHeartbeats(background) })
+	running.Go(func() { w.members.writeHeartbeats(background) })
+	running.Go(func() { w.members.watch(background) })
 	if w.feed != nil {
 		running.Go(func() { w.feed.run(background) })
 	}
