@@ -90,7 +90,7 @@ type Turn struct {
 	// worker that had it may only have been paused. Zero of any other message.
 	TakenUp state.Time `json:"taken_up,omitzero"`
 
-	// TakenFrom is the worker that had the turn and was found dead. Empty if there was none.
+	// TakenFrom is the worker that had the turn and was found dead, and may come back. Empty if there was none.
 	TakenFrom string `json:"taken_from,omitempty"`
 
 	// TraceParent carries the W3C trace context.

@@ -86,27 +86,20 @@ func (d *Dispatcher) Abort(ctx context.Context, run state.RunID, tenant, reason 
 
 // Cause says why a turn is published again: it was due, since its message or its worker was
 // lost, or its worker was found dead.
-type Cause struct{ dead string }
+type Cause struct{ letter, dead string }
 
 // Swept is the cause of the sweeper.
-func Swept() Cause { return Cause{} }
+func Swept() Cause { return Cause{letter: "s"} }
 
-// Evicted is the cause of whoever evicts a worker.
-func Evicted(worker string) Cause { return Cause{worker} }
-
-func (c Cause) String() string {
-	if c.dead != "" {
-		return "e"
-	}
-	return "s"
-}
+// Evicted is the cause of whoever evicts a worker; "" is one that cannot come back.
+func Evicted(worker string) Cause { return Cause{"e", worker} }
 
 // Republish publishes the turn of a run that was due at a time of the store's clock. Its id
 // is new: under the canonical one the bus would drop the message as a double of the one that
 // was lost.
 func (d *Dispatcher) Republish(ctx context.Context, due state.Due, cause Cause, at state.Time) error {
 	t := Turn{Run: due.Run, Version: due.Version, Priority: due.Priority, Tenant: due.Tenant, Noisy: due.Noisy, takenUp: at, takenFrom: cause.dead}
-	return d.publish(ctx, t, fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause, due.Sweeps, time.Now().UnixNano()))
+	return d.publish(ctx, t, fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause.letter, due.Sweeps, time.Now().UnixNano()))
 }
 
 // Follow publishes the turn that is next for the run of a message which came too late, on

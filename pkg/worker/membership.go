@@ -207,11 +207,12 @@ func (m *members) evict(ctx context.Context, workers []string) {
 // unheard reports whether a worker still is unreachable. The caller holds mu.
 func (m *members) unheard(id string) bool { return time.Since(m.seen[id].at) > m.unreachableAfter() }
 
-// back reports whether a worker that was found dead is heard again: it was only paused.
+// back reports whether a worker that was found dead is heard again: it, perhaps this one, was
+// only paused.
 func (m *members) back(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return id != "" && id != m.w.cfg.ID && !m.unheard(id)
+	return id != "" && !m.unheard(id)
 }
 
 // dead reports whether a worker is, as far as this one can tell now.
@@ -258,7 +259,7 @@ func (w *Worker) evictFormerSelf(ctx context.Context) {
 	for {
 		due, err := w.store.Evict(ctx, w.cfg.ID, evictPart, w.cfg.RedeliveryDelay)
 		runs += len(due)
-		w.republish(ctx, due, dispatch.Evicted(w.cfg.ID))
+		w.republish(ctx, due, dispatch.Evicted(""))
 		if err != nil {
 			w.log.Warn().Err(err).Str("hint", "leases from before the restart run out by themselves").Msg("eviction failed")
 		}

@@ -31,7 +31,7 @@ var all = []mutant{
 	{"tokens can be foreseen", claim, []string{"Token: w.random.token(),", "Token: fmt.Sprint(msg.Version),"}, "TestExplore/^tools$"},
 	{"nobody sweeps", sweep, []string{"			w.republish(ctx, due, dispatch.Swept())\n", ""}, "TestExplore/^tools$"},
 	{"the sweeper publishes under the turn's own id", messages, []string{
-		`fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause, due.Sweeps, time.Now().UnixNano())`, `id(due.Run, due.Version)+fmt.Sprintf("%.0s", time.Now())`,
+		`fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause.letter, due.Sweeps, time.Now().UnixNano())`, `id(due.Run, due.Version)+fmt.Sprintf("%.0s", time.Now())`,
 	}, "TestExplore/^tools$"},
 	{"a turn that ends does not look for signals that have come", rules, []string{"r.Status != state.Queued && (r.Abort != nil || len(r.Inbox) > 0)", "false"}, "TestExplore/^an_answer_and_a_cancellation$"},
 	{"a message is acknowledged before its turn is done", claim, []string{"	c, err := w.store.Claim(ctx, ask)\n", "	_ = d.Ack()\n	c, err := w.store.Claim(ctx, ask)\n"}, "TestExplore/^tools$"},
