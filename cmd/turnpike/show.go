@@ -58,7 +58,7 @@ func (c *showCmd) Run(e *env) error {
 	}
 	if run.Waiting != nil {
 		for _, call := range run.Waiting.Calls {
-			fmt.Fprintf(&b, "waits     %s %s %s%s\n", call.ID, call.Tool, call.Arguments, by(call.RunID))
+			fmt.Fprintf(&b, "waits     %s %s %s%s%s\n", call.ID, call.Tool, call.Arguments, by(call.RunID), risk(call))
 		}
 		if run.Waiting.Question != nil {
 			fmt.Fprintf(&b, "asks      %s\n", *run.Waiting.Question)

@@ -131,12 +131,20 @@ func standing(run api.Run) string {
 	}
 	var calls []string
 	for _, call := range run.Waiting.Calls {
-		calls = append(calls, fmt.Sprintf("%s (%s, needs %s)", call.ID, call.Tool, call.Needs))
+		calls = append(calls, fmt.Sprintf("%s (%s, needs %s%s)", call.ID, call.Tool, call.Needs, risk(call)))
 	}
 	if text += ", " + run.Waiting.Reason; len(calls) > 0 {
 		text += ": " + strings.Join(calls, ", ")
 	}
 	return text
+}
+
+// risk says what a call does, if its tool says so.
+func risk(call api.WaitCall) string {
+	if call.Risk == nil {
+		return ""
+	}
+	return ", " + *call.Risk
 }
 
 // showHint says how to go on with a run that waits. Whoever watches one sees past waits,

@@ -25,6 +25,7 @@ var floors = [][]string{
 	{"pkg/credential"},
 	{"pkg/check", "pkg/keys", "pkg/rule", "pkg/secret", "pkg/timelimit", "pkg/toolkit"},
 	{"pkg/state"},
+	{"pkg/provenance"},
 	{"pkg/budget", "pkg/hook", "pkg/model", "pkg/span", "pkg/transcript"},
 	{"pkg/tool"},
 	{"pkg/agent"},

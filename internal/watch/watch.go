@@ -121,6 +121,13 @@ func (p *Printer) Show(e api.Event) {
 			text += " · goes on at " + e.Waiting.ExpiresAt.Local().Format(time.TimeOnly)
 		}
 		p.paint(caution, "%s", text)
+		if e.Waiting != nil && e.Reason == state.WaitingApproval {
+			for _, c := range e.Waiting.Calls {
+				if c.Needs == state.NeedApproval {
+					p.line("           %s %s%s", c.Tool, oneLine(string(c.Arguments)), risk(c))
+				}
+			}
+		}
 		if e.Waiting != nil && e.Waiting.Question != "" {
 			p.line("           %s", e.Waiting.Question)
 		}
@@ -190,6 +197,14 @@ func (p *Printer) transition(e api.Event) {
 		c = caution
 	}
 	p.paint(c, "  turn %d ⟳ %s%s", e.Turn, e.Reason, by)
+}
+
+// risk is what a call does, if its tool says so.
+func risk(c state.WaitCall) string {
+	if c.Risk == "" {
+		return ""
+	}
+	return " · " + c.Risk
 }
 
 // decided writes who decided what about a call.

@@ -57,7 +57,7 @@ limits: {output_tokens: 50000, cost_usd: 0.50, deadline: 10m, warn_at: 0.8}
 	}
 	refund := a.Tool("refund")
 	for args, want := range map[string]bool{`{"amount":101}`: true, `{"amount":99.5}`: false, `{}`: true, `{"amount":"x"}`: true} {
-		if got := refund.NeedsApproval(args); got != want {
+		if got := refund.NeedsApproval(args, nil); got != want {
 			t.Errorf("NeedsApproval(%s) = %v, want %v", args, got, want)
 		}
 	}
@@ -320,7 +320,7 @@ func TestApprovalRules(t *testing.T) {
 			t.Errorf("approval %s: %v", tt.rule, err)
 			continue
 		}
-		if got := a.Tool("t").NeedsApproval(tt.args); got != tt.want {
+		if got := a.Tool("t").NeedsApproval(tt.args, nil); got != tt.want {
 			t.Errorf("approval %s: NeedsApproval(%s) = %v, want %v", tt.rule, tt.args, got, tt.want)
 		}
 	}
@@ -482,7 +482,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("Compile(%s): %v", saved, err)
 		}
 		for _, s := range a.ToolSpecs() {
-			a.Tool(s.Name).NeedsApproval(`{"x":1}`)
+			a.Tool(s.Name).NeedsApproval(`{"x":1}`, nil)
 			_ = a.Tool(s.Name).Validate(`{"x":1}`)
 		}
 	})

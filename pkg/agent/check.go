@@ -395,6 +395,9 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	if t.MaxCalls < 0 || t.MaxResult < 0 {
 		c.fault(place, "a limit of the tool is negative")
 	}
+	if risks := []tool.Risk{tool.Reads, tool.Writes, tool.Pays, tool.Sends}; t.Risk != "" && !slices.Contains(risks, t.Risk) {
+		c.fault(place+".risk", "%q is not one of reads, writes, pays, sends", t.Risk)
+	}
 	if !slices.Contains([]string{"", "parallel", "serial"}, t.Concurrency) {
 		c.fault(place+".concurrency", "%q is not one of parallel, serial", t.Concurrency)
 	}

@@ -7,7 +7,9 @@ import (
 
 	"cel.dev/cel-go/cel"
 
+	"github.com/turnpike-dev/turnpike/pkg/provenance"
 	"github.com/turnpike-dev/turnpike/pkg/rule"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -26,8 +28,12 @@ type CompiledTool struct {
 
 	schema *schema
 	open   bool // the schema is anyObject
-	rule   func(args map[string]any) (bool, error)
+	rule   approvalRule
 }
+
+// approvalRule tells whether a call with these arguments, which stand in text too, needs
+// approval in a run with this history.
+type approvalRule func(args map[string]any, text string, log []state.Entry) (bool, error)
 
 // anyObject is the schema of a tool without one.
 const anyObject = `{"type":"object"}`
@@ -38,9 +44,9 @@ func (t *CompiledTool) Bound(tenant string, secret func(name, host string) (stri
 }
 
 // NeedsApproval reports whether a person must approve a call with these
-// arguments, a JSON object. A rule that cannot be evaluated on them errs on the
+// arguments, a JSON object, in a run with this history. A rule that cannot be evaluated on them errs on the
 // side of the person: true.
-func (t *CompiledTool) NeedsApproval(arguments string) bool {
+func (t *CompiledTool) NeedsApproval(arguments string, log []state.Entry) bool {
 	if t.rule == nil {
 		return false
 	}
@@ -48,7 +54,7 @@ func (t *CompiledTool) NeedsApproval(arguments string) bool {
 	if json.Unmarshal([]byte(arguments), &args) != nil {
 		return true
 	}
-	yes, err := t.rule(args)
+	yes, err := t.rule(args, arguments, log)
 	return yes || err != nil
 }
 
@@ -74,16 +80,24 @@ func (t *CompiledTool) Validate(arguments string) error {
 }
 
 // compileRule compiles an approval rule: nil for never.
-func compileRule(text tool.Approval) (func(map[string]any) (bool, error), error) {
+func compileRule(text tool.Approval) (approvalRule, error) {
 	switch text {
 	case "", tool.ApprovalNever:
 		return nil, nil
 	case tool.ApprovalAlways:
-		return func(map[string]any) (bool, error) { return true, nil }, nil
+		return func(map[string]any, string, []state.Entry) (bool, error) { return true, nil }, nil
 	}
-	holds, err := rule.Compile(string(text), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)))
+	holds, err := rule.Compile(string(text), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)),
+		cel.Variable("args_from_untrusted", cel.BoolType), cel.Variable("untrusted_seen", cel.BoolType))
 	if err != nil {
-		return nil, fmt.Errorf("%q is not always, never or an expression over args: %w", text, err)
+		return nil, fmt.Errorf("%q is not always, never or an expression over args, args_from_untrusted and untrusted_seen: %w", text, err)
 	}
-	return func(args map[string]any) (bool, error) { return holds(map[string]any{"args": args}) }, nil
+	return func(args map[string]any, text string, log []state.Entry) (bool, error) {
+		// Functions are called where the rule asks for their value, and not otherwise.
+		return holds(map[string]any{
+			"args":                args,
+			"args_from_untrusted": func() any { return provenance.FromUntrusted(log, text) },
+			"untrusted_seen":      func() any { return provenance.Seen(log) },
+		})
+	}, nil
 }

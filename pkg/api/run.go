@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/budget"
@@ -62,7 +63,10 @@ type WaitCall struct {
 
 	// Hash stands for the run, its turn, the call, its tool and its arguments: an approval that
 	// names it decides about exactly that.
-	Hash  string  `json:"hash,omitempty"`
+	Hash string `json:"hash,omitempty"`
+
+	// Risk is what the tool does, as its definition says: reads, writes, pays, sends.
+	Risk  *string `json:"risk"`
 	RunID *string `json:"run_id"` // of the child run that answers
 }
 
@@ -111,6 +115,9 @@ func RunOf(s state.State, now time.Time) Run {
 			if c.Needs == state.NeedApproval {
 				r.Waiting.Calls[i].Hash = cmp.Or(c.Hash, s.ApprovalHash(c.ID, c.Tool, c.Arguments))
 			}
+			if risk := c.Risk; risk != "" {
+				r.Waiting.Calls[i].Risk = &risk
+			}
 			if child := string(c.RunID); child != "" {
 				r.Waiting.Calls[i].RunID = &child
 			}
@@ -158,6 +165,12 @@ func MessagesOf(messages []state.Message) []FullMessage {
 		}
 		if m.Parts == nil {
 			out[i].Parts = []state.Part{}
+		}
+		if m.Role == state.RoleTool && !m.Synthetic {
+			out[i].Parts = slices.Clone(out[i].Parts)
+			for p := range out[i].Parts {
+				out[i].Parts[p].Origin = cmp.Or(out[i].Parts[p].Origin, state.OriginTool)
+			}
 		}
 	}
 	return out

@@ -111,3 +111,36 @@ func TestDecisionIsOneEvent(t *testing.T) {
 		t.Errorf("decisions %q, want %q", got, want)
 	}
 }
+
+// A call whose arguments came out of what a tool said waits for approval by a rule and by a hook
+// that ask for it, with the risk that its tool declares, and no other call does.
+func TestArgumentsFromOutside(t *testing.T) {
+	t.Parallel()
+	responses := `model: {provider: scripted, responses: [{tool_calls: [{name: add, id: c1}]}, {tool_calls: [{name: pay, id: c2, arguments: {amount: 41}}, {name: pay, id: c3, arguments: {amount: 42}}]}, {text: done}]}`
+	for name, rest := range map[string]string{
+		"rule": `tools: [{name: add}, {name: pay, kind: client, schema: {type: object}, risk: pays, approval: args_from_untrusted}]`,
+		"hook": `tools: [{name: add}, {name: pay, kind: client, schema: {type: object}, risk: pays}], hooks: {pre_tool: [{kind: cel, when: 'tool == "pay" && args_from_untrusted && untrusted_seen', then: approve}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newDeployment(t)
+			s.put("payer", `{`+responses+`, `+rest+`}`)
+			_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"payer","input":"pay 42"}`)
+			waiting, _ := run["waiting"].(map[string]any)
+			calls, _ := waiting["calls"].([]any)
+			var got []string
+			for _, c := range calls {
+				call, _ := c.(map[string]any)
+				got = append(got, fmt.Sprintf("%v %v %v", call["id"], call["needs"], call["risk"]))
+			}
+			if want := "c2 result pays, c3 approval pays"; strings.Join(got, ", ") != want {
+				t.Errorf("waits for %q, want %q", got, want)
+			}
+			id, _ := run["id"].(string)
+			_, _, page := s.call("GET", "/v1/runs/"+id+"/messages", "")
+			if text := fmt.Sprint(page["items"]); !strings.Contains(text, "origin:tool") {
+				t.Errorf("the result has no origin: %s", text)
+			}
+		})
+	}
+}

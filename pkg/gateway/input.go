@@ -114,6 +114,7 @@ type partIn struct {
 	URL       string          `json:"url"`
 	Opaque    json.RawMessage `json:"opaque"`
 	OpaqueBy  string          `json:"opaque_by"`
+	Origin    state.Origin    `json:"origin"`
 }
 
 func messageOf(raw json.RawMessage) (state.Message, error) {
@@ -147,6 +148,14 @@ func messageOf(raw json.RawMessage) (state.Message, error) {
 // of returns the part, if it is whole and belongs into a message of that role.
 func (p partIn) of(role state.Role) (state.Part, error) {
 	out := state.Part{Type: p.Type, Opaque: p.Opaque, OpaqueBy: p.OpaqueBy}
+	switch p.Origin {
+	case state.OriginWeb, state.OriginAgent:
+		out.Origin = p.Origin
+	case "", state.OriginTool, state.OriginPerson:
+		// A caller's word makes no tool result that of a person.
+	default:
+		return out, fmt.Errorf("origin %.40q is not one of tool, web, agent, person", p.Origin)
+	}
 	home := role != state.RoleTool
 	switch p.Type {
 	case state.PartText, state.PartThinking:

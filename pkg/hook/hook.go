@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/turnpike-dev/turnpike/pkg/provenance"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -26,6 +27,10 @@ type Call struct {
 	ID        string          `json:"id"`
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
+
+	// What Request.Traced has found out, of pre_tool.
+	ArgsFromUntrusted bool `json:"args_from_untrusted,omitempty"`
+	UntrustedSeen     bool `json:"untrusted_seen,omitempty"`
 }
 
 // Request is what a hook is asked.
@@ -45,6 +50,29 @@ type Request struct {
 	// the run failed, of stop_failure.
 	Output string       `json:"output,omitempty"`
 	Error  *state.Error `json:"error,omitempty"`
+
+	// Log is the history of the run, of pre_tool. It is not sent to anybody.
+	Log []state.Entry `json:"-"`
+}
+
+// ArgsFromUntrusted reports whether a value of the arguments of the call also stands in what
+// tools, the web or other agents have said in the run (package provenance).
+func (r Request) ArgsFromUntrusted() bool {
+	return r.Call != nil && provenance.FromUntrusted(r.Log, string(r.Call.Arguments))
+}
+
+// UntrustedSeen reports whether tools, the web or other agents have said anything in the
+// run.
+func (r Request) UntrustedSeen() bool { return provenance.Seen(r.Log) }
+
+// Traced returns r with the answers of both in its call, for hooks that get it encoded.
+func (r Request) Traced() Request {
+	if r.Call != nil {
+		call := *r.Call
+		call.ArgsFromUntrusted, call.UntrustedSeen = r.ArgsFromUntrusted(), r.UntrustedSeen()
+		r.Call = &call
+	}
+	return r
 }
 
 // Answer is what a hook says. The zero value is no objection.

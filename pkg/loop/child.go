@@ -27,7 +27,9 @@ func ChildRun(s state.State, o state.OpenCall, a *agent.Agent) (state.State, err
 	if a.Instructions != "" {
 		messages = append(messages, state.Message{Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: a.Instructions}}})
 	}
-	messages = append(messages, state.UserText(task(o.Arguments)))
+	said := state.UserText(task(o.Arguments))
+	said.Parts[0].Origin = state.OriginAgent
+	messages = append(messages, said)
 	for i := range messages {
 		messages[i].ID, messages[i].At = fmt.Sprintf("msg_1_%d", i), at
 	}

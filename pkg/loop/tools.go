@@ -161,7 +161,7 @@ func (l *ruled) classify(t *Turn) {
 			open[i].Needs, open[i].Question = state.NeedAnswer, question(o.Arguments)
 		case spec == nil:
 		case o.Recheck && spec.Approval == tool.ApprovalAlways:
-		case spec.NeedsApproval(o.Arguments):
+		case spec.NeedsApproval(o.Arguments, t.s.Log):
 			open[i].Needs = state.NeedApproval
 		}
 	}
@@ -317,6 +317,11 @@ func (t *Turn) wait(r state.Reason, question string) Decision {
 		c := state.WaitCall{ID: o.ID, Tool: o.Name, Arguments: o.RawArguments(), Message: o.Question, Needs: o.Needs, RunID: o.Child}
 		if o.Needs == state.NeedApproval {
 			c.Hash = t.s.ApprovalHash(c.ID, c.Tool, c.Arguments)
+		}
+		if spec := t.tool(o.Name); spec != nil {
+			c.Risk = string(spec.Risk)
+		}
+		if o.Needs == state.NeedApproval {
 			c.Message = fmt.Sprintf("%s asks for approval", o.Name)
 		}
 		w.Calls = append(w.Calls, c)

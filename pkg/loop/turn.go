@@ -8,6 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/budget"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // What a synthetic result says of a call that did not finish (A4).
@@ -117,6 +118,9 @@ func (t *Turn) result(r ToolResult, synthetic bool) {
 	}
 	m := state.ToolResult(r.CallID, r.Content, r.IsError, r.Images...)
 	m.Synthetic = synthetic
+	if !synthetic {
+		m.Parts[0].Origin = originOf(r.Name, t.tool(r.Name))
+	}
 	t.stamp(&m, 0)
 	if !r.At.IsZero() {
 		m.At = r.At
@@ -132,6 +136,22 @@ func (t *Turn) result(r ToolResult, synthetic bool) {
 		e.Arguments = o.Arguments
 	}
 	t.append(e)
+}
+
+// originOf is where a result of a tool comes from; of most that is not written down.
+func originOf(name string, spec *agent.CompiledTool) state.Origin {
+	switch {
+	case name == agent.AskUser || spec != nil && spec.By == tool.ByPerson:
+		return state.OriginPerson
+	case spec == nil:
+		return ""
+	case spec.By == tool.ByChild || spec.Kind == "a2a":
+		return state.OriginAgent
+	case spec.Kind == "http":
+		return state.OriginWeb
+	default:
+		return ""
+	}
 }
 
 // results appends what tools returned, in the order of the calls (A14). What still

@@ -90,6 +90,7 @@ type partWire struct {
 	URL       string          `json:"url,omitempty"`
 	Opaque    json.RawMessage `json:"opaque,omitempty"`
 	OpaqueBy  string          `json:"opaque_by,omitempty"`
+	Origin    Origin          `json:"origin,omitempty"`
 }
 
 // CompactObject returns the JSON object in text without white space, and false
@@ -110,7 +111,7 @@ func (p *Part) UnmarshalJSON(b []byte) error {
 	}
 	*p = Part{
 		Type: w.Type, ID: w.ID, Name: w.Name, Arguments: string(w.Arguments), CallID: w.CallID, Images: w.Images,
-		MediaType: w.MediaType, Data: w.Data, URL: w.URL, Opaque: w.Opaque, OpaqueBy: w.OpaqueBy,
+		MediaType: w.MediaType, Data: w.Data, URL: w.URL, Opaque: w.Opaque, OpaqueBy: w.OpaqueBy, Origin: w.Origin,
 	}
 	if w.Text != nil {
 		p.Text = *w.Text

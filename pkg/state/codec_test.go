@@ -98,7 +98,7 @@ func drawWait(t *rapid.T) *state.Wait {
 	call := rapid.Custom(func(t *rapid.T) state.WaitCall {
 		return state.WaitCall{
 			ID: s.Draw(t, "id"), Tool: s.Draw(t, "tool"), Arguments: json.RawMessage(objects().Draw(t, "arguments")), Message: s.Draw(t, "message"),
-			Hash: s.Draw(t, "hash"),
+			Hash: s.Draw(t, "hash"), Risk: s.Draw(t, "risk"),
 		}
 	})
 	return &state.Wait{

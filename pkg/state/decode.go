@@ -118,6 +118,7 @@ func (d *decoder) part(p *Part) {
 	wire.TextOr(&d.Reader, `,"media_type":`, &p.MediaType)
 	wire.TextOr(&d.Reader, `,"data":`, &p.Data)
 	wire.TextOr(&d.Reader, `,"url":`, &p.URL)
+	wire.TextOr(&d.Reader, `,"origin":`, &p.Origin)
 	d.RawOr(`,"opaque":`, &p.Opaque)
 	wire.TextOr(&d.Reader, `,"opaque_by":`, &p.OpaqueBy)
 	d.Must(`}`)

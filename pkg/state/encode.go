@@ -166,6 +166,7 @@ func (w *encoder) part(p *Part) {
 	w.TextOr(`"media_type":`, p.MediaType)
 	w.TextOr(`"data":`, p.Data)
 	w.TextOr(`"url":`, p.URL)
+	w.TextOr(`"origin":`, string(p.Origin))
 	w.Any(`"opaque":`, p.Opaque, len(p.Opaque) > 0)
 	w.TextOr(`"opaque_by":`, p.OpaqueBy)
 	w.B = append(w.B, '}')

@@ -29,6 +29,26 @@ const (
 	PartImage      PartType = "image"
 )
 
+// Origin is where a part came from that neither a user nor the model has written.
+type Origin string
+
+// The origins. A tool result without one is of a tool.
+const (
+	OriginTool   Origin = "tool"
+	OriginWeb    Origin = "web"    // of a tool that asked an address
+	OriginAgent  Origin = "agent"  // of another agent: its answer, or the task that it gave
+	OriginPerson Origin = "person" // the answer of a person
+)
+
+// Untrusted reports whether a stranger may have written the part: it came from a tool, the
+// web or another agent.
+func (p *Part) Untrusted() bool {
+	if p.Origin == "" {
+		return p.Type == PartToolResult
+	}
+	return p.Origin != OriginPerson
+}
+
 // Part is one piece of a message. Which fields are set follows from Type.
 type Part struct {
 	Type PartType `json:"type"`
@@ -53,6 +73,10 @@ type Part struct {
 	MediaType string `json:"media_type,omitempty"`
 	Data      string `json:"data,omitempty"`
 	URL       string `json:"url,omitempty"`
+
+	// Origin of a part that neither a user nor the model has written. Empty of a tool
+	// result stands for OriginTool.
+	Origin Origin `json:"origin,omitempty"`
 
 	// Opaque is provider-bound content, such as the signature of a thinking
 	// block, replayed byte for byte to the provider that made it and to no

@@ -211,6 +211,7 @@ type WaitCall struct {
 	Message   string          `json:"message,omitempty"`
 	Needs     Need            `json:"needs,omitempty"`
 	Hash      string          `json:"hash,omitempty"`   // of a call that waits for approval; older builds wrote none
+	Risk      string          `json:"risk,omitempty"`   // of the tool, as its definition says
 	RunID     RunID           `json:"run_id,omitempty"` // of the child run that answers
 }
 

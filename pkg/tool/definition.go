@@ -31,6 +31,9 @@ type Definition struct {
 	// whether a person must approve a call.
 	Approval Approval `json:"approval,omitempty"`
 
+	// Risk is what a call does in the world. It is shown to whoever decides about one.
+	Risk Risk `json:"risk,omitempty"`
+
 	// Idempotent says that a second call with the same idempotency key does no
 	// harm. A call of any other tool is started at most once, or once more if its
 	// Probe says that the first start came to nothing (I4).
@@ -110,6 +113,17 @@ func Own(settings any) json.RawMessage {
 	}
 	return Canonical(b)
 }
+
+// Risk is what calls of a tool do in the world.
+type Risk string
+
+// The risks.
+const (
+	Reads  Risk = "reads"
+	Writes Risk = "writes"
+	Pays   Risk = "pays"
+	Sends  Risk = "sends" // something to somebody outside
+)
 
 // Approval is an approval rule. In YAML and JSON it may also be a boolean.
 type Approval string

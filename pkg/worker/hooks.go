@@ -49,6 +49,9 @@ func (t *turn) runHooks(ctx context.Context, effect loop.RunHooks) (loop.Event, 
 	}
 	req := t.hookRequest(effect.Point)
 	req.Output = effect.Output
+	if effect.Point == hook.PreTool {
+		req.Log = t.s.Log
+	}
 	answers := make([]hook.Answer, max(1, len(effect.Calls)))
 	if len(effect.Calls) == 0 {
 		answers[0] = t.w.ask(ctx, a, req)

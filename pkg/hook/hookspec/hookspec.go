@@ -110,8 +110,8 @@ func badSubject(s string) string {
 
 // Expression is the settings of the kind CEL: if When holds, Then is what happens:
 // approve (a person is asked) or deny before a tool, block (the run goes on) or
-// prevent (it ends) at a stop. When is an expression over tool, args, turn and
-// metadata, or over output, turn and metadata.
+// prevent (it ends) at a stop. When is an expression over tool, args,
+// args_from_untrusted, untrusted_seen, turn and metadata, or over output, turn and metadata.
 type Expression struct {
 	When    string `json:"when,omitempty"`
 	Then    string `json:"then,omitempty"`
@@ -130,7 +130,8 @@ func (e *Expression) compile(p hook.Point) (err error) {
 	switch p {
 	case hook.PreTool:
 		fits = []string{"approve", "deny"}
-		vars = append(vars, cel.Variable("tool", cel.StringType), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)))
+		vars = append(vars, cel.Variable("tool", cel.StringType), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)),
+			cel.Variable("args_from_untrusted", cel.BoolType), cel.Variable("untrusted_seen", cel.BoolType))
 	case hook.Stop:
 		fits = []string{"block", "prevent"}
 		vars = append(vars, cel.Variable("output", cel.StringType))
@@ -161,6 +162,9 @@ func (e *Expression) ask(r hook.Request) (hook.Answer, error) {
 			return hook.Answer{}, err
 		}
 		values["tool"], values["args"] = r.Call.Tool, args
+		// Functions are called where the expression asks for their value, and not otherwise.
+		values["args_from_untrusted"] = func() any { return r.ArgsFromUntrusted() }
+		values["untrusted_seen"] = func() any { return r.UntrustedSeen() }
 	}
 	yes, err := e.holds(values)
 	if err != nil || !yes {

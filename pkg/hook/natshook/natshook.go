@@ -29,7 +29,7 @@ func Kind(nc *nats.Conn, prefix string) hook.Kind {
 // connection stays the caller's.
 func New(nc *nats.Conn, prefix, subject string) hook.Hook {
 	return hook.Func(func(ctx context.Context, r hook.Request) (hook.Answer, error) {
-		data, err := json.Marshal(r)
+		data, err := json.Marshal(r.Traced())
 		if err != nil {
 			return hook.Answer{}, fmt.Errorf("encode request: %w", err)
 		}
