@@ -35,7 +35,7 @@ if ! command -v busybox >/dev/null; then
 fi
 
 export CGO_ENABLED=0
-for command in gateway worker; do
+for command in gateway worker turnpike; do
   go build -trimpath -ldflags="-s -w" -o "$dir/$command/app" "./cmd/$command"
   ca=/etc/ssl/certs/ca-certificates.crt
   if [ ! -f "$ca" ]; then ca=/dev/null; fi

@@ -30,6 +30,7 @@ type keysCreateCmd struct {
 	Name      string        `help:"What the key is for."`
 	Role      []string      `help:"What it may do: viewer, submitter, approver, author, operator, admin; several by commas."`
 	Expires   time.Duration `help:"How long it lasts, such as 720h; it lasts for ever without."`
+	File      string        `type:"path" help:"Write the key into this file, which only its owner can read, rather than print it. With --bootstrap a file whose key is good is left as it is."`
 	Bootstrap bool          `help:"Write the key into the store, without a gateway: the first key of a deployment, which is an admin's."`
 
 	Config app.Config `embed:"" group:"With --bootstrap"`
@@ -50,7 +51,7 @@ func (c *keysCreateCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.printKey(key)
+	return e.handOver(key, c.File)
 }
 
 // bootstrap makes the key that makes the others.
@@ -71,13 +72,48 @@ func (c *keysCreateCmd) bootstrap(e *env, expires state.Time) error {
 		return err
 	}
 	defer d.Close()
-	text, key, err := access.NewKeys(d.Store).Create(e.ctx, access.KeySpec{
+	keys := access.NewKeys(d.Store)
+	if text, err := os.ReadFile(c.File); c.File != "" && err == nil {
+		if _, err := keys.Authenticate(e.ctx, strings.TrimSpace(string(text))); !errors.Is(err, access.ErrUnauthenticated) {
+			return err
+		}
+	}
+	text, key, err := keys.Create(e.ctx, access.KeySpec{
 		Name: cmp.Or(c.Name, "bootstrap"), Tenant: cmp.Or(e.tenant, access.AnyTenant), Roles: roles, CreatedBy: "bootstrap", ExpiresAt: expires,
 	})
 	if err != nil {
 		return err
 	}
-	return e.printKey(api.NewKey{Key: text, APIKey: key})
+	return e.handOver(api.NewKey{Key: text, APIKey: key}, c.File)
+}
+
+// handOver prints a key, or writes it into a file.
+func (e *env) handOver(key api.NewKey, file string) error {
+	if file == "" {
+		return e.printKey(key)
+	}
+	if err := writeSecret(file, key.Key+"\n"); err != nil {
+		return err
+	}
+	return e.print(key.APIKey, "key "+key.ID+" in "+file)
+}
+
+// writeSecret puts a file into the place of one of before, readable by its owner only: the owner
+// of the folder where root writes into that of somebody else.
+func writeSecret(path, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path))
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // it is there no more if all went well
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := giveToOwnerOf(filepath.Dir(path), f.Name()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
 }
 
 func (e *env) printKey(key api.NewKey) error {

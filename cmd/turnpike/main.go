@@ -66,6 +66,7 @@ type cli struct {
 	Audit   auditCmd   `cmd:"" help:"See who did what in a tenant."`
 	NATS    natsCmd    `cmd:"" name:"nats" help:"See what users of NATS may do, by role."`
 	Redis   redisCmd   `cmd:"" help:"See what users of Redis may do, by role."`
+	Secrets secretsCmd `cmd:"" help:"Make the users of NATS and Redis and their secrets, for a new deployment."`
 	Doctor  doctorCmd  `cmd:"" help:"Check every dependency and say what is wrong."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 

@@ -274,6 +274,11 @@ func (n NATS) String() string {
 	return b.String()
 }
 
+// RedisDefaultUser is the line of the user of whoever does not log in, who is refused. It has all
+// rights nevertheless: Redis reads its append-only log as this user at its start, and passes over
+// transactions that the user may not make.
+const RedisDefaultUser = "user default off resetpass ~* &* +@all\n"
+
 // ForRedis returns the rules of the user of a gateway, a worker, or an observer, who may run
 // `turnpike doctor`: a line of an ACL file, or of redis.conf. Of the password it has the
 // hash only; without one the user cannot log in before it is given one.

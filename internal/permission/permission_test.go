@@ -337,7 +337,7 @@ func noRedis(*testing.T) func(string) turnpike.Config {
 func withRedis(t *testing.T) func(string) turnpike.Config {
 	t.Helper()
 	var acl strings.Builder
-	acl.WriteString("user default off\n")
+	acl.WriteString(permission.RedisDefaultUser)
 	for _, r := range []permission.Role{permission.Gateway, permission.Worker, permission.Observer} {
 		line, err := permission.ForRedis(r, "turnpike", "its-"+string(r), "of-"+string(r))
 		if err != nil {

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/turnpike-dev/turnpike/internal/permission"
+)
+
+type secretsCmd struct {
+	Dir    string   `arg:"" type:"path" help:"Directory that gets a folder for each user, and nats/users.conf and redis/users.acl for the servers."`
+	User   []string `default:"gateway=gateway,worker=worker,observer=observer" help:"Users as NAME=ROLE or NAME=ROLE:TENANT; several by commas. Roles are those of turnpike nats permissions."`
+	Owner  []string `help:"Who gets the files of a folder, as FOLDER=UID; several by commas."`
+	Prefix string   `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's subjects and keys."`
+	Domain string   `name:"nats-domain" env:"TURNPIKE_NATS_DOMAIN" help:"JetStream domain that has the streams."`
+	Also   []string `help:"Subject outside the prefix that gateways and workers publish to: of a hook, or where replies go. Several by commas."`
+}
+
+func (c *secretsCmd) Run(e *env) error {
+	s := permission.Secrets{Dir: c.Dir, Scope: permission.Scope{Prefix: c.Prefix, Domain: c.Domain, Also: c.Also}, Owners: map[string]int{}}
+	for _, text := range c.User {
+		name, role, ok := strings.Cut(text, "=")
+		if !ok {
+			return fmt.Errorf("--user is %q, want NAME=ROLE or NAME=ROLE:TENANT", text)
+		}
+		role, tenant, _ := strings.Cut(role, ":")
+		s.Users = append(s.Users, permission.User{Name: name, Role: permission.Role(role), Tenant: tenant})
+	}
+	for _, text := range c.Owner {
+		folder, number, _ := strings.Cut(text, "=")
+		uid, err := strconv.Atoi(number)
+		if err != nil || uid < 0 {
+			return fmt.Errorf("--owner is %q, want FOLDER=UID", text)
+		}
+		s.Owners[folder] = uid
+	}
+	if err := s.Make(); err != nil {
+		return err
+	}
+	return e.print(map[string]string{"dir": c.Dir}, "secrets in "+c.Dir)
+}
+
+// giveToOwnerOf gives a file to the owner of a folder, where this is root.
+func giveToOwnerOf(dir, file string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if of, ok := info.Sys().(*syscall.Stat_t); ok {
+		return os.Chown(file, int(of.Uid), int(of.Gid))
+	}
+	return nil
+}

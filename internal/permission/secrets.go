@@ -1,0 +1,191 @@
+package permission
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nkeys"
+)
+
+// Secrets is what the processes of a deployment log in with, in a directory.
+type Secrets struct {
+	Dir   string
+	Scope Scope // of gateways and workers; that of others has its prefix and domain
+	Users []User
+
+	// Owners are the numbers of the users of this machine that files are given to, by the names
+	// of the folders in Dir. Without one they are of whoever runs this.
+	Owners map[string]int
+}
+
+// User is one of a deployment, with the folder of its name.
+type User struct {
+	Name   string
+	Role   Role
+	Tenant string   // of a client, a tool or an observer
+	Tools  []string // of a tool
+}
+
+// Files in the folder of a user, and in those of the servers.
+const (
+	SeedFile     = "nats.nk"        // the seed of its nkey
+	PasswordFile = "redis.password" // #nosec G101 -- a name
+	BusKeysFile  = "bus.keys"
+	EnvFile      = "env" // the settings with which a process of this machine is the user
+
+	natsFolder, natsFile   = "nats", "users.conf"
+	redisFolder, redisFile = "redis", "users.acl"
+)
+
+// Make writes what is not there yet, readable by its owner only, and the users of NATS and Redis
+// as they are then. The servers' files have no secret: NATS's has public keys, that of Redis
+// hashes. Seeds, passwords and keys that are there stay as they are.
+func (s Secrets) Make() error {
+	var conf, acl strings.Builder
+	conf.WriteString("# Made by `turnpike secrets`, which writes it anew.\nauthorization { users = [\n")
+	acl.WriteString(RedisDefaultUser)
+	busKeys, err := s.busKeys()
+	if err != nil {
+		return err
+	}
+	root, err := filepath.Abs(s.Dir)
+	if err != nil {
+		return err
+	}
+	for _, u := range s.Users {
+		if !toolPattern.MatchString(u.Name) || u.Name == natsFolder || u.Name == redisFolder {
+			return fmt.Errorf("user is %q, want up to 64 letters, digits, _ and -, and not the name of a server", u.Name)
+		}
+		scope := Scope{Prefix: s.Scope.Prefix, Domain: s.Scope.Domain, Tenant: u.Tenant, Tools: u.Tools}
+		process := u.Role == Gateway || u.Role == Worker
+		if process {
+			scope.Also = s.Scope.Also
+		}
+		n, err := ForNATS(u.Role, scope)
+		if err != nil {
+			return fmt.Errorf("user %s: %w", u.Name, err)
+		}
+		seed, err := s.keep(u.Name, SeedFile, newSeed)
+		if err != nil {
+			return err
+		}
+		pair, err := nkeys.FromSeed(bytes.TrimSpace(seed))
+		if err != nil {
+			return fmt.Errorf("%s: %w: remove it to have a new one made", filepath.Join(s.Dir, u.Name, SeedFile), err)
+		}
+		public, err := pair.PublicKey()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&conf, "# %s\n{nkey: %s\n%s}\n", u.Name, public, n)
+		env := "TURNPIKE_NATS_NKEY_FILE=" + quoted(filepath.Join(root, u.Name, SeedFile)) + "\n"
+		if n.Inbox != "" && n.Inbox != "_INBOX" {
+			env += "TURNPIKE_NATS_INBOX=" + n.Inbox + "\n"
+		}
+		if !process && u.Role != Observer {
+			if err := s.write(u.Name, EnvFile, []byte(env)); err != nil {
+				return err
+			}
+			continue
+		}
+		password, err := s.keep(u.Name, PasswordFile, newPassword)
+		if err != nil {
+			return err
+		}
+		line, err := ForRedis(u.Role, s.Scope.Prefix, u.Name, strings.TrimSpace(string(password)))
+		if err != nil {
+			return fmt.Errorf("user %s: %w", u.Name, err)
+		}
+		acl.WriteString(line)
+		env += "TURNPIKE_REDIS_USER=" + u.Name + "\nTURNPIKE_REDIS_PASSWORD_FILE=" + quoted(filepath.Join(root, u.Name, PasswordFile)) + "\n"
+		if process {
+			if _, err := s.keep(u.Name, BusKeysFile, func() ([]byte, error) { return busKeys, nil }); err != nil {
+				return err
+			}
+			env += "TURNPIKE_BUS_KEYS_FILE=" + quoted(filepath.Join(root, u.Name, BusKeysFile)) + "\n"
+		}
+		if err := s.write(u.Name, EnvFile, []byte(env)); err != nil {
+			return err
+		}
+	}
+	conf.WriteString("] }\n")
+	return errors.Join(s.write(natsFolder, natsFile, []byte(conf.String())), s.write(redisFolder, redisFile, []byte(acl.String())))
+}
+
+// busKeys returns the keys that some process has, or new ones: all must have the same.
+func (s Secrets) busKeys() ([]byte, error) {
+	for _, u := range s.Users {
+		keys, err := os.ReadFile(filepath.Join(s.Dir, u.Name, BusKeysFile))
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return keys, err
+		}
+	}
+	return newPassword()
+}
+
+// keep returns what is in a file of a folder, in which fresh is put if it is not there.
+func (s Secrets) keep(folder, name string, fresh func() ([]byte, error)) ([]byte, error) {
+	path := filepath.Join(s.Dir, folder, name)
+	data, err := os.ReadFile(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return data, err
+	}
+	if data, err = fresh(); err != nil {
+		return nil, err
+	}
+	return data, s.write(folder, name, data)
+}
+
+// write puts a file into a folder at once, for the owner of the folder only.
+func (s Secrets) write(folder, name string, data []byte) error {
+	dir := filepath.Join(s.Dir, folder)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a folder is entered
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+name)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // it is there no more if all went well
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if owner, ok := s.Owners[folder]; ok {
+		if err := errors.Join(os.Chown(f.Name(), owner, owner), os.Chown(dir, owner, owner)); err != nil {
+			return err
+		}
+	}
+	return os.Rename(f.Name(), filepath.Join(dir, name))
+}
+
+// quoted returns a path as a shell and systemd read it.
+func quoted(path string) string { return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" }
+
+func newSeed() ([]byte, error) {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, err
+	}
+	seed, err := pair.Seed()
+	return append(slices.Clone(seed), '\n'), err
+}
+
+func newPassword() ([]byte, error) {
+	var b [32]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return nil, err
+	}
+	return append(hex.AppendEncode(nil, b[:]), '\n'), nil
+}

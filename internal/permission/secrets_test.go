@@ -1,0 +1,138 @@
+package permission_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/turnpike-dev/turnpike/internal/permission"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/credential"
+	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
+)
+
+// The secrets of a deployment serve its servers, and those that are there stay.
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "secrets")
+	secrets := permission.Secrets{Dir: dir, Scope: permission.Scope{Prefix: "turnpike"}, Users: []permission.User{
+		{Name: "gateway", Role: permission.Gateway}, {Name: "w", Role: permission.Worker}, {Name: "crm", Role: permission.Tool, Tenant: "acme"},
+	}}
+	made := func() map[string]string {
+		t.Helper()
+		if err := secrets.Make(); err != nil {
+			t.Fatal(err)
+		}
+		files := map[string]string{}
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			if info.Mode().Perm()&0o077 != 0 {
+				t.Errorf("%s has mode %v", path, info.Mode())
+			}
+			if d.IsDir() {
+				return nil
+			}
+			data, err := os.ReadFile(path)
+			files[strings.TrimPrefix(path, dir+"/")] = string(data)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	first := made()
+	if len(first) != 12 || first["gateway/bus.keys"] != first["w/bus.keys"] || first["gateway/redis.password"] == first["w/redis.password"] || first["crm/redis.password"] != "" {
+		t.Fatalf("the files are %v", first)
+	}
+	for name, text := range first {
+		for _, server := range []string{"nats/users.conf", "redis/users.acl"} {
+			if name != server && strings.Contains(first[server], strings.TrimSpace(text)) {
+				t.Errorf("%s has what is in %s", server, name)
+			}
+		}
+	}
+	secrets.Users = append(secrets.Users, permission.User{Name: "w2", Role: permission.Worker})
+	second := made()
+	for name, text := range first {
+		if !strings.HasSuffix(name, "/users.conf") && !strings.HasSuffix(name, "/users.acl") && second[name] != text {
+			t.Errorf("%s is another one", name)
+		}
+	}
+	if second["w2/bus.keys"] != first["w/bus.keys"] {
+		t.Error("a worker that came later has other keys")
+	}
+
+	opts, err := server.ProcessConfigFile(filepath.Join(dir, "nats", "users.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := testbed.NATSWith(t, func(o *server.Options) { o.Nkeys = opts.Nkeys }).ClientURL()
+	for _, user := range []string{"gateway", "w", "w2", "crm"} {
+		options, err := natslogin.Login{NKey: credential.Value{Name: "NKEY", File: filepath.Join(dir, user, permission.SeedFile)}}.Options()
+		if err != nil {
+			t.Fatal(err)
+		}
+		nc, err := nats.Connect(url, options...)
+		if err != nil {
+			t.Errorf("%s: %v", user, err)
+			continue
+		}
+		nc.Close()
+	}
+	if _, err := nats.Connect(url); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("a stranger: %v", err)
+	}
+}
+
+// What a user wrote in a transaction is there after Redis has been started anew: it reads its
+// log as the user that nobody can be.
+func TestRedisKeepsItsLog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	line, err := permission.ForRedis(permission.Worker, "turnpike", "worker", "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	acl := filepath.Join(dir, "users.acl")
+	if err := os.WriteFile(acl, []byte(permission.RedisDefaultUser+line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := testbed.RedisProcess(t, "--aclfile", acl, "--appendonly", "yes", "--appendfsync", "always")
+	o, err := redis.ParseURL(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := redis.NewClient(o)
+	defer stranger.Close() //nolint:errcheck // the test is over
+	if err := stranger.Get(t.Context(), "turnpike:a").Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
+		t.Errorf("a stranger: %v", err)
+	}
+	as := *o
+	as.Username, as.Password = "worker", "p"
+	rdb := redis.NewClient(&as)
+	defer rdb.Close() //nolint:errcheck // the test is over
+	if err := rdb.Eval(t.Context(), `redis.call('set', KEYS[1], '1') return redis.call('set', KEYS[2], '2')`, []string{"turnpike:a", "turnpike:b"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Kill()
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := rdb.MGet(t.Context(), "turnpike:a", "turnpike:b").Result(); err != nil || v[0] != "1" || v[1] != "2" {
+		t.Errorf("after the restart: %v, %v", v, err)
+	}
+}
