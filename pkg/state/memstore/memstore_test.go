@@ -14,6 +14,7 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	statetest.Exercise(t, open)
 	statetest.Heartbeats(t, open(t))
+	statetest.ManySignals(t, open(t))
 }
 
 // The comparison of stores is itself sound: a store agrees with another of its

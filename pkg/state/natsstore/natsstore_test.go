@@ -32,6 +32,7 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
 	statetest.Exercise(t, func(t *testing.T) state.Store { t.Helper(); return open(t, nc, prefix()) })
+	statetest.ManySignals(t, open(t, nc, prefix()))
 }
 
 // Processes that share a store see each other's changes at once: every other call

@@ -60,6 +60,7 @@ func TestStore(t *testing.T) {
 	statetest.Exercise(t, func(t *testing.T) state.Store { t.Helper(); return open(t, url) })
 	statetest.Heartbeats(t, open(t, url))
 	statetest.SmallSignals(t, open(t, url))
+	statetest.ManySignals(t, open(t, url))
 }
 
 // The scripts and pkg/state/record are two writings of one protocol.

@@ -122,13 +122,25 @@ func testSignalFingerprint(t *testing.T, s *suite) {
 			t.Fatal(err)
 		}
 	}
-	// Ids and fingerprints of the last thousand signals are kept, and of no more.
+}
+
+// ManySignals tests that a store keeps the ids and fingerprints of a run's last thousand
+// signals, and of no more. It takes a while where a run is one value.
+func ManySignals(t *testing.T, store state.Store) {
+	t.Helper()
+	s := &suite{Store: store}
+	run := s.create(t)
+	send := func(id, fingerprint string) (state.Wake, error) {
+		sig := message(id, "hello")
+		sig.Fingerprint = fingerprint
+		return s.Signal(t.Context(), run.ID, sig, long)
+	}
 	for n := range 1001 {
 		if _, err := send(fmt.Sprint("many", n), "one"); err != nil {
 			t.Fatal(err)
 		}
-		if n%500 == 0 {
-			s.commit(t, s.mustClaim(t, run.ID, int64(1+n/500)), state.UserMessage, state.Entry{})
+		if n%100 == 0 {
+			s.commit(t, s.mustClaim(t, run.ID, int64(1+n/100)), state.UserMessage, state.Entry{})
 		}
 	}
 	if _, err := send("many0", "two"); err != nil {
