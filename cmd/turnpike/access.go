@@ -158,14 +158,15 @@ func (*tenantsLsCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.print(tenants, table("NAME\tFOUR EYES\tSUSPENDED\tHOSTS\tMODELS\tPROGRAMS\tSECRETS", tenants, func(t api.Tenant) string {
-		return fmt.Sprintf("%s\t%t\t%t\t%s\t%s\t%s\t%s", t.Name, t.FourEyes, t.Suspended, allowed(t.Hosts), allowed(t.Models), allowed(t.MCPCommands), allowed(secretTexts(t.Secrets)))
+	return e.print(tenants, table("NAME\tFOUR EYES\tREVIEW\tSUSPENDED\tHOSTS\tMODELS\tPROGRAMS\tSECRETS", tenants, func(t api.Tenant) string {
+		return fmt.Sprintf("%s\t%t\t%t\t%t\t%s\t%s\t%s\t%s", t.Name, t.FourEyes, t.Review, t.Suspended, allowed(t.Hosts), allowed(t.Models), allowed(t.MCPCommands), allowed(secretTexts(t.Secrets)))
 	}))
 }
 
 type tenantsPutCmd struct {
 	Name      string `arg:"" help:"Name of the tenant."`
 	FourEyes  bool   `help:"Nobody approves calls of runs that they have submitted themselves."`
+	Review    bool   `help:"What authors save is a draft until somebody else publishes it."`
 	Suspended bool   `help:"The tenant may read and cancel, and nothing else."`
 
 	Host       []string `help:"Only these hosts may be reached by tools and by models with a base_url, by commas: example.com, *.example.com, example.com:8443, 10.1.0.0/16; none is no host."`
@@ -232,7 +233,7 @@ func secretsOf(texts []string) []api.TenantSecret {
 
 func (c *tenantsPutCmd) Run(e *env) error {
 	t, err := e.client.PutTenant(e.ctx, c.Name, api.TenantSettings{
-		FourEyes: c.FourEyes, Suspended: c.Suspended,
+		FourEyes: c.FourEyes, Review: c.Review, Suspended: c.Suspended,
 		Hosts: listOf(c.Host), Models: listOf(c.Model), MCPCommands: listOf(c.MCPCommand), Secrets: secretsOf(listOf(c.Secret)),
 	})
 	if err != nil {

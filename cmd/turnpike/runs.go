@@ -358,6 +358,10 @@ type agentsCmd struct {
 	Get agentsGetCmd `cmd:"" help:"Show an agent."`
 	Put agentsPutCmd `cmd:"" help:"Define an agent from a YAML or JSON file."`
 	Rm  agentsRmCmd  `cmd:"" help:"Remove an agent."`
+
+	Drafts  agentsDraftsCmd  `cmd:"" help:"List what waits for review, or show the draft of an agent."`
+	Publish agentsPublishCmd `cmd:"" help:"Publish a draft that somebody else has written."`
+	Discard agentsDiscardCmd `cmd:"" help:"Remove a draft."`
 }
 
 type agentsLsCmd struct{}
@@ -393,7 +397,11 @@ func (c *agentsPutCmd) Run(e *env) error {
 	for _, f := range c.File {
 		a, err := putFile(e, f)
 		if err == nil {
-			err = e.print(a, fmt.Sprintf("%s version %d", a.Name, a.Version))
+			text := fmt.Sprintf("%s version %d", a.Name, a.Version)
+			if a.Status == api.StatusDraft {
+				text += fmt.Sprintf(", a draft: somebody else looks at it and publishes it (turnpike agents drafts %s)", a.Name)
+			}
+			err = e.print(a, text)
 		}
 		errs = append(errs, err)
 	}

@@ -33,6 +33,10 @@ type TenantSettings struct {
 	// FourEyes lets nobody approve a call of a run that they have submitted themselves.
 	FourEyes bool `json:"four_eyes"`
 
+	// Review keeps what authors save as a draft that no run uses, until somebody else
+	// publishes it.
+	Review bool `json:"review"`
+
 	// Suspended lets the tenant read and cancel, and nothing else.
 	Suspended bool `json:"suspended"`
 

@@ -53,6 +53,8 @@ const (
 	CodeRunFinished         = "run_finished"
 	CodeRunInFlight         = "run_in_flight"
 	CodeNotWaiting          = "not_waiting"
+	CodeDraftNotFound       = "draft_not_found"
+	CodeStaleDraft          = "stale_draft"
 	CodeStaleApproval       = "stale_approval"
 	CodeNotReplayable       = "not_replayable"
 	CodeLetterNotFound      = "letter_not_found"

@@ -197,5 +197,28 @@ func NewPage[T any](items []T, next string) Page[T] {
 	return p
 }
 
-// Agent is one version of an agent's definition.
+// Agent is one version of an agent's definition. Its Status is StatusPublished, or
+// StatusDraft in the answer to one that was saved and waits for review.
 type Agent = state.AgentVersion
+
+// Whether runs may use a definition.
+const (
+	StatusDraft     = "draft"
+	StatusPublished = "published"
+)
+
+// AgentDraft is a definition that waits for review: no run uses it.
+type AgentDraft struct {
+	Name       string          `json:"name"`
+	Version    int             `json:"version"` // that it would have now
+	Status     string          `json:"status"`  // StatusDraft
+	Definition json.RawMessage `json:"definition"`
+	Hash       string          `json:"hash"` // of the definition
+	By         state.By        `json:"by"`   // who wrote it
+	CreatedAt  state.Time      `json:"created_at"`
+}
+
+// PublishRequest publishes a draft: the one with this hash.
+type PublishRequest struct {
+	Hash string `json:"hash"`
+}

@@ -246,6 +246,28 @@ func (c *Client) PutAgent(ctx context.Context, name string, definition []byte) (
 	return out, c.do(ctx, http.MethodPut, "/v1/agents/"+url.PathEscape(name), nil, definition, &out)
 }
 
+// AgentDrafts lists the definitions that wait for review.
+func (c *Client) AgentDrafts(ctx context.Context) ([]api.AgentDraft, error) {
+	page, err := get[api.Page[api.AgentDraft]](ctx, c, "/v1/agents?status="+api.StatusDraft)
+	return page.Items, err
+}
+
+// AgentDraft reads the definition of an agent that waits for review.
+func (c *Client) AgentDraft(ctx context.Context, name string) (api.AgentDraft, error) {
+	return get[api.AgentDraft](ctx, c, "/v1/agents/"+url.PathEscape(name)+"/draft")
+}
+
+// PublishAgent makes the draft with this hash a version that runs may use. Whoever wrote it
+// may not.
+func (c *Client) PublishAgent(ctx context.Context, name, hash string) (api.Agent, error) {
+	return send[api.Agent](ctx, c, http.MethodPost, "/v1/agents/"+url.PathEscape(name)+"/publish", api.PublishRequest{Hash: hash})
+}
+
+// DiscardAgentDraft removes a draft.
+func (c *Client) DiscardAgentDraft(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/agents/"+url.PathEscape(name)+"/draft", nil, nil, nil)
+}
+
 // Agent reads the latest version of an agent.
 func (c *Client) Agent(ctx context.Context, name string) (api.Agent, error) {
 	return get[api.Agent](ctx, c, "/v1/agents/"+url.PathEscape(name))

@@ -187,6 +187,8 @@ const (
 	actionDelete       = "run.delete"
 	actionPutAgent     = "agent.put"
 	actionDeleteAgent  = "agent.delete"
+	actionPublish      = "agent.publish"
+	actionDeleteDraft  = "agent.discard"
 	actionReplay       = "dead_letter.replay"
 	actionCreateKey    = "key.create"
 	actionRevokeKey    = "key.revoke"

@@ -44,11 +44,19 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	// them anew.
 	v, err := g.store.Agent(r.Context(), tenantOf(r), name, 0)
 	if unchanged := err == nil && bytes.Equal(v.Definition, stored) && !compiled.Pins(); !unchanged {
+		settings, err2 := g.tenants.Settings(r.Context(), tenantOf(r))
+		if err2 != nil {
+			return err2
+		}
+		if settings.Review {
+			return g.saveDraft(w, r, name, stored)
+		}
 		v, err = g.store.PutAgent(r.Context(), tenantOf(r), name, stored)
 	}
 	if err != nil {
 		return err
 	}
+	v.Status = api.StatusPublished
 	status := http.StatusOK
 	if v.Version == 1 {
 		status = http.StatusCreated
@@ -94,6 +102,7 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return agentError(err)
 	}
+	v.Status = api.StatusPublished
 	return reply(w, http.StatusOK, v)
 }
 
@@ -105,9 +114,19 @@ func agentError(err error) error {
 }
 
 func (g *Gateway) listAgents(w http.ResponseWriter, r *http.Request) error {
+	switch status := r.URL.Query().Get("status"); status {
+	case "", api.StatusPublished:
+	case api.StatusDraft:
+		return g.listDrafts(w, r)
+	default:
+		return invalid("status %.40q is not one of draft, published", status)
+	}
 	list, err := g.store.ListAgents(r.Context(), tenantOf(r))
 	if err != nil {
 		return err
+	}
+	for i := range list {
+		list[i].Status = api.StatusPublished
 	}
 	return pageOf(w, r, list)
 }

@@ -30,6 +30,13 @@ func (g *Gateway) postDraft(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	settings, err := g.tenants.Settings(r.Context(), caller.Tenant)
+	if err != nil {
+		return err
+	}
+	if settings.Review {
+		return problem(http.StatusForbidden, api.CodeForbidden, "tenant %s wants definitions reviewed before they run: save it, and have somebody else publish it", caller.Tenant)
+	}
 	if req.Agent != "" {
 		return invalid("agent and definition exclude each other: POST /v1/runs runs an agent that is saved")
 	}

@@ -277,6 +277,9 @@ func (g *Gateway) routes() map[string]route {
 		"GET /v1/agents":                 reads(g.listAgents, viewer),
 		"GET /v1/agents/{name}":          reads(g.getAgent, viewer),
 		"GET /v1/agents/{name}/versions": reads(g.listVersions, viewer),
+		"GET /v1/agents/{name}/draft":    reads(g.getAgentDraft, viewer),
+		"DELETE /v1/agents/{name}/draft": writes(g.deleteAgentDraft, actionDeleteDraft, author),
+		"POST /v1/agents/{name}/publish": writes(g.postPublish, actionPublish, author, admin), // not who wrote it
 		"PUT /v1/agents/{name}":          writes(g.putAgent, actionPutAgent, author),
 		"DELETE /v1/agents/{name}":       writes(g.deleteAgent, actionDeleteAgent, author),
 		"GET /v1/dead":                   reads(g.listDead, viewer),

@@ -37,4 +37,7 @@ type AgentVersion struct {
 	Version    int             `json:"version"`
 	Definition json.RawMessage `json:"definition"`
 	CreatedAt  Time            `json:"created_at"`
+
+	// Status is for readers: stores keep what is published only.
+	Status string `json:"status,omitempty"`
 }

@@ -10,6 +10,7 @@ type DocumentKind string
 
 // The kinds of documents.
 const (
+	DraftDocument   DocumentKind = "draft"   // of an agent that waits for review, by tenant/name
 	KeyDocument     DocumentKind = "key"     // an API key, by its id
 	SessionDocument DocumentKind = "session" // of somebody who has logged in to the page
 	TenantDocument  DocumentKind = "tenant"  // the settings of a tenant, by its name

@@ -1,0 +1,147 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Where a tenant wants review, what an author saves is kept beside the versions of the agent,
+// under its name, until somebody else publishes it. So nothing that asks for a version finds
+// it, of whatever build.
+
+func draftName(tenant, name string) string { return tenant + "/" + name }
+
+// saveDraft keeps a definition for review, in place of the one that waited.
+func (g *Gateway) saveDraft(w http.ResponseWriter, r *http.Request, name string, definition []byte) error {
+	version := 1
+	latest, err := g.store.Agent(r.Context(), tenantOf(r), name, 0)
+	if err == nil {
+		version = latest.Version + 1
+	} else if !errors.Is(err, state.ErrNotFound) {
+		return err
+	}
+	sum := sha256.Sum256(definition)
+	d := api.AgentDraft{
+		Name: name, Version: version, Status: api.StatusDraft, Definition: definition, Hash: hex.EncodeToString(sum[:16]),
+		By: *access.From(r.Context()).By(), CreatedAt: state.At(time.Now()),
+	}
+	data, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	if err := g.store.PutDocument(r.Context(), state.DraftDocument, draftName(tenantOf(r), name), data); err != nil {
+		return err
+	}
+	return reply(w, http.StatusAccepted, d)
+}
+
+// readDraft returns what waits for review under the name in a path.
+func (g *Gateway) readDraft(r *http.Request) (d api.AgentDraft, err error) {
+	name := r.PathValue("name")
+	data, err := g.store.Document(r.Context(), state.DraftDocument, draftName(tenantOf(r), name))
+	if errors.Is(err, state.ErrNotFound) {
+		return d, notFound(api.CodeDraftNotFound, "no draft of an agent %.60q waits for review: GET /v1/agents?status=draft lists them", name)
+	}
+	if err != nil {
+		return d, err
+	}
+	if err := json.Unmarshal(data, &d); err != nil {
+		return d, fmt.Errorf("decode draft: %w", err)
+	}
+	return d, nil
+}
+
+func (g *Gateway) getAgentDraft(w http.ResponseWriter, r *http.Request) error {
+	d, err := g.readDraft(r)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, d)
+}
+
+// listDrafts lists what waits for review in a tenant, by name.
+func (g *Gateway) listDrafts(w http.ResponseWriter, r *http.Request) error {
+	all, err := g.store.Documents(r.Context(), state.DraftDocument)
+	if err != nil {
+		return err
+	}
+	drafts := []api.AgentDraft{}
+	for name, data := range all {
+		if !strings.HasPrefix(name, draftName(tenantOf(r), "")) {
+			continue
+		}
+		var d api.AgentDraft
+		if err := json.Unmarshal(data, &d); err != nil {
+			return fmt.Errorf("decode draft: %w", err)
+		}
+		drafts = append(drafts, d)
+	}
+	slices.SortFunc(drafts, func(a, b api.AgentDraft) int { return strings.Compare(a.Name, b.Name) })
+	return pageOf(w, r, drafts)
+}
+
+func (g *Gateway) deleteAgentDraft(w http.ResponseWriter, r *http.Request) error {
+	d, err := g.readDraft(r)
+	if err != nil {
+		return err
+	}
+	if err := g.store.DeleteDocument(r.Context(), state.DraftDocument, draftName(tenantOf(r), d.Name)); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// postPublish makes a draft a version that runs may use. Whoever wrote it may not, and the
+// hash says what the reviewer has looked at.
+func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
+	d, err := g.readDraft(r)
+	if err != nil {
+		return err
+	}
+	var req api.PublishRequest
+	if _, err := g.decode(w, r, &req); err != nil {
+		return err
+	}
+	c := access.From(r.Context())
+	switch {
+	case req.Hash == "":
+		return invalid("hash is missing: it is that of the draft that was looked at, GET /v1/agents/%s/draft has it", d.Name)
+	case req.Hash != d.Hash:
+		return problem(http.StatusConflict, api.CodeStaleDraft, "the draft of agent %s was written anew since it was looked at: read it, and decide again", d.Name)
+	case c.Principal.Name == d.By.Principal:
+		return problem(http.StatusForbidden, api.CodeForbidden, "%s wrote this draft of agent %s: somebody else must publish it", c.Principal.Name, d.Name)
+	}
+	// What the tenant may use can have changed since.
+	def, err := g.known.Parse(d.Definition)
+	if err != nil {
+		return invalidAgent(d.Definition, err)
+	}
+	compiled, err := g.known.Compile(def, 0)
+	if err != nil {
+		return invalidAgent(d.Definition, err)
+	}
+	if err := g.permitted(r, compiled); err != nil {
+		return err
+	}
+	v, err := g.store.PutAgent(r.Context(), tenantOf(r), d.Name, d.Definition)
+	if err != nil {
+		return err
+	}
+	if err := g.store.DeleteDocument(r.Context(), state.DraftDocument, draftName(tenantOf(r), d.Name)); err != nil {
+		return err
+	}
+	v.Status = api.StatusPublished
+	return reply(w, http.StatusOK, v)
+}
