@@ -178,6 +178,11 @@ page-types: ## Check the types of the page's sources: needs npm
 	@[ -x .bin/page/node_modules/.bin/tsc ] || npm install --prefix .bin/page --no-save --no-package-lock --no-audit --no-fund --loglevel=error typescript@$(TYPESCRIPT_VERSION) >/dev/null
 	.bin/page/node_modules/.bin/tsc -p web
 
+.PHONY: page-test
+page-test: page-types ## Test the page in Chromium against a real deployment: PICTURES=dist/pictures keeps pictures
+	@hack/ensure-chromium.sh
+	TURNPIKE_PICTURES=$(if $(PICTURES),$(abspath $(PICTURES))) go test -count=1 -timeout 15m -tags browser ./internal/verify/browser
+
 .PHONY: generate
 generate: page ## Rewrite generated files
 	go test ./pkg/state -run TestStateMachineDoc -update
@@ -189,6 +194,7 @@ verify: generate ## Fail if anything is not formatted, tidy or generated
 	test -z "$$(gofmt -l cmd examples internal pkg)"
 	go vet ./...
 	go vet -tags containers ./internal/verify/containers
+	go vet -tags browser ./internal/verify/browser
 	go mod tidy -diff
 	git diff --exit-code
 

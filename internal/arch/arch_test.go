@@ -70,6 +70,7 @@ var vendors = map[string][]string{
 	"github.com/anthropics/":               {"pkg/model/anthropic"},
 	"google.golang.org/genai":              {"pkg/model/gemini"},
 	"github.com/testcontainers/":           {"internal/verify/containers"},
+	"github.com/chromedp/":                 {"internal/verify/browser"},
 	"github.com/stretchr/testify":          {},
 	"github.com/alecthomas/kong":           {"internal/app", "cmd"},
 	"github.com/cenkalti/backoff/v4":       {"cmd/turnpike", "pkg/bus/natsbus", "pkg/model", "pkg/tool/natstool"},

@@ -13,6 +13,7 @@ interface Handlers {
 
 const firstPause = 500;
 const longestPause = 15_000;
+const hiddenFor = 20_000;
 
 // openStream follows path until the function that it returns is called. A browser opens a
 // stream again that broke off; one that was refused it gives up, and this does it then.
@@ -22,6 +23,7 @@ export function openStream(path: string, h: Handlers): () => void {
   let pause = firstPause;
   let last = "";
   let closed = false;
+  let hide = 0;
 
   const open = (): void => {
     const url = new URL(path, location.origin);
@@ -57,13 +59,35 @@ export function openStream(path: string, h: Handlers): () => void {
     clearTimeout(timer);
     open();
   };
-  window.addEventListener("online", again);
+  // A browser has six connections to a gateway without TLS, for all of its tabs together.
+  // A tab that nobody looks at gives its own back, and reads on when it is looked at.
+  const rest = (): void => {
+    clearTimeout(timer);
+    source?.close();
+    source = null;
+  };
+  const wake = (): void => {
+    clearTimeout(hide);
+    if (!closed && !source) open();
+  };
+  const visibility = (): void => {
+    clearTimeout(hide);
+    if (document.hidden) hide = window.setTimeout(rest, hiddenFor);
+    else wake();
+  };
+  const listeners: [EventTarget, string, () => void][] = [
+    [window, "online", again],
+    [window, "pagehide", rest],
+    [window, "pageshow", wake],
+    [document, "visibilitychange", visibility],
+  ];
+  for (const [target, type, f] of listeners) target.addEventListener(type, f);
 
   const close = (): void => {
     closed = true;
-    clearTimeout(timer);
-    window.removeEventListener("online", again);
-    source?.close();
+    clearTimeout(hide);
+    rest();
+    for (const [target, type, f] of listeners) target.removeEventListener(type, f);
   };
   open();
   return close;

@@ -132,6 +132,7 @@ export interface Event {
   structured_output?: JSONValue;
   error?: { code: string; message: string };
   by?: { principal: string; tenant: string; via: string };
+  approval?: { decision: "approve" | "deny"; hash?: string; shown?: JSONValue; arguments?: JSONValue; reason?: string; expired?: boolean };
   delta?: { text?: string; thinking?: string; call_id?: string; name?: string; arguments?: string };
   progress?: JSONValue;
   step?: string;

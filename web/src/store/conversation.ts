@@ -1,6 +1,7 @@
 // The conversation of a run, out of its events: messages with the results of their calls in
 // them, and notes on what happened between.
 import type { Event, Message } from "../api/types";
+import { changes } from "../parts/schema";
 import { span, words } from "../parts/words";
 
 export interface Item {
@@ -12,32 +13,48 @@ export interface Item {
   tone?: "bad" | "warn" | "good";
   text?: string;
   by?: string;
+  results?: Map<string, Event>; // of its calls, by their ids: ids of calls repeat in a run
 }
 
-export interface Conversation {
-  items: Item[];
-  results: Map<string, Event>; // by call
-}
-
-export function conversationOf(entries: Event[]): Conversation {
+export function conversationOf(entries: Event[]): Item[] {
   const items: Item[] = [];
-  const results = new Map<string, Event>();
+  const callers = new Map<string, Item>(); // who has made the call last
+  const add = (e: Event, m: Message): Item => {
+    const item = said(e, m);
+    for (const p of m.parts ?? []) if (p.type === "tool_call" && p.id) callers.set(p.id, item);
+    items.push(item);
+    return item;
+  };
+  // Results stand with their calls, not in messages of their own.
+  const result = (e: Event, m: Message): void => {
+    const rest = (m.parts ?? []).filter((p) => {
+      const caller = p.type === "tool_result" && p.call_id ? callers.get(p.call_id) : undefined;
+      if (caller) (caller.results ??= new Map()).set(p.call_id!, { ...e, message: { ...m, parts: [p] }, call_id: p.call_id! });
+      return !caller;
+    });
+    if (rest.length) add(e, { ...m, parts: rest });
+  };
   const gone = new Set<string>();
   let before = 0;
+  let decided = false;
   for (const e of entries) {
     const at = Date.parse(e.at);
     for (const id of e.type === "message.tombstoned" ? (e.message_ids ?? []) : []) gone.add(id);
     switch (e.type) {
       case "run.submitted":
         if (e.reason === "forked") items.push(note(e, `Forked from ${e.detail}`));
-        for (const m of e.messages ?? []) items.push(said(e, m));
+        for (const m of e.messages ?? []) m.role === "tool" ? result(e, m) : add(e, m);
         break;
       case "model.message":
-        if (e.message) items.push(said(e, e.message));
+        if (e.message) add(e, e.message);
         break;
       case "tool.finished":
       case "tool.reused":
-        if (e.call_id) results.set(e.call_id, e);
+        if (e.message) result(e, e.message);
+        break;
+      case "approval.decided":
+        decided = true;
+        items.push(decision(e));
         break;
       case "message.tombstoned":
         if (e.message) items.push({ ...said(e, e.message), kind: "gone" });
@@ -53,8 +70,9 @@ export function conversationOf(entries: Event[]): Conversation {
         items.push({ ...note(e, `${words(e.limit ?? "a limit")}: ${Math.round((e.used_fraction ?? 1) * 100)} % used`), tone: e.type === "budget.exceeded" ? "bad" : "warn" });
         break;
       case "transition":
-        transition(e, at - before, items);
-        for (const m of e.messages ?? []) items.push(said(e, m));
+        if (!(decided && (e.reason === "approved" || e.reason === "denied"))) transition(e, at - before, items);
+        decided = false;
+        for (const m of e.messages ?? []) m.role === "tool" ? result(e, m) : add(e, m);
         break;
       case "run.waiting":
         if (e.reason === "waiting_schedule" && e.detail) items.push({ ...note(e, e.detail), tone: "warn" });
@@ -62,13 +80,13 @@ export function conversationOf(entries: Event[]): Conversation {
       case "run.finished":
         if (e.error) items.push({ ...note(e, `${words(e.error.code)}: ${e.error.message}`), tone: "bad" });
         else if (e.status !== "completed") items.push({ ...note(e, words(e.reason ?? "") + (e.detail ? ": " + e.detail : "")), tone: "warn" });
-        for (const m of e.messages ?? []) items.push(said(e, m));
+        for (const m of e.messages ?? []) add(e, m);
         break;
     }
     before = at;
   }
   for (const i of items) if (i.message && gone.has(i.message.id)) i.kind = "gone";
-  return { items, results };
+  return items;
 }
 
 function transition(e: Event, pause: number, items: Item[]): void {
@@ -92,6 +110,16 @@ function transition(e: Event, pause: number, items: Item[]): void {
     default:
       items.push(note(e, words(e.reason ?? "") + (e.detail ? ": " + e.detail : "")));
   }
+}
+
+// decision says who decided what of a call, and what they changed of its arguments.
+function decision(e: Event): Item {
+  const a = e.approval;
+  const approved = a?.decision === "approve";
+  const edits = approved && a.arguments !== undefined && a.shown !== undefined ? changes(a.shown, a.arguments) : [];
+  const how = edits.map((c) => `${c.path} ${JSON.stringify(c.from ?? null)} → ${JSON.stringify(c.to ?? null)}`).join(", ");
+  const text = `${e.name ?? "a call"} ${a?.expired ? "denied: nobody decided in time" : approved ? "approved" : "denied"}${how ? ` with ${how}` : ""}${a?.reason ? `: ${a.reason}` : ""}`;
+  return { ...note(e, text), tone: approved ? "good" : "warn" };
 }
 
 const said = (entry: Event, message: Message): Item => ({ key: `${entry.seq}-${message.id}`, kind: "message", turn: message.turn || entry.turn, entry, message, ...(entry.by ? { by: entry.by.principal } : {}) });

@@ -10,7 +10,7 @@ import { newer } from "./runs";
 import { loggedOut } from "./session";
 
 const types = [
-  "run.submitted", "model.message", "message.tombstoned", "message.compacted", "tool.finished", "tool.reused", "progress", "reflect",
+  "run.submitted", "model.message", "message.tombstoned", "message.compacted", "tool.finished", "tool.reused", "approval.decided", "progress", "reflect",
   "budget.warning", "budget.exceeded", "transition", "run.waiting", "run.finished", "turn.started", "tool.started", "tool.progress", "model.delta",
 ];
 
@@ -192,7 +192,7 @@ export class RunModel {
     if (was.status === "running" && r.status === "queued" && r.version === was.version) kept.status = "running";
     this.run.value = kept;
     // It goes on after its end: somebody has sent a message.
-    if (!this.follows && !ended(r.status)) this.follow();
+    if (!this.follows && r.version > (this.entries.peek().at(-1)?.version ?? 0)) this.follow();
   }
 
   private async refresh(): Promise<void> {

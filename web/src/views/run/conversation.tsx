@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Event, Run } from "../../api/types";
+import type { Run } from "../../api/types";
 import { parsed } from "../../parts/json";
 import { Markdown } from "../../parts/markdown";
 import { clock } from "../../parts/time";
@@ -12,11 +12,11 @@ import { Bubble, CallCard } from "./message";
 const step = 60; // items that are drawn at first, and with each click more
 
 // Conversation shows the newest of a long run, and what was before on demand.
-export function Conversation({ model, run, aligned }: { model: RunModel; run: Run; aligned: boolean }): JSX.Element {
+export function Conversation({ model, run }: { model: RunModel; run: Run }): JSX.Element {
   const [most, setMost] = useState(step);
   const entries = model.entries.value;
-  const { items, results } = useMemo(() => conversationOf(entries), [entries]);
-  const hidden = aligned ? 0 : Math.max(0, items.length - most);
+  const items = useMemo(() => conversationOf(entries), [entries]);
+  const hidden = Math.max(0, items.length - most);
   const shown = items.slice(hidden);
   const forkable = may("submitter") && run.loop !== "single_call";
   const ends = useMemo(() => lastOfTurns(items), [items]);
@@ -29,7 +29,7 @@ export function Conversation({ model, run, aligned }: { model: RunModel; run: Ru
       )}
       {shown.map((i) => (
         <div key={i.key} class="turn-item" data-turn={i.turn}>
-          <ItemView item={i} results={results} run={run} fork={forkable && ends.get(i.turn) === i.key && whole(i.turn, run)} />
+          <ItemView item={i} run={run} fork={forkable && ends.get(i.turn) === i.key && whole(i.turn, run)} />
         </div>
       ))}
       {model.superseded.value.map((l) => (
@@ -37,7 +37,7 @@ export function Conversation({ model, run, aligned }: { model: RunModel; run: Ru
       ))}
       {model.live.value && !run.finished_at && <Live live={model.live.value} />}
       {!items.length && <p class="soft center">{entries.length ? "Nothing was said yet." : "Reading the log…"}</p>}
-      {!aligned && <Follow on={run.status === "running" || run.status === "queued"} length={items.length} text={model.live.value?.text.length ?? 0} />}
+      <Follow on={run.status === "running" || run.status === "queued"} length={items.length} text={model.live.value?.text.length ?? 0} />
     </section>
   );
 }
@@ -68,7 +68,7 @@ function lastOfTurns(items: Item[]): Map<number, string> {
   return last;
 }
 
-function ItemView({ item, results, run, fork }: { item: Item; results: Map<string, Event>; run: Run; fork: boolean }): JSX.Element {
+export function ItemView({ item, run, fork }: { item: Item; run: Run; fork: boolean }): JSX.Element {
   if (item.kind === "note") {
     return (
       <div class={"note " + (item.tone ?? "")} data-tie={"s" + item.entry.seq}>
@@ -80,11 +80,11 @@ function ItemView({ item, results, run, fork }: { item: Item; results: Map<strin
       </div>
     );
   }
-  return <Bubble item={item} results={results} run={run} fork={fork} />;
+  return <Bubble item={item} run={run} fork={fork} />;
 }
 
 // Live is what is heard of a turn while it happens. What a dead worker had said stays, marked.
-function Live({ live }: { live: LiveTurn }): JSX.Element | null {
+export function Live({ live }: { live: LiveTurn }): JSX.Element | null {
   const drafts = live.calls.filter((c) => c.arguments && !c.since);
   if (!live.text && !live.thinking && !drafts.length) {
     if (live.superseded) return null;

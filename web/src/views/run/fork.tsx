@@ -1,6 +1,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { errorOf } from "../../api/client";
+import { Loading } from "../../parts/states";
 import { shortId } from "../../parts/words";
 import { fork } from "../../store/actions";
 import { go, href, setParams } from "../../store/route";
@@ -12,7 +13,8 @@ export function Fork({ model, turn }: { model: RunModel; turn: number }): JSX.El
   const [text, setText] = useState("");
   const [said, setSaid] = useState("");
   const [busy, setBusy] = useState(false);
-  const run = model.run.value!;
+  const run = model.run.value;
+  if (!run) return <Loading what="the run" />;
   const submit = async (e: SubmitEvent): Promise<void> => {
     e.preventDefault();
     setBusy(true);

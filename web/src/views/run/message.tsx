@@ -11,9 +11,11 @@ import type { Item } from "../../store/conversation";
 import { runHref, setParams } from "../../store/route";
 
 const longText = 6000;
+const none: Map<string, Event> = new Map();
 
-export function Bubble({ item, results, run, fork }: { item: Item; results: Map<string, Event>; run: Run; fork: boolean }): JSX.Element {
+export function Bubble({ item, run, fork }: { item: Item; run: Run; fork: boolean }): JSX.Element {
   const m = item.message!;
+  const results = item.results ?? none;
   const e = item.entry;
   const tie = "s" + e.seq;
   const u = e.type === "model.message" ? e.usage : undefined;

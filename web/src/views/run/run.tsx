@@ -4,8 +4,10 @@ import { tenant } from "../../api/client";
 import "../../parts/tie";
 import { Loading, Problem } from "../../parts/states";
 import { route, setParams } from "../../store/route";
+import type { Run } from "../../api/types";
 import { RunModel } from "../../store/run";
 import { Conversation } from "./conversation";
+import { Aligned } from "./aligned";
 import { Detail } from "./detail";
 import { Fork } from "./fork";
 import { Head } from "./head";
@@ -49,10 +51,13 @@ export function RunView(): JSX.Element {
   const side = forkTurn !== null ? <Fork key={forkTurn} model={model} turn={Number(forkTurn)} /> : at ? <Detail key={at} model={model} at={at} /> : null;
   if (beside && other) {
     return (
-      <div class="beside">
-        <One model={model} compact />
-        <One model={beside} compact close={() => setParams({ beside: "" })} />
-      </div>
+      <>
+        <div class="beside">
+          <One model={model} compact />
+          <One model={beside} compact close={() => setParams({ beside: "" })} />
+        </div>
+        <Aligned left={model} right={beside} />
+      </>
     );
   }
   return (
@@ -71,6 +76,18 @@ function One({ model, compact = false, close }: { model: RunModel; compact?: boo
   const run = model.run.value;
   if (model.error.value && !run) return <Problem error={model.error.value} />;
   if (!run) return <Loading what="the run" />;
+  return (
+    <article class="run" data-run={run.id} data-status={run.status}>
+      <Head model={model} run={run} close={close} />
+      <NeedsYou model={model} run={run} />
+      <Outcome run={run} />
+      <Timeline model={model} run={run} />
+      {!compact && <Views model={model} run={run} />}
+    </article>
+  );
+}
+
+function Views({ model, run }: { model: RunModel; run: Run }): JSX.Element {
   const view = route.value.params.get("view") ?? "";
   const tabs: [string, string][] = [
     ["", "Conversation"],
@@ -78,11 +95,7 @@ function One({ model, compact = false, close }: { model: RunModel; compact?: boo
     ["json", "JSON"],
   ];
   return (
-    <article class="run" data-run={run.id} data-status={run.status}>
-      <Head model={model} run={run} close={close} />
-      <NeedsYou model={model} run={run} />
-      <Outcome run={run} />
-      <Timeline model={model} run={run} />
+    <>
       <div class="tabs" role="group" aria-label="What is shown of the run">
         {tabs.map(([name, title]) => (
           <button type="button" key={name} class="quiet" aria-pressed={view === name} onClick={() => setParams({ view: name })}>
@@ -90,7 +103,7 @@ function One({ model, compact = false, close }: { model: RunModel; compact?: boo
           </button>
         ))}
       </div>
-      {view === "log" ? <Log model={model} /> : view === "json" ? <Raw model={model} run={run} /> : <Conversation model={model} run={run} aligned={compact} />}
-    </article>
+      {view === "log" ? <Log model={model} /> : view === "json" ? <Raw model={model} run={run} /> : <Conversation model={model} run={run} />}
+    </>
   );
 }

@@ -10,6 +10,7 @@ import { type Bar, type Lane, lanesOf } from "../../store/timeline";
 import { type Scale, scaleOf } from "../../store/timescale";
 
 const rowHeight = 26;
+const room = 1.01; // where a label behind the last bar may end
 const mostRows = 14; // before the timeline scrolls
 const zooms: [string, string, number][] = [
   ["", "fit", 0],
@@ -103,19 +104,19 @@ function LaneRow({ lane, scale, top, now: at, model }: { lane: Lane; scale: Scal
       </span>
       <div class="tl-track">
         {lane.bars.map((b, i) => (
-          <BarMark key={i} bar={b} left={ends[i]!} right={scale.x(b.to ?? at) / scale.total} next={ends.find((x, j) => j !== i && x > ends[i]! + 1e-9) ?? 1.12} at={at} child={c} />
+          <BarMark key={i} bar={b} left={ends[i]!} right={scale.x(b.to ?? at) / scale.total} before={Math.max(0, ...lane.bars.filter((o, j) => j !== i && o.from <= b.from).map((o) => scale.x(o.to ?? at) / scale.total))} next={Math.min(room, ...ends.filter((x, j) => j !== i && (x > ends[i]! || j > i)))} at={at} child={c} />
         ))}
       </div>
     </div>
   );
 }
 
-// A label stands behind its bar if there is room before the next one, else in it.
-function BarMark({ bar, left, right, next, at, child }: { bar: Bar; left: number; right: number; next: number; at: number; child?: Run | undefined }): JSX.Element {
+// A label stands in its bar if that is wide, else behind or before it, where there is room.
+function BarMark({ bar, left, right, before, next, at, child }: { bar: Bar; left: number; right: number; before: number; next: number; at: number; child?: Run | undefined }): JSX.Element {
   const width = Math.max(0, right - left);
   const length = span((bar.to ?? at) - bar.from);
   const label = bar.to === null ? `${bar.label} ${length}` : bar.kind === "wait" || bar.kind === "retry" ? `${bar.label} ${length}` : bar.label;
-  const inside = width > 0.16 || next - right < 0.1;
+  const place = width > 0.14 ? "tl-in" : next - right > 0.1 ? "tl-out" : left - before > 0.12 ? "tl-before" : width > 0.05 ? "tl-in" : "visually-hidden";
   const cls = ["tl-bar", "k-" + bar.kind, bar.to === null ? "going" : "", bar.bad ? "bad" : "", child ? "s-" + child.status : ""].join(" ");
   const open = (): void => {
     if (child) location.hash = runHref(child.id);
@@ -136,7 +137,7 @@ function BarMark({ bar, left, right, next, at, child }: { bar: Bar; left: number
           ☠
         </span>
       )}
-      <span class={inside ? (width < 0.035 ? "visually-hidden" : "tl-in") : "tl-out"} style={inside ? {} : { maxWidth: `${Math.max(0, next - right) * 100 / Math.max(width, 0.0001)}%` }}>
+      <span class={place} style={place === "tl-out" ? { maxWidth: `${((next - right) * 100) / Math.max(width, 0.0001)}%` } : {}}>
         {label}
       </span>
     </button>

@@ -1,0 +1,187 @@
+//go:build browser
+
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// browser is one tab, and what went wrong in it.
+type browser struct {
+	t   *testing.T
+	ctx context.Context
+	url string
+
+	mu       sync.Mutex
+	requests []string
+	problems []string
+}
+
+// open starts a browser. It fails if there is none: the page is not tested then.
+func open(t *testing.T, address string) *browser {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatalf("%v: hack/ensure-chromium.sh installs it", err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1440, 900), chromedp.Flag("disable-dev-shm-usage", true))
+	alloc, stop := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(stop)
+	ctx, cancel := chromedp.NewContext(alloc, chromedp.WithErrorf(func(string, ...any) {})) // it complains of events that it does not know
+	t.Cleanup(cancel)
+	b := &browser{t: t, ctx: ctx, url: address}
+	chromedp.ListenTarget(ctx, func(ev any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		switch e := ev.(type) {
+		case *network.EventRequestWillBeSent:
+			b.requests = append(b.requests, e.Request.Method+" "+e.Request.URL)
+		case *runtime.EventExceptionThrown:
+			b.problems = append(b.problems, e.ExceptionDetails.Error())
+		case *runtime.EventConsoleAPICalled:
+			if e.Type == runtime.APITypeError {
+				b.problems = append(b.problems, fmt.Sprint("console.error ", e.Args))
+			}
+		case *page.EventJavascriptDialogOpening:
+			b.problems = append(b.problems, "dialog: "+e.Message)
+		}
+	})
+	b.run(network.Enable(), runtime.Enable(), page.Enable())
+	t.Cleanup(b.sound)
+	return b
+}
+
+// sound fails the test if a script failed, or if anything was asked of another host.
+func (b *browser) sound() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.problems {
+		b.t.Errorf("in the browser: %s", p)
+	}
+	for _, r := range b.requests {
+		_, address, _ := strings.Cut(r, " ")
+		if u, err := url.Parse(address); err != nil || !strings.HasPrefix(b.url, "http://"+u.Host) && u.Scheme != "blob" {
+			b.t.Errorf("the page asked for %s", r)
+		}
+	}
+}
+
+func (b *browser) run(actions ...chromedp.Action) {
+	b.t.Helper()
+	if err := chromedp.Run(b.ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *browser) goTo(hash string) {
+	b.t.Helper()
+	b.run(chromedp.Navigate("about:blank"), chromedp.Navigate(b.url+"/ui/"+hash))
+}
+
+// eval returns what an expression gives.
+func eval[T any](b *browser, expression string) T {
+	b.t.Helper()
+	var v T
+	b.run(chromedp.Evaluate(expression, &v, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	return v
+}
+
+// shows waits until an expression is true.
+func (b *browser) shows(what, expression string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, 45*time.Second)
+	defer cancel()
+	tick := time.NewTicker(40 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var ok bool
+		if err := chromedp.Run(ctx, chromedp.Evaluate("!!("+expression+")", &ok)); err == nil && ok {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			b.t.Fatalf("the page does not show %s. It shows:\n%s", what, eval[string](b, "location.hash + '\\n' + document.body.innerText.slice(0, 3000)"))
+		}
+	}
+}
+
+func quoted(s string) string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a string always encodes
+	}
+	return string(text)
+}
+
+// text waits until an element has a text in it.
+func (b *browser) text(selector, text string) {
+	b.t.Helper()
+	b.shows(fmt.Sprintf("%q in %s", text, selector), fmt.Sprintf("[...document.querySelectorAll(%s)].some(e => e.innerText.includes(%s))", quoted(selector), quoted(text)))
+}
+
+// press clicks the button with a text, once it is there and can be clicked.
+func (b *browser) press(within, text string) {
+	b.t.Helper()
+	b.shows("the button "+text, fmt.Sprintf(`(() => {
+		const e = [...document.querySelectorAll(%s + " button, " + %s + " a.button")].find(b => b.textContent.trim() === %s && !b.disabled);
+		e?.click(); return !!e })()`, quoted(within), quoted(within), quoted(text)))
+}
+
+// write puts a text into a field, in the place of what is there.
+func (b *browser) write(selector, text string) {
+	b.t.Helper()
+	b.shows(selector, fmt.Sprintf("(() => { const e = document.querySelector(%s); e?.focus(); e?.select(); return document.activeElement === e && e })()", quoted(selector)))
+	b.run(input.InsertText(text))
+}
+
+func (b *browser) key(keys string) {
+	b.t.Helper()
+	b.run(chromedp.KeyEvent(keys))
+}
+
+// apiRequests returns what was asked of the API since the tab was opened or this was called.
+func (b *browser) apiRequests() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []string
+	for _, r := range b.requests {
+		if strings.Contains(r, "/v1/") {
+			out = append(out, r)
+		}
+	}
+	b.requests = nil
+	return out
+}
+
+// picture keeps a picture where TURNPIKE_PICTURES says, if it says so.
+func (b *browser) picture(name string) {
+	b.t.Helper()
+	dir := os.Getenv("TURNPIKE_PICTURES")
+	if dir == "" {
+		return
+	}
+	var png []byte
+	b.run(chromedp.CaptureScreenshot(&png))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/"+name+".png", png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}

@@ -1,0 +1,330 @@
+//go:build browser
+
+package browser
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// Each thing that people do to runs, from the list and from a run.
+func TestActions(t *testing.T) {
+	s := deploy(t)
+	b := open(t, s.url)
+
+	t.Run("the list shows a run as it happens, and approves with the keyboard", func(t *testing.T) {
+		b.t, s.t = t, t
+		b.goTo("")
+		b.text("main", "No runs yet")
+		id := s.submit("refunds", "Pay it back.", "ticket", "T-1")
+		b.text(".row", "refund(")
+		b.text(".row-id", "T-1")
+		b.key("j")
+		b.shows("the row that is chosen", `document.querySelector(".row.here")`)
+		b.key("a")
+		b.text("dialog", "A-17")
+		b.press("dialog", "Approve")
+		s.reaches(id, "completed")
+		b.text(".row.s-completed .row-gist", "It is done.")
+		b.key("\r")
+		b.shows("the run", fmt.Sprintf(`location.hash === "#%s" && document.querySelector("[data-run='%s']")`, id, id))
+	})
+	t.Run("arguments are edited, checked and shown as a difference", func(t *testing.T) {
+		b.t, s.t = t, t
+		id := s.submit("refunds", "Pay it back.")
+		s.reaches(id, "waiting")
+		b.goTo("#" + id)
+		b.press(".needs", "Edit arguments")
+		b.write(".needs textarea", `{"order": "A-17", "amount": 900}`)
+		b.text(".needs [role=alert]", "amount must be at most 500")
+		b.write(".needs textarea", `{"order": "A-17", "amount": 100}`)
+		b.text(".needs .diff", "100")
+		b.write(".needs-acts input", "not all of it")
+		b.press(".needs", "Approve with changes")
+		s.reaches(id, "completed")
+		b.text(".outcome", "It is done.")
+		b.text(".conversation .note", "not all of it")
+		if paid := s.paid(); paid[len(paid)-1].Amount != 100 {
+			t.Errorf("paid: %v", paid)
+		}
+	})
+	t.Run("a denial has its reason", func(t *testing.T) {
+		b.t, s.t = t, t
+		before := len(s.paid())
+		id := s.submit("refunds", "Pay it back.")
+		b.goTo("#" + id)
+		b.write(".needs-acts input", "too much")
+		b.press(".needs", "Deny")
+		s.reaches(id, "completed")
+		b.text(".conversation", "too much")
+		if now := len(s.paid()); now != before {
+			t.Errorf("%d refunds were paid", now-before)
+		}
+	})
+	t.Run("a question is answered", func(t *testing.T) {
+		b.t, s.t = t, t
+		id := s.submit("asks", "Book a table.")
+		b.goTo("#" + id)
+		b.text(".needs", "For how many?")
+		b.write(".needs textarea", "for four")
+		b.press(".needs", "Answer")
+		s.reaches(id, "completed")
+		b.text(".outcome", "A table for four is booked.")
+	})
+	t.Run("a client's result is given, and the run goes on with a message", func(t *testing.T) {
+		b.t, s.t = t, t
+		id := s.submit("picks", "Read it.")
+		b.goTo("#" + id)
+		b.write(".needs textarea", "notes.txt")
+		b.press(".needs", "Send result")
+		s.reaches(id, "completed")
+		b.text(".outcome", "You chose notes.txt.")
+		b.press(".run-head", "Continue")
+		b.write("dialog textarea", "And now?")
+		b.press("dialog", "Send")
+		b.text(".conversation", "And now?")
+		b.text(".outcome", "And on it goes.")
+	})
+	t.Run("a run is cancelled with a reason, forked and shown beside its fork", func(t *testing.T) {
+		b.t, s.t = t, t
+		id := s.submit("steps", "Convert.")
+		b.goTo("#" + id)
+		b.text(".conversation", "Step 2.")
+		b.press(".run-head", "Cancel")
+		b.write("dialog textarea", "enough of it")
+		b.press("dialog", "Cancel the run")
+		s.reaches(id, "cancelled")
+		b.text(".outcome", "enough of it")
+		b.shows("where to fork", `[...document.querySelectorAll(".bubble")].find(e => e.innerText.includes("Step 1."))?.querySelector(".fork-here")?.click() ?? location.hash.includes("fork=1")`)
+		b.write(".side textarea", "Go another way.")
+		b.press(".side", "Fork")
+		b.shows("both", `document.querySelectorAll(".beside article").length === 2`)
+		b.text(".aligned", "Go another way.")
+		b.text(".aligned h3", "shared up to here")
+	})
+	t.Run("runs that failed are tried again, and many are cancelled at once", func(t *testing.T) {
+		b.t, s.t = t, t
+		failed := s.submit("fails", "Do it.")
+		s.reaches(failed, "failed")
+		b.goTo("#" + failed)
+		b.text(".outcome.bad", "scripted")
+		b.press(".run-head", "Run again")
+		b.shows("the new run", fmt.Sprintf(`location.hash.startsWith("#run_") && location.hash !== "#%s"`, failed))
+		ids := []string{s.submit("asks", "1"), s.submit("asks", "2"), s.submit("asks", "3")}
+		b.goTo("#/runs?agent=asks&status=waiting")
+		b.shows("three rows", `document.querySelectorAll(".row").length === 3`)
+		b.key("j")
+		b.key("x")
+		b.press(".bulk", "Cancel all that match the filter…")
+		b.press("dialog", "Count them")
+		b.text("dialog", "3 match now")
+		b.press("dialog", "Cancel 3 runs")
+		for _, id := range ids {
+			s.reaches(id, "cancelled")
+		}
+	})
+	t.Run("the palette finds a run by its metadata", func(t *testing.T) {
+		b.t, s.t = t, t
+		b.goTo("#/runs")
+		b.text(".row", "refunds")
+		b.key("/")
+		b.write(".palette-input", "ticket=T-1")
+		b.key("\r")
+		b.shows("one row", `location.hash.includes("metadata.ticket=T-1") && document.querySelectorAll(".row").length === 1`)
+	})
+}
+
+// A worker dies while the page looks on: it shows the death, and that the run goes on.
+func TestWorkerDies(t *testing.T) {
+	s := deploy(t)
+	b := open(t, s.url)
+	id := s.submit("steps", "Convert.")
+	b.goTo("#" + id)
+	b.text(".conversation", "Step 2.")
+	asks := func() string {
+		return eval[string](b, `([...document.querySelectorAll(".live-bubble .who-line")].map(e => e.innerText.match(/worker-\d/)?.[0]).filter(Boolean).at(-1)) ?? ""`)
+	}
+	holder := ""
+	eventually(t, "the page says who is at it", func() error {
+		if holder = asks(); holder == "" {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	if err := s.workers[holder].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	b.text(".conversation .note.bad", "A worker died; worker-")
+	b.shows("the death on the timeline", `document.querySelector(".tl-death")`)
+	b.shows("who has died", fmt.Sprintf(`[...document.querySelectorAll(".k-lost")].some(e => e.title.includes("%s died"))`, holder))
+	b.picture("worker-died")
+	s.reaches(id, "completed")
+	b.text(".outcome", "All is converted.")
+	if n := eval[int](b, `[...document.querySelectorAll(".bubble.assistant:not(.gone)")].filter(e => e.innerText.includes("Step 3.")).length`); n != 1 {
+		t.Errorf("step 3 is shown %d times", n)
+	}
+}
+
+// A run that is opened while it runs costs six requests, however long it has run and however
+// much happens.
+func TestSixRequests(t *testing.T) {
+	s := deploy(t)
+	b := open(t, s.url)
+	id := s.submit("steps", "Convert.")
+	b.goTo("#" + id)
+	b.text(".outcome", "All is converted.")
+	got := b.apiRequests()
+	if len(got) > 6 || len(got) < 3 {
+		t.Errorf("%d requests: %s", len(got), strings.Join(got, "\n"))
+	}
+}
+
+// Texts that would like to be scripts are texts.
+func TestHostileTexts(t *testing.T) {
+	s := deploy(t)
+	b := open(t, s.url)
+	evil := `<img src=x onerror="window.hit=100"><script>window.hit=101</script>`
+	id := s.submit("hostile", evil+"[x](javascript:window.hit=102)", "title", evil, `"><script>window.hit=103</script>`, evil)
+	s.reaches(id, "waiting")
+	clean := func(where string) {
+		t.Helper()
+		if hit := eval[bool](b, `"hit" in window`); hit {
+			t.Errorf("%s: a script ran: %s", where, eval[string](b, "String(window.hit)"))
+		}
+		bad := eval[[]string](b, `[...document.querySelectorAll("#app *")].flatMap(e => [
+			...(["SCRIPT", "IFRAME", "IMG", "OBJECT", "EMBED", "STYLE", "LINK", "MATH", "BASE"].includes(e.tagName.toUpperCase()) ? [e.tagName] : []),
+			...(e.tagName === "FORM" && e.getAttribute("action") ? ["form action"] : []),
+			...[...e.attributes].filter(a => /^on/i.test(a.name) || /^\s*(javascript|vbscript|data):/i.test(a.value)).map(a => e.tagName + " " + a.name + "=" + a.value)])`)
+		if len(bad) > 0 {
+			t.Errorf("%s: the page has %v", where, bad)
+		}
+	}
+	b.goTo("")
+	b.text(".row", "pick_file")
+	clean("the list")
+	b.goTo("#" + id)
+	b.text(".conversation", "onerror")
+	eval[bool](b, `document.querySelectorAll("details").forEach(d => d.open = true) ?? true`)
+	clean("the run")
+	b.write(".needs textarea", evil)
+	b.press(".needs", "Send result")
+	b.text(".outcome", "onerror")
+	eval[bool](b, `document.querySelectorAll("details").forEach(d => d.open = true) ?? true`)
+	clean("its end")
+	for _, view := range []string{"?view=log", "?view=json", "?at=2", "?at=" + `%3Cimg%20src%3Dx%20onerror%3D%22window.hit%3D104%22%3E`} {
+		b.goTo("#" + id + view)
+		b.text("main", "hostile")
+		clean(view)
+	}
+	for _, hash := range []string{"#/runs?q=" + "%3Cscript%3Ewindow.hit%3D105%3C%2Fscript%3E", "#/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E", "#run_%3Cscript%3E", "#/runs?agent=%3Cb%3E"} {
+		b.goTo(hash)
+		b.shows("something", `document.querySelector("main").innerText.length > 5`)
+		clean(hash)
+	}
+	if links := eval[[]string](b, `[...document.querySelectorAll(".md a")].map(a => a.href)`); slices.ContainsFunc(links, func(l string) bool { return !strings.HasPrefix(l, "http") }) {
+		t.Errorf("links: %v", links)
+	}
+}
+
+// axe finds nothing to say about any view, in either theme.
+func TestAccessible(t *testing.T) {
+	axe, err := os.ReadFile("../../../.bin/axe/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatalf("%v: hack/ensure-chromium.sh installs it", err)
+	}
+	s := deploy(t)
+	b := open(t, s.url)
+	done, waiting, asks, failed, parent := s.submit("hello", "Hi"), s.submit("refunds", "Pay"), s.submit("asks", "Book"), s.submit("fails", "x"), s.submit("parent", "x")
+	s.reaches(done, "completed")
+	s.reaches(waiting, "waiting")
+	s.reaches(asks, "waiting")
+	s.reaches(failed, "failed")
+	s.reaches(parent, "completed")
+	screens := []struct {
+		name, hash, ready string
+		do                func()
+	}{
+		{"list", "#/runs", ".row", nil},
+		{"list-empty", "#/runs?agent=none", ".state", nil},
+		{"list-selected", "#/runs", ".row", func() { b.key("j"); b.key("x") }},
+		{"palette", "#/runs", ".row", func() { b.key("/"); b.shows("the palette", `document.querySelector("dialog[open]")`) }},
+		{"approval", "#" + waiting, ".needs", nil},
+		{"question", "#" + asks, ".needs", nil},
+		{"completed", "#" + done, ".outcome", nil},
+		{"failed", "#" + failed, ".outcome", nil},
+		{"tree", "#" + parent, ".tl-label a", nil},
+		{"log", "#" + done + "?view=log&at=2", ".log tr", nil},
+		{"json", "#" + done + "?view=json", ".raw .json", nil},
+		{"fork", "#" + done + "?fork=0", ".side textarea", nil},
+	}
+	for _, theme := range []string{"light", "dark"} {
+		b.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: "reduce"}}))
+		for _, screen := range screens {
+			b.goTo(screen.hash)
+			b.shows(screen.name, fmt.Sprintf("document.querySelector(%s)", quoted(screen.ready)))
+			if screen.do != nil {
+				screen.do()
+			}
+			eval[bool](b, string(axe)+"; true")
+			for _, v := range eval[[]string](b, `axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.map(v => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map(n => n.html + " " + n.failureSummary).join(" | ")))`) {
+				t.Errorf("%s, %s: %s", screen.name, theme, v)
+			}
+			for _, size := range [][2]int64{{390, 844}, {1440, 900}, {2560, 1440}} {
+				b.run(chromedp.EmulateViewport(size[0], size[1]))
+				b.shows("no more than fits", `document.documentElement.scrollWidth <= innerWidth`)
+				b.picture(fmt.Sprintf("%s-%d-%s", screen.name, size[0], theme))
+			}
+			b.run(chromedp.EmulateViewport(1440, 900))
+		}
+	}
+}
+
+// Ten thousand runs in the list and two hundred turns in one run are as easy to use as ten.
+// How long an interaction takes is measured and told; what it holds is bounded.
+func TestMany(t *testing.T) {
+	s := deploy(t)
+	b := open(t, s.url)
+	long := s.submit("long", "Convert.")
+	runs := make([]api.SubmitRequest, 1000)
+	for i := range runs {
+		runs[i] = api.SubmitRequest{Agent: "asks", Input: []byte(`"x"`)}
+	}
+	for range 10 {
+		if _, err := s.client.SubmitBatch(t.Context(), api.BatchRequest{Runs: runs}, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.reaches(long, "completed")
+	b.goTo("#/runs")
+	b.shows("ten thousand runs", `(scrollTo(0, 1e9), /10,001 runs/.test(document.querySelector(".counts")?.innerText))`)
+	if n := eval[int](b, `document.querySelectorAll(".row").length`); n > 100 {
+		t.Errorf("%d rows are in the document", n)
+	}
+	// From the key to the frame behind the one that shows what came of it.
+	const interaction = `(async (act) => { const frame = () => new Promise(r => requestAnimationFrame(r)); const times = [];
+		for (let i = 0; i < 20; i++) { const t = performance.now(); act(i); await frame(); times.push(performance.now() - t); await frame(); }
+		return times.sort((a, b) => a - b)[18] })`
+	b.run(chromedp.Evaluate(`scrollTo(0, 0)`, nil))
+	t.Logf("10,000 runs: a key takes %.0f ms (95th percentile)", eval[float64](b, interaction+`(() => dispatchEvent(new KeyboardEvent("keydown", {key: "j"})))`))
+	t.Logf("10,000 runs: a page further takes %.0f ms", eval[float64](b, interaction+`(() => scrollBy(0, innerHeight))`))
+	heap := eval[float64](b, `performance.memory.usedJSHeapSize / 1e6`)
+	t.Logf("10,000 runs: %.0f MB", heap)
+	if heap > 150 {
+		t.Errorf("the page holds %.0f MB", heap)
+	}
+	b.goTo("#" + long)
+	b.text(".outcome", "All is converted.")
+	b.shows("the timeline", `document.querySelector(".tl-box")`)
+	b.shows("two hundred turns", `[...document.querySelectorAll(".facts span")].some(e => e.innerText.includes("200 of 200"))`)
+	t.Logf("200 turns: scrolling the timeline takes %.0f ms", eval[float64](b, interaction+`((i) => document.querySelector(".tl-box").scrollTop = i * 120)`))
+	t.Logf("200 turns: a detail takes %.0f ms", eval[float64](b, interaction+`((i) => document.querySelectorAll(".tl-bar")[i % 10].click())`))
+}
