@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -45,7 +48,11 @@ func (c *devCmd) Run(e *env) error {
 	if _, err := net.ResolveTCPAddr("tcp", c.NATSListen); err != nil && c.NATSListen != "" {
 		return fmt.Errorf("--nats-listen %q: write it like 127.0.0.1:4222", c.NATSListen)
 	}
-	server, err := devserver.Start(devserver.Options{Dir: c.DataDir, Listen: c.NATSListen})
+	password, err := devPassword(c.DataDir)
+	if err != nil {
+		return err
+	}
+	server, err := devserver.Start(devserver.Options{Dir: c.DataDir, Listen: c.NATSListen, Password: password})
 	if err != nil {
 		return err
 	}
@@ -62,7 +69,7 @@ func (c *devCmd) Run(e *env) error {
 	if err := c.Guard(listener.Addr(), c.Log.Logger()); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(c.DataDir, "nats.url"), []byte(server.URL()+"\n"), 0o600); err != nil {
+	if err := writeSecret(filepath.Join(c.DataDir, "nats.url"), server.URL()+"\n"); err != nil {
 		return err
 	}
 	defer os.Remove(filepath.Join(c.DataDir, "nats.url")) //nolint:errcheck // who reads it asks whether somebody listens
@@ -103,7 +110,7 @@ func (c *devCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := c.welcome(e, d.Store, certificate.Scheme()+"://"+listener.Addr().String(), server.URL()); err != nil {
+	if err := c.welcome(e, d.Store, certificate.Scheme()+"://"+listener.Addr().String(), server.Address()); err != nil {
 		return err
 	}
 	defer context.AfterFunc(e.ctx, func() {
@@ -120,6 +127,24 @@ func (c *devCmd) Run(e *env) error {
 		fmt.Fprintf(e.errs, "stopped. The data is in %s; turnpike dev goes on with it.\n", c.DataDir)
 	}
 	return err
+}
+
+// devPassword returns the password of the NATS of a data directory. It stays the same, so that
+// services which were there before go on.
+func devPassword(dir string) (string, error) {
+	path := filepath.Join(dir, "nats.password")
+	data, err := os.ReadFile(path)
+	if password := strings.TrimSpace(string(data)); password != "" {
+		return password, os.Chmod(path, 0o600)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("create data directory: %w", err)
+	}
+	password := rand.Text()
+	return password, writeSecret(path, password+"\n")
 }
 
 // welcome says where what is.
@@ -143,7 +168,7 @@ func (c *devCmd) welcome(e *env, store state.Agents, url, nats string) error {
 	if c.Agents != "" {
 		agents += fmt.Sprintf("  (%s is read again when a file is saved)", c.Agents)
 	}
-	_, err = fmt.Fprintf(e.errs, "turnpike dev: %[1]s\n  page    %[1]s/ui/\n  API     %[1]s/v1/\n  NATS    %[2]s\n  data    %[3]s\n  agents  %[4]s\n", url, nats, c.DataDir, agents)
+	_, err = fmt.Fprintf(e.errs, "turnpike dev: %[1]s\n  page    %[1]s/ui/\n  API     %[1]s/v1/\n  NATS    %[2]s (%[3]s/nats.url has the password)\n  data    %[3]s\n  agents  %[4]s\n", url, nats, c.DataDir, agents)
 	return err
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,7 +37,7 @@ type toolServer struct {
 }
 
 func (s toolServer) connect() (*nats.Conn, error) {
-	address := cmp.Or(s.NATSURL, toolkit.DefaultURL())
+	address := toolkit.ServerURL(s.NATSURL)
 	options, err := s.Login.Login().Options()
 	if err != nil {
 		return nil, err

@@ -349,11 +349,25 @@ func find(t *testing.T, url string) []string {
 	return append(os.Environ(), "TURNPIKE_NATS_URL=", "TURNPIKE_DATA_DIR="+dir, "TURNPIKE_PREFIX=tp")
 }
 
-// Without TURNPIKE_NATS_URL a tool serves the `turnpike dev` that runs beside it.
+// Without TURNPIKE_NATS_URL a tool serves the `turnpike dev` that runs beside it, and so it does
+// with the address of that and without its password.
 func TestServesDev(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, l language, s *deployment) {
-		s.startIn(t, l, find(t, s.server.URL()), 1)
+	each(t, func(t *testing.T, l language, _ *deployment) {
+		server, err := devserver.Start(devserver.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Password: "p:/@ %"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Close)
+		nc, err := server.Conn("caller")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		s := &deployment{server: server, nc: nc}
+		env := find(t, server.URL())
+		s.startIn(t, l, env, 1)
+		s.startIn(t, l, append(env, "TURNPIKE_NATS_URL="+server.Address()), 2)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"strconv"
 	"time"
@@ -25,6 +26,10 @@ type Options struct {
 	// Listen is the TCP address for clients outside the process; empty is none.
 	Listen string
 
+	// Password is what everybody has to give who connects, as the user turnpike. Empty is
+	// nothing.
+	Password string
+
 	// SyncAlways syncs every write to the disk before it is acknowledged, so that
 	// not even a power cut loses it. Without, a killed process loses nothing.
 	SyncAlways bool
@@ -42,6 +47,9 @@ const (
 	maxStore  = 64 << 30
 )
 
+// user is the one who has the password.
+const user = "turnpike"
+
 // startTimeout is how long Start waits until the server takes connections. It has
 // to read its data first.
 const startTimeout = 30 * time.Second
@@ -49,6 +57,7 @@ const startTimeout = 30 * time.Second
 // Server is an embedded NATS server.
 type Server struct {
 	srv      *server.Server
+	password string
 	released chan struct{} // closed when the directory is free again
 }
 
@@ -72,7 +81,7 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start NATS: %w", err), lock.Close())
 	}
-	s := &Server{srv, make(chan struct{})}
+	s := &Server{srv: srv, password: o.Password, released: make(chan struct{})}
 	// The lock lasts as long as the server writes, even if the caller forgets both:
 	// a file that nothing refers to is closed by the garbage collector.
 	go func() { // ends with Close
@@ -91,6 +100,9 @@ func options(o Options) (*server.Options, error) {
 		ServerName: "turnpike-dev", JetStream: true, StoreDir: o.Dir, NoSigs: true, DontListen: o.Listen == "",
 		SyncAlways: o.SyncAlways, DisableJetStreamBanner: true, MaxPayload: MaxPayload,
 		JetStreamMaxMemory: maxMemory, JetStreamMaxStore: maxStore,
+	}
+	if o.Password != "" {
+		opts.Username, opts.Password = user, o.Password
 	}
 	if o.Listen == "" {
 		return opts, nil
@@ -135,11 +147,25 @@ func start(opts *server.Options, log zerolog.Logger) (*server.Server, error) {
 
 // Conn opens a connection inside the process.
 func (s *Server) Conn(name string, opts ...nats.Option) (*nats.Conn, error) {
-	return natsbus.Connect("", name, append([]nats.Option{nats.InProcessServer(s.srv)}, opts...)...)
+	own := []nats.Option{nats.InProcessServer(s.srv)}
+	if s.password != "" {
+		own = append(own, nats.UserInfo(user, s.password))
+	}
+	return natsbus.Connect("", name, append(own, opts...)...)
 }
 
-// URL is the address for clients outside the process, if it listens.
-func (s *Server) URL() string { return s.srv.ClientURL() }
+// Address is the address for clients outside the process, if it listens, for people to see.
+func (s *Server) Address() string { return s.srv.ClientURL() }
+
+// URL is Address with the user and the password, if there is one.
+func (s *Server) URL() string {
+	u, err := url.Parse(s.Address())
+	if err != nil || s.password == "" {
+		return s.Address()
+	}
+	u.User = url.UserPassword(user, s.password)
+	return u.String()
+}
 
 // Close stops the server and gives the directory free.
 func (s *Server) Close() {

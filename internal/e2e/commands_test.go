@@ -3,9 +3,13 @@ package e2e_test
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go"
 )
 
 // Whoever may save an agent does not have programs started by `turnpike dev`, unless its flag
@@ -34,5 +38,47 @@ func TestDevStartsNoPrograms(t *testing.T) {
 				t.Errorf("the program was started: %t, want %t:\n%s", err == nil, starts, out)
 			}
 		})
+	}
+}
+
+// Nobody speaks to the NATS of `turnpike dev` without the password, which its owner alone can
+// read and which nothing prints. It stays, so that services of before go on.
+func TestDevAsksForThePassword(t *testing.T) {
+	data := t.TempDir()
+	c, p := startDev(t, data)
+	first := natsURL(t, data)
+	at, err := url.Parse(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := at.User.Password()
+	if len(password) < 20 {
+		t.Fatalf("nats.url has the password %q", password)
+	}
+	for _, name := range []string{"nats.url", "nats.password"} {
+		if info, err := os.Stat(filepath.Join(data, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	for _, user := range []*url.Userinfo{nil, url.User("turnpike"), url.UserPassword("turnpike", "turnpike")} {
+		stranger := url.URL{Scheme: "nats", Host: at.Host, User: user}
+		if nc, err := nats.Connect(stranger.String()); !errors.Is(err, nats.ErrAuthorization) {
+			nc.Close()
+			t.Errorf("%v: %v", user, err)
+		}
+	}
+	c.want(1, "Authorization Violation", "tools", "ls", "--nats-url", "nats://"+at.Host)
+	c.want(0, "[]", "-o", "json", "tools", "ls", "--nats-url", first)
+	t.Setenv("TURNPIKE_DATA_DIR", data)
+	c.want(0, "[]", "-o", "json", "tools", "ls", "--nats-url", "nats://"+at.Host) // it is the one of here
+	c.want(0, "runs in this directory", "doctor")
+	if said := p.log(); strings.Contains(said, password) || !strings.Contains(said, "nats.url has the password") {
+		t.Errorf("turnpike dev says:\n%s", said)
+	}
+	p.kill()
+	startDev(t, data)
+	again, err := url.Parse(natsURL(t, data))
+	if now, _ := again.User.Password(); err != nil || now != password {
+		t.Errorf("after a restart the password is another one: %v", err)
 	}
 }

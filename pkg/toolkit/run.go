@@ -40,7 +40,7 @@ func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	if len(tools) == 0 {
 		return errors.New("serve tools: there are none")
 	}
-	address := cmp.Or(cfg.URL, DefaultURL())
+	address := ServerURL(cmp.Or(cfg.URL, os.Getenv("TURNPIKE_NATS_URL")))
 	prefix := cmp.Or(cfg.Prefix, os.Getenv("TURNPIKE_PREFIX"), "turnpike")
 	tenant := cmp.Or(cfg.Tenant, os.Getenv("TURNPIKE_TENANT"))
 	login, err := natslogin.Environment().Options()

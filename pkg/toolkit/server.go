@@ -18,19 +18,31 @@ const dialTimeout = time.Second
 // DefaultURL returns the NATS server of programs that name none: that of the variable
 // TURNPIKE_NATS_URL, else that of a `turnpike dev` which runs in the working directory,
 // else nats://127.0.0.1:4222.
-func DefaultURL() string { return cmp.Or(os.Getenv("TURNPIKE_NATS_URL"), DevURL(), nats.DefaultURL) }
+func DefaultURL() string { return ServerURL(os.Getenv("TURNPIKE_NATS_URL")) }
+
+// ServerURL returns the NATS server that is named, and where none is, that of DefaultURL without
+// the variable. The address of the `turnpike dev` in the working directory gets the password of
+// that, if it has none.
+func ServerURL(named string) string {
+	if named == "" {
+		return cmp.Or(DevURL(), nats.DefaultURL)
+	}
+	u, err := url.Parse(named)
+	if err != nil || u.User != nil {
+		return named
+	}
+	if dev := writtenURL(); dev != nil && dev.Host == u.Host {
+		return dev.String()
+	}
+	return named
+}
 
 // DevURL returns the NATS server of a `turnpike dev` that runs in the working directory,
 // which writes it to .turnpike/nats.url, or to nats.url in the directory that
 // TURNPIKE_DATA_DIR names. It is empty if none is there, or none listens any more.
 func DevURL() string {
-	text, err := os.ReadFile(filepath.Join(cmp.Or(os.Getenv("TURNPIKE_DATA_DIR"), ".turnpike"), "nats.url"))
-	if err != nil {
-		return ""
-	}
-	address := strings.TrimSpace(string(text))
-	u, err := url.Parse(address)
-	if err != nil {
+	u := writtenURL()
+	if u == nil {
 		return ""
 	}
 	conn, err := net.DialTimeout("tcp", u.Host, dialTimeout)
@@ -38,5 +50,18 @@ func DevURL() string {
 		return ""
 	}
 	_ = conn.Close() // nothing was sent
-	return address
+	return u.String()
+}
+
+// writtenURL returns what a `turnpike dev` has written, or nil.
+func writtenURL() *url.URL {
+	text, err := os.ReadFile(filepath.Join(cmp.Or(os.Getenv("TURNPIKE_DATA_DIR"), ".turnpike"), "nats.url"))
+	if err != nil {
+		return nil
+	}
+	u, err := url.Parse(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil
+	}
+	return u
 }

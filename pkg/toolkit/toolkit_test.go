@@ -322,6 +322,17 @@ func TestDefaultURL(t *testing.T) {
 		}
 		want("dev at "+c.written, c.found)
 	}
+	// The address of the dev that is here needs no password, wherever it comes from.
+	if err := os.WriteFile(".turnpike/nats.url", []byte("nats://turnpike:secret@127.0.0.1:1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for named, found := range map[string]string{
+		"nats://127.0.0.1:1": "nats://turnpike:secret@127.0.0.1:1", "nats://me:x@127.0.0.1:1": "nats://me:x@127.0.0.1:1",
+		"nats://127.0.0.1:2": "nats://127.0.0.1:2", "nats://127.0.0.1:1,nats://evil:1": "nats://127.0.0.1:1,nats://evil:1",
+	} {
+		t.Setenv("TURNPIKE_NATS_URL", named)
+		want(named, found)
+	}
 	t.Setenv("TURNPIKE_NATS_URL", "nats://other")
 	want("a variable", "nats://other")
 }

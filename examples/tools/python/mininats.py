@@ -25,13 +25,14 @@ class Message:
 
 def url() -> str:
     """The server of TURNPIKE_NATS_URL, else of the `turnpike dev` that runs here, else the usual one."""
-    if given := os.environ.get("TURNPIKE_NATS_URL"):
-        return given
+    given = os.environ.get("TURNPIKE_NATS_URL")
     try:
         with open(os.path.join(os.environ.get("TURNPIKE_DATA_DIR") or ".turnpike", "nats.url")) as f:
-            return f.read().strip()
+            dev = f.read().strip()
     except OSError:
-        return "nats://127.0.0.1:4222"
+        return given or "nats://127.0.0.1:4222"
+    # Its address gets its password, wherever it comes from.
+    return dev if not given or urlsplit(given).netloc == urlsplit(dev).netloc.rpartition("@")[2] else given
 
 
 class Client:

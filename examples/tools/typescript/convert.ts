@@ -63,12 +63,15 @@ function pause(ms: number, signal: AbortSignal): Promise<void> {
 
 // The server of TURNPIKE_NATS_URL, else of the `turnpike dev` that runs here or at the root of the repository, else the usual one.
 function server(): string {
-  if (process.env.TURNPIKE_NATS_URL) return process.env.TURNPIKE_NATS_URL;
+  const given = process.env.TURNPIKE_NATS_URL;
   for (const dir of [process.env.TURNPIKE_DATA_DIR || ".turnpike", "../../../.turnpike"]) {
     const file = join(dir, "nats.url");
-    if (existsSync(file)) return readFileSync(file, "utf8").trim();
+    if (!existsSync(file)) continue;
+    const dev = readFileSync(file, "utf8").trim();
+    // Its address gets its password, wherever it comes from.
+    if (!given || given === dev.replace(/\/\/.*@/, "//")) return dev;
   }
-  return "nats://127.0.0.1:4222";
+  return given || "nats://127.0.0.1:4222";
 }
 
 // Services of NATS's library answer the questions that find them on $SRV, which is the default tenant's.
@@ -77,7 +80,10 @@ if ((process.env.TURNPIKE_TENANT || "default") !== "default") {
   process.exit(1);
 }
 
-const nc = await connect({ servers: server(), name: "tool convert", maxReconnectAttempts: -1 }).catch((e: Error) => {
+// The client takes user and password beside the address only.
+const [, user, pass, address] = /^nats:\/\/([^:@]+):([^@]+)@(.+)$/.exec(server()) ?? ["", undefined, undefined, server()];
+const login = user && pass ? { user: decodeURIComponent(user), pass: decodeURIComponent(pass) } : {};
+const nc = await connect({ servers: address, ...login, name: "tool convert", maxReconnectAttempts: -1 }).catch((e: Error) => {
   console.error(`no NATS server answers (${e.message}): start \`turnpike dev\`, or set TURNPIKE_NATS_URL`);
   process.exit(1);
 });
