@@ -76,7 +76,7 @@ export function call(tool: string, args: JSONValue | undefined, most = 90): stri
   return `${tool}(${inner.length > most ? inner.slice(0, most - 1) + "…" : inner})`;
 }
 
-export const firstLine = (text: string): string => text.trim().split("\n", 1)[0]!.replace(/^#+\s*/, "");
+export const firstLine = (text: string): string => text.trim().split("\n", 1)[0]!.replace(/^#+\s*/, "").replace(/\*\*|`/g, "");
 
 export interface Gist {
   lead: string; // what kind of thing it is
