@@ -34,7 +34,7 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	built = dir
-	return dir, rig.Build(context.Background(), dir, false, rig.Module+"cmd/gateway", rig.Module+"cmd/worker")
+	return dir, rig.Build(context.Background(), dir, false, rig.Module+"cmd/gateway", rig.Module+"cmd/worker", rig.Module+"cmd/turnpike")
 })
 
 func TestMain(m *testing.M) {
@@ -65,7 +65,8 @@ type length struct {
 	Value float64 `json:"value"`
 }
 
-func deploy(t *testing.T) *deployment {
+// start starts the processes alone.
+func start(t *testing.T, env ...string) (*deployment, string) {
 	t.Helper()
 	server, err := devserver.Start(devserver.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
@@ -79,7 +80,7 @@ func deploy(t *testing.T) *deployment {
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
 	s := &deployment{t: t, url: "http://" + addr, workers: map[string]*exec.Cmd{}}
 	s.client = client.New(s.url)
-	env := []string{"TURNPIKE_NATS_URL=" + server.URL(), "TURNPIKE_ADDR=" + addr}
+	env = append(env, "TURNPIKE_NATS_URL="+server.URL(), "TURNPIKE_ADDR="+addr)
 	s.spawn("gateway", env)
 	eventually(t, "the gateway is ready", func() error {
 		resp, err := http.Get(s.url + "/readyz")
@@ -95,10 +96,16 @@ func deploy(t *testing.T) *deployment {
 	for _, id := range []string{"worker-1", "worker-2"} {
 		s.workers[id] = s.spawn("worker", env, "--id", id)
 	}
+	return s, server.URL()
+}
+
+func deploy(t *testing.T) *deployment {
+	t.Helper()
+	s, nats := start(t)
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- toolkit.Run(ctx, toolkit.Config{URL: server.URL()},
+		served <- toolkit.Run(ctx, toolkit.Config{URL: nats},
 			toolkit.Func("refund", "Pays money back.", func(_ context.Context, _ toolkit.Call, r refund) (string, error) {
 				s.mu.Lock()
 				defer s.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -141,6 +142,36 @@ func TestActions(t *testing.T) {
 		b.key("\r")
 		b.shows("one row", `location.hash.includes("metadata.ticket=T-1") && document.querySelectorAll(".row").length === 1`)
 	})
+}
+
+// Somebody logs in with a key, comes to where they wanted to go, and logs out.
+func TestLogin(t *testing.T) {
+	s, nats := start(t, "TURNPIKE_AUTH=keys")
+	dir, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), dir+"/turnpike", "keys", "create", "--bootstrap")
+	cmd.Env = append(os.Environ(), "TURNPIKE_NATS_URL="+nats)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Browsers keep the cookie of a session without TLS on localhost only.
+	b := open(t, strings.Replace(s.url, "127.0.0.1", "localhost", 1))
+	b.goTo("#/runs?agent=mine")
+	b.write("input[name=key]", "tp_wrong")
+	b.press(".login", "Log in with an API key")
+	b.text(".login [role=alert]", "not of the form")
+	b.write("input[name=key]", strings.TrimSpace(string(out)))
+	b.press(".login", "Log in with an API key")
+	b.text("#who", "key:")
+	b.text("main", "No run matches")
+	if hash := eval[string](b, "location.hash"); hash != "#/runs?agent=mine" {
+		t.Errorf("the page is at %s", hash)
+	}
+	b.press("#who", "Log out")
+	b.shows("the form", `document.querySelector("input[name=key]")`)
 }
 
 // A worker dies while the page looks on: it shows the death, and that the run goes on.
