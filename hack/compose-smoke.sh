@@ -74,7 +74,7 @@ else
 fi
 
 go build -o "$dir/turnpike" ./cmd/turnpike
-export HOME=$dir # of no tokens
+export XDG_CONFIG_HOME=$dir/config # of no tokens
 
 # answers waits for the gateway with the key of the admin.
 answers() {

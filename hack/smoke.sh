@@ -36,7 +36,7 @@ as() (
   exec "${@:2}"
 )
 
-export TURNPIKE_AUTH=keys HOME=$dir # of no tokens
+export TURNPIKE_AUTH=keys XDG_CONFIG_HOME=$dir/config # of no tokens
 for user in gateway worker observer; do
   if [ "$(stat -c %a "$dir/secrets/$user/nats.nk")" != 600 ]; then
     echo "smoke: others can read the secrets of $user" >&2
