@@ -95,7 +95,7 @@ func (g *Gateway) draftOf(r *http.Request, given json.RawMessage) (agent.Definit
 	}
 	compiled, err := g.known.Compile(def, 0)
 	if err != nil {
-		return def, nil, problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
+		return def, nil, invalidAgent(given, err)
 	}
 	if err := g.permitted(r, compiled); err != nil {
 		return def, nil, err

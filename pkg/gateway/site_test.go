@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -199,6 +200,10 @@ func TestDraft(t *testing.T) {
 		if code, _, p := s.call("POST", "/v1/drafts", body); code != http.StatusBadRequest || p["code"] != want {
 			t.Errorf("%s = %d %v", body, code, p)
 		}
+	}
+	twice := `{"definition":"model: {provider: scripted}\ntools:\n  - {name: a}\n  - {name: a}\n","input":"x"}`
+	if _, _, p := s.call("POST", "/v1/drafts", twice); !strings.Contains(fmt.Sprint(p["errors"]), "line:4") {
+		t.Errorf("mistakes of a draft = %v; want the line of the second tool", p)
 	}
 }
 

@@ -10,6 +10,14 @@ export function chooseTenant(name: string): void {
   tenant.value = name;
 }
 
+// Fault is a mistake in a document that was sent, with its place from 1, if that is known.
+export interface Fault {
+  at?: string;
+  detail: string;
+  line?: number;
+  column?: number;
+}
+
 // ApiError is an answer that is not the one that was asked for. status 0: no answer came.
 export class ApiError extends Error {
   constructor(
@@ -17,6 +25,7 @@ export class ApiError extends Error {
     readonly code: string,
     detail: string,
     readonly requestId = "",
+    readonly faults: Fault[] = [],
   ) {
     super(detail);
   }
@@ -26,17 +35,19 @@ export const errorOf = (e: unknown): ApiError => (e instanceof ApiError ? e : ne
 
 interface Options {
   body?: unknown;
+  text?: string; // a body that is sent as it is
   key?: string; // Idempotency-Key: the same request counts once
   abort?: AbortSignal;
 }
 
-export async function request<T>(method: string, path: string, { body, key, abort }: Options = {}): Promise<T> {
+export async function request<T>(method: string, path: string, { body, text, key, abort }: Options = {}): Promise<T> {
   const headers: Record<string, string> = {};
   if (tenant.value) headers["Turnpike-Tenant"] = tenant.value;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (key) headers["Idempotency-Key"] = key;
   const init: RequestInit = { method, headers };
   if (body !== undefined) init.body = JSON.stringify(body);
+  if (text !== undefined) init.body = text;
   if (abort) init.signal = abort;
   let answer: Response;
   try {
@@ -45,16 +56,16 @@ export async function request<T>(method: string, path: string, { body, key, abor
     if (abort?.aborted) throw e;
     throw new ApiError(0, "offline", "The gateway does not answer. The page tries again by itself; what you sent was not taken.");
   }
-  const text = await answer.text();
+  const got = await answer.text();
   let value: unknown = null;
   try {
-    value = text ? JSON.parse(text) : null;
+    value = got ? JSON.parse(got) : null;
   } catch {
     throw new ApiError(answer.status, "not_json", `The answer to ${method} ${path} is not JSON: is there a proxy between?`);
   }
   if (!answer.ok) {
-    const p = (value ?? {}) as { code?: string; detail?: string; title?: string; request_id?: string };
-    throw new ApiError(answer.status, p.code ?? "", p.detail || p.title || answer.statusText, p.request_id);
+    const p = (value ?? {}) as { code?: string; detail?: string; title?: string; request_id?: string; errors?: Fault[] };
+    throw new ApiError(answer.status, p.code ?? "", p.detail || p.title || answer.statusText, p.request_id, p.errors);
   }
   return value as T;
 }

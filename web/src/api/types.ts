@@ -170,6 +170,7 @@ export interface Agent {
   name: string;
   version: number;
   definition: { [key: string]: JSONValue };
+  status?: "draft" | "published";
   created_at: string;
 }
 
@@ -178,4 +179,97 @@ export interface Canceled {
   cancelled: number;
   run_ids: string[];
   next_cursor: string | null;
+}
+
+export interface RunStats {
+  total: number;
+  statuses: Partial<Record<Status, number>>;
+  cost_usd: number;
+  duration_ms: { p50: number | null; p95: number | null };
+}
+
+export interface AgentVersion {
+  version: number;
+  created_at: string;
+  latest: boolean;
+  runs: RunStats;
+}
+
+export interface AgentVersions extends Page<AgentVersion> {
+  examined: number;
+  complete: boolean;
+}
+
+export interface DeadLetter {
+  seq: number;
+  kind: string;
+  status: "open" | "replaying" | "replayed" | "closed";
+  run_id: string | null;
+  agent: string | null;
+  lane: string;
+  cause: string;
+  at: string;
+  version: number;
+  attempts: number;
+  calls: { id: string; tool: string; arguments: string }[];
+  data: string;
+  replay: { run_id: string; at: string | null } | null;
+  advice: string;
+}
+
+export interface Worker {
+  id: string;
+  status: "alive" | "unreachable";
+  version: string;
+  slots: number;
+  heard_at: string | null;
+  holds: number;
+  runs: string[];
+}
+
+export interface Queue {
+  lane: string;
+  backlog: number;
+  oldest_at: string | null;
+  oldest_seconds: number;
+}
+
+export interface Queues extends Page<Queue> {
+  runs: Partial<Record<Status, number>>;
+}
+
+export interface Batch extends Page<{ index: number; id: string; status: Status; reason: string | null }> {
+  id: string;
+  total: number;
+  max_parallel: number;
+  counts: Partial<Record<Status, number>>;
+  done: boolean;
+  created_at: string;
+}
+
+export interface Tenant {
+  name: string;
+  four_eyes: boolean;
+  suspended: boolean;
+  hosts?: string[];
+  models?: string[];
+  mcp_commands?: string[];
+  secrets?: { name: string; hosts?: string[] }[];
+}
+
+export interface APIKey {
+  id: string;
+  name: string;
+  tenant: string;
+  roles: string[];
+  created_by: string;
+  created_at: string;
+  expires_at: string | null;
+}
+
+export interface AuditEntry {
+  at: string;
+  by: { principal: string; tenant: string; via: string };
+  action: string;
+  target: string;
 }

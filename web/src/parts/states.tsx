@@ -29,7 +29,7 @@ const advice: Record<number, string> = {
   429: "Too much was asked at once. Wait a little and try again.",
 };
 
-export function Problem({ error, again }: { error: ApiError; again?: () => void }): JSX.Element {
+export function Problem({ error, again }: { error: ApiError; again?: (() => void) | undefined }): JSX.Element {
   const title = error.status === 0 ? "No answer" : error.status === 403 ? "Not allowed" : error.status === 404 ? "Not here" : "That did not work";
   return (
     <div class="state problem" role="alert">

@@ -14,4 +14,10 @@ export interface View {
 export const views: Record<string, View> = {
   runs: { title: "Runs", nav: true, show: RunsView },
   run: { title: "Run", show: RunView },
+  agents: { title: "Agents", nav: true, load: () => import("./agents/agents").then((m) => m.AgentsView) },
+  "new-agent": { title: "New agent", load: () => import("./agents/workbench").then((m) => m.NewAgentView) },
+  batches: { title: "Batches", nav: true, load: () => import("./site/batches").then((m) => m.BatchesView) },
+  workers: { title: "Workers", nav: true, load: () => import("./site/workers").then((m) => m.WorkersView) },
+  dead: { title: "Dead letters", nav: true, load: () => import("./site/dead").then((m) => m.DeadView) },
+  access: { title: "Access", nav: true, load: () => import("./site/access").then((m) => m.AccessView) },
 };

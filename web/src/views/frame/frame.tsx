@@ -20,6 +20,8 @@ export function Frame(): JSX.Element {
   useEffect(() => {
     document.title = (here === "run" ? `…${route.value.id.slice(-10)} · Run` : title) + " · Turnpike";
   }, [here, route.value.id, title]);
+  // On a narrow screen the row of views scrolls.
+  useEffect(() => document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [shown, ready.value]);
   return (
     <>
       <a class="skip" href="#main" onClick={skip}>

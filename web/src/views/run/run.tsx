@@ -17,7 +17,7 @@ import { Outcome } from "./outcome";
 import { Raw } from "./raw";
 import { Timeline } from "./timeline";
 
-function useRun(id: string): RunModel | null {
+export function useRun(id: string): RunModel | null {
   const [model, setModel] = useState<RunModel | null>(null);
   const of = tenant.value;
   useEffect(() => {

@@ -1,0 +1,55 @@
+// What stands around the runs: batches, dead letters, workers, queues, and who may do what.
+import { signal } from "@preact/signals";
+import { post, query, request } from "../api/client";
+import type { APIKey, AuditEntry, Batch, DeadLetter, Queue, Queues, Tenant, Worker } from "../api/types";
+import { List } from "./list";
+import { route } from "./route";
+
+export const workers = new List<Worker>(() => "/v1/workers?limit=1000", 2000);
+export const queues = new List<Queue, Queues>(() => "/v1/queues", 2000);
+export const dead = new List<DeadLetter>(() => "/v1/dead?limit=200", 10_000);
+export const keys = new List<APIKey>(() => "/v1/keys?limit=1000");
+export const tenants = new List<Tenant>(() => "/v1/tenants?limit=1000");
+export const audit = new List<AuditEntry>(() => "/v1/audit?limit=100");
+
+const batchId = (): string => (route.value.view === "batches" ? route.value.id : "");
+export const batchRuns = new List<Batch["items"][number], Batch>(() => (batchId() ? `/v1/batches/${encodeURIComponent(batchId())}${query({ limit: 200 })}` : ""), 3000);
+
+// replay takes a dead letter up again. However often it is asked for, that happens once.
+export async function replay(letter: DeadLetter): Promise<DeadLetter> {
+  const after = await post<DeadLetter>(`/v1/dead/${letter.seq}/replay`, {});
+  dead.items.value = dead.items.peek().map((l) => (l.seq === after.seq ? after : l));
+  return after;
+}
+
+// The API lists no batches, so the page knows those that were opened in this browser.
+const most = 12;
+const stored = (): string[] => {
+  try {
+    const ids: unknown = JSON.parse(localStorage.getItem("batches") ?? "[]");
+    return Array.isArray(ids) ? ids.filter((id): id is string => typeof id === "string") : [];
+  } catch {
+    return [];
+  }
+};
+export const recentBatches = signal<string[]>(stored());
+export function rememberBatch(id: string): void {
+  const next = [id, ...recentBatches.peek().filter((b) => b !== id)].slice(0, most);
+  recentBatches.value = next;
+  localStorage.setItem("batches", JSON.stringify(next));
+}
+
+export interface NewKey extends APIKey {
+  key: string;
+}
+
+export async function makeKey(spec: { name: string; roles: string[]; expires_at: string | null }): Promise<NewKey> {
+  const made = await post<NewKey>("/v1/keys", spec);
+  void keys.load();
+  return made;
+}
+
+export async function revokeKey(id: string): Promise<void> {
+  await request("DELETE", `/v1/keys/${encodeURIComponent(id)}`);
+  keys.items.value = keys.items.peek().filter((k) => k.id !== id);
+}

@@ -1,0 +1,110 @@
+// The agents of the tenant, with what became of their newest runs.
+import type { JSX } from "preact";
+import { useEffect } from "preact/hooks";
+import type { RunStats } from "../../api/types";
+import { Empty, Loading, Problem } from "../../parts/states";
+import { Ago } from "../../parts/time";
+import { count, money, plural, span } from "../../parts/words";
+import { agents, examined, examinedAll, followNewest, stats, success } from "../../store/agents";
+import { href, route } from "../../store/route";
+import { may } from "../../store/session";
+import { AgentView } from "./agent";
+import { Statuses } from "./figures";
+
+export function AgentsView(): JSX.Element {
+  const { id } = route.value;
+  return id ? <AgentView key={id} name={id} /> : <AgentList />;
+}
+
+function AgentList(): JSX.Element {
+  useEffect(() => agents.open(), []);
+  useEffect(() => followNewest(), []);
+  const list = agents.items.value.slice().sort((a, b) => a.name.localeCompare(b.name));
+  return (
+    <section class="page-view">
+      <div class="view-head">
+        <h1>Agents</h1>
+        {agents.loaded.value && <span class="soft">{plural(list.length, "agent")}</span>}
+        <span class="grow" />
+        {may("author") && list.length > 0 && (
+          <a class="button" href={href("new-agent")}>
+            New agent
+          </a>
+        )}
+      </div>
+      {agents.error.value && <Problem error={agents.error.value} again={() => void agents.load()} />}
+      {!agents.loaded.value && !agents.error.value && <Loading what="agents" />}
+      {agents.loaded.value && !list.length && (
+        <Empty title="No agents yet">
+          <p>An agent is a definition: a model, instructions, tools. Save one, and runs can be started with it.</p>
+          {may("author") ? (
+            <a class="button" href={href("new-agent")}>
+              Write the first
+            </a>
+          ) : (
+            <p class="soft">Whoever has the role author may write one.</p>
+          )}
+          <pre class="command">turnpike agents put examples/agents/hello.yaml</pre>
+        </Empty>
+      )}
+      {list.length > 0 && (
+        <>
+          <div class="scroll-x" tabIndex={0} role="region" aria-label="Agents">
+            <table class="list">
+              <thead>
+                <tr>
+                  <th scope="col">Agent</th>
+                  <th scope="col">Runs by status</th>
+                  <th scope="col" class="num">
+                    Success
+                  </th>
+                  <th scope="col" class="num">
+                    p50
+                  </th>
+                  <th scope="col" class="num">
+                    p95
+                  </th>
+                  <th scope="col" class="num">
+                    Cost
+                  </th>
+                  <th scope="col" class="num">
+                    Saved
+                  </th>
+                </tr>
+              </thead>
+              <tbody>
+                {list.map((a) => (
+                  <Row key={a.name} name={a.name} version={a.version} about={typeof a.definition["description"] === "string" ? a.definition["description"] : ""} at={a.created_at} s={stats.value.get(a.name)} />
+                ))}
+              </tbody>
+            </table>
+          </div>
+          <p class="soft fine">
+            Figures are of {examinedAll.value ? "all" : "the newest"} {count(examined.value)} runs of this tenant and change as they go on. Success is the share that completed of those that ended and were not cancelled.
+          </p>
+        </>
+      )}
+    </section>
+  );
+}
+
+function Row({ name, version, about, at, s }: { name: string; version: number; about: string; at: string; s: RunStats | undefined }): JSX.Element {
+  const rate = s ? success(s) : null;
+  return (
+    <tr data-agent={name}>
+      <th scope="row">
+        <a href={href("agents", name)}>{name}</a>
+        <span class="soft">@{version}</span>
+        {about && <div class="soft about clip" title={about}>{about}</div>}
+      </th>
+      <td>{s ? <Statuses stats={s} agent={name} /> : <span class="soft">none lately</span>}</td>
+      <td class="num">{rate === null ? "" : `${Math.round(rate * 100)} %`}</td>
+      <td class="num">{s?.duration_ms.p50 != null ? span(s.duration_ms.p50) : ""}</td>
+      <td class="num">{s?.duration_ms.p95 != null ? span(s.duration_ms.p95) : ""}</td>
+      <td class="num">{s ? money(s.cost_usd) : ""}</td>
+      <td class="num soft">
+        <Ago at={at} />
+      </td>
+    </tr>
+  );
+}

@@ -1,0 +1,261 @@
+// Where a definition is written and tried: the editor, and beside it a run of what stands in
+// it, saved or not.
+import type { JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { errorOf, type Fault } from "../../api/client";
+import type { Run } from "../../api/types";
+import { Empty, Loading, Problem } from "../../parts/states";
+import { StatusChip } from "../../parts/status";
+import { count, money, plural, tokens } from "../../parts/words";
+import { drafts, keepDraft, nameIn, runDraft, saveAgent, scripted } from "../../store/agents";
+import { go, href, route, runHref, setParams } from "../../store/route";
+import { loggedOut, may } from "../../store/session";
+import { attempt, toast } from "../../store/toasts";
+import { Conversation } from "../run/conversation";
+import { NeedsYou } from "../run/needs";
+import { Outcome } from "../run/outcome";
+import { useRun } from "../run/run";
+import type { Editor } from "./editor";
+
+const first = `name: hello
+description: Answers in one sentence.
+instructions: You are friendly and brief.
+model:
+  provider: scripted
+  responses:
+    - text: Hello from the first agent.
+`;
+
+export function NewAgentView(): JSX.Element {
+  return (
+    <section class="page-view">
+      <div class="view-head">
+        <h1>New agent</h1>
+        <span class="soft">Try it as a draft, then save it.</span>
+      </div>
+      <Workbench name="" saved={first} done={() => undefined} />
+    </section>
+  );
+}
+
+export function Workbench({ name, saved, done }: { name: string; saved: string; done: () => void }): JSX.Element {
+  const [faults, setFaults] = useState<Fault[]>([]);
+  const [busy, setBusy] = useState("");
+  const [input, setInput] = useState("Say hello.");
+  const [answer, setAnswer] = useState("This is what the model says.");
+  const [as, setAs] = useState("written");
+  const text = useRef(drafts.peek().get(name) ?? saved);
+  const changed = drafts.value.has(name);
+  const editor = useRef<Editor | null>(null);
+  const run = route.value.params.get("run") ?? "";
+
+  const fail = (e: unknown): void => {
+    const err = errorOf(e);
+    loggedOut(err);
+    const list = err.faults.length ? err.faults : [{ detail: err.message }];
+    setFaults(list);
+    editor.current?.setFaults(list.filter((f) => f.line));
+  };
+  const clear = (): void => {
+    setFaults([]);
+    editor.current?.setFaults([]);
+  };
+  const save = async (): Promise<void> => {
+    const to = name || nameIn(text.current);
+    if (!to) return fail(new Error("The definition needs a name: a line `name: hello` at its top."));
+    setBusy("save");
+    clear();
+    try {
+      const a = await saveAgent(to, text.current);
+      keepDraft(name, null);
+      if (a.status === "draft") {
+        toast(`${a.name} is kept as a draft: runs use it once somebody else has published it.`);
+        return;
+      }
+      toast(`${a.name} is saved: version ${a.version}.`);
+      done();
+      if (!name) go(href("agents", a.name));
+    } catch (e) {
+      fail(e);
+    } finally {
+      setBusy("");
+    }
+  };
+  const tryIt = async (): Promise<void> => {
+    const definition = as === "written" ? text.current : scripted(text.current, answer);
+    if (definition === null) return fail(new Error("What stands here is not JSON, so the model in it cannot be replaced."));
+    setBusy("run");
+    clear();
+    try {
+      const r = await runDraft(definition, input);
+      setParams({ run: r.id }, true);
+    } catch (e) {
+      fail(e);
+    } finally {
+      setBusy("");
+    }
+  };
+  // The editor keeps the first functions that it is given.
+  const acts = useRef({ save, tryIt });
+  acts.current = { save, tryIt };
+
+  if (!may("author"))
+    return (
+      <Empty title="You may look, not change">
+        <p>Definitions are written by those who have the role author. Ask an administrator of this tenant for it.</p>
+      </Empty>
+    );
+  return (
+    <div class="workbench">
+      <section class="bench-left" aria-label="Definition">
+        <Source
+          text={text.current}
+          ready={(e) => {
+            editor.current = e;
+          }}
+          change={(t) => {
+            text.current = t;
+            keepDraft(name, t === saved ? null : t);
+          }}
+          run={() => void acts.current.tryIt()}
+          save={() => void acts.current.save()}
+        />
+        {faults.length > 0 && (
+          <div class="faults" role="alert">
+            <p>
+              <strong>{faults.some((f) => f.line) ? plural(faults.length, "mistake") : "Not taken"}</strong>
+            </p>
+            <ul>
+              {faults.map((f, i) => (
+                <li key={i}>
+                  {f.line ? (
+                    <button type="button" class="small" onClick={() => editor.current?.focus(f.line)}>
+                      line {f.line}
+                    </button>
+                  ) : null}
+                  <span>
+                    {f.at && <code>{f.at}</code>}
+                    {f.at ? ": " : ""}
+                    {f.detail}
+                  </span>
+                </li>
+              ))}
+            </ul>
+          </div>
+        )}
+        <div class="bench-acts">
+          <span class="soft">{changed ? "changed, not saved" : ""}</span>
+          {changed && (
+            <button
+              type="button"
+              class="quiet small"
+              onClick={() => {
+                editor.current?.setText(saved);
+                clear();
+              }}
+            >
+              Undo all
+            </button>
+          )}
+          <span class="grow" />
+          <button type="button" disabled={busy !== ""} onClick={() => void save()} title="Ctrl-S">
+            {name ? "Save as a new version" : "Save"}
+          </button>
+        </div>
+      </section>
+      <section class="bench-right" aria-label="Try it">
+        <form
+          class="try"
+          onSubmit={(e) => {
+            e.preventDefault();
+            void tryIt();
+          }}
+        >
+          <label>
+            Input
+            <textarea rows={2} value={input} onInput={(e) => setInput((e.target as HTMLTextAreaElement).value)} />
+          </label>
+          <label>
+            Model
+            <select value={as} onChange={(e) => setAs((e.target as HTMLSelectElement).value)}>
+              <option value="written">as it is written</option>
+              <option value="scripted">scripted: says what you write here, costs nothing</option>
+            </select>
+          </label>
+          {as === "scripted" && (
+            <label>
+              The model's answer
+              <textarea rows={2} value={answer} onInput={(e) => setAnswer((e.target as HTMLTextAreaElement).value)} />
+            </label>
+          )}
+          <div class="buttons">
+            <span class="soft grow">Runs what stands in the editor. No list of agents has it.</span>
+            <button type="submit" class="primary" disabled={busy !== "" || !input.trim()} title="Ctrl-Enter">
+              Run the draft
+            </button>
+          </div>
+        </form>
+        {run ? <DraftRun key={run} id={run} /> : <Empty title="Nothing was tried yet"><p class="soft">Its run appears here as it happens.</p></Empty>}
+      </section>
+    </div>
+  );
+}
+
+function DraftRun({ id }: { id: string }): JSX.Element {
+  const model = useRun(id);
+  const run = model?.run.value;
+  if (model?.error.value && !run) return <Problem error={model.error.value} />;
+  if (!model || !run) return <Loading what="the run" />;
+  return (
+    <article class="draft-run" data-run={run.id} data-status={run.status}>
+      <div class="tools">
+        <StatusChip run={run} />
+        <span class="soft">{facts(run)}</span>
+        <span class="grow" />
+        <a href={runHref(run.id)}>Open the run</a>
+      </div>
+      <NeedsYou model={model} run={run} />
+      <Outcome run={run} />
+      <Conversation model={model} run={run} />
+    </article>
+  );
+}
+
+const facts = (r: Run): string => [plural(r.turn_count, "turn"), tokens(r) ? `${count(tokens(r))} tokens` : "", money(r.usage.cost_usd)].filter(Boolean).join(" · ");
+
+interface SourceProps {
+  text: string;
+  ready: (e: Editor) => void;
+  change: (text: string) => void;
+  run: () => void;
+  save: () => void;
+}
+
+// Source loads the editor. Until it is there, and if it does not come, a plain field does.
+function Source({ text, ready, change, run, save }: SourceProps): JSX.Element {
+  const host = useRef<HTMLDivElement>(null);
+  const field = useRef<HTMLTextAreaElement>(null);
+  const [plain, setPlain] = useState(true);
+  useEffect(() => {
+    let gone = false;
+    let close = (): void => undefined;
+    void attempt(async () => {
+      const { edit } = await import("./editor");
+      if (gone) return;
+      const e = edit(host.current!, field.current?.value ?? text, { change, run, save });
+      close = e.close;
+      ready(e);
+      setPlain(false);
+    });
+    return () => {
+      gone = true;
+      close();
+    };
+  }, []);
+  return (
+    <div class="editor">
+      <div ref={host} class={plain ? "editor-host off" : "editor-host"} />
+      {plain && <textarea ref={field} aria-label="Definition" spellcheck={false} class="mono" defaultValue={text} onInput={(e) => change((e.target as HTMLTextAreaElement).value)} />}
+    </div>
+  );
+}

@@ -1,0 +1,158 @@
+// Dead letters: what was given up on, why, and what to do about it.
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import type { DeadLetter } from "../../api/types";
+import { Dialog } from "../../parts/dialog";
+import { JSONTree, parsed } from "../../parts/json";
+import { Empty } from "../../parts/states";
+import { Ago } from "../../parts/time";
+import { bytes, call, plural, shortId } from "../../parts/words";
+import { each } from "../../store/actions";
+import { href, route, runHref, setParams } from "../../store/route";
+import { may } from "../../store/session";
+import { dead, replay } from "../../store/site";
+import { attempt, toast } from "../../store/toasts";
+import { Listed } from "./parts";
+
+const kinds: Record<string, string> = {
+  poisoned: "A turn that kills its workers",
+  submission: "A submission that was refused",
+  lost: "A turn of a run that is not there",
+  turn: "What is no turn message",
+  abort: "An abort of no run",
+};
+
+export function DeadView(): JSX.Element {
+  useEffect(() => dead.open(), []);
+  const [asks, setAsks] = useState(false);
+  const all = route.value.params.get("all") === "1";
+  const open = dead.items.value.filter((l) => l.status === "open");
+  const again = async (): Promise<void> => {
+    setAsks(false);
+    const { done, failed } = await each(open, replay);
+    if (done) toast(`${plural(done, "letter")} replayed.`);
+    if (failed[0]) toast(failed[0].message, "error");
+  };
+  return (
+    <section class="page-view narrow">
+      <div class="view-head">
+        <h1>Dead letters</h1>
+        {dead.loaded.value && <span class="soft">{plural(open.length, "is", "are")} open</span>}
+        <span class="grow" />
+        {dead.items.value.length > 0 && (
+          <label class="inline">
+            <input type="checkbox" checked={all} onChange={() => setParams({ all: all ? "" : "1" }, true)} /> closed ones, too
+          </label>
+        )}
+        {open.length > 1 && may("operator") && (
+          <button type="button" onClick={() => setAsks(true)}>
+            Replay all {open.length}
+          </button>
+        )}
+      </div>
+      <Listed
+        list={dead}
+        what="dead letters"
+        empty={
+          <Empty title="Nothing was given up on">
+            <p class="soft">What five workers could not do, and what nobody can read, is put here with its cause.</p>
+          </Empty>
+        }
+      >
+        {(items) => {
+          const shown = items.filter((l) => all || l.status === "open" || l.status === "replaying" || fresh.has(l.seq));
+          return shown.length ? (
+            <div class="letters">
+              {shown.map((l) => (
+                <Letter key={l.seq} l={l} />
+              ))}
+            </div>
+          ) : (
+            <Empty title="None is open">
+              <p class="soft">{plural(items.length, "letter")} {items.length === 1 ? "was" : "were"} dealt with.</p>
+            </Empty>
+          );
+        }}
+      </Listed>
+      {asks && (
+        <Dialog title={`Replay ${open.length} letters?`} close={() => setAsks(false)}>
+          <p>Each is taken up once, however often it is asked for. Mend what their causes name first: a turn that still kills its workers ends here again.</p>
+          <div class="buttons">
+            <button type="button" onClick={() => setAsks(false)}>
+              Not now
+            </button>
+            <button type="button" class="primary" onClick={() => void again()}>
+              Replay {open.length}
+            </button>
+          </div>
+        </Dialog>
+      )}
+    </section>
+  );
+}
+
+// Letters that were replayed here stay in sight, so that one sees what came of it.
+const fresh = new Set<number>();
+
+function Letter({ l }: { l: DeadLetter }): JSX.Element {
+  const [busy, setBusy] = useState(false);
+  const again = async (): Promise<void> => {
+    setBusy(true);
+    fresh.add(l.seq);
+    await attempt(() => replay(l), "It was replayed.");
+    setBusy(false);
+  };
+  const data = parsed(l.data);
+  return (
+    <article class={"letter " + (l.status === "open" ? "s-failed" : "s-cancelled")} data-seq={l.seq} data-status={l.status}>
+      <div class="letter-head">
+        <strong>{kinds[l.kind] ?? l.kind}</strong>
+        <span class="chip">{l.status}</span>
+        {l.agent && <a href={href("agents", l.agent)}>{l.agent}</a>}
+        {l.run_id && (
+          <a class="mono" href={runHref(l.run_id)} title={l.run_id}>
+            run {shortId(l.run_id)}
+          </a>
+        )}
+        <span class="grow" />
+        <span class="soft">
+          {l.seq} · <Ago at={l.at} />
+        </span>
+      </div>
+      <p class="cause">{l.cause}</p>
+      {l.attempts > 0 && <p class="soft">{plural(l.attempts, "worker")} took the turn.</p>}
+      {l.calls.length > 0 && (
+        <p>
+          A replay makes again: {l.calls.map((c, i) => (
+            <code key={c.id}>
+              {i ? ", " : ""}
+              {call(c.tool, parsed(c.arguments) ?? c.arguments)}
+            </code>
+          ))}
+        </p>
+      )}
+      <p class="advice">
+        <strong>{l.status === "open" ? "What to do: " : ""}</strong>
+        {l.advice}.
+      </p>
+      <div class="letter-foot">
+        {l.data && (
+          <details>
+            <summary class="soft">the message as it came, {bytes(l.data.length)}</summary>
+            {data === undefined ? <pre>{l.data.slice(0, 20_000)}</pre> : <JSONTree value={data} open={2} />}
+          </details>
+        )}
+        <span class="grow" />
+        {l.replay?.run_id && <a href={runHref(l.replay.run_id)}>See what came of it</a>}
+        {l.status === "open" &&
+          (may("operator") ? (
+            <button type="button" class="primary" disabled={busy} onClick={() => void again()}>
+              Replay
+            </button>
+          ) : (
+            <span class="soft">Whoever has the role operator may replay it.</span>
+          ))}
+      </div>
+    </article>
+  );
+}

@@ -1,0 +1,47 @@
+// What the views of the site have in common.
+import type { ComponentChildren, JSX } from "preact";
+import type { List } from "../../store/list";
+import { Loading, Problem } from "../../parts/states";
+
+// Listed draws a list once it is there, and says what is the matter if it is not. What was
+// read stays in sight when a later reading fails.
+export function Listed<T>({ list, what, empty, children }: { list: List<T, never> | List<T>; what: string; empty: JSX.Element; children: (items: T[]) => JSX.Element }): JSX.Element {
+  const l = list as List<T>;
+  const error = l.error.value;
+  if (error && (!l.loaded.value || error.status === 403 || error.status === 404)) return <Problem error={error} again={error.status === 403 ? undefined : () => void l.load()} />;
+  if (!l.loaded.value) return <Loading what={what} />;
+  return (
+    <>
+      {error && (
+        <p class="stale" role="status">
+          {error.message} What stands here is older.
+        </p>
+      )}
+      {l.items.value.length ? children(l.items.value) : empty}
+      {l.cursor.value && (
+        <button type="button" class="small more" disabled={l.loading.value} onClick={() => void l.more()}>
+          {l.loading.value ? "Reading…" : "More"}
+        </button>
+      )}
+    </>
+  );
+}
+
+export function Table({ label, head, children }: { label: string; head: (string | [string, "num"])[]; children: ComponentChildren }): JSX.Element {
+  return (
+    <div class="scroll-x" tabIndex={0} role="region" aria-label={label}>
+      <table class="list">
+        <thead>
+          <tr>
+            {head.map((h) => (
+              <th key={String(h)} scope="col" class={typeof h === "string" ? "" : "num"}>
+                {typeof h === "string" ? h : h[0]}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>{children}</tbody>
+      </table>
+    </div>
+  );
+}
