@@ -44,6 +44,7 @@ func TestActions(t *testing.T) {
 		id := s.submit("refunds", "Pay it back.")
 		s.reaches(id, "waiting")
 		b.goTo("#" + id)
+		b.text(".needs .risk", "pays money")
 		b.press(".needs", "Edit arguments")
 		b.write(".needs textarea", `{"order": "A-17", "amount": 900}`)
 		b.text(".needs [role=alert]", "amount must be at most 500")

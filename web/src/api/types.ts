@@ -26,6 +26,7 @@ export interface WaitCall {
   message: string;
   needs: Needs;
   hash?: string;
+  risk: "reads" | "writes" | "pays" | "sends" | null;
   run_id: string | null;
 }
 

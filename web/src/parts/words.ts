@@ -7,7 +7,8 @@ export function ago(at: string | number | null, now: number): string {
   if (at === null) return "";
   const s = Math.max(0, Math.round((now - (typeof at === "number" ? at : Date.parse(at))) / 1000));
   if (s < 2) return "now";
-  return span(s * 1000) + " ago";
+  const [n, unit] = s < 60 ? [s, "s"] : s < 3600 ? [s / 60, "m"] : s < 172_800 ? [s / 3600, "h"] : [s / 86_400, "d"];
+  return `${Math.floor(n)} ${unit} ago`;
 }
 
 // span is a length of time in its two largest units at most.

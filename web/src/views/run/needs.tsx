@@ -65,6 +65,9 @@ function schemaOf(model: RunModel, tool: string): JSONValue | undefined {
   return undefined;
 }
 
+// What a call does, as its tool says.
+const risks = { reads: "only reads", writes: "changes data", pays: "pays money", sends: "sends something out" };
+
 function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitCall }): JSX.Element {
   const [reason, setReason] = useState("");
   const [text, setText] = useState<string | null>(null); // of the edited arguments
@@ -94,6 +97,7 @@ function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitC
     <div class="needs-call" data-call={call.id}>
       <div class="needs-what">
         <strong class="mono">{call.tool}</strong>
+        {call.risk && <span class={`risk risk-${call.risk}`}>{risks[call.risk]}</span>}
         {call.message && <span class="soft">{call.message}</span>}
         <span class="grow" />
         <button type="button" class="small quiet" aria-expanded={text !== null} onClick={() => setText(text === null ? JSON.stringify(call.arguments, null, 2) : null)}>

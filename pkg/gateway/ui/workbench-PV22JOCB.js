@@ -1,1 +1,0 @@
-import{i as a,j as b}from"./chunk-IZKJZZZU.js";import"./chunk-5WUJDT2A.js";import"./chunk-B5UKWXBV.js";import"./chunk-4CIPLE6S.js";import"./chunk-OCANKIJQ.js";import"./chunk-RDWUAYP3.js";import"./chunk-5PS5TLOW.js";export{a as NewAgentView,b as Workbench};
