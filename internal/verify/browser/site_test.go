@@ -1,0 +1,111 @@
+//go:build browser
+
+package browser
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+)
+
+// inEditor looks into the shadow root of the editor.
+const inEditor = `document.querySelector(".editor-host")?.shadowRoot`
+
+// rewrite puts a text into the editor, in the place of what is there.
+func (b *browser) rewrite(text string) {
+	b.t.Helper()
+	b.shows("the editor", inEditor+`?.querySelector(".cm-content")`)
+	eval[bool](b, `(() => { const e = `+inEditor+`.querySelector(".cm-content"); e.focus(); const r = document.createRange(); r.selectNodeContents(e); const s = getSelection(); s.removeAllRanges(); s.addRange(r); return true })()`)
+	b.run(input.InsertText(text))
+}
+
+// An author is shown the line of a mistake, mends it, tries the draft and saves it.
+func TestAuthor(t *testing.T) {
+	s := deploy(t)
+	b := open(t, s.url)
+	b.goTo("#/new-agent")
+	b.rewrite("{\"name\": \"fresh\",\n\"modell\": {\"provider\": \"scripted\"}}")
+	b.press(".bench-left", "Save")
+	b.text(".faults", "modell")
+	b.text(".faults button", "line 2")
+	b.shows("the mistake in the text", inEditor+`.querySelector(".cm-lintRange-error")?.textContent.includes("modell")`)
+	b.rewrite("{\"name\": \"fresh\", \"description\": \"<img src=x onerror=alert(1)>\",\n\"model\": {\"provider\": \"scripted\", \"responses\": [{\"text\": \"Out of a draft.\"}]}}")
+	b.press(".bench-right", "Run the draft")
+	b.text(".draft-run[data-status=completed]", "Out of a draft.")
+	b.press(".bench-left", "Save")
+	b.text("main h1", "fresh@1")
+	b.text(".about-long", "<img src=x")
+	if _, err := s.client.PutAgent(t.Context(), "fresh", []byte("model: {provider: scripted, responses: [{text: Another.}]}\n")); err != nil {
+		t.Fatal(err)
+	}
+	b.goTo("#/agents/fresh")
+	b.text(".d-new", "Another.")
+	b.text(".d-old", "Out of a draft.")
+	b.goTo("#/agents")
+	b.text("[data-agent=fresh]", "fresh@2")
+}
+
+// A submission that was refused is replayed once its agent is there.
+func TestReplay(t *testing.T) {
+	s, address := start(t)
+	nc, err := nats.Connect(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := nc.Request("turnpike.submit.later", []byte(`{"agent": "later", "input": "<script>alert(1)</script>"}`), 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, s.url)
+	b.goTo("#/dead")
+	b.text(".letter[data-status=open]", "agent_not_found")
+	b.text(".letter .advice", "What to do")
+	if _, err := s.client.PutAgent(t.Context(), "later", []byte("model: {provider: scripted, responses: [{text: At last.}]}\n")); err != nil {
+		t.Fatal(err)
+	}
+	b.press(".letter", "Replay")
+	b.text(".letter[data-status=replayed]", "See what came of it")
+	eval[bool](b, `(() => { [...document.querySelectorAll(".letter a")].find(a => a.textContent.startsWith("See")).click(); return true })()`)
+	b.text(".outcome", "At last.")
+}
+
+// Whoever lacks a role is told so, and sees nothing of what is not theirs.
+func TestForbidden(t *testing.T) {
+	s, address := start(t, "TURNPIKE_AUTH=keys")
+	dir, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), dir+"/turnpike", "keys", "create", "--bootstrap")
+	cmd.Env = append(os.Environ(), "TURNPIKE_NATS_URL="+address)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := client.New(s.url, client.WithToken(strings.TrimSpace(string(out))))
+	made, err := admin.CreateKey(t.Context(), api.KeyRequest{Name: "<img src=x onerror=alert(1)>", Tenant: "default", Roles: []string{"viewer"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := made.Key
+	b := open(t, strings.Replace(s.url, "127.0.0.1", "localhost", 1))
+	b.goTo("#/workers")
+	b.write("input[name=key]", key)
+	b.press(".login", "Log in with an API key")
+	for _, hash := range []string{"#/workers", "#/access", "#/access?tab=tenants", "#/access?tab=audit"} {
+		b.goTo(hash)
+		b.text("main [role=alert]", "Not allowed")
+	}
+	b.goTo("#/new-agent")
+	b.text("main", "You may look, not change")
+	b.goTo("#/agents")
+	b.text("main", "No agents yet")
+}
