@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,6 +75,11 @@ func (c *devCmd) Run(e *env) error {
 		return err
 	}
 	defer os.Remove(filepath.Join(c.DataDir, "nats.url")) //nolint:errcheck // who reads it asks whether somebody listens
+	address := certificate.Scheme() + "://" + listener.Addr().String()
+	if err := writeSecret(filepath.Join(c.DataDir, addressFile), address+"\n"); err != nil {
+		return err
+	}
+	defer os.Remove(filepath.Join(c.DataDir, addressFile)) //nolint:errcheck // who reads it asks whether somebody listens
 	nc, err := server.Conn("turnpike dev")
 	if err != nil {
 		return err
@@ -110,7 +117,7 @@ func (c *devCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := c.welcome(e, d.Store, certificate.Scheme()+"://"+listener.Addr().String(), server.Address()); err != nil {
+	if err := c.welcome(e, d.Store, address, server.Address()); err != nil {
 		return err
 	}
 	defer context.AfterFunc(e.ctx, func() {
@@ -145,6 +152,32 @@ func devPassword(dir string) (string, error) {
 	}
 	password := rand.Text()
 	return password, writeSecret(path, password+"\n")
+}
+
+// addressFile is where dev writes, in its data directory, the address of its API.
+const addressFile = "api.url"
+
+// runningDev returns the address of the dev that was started in this directory, or "" if none
+// runs.
+func runningDev() string {
+	text, err := os.ReadFile(filepath.Join(cmp.Or(os.Getenv("TURNPIKE_DATA_DIR"), ".turnpike"), addressFile))
+	if err != nil {
+		return ""
+	}
+	address := strings.TrimSpace(string(text))
+	// Of a file that somebody else has put here no more is believed: requests have tokens.
+	_, hostPort, _ := strings.Cut(address, "://")
+	host, err := netip.ParseAddrPort(hostPort)
+	if err != nil || !host.Addr().IsLoopback() {
+		return ""
+	}
+	// One that was killed leaves its address behind.
+	conn, err := net.DialTimeout("tcp", hostPort, time.Second)
+	if err != nil {
+		return ""
+	}
+	_ = conn.Close()
+	return address
 }
 
 // welcome says where what is.

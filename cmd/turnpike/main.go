@@ -31,7 +31,7 @@ import (
 type cli struct {
 	Print kong.VersionFlag `name:"version" help:"Print the version and exit."`
 
-	Server string `env:"TURNPIKE_URL" default:"http://127.0.0.1:7070" help:"Address of the gateway."`
+	Server string `env:"TURNPIKE_URL" help:"Address of the gateway; default that of the turnpike dev that runs here, else http://127.0.0.1:7070."`
 	Token  string `env:"TURNPIKE_TOKEN" help:"API key, or token of the OpenID provider; without it that of turnpike login."`
 	Tenant string `env:"TURNPIKE_TENANT" help:"Tenant that requests are about, for those who have a role in more than one; that of dev."`
 	CAFile string `name:"ca-file" env:"TURNPIKE_CA_FILE" type:"path" help:"PEM file with the authorities whose certificates a gateway may have; the system's without." placeholder:"FILE"`
@@ -127,7 +127,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 func main() {
 	var c cli
 	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Vars{"version": version()})
-	c.Server = cmp.Or(c.Server, client.DefaultURL) // the variable may be empty
+	c.Server = cmp.Or(c.Server, runningDev(), client.DefaultURL)
 	token := c.Token
 	if token == "" {
 		tokens, err := readTokens()

@@ -72,10 +72,18 @@ func TestDevAsksForThePassword(t *testing.T) {
 	t.Setenv("TURNPIKE_DATA_DIR", data)
 	c.want(0, "[]", "-o", "json", "tools", "ls", "--nats-url", "nats://"+at.Host) // it is the one of here
 	c.want(0, "runs in this directory", "doctor")
+	here := cli{t, ""} // without TURNPIKE_URL
+	here.want(0, c.url+"/ui/", "open", "--print")
+	here.want(0, "", "ps")
 	if said := p.log(); strings.Contains(said, password) || !strings.Contains(said, "nats.url has the password") {
 		t.Errorf("turnpike dev says:\n%s", said)
 	}
 	p.kill()
+	here.want(0, "http://127.0.0.1:7070/ui/", "open", "--print") // nobody listens at what it has left behind
+	if err := os.WriteFile(filepath.Join(data, "api.url"), []byte("http://192.0.2.1:7070\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	here.want(0, "http://127.0.0.1:7070/ui/", "open", "--print") // only an address of this machine is believed
 	startDev(t, data)
 	again, err := url.Parse(natsURL(t, data))
 	if now, _ := again.User.Password(); err != nil || now != password {

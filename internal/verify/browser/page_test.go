@@ -55,6 +55,7 @@ func TestActions(t *testing.T) {
 		s.reaches(id, "completed")
 		b.text(".outcome", "It is done.")
 		b.text(".conversation .note", "not all of it")
+		b.shows("bars with lengths", `!/ -\d/.test(document.querySelector(".timeline").textContent)`)
 		if paid := s.paid(); paid[len(paid)-1].Amount != 100 {
 			t.Errorf("paid: %v", paid)
 		}

@@ -112,8 +112,10 @@ function waitGist(r: Run, now: number): Gist {
   if (!w) return { lead: "waits", text: words(r.reason ?? "") };
   const calls = w.calls.map((c) => call(c.tool, c.arguments, 60)).join(", ");
   switch (w.reason) {
-    case "waiting_approval":
-      return { lead: "approve", text: calls };
+    case "waiting_approval": {
+      const at = w.calls.map((c) => c.risk).filter((risk) => risk === "pays" || risk === "sends");
+      return { lead: ["approve", ...new Set(at)].join(" · "), text: calls };
+    }
     case "waiting_human_input":
       return { lead: "asks", text: w.question ?? w.calls[0]?.message ?? "" };
     case "waiting_client_tool":

@@ -57,7 +57,8 @@ export function lanesOf({ run, entries, live, starts, children, below }: Input):
     const turnOf = segment.find((e) => e.type === "model.message")?.turn ?? (end ? end.turn + (startsTurn(end) ? 1 : 0) : (live?.turn ?? run.turn_count + 1));
     const attempt = segment[0]?.attempt ?? end?.attempt ?? live?.attempt ?? 1;
     let from = end?.duration_ms ? time(end.at) - end.duration_ms : Math.max(since, starts.get(`${turnOf}/${attempt}`)?.at ?? 0);
-    from = Math.max(from, since);
+    // The same turn starts again after a wait: what is before that was in the first part.
+    from = Math.max(Math.min(from, segment[0] ? time(segment[0].at) : from), since);
     if (end?.reason === "recovered") return lost(end, from);
     for (const e of segment) {
       const to = time(e.at);

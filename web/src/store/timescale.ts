@@ -15,7 +15,8 @@ export interface Scale {
   gaps: Piece[]; // those that are compressed
 }
 
-const shortest = 3000; // a pause that is shown as it is
+const shortest = 3000; // a pause that is shown as it is, beside enough work
+const idle = 1000; // how wide a pause is in which there is no work at all
 
 export function scaleOf(lanes: Lane[], start: number, now: number): Scale {
   const busy: [number, number][] = [];
@@ -30,8 +31,9 @@ export function scaleOf(lanes: Lane[], start: number, now: number): Scale {
     else union.push([a, b]);
   }
   const active = union.reduce((n, [a, b]) => n + (b - a), 0);
-  // A pause becomes at most as wide as a tenth of all work, and at least visible.
-  const most = Math.max(shortest, active / 10);
+  // A pause becomes at most as wide as a tenth of all work, or some seconds if that is more,
+  // and never hides the work beside it.
+  const most = Math.min(Math.max(shortest, active / 10), active / 2 || idle);
   const pieces: Piece[] = [];
   let x = 0;
   let t = start;

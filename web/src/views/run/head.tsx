@@ -162,7 +162,7 @@ function Facts({ model, run }: { model: RunModel; run: Run }): JSX.Element {
           <span class={"budget-bar" + (used > 0.8 ? " high" : "")}>
             <span style={{ width: `${Math.max(2, used * 100)}%` }} />
           </span>
-          {Math.round(used * 100)} % of budget
+          {Math.round(used * 100)} % of the tightest limit
         </span>
       )}
       {meta.map(([k, v]) => (

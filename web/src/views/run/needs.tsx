@@ -98,7 +98,7 @@ function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitC
       <div class="needs-what">
         <strong class="mono">{call.tool}</strong>
         {call.risk && <span class={`risk risk-${call.risk}`}>{risks[call.risk]}</span>}
-        {call.message && <span class="soft">{call.message}</span>}
+        {call.message && <span class="soft">{call.message.startsWith(call.tool + " ") ? call.message.slice(call.tool.length + 1) : call.message}</span>}
         <span class="grow" />
         <button type="button" class="small quiet" aria-expanded={text !== null} onClick={() => setText(text === null ? JSON.stringify(call.arguments, null, 2) : null)}>
           {text === null ? "Edit arguments" : "As the model wrote them"}

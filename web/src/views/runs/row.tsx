@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import type { Run } from "../../api/types";
 import { Ago } from "../../parts/time";
 import { StatusMark } from "../../parts/status";
-import { count, duration, gist, money, shortId, span, tokens } from "../../parts/words";
+import { count, duration, gist, money, plural, shortId, span, tokens } from "../../parts/words";
 import { again } from "../../store/actions";
 import { now } from "../../store/clock";
 import { go, runHref } from "../../store/route";
@@ -52,7 +52,7 @@ export const Row = memo(function Row({ run, i, here, ask }: Props): JSX.Element 
       <span class="row-num r-dur" title="time from start to end">
         {took !== null && run.started_at ? span(took) : ""}
       </span>
-      <span class="row-num r-turns">{run.turn_count ? `${run.turn_count} t` : ""}</span>
+      <span class="row-num r-turns">{run.turn_count ? plural(run.turn_count, "turn") : ""}</span>
       <span class="row-num r-tok">{tokens(run) ? count(tokens(run)) : ""}</span>
       <span class="row-num r-cost">{money(run.usage.cost_usd)}</span>
       <span class="row-num r-age">

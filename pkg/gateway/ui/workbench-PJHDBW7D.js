@@ -1,1 +1,0 @@
-import{i as a,j as b}from"./chunk-FM4Y5HXJ.js";import"./chunk-ZPQXI26K.js";import"./chunk-3MUJ4GDD.js";import"./chunk-4FXL2KPK.js";import"./chunk-HE3WMIGM.js";import"./chunk-EDQD5NL5.js";import"./chunk-VBWMGOOC.js";export{a as NewAgentView,b as Workbench};
