@@ -3,6 +3,8 @@
 package browser
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -19,12 +21,24 @@ import (
 // inEditor looks into the shadow root of the editor.
 const inEditor = `document.querySelector(".editor-host")?.shadowRoot`
 
-// rewrite puts a text into the editor, in the place of what is there.
+// rewrite puts a text into the editor, in the place of what is there. The editor hears of a
+// selection and of a text a moment later, and may draw itself anew in between.
 func (b *browser) rewrite(text string) {
 	b.t.Helper()
+	const drawn = `new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(%s))))`
+	want, err := json.Marshal(text)
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	b.shows("the editor", inEditor+`?.querySelector(".cm-content")`)
-	eval[bool](b, `(() => { const e = `+inEditor+`.querySelector(".cm-content"); e.focus(); const r = document.createRange(); r.selectNodeContents(e); const s = getSelection(); s.removeAllRanges(); s.addRange(r); return true })()`)
-	b.run(input.InsertText(text))
+	for range 20 {
+		eval[bool](b, `(() => { const e = `+inEditor+`.querySelector(".cm-content"); e.focus(); const r = document.createRange(); r.selectNodeContents(e); const s = getSelection(); s.removeAllRanges(); s.addRange(r); return `+fmt.Sprintf(drawn, "true")+` })()`)
+		b.run(input.InsertText(text))
+		if eval[bool](b, fmt.Sprintf(drawn, `[...`+inEditor+`.querySelectorAll(".cm-line")].map(l => l.textContent).join("\n") === `+string(want))) {
+			return
+		}
+	}
+	b.t.Fatalf("the editor does not take %q", text)
 }
 
 // An author is shown the line of a mistake, mends it, tries the draft and saves it.
