@@ -38,12 +38,16 @@ prove-long: ## Prove all that can be proved, for hours
 	@hack/steps.sh prove race-long explore-long mutants simulation linear mcp-conformance chaos load scale fuzz
 
 # Tests that drive other processes, look at sources, or explore with one goroutine.
-NOT_RACED := internal/(arch|bench|docs|e2e|verify/(explore|load|rediskinds|scale))$$
+NOT_RACED := (internal/(arch|bench|docs|e2e|verify/(explore|load|rediskinds|scale|simulation))|pkg/tool/confine)$$
+
+# Long tests whose work one goroutine does, or which count what it allocates: make test has them.
+ONE_GOROUTINE := TestReplay|TestProperties|TestAgree|TestAgreesWithModel|TestQueue|TestHostileChecks
 
 .PHONY: race
-race: redis languages ## Test every package with the race detector, in random order, nothing in its short form
+race: redis languages ## Test every package with the race detector, in random order
 	@hack/ensure-tools.sh
-	go test -race -shuffle=on -timeout 20m $$(go list ./... | grep -vE '$(NOT_RACED)')
+	go test -race -shuffle=on -timeout 20m -skip '^($(ONE_GOROUTINE))$$' $$(go list ./... | grep -vE '$(NOT_RACED)')
+	go test -race -shuffle=on -timeout 10m ./internal/verify/simulation -strike 5m
 
 .PHONY: race-long
 race-long: redis ## The same for the tests that drive processes

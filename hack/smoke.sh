@@ -2,11 +2,12 @@
 # Starts NATS, Redis, a gateway and three workers as processes, with the settings
 # and users of compose.yaml, sends a run through them, and takes them down.
 set -euo pipefail
+set -m # each process has a group, with the shell that it was started from
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
 pids=()
 cleanup() {
-  for p in "${pids[@]}"; do kill -9 "$p" 2>/dev/null || true; done
+  for p in "${pids[@]}"; do kill -9 -- "-$p" 2>/dev/null || true; done
   wait 2>/dev/null || true
   rm -rf "$dir"
 }
@@ -54,7 +55,7 @@ for n in 1 2 3; do TURNPIKE_WORKER_ID=worker-$n as worker "$dir/worker" >"$dir/w
 TURNPIKE_TOKEN=$(cat "$dir/api-key")
 export TURNPIKE_TOKEN
 for _ in $(seq 100); do "$dir/turnpike" ps >/dev/null 2>&1 && break; sleep 0.1; done
-as observer "$dir/turnpike" doctor
+as gateway "$dir/turnpike" doctor
 if TURNPIKE_TOKEN='' "$dir/turnpike" ps >"$dir/out" 2>&1 || ! grep -q unauthenticated "$dir/out"; then
   cat "$dir/out"
   echo "smoke: the API answers a stranger" >&2

@@ -56,5 +56,9 @@ func run(ctx context.Context, cfg config) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.Serve(ctx, certificate.Wrap(listener)) })
 	group.Go(func() error { return admin.Serve(ctx) })
+	group.Go(func() error {
+		app.WarnOfProvider(ctx, settings.Login, log)
+		return nil
+	})
 	return group.Wait()
 }

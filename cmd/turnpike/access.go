@@ -3,15 +3,17 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/term"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/pkg/access"
@@ -67,6 +69,7 @@ func (c *keysCreateCmd) bootstrap(e *env, expires state.Time) error {
 	if dev := devNATS(c.Config); dev != "" {
 		settings.NATSURL, settings.RedisURL = dev, ""
 	}
+	app.QuietRedis(settings.Logger)
 	d, err := turnpike.Open(e.ctx, settings)
 	if err != nil {
 		return err
@@ -143,110 +146,12 @@ type keysRevokeCmd struct {
 	ID string `arg:"" help:"Id of the key: what stands between tp_ and the next _."`
 }
 
-func (c *keysRevokeCmd) Run(e *env) error { return e.client.RevokeKey(e.ctx, c.ID) }
-
-type tenantsCmd struct {
-	Ls  tenantsLsCmd  `cmd:"" help:"List tenants and their settings."`
-	Put tenantsPutCmd `cmd:"" help:"Set what a tenant may do."`
-	Rm  tenantsRmCmd  `cmd:"" help:"Remove the settings of a tenant; its runs and agents stay."`
-}
-
-type tenantsLsCmd struct{}
-
-func (*tenantsLsCmd) Run(e *env) error {
-	tenants, err := e.client.Tenants(e.ctx)
-	if err != nil {
+func (c *keysRevokeCmd) Run(e *env) error {
+	if err := e.client.RevokeKey(e.ctx, c.ID); err != nil {
 		return err
 	}
-	return e.print(tenants, table("NAME\tFOUR EYES\tREVIEW\tSUSPENDED\tHOSTS\tMODELS\tPROGRAMS\tSECRETS", tenants, func(t api.Tenant) string {
-		return fmt.Sprintf("%s\t%t\t%t\t%t\t%s\t%s\t%s\t%s", t.Name, t.FourEyes, t.Review, t.Suspended, allowed(t.Hosts), allowed(t.Models), allowed(t.MCPCommands), allowed(secretTexts(t.Secrets)))
-	}))
+	return e.print(map[string]string{"revoked": c.ID}, "revoked "+c.ID)
 }
-
-type tenantsPutCmd struct {
-	Name      string `arg:"" help:"Name of the tenant."`
-	FourEyes  bool   `help:"Nobody approves calls of runs that they have submitted themselves."`
-	Review    bool   `help:"What authors save is a draft until somebody else publishes it."`
-	Suspended bool   `help:"The tenant may read and cancel, and nothing else."`
-
-	Host       []string `help:"Only these hosts may be reached by tools and by models with a base_url, by commas: example.com, *.example.com, example.com:8443, 10.1.0.0/16; none is no host."`
-	Model      []string `help:"Only these models may be used, by commas: claude-*, openai/*; none is no model."`
-	MCPCommand []string `name:"mcp-command" help:"Only these programs may be started for MCP tools, by commas; none is no program."`
-	Secret     []string `help:"Only these secrets may be named, by commas: NAME, or NAME=HOST for some hosts alone; none is no secret."`
-}
-
-// allowed shows a list of what a tenant may use.
-func allowed(list []string) string {
-	switch {
-	case list == nil:
-		return "any"
-	case len(list) == 0:
-		return "none"
-	default:
-		return strings.Join(list, ",")
-	}
-}
-
-// listOf reads a list of what a tenant may use, as allowed shows it.
-func listOf(flag []string) []string {
-	if len(flag) == 1 && flag[0] == "none" {
-		return []string{}
-	}
-	return flag
-}
-
-func secretTexts(secrets []api.TenantSecret) []string {
-	if secrets == nil {
-		return nil
-	}
-	texts := []string{}
-	for _, s := range secrets {
-		if len(s.Hosts) == 0 {
-			texts = append(texts, s.Name)
-		}
-		for _, h := range s.Hosts {
-			texts = append(texts, s.Name+"="+h)
-		}
-	}
-	return texts
-}
-
-// secretsOf reads what secretTexts shows.
-func secretsOf(texts []string) []api.TenantSecret {
-	if texts == nil {
-		return nil
-	}
-	secrets := []api.TenantSecret{}
-	for _, text := range texts {
-		name, host, bound := strings.Cut(text, "=")
-		i := slices.IndexFunc(secrets, func(s api.TenantSecret) bool { return s.Name == name })
-		if i < 0 {
-			i = len(secrets)
-			secrets = append(secrets, api.TenantSecret{Name: name})
-		}
-		if bound {
-			secrets[i].Hosts = append(secrets[i].Hosts, host)
-		}
-	}
-	return secrets
-}
-
-func (c *tenantsPutCmd) Run(e *env) error {
-	t, err := e.client.PutTenant(e.ctx, c.Name, api.TenantSettings{
-		FourEyes: c.FourEyes, Review: c.Review, Suspended: c.Suspended,
-		Hosts: listOf(c.Host), Models: listOf(c.Model), MCPCommands: listOf(c.MCPCommand), Secrets: secretsOf(listOf(c.Secret)),
-	})
-	if err != nil {
-		return err
-	}
-	return e.print(t, t.Name)
-}
-
-type tenantsRmCmd struct {
-	Name string `arg:"" help:"Name of the tenant."`
-}
-
-func (c *tenantsRmCmd) Run(e *env) error { return e.client.DeleteTenant(e.ctx, c.Name) }
 
 type auditCmd struct {
 	Limit int `default:"50" help:"How many entries, the newest first."`
@@ -266,11 +171,7 @@ type loginCmd struct{}
 
 // Run keeps a token for a gateway, which the other commands then send there.
 func (*loginCmd) Run(e *env) error {
-	if e.terminal {
-		fmt.Fprintf(e.errs, "API key or token for %s: ", e.server)
-	}
-	line, err := bufio.NewReader(e.in).ReadString('\n')
-	token := strings.TrimSpace(line)
+	token, err := readToken(e)
 	if token == "" {
 		return fmt.Errorf("no token was given on standard input: %w", cmp.Or(err, io.ErrUnexpectedEOF))
 	}
@@ -284,10 +185,37 @@ func (*loginCmd) Run(e *env) error {
 	return e.print(who, fmt.Sprintf("%s: %s in tenant %s", who.Principal, strings.Join(who.Roles, ", "), who.Tenant))
 }
 
+// readToken reads a line from standard input, unseen where that is a terminal.
+func readToken(e *env) (string, error) {
+	f, ok := e.in.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		line, err := bufio.NewReader(e.in).ReadString('\n')
+		return strings.TrimSpace(line), err
+	}
+	before, err := term.GetState(int(f.Fd()))
+	if err != nil {
+		return "", err
+	}
+	// Whoever interrupts it gets the terminal back as it was.
+	stop := context.AfterFunc(e.ctx, func() {
+		_ = term.Restore(int(f.Fd()), before)
+		fmt.Fprintln(e.errs)
+		os.Exit(130)
+	})
+	defer stop()
+	fmt.Fprintf(e.errs, "API key or token for %s, which is not shown: ", e.server)
+	line, err := term.ReadPassword(int(f.Fd()))
+	fmt.Fprintln(e.errs)
+	return strings.TrimSpace(string(line)), err
+}
+
 type logoutCmd struct{}
 
 func (*logoutCmd) Run(e *env) error {
-	return changeTokens(func(tokens map[string]string) { delete(tokens, e.server) })
+	if err := changeTokens(func(tokens map[string]string) { delete(tokens, e.server) }); err != nil {
+		return err
+	}
+	return e.print(map[string]string{"logged_out": e.server}, "logged out of "+e.server)
 }
 
 // tokensFile has the tokens of `turnpike login` by the address of the gateway.

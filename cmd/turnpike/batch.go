@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -17,6 +18,7 @@ import (
 type batchCmd struct {
 	Submit batchSubmitCmd `cmd:"" default:"withargs" help:"Submit one run a line of a file."`
 	Show   batchShowCmd   `cmd:"" help:"Show how a batch stands."`
+	Ls     batchLsCmd     `cmd:"" help:"List batches, the newest first."`
 }
 
 type batchSubmitCmd struct {
@@ -24,11 +26,11 @@ type batchSubmitCmd struct {
 	File        string `arg:"" help:"File with one input a line, text or JSON; - is standard input."`
 	MaxParallel int    `help:"Most runs in flight at once; default all."`
 	Key         string `help:"Idempotency key."`
-	Wait        bool   `help:"Show each run as it ends; exits 0 only if all complete."`
+	Wait        bool   `help:"Wait until all have ended, and show each as it ends; exits 0 only if all complete."`
 }
 
 func (c *batchSubmitCmd) Run(e *env) error {
-	runs, err := c.read()
+	runs, err := c.read(e.in)
 	if err != nil {
 		return err
 	}
@@ -51,8 +53,7 @@ func (c *batchSubmitCmd) Run(e *env) error {
 	return c.follow(e, b)
 }
 
-func (c *batchSubmitCmd) read() ([]api.SubmitRequest, error) {
-	in := os.Stdin
+func (c *batchSubmitCmd) read(in io.Reader) ([]api.SubmitRequest, error) {
 	if c.File != "-" {
 		f, err := os.Open(c.File)
 		if err != nil {
@@ -184,13 +185,41 @@ func firstLine(text string) string {
 
 // counts says how many runs of a batch stand where.
 func counts(b api.Batch) string {
+	return fmt.Sprintf("%d runs, at most %d at once: %s", b.Total, b.MaxParallel, counted(b.Counts))
+}
+
+func counted(counts map[string]int) string {
 	var parts []string
 	for _, status := range state.Statuses() {
-		if n := b.Counts[string(status)]; n > 0 {
+		if n := counts[string(status)]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, status))
 		}
 	}
-	return fmt.Sprintf("%d runs, at most %d at once: %s", b.Total, b.MaxParallel, strings.Join(parts, ", "))
+	return strings.Join(parts, ", ")
+}
+
+type batchLsCmd struct {
+	Limit int `default:"20" help:"Most batches to list."`
+}
+
+func (c *batchLsCmd) Run(e *env) error {
+	if c.Limit < 1 {
+		return fmt.Errorf("--limit is %d, want at least 1", c.Limit)
+	}
+	list := []api.BatchSummary{}
+	for cursor, more := "", true; more && len(list) < c.Limit; {
+		page, err := e.client.Batches(e.ctx, cursor, min(c.Limit-len(list), 20))
+		if err != nil {
+			return err
+		}
+		list = append(list, page.Items...)
+		if more = page.NextCursor != nil; more {
+			cursor = *page.NextCursor
+		}
+	}
+	return e.print(list, table("BATCH\tCREATED\tRUNS\tSTANDING", list, func(b api.BatchSummary) string {
+		return fmt.Sprintf("%s\t%s\t%d\t%s", b.ID, b.CreatedAt.Local().Format(time.DateTime), b.Total, counted(b.Counts))
+	}))
 }
 
 type batchShowCmd struct {

@@ -43,8 +43,8 @@ type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-// lookup bounds the question to the gateway that completes a name.
-const lookup = 500 * time.Millisecond
+// completeFor bounds the question to the gateway that completes a name.
+const completeFor = 500 * time.Millisecond
 
 func (c *completeCmd) Run(e *env, k *kong.Context) error {
 	words := c.Words
@@ -111,7 +111,7 @@ func values(e *env, v *kong.Value) []string {
 	if v.Enum != "" {
 		return v.EnumSlice()
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, lookup)
+	ctx, cancel := context.WithTimeout(e.ctx, completeFor)
 	defer cancel()
 	var found []string
 	switch v.Tag.Get("complete") {

@@ -25,7 +25,7 @@ func (c *deleteCmd) Run(e *env) error {
 
 type gcCmd struct {
 	OlderThan string `name:"older-than" required:"" placeholder:"30d" help:"Delete runs that ended longer ago: 30d, 72h, 90m."`
-	DryRun    bool   `name:"dry-run" help:"Only say which."`
+	DryRun    bool   `name:"dry-run" help:"Only count them; -o json names them."`
 }
 
 func (c *gcCmd) Run(e *env) error {
@@ -45,10 +45,13 @@ func (c *gcCmd) Run(e *env) error {
 			if r.FinishedAt.IsZero() || r.FinishedAt.After(until) || r.Parent != nil {
 				continue // what another run has started goes with that
 			}
-			if err := c.forget(e, r.ID); err != nil {
+			gone, err := c.forget(e, r.ID)
+			if err != nil {
 				return err
 			}
-			ids = append(ids, r.ID)
+			if gone {
+				ids = append(ids, r.ID)
+			}
 		}
 		if page.NextCursor == nil {
 			break
@@ -62,15 +65,14 @@ func (c *gcCmd) Run(e *env) error {
 	return e.print(map[string]any{"runs": ids, "dry_run": c.DryRun}, fmt.Sprintf("%s %d runs that ended more than %s ago", what, len(ids), period))
 }
 
-// forget deletes one run, unless somebody was faster or has continued it.
-func (c *gcCmd) forget(e *env, id string) error {
+// forget deletes one run, unless somebody was faster or has continued it, and says whether.
+func (c *gcCmd) forget(e *env, id string) (bool, error) {
 	if c.DryRun {
-		return nil
+		return true, nil
 	}
 	err := e.client.Delete(e.ctx, id)
-	var p *api.Problem
-	if errors.As(err, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusConflict) {
-		return nil
+	if p, ok := errors.AsType[*api.Problem](err); ok && (p.Status == http.StatusNotFound || p.Status == http.StatusConflict) {
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/app/programs"
 	"github.com/turnpike-dev/turnpike/internal/bench"
 	"github.com/turnpike-dev/turnpike/internal/demo"
 	"github.com/turnpike-dev/turnpike/internal/devserver"
@@ -54,7 +55,7 @@ func (c *devCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	server, err := devserver.Start(devserver.Options{Dir: c.DataDir, Listen: c.NATSListen, Password: password})
+	server, lost, err := c.startNATS(password)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,8 @@ func (c *devCmd) Run(e *env) error {
 		return err
 	}
 	defer d.Close()
-	agents := folder{dir: c.Agents, tenant: e.tenantOr(state.DefaultTenant), store: d.Store, out: e.errs}
+	finder := doctor.Finder(nc, "turnpike", d.Store, c.SecretsDir)
+	agents := folder{dir: c.Agents, tenant: e.tenantOr(state.DefaultTenant), store: d.Store, out: e.errs, finder: finder}
 	if err := agents.define(e.ctx); err != nil {
 		return err
 	}
@@ -105,7 +107,7 @@ func (c *devCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: c.HTTPAllow, ModelAllow: c.ModelAllow, MCPCommands: c.MCPCommands, MockResponses: c.MockResponses})
+	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: c.HTTPAllow, ModelAllow: c.ModelAllow, MCPCommands: c.MCPCommands, Confinement: programs.Dev(c.Programs, c.DataDir, c.SecretsDir), MockResponses: c.MockResponses})
 	if err != nil {
 		return err
 	}
@@ -113,11 +115,12 @@ func (c *devCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	api.Services, api.Secret = finder.Services, finder.Secret
 	g, err := d.NewGateway(api)
 	if err != nil {
 		return err
 	}
-	if err := c.welcome(e, d.Store, address, server.Address()); err != nil {
+	if err := c.welcome(e, d.Store, address, server.Address(), moved(lost)); err != nil {
 		return err
 	}
 	defer context.AfterFunc(e.ctx, func() {
@@ -181,7 +184,7 @@ func runningDev() string {
 }
 
 // welcome says where what is.
-func (c *devCmd) welcome(e *env, store state.Agents, url, nats string) error {
+func (c *devCmd) welcome(e *env, store state.Agents, url, nats, moved string) error {
 	list, err := store.ListAgents(e.ctx, e.tenantOr(state.DefaultTenant))
 	if err != nil {
 		return err
@@ -201,7 +204,7 @@ func (c *devCmd) welcome(e *env, store state.Agents, url, nats string) error {
 	if c.Agents != "" {
 		agents += fmt.Sprintf("  (%s is read again when a file is saved)", c.Agents)
 	}
-	_, err = fmt.Fprintf(e.errs, "turnpike dev: %[1]s\n  page    %[1]s/ui/\n  API     %[1]s/v1/\n  NATS    %[2]s (%[3]s/nats.url has the password)\n  data    %[3]s\n  agents  %[4]s\n", url, nats, c.DataDir, agents)
+	_, err = fmt.Fprintf(e.errs, "turnpike dev: %[1]s\n  page    %[1]s/ui/\n  API     %[1]s/v1/\n  NATS    %[2]s (%[3]s/nats.url has the password)\n%[5]s  data    %[3]s\n  agents  %[4]s\n", url, nats, c.DataDir, agents, moved)
 	return err
 }
 
@@ -219,7 +222,13 @@ type demoWorkerCmd struct {
 
 func (c *demoWorkerCmd) Run(e *env) error { return demo.Worker(e.ctx, c.URL, c.ID, c.Ledger) }
 
-type doctorCmd struct{ app.Config }
+type doctorCmd struct {
+	app.Config
+
+	SecretsDir string `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret, as workers have it: doctor warns of secrets that agents name and nobody has declared."`
+
+	Programs app.Programs `embed:""`
+}
 
 // devNATS returns the NATS server of the `turnpike dev` that runs here, unless another
 // server is named.
@@ -234,13 +243,16 @@ func (c *doctorCmd) Run(e *env) error {
 	var findings []check.Finding
 	settings := c.Deployment()
 	app.QuietRedis(settings.Logger)
+	confinement := programs.Config(c.Programs)
 	if dev := devNATS(c.Config); dev != "" {
+		confinement = programs.Dev(c.Programs, "")
 		settings.NATSURL, settings.RedisURL, settings.Prefix = dev, "", "turnpike"
 		findings = append(findings, check.Finding{
 			Name: "turnpike dev", OK: true, Detail: "runs in this directory, with its own NATS and store; TURNPIKE_NATS_URL names another deployment",
 		})
 	}
-	findings = append(findings, doctor.Findings(e.ctx, settings)...)
+	findings = append(findings, doctor.Findings(e.ctx, settings, c.SecretsDir)...)
+	findings = append(findings, programs.Finding(confinement))
 	gateway := check.Finding{Name: "gateway: " + e.server, OK: true, Detail: "ready"}
 	if err := e.client.Ready(e.ctx); err != nil {
 		gateway.OK, gateway.Detail, gateway.Remedy = false, explain(err, e.server), "start a gateway, or name it with --server"
@@ -259,13 +271,43 @@ func (c *doctorCmd) Run(e *env) error {
 		}
 		return row
 	})
-	if err := e.print(findings, text); err != nil {
+	if err := e.print(findings, text+"\n\n"+summary(findings)); err != nil {
 		return err
 	}
 	if check.Err(findings) != nil {
 		return exitError(1)
 	}
 	return nil
+}
+
+// summary counts findings, and names those that are not as they should be.
+func summary(findings []check.Finding) string {
+	var ok int
+	var warnings, failures []string
+	for _, f := range findings {
+		switch {
+		case f.OK:
+			ok++
+		case f.Fatal:
+			failures = append(failures, f.Name)
+		default:
+			warnings = append(warnings, f.Name)
+		}
+	}
+	text := fmt.Sprintf("%d ok", ok)
+	for _, group := range []struct {
+		word  string
+		names []string
+	}{{"failure", failures}, {"warning", warnings}} {
+		if n := len(group.names); n > 0 {
+			word := group.word
+			if n > 1 {
+				word += "s"
+			}
+			text += fmt.Sprintf(", %d %s: %s", n, word, strings.Join(group.names, ", "))
+		}
+	}
+	return text
 }
 
 type mockModelCmd struct {

@@ -26,7 +26,7 @@ func TestDoctorSeesDev(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	c := doctorCmd{app.Config{NATSURL: nats.DefaultURL, RedisURL: "redis://127.0.0.1:1", Prefix: "other"}}
+	c := doctorCmd{Config: app.Config{NATSURL: nats.DefaultURL, RedisURL: "redis://127.0.0.1:1", Prefix: "other"}}
 	err := c.Run(&env{ctx: t.Context(), out: &out, client: client.New("http://127.0.0.1:1")})
 	if err != nil || !strings.Contains(out.String(), "ok   turnpike dev") || !strings.Contains(out.String(), "store: JetStream") {
 		t.Errorf("doctor = %v:\n%s", err, out.String())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/lookup"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -23,6 +26,7 @@ type folder struct {
 	tenant string
 	store  state.Agents
 	out    io.Writer // gets what becomes of files that are saved
+	finder *lookup.Finder
 }
 
 // define stores the agents of all files. One that is wrong fails it.
@@ -44,14 +48,15 @@ func (f *folder) define(ctx context.Context) error {
 
 // put stores the agent of a file. One that is unchanged makes no version.
 func (f *folder) put(ctx context.Context, file string) (state.AgentVersion, error) {
-	def, err := agent.Load(file)
+	def, err := agent.Builtin().Load(file)
 	if err != nil {
 		return state.AgentVersion{}, err
 	}
 	if def.Name == "" {
 		return state.AgentVersion{}, noName(file)
 	}
-	if _, err := agent.Builtin().Compile(def, 0); err != nil {
+	compiled, err := agent.Builtin().Compile(def, 0)
+	if err != nil {
 		if data, failed := os.ReadFile(file); failed == nil {
 			err = agent.InFile(file, data, err)
 		}
@@ -61,7 +66,28 @@ func (f *folder) put(ctx context.Context, file string) (state.AgentVersion, erro
 	if err != nil {
 		return state.AgentVersion{}, err
 	}
+	// A version pins what its sources of tools list, so these are asked anew at each start.
+	if v, err := f.store.Agent(ctx, f.tenant, def.Name, 0); err == nil && bytes.Equal(v.Definition, b) && !compiled.Pins() {
+		return v, nil
+	}
 	return f.store.PutAgent(ctx, f.tenant, def.Name, b)
+}
+
+// warn prints what nobody has of what an agent refers to that was saved from a file.
+func (f *folder) warn(ctx context.Context, file string, v state.AgentVersion) {
+	def, err := agent.Builtin().Parse(v.Definition)
+	if err != nil {
+		return // it was fine a moment ago
+	}
+	a, err := agent.Builtin().Compile(def, v.Version)
+	if err != nil {
+		return
+	}
+	var warnings []api.Warning
+	for _, m := range f.finder.Missing(ctx, f.tenant, a) {
+		warnings = append(warnings, api.Warning{Fault: api.Fault{At: m.At, Detail: m.Why}})
+	}
+	warn(f.out, file, warnings)
 }
 
 // settled is how long a file must have been left alone before it is read: editors write in
@@ -112,6 +138,7 @@ func (f *folder) watch(ctx context.Context) error {
 				case versions[a.Name] != a.Version:
 					versions[a.Name] = a.Version
 					fmt.Fprintf(f.out, "%s version %d, from %s\n", a.Name, a.Version, file)
+					f.warn(ctx, file, a)
 				}
 			}
 		}

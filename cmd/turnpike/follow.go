@@ -47,8 +47,10 @@ func follow(e *env, id string, how following) error {
 		fmt.Fprintf(e.out, "run %s\n", id)
 	}
 	root := &member{printer: &watch.Printer{Out: e.out, Terminal: e.terminal && !how.noPieces, Colour: e.colour}}
-	all := &family{env: e, followed: map[state.RunID]bool{}}
-	defer all.leave()
+	below, stop := context.WithCancel(e.ctx)
+	all := &family{env: e, ctx: below, followed: map[state.RunID]bool{}}
+	defer all.readers.Wait()
+	defer stop()
 	notice := func(lost error) {
 		if lost != nil {
 			fmt.Fprintf(e.errs, "connection lost, trying again: %s\n", explain(lost, e.server))
@@ -72,7 +74,7 @@ func follow(e *env, id string, how following) error {
 			continue
 		}
 		if !e.json {
-			if err := showHint(e, id, !how.stopAtWait); err != nil {
+			if err := showHint(e, id, ev.Version, !how.stopAtWait); err != nil {
 				return err
 			}
 		}
@@ -135,12 +137,12 @@ const (
 
 // family prints a run and the runs below it, one event at a time.
 type family struct {
-	env *env
+	env     *env
+	ctx     context.Context //nolint:containedctx // of all who read runs below
+	readers sync.WaitGroup
 
 	mu       sync.Mutex // the output, and what follows
 	followed map[state.RunID]bool
-	stops    []context.CancelFunc
-	readers  sync.WaitGroup
 }
 
 // member is a run of a family.
@@ -178,15 +180,13 @@ func (f *family) show(m *member, ev api.Event) {
 // follow prints the events of a run below another.
 func (f *family) follow(id string, above *watch.Printer) <-chan struct{} {
 	child := &member{printer: &watch.Printer{Out: above.Out, Colour: above.Colour, Indent: above.Indent + "      "}}
-	ctx, stop := context.WithCancel(f.env.ctx)
-	f.stops = append(f.stops, stop)
 	ended := make(chan struct{})
 	f.readers.Go(func() {
 		defer close(ended)
-		if f.appears(ctx, id) != nil {
+		if f.appears(id) != nil {
 			return // the events of the run above say what became of it
 		}
-		for ev, err := range f.env.client.Follow(ctx, id, 0, nil) {
+		for ev, err := range f.env.client.Follow(f.ctx, id, 0, nil) {
 			if err != nil {
 				return
 			}
@@ -197,15 +197,15 @@ func (f *family) follow(id string, above *watch.Printer) <-chan struct{} {
 }
 
 // appears waits until a run is there: it is made after the commit that names it.
-func (f *family) appears(ctx context.Context, id string) error {
+func (f *family) appears(id string) error {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxElapsedTime(time.Minute))
 	return backoff.Retry(func() error {
-		_, err := f.env.client.Get(ctx, id)
+		_, err := f.env.client.Get(f.ctx, id)
 		if p, ok := errors.AsType[*api.Problem](err); err != nil && !(ok && p.Code == api.CodeRunNotFound) {
 			return backoff.Permanent(err)
 		}
 		return err
-	}, backoff.WithContext(pause, ctx))
+	}, backoff.WithContext(pause, f.ctx))
 }
 
 // await waits until all of the runs below is printed, or for so long.
@@ -220,16 +220,6 @@ func (m *member) await() {
 		}
 	}
 	m.children = nil
-}
-
-// leave ends the following of runs below.
-func (f *family) leave() {
-	f.mu.Lock()
-	for _, stop := range f.stops {
-		stop()
-	}
-	f.mu.Unlock()
-	f.readers.Wait()
 }
 
 // unpriced says so where a run has a limit of money that bounds nothing, since its models

@@ -37,49 +37,65 @@ type cli struct {
 	CAFile string `name:"ca-file" env:"TURNPIKE_CA_FILE" type:"path" help:"PEM file with the authorities whose certificates a gateway may have; the system's without." placeholder:"FILE"`
 	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: ${enum}."`
 
-	Dev     devCmd     `cmd:"" help:"Run a whole deployment in one process, durable on disk."`
-	Demo    demoCmd    `cmd:"" help:"See a run survive the death of its worker."`
-	Run     runCmd     `cmd:"" help:"Submit a run and follow it; exits 0 only if it completes."`
-	Submit  submitCmd  `cmd:"" help:"Submit a run and print its id."`
-	Batch   batchCmd   `cmd:"" help:"Submit many runs at once, and see how they stand."`
-	Ps      psCmd      `cmd:"" help:"List runs."`
-	Show    showCmd    `cmd:"" help:"Show a run: where it stands, its turns and messages."`
-	Watch   watchCmd   `cmd:"" help:"Follow a run's events."`
-	Cancel  cancelCmd  `cmd:"" help:"Abort a run."`
-	Delete  deleteCmd  `cmd:"" help:"Forget a run that has ended, with all runs below it."`
-	GC      gcCmd      `cmd:"" name:"gc" help:"Forget runs that ended long ago."`
-	Approve approveCmd `cmd:"" help:"Approve a tool call that waits for it."`
-	Deny    denyCmd    `cmd:"" help:"Deny a tool call that waits for approval."`
-	Answer  answerCmd  `cmd:"" help:"Answer a question that a run asks."`
-	Result  resultCmd  `cmd:"" help:"Send the result of a tool call that a run waits for."`
-	Fork    forkCmd    `cmd:"" help:"Start a run that shares the history of another up to a turn."`
-	Message messageCmd `cmd:"" help:"Say something to a run: steer it, or continue a finished one."`
-	Agents  agentsCmd  `cmd:"" help:"Define, list and remove agents."`
-	Tools   toolsCmd   `cmd:"" help:"Find and call the tools that NATS services offer."`
-	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Look at MCP servers."`
-	Dead    deadCmd    `cmd:"" help:"See what was given up on, and take it up again."`
-	Login   loginCmd   `cmd:"" help:"Keep an API key or token, read from standard input, for this gateway."`
-	Logout  logoutCmd  `cmd:"" help:"Forget it."`
-	Whoami  whoAmICmd  `cmd:"" help:"Say who the gateway takes you for."`
-	Keys    keysCmd    `cmd:"" help:"Make, list and revoke API keys."`
-	Tenants tenantsCmd `cmd:"" help:"List tenants and set what they may do."`
-	Audit   auditCmd   `cmd:"" help:"See who did what in a tenant."`
-	NATS    natsCmd    `cmd:"" name:"nats" help:"See what users of NATS may do, by role."`
-	Redis   redisCmd   `cmd:"" help:"See what users of Redis may do, by role."`
-	Secrets secretsCmd `cmd:"" help:"Make the users of NATS and Redis and their secrets, for a new deployment."`
-	Doctor  doctorCmd  `cmd:"" help:"Check every dependency and say what is wrong."`
-	Version versionCmd `cmd:"" help:"Print the version."`
-
-	Init       initCmd       `cmd:"" help:"Write a first agent and a tool in Python into a folder."`
-	Open       openCmd       `cmd:"" help:"Open the page, at a run if one is named."`
-	Completion completionCmd `cmd:"" help:"Print what a shell needs to complete commands: eval \"$(turnpike completion bash)\"."`
+	Init       initCmd       `cmd:"" group:"start" help:"Write a first agent and a tool in Python into a folder."`
+	Dev        devCmd        `cmd:"" group:"start" help:"Run a whole deployment in one process, durable on disk."`
+	Open       openCmd       `cmd:"" group:"start" help:"Open the page, at a run if one is named."`
+	Demo       demoCmd       `cmd:"" group:"start" help:"See a run survive the death of its worker."`
+	Completion completionCmd `cmd:"" group:"start" help:"Print what a shell needs to complete commands: eval \"$(turnpike completion bash)\"."`
 	Complete   completeCmd   `cmd:"" hidden:""`
 
-	MockModel  mockModelCmd  `cmd:"" help:"Run a scriptable model server with the providers' wire formats."`
-	Bench      benchCmd      `cmd:"" help:"Measure the real path, and the floor under it."`
+	Run    runCmd    `cmd:"" group:"runs" help:"Submit a run and follow it; exits 0 only if it completes."`
+	Submit submitCmd `cmd:"" group:"runs" help:"Submit a run and print its id."`
+	Batch  batchCmd  `cmd:"" group:"runs" help:"Submit many runs at once, and see how they stand."`
+	Ps     psCmd     `cmd:"" group:"runs" help:"List runs."`
+	Show   showCmd   `cmd:"" group:"runs" help:"Show a run: where it stands, its turns and messages."`
+	Watch  watchCmd  `cmd:"" group:"runs" help:"Follow a run's events."`
+	Cancel cancelCmd `cmd:"" group:"runs" help:"Abort a run."`
+	Fork   forkCmd   `cmd:"" group:"runs" help:"Start a run that shares the history of another up to a turn."`
+	Delete deleteCmd `cmd:"" group:"runs" help:"Forget a run that has ended, with all runs below it."`
+	GC     gcCmd     `cmd:"" group:"runs" name:"gc" help:"Forget runs that ended long ago."`
+
+	Approve approveCmd `cmd:"" group:"signals" help:"Approve a tool call that waits for it."`
+	Deny    denyCmd    `cmd:"" group:"signals" help:"Deny a tool call that waits for approval."`
+	Answer  answerCmd  `cmd:"" group:"signals" help:"Answer a question that a run asks."`
+	Result  resultCmd  `cmd:"" group:"signals" help:"Send the result of a tool call that a run waits for."`
+	Message messageCmd `cmd:"" group:"signals" help:"Say something to a run: steer it, or continue a finished one."`
+
+	Agents agentsCmd `cmd:"" group:"agents" help:"Define, list and remove agents."`
+	Tools  toolsCmd  `cmd:"" group:"agents" help:"Find and call the tools that NATS services offer."`
+	MCP    mcpCmd    `cmd:"" group:"agents" name:"mcp" help:"Look at MCP servers."`
+
+	Doctor  doctorCmd  `cmd:"" group:"operation" help:"Check every dependency and say what is wrong."`
+	Workers workersCmd `cmd:"" group:"operation" help:"List the workers of the deployment, and what they hold."`
+	Dead    deadCmd    `cmd:"" group:"operation" help:"See what was given up on, and take it up again."`
+	Secrets secretsCmd `cmd:"" group:"operation" help:"Make the users of NATS and Redis and their secrets, for a new deployment."`
+	NATS    natsCmd    `cmd:"" group:"operation" name:"nats" help:"See what users of NATS may do, by role."`
+	Redis   redisCmd   `cmd:"" group:"operation" help:"See what users of Redis may do, by role."`
+
+	Login   loginCmd   `cmd:"" group:"access" help:"Keep an API key or token, read from standard input, for this gateway."`
+	Logout  logoutCmd  `cmd:"" group:"access" help:"Forget it."`
+	Whoami  whoAmICmd  `cmd:"" group:"access" help:"Say who the gateway takes you for."`
+	Keys    keysCmd    `cmd:"" group:"access" help:"Make, list and revoke API keys."`
+	Tenants tenantsCmd `cmd:"" group:"access" help:"List tenants and set what they may do."`
+	Audit   auditCmd   `cmd:"" group:"access" help:"See who did what in a tenant."`
+
+	MockModel  mockModelCmd  `cmd:"" group:"others" help:"Run a scriptable model server with the providers' wire formats."`
+	Bench      benchCmd      `cmd:"" group:"others" help:"Measure the real path, and the floor under it."`
+	Version    versionCmd    `cmd:"" group:"others" help:"Print the version."`
 	DemoWorker demoWorkerCmd `cmd:"" hidden:""`
 	BenchChild benchChildCmd `cmd:"" hidden:""`
 	NATSServer natsServerCmd `cmd:"" name:"nats-server" hidden:""`
+}
+
+// groups are the titles under which help lists commands, in this order.
+var groups = []kong.Group{
+	{Key: "start", Title: "Start here:"},
+	{Key: "runs", Title: "Runs:"},
+	{Key: "signals", Title: "Runs that wait:"},
+	{Key: "agents", Title: "Agents and tools:"},
+	{Key: "operation", Title: "Operation:"},
+	{Key: "access", Title: "Access:"},
+	{Key: "others", Title: "Others:"},
 }
 
 // env is what commands work with.
@@ -126,7 +142,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 func main() {
 	var c cli
-	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Vars{"version": version()})
+	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), kong.Vars{"version": "turnpike " + version()})
 	c.Server = cmp.Or(c.Server, runningDev(), client.DefaultURL)
 	token := c.Token
 	if token == "" {
@@ -139,8 +155,8 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	e := newEnv(os.Stdout, os.Stderr, c.Output == "json")
-	e.ctx, e.in, e.terminal = ctx, os.Stdin, term.IsTerminal(int(os.Stdout.Fd()))
+	e := newEnv(os.Stdout, os.Stderr, c.Output == "json", term.IsTerminal(int(os.Stdout.Fd())))
+	e.ctx, e.in = ctx, os.Stdin
 	e.colour = e.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	e.server, e.tenant, e.options = c.Server, c.Tenant, []client.Option{client.WithTenant(c.Tenant)}
 	if c.CAFile != "" {
@@ -163,20 +179,24 @@ func main() {
 	}
 }
 
-// newEnv returns an env that writes to out and errs: what is for people without anything that
-// a terminal would take for a command, as models and callers may have written it.
-func newEnv(out, errs io.Writer, json bool) *env {
-	if !json {
+// newEnv returns an env that writes to out, which may be a terminal, and errs: what is for
+// people without anything that a terminal would take for a command, as models and callers may
+// have written it. JSON for a terminal has it escaped, JSON for programs as it is.
+func newEnv(out, errs io.Writer, json, terminal bool) *env {
+	switch {
+	case !json:
 		out = watch.Plain(out)
+	case terminal:
+		out = watch.EscapedJSON(out)
 	}
-	return &env{ctx: context.Background(), out: out, errs: watch.Plain(errs), json: json}
+	return &env{ctx: context.Background(), out: out, errs: watch.Plain(errs), json: json, terminal: terminal}
 }
 
 // explain adds how to mend it to errors that need it. The API's own errors speak of
 // requests; who is at a command line is told the command.
 func explain(err error, server string) string {
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Sprintf("nothing listens at %s: start `turnpike dev`, or name a gateway with --server", server)
+		return fmt.Sprintf("nothing listens at %s: start `turnpike dev`, or name a gateway with --server; a dev that runs is found from the directory in which it was started", server)
 	}
 	if request, ok := errors.AsType[*url.Error](err); ok && (errors.Is(request, syscall.ECONNRESET) || errors.Is(request, io.EOF)) {
 		return fmt.Sprintf("the gateway at %s closed the connection", server)

@@ -10,10 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/app/programs"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
@@ -30,6 +33,8 @@ type mcpLsCmd struct {
 	Allow      []string          `help:"List only these tools, by commas."`
 	Timeout    time.Duration     `default:"1m" help:"How long a server may take."`
 	SecretsDir string            `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret."`
+	DataDir    string            `env:"TURNPIKE_DATA_DIR" default:".turnpike" help:"Directory of the data of turnpike dev, whose programs have their home in it."`
+	Programs   app.Programs      `embed:""`
 }
 
 // mcpListing is what the command shows of one server.
@@ -133,7 +138,13 @@ func (c *mcpLsCmd) list(ctx context.Context, t tool.Bound) (mcpListing, error) {
 	if err != nil {
 		return mcpListing{}, err
 	}
-	caller := mcptool.New(guard, mcptool.Config{Commands: []string{"*"}})
+	cfg := mcptool.Config{Commands: []string{"*"}}
+	if own.URL == "" {
+		if cfg.Confinement, err = confine.New(programs.Dev(c.Programs, c.DataDir, c.SecretsDir)); err != nil {
+			return mcpListing{}, err
+		}
+	}
+	caller := mcptool.New(guard, cfg)
 	defer caller.Close()
 	listing, err := caller.List(ctx, own.Server, t.Secret)
 	if err != nil {

@@ -9,6 +9,21 @@ import (
 
 type natsCmd struct {
 	Permissions natsPermissionsCmd `cmd:"" help:"Print what a user of NATS may do, for the server's configuration."`
+	Account     natsAccountCmd     `cmd:"" help:"Print what puts the clients of a tenant into an account of their own, for the server's configuration."`
+}
+
+type natsAccountCmd struct {
+	Name       string `arg:"" help:"Account of the clients."`
+	Deployment string `required:"" help:"Account that gateways and workers are in."`
+	Prefix     string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's subjects."`
+}
+
+func (c *natsAccountCmd) Run(e *env) error {
+	a, err := permission.ForAccount(permission.Scope{Prefix: c.Prefix, Tenant: e.tenant}, c.Name, c.Deployment)
+	if err != nil {
+		return err
+	}
+	return e.print(a, strings.TrimSuffix(a.String(), "\n"))
 }
 
 type natsPermissionsCmd struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
-// TestEscapesOnTerminals: what models, tools and callers wrote is text on a terminal, and as it
-// is in JSON.
+// TestEscapesOnTerminals: what models, tools and callers wrote is text on a terminal, escaped
+// in JSON on a terminal, and as it is in JSON for programs.
 func TestEscapesOnTerminals(t *testing.T) {
 	t.Parallel()
 	const id = "01J00000000000000000000000"
@@ -41,23 +41,26 @@ func TestEscapesOnTerminals(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	for name, command := range map[string]interface{ Run(e *env) error }{
-		"ps": &psCmd{}, "show": &showCmd{ID: id}, "dead": &deadLsCmd{}, "agents": &agentsLsCmd{},
+		"ps": &psCmd{Limit: 1}, "show": &showCmd{ID: id}, "dead": &deadLsCmd{}, "agents": &agentsLsCmd{},
 	} {
-		for _, asJSON := range []bool{false, true} {
+		for _, how := range []struct{ asJSON, terminal, raw bool }{{false, false, false}, {false, true, false}, {true, false, true}, {true, true, false}} {
 			var out, errs bytes.Buffer
-			e := newEnv(&out, &errs, asJSON)
+			e := newEnv(&out, &errs, how.asJSON, how.terminal)
 			e.ctx, e.client, e.server = t.Context(), client.New(s.URL), s.URL
 			if err := command.Run(e); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			text := out.String() + errs.String()
-			if found := strings.ContainsAny(text, "\x1b\x07\u009b\u202e"); found != asJSON {
-				t.Errorf("%s, json %t: %q", name, asJSON, text)
+			if found := strings.ContainsAny(text, "\x07\u009b\u202e") || strings.Contains(text, "\x1b]"); found != how.raw {
+				t.Errorf("%s, %+v: %q", name, how, text)
+			}
+			if how.asJSON && !json.Valid(out.Bytes()) {
+				t.Errorf("%s, %+v: no JSON: %q", name, how, text)
 			}
 		}
 	}
 	var errs bytes.Buffer
-	fmt.Fprintln(newEnv(&errs, &errs, true).errs, errors.New("\x1b[2J"))
+	fmt.Fprintln(newEnv(&errs, &errs, true, false).errs, errors.New("\x1b[2J"))
 	if strings.Contains(errs.String(), "\x1b") {
 		t.Errorf("an error is %q", errs.String())
 	}

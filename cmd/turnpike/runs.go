@@ -8,16 +8,14 @@ import (
 	"math"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/turnpike-dev/turnpike/internal/app"
-	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/keys"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -46,7 +44,7 @@ type submission struct {
 	Tokens   int64             `name:"max-tokens" help:"Most tokens, in and out."`
 	CostUSD  float64           `name:"cost-usd" help:"Most that it may cost, in US dollars."`
 	Deadline string            `help:"Time to finish, as in 10m; a number is seconds."`
-	Wait     time.Duration     `help:"Longest wait for a person or a result, as in 24h."`
+	Wait     time.Duration     `help:"Limit: the longest wait for a person or a result, as in 24h."`
 	Priority string            `enum:"high,normal,low" default:"normal" help:"Lane: ${enum}."`
 	Metadata map[string]string `short:"m" help:"Metadata, as in -m key=value."`
 	Key      string            `help:"Idempotency key."`
@@ -99,7 +97,7 @@ func nearestAgent(e *env, name string) string {
 	for _, a := range agents {
 		names = append(names, a.Name)
 	}
-	return app.Nearest(name, names)
+	return keys.Nearest(name, names)
 }
 
 // limits are those that flags name, or nil.
@@ -139,36 +137,32 @@ func instant(text string, now time.Time, ahead bool) (time.Time, error) {
 	return at, nil
 }
 
-// agentName returns the name of an agent that is given by name, or by a file that
-// defines it. No agent has a / in its name.
-func agentName(e *env, name string) (string, error) {
-	if ext := filepath.Ext(name); ext != ".yaml" && ext != ".yml" && ext != ".json" && !strings.ContainsRune(name, '/') {
-		return name, nil
-	}
-	put, err := putFile(e, name)
-	return put.Name, err
-}
-
 // input is what was said, or what a file holds.
 func (s submission) input(in io.Reader) (json.RawMessage, error) {
 	if (s.Input == "") == (s.From == "") {
 		return nil, errors.New("give either an input or --from FILE")
 	}
-	if s.Input == "-" {
-		b, err := io.ReadAll(in)
-		if err == nil && len(strings.TrimSpace(string(b))) == 0 {
+	if s.From == "" {
+		text, err := said(s.Input, in)
+		if err == nil && s.Input == "-" && strings.TrimSpace(text) == "" {
 			err = errors.New("standard input is empty: the input - is read from there")
 		}
-		return client.Text(string(b)), err
-	}
-	if s.From == "" {
-		return client.Text(s.Input), nil
+		return client.Text(text), err
 	}
 	b, err := os.ReadFile(s.From)
 	if err == nil && !json.Valid(b) {
 		err = fmt.Errorf("%s is not JSON: --from wants messages such as [{\"role\": \"user\", \"content\": \"…\"}]; a plain text is read by `turnpike run %s - < %s`", s.From, s.Agent, s.From)
 	}
 	return b, err
+}
+
+// said is a text, or for - what stands on standard input.
+func said(text string, in io.Reader) (string, error) {
+	if text != "-" {
+		return text, nil
+	}
+	b, err := io.ReadAll(in)
+	return string(b), err
 }
 
 // deadline reads what the API takes: a duration, a time, or a number of seconds.
@@ -181,42 +175,6 @@ func deadline(text string) (d api.Deadline, err error) {
 		return d, fmt.Errorf("--deadline %q: write it like 10m, as seconds, or as a time like 2026-11-20T15:04:05Z", text)
 	}
 	return d, nil
-}
-
-// noName reports a definition that does not say how the agent is called.
-func noName(path string) error { return fmt.Errorf("%s: name: is missing", path) }
-
-func putFile(e *env, path string) (api.Agent, error) {
-	def, err := agent.Load(path)
-	if err != nil {
-		return api.Agent{}, err
-	}
-	if def.Name == "" {
-		return api.Agent{}, noName(path)
-	}
-	b, err := json.Marshal(def)
-	if err != nil {
-		return api.Agent{}, err
-	}
-	stored, err := e.client.PutAgent(e.ctx, def.Name, b)
-	if p, ok := errors.AsType[*api.Problem](err); ok && len(p.Errors) > 0 {
-		return stored, inFile(path, p)
-	}
-	return stored, err
-}
-
-// inFile says where in the file the mistakes are that the gateway has found in what was read
-// from it.
-func inFile(path string, p *api.Problem) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return p
-	}
-	faults := make([]error, len(p.Errors))
-	for i, f := range p.Errors {
-		faults[i] = &agent.Fault{At: f.At, Text: f.Detail}
-	}
-	return agent.InFile(path, data, errors.Join(faults...))
 }
 
 type runCmd struct{ submission }
@@ -242,24 +200,6 @@ func (c *submitCmd) Run(e *env) error {
 	return e.print(run, run.ID)
 }
 
-type forkCmd struct {
-	ID    string `arg:"" complete:"run" help:"Run id."`
-	Turn  int    `arg:"" help:"Last turn of the history that is shared; 0 is the submission alone."`
-	Input string `arg:"" optional:"" help:"What to say then."`
-}
-
-func (c *forkCmd) Run(e *env) error {
-	req := api.ForkRequest{Turn: &c.Turn}
-	if c.Input != "" {
-		req.Input = client.Text(c.Input)
-	}
-	run, err := e.client.Fork(e.ctx, c.ID, req)
-	if err != nil {
-		return err
-	}
-	return e.print(run, run.ID)
-}
-
 type psCmd struct {
 	Status   string            `help:"Only these statuses, by commas."`
 	Waiting  string            `help:"Only runs that wait for this, as in waiting_approval."`
@@ -268,14 +208,21 @@ type psCmd struct {
 	Batch    string            `help:"Only the runs of this batch."`
 	Metadata map[string]string `short:"m" help:"Only runs with this metadata, as in -m key=value."`
 	Since    string            `help:"Only runs submitted since: 24h, or a time like 2026-11-20T15:04:05Z."`
+	Text     string            `help:"Only runs that have this text in their input, answer, error, question, metadata or id, among the newest 1,000 that match the other flags."`
 	Limit    int               `default:"50" help:"Most rows."`
 	Quiet    bool              `short:"q" help:"Print the ids alone, the newest first."`
 }
 
+// mostListed is how many runs the gateway lists at once.
+const mostListed = 1000
+
 // query is the filter as the API takes it.
 func (c *psCmd) query(now time.Time) (url.Values, error) {
-	q := url.Values{"limit": {fmt.Sprint(c.Limit)}}
-	for name, value := range map[string]string{"status": c.Status, "waiting_reason": c.Waiting, "agent": c.Agent, "parent": c.Parent, "batch": c.Batch} {
+	if c.Limit < 1 {
+		return nil, fmt.Errorf("--limit is %d, want at least 1", c.Limit)
+	}
+	q := url.Values{}
+	for name, value := range map[string]string{"status": c.Status, "waiting_reason": c.Waiting, "agent": c.Agent, "parent": c.Parent, "batch": c.Batch, "text": c.Text} {
 		if value != "" {
 			q.Set(name, value)
 		}
@@ -298,9 +245,12 @@ func (c *psCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	page, err := e.client.List(e.ctx, q)
+	page, err := c.list(e, q)
 	if err != nil {
 		return err
+	}
+	if page.NextCursor == nil && page.Complete != nil && !*page.Complete {
+		fmt.Fprintf(e.errs, "looked at the newest %d runs that match; there are older ones: --agent, --status and -m leave out others\n", *page.Examined)
 	}
 	if c.Quiet && !e.json {
 		for _, r := range page.Items {
@@ -312,6 +262,24 @@ func (c *psCmd) Run(e *env) error {
 		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s", r.ID, r.Agent, r.Status, orDash(r.Reason), r.TurnCount,
 			r.Usage.InputTokens+r.Usage.OutputTokens, cost(r.Usage.CostUSD), time.Since(r.CreatedAt.Time).Round(time.Second))
 	}))
+}
+
+// list reads as many runs as are asked for. A page may have fewer, even none, and yet have
+// others behind it.
+func (c *psCmd) list(e *env, q url.Values) (api.Page[api.Run], error) {
+	all := api.NewPage([]api.Run{}, "")
+	for {
+		q.Set("limit", strconv.Itoa(min(c.Limit-len(all.Items), mostListed)))
+		page, err := e.client.List(e.ctx, q)
+		if err != nil {
+			return all, err
+		}
+		all.Items, all.NextCursor, all.Examined, all.Complete = append(all.Items, page.Items...), page.NextCursor, page.Examined, page.Complete
+		if page.NextCursor == nil || len(all.Items) >= c.Limit {
+			return all, nil
+		}
+		q.Set("cursor", *page.NextCursor)
+	}
 }
 
 // cost is what something cost, for people.
@@ -351,83 +319,4 @@ func (c *cancelCmd) Run(e *env) error {
 		return err
 	}
 	return e.print(run, "abort accepted")
-}
-
-type agentsCmd struct {
-	Ls  agentsLsCmd  `cmd:"" default:"1" help:"List agents."`
-	Get agentsGetCmd `cmd:"" help:"Show an agent."`
-	Put agentsPutCmd `cmd:"" help:"Define an agent from a YAML or JSON file."`
-	Rm  agentsRmCmd  `cmd:"" help:"Remove an agent."`
-
-	Drafts  agentsDraftsCmd  `cmd:"" help:"List what waits for review, or show the draft of an agent."`
-	Publish agentsPublishCmd `cmd:"" help:"Publish a draft that somebody else has written."`
-	Discard agentsDiscardCmd `cmd:"" help:"Remove a draft."`
-}
-
-type agentsLsCmd struct{}
-
-func (*agentsLsCmd) Run(e *env) error {
-	list, err := e.client.Agents(e.ctx)
-	if err != nil {
-		return err
-	}
-	return e.print(api.NewPage(list, ""), table("AGENT\tVERSION\tCREATED", list, func(a api.Agent) string {
-		return fmt.Sprintf("%s\t%d\t%s", a.Name, a.Version, a.CreatedAt.Local().Format(time.DateTime))
-	}))
-}
-
-type agentsGetCmd struct {
-	Name string `arg:"" complete:"agent"`
-}
-
-func (c *agentsGetCmd) Run(e *env) error {
-	a, err := e.client.Agent(e.ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	return e.print(a, string(a.Definition))
-}
-
-type agentsPutCmd struct {
-	File []string `arg:"" type:"existingfile"`
-}
-
-func (c *agentsPutCmd) Run(e *env) error {
-	var errs []error
-	for _, f := range c.File {
-		a, err := putFile(e, f)
-		if err == nil {
-			text := fmt.Sprintf("%s version %d", a.Name, a.Version)
-			if a.Status == api.StatusDraft {
-				text += fmt.Sprintf(", a draft: somebody else looks at it and publishes it (turnpike agents drafts %s)", a.Name)
-			}
-			err = e.print(a, text)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-type agentsRmCmd struct {
-	Name string `arg:"" complete:"agent"`
-}
-
-func (c *agentsRmCmd) Run(e *env) error { return e.client.DeleteAgent(e.ctx, c.Name) }
-
-// agentFiles returns the definitions in a directory.
-func agentFiles(dir string) ([]string, error) {
-	var files []string
-	for _, pattern := range []string{"*.yaml", "*.yml", "*.json"} {
-		found, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, found...)
-	}
-	if info, err := os.Stat(dir); err != nil {
-		return nil, err
-	} else if !info.IsDir() {
-		return nil, fmt.Errorf("%s is no directory", dir)
-	}
-	return files, nil
 }

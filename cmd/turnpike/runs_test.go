@@ -103,14 +103,15 @@ func TestLimits(t *testing.T) {
 func TestPsQuery(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	c := psCmd{Status: "waiting", Waiting: "waiting_approval", Batch: "b", Metadata: map[string]string{"k": "v w"}, Since: "24h", Limit: 5}
+	c := psCmd{Status: "waiting", Waiting: "waiting_approval", Batch: "b", Metadata: map[string]string{"k": "v w"}, Since: "24h", Text: "a b", Limit: 5}
 	got, err := c.query(now)
-	const want = "batch=b&created_after=2026-11-19T12%3A00%3A00Z&limit=5&metadata.k=v+w&status=waiting&waiting_reason=waiting_approval"
+	const want = "batch=b&created_after=2026-11-19T12%3A00%3A00Z&metadata.k=v+w&status=waiting&text=a+b&waiting_reason=waiting_approval"
 	if err != nil || got.Encode() != want {
 		t.Errorf("query = %s, %v", got.Encode(), err)
 	}
-	c.Since = "yesterday"
-	if got, err := c.query(now); err == nil {
-		t.Errorf("query = %s", got.Encode())
+	for _, wrong := range []psCmd{{Since: "yesterday", Limit: 5}, {Limit: 0}, {Limit: -1}} {
+		if got, err := wrong.query(now); err == nil {
+			t.Errorf("query of %+v = %s", wrong, got.Encode())
+		}
 	}
 }

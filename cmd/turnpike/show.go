@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -56,9 +57,15 @@ func (c *showCmd) Run(e *env) error {
 	if run.Error != nil {
 		fmt.Fprintf(&b, "error     %s: %s\n", run.Error.Code, run.Error.Message)
 	}
+	if n := len(turns); n > 0 && turns[n-1].Version == run.Version && run.Terminal() && run.Error == nil && turns[n-1].Detail != "" {
+		fmt.Fprintf(&b, "because   %s\n", turns[n-1].Detail)
+	}
 	if run.Waiting != nil {
 		for _, call := range run.Waiting.Calls {
 			fmt.Fprintf(&b, "waits     %s %s %s%s%s\n", call.ID, call.Tool, call.Arguments, by(call.RunID), risk(call))
+			for _, text := range watch.Provenance(call.ArgsFromUntrusted, call.Sources) {
+				fmt.Fprintf(&b, "          ! %s\n", text)
+			}
 		}
 		if run.Waiting.Question != nil {
 			fmt.Fprintf(&b, "asks      %s\n", *run.Waiting.Question)

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -14,7 +13,7 @@ import (
 type approveCmd struct {
 	ID        string `arg:"" complete:"run" help:"Run id."`
 	Call      string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
-	Arguments string `help:"Other arguments for the call, a JSON object."`
+	Arguments string `help:"Other arguments, a JSON object; with CALL where several wait."`
 }
 
 func (c *approveCmd) Run(e *env) error {
@@ -60,6 +59,9 @@ func decide(e *env, id, call string, a api.Approval) error {
 	if len(approvals) == 0 {
 		return fmt.Errorf("no such call waits for approval: %s", standing(run))
 	}
+	if len(approvals) > 1 && len(a.Arguments) > 0 {
+		return fmt.Errorf("--arguments is for one call, and %d wait for approval: name it behind the run: %s", len(approvals), standing(run))
+	}
 	return send(e, id, api.SignalRequest{Approvals: approvals})
 }
 
@@ -87,13 +89,9 @@ type resultCmd struct {
 }
 
 func (c *resultCmd) Run(e *env) error {
-	text := c.Text
-	if text == "-" {
-		b, err := io.ReadAll(e.in)
-		if err != nil {
-			return err
-		}
-		text = string(b)
+	text, err := said(c.Text, e.in)
+	if err != nil {
+		return err
 	}
 	return send(e, c.ID, api.SignalRequest{ToolResults: []api.ToolResult{{CallID: c.Call, Content: client.Text(text), IsError: c.Error}}})
 }
@@ -112,10 +110,10 @@ func (c *messageCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	text := "accepted"
+	text := fmt.Sprintf("accepted; `turnpike watch %s` follows what comes of it", c.ID)
 	if before.Waiting != nil && len(before.Waiting.Calls) > 0 {
 		// A message does not stand for an answer, a decision or a result.
-		text += "; the model reads it when what the run waits for has come: " + standing(before)
+		text = "accepted; the model reads it when what the run waits for has come: " + standing(before)
 		if how := hint(c.ID, before.Waiting); how != "" {
 			text += "\n" + how
 		}
@@ -139,19 +137,24 @@ func standing(run api.Run) string {
 	return text
 }
 
-// risk says what a call does, if its tool says so.
+// risk says what a call does, if its tool says so, and whether a stranger may have written its
+// arguments.
 func risk(call api.WaitCall) string {
-	if call.Risk == nil {
-		return ""
+	text := ""
+	if call.Risk != nil {
+		text = ", " + *call.Risk
 	}
-	return ", " + *call.Risk
+	if call.ArgsFromUntrusted {
+		text += ", arguments from outside"
+	}
+	return text
 }
 
-// showHint says how to go on with a run that waits. Whoever watches one sees past waits,
-// too: with `still`, those are left out.
-func showHint(e *env, id string, still bool) error {
+// showHint says how to go on with a run that waits since a version of it. Whoever watches one
+// sees past waits, too: with `still`, those are left out.
+func showHint(e *env, id string, since int64, still bool) error {
 	run, err := e.client.Get(e.ctx, id)
-	if err != nil || run.Waiting == nil && still {
+	if err != nil || still && (run.Waiting == nil || run.Version > since) {
 		return err
 	}
 	if how := hint(id, run.Waiting); how != "" {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
@@ -44,7 +46,8 @@ func (s toolServer) connect() (*nats.Conn, error) {
 	}
 	nc, err := natsbus.Connect(address, "turnpike tools", options...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: is NATS at %s? --nats-url names it; that of a `turnpike dev` is found in the directory where it was started", err, natsbus.Hosts(address))
+		return nil, fmt.Errorf("%w: %s", err, cmp.Or(natslogin.Remedy(err),
+			fmt.Sprintf("is NATS at %s? --nats-url names it; that of a `turnpike dev` is found in the directory where it was started", natsbus.Hosts(address))))
 	}
 	return nc, nil
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -73,6 +74,18 @@ func (c AuthConfig) Callers(store state.Documents) (access.Authenticator, *acces
 	return chain, access.NewLogin(store, access.LoginConfig{
 		Keys: chain.Keys, OIDC: chain.OIDC, ClientID: c.OIDCClientID, ClientSecret: secret, Scopes: c.OIDCScopes, Lasts: c.Session,
 	}), nil
+}
+
+// WarnOfProvider asks the OpenID provider of a login, if there is one, and logs why nobody can
+// log in through it. It is asked again at each login.
+func WarnOfProvider(ctx context.Context, login *access.Login, log zerolog.Logger) {
+	if login == nil {
+		return
+	}
+	if err := login.Provider(ctx); err != nil && ctx.Err() == nil {
+		log.Warn().Err(err).Str("hint", "TURNPIKE_OIDC_ISSUER is the issuer letter by letter, as its /.well-known/openid-configuration has it; SSL_CERT_FILE names a private authority").
+			Msg("nobody can log in through the OpenID provider")
+	}
 }
 
 // Guard refuses to serve strangers: an address that others can reach needs callers who say

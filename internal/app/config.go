@@ -172,6 +172,7 @@ type WorkerConfig struct {
 	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Addresses that are not public and that HTTP tools, MCP servers and remote agents may have all the same, by commas: host:port, or networks such as 10.1.0.0/16."`
 	ModelAllow    []string      `name:"model-allow" env:"TURNPIKE_MODEL_ALLOW" help:"Addresses that are not public and that the base_url of models may have all the same, beside those of --http-allow, by commas: host:port, or networks such as 10.1.0.0/16."`
 	MCPCommands   []string      `name:"mcp-commands" env:"TURNPIKE_MCP_COMMANDS" help:"Programs that MCP tools may start on the worker, by commas, as they stand first in a command; * is any."`
+	Programs      Programs      `embed:""`
 	SecretsDir    string        `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret; those of a tenant are in a directory of its name there."`
 	Prices        string        `env:"TURNPIKE_PRICES" type:"path" help:"File with prices of models, YAML or JSON, beside and above the built-in ones."`
 	RateLimits    string        `name:"rate-limits" env:"TURNPIKE_RATE_LIMITS" type:"path" help:"File with the rate limits of providers that all workers keep together, YAML or JSON; the same for every worker."`
@@ -180,6 +181,17 @@ type WorkerConfig struct {
 	ShutdownGrace time.Duration `env:"TURNPIKE_SHUTDOWN_GRACE" default:"20s" help:"How long turns may finish at shutdown."`
 	MetricsAddr   string        `env:"TURNPIKE_METRICS_ADDR" help:"Address of /metrics, /healthz, /readyz and /debug/pprof of the worker; none without."`
 	MockResponses string        `env:"DEBUG_MOCK_RESPONSES" hidden:"" help:"JSON array of strings that replaces the model of every agent."`
+}
+
+// Programs says how the programs of MCP tools are confined. internal/app/programs makes a
+// confinement of it.
+type Programs struct {
+	Confinement string   `name:"mcp-confinement" env:"TURNPIKE_MCP_CONFINEMENT" default:"auto" enum:"auto,namespaces,landlock,off" help:"How programs of MCP tools are confined: ${enum}. auto takes the first of namespaces and landlock that the system has, and refuses programs where it has neither; off starts them with all rights of the worker."`
+	Network     []string `name:"mcp-network" env:"TURNPIKE_MCP_NETWORK" help:"Programs of MCP tools that have the worker's network, by commas, as they stand first in a command; * is any. turnpike dev gives it to all without."`
+	Read        []string `name:"mcp-read" env:"TURNPIKE_MCP_READ" help:"Files and directories that programs of MCP tools may read beside the system's, by commas. turnpike dev has the working directory without."`
+	Write       []string `name:"mcp-write" env:"TURNPIKE_MCP_WRITE" help:"Those that they may write, by commas."`
+	Home        string   `name:"mcp-home" env:"TURNPIKE_MCP_HOME" help:"Home directory of programs of MCP tools, which they write to and which stays; DATA-DIR/mcp of turnpike dev. Without it home is a directory that is gone when they end."`
+	MemoryMiB   int64    `name:"mcp-memory-mib" env:"TURNPIKE_MCP_MEMORY_MIB" default:"512" help:"Memory of a program of an MCP tool, in MiB: of all its processes where the worker may make cgroups, else of each."`
 }
 
 // Worker returns the settings of the worker, with the files read that they name. What

@@ -32,12 +32,20 @@ func Parse(into any, name, description string, options ...kong.Option) *kong.Con
 		_, err := k.Parse([]string{"--help"})
 		k.FatalIfErrorf(err)
 	}
-	parsed, err := k.Parse(os.Args[1:])
+	parsed, err := k.Parse(asked(os.Args[1:]))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, mistake(name, err))
 		os.Exit(exitUsage)
 	}
 	return parsed
+}
+
+// asked turns "help COMMAND" into "COMMAND --help": people say both.
+func asked(args []string) []string {
+	if len(args) > 0 && args[0] == "help" {
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
 }
 
 // exitUsage is the exit code after a mistake in the command line, a variable or a
@@ -46,15 +54,18 @@ const exitUsage = 80
 
 // mistake says what is wrong, and where to read on.
 func mistake(name string, err error) string {
-	command := name
+	command, text := name, err.Error()
 	if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context != nil {
 		for _, p := range e.Context.Path {
 			if p.Command != nil {
 				command += " " + p.Command.Name
 			}
 		}
+		if command == name && len(e.Context.Model.Children) > 0 {
+			text = strings.Replace(text, "unexpected argument ", "there is no command ", 1)
+		}
 	}
-	return fmt.Sprintf("%s: %v\n%s --help says more", name, err, command)
+	return fmt.Sprintf("%s: %s\n%s --help says more", name, text, command)
 }
 
 // file is what a settings file says, by the names of flags.

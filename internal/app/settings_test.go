@@ -155,3 +155,34 @@ func TestLoginSettings(t *testing.T) {
 		}
 	}
 }
+
+func TestHelpIsAskedInWords(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{"help": "--help", "help run": "run --help", "run help": "run help", "ps": "ps"} {
+		if got := strings.Join(asked(strings.Fields(said)), " "); got != want {
+			t.Errorf("%s: got %q, want %q", said, got, want)
+		}
+	}
+}
+
+func TestMistakesNameCommands(t *testing.T) {
+	t.Parallel()
+	var c struct {
+		Run struct {
+			Agent string `arg:""`
+		} `cmd:""`
+	}
+	k, err := kong.New(&c, kong.Name("turnpike"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for said, want := range map[string]string{
+		"rnu":     "turnpike: there is no command rnu, did you mean \"run\"?\nturnpike --help says more",
+		"run a b": "turnpike: unexpected argument b\nturnpike run --help says more",
+	} {
+		_, err := k.Parse(strings.Fields(said))
+		if got := mistake("turnpike", err); got != want {
+			t.Errorf("%s: got %q, want %q", said, got, want)
+		}
+	}
+}

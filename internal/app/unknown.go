@@ -11,6 +11,8 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/pkg/keys"
 )
 
 // elsewhere are the variables of commands that are no services, by name. A test of
@@ -46,7 +48,7 @@ func UnknownVariables(environ []string) (map[string]string, error) {
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")
 		if strings.HasPrefix(name, "TURNPIKE_") && !slices.Contains(known, name) && !foreign.MatchString(name) {
-			unknown[name] = Nearest(name, known)
+			unknown[name] = keys.Nearest(name, known)
 		}
 	}
 	return unknown, nil
@@ -63,37 +65,6 @@ func warnOfVariables(log zerolog.Logger) error {
 		log.Warn().Str("variable", name).Str("hint", hint).Msg("a variable of the environment is no setting")
 	}
 	return err
-}
-
-// Nearest returns the name that is at most three letters from the given one, or "".
-func Nearest(name string, names []string) string {
-	best, at := "", 4
-	for _, n := range names {
-		if d := distance(name, n); d < at {
-			best, at = n, d
-		}
-	}
-	return best
-}
-
-// distance counts the letters to insert, leave out or replace to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }
 
 // redisLog takes what the client of Redis has to say of its connections: calls report

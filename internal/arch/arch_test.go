@@ -31,7 +31,7 @@ var floors = [][]string{
 	{"pkg/agent"},
 	{"pkg/loop"},
 	{"pkg/bus", "pkg/api"},
-	{"pkg/access", "pkg/dispatch", "pkg/policy", "pkg/retention"},
+	{"pkg/access", "pkg/dispatch", "pkg/lookup", "pkg/policy", "pkg/retention"},
 	{"pkg/worker", "pkg/client"},
 	{"pkg/gateway"},
 	{"pkg/turnpike"},

@@ -147,6 +147,20 @@ func (p page) anchors() map[string]bool {
 	return list
 }
 
+// The architecture's table of packages has all that stand on a floor.
+func TestPackagesAreDescribedInOnePlace(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/concepts/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Concat(floors...) {
+		if strings.HasPrefix(name, "pkg/") && !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("docs/concepts/architecture.md does not say what %s is for", name)
+		}
+	}
+}
+
 // Links lead to a file and a heading that are there.
 func TestLinks(t *testing.T) {
 	t.Parallel()

@@ -322,7 +322,7 @@ func (s *session) deploy(t *testing.T) {
 	t.Helper()
 	var log bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), build(t, "./cmd/turnpike"), "dev", "--allow-commands")
-	cmd.Dir, cmd.Env = s.dir, append(slices.Clone(s.env), "TURNPIKE_HTTP_ALLOW=127.0.0.0/8")
+	cmd.Dir, cmd.Env = s.dir, append(slices.Clone(s.env), "TURNPIKE_HTTP_ALLOW=127.0.0.0/8", testbed.ConfinementSetting(t))
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := s.start(t, cmd); err != nil {
 		t.Fatal(err)

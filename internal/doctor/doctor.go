@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 	"github.com/turnpike-dev/turnpike/pkg/turnpike"
@@ -21,14 +23,17 @@ import (
 
 // Findings looks at everything that a deployment depends on. It creates and changes
 // nothing: what gateways and workers create at their start is reported as not there yet.
-func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
+// Secrets are looked for as a worker with secretsDir would.
+func Findings(ctx context.Context, cfg turnpike.Config, secretsDir string) []check.Finding {
 	options, err := cfg.NATSLogin.Options()
 	if err != nil {
 		return []check.Finding{{Name: "nats: login", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named: docs/how-to/secure-a-deployment.md"}}
 	}
 	nc, err := natsbus.Connect(cfg.NATSURL, "turnpike doctor", options...)
 	if err != nil {
-		return []check.Finding{{Name: "nats: server", Fatal: true, Detail: err.Error(), Remedy: "start nats-server with -js, or set TURNPIKE_NATS_URL; the server of a `turnpike dev` is found in the directory where that was started"}}
+		return []check.Finding{{Name: "nats: server", Fatal: true, Detail: err.Error(), Remedy: cmp.Or(
+			natslogin.Remedy(err), "start nats-server with -js, or set TURNPIKE_NATS_URL; the server of a `turnpike dev` is found in the directory where that was started",
+		)}}
 	}
 	defer nc.Close()
 	var findings []check.Finding
@@ -47,7 +52,7 @@ func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
 	}
 	findings = append(findings, keeping(cfg.Retention))
 	if cfg.RedisURL == "" {
-		return append(findings, jetStreamFindings(ctx, nc, cfg)...)
+		return append(findings, jetStreamFindings(ctx, nc, cfg, secretsDir)...)
 	}
 	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
 	if err != nil {
@@ -55,7 +60,7 @@ func Findings(ctx context.Context, cfg turnpike.Config) []check.Finding {
 	}
 	defer s.Close()
 	findings = append(findings, s.Check(ctx)...)
-	return append(findings, toolFindings(ctx, nc, cfg.Prefix, s)...)
+	return append(findings, agentFindings(ctx, nc, cfg, secretsDir, s)...)
 }
 
 // keeping says what is kept for ever.
@@ -73,7 +78,7 @@ func kept(p agent.Period) string {
 }
 
 // jetStreamFindings looks at a store in JetStream.
-func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config) []check.Finding {
+func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config, secretsDir string) []check.Finding {
 	f := check.Finding{Name: "store: JetStream"}
 	s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, Logger: zerolog.Nop(), ReadOnly: true})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -85,5 +90,5 @@ func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config) 
 		return []check.Finding{f}
 	}
 	defer s.Close()
-	return append(s.Check(ctx), toolFindings(ctx, nc, cfg.Prefix, s)...)
+	return append(s.Check(ctx), agentFindings(ctx, nc, cfg, secretsDir, s)...)
 }

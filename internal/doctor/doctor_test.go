@@ -48,7 +48,7 @@ func replicas(t *testing.T, url string) map[string]int {
 // found returns the finding of a name, which must be there.
 func found(t *testing.T, cfg turnpike.Config, name string) check.Finding {
 	t.Helper()
-	findings := doctor.Findings(t.Context(), cfg)
+	findings := doctor.Findings(t.Context(), cfg, "")
 	i := slices.IndexFunc(findings, func(f check.Finding) bool { return f.Name == name })
 	if i < 0 {
 		t.Fatalf("doctor says nothing of %q: %+v", name, findings)
@@ -73,7 +73,7 @@ func TestDoctorCreatesNothing(t *testing.T) {
 	url := testbed.NATSServer(t).URL()
 	for name, redis := range map[string]string{"JetStream": "", "Redis": testbed.Redis(t)} {
 		cfg := turnpike.Config{NATSURL: url, RedisURL: redis, Prefix: "looked-at", EventFeed: true}
-		findings := doctor.Findings(t.Context(), cfg)
+		findings := doctor.Findings(t.Context(), cfg, "")
 		if have := replicas(t, url); len(have) > 0 {
 			t.Errorf("%s: doctor has created %v", name, have)
 		}
@@ -85,7 +85,7 @@ func TestDoctorCreatesNothing(t *testing.T) {
 	}
 	start(t, turnpike.Config{NATSURL: url, Prefix: "looked-at", EventFeed: true})
 	before := replicas(t, url)
-	if err := check.Err(doctor.Findings(t.Context(), turnpike.Config{NATSURL: url, Prefix: "looked-at", EventFeed: true})); err != nil {
+	if err := check.Err(doctor.Findings(t.Context(), turnpike.Config{NATSURL: url, Prefix: "looked-at", EventFeed: true}, "")); err != nil {
 		t.Errorf("doctor of a deployment that is there: %v", err)
 	}
 	if after := replicas(t, url); len(after) != len(before) {
@@ -119,7 +119,7 @@ func TestReplicasOnACluster(t *testing.T) {
 			t.Errorf("stream %s has %d replicas, want 3", name, n)
 		}
 	}
-	for _, f := range doctor.Findings(t.Context(), cfg) {
+	for _, f := range doctor.Findings(t.Context(), cfg, "") {
 		if !f.OK && f.Name != "nats: version" {
 			t.Errorf("after that doctor complains: %+v", f)
 		}
@@ -141,7 +141,7 @@ func TestDoctorBeforeTheFirstStart(t *testing.T) {
 	t.Parallel()
 	url := testbed.URLs(testbed.NATSCluster(t, 3))
 	cfg := turnpike.Config{NATSURL: url, Prefix: "first", Replicas: 3}
-	doctor.Findings(t.Context(), cfg)
+	doctor.Findings(t.Context(), cfg, "")
 	start(t, cfg)
 	for name, n := range replicas(t, url) {
 		if n != 3 {
@@ -171,5 +171,28 @@ func TestDoctorConfirm(t *testing.T) {
 	cfg.RedisConfirm = "two"
 	if f := found(t, cfg, "redis: settings"); !f.Fatal || !strings.Contains(f.Remedy, "TURNPIKE_REDIS_CONFIRM") {
 		t.Errorf("%+v", f)
+	}
+}
+
+// Doctor says what agents refer to that nobody has, each thing once.
+func TestDoctorLooksForWhatAgentsReferTo(t *testing.T) {
+	t.Parallel()
+	cfg := turnpike.Config{NATSURL: testbed.NATSServer(t).URL(), Prefix: "refers"}
+	d, err := turnpike.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	const definition = `{"name":"NAME","model":{"provider":"openai","name":"m","api_key":"secret://NOBODYS"},
+		"tools":[{"name":"t","kind":"agent","agent":"nobody"}],"hooks":{"stop":[{"kind":"nats","subject":"policy.nobody"}]}}`
+	for _, name := range []string{"one", "two"} {
+		if _, err := d.Store.PutAgent(t.Context(), "default", name, []byte(strings.ReplaceAll(definition, "NAME", name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"agent: nobody", "secret: NOBODYS", "hook: policy.nobody"} {
+		if f := found(t, cfg, name); f.OK || f.Fatal || f.Remedy == "" || !strings.Contains(f.Detail, "(one: ") || !strings.Contains(f.Detail, "(two: ") {
+			t.Errorf("%+v", f)
+		}
 	}
 }

@@ -12,40 +12,122 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/lookup"
+	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
-// definitions is where agents and tenants are.
-type definitions interface {
+// Definitions is where agents and tenants are.
+type Definitions interface {
 	state.Agents
 	state.Documents
 }
 
-// toolFindings looks whether somebody serves each NATS tool of the agents of all tenants that
-// have settings, in their latest versions. None is fatal: a call waits for a moment, and then
-// tells the model.
-func toolFindings(ctx context.Context, nc *nats.Conn, prefix string, store definitions) []check.Finding {
+// maxAgents is how many agents are looked at, of all tenants.
+const maxAgents = 1000
+
+// Finder looks for what agents refer to, in a deployment with a prefix: its services, its agents,
+// and the secrets that this process would have as a worker.
+func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) *lookup.Finder {
+	policies := policy.NewReader(store)
+	return &lookup.Finder{
+		Prefix: prefix, Providers: agent.Builtin().Providers, Agents: store,
+		Services: lookup.NewServices(func(ctx context.Context, tenant string) ([]string, error) {
+			return toolkit.ServedSubjects(ctx, nc, prefix, tenant)
+		}).Of,
+		Secret: func(ctx context.Context, tenant, name, host string) error {
+			p, err := policies.Of(ctx, tenant)
+			if err != nil {
+				return nil //nolint:nilerr // nobody knows, so nothing is missing
+			}
+			_, err = worker.Secrets{Dir: secretsDir}.Find(tenant, name, host, p)
+			return err
+		},
+	}
+}
+
+// agentFindings looks for what agents of all tenants that have settings refer to, in their latest
+// versions: services of tools and hooks, agents, secrets. None is fatal: somebody may have it in
+// a moment.
+func agentFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config, secretsDir string, store Definitions) []check.Finding {
 	tenants, err := store.Documents(ctx, state.TenantDocument)
 	if err != nil {
-		return []check.Finding{{Name: "tools", Detail: err.Error(), Remedy: "mend the store"}}
+		return []check.Finding{{Name: "agents", Detail: err.Error(), Remedy: "mend the store"}}
 	}
 	delete(tenants, state.DefaultTenant)
-	findings := toolsOf(ctx, nc, prefix, state.DefaultTenant, store)
+	finder := Finder(nc, cfg.Prefix, store, secretsDir)
+	left := maxAgents
+	findings := toolsOf(ctx, nc, cfg.Prefix, state.DefaultTenant, store)
+	findings = append(findings, missingOf(ctx, finder, state.DefaultTenant, store, &left)...)
 	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
-		findings = append(findings, toolsOf(ctx, nc, prefix, tenant, store)...)
+		findings = append(findings, toolsOf(ctx, nc, cfg.Prefix, tenant, store)...)
+		findings = append(findings, missingOf(ctx, finder, tenant, store, &left)...)
 	}
 	return findings
 }
 
-// toolsOf is toolFindings of one tenant.
-func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents state.Agents) []check.Finding {
-	whose := ""
-	if tenant != state.DefaultTenant {
-		whose = " of tenant " + tenant
+func of(tenant string) string {
+	if tenant == state.DefaultTenant {
+		return ""
 	}
+	return " of tenant " + tenant
+}
+
+// missingOf tells what nobody has of what the agents of a tenant refer to, tools apart, which
+// toolsOf has with their versions.
+func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents state.Agents, left *int) []check.Finding {
+	list, err := agents.ListAgents(ctx, tenant)
+	if err != nil {
+		return nil // toolsOf has said it
+	}
+	var findings []check.Finding
+	places := map[string]int{} // in findings, by name
+	for _, v := range list {
+		if *left--; *left < 0 {
+			return append(findings, check.Finding{Name: "agents" + of(tenant), Detail: fmt.Sprintf("there are more than %d: the rest was not looked at", maxAgents), Remedy: "remove agents that nobody uses: turnpike agents rm"})
+		}
+		known := agent.Builtin()
+		def, err := known.Parse(v.Definition)
+		if err != nil {
+			continue // of a newer version of this program, or with kinds of somebody's own
+		}
+		a, err := known.Compile(def, v.Version)
+		if err != nil {
+			continue
+		}
+		for _, m := range finder.Missing(ctx, tenant, a) {
+			if m.Kind == lookup.Tool {
+				continue
+			}
+			name := string(m.Kind) + ": " + m.Name + of(tenant)
+			i, there := places[name]
+			if !there {
+				i = len(findings)
+				places[name] = i
+				findings = append(findings, check.Finding{Name: name, Detail: m.Why, Remedy: remedies[m.Kind]})
+			}
+			if who := " (" + v.Name + ": " + m.At + ")"; len(findings[i].Detail) < 1000 {
+				findings[i].Detail += who
+			}
+		}
+	}
+	return findings
+}
+
+var remedies = map[lookup.Kind]string{
+	lookup.Hook:   "start its service",
+	lookup.Agent:  "save the agent, or mend the name",
+	lookup.Secret: "secrets are looked for as a worker on this machine would find them: where workers run elsewhere, run doctor there",
+}
+
+// toolsOf looks whether somebody serves each NATS tool of the agents of a tenant.
+func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents state.Agents) []check.Finding {
+	whose := of(tenant)
 	used, err := natsTools(ctx, agents, tenant)
 	if err != nil {
 		return []check.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "mend the store"}}

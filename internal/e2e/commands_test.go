@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
 // Whoever may save an agent does not have programs started by `turnpike dev`, unless its flag
@@ -19,12 +21,13 @@ func TestDevStartsNoPrograms(t *testing.T) {
 	for flag, starts := range map[string]bool{"": false, "--allow-commands": true} {
 		t.Run("flag "+flag, func(t *testing.T) {
 			t.Parallel()
-			addr, mark := freeAddr(t), filepath.Join(t.TempDir(), "started")
+			notes := t.TempDir()
+			addr, mark := freeAddr(t), filepath.Join(notes, "started")
 			args := []string{"dev", "--data-dir", t.TempDir(), "--addr", addr}
 			if flag != "" {
 				args = append(args, flag)
 			}
-			spawn(t, "turnpike", nil, args...)
+			spawn(t, "turnpike", []string{"TURNPIKE_MCP_WRITE=" + notes, testbed.ConfinementSetting(t)}, args...)
 			c := cli{t, "http://" + addr}
 			eventually(t, "turnpike dev is ready", func() error {
 				if out, code := c.run("ps"); code != 0 {

@@ -35,7 +35,7 @@ func TestCredentialsAreRedacted(t *testing.T) {
 		if _, err := turnpike.Open(t.Context(), cfg); err == nil || leak(err.Error()) >= 0 {
 			t.Errorf("open %s: %v", cfg.NATSURL, err)
 		}
-		if findings := fmt.Sprint(doctor.Findings(t.Context(), cfg)); leak(findings) >= 0 {
+		if findings := fmt.Sprint(doctor.Findings(t.Context(), cfg, "")); leak(findings) >= 0 {
 			t.Errorf("findings of %s: %s", cfg.NATSURL, findings)
 		}
 		echo := toolkit.Tool{Name: "echo", Handler: func(context.Context, toolkit.Call) (toolkit.Result, error) { return toolkit.Result{}, nil }}
@@ -52,7 +52,7 @@ func TestCredentialsAreRedacted(t *testing.T) {
 		if _, err := turnpike.Open(t.Context(), cfg); err == nil || leak(err.Error()) >= 0 {
 			t.Errorf("open %s: %v", store, err)
 		}
-		if findings := fmt.Sprint(doctor.Findings(t.Context(), cfg)); leak(findings) >= 0 {
+		if findings := fmt.Sprint(doctor.Findings(t.Context(), cfg, "")); leak(findings) >= 0 {
 			t.Errorf("findings of %s: %s", store, findings)
 		}
 	}

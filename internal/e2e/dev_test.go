@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -132,11 +134,68 @@ func TestDev(t *testing.T) {
 	c.want(0, stuck, "ps")
 	c.want(0, "abort accepted", "cancel", stuck)
 	c.want(5, "cancelled", "watch", stuck)
-	c.want(0, "accepted", "cancel", id)
-	c.want(5, "aborted_waiting", "watch", id)
+	c.want(0, "accepted", "cancel", id, "--reason", "The shop is closed.")
+	c.want(5, "The shop is closed.", "watch", id)
+	c.want(0, "because   The shop is closed.", "show", id)
 	c.want(0, "hello", "agents")
 	if out := c.want(0, "", "ps", "-q", "--agent", "slow"); out != stuck+"\n" {
 		t.Errorf("ps -q prints %q, want the id alone", out)
+	}
+}
+
+// A tool that runs beside dev goes on when that was killed and is there again: its NATS is
+// where it was. Where another program listens meanwhile dev says so.
+func TestDevKeepsItsPort(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := t.TempDir()
+	c, dev := startDev(t, data)
+	address := natsURL(t, data)
+	var log bytes.Buffer
+	service := exec.CommandContext(t.Context(), python, "../../examples/tools/python/convert.py")
+	service.Env = append(os.Environ(), "TURNPIKE_DATA_DIR="+data, "TURNPIKE_NATS_URL=", "PYTHONDONTWRITEBYTECODE=1")
+	service.Stdout, service.Stderr = &log, &log
+	if err := service.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- service.Wait() }() // killed with the test
+	t.Cleanup(func() { _ = service.Process.Kill(); <-ended })
+	converts := func(c cli) {
+		t.Helper()
+		eventually(t, "the tool answers", func() error {
+			out, code := c.run("tools", "call", "convert", "--nats-url", natsURL(t, data), "--timeout", "2s", "--arguments", `{"value": 100, "from": "km", "to": "mi"}`)
+			if code != 0 || !strings.Contains(out, "62.1") {
+				return errors.New(out)
+			}
+			return nil
+		})
+	}
+	converts(c)
+	for range 2 {
+		dev.kill()
+		c, dev = startDev(t, data)
+		if again := natsURL(t, data); again != address {
+			t.Errorf("NATS is at %s now, and was at %s", again, address)
+		}
+		converts(c)
+	}
+	dev.kill()
+	at, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := net.Listen("tcp", at.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, dev = startDev(t, data)
+	if said := dev.log(); natsURL(t, data) == address || !strings.Contains(said, "another program has port "+at.Port()) {
+		t.Errorf("NATS is at %s; dev says:\n%s", natsURL(t, data), said)
 	}
 }
 

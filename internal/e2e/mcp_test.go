@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -23,7 +24,7 @@ func TestElicitationOutlivesWorkers(t *testing.T) {
 		t.Fatalf("build the server: %v\n%s", err, out)
 	}
 	s := newDeployment(t, 0)
-	env := append(s.env, "TURNPIKE_MCP_COMMANDS="+server)
+	env := append(s.env, "TURNPIKE_MCP_COMMANDS="+server, testbed.ConfinementSetting(t))
 	if _, err := s.client.PutAgent(t.Context(), "asker", fmt.Appendf(nil, `
 tools: [{kind: mcp, command: [%q], allow: [test_input_required_result_multi_round, test_simple_text]}]
 model:

@@ -42,6 +42,10 @@ func TestFirstMistakes(t *testing.T) {
 	c.want(1, "name: is missing", "run", file(t, "noname.yaml", "model: {provider: scripted}\n"), "hi")
 	bad := file(t, "bad.yaml", "name: bad\nmodel: {provider: scripted, responses: [{text: hi}]}\ntools:\n  - name: t\n    kind: telepathy\n    descripton: x\n")
 	c.want(1, bad+":5:5: tools[0].kind: ", "agents", "put", bad)
+	both := file(t, "both.yaml", "name: both\nmodel: {provider: scriptd, responses: [{text: hi}]}\nlimits: {max_turn: 3}\n")
+	if out := c.want(1, both+":3:10: limits.max_turn: ", "agents", "put", both); !strings.Contains(out, both+":2:9: model.provider: ") {
+		t.Errorf("the provider's mistake is not said: %s", out)
+	}
 	if out := c.want(1, "turnpike agents put FILE", "run", "nobody", "hi"); strings.Contains(out, "PUT ") {
 		t.Errorf("the command line speaks of requests: %s", out)
 	}

@@ -14,14 +14,11 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
-	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
@@ -75,24 +72,7 @@ func TestNoisyTenantIsOvertaken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			nc, prefix := testbed.NATS(t), "c"+ulid.Make().String()
-			b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: prefix, Logger: zerolog.Nop()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = b.Close() })
-			var store interface {
-				state.Store
-				Close() error
-			}
-			if name == "redis" {
-				store, err = redisstore.Open(t.Context(), redisstore.Config{URL: testbed.Redis(t), Prefix: prefix})
-			} else {
-				store, err = natsstore.Open(t.Context(), nc, natsstore.Config{Prefix: prefix})
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = store.Close() })
+			b, store := openOn(t, name, nc, prefix)
 			many, few := tenant(t, store, b, "many"), tenant(t, store, b, "few")
 			for agent, turns := range map[string]string{"long": `{"tool_calls":[{"name":"noop"}]},{"tool_calls":[{"name":"noop"}]},`, "short": `{"tool_calls":[{"name":"noop"}]},`} {
 				for _, c := range []*client.Client{many, few} {

@@ -43,6 +43,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
@@ -153,7 +154,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mcpTools := mcptool.New(guard, mcptool.Config{Commands: []string{"*"}})
+	mcpTools := mcptool.New(guard, mcptool.Config{Commands: []string{"*"}, Confinement: testbed.Confinement(t, confine.Config{})})
 	defer mcpTools.Close()
 	natsParrot(t, conn, "secrets")
 	asked := hookParrot(t, conn, "secrets.hook.policy")

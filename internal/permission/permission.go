@@ -140,7 +140,8 @@ func (s Scope) process(r Role) NATS {
 		n.Publish.Deny = append(n.Publish.Deny, s.api("STREAM.MSG.DELETE."+s.stream(name)))
 	}
 	if r == Gateway {
-		n.Publish.Deny = append(tools, n.Publish.Deny...)
+		n.Publish.Allow = append(n.Publish.Allow, "$SRV.INFO") // who saves a definition is told of services that nobody runs
+		n.Publish.Deny = append(append(s.all("tool.>", "hook.>"), s.Prefix+".t.*.srv.PING", s.Prefix+".t.*.srv.STATS", s.Prefix+".t.*.srv.*.>"), n.Publish.Deny...)
 		return n
 	}
 	n.Publish.Allow = append(n.Publish.Allow, "$SRV.INFO", "$SRV.STATS", "_INBOX.*.cancel") // of other tenants they are below the prefix
@@ -191,11 +192,10 @@ func (s Scope) observer() NATS {
 	}
 	n := NATS{Inbox: observersInbox}
 	n.Subscribe.Allow = append(s.all("events.*", "dead.*", "abort.*"), s.Prefix+".live.*", s.Prefix+".grown.*", s.Prefix+".presence.*", s.Prefix+".t.*.inbox.srv.*", n.Inbox+".>")
-	n.Publish.Allow = append(s.apis("INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.INFO.*", "CONSUMER.NAMES.*", "CONSUMER.LIST.*", "CONSUMER.INFO.*.*"), "$SRV.PING", "$SRV.INFO", "$SRV.STATS", s.Prefix+".t.*.srv.INFO", s.Prefix+".t.*.srv.STATS")
-	n.Publish.Allow = append(n.Publish.Allow, s.api("STREAM.MSG.GET."+s.stream("LAYOUT")))
-	for _, name := range []string{"EVENTS", "TENANTS_EVENTS", "DEAD", "TENANTS_DEAD"} {
-		n.Publish.Allow = append(n.Publish.Allow, s.apis("STREAM.MSG.GET."+s.stream(name), "DIRECT.GET."+s.stream(name), "DIRECT.GET."+s.stream(name)+".>")...)
-	}
+	// No question to JetStream, not even one that only reads: it answers to any subject that the
+	// asker names for the reply, in the name of the server. An empty answer, to the subject that
+	// deletes a stream, deletes it.
+	n.Publish.Allow = []string{"$SRV.PING", "$SRV.INFO", "$SRV.STATS", s.Prefix + ".t.*.srv.INFO", s.Prefix + ".t.*.srv.STATS"}
 	return n
 }
 

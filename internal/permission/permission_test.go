@@ -203,13 +203,13 @@ func TestRuns(t *testing.T) {
 				t.Errorf("the aborted run of acme ended %+v", ended)
 			}
 			if name == "jetstream" {
-				return // doctor would read the store, which observers may not
+				return // doctor reads the same with either store
 			}
-			cfg := store(t)("observer")
-			cfg.NATSURL, cfg.NATSLogin, cfg.EventFeed = d.url, login("observer"), true
-			for _, f := range doctor.Findings(t.Context(), cfg) {
+			cfg := store(t)("gateway")
+			cfg.NATSURL, cfg.NATSLogin, cfg.EventFeed = d.url, login("gateway"), true
+			for _, f := range doctor.Findings(t.Context(), cfg, "") {
 				if !f.OK && f.Fatal {
-					t.Errorf("doctor as the observer: %+v", f)
+					t.Errorf("doctor as the gateway: %+v", f)
 				}
 			}
 		})
@@ -376,14 +376,14 @@ func TestRefused(t *testing.T) {
 	inboxes := []string{"turnpike.t.acme.inbox.x", "turnpike.t.acme.inbox.srv.x"}
 	strangers := []string{"turnpike.t.other.inbox.x", "turnpike.t.other.tool.x", "turnpike.t.other.srv.INFO", "turnpike.t.other.submit.a", "turnpike.t.other.abort.run_1", "$SYS.REQ.SERVER.PING", "elsewhere"}
 	publish := map[string][][]string{
-		"gateway":       {calls, looks, {"$JS.API.STREAM.DELETE.TURNPIKE_TURNS", "$JS.API.STREAM.PURGE.TURNPIKE_TURNS", "$JS.API.STREAM.DELETE.TURNPIKE_STATE", "elsewhere", "$SYS.REQ.SERVER.PING"}},
+		"gateway":       {calls, looks[1:], {"$SRV.STATS", "$JS.API.STREAM.DELETE.TURNPIKE_TURNS", "$JS.API.STREAM.PURGE.TURNPIKE_TURNS", "$JS.API.STREAM.DELETE.TURNPIKE_STATE", "elsewhere", "$SYS.REQ.SERVER.PING"}},
 		"worker":        {submits[:1], acmes[:1], {"$JS.API.STREAM.DELETE.TURNPIKE_TURNS", "$JS.API.STREAM.PURGE.TURNPIKE_TURNS", "$JS.API.STREAM.DELETE.TURNPIKE_STATE", "elsewhere"}},
 		"client":        {turns, calls, looks, inboxes, acmes, strangers},
 		"client-acme":   {turns, calls, looks, inboxes, submits, strangers},
 		"tool":          {turns, calls, looks, inboxes, submits, acmes, strangers},
 		"tool-named":    {turns, calls, looks, inboxes, submits, acmes, strangers},
 		"tool-acme":     {turns, calls, looks, submits, acmes, strangers, {"$SRV.INFO", "_INBOX.x", "_INBOX_all_observer.x", "_INBOX_acme.x"}},
-		"observer":      {turns, calls, looks[2:], inboxes, submits, acmes, strangers[:2]},
+		"observer":      {turns, calls, looks[2:], inboxes, submits, acmes, strangers[:2], {"$JS.API.INFO", "$JS.API.STREAM.INFO.TURNPIKE_TURNS", "$JS.API.DIRECT.GET.TURNPIKE_DEAD", "$JS.API.STREAM.MSG.GET.TURNPIKE_EVENTS"}},
 		"observer-acme": {turns, calls, looks[2:], inboxes, submits, acmes, strangers, {"$JS.API.STREAM.INFO.TURNPIKE_TURNS", "$SRV.INFO"}},
 
 		"observer-default": {turns, calls, looks, inboxes, submits, acmes, strangers},

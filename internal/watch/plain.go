@@ -1,7 +1,9 @@
 package watch
 
 import (
+	"fmt"
 	"io"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -12,11 +14,25 @@ import (
 //
 // What is printed comes from models, tools and callers: an escape sequence could move the
 // cursor over the line that shows a call, or write to the clipboard.
-func Plain(out io.Writer) io.Writer { return &plain{out: out} }
+func Plain(out io.Writer) io.Writer {
+	return &plain{out: out, instead: func(text []byte, _ rune) []byte { return utf8.AppendRune(text, utf8.RuneError) }}
+}
+
+// EscapedJSON returns a writer that passes JSON on and writes the same characters as \u009b:
+// the same JSON, of which a terminal can take nothing for a command.
+func EscapedJSON(out io.Writer) io.Writer {
+	return &plain{out: out, instead: func(text []byte, r rune) []byte {
+		for _, unit := range utf16.AppendRune(nil, r) {
+			text = fmt.Appendf(text, `\u%04x`, unit)
+		}
+		return text
+	}}
+}
 
 type plain struct {
-	out  io.Writer
-	rest []byte // the beginning of a character whose end has not come yet
+	out     io.Writer
+	instead func(text []byte, r rune) []byte // appends what is written in the place of r
+	rest    []byte                           // the beginning of a character whose end has not come yet
 }
 
 // Write implements io.Writer.
@@ -37,9 +53,10 @@ func (p *plain) Write(b []byte) (int, error) {
 		}
 		r, size := utf8.DecodeRune(b)
 		if commands(r) || r == utf8.RuneError && size == 1 {
-			r = utf8.RuneError
+			text = p.instead(text, r)
+		} else {
+			text = append(text, b[:size]...)
 		}
-		text = utf8.AppendRune(text, r)
 		b = b[size:]
 	}
 	if _, err := p.out.Write(text); err != nil {
@@ -58,9 +75,9 @@ func commands(r rune) bool {
 		return false
 	case r < 0x20 || r >= 0x7f && r < 0xa0:
 		return true
-	case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
+	case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x061c:
 		return true // direction of text
-	case r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0xe0000 && r <= 0xe007f || r >= 0xfff9 && r <= 0xfffb:
+	case r == 0x200b || r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0xe0000 && r <= 0xe007f || r >= 0xfff9 && r <= 0xfffb:
 		return true // lines and characters that nobody sees
 	default:
 		return false

@@ -2,7 +2,10 @@ package watch_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/internal/watch"
@@ -18,6 +21,7 @@ func TestPlain(t *testing.T) {
 		"dos\r\n":                           "dos\n",
 		"\x9b2J":                            "\ufffd2J",
 		"pay \u202e001\u202c \u2066x\u2069": "pay \ufffd001\ufffd \ufffdx\ufffd",
+		"a\u200bpprove\u061cd":              "a\ufffdpprove\ufffdd",
 		"\x00\x08\x7f":                      "\ufffd\ufffd\ufffd",
 	} {
 		var whole, bytewise bytes.Buffer
@@ -32,5 +36,23 @@ func TestPlain(t *testing.T) {
 		if in != "dos\r\n" && bytewise.String() != want {
 			t.Errorf("%q in single bytes became %q, want %q", in, bytewise.String(), want)
 		}
+	}
+}
+
+// JSON on a terminal is the same JSON, and no command.
+func TestEscapedJSON(t *testing.T) {
+	in := "{\n\t\"text\": \"\u009b31m \u009d0;title\u009c \x7f \u202eevil \u2066x \u061c \u200b \U000e0041 \u00e9 \\u001b[1m\"\n}\n"
+	want := "{\n\t\"text\": \"" + `\u009b31m \u009d0;title\u009c \u007f \u202eevil \u2066x \u061c \u200b \udb40\udc41` + " \u00e9 \\u001b[1m\"\n}\n"
+	var out bytes.Buffer
+	w := watch.EscapedJSON(&out)
+	for i := range len(in) {
+		_, _ = w.Write([]byte{in[i]})
+	}
+	if out.String() != want {
+		t.Errorf("%q became\n%q, want\n%q", in, out.String(), want)
+	}
+	var before, after any
+	if err := errors.Join(json.Unmarshal([]byte(in), &before), json.Unmarshal(out.Bytes(), &after)); err != nil || !reflect.DeepEqual(before, after) {
+		t.Errorf("%v became %v, %v", before, after, err)
 	}
 }

@@ -125,6 +125,9 @@ func (p *Printer) Show(e api.Event) {
 			for _, c := range e.Waiting.Calls {
 				if c.Needs == state.NeedApproval {
 					p.line("           %s %s%s", c.Tool, oneLine(string(c.Arguments)), risk(c))
+					for _, text := range Provenance(c.ArgsFromUntrusted, c.Sources) {
+						p.paint(caution, "           ! %s", oneLine(text))
+					}
 				}
 			}
 		}
@@ -156,8 +159,11 @@ func (p *Printer) finished(e api.Event) {
 	default:
 	}
 	p.paint(c, "■ %s (%s)", e.Status, e.Reason)
-	if e.Error != nil {
+	switch {
+	case e.Error != nil:
 		p.paint(c, "  %s: %s", e.Error.Code, e.Error.Message)
+	case e.Detail != "":
+		p.paint(c, "  %s", e.Detail)
 	}
 	switch {
 	case output == "" || output == p.streamed.String():
@@ -205,6 +211,22 @@ func risk(c state.WaitCall) string {
 		return ""
 	}
 	return " · " + c.Risk
+}
+
+// Provenance says to whoever decides about a call that a stranger may have written its
+// arguments.
+func Provenance(fromUntrusted bool, sources []state.ArgumentSource) []string {
+	if !fromUntrusted {
+		return nil
+	}
+	if len(sources) == 0 {
+		return []string{"nobody can say that its arguments did not come out of what tools, the web or other agents have said"}
+	}
+	lines := make([]string, len(sources))
+	for i, s := range sources {
+		lines[i] = s.String()
+	}
+	return lines
 }
 
 // decided writes who decided what about a call.

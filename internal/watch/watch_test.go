@@ -118,6 +118,7 @@ func TestPrinterShowsCauses(t *testing.T) {
 		`{"seq":2,"type":"run.waiting","turn":1,"reason":"waiting_schedule","detail":"model call failed (connection), again in 2s: refused","waiting":{"reason":"waiting_schedule","expires_at":"` + at.Format(time.RFC3339) + `"}}`,
 		`{"seq":3,"type":"reflect","turn":1,"confidence":0.7,"confidence_delta":0.2,"assessment":"progress"}`,
 		`{"seq":4,"type":"progress","turn":2,"step":1,"action":"tool_call","target":"search"}`,
+		`{"seq":5,"type":"run.finished","turn":2,"status":"cancelled","reason":"aborted_waiting","detail":"no longer needed"}`,
 	} {
 		e, err := api.DecodeEvent([]byte(data))
 		if err != nil {
@@ -126,7 +127,7 @@ func TestPrinterShowsCauses(t *testing.T) {
 		w.Show(e)
 	}
 	want := "  turn 1 ⏸ waiting_schedule · model call failed (connection), again in 2s: refused · goes on at " + at.Local().Format(time.TimeOnly) +
-		"\n  turn 1 · reflection: confidence 0.70 (+0.20) · progress\n  turn 2 · step 1: tool_call search\n"
+		"\n  turn 1 · reflection: confidence 0.70 (+0.20) · progress\n  turn 2 · step 1: tool_call search\n■ cancelled (aborted_waiting)\n  no longer needed\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("output:\n%s", diff)
 	}

@@ -286,6 +286,16 @@ func (l *Login) Begin(ctx context.Context, redirect, back string) (address, begu
 	return config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), base64.RawURLEncoding.EncodeToString(data), nil
 }
 
+// Provider returns why people cannot log in through the OpenID provider now, if there is one:
+// it does not answer, or it is not the one that the settings name.
+func (l *Login) Provider(ctx context.Context) error {
+	if l.cfg.OIDC == nil {
+		return nil
+	}
+	_, err := l.cfg.OIDC.Provider(ctx)
+	return err
+}
+
 func (l *Login) provider(ctx context.Context, redirect string) (*oauth2.Config, *oidc.Provider, error) {
 	if l.cfg.OIDC == nil {
 		return nil, nil, unauthenticated("nobody logs in through an OpenID provider here")
@@ -298,7 +308,8 @@ func (l *Login) provider(ctx context.Context, redirect string) (*oauth2.Config, 
 }
 
 // Finish takes the answer of the OpenID provider to a login that Begin has begun, and
-// returns the session and where its owner wants to go.
+// returns the session and where its owner wants to go, as the browser has kept it: also with
+// an error, if that is known.
 func (l *Login) Finish(ctx context.Context, redirect, begun string, answer url.Values) (s Session, back string, err error) {
 	config, provider, err := l.provider(ctx, redirect)
 	if err != nil {
@@ -310,18 +321,18 @@ func (l *Login) Finish(ctx context.Context, redirect, begun string, answer url.V
 		return Session{}, "", errNoAttempt
 	}
 	if iss := answer.Get("iss"); iss != "" && iss != l.cfg.OIDC.cfg.Issuer {
-		return Session{}, "", unauthenticated("the answer is of another OpenID provider, %.200q", iss)
+		return Session{}, a.Back, unauthenticated("the answer is of another OpenID provider, %.200q", iss)
 	}
 	if code := answer.Get("error"); code != "" {
-		return Session{}, "", unauthenticated("the OpenID provider says %.100q: %.300q", code, answer.Get("error_description"))
+		return Session{}, a.Back, unauthenticated("the OpenID provider says %.100q: %.300q", code, answer.Get("error_description"))
 	}
 	token, err := l.token(ctx, config, provider, answer.Get("code"), a)
 	if err != nil {
-		return Session{}, "", err
+		return Session{}, a.Back, err
 	}
 	who, err := l.cfg.OIDC.principal(token)
 	if err != nil {
-		return Session{}, "", err
+		return Session{}, a.Back, err
 	}
 	s, err = l.create(ctx, who, storedSession{Issuer: l.cfg.OIDC.cfg.Issuer, Grants: who.Grants})
 	return s, a.Back, err
@@ -331,7 +342,12 @@ func (l *Login) Finish(ctx context.Context, redirect, begun string, answer url.V
 func (l *Login) token(ctx context.Context, config *oauth2.Config, provider *oidc.Provider, code string, a attempt) (*oidc.IDToken, error) {
 	ctx = oidc.ClientContext(ctx, l.cfg.OIDC.cfg.HTTP)
 	tokens, err := config.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
-	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok && refused.ErrorCode != "" {
+	refused, ok := errors.AsType[*oauth2.RetrieveError](err)
+	if ok && slices.Contains([]string{"invalid_client", "unauthorized_client"}, refused.ErrorCode) {
+		err = fmt.Errorf("%w: TURNPIKE_OIDC_CLIENT_ID and TURNPIKE_OIDC_CLIENT_SECRET are not those of a client there", err)
+		return nil, &ProviderError{l.cfg.OIDC.cfg.Issuer, err}
+	}
+	if ok && refused.ErrorCode != "" {
 		return nil, unauthenticated("the OpenID provider does not take its code: %.100q: log in again", refused.ErrorCode)
 	}
 	if err != nil {

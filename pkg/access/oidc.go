@@ -157,7 +157,7 @@ func (o *OIDC) principal(verified *oidc.IDToken) (Principal, error) {
 	}
 	grants, err := o.grantsOf(claims)
 	if err != nil {
-		return Principal{}, unauthenticated("the claims of the token give no tenant and roles: %.300v", err)
+		return Principal{}, unauthenticated("the claims of %.100q at the OpenID provider give no tenant and roles here: %.300v: TURNPIKE_OIDC_CLAIMS says where they are looked for", verified.Subject, err)
 	}
 	return Principal{Name: "oidc:" + verified.Subject, Via: viaOIDC, Grants: grants}, nil
 }

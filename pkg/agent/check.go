@@ -114,13 +114,14 @@ func (c *checker) err() error {
 func (c *checker) model(place string, m Model) {
 	spec, known := c.known.Providers[m.Provider]
 	if !known {
-		text := fmt.Sprintf("%q is not supported by this build; it has %s", m.Provider, strings.Join(c.known.Providers.Names(), ", "))
+		names := c.known.Providers.Names()
+		text := fmt.Sprintf("%q is not supported by this build; it has %s%s", m.Provider, strings.Join(names, ", "), meant(m.Provider, names))
 		if _, ok := c.known.Providers["openai"]; ok {
 			text += ": servers that speak its API, such as Ollama and vLLM, are the provider openai with base_url"
 		}
 		c.fault(place+".provider", "%s", text)
 	}
-	if !spec.Scripted {
+	if known && !spec.Scripted {
 		if m.Name == "" {
 			c.fault(place+".name", "the model's name is missing")
 		}
@@ -342,7 +343,7 @@ func (c *checker) tools(a *Agent) {
 func (c *checker) kind(place string, as reflect.Type, t *CompiledTool) {
 	spec := c.known.Tools[t.Kind]
 	if spec == nil {
-		c.fault(place+".kind", "this process does not know tools of kind %q; it has %s. Gateways check definitions and workers run them: give a kind of your own to both, docs/how-to/add-a-tool-kind.md", t.Kind, strings.Join(c.known.Tools.Names(), ", "))
+		c.fault(place+".kind", "this process does not know tools of kind %q; it has %s%s. Gateways check definitions and workers run them: give a kind of your own to both, docs/how-to/add-a-tool-kind.md", t.Kind, strings.Join(c.known.Tools.Names(), ", "), meant(t.Kind, c.known.Tools.Names()))
 		return
 	}
 	before := c.count()

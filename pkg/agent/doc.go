@@ -20,5 +20,7 @@
 //   - A mistake is refused when the agent is stored, not when a run needs it. The error joins
 //     all mistakes; each names the key and says what to do.
 //   - A version of a definition never changes, and a run keeps the version that it began with.
+//   - Checking a value against a schema takes a bounded number of steps, and stops there with an
+//     error. The same schema and value take the same steps everywhere, however busy a machine is.
 //   - Keys that are not known are refused, so a typing error has no effect unseen.
 package agent

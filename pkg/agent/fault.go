@@ -78,16 +78,22 @@ func Locate(data []byte, faults []*Fault) []*Fault {
 func InFile(path string, data []byte, err error) error {
 	var lines []error
 	for _, f := range Locate(data, Faults(err)) {
-		switch {
-		case f.Column > 0:
-			lines = append(lines, fmt.Errorf("%s:%d:%d: %w", path, f.Line, f.Column, f))
-		case f.Line > 0:
-			lines = append(lines, fmt.Errorf("%s:%d: %w", path, f.Line, f))
-		default:
-			lines = append(lines, fmt.Errorf("%s: %w", path, f))
-		}
+		lines = append(lines, InFileAt(path, f))
 	}
 	return errors.Join(lines...)
+}
+
+// InFileAt returns a fault that Locate has found in the file of a path, as in
+// "agents/hello.yaml:3:5: tools[0].name: …".
+func InFileAt(path string, f *Fault) error {
+	switch {
+	case f.Column > 0:
+		return fmt.Errorf("%s:%d:%d: %w", path, f.Line, f.Column, f)
+	case f.Line > 0:
+		return fmt.Errorf("%s:%d: %w", path, f.Line, f)
+	default:
+		return fmt.Errorf("%s: %w", path, f)
+	}
 }
 
 // namesTo yields a place and what it is in, from the inside out.
@@ -97,6 +103,12 @@ func namesTo(place string) iter.Seq[string] {
 			place = place[:max(0, strings.LastIndexAny(place, ".["))]
 		}
 	}
+}
+
+// within reports whether a place is another one, or a part of it.
+func within(place, whole string) bool {
+	rest, ok := strings.CutPrefix(place, whole)
+	return ok && (whole == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // position is where something stands in a document, from 1.

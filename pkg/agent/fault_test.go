@@ -64,6 +64,33 @@ func TestMistakesOfMeaningHaveTheirLine(t *testing.T) {
 	}
 }
 
+// Whoever mends a file sees all of its mistakes at once: those of meaning beside unknown keys.
+// What may come of an unknown key alone is not said.
+func TestMistakesAreAllThere(t *testing.T) {
+	t.Parallel()
+	text := []byte("name: hello\ninstruction: hi\nmodel: {provider: scriptd}\ntools:\n  - {name: a, kind: nats, aproof: always}\n  - {name: b c, kind: natz}\n  - {nam: d, kind: nats}\nlimits: {max_turn: 3, max_turns: -2}\n")
+	_, err := agent.Builtin().Parse(text)
+	err = agent.InFile("a.yaml", text, err)
+	want := []string{
+		"a.yaml:2:1: instruction: unknown key; the keys here are name, description, instructions, model, loop, tools, hooks, limits, retention, compaction, output_schema; did you mean instructions?",
+		"a.yaml:8:10: limits.max_turn: unknown key",
+		"a.yaml:5:27: tools[0].aproof: unknown key",
+		"a.yaml:7:6: tools[2].nam: unknown key",
+		"a.yaml:3:9: model.provider: \"scriptd\" is not supported",
+		"a.yaml:6:6: tools[1].name: ",
+		"a.yaml:6:17: tools[1].kind: ",
+		"a.yaml:8:23: limits.max_turns: ",
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("no mistake begins with %q", w)
+		}
+	}
+	if lines := strings.Split(err.Error(), "\n"); len(lines) != len(want) {
+		t.Errorf("%d mistakes, want %d: %v", len(lines), len(want), err)
+	}
+}
+
 func TestFaultsOfOtherErrors(t *testing.T) {
 	t.Parallel()
 	faults := agent.Faults(errors.New("the disk is full"))

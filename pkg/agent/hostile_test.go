@@ -103,9 +103,6 @@ func TestHostileValues(t *testing.T) {
 		"a pattern":         {`{"pattern":"(a?){1000}x"}`, text},
 		"patterns of names": {`{"patternProperties":{"(a?){1000}x":{}}}`, `{` + text + `:1}`},
 		"names":             {`{"propertyNames":{"pattern":"(a?){1000}x"}}`, `{` + text + `:1}`},
-		"many branches":     {`{"anyOf":[` + strings.TrimSuffix(strings.Repeat(`{"type":"string"},`, 5000), ",") + `]}`, list},
-		"enums":             {`{"items":{"enum":[` + strings.TrimSuffix(strings.Repeat(`2,`, 9000), ",") + `]}}`, list},
-		"contains":          {`{"items":{"contains":{"contains":{"const":1}}},"allOf":[` + strings.TrimSuffix(strings.Repeat(`{"contains":{"type":"string"}},`, 100), ",") + `]}`, list},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()

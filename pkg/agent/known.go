@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
@@ -26,13 +28,41 @@ func Builtin(loops ...string) Known {
 
 // Parse reads a definition in YAML or JSON. The error joins every mistake that can be
 // seen without knowing what the values mean: unknown keys, keys given twice, wrong
-// types, each with its place.
+// types, each with its place. If there is one, it joins those that Compile would find
+// elsewhere in the definition, too, so that all can be mended at once.
 func (known Known) Parse(data []byte) (Definition, error) {
 	var def Definition
-	if err := known.decode(data, &def); err != nil {
-		return Definition{}, fmt.Errorf("read definition: %w", err)
+	err := known.decode(data, &def)
+	if err == nil {
+		return def, nil
 	}
-	return def, nil
+	if len(known.Providers) > 0 {
+		err = errors.Join(err, known.elsewhere(data, def, Faults(err)))
+	}
+	return Definition{}, fmt.Errorf("read definition: %w", err)
+}
+
+// elsewhere returns the mistakes of meaning in what could be read of a definition. Those
+// that may come of a mistake which is known already are left out, as a name that is
+// missing where a key is unknown.
+func (known Known) elsewhere(data []byte, def Definition, said []*Fault) error {
+	_, err := known.Compile(def, 0)
+	faults := Faults(err)
+	there := find(data, faults)
+	var more []error
+	for _, f := range faults {
+		at := ""
+		for name := range namesTo(f.At) {
+			if _, ok := there[name]; ok {
+				at = name
+				break
+			}
+		}
+		if !slices.ContainsFunc(said, func(s *Fault) bool { return within(s.At, at) || within(at, s.At) }) {
+			more = append(more, f)
+		}
+	}
+	return errors.Join(more...)
 }
 
 // Parse reads a definition as Known.Parse does, for whoever knows no kinds of tool and

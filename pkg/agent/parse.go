@@ -11,14 +11,18 @@ import (
 // bytes.
 const MaxDefinition = 1 << 20
 
+// Load reads a definition from a file as Known.Load does, for whoever knows no kinds of
+// tool and hook.
+func Load(path string) (Definition, error) { return Known{}.Load(path) }
+
 // Load reads a definition from a file, with the responses that it keeps in
 // another file beside it. Mistakes are reported as InFile does.
-func Load(path string) (Definition, error) {
+func (known Known) Load(path string) (Definition, error) {
 	data, err := readFile(path)
 	if err != nil {
 		return Definition{}, err
 	}
-	def, err := Parse(data)
+	def, err := known.Parse(data)
 	if err != nil {
 		return Definition{}, InFile(path, data, err)
 	}

@@ -23,8 +23,8 @@ const (
 // part of the value is fine, as trees need; one that refers to itself for the
 // same value is not.
 //
-// It returns what checking a value by the schema will cost.
-func boundSchema(raw json.RawMessage) (*applied, error) {
+// It returns the schemas of the document.
+func boundSchema(raw json.RawMessage) (*references, error) {
 	var root any
 	if err := json.Unmarshal(raw, &root); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func boundSchema(raw json.RawMessage) (*applied, error) {
 			return nil, err
 		}
 	}
-	return r.costs()
+	return &r, nil
 }
 
 // references are the schemas in a document, by JSON pointer. Any object counts:

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -29,18 +28,14 @@ func compileSchema(raw json.RawMessage) (*schema, error) {
 	// What the library understood is looked at, not what was written: it may take
 	// a doubled or a wrongly capitalised key for one that counts.
 	understood, err := json.Marshal(&s)
-	var cost *applied
+	var refs *references
 	if err == nil {
-		cost, err = boundSchema(understood)
+		refs, err = boundSchema(understood)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("not a usable JSON Schema: %w", err)
 	}
-	r, err := s.Resolve(nil)
-	if err != nil {
-		return nil, fmt.Errorf("not a JSON Schema: %w", err)
-	}
-	return &schema{resolved: r, cost: cost}, nil
+	return refs.compile(&s)
 }
 
 // compileArguments compiles the schema of a tool's arguments, which are an object.
@@ -49,8 +44,7 @@ func compileArguments(raw json.RawMessage) (*schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := r.resolved.Schema()
-	if s.Type != "" && s.Type != "object" || len(s.Types) > 0 && !slices.Contains(s.Types, "object") {
+	if !r.root.anyType && r.root.types&kindObject == 0 {
 		return nil, errors.New("the arguments of a tool are an object: its type must be \"object\"")
 	}
 	return r, nil
@@ -81,7 +75,7 @@ func ValidateOutput(schema json.RawMessage, text string) (json.RawMessage, error
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
 		return nil, fmt.Errorf("the output is not JSON: %w", err)
 	}
-	if err := r.validate(v); err != nil {
+	if err := r.validate(v, TurnSteps()); err != nil {
 		return nil, fmt.Errorf("the output does not match the schema: %w", err)
 	}
 	// Compacted, not encoded anew: large numbers keep their digits.

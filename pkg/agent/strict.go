@@ -20,8 +20,8 @@ import (
 )
 
 // decode reads one YAML or JSON document into v, strictly. The error joins every
-// mistake, each with its place. Keys that are a kind's own are looked at as far as
-// known has the kind.
+// mistake, each with its place; v has what is without one then. Keys that are a kind's
+// own are looked at as far as known has the kind.
 func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
 		return fmt.Errorf("it has more than the %d bytes that are allowed at most", MaxDefinition) // how many more, nobody has read
@@ -39,8 +39,13 @@ func (known Known) decode(data []byte, v any) error {
 	c := &checker{known: known}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
-	c.shape("", c.tree(dec, ""), reflect.TypeOf(v).Elem())
-	if err := c.err(); err != nil {
+	tree := c.tree(dec, "")
+	c.shape("", tree, reflect.TypeOf(v).Elem())
+	err := c.err()
+	if err != nil {
+		if rest, failed := json.Marshal(tree); failed != nil || json.Unmarshal(rest, v) != nil {
+			reflect.ValueOf(v).Elem().SetZero()
+		}
 		return err
 	}
 	return json.Unmarshal(data, v)
@@ -214,11 +219,12 @@ func (c *checker) tree(dec *json.Decoder, place string) any {
 	}
 }
 
-// shape notes where v does not fit type t: unknown keys and wrong types.
-// encoding/json would name the first mistake only, and no index.
-func (c *checker) shape(place string, v any, t reflect.Type) {
+// shape notes where v does not fit type t, unknown keys and wrong types, and takes that
+// out of v. It reports whether v itself fits. encoding/json would name the first mistake
+// only, and no index.
+func (c *checker) shape(place string, v any, t reflect.Type) bool {
 	if v == nil {
-		return // null is the same as nothing
+		return true // null is the same as nothing
 	}
 	if t != toolType && t != hookType && t != probeType && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		b, err := json.Marshal(v)
@@ -228,14 +234,13 @@ func (c *checker) shape(place string, v any, t reflect.Type) {
 		if err != nil {
 			c.fault(place, "%v", err)
 		}
-		return
+		return err == nil
 	}
 	var ok bool
 	var want string
 	switch t.Kind() {
 	case reflect.Pointer:
-		c.shape(place, v, t.Elem())
-		return
+		return c.shape(place, v, t.Elem())
 	case reflect.Struct:
 		object, is := v.(map[string]any)
 		if ok, want = is, "a mapping"; ok {
@@ -245,13 +250,17 @@ func (c *checker) shape(place string, v any, t reflect.Type) {
 		object, is := v.(map[string]any)
 		ok, want = is, "a mapping"
 		for _, key := range slices.Sorted(maps.Keys(object)) {
-			c.shape(join(place, key), object[key], t.Elem())
+			if !c.shape(join(place, key), object[key], t.Elem()) {
+				delete(object, key)
+			}
 		}
 	case reflect.Slice:
 		list, is := v.([]any)
 		ok, want = is, "a list"
 		for i, e := range list {
-			c.shape(fmt.Sprintf("%s[%d]", place, i), e, t.Elem())
+			if !c.shape(fmt.Sprintf("%s[%d]", place, i), e, t.Elem()) {
+				list[i] = nil // the others keep their index
+			}
 		}
 	case reflect.String:
 		_, ok = v.(string)
@@ -271,6 +280,7 @@ func (c *checker) shape(place string, v any, t reflect.Type) {
 	if !ok {
 		c.fault(place, "%s stands where %s is wanted", described(v), want)
 	}
+	return ok
 }
 
 var toolType, hookType, probeType = reflect.TypeFor[Tool](), reflect.TypeFor[Hook](), reflect.TypeFor[tool.Probe]()
@@ -330,16 +340,28 @@ func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		inner, ok := types[key]
+		if ok && c.shape(join(place, key), object[key], inner) {
+			continue
+		}
+		delete(object, key)
 		switch {
-		case ok:
-			c.shape(join(place, key), object[key], inner)
+		case ok: // it has been said
 		case kinds && !known: // it is the kind that is wrong
 		case len(f.with(key)) > 0:
 			c.fault(join(place, key), "it is for %s of kind %s, this one is of kind %s", f.what, strings.Join(f.with(key), ", "), kind)
 		default:
-			c.fault(join(place, key), "unknown key; the keys here are %s", strings.Join(names, ", "))
+			c.fault(join(place, key), "unknown key; the keys here are %s%s", strings.Join(names, ", "), meant(key, names))
 		}
 	}
+}
+
+// meant is what a message says of the name that a misspelt one was meant to be; "" if none is
+// like it.
+func meant(name string, names []string) string {
+	if near := keys.Nearest(clip(name), names); near != "" {
+		return fmt.Sprintf("; did you mean %s?", near)
+	}
+	return ""
 }
 
 // own reads what a definition of type t has of its own into the settings of its kind.

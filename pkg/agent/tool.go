@@ -59,8 +59,15 @@ func (t *CompiledTool) NeedsApproval(arguments string, log []state.Entry) bool {
 }
 
 // Validate returns nil if arguments is a JSON object that the tool's schema
-// admits, and otherwise an error whose text a model can act on.
+// admits, and otherwise an error whose text a model can act on. It takes a bounded number
+// of steps, whatever the schema and the arguments are.
 func (t *CompiledTool) Validate(arguments string) error {
+	return t.ValidateWithin(arguments, TurnSteps())
+}
+
+// ValidateWithin is [CompiledTool.Validate] with the steps that it takes taken from those
+// left. It is an error if they do not suffice.
+func (t *CompiledTool) ValidateWithin(arguments string, left *Steps) error {
 	var args map[string]any
 	if t.open {
 		if data := []byte(arguments); bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) && !tooDeep(data) && json.Valid(data) {
@@ -73,7 +80,7 @@ func (t *CompiledTool) Validate(arguments string) error {
 	if tooDeep([]byte(arguments)) {
 		return fmt.Errorf("Invalid arguments for tool %q: they are nested more than %d levels deep", t.Name, maxDepth) //nolint:staticcheck // a sentence for the model
 	}
-	if err := t.schema.validate(args); err != nil {
+	if err := t.schema.validate(args, left); err != nil {
 		return fmt.Errorf("Invalid arguments for tool %q: %w", t.Name, err) //nolint:staticcheck // a sentence for the model
 	}
 	return nil

@@ -37,6 +37,16 @@ type Batch struct {
 	Page[BatchRun]
 }
 
+// BatchSummary is a batch in a list: as Batch, without its runs.
+type BatchSummary struct {
+	ID          string         `json:"id"`
+	Total       int            `json:"total"`
+	MaxParallel int            `json:"max_parallel"`
+	Counts      map[string]int `json:"counts"`
+	Done        bool           `json:"done"`
+	CreatedAt   state.Time     `json:"created_at"`
+}
+
 // BatchRun is how one run of a batch stands.
 type BatchRun struct {
 	Index  int    `json:"index"`

@@ -17,16 +17,22 @@ const (
 	// RunChanged says how a run stands.
 	RunChanged = "run.changed"
 
+	// RunDeleted says that a run is gone. It is told whatever runs a reader asks for: what a
+	// run was is not known any more.
+	RunDeleted = "run.deleted"
+
 	// ChangesLost says that there were more changes than are kept: a reader that shows a list
 	// asks for it anew.
 	ChangesLost = "stream.reset"
 )
 
-// Change is one event of GET /v1/events. Run is a summary, and nil but for RunChanged.
+// Change is one event of GET /v1/events. Run is a summary, and nil but for RunChanged; RunID is
+// empty but for RunDeleted.
 type Change struct {
-	Type string     `json:"type"`
-	At   state.Time `json:"at"`
-	Run  *Run       `json:"run,omitempty"`
+	Type  string     `json:"type"`
+	At    state.Time `json:"at"`
+	Run   *Run       `json:"run,omitempty"`
+	RunID string     `json:"run_id,omitempty"`
 }
 
 // How much of a text a summary has, in bytes, how much JSON, and how many calls.

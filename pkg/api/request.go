@@ -26,10 +26,43 @@ type SubmitRequest struct {
 }
 
 // ForkRequest asks for a new run that shares the history of another up to the end
-// of a turn. Input, text or messages, follows that history.
+// of a turn, with what else is given changed.
 type ForkRequest struct {
-	Turn  *int            `json:"turn"`
+	Turn *int `json:"turn"`
+
+	// Input, text or messages, follows the history.
 	Input json.RawMessage `json:"input,omitempty"`
+
+	// AgentVersion is another version of the run's agent. Default: the one that the run has.
+	AgentVersion *int `json:"agent_version,omitempty"`
+
+	// Instructions in the place of those of the definition, for this run alone, which is one of
+	// a draft then. They need the role author, and are refused where a tenant wants review.
+	Instructions *string `json:"instructions,omitempty"`
+
+	// Messages of the history that say something else.
+	Messages []ForkMessage `json:"messages,omitempty"`
+
+	// ToolResults in the place of those that calls of the history have. They count as the words
+	// of a person, not as those of the tool.
+	ToolResults []ForkResult `json:"tool_results,omitempty"`
+}
+
+// ForkMessage gives a message of the history other parts. Parts are those of messages that are
+// submitted.
+type ForkMessage struct {
+	ID    string            `json:"id"`
+	Parts []json.RawMessage `json:"parts"`
+}
+
+// ForkResult is another result of a call, as [ToolResult] is. Turn says which call is meant
+// where several have the id: models use one again.
+type ForkResult struct {
+	CallID  string          `json:"call_id"`
+	Turn    *int            `json:"turn,omitempty"`
+	Content json.RawMessage `json:"content"`
+	IsError bool            `json:"is_error,omitempty"`
+	Images  []state.Image   `json:"images,omitempty"`
 }
 
 // SubmitLimits tighten the limits of the agent for one run.

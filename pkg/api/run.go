@@ -68,6 +68,13 @@ type WaitCall struct {
 	// Risk is what the tool does, as its definition says: reads, writes, pays, sends.
 	Risk  *string `json:"risk"`
 	RunID *string `json:"run_id"` // of the child run that answers
+
+	// Of a call that waits for approval: whether a value of its arguments also stands in
+	// something that a stranger may have written, in what, as far as that can be said, and
+	// whether the model has read any such text at all.
+	ArgsFromUntrusted bool                   `json:"args_from_untrusted"`
+	UntrustedSeen     bool                   `json:"untrusted_seen"`
+	Sources           []state.ArgumentSource `json:"sources"`
 }
 
 // Budget is what a run may spend. A null is no limit.
@@ -111,7 +118,10 @@ func RunOf(s state.State, now time.Time) Run {
 		r.Reason = &reason
 		r.Waiting = &Waiting{Reason: reason, Since: w.Since, ExpiresAt: w.ExpiresAt, Calls: make([]WaitCall, len(w.Calls))}
 		for i, c := range w.Calls {
-			r.Waiting.Calls[i] = WaitCall{ID: c.ID, Tool: c.Tool, Arguments: c.Arguments, Message: c.Message, Needs: string(c.Needs)}
+			r.Waiting.Calls[i] = WaitCall{
+				ID: c.ID, Tool: c.Tool, Arguments: c.Arguments, Message: c.Message, Needs: string(c.Needs),
+				ArgsFromUntrusted: c.ArgsFromUntrusted, UntrustedSeen: c.UntrustedSeen, Sources: append([]state.ArgumentSource{}, c.Sources...),
+			}
 			if c.Needs == state.NeedApproval {
 				r.Waiting.Calls[i].Hash = cmp.Or(c.Hash, s.ApprovalHash(c.ID, c.Tool, c.Arguments))
 			}
@@ -183,6 +193,12 @@ type Turn = state.AuditRow
 type Page[T any] struct {
 	Items      []T     `json:"items"`
 	NextCursor *string `json:"next_cursor"`
+
+	// Of a list of runs in which a text was looked for: in how many runs until now, and whether
+	// those are all that match the rest of the filter. Where they are not and there is no
+	// NextCursor, the search has ended at its bound. Nil otherwise.
+	Examined *int  `json:"examined,omitempty"`
+	Complete *bool `json:"complete,omitempty"`
 }
 
 // NewPage returns a page whose items encode as a list even if there are none.
@@ -197,9 +213,29 @@ func NewPage[T any](items []T, next string) Page[T] {
 	return p
 }
 
+// SessionEvent is one step of a run in GET /v1/runs/{id}/messages?view=session.
+type SessionEvent = state.SessionEvent
+
 // Agent is one version of an agent's definition. Its Status is StatusPublished, or
 // StatusDraft in the answer to one that was saved and waits for review.
 type Agent = state.AgentVersion
+
+// SavedAgent is the answer to a definition that was saved.
+type SavedAgent struct {
+	Agent
+
+	// Warnings name what the definition refers to and nobody has. Runs fail there until
+	// somebody has it.
+	Warnings []Warning `json:"warnings,omitempty"`
+}
+
+// Warning is one place of a definition that refers to what nobody has.
+type Warning struct {
+	Fault
+
+	Kind string `json:"kind"` // tool, hook, agent or secret
+	Name string `json:"name"` // of a hook, its subject
+}
 
 // Whether runs may use a definition.
 const (
@@ -214,8 +250,12 @@ type AgentDraft struct {
 	Status     string          `json:"status"`  // StatusDraft
 	Definition json.RawMessage `json:"definition"`
 	Hash       string          `json:"hash"` // of the definition
-	By         state.By        `json:"by"`   // who wrote it
+	By         state.By        `json:"by"`   // who wrote it first
 	CreatedAt  state.Time      `json:"created_at"`
+
+	// Authors are the principals who have saved exactly this definition. None of them may
+	// publish it.
+	Authors []string `json:"authors,omitempty"`
 }
 
 // PublishRequest publishes a draft: the one with this hash.

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -155,6 +156,11 @@ type Events interface {
 	// same.
 	WatchAll(ctx context.Context, fn func(run state.RunID)) (stop func(), err error)
 
+	// WatchDeleted calls fn for each run that is said to be deleted, of all tenants, from now
+	// on, until the returned stop is called. It may miss some, and the rules for fn are those
+	// of Watch.
+	WatchDeleted(ctx context.Context, fn func(tenant string, run state.RunID)) (stop func(), err error)
+
 	// Watchers keeps account of the runs that somebody watches, here or in another
 	// process, until Stop is called: a live event that nobody hears need not be made.
 	Watchers(ctx context.Context) (Watchers, error)
@@ -209,6 +215,27 @@ type Abort struct {
 	Version int64 `json:"version,omitempty"`
 }
 
+// HeaderStatus is that of messages which a NATS server sends by itself.
+const HeaderStatus = "Status"
+
+// ParseAbort reads the body of an abort: nothing, a text, or an object with a reason. One that
+// cannot be read aborts nevertheless, without a reason. It returns false for the answer of a
+// server: JetStream sends those to any subject that an asker names for the reply, whatever the
+// asker may publish to, so with a submission one tenant could abort the runs of another.
+func ParseAbort(body []byte, status string) (Abort, bool) {
+	var a Abort
+	var members map[string]json.RawMessage
+	if json.Unmarshal(body, &members) == nil && len(members) > 0 {
+		_, reason := members["reason"]
+		_, version := members["version"]
+		if !reason && !version {
+			return Abort{}, false
+		}
+	}
+	_ = json.Unmarshal(body, &a) // an abort without a readable reason is an abort
+	return a, status == ""
+}
+
 // Means reports whether an abort is for a turn that was claimed at a version of its run.
 func (a Abort) Means(version int64) bool { return a.Version == 0 || version <= a.Version }
 
@@ -234,6 +261,9 @@ type Intake interface {
 	// it is dropped where the subject is not one that may get replies of that tenant.
 	Reply(ctx context.Context, tenant, subject string, data []byte) error
 
+	// CheckReply returns why a subject may get no replies of a tenant, an [ErrReplySubject].
+	CheckReply(tenant, subject string) error
+
 	// DeadLetter stores what was given up on, with the cause. The poisoned end of a
 	// run may be stored again and is one letter, as far as the bus remembers.
 	DeadLetter(ctx context.Context, d DeadLetter) error
@@ -241,6 +271,9 @@ type Intake interface {
 	// Forget removes what the bus keeps of a run that is deleted: its stored events, and its
 	// dead letters if it has some.
 	Forget(ctx context.Context, tenant string, run state.RunID, letters bool) error
+
+	// Deleted tells whoever watches deletions that a run is gone from the store. It may be lost.
+	Deleted(tenant string, run state.RunID)
 
 	// DeadLetters returns up to limit dead letters of a tenant, the oldest first, after
 	// number `after`.

@@ -92,3 +92,26 @@ func TestFormatsOfSlowStore(t *testing.T) {
 	answer <- struct{}{}
 	<-decided
 }
+
+// Aborts are taken from whoever may publish them, however they look; a server's answer is none.
+func TestParseAbort(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]bus.Abort{
+		"": {}, "{}": {}, "null": {}, "stop it": {}, "[1]": {}, `"enough"`: {}, `{"reason": 7}`: {},
+		`{"reason": "enough"}`:           {Reason: "enough"},
+		`{"reason": "x", "stream": "y"}`: {Reason: "x"},
+		`{"reason": "", "version": 3}`:   {Version: 3},
+	} {
+		if got, ok := bus.ParseAbort([]byte(body), ""); !ok || got != want {
+			t.Errorf("ParseAbort(%s) = %+v, %v", body, got, ok)
+		}
+	}
+	for _, body := range []string{`{"stream":"TURNPIKE_SUBMIT","seq":7}`, `{"type":"io.nats.jetstream.api.v1.account_info_response"}`, `{"error":{"code":503}}`} {
+		if got, ok := bus.ParseAbort([]byte(body), ""); ok {
+			t.Errorf("ParseAbort(%s) = %+v", body, got)
+		}
+	}
+	if got, ok := bus.ParseAbort(nil, "404"); ok {
+		t.Errorf("ParseAbort of a server's 404 = %+v", got)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
@@ -54,12 +53,5 @@ func (c *Client) DeleteTenant(ctx context.Context, name string) error {
 // Audit reads a page of who did what in the tenant, the newest first. An empty cursor begins
 // with the newest; limit 0 is the gateway's own.
 func (c *Client) Audit(ctx context.Context, cursor string, limit int) (api.Page[api.AuditEntry], error) {
-	q := url.Values{}
-	if cursor != "" {
-		q.Set("cursor", cursor)
-	}
-	if limit > 0 {
-		q.Set("limit", strconv.Itoa(limit))
-	}
-	return get[api.Page[api.AuditEntry]](ctx, c, "/v1/audit?"+q.Encode())
+	return get[api.Page[api.AuditEntry]](ctx, c, "/v1/audit?"+pageQuery(cursor, limit).Encode())
 }

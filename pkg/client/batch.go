@@ -28,6 +28,12 @@ func (c *Client) Batch(ctx context.Context, id string) (api.Batch, error) {
 	return get[api.Batch](ctx, c, "/v1/batches/"+url.PathEscape(id))
 }
 
+// Batches lists batches, the newest first, without their runs; cursor is empty, or from the page
+// before. A page may have fewer than limit, at most 20.
+func (c *Client) Batches(ctx context.Context, cursor string, limit int) (api.Page[api.BatchSummary], error) {
+	return get[api.Page[api.BatchSummary]](ctx, c, "/v1/batches?"+pageQuery(cursor, limit).Encode())
+}
+
 // WaitBatch returns a batch once all of its runs have ended, or the error with which
 // ctx ends. It tells each, if not nil, of every run that has ended, once, and of
 // every run that was found to wait for somebody outside, with the batch as it stands

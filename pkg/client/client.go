@@ -208,9 +208,27 @@ func (c *Client) AllMessages(ctx context.Context, id string) ([]api.Message, err
 	return page.Items, err
 }
 
-// Fork starts a run that shares the history of another up to a turn.
+// SessionEvents reads the transcript in the words of its participants: what was said to the
+// run, its calls with their results, delegations with their responses, and its answer.
+func (c *Client) SessionEvents(ctx context.Context, id string) ([]api.SessionEvent, error) {
+	page, err := get[api.Page[api.SessionEvent]](ctx, c, runPath(id)+"/messages?view=session")
+	return page.Items, err
+}
+
+// Fork starts a run that shares the history of another up to a turn, with the changes that
+// are named.
 func (c *Client) Fork(ctx context.Context, id string, r api.ForkRequest) (api.Run, error) {
-	return send[api.Run](ctx, c, http.MethodPost, runPath(id)+"/fork", r)
+	return c.ForkWithKey(ctx, id, r, "")
+}
+
+// ForkWithKey is Fork; asking again with the key gives the same run.
+func (c *Client) ForkWithKey(ctx context.Context, id string, r api.ForkRequest, key string) (api.Run, error) {
+	var out api.Run
+	b, err := encode(r)
+	if err != nil {
+		return out, err
+	}
+	return out, c.do(ctx, http.MethodPost, runPath(id)+"/fork", keyHeader(key), b, &out)
 }
 
 // Export reads the transcript in another format, openai or anthropic. It can be the
@@ -241,8 +259,8 @@ func (c *Client) Signal(ctx context.Context, id string, s api.SignalRequest) (ap
 }
 
 // PutAgent defines an agent, in JSON or YAML.
-func (c *Client) PutAgent(ctx context.Context, name string, definition []byte) (api.Agent, error) {
-	var out api.Agent
+func (c *Client) PutAgent(ctx context.Context, name string, definition []byte) (api.SavedAgent, error) {
+	var out api.SavedAgent
 	return out, c.do(ctx, http.MethodPut, "/v1/agents/"+url.PathEscape(name), nil, definition, &out)
 }
 

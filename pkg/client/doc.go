@@ -19,6 +19,8 @@
 //   - A submission with a key may be repeated: the same key gives the same run.
 //   - [Client.Events] reconnects by itself. Committed events come without gap or double; live ones
 //     of the meantime are missed.
+//   - [Client.Changes] reconnects by itself, and tells how the runs stand that have changed
+//     meanwhile, or that it cannot (api.ChangesLost).
 //   - What a gateway refuses is an *api.Problem, with a code from docs/reference/errors.md.
 //   - A Client is safe for concurrent use.
 package client

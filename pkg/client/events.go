@@ -13,10 +13,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api/sse"
 )
 
-// Reconnects of a stream: how long between them, and how many in a row.
+// Reconnects of a stream: how long between them, how many in a row, and how long a connection
+// that stands counts as no failure. What stands before a gateway may cut it again and again.
 const (
 	reconnectEvery = 250 * time.Millisecond
 	reconnectLimit = 120
+	stoodFor       = time.Second
 )
 
 // Events follows a run's events after number after, until the run has ended or ctx
@@ -37,7 +39,7 @@ func (c *Client) Follow(ctx context.Context, id string, after int64, notice func
 			if enough {
 				return
 			}
-			if last > after {
+			if last > after || link.stood {
 				after, failures = last, 0
 			}
 			if ctx.Err() == nil && c.ended(ctx, id, after) {
@@ -47,12 +49,7 @@ func (c *Client) Follow(ctx context.Context, id string, after int64, notice func
 				yield(api.Event{}, errors.Join(err, ctx.Err()))
 				return
 			}
-			timer := time.NewTimer(reconnectEvery)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-			}
+			beforeNext(ctx)
 		}
 	}
 }
@@ -70,11 +67,22 @@ func (c *Client) ended(ctx context.Context, id string, after int64) bool {
 	return err == nil && len(rest.Items) == 0
 }
 
+// beforeNext waits until a lost connection is tried again, or ctx has ended.
+func beforeNext(ctx context.Context) {
+	timer := time.NewTimer(reconnectEvery)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
 // connection is how a stream of events stands.
 type connection struct {
 	notice func(lost error)
 	lost   bool
 	worked bool // it stood at least once
+	stood  bool // the last one did for a while
 }
 
 func (l *connection) fails(ctx context.Context, err error) {
@@ -107,44 +115,59 @@ func (l *connection) permanent(err error) bool {
 // follow reads one connection's worth of events. It reports the number of the last
 // committed one and whether the caller has seen enough.
 func (c *Client) follow(ctx context.Context, id string, after int64, link *connection, see func(api.Event) bool) (last int64, enough bool, err error) {
+	err = c.frames(ctx, runPath(id)+"/events", strconv.FormatInt(after, 10), link, func(frame sse.Event) (bool, error) {
+		e, err := api.DecodeEvent(frame.Data)
+		if err != nil {
+			return false, err
+		}
+		if e.Seq > 0 && e.Seq <= after {
+			return true, nil // nothing is seen twice, whatever is in between
+		}
+		after = max(after, e.Seq)
+		enough = !see(e)
+		return !enough, nil
+	})
+	return after, enough, err
+}
+
+// frames reads one connection's worth of a stream, from behind the event with the id last, until
+// see wants no more.
+func (c *Client) frames(ctx context.Context, path, last string, link *connection, see func(sse.Event) (bool, error)) error {
+	link.stood = false
 	if c.bad != nil {
-		return after, false, c.bad
+		return c.bad
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+runPath(id)+"/events", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
 	if err != nil {
-		return after, false, err
+		return err
 	}
 	req.Header.Set("Accept", "text/event-stream")
-	req.Header.Set("Last-Event-ID", strconv.FormatInt(after, 10))
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
 	c.sign(req)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		err = unreachable(err)
 		link.fails(ctx, err)
-		return after, false, err
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		err := problemOf(resp)
 		link.fails(ctx, err)
-		return after, false, err
+		return err
 	}
 	link.stands()
-	for frames := sse.NewReader(resp.Body); ; {
-		frame, err := frames.Next()
+	began := time.Now()
+	defer func() { link.stood = time.Since(began) >= stoodFor }()
+	for in := sse.NewReader(resp.Body); ; {
+		frame, err := in.Next()
 		if err != nil {
-			return after, false, err
+			return err
 		}
-		e, err := api.DecodeEvent(frame.Data)
-		if err != nil {
-			return after, false, err
-		}
-		if e.Seq > 0 && e.Seq <= after {
-			continue // nothing is seen twice, whatever is in between
-		}
-		after = max(after, e.Seq)
-		if !see(e) {
-			return after, true, nil
+		if more, err := see(frame); err != nil || !more {
+			return err
 		}
 	}
 }

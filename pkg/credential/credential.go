@@ -95,3 +95,22 @@ func (t TLS) certificate() (*tls.Certificate, error) {
 	}
 	return &pair, nil
 }
+
+// TLSRemedy says what to do about a connection that TLS refused, or nothing if it is not that.
+// Names of settings about it begin with prefix.
+func TLSRemedy(err error, prefix string) string {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return "name the file of the authority that signed the server's certificate in " + prefix + "_CA_FILE"
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "connect by a name that is in the server's certificate, or give the server one with this name"
+	}
+	if e, ok := errors.AsType[x509.CertificateInvalidError](err); ok && e.Reason == x509.Expired {
+		return "renew the server's certificate, and compare the clocks"
+	}
+	// With TLS 1.3 a server that wants a certificate says so after the handshake, or says nothing.
+	if err != nil && (strings.Contains(err.Error(), "certificate required") || strings.Contains(err.Error(), "after TLS handshake")) {
+		return "the server wants a certificate of its clients: " + prefix + "_CERT_FILE and " + prefix + "_KEY_FILE name one"
+	}
+	return ""
+}

@@ -319,21 +319,49 @@ func (g *Gateway) checkSignal(ctx context.Context, id state.RunID, s state.Signa
 
 // asked returns a run in which a principal has asked for something: the run itself, or one
 // above it, which had it started. Who submits a run asks, and so does who says something to
-// it, answers it, gives it a result or edits a call of it; who only approves or denies does
-// not.
-func (g *Gateway) asked(ctx context.Context, principal string, id state.RunID) (state.RunID, error) {
+// it, answers it, gives it a result or edits a call of it, in the run that it was forked from
+// as well; who only approves or denies does not.
+func (g *Gateway) asked(ctx context.Context, principal string, id state.RunID) (in state.RunID, err error) {
+	err = g.eachLog(ctx, id, func(id state.RunID, log []state.Entry) bool {
+		if slices.Contains(askers(nil, log), principal) {
+			in = id
+		}
+		return in == ""
+	})
+	return in, err
+}
+
+// askedBefore returns who has asked for something in a run with a log, or above it.
+func (g *Gateway) askedBefore(ctx context.Context, st state.State, log []state.Entry) ([]string, error) {
+	all := askers(nil, log)
+	if st.Parent == nil {
+		return all, nil
+	}
+	err := g.eachLog(ctx, st.Parent.RunID, func(_ state.RunID, log []state.Entry) bool {
+		all = askers(all, log)
+		return true
+	})
+	if errors.Is(err, state.ErrNotFound) {
+		err = nil // retention has removed it
+	}
+	return all, err
+}
+
+// eachLog goes through the log of a run and of those above it, until more says that it is
+// enough.
+func (g *Gateway) eachLog(ctx context.Context, id state.RunID, more func(id state.RunID, log []state.Entry) bool) error {
 	for {
 		st, err := g.store.Load(ctx, id)
 		if err != nil {
-			return "", err
+			return err
 		}
 		for after := int64(0); ; {
 			log, err := g.store.Log(ctx, id, after, pageEvents)
 			if err != nil {
-				return "", err
+				return err
 			}
-			if slices.ContainsFunc(log, func(e state.Entry) bool { return asks(e) && e.By != nil && e.By.Principal == principal }) {
-				return id, nil
+			if !more(id, log) {
+				return nil
 			}
 			if len(log) < pageEvents {
 				break
@@ -341,10 +369,25 @@ func (g *Gateway) asked(ctx context.Context, principal string, id state.RunID) (
 			after = log[len(log)-1].Seq
 		}
 		if st.Parent == nil {
-			return "", nil
+			return nil
 		}
 		id = st.Parent.RunID
 	}
+}
+
+// askers adds those who have asked for something in a log to all, each once.
+func askers(all []string, log []state.Entry) []string {
+	for _, e := range log {
+		if e.By != nil && asks(e) && !slices.Contains(all, e.By.Principal) {
+			all = append(all, e.By.Principal)
+		}
+		for _, principal := range e.Asked {
+			if !slices.Contains(all, principal) {
+				all = append(all, principal)
+			}
+		}
+	}
+	return all
 }
 
 func asks(e state.Entry) bool {

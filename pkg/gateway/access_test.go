@@ -190,6 +190,9 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
 	foreign := s.run("other")
+	if _, err := s.client("other", access.Submitter).SubmitBatch(t.Context(), api.BatchRequest{Runs: []api.SubmitRequest{{Agent: "a", Input: client.Text("x")}}}, ""); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.bus.DeadLetter(t.Context(), deadOf("other")); err != nil {
 		t.Fatal(err)
 	}
@@ -238,6 +241,9 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 	c := s.client("acme", access.Roles()...)
 	if page, err := c.List(t.Context(), nil); err != nil || len(page.Items) != 0 {
 		t.Errorf("runs of another tenant are listed: %+v, %v", page, err)
+	}
+	if page, err := c.Batches(t.Context(), "", 0); err != nil || len(page.Items) != 0 {
+		t.Errorf("batches of another tenant are listed: %+v, %v", page, err)
 	}
 	if agents, err := c.Agents(t.Context()); err != nil || len(agents) != 0 {
 		t.Errorf("agents of another tenant are listed: %+v, %v", agents, err)

@@ -2,16 +2,22 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
+
+// lookupFor is how long a definition that was saved waits for what is said of the services that
+// it refers to.
+const lookupFor = 2 * time.Second
 
 func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
@@ -43,13 +49,14 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	// A version pins what its sources of tools list, so saving one with sources again asks
 	// them anew.
 	v, err := g.store.Agent(r.Context(), tenantOf(r), name, 0)
-	if unchanged := err == nil && bytes.Equal(v.Definition, stored) && !compiled.Pins(); !unchanged {
+	unchanged := err == nil && bytes.Equal(v.Definition, stored) && !compiled.Pins()
+	if !unchanged {
 		settings, err2 := g.tenants.Settings(r.Context(), tenantOf(r))
 		if err2 != nil {
 			return err2
 		}
 		if settings.Review {
-			return g.saveDraft(w, r, name, stored)
+			return g.saveForReview(w, r, name, stored, g.warnings(r, b, compiled))
 		}
 		v, err = g.store.PutAgent(r.Context(), tenantOf(r), name, stored)
 	}
@@ -58,19 +65,43 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	}
 	v.Status = api.StatusPublished
 	status := http.StatusOK
-	if v.Version == 1 {
+	if v.Version == 1 && !unchanged {
 		status = http.StatusCreated
 	}
-	return reply(w, status, v)
+	return reply(w, status, api.SavedAgent{Agent: v, Warnings: g.warnings(r, b, compiled)})
+}
+
+// warnings tells what of what a definition refers to nobody has, each with its place in the
+// document that was sent.
+func (g *Gateway) warnings(r *http.Request, sent []byte, a *agent.Agent) []api.Warning {
+	ctx, cancel := context.WithTimeout(r.Context(), lookupFor)
+	defer cancel()
+	missing := g.lookup.Missing(ctx, tenantOf(r), a)
+	faults := make([]*agent.Fault, len(missing))
+	for i, m := range missing {
+		faults[i] = m.Fault()
+	}
+	var all []api.Warning
+	for i, f := range placed(sent, faults) {
+		all = append(all, api.Warning{Fault: f, Kind: string(missing[i].Kind), Name: missing[i].Name})
+	}
+	return all
+}
+
+// placed returns faults with their places in the document that was sent.
+func placed(sent []byte, faults []*agent.Fault) []api.Fault {
+	var all []api.Fault
+	for _, f := range agent.Locate(sent, faults) {
+		all = append(all, api.Fault{At: f.At, Detail: f.Text, Line: f.Line, Column: f.Column})
+	}
+	return all
 }
 
 // invalidAgent reports the mistakes of a definition, each with its place in the document that
 // was sent.
 func invalidAgent(sent []byte, err error) error {
 	p := problem(http.StatusBadRequest, api.CodeInvalidAgent, "%v", err)
-	for _, f := range agent.Locate(sent, agent.Faults(err)) {
-		p.Errors = append(p.Errors, api.Fault{At: f.At, Detail: f.Text, Line: f.Line, Column: f.Column})
-	}
+	p.Errors = placed(sent, agent.Faults(err))
 	return p
 }
 

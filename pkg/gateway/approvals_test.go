@@ -131,9 +131,9 @@ func TestArgumentsFromOutside(t *testing.T) {
 			var got []string
 			for _, c := range calls {
 				call, _ := c.(map[string]any)
-				got = append(got, fmt.Sprintf("%v %v %v", call["id"], call["needs"], call["risk"]))
+				got = append(got, fmt.Sprintf("%v %v %v %v %v %v", call["id"], call["needs"], call["risk"], call["untrusted_seen"], call["args_from_untrusted"], call["sources"]))
 			}
-			if want := "c2 result pays, c3 approval pays"; strings.Join(got, ", ") != want {
+			if want := "c2 result pays false false [], c3 approval pays true true [map[argument:amount call_id:c1 origin:tool tool:add turn:1]]"; strings.Join(got, ", ") != want {
 				t.Errorf("waits for %q, want %q", got, want)
 			}
 			id, _ := run["id"].(string)

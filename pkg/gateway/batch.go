@@ -240,26 +240,110 @@ func (g *Gateway) getBatch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, err := g.store.List(r.Context(), state.Filter{Tenant: tenantOf(r), Batch: id, Limit: state.MaxBatch})
+	b, runs, err := g.batchStands(r.Context(), head)
 	if err != nil {
 		return err
 	}
-	b := api.Batch{
-		ID: id, Total: head.Batch.Size, MaxParallel: head.Batch.MaxParallel, Counts: map[string]int{}, CreatedAt: head.CreatedAt,
-	}
-	runs := make([]api.BatchRun, len(page.Runs))
-	ended := 0
-	for i, st := range page.Runs {
-		run := api.RunOf(st, time.Now())
-		runs[len(runs)-1-i] = api.BatchRun{Index: st.Batch.Index, ID: run.ID, Status: run.Status, Reason: run.Reason}
-		b.Counts[run.Status]++
-		if st.Status.Terminal() {
-			ended++
-		}
-	}
-	b.Done = ended == b.Total
 	if b.Page, err = cut(r, runs); err != nil {
 		return err
 	}
 	return reply(w, http.StatusOK, b)
+}
+
+// batchStands returns how the batch stands whose first run is head, and its runs.
+func (g *Gateway) batchStands(ctx context.Context, head state.State) (b api.Batch, runs []api.BatchRun, err error) {
+	b = api.Batch{
+		ID: head.BatchID(), Total: head.Batch.Size, MaxParallel: head.Batch.MaxParallel, Counts: map[string]int{}, CreatedAt: head.CreatedAt,
+	}
+	ended := 0
+	_, err = g.eachRun(ctx, state.Filter{Tenant: head.Tenant, Batch: head.BatchID(), Limit: state.MaxBatch}, func(st state.State) {
+		run := api.RunOf(st, time.Now())
+		runs = append(runs, api.BatchRun{Index: st.Batch.Index, ID: run.ID, Status: run.Status, Reason: run.Reason})
+		b.Counts[run.Status]++
+		if st.Status.Terminal() {
+			ended++
+		}
+	})
+	if err != nil {
+		return b, nil, err
+	}
+	slices.Reverse(runs) // they came the newest first
+	b.Done = ended == b.Total
+	return b, runs, nil
+}
+
+const (
+	// maxBatches is how many batches a page has at most: the runs of each are counted.
+	maxBatches = 20
+
+	// batchLooks is how many pages of runs are looked at for one page of batches, and
+	// batchLook how many runs each has.
+	batchLooks = 10
+	batchLook  = 100
+)
+
+// listBatches lists the batches of a tenant, the newest first. Nobody keeps a list of them, so
+// it goes along the runs; from a run of a batch it is one step to the first, as their ids lie
+// side by side.
+func (g *Gateway) listBatches(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	for name := range query {
+		if name != "limit" && name != "cursor" && name != parameterTenant {
+			return invalid("parameter %q is unknown: GET /v1/batches takes limit and cursor", name)
+		}
+	}
+	limit, err := limitIn(query)
+	if err != nil {
+		return err
+	}
+	cursor := query.Get("cursor")
+	if _, err := state.ParseRunID(cursor); cursor != "" && err != nil {
+		return problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
+	}
+	heads, next, err := g.batchHeads(r.Context(), tenantOf(r), cursor, min(limit, maxBatches))
+	if err != nil {
+		return err
+	}
+	list := make([]api.BatchSummary, len(heads))
+	for i, head := range heads {
+		b, _, err := g.batchStands(r.Context(), head)
+		if err != nil {
+			return err
+		}
+		list[i] = api.BatchSummary{ID: b.ID, Total: b.Total, MaxParallel: b.MaxParallel, Counts: b.Counts, Done: b.Done, CreatedAt: b.CreatedAt}
+	}
+	return replyPage(w, api.NewPage(list, next))
+}
+
+// batchHeads returns the first runs of batches of a tenant, the newest first, and where to go on.
+// Runs after the cursor are looked at, within a bound, so there may be fewer than limit.
+func (g *Gateway) batchHeads(ctx context.Context, tenant, cursor string, limit int) (heads []state.State, next string, err error) {
+	for range batchLooks {
+		page, err := g.store.List(ctx, state.Filter{Tenant: tenant, Limit: batchLook, Cursor: cursor})
+		if err != nil {
+			return nil, "", err
+		}
+		cursor = page.Next
+		for i, st := range page.Runs {
+			if st.Batch == nil {
+				continue
+			}
+			first := st.ID.Plus(-st.Batch.Index)
+			if st.Batch.Index == 0 {
+				heads = append(heads, st)
+			} else if i == len(page.Runs)-1 && cursor != "" {
+				cursor = string(first.Plus(1))
+			}
+			if len(heads) == limit {
+				if i == len(page.Runs)-1 {
+					return heads, cursor, nil
+				}
+				return heads, string(first), nil
+			}
+		}
+		if cursor == "" {
+			break
+		}
+	}
+	return heads, cursor, nil
 }

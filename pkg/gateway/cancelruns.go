@@ -128,6 +128,6 @@ func cancelFilter(req api.CancelRunsRequest) (state.Filter, error) {
 	if len(f.Status) == 0 {
 		f.Status = []state.Status{state.Queued, state.Running, state.Waiting}
 	}
-	f.Limit = cancelAtOnce
+	f.Limit, f.Bytes = cancelAtOnce, listBytes
 	return f, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -73,7 +74,7 @@ type changeFeed struct {
 	readers int
 	idle    time.Time // since when there are none
 	heard   []state.RunID
-	waiting map[state.RunID]bool // those in heard
+	waiting map[state.RunID]bool // those in heard: whether it was said that they are deleted
 	lost    bool                 // there were more than may wait
 	seen    map[state.RunID]mark // as they were sent last
 	since   time.Time            // what is older was there before the feed, if it was not seen
@@ -91,7 +92,10 @@ type mark struct {
 	status  state.Status
 }
 
-// change is one event of a feed. Without a run it tells readers to ask for their lists anew.
+// deletedRun is that of a run that is gone: nothing that is read late of it is newer.
+var deletedRun = mark{version: math.MaxInt64}
+
+// change is one event of a feed. Without a run it is for all readers.
 type change struct {
 	n     int64
 	at    time.Time
@@ -105,11 +109,9 @@ func (c *changes) follow(ctx context.Context, tenant string) (f *changeFeed, lea
 	c.listening.Lock()
 	defer c.listening.Unlock()
 	if c.stop == nil {
-		stop, err := c.g.bus.WatchAll(context.WithoutCancel(ctx), c.hear)
-		if err != nil {
+		if c.stop, err = c.listen(context.WithoutCancel(ctx)); err != nil {
 			return nil, nil, &busError{err}
 		}
-		c.stop = stop
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,6 +127,19 @@ func (c *changes) follow(ctx context.Context, tenant string) (f *changeFeed, lea
 	f.readers++
 	f.mu.Unlock()
 	return f, sync.OnceFunc(f.leave), nil
+}
+
+func (c *changes) listen(ctx context.Context) (stop func(), err error) {
+	changed, err := c.g.bus.WatchAll(ctx, c.hear)
+	if err != nil {
+		return nil, err
+	}
+	deleted, err := c.g.bus.WatchDeleted(ctx, c.deleted)
+	if err != nil {
+		changed()
+		return nil, err
+	}
+	return func() { changed(); deleted() }, nil
 }
 
 func (f *changeFeed) leave() {
@@ -173,12 +188,12 @@ func (c *changes) hear(id state.RunID) {
 	defer c.mu.Unlock()
 	if tenant, known := c.owners[id]; known {
 		if f := c.feeds[tenant]; f != nil {
-			f.hear(id)
+			f.hear(id, false)
 		}
 		return
 	}
 	for _, f := range c.feeds {
-		f.hear(id)
+		f.hear(id, false)
 	}
 }
 
@@ -187,7 +202,16 @@ func (c *changes) changed(tenant string, id state.RunID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f := c.feeds[tenant]; f != nil {
-		f.hear(id)
+		f.hear(id, false)
+	}
+}
+
+// deleted takes the word that a run of a tenant is deleted. The store is asked whether it is.
+func (c *changes) deleted(tenant string, id state.RunID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.feeds[tenant]; f != nil {
+		f.hear(id, true)
 	}
 }
 
@@ -209,15 +233,17 @@ func (c *changes) foreign(id state.RunID, tenant string) bool {
 	return known && owner != tenant
 }
 
-func (f *changeFeed) hear(id state.RunID) {
+func (f *changeFeed) hear(id state.RunID, deleted bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	said, waits := f.waiting[id]
 	switch {
-	case f.waiting[id]:
+	case waits:
+		f.waiting[id] = said || deleted
 	case len(f.heard) >= changesHeard:
 		f.lost = true
 	default:
-		f.heard, f.waiting[id] = append(f.heard, id), true
+		f.heard, f.waiting[id] = append(f.heard, id), deleted
 	}
 }
 
@@ -255,40 +281,42 @@ func (f *changeFeed) read(ctx context.Context) {
 	}
 	ids := f.heard[:min(len(f.heard), changesRead)]
 	f.heard = f.heard[len(ids):]
-	for _, id := range ids {
+	deleted := make([]bool, len(ids)) // whether it was said
+	for i, id := range ids {
+		deleted[i] = f.waiting[id]
 		delete(f.waiting, id)
 	}
 	f.mu.Unlock()
 	if lost {
-		f.add(nil)
+		f.lose()
 		return
 	}
 	var group errgroup.Group
 	group.SetLimit(concurrentReads)
-	states := make([]state.State, len(ids))
+	states, errs := make([]state.State, len(ids)), make([]error, len(ids))
 	for i, id := range ids {
 		if f.c.foreign(id, f.tenant) {
 			continue
 		}
 		group.Go(func() error {
-			st, err := f.c.g.store.Load(ctx, id)
-			switch {
-			case err == nil:
-				states[i] = st
-			case !errors.Is(err, state.ErrNotFound):
-				f.hear(id) // later
-			}
+			states[i], errs[i] = f.c.g.store.Load(ctx, id)
 			return nil
 		})
 	}
 	_ = group.Wait() // says nothing
-	for i := range states {
-		if states[i].ID == "" {
-			continue
-		}
-		f.c.own(states[i].ID, states[i].Tenant)
-		if states[i].Tenant == f.tenant {
-			f.add(&states[i])
+	for i, id := range ids {
+		st := &states[i]
+		switch {
+		case errors.Is(errs[i], state.ErrNotFound):
+			f.remove(id, deleted[i])
+		case errors.Is(errs[i], state.ErrFormat): // for a newer gateway to tell
+		case errs[i] != nil:
+			f.hear(id, deleted[i]) // later
+		case st.ID != "":
+			f.c.own(st.ID, st.Tenant)
+			if st.Tenant == f.tenant {
+				f.add(st)
+			}
 		}
 	}
 }
@@ -296,24 +324,48 @@ func (f *changeFeed) read(ctx context.Context) {
 // look finds changes of which nothing was heard: those of the newest runs, and of one page
 // of older ones.
 func (f *changeFeed) look(ctx context.Context) {
-	newest, err := f.c.g.store.List(ctx, state.Filter{Tenant: f.tenant, Limit: changesNewest})
+	only := state.Filter{Tenant: f.tenant, Limit: changesNewest, Bytes: listBytes}
+	newest, err := f.c.g.store.List(ctx, only)
 	if err != nil {
 		return // the next look comes soon
 	}
+	f.miss(only, newest)
 	if f.cursor == "" || f.depth >= changesDepth {
 		f.cursor, f.depth = newest.Next, 0
 	}
 	found := newest.Runs
 	if f.cursor != "" {
-		older, err := f.c.g.store.List(ctx, state.Filter{Tenant: f.tenant, Limit: changesPage, Cursor: f.cursor})
+		only = state.Filter{Tenant: f.tenant, Limit: changesPage, Cursor: f.cursor, Bytes: listBytes}
+		older, err := f.c.g.store.List(ctx, only)
 		if err == nil {
-			f.cursor, f.depth = older.Next, f.depth+changesPage
+			f.miss(only, older)
+			f.cursor, f.depth = older.Next, f.depth+len(older.Runs)
 			found = append(found[:len(found):len(found)], older.Runs...)
 		}
 	}
 	for i := len(found) - 1; i >= 0; i-- {
 		f.c.own(found[i].ID, f.tenant)
 		f.add(&found[i])
+	}
+}
+
+// miss has the runs read that were seen once and are not on the page where they would be.
+func (f *changeFeed) miss(only state.Filter, page state.RunPage) {
+	there := make(map[state.RunID]bool, len(page.Runs))
+	for i := range page.Runs {
+		there[page.Runs[i].ID] = true
+	}
+	f.mu.Lock()
+	var missing []state.RunID
+	for id, m := range f.seen {
+		above := only.Cursor == "" || string(id) < only.Cursor
+		if m != deletedRun && !there[id] && above && string(id) >= page.Next {
+			missing = append(missing, id)
+		}
+	}
+	f.mu.Unlock()
+	for _, id := range missing {
+		f.hear(id, false)
 	}
 }
 
@@ -341,38 +393,68 @@ func (f *changeFeed) after(n int64) ([]change, <-chan struct{}) {
 	return slices.Clone(rest[:min(len(rest), changesPart)]), f.grown
 }
 
-// add keeps a change for the readers, if it is one.
+// add keeps a change of a run for the readers, if it is one.
 func (f *changeFeed) add(st *state.State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	what := api.Change{Type: api.ChangesLost, At: state.At(now)}
-	if st != nil {
-		m := mark{st.Version, st.Status}
-		before, known := f.seen[st.ID]
-		if before == m || before.version > m.version {
-			return
-		}
-		if len(f.seen) >= changesKept+changesDepth {
-			clear(f.seen)
-			f.since = now.Add(-state.MaxSkew)
-		}
-		f.seen[st.ID] = m
-		if !known && st.UpdatedAt.Before(f.since) {
-			return // it was so before
-		}
-		run := api.RunOf(*st, now).Summary()
-		what.Type, what.Run = api.RunChanged, &run
+	m := mark{st.Version, st.Status}
+	before, known := f.seen[st.ID]
+	if before == m || before.version > m.version {
+		return
 	}
-	f.last++
-	k := change{n: f.last, at: now, frame: sse.Append(nil, eventOf(what, ""))}
+	f.see(st.ID, m, now)
+	if !known && st.UpdatedAt.Before(f.since) {
+		return // it was so before
+	}
+	run := api.RunOf(*st, now).Summary()
+	k := newChange(api.Change{Type: api.RunChanged, At: state.At(now), Run: &run})
+	k.run = state.State{ID: st.ID, Tenant: st.Tenant, Agent: st.Agent, Loop: st.Loop, Parent: st.Parent, Batch: st.Batch, Metadata: st.Metadata}
+	for name, value := range st.Metadata {
+		k.size += len(name) + len(value)
+	}
+	f.keep(k)
+}
+
+// remove keeps for the readers that a run of the tenant is gone: one that was seen, or of which
+// it was said.
+func (f *changeFeed) remove(id state.RunID, said bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, known := f.seen[id]
+	if before == deletedRun || !known && !said {
+		return
+	}
+	now := time.Now()
+	f.see(id, deletedRun, now)
+	f.keep(newChange(api.Change{Type: api.RunDeleted, At: state.At(now), RunID: string(id)}))
+}
+
+// lose tells the readers that some changes are lost.
+func (f *changeFeed) lose() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keep(newChange(api.Change{Type: api.ChangesLost, At: state.At(time.Now())}))
+}
+
+// see notes how a run was sent; f.mu is held, as in keep.
+func (f *changeFeed) see(id state.RunID, m mark, now time.Time) {
+	if len(f.seen) >= changesKept+changesDepth {
+		clear(f.seen)
+		f.since = now.Add(-state.MaxSkew)
+	}
+	f.seen[id] = m
+}
+
+func newChange(c api.Change) change {
+	k := change{at: c.At.Time, frame: sse.Append(nil, eventOf(c, ""))}
 	k.size = len(k.frame)
-	if st != nil {
-		k.run = state.State{ID: st.ID, Tenant: st.Tenant, Agent: st.Agent, Loop: st.Loop, Parent: st.Parent, Batch: st.Batch, Metadata: st.Metadata}
-		for name, value := range st.Metadata {
-			k.size += len(name) + len(value)
-		}
-	}
+	return k
+}
+
+func (f *changeFeed) keep(k change) {
+	f.last++
+	k.n = f.last
 	f.kept = append(f.kept, k)
 	f.bytes += k.size
 	for len(f.kept) > changesKept || f.bytes > changesBytes && len(f.kept) > 1 {

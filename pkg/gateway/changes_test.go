@@ -106,6 +106,23 @@ func (r *changesReader) run(id, status string) {
 	r.until(id+" "+status, func(c api.Change) bool { return c.Run != nil && c.Run.ID == id && c.Run.Status == status })
 }
 
+func (r *changesReader) deleted(id string) {
+	r.t.Helper()
+	r.until(id+" deleted", func(c api.Change) bool { return c.Type == api.RunDeleted && c.RunID == id })
+}
+
+// count returns how many events of a type came.
+func (r *changesReader) count(kind string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.seen {
+		if c.Type == kind {
+			n++
+		}
+	}
+	return n
+}
+
 // heard returns what came of a run.
 func (r *changesReader) heard(id string) []string {
 	r.mu.Lock()
@@ -182,6 +199,10 @@ type quiet struct{ bus.Bus }
 
 func (quiet) WatchAll(context.Context, func(state.RunID)) (func(), error) { return func() {}, nil }
 
+func (quiet) WatchDeleted(context.Context, func(string, state.RunID)) (func(), error) {
+	return func() {}, nil
+}
+
 // mute is a bus that does not answer.
 type mute struct{ bus.Bus }
 
@@ -198,6 +219,75 @@ func TestChangesWithoutHints(t *testing.T) {
 	r.run(id, "completed")
 	if code, h, p := s.over(s.store, mute{s.bus}).call("GET", "/v1/events", ""); code != http.StatusServiceUnavailable || h.Get("Retry-After") == "" {
 		t.Errorf("without the bus: %d %v", code, p)
+	}
+}
+
+// Readers hear which runs are deleted, at each gateway, be it that the run was there before them
+// and that they ask for others. No other tenant hears of it.
+func TestChangesOfDeletedRuns(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	done := func() string {
+		id := s.submit("hello")
+		if _, err := s.client.Wait(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	first, second, last := done(), done(), done()
+	there := s.over(s.store, s.bus)
+	own, elsewhere := follow(t, s.url+"/v1/events?agent=adder", "", ""), follow(t, there.url+"/v1/events", "", "")
+	foreign := follow(t, there.url+"/v1/events?tenant=other", "", "")
+	for _, id := range []string{first, second} {
+		if err := s.client.Delete(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		own.deleted(id)
+		elsewhere.deleted(id)
+	}
+	if n := elsewhere.count(api.RunDeleted); n != 2 {
+		t.Errorf("%d runs are said to be deleted, want 2", n)
+	}
+	if n := foreign.count(api.RunDeleted); n != 0 {
+		t.Errorf("another tenant heard of %d", n)
+	}
+	// Who was away hears of it: of a gateway that knows, which runs; of another, to read anew.
+	elsewhere.close()
+	if err := s.client.Delete(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	again := follow(t, there.url+"/v1/events", "", elsewhere.last)
+	again.deleted(last)
+	if n := again.count(api.ChangesLost); n != 0 {
+		t.Errorf("told to read anew %d times, want never", n)
+	}
+	third := follow(t, s.over(s.store, s.bus).url+"/v1/events", "", elsewhere.last)
+	if n := third.count(api.ChangesLost); n != 1 {
+		t.Errorf("told to read anew %d times, want once", n)
+	}
+}
+
+// A hint that a run is deleted which is not makes no event, and one that was lost is no loss
+// for a run that was seen.
+func TestHintsOfDeletedRuns(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	r, deaf := follow(t, s.url+"/v1/events", "", ""), follow(t, s.over(s.store, quiet{s.bus}).url+"/v1/events", "", "")
+	kept, gone := s.submit("hello"), s.submit("hello")
+	for _, id := range []string{kept, gone} {
+		r.run(id, "completed")
+		deaf.run(id, "completed")
+	}
+	s.bus.Deleted("default", state.RunID(kept))
+	if err := s.client.Delete(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	r.deleted(gone)
+	deaf.deleted(gone)
+	for _, reader := range []*changesReader{r, deaf} {
+		if n := reader.count(api.RunDeleted); n != 1 {
+			t.Errorf("%d runs are said to be deleted, want 1", n)
+		}
 	}
 }
 

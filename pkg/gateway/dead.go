@@ -200,6 +200,13 @@ func (g *Gateway) postReplay(w http.ResponseWriter, r *http.Request) error {
 
 // takeUp lets a poisoned run go on.
 func (g *Gateway) takeUp(ctx context.Context, d bus.DeadLetter) error {
+	st, err := g.store.Load(ctx, d.Run)
+	if err != nil {
+		return err
+	}
+	if err := g.checkGoesOn(ctx, st); err != nil {
+		return err
+	}
 	replay := state.ReplaySignal(d.Version, state.At(time.Now()))
 	replay.By = access.From(ctx).By()
 	wake, err := g.store.Signal(ctx, d.Run, replay, g.cfg.RedeliveryDelay)

@@ -1,11 +1,13 @@
 package gateway
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/access"
@@ -17,6 +19,10 @@ import (
 
 // metadataDraft names the agent of which a run is a draft.
 const metadataDraft = "draft"
+
+// draftPrefix begins the name of a draft. Its definition has another name, so an agent that
+// somebody has called so is none.
+const draftPrefix = "draft-"
 
 // postDraft submits a run of a definition that is not saved. It gets a name of its own that
 // no list has, so the agent of the name that the definition has is left as it is.
@@ -44,29 +50,11 @@ func (g *Gateway) postDraft(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(stored)
-	name := "draft-" + hex.EncodeToString(sum[:10])
-	v, err := g.store.Agent(r.Context(), caller.Tenant, name, 1)
-	if errors.Is(err, state.ErrNotFound) {
-		if v, err = g.store.PutAgent(r.Context(), caller.Tenant, name, stored); err == nil {
-			err = g.store.DeleteAgent(r.Context(), caller.Tenant, name)
-		}
-		if errors.Is(err, state.ErrNotFound) {
-			err = nil // somebody else who had the same has deleted it
-		}
-	}
+	v, err := g.keepDraft(r.Context(), caller.Tenant, stored)
 	if err != nil {
 		return err
 	}
-	req.SubmitRequest.Agent = name
-	if def.Name != "" {
-		if req.Metadata == nil {
-			req.Metadata = map[string]string{}
-		}
-		if _, given := req.Metadata[metadataDraft]; !given {
-			req.Metadata[metadataDraft] = def.Name
-		}
-	}
+	req.SubmitRequest.Agent, req.Metadata = v.Name, draftMetadata(req.Metadata, def.Name)
 	sub := submission{caller: caller, req: req.SubmitRequest, version: v.Version, body: body, key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
 	st, err := g.submit(r.Context(), sub)
 	if err != nil {
@@ -75,6 +63,44 @@ func (g *Gateway) postDraft(w http.ResponseWriter, r *http.Request) error {
 	g.metrics.submitted.WithLabelValues("draft").Inc()
 	w.Header().Set("Location", "/v1/runs/"+string(st.ID))
 	return reply(w, http.StatusAccepted, api.RunOf(st, time.Now()))
+}
+
+// keepDraft keeps a definition under a name of its own that no list has, once.
+func (g *Gateway) keepDraft(ctx context.Context, tenant string, stored []byte) (state.AgentVersion, error) {
+	sum := sha256.Sum256(stored)
+	name := draftPrefix + hex.EncodeToString(sum[:10])
+	v, err := g.store.Agent(ctx, tenant, name, 1)
+	if errors.Is(err, state.ErrNotFound) {
+		if v, err = g.store.PutAgent(ctx, tenant, name, stored); err == nil {
+			err = g.store.DeleteAgent(ctx, tenant, name)
+		}
+		if errors.Is(err, state.ErrNotFound) {
+			err = nil // somebody else who had the same has deleted it
+		}
+	}
+	return v, err
+}
+
+// checkDraft refuses a draft where the tenant wants review: nobody has read it.
+func (g *Gateway) checkDraft(ctx context.Context, tenant, name string) error {
+	settings, err := g.tenants.Settings(ctx, tenant)
+	if err != nil || !settings.Review {
+		return err
+	}
+	return problem(http.StatusForbidden, api.CodeNotPermitted, "%s is a draft that nobody has reviewed, and tenant %s wants definitions reviewed before they run: save it as an agent, have somebody else publish it, and run that", name, tenant)
+}
+
+// checkGoesOn refuses to have a run of a draft go on where the tenant has come to want review.
+func (g *Gateway) checkGoesOn(ctx context.Context, st state.State) error {
+	if !strings.HasPrefix(st.Agent, draftPrefix) {
+		return nil
+	}
+	settings, err := g.tenants.Settings(ctx, st.Tenant)
+	if err != nil || !settings.Review {
+		return err
+	}
+	_, err = g.compiled(ctx, st.Tenant, st.Agent, st.AgentVersion)
+	return err
 }
 
 // draftOf reads a definition, and returns it as it is stored.

@@ -168,7 +168,7 @@ var errEnded = errors.New("run has ended")
 
 func (s *stream) run(ctx context.Context) error {
 	// At once, so that a reader of a run without events knows that it is connected.
-	if err := s.write(sse.AppendComment(nil, "open")); err != nil {
+	if err := s.writeNow(sse.AppendComment(nil, "open")); err != nil {
 		return err
 	}
 	if err := s.catchUp(ctx); err != nil {
@@ -187,7 +187,7 @@ func (s *stream) run(ctx context.Context) error {
 		case <-look.C:
 			err = s.catchUp(ctx)
 		case <-alive.C:
-			err = s.write(sse.AppendComment(nil, "keep-alive"))
+			err = s.writeNow(sse.AppendComment(nil, "keep-alive"))
 		case <-s.g.quit:
 			return nil
 		case <-ctx.Done():
@@ -207,13 +207,14 @@ func (s *stream) take(ctx context.Context, e *framed) error {
 		if e.Turn < s.turn || s.noDeltas && e.Type == state.LiveModelDelta {
 			return nil
 		}
-		return s.write(e.frame)
+		return s.writeNow(e.frame)
 	case e.seq <= s.after:
 		return nil
 	case e.seq > s.after+1:
 		return s.catchUp(ctx)
 	}
-	if err := s.send(e); err != nil {
+	s.sent(e)
+	if err := s.writeNow(e.frame); err != nil {
 		return err
 	}
 	if e.Type == state.EntryFinished {
@@ -222,7 +223,8 @@ func (s *stream) take(ctx context.Context, e *framed) error {
 	return nil
 }
 
-// catchUp sends what the store has after the last event sent.
+// catchUp sends what the store has after the last event sent, a page at a time: a reader that
+// gets a thousand events one by one is busy for a second.
 func (s *stream) catchUp(ctx context.Context) error {
 	for {
 		log, err := s.read(ctx, s.page)
@@ -237,9 +239,13 @@ func (s *stream) catchUp(ctx context.Context) error {
 			}
 			size += len(data)
 			h := head{e.Type, e.Turn}
-			if err := s.send(&framed{e.Seq, h, frameOf(e.Seq, h, data)}); err != nil {
+			s.sent(&framed{seq: e.Seq, head: h})
+			if _, err := s.w.Write(frameOf(e.Seq, h, data)); err != nil {
 				return err
 			}
+		}
+		if err := s.rc.Flush(); err != nil {
+			return err
 		}
 		if len(log) < s.page {
 			return s.end(ctx)
@@ -254,15 +260,24 @@ func (s *stream) read(ctx context.Context, limit int) ([]state.Entry, error) {
 }
 
 // readLog reads the log of a run when it is the caller's turn.
-func (g *Gateway) readLog(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
+func (g *Gateway) readLog(ctx context.Context, id state.RunID, after int64, limit int) (entries []state.Entry, err error) {
+	err = g.inTurn(ctx, func() error {
+		entries, err = g.store.Log(ctx, id, after, limit)
+		return err
+	})
+	return entries, err
+}
+
+// inTurn reads from the store, for a stream, when few others do.
+func (g *Gateway) inTurn(ctx context.Context, read func() error) error {
 	select {
 	case g.reading <- struct{}{}:
 		defer func() { <-g.reading }()
-		return g.store.Log(ctx, id, after, limit)
+		return read()
 	case <-g.quit:
-		return nil, errEnded
+		return errEnded
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 
@@ -288,8 +303,8 @@ func (s *stream) end(ctx context.Context) error {
 	return errEnded
 }
 
-// send writes a committed event.
-func (s *stream) send(e *framed) error {
+// sent notes a committed event that the reader gets.
+func (s *stream) sent(e *framed) {
 	s.after, s.turn = e.seq, e.Turn
 	switch e.Type {
 	case state.EntrySubmitted, state.EntryTransition, state.EntryWaiting:
@@ -298,19 +313,12 @@ func (s *stream) send(e *framed) error {
 		s.going = false
 	default: // tells nothing of the run's status
 	}
-	return s.write(e.frame)
 }
 
-// write sends a frame in one piece.
-func (s *stream) write(frame []byte) error {
-	// A reader that takes nothing for so long is gone.
-	if err := s.rc.SetWriteDeadline(time.Now().Add(s.g.cfg.WriteTimeout)); err != nil && !isUnsupported(err) {
-		return err
-	}
+// writeNow writes a frame in one piece that the reader has at once.
+func (s *stream) writeNow(frame []byte) error {
 	if _, err := s.w.Write(frame); err != nil {
 		return err
 	}
 	return s.rc.Flush()
 }
-
-func isUnsupported(err error) bool { return errors.Is(err, http.ErrNotSupported) }

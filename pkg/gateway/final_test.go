@@ -241,7 +241,7 @@ func TestFinishedIsFinal(t *testing.T) {
 				}) {
 					t.Errorf("%s: no transition has what was said", moment)
 				}
-				if replies := f.reply("reply."+moment, "second"); len(replies) != 1 {
+				if replies := f.reply("reply."+strings.ReplaceAll(moment, " ", "_"), "second"); len(replies) != 1 {
 					t.Errorf("%s: %d replies, want one", moment, len(replies))
 				}
 			}

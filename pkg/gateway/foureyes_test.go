@@ -25,10 +25,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
-// Nobody approves what they have asked for: not in a run to which they said it, nor in one that
-// such a run has started.
-func TestFourEyes(t *testing.T) {
-	t.Parallel()
+// newWorked returns a gateway that asks for keys, with a worker that has the tool pay.
+func newWorked(t *testing.T) *guarded {
+	t.Helper()
 	store, b := memstore.New(memstore.Config{}), membus.New()
 	keys := access.NewKeys(store)
 	g, err := gateway.New(store, b, gateway.Config{Auth: access.Chain{Keys: keys}})
@@ -48,7 +47,26 @@ func TestFourEyes(t *testing.T) {
 	all.Go(func() { _ = w.Run(ctx) })
 	all.Go(func() { _ = g.Run(ctx) })
 	t.Cleanup(func() { stop(); server.Close(); all.Wait() })
-	s := &guarded{t: t, url: server.URL, keys: keys}
+	return &guarded{t: t, url: server.URL, keys: keys, store: &countingStore{Store: store}, bus: b}
+}
+
+// await waits until a run has changed for a reason.
+func (s *guarded) await(c *client.Client, id, reason string) {
+	s.t.Helper()
+	awaitSetting(s.t, func() bool {
+		run, err := c.Get(s.t.Context(), id)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return run.Reason != nil && *run.Reason == reason
+	})
+}
+
+// Nobody approves what they have asked for: not in a run to which they said it, nor in one that
+// such a run has started.
+func TestFourEyes(t *testing.T) {
+	t.Parallel()
+	s := newWorked(t)
 	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{FourEyes: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -63,17 +81,7 @@ func TestFourEyes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await := func(id, reason string) api.Run {
-		t.Helper()
-		var run api.Run
-		awaitSetting(t, func() bool {
-			if run, err = ann.Get(t.Context(), id); err != nil {
-				t.Fatal(err)
-			}
-			return run.Reason != nil && *run.Reason == reason
-		})
-		return run
-	}
+	await := func(id, reason string) { t.Helper(); s.await(ann, id, reason) }
 	submit := func(c *client.Client, agent string) api.Run {
 		t.Helper()
 		run, err := c.Submit(t.Context(), api.SubmitRequest{Agent: agent, Input: client.Text("x")}, "")
@@ -125,6 +133,33 @@ func TestFourEyes(t *testing.T) {
 		t.Errorf("who asked for the payment before the start approves it: %v", p)
 	}
 
+	// Somebody else forks what Ann has asked for, and forks that.
+	var forked api.Run
+	carl, from := s.client("acme", both...), map[string]string{"who submitted": submit(ann, "child").ID, "who sent a message": run.ID}
+	await(from["who submitted"], "waiting_approval")
+	for what, id := range from {
+		for range 2 {
+			var err error
+			if forked, err = carl.Fork(t.Context(), id, api.ForkRequest{Turn: new(0)}); err != nil {
+				t.Fatal(err)
+			}
+			id = forked.ID
+		}
+		if what == "who submitted" {
+			await(forked.ID, "waiting_approval")
+			decide("a fork of a fork", forked.ID)
+			continue
+		}
+		await(forked.ID, "completed")
+		if _, err := carl.Signal(t.Context(), forked.ID, api.SignalRequest{Message: client.Text("pay her")}); err != nil {
+			t.Fatal(err)
+		}
+		await(forked.ID, "waiting_approval")
+		if p, ok := errors.AsType[*api.Problem](approve(ann, forked.ID)); !ok || p.Code != api.CodeForbidden {
+			t.Errorf("a fork: %s before approves: %v", what, p)
+		}
+	}
+
 	// Ann's run has another agent pay.
 	above := submit(ann, "parent")
 	await(above.ID, "waiting_child")
@@ -134,4 +169,9 @@ func TestFourEyes(t *testing.T) {
 	}
 	await(below.Items[0].ID, "waiting_approval")
 	decide("a run below", below.Items[0].ID)
+	if forked, err = carl.Fork(t.Context(), below.Items[0].ID, api.ForkRequest{Turn: new(0)}); err != nil {
+		t.Fatal(err)
+	}
+	await(forked.ID, "waiting_approval")
+	decide("a fork of a run below", forked.ID)
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/dispatch"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/lookup"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/retention"
@@ -55,6 +57,12 @@ type Config struct {
 	// https://turnpike.example.com. Without one people log in through an OpenID provider by
 	// names of this machine only.
 	PublicURL string
+
+	// Services tells on which subjects somebody answers a tenant, and Secret returns nil if a
+	// tenant has a secret for a host: who saves a definition is warned of those that nobody
+	// has. Without them nobody is.
+	Services func(ctx context.Context, tenant string) (map[string]bool, error)
+	Secret   func(ctx context.Context, tenant, name, host string) error
 
 	// Prefix begins the subjects of the deployment, below which each tenant has its own. Default
 	// "turnpike".
@@ -168,6 +176,7 @@ type Gateway struct {
 	noisy   noisy
 	tenants *access.Tenants
 	keys    *access.Keys
+	lookup  *lookup.Finder
 
 	dispatch *dispatch.Dispatcher
 	keeper   *retention.Keeper
@@ -175,6 +184,7 @@ type Gateway struct {
 	audiences audiences
 	waiters   waiters
 	changes   changes
+	shares    shares
 	workers   workers
 	lag       *lag
 	reading   chan struct{} // held by streams while they read from the store
@@ -227,10 +237,12 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
 	}
 	g.audiences = audiences{bus: b, read: g.readLog, runs: map[state.RunID]*audience{}}
+	g.shares = shares{tenants: map[string]*share{}}
 	g.changes = changes{g: g, feeds: map[string]*changeFeed{}, owners: map[state.RunID]string{}}
 	g.clock.ask = store.Now
+	g.lookup = &lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Agents: store, Services: cfg.Services, Secret: cfg.Secret}
 	g.keeper = retention.New(store, b, retention.Config{Keep: cfg.Retention, Tenant: cfg.Tenant, Logger: cfg.Logger})
-	g.dispatch = dispatch.New(b, func(string) bool { return g.noisy.full() })
+	g.dispatch = dispatch.New(b, g.noisy.full)
 	g.stop = sync.OnceFunc(func() { close(g.quit) })
 	return g, nil
 }
@@ -260,10 +272,10 @@ func (g *Gateway) routes() map[string]route {
 	)
 	return map[string]route{
 		"POST /v1/runs":                  writes(g.postRun, actionSubmit, submitter),
-		"GET /v1/runs":                   reads(g.listRuns, viewer),
+		"GET /v1/runs":                   g.lists(g.listRuns, viewer),
 		"GET /v1/runs/{id}":              reads(g.getRun, viewer),
-		"GET /v1/runs/{id}/messages":     reads(g.getMessages, viewer),
-		"GET /v1/runs/{id}/turns":        reads(g.getTurns, viewer),
+		"GET /v1/runs/{id}/messages":     g.lists(g.getMessages, viewer),
+		"GET /v1/runs/{id}/turns":        g.lists(g.getTurns, viewer),
 		"GET /v1/runs/{id}/events":       reads(g.getEvents, viewer),
 		"GET /v1/events":                 reads(g.getChanges, viewer),
 		"DELETE /v1/runs/{id}":           writes(g.deleteRun, actionDelete, operator),
@@ -273,16 +285,17 @@ func (g *Gateway) routes() map[string]route {
 		"POST /v1/runs:cancel":           reads(g.postCancelRuns, operator),        // says itself what the audit has
 		"POST /v1/drafts":                writes(g.postDraft, actionDraft, author), // who may submit, too
 		"POST /v1/runs:batch":            writes(g.postBatch, actionBatch, submitter),
-		"GET /v1/batches/{id}":           reads(g.getBatch, viewer),
-		"GET /v1/agents":                 reads(g.listAgents, viewer),
+		"GET /v1/batches":                g.lists(g.listBatches, viewer),
+		"GET /v1/batches/{id}":           g.lists(g.getBatch, viewer),
+		"GET /v1/agents":                 g.lists(g.listAgents, viewer),
 		"GET /v1/agents/{name}":          reads(g.getAgent, viewer),
-		"GET /v1/agents/{name}/versions": reads(g.listVersions, viewer),
+		"GET /v1/agents/{name}/versions": g.lists(g.listVersions, viewer),
 		"GET /v1/agents/{name}/draft":    reads(g.getAgentDraft, viewer),
 		"DELETE /v1/agents/{name}/draft": writes(g.deleteAgentDraft, actionDeleteDraft, author),
 		"POST /v1/agents/{name}/publish": writes(g.postPublish, actionPublish, author, admin), // not who wrote it
 		"PUT /v1/agents/{name}":          writes(g.putAgent, actionPutAgent, author),
 		"DELETE /v1/agents/{name}":       writes(g.deleteAgent, actionDeleteAgent, author),
-		"GET /v1/dead":                   reads(g.listDead, viewer),
+		"GET /v1/dead":                   g.lists(g.listDead, viewer),
 		"GET /v1/dead/{seq}":             reads(g.getDead, viewer),
 		"POST /v1/dead/{seq}/replay":     writes(g.postReplay, actionReplay, operator),
 		"GET /v1/workers":                reads(g.listWorkers, viewer),
@@ -466,6 +479,10 @@ func replyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
 		comma = ","
 	}
 	write(`],"next_cursor":`, p.NextCursor)
+	if p.Examined != nil {
+		write(`,"examined":`, p.Examined)
+		write(`,"complete":`, p.Complete)
+	}
 	_, _ = out.WriteString("}\n")
 	_ = out.Flush()
 	return nil
@@ -509,8 +526,20 @@ func (g *Gateway) definition(ctx context.Context, tenant, name string, version i
 	return g.store.Agent(ctx, tenant, name, version)
 }
 
-// compiled returns one version of an agent, compiled; 0 is the latest.
+// compiled returns one version of an agent, compiled; 0 is the latest. What starts a run asks
+// here, so a draft is refused here where the tenant wants review.
 func (g *Gateway) compiled(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
+	a, err := g.compiledDefinition(ctx, tenant, name, version)
+	if err == nil && a.Name != name && strings.HasPrefix(name, draftPrefix) {
+		err = g.checkDraft(ctx, tenant, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func (g *Gateway) compiledDefinition(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
 	record, err := g.definition(ctx, tenant, name, version)
 	if errors.Is(err, state.ErrNotFound) {
 		return nil, problem(http.StatusNotFound, api.CodeAgentNotFound, "there is no agent %q: PUT /v1/agents/%s defines it", name, name)

@@ -512,3 +512,21 @@ func TestSilentStreamOpens(t *testing.T) {
 		t.Errorf("Content-Type = %q", got)
 	}
 }
+
+// A definition that says what the latest version says makes no version.
+func TestStatusOfAPut(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	for _, put := range []struct {
+		definition string
+		status     int
+		version    float64
+	}{
+		{talker, http.StatusCreated, 1}, {talker, http.StatusOK, 1}, {`{"model":{"provider":"scripted","responses":[{"text":"y"}]}}`, http.StatusOK, 2},
+	} {
+		status, _, v := s.call("PUT", "/v1/agents/fresh", put.definition)
+		if status != put.status || v["version"] != put.version {
+			t.Errorf("got %d and version %v, want %d and %v", status, v["version"], put.status, put.version)
+		}
+	}
+}

@@ -103,7 +103,7 @@ func (g *Gateway) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, 
 		_ = m.Nak(retryAfter * time.Second) // as above
 		return
 	}
-	if subject := m.Header(headerReply); subject != "" {
+	if subject := m.Header(headerReply); subject != "" && g.bus.CheckReply(m.Tenant(), subject) == nil {
 		g.reply(ctx, m.Tenant(), subject, p)
 	}
 	g.answer(ctx, m, kind, nil)
@@ -174,8 +174,14 @@ func keyOf(m bus.Message) string {
 	return "message/" + m.ID()
 }
 
-// read decodes the body of a submission that came on the subject of an agent.
+// read decodes the body of a submission that came on the subject of an agent, and refuses a
+// subject for its replies that would get none.
 func (g *Gateway) read(sub *submission, agent string) error {
+	if sub.replyTo != "" {
+		if err := g.bus.CheckReply(sub.caller.Tenant, sub.replyTo); err != nil {
+			return invalid("header %s: %v", headerReply, err)
+		}
+	}
 	if int64(len(sub.body)) > g.cfg.MaxBody {
 		return problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", g.cfg.MaxBody)
 	}
@@ -198,6 +204,9 @@ func (g *Gateway) takeAbort(ctx context.Context, m bus.Message) error {
 	id, err := state.ParseRunID(m.Key())
 	if err != nil {
 		return problem(http.StatusBadRequest, api.CodeInvalidID, "%q: %v", m.Key(), err)
+	}
+	if _, ok := bus.ParseAbort(m.Data(), m.Header(bus.HeaderStatus)); !ok {
+		return invalid(`this is no abort: its body is empty or {"reason": "…"}. The answer of a server is none either: somebody has named this subject for a reply`)
 	}
 	caller, err := g.callerOnBus(ctx, m)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
@@ -82,6 +84,37 @@ func TestSubmissionDeliveredAgain(t *testing.T) {
 		}
 		if page, err := c.List(ctx, nil); err != nil || len(page.Items) != want {
 			t.Errorf("%d runs, %v; want %d", len(page.Items), err, want)
+		}
+	}
+}
+
+// A submission whose replies could go nowhere starts no run.
+func TestReplySubjectRefused(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	subjects := []string{"orders.>", "$KV.b.k", "$JS.ACK.x", "turnpike.turn.normal.0"}
+	for _, subject := range subjects {
+		s.bus.Submit("default", "hello", []byte(`{"input":"x"}`), map[string]string{"Turnpike-Reply": subject})
+	}
+	var letters []bus.DeadLetter
+	for len(letters) < len(subjects) {
+		if t.Context().Err() != nil {
+			t.Fatal("no dead letters")
+		}
+		var err error
+		if letters, err = s.bus.DeadLetters(t.Context(), state.DefaultTenant, 0, 10); err != nil {
+			t.Fatal(err)
+		}
+		if page, err := s.client.List(t.Context(), nil); err != nil || len(page.Items) > 0 {
+			t.Fatalf("%d runs, %v; want none", len(page.Items), err)
+		}
+	}
+	for _, l := range letters {
+		if !strings.Contains(l.Cause, "Turnpike-Reply") || !strings.Contains(l.Cause, "turnpike.reply.") {
+			t.Errorf("the cause for %q is %q", l.ReplyTo, l.Cause)
+		}
+		if got := s.bus.Replies(l.ReplyTo); len(got) > 0 {
+			t.Errorf("%q got %s", l.ReplyTo, got)
 		}
 	}
 }

@@ -151,15 +151,15 @@ func (g *Gateway) getLogin(w http.ResponseWriter, r *http.Request) error {
 	}
 	back, err := returnPath(r.URL.Query().Get("return"))
 	if err != nil {
-		return err
+		return g.loginFailed(w, r, err, "")
 	}
 	redirect, err := g.redirectURI(r)
 	if err != nil {
-		return err
+		return g.loginFailed(w, r, err, back)
 	}
 	address, begun, err := g.cfg.Login.Begin(r.Context(), redirect, back)
 	if err != nil {
-		return refusal(err)
+		return g.loginFailed(w, r, refusal(err), back)
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	http.SetCookie(w, cookie(cookieLogin, begun, loginTime))
@@ -174,7 +174,7 @@ func (g *Gateway) getCallback(w http.ResponseWriter, r *http.Request) error {
 	}
 	redirect, err := g.redirectURI(r)
 	if err != nil {
-		return err
+		return g.loginFailed(w, r, err, "")
 	}
 	begun := ""
 	if c, err := r.Cookie(cookieLogin); err == nil {
@@ -183,11 +183,11 @@ func (g *Gateway) getCallback(w http.ResponseWriter, r *http.Request) error {
 	http.SetCookie(w, dropped(cookieLogin)) // whatever comes of it: no answer counts twice
 	s, back, err := g.cfg.Login.Finish(r.Context(), redirect, begun, r.URL.Query())
 	if err != nil {
-		return refusal(err)
+		return g.loginFailed(w, r, refusal(err), back)
 	}
 	// The browser has kept it meanwhile.
 	if back, err = returnPath(back); err != nil {
-		return err
+		return g.loginFailed(w, r, err, "")
 	}
 	g.loggedIn(w, r, s)
 	http.Redirect(w, r, back, http.StatusSeeOther)

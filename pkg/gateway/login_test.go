@@ -242,7 +242,7 @@ func TestLogInWithProvider(t *testing.T) {
 func TestForgedCallback(t *testing.T) {
 	p := newPaged(t)
 	victim := p.browser("/auth/callback")
-	answer, _ := p.logIn(victim, "/ui/")
+	answer, _ := p.logIn(victim, "/ui/#runs")
 	callback := answer.Header.Get("Location")
 	begun := p.cookie(victim, loginCookie)
 	at, err := url.Parse(callback)
@@ -289,6 +289,13 @@ func TestForgedCallback(t *testing.T) {
 	refused("no base64", "{", callback)
 	refused("an answer of another provider", begun, with("iss", "https://evil.example"))
 	refused("an error of the provider", begun, with("error", "access_denied"))
+	// A browser is shown a page, in which nothing that the provider says is markup.
+	told, page := p.ask(p.browser("/ui/"), "GET", with("error", `<script>"'`), "", "Cookie", loginCookie+"="+begun, "Accept", "text/html,*/*;q=0.8")
+	if told.StatusCode != http.StatusUnauthorized || told.Header.Get("Content-Type") != "text/html; charset=utf-8" || told.Header.Get("Cache-Control") != "no-store" ||
+		!strings.HasPrefix(told.Header.Get("Content-Security-Policy"), "default-src 'self'") || !strings.Contains(page, "You are not logged in") ||
+		!strings.Contains(page, "&lt;script&gt;") || strings.Contains(page, "<script") || !strings.Contains(page, `href="/ui/#runs"`) || !strings.Contains(page, told.Header.Get("X-Request-Id")) {
+		t.Errorf("a browser whose login is refused: %s %v %s", told.Status, told.Header, page)
+	}
 	refused("a code that is none", begun, with("code", "x"))
 	refused("another verifier", forged("verifier"), callback)
 

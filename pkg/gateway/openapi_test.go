@@ -47,6 +47,8 @@ func TestAnswersAgreeWithOpenAPI(t *testing.T) {
 	agree("accepted batch", accepted, schemas["BatchAccepted"])
 	_, _, batch := s.call("GET", "/v1/batches/"+accepted["batch_id"].(string), "")
 	agree("batch", batch, schemas["Batch"])
+	_, _, batches := s.call("GET", "/v1/batches", "")
+	agree("batch in a list", batches["items"].([]any)[0], schemas["BatchSummary"])
 	agree("run of a batch", batch["items"].([]any)[0], at(schemas, "Batch", "properties", "items", "items"))
 	_, _, ready := s.call("GET", "/readyz", "")
 	agree("readyz", ready, schemas["Readiness"])

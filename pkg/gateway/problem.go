@@ -119,19 +119,23 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 		return // the client is gone
 	}
-	answer := *problemOf(err)
-	p := &answer
+	p := *problemOf(err)
+	g.failHead(w, r, &p, err)
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // strings and numbers encode; the reader may be gone
+}
+
+// failHead logs what went wrong, and sets the headers that its answer has in any form.
+func (g *Gateway) failHead(w http.ResponseWriter, r *http.Request, p *api.Problem, err error) {
 	p.RequestID = w.Header().Get(headerRequestID)
 	if p.Status >= http.StatusInternalServerError {
 		g.log.Warn().Err(err).Str("hint", "docs/reference/errors.md has the code").Str("path", r.URL.Path).Str("code", p.Code).Str("request_id", p.RequestID).Msg("request failed")
 	}
-	w.Header().Set("Content-Type", "application/problem+json")
 	if p.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="turnpike"`)
 	}
 	if p.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // strings and numbers encode; the reader may be gone
 }

@@ -20,10 +20,10 @@ import (
 // under its name, until somebody else publishes it. So nothing that asks for a version finds
 // it, of whatever build.
 
-func draftName(tenant, name string) string { return tenant + "/" + name }
+func reviewKey(tenant, name string) string { return tenant + "/" + name }
 
-// saveDraft keeps a definition for review, in place of the one that waited.
-func (g *Gateway) saveDraft(w http.ResponseWriter, r *http.Request, name string, definition []byte) error {
+// saveForReview keeps a definition, in place of the one that waited.
+func (g *Gateway) saveForReview(w http.ResponseWriter, r *http.Request, name string, definition []byte, warnings []api.Warning) error {
 	version := 1
 	latest, err := g.store.Agent(r.Context(), tenantOf(r), name, 0)
 	if err == nil {
@@ -32,24 +32,47 @@ func (g *Gateway) saveDraft(w http.ResponseWriter, r *http.Request, name string,
 		return err
 	}
 	sum := sha256.Sum256(definition)
+	c := access.From(r.Context())
 	d := api.AgentDraft{
 		Name: name, Version: version, Status: api.StatusDraft, Definition: definition, Hash: hex.EncodeToString(sum[:16]),
-		By: *access.From(r.Context()).By(), CreatedAt: state.At(time.Now()),
+		By: state.By{Principal: c.Principal.Name, Tenant: c.Tenant, Via: c.Principal.Via}, CreatedAt: state.At(time.Now()),
+	}
+	d.Authors = []string{d.By.Principal}
+	switch before, err := g.readForReview(r); {
+	case err == nil && before.Hash == d.Hash:
+		d.By, d.CreatedAt, d.Authors = before.By, before.CreatedAt, authors(before)
+		if who := c.Principal.Name; !slices.Contains(d.Authors, who) {
+			d.Authors = append(d.Authors, who)
+		}
+	case err != nil && problemOf(err).Code != api.CodeDraftNotFound:
+		return err
 	}
 	data, err := json.Marshal(d)
 	if err != nil {
 		return err
 	}
-	if err := g.store.PutDocument(r.Context(), state.DraftDocument, draftName(tenantOf(r), name), data); err != nil {
+	if err := g.store.PutDocument(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), name), data); err != nil {
 		return err
 	}
-	return reply(w, http.StatusAccepted, d)
+	return reply(w, http.StatusAccepted, struct {
+		api.AgentDraft
+
+		Warnings []api.Warning `json:"warnings,omitempty"`
+	}{d, warnings})
 }
 
-// readDraft returns what waits for review under the name in a path.
-func (g *Gateway) readDraft(r *http.Request) (d api.AgentDraft, err error) {
+// authors returns who has saved exactly what a draft has. Builds before kept the last alone.
+func authors(d api.AgentDraft) []string {
+	if len(d.Authors) == 0 {
+		return []string{d.By.Principal}
+	}
+	return d.Authors
+}
+
+// readForReview returns what waits for review under the name in a path.
+func (g *Gateway) readForReview(r *http.Request) (d api.AgentDraft, err error) {
 	name := r.PathValue("name")
-	data, err := g.store.Document(r.Context(), state.DraftDocument, draftName(tenantOf(r), name))
+	data, err := g.store.Document(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), name))
 	if errors.Is(err, state.ErrNotFound) {
 		return d, notFound(api.CodeDraftNotFound, "no draft of an agent %.60q waits for review: GET /v1/agents?status=draft lists them", name)
 	}
@@ -63,7 +86,7 @@ func (g *Gateway) readDraft(r *http.Request) (d api.AgentDraft, err error) {
 }
 
 func (g *Gateway) getAgentDraft(w http.ResponseWriter, r *http.Request) error {
-	d, err := g.readDraft(r)
+	d, err := g.readForReview(r)
 	if err != nil {
 		return err
 	}
@@ -78,7 +101,7 @@ func (g *Gateway) listDrafts(w http.ResponseWriter, r *http.Request) error {
 	}
 	drafts := []api.AgentDraft{}
 	for name, data := range all {
-		if !strings.HasPrefix(name, draftName(tenantOf(r), "")) {
+		if !strings.HasPrefix(name, reviewKey(tenantOf(r), "")) {
 			continue
 		}
 		var d api.AgentDraft
@@ -92,11 +115,11 @@ func (g *Gateway) listDrafts(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) deleteAgentDraft(w http.ResponseWriter, r *http.Request) error {
-	d, err := g.readDraft(r)
+	d, err := g.readForReview(r)
 	if err != nil {
 		return err
 	}
-	if err := g.store.DeleteDocument(r.Context(), state.DraftDocument, draftName(tenantOf(r), d.Name)); err != nil {
+	if err := g.store.DeleteDocument(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), d.Name)); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -106,7 +129,7 @@ func (g *Gateway) deleteAgentDraft(w http.ResponseWriter, r *http.Request) error
 // postPublish makes a draft a version that runs may use. Whoever wrote it may not, and the
 // hash says what the reviewer has looked at.
 func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
-	d, err := g.readDraft(r)
+	d, err := g.readForReview(r)
 	if err != nil {
 		return err
 	}
@@ -120,7 +143,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 		return invalid("hash is missing: it is that of the draft that was looked at, GET /v1/agents/%s/draft has it", d.Name)
 	case req.Hash != d.Hash:
 		return problem(http.StatusConflict, api.CodeStaleDraft, "the draft of agent %s was written anew since it was looked at: read it, and decide again", d.Name)
-	case c.Principal.Name == d.By.Principal:
+	case slices.Contains(authors(d), c.Principal.Name):
 		return problem(http.StatusForbidden, api.CodeForbidden, "%s wrote this draft of agent %s: somebody else must publish it", c.Principal.Name, d.Name)
 	}
 	// What the tenant may use can have changed since.
@@ -139,7 +162,12 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := g.store.DeleteDocument(r.Context(), state.DraftDocument, draftName(tenantOf(r), d.Name)); err != nil {
+	// One that was saved meanwhile waits on.
+	if waits, err := g.readForReview(r); err == nil && waits.Hash == d.Hash {
+		if err := g.store.DeleteDocument(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), d.Name)); err != nil {
+			return err
+		}
+	} else if err != nil && problemOf(err).Code != api.CodeDraftNotFound {
 		return err
 	}
 	v.Status = api.StatusPublished

@@ -1,12 +1,23 @@
 package gateway_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
 // Where a tenant wants review no run uses what one principal has written, until another one
@@ -85,5 +96,212 @@ func TestReview(t *testing.T) {
 	}
 	if done["agent.put"] != 3 || done["agent.publish"] != 1 || done["agent.discard"] != 1 {
 		t.Errorf("audit %v", done)
+	}
+}
+
+// Who has saved a definition stays its author when somebody else saves the same.
+func TestReviewSavedTwice(t *testing.T) {
+	t.Parallel()
+	s := newGuarded(t)
+	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{Review: true}); err != nil {
+		t.Fatal(err)
+	}
+	ann, bob, carl := s.client("acme", access.Author), s.client("acme", access.Author), s.client("acme", access.Author)
+	for _, c := range []*client.Client{ann, bob, bob} {
+		if _, err := c.PutAgent(t.Context(), "a", []byte(talker)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := carl.AgentDraft(t.Context(), "a")
+	if err != nil || len(d.Authors) != 2 || d.By.Principal != d.Authors[0] {
+		t.Fatalf("draft %+v, %v", d, err)
+	}
+	for who, c := range map[string]*client.Client{"first": ann, "second": bob} {
+		_, err := c.PublishAgent(t.Context(), "a", d.Hash)
+		if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeForbidden {
+			t.Errorf("the %s author publishes: %v", who, err)
+		}
+	}
+	if _, err := carl.PublishAgent(t.Context(), "a", d.Hash); err != nil {
+		t.Errorf("somebody else publishes: %v", err)
+	}
+}
+
+// savesMeanwhile has somebody save another draft while one is published.
+type savesMeanwhile struct {
+	state.Store
+
+	save func()
+}
+
+func (s *savesMeanwhile) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
+	v, err := s.Store.PutAgent(ctx, tenant, name, definition)
+	s.save()
+	return v, err
+}
+
+// A draft that is saved while the one before is published waits on.
+func TestReviewSavedMeanwhile(t *testing.T) {
+	t.Parallel()
+	store := &savesMeanwhile{Store: memstore.New(memstore.Config{})}
+	keys := access.NewKeys(store)
+	g, err := gateway.New(store, membus.New(), gateway.Config{Auth: access.Chain{Keys: keys}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g.Handler())
+	t.Cleanup(server.Close)
+	s := &guarded{t: t, url: server.URL, keys: keys}
+	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{Review: true}); err != nil {
+		t.Fatal(err)
+	}
+	ann, bob := s.client("acme", access.Author), s.client("acme", access.Author)
+	save := func(text string) {
+		if _, err := ann.PutAgent(t.Context(), "a", []byte(`{"model":{"provider":"scripted","responses":[{"text":"`+text+`"}]}}`)); err != nil {
+			t.Error(err)
+		}
+	}
+	save("one")
+	d, err := bob.AgentDraft(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.save = func() { save("two") }
+	if _, err := bob.PublishAgent(t.Context(), "a", d.Hash); err != nil {
+		t.Fatal(err)
+	}
+	if waits, err := bob.AgentDraft(t.Context(), "a"); err != nil || waits.Hash == d.Hash {
+		t.Errorf("draft %+v, %v, want the one that was saved meanwhile", waits, err)
+	}
+}
+
+// Where nobody says who they are all are the same one: what they save waits for somebody else.
+func TestReviewWithoutKeys(t *testing.T) {
+	t.Parallel()
+	g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g.Handler())
+	t.Cleanup(server.Close)
+	c := client.New(server.URL)
+	if _, err := c.PutTenant(t.Context(), "default", api.TenantSettings{Review: true}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := c.PutAgent(t.Context(), "a", []byte(`{"model":{"provider":"scripted"}}`))
+	if err != nil || a.Status != api.StatusDraft {
+		t.Fatalf("saved %+v, %v, want a draft", a, err)
+	}
+	d, err := c.AgentDraft(t.Context(), "a")
+	if err != nil || d.By.Principal != "anonymous" {
+		t.Fatalf("draft %+v, %v", d, err)
+	}
+	if _, err := c.PublishAgent(t.Context(), "a", d.Hash); err == nil || !strings.Contains(err.Error(), "anonymous wrote this draft") {
+		t.Errorf("who wrote it publishes it: %v", err)
+	}
+	if err := c.DiscardAgentDraft(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What nobody has read does not run once review is switched on, whatever is left of the time
+// before: a run of a draft, and an agent that names one.
+func TestReviewSwitchedOn(t *testing.T) {
+	t.Parallel()
+	s := newWorked(t)
+	key := s.key("acme", access.Author, access.Submitter, access.Operator)
+	ann := client.New(s.url, client.WithToken(key))
+	script := func(name, rest string) []byte {
+		return []byte(`{"name":"` + name + `","model":{"provider":"scripted","responses":[` + rest + `}`)
+	}
+	var drafted api.Run
+	s.post("/v1/drafts", key, `{"input":"x","definition":`+string(script("odd", `{"text":"unread"},{"text":"unread, too"}]}`))+`}`, &drafted)
+	s.await(ann, drafted.ID, "completed")
+	// A gateway that has died before it took the draft out of the list.
+	listed := "draft-0123456789abcdef0123"
+	if _, err := s.store.PutAgent(t.Context(), "acme", listed, script("odd", `{"text":"unread"}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	for name, definition := range map[string][]byte{
+		"odd":    script("odd", `{"text":"read"}]}`),
+		"parent": script("parent", `{"tool_calls":[{"name":"ask","id":"d1","arguments":{"task":"x"}},{"name":"listed","id":"d2","arguments":{"task":"x"}}]},{"text":"done"}]},"tools":[{"name":"ask","kind":"agent","agent":"`+drafted.Agent+`"},{"name":"listed","kind":"agent","agent":"`+listed+`"}]`),
+	} {
+		if _, err := ann.PutAgent(t.Context(), name, definition); err != nil {
+			t.Fatal(err)
+		}
+	}
+	saved, err := ann.Submit(t.Context(), api.SubmitRequest{Agent: "odd", Input: client.Text("x")}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.await(ann, saved.ID, "completed")
+	poisoned := bus.DeadLetter{Kind: bus.DeadPoisoned, Tenant: "acme", Run: state.RunID(drafted.ID), Agent: drafted.Agent, Cause: "x"}
+	st, err := s.store.Load(t.Context(), poisoned.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	poisoned.Version = st.Version
+	if err := s.bus.DeadLetter(t.Context(), poisoned); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{Review: true}); err != nil {
+		t.Fatal(err)
+	}
+
+	refused := func(what string, err error) {
+		t.Helper()
+		if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeNotPermitted {
+			t.Errorf("%s: %v, want %s", what, err, api.CodeNotPermitted)
+		}
+	}
+	fork := api.ForkRequest{Turn: new(0), Input: client.Text("another task")}
+	_, err = ann.Fork(t.Context(), drafted.ID, fork)
+	refused("a fork", err)
+	_, err = ann.Signal(t.Context(), drafted.ID, api.SignalRequest{Message: client.Text("go on")})
+	refused("a message", err)
+	_, err = ann.Replay(t.Context(), 1)
+	refused("a replay", err)
+	_, err = ann.Submit(t.Context(), api.SubmitRequest{Agent: listed, Input: client.Text("x")}, "")
+	refused("a submission", err)
+	_, err = ann.SubmitBatch(t.Context(), api.BatchRequest{Runs: []api.SubmitRequest{{Agent: listed, Input: client.Text("x")}}}, "")
+	refused("a batch", err)
+
+	above, err := ann.Submit(t.Context(), api.SubmitRequest{Agent: "parent", Input: client.Text("x")}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.await(ann, above.ID, "completed")
+	all, err := ann.List(t.Context(), url.Values{"parent": {above.ID}})
+	if err != nil || len(all.Items) != 0 {
+		t.Errorf("runs that the parent has started: %+v, %v", all.Items, err)
+	}
+
+	// An agent that was saved before counts as read.
+	if _, err := ann.Fork(t.Context(), saved.ID, fork); err != nil {
+		t.Errorf("a fork of a run of what is saved: %v", err)
+	}
+	if _, err := ann.Signal(t.Context(), saved.ID, api.SignalRequest{Message: client.Text("go on")}); err != nil {
+		t.Errorf("a message to it: %v", err)
+	}
+}
+
+// post sends a request that is to be taken, and decodes the answer.
+func (s *guarded) post(path, token, body string, answer any) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusAccepted {
+		s.t.Fatalf("POST %s: %s", path, resp.Status)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		s.t.Fatal(err)
 	}
 }

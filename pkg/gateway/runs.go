@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"context"
 	"net/http"
 	"net/url"
@@ -177,6 +178,21 @@ func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
 		return invalid("view %q is not one of full, summary", view)
 	}
 	query.Del("view")
+	text, err := searchOf(query["text"])
+	if err != nil {
+		return err
+	}
+	query.Del("text")
+	examined := 0
+	if text != "" {
+		var rest string
+		if rest, examined, err = cursorOf(query.Get("cursor")); err != nil {
+			return err
+		}
+		if query.Has("cursor") {
+			query.Set("cursor", rest)
+		}
+	}
 	f, err := filterOf(query)
 	if err != nil {
 		return err
@@ -184,20 +200,34 @@ func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
 	if f.Loop != "" && !slices.Contains(g.cfg.Loops, f.Loop) {
 		return invalid("loop %q is not one of %s", f.Loop, strings.Join(g.cfg.Loops, ", "))
 	}
-	f.Tenant = tenantOf(r)
+	f.Tenant, f.Bytes = tenantOf(r), listBytes
+	if text != "" {
+		s := &search{g: g, text: text, limit: f.Limit, examined: examined}
+		next, complete, err := s.run(r.Context(), f)
+		if err != nil {
+			return err
+		}
+		page := api.NewPage(runsOf(s.found, view), next)
+		page.Examined, page.Complete = &s.examined, &complete
+		return replyPage(w, page)
+	}
 	page, err := g.store.List(r.Context(), f)
 	if err != nil {
 		return err
 	}
+	return replyPage(w, api.NewPage(runsOf(page.Runs, view), page.Next))
+}
+
+func runsOf(states []state.State, view string) []api.Run {
 	now := time.Now()
-	runs := make([]api.Run, len(page.Runs))
-	for i, st := range page.Runs {
+	runs := make([]api.Run, len(states))
+	for i, st := range states {
 		runs[i] = api.RunOf(st, now)
 		if view == "summary" {
 			runs[i] = runs[i].Summary()
 		}
 	}
-	return replyPage(w, api.NewPage(runs, page.Next))
+	return runs
 }
 
 func filterOf(query url.Values) (state.Filter, error) {
@@ -269,7 +299,7 @@ func filterOf(query url.Values) (state.Filter, error) {
 			f.Cursor = value
 		case name == "limit", name == parameterTenant:
 		default:
-			return f, invalid("unknown parameter %q; known are status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, created_before, view, cursor, limit, tenant", name)
+			return f, invalid("unknown parameter %q; known are status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, created_before, text, view, cursor, limit, tenant", name)
 		}
 	}
 	// Ids begin with the time of their making, so a list from a time on begins behind one.
@@ -288,19 +318,21 @@ func (g *Gateway) getMessages(w http.ResponseWriter, r *http.Request) error {
 	if view != "" && view != "full" && view != "model" && view != "session" {
 		return invalid("view %q is not one of model, full, session", view)
 	}
+	format := transcript.Format(r.URL.Query().Get("format"))
+	if format != "" {
+		if view != "" && view != "model" {
+			return invalid("format %q exports what the model sees: leave out view", format)
+		}
+		if err := format.Check(); err != nil {
+			return invalid("%v", err)
+		}
+	}
 	log, err := g.store.Log(r.Context(), st.ID, 0, 0)
 	if err != nil {
 		return err
 	}
-	if format := r.URL.Query().Get("format"); format != "" {
-		if view != "" && view != "model" {
-			return invalid("format %q exports what the model sees: leave out view", format)
-		}
-		doc, err := transcript.Export(transcript.Format(format), state.View(log))
-		if err != nil {
-			return invalid("%v", err)
-		}
-		return reply(w, http.StatusOK, doc)
+	if format != "" {
+		return replyTranscript(w, format, state.View(log))
 	}
 	if view == "session" {
 		return pageOf(w, r, state.Session(log))
@@ -310,6 +342,18 @@ func (g *Gateway) getMessages(w http.ResponseWriter, r *http.Request) error {
 		messages = state.FullView(log)
 	}
 	return pageOf(w, r, api.MessagesOf(messages))
+}
+
+// replyTranscript answers with a history in a foreign format, message by message.
+func replyTranscript(w http.ResponseWriter, f transcript.Format, messages []state.Message) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	out := bufio.NewWriter(w)
+	if err := transcript.Write(out, f, messages); err != nil {
+		panic(http.ErrAbortHandler) // the reader is gone; half an answer must not look like a whole one
+	}
+	_ = out.Flush() // the reader may be gone; there is nobody to tell
+	return nil
 }
 
 func (g *Gateway) getTurns(w http.ResponseWriter, r *http.Request) error {

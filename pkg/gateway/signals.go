@@ -53,6 +53,11 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	if sig.Message != nil && st.Loop == "single_call" {
 		return problem(http.StatusConflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call and cannot be continued", id)
 	}
+	if sig.Message != nil {
+		if err := g.checkGoesOn(r.Context(), st); err != nil {
+			return err
+		}
+	}
 	if key != "" {
 		sig.Fingerprint = fingerprintOf(body, func(fields map[string]any) { delete(fields, "signal_id") })
 	}

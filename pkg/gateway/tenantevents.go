@@ -10,6 +10,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/api/sse"
+	"github.com/turnpike-dev/turnpike/pkg/retention"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -140,26 +141,38 @@ func (s *changeStream) begin(ctx context.Context, f *changeFeed) error {
 }
 
 // catchUp sends the runs that have changed since the reader's last event, the oldest first. If
-// there are more runs than it looks at, the reader is told to ask for its lists anew.
+// there are more runs than it looks at, or runs were deleted since, the reader is told to ask for
+// its lists anew.
 func (s *changeStream) catchUp(ctx context.Context) error {
 	since := s.at.Add(-state.MaxSkew)
 	only := s.only
-	only.Limit = changesDepth
-	page, err := s.g.store.List(ctx, only)
+	only.Limit, only.Bytes = changesDepth, listBytes
+	now := time.Now()
+	var changed []api.Run
+	var lost bool
+	err := s.g.inTurn(ctx, func() error {
+		page, err := s.g.store.List(ctx, only)
+		if err != nil {
+			return err
+		}
+		for _, st := range slices.Backward(page.Runs) {
+			if !st.UpdatedAt.Before(since) {
+				changed = append(changed, api.RunOf(st, now).Summary())
+			}
+		}
+		deleted, err := retention.LastDeletion(ctx, s.g.store, only.Tenant)
+		lost = page.Next != "" || deleted.After(since.Add(-retention.NotedEvery))
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	for _, st := range slices.Backward(page.Runs) {
-		if st.UpdatedAt.Before(since) {
-			continue
-		}
-		run := api.RunOf(st, now).Summary()
+	for _, run := range changed {
 		if err := s.write(sse.Append(nil, eventOf(api.Change{Type: api.RunChanged, At: state.At(now), Run: &run}, ""))); err != nil {
 			return err
 		}
 	}
-	if page.Next != "" {
+	if lost {
 		return s.write(sse.Append(nil, eventOf(api.Change{Type: api.ChangesLost, At: state.At(now)}, "")))
 	}
 	return nil
@@ -185,10 +198,6 @@ func (s *changeStream) send(k change) error {
 }
 
 func (s *changeStream) write(frame []byte) error {
-	// A reader that takes nothing for so long is gone.
-	if err := s.rc.SetWriteDeadline(time.Now().Add(s.g.cfg.WriteTimeout)); err != nil && !isUnsupported(err) {
-		return err
-	}
 	_, err := s.w.Write(frame)
 	return err
 }

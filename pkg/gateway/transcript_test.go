@@ -3,10 +3,15 @@ package gateway_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
 )
 
 // A transcript that was exported begins another run, in either format.
@@ -57,6 +62,55 @@ func TestExportAndImport(t *testing.T) {
 		body, _ := json.Marshal(map[string]any{"agent": "hello", "input": json.RawMessage(input)})
 		if code, _, p := s.call("POST", "/v1/runs", string(body)); code != 400 || !strings.Contains(fmt.Sprint(p["detail"]), want) {
 			t.Errorf("%s = %d %v, want %q", input, code, p["detail"], want)
+		}
+	}
+}
+
+// halfway takes an answer, keeps none of it, and looks at the memory in use when half of it
+// has come.
+type halfway struct {
+	header             http.Header
+	status, bytes, all int
+	inUse              int64
+}
+
+func (h *halfway) Header() http.Header    { return h.header }
+func (h *halfway) WriteHeader(status int) { h.status = status }
+func (h *halfway) Write(b []byte) (int, error) {
+	if h.bytes += len(b); h.bytes >= h.all/2 && h.inUse == 0 {
+		h.inUse = inUse()
+	}
+	return len(b), nil
+}
+
+// A transcript is exported message by message: what is in memory of it beside the log is one
+// message, not the whole answer.
+func TestExportIsNotHeldInMemory(t *testing.T) { //nolint:paralleltest // it measures memory
+	s := newDeployment(t)
+	g, err := gateway.New(s.store, s.bus, gateway.Config{MaxBody: 64 << 20, Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g.Handler())
+	defer server.Close()
+	const size, count = 256 << 10, 64
+	said := fmt.Sprintf(`{"role":"user","content":%q}`, strings.Repeat("x", size))
+	large := &deployment{t: t, url: server.URL}
+	code, _, run := large.call("POST", "/v1/runs?wait=20s", `{"agent":"hello","input":{"format":"openai","messages":[`+strings.TrimSuffix(strings.Repeat(said+",", count), ",")+`]}}`)
+	if code != http.StatusOK {
+		t.Fatalf("submit = %d %v", code, run)
+	}
+	for _, format := range []string{"openai", "anthropic"} {
+		path := fmt.Sprintf("/v1/runs/%s/messages?format=%s", run["id"], format)
+		w := &halfway{header: http.Header{}, all: size * count}
+		inUse() // what pools keep is let go at the second time
+		before := inUse()
+		g.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		if w.status != http.StatusOK || w.bytes < w.all {
+			t.Fatalf("%s = %d, %d bytes", format, w.status, w.bytes)
+		}
+		if held := w.inUse - before; held > size*count*5/4 { // the log itself, and a little more
+			t.Errorf("%s: in the middle of an answer of %d KiB %d KiB are held", format, w.bytes>>10, held>>10)
 		}
 	}
 }

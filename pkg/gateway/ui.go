@@ -67,6 +67,9 @@ func uiKind(name string) string {
 	return "application/octet-stream"
 }
 
+// pagePolicy is what documents of the page may load and do.
+const pagePolicy = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+
 // page serves the embedded page. It may load nothing from elsewhere, and no other
 // page may frame it: its buttons approve calls.
 func page() handler {
@@ -80,7 +83,7 @@ func page() handler {
 			return problem(http.StatusNotFound, api.CodeNotFound, "there is nothing at %s; the page is at /ui/", r.URL.Path)
 		}
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+		h.Set("Content-Security-Policy", pagePolicy)
 		h.Set("Content-Type", f.kind)
 		h.Set("Cache-Control", "no-cache")
 		h.Set("Vary", "Accept-Encoding")

@@ -30,15 +30,16 @@ func (g *Gateway) listVersions(w http.ResponseWriter, r *http.Request) error {
 			return problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
 		}
 	}
-	page, err := g.store.List(r.Context(), state.Filter{Tenant: tenant, Agent: name, Limit: versionRuns})
+	runs, examined := map[int][]state.State{}, 0
+	more, err := g.eachRun(r.Context(), state.Filter{Tenant: tenant, Agent: name, Limit: versionRuns}, func(st state.State) {
+		examined++
+		slim := state.State{Status: st.Status, Usage: st.Usage, StartedAt: st.StartedAt, FinishedAt: st.FinishedAt} // a run has up to a megabyte
+		runs[st.AgentVersion] = append(runs[st.AgentVersion], slim)
+	})
 	if err != nil {
 		return err
 	}
-	runs := map[int][]state.State{}
-	for _, st := range page.Runs {
-		runs[st.AgentVersion] = append(runs[st.AgentVersion], st)
-	}
-	answer := api.AgentVersions{Examined: len(page.Runs), Complete: page.Next == ""}
+	answer := api.AgentVersions{Examined: examined, Complete: more == ""}
 	to := max(0, from-limit)
 	for n := from; n > to; n-- {
 		v := latest

@@ -46,7 +46,7 @@ func (t *Turn) compactOr(then func(*Turn) Decision) Decision {
 		ask := slices.Concat(p.head, clipAll(p.cut), []state.Message{state.UserText(summarise)})
 		return Decision{Next: t.s, Effect: CallModel{Messages: ask, Purpose: ForSummary, Quiet: true}}
 	}
-	t.compact(p, p.remark(), state.Entry{})
+	t.compact(p, p.remark(), state.Entry{}, "")
 	return then(t)
 }
 
@@ -63,7 +63,7 @@ func (t *Turn) summarised(ev ModelResponded, proceed func(*Turn) Decision) Decis
 	} else {
 		text = "[Summary of the earlier conversation]\n" + text
 	}
-	t.compact(p, text, state.Entry{Usage: &u})
+	t.compact(p, text, state.Entry{Usage: &u}, origin(p.cut))
 	return t.afterCompaction(proceed)
 }
 
@@ -73,7 +73,7 @@ func (t *Turn) unsummarised(ev ModelFailed, proceed func(*Turn) Decision) Decisi
 	t.withdraw("", ev.Spent) // nobody has seen the text
 	t.s.Asked += ev.Failed
 	p := t.plan()
-	t.compact(p, p.remark(), state.Entry{Detail: "no summary: " + ev.Err.Message})
+	t.compact(p, p.remark(), state.Entry{Detail: "no summary: " + ev.Err.Message}, "")
 	return t.afterCompaction(proceed)
 }
 
@@ -181,8 +181,24 @@ func (p plan) remark() string {
 	return text + "]"
 }
 
-// compact appends the entry that replaces messages in the view.
-func (t *Turn) compact(p plan, remark string, e state.Entry) {
+// origin returns where a text comes from that was made out of messages: from a stranger, if a
+// part of them did, and then from the farthest one.
+func origin(messages []state.Message) state.Origin {
+	order := []state.Origin{"", state.OriginTool, state.OriginAgent, state.OriginWeb}
+	farthest := 0
+	for _, m := range messages {
+		for i := range m.Parts {
+			if p := &m.Parts[i]; p.Untrusted() {
+				farthest = max(farthest, slices.Index(order, p.Origin), 1)
+			}
+		}
+	}
+	return order[farthest]
+}
+
+// compact appends the entry that replaces messages in the view. The origin is that of the
+// remark.
+func (t *Turn) compact(p plan, remark string, e state.Entry, of state.Origin) {
 	e.Type = state.EntryCompacted
 	gone := p.cut
 	if slices.ContainsFunc(p.kept, long) {
@@ -192,6 +208,7 @@ func (t *Turn) compact(p plan, remark string, e state.Entry) {
 	if remark != "" {
 		m := state.UserText(remark)
 		m.Synthetic = true
+		m.Parts[0].Origin = of
 		e.Messages = append(e.Messages, m)
 	}
 	if len(gone) > len(p.cut) {

@@ -10,6 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/budget"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/provenance"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -57,7 +58,7 @@ func (t *Turn) unchecked(o state.OpenCall) bool { return o.Needs == "" && (!t.s.
 // screen answers the calls that can never run: of a tool that the agent does not
 // have, with arguments that its schema does not admit, or too many (A7).
 func (l *ruled) screen(t *Turn) {
-	counted := map[string]int{}
+	counted, steps := map[string]int{}, agent.TurnSteps()
 	for _, o := range slices.Clone(t.s.Open) {
 		spec := t.tool(o.Name)
 		if t.s.Cleared && !o.Recheck {
@@ -69,7 +70,7 @@ func (l *ruled) screen(t *Turn) {
 			}
 			continue
 		}
-		if err := spec.Validate(o.Arguments); err != nil {
+		if err := spec.ValidateWithin(o.Arguments, steps); err != nil {
 			t.refuse(o, "%s", err)
 			continue
 		}
@@ -317,6 +318,11 @@ func (t *Turn) wait(r state.Reason, question string) Decision {
 		c := state.WaitCall{ID: o.ID, Tool: o.Name, Arguments: o.RawArguments(), Message: o.Question, Needs: o.Needs, RunID: o.Child}
 		if o.Needs == state.NeedApproval {
 			c.Hash = t.s.ApprovalHash(c.ID, c.Tool, c.Arguments)
+			c.UntrustedSeen = provenance.Seen(t.s.Log)
+			c.ArgsFromUntrusted = c.UntrustedSeen && provenance.FromUntrusted(t.s.Log, o.Arguments)
+			if c.ArgsFromUntrusted {
+				c.Sources = provenance.Sources(t.s.Log, o.Arguments)
+			}
 		}
 		if spec := t.tool(o.Name); spec != nil {
 			c.Risk = string(spec.Risk)

@@ -3,25 +3,26 @@ package provenance
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Bounds of a comparison. Beyond them the answer is yes.
 const (
-	maxText    = 1 << 20  // bytes of untrusted text
+	maxText    = 1 << 20  // bytes of untrusted text, as it came and folded
 	maxArgs    = 64 << 10 // bytes of arguments
-	maxNeedles = 64       // values between word and window bytes
+	maxFolded  = 4 * maxArgs
+	maxNeedles = 64 // values between word and window bytes
 )
 
 const (
 	word   = 4  // below so many bytes a value must be a whole word
 	window = 12 // of a value with so many bytes or more any part of this length counts
+	digits = 6  // so many digits in a row are a value of their own
+	joint  = 6  // texts of an array that have fewer bytes together are not joined
 )
 
 // Seen reports whether anything untrusted stands in the history at all.
@@ -30,9 +31,9 @@ func Seen(log []state.Entry) bool {
 }
 
 // FromUntrusted reports whether a value of a call's arguments, a JSON object, also stands in
-// something untrusted in the history. Case, spaces and punctuation do not count. It errs on
-// the side of yes: where there is more than it compares, where the arguments are no JSON,
-// and after an image, which it cannot read.
+// something untrusted in the history. Case, spaces, punctuation and the spelling of numbers and
+// of Unicode do not count. It errs on the side of yes: where there is more than it compares,
+// where the arguments are no JSON, and after an image, which it cannot read.
 func FromUntrusted(log []state.Entry, arguments string) bool {
 	if !Seen(log) {
 		return false
@@ -47,8 +48,12 @@ func FromUntrusted(log []state.Entry, arguments string) bool {
 	left := maxText
 	return !each(log, func(p *state.Part) bool {
 		text := p.Text + p.Content
-		left -= len(text)
-		return left >= 0 && len(p.Images) == 0 && p.Type != state.PartImage && !n.in(text)
+		if len(p.Images) > 0 || p.Type == state.PartImage || len(text) > left {
+			return false
+		}
+		folded, ok := fold(text, left)
+		left -= max(len(text), len(folded))
+		return ok && !n.in(folded)
 	})
 }
 
@@ -70,25 +75,34 @@ func each(log []state.Entry, f func(*state.Part) bool) bool {
 }
 
 func all(m *state.Message, f func(*state.Part) bool) bool {
-	if m.Synthetic {
-		return true
-	}
 	for i := range m.Parts {
-		if p := &m.Parts[i]; p.Untrusted() && !f(p) {
+		p := &m.Parts[i]
+		// What Turnpike has written is trusted, but not what a model made of strangers' words.
+		if m.Synthetic && p.Type != state.PartText {
+			continue
+		}
+		if p.Untrusted() && !f(p) {
 			return false
 		}
 	}
 	return true
 }
 
-// needles are what is looked for.
+// needles are what is looked for, folded.
 type needles struct {
 	words   map[string]bool // whole words
 	values  [][]byte        // anywhere
-	windows map[string]bool // of window bytes each, anywhere
+	windows map[[window]byte]struct{}
+	numbers map[string]bool // as canonical writes them
+	runs    map[string]bool // of digits, anywhere
+	long    lengths         // of runs
+	left    int             // bytes that may still be folded
+	whole   bool            // nothing was left out
 }
 
-func (n *needles) empty() bool { return len(n.words)+len(n.values)+len(n.windows) == 0 }
+func (n *needles) empty() bool {
+	return len(n.words)+len(n.values)+len(n.windows)+len(n.numbers)+len(n.runs) == 0
+}
 
 func needlesOf(arguments string) (*needles, bool) {
 	if len(arguments) > maxArgs {
@@ -100,9 +114,16 @@ func needlesOf(arguments string) (*needles, bool) {
 	if dec.Decode(&args) != nil {
 		return nil, false
 	}
-	n := &needles{words: map[string]bool{}, windows: map[string]bool{}}
+	n := newNeedles(maxFolded)
 	n.walk(args)
-	return n, len(n.values) <= maxNeedles
+	return n, n.whole && len(n.values) <= maxNeedles
+}
+
+func newNeedles(left int) *needles {
+	return &needles{
+		words: map[string]bool{}, windows: map[[window]byte]struct{}{}, numbers: map[string]bool{}, runs: map[string]bool{},
+		left: left, whole: true,
+	}
 }
 
 // walk adds the texts and numbers of a value, and not the names of its fields.
@@ -116,18 +137,65 @@ func (n *needles) walk(v any) {
 		for _, inner := range v {
 			n.walk(inner)
 		}
+		n.joined(v)
 	case string:
-		n.add(v)
+		n.text(v)
 	case json.Number:
-		n.add(v.String())
-		if f, err := v.Float64(); err == nil && strings.ContainsAny(v.String(), "eE") {
-			n.add(strconv.FormatFloat(f, 'f', -1, 64))
-		}
+		n.number(v.String())
 	}
 }
 
-func (n *needles) add(text string) {
-	b := squash(text)
+// fold folds a part of the arguments. What is too much is left out, and noted.
+func (n *needles) fold(text string) string {
+	folded, ok := fold(text, n.left)
+	n.left -= len(folded)
+	n.whole = n.whole && ok
+	return folded
+}
+
+func (n *needles) text(text string) {
+	folded := n.fold(text)
+	n.add(squash(folded))
+	n.digitRuns(folded)
+	// "900.00" is 900; but "1.0" names a version as well as a number.
+	if c, ok := canonical(strings.TrimSpace(folded)); ok && strings.ContainsAny(folded, ".,") && len(squash(c)) >= 3 {
+		n.value(c)
+	}
+}
+
+func (n *needles) number(spelled string) {
+	c, ok := canonical(strings.ToLower(spelled))
+	if !ok {
+		n.add(squash(spelled))
+		return
+	}
+	n.value(c)
+}
+
+// value adds a number that canonical has written.
+func (n *needles) value(c string) {
+	n.numbers[c] = true
+	n.add(squash(c))
+}
+
+// joined adds the texts of an array as one: a value may have come in pieces. Fewer bytes
+// stand in too many texts by chance.
+func (n *needles) joined(array []any) {
+	var pieces []string
+	for _, inner := range array {
+		if s, ok := inner.(string); ok {
+			pieces = append(pieces, s)
+		}
+	}
+	if len(pieces) < 2 {
+		return
+	}
+	if b := squash(n.fold(strings.Join(pieces, ""))); len(b) >= joint {
+		n.add(b)
+	}
+}
+
+func (n *needles) add(b []byte) {
 	switch {
 	case len(b) == 0:
 	case len(b) < word:
@@ -138,21 +206,39 @@ func (n *needles) add(text string) {
 		}
 	default:
 		for i := range len(b) - window + 1 {
-			n.windows[string(b[i:i+window])] = true
+			n.windows[[window]byte(b[i:])] = struct{}{}
 		}
 	}
 }
 
-// in reports whether one of n stands in a text.
-func (n *needles) in(text string) bool {
-	if len(n.words) > 0 {
-		for w := range strings.FieldsFuncSeq(text, func(r rune) bool { return !counts(r) }) {
-			if len(w) < word*utf8.UTFMax && n.words[string(squash(w))] {
-				return true
+// digitRuns adds the long numbers within a text, also those in groups with single spaces.
+func (n *needles) digitRuns(text string) {
+	for run := range strings.FieldsFuncSeq(text, func(r rune) bool { return r != ' ' && !digit(r) }) {
+		for group := range strings.SplitSeq(run, "  ") {
+			n.run(strings.ReplaceAll(group, " ", ""))
+			for one := range strings.SplitSeq(group, " ") {
+				n.run(one)
 			}
 		}
 	}
-	if len(n.values)+len(n.windows) == 0 {
+}
+
+func (n *needles) run(run string) {
+	switch {
+	case len(run) < digits:
+	case len(run) < window:
+		n.runs[run], n.long[len(run)] = true, true
+	default:
+		n.add([]byte(run))
+	}
+}
+
+// in reports whether one of n stands in a folded text.
+func (n *needles) in(text string) bool {
+	if n.hasWord(text) || n.hasNumber(text) {
+		return true
+	}
+	if len(n.values)+len(n.windows)+len(n.runs) == 0 {
 		return false
 	}
 	b := squash(text)
@@ -163,23 +249,66 @@ func (n *needles) in(text string) bool {
 	}
 	if len(n.windows) > 0 {
 		for i := range max(0, len(b)-window+1) {
-			if n.windows[string(b[i:i+window])] {
+			if _, ok := n.windows[[window]byte(b[i:])]; ok {
 				return true
 			}
+		}
+	}
+	return n.hasRun(b)
+}
+
+func (n *needles) hasWord(text string) bool {
+	if len(n.words) == 0 {
+		return false
+	}
+	for w := range shortWords(text) {
+		if n.words[w] {
+			return true
 		}
 	}
 	return false
 }
 
-func counts(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }
-
-// squash returns the letters and digits of a text, in lower case.
-func squash(text string) []byte {
-	b := make([]byte, 0, len(text))
-	for _, r := range text {
-		if counts(r) {
-			b = utf8.AppendRune(b, unicode.ToLower(r))
+func (n *needles) hasNumber(text string) bool {
+	if len(n.numbers) == 0 {
+		return false
+	}
+	for c := range decimals(text) {
+		if n.numbers[c] {
+			return true
 		}
 	}
-	return b
+	return false
+}
+
+func (n *needles) hasRun(b []byte) bool {
+	if len(n.runs) == 0 {
+		return false
+	}
+	for run := range n.long.in(b) {
+		if n.runs[string(run)] {
+			return true
+		}
+	}
+	return false
+}
+
+// lengths are how many digits runs have that are looked for.
+type lengths [window]bool
+
+// in are all runs of these lengths in a squashed text.
+func (l *lengths) in(b []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		inRow := 0
+		for i, c := range b {
+			if inRow++; !digit(rune(c)) {
+				inRow = 0
+			}
+			for long := digits; long <= min(inRow, window-1); long++ {
+				if l[long] && !yield(b[i+1-long:i+1]) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -27,11 +27,12 @@ type Keeper struct {
 	cfg   Config
 	store state.Store
 	bus   bus.Intake
+	notes notes
 }
 
 // New returns a keeper of the runs in store.
 func New(store state.Store, b bus.Intake, cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, store: store, bus: b}
+	return &Keeper{cfg: cfg, store: store, bus: b, notes: notes{at: map[string]time.Time{}}}
 }
 
 // ErrChild reports a run that another has started: it is deleted with that one.
@@ -40,7 +41,7 @@ var ErrChild = errors.New("it is below another run")
 // Delete deletes a run with all below it, and returns how many runs that were. The error is
 // a *state.NotEndedError if one of them has not ended, ErrChild for a run that another has
 // started, or state.ErrNotFound.
-func (k *Keeper) Delete(ctx context.Context, id state.RunID) (int, error) {
+func (k *Keeper) Delete(ctx context.Context, id state.RunID) (n int, err error) {
 	root, err := k.store.Load(ctx, id)
 	if err != nil {
 		return 0, err
@@ -52,7 +53,14 @@ func (k *Keeper) Delete(ctx context.Context, id state.RunID) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return k.forgetTree(ctx, trees[0])
+	if trees[0].live != nil {
+		return 0, trees[0].live
+	}
+	err = k.noted(ctx, root.Tenant, func() (err error) {
+		n, err = k.forgetTree(ctx, trees[0])
+		return err
+	})
+	return n, err
 }
 
 // checkRoot returns ErrChild for a run that another has started which is still there.
@@ -137,7 +145,7 @@ func (k *Keeper) forgetTree(ctx context.Context, t tree) (int, error) {
 }
 
 // forget deletes one run: first what other systems keep of it, so that a deletion which was
-// interrupted finds the run.
+// interrupted finds the run. Last it says so to whoever shows it.
 func (k *Keeper) forget(ctx context.Context, m member) error {
 	if err := k.bus.Forget(ctx, m.tenant, m.id, m.letters); err != nil {
 		return fmt.Errorf("delete events of run %s: %w", m.id, err)
@@ -145,6 +153,7 @@ func (k *Keeper) forget(ctx context.Context, m member) error {
 	if err := k.store.Delete(ctx, m.id); err != nil && !errors.Is(err, state.ErrNotFound) {
 		return err
 	}
+	k.bus.Deleted(m.tenant, m.id)
 	return nil
 }
 
@@ -307,13 +316,20 @@ func (k *Keeper) deleteAll(ctx context.Context, roots []state.State) (deleted in
 	if err != nil {
 		return 0, err
 	}
-	for _, t := range trees {
-		n, err := k.forgetTree(ctx, t)
-		deleted += n
-		var live *state.NotEndedError
-		if err != nil && !errors.As(err, &live) {
-			return deleted, err
-		}
+	trees = slices.DeleteFunc(trees, func(t tree) bool { return t.live != nil })
+	if len(trees) == 0 {
+		return 0, nil
 	}
-	return deleted, nil
+	err = k.noted(ctx, roots[0].Tenant, func() error {
+		for _, t := range trees {
+			n, err := k.forgetTree(ctx, t)
+			deleted += n
+			var live *state.NotEndedError
+			if err != nil && !errors.As(err, &live) {
+				return err
+			}
+		}
+		return nil
+	})
+	return deleted, err
 }

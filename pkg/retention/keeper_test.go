@@ -114,6 +114,42 @@ func TestDeleteTree(t *testing.T) {
 	}
 }
 
+// Who watches hears of each run of a tree that is deleted, and the tenant's last deletion is
+// noted; of one that is refused nothing is.
+func TestDeletionsAreTold(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	k := retention.New(d.store, d.bus, retention.Config{})
+	told := map[state.RunID]string{}
+	stop, err := d.bus.WatchDeleted(t.Context(), func(tenant string, run state.RunID) { told[run] = tenant })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	live := d.run("a", nil, "")
+	if _, err := k.Delete(t.Context(), live); err == nil {
+		t.Error("a run in flight is deleted")
+	}
+	if at, err := retention.LastDeletion(t.Context(), d.store, "default"); !at.IsZero() || err != nil || len(told) > 0 {
+		t.Errorf("nothing was deleted: %v, %v, told %v", at, err, told)
+	}
+	began := time.Now().Add(-retention.NotedEvery)
+	root := d.run("a", nil, state.EndCompleted)
+	child := d.run("b", &state.Parent{RunID: root, CallID: "c1", Depth: 1}, state.EndCompleted)
+	if _, err := k.Delete(t.Context(), root); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 2 || told[root] != "default" || told[child] != "default" {
+		t.Errorf("told of %v, want %s and %s", told, root, child)
+	}
+	if at, err := retention.LastDeletion(t.Context(), d.store, "default"); !at.After(began) || err != nil {
+		t.Errorf("the last deletion was at %v, %v", at, err)
+	}
+	if at, err := retention.LastDeletion(t.Context(), d.store, "other"); !at.IsZero() || err != nil {
+		t.Errorf("another tenant's last deletion was at %v, %v", at, err)
+	}
+}
+
 // crash is a bus whose process ends at one of its calls.
 type crash struct {
 	bus.Intake

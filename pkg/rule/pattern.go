@@ -3,12 +3,15 @@ package rule
 import (
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"sync"
 
 	"cel.dev/cel-go/cel"
 	celenv "cel.dev/cel-go/common/env"
+	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
 	"cel.dev/cel-go/interpreter"
 )
 
@@ -88,21 +91,76 @@ func matches(text, pattern ref.Val) ref.Val {
 	return types.Bool(re.MatchString(t))
 }
 
-// patternCost says what the calls of matches cost.
-type patternCost struct{}
+// callCost says what calls cost for which CEL counts one: those of matches, and those whose
+// arguments it knows only when they are there.
+type callCost struct{}
 
-func (patternCost) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
-	if function != "matches" || len(args) != 2 {
+func (callCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
+	cost := uint64(1)
+	switch function {
+	case "matches":
+		if len(args) != 2 {
+			return nil
+		}
+		t, ok := args[0].Value().(string)
+		p, is := args[1].Value().(string)
+		if !ok || !is {
+			return nil
+		}
+		size := uint64(PatternSize(p)) //nolint:gosec // it is positive
+		cost += size/8 + size*uint64(len(t))/perCost
+	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
+		if len(args) != 2 {
+			return nil
+		}
+		cost += min(weight(args[0]), weight(args[1]))
+	case operators.In:
+		if len(args) != 2 {
+			return nil
+		}
+		if _, ok := args[1].(traits.Lister); ok {
+			cost += weight(args[1])
+		}
+	case operators.Add, "string", "bytes", "int", "uint", "double", "timestamp", "duration":
+		for _, v := range slices.Concat(args, []ref.Val{result}) {
+			switch v := v.(type) {
+			case types.String:
+				cost += uint64(len(v)) / textCost
+			case types.Bytes:
+				cost += uint64(len(v)) / textCost
+			}
+		}
+	default:
 		return nil
 	}
-	t, ok := args[0].Value().(string)
-	p, is := args[1].Value().(string)
-	if !ok || !is {
-		return nil
-	}
-	size := uint64(PatternSize(p)) //nolint:gosec // it is positive
-	cost := 1 + size/8 + size*uint64(len(t))/perCost
 	return &cost
 }
 
-var _ interpreter.ActualCostEstimator = patternCost{}
+// textCost is how many bytes of a text are one unit of cost, as CEL counts them.
+const textCost = 10
+
+// weight is what looking at the whole of a value costs.
+func weight(v ref.Val) uint64 {
+	switch v := v.(type) {
+	case types.String:
+		return uint64(len(v)) / textCost
+	case types.Bytes:
+		return uint64(len(v)) / textCost
+	case traits.Lister:
+		sum := uint64(1)
+		for it := v.Iterator(); it.HasNext() == types.True; {
+			sum += 1 + weight(it.Next())
+		}
+		return sum
+	case traits.Mapper:
+		sum := uint64(1)
+		for it := v.Iterator(); it.HasNext() == types.True; {
+			key := it.Next()
+			sum += 1 + weight(key) + weight(v.Get(key))
+		}
+		return sum
+	}
+	return 0
+}
+
+var _ interpreter.ActualCostEstimator = callCost{}

@@ -38,6 +38,48 @@ func TestPatternsCost(t *testing.T) {
 	}
 }
 
+// TestCallsCost: what CEL takes for one step of arguments whose types it does not know takes as
+// long as they are large.
+func TestCallsCost(t *testing.T) {
+	list := make([]any, 1000)
+	for i := range list {
+		list[i] = float64(i)
+	}
+	deep := []any{list, list, list, list, list, list, list, list, list, list}
+	values := map[string]any{"args": map[string]any{
+		"text": strings.Repeat("1", 100<<10), "list": list, "deep": []any{deep}, "same": []any{deep}, "object": map[string]any{"a": deep}, "like": map[string]any{"a": deep},
+	}}
+	args := cel.Variable("args", cel.MapType(cel.StringType, cel.DynType))
+	for _, condition := range []string{
+		`args.list.map(x, args.text + args.text).size() > 1`,
+		`args.list.all(x, args.deep == args.same)`,
+		`args.list.all(x, !(args.object != args.like))`,
+		`args.list.all(x, args.deep[0] in args.same)`,
+		`args.list.all(x, args.text <= args.text)`,
+		`args.list.all(x, double(args.text) > 1.0)`,
+		`args.list.map(x, bytes(args.text)).size() > 1`,
+	} {
+		holds, err := rule.Compile(condition, args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := holds(values); err == nil || !strings.Contains(err.Error(), "cost") {
+			t.Errorf("%s gave %v, want that it costs too much", condition, err)
+		}
+	}
+	for _, condition := range []string{
+		`args.list.all(x, x >= 0.0 && x != -1.0)`, `args.deep == args.same`, `args.text + "x" != args.text`, `5.0 in args.list && args.list.exists(x, string(x) == "7")`,
+	} {
+		holds, err := rule.Compile(condition, args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if yes, err := holds(values); !yes || err != nil {
+			t.Errorf("%s gave %t, %v", condition, yes, err)
+		}
+	}
+}
+
 func TestLongExpressions(t *testing.T) {
 	_, err := rule.Compile("true"+strings.Repeat(" || true", 4000), cel.Variable("args", cel.DynType))
 	if err == nil || !strings.Contains(err.Error(), "4096 are allowed") {

@@ -74,7 +74,7 @@ func compile(text string, vars []cel.EnvOption) (cel.Program, *cel.Type, error) 
 	if issues.Err() != nil {
 		return nil, nil, fmt.Errorf("%q: %w", text, issues.Err())
 	}
-	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.CostTracking(patternCost{}))
+	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.CostTracking(callCost{}))
 	if err != nil {
 		return nil, nil, fmt.Errorf("%q: %w", text, err)
 	}

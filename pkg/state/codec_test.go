@@ -95,10 +95,14 @@ func drawUsage(t *rapid.T) state.Usage {
 
 func drawWait(t *rapid.T) *state.Wait {
 	s := rapid.String()
+	source := rapid.Custom(func(t *rapid.T) state.ArgumentSource {
+		return state.ArgumentSource{Argument: s.Draw(t, "argument"), Origin: state.Origin(s.Draw(t, "origin")), Turn: rapid.Int().Draw(t, "turn"), CallID: s.Draw(t, "call"), Tool: s.Draw(t, "tool")}
+	})
 	call := rapid.Custom(func(t *rapid.T) state.WaitCall {
 		return state.WaitCall{
 			ID: s.Draw(t, "id"), Tool: s.Draw(t, "tool"), Arguments: json.RawMessage(objects().Draw(t, "arguments")), Message: s.Draw(t, "message"),
-			Hash: s.Draw(t, "hash"), Risk: s.Draw(t, "risk"),
+			Hash: s.Draw(t, "hash"), Risk: s.Draw(t, "risk"), ArgsFromUntrusted: rapid.Bool().Draw(t, "from"), UntrustedSeen: rapid.Bool().Draw(t, "seen"),
+			Sources: rapid.SliceOfN(source, 0, 2).Draw(t, "sources"),
 		}
 	})
 	return &state.Wait{
@@ -115,7 +119,8 @@ func drawEntry(t *rapid.T) state.Entry {
 		Version: rapid.Int64().Draw(t, "version"), Status: state.Status(s.Draw(t, "status")), Worker: s.Draw(t, "worker"),
 		Messages: rapid.SliceOfN(rapid.Custom(drawMessage), 0, 3).Draw(t, "messages"),
 		CallID:   s.Draw(t, "call"), IsError: rapid.Bool().Draw(t, "error"), MessageIDs: rapid.SliceOfN(s, 0, 3).Draw(t, "ids"),
-		Step: rapid.Int().Draw(t, "step"), Action: s.Draw(t, "action"), Limit: s.Draw(t, "limit"), UsedFraction: f.Draw(t, "used"),
+		Asked: rapid.SliceOfN(s, 0, 3).Draw(t, "asked"),
+		Step:  rapid.Int().Draw(t, "step"), Action: s.Draw(t, "action"), Limit: s.Draw(t, "limit"), UsedFraction: f.Draw(t, "used"),
 	}
 	if rapid.Bool().Draw(t, "full") {
 		m, u, text, confidence := drawMessage(t), drawUsage(t), s.Draw(t, "output"), f.Draw(t, "confidence")

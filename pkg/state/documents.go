@@ -10,10 +10,11 @@ type DocumentKind string
 
 // The kinds of documents.
 const (
-	DraftDocument   DocumentKind = "draft"   // of an agent that waits for review, by tenant/name
-	KeyDocument     DocumentKind = "key"     // an API key, by its id
-	SessionDocument DocumentKind = "session" // of somebody who has logged in to the page
-	TenantDocument  DocumentKind = "tenant"  // the settings of a tenant, by its name
+	DeletionsDocument DocumentKind = "deletions" // when runs of a tenant were deleted last, by its name
+	DraftDocument     DocumentKind = "draft"     // of an agent that waits for review, by tenant/name
+	KeyDocument       DocumentKind = "key"       // an API key, by its id
+	SessionDocument   DocumentKind = "session"   // of somebody who has logged in to the page
+	TenantDocument    DocumentKind = "tenant"    // the settings of a tenant, by its name
 )
 
 // Documents keeps small documents about a deployment, some thousands at most of a kind.

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 )
 
 // Role says who speaks in a message.
@@ -47,6 +48,37 @@ func (p *Part) Untrusted() bool {
 		return p.Type == PartToolResult
 	}
 	return p.Origin != OriginPerson
+}
+
+// ArgumentSource is where a value of an argument also stands: in a result of a tool, or in what
+// another agent has said. It need not be where the model has it from.
+type ArgumentSource struct {
+	Argument string `json:"argument"` // its name, or as in items[0].id
+	Origin   Origin `json:"origin"`
+	Turn     int    `json:"turn"`
+	CallID   string `json:"call_id,omitempty"`
+	Tool     string `json:"tool,omitempty"` // that was called
+}
+
+// String says it in words: iban also stands in what fetch got from the web in turn 1.
+func (s ArgumentSource) String() string {
+	where := "what a tool has said"
+	switch {
+	case s.Origin == OriginWeb && s.Tool != "":
+		where = fmt.Sprintf("what %s got from the web", s.Tool)
+	case s.Origin == OriginWeb:
+		where = "a text from the web"
+	case s.Origin == OriginAgent && s.Tool != "":
+		where = fmt.Sprintf("the answer of the agent behind %s", s.Tool)
+	case s.Origin == OriginAgent:
+		where = "what another agent has said"
+	case s.Tool != "":
+		where = "the result of " + s.Tool
+	}
+	if s.Turn > 0 {
+		where += fmt.Sprintf(" in turn %d", s.Turn)
+	}
+	return s.Argument + " also stands in " + where
 }
 
 // Part is one piece of a message. Which fields are set follows from Type.

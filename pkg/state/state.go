@@ -213,6 +213,13 @@ type WaitCall struct {
 	Hash      string          `json:"hash,omitempty"`   // of a call that waits for approval; older builds wrote none
 	Risk      string          `json:"risk,omitempty"`   // of the tool, as its definition says
 	RunID     RunID           `json:"run_id,omitempty"` // of the child run that answers
+
+	// Of a call that waits for approval: whether a value of its arguments also stands in
+	// something that a stranger may have written, in what, and whether the model has read any
+	// such text at all.
+	ArgsFromUntrusted bool             `json:"args_from_untrusted,omitempty"`
+	UntrustedSeen     bool             `json:"untrusted_seen,omitempty"`
+	Sources           []ArgumentSource `json:"sources,omitempty"`
 }
 
 // OpenCall is a tool call without a result.

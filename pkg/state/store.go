@@ -144,6 +144,10 @@ type Filter struct {
 	CreatedAfter time.Time
 	Cursor       string // opaque, from RunPage.Next
 	Limit        int    // 0 means 50
+
+	// Bytes ends a page early, with Next, once that many were read for it; 0 is no bound. Stores
+	// that have all runs in memory read none.
+	Bytes int
 }
 
 // RunPage is one page of runs.

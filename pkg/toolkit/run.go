@@ -56,7 +56,7 @@ func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 		err = errors.New("the URL cannot be read") // its error repeats it, with the password in it
 	}
 	if err != nil {
-		return fmt.Errorf("connect to NATS: %w: TURNPIKE_NATS_URL sets the address", err)
+		return fmt.Errorf("connect to NATS: %w: %s", err, cmp.Or(natslogin.Remedy(err), "TURNPIKE_NATS_URL sets the address"))
 	}
 	defer nc.Close()
 	stop, err := ServeTenant(nc, prefix, tenant, tools...)

@@ -43,39 +43,54 @@ type anthropicOpaque struct {
 	Redacted  string `json:"redacted,omitempty"`
 }
 
-func toAnthropic(messages []state.Message) (system string, out []anthropicMessage) {
-	var results []anthropicBlock
-	out = []anthropicMessage{}
-	add := func(role string, blocks []anthropicBlock) {
-		if len(blocks) == 0 {
-			return
-		}
-		content, err := encode(blocks)
-		if err != nil {
-			return // blocks of texts and checked JSON always encode
-		}
-		if len(blocks) == 1 && blocks[0].Type == "text" {
-			content = quote(*blocks[0].Text)
-		}
-		out = append(out, anthropicMessage{Role: role, Content: content})
-	}
+// anthropicOut is an anthropicMessage whose content is not encoded yet.
+type anthropicOut struct {
+	Role    string `json:"role"`
+	Content any    `json:"content"`
+}
+
+// anthropicSystem returns the system messages as one text: all of them stand at the beginning.
+func anthropicSystem(messages []state.Message) string {
 	var systems []string
+	for _, m := range messages {
+		if m.Role == state.RoleSystem {
+			systems = append(systems, m.Text())
+		}
+	}
+	return strings.Join(systems, "\n\n")
+}
+
+// toAnthropic hands over each message, until add returns an error.
+func toAnthropic(messages []state.Message, add func(any) error) error {
+	var results []anthropicBlock
+	write := func(role string, blocks []anthropicBlock) error {
+		switch {
+		case len(blocks) == 0:
+			return nil
+		case len(blocks) == 1 && blocks[0].Type == "text":
+			return add(anthropicOut{role, *blocks[0].Text})
+		default:
+			return add(anthropicOut{role, blocks})
+		}
+	}
 	for _, m := range messages {
 		if m.Role == state.RoleTool {
 			// The results of one response stand in one message.
 			results = append(results, blocksOf(m)...)
 			continue
 		}
-		add("user", results)
+		if err := write("user", results); err != nil {
+			return err
+		}
 		results = nil
 		if m.Role == state.RoleSystem {
-			systems = append(systems, m.Text())
 			continue
 		}
-		add(string(m.Role), blocksOf(m))
+		if err := write(string(m.Role), blocksOf(m)); err != nil {
+			return err
+		}
 	}
-	add("user", results)
-	return strings.Join(systems, "\n\n"), out
+	return write("user", results)
 }
 
 func blocksOf(m state.Message) []anthropicBlock {
@@ -127,6 +142,14 @@ func resultContent(p state.Part) json.RawMessage {
 	b, err := encode(blocks)
 	if err != nil {
 		return quote(p.Content) // texts and images always encode
+	}
+	return b
+}
+
+func quote(text string) json.RawMessage {
+	b, err := encode(text)
+	if err != nil {
+		return json.RawMessage(`""`) // a text always encodes
 	}
 	return b
 }

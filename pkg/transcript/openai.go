@@ -36,22 +36,34 @@ type openAIImage struct {
 	URL string `json:"url"`
 }
 
-func toOpenAI(messages []state.Message) []openAIMessage {
-	out := []openAIMessage{}
+// openAIOut is an openAIMessage whose content is not encoded yet.
+type openAIOut struct {
+	Role       string       `json:"role"`
+	Content    any          `json:"content,omitempty"`
+	ToolCalls  []openAICall `json:"tool_calls,omitempty"`
+	ToolCallID string       `json:"tool_call_id,omitempty"`
+}
+
+// toOpenAI hands over each message, until add returns an error.
+func toOpenAI(messages []state.Message, add func(any) error) error {
 	// A result is a text there: its images follow all results, as if the user showed
 	// them.
 	var images []state.Part
-	show := func() {
-		if len(images) > 0 {
-			out = append(out, openAIMessage{Role: "user", Content: openAIContent(images)})
+	show := func() error {
+		if len(images) == 0 {
+			return nil
 		}
+		shown := images
 		images = nil
+		return add(openAIOut{Role: "user", Content: openAIContent(shown)})
 	}
 	for _, m := range messages {
 		if m.Role == state.RoleTool {
 			for _, p := range m.Parts {
 				if p.Type == state.PartToolResult {
-					out = append(out, openAIMessage{Role: "tool", ToolCallID: p.CallID, Content: quote(p.Content)})
+					if err := add(openAIOut{Role: "tool", ToolCallID: p.CallID, Content: p.Content}); err != nil {
+						return err
+					}
 				}
 				for _, i := range p.Images {
 					images = append(images, state.Part{Type: state.PartImage, MediaType: i.MediaType, Data: i.Data, URL: i.URL})
@@ -59,25 +71,28 @@ func toOpenAI(messages []state.Message) []openAIMessage {
 			}
 			continue
 		}
-		show()
-		w := openAIMessage{Role: string(m.Role), Content: openAIContent(m.Parts)}
+		if err := show(); err != nil {
+			return err
+		}
+		w := openAIOut{Role: string(m.Role), Content: openAIContent(m.Parts)}
 		for _, c := range m.Calls() {
 			w.ToolCalls = append(w.ToolCalls, openAICall{ID: c.ID, Type: "function", Function: openAIFunction{Name: c.Name, Arguments: c.Arguments}})
 		}
-		if len(w.Content) == 0 {
+		if w.Content == nil {
 			if w.Content = json.RawMessage("null"); len(w.ToolCalls) == 0 {
-				w.Content = quote("")
+				w.Content = ""
 			}
 		}
-		out = append(out, w)
+		if err := add(w); err != nil {
+			return err
+		}
 	}
-	show()
-	return out
+	return show()
 }
 
-// openAIContent is text if there is one text alone, and parts otherwise.
-func openAIContent(parts []state.Part) json.RawMessage {
-	list := []openAIPart{}
+// openAIContent is text if there is one text alone, parts otherwise, and nil of neither.
+func openAIContent(parts []state.Part) any {
+	var list []openAIPart
 	for _, p := range parts {
 		switch p.Type {
 		case state.PartText:
@@ -87,25 +102,14 @@ func openAIContent(parts []state.Part) json.RawMessage {
 		default:
 		}
 	}
-	if len(list) == 0 {
+	switch {
+	case len(list) == 0:
 		return nil
+	case len(list) == 1 && list[0].Text != nil:
+		return *list[0].Text
+	default:
+		return list
 	}
-	if len(list) == 1 && list[0].Text != nil {
-		return quote(*list[0].Text)
-	}
-	b, err := encode(list)
-	if err != nil {
-		return nil // texts and URLs always encode
-	}
-	return b
-}
-
-func quote(text string) json.RawMessage {
-	b, err := encode(text)
-	if err != nil {
-		return json.RawMessage(`""`) // a text always encodes
-	}
-	return b
 }
 
 func fromOpenAI(raw json.RawMessage) ([]state.Message, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -35,29 +36,83 @@ type Document struct {
 // but at the beginning, where all of them go. Thinking goes to Anthropic with its
 // signature, and without one not at all.
 func Export(f Format, messages []state.Message) (Document, error) {
+	d := Document{Format: f}
+	var b bytes.Buffer
+	if err := Write(&b, f, messages); err != nil {
+		return d, err
+	}
+	if err := json.Unmarshal(b.Bytes(), &d); err != nil {
+		return d, fmt.Errorf("encode transcript: %w", err)
+	}
+	return d, nil
+}
+
+// Write writes the document that Export returns as JSON, message by message: it holds no more
+// than one of them encoded. An error of a format that
+// is none comes before anything is written.
+func Write(w io.Writer, f Format, messages []state.Message) error {
+	if err := f.Check(); err != nil {
+		return err
+	}
 	var seen []state.Message
 	for _, m := range messages {
 		if !m.Tombstoned && !m.Compacted {
 			seen = append(seen, m)
 		}
 	}
-	d := Document{Format: f}
-	var err error
-	switch f {
-	case OpenAI:
-		d.Messages, err = encode(toOpenAI(seen))
-	case Anthropic:
-		system, list := toAnthropic(seen)
-		if system != "" {
-			d.System, err = encode(system)
+	enc := json.NewEncoder(untilNewline{w})
+	enc.SetEscapeHTML(false)
+	before := `{"format":"` + string(f) + `"`
+	write := func(v any) error {
+		if _, err := io.WriteString(w, before); err != nil {
+			return fmt.Errorf("write transcript: %w", err)
 		}
-		if err == nil {
-			d.Messages, err = encode(list)
+		if err := enc.Encode(v); err != nil {
+			return fmt.Errorf("write transcript: %w", err)
 		}
-	default:
-		return Document{}, unknown(f)
+		return nil
 	}
-	return d, err
+	if f == Anthropic {
+		if system := anthropicSystem(seen); system != "" {
+			before += `,"system":`
+			if err := write(system); err != nil {
+				return err
+			}
+			before = ""
+		}
+	}
+	before += `,"messages":[`
+	add := func(v any) error {
+		err := write(v)
+		before = ","
+		return err
+	}
+	convert := toOpenAI
+	if f == Anthropic {
+		convert = toAnthropic
+	}
+	if err := convert(seen, add); err != nil {
+		return err
+	}
+	end := "]}\n"
+	if before != "," {
+		end = before + end // there is no message
+	}
+	if _, err := io.WriteString(w, end); err != nil {
+		return fmt.Errorf("write transcript: %w", err)
+	}
+	return nil
+}
+
+// untilNewline leaves out the line break with which a json.Encoder ends what it writes.
+type untilNewline struct{ w io.Writer }
+
+func (u untilNewline) Write(b []byte) (int, error) {
+	n, err := u.w.Write(bytes.TrimSuffix(b, []byte("\n")))
+	if err == nil {
+		n = len(b)
+	}
+	return n, err
 }
 
 // Import reads a document. The error names the place of what is wrong. Fields
@@ -96,6 +151,14 @@ func Import(d Document) ([]state.Message, error) {
 		out = append(out, more...)
 	}
 	return out, nil
+}
+
+// Check returns an error that names the formats if f is none of them.
+func (f Format) Check() error {
+	if f != OpenAI && f != Anthropic {
+		return unknown(f)
+	}
+	return nil
 }
 
 func unknown(f Format) error { return fmt.Errorf("format %q is not one of openai, anthropic", f) }

@@ -13,6 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
@@ -51,7 +52,7 @@ func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 			cfg.Logger.Warn().Err(err).Str("hint", "a subscription fell behind or lacks permission: docs/reference/nats.md#permissions").Msg("NATS reports an error")
 		}))...)
 		if err != nil {
-			return nil, fmt.Errorf("%w: is nats-server running with -js at %s? TURNPIKE_NATS_URL sets the address", err, natsbus.Hosts(cfg.NATSURL))
+			return nil, fmt.Errorf("%w: %s", err, cmp.Or(natslogin.Remedy(err), fmt.Sprintf("is nats-server running with -js at %s? TURNPIKE_NATS_URL sets the address", natsbus.Hosts(cfg.NATSURL))))
 		}
 		d.NATS = nc
 		d.OnClose(nc.Close)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
@@ -20,6 +21,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed/plain"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/credential"
+	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
@@ -216,14 +219,24 @@ func TestParts(t *testing.T) {
 func TestOpenRefused(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
+	ca := testbed.NewAuthority(t)
+	withTLS := testbed.NATSWith(t, func(o *server.Options) { o.Host, o.TLS, o.TLSConfig = "0.0.0.0", true, ca.ServerConfig() }).Addr().(*net.TCPAddr).Port
+	withUsers := testbed.NATSWith(t, func(o *server.Options) { o.Username, o.Password = "site", "x" }).Addr()
+	trusting := natslogin.Login{TLS: credential.TLS{CA: credential.Value{File: ca.File}}}
+	redis := testbed.RedisProcess(t, "--requirepass", "x").URL
 	for name, c := range map[string]struct {
 		cfg  turnpike.Config
 		want string
 	}{
-		"no NATS":  {turnpike.Config{NATSURL: "nats://127.0.0.1:1"}, "is nats-server running with -js at nats://127.0.0.1:1?"},
-		"no Redis": {turnpike.Config{NATS: nc, RedisURL: "redis://127.0.0.1:1"}, "redis"},
-		"lease":    {turnpike.Config{NATS: nc, Lease: -1}, "lease is -1ns, want more than 0"},
-		"replicas": {turnpike.Config{NATS: nc, Replicas: -1}, "replicas is -1, want at least 1"},
+		"no authority":     {turnpike.Config{NATSURL: fmt.Sprintf("tls://127.0.0.1:%d", withTLS)}, "TURNPIKE_NATS_CA_FILE"},
+		"another name":     {turnpike.Config{NATSURL: fmt.Sprintf("tls://127.0.0.2:%d", withTLS), NATSLogin: trusting}, "a name that is in the server's certificate"},
+		"no certificate":   {turnpike.Config{NATSURL: fmt.Sprintf("tls://127.0.0.1:%d", withTLS), NATSLogin: trusting}, "TURNPIKE_NATS_CERT_FILE"},
+		"no user of NATS":  {turnpike.Config{NATSURL: "nats://" + withUsers.String()}, "TURNPIKE_NATS_USER"},
+		"no user of Redis": {turnpike.Config{NATS: nc, RedisURL: redis}, "TURNPIKE_REDIS_USER"},
+		"no NATS":          {turnpike.Config{NATSURL: "nats://127.0.0.1:1"}, "is nats-server running with -js at nats://127.0.0.1:1?"},
+		"no Redis":         {turnpike.Config{NATS: nc, RedisURL: "redis://127.0.0.1:1"}, "redis"},
+		"lease":            {turnpike.Config{NATS: nc, Lease: -1}, "lease is -1ns, want more than 0"},
+		"replicas":         {turnpike.Config{NATS: nc, Replicas: -1}, "replicas is -1, want at least 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

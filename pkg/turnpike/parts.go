@@ -1,13 +1,16 @@
 package turnpike
 
 import (
+	"context"
 	"fmt"
 	"os"
 
 	"github.com/oklog/ulid/v2"
 
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/lookup"
 	"github.com/turnpike-dev/turnpike/pkg/policy"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -63,6 +66,11 @@ func (d *Deployment) NewGateway(cfg gateway.Config) (*gateway.Gateway, error) {
 	}
 	if cfg.Tracer == nil {
 		cfg.Tracer = d.cfg.Tracer
+	}
+	if cfg.Services == nil {
+		cfg.Services = lookup.NewServices(func(ctx context.Context, tenant string) ([]string, error) {
+			return toolkit.ServedSubjects(ctx, d.NATS, d.cfg.Prefix, tenant)
+		}).Of
 	}
 	return gateway.New(d.Store, d.Bus, cfg)
 }

@@ -207,6 +207,10 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 	if err != nil {
 		return err
 	}
+	if a.Name != spec.Agent {
+		// A draft is kept under a name of its own, which tells nobody what it is.
+		return w.signalParent(ctx, s.ID, failedChild(o, "%q is a draft of the agent %q: only agents that are saved can be called", spec.Agent, a.Name))
+	}
 	run, err := loop.ChildRun(s, o, a)
 	if err != nil {
 		return err

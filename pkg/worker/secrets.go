@@ -80,6 +80,9 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 	if !shared {
 		return "", fmt.Errorf("secret %s is not one of tenant %s: put a file of that name into TURNPIKE_SECRETS_DIR/%s, or have an admin name it in `secrets` of the tenant", name, tenant, tenant)
 	}
+	if _, ok := usual[name]; ok {
+		return "", fmt.Errorf("secret %s is not declared: set %s in the environment of the workers, or of turnpike dev, and start them again; or put a file of that name into TURNPIKE_SECRETS_DIR", name, name)
+	}
 	return "", fmt.Errorf("secret %s is not declared: set %s%s on the workers, or put a file of that name into TURNPIKE_SECRETS_DIR", name, declared, name)
 }
 

@@ -30,7 +30,7 @@ async def main():
         print(f"policy: {request['point']} {answer}", flush=True)
         client.publish(message.reply, json.dumps(answer).encode())
 
-    client.subscribe("policy.payments", ask, queue="policy")
+    mininats.Service(client, "policy", "1.0.0", "Says who may be paid.", "policy.payments", {}, ask)
     connection = asyncio.create_task(client.run())
     await client.flush()
     print("policy: waiting for questions", flush=True)

@@ -112,6 +112,8 @@ async def main():
     metadata = {"description": DESCRIPTION, "schema": json.dumps(SCHEMA)}
     service = mininats.Service(client, "convert", "1.0.0", DESCRIPTION, f"{root}.tool.convert", metadata, Tool(client).answer,
                                discovery)
+    await client.flush()
+    print(f"convert: connected, answers calls on {root}.tool.convert", flush=True)
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

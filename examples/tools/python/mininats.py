@@ -77,9 +77,10 @@ class Client:
                     await asyncio.sleep(1)
                     try:
                         await self.connect()
+                        print("connected to NATS again", flush=True)
                         break
-                    except OSError:
-                        pass
+                    except (OSError, ValueError):
+                        pass  # nobody listens yet, or another program does
 
     async def read(self):
         while line := await self.reader.readline():

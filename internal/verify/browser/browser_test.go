@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,8 @@ type browser struct {
 	t   *testing.T
 	ctx context.Context
 	url string
+
+	others []string // addresses that may be asked as well
 
 	mu       sync.Mutex
 	requests []string
@@ -75,7 +78,8 @@ func (b *browser) sound() {
 	}
 	for _, r := range b.requests {
 		_, address, _ := strings.Cut(r, " ")
-		if u, err := url.Parse(address); err != nil || !strings.HasPrefix(b.url, "http://"+u.Host) && u.Scheme != "blob" {
+		u, err := url.Parse(address)
+		if err != nil || !strings.HasPrefix(b.url, "http://"+u.Host) && !slices.Contains(b.others, "http://"+u.Host) && u.Scheme != "blob" {
 			b.t.Errorf("the page asked for %s", r)
 		}
 	}
@@ -172,16 +176,29 @@ func (b *browser) apiRequests() []string {
 // picture keeps a picture where TURNPIKE_PICTURES says, if it says so.
 func (b *browser) picture(name string) {
 	b.t.Helper()
+	b.shot(name, false)
+}
+
+// shot is as picture, and returns the picture. It takes none that nobody wants.
+func (b *browser) shot(name string, wanted bool) []byte {
+	b.t.Helper()
 	dir := os.Getenv("TURNPIKE_PICTURES")
-	if dir == "" {
-		return
+	if dir == "" && !wanted {
+		return nil
 	}
 	var png []byte
-	b.run(chromedp.CaptureScreenshot(&png))
+	b.run(chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		png, err = page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatPng).WithOptimizeForSpeed(true).Do(ctx)
+		return err
+	}))
+	if dir == "" {
+		return png
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		b.t.Fatal(err)
 	}
 	if err := os.WriteFile(dir+"/"+name+".png", png, 0o644); err != nil {
 		b.t.Fatal(err)
 	}
+	return png
 }

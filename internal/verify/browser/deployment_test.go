@@ -219,3 +219,19 @@ func eventually(t *testing.T, what string, ok func() error) {
 		}
 	}
 }
+
+// firstKey makes the first key of an admin, as whoever installs a deployment does.
+func firstKey(t *testing.T, address string) string {
+	t.Helper()
+	dir, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), dir+"/turnpike", "keys", "create", "--bootstrap")
+	cmd.Env = append(os.Environ(), "TURNPIKE_NATS_URL="+address)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -3,4 +3,8 @@
 // kills a worker while the page looks on, shows the page texts that would like to be scripts,
 // has axe judge it, and takes pictures of it. It has the build tag browser, since it needs
 // Chromium and axe-core: `make page-test` installs both.
+//
+// TestLayout alone has no deployment: testdata/layout has what a gateway answered to the page
+// (-record asks one anew), where the landmarks of each screen are, and small pictures of it
+// (-update writes both anew). The clock stands still and the fonts are those of testdata.
 package browser

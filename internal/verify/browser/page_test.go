@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -39,6 +37,21 @@ func TestActions(t *testing.T) {
 		b.key("\r")
 		b.shows("the run", fmt.Sprintf(`location.hash === "#%s" && document.querySelector("[data-run='%s']")`, id, id))
 	})
+	t.Run("a run that is deleted leaves the list", func(t *testing.T) {
+		b.t, s.t = t, t
+		b.goTo("")
+		id := s.submit("refunds", "Pay it back.", "ticket", "T-2")
+		b.text(".row-id", "T-2")
+		if _, err := s.client.Cancel(t.Context(), id, ""); err != nil {
+			t.Fatal(err)
+		}
+		s.reaches(id, "cancelled")
+		b.shows("the row of what has ended", fmt.Sprintf(`document.querySelector(".row.s-cancelled[data-run='%s']")`, id))
+		if err := s.client.Delete(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		b.shows("the other row, and none of it", fmt.Sprintf(`document.querySelectorAll(".row").length === 1 && !document.querySelector("[data-run='%s']")`, id))
+	})
 	t.Run("arguments are edited, checked and shown as a difference", func(t *testing.T) {
 		b.t, s.t = t, t
 		id := s.submit("refunds", "Pay it back.")
@@ -59,6 +72,19 @@ func TestActions(t *testing.T) {
 		if paid := s.paid(); paid[len(paid)-1].Amount != 100 {
 			t.Errorf("paid: %v", paid)
 		}
+	})
+	t.Run("who decides is told that an argument came from outside", func(t *testing.T) {
+		b.t, s.t = t, t
+		id := s.submit("passes", "Pay it back.")
+		s.reaches(id, "waiting")
+		b.goTo("#" + id)
+		b.text(".needs .provenance", "amount also stands in the result of convert in turn 1")
+		b.text(".needs .provenance", "A stranger may have written it.")
+		if text := eval[string](b, `document.querySelector(".needs .provenance").innerText`); strings.Contains(text, "order") {
+			t.Errorf("the order is the model's own: %s", text)
+		}
+		b.press(".needs", "Approve")
+		s.reaches(id, "completed")
 	})
 	t.Run("a denial has its reason", func(t *testing.T) {
 		b.t, s.t = t, t
@@ -108,7 +134,7 @@ func TestActions(t *testing.T) {
 		s.reaches(id, "cancelled")
 		b.text(".outcome", "enough of it")
 		b.shows("where to fork", `[...document.querySelectorAll(".bubble")].find(e => e.innerText.includes("Step 1."))?.querySelector(".fork-here")?.click() ?? location.hash.includes("fork=1")`)
-		b.write(".side textarea", "Go another way.")
+		b.write(".side [name=message]", "Go another way.")
 		b.press(".side", "Fork")
 		b.shows("both", `document.querySelectorAll(".beside article").length === 2`)
 		b.text(".aligned", "Go another way.")
@@ -125,8 +151,6 @@ func TestActions(t *testing.T) {
 		ids := []string{s.submit("asks", "1"), s.submit("asks", "2"), s.submit("asks", "3")}
 		b.goTo("#/runs?agent=asks&status=waiting")
 		b.shows("three rows", `document.querySelectorAll(".row").length === 3`)
-		b.key("j")
-		b.key("x")
 		b.press(".bulk", "Cancel all that match the filter…")
 		b.press("dialog", "Count them")
 		b.text("dialog", "3 match now")
@@ -149,23 +173,14 @@ func TestActions(t *testing.T) {
 // Somebody logs in with a key, comes to where they wanted to go, and logs out.
 func TestLogin(t *testing.T) {
 	s, nats := start(t, "TURNPIKE_AUTH=keys")
-	dir, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), dir+"/turnpike", "keys", "create", "--bootstrap")
-	cmd.Env = append(os.Environ(), "TURNPIKE_NATS_URL="+nats)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := firstKey(t, nats)
 	// Browsers keep the cookie of a session without TLS on localhost only.
 	b := open(t, strings.Replace(s.url, "127.0.0.1", "localhost", 1))
 	b.goTo("#/runs?agent=mine")
 	b.write("input[name=key]", "tp_wrong")
 	b.press(".login", "Log in with an API key")
 	b.text(".login [role=alert]", "not of the form")
-	b.write("input[name=key]", strings.TrimSpace(string(out)))
+	b.write("input[name=key]", key)
 	b.press(".login", "Log in with an API key")
 	b.text("#who", "key:")
 	b.text("main", "No run matches")
@@ -205,6 +220,66 @@ func TestWorkerDies(t *testing.T) {
 	if n := eval[int](b, `[...document.querySelectorAll(".bubble.assistant:not(.gone)")].filter(e => e.innerText.includes("Step 3.")).length`); n != 1 {
 		t.Errorf("step 3 is shown %d times", n)
 	}
+}
+
+// A single call has no history to fork: it is submitted again.
+func TestSingleCallAgain(t *testing.T) {
+	s := deploy(t)
+	b := open(t, s.url)
+	const text = "instructions: Sort it.\nloop: {type: single_call}\nmodel: {provider: scripted, responses: [{text: complaint}]}\n"
+	if _, err := s.client.PutAgent(t.Context(), "sorts", []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	id := s.submit("sorts", "The cup was broken.", "source", "mail")
+	s.reaches(id, "completed")
+	b.goTo("#" + id)
+	b.press(".run-head", "Run again")
+	b.shows("the new run", fmt.Sprintf(`location.hash.startsWith("#run_") && location.hash !== "#%s"`, id))
+	b.text(".outcome", "complaint")
+	again := s.reaches(eval[string](b, "location.hash.slice(1)"), "completed")
+	messages, err := s.client.Messages(t.Context(), again.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, m := range messages {
+		said = append(said, string(m.Role)+": "+m.Text())
+	}
+	if got := strings.Join(said, "; "); got != "system: Sort it.; user: The cup was broken.; assistant: complaint" || again.Metadata["source"] != "mail" {
+		t.Errorf("%v: %s", again.Metadata, got)
+	}
+}
+
+// A text is looked for by the gateway, in what runs were asked and answered. The address has it,
+// so Back and a colleague find the same.
+func TestSearch(t *testing.T) {
+	s := deploy(t)
+	blue := s.submit("hello", "The blue cup.")
+	s.reaches(s.submit("hello", "The red cup."), "completed")
+	s.reaches(blue, "completed")
+	b := open(t, s.url)
+	b.goTo("#/runs")
+	look := func(text string) {
+		t.Helper()
+		b.write(".find input", text)
+		b.key("\r")
+	}
+	rows := func(n int) {
+		t.Helper()
+		b.shows(fmt.Sprintf("%d rows", n), fmt.Sprintf(`document.querySelectorAll(".row").length === %d`, n))
+	}
+	rows(2)
+	look("BLUE cup")
+	rows(1)
+	b.shows("the run with the text", fmt.Sprintf(`document.querySelector('.row [href="#%s"]')`, blue))
+	s.reaches(s.submit("hello", "Another blue cup."), "completed")
+	b.press(".runs", "Search again")
+	rows(2)
+	look("green")
+	rows(0)
+	b.text("main", "No run matches")
+	b.run(chromedp.NavigateBack())
+	rows(2)
 }
 
 // A run that is opened while it runs costs six requests, however long it has run and however
@@ -299,24 +374,38 @@ func TestAccessible(t *testing.T) {
 		{"json", "#" + done + "?view=json", ".raw .json", nil},
 		{"fork", "#" + done + "?fork=0", ".side textarea", nil},
 	}
+	look := func(name, theme string) {
+		t.Helper()
+		b.t = t
+		eval[bool](b, string(axe)+"; true")
+		for _, v := range eval[[]string](b, `axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.map(v => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map(n => n.html + " " + n.failureSummary).join(" | ")))`) {
+			t.Errorf("%s, %s: %s", name, theme, v)
+		}
+	}
 	for _, theme := range []string{"light", "dark"} {
-		b.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: "reduce"}}))
-		for _, screen := range screens {
-			b.goTo(screen.hash)
-			b.shows(screen.name, fmt.Sprintf("document.querySelector(%s)", quoted(screen.ready)))
-			if screen.do != nil {
-				screen.do()
+		b.theme(theme)
+		for _, s := range screens {
+			b.goTo(s.hash)
+			b.shows(s.name, fmt.Sprintf("document.querySelector(%s)", quoted(s.ready)))
+			if s.do != nil {
+				s.do()
 			}
-			eval[bool](b, string(axe)+"; true")
-			for _, v := range eval[[]string](b, `axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.map(v => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map(n => n.html + " " + n.failureSummary).join(" | ")))`) {
-				t.Errorf("%s, %s: %s", screen.name, theme, v)
-			}
-			for _, size := range [][2]int64{{390, 844}, {1440, 900}, {2560, 1440}} {
+			look(s.name, theme)
+			for _, size := range sizes {
 				b.run(chromedp.EmulateViewport(size[0], size[1]))
 				b.shows("no more than fits", `document.documentElement.scrollWidth <= innerWidth`)
-				b.picture(fmt.Sprintf("%s-%d-%s", screen.name, size[0], theme))
 			}
 			b.run(chromedp.EmulateViewport(1440, 900))
+		}
+	}
+	// Those of a deployment where people log in, review and decide.
+	b = open(t, replay(t))
+	for _, theme := range []string{"light", "dark"} {
+		b.theme(theme)
+		for _, s := range recordedScreens(t) {
+			b.run(chromedp.EmulateViewport(1440, 900))
+			b.show(s)
+			look(s.name, theme)
 		}
 	}
 }
@@ -327,6 +416,7 @@ func TestMany(t *testing.T) {
 	s := deploy(t)
 	b := open(t, s.url)
 	long := s.submit("long", "Convert.")
+	crowd := s.crowd()
 	runs := make([]api.SubmitRequest, 1000)
 	for i := range runs {
 		runs[i] = api.SubmitRequest{Agent: "asks", Input: []byte(`"x"`)}
@@ -337,8 +427,9 @@ func TestMany(t *testing.T) {
 		}
 	}
 	s.reaches(long, "completed")
+	s.reaches(crowd, "completed")
 	b.goTo("#/runs")
-	b.shows("ten thousand runs", `(scrollTo(0, 1e9), /10,001 runs/.test(document.querySelector(".counts")?.innerText))`)
+	b.shows("ten thousand runs", `(scrollTo(0, 1e9), /10,102 runs/.test(document.querySelector(".counts")?.innerText))`)
 	if n := eval[int](b, `document.querySelectorAll(".row").length`); n > 100 {
 		t.Errorf("%d rows are in the document", n)
 	}
@@ -360,4 +451,41 @@ func TestMany(t *testing.T) {
 	b.shows("two hundred turns", `[...document.querySelectorAll(".facts span")].some(e => e.innerText.includes("200 of 200"))`)
 	t.Logf("200 turns: scrolling the timeline takes %.0f ms", eval[float64](b, interaction+`((i) => document.querySelector(".tl-box").scrollTop = i * 120)`))
 	t.Logf("200 turns: a detail takes %.0f ms", eval[float64](b, interaction+`((i) => document.querySelectorAll(".tl-bar")[i % 10].click())`))
+
+	b.goTo("#/runs")
+	b.text(".row", "hello")
+	opened := eval[float64](b, fmt.Sprintf(`new Promise(done => { const t = performance.now(); location.hash = "#%s";
+		const look = () => document.querySelectorAll(".tl-row").length > 20 && /200 of 200/.test(document.querySelector(".facts")?.innerText) ? requestAnimationFrame(() => done(performance.now() - t)) : requestAnimationFrame(look); look() })`, crowd))
+	t.Logf("200 turns, 100 children: from the click to the timeline, requests to the gateway included: %.0f ms", opened)
+	b.shows("a hundred children", `parseInt(document.querySelector(".tl-rows")?.style.height) === 300 * 26`)
+	for _, x := range []struct{ what, act string }{
+		{"scrolling the timeline", `((i) => document.querySelector(".tl-box").scrollTop = i * 300)`},
+		{"zooming", `((i) => document.querySelectorAll("[aria-label=Zoom] button")[(i + 1) % 3].click())`},
+		{"a detail", `((i) => document.querySelectorAll(".tl-bar:not(.k-child)")[i % 10].click())`},
+		{"scrolling the page", `(() => scrollBy(0, innerHeight))`},
+	} {
+		t.Logf("200 turns, 100 children: %s takes %.0f ms", x.what, eval[float64](b, interaction+x.act))
+	}
+	if heap := eval[float64](b, `performance.memory.usedJSHeapSize / 1e6`); heap > 150 {
+		t.Errorf("the page holds %.0f MB", heap)
+	}
+}
+
+// crowd submits a run of 200 turns that starts a hundred others.
+func (s *deployment) crowd() string {
+	s.t.Helper()
+	var text strings.Builder
+	text.WriteString("model:\n  provider: scripted\n  responses:\n")
+	for i := range 199 {
+		calls := fmt.Sprintf("{name: convert, arguments: {value: %d}}", i)
+		if i < 10 {
+			calls = strings.TrimSuffix(strings.Repeat("{name: helper, arguments: {task: One.}}, ", 10), ", ")
+		}
+		fmt.Fprintf(&text, "    - {text: Step %d., tool_calls: [%s]}\n", i+1, calls)
+	}
+	text.WriteString("    - {text: All is done.}\nlimits: {max_turns: 200}\ntools:\n  - {name: convert, kind: nats, idempotent: true}\n  - {name: helper, kind: agent, agent: hello, max_calls: 100}\n")
+	if _, err := s.client.PutAgent(s.t.Context(), "crowd", []byte(text.String())); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.submit("crowd", "Do it.")
 }

@@ -5,8 +5,6 @@ package browser
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -63,8 +61,31 @@ func TestAuthor(t *testing.T) {
 	b.goTo("#/agents/fresh")
 	b.text(".d-new", "Another.")
 	b.text(".d-old", "Out of a draft.")
+	b.goTo("#/agents/fresh?tab=edit")
+	b.rewrite("{\"name\": \"fresh\", \"model\": {\"provider\": \"scripted\"},\n\"tools\": [{\"name\": \"ask\", \"kind\": \"agent\",\n\"agent\": \"nobody\"}]}")
+	b.press(".bench-left", "Save as a new version")
+	b.text(".faults.warnings", "there is no agent \"nobody\"")
+	b.text(".faults button", "line 3")
+	b.shows("the warning in the text", inEditor+`.querySelector(".cm-lintRange-warning")?.textContent.includes("agent")`)
 	b.goTo("#/agents")
-	b.text("[data-agent=fresh]", "fresh@2")
+	b.text("[data-agent=fresh]", "fresh@3")
+
+	// What was saved last is what an undo brings back, and what is not saved outlives a reload.
+	b.goTo("#/agents/fresh?tab=edit")
+	first, second := `{"name": "fresh", "model": {"provider": "scripted", "responses": [{"text": "One."}]}}`, `{"name": "fresh", "model": {"provider": "scripted", "responses": [{"text": "Two."}]}}`
+	b.rewrite(first)
+	b.press(".bench-left", "Save as a new version")
+	b.text("main h1", "fresh@4")
+	b.shows("nothing to save", `!document.querySelector(".bench-acts").innerText.includes("not saved")`)
+	b.rewrite(second)
+	b.text(".bench-acts", "changed, not saved")
+	b.press(".bench-left", "Undo all")
+	b.shows("what was saved", inEditor+`.querySelector(".cm-content").textContent.includes("One.") && !document.querySelector(".bench-acts").innerText.includes("not saved")`)
+	b.rewrite(second)
+	b.text(".bench-acts", "changed, not saved")
+	b.goTo("#/agents/fresh?tab=edit")
+	b.text(".bench-acts", "changed, not saved")
+	b.shows("what was not saved", inEditor+`?.querySelector(".cm-content")?.textContent.includes("Two.")`)
 }
 
 // A submission that was refused is replayed once its agent is there.
@@ -91,20 +112,28 @@ func TestReplay(t *testing.T) {
 	b.text(".outcome", "At last.")
 }
 
+// All dead letters are read: the newest are the last, and may be the only ones that are open.
+func TestManyDeadLetters(t *testing.T) {
+	s, address := start(t)
+	nc, err := nats.Connect(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for range 205 {
+		if err := nc.Publish("turnpike.submit.later", []byte(`{"agent": "later", "input": "x"}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := open(t, s.url)
+	b.goTo("#/dead")
+	b.text(".view-head", "205 are open")
+}
+
 // Whoever lacks a role is told so, and sees nothing of what is not theirs.
 func TestForbidden(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
-	dir, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), dir+"/turnpike", "keys", "create", "--bootstrap")
-	cmd.Env = append(os.Environ(), "TURNPIKE_NATS_URL="+address)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin := client.New(s.url, client.WithToken(strings.TrimSpace(string(out))))
+	admin := client.New(s.url, client.WithToken(firstKey(t, address)))
 	made, err := admin.CreateKey(t.Context(), api.KeyRequest{Name: "<img src=x onerror=alert(1)>", Tenant: "default", Roles: []string{"viewer"}})
 	if err != nil {
 		t.Fatal(err)

@@ -249,6 +249,10 @@ func (w wire) Reply(ctx context.Context, tenant, subject string, data []byte) er
 	})
 }
 
+func (wire) CheckReply(tenant, subject string) error {
+	return bus.CheckReply("turnpike", tenant, subject)
+}
+
 func (w wire) DeadLetter(ctx context.Context, l bus.DeadLetter) error {
 	return ask0(ctx, w.p, w.request(fmt.Sprintf("dead letter %s of %s", l.Kind, w.p.s.short(l.Run)), writes), func() error {
 		w.p.s.letters = append(w.p.s.letters, l)

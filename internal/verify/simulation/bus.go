@@ -84,6 +84,12 @@ func (w wire) Grown(run state.RunID, from, to int64) {
 	}
 }
 
+func (w wire) Deleted(tenant string, run state.RunID) {
+	if w.p.reaches(toBus) {
+		w.Bus.Deleted(tenant, run)
+	}
+}
+
 func (w wire) Live(run state.RunID, data []byte) {
 	if w.p.reaches(toBus) {
 		w.Bus.Live(run, data)

@@ -116,8 +116,14 @@ func (s *Deployment) start() error {
 			return err
 		}
 	}
+	// How long a start takes depends on which goroutine drew a delay first. What comes next is
+	// at the same moments for the same seed.
+	time.Sleep(started - time.Since(s.began)%started)
 	return nil
 }
+
+// started is the round time at which users and faults begin.
+const started = time.Minute
 
 // live lets users and faults have their way, and returns when all is done.
 func (s *Deployment) live() {

@@ -58,6 +58,7 @@ func Exercise(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"ClosedBus", testClosedBus},
 		{"Watch", testWatch},
 		{"WatchAll", testWatchAll},
+		{"WatchDeleted", testWatchDeleted},
 		{"Watchers", testWatchers},
 		{"Feed", testFeed},
 		{"WatchStops", testWatchStops},

@@ -73,6 +73,35 @@ func testWatchAll(t *testing.T, b bus.Bus) {
 	}
 }
 
+// Who watches deletions hears which runs are gone and whose they were, and of no others.
+func testWatchDeleted(t *testing.T, b bus.Bus) {
+	got := make(chan [2]string, 100)
+	stop, err := b.WatchDeleted(t.Context(), func(tenant string, run state.RunID) { got <- [2]string{tenant, string(run)} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][2]string{{state.DefaultTenant, string(newID())}, {"acme", string(newID())}}
+	for _, w := range want {
+		b.Grown(newID(), 0, 1)
+		b.Deleted(w[0], state.RunID(w[1]))
+	}
+	for _, w := range want {
+		select {
+		case d := <-got:
+			if d != w {
+				t.Fatalf("%v was heard, want %v", d, w)
+			}
+		case <-time.After(soon):
+			t.Fatalf("%v was not heard", w)
+		}
+	}
+	stop()
+	b.Deleted(state.DefaultTenant, newID())
+	if len(got) != 0 {
+		t.Error("heard after stop")
+	}
+}
+
 // Who asks which runs are watched learns of a watch that begins later, and of one that
 // began before.
 func testWatchers(t *testing.T, b bus.Bus) {

@@ -194,7 +194,27 @@ func (b *Bus) WatchAll(_ context.Context, fn func(state.RunID)) (func(), error) 
 	return b.subscribe(watchAll, func(v any) { fn(v.(state.RunID)) }) //nolint:forcetypeassert // only Grown sends
 }
 
-const watchAll = "watch"
+// deleted is a run that is gone.
+type deleted struct {
+	tenant string
+	run    state.RunID
+}
+
+// Deleted implements bus.Intake.
+func (b *Bus) Deleted(tenant string, run state.RunID) { b.send(watchDeleted, deleted{tenant, run}) }
+
+// WatchDeleted implements bus.Events.
+func (b *Bus) WatchDeleted(_ context.Context, fn func(string, state.RunID)) (func(), error) {
+	return b.subscribe(watchDeleted, func(v any) {
+		d := v.(deleted) //nolint:forcetypeassert // only Deleted sends
+		fn(d.tenant, d.run)
+	})
+}
+
+const (
+	watchAll     = "watch"
+	watchDeleted = "deleted"
+)
 
 func watchSubject(run state.RunID) string { return "watch." + string(run) }
 
@@ -289,6 +309,11 @@ func (b *Bus) Reply(_ context.Context, _, subject string, data []byte) error {
 	defer b.mu.Unlock()
 	b.replies[subject] = append(b.replies[subject], data)
 	return nil
+}
+
+// CheckReply implements bus.Intake.
+func (b *Bus) CheckReply(tenant, subject string) error {
+	return bus.CheckReply("turnpike", tenant, subject)
 }
 
 // Replies returns what was sent to a subject.

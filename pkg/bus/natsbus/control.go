@@ -32,8 +32,10 @@ func (b *Bus) PublishAbort(ctx context.Context, a bus.Abort) error {
 // Aborts implements bus.Control.
 func (b *Bus) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 	return b.listen(ctx, []string{b.subject("abort", "*"), b.subjectOf("*", "abort", "*")}, func(m *nats.Msg) {
-		var a bus.Abort
-		_ = json.Unmarshal(m.Data, &a) // an abort without a readable reason is an abort
+		a, ok := bus.ParseAbort(m.Data, m.Header.Get(bus.HeaderStatus))
+		if !ok {
+			return // gateways make it a dead letter
+		}
 		a.Run, a.Tenant = state.RunID(lastToken(m.Subject)), b.tenantOf(m.Subject)
 		if !b.applied(m) {
 			a.Version = 0
@@ -45,15 +47,15 @@ func (b *Bus) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 // Reply implements bus.Intake. A reply that can never be sent is dropped: the
 // subject came from outside, and a run must not hang on it.
 func (b *Bus) Reply(_ context.Context, tenant, subject string, data []byte) error {
-	err := b.mayReply(tenant, subject)
+	err := b.CheckReply(tenant, subject)
 	if err == nil {
 		err = b.nc.Publish(subject, data)
 	}
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrMaxPayload):
-		b.log.Warn().Err(err).Str("subject", subject[:min(len(subject), maxReplySubject)]).
+	case errors.Is(err, bus.ErrReplySubject), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrMaxPayload):
+		b.log.Warn().Err(err).Str("subject", subject[:min(len(subject), maxLogged)]).
 			Str("hint", "the run goes on; its submitter reads the result over HTTP, or names a shorter subject").Msg("reply dropped")
 		return nil
 	default:
@@ -61,29 +63,12 @@ func (b *Bus) Reply(_ context.Context, tenant, subject string, data []byte) erro
 	}
 }
 
-// maxReplySubject bounds a subject from outside, in bytes. A server drops the
-// connection of whoever names one that is longer than its max_control_line, which
-// is 4096 if nobody sets it.
-const maxReplySubject = 1024
+// maxLogged bounds a subject from outside in the log, in bytes.
+const maxLogged = 1024
 
-// mayReply refuses subjects through which a submitter could make us give orders
-// in our own name: to the server, to workers or to tools.
-func (b *Bus) mayReply(tenant, subject string) error {
-	if strings.HasPrefix(subject, "$") || strings.ContainsAny(subject, "*> \t\r\n") {
-		return fmt.Errorf("%w: a reply goes to a plain subject", nats.ErrBadSubject)
-	}
-	if len(subject) > maxReplySubject {
-		return fmt.Errorf("%w: it has %d bytes, at most %d are allowed", nats.ErrBadSubject, len(subject), maxReplySubject)
-	}
-	if own := b.subjectOf(tenant, "reply", ""); strings.HasPrefix(subject, own) {
-		return nil
-	} else if tenant != state.DefaultTenant {
-		return fmt.Errorf("%w: replies of tenant %s go to %s>", nats.ErrBadSubject, tenant, own)
-	}
-	if strings.HasPrefix(subject, b.cfg.Prefix+".") {
-		return fmt.Errorf("%w: below %s replies go to %s", nats.ErrBadSubject, b.cfg.Prefix, b.subject("reply", ">"))
-	}
-	return nil
+// CheckReply implements bus.Intake.
+func (b *Bus) CheckReply(tenant, subject string) error {
+	return bus.CheckReply(b.cfg.Prefix, tenant, subject)
 }
 
 // DeadLetter implements bus.Intake.

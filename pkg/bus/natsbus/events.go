@@ -17,9 +17,10 @@ import (
 // Subjects of notices, behind the prefix. What watches a run says so on subjectWatch,
 // where the data are ids of runs, one a line.
 const (
-	subjectGrown = "grown"
-	subjectLive  = "live"
-	subjectWatch = "watch"
+	subjectGrown   = "grown"
+	subjectDeleted = "deleted"
+	subjectLive    = "live"
+	subjectWatch   = "watch"
 )
 
 const (
@@ -81,6 +82,22 @@ func (b *Bus) WatchAll(ctx context.Context, fn func(state.RunID)) (func(), error
 	return b.listen(ctx, []string{b.subject(subjectGrown, "*")}, func(m *nats.Msg) {
 		if run, err := state.ParseRunID(lastToken(m.Subject)); err == nil {
 			fn(run)
+		}
+	})
+}
+
+// Deleted implements bus.Intake.
+func (b *Bus) Deleted(tenant string, run state.RunID) {
+	if err := b.nc.Publish(b.subject(subjectDeleted, token(string(run))), []byte(tenant)); err != nil {
+		b.log.Debug().Err(err).Msg("hint that a run is deleted")
+	}
+}
+
+// WatchDeleted implements bus.Events.
+func (b *Bus) WatchDeleted(ctx context.Context, fn func(string, state.RunID)) (func(), error) {
+	return b.listen(ctx, []string{b.subject(subjectDeleted, "*")}, func(m *nats.Msg) {
+		if run, err := state.ParseRunID(lastToken(m.Subject)); err == nil {
+			fn(string(m.Data), run)
 		}
 	})
 }

@@ -136,3 +136,12 @@ func Environment() Login {
 		Inbox: os.Getenv("TURNPIKE_NATS_INBOX"),
 	}
 }
+
+// Remedy says what to do about a server that did not let a connection in, or nothing if that
+// is not what the error says.
+func Remedy(err error) string {
+	if errors.Is(err, nats.ErrAuthorization) {
+		return "log in as a user of the server: TURNPIKE_NATS_CREDS, TURNPIKE_NATS_NKEY, or TURNPIKE_NATS_USER and TURNPIKE_NATS_PASSWORD, each also as _FILE"
+	}
+	return credential.TLSRemedy(err, "TURNPIKE_NATS")
+}

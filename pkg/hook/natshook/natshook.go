@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/nats-io/nuid"
 
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
@@ -68,24 +71,73 @@ func ask(ctx context.Context, nc *nats.Conn, inbox, subject string, data []byte)
 
 // Serve answers on subject with h until stop is called. Any number of processes
 // may serve one subject; each request goes to one of them. Requests are answered
-// one at a time in each.
+// one at a time in each. Who saves a definition with the hook finds it, by the discovery
+// protocol of NATS micro.
 func Serve(nc *nats.Conn, subject string, h hook.Hook) (stop func() error, err error) {
 	if subject == "" || strings.ContainsAny(subject, "*> \t\r\n") {
 		return nil, fmt.Errorf("serve hook: %q is not the subject of a service", subject)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	sub, err := nc.QueueSubscribe(subject, "turnpike-hooks", func(msg *nats.Msg) {
+	sub, err := nc.QueueSubscribe(subject, queue, func(msg *nats.Msg) {
+		if msg.Reply == "" {
+			return // nobody asks: a server has answered somebody who named this subject for the reply
+		}
 		_ = msg.Respond(answer(ctx, h, msg.Data)) // the asker has a time-out
 	})
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("serve hook: %w", err)
 	}
+	found, err := announce(nc, subject)
+	if err != nil {
+		cancel()
+		_ = sub.Unsubscribe() // it fails on a closed connection only
+		return nil, fmt.Errorf("serve hook: %w", err)
+	}
 	return func() error {
 		cancel()
+		for _, f := range found {
+			_ = f.Unsubscribe() // it fails on a closed connection only
+		}
 		return sub.Drain()
 	}, nil
 }
+
+// tenantHook is the subject of a hook of a tenant that has a root of its own.
+var tenantHook = regexp.MustCompile(`^(.+\.t\.[a-z0-9-]{1,40})\.hook\.`)
+
+// announce answers the questions PING and INFO that find NATS micro services.
+func announce(nc *nats.Conn, subject string) (subs []*nats.Subscription, err error) {
+	root := micro.APIPrefix
+	if m := tenantHook.FindStringSubmatch(subject); m != nil {
+		root = m[1] + ".srv"
+	}
+	self := micro.ServiceIdentity{Name: "turnpike-hook", ID: nuid.Next(), Version: "1.0.0", Metadata: map[string]string{}}
+	for verb, answer := range map[micro.Verb]any{
+		micro.PingVerb: micro.Ping{ServiceIdentity: self, Type: micro.PingResponseType},
+		micro.InfoVerb: micro.Info{
+			ServiceIdentity: self, Type: micro.InfoResponseType, Description: "a hook of agents",
+			Endpoints: []micro.EndpointInfo{{Name: "hook", Subject: subject, QueueGroup: queue}},
+		},
+	} {
+		data, err := json.Marshal(answer)
+		if err != nil {
+			return nil, err
+		}
+		sub, err := nc.Subscribe(root+"."+verb.String(), func(m *nats.Msg) { _ = m.Respond(data) }) // the asker has a time-out
+		if err != nil {
+			for _, s := range subs {
+				_ = s.Unsubscribe() // it fails on a closed connection only
+			}
+			return nil, err
+		}
+		subs = append(subs, sub)
+	}
+	return subs, nil
+}
+
+// queue is the group of those who serve one subject: each request goes to one of them.
+const queue = "turnpike-hooks"
 
 func answer(ctx context.Context, h hook.Hook, data []byte) []byte {
 	var r hook.Request

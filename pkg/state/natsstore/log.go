@@ -57,8 +57,9 @@ func (s *Store) hold(id state.RunID, l cachedLog) {
 	}
 }
 
-// logAt returns a run's log as of a message of the stream, reading what is new.
-func (s *Store) logAt(ctx context.Context, id state.RunID, seq uint64) ([]state.Entry, error) {
+// logAt returns a run's log as of a message of the stream, reading what is new: up to that many
+// entries and perhaps some more, or all if most is 0.
+func (s *Store) logAt(ctx context.Context, id state.RunID, seq uint64, most int64) ([]state.Entry, error) {
 	s.mu.Lock()
 	l := s.logs[id]
 	s.mu.Unlock()
@@ -66,7 +67,7 @@ func (s *Store) logAt(ctx context.Context, id state.RunID, seq uint64) ([]state.
 		l = cachedLog{} // a rare reader of the past
 	}
 	l.entries = slices.Clip(l.entries) // others read it
-	for l.seq < seq {
+	for l.seq < seq && (most == 0 || int64(len(l.entries)) < most) {
 		m, err := s.stream.GetMsg(ctx, l.seq+1, jetstream.WithGetMsgSubject(s.runSubject(id)))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break

@@ -107,7 +107,11 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := s.logAt(ctx, id, v.seq)
+	most := int64(0)
+	if limit > 0 {
+		most = after + int64(limit)
+	}
+	entries, err := s.logAt(ctx, id, v.seq, most)
 	if err != nil || after >= int64(len(entries)) {
 		return nil, err
 	}
@@ -157,7 +161,7 @@ func (s *Store) withLog(ctx context.Context, id state.RunID, c state.Claim) (_ s
 	s.mu.Lock()
 	seq := s.index[id].seq
 	s.mu.Unlock()
-	if c.State.Log, err = s.logAt(ctx, id, seq); err != nil {
+	if c.State.Log, err = s.logAt(ctx, id, seq, 0); err != nil {
 		return state.Claim{}, err
 	}
 	if int64(len(c.State.Log)) < c.LogLen {

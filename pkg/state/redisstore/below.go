@@ -27,7 +27,7 @@ func (s *Store) listBelow(ctx context.Context, f state.Filter, limit int) (state
 		page.Next = ids[most-1]
 	}
 	for part := range slices.Chunk(ids, listPage) {
-		runs, err := s.headers(ctx, part)
+		runs, _, err := s.headers(ctx, part)
 		if err != nil {
 			return state.RunPage{}, err
 		}

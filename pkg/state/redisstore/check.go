@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/credential"
 )
 
 // maxSkew is how far the server's clock may be off.
@@ -40,7 +42,11 @@ func (s *Store) Check(ctx context.Context) []check.Finding {
 }
 
 func unreachable(name string, err error) check.Finding {
-	return check.Finding{Name: name, Fatal: true, Detail: err.Error(), Remedy: "start redis-server, or set TURNPIKE_REDIS_URL"}
+	remedy := cmp.Or(credential.TLSRemedy(err, "TURNPIKE_REDIS"), "start redis-server, or set TURNPIKE_REDIS_URL")
+	if text := err.Error(); strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") {
+		remedy = "log in as a user of the server: TURNPIKE_REDIS_USER and TURNPIKE_REDIS_PASSWORD"
+	}
+	return check.Finding{Name: name, Fatal: true, Detail: err.Error(), Remedy: remedy}
 }
 
 // checkServer looks at one server; at says where it is if there are several.

@@ -24,6 +24,9 @@ const (
 	// listPage is how many headers List reads at once.
 	listPage = 200
 
+	// listFirst is how many List reads at first where bytes are bounded: a header has up to 1 MB.
+	listFirst = 16
+
 	// listExamined is how many runs List looks at for one page.
 	listExamined = 1000
 )
@@ -188,17 +191,26 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 		return state.RunPage{}, fmt.Errorf("list runs: %w", err)
 	}
 	var page state.RunPage
+	looked, read, at := 0, 0, listPage
+	if f.Bytes > 0 {
+		at = listFirst
+	}
 	for rest := max(listExamined, limit+1); ; {
-		ids, more, err := s.newest(ctx, lists, bottom, top, min(listPage, limit+1-len(page.Runs)))
+		ids, more, err := s.newest(ctx, lists, bottom, top, min(at, limit+1-len(page.Runs)))
 		if err != nil {
 			return state.RunPage{}, fmt.Errorf("list runs: %w", err)
 		}
 		ids = ids[:min(len(ids), rest)]
-		for part := range slices.Chunk(ids, listPage) {
-			runs, err := s.headers(ctx, part)
+		for part := range slices.Chunk(ids, at) {
+			if f.Bytes > 0 && read >= f.Bytes {
+				page.Next = top
+				return page, nil
+			}
+			runs, bytes, err := s.headers(ctx, part)
 			if err != nil {
 				return state.RunPage{}, err
 			}
+			read += bytes
 			for _, st := range runs {
 				if !f.Match(st) {
 					continue
@@ -209,9 +221,7 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 				}
 				page.Runs = append(page.Runs, st)
 			}
-		}
-		if len(ids) > 0 {
-			top = ids[len(ids)-1]
+			top = part[len(part)-1]
 		}
 		if rest -= len(ids); rest == 0 {
 			page.Next = top
@@ -219,6 +229,9 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 		}
 		if !more {
 			return page, nil
+		}
+		if looked += len(ids); f.Bytes > 0 && read > 0 { // as many as fit, by the size of those before
+			at = min(listPage, max(1, looked*(f.Bytes-read)/read))
 		}
 	}
 }
@@ -258,8 +271,9 @@ func (s *Store) newest(ctx context.Context, lists []list, bottom, top string, n 
 	return ids, more, nil
 }
 
-// headers reads the runs of these ids, without those that do not exist.
-func (s *Store) headers(ctx context.Context, ids []string) ([]state.State, error) {
+// headers reads the runs of these ids, without those that do not exist, and returns how many
+// bytes it has read.
+func (s *Store) headers(ctx context.Context, ids []string) (runs []state.State, bytes int, err error) {
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.SliceCmd, len(ids))
 	for i, id := range ids {
@@ -267,21 +281,25 @@ func (s *Store) headers(ctx context.Context, ids []string) ([]state.State, error
 	}
 	if len(ids) > 0 {
 		if _, err := pipe.Exec(ctx); err != nil {
-			return nil, fmt.Errorf("read runs: %w", err)
+			return nil, 0, fmt.Errorf("read runs: %w", err)
 		}
 	}
-	runs := make([]state.State, 0, len(ids))
+	runs = make([]state.State, 0, len(ids))
 	for i, c := range cmds {
+		for _, field := range c.Val() {
+			text, _ := field.(string)
+			bytes += len(text)
+		}
 		st, err := read(state.RunID(ids[i]), c.Val())
 		if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrFormat) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		runs = append(runs, st)
 	}
-	return runs, nil
+	return runs, bytes, nil
 }
 
 // firsts returns what stands before the first \0 of any member of some sorted sets, one

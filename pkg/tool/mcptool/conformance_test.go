@@ -15,7 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 )
 
@@ -149,7 +151,7 @@ func TestReferenceServer(t *testing.T) {
 		return
 	}
 	s := Server{Command: []string{filepath.Join(dir, ".bin", "node"), filepath.Join(dir, "@modelcontextprotocol", "server-everything", "dist", "index.js"), "stdio"}}
-	c := caller(t, Config{})
+	c := caller(t, Config{Confinement: testbed.Confinement(t, confine.Config{Read: []string{dir}})})
 	for name, test := range map[string]struct {
 		args string
 		want tool.Result

@@ -22,7 +22,7 @@ import (
 // A server that crashes takes its call with it and nothing else.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	c, s := caller(t, Config{}), bad(t)
+	c, s := caller(t, Config{Confinement: asTheyAre(t)}), bad(t)
 	before := try(t, ready(t, c, s, "pid"), tool.Call{})
 	r := try(t, ready(t, c, s, "crash"), tool.Call{})
 	if !r.IsError || !strings.Contains(r.Content, "out of cheese") {
@@ -60,7 +60,7 @@ func TestHang(t *testing.T) {
 // Nothing that a server has started outlives its session.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
-	c, s := caller(t, Config{}), bad(t)
+	c, s := caller(t, Config{Confinement: asTheyAre(t)}), bad(t)
 	var pids []int
 	for _, name := range []string{"pid", "child"} {
 		r := try(t, ready(t, c, s, name), tool.Call{})
@@ -81,7 +81,7 @@ func TestNothingIsLeft(t *testing.T) {
 
 func TestIdleSessionsEnd(t *testing.T) {
 	t.Parallel()
-	c, s := caller(t, Config{Idle: time.Millisecond}), bad(t)
+	c, s := caller(t, Config{Idle: time.Millisecond, Confinement: asTheyAre(t)}), bad(t)
 	r := try(t, ready(t, c, s, "pid"), tool.Call{})
 	pid, err := strconv.Atoi(r.Content)
 	if err != nil {

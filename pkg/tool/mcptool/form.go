@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // field is one property of a form.
@@ -143,6 +145,9 @@ func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
 	if content == nil {
 		content = map[string]any{}
 	}
+	if err := affordable(list, content); err != nil {
+		return nil, err
+	}
 	resolved, err := schemaOf(list).Resolve(nil)
 	if err != nil {
 		return nil, fmt.Errorf("the server's form is broken (%w): answer %s", err, actionDecline)
@@ -151,9 +156,28 @@ func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
 		return nil, err
 	}
 	if err := resolved.Validate(content); err != nil {
-		return nil, err
+		return nil, errors.New(tool.Truncate(err.Error(), maxReason))
 	}
 	return &mcp.ElicitResult{Action: actionAccept, Content: content}, nil
+}
+
+const (
+	// maxChoices is how often an answer is compared with the choices of a form. The library
+	// compares each item with each choice, and cannot be stopped.
+	maxChoices = 500_000
+	maxReason  = 500 // bytes of the error of an answer
+)
+
+// affordable returns an error if comparing an answer with the choices of a form would take long.
+func affordable(form []field, content map[string]any) error {
+	for _, f := range form {
+		items, ok := content[f.name].([]any)
+		choices := len(f.Items.Enum) + len(f.Items.AnyOf)
+		if ok && choices > 0 && len(items) > maxChoices/choices {
+			return fmt.Errorf("%s: %d answers are too many for a form with %d choices", f.name, len(items), choices)
+		}
+	}
+	return nil
 }
 
 // wholeAnswer returns content as an answer of the protocol if it is one and cannot be

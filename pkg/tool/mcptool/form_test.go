@@ -3,6 +3,7 @@ package mcptool
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -64,6 +65,21 @@ func TestAnswers(t *testing.T) {
 		}
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s to %s:\n%s", test.answer, test.form, diff)
+		}
+	}
+}
+
+// TestLargeAnswers: what a server and an answer can say within their sizes costs little.
+func TestLargeAnswers(t *testing.T) {
+	t.Parallel()
+	many := strings.TrimSuffix(strings.Repeat("1,", 50_000), ",")
+	for name, test := range map[string]struct{ form, answer, want string }{
+		"choices": {`{"properties":{"a":{"type":"array","items":{"enum":[` + many + `]}}}}`, `{"a":[` + strings.ReplaceAll(many, "1", "2") + `]}`, "50000 answers are too many for a form with 50000 choices"},
+		"a text":  {order, `{"size":"` + strings.Repeat("x", 1<<20) + `"}`, "validating"},
+	} {
+		_, err := answerOf(form(t, test.form), test.answer)
+		if err == nil || !strings.Contains(err.Error(), test.want) || len(err.Error()) > 2*maxReason {
+			t.Errorf("%s: %.300v, want %q", name, err, test.want)
 		}
 	}
 }

@@ -12,7 +12,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
 )
 
 // A server over HTTP that loses its connections, or is gone, in the middle of a call
@@ -67,8 +69,8 @@ func TestConnectionIsLost(t *testing.T) {
 // A program is told, too, before it is ended.
 func TestCancellationReachesTheProgram(t *testing.T) {
 	t.Parallel()
-	c, s := caller(t, Config{}), bad(t)
 	dir := t.TempDir()
+	c, s := caller(t, Config{Confinement: testbed.Confinement(t, confine.Config{Write: []string{dir}})}), bad(t)
 	s.Env[notes] = dir
 	wrote := func(name string) func() bool {
 		return func() bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil }

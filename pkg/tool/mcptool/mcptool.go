@@ -11,6 +11,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
@@ -30,6 +31,10 @@ type Config struct {
 	// default 64.
 	Processes int
 	Sessions  int
+
+	// Confinement starts the programs; by default it confines them as much as the system
+	// can, without a network, and refuses them where it cannot.
+	Confinement *confine.Confinement
 
 	// Idle is how long a session without calls is kept. Default 1 minute.
 	Idle time.Duration
@@ -51,6 +56,9 @@ type Caller struct {
 
 // New returns a caller. HTTP goes through g.
 func New(g *httptool.Guard, cfg Config) *Caller {
+	if cfg.Confinement == nil {
+		cfg.Confinement = confine.Default()
+	}
 	if cfg.Processes == 0 {
 		cfg.Processes = 8
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 )
 
@@ -77,6 +78,9 @@ func caller(t *testing.T, cfg Config) *Caller {
 	if cfg.Commands == nil {
 		cfg.Commands = []string{"*"}
 	}
+	if cfg.Confinement == nil {
+		cfg.Confinement = testbed.Confinement(t, confine.Config{})
+	}
 	guard, err := httptool.NewGuard([]string{"127.0.0.0/8"})
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +88,12 @@ func caller(t *testing.T, cfg Config) *Caller {
 	c := New(guard, cfg)
 	t.Cleanup(c.Close)
 	return c
+}
+
+// asTheyAre starts programs as they are, for tests that look at their processes from outside.
+func asTheyAre(t *testing.T) *confine.Confinement {
+	t.Helper()
+	return testbed.Confinement(t, confine.Config{Mode: confine.Off})
 }
 
 func noSecrets(string, string) (string, error) { return "", nil }

@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/turnpike-dev/turnpike/pkg/secret"
+	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 )
 
@@ -43,7 +44,7 @@ func (c *Caller) transport(t target, s *session) (mcp.Transport, error) {
 		return nil, fmt.Errorf("this worker does not start %q: TURNPIKE_MCP_COMMANDS names the programs that it may start, and turnpike dev --allow-commands starts any", t.Command[0])
 	}
 	var err error
-	if s.process, err = start(t); err != nil {
+	if s.process, err = c.start(t); err != nil {
 		return nil, err
 	}
 	return &mcp.IOTransport{Reader: s.process.out, Writer: s.process.in, MaxLineLength: maxMessage}, nil
@@ -77,6 +78,7 @@ func (h *headers) RoundTrip(r *http.Request) (*http.Response, error) {
 // process is a program that speaks MCP.
 type process struct {
 	cmd  *exec.Cmd
+	own  *confine.Process
 	in   io.WriteCloser
 	out  io.ReadCloser
 	said *tail
@@ -85,11 +87,11 @@ type process struct {
 	once sync.Once
 }
 
-// start starts a program in a process group of its own. Of the worker's environment,
-// which has its secrets in it, the program gets only what programs cannot do without.
-func start(t target) (*process, error) {
+// start starts a program, confined. Of the worker's environment, which has its secrets in
+// it, the program gets only what programs cannot do without.
+func (c *Caller) start(t target) (*process, error) {
 	cmd := exec.Command(t.Command[0], t.Command[1:]...) //nolint:gosec // the worker's configuration admits it
-	for _, name := range []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TMPDIR", "TZ"} {
+	for _, name := range []string{"PATH", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ"} {
 		if v, ok := os.LookupEnv(name); ok {
 			cmd.Env = append(cmd.Env, name+"="+v)
 		}
@@ -99,7 +101,6 @@ func start(t target) (*process, error) {
 	}
 	p := &process{cmd: cmd, said: &tail{secrets: t.secrets}, done: make(chan struct{})}
 	cmd.Stderr = p.said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = goodbye
 	var err error
 	if p.in, err = cmd.StdinPipe(); err != nil {
@@ -112,7 +113,7 @@ func start(t target) (*process, error) {
 		return nil, fmt.Errorf("start %s: %w", t.Command[0], err)
 	}
 	p.out, cmd.Stdout = reader, writer
-	err = cmd.Start()
+	p.own, err = c.cfg.Confinement.Start(t.Command[0], cmd)
 	_ = writer.Close()
 	if err != nil {
 		_ = reader.Close()
@@ -140,18 +141,20 @@ func (p *process) exited() bool {
 func (p *process) stop() {
 	p.once.Do(func() {
 		_ = p.in.Close()
-		for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		group := func(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
+		for _, end := range []func(){func() { group(syscall.SIGTERM) }, p.own.Kill, func() { group(syscall.SIGKILL) }} {
 			t := time.NewTimer(goodbye)
 			select {
 			case <-p.done:
 			case <-t.C:
-				_ = syscall.Kill(-p.cmd.Process.Pid, signal)
+				end()
 			}
 			t.Stop()
 		}
 		// The group outlives its leader while it has members.
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		group(syscall.SIGKILL)
 		<-p.done
+		p.own.Close()
 		_ = p.out.Close()
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,16 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
-)
-
-// Nobody knows how many services will answer: who has not after a while since the
-// last one did does not count.
-const (
-	quiet  = 400 * time.Millisecond
-	enough = 3 * time.Second
-
-	// maxAnswers bounds the bytes of all answers to a question: what comes after is not read.
-	maxAnswers = 4 << 20
 )
 
 // Service is a tool that somebody serves.
@@ -69,11 +58,11 @@ func Discover(ctx context.Context, nc *nats.Conn, prefix, tenant string) ([]Serv
 	var stats []micro.Stats
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		infos, err = gather[micro.Info](groupCtx, nc, prefix, tenant, micro.InfoVerb)
+		infos, err = toolkit.AskServices[micro.Info](groupCtx, nc, prefix, tenant, micro.InfoVerb)
 		return err
 	})
 	group.Go(func() (err error) {
-		stats, err = gather[micro.Stats](groupCtx, nc, prefix, tenant, micro.StatsVerb)
+		stats, err = toolkit.AskServices[micro.Stats](groupCtx, nc, prefix, tenant, micro.StatsVerb)
 		return err
 	})
 	if err := group.Wait(); err != nil {
@@ -134,41 +123,4 @@ func compareVersions(a, b string) int {
 	_, _ = fmt.Sscanf(a, "%d.%d.%d", &x[0], &x[1], &x[2])
 	_, _ = fmt.Sscanf(b, "%d.%d.%d", &y[0], &y[1], &y[2])
 	return slices.Compare(x[:], y[:])
-}
-
-// gather puts a question to all services, and returns the answers that are what
-// they should be.
-func gather[T any](ctx context.Context, nc *nats.Conn, prefix, tenant string, verb micro.Verb) ([]T, error) {
-	ctx, cancel := context.WithTimeout(ctx, enough)
-	defer cancel()
-	inbox := toolkit.NewDiscoveryInbox(nc, prefix, tenant)
-	sub, err := nc.SubscribeSync(inbox)
-	if err != nil {
-		return nil, fmt.Errorf("ask the services: %w", err)
-	}
-	defer sub.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
-	if err := nc.PublishRequest(toolkit.DiscoverySubject(verb, prefix, tenant), inbox, nil); err != nil {
-		return nil, fmt.Errorf("ask the services: %w", err)
-	}
-	var answers []T
-	room := maxAnswers
-	for {
-		patient, cancel := context.WithTimeout(ctx, quiet)
-		m, err := sub.NextMsgWithContext(patient)
-		cancel()
-		switch {
-		case err == nil:
-			var answer T
-			if room -= len(m.Data); room < 0 {
-				return answers, nil
-			}
-			if json.Unmarshal(m.Data, &answer) == nil {
-				answers = append(answers, answer)
-			}
-		case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded):
-			return answers, nil
-		default:
-			return nil, fmt.Errorf("ask the services: %w", err)
-		}
-	}
 }

@@ -5,12 +5,15 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rs/zerolog"
+
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
@@ -32,6 +35,9 @@ type Config struct {
 
 	// MCPCommands are the programs that MCP tools may start on the worker; "*" is any.
 	MCPCommands []string
+
+	// Confinement says what those programs may do. The zero value gives them no network.
+	Confinement confine.Config
 
 	// MockResponses, a JSON array, replace the model of every agent.
 	MockResponses string
@@ -55,13 +61,29 @@ func NewWorker(d *turnpike.Deployment, w worker.Config, cfg Config) (*worker.Wor
 		return nil, err
 	}
 	w.Providers, w.Keys = with(providers, w.Providers), with(Keys(), w.Keys)
-	servers := mcptool.New(guard, mcptool.Config{Commands: cfg.MCPCommands})
+	confinement, err := confine.New(cfg.Confinement)
+	if err != nil {
+		return nil, err
+	}
+	if len(cfg.MCPCommands) > 0 {
+		report(d.Config().Logger, confinement.Report())
+	}
+	servers := mcptool.New(guard, mcptool.Config{Commands: cfg.MCPCommands, Confinement: confinement})
 	d.OnClose(servers.Close)
 	w.Kinds = toolspec.Kinds(nil).With(tool.Kinds{
 		toolspec.NATS: natstool.NewKind(d.NATS, d.Config().Prefix), toolspec.HTTP: httptool.New(guard), toolspec.A2A: a2atool.New(guard.Client()), toolspec.MCP: servers,
 	}).With(w.Kinds)
 	w.Hooks = hookspec.Kinds(nil).With(hook.Kinds{hookspec.NATS: natshook.Kind(d.NATS, d.Config().Prefix)}).With(w.Hooks)
 	return d.NewWorker(w)
+}
+
+// report logs how programs are confined.
+func report(log zerolog.Logger, r confine.Report) {
+	if r.Err == nil && r.Mode != confine.Off {
+		log.Info().Str("mode", string(r.Mode)).Str("network", r.Network).Str("memory", r.Memory).Msg("programs of MCP tools are confined")
+		return
+	}
+	log.Warn().Str("found", r.String()).Str("hint", "docs/how-to/mcp-tools.md#confinement says what a system needs").Msg("programs of MCP tools are not confined, or refused")
 }
 
 // Keys returns where workers find the keys of the providers, for models that name none.

@@ -16,6 +16,7 @@ export interface Fault {
   detail: string;
   line?: number;
   column?: number;
+  warning?: boolean; // it was taken all the same
 }
 
 // ApiError is an answer that is not the one that was asked for. status 0: no answer came.
@@ -33,14 +34,46 @@ export class ApiError extends Error {
 
 export const errorOf = (e: unknown): ApiError => (e instanceof ApiError ? e : new ApiError(0, "page", e instanceof Error ? e.message : String(e)));
 
+// passes is true of an error that may be over in a moment.
+export const passes = (e: ApiError): boolean => e.status === 0 || e.status === 429 || e.status >= 500;
+
 interface Options {
   body?: unknown;
   text?: string; // a body that is sent as it is
-  key?: string; // Idempotency-Key: the same request counts once
+  once?: boolean; // however often it is sent, it counts once
   abort?: AbortSignal;
 }
 
-export async function request<T>(method: string, path: string, { body, text, key, abort }: Options = {}): Promise<T> {
+// Keys of requests of which nobody knows whether they were taken. Whoever does the same again
+// soon sends the same key, so it counts once.
+const unknown = new Map<string, string>();
+const remembered = 600_000;
+
+export async function request<T>(method: string, path: string, options: Options = {}): Promise<T> {
+  if (!options.once) return send<T>(method, path, options);
+  const same = [tenant.peek(), method, path, JSON.stringify(options.body)].join("\n");
+  const key = unknown.get(same) ?? newKey();
+  unknown.delete(same);
+  for (let again = true; ; again = false) {
+    try {
+      return await send<T>(method, path, options, key);
+    } catch (e) {
+      const err = errorOf(e);
+      if (again && err.status === 0) {
+        await new Promise((done) => setTimeout(done, 500));
+        continue;
+      }
+      if (err.status === 0 || err.status >= 500) {
+        unknown.set(same, key);
+        setTimeout(() => unknown.get(same) === key && unknown.delete(same), remembered);
+      }
+      if (err.status !== 0) throw err;
+      throw new ApiError(0, err.code, "No answer came, also not to a second try: it is not known whether this was taken. Do it again: within ten minutes it counts once.");
+    }
+  }
+}
+
+async function send<T>(method: string, path: string, { body, text, abort }: Options, key = ""): Promise<T> {
   const headers: Record<string, string> = {};
   if (tenant.value) headers["Turnpike-Tenant"] = tenant.value;
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -50,13 +83,14 @@ export async function request<T>(method: string, path: string, { body, text, key
   if (text !== undefined) init.body = text;
   if (abort) init.signal = abort;
   let answer: Response;
+  let got: string;
   try {
     answer = await fetch(path, init);
+    got = await answer.text();
   } catch (e) {
     if (abort?.aborted) throw e;
-    throw new ApiError(0, "offline", "The gateway does not answer. The page tries again by itself; what you sent was not taken.");
+    throw new ApiError(0, "offline", "The gateway does not answer." + (method === "GET" ? "" : " It is not known whether it has taken this: look before you do it again."));
   }
-  const got = await answer.text();
   let value: unknown = null;
   try {
     value = got ? JSON.parse(got) : null;
@@ -71,9 +105,11 @@ export async function request<T>(method: string, path: string, { body, text, key
 }
 
 export const get = <T>(path: string, abort?: AbortSignal): Promise<T> => request<T>("GET", path, abort ? { abort } : {});
-export const post = <T>(path: string, body: unknown, key?: string): Promise<T> => request<T>("POST", path, key ? { body, key } : { body });
+export const post = <T>(path: string, body: unknown): Promise<T> => request<T>("POST", path, { body });
+// postOnce is for what would be done twice if it were sent twice.
+export const postOnce = <T>(path: string, body: unknown): Promise<T> => request<T>("POST", path, { body, once: true });
 
-export const newKey = (): string => {
+const newKey = (): string => {
   const random = crypto.getRandomValues(new Uint8Array(12));
   return "page-" + Array.from(random, (b) => b.toString(16).padStart(2, "0")).join("");
 };

@@ -28,6 +28,18 @@ export interface WaitCall {
   hash?: string;
   risk: "reads" | "writes" | "pays" | "sends" | null;
   run_id: string | null;
+  args_from_untrusted?: boolean;
+  untrusted_seen?: boolean;
+  sources?: ArgumentSource[];
+}
+
+// ArgumentSource is where a value of an argument also stands.
+export interface ArgumentSource {
+  argument: string;
+  origin: "tool" | "web" | "agent" | "person";
+  turn: number;
+  call_id?: string;
+  tool?: string;
 }
 
 export interface Waiting {
@@ -85,6 +97,7 @@ export interface Part {
   media_type?: string;
   data?: string;
   url?: string;
+  origin?: "tool" | "web" | "agent" | "person";
 }
 
 export interface Image {
@@ -150,6 +163,8 @@ export interface Event {
 export interface Page<T> {
   items: T[];
   next_cursor: string | null;
+  examined?: number; // of a search for a text: in how many runs it was looked for
+  complete?: boolean; // those are all that match the other filters
 }
 
 export interface Session {
@@ -158,6 +173,8 @@ export interface Session {
   tenants: string[];
   expires_at: string | null;
 }
+
+export type Role = "viewer" | "submitter" | "approver" | "operator" | "author" | "admin";
 
 export interface Identity {
   principal: string;
@@ -172,6 +189,18 @@ export interface Agent {
   version: number;
   definition: { [key: string]: JSONValue };
   status?: "draft" | "published";
+  warnings?: { at?: string; detail: string; line?: number; column?: number }[]; // of one that was saved
+  created_at: string;
+}
+
+export interface AgentDraft {
+  name: string;
+  version: number; // that it would have
+  status: "draft";
+  definition: { [key: string]: JSONValue };
+  hash: string;
+  by: { principal: string; tenant: string; via: string };
+  authors?: string[]; // all who have saved exactly this
   created_at: string;
 }
 
@@ -237,6 +266,15 @@ export interface Queue {
 
 export interface Queues extends Page<Queue> {
   runs: Partial<Record<Status, number>>;
+}
+
+export interface BatchSummary {
+  id: string;
+  total: number;
+  max_parallel: number;
+  counts: Partial<Record<Status, number>>;
+  done: boolean;
+  created_at: string;
 }
 
 export interface Batch extends Page<{ index: number; id: string; status: Status; reason: string | null }> {

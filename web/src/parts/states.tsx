@@ -23,7 +23,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 }
 
 const advice: Record<number, string> = {
-  0: "Is the gateway up, and the network? The page goes on by itself when it answers again.",
+  0: "Is the gateway up, and the network? Try again in a moment.",
   403: "Your key or account lacks the role. Ask an administrator of this tenant, or choose another tenant above.",
   404: "It may have been deleted, or belong to another tenant than the one chosen above.",
   429: "Too much was asked at once. Wait a little and try again.",

@@ -1,10 +1,10 @@
 // What people do to runs. Each is one request; the stream then tells what came of it.
-import { newKey, post } from "../api/client";
+import { get, post, postOnce } from "../api/client";
 import { ApiError } from "../api/client";
-import type { Canceled, JSONValue, Run, WaitCall } from "../api/types";
+import type { Agent, Canceled, JSONValue, Message, Page, Part, Run, WaitCall } from "../api/types";
 import { keep } from "./runs";
 
-const signals = (run: string, body: unknown): Promise<Run | null> => post<Run | null>(`/v1/runs/${run}/signals`, body, newKey());
+const signals = (run: string, body: unknown): Promise<Run | null> => postOnce<Run | null>(`/v1/runs/${run}/signals`, body);
 
 export interface Decision {
   decision: "approve" | "deny";
@@ -35,14 +35,33 @@ export async function cancel(run: string, reason: string): Promise<void> {
 export const cancelMatching = (filter: Record<string, unknown>, reason: string, dryRun: boolean, cursor = ""): Promise<Canceled> =>
   post<Canceled>("/v1/runs:cancel", { filter, dry_run: dryRun, ...(reason ? { reason } : {}), ...(cursor ? { cursor } : {}) });
 
-// again starts a new run with what the run was submitted with.
-export const again = (run: Run): Promise<Run> => fork(run.id, { turn: 0 });
+// again starts a new run with what the run was submitted with. A single call has no history that
+// a fork could share: it is submitted again, to the version that its agent has now.
+export async function again(run: Run): Promise<Run> {
+  if (run.loop !== "single_call") return fork(run.id, { turn: 0 });
+  const page = await get<Page<Message>>(`/v1/runs/${encodeURIComponent(run.id)}/messages?limit=1000`);
+  const agent = await get<Agent>(`/v1/agents/${encodeURIComponent(run.agent)}?version=${run.agent_version}`);
+  let input = page.items.filter((m) => m.turn === 0);
+  const first = input[0];
+  // The gateway puts the instructions of the version before it that it has now.
+  if (first?.role === "system" && first.parts?.[0]?.text === agent.definition["instructions"]) input = input.slice(1);
+  return postOnce<Run>("/v1/runs", { agent: run.agent, input: input.map((m) => ({ role: m.role, parts: m.parts })), metadata: run.metadata });
+}
 
+// canAgain is false of what nobody can submit again: a single call of a definition that no list
+// of agents has.
+export const canAgain = (run: Run): boolean => run.loop !== "single_call" || !run.agent.startsWith("draft-");
+
+// ForkChange is what a fork changes of what it shares.
 export interface ForkChange {
   turn: number;
   input?: string;
+  agent_version?: number;
+  instructions?: string;
+  messages?: { id: string; parts: Part[] }[];
+  tool_results?: { call_id: string; turn: number; content: string; is_error: boolean }[];
 }
-export const fork = (run: string, change: ForkChange): Promise<Run> => post<Run>(`/v1/runs/${run}/fork`, change, newKey());
+export const fork = (run: string, change: ForkChange): Promise<Run> => postOnce<Run>(`/v1/runs/${run}/fork`, change);
 
 // each does one thing to many, a few at a time, and counts.
 export async function each<T>(list: T[], one: (item: T) => Promise<unknown>): Promise<{ done: number; failed: ApiError[] }> {

@@ -1,12 +1,12 @@
 // Agents: the list with what became of their newest runs, one agent with its versions, and
 // drafts of definitions.
-import { batch, computed, signal, type Signal } from "@preact/signals";
-import { ApiError, errorOf, get, newKey, post, request } from "../api/client";
+import { batch, computed, effect, signal, type Signal } from "@preact/signals";
+import { type ApiError, errorOf, get, passes, postOnce, request, tenant } from "../api/client";
 import { type Agent, type AgentVersion, type AgentVersions, ended, type JSONValue, type Page, type Run, type RunStats, type Status } from "../api/types";
 import { List } from "./list";
 import { listen } from "./live";
 import { newer } from "./runs";
-import { loggedOut } from "./session";
+import { identity, loggedOut, loggedOutHere } from "./session";
 
 export const agents = new List<Agent>(() => "/v1/agents?limit=1000", 15_000);
 
@@ -17,27 +17,59 @@ export const examined = computed(() => newest.value.size);
 export const examinedAll = signal(true);
 
 export function followNewest(): () => void {
-  const apply = (runs: Run[]): void => {
-    const next = new Map(newest.peek());
-    for (const r of runs) {
+  let generation = 0;
+  let retry = 0;
+  let heard: Run[] = []; // since the reading began: its answer may be older
+  const gone = new Set<string>(); // deleted since then
+  const set = (from: Iterable<Run>, changes: Run[]): void => {
+    const next = new Map([...from].map((r) => [r.id, r]));
+    for (const r of changes) {
       const had = next.get(r.id);
       if (!had || newer(r, had)) next.set(r.id, r);
     }
+    if (next.size > looked) {
+      for (const id of [...next.keys()].sort().slice(0, next.size - looked)) next.delete(id);
+      examinedAll.value = false;
+    }
     newest.value = next;
   };
+  let reading = false;
+  const deleted = (ids: ReadonlySet<string>): void => {
+    if (reading) for (const id of ids) gone.add(id);
+    newest.value = new Map([...newest.peek()].filter(([id]) => !ids.has(id)));
+  };
+  const changed = (runs: Run[]): void => {
+    if (reading) heard.push(...runs);
+    set(newest.peek().values(), runs);
+  };
   const read = async (): Promise<void> => {
+    const mine = ++generation;
+    clearTimeout(retry);
+    reading = true;
+    heard = [];
+    gone.clear();
     try {
       const page = await get<Page<Run>>(`/v1/runs?view=summary&limit=${looked}`);
+      if (mine !== generation) return;
       batch(() => {
-        newest.value = new Map();
         examinedAll.value = !page.next_cursor;
-        apply(page.items);
+        set(page.items.filter((r) => !gone.has(r.id)), heard.filter((r) => !gone.has(r.id)));
       });
     } catch (e) {
-      loggedOut(errorOf(e)); // the list of agents is shown all the same
+      if (mine !== generation) return;
+      const err = errorOf(e); // the list of agents is shown all the same
+      loggedOut(err);
+      if (passes(err)) retry = window.setTimeout(() => void read(), 5000);
     }
+    reading = false;
+    heard = [];
   };
-  return listen({ changed: apply, open: () => void read(), reset: () => void read() });
+  const stop = listen({ changed, deleted, open: () => void read(), reset: () => void read() });
+  return () => {
+    generation++;
+    clearTimeout(retry);
+    stop();
+  };
 }
 
 export const stats = computed<ReadonlyMap<string, RunStats>>(() => {
@@ -129,19 +161,40 @@ export class AgentModel {
   }
 }
 
-// Texts that somebody has begun to write and not saved, by the name of the agent.
-export const drafts: Signal<ReadonlyMap<string, string>> = signal(new Map());
-export function keepDraft(name: string, text: string | null): void {
-  const next = new Map(drafts.peek());
-  if (text === null) next.delete(name);
-  else next.set(name, text);
-  drafts.value = next;
+// Texts that somebody has begun to write and not saved, by who they are, where, and the name
+// of the agent. They last as long as the tab, and go when somebody logs out.
+const stored = "unsaved";
+export const unsaved: Signal<ReadonlyMap<string, string>> = signal(readUnsaved());
+export const unsavedKey = (name: string): string => JSON.stringify([identity.value?.principal ?? "", identity.value?.tenant ?? tenant.value, name]);
+
+export function keepUnsaved(key: string, text: string | null): void {
+  const next = new Map(unsaved.peek());
+  if (text === null) next.delete(key);
+  else next.set(key, text);
+  unsaved.value = next;
+  try {
+    if (next.size) sessionStorage.setItem(stored, JSON.stringify([...next]));
+    else sessionStorage.removeItem(stored);
+  } catch {
+    return; // there is no room: it lasts until the page is loaded anew
+  }
 }
+
+function readUnsaved(): Map<string, string> {
+  try {
+    return new Map(JSON.parse(sessionStorage.getItem(stored) ?? "[]") as [string, string][]);
+  } catch {
+    return new Map();
+  }
+}
+
+effect(() => {
+  if (loggedOutHere.value) for (const key of unsaved.peek().keys()) keepUnsaved(key, null);
+});
 
 export const saveAgent = (name: string, text: string): Promise<Agent> => request<Agent>("PUT", `/v1/agents/${encodeURIComponent(name)}`, { text });
 export const removeAgent = (name: string): Promise<unknown> => request("DELETE", `/v1/agents/${encodeURIComponent(name)}`);
-export const runDraft = (definition: string, input: string): Promise<Run> => post<Run>("/v1/drafts", { definition, input, stream: "deltas" }, newKey());
-export const startRun = (agent: string, input: string): Promise<Run> => post<Run>("/v1/runs", { agent, input }, newKey());
+export const runDraft = (definition: string, input: string): Promise<Run> => postOnce<Run>("/v1/drafts", { definition, input, stream: "deltas" });
 
 // nameIn is the name that a definition gives itself, in YAML or JSON, or "".
 export function nameIn(text: string): string {

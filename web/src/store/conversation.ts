@@ -122,5 +122,5 @@ function decision(e: Event): Item {
   return { ...note(e, text), tone: approved ? "good" : "warn" };
 }
 
-const said = (entry: Event, message: Message): Item => ({ key: `${entry.seq}-${message.id}`, kind: "message", turn: message.turn || entry.turn, entry, message, ...(entry.by ? { by: entry.by.principal } : {}) });
+const said = (entry: Event, message: Message): Item => ({ key: `${entry.seq}-${message.id}`, kind: "message", turn: message.turn || (entry.type === "run.submitted" ? 0 : entry.turn), entry, message, ...(entry.by ? { by: entry.by.principal } : {}) });
 const note = (entry: Event, text: string): Item => ({ key: `n${entry.seq}`, kind: "note", turn: entry.turn, entry, text, ...(entry.by ? { by: entry.by.principal } : {}) });

@@ -12,6 +12,7 @@ export const liveSince = signal(Date.now());
 
 interface Listener {
   changed: (runs: Run[]) => void;
+  deleted: (ids: ReadonlySet<string>) => void;
   open: () => void; // anew: what was listed before may have missed changes
   reset: () => void;
 }
@@ -50,24 +51,30 @@ effect(() => {
   close?.();
   opened = false;
   let wait: Run[] = [];
+  let gone = new Set<string>(); // nothing changes in a run after it was deleted
   let frame = 0;
   const flush = (): void => {
     frame = 0;
-    const runs = wait;
-    wait = [];
-    for (const l of listeners) l.changed(runs);
+    const [runs, ids] = [wait.filter((r) => !gone.has(r.id)), gone];
+    [wait, gone] = [[], new Set()];
+    for (const l of listeners) {
+      if (runs.length) l.changed(runs);
+      if (ids.size) l.deleted(ids);
+    }
   };
   const batch = batchOf();
   close = openStream("/v1/events" + (batch ? "?batch=" + encodeURIComponent(batch) : ""), {
-    types: ["stream.open", "run.changed", "stream.reset"],
+    types: ["stream.open", "run.changed", "run.deleted", "stream.reset"],
     state: (s) => {
       setState(s);
       // A session that has ended looks like a lost stream from here.
       if (s === "lost" && session.peek()?.principal) void loadSession();
     },
     event: (type, data) => {
-      if (type === "run.changed") {
-        wait.push((JSON.parse(data) as { run: Run }).run);
+      if (type === "run.changed" || type === "run.deleted") {
+        const change = JSON.parse(data) as { run?: Run; run_id?: string };
+        if (change.run) wait.push(change.run);
+        if (change.run_id) gone.add(change.run_id);
         // A timer beside the frame: hidden pages have no frames.
         if (!frame) frame = document.hidden ? window.setTimeout(flush, 200) : requestAnimationFrame(flush);
         return;

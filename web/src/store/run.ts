@@ -2,7 +2,7 @@
 // stream of changes are applied here, so a run that is looked at for an hour costs as many
 // requests as one that is glanced at.
 import { batch, signal, type Signal } from "@preact/signals";
-import { ApiError, errorOf, get } from "../api/client";
+import { ApiError, errorOf, get, passes, query } from "../api/client";
 import { openStream, type StreamState } from "../api/stream";
 import { type Agent, ended, type Event, type Page, type Run } from "../api/types";
 import { listen } from "./live";
@@ -13,6 +13,8 @@ const types = [
   "run.submitted", "model.message", "message.tombstoned", "message.compacted", "tool.finished", "tool.reused", "approval.decided", "progress", "reflect",
   "budget.warning", "budget.exceeded", "transition", "run.waiting", "run.finished", "turn.started", "tool.started", "tool.progress", "model.delta",
 ];
+
+const mostBelow = 10_000; // runs below one that are read
 
 export interface LiveCall {
   id: string;
@@ -33,6 +35,7 @@ export interface LiveTurn {
   thinking: string;
   calls: LiveCall[];
   superseded: boolean;
+  cut: boolean; // its beginning was not heard: the stream was away
 }
 
 export class RunModel {
@@ -46,6 +49,8 @@ export class RunModel {
   readonly below: Signal<ReadonlyMap<string, Run[]>> = signal(new Map()); // of children that were unfolded
   readonly agent: Signal<Agent | null> = signal(null);
   readonly error: Signal<ApiError | null> = signal(null);
+  readonly whole: Signal<Run | null> = signal(null); // as the API gives it
+  readonly wholeError: Signal<ApiError | null> = signal(null);
   readonly stream: Signal<StreamState> = signal("connecting");
   readonly caughtUp = signal(false);
   private queue: Event[] = [];
@@ -53,34 +58,61 @@ export class RunModel {
   private stops: (() => void)[] = [];
   private closed = false;
   private follows = false;
+  private retry = 0;
+  private reads = false;
+  private readAgain = false;
+  // What changed while lists are read, for each of them: the answer may be older.
+  private readonly heard = new Set<{ runs: Run[]; gone: Set<string> }>();
 
   constructor(readonly id: string) {
     void this.begin();
   }
 
-  private async begin(): Promise<void> {
+  // begin reads the run, and tries again by itself if that may help.
+  async begin(): Promise<void> {
+    clearTimeout(this.retry);
     try {
-      this.run.value = await get<Run>(`/v1/runs/${encodeURIComponent(this.id)}`);
+      const r = await get<Run>(this.path);
+      if (this.closed || this.run.peek()) return;
+      this.run.value = r;
+      this.error.value = null;
     } catch (e) {
-      this.error.value = errorOf(e);
-      loggedOut(this.error.value);
+      if (this.closed || this.run.peek()) return;
+      const err = errorOf(e);
+      this.error.value = err;
+      loggedOut(err);
+      if (passes(err)) this.retry = window.setTimeout(() => void this.begin(), 2000);
       return;
     }
-    if (this.closed) return;
     this.follow();
-    this.stops.push(listen({ changed: (runs) => this.changed(runs), open: () => void this.readChildren(), reset: () => void this.refresh() }));
+    this.stops.push(
+      listen({
+        changed: (runs) => this.changed(runs),
+        deleted: (ids) => this.deleted(ids),
+        open: () => void this.readChildren(),
+        reset: () => void this.refresh(),
+      }),
+    );
     setTimeout(() => {
       this.caughtUp.value = true;
     }, 1500);
   }
 
+  private get path(): string {
+    return `/v1/runs/${encodeURIComponent(this.id)}`;
+  }
+
   private follow(): void {
     this.follows = true;
+    let opened = false;
     const after = this.entries.peek().at(-1)?.seq ?? 0;
-    const stop = openStream(`/v1/runs/${encodeURIComponent(this.id)}/events${after ? "?after=" + after : ""}`, {
+    const stop = openStream(`${this.path}/events${after ? "?after=" + after : ""}`, {
       types,
       state: (s) => {
         this.stream.value = s;
+        if (s !== "open") return;
+        if (opened) this.missed();
+        opened = true;
       },
       event: (_type, data) => {
         this.queue.push(JSON.parse(data) as Event);
@@ -123,6 +155,13 @@ export class RunModel {
     });
   }
 
+  // missed is called when the stream is back: what was heard live is not sent again.
+  private missed(): void {
+    this.flush();
+    const live = this.live.peek();
+    if (live) this.live.value = { ...live, text: "", thinking: "", calls: live.calls.map((c) => ({ ...c, arguments: "" })).filter((c) => c.since), cut: true };
+  }
+
   // hear takes a live event.
   private hear(e: Event): void {
     let live = this.live.peek();
@@ -136,7 +175,7 @@ export class RunModel {
       if (run && run.status === "queued") this.run.value = { ...run, status: "running" };
       return;
     }
-    if (!live || live.turn !== e.turn || live.attempt !== e.attempt) live = fresh(e);
+    if (!live || live.turn !== e.turn || live.attempt !== e.attempt) live = { ...fresh(e), cut: e.type === "model.delta" };
     const call = (id: string, more: (c: LiveCall) => LiveCall): LiveCall[] => {
       const had = live!.calls.find((c) => c.id === id) ?? { id, name: e.name ?? e.delta?.name ?? "", arguments: "", since: "", progress: "" };
       return [...live!.calls.filter((c) => c.id !== id), more(had)];
@@ -156,7 +195,10 @@ export class RunModel {
   // commit takes from what is live what is kept now.
   private commit(e: Event): void {
     const live = this.live.peek();
-    if (e.type === "model.message" && live) this.live.value = { ...live, text: "", thinking: "", calls: live.calls.map((c) => ({ ...c, arguments: "" })) };
+    // What a dead worker had said of a turn gives way to what is committed of it.
+    const over = e.type === "model.message" ? e.turn : e.type === "run.finished" ? Infinity : 0;
+    if (this.superseded.peek().some((l) => l.turn <= over)) this.superseded.value = this.superseded.peek().filter((l) => l.turn > over);
+    if (e.type === "model.message" && live) this.live.value = { ...live, text: "", thinking: "", calls: live.calls.map((c) => ({ ...c, arguments: "" })), cut: false };
     else if ((e.type === "tool.finished" || e.type === "tool.reused") && live) this.live.value = { ...live, calls: live.calls.filter((c) => c.id !== e.call_id) };
     else if (e.type === "run.waiting" || e.type === "run.finished") this.live.value = null;
     else if (e.type === "transition" && live && e.reason !== "recovered") this.live.value = e.turn >= live.turn ? null : live;
@@ -164,6 +206,7 @@ export class RunModel {
 
   // changed takes what the stream of changes says of this run and of those below it.
   private changed(runs: Run[]): void {
+    for (const h of this.heard) h.runs.push(...runs.filter((r) => r.parent));
     let kids = this.children.peek();
     let below = this.below.peek();
     for (const r of runs) {
@@ -175,11 +218,24 @@ export class RunModel {
     this.below.value = below;
   }
 
+  private deleted(ids: ReadonlySet<string>): void {
+    for (const h of this.heard) for (const id of ids) h.gone.add(id);
+    const left = (runs: Run[]): Run[] => runs.filter((r) => !ids.has(r.id));
+    batch(() => {
+      this.children.value = left(this.children.peek());
+      this.below.value = new Map([...this.below.peek()].map(([id, runs]) => [id, left(runs)]));
+      if (!ids.has(this.id)) return;
+      this.run.value = null;
+      this.error.value = new ApiError(404, "run_not_found", `run ${this.id} was deleted`);
+      this.close();
+    });
+  }
+
   // update takes a summary: its texts may be cut short, those of the events are not.
   private update(r: Run): void {
     const was = this.run.peek();
     if (!was || !newer(r, was)) return;
-    const kept: Run = { ...r };
+    const kept: Run = { ...r, metadata: was.metadata };
     if (was.version === r.version) {
       kept.output = was.output;
       kept.structured_output = was.structured_output;
@@ -191,30 +247,61 @@ export class RunModel {
     }
     if (was.status === "running" && r.status === "queued" && r.version === was.version) kept.status = "running";
     this.run.value = kept;
-    // It goes on after its end: somebody has sent a message.
+    this.goesOn(r);
+  }
+
+  // goesOn follows a run that goes on after its end: somebody has sent a message.
+  private goesOn(r: Run): void {
     if (!this.follows && r.version > (this.entries.peek().at(-1)?.version ?? 0)) this.follow();
   }
 
+  // refresh is asked when the stream of changes has lost some.
   private async refresh(): Promise<void> {
-    try {
-      const r = await get<Run>(`/v1/runs/${encodeURIComponent(this.id)}`);
-      this.run.value = r;
-    } catch (e) {
-      this.error.value = errorOf(e);
-    }
+    const below = [...this.below.peek().keys()];
+    const read = async (): Promise<void> => {
+      try {
+        const r = await get<Run>(this.path);
+        const was = this.run.peek();
+        if (this.closed || (was && !newer(r, was))) return;
+        this.run.value = r;
+        this.goesOn(r);
+      } catch (e) {
+        const err = errorOf(e);
+        loggedOut(err);
+        if (err.status === 404) this.deleted(new Set([this.id])); // else what is shown stays
+      }
+    };
+    await Promise.all([read(), this.readChildren(), ...below.map((id) => this.readBelow(id))]);
   }
 
-  // readChildren is asked when the stream of changes has opened, and again if it opens anew.
+  // readChildren is asked when the stream of changes has opened, and when it has lost some.
   private async readChildren(): Promise<void> {
     this.children.value = (await this.list(this.id)) ?? this.children.peek();
   }
 
+  private async readBelow(child: string): Promise<void> {
+    const runs = await this.list(child);
+    if (runs && this.below.peek().has(child)) this.below.value = new Map(this.below.peek()).set(child, runs);
+  }
+
+  // list reads the runs below one, with what changed meanwhile.
   private async list(parent: string): Promise<Run[] | null> {
+    const heard = { runs: [] as Run[], gone: new Set<string>() };
+    this.heard.add(heard);
     try {
-      const page = await get<Page<Run>>(`/v1/runs?parent=${encodeURIComponent(parent)}&view=summary&limit=1000`);
-      return page.items.reverse();
+      const found: Run[] = [];
+      let next: string | null = null;
+      do {
+        const page: Page<Run> = await get<Page<Run>>("/v1/runs" + query({ parent, view: "summary", limit: 1000, cursor: next }));
+        found.push(...page.items);
+        next = page.next_cursor;
+      } while (next && found.length < mostBelow && !this.closed);
+      const all = heard.runs.filter((r) => r.parent?.run_id === parent).reduce(put, found.reverse());
+      return all.filter((r) => !heard.gone.has(r.id));
     } catch {
       return null; // the rest of the run is shown all the same
+    } finally {
+      this.heard.delete(heard);
     }
   }
 
@@ -224,8 +311,8 @@ export class RunModel {
       this.below.value = next;
       return;
     }
-    const runs = await this.list(child);
-    if (runs) this.below.value = new Map(this.below.peek()).set(child, runs);
+    this.below.value = next.set(child, []);
+    await this.readBelow(child);
   }
 
   // readAgent is asked when somebody edits what has a schema, or forks.
@@ -239,14 +326,36 @@ export class RunModel {
     }
   }
 
+  // readWhole is asked by who wants the run exactly as the API gives it: changes come as
+  // summaries. One reading at a time, and one more if the run has changed meanwhile.
+  async readWhole(): Promise<void> {
+    if (this.reads) {
+      this.readAgain = true;
+      return;
+    }
+    this.reads = true;
+    do {
+      this.readAgain = false;
+      try {
+        this.whole.value = await get<Run>(this.path);
+        this.wholeError.value = null;
+      } catch (e) {
+        this.wholeError.value = errorOf(e);
+        loggedOut(this.wholeError.value);
+      }
+    } while (this.readAgain && !this.closed);
+    this.reads = false;
+  }
+
   close(): void {
     this.closed = true;
+    clearTimeout(this.retry);
     for (const s of this.stops) s();
     cancelAnimationFrame(this.frame);
   }
 }
 
-const fresh = (e: Event): LiveTurn => ({ turn: e.turn, attempt: e.attempt, worker: e.worker ?? "", since: e.at, text: "", thinking: "", calls: [], superseded: false });
+const fresh = (e: Event): LiveTurn => ({ turn: e.turn, attempt: e.attempt, worker: e.worker ?? "", since: e.at, text: "", thinking: "", calls: [], superseded: false, cut: false });
 
 function put(list: Run[], r: Run): Run[] {
   const i = list.findIndex((x) => x.id === r.id);

@@ -1,7 +1,7 @@
 // Who looks at the page: login, tenant, roles.
 import { computed, signal } from "@preact/signals";
 import { ApiError, chooseTenant, errorOf, get, request, tenant } from "../api/client";
-import type { Identity, Session } from "../api/types";
+import type { Identity, Role, Session } from "../api/types";
 
 export const session = signal<Session | null>(null);
 export const identity = signal<Identity | null>(null);
@@ -18,17 +18,27 @@ export const mustChoose = computed(() => {
   return s.tenants.includes("*") ? false : s.tenants.length > 1;
 });
 
-// may says whether a role is had. What is not known is allowed: the gateway decides.
-export const may = (role: string): boolean => {
-  const roles = identity.value?.roles;
-  return !roles || roles.includes(role) || roles.includes("admin");
+// may says whether one of the roles is had. Each includes viewer, and no other. What is not
+// known is allowed: the gateway decides.
+export const may = (...roles: Role[]): boolean => {
+  const has = identity.value?.roles;
+  return !has || roles.some((r) => has.includes(r));
 };
+
+// sessionEnded says that somebody was logged in, is no longer, and has not logged out here.
+export const sessionEnded = signal(false);
+
+// loggedOutHere counts how often somebody has logged out in this tab.
+export const loggedOutHere = signal(0);
 
 export async function loadSession(): Promise<void> {
   try {
-    session.value = await get<Session>("/v1/session");
+    const s = await get<Session>("/v1/session");
+    if (s.principal) sessionEnded.value = false;
+    else if (session.peek()?.principal) sessionEnded.value = true;
+    session.value = s;
     sessionError.value = null;
-    if (session.value.principal) await loadIdentity();
+    if (s.principal) await loadIdentity();
     else identity.value = null;
   } catch (e) {
     sessionError.value = errorOf(e);
@@ -36,13 +46,19 @@ export async function loadSession(): Promise<void> {
 }
 
 async function loadIdentity(): Promise<void> {
+  const asked = tenant.peek();
   try {
-    identity.value = await get<Identity>("/v1/whoami");
+    const who = await get<Identity>("/v1/whoami");
+    if (asked === tenant.peek()) identity.value = who;
   } catch (e) {
+    if (asked !== tenant.peek()) return; // another one was chosen meanwhile
     const err = errorOf(e);
     identity.value = null;
     // A tenant that was chosen once and is no longer one's own.
-    if (tenant.value && (err.status === 403 || err.status === 400)) chooseTenant("");
+    if (tenant.value && (err.status === 403 || err.status === 400)) {
+      chooseTenant("");
+      if (!mustChoose.value) await loadIdentity();
+    }
   }
 }
 
@@ -58,15 +74,19 @@ export async function logIn(key: string): Promise<void> {
 
 export async function logOut(): Promise<void> {
   await request("DELETE", "/v1/session");
+  loggedOutHere.value++;
+  sessionStorage.removeItem("unsaved");
   chooseTenant("");
   identity.value = null;
+  session.value = null;
   await loadSession();
+  sessionEnded.value = false;
 }
 
 // loggedOut is for whoever meets a 401: the session has ended meanwhile.
 export function loggedOut(e: ApiError): void {
   if (e.status === 401 && session.value?.principal) {
     session.value = { ...session.value, principal: "" };
-    sessionError.value = e;
+    sessionEnded.value = true;
   }
 }

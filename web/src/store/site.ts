@@ -1,13 +1,14 @@
 // What stands around the runs: batches, dead letters, workers, queues, and who may do what.
-import { signal } from "@preact/signals";
 import { post, query, request } from "../api/client";
-import type { APIKey, AuditEntry, Batch, DeadLetter, Queue, Queues, Tenant, Worker } from "../api/types";
+import type { APIKey, AuditEntry, Batch, BatchSummary, DeadLetter, Queue, Queues, Tenant, Worker } from "../api/types";
 import { List } from "./list";
 import { route } from "./route";
 
 export const workers = new List<Worker>(() => "/v1/workers?limit=1000", 2000);
 export const queues = new List<Queue, Queues>(() => "/v1/queues", 2000);
-export const dead = new List<DeadLetter>(() => "/v1/dead?limit=200", 10_000);
+// The oldest letters come first, and those that were dealt with stay: all are read, so that the
+// open ones are among them.
+export const dead = new List<DeadLetter>(() => "/v1/dead?limit=200", 10_000, 100);
 export const keys = new List<APIKey>(() => "/v1/keys?limit=1000");
 export const tenants = new List<Tenant>(() => "/v1/tenants?limit=1000");
 export const audit = new List<AuditEntry>(() => "/v1/audit?limit=100");
@@ -22,22 +23,7 @@ export async function replay(letter: DeadLetter): Promise<DeadLetter> {
   return after;
 }
 
-// The API lists no batches, so the page knows those that were opened in this browser.
-const most = 12;
-const stored = (): string[] => {
-  try {
-    const ids: unknown = JSON.parse(localStorage.getItem("batches") ?? "[]");
-    return Array.isArray(ids) ? ids.filter((id): id is string => typeof id === "string") : [];
-  } catch {
-    return [];
-  }
-};
-export const recentBatches = signal<string[]>(stored());
-export function rememberBatch(id: string): void {
-  const next = [id, ...recentBatches.peek().filter((b) => b !== id)].slice(0, most);
-  recentBatches.value = next;
-  localStorage.setItem("batches", JSON.stringify(next));
-}
+export const batches = new List<BatchSummary>(() => (route.value.view === "batches" && !batchId() ? "/v1/batches?limit=20" : ""), 5000);
 
 export interface NewKey extends APIKey {
   key: string;

@@ -114,7 +114,8 @@ const startsTurn = (e: Event): boolean => e.reason === "recovered" || e.reason =
 
 const failedModel = (e: Event): boolean => !!e.duration_ms && ((e.type === "run.waiting" && e.reason === "waiting_schedule") || (e.type === "run.finished" && e.reason === "model_error"));
 
-const failedResult = (e: Event): boolean => !!e.is_error || !!e.message?.parts?.some((p) => p.is_error);
+// failedResult is true of a result that says that its call failed.
+export const failedResult = (e: Event): boolean => !!e.is_error || !!e.message?.parts?.some((p) => p.is_error);
 
 // inFlight adds what a worker is at.
 function inFlight(live: LiveTurn | null, segment: Event[], since: number, run: Run, lane: (turn: number) => Lane): void {

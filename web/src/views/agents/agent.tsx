@@ -6,16 +6,20 @@ import { tenant } from "../../api/client";
 import type { AgentVersion } from "../../api/types";
 import { Copy } from "../../parts/copy";
 import { Dialog } from "../../parts/dialog";
-import { diff, folded, type Line } from "../../parts/diff";
+import { diff, folded } from "../../parts/diff";
+import { Lines } from "../../parts/lines";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { Ago } from "../../parts/time";
 import { count, money, plural, span } from "../../parts/words";
 import { toYAML } from "../../parts/yaml";
 import { AgentModel, removeAgent, success } from "../../store/agents";
+import { reviews } from "../../store/reviews";
 import { go, href, route, setParams } from "../../store/route";
 import { may } from "../../store/session";
 import { attempt } from "../../store/toasts";
-import { Statuses } from "./figures";
+import { Table } from "../site/parts";
+import { FigureCells, figureHeads } from "./figures";
+import { Review } from "./review";
 import { Workbench } from "./workbench";
 
 const tabs: [string, string][] = [
@@ -29,8 +33,24 @@ export function AgentView({ name }: { name: string }): JSX.Element {
   const [model, setModel] = useState<AgentModel | null>(null);
   const [asks, setAsks] = useState(false);
   useEffect(() => setModel(new AgentModel(name)), [name, of]);
+  useEffect(() => reviews.open(), []);
   const agent = model?.agent.value;
   if (!model || (!agent && !model.error.value)) return <Loading what="the agent" />;
+  const draft = reviews.items.value.find((d) => d.name === name);
+  const review = draft && <Review key={of} draft={draft} published={agent ?? null} done={() => void model.load()} />;
+  // An agent of which nothing was published yet is a draft alone.
+  if (!agent && draft && model.error.value?.status === 404)
+    return (
+      <section class="page-view">
+        <div class="view-head">
+          <h1>{name}</h1>
+          <span class="soft">not published yet</span>
+        </div>
+        {review}
+        <Workbench key={draft.hash} name={name} saved={toYAML(draft.definition)} done={() => void reviews.load()} />
+      </section>
+    );
+  if (!agent && !reviews.loaded.value && !reviews.error.value) return <Loading what="the agent" />;
   if (!agent) return <Problem error={model.error.value!} again={() => void model.load()} />;
   const tab = route.value.params.get("tab") ?? "";
   const about = agent.definition["description"];
@@ -44,17 +64,19 @@ export function AgentView({ name }: { name: string }): JSX.Element {
         <span class="soft">
           saved <Ago at={agent.created_at} />
         </span>
-        <span class="grow" />
-        <a class="button" href={href("runs", "", { agent: name })}>
-          Its runs
-        </a>
-        {may("author") && (
-          <button type="button" class="quiet" onClick={() => setAsks(true)}>
-            Remove
-          </button>
-        )}
+        <span class="view-acts">
+          <a class="button" href={href("runs", "", { agent: name })}>
+            Its runs
+          </a>
+          {may("author") && (
+            <button type="button" class="quiet" onClick={() => setAsks(true)}>
+              Remove
+            </button>
+          )}
+        </span>
       </div>
       {typeof about === "string" && about && <p class="about-long">{about}</p>}
+      {review}
       <Figures model={model} />
       <div class="tabs" role="group" aria-label="What is shown of the agent">
         {tabs.map(([key, title]) => (
@@ -63,7 +85,7 @@ export function AgentView({ name }: { name: string }): JSX.Element {
           </button>
         ))}
       </div>
-      {tab === "definition" ? <Definition model={model} /> : tab === "edit" ? <Workbench key={name} name={name} saved={toYAML(agent.definition)} done={() => void model.load()} /> : <Versions model={model} />}
+      {tab === "definition" ? <Definition model={model} /> : tab === "edit" ? <Workbench key={name} name={name} saved={toYAML(agent.definition)} done={() => void Promise.all([model.load(), reviews.load()])} /> : <Versions model={model} />}
       {asks && (
         <Dialog title={`Remove ${name}?`} close={() => setAsks(false)}>
           <p>No new run can be started with it. Runs that have begun go on to their end, and saving it again brings it back with its versions.</p>
@@ -110,11 +132,11 @@ function Figures({ model }: { model: AgentModel }): JSX.Element {
           <dd>{rate === null ? "–" : `${Math.round(rate * 100)} %`}</dd>
         </div>
         <div>
-          <dt>time, half of them</dt>
+          <dt>half within</dt>
           <dd>{took?.p50 != null ? span(took.p50) : "–"}</dd>
         </div>
         <div>
-          <dt>time, 95 of 100</dt>
+          <dt>95 % within</dt>
           <dd>{took?.p95 != null ? span(took.p95) : "–"}</dd>
         </div>
         <div>
@@ -136,37 +158,11 @@ function Versions({ model }: { model: AgentModel }): JSX.Element {
   const a = Number(p.get("with")) || Math.max(1, b - 1);
   return (
     <div class="versions">
-      <div class="scroll-x" tabIndex={0} role="region" aria-label="Versions">
-        <table class="list">
-          <thead>
-            <tr>
-              <th scope="col">Version</th>
-              <th scope="col">Compare</th>
-              <th scope="col">Runs by status</th>
-              <th scope="col" class="num">
-                Success
-              </th>
-              <th scope="col" class="num">
-                p50
-              </th>
-              <th scope="col" class="num">
-                p95
-              </th>
-              <th scope="col" class="num">
-                Cost
-              </th>
-              <th scope="col" class="num">
-                Saved
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {list.map((v) => (
-              <VersionRow key={v.version} v={v} a={a} b={b} />
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table label="Versions" head={["Version", "Compare", ...figureHeads]}>
+        {list.map((v) => (
+          <VersionRow key={v.version} v={v} a={a} b={b} />
+        ))}
+      </Table>
       {model.cursor.value && (
         <button type="button" class="small" onClick={() => void attempt(() => model.more())}>
           Older versions
@@ -178,7 +174,6 @@ function Versions({ model }: { model: AgentModel }): JSX.Element {
 }
 
 function VersionRow({ v, a, b }: { v: AgentVersion; a: number; b: number }): JSX.Element {
-  const rate = success(v.runs);
   return (
     <tr data-version={v.version}>
       <th scope="row">
@@ -192,16 +187,7 @@ function VersionRow({ v, a, b }: { v: AgentVersion; a: number; b: number }): JSX
           <input type="radio" name="to" checked={b === v.version} onChange={() => setParams({ version: String(v.version), with: String(a) }, true)} /> to<span class="visually-hidden"> version {v.version}</span>
         </label>
       </td>
-      <td>
-        <Statuses stats={v.runs} agent={route.value.id} />
-      </td>
-      <td class="num">{rate === null ? "" : `${Math.round(rate * 100)} %`}</td>
-      <td class="num">{v.runs.duration_ms.p50 !== null ? span(v.runs.duration_ms.p50) : ""}</td>
-      <td class="num">{v.runs.duration_ms.p95 !== null ? span(v.runs.duration_ms.p95) : ""}</td>
-      <td class="num">{money(v.runs.cost_usd)}</td>
-      <td class="num soft">
-        <Ago at={v.created_at} />
-      </td>
+      <FigureCells stats={v.runs} agent={route.value.id} at={v.created_at} />
     </tr>
   );
 }
@@ -223,35 +209,8 @@ function Difference({ model, a, b }: { model: AgentModel; a: number; b: number }
         From version {a} to {b}
         <span class="soft"> {changed ? plural(changed, "line") + " differ" : ""}</span>
       </h2>
-      {changed ? <Diff lines={lines} /> : <p class="soft fine">{a === b ? "The same version twice: choose another one above." : "They say the same. Saving it again has pinned what its MCP servers list."}</p>}
+      {changed ? <Lines lines={lines} /> : <p class="soft fine">{a === b ? "The same version twice: choose another one above." : "They say the same. Saving it again has pinned what its MCP servers list."}</p>}
     </section>
-  );
-}
-
-const signs = { same: " ", old: "−", new: "+", gap: "⋯" };
-const spoken = { same: "", old: "taken away: ", new: "added: ", gap: "" };
-
-function Diff({ lines }: { lines: Line[] }): JSX.Element {
-  return (
-    <div class="diff" role="region" tabIndex={0} aria-label="Lines that differ">
-      {lines.map((l, i) => (
-        <div key={i} class={"d-" + l.kind}>
-          <span class="d-num" aria-hidden="true">
-            {l.a ?? ""}
-          </span>
-          <span class="d-num" aria-hidden="true">
-            {l.b ?? ""}
-          </span>
-          <span class="d-sign" aria-hidden="true">
-            {signs[l.kind]}
-          </span>
-          <code>
-            {spoken[l.kind] && <span class="visually-hidden">{spoken[l.kind]}</span>}
-            {l.text}
-          </code>
-        </div>
-      ))}
-    </div>
   );
 }
 

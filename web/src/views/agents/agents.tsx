@@ -3,13 +3,15 @@ import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import type { RunStats } from "../../api/types";
 import { Empty, Loading, Problem } from "../../parts/states";
-import { Ago } from "../../parts/time";
-import { count, money, plural, span } from "../../parts/words";
-import { agents, examined, examinedAll, followNewest, stats, success } from "../../store/agents";
+import { count, plural } from "../../parts/words";
+import { agents, examined, examinedAll, followNewest, stats } from "../../store/agents";
+import { reviews } from "../../store/reviews";
 import { href, route } from "../../store/route";
 import { may } from "../../store/session";
 import { AgentView } from "./agent";
-import { Statuses } from "./figures";
+import { Table } from "../site/parts";
+import { FigureCells, figureHeads } from "./figures";
+import { Waiting } from "./review";
 
 export function AgentsView(): JSX.Element {
   const { id } = route.value;
@@ -19,6 +21,7 @@ export function AgentsView(): JSX.Element {
 function AgentList(): JSX.Element {
   useEffect(() => agents.open(), []);
   useEffect(() => followNewest(), []);
+  useEffect(() => reviews.open(), []);
   const list = agents.items.value.slice().sort((a, b) => a.name.localeCompare(b.name));
   return (
     <section class="page-view">
@@ -33,8 +36,9 @@ function AgentList(): JSX.Element {
         )}
       </div>
       {agents.error.value && <Problem error={agents.error.value} again={() => void agents.load()} />}
+      <Waiting />
       {!agents.loaded.value && !agents.error.value && <Loading what="agents" />}
-      {agents.loaded.value && !list.length && (
+      {agents.loaded.value && !list.length && !reviews.items.value.length && (
         <Empty title="No agents yet">
           <p>An agent is a definition: a model, instructions, tools. Save one, and runs can be started with it.</p>
           {may("author") ? (
@@ -49,36 +53,11 @@ function AgentList(): JSX.Element {
       )}
       {list.length > 0 && (
         <>
-          <div class="scroll-x" tabIndex={0} role="region" aria-label="Agents">
-            <table class="list">
-              <thead>
-                <tr>
-                  <th scope="col">Agent</th>
-                  <th scope="col">Runs by status</th>
-                  <th scope="col" class="num">
-                    Success
-                  </th>
-                  <th scope="col" class="num">
-                    p50
-                  </th>
-                  <th scope="col" class="num">
-                    p95
-                  </th>
-                  <th scope="col" class="num">
-                    Cost
-                  </th>
-                  <th scope="col" class="num">
-                    Saved
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {list.map((a) => (
-                  <Row key={a.name} name={a.name} version={a.version} about={typeof a.definition["description"] === "string" ? a.definition["description"] : ""} at={a.created_at} s={stats.value.get(a.name)} />
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table label="Agents" head={["Agent", ...figureHeads]}>
+            {list.map((a) => (
+              <Row key={a.name} name={a.name} version={a.version} about={typeof a.definition["description"] === "string" ? a.definition["description"] : ""} at={a.created_at} s={stats.value.get(a.name)} />
+            ))}
+          </Table>
           <p class="soft fine">
             Figures are of {examinedAll.value ? "all" : "the newest"} {count(examined.value)} runs of this tenant and change as they go on. Success is the share that completed of those that ended and were not cancelled.
           </p>
@@ -89,22 +68,14 @@ function AgentList(): JSX.Element {
 }
 
 function Row({ name, version, about, at, s }: { name: string; version: number; about: string; at: string; s: RunStats | undefined }): JSX.Element {
-  const rate = s ? success(s) : null;
   return (
     <tr data-agent={name}>
       <th scope="row">
         <a href={href("agents", name)}>{name}</a>
         <span class="soft">@{version}</span>
-        {about && <div class="soft about clip" title={about}>{about}</div>}
+        {about && <div class="soft about" title={about}>{about}</div>}
       </th>
-      <td>{s ? <Statuses stats={s} agent={name} /> : <span class="soft">none lately</span>}</td>
-      <td class="num">{rate === null ? "" : `${Math.round(rate * 100)} %`}</td>
-      <td class="num">{s?.duration_ms.p50 != null ? span(s.duration_ms.p50) : ""}</td>
-      <td class="num">{s?.duration_ms.p95 != null ? span(s.duration_ms.p95) : ""}</td>
-      <td class="num">{s ? money(s.cost_usd) : ""}</td>
-      <td class="num soft">
-        <Ago at={at} />
-      </td>
+      <FigureCells stats={s} agent={name} at={at} />
     </tr>
   );
 }

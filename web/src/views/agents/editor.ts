@@ -34,6 +34,8 @@ const look = EditorView.theme({
   ".cm-completionDetail": { color: "var(--soft)", fontStyle: "normal", marginLeft: "1em" },
   ".cm-diagnostic": { fontFamily: "var(--sans)", maxWidth: "70ch" },
   ".cm-diagnostic-error": { borderLeftColor: "var(--s-failed)" },
+  ".cm-diagnostic-warning": { borderLeftColor: "var(--s-waiting)" },
+  ".cm-lintRange-warning": { backgroundImage: "none", textDecoration: "underline wavy var(--s-waiting)", textUnderlineOffset: "3px" },
   ".cm-lintRange-error": { backgroundImage: "none", textDecoration: "underline wavy var(--s-failed)", textUnderlineOffset: "3px" },
 });
 
@@ -110,7 +112,7 @@ export function edit(host: HTMLElement, text: string, on: { change: (text: strin
         const line = view.state.doc.line(Math.min(Math.max(f.line ?? 1, 1), view.state.doc.lines));
         const from = Math.min(line.from + Math.max((f.column ?? 1) - 1, 0), line.to);
         const word = /^[\w"-]+/.exec(line.text.slice(from - line.from))?.[0].length ?? 0;
-        return { from, to: word ? from + word : line.to, severity: "error", message: (f.at ? f.at + ": " : "") + f.detail };
+        return { from, to: word ? from + word : line.to, severity: f.warning ? "warning" : "error", message: (f.at ? f.at + ": " : "") + f.detail };
       });
       view.dispatch(setDiagnostics(view.state, found));
     },

@@ -1,7 +1,9 @@
 import type { JSX } from "preact";
 import { type RunStats, statuses } from "../../api/types";
 import { StatusMark } from "../../parts/status";
-import { count } from "../../parts/words";
+import { Ago } from "../../parts/time";
+import { count, money, span } from "../../parts/words";
+import { success } from "../../store/agents";
 import { href } from "../../store/route";
 
 // Statuses says how many runs stand where; each number leads to them.
@@ -16,5 +18,24 @@ export function Statuses({ stats, agent }: { stats: Pick<RunStats, "statuses">; 
         </a>
       ))}
     </span>
+  );
+}
+
+// What is said of the runs of an agent, and of a version of it.
+export const figureHeads: (string | [string, "num"])[] = ["Runs by status", ["Success", "num"], ["half within", "num"], ["95 % within", "num"], ["Cost", "num"], ["Saved", "num"]];
+
+export function FigureCells({ stats, agent, at }: { stats: RunStats | undefined; agent: string; at: string }): JSX.Element {
+  const rate = stats ? success(stats) : null;
+  return (
+    <>
+      <td>{stats ? <Statuses stats={stats} agent={agent} /> : <span class="soft">none lately</span>}</td>
+      <td class="num">{rate === null ? "" : `${Math.round(rate * 100)} %`}</td>
+      <td class="num">{stats?.duration_ms.p50 != null ? span(stats.duration_ms.p50) : ""}</td>
+      <td class="num">{stats?.duration_ms.p95 != null ? span(stats.duration_ms.p95) : ""}</td>
+      <td class="num">{stats ? money(stats.cost_usd) : ""}</td>
+      <td class="num soft">
+        <Ago at={at} />
+      </td>
+    </>
   );
 }

@@ -3,11 +3,11 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { errorOf, type Fault } from "../../api/client";
-import type { Run } from "../../api/types";
+import type { Agent, Run } from "../../api/types";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { StatusChip } from "../../parts/status";
 import { count, money, plural, tokens } from "../../parts/words";
-import { drafts, keepDraft, nameIn, runDraft, saveAgent, scripted } from "../../store/agents";
+import { keepUnsaved, nameIn, runDraft, saveAgent, scripted, unsaved, unsavedKey } from "../../store/agents";
 import { go, href, route, runHref, setParams } from "../../store/route";
 import { loggedOut, may } from "../../store/session";
 import { attempt, toast } from "../../store/toasts";
@@ -38,14 +38,25 @@ export function NewAgentView(): JSX.Element {
   );
 }
 
-export function Workbench({ name, saved, done }: { name: string; saved: string; done: () => void }): JSX.Element {
+interface BenchProps {
+  name: string;
+  saved: string;
+  done: () => void;
+}
+
+// Workbench begins anew when it turns out who writes, and where: they may have unsaved text.
+export const Workbench = (props: BenchProps): JSX.Element => <Bench key={unsavedKey(props.name)} {...props} />;
+
+function Bench({ name, saved, done }: BenchProps): JSX.Element {
   const [faults, setFaults] = useState<Fault[]>([]);
   const [busy, setBusy] = useState("");
   const [input, setInput] = useState("Say hello.");
   const [answer, setAnswer] = useState("This is what the model says.");
   const [as, setAs] = useState("written");
-  const text = useRef(drafts.peek().get(name) ?? saved);
-  const changed = drafts.value.has(name);
+  const key = unsavedKey(name);
+  const text = useRef(unsaved.peek().get(key) ?? saved);
+  const base = useRef(saved); // what was saved last, as it was written
+  const changed = unsaved.value.has(key);
   const editor = useRef<Editor | null>(null);
   const run = route.value.params.get("run") ?? "";
 
@@ -56,9 +67,19 @@ export function Workbench({ name, saved, done }: { name: string; saved: string; 
     setFaults(list);
     editor.current?.setFaults(list.filter((f) => f.line));
   };
+  // warn shows what nobody has of what was saved.
+  const warn = (a: Agent): void => {
+    const list = (a.warnings ?? []).map((w) => ({ ...w, warning: true }));
+    setFaults(list);
+    editor.current?.setFaults(list.filter((f) => f.line));
+  };
   const clear = (): void => {
     setFaults([]);
     editor.current?.setFaults([]);
+  };
+  const change = (t: string): void => {
+    text.current = t;
+    keepUnsaved(key, t === base.current ? null : t);
   };
   const save = async (): Promise<void> => {
     const to = name || nameIn(text.current);
@@ -66,15 +87,20 @@ export function Workbench({ name, saved, done }: { name: string; saved: string; 
     setBusy("save");
     clear();
     try {
-      const a = await saveAgent(to, text.current);
-      keepDraft(name, null);
+      const sent = text.current;
+      const a = await saveAgent(to, sent);
+      base.current = sent;
+      change(text.current);
+      warn(a);
       if (a.status === "draft") {
         toast(`${a.name} is kept as a draft: runs use it once somebody else has published it.`);
+        done();
+        if (!name) go(href("agents", a.name));
         return;
       }
       toast(`${a.name} is saved: version ${a.version}.`);
       done();
-      if (!name) go(href("agents", a.name));
+      if (!name && !a.warnings?.length) go(href("agents", a.name));
     } catch (e) {
       fail(e);
     } finally {
@@ -96,8 +122,8 @@ export function Workbench({ name, saved, done }: { name: string; saved: string; 
     }
   };
   // The editor keeps the first functions that it is given.
-  const acts = useRef({ save, tryIt });
-  acts.current = { save, tryIt };
+  const acts = useRef({ change, save, tryIt });
+  acts.current = { change, save, tryIt };
 
   if (!may("author"))
     return (
@@ -113,17 +139,20 @@ export function Workbench({ name, saved, done }: { name: string; saved: string; 
           ready={(e) => {
             editor.current = e;
           }}
-          change={(t) => {
-            text.current = t;
-            keepDraft(name, t === saved ? null : t);
-          }}
+          change={(t) => acts.current.change(t)}
           run={() => void acts.current.tryIt()}
           save={() => void acts.current.save()}
         />
         {faults.length > 0 && (
-          <div class="faults" role="alert">
+          <div class={faults.every((f) => f.warning) ? "faults warnings" : "faults"} role="alert">
             <p>
-              <strong>{faults.some((f) => f.line) ? plural(faults.length, "mistake") : "Not taken"}</strong>
+              <strong>
+                {faults.every((f) => f.warning)
+                  ? `Saved, with ${plural(faults.length, "warning")}: nobody has what it names here`
+                  : faults.some((f) => f.line)
+                    ? plural(faults.length, "mistake")
+                    : "Not taken"}
+              </strong>
             </p>
             <ul>
               {faults.map((f, i) => (
@@ -150,7 +179,7 @@ export function Workbench({ name, saved, done }: { name: string; saved: string; 
               type="button"
               class="quiet small"
               onClick={() => {
-                editor.current?.setText(saved);
+                editor.current?.setText(base.current);
                 clear();
               }}
             >
@@ -189,8 +218,8 @@ export function Workbench({ name, saved, done }: { name: string; saved: string; 
             </label>
           )}
           <div class="buttons">
-            <span class="soft grow">Runs what stands in the editor. No list of agents has it.</span>
-            <button type="submit" class="primary" disabled={busy !== "" || !input.trim()} title="Ctrl-Enter">
+            <span class="soft grow">{may("submitter") ? "Runs what stands in the editor. No list of agents has it." : "Running it needs the role submitter, too."}</span>
+            <button type="submit" class="primary" disabled={busy !== "" || !input.trim() || !may("submitter")} title="Ctrl-Enter">
               Run the draft
             </button>
           </div>
@@ -204,7 +233,7 @@ export function Workbench({ name, saved, done }: { name: string; saved: string; 
 function DraftRun({ id }: { id: string }): JSX.Element {
   const model = useRun(id);
   const run = model?.run.value;
-  if (model?.error.value && !run) return <Problem error={model.error.value} />;
+  if (model?.error.value && !run) return <Problem error={model.error.value} again={() => void model.begin()} />;
   if (!model || !run) return <Loading what="the run" />;
   return (
     <article class="draft-run" data-run={run.id} data-status={run.status}>

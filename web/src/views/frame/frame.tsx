@@ -11,7 +11,7 @@ import { views } from "../views";
 import { LiveDot } from "./live";
 import { openPalette, Palette } from "./palette";
 import { Toasts } from "./toasts";
-import { Who } from "./who";
+import { ChooseTenant, Who } from "./who";
 
 export function Frame(): JSX.Element {
   const here = route.value.view;
@@ -75,7 +75,7 @@ function Content(): JSX.Element {
     return <Loading what="the session" />;
   }
   if (mustLogIn.value) return <Login />;
-  if (mustChoose.value) return <Empty title="Choose a tenant">You have roles in several: choose one at the top right.</Empty>;
+  if (mustChoose.value) return <ChooseTenant />;
   if (identity.value && identity.value.roles.length === 0)
     return <Empty title="No roles here">You have no role in the tenant {identity.value.tenant}. Ask an administrator, or choose another one.</Empty>;
   return <Current name={route.value.view} />;
@@ -101,5 +101,14 @@ function Current({ name }: { name: string }): JSX.Element {
     );
   const Show = view.show ?? loaded[name];
   if (Show) return <Show />;
-  return failed ? <Empty title="This part of the page did not load">{failed}</Empty> : <Loading what={view.title} />;
+  if (!failed) return <Loading what={view.title} />;
+  return (
+    <Empty title="This part of the page did not load">
+      <p class="soft">{failed}</p>
+      <p>The gateway may have been upgraded since this page was opened. Load the page anew.</p>
+      <button type="button" onClick={() => location.reload()}>
+        Load the page anew
+      </button>
+    </Empty>
+  );
 }

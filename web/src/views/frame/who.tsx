@@ -1,4 +1,5 @@
 import type { JSX } from "preact";
+import { Empty } from "../../parts/states";
 import { tenant } from "../../api/client";
 import { logOut, session, switchTenant } from "../../store/session";
 import { attempt } from "../../store/toasts";
@@ -33,5 +34,21 @@ function Choice({ tenants }: { tenants: string[] }): JSX.Element | null {
         </option>
       ))}
     </select>
+  );
+}
+
+// ChooseTenant is for somebody who has roles in several and has not said which one.
+export function ChooseTenant(): JSX.Element {
+  return (
+    <Empty title="Choose a tenant">
+      <p>You have roles in several. The page shows one at a time; the choice at the top right changes it later.</p>
+      <p class="tenants">
+        {session.value?.tenants.map((t) => (
+          <button key={t} type="button" onClick={() => void switchTenant(t)}>
+            {t}
+          </button>
+        ))}
+      </p>
+    </Empty>
   );
 }

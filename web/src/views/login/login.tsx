@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { errorOf } from "../../api/client";
-import { logIn, session, sessionError } from "../../store/session";
+import { logIn, session, sessionEnded, sessionError } from "../../store/session";
 
 // Login exchanges an API key for a session. The page keeps the key nowhere.
 export function Login(): JSX.Element {
@@ -22,7 +22,8 @@ export function Login(): JSX.Element {
     }
   };
   const back = encodeURIComponent(location.pathname + location.hash);
-  const said = problem || sessionError.value?.message;
+  const ended = sessionEnded.value ? "Your session has ended: its time was over, its key was revoked, or somebody logged out in another tab. Log in again, and the page goes on where you were." : "";
+  const said = problem || sessionError.value?.message || ended;
   return (
     <section class="login">
       <h1>Log in</h1>

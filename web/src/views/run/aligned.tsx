@@ -24,6 +24,19 @@ function shared(a: RunModel, b: RunModel): number {
   return -1;
 }
 
+// changesOf is what a fork says that it has changed.
+function changesOf(a: RunModel, b: RunModel): string {
+  for (const m of [a, b]) {
+    const said = /^run_\w+ turn \d+, changed: (.*)$/s.exec(m.entries.value[0]?.detail ?? "")?.[1];
+    if (said) return said;
+  }
+  return "";
+}
+
+// text is what was said in a turn, and what its calls came to, without what differs in any fork.
+const text = (items: Item[] | undefined): string =>
+  JSON.stringify((items ?? []).filter((i) => i.kind !== "note").map((i) => [i.message?.role, i.message?.parts, [...(i.results ?? [])].map(([id, e]) => [id, (e.message?.parts ?? []).map((p) => [p.content, p.is_error])])]));
+
 // Aligned shows two conversations turn by turn. What they share is folded.
 export function Aligned({ left, right }: { left: RunModel; right: RunModel }): JSX.Element {
   const [unfolded, setUnfolded] = useState(false);
@@ -31,20 +44,25 @@ export function Aligned({ left, right }: { left: RunModel; right: RunModel }): J
   const b = useMemo(() => byTurn(conversationOf(right.entries.value)), [right.entries.value]);
   const same = shared(left, right);
   const all = [...new Set([...a.keys(), ...b.keys()])].sort((x, y) => x - y);
-  // The turn of the fork has what was said anew behind it, so it is shown.
-  const turns = unfolded ? all : all.filter((t) => t >= same);
+  // The turn of the fork has what was said anew behind it, so it is shown, and so is a turn of
+  // which the fork has changed something.
+  const other = useMemo(() => new Set(all.filter((t) => t < same && text(a.get(t)) !== text(b.get(t)))), [a, b, same]);
+  const turns = unfolded ? all : all.filter((t) => t >= same || other.has(t));
+  const changed = changesOf(left, right);
   const folded = all.length - turns.length;
   return (
     <section class="aligned" aria-label="Both conversations, turn by turn">
+      {changed && <p class="fork-changed">The fork changes {changed}.</p>}
       {folded > 0 && (
         <button type="button" class="earlier" onClick={() => setUnfolded(true)}>
           {plural(folded, "shared turn")} before
         </button>
       )}
       {turns.map((t) => (
-        <div key={t} class={"aligned-row" + (t <= same ? " shared" : "")}>
+        <div key={t} class={"aligned-row" + (t <= same && !other.has(t) ? " shared" : "")}>
           <h3>
             turn {t}
+            {other.has(t) && <span class="soft"> changed by the fork</span>}
             {t === same && <span class="soft"> shared up to here</span>}
           </h3>
           <Side items={a.get(t)} model={left} />

@@ -85,8 +85,8 @@ export function ItemView({ item, run, fork }: { item: Item; run: Run; fork: bool
 
 // Live is what is heard of a turn while it happens. What a dead worker had said stays, marked.
 export function Live({ live }: { live: LiveTurn }): JSX.Element | null {
-  const drafts = live.calls.filter((c) => c.arguments && !c.since);
-  if (!live.text && !live.thinking && !drafts.length) {
+  const written = live.calls.filter((c) => c.arguments && !c.since);
+  if (!live.text && !live.thinking && !written.length) {
     if (live.superseded) return null;
     return live.calls.length ? null : (
       <div class="bubble assistant live-bubble" data-tie="live">
@@ -102,6 +102,7 @@ export function Live({ live }: { live: LiveTurn }): JSX.Element | null {
       <div class="who-line">
         turn {live.turn} <span class="soft">{live.superseded ? `attempt ${live.attempt} on ${live.worker}: superseded, its worker died` : `${live.worker} streams`}</span>
       </div>
+      {live.cut && <p class="soft fine">Its beginning was not heard. All of it comes when the turn is committed.</p>}
       {live.thinking && (
         <details class="thinking">
           <summary>Reasoning</summary>
@@ -114,7 +115,7 @@ export function Live({ live }: { live: LiveTurn }): JSX.Element | null {
           {!live.superseded && <span class="caret" aria-hidden="true" />}
         </div>
       )}
-      {drafts.map((c) => (
+      {written.map((c) => (
         <CallCard key={c.id} id={c.id} name={c.name} args={parsed(c.arguments) ?? c.arguments} state="writing" />
       ))}
     </div>

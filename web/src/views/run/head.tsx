@@ -6,13 +6,14 @@ import { Dialog } from "../../parts/dialog";
 import { StatusChip } from "../../parts/status";
 import { Ago } from "../../parts/time";
 import { count, duration, money, plural, shortId, span, tokens } from "../../parts/words";
-import { again, cancel, say } from "../../store/actions";
+import { again, canAgain, cancel, say } from "../../store/actions";
 import { now } from "../../store/clock";
-import { go, href, runHref } from "../../store/route";
+import { go, href, runHref, setParams } from "../../store/route";
 import type { RunModel } from "../../store/run";
-import { may } from "../../store/session";
+import { failedResult } from "../../store/timeline";
+import { identity, may } from "../../store/session";
 import { attempt } from "../../store/toasts";
-import { title } from "../runs/row";
+import { AgentName, title, titleKey } from "../runs/row";
 
 export function Head({ model, run, close }: { model: RunModel; run: Run; close?: (() => void) | undefined }): JSX.Element {
   const [ask, setAsk] = useState<"cancel" | "message" | "">("");
@@ -28,37 +29,39 @@ export function Head({ model, run, close }: { model: RunModel; run: Run; close?:
       <div class="run-title">
         <h1>
           <a href={href("runs", "", { agent: run.agent })} title="All runs of this agent">
-            {run.agent}
+            <AgentName run={run} />
           </a>
-          <span class="soft">@{run.agent_version}</span>
           {name && <> · {name}</>}
         </h1>
-        <code class="soft run-id" title={run.id}>
-          {shortId(run.id)}
-        </code>
-        <Copy text={run.id} label="Copy the id" />
+        <span class="run-id">
+          <code class="soft" title={run.id}>
+            {shortId(run.id)}
+          </code>
+          <Copy text={run.id} label="Copy the id" />
+        </span>
         <StatusChip run={run} />
-        <span class="grow" />
-        {!over && may("operator") && (
-          <button type="button" class="danger" onClick={() => setAsk("cancel")}>
-            Cancel
-          </button>
-        )}
-        {may("submitter") && run.loop !== "single_call" && (
-          <button type="button" onClick={() => setAsk("message")}>
-            {over ? "Continue" : "Message"}
-          </button>
-        )}
-        {over && may("submitter") && (
-          <button type="button" onClick={tryAgain} title="Start a new run with the same input">
-            Run again
-          </button>
-        )}
-        {close && (
-          <button type="button" class="quiet" aria-label="Close this run" onClick={close}>
-            ✕
-          </button>
-        )}
+        <span class="run-acts">
+          {!over && mayCancel(model) && (
+            <button type="button" class="danger" onClick={() => setAsk("cancel")}>
+              Cancel
+            </button>
+          )}
+          {may("submitter") && run.loop !== "single_call" && (
+            <button type="button" onClick={() => setAsk("message")}>
+              {over ? "Continue" : "Message"}
+            </button>
+          )}
+          {over && may("submitter") && canAgain(run) && (
+            <button type="button" onClick={tryAgain} title={run.loop === "single_call" ? "Start a new run with the same input, of the version that the agent has now" : "Start a new run with the same input"}>
+              Run again
+            </button>
+          )}
+          {close && (
+            <button type="button" class="quiet" aria-label="Close this run" onClick={close}>
+              ✕
+            </button>
+          )}
+        </span>
       </div>
       <Facts model={model} run={run} />
       {ask === "cancel" && <Ask title="Cancel this run?" label="Reason" verb="Cancel the run" danger close={() => setAsk("")} send={(t) => cancel(run.id, t)} done="Cancelled." hint="What is in flight is broken off. A message continues the run later." />}
@@ -67,6 +70,12 @@ export function Head({ model, run, close }: { model: RunModel; run: Run; close?:
       )}
     </header>
   );
+}
+
+// mayCancel: operators cancel any run, submitters what they have submitted themselves.
+function mayCancel(model: RunModel): boolean {
+  const by = model.entries.value[0]?.by?.principal;
+  return may("operator") || (may("submitter") && by !== undefined && by === identity.value?.principal);
 }
 
 interface AskProps {
@@ -150,13 +159,20 @@ function Facts({ model, run }: { model: RunModel; run: Run }): JSX.Element {
       </span>,
     );
   if (run.parent) facts.push(<a href={runHref(run.parent.run_id)}>started by {shortId(run.parent.run_id)}</a>);
+  const broken = model.entries.value.filter((e) => (e.type === "tool.finished" || e.type === "tool.reused") && failedResult(e));
   const used = Math.min(1, b.used_fraction);
-  const meta = Object.entries(run.metadata);
+  const said = titleKey(run);
+  const meta = Object.entries(run.metadata).filter(([k]) => k !== said);
   return (
     <div class="facts soft">
       {facts.map((f, i) => (
         <span key={i}>{f}</span>
       ))}
+      {broken.length > 0 && (
+        <button type="button" class="small quiet failed-calls" title="Show the first" onClick={() => setParams({ at: broken[0]!.call_id ?? String(broken[0]!.seq), fork: "" })}>
+          {plural(broken.length, "tool call")} failed
+        </button>
+      )}
       {used > 0.005 && (
         <span class="budget" title={`${Math.round(used * 100)} % of the tightest limit is used`}>
           <span class={"budget-bar" + (used > 0.8 ? " high" : "")}>

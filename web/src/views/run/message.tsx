@@ -43,15 +43,19 @@ export function Bubble({ item, run, fork }: { item: Item; run: Run; fork: boolea
             {count(u.input_tokens)} → {count(u.output_tokens)} {money(u.cost_usd)}
           </span>
         )}
-        <span class="grow" />
-        {fork && (
-          <button type="button" class="quiet small fork-here" title={`A new run that shares the history up to the end of turn ${m.turn}`} onClick={() => setParams({ fork: String(m.turn), at: "" })}>
-            <Icon name="fork" /> fork here
+        <span class="ends">
+          {fork && (
+            <button type="button" class="quiet small fork-here" title={`A new run that shares the history up to the end of turn ${m.turn}`} onClick={() => setParams({ fork: String(m.turn), at: "" })}>
+              <Icon name="fork" /> <span class="fork-word">fork here</span>
+            </button>
+          )}
+          <button type="button" class="quiet small at" title={exact(e.at)} onClick={() => setParams({ at: String(e.seq), fork: "" })}>
+            <time dateTime={e.at}>
+                {clock(e.at).slice(0, 8)}
+                <span class="ms">{clock(e.at).slice(8)}</span>
+              </time>
           </button>
-        )}
-        <button type="button" class="quiet small at" title={exact(e.at)} onClick={() => setParams({ at: String(e.seq), fork: "" })}>
-          <time dateTime={e.at}>{clock(e.at)}</time>
-        </button>
+        </span>
       </div>
       {parts.map((p, i) => (
         <PartView key={i} part={p} results={results} run={run} />
@@ -64,7 +68,12 @@ export function Bubble({ item, run, fork }: { item: Item; run: Run; fork: boolea
 function PartView({ part, results, run }: { part: Part; results: Map<string, Event>; run: Run }): JSX.Element | null {
   switch (part.type) {
     case "text":
-      return <Text text={part.text ?? ""} />;
+      return (
+        <>
+          {part.origin && <p class="origin">{origins[part.origin]}</p>}
+          <Text text={part.text ?? ""} />
+        </>
+      );
     case "thinking":
       return part.text ? (
         <details class="thinking">
@@ -107,17 +116,23 @@ interface CardProps {
   child?: string | null;
 }
 
+// Where a text comes from that neither a user nor the model has written. Most results are of
+// tools, which goes without saying.
+export const origins = { tool: "said by a tool", web: "from the web", agent: "said by another agent", person: "given by a person" };
+
 // CallCard is a call with its result in it.
 export function CallCard({ id, name, args, result, state, child }: CardProps): JSX.Element {
   const bad = !!result && (result.is_error || result.message?.parts?.some((p) => p.is_error));
   const how = result
     ? `${bad ? "failed" : result.type === "tool.reused" ? "reused" : "done"}${result.duration_ms ? " " + span(result.duration_ms) : ""}`
     : { going: "in flight", waits: "waits", none: "no result", writing: "is written" }[state];
+  const from = result?.message?.parts?.find((p) => p.origin)?.origin;
   return (
     <details class={"call" + (bad ? " bad" : "")} data-tie={"c" + id} data-call={id}>
       <summary>
         <span class="mono clip">{callText(name, args)}</span>
         <span class="grow" />
+        {from && <span class="origin">{origins[from]}</span>}
         <span class={bad ? "error-text" : "soft"}>{how}</span>
       </summary>
       <div class="call-in">
@@ -143,7 +158,10 @@ export function ResultView({ content, isError, part }: { content: string; isErro
   const json = all ? parsed(content) : undefined;
   return (
     <div class={"result" + (isError ? " bad" : "")}>
-      <h3>{isError ? "Error" : "Result"}</h3>
+      <h3>
+        {isError ? "Error" : "Result"}
+        {part.origin && <span class="origin"> {origins[part.origin]}</span>}
+      </h3>
       {json !== undefined ? <JSONTree value={json} open={2} /> : <pre>{all ? content : content.slice(0, longText)}</pre>}
       {!all && (
         <button type="button" class="small" onClick={() => setAll(true)}>

@@ -3,8 +3,9 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { JSONValue, Run, WaitCall } from "../../api/types";
 import { JSONTree } from "../../parts/json";
+import { Provenance } from "../../parts/provenance";
 import { changes, violations } from "../../parts/schema";
-import { until } from "../../parts/words";
+import { shortId, until } from "../../parts/words";
 import { answer, decide, giveResult } from "../../store/actions";
 import { now } from "../../store/clock";
 import { runHref } from "../../store/route";
@@ -19,7 +20,7 @@ export function NeedsYou({ model, run }: { model: RunModel; run: Run }): JSX.Ele
   const asks = w.reason === "waiting_human_input";
   if (!calls.length && !asks) return null;
   return (
-    <section class="card needs" aria-label="Needs you">
+    <section class="card needs" aria-label={`${shortId(run.id)} needs you`}>
       <div class="needs-head">
         <h2>Needs you</h2>
         {w.expires_at && <span class="soft">expires {until(w.expires_at, now.value)}</span>}
@@ -41,6 +42,7 @@ function Question({ run }: { run: Run }): JSX.Element {
     await attempt(() => answer(run.id, text), "Answered.");
     setBusy(false);
   };
+  const allowed = may("approver", "submitter");
   return (
     <form class="needs-call" onSubmit={(e) => void submit(e)}>
       <p class="question">{run.waiting?.question || run.waiting?.calls[0]?.message || "It asks for an answer."}</p>
@@ -49,10 +51,11 @@ function Question({ run }: { run: Run }): JSX.Element {
         <textarea rows={2} required value={text} placeholder="Your answer" onInput={(e) => setText((e.target as HTMLTextAreaElement).value)} />
       </label>
       <div class="buttons">
-        <button type="submit" class="primary" disabled={busy || !may("approver")}>
+        <button type="submit" class="primary" disabled={busy || !allowed}>
           Answer
         </button>
       </div>
+      {!allowed && <p class="soft">It needs the role approver or submitter.</p>}
     </form>
   );
 }
@@ -130,8 +133,9 @@ function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitC
           )}
         </>
       )}
+      <Provenance call={call} />
       <div class="needs-acts">
-        <input aria-label="Reason" placeholder="reason (the model reads that of a denial)" value={reason} maxLength={1000} onInput={(e) => setReason((e.target as HTMLInputElement).value)} />
+        <input aria-label="Reason" placeholder="reason; the model reads why not" value={reason} maxLength={1000} onInput={(e) => setReason((e.target as HTMLInputElement).value)} />
         <button type="button" class="danger" disabled={busy || !allowed} onClick={() => void send("deny")}>
           Deny
         </button>
@@ -154,11 +158,13 @@ function Result({ run, call }: { run: Run; call: WaitCall }): JSX.Element {
     await attempt(() => giveResult(run.id, call.id, text, failed), `${call.tool}: result sent`);
     setBusy(false);
   };
+  const allowed = may("submitter");
   return (
     <form class="needs-call" data-call={call.id} onSubmit={(e) => void submit(e)}>
       <div class="needs-what">
         <strong class="mono">{call.tool}</strong>
-        <span class="soft">{call.needs === "async" ? "its service sends the result; you may, too" : "whoever submitted the run sends the result; you may, too"}</span>
+        <span class="soft">{call.needs === "async" ? "its service sends the result" : "whoever submitted the run sends the result"}
+          {allowed ? "; you may, too" : ""}</span>
         {call.run_id && <a href={runHref(call.run_id)}>its run</a>}
       </div>
       <JSONTree value={call.arguments} open={3} />
@@ -171,10 +177,11 @@ function Result({ run, call }: { run: Run; call: WaitCall }): JSX.Element {
           <input type="checkbox" checked={failed} onChange={() => setFailed(!failed)} /> the call failed
         </label>
         <span class="grow" />
-        <button type="submit" class="primary" disabled={busy}>
+        <button type="submit" class="primary" disabled={busy || !allowed}>
           Send result
         </button>
       </div>
+      {!allowed && <p class="soft">It needs the role submitter.</p>}
     </form>
   );
 }

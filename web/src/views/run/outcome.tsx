@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import type { Run } from "../../api/types";
 import { JSONTree } from "../../parts/json";
 import { Markdown } from "../../parts/markdown";
-import { until, words } from "../../parts/words";
+import { shortId, until, words } from "../../parts/words";
 import { now } from "../../store/clock";
 
 const remedies: Record<string, string> = {
@@ -26,7 +26,7 @@ export function Outcome({ run }: { run: Run }): JSX.Element | null {
     const code = run.error?.code ?? run.reason ?? run.status;
     const text = run.error?.message ?? run.transition.detail;
     return (
-      <section class={"card outcome " + (run.status === "failed" ? "bad" : "warn")} aria-label="How it ended">
+      <section class={"card outcome " + (run.status === "failed" ? "bad" : "warn")} aria-label={`How ${shortId(run.id)} ended`}>
         <h2>{words(code)}</h2>
         {text && <p class="outcome-text">{text}</p>}
         {remedies[code] && <p class="soft">{remedies[code]}</p>}
@@ -42,14 +42,14 @@ export function Outcome({ run }: { run: Run }): JSX.Element | null {
   if (run.status === "completed") {
     if (!run.output && run.structured_output === null) return null;
     return (
-      <section class="card outcome good" aria-label="Answer">
+      <section class="card outcome good" aria-label={`Answer of ${shortId(run.id)}`}>
         {run.structured_output !== null ? <JSONTree value={run.structured_output} open={3} /> : <Markdown text={run.output ?? ""} />}
       </section>
     );
   }
   if (run.waiting?.reason === "waiting_schedule" && run.waiting.expires_at) {
     return (
-      <section class="card outcome warn" aria-label="Why it waits">
+      <section class="card outcome warn" aria-label={`Why ${shortId(run.id)} waits`}>
         <p>
           {run.transition.detail || "It waits for its time."} <strong>Goes on {until(run.waiting.expires_at, now.value)}.</strong>
         </p>

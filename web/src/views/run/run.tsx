@@ -74,15 +74,21 @@ export function RunView(): JSX.Element {
 
 function One({ model, compact = false, close }: { model: RunModel; compact?: boolean; close?: () => void }): JSX.Element {
   const run = model.run.value;
-  if (model.error.value && !run) return <Problem error={model.error.value} />;
+  if (model.error.value && !run) return <Problem error={model.error.value} again={() => void model.begin()} />;
   if (!run) return <Loading what="the run" />;
   return (
     <article class="run" data-run={run.id} data-status={run.status}>
       <Head model={model} run={run} close={close} />
-      <NeedsYou model={model} run={run} />
-      <Outcome run={run} />
-      <Timeline model={model} run={run} />
-      {!compact && <Views model={model} run={run} />}
+      <div class="run-part">
+        <NeedsYou model={model} run={run} />
+        <Outcome run={run} />
+        <Timeline model={model} run={run} />
+      </div>
+      {!compact && (
+        <div class="run-part">
+          <Views model={model} run={run} />
+        </div>
+      )}
     </article>
   );
 }

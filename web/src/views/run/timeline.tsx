@@ -1,8 +1,8 @@
 import type { JSX } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Run } from "../../api/types";
 import { StatusMark } from "../../parts/status";
-import { span } from "../../parts/words";
+import { shortId, span } from "../../parts/words";
 import { now } from "../../store/clock";
 import { route, runHref, setParams } from "../../store/route";
 import type { RunModel } from "../../store/run";
@@ -11,6 +11,7 @@ import { type Scale, scaleOf } from "../../store/timescale";
 
 const rowHeight = 26;
 const room = 1.01; // where a label behind the last bar may end
+const letter = 6.8; // how wide a letter of a label is, about, in pixels
 const mostRows = 14; // before the timeline scrolls
 const zooms: [string, string, number][] = [
   ["", "fit", 0],
@@ -41,7 +42,9 @@ export function Timeline({ model, run }: { model: RunModel; run: Run }): JSX.Ele
     el.scrollTop = el.scrollHeight;
     if (per) el.scrollLeft = el.scrollWidth;
   }, [lanes.length, follow, open, per, width]);
+  const track = useTrack(box, entries.length > 0 && lanes.length > 0) * (width / 100);
   if (!entries.length) return <div class="timeline-space" aria-hidden="true" />;
+  if (!lanes.length) return null;
   const scrolled = (): void => {
     const el = box.current!;
     const first = Math.max(0, Math.floor(el.scrollTop / rowHeight) - 6);
@@ -50,7 +53,7 @@ export function Timeline({ model, run }: { model: RunModel; run: Run }): JSX.Ele
   };
   const shown = lanes.slice(seen[0], seen[1]);
   return (
-    <section class="timeline" aria-label="Timeline">
+    <section class="timeline" aria-label={`Timeline of ${shortId(run.id)}`}>
       <div class="section-head">
         <h2>Timeline</h2>
         <span class="soft">{lanes.length > 0 && span(at - start)}</span>
@@ -68,13 +71,13 @@ export function Timeline({ model, run }: { model: RunModel; run: Run }): JSX.Ele
           )}
         </div>
       </div>
-      <div class="tl-box" ref={box} onScroll={scrolled} style={{ maxHeight: `${mostRows * rowHeight + 8}px` }} tabIndex={0} role="group" aria-label="Bars of the timeline">
+      <div class="tl-box" ref={box} onScroll={scrolled} style={{ maxHeight: `${mostRows * rowHeight + 8}px` }} tabIndex={0} role="group" aria-label={`Bars of ${shortId(run.id)}`}>
         <div class="tl-rows" style={{ height: `${lanes.length * rowHeight}px`, width: `${width}%` }}>
           {scale.gaps.map((g) => (
             <div key={g.from} class="tl-gap" style={{ left: `calc(var(--label) + (100% - var(--label) - var(--tail)) * ${g.x / scale.total})`, width: `calc((100% - var(--label) - var(--tail)) * ${g.width / scale.total})` }} title={`${span(g.to - g.from)}, compressed`} />
           ))}
           {shown.map((l, i) => (
-            <LaneRow key={l.key} lane={l} scale={scale} top={(seen[0] + i) * rowHeight} now={at} model={model} />
+            <LaneRow key={l.key} lane={l} scale={scale} top={(seen[0] + i) * rowHeight} now={at} track={track} model={model} />
           ))}
         </div>
       </div>
@@ -82,12 +85,27 @@ export function Timeline({ model, run }: { model: RunModel; run: Run }): JSX.Ele
   );
 }
 
-function LaneRow({ lane, scale, top, now: at, model }: { lane: Lane; scale: Scale; top: number; now: number; model: RunModel }): JSX.Element {
+// useTrack is how wide the part of the box is that has the bars, in pixels.
+function useTrack(box: { current: HTMLDivElement | null }, shown: boolean): number {
+  const [wide, setWide] = useState(0);
+  useLayoutEffect(() => {
+    const el = box.current;
+    if (!el) return;
+    const measure = (): void => setWide(Math.max(0, el.clientWidth - parseFloat(getComputedStyle(el).getPropertyValue("--label")) - parseFloat(getComputedStyle(el).getPropertyValue("--tail"))));
+    measure();
+    const seen = new ResizeObserver(measure);
+    seen.observe(el);
+    return () => seen.disconnect();
+  }, [shown]);
+  return wide;
+}
+
+function LaneRow({ lane, scale, top, now: at, track, model }: { lane: Lane; scale: Scale; top: number; now: number; track: number; model: RunModel }): JSX.Element {
   const c = lane.child;
   const ends = lane.bars.map((b) => scale.x(b.from) / scale.total);
   return (
     <div class="tl-row" style={{ top: `${top}px` }}>
-      <span class="tl-label clip" style={{ paddingLeft: `${8 + lane.depth * 14}px` }}>
+      <span class="tl-label clip" style={{ paddingLeft: `${8 + lane.depth * 10}px` }}>
         {c ? (
           <>
             <button type="button" class="fold" aria-label={lane.unfolded ? "Hide the runs below" : "Show the runs below"} aria-expanded={!!lane.unfolded} onClick={() => void model.unfold(c.id)}>
@@ -104,7 +122,7 @@ function LaneRow({ lane, scale, top, now: at, model }: { lane: Lane; scale: Scal
       </span>
       <div class="tl-track">
         {lane.bars.map((b, i) => (
-          <BarMark key={i} bar={b} left={ends[i]!} right={scale.x(b.to ?? at) / scale.total} before={Math.max(0, ...lane.bars.filter((o, j) => j !== i && o.from <= b.from).map((o) => scale.x(o.to ?? at) / scale.total))} next={Math.min(room, ...ends.filter((x, j) => j !== i && (x > ends[i]! || j > i)))} at={at} child={c} />
+          <BarMark key={i} bar={b} left={ends[i]!} right={scale.x(b.to ?? at) / scale.total} before={Math.max(0, ...lane.bars.filter((o, j) => j !== i && o.from <= b.from).map((o) => scale.x(o.to ?? at) / scale.total))} next={Math.min(room, ...ends.filter((x, j) => j !== i && (x > ends[i]! || j > i)))} at={at} track={track} child={c} />
         ))}
       </div>
     </div>
@@ -112,11 +130,12 @@ function LaneRow({ lane, scale, top, now: at, model }: { lane: Lane; scale: Scal
 }
 
 // A label stands in its bar if that is wide, else behind or before it, where there is room.
-function BarMark({ bar, left, right, before, next, at, child }: { bar: Bar; left: number; right: number; before: number; next: number; at: number; child?: Run | undefined }): JSX.Element {
+function BarMark({ bar, left, right, before, next, at, track, child }: { bar: Bar; left: number; right: number; before: number; next: number; at: number; track: number; child?: Run | undefined }): JSX.Element {
   const width = Math.max(0, right - left);
   const length = span((bar.to ?? at) - bar.from);
   const label = bar.to === null ? `${bar.label} ${length}` : bar.kind === "wait" || bar.kind === "retry" ? `${bar.label} ${length}` : bar.label;
-  const place = width > 0.14 ? "tl-in" : next - right > 0.1 ? "tl-out" : left - before > 0.12 ? "tl-before" : width > 0.05 ? "tl-in" : "visually-hidden";
+  const needs = (label.length * letter + 12) / Math.max(track, 1);
+  const place = width > needs ? "tl-in" : next - right > needs ? "tl-out" : left - before > needs ? "tl-before" : width * track > 72 ? "tl-in" : "visually-hidden";
   const cls = ["tl-bar", "k-" + bar.kind, bar.to === null ? "going" : "", bar.bad ? "bad" : "", child ? "s-" + child.status : ""].join(" ");
   const open = (): void => {
     if (child) location.hash = runHref(child.id);
@@ -137,7 +156,7 @@ function BarMark({ bar, left, right, before, next, at, child }: { bar: Bar; left
           ☠
         </span>
       )}
-      <span class={place} style={place === "tl-out" ? { maxWidth: `${((next - right) * 100) / Math.max(width, 0.0001)}%` } : {}}>
+      <span class={place} style={place === "tl-out" ? { maxWidth: `${(next - right) * track}px` } : {}}>
         {label}
       </span>
     </button>

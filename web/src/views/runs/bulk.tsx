@@ -5,7 +5,7 @@ import { errorOf } from "../../api/client";
 import { Dialog } from "../../parts/dialog";
 import { count, plural } from "../../parts/words";
 import { again, cancel, cancelMatching, each } from "../../store/actions";
-import { cancelFilter } from "../../store/filter";
+import { cancelFilter, type Filter } from "../../store/filter";
 import { clearSelection, filter, items, selected } from "../../store/runs";
 import { may } from "../../store/session";
 import { toast } from "../../store/toasts";
@@ -15,7 +15,8 @@ export function BulkBar(): JSX.Element | null {
   const [what, setWhat] = useState<"cancel" | "matching" | "">("");
   const [busy, setBusy] = useState(false);
   const chosen = items.value.filter((r) => selected.value.has(r.id));
-  if (!chosen.length && !what) return null;
+  const matching = may("operator") && items.value.length > 0 && (chosen.length > 0 || narrowed(filter.value)) && cancelFilter(filter.value, Date.now());
+  if (!chosen.length && !what && !matching) return null;
   const open = chosen.filter((r) => !ended(r.status));
   const over = chosen.filter((r) => ended(r.status));
   const replay = async (): Promise<void> => {
@@ -27,31 +28,36 @@ export function BulkBar(): JSX.Element | null {
     if (!failed.length) clearSelection();
   };
   return (
-    <div class="bulk" role="group" aria-label="Selected runs">
-      <span>{plural(chosen.length, "run")} selected</span>
-      {may("operator") && (
+    <div class="bulk" role="group" aria-label="What may be done with many runs">
+      {chosen.length > 0 && <span>{plural(chosen.length, "run")} selected</span>}
+      {chosen.length > 0 && may("operator") && (
         <button type="button" class="small danger" disabled={!open.length} onClick={() => setWhat("cancel")}>
           Cancel {open.length || ""}
         </button>
       )}
-      {may("submitter") && (
+      {chosen.length > 0 && may("submitter") && (
         <button type="button" class="small" disabled={!over.length || busy} title="Start new runs with the same input" onClick={() => void replay()}>
           Run again {over.length || ""}
         </button>
       )}
-      {may("operator") && cancelFilter(filter.value, Date.now()) && (
+      {matching && (
         <button type="button" class="small quiet" onClick={() => setWhat("matching")}>
           Cancel all that match the filter…
         </button>
       )}
-      <button type="button" class="small quiet" onClick={clearSelection}>
-        Clear
-      </button>
+      {chosen.length > 0 && (
+        <button type="button" class="small quiet" onClick={clearSelection}>
+          Clear
+        </button>
+      )}
       {what === "cancel" && <CancelChosen runs={open} close={() => setWhat("")} />}
       {what === "matching" && <CancelMatching close={() => setWhat("")} />}
     </div>
   );
 }
+
+// narrowed is true of a filter that is one.
+const narrowed = (f: Filter): boolean => f.status.length > 0 || [f.waiting, f.agent, f.parent, f.batch, f.since, f.until, ...Object.keys(f.metadata)].some(Boolean);
 
 function Reason({ value, set }: { value: string; set: (v: string) => void }): JSX.Element {
   return (

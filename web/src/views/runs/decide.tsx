@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import type { Run } from "../../api/types";
 import { Dialog } from "../../parts/dialog";
 import { JSONTree } from "../../parts/json";
+import { Provenance } from "../../parts/provenance";
 import { shortId } from "../../parts/words";
 import { decide } from "../../store/actions";
 import { runHref } from "../../store/route";
@@ -39,6 +40,7 @@ export function DecisionDialog({ ask, close }: { ask: Ask; close: () => void }):
           {ask.run.agent} · <a href={runHref(ask.run.id)}>{shortId(ask.run.id)}</a> · {call.message}
         </p>
         <JSONTree value={call.arguments} open={3} />
+        <Provenance call={call} />
         <label>
           Reason {ask.decision === "deny" && <span class="soft">(the model reads it)</span>}
           <input value={reason} onInput={(e) => setReason((e.target as HTMLInputElement).value)} maxLength={1000} />

@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import { statuses } from "../../api/types";
 import { needsPerson, plural, waitReasons, waitsFor } from "../../parts/words";
 import { route, setParams } from "../../store/route";
-import { cursor, filter, items } from "../../store/runs";
+import { cursor, filter, items, loaded } from "../../store/runs";
 
 const times: [string, string][] = [
   ["", "any time"],
@@ -101,7 +101,7 @@ function Counts(): JSX.Element {
   const people = list.filter(needsPerson).length;
   return (
     <span class="counts soft" title={cursor.value ? "of those that were read; there are more below" : ""}>
-      {plural(list.length, "run")}
+      {loaded.value && plural(list.length, "run")}
       {cursor.value ? "+" : ""}
       {running > 0 && ` · ${running} running`}
       {people > 0 && ` · ${people} waiting for a person`}

@@ -3,8 +3,8 @@ import type { JSX } from "preact";
 import type { Run } from "../../api/types";
 import { Ago } from "../../parts/time";
 import { StatusMark } from "../../parts/status";
-import { count, duration, gist, money, plural, shortId, span, tokens } from "../../parts/words";
-import { again } from "../../store/actions";
+import { count, duration, gist, money, shortId, span, tokens } from "../../parts/words";
+import { again, canAgain } from "../../store/actions";
 import { now } from "../../store/clock";
 import { go, runHref } from "../../store/route";
 import { at, past, selected, toggle } from "../../store/runs";
@@ -19,10 +19,22 @@ interface Props {
   ask: (a: Ask) => void;
 }
 
-// A run's name for people: its title or ticket, if its metadata has one.
-export function title(r: Run): string {
-  for (const k of ["title", "name", "ticket", "subject"]) if (r.metadata[k]) return r.metadata[k];
-  return "";
+// What may name a run for people, in its metadata.
+const titles = ["title", "name", "ticket", "subject"];
+
+export const titleKey = (r: Run): string => titles.find((k) => r.metadata[k]) ?? "";
+export const title = (r: Run): string => r.metadata[titleKey(r)] ?? "";
+
+// AgentName is the agent with its version. A draft has a name that nobody chose: it is shown as
+// what it is a draft of.
+export function AgentName({ run }: { run: Run }): JSX.Element {
+  const of = run.agent.startsWith("draft-") ? (run.metadata["draft"] ?? "") : "";
+  return (
+    <>
+      {of || run.agent}
+      <span class="soft">{of ? " draft" : `@${run.agent_version}`}</span>
+    </>
+  );
 }
 
 export const Row = memo(function Row({ run, i, here, ask }: Props): JSX.Element {
@@ -33,12 +45,11 @@ export const Row = memo(function Row({ run, i, here, ask }: Props): JSX.Element 
   return (
     <div role="listitem" class={"row s-" + run.status + (here ? " here" : "") + (past.value.has(run.id) ? " past" : "")} aria-current={here ? "true" : undefined} data-run={run.id} onClick={(e) => open(e, run, i)}>
       <input type="checkbox" checked={marked} aria-label={`Select run ${shortId(run.id)}`} onClick={(e) => e.stopPropagation()} onChange={() => toggle(run.id)} />
-      <a class="row-id" href={runHref(run.id)} title={run.id}>
+      <a class={name ? "row-id" : "row-id mono"} href={runHref(run.id)} title={run.id}>
         {name || shortId(run.id)}
       </a>
       <span class="row-agent clip" title={`${run.agent}, version ${run.agent_version}`}>
-        {run.agent}
-        <span class="soft">@{run.agent_version}</span>
+        <AgentName run={run} />
       </span>
       <span class="row-gist clip">
         <StatusMark status={run.status} /> <span class="visually-hidden">{run.status}: </span>
@@ -52,7 +63,7 @@ export const Row = memo(function Row({ run, i, here, ask }: Props): JSX.Element 
       <span class="row-num r-dur" title="time from start to end">
         {took !== null && run.started_at ? span(took) : ""}
       </span>
-      <span class="row-num r-turns">{run.turn_count ? plural(run.turn_count, "turn") : ""}</span>
+      <span class="row-num r-turns">{run.turn_count ? count(run.turn_count) : ""}</span>
       <span class="row-num r-tok">{tokens(run) ? count(tokens(run)) : ""}</span>
       <span class="row-num r-cost">{money(run.usage.cost_usd)}</span>
       <span class="row-num r-age">
@@ -87,7 +98,7 @@ function Acts({ run, ask }: { run: Run; ask: (a: Ask) => void }): JSX.Element | 
         Answer
       </a>
     );
-  if (run.status === "failed" && may("submitter"))
+  if (run.status === "failed" && may("submitter") && canAgain(run))
     return (
       <button type="button" class="small" title="Start a new run with the same input" onClick={() => void retry(run)}>
         Try again

@@ -1,9 +1,11 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Empty, Loading, Problem } from "../../parts/states";
+import { count } from "../../parts/words";
 import { Virtual } from "../../parts/virtual";
 import { go, href, runHref } from "../../store/route";
-import { at, atTop, cursor, filter, fresh, items, listError, loaded, loading, more, reload, selected, showFresh, toggle } from "../../store/runs";
+import { at, atTop, cursor, filter, fresh, items, listError, loaded, loading, more, most, reload, selected, showFresh, stopped, toggle } from "../../store/runs";
+import { may } from "../../store/session";
 import { typing } from "../frame/palette";
 import { BulkBar } from "./bulk";
 import { Filters } from "./filters";
@@ -11,7 +13,7 @@ import { type Ask, canApprove, DecisionDialog } from "./decide";
 import { Row } from "./row";
 
 const narrow = matchMedia("(max-width: 760px)");
-const headHeight = 96;
+const headHeight = 120;
 
 export function RunsView(): JSX.Element {
   const [tall, setTall] = useState(narrow.matches);
@@ -38,8 +40,23 @@ export function RunsView(): JSX.Element {
         <BulkBar />
         {fresh.value.length > 0 && (
           <button type="button" class="fresh" onClick={show}>
-            {fresh.value.length} new
+            {count(fresh.value.length)}
+            {fresh.value.length >= most ? " or more" : ""} new
           </button>
+        )}
+        {list.length > 0 && (
+          <div class="row-heads soft">
+            <span />
+            <span>Run</span>
+            <span>Agent</span>
+            <span>What matters</span>
+            <span />
+            <span class="row-num r-dur">Took</span>
+            <span class="row-num r-turns">Turns</span>
+            <span class="row-num r-tok">Tokens</span>
+            <span class="row-num r-cost">Cost</span>
+            <span class="row-num r-age">Age</span>
+          </div>
         )}
       </div>
       {listError.value && <Problem error={listError.value} again={reload} />}
@@ -61,7 +78,12 @@ export function RunsView(): JSX.Element {
       )}
       {list.length > 0 && (
         <p class="soft center" role="status">
-          {loading.value ? "Reading more…" : cursor.value ? "More below" : filter.value.text ? "These are all within the newest 1,000 that match the other filters." : "These are all."}
+          {loading.value ? "Reading more…" : cursor.value ? "More below" : stopped.value ? "These are all within the newest 1,000 that match the other filters." : "These are all."}{" "}
+          {filter.value.text && !loading.value && (
+            <button type="button" class="quiet" onClick={reload}>
+              Search again
+            </button>
+          )}
         </p>
       )}
       {ask && <DecisionDialog ask={ask} close={() => setAsk(null)} />}
@@ -97,7 +119,7 @@ function key(k: string, setAsk: (a: Ask) => void): boolean {
       return !!run;
     case "a":
     case "d":
-      if (!run || !canApprove(run)) return false;
+      if (!run || !canApprove(run) || !may("approver")) return false;
       setAsk({ run, decision: k === "a" ? "approve" : "deny" });
       return true;
     case "Escape":
@@ -115,7 +137,7 @@ function Nothing(): JSX.Element {
   if (filtered)
     return (
       <Empty title="No run matches">
-        {f.text && <p class="soft">Text is looked for in the newest 1,000 runs that match the other filters.</p>}
+        {f.text && <p class="soft">Text is looked for in input, answer, error, question, metadata and id{stopped.value ? ", within the newest 1,000 runs that match the other filters" : ""}.</p>}
         <p>
           <a href={href("runs")}>Show all runs</a>
         </p>

@@ -1,7 +1,7 @@
 // Access: keys, tenants, and the audit.
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { APIKey, AuditEntry } from "../../api/types";
+import type { APIKey, AuditEntry, Role } from "../../api/types";
 import { Copy } from "../../parts/copy";
 import { Dialog } from "../../parts/dialog";
 import { Empty } from "../../parts/states";
@@ -106,13 +106,14 @@ function Keys(): JSX.Element {
   );
 }
 
-const roles: [string, string][] = [
+// Each role reads, and does what stands here: none includes another.
+const roles: [Role, string][] = [
   ["viewer", "reads"],
-  ["submitter", "starts runs"],
-  ["approver", "approves and denies calls"],
-  ["operator", "cancels, deletes, replays"],
-  ["author", "saves agents"],
-  ["admin", "all of it, and keys"],
+  ["submitter", "starts runs, says things to them, cancels its own"],
+  ["approver", "approves and denies calls, answers questions"],
+  ["operator", "cancels and deletes any run, replays dead letters"],
+  ["author", "saves and publishes agents"],
+  ["admin", "keys, tenants, the audit; publishes agents"],
 ];
 const days: [string, string][] = [
   ["30", "30 days"],
@@ -123,7 +124,7 @@ const days: [string, string][] = [
 
 function MakeKey({ close }: { close: () => void }): JSX.Element {
   const [name, setName] = useState("");
-  const [has, setHas] = useState<string[]>(["viewer"]);
+  const [has, setHas] = useState<Role[]>(["viewer"]);
   const [ends, setEnds] = useState("90");
   const [made, setMade] = useState<NewKey | null>(null);
   if (made)

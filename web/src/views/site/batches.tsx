@@ -1,62 +1,59 @@
-// One batch: how far it is, and its runs.
+// The batches, and one of them: how far it is, and its runs.
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { statuses } from "../../api/types";
 import { Empty, Problem } from "../../parts/states";
 import { StatusMark } from "../../parts/status";
 import { Ago } from "../../parts/time";
-import { count, plural, waitsFor, words } from "../../parts/words";
-import { go, href, route, runHref } from "../../store/route";
-import { batchRuns, recentBatches, rememberBatch } from "../../store/site";
+import { count, plural, shortId, waitsFor, words } from "../../parts/words";
+import { href, route, runHref } from "../../store/route";
+import { batches, batchRuns } from "../../store/site";
 import { Statuses } from "../agents/figures";
 import { Listed, Table } from "./parts";
 
 export function BatchesView(): JSX.Element {
   const { id } = route.value;
-  return id ? <OneBatch key={id} id={id} /> : <Find />;
+  return id ? <OneBatch key={id} id={id} /> : <All />;
 }
 
-function Find(): JSX.Element {
-  const [id, setId] = useState("");
+function All(): JSX.Element {
+  useEffect(() => batches.open(), []);
   return (
-    <section class="page-view narrow">
+    <section class="page-view">
       <div class="view-head">
         <h1>Batches</h1>
       </div>
-      <form
-        class="find-batch"
-        onSubmit={(e) => {
-          e.preventDefault();
-          if (id.trim()) go(href("batches", id.trim()));
-        }}
+      <Listed
+        list={batches}
+        what="batches"
+        empty={
+          <Empty title="No batch yet">
+            <p>A batch is many runs that are submitted together, one input a line:</p>
+            <pre class="command">printf 'Tea.\nCoffee.\n' | turnpike batch AGENT -</pre>
+          </Empty>
+        }
       >
-        <label>
-          The id of a batch
-          <input class="mono" value={id} placeholder="batch_01…" onInput={(e) => setId((e.target as HTMLInputElement).value)} />
-        </label>
-        <button type="submit" disabled={!id.trim()}>
-          Open
-        </button>
-      </form>
-      {recentBatches.value.length ? (
-        <>
-          <h2 class="sub">Opened here lately</h2>
-          <ul class="plain">
-            {recentBatches.value.map((b) => (
-              <li key={b}>
-                <a class="mono" href={href("batches", b)}>
-                  {b}
-                </a>
-              </li>
+        {(items) => (
+          <Table label="Batches" head={["Batch", ["Runs", "num"], "Runs by status", ["Submitted", "num"]]}>
+            {items.map((b) => (
+              <tr key={b.id} data-batch={b.id}>
+                <th scope="row">
+                  <a class="mono" href={href("batches", b.id)} title={b.id}>
+                    {shortId(b.id)}
+                  </a>
+                </th>
+                <td class="num">{count(b.total)}</td>
+                <td>
+                  <Statuses stats={{ statuses: b.counts }} />
+                </td>
+                <td class="num soft">
+                  <Ago at={b.created_at} />
+                </td>
+              </tr>
             ))}
-          </ul>
-        </>
-      ) : (
-        <Empty title="No batch was opened here yet">
-          <p>A batch is many runs that are submitted together. Its id is in the answer:</p>
-          <pre class="command">turnpike batch run examples/batch.jsonl</pre>
-        </Empty>
-      )}
+          </Table>
+        )}
+      </Listed>
     </section>
   );
 }
@@ -64,9 +61,6 @@ function Find(): JSX.Element {
 function OneBatch({ id }: { id: string }): JSX.Element {
   useEffect(() => batchRuns.open(), []);
   const page = batchRuns.page.value;
-  useEffect(() => {
-    if (page) rememberBatch(page.id);
-  }, [page?.id]);
   if (batchRuns.error.value && !page) return <Problem error={batchRuns.error.value} again={() => void batchRuns.load()} />;
   const ended = page ? statuses.slice(3).reduce((n, s) => n + (page.counts[s] ?? 0), 0) : 0;
   return (
@@ -102,8 +96,8 @@ function OneBatch({ id }: { id: string }): JSX.Element {
               <tr key={r.id}>
                 <td class="num soft">{r.index + 1}</td>
                 <th scope="row">
-                  <a class="mono" href={runHref(r.id)}>
-                    {r.id}
+                  <a class="mono" href={runHref(r.id)} title={r.id}>
+                    {shortId(r.id)}
                   </a>
                 </th>
                 <td class={"s-" + r.status}>

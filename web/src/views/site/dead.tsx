@@ -18,8 +18,8 @@ const kinds: Record<string, string> = {
   poisoned: "A turn that kills its workers",
   submission: "A submission that was refused",
   lost: "A turn of a run that is not there",
-  turn: "What is no turn message",
-  abort: "An abort of no run",
+  turn: "A message that is no turn",
+  abort: "An abort that names no run",
 };
 
 export function DeadView(): JSX.Element {
@@ -68,7 +68,7 @@ export function DeadView(): JSX.Element {
               ))}
             </div>
           ) : (
-            <Empty title="None is open">
+            <Empty title={dead.cursor.value ? "None of those that were read is open" : "None is open"}>
               <p class="soft">{plural(items.length, "letter")} {items.length === 1 ? "was" : "were"} dealt with.</p>
             </Empty>
           );

@@ -35,7 +35,7 @@ export function Table({ label, head, children }: { label: string; head: (string 
           <tr>
             {head.map((h) => (
               <th key={String(h)} scope="col" class={typeof h === "string" ? "" : "num"}>
-                {typeof h === "string" ? h : h[0]}
+                {h === "" ? <span class="visually-hidden">What may be done</span> : typeof h === "string" ? h : h[0]}
               </th>
             ))}
           </tr>

@@ -50,7 +50,7 @@ export function WorkersView(): JSX.Element {
                   </span>
                 </td>
                 <td class="soft">{w.version}</td>
-                <td class="num">{w.slots || ""}</td>
+                <td class="num">{w.slots ? count(w.slots) : ""}</td>
                 <td>
                   {w.holds > 0 ? (
                     <span class="holds">
@@ -78,7 +78,7 @@ export function WorkersView(): JSX.Element {
   );
 }
 
-const lanes: Record<string, string> = { high: "four of seven slots", normal: "two of seven slots", low: "one of seven slots" };
+const lanes: Record<string, string> = { high: "4 of 7", normal: "2 of 7", low: "1 of 7" };
 
 function QueuesPart(): JSX.Element {
   const counts = queues.page.value?.runs ?? {};
@@ -88,13 +88,13 @@ function QueuesPart(): JSX.Element {
       <Listed list={queues} what="queues" empty={<Empty title="No lanes" />}>
         {(items) => (
           <>
-            <Table label="Queues" head={["Lane", ["Backlog", "num"], ["Oldest waits", "num"], "Gets"]}>
+            <Table label="Queues" head={["Lane", ["Backlog", "num"], ["Oldest waits", "num"], ["Share", "num"]]}>
               {items.map((q) => (
                 <tr key={q.lane} data-lane={q.lane}>
                   <th scope="row">{q.lane}</th>
                   <td class="num">{count(q.backlog)}</td>
                   <td class={"num" + (q.oldest_seconds > 60 ? " error-text" : "")}>{q.oldest_at ? span(q.oldest_seconds * 1000) : ""}</td>
-                  <td class="soft">{lanes[q.lane] ?? ""} while all wait</td>
+                  <td class="num soft">{lanes[q.lane] ?? ""}</td>
                 </tr>
               ))}
             </Table>
@@ -109,7 +109,7 @@ function QueuesPart(): JSX.Element {
                 ))}
               {!statuses.some((s) => counts[s]) && <span class="soft">none</span>}
             </p>
-            <p class="soft fine">Of all tenants. A backlog counts turns that wait or are at work. Rate limits are in the metrics: turnpike_rate_limit_…</p>
+            <p class="soft fine">Of all tenants. The share is how many of the slots that become free a lane gets while turns wait in all of them. A backlog counts turns that wait or are at work. Rate limits are in the metrics: <code>turnpike_rate_limit_…</code></p>
           </>
         )}
       </Listed>

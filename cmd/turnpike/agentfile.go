@@ -1,0 +1,126 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// agentName returns the name of an agent that is given by name, or by a file that
+// defines it. No agent has a / in its name.
+func agentName(e *env, name string) (string, error) {
+	if ext := filepath.Ext(name); ext != ".yaml" && ext != ".yml" && ext != ".json" && !strings.ContainsRune(name, '/') {
+		return name, nil
+	}
+	put, err := putFile(e, name)
+	return put.Name, err
+}
+
+// noName reports a definition that does not say how the agent is called.
+func noName(path string) error { return fmt.Errorf("%s: name: is missing", path) }
+
+// putFile saves the agent that a file defines, and prints what it is warned of.
+func putFile(e *env, path string) (api.SavedAgent, error) {
+	stored, err := saveFile(e, path)
+	if err == nil {
+		warn(e.errs, path, stored.Warnings)
+	}
+	return stored, err
+}
+
+func saveFile(e *env, path string) (api.SavedAgent, error) {
+	def, err := agent.Load(path)
+	if err != nil {
+		return putUnread(e, path, err)
+	}
+	if def.Name == "" {
+		return api.SavedAgent{}, noName(path)
+	}
+	b, err := json.Marshal(def)
+	if err != nil {
+		return api.SavedAgent{}, err
+	}
+	stored, err := e.client.PutAgent(e.ctx, def.Name, b)
+	if p, ok := errors.AsType[*api.Problem](err); ok && len(p.Errors) > 0 {
+		return stored, inFile(path, p)
+	}
+	return stored, err
+}
+
+// putUnread sends a file that Load refused with err as it is: the gateway, which knows
+// providers and kinds of tool, sees mistakes that Load does not, and a newer one may know
+// keys that this program takes for mistakes.
+func putUnread(e *env, path string, err error) (api.SavedAgent, error) {
+	var named struct{ Name string }
+	data, failed := os.ReadFile(path)
+	if failed != nil || len(data) > agent.MaxDefinition || yaml.Unmarshal(data, &named) != nil || named.Name == "" {
+		return api.SavedAgent{}, err
+	}
+	stored, failed := e.client.PutAgent(e.ctx, named.Name, data)
+	if p, ok := errors.AsType[*api.Problem](failed); ok && len(p.Errors) > 0 {
+		return stored, inFile(path, p)
+	}
+	if failed != nil {
+		return stored, err
+	}
+	return stored, nil
+}
+
+// warn prints what nobody has of what the definition in a file refers to.
+func warn(out io.Writer, path string, warnings []api.Warning) {
+	if len(warnings) == 0 {
+		return
+	}
+	faults := make([]*agent.Fault, len(warnings))
+	for i, w := range warnings {
+		faults[i] = &agent.Fault{At: w.At, Text: w.Detail}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		data = nil // it was there a moment ago; then nobody knows the lines
+	}
+	for _, f := range agent.Locate(data, faults) {
+		fmt.Fprintln(out, agent.InFileAt(path, &agent.Fault{At: "warning", Text: f.Error(), Line: f.Line, Column: f.Column}))
+	}
+}
+
+// inFile says where in the file the mistakes are that the gateway has found in what was read
+// from it.
+func inFile(path string, p *api.Problem) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return p
+	}
+	faults := make([]error, len(p.Errors))
+	for i, f := range p.Errors {
+		faults[i] = &agent.Fault{At: f.At, Text: f.Detail}
+	}
+	return agent.InFile(path, data, errors.Join(faults...))
+}
+
+// agentFiles returns the definitions in a directory.
+func agentFiles(dir string) ([]string, error) {
+	var files []string
+	for _, pattern := range []string{"*.yaml", "*.yml", "*.json"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found...)
+	}
+	if info, err := os.Stat(dir); err != nil {
+		return nil, err
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("%s is no directory", dir)
+	}
+	return files, nil
+}

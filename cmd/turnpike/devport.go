@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/devserver"
+)
+
+// portFile is where dev writes, in its data directory, at which port its NATS listened last.
+const portFile = "nats.port"
+
+// startNATS starts the NATS of dev. If any port will do it is the one of the last time, so
+// that services which were there before go on. lost is that port where something else has
+// it now.
+func (c *devCmd) startNATS(password string) (server *devserver.Server, lost string, err error) {
+	options := devserver.Options{Dir: c.DataDir, Listen: c.NATSListen, Password: password}
+	host, port, err := net.SplitHostPort(c.NATSListen)
+	if err != nil || port != "0" {
+		server, err = devserver.Start(options)
+		return server, "", err
+	}
+	path := filepath.Join(c.DataDir, portFile)
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, "", err
+	}
+	last := strings.TrimSpace(string(text))
+	if n, err := strconv.ParseUint(last, 10, 16); err == nil && n > 0 {
+		options.Listen = net.JoinHostPort(host, last)
+		if !free(options.Listen) {
+			options.Listen, lost = c.NATSListen, last
+		}
+	}
+	if server, err = devserver.Start(options); err != nil {
+		return nil, "", err
+	}
+	_, port, _ = net.SplitHostPort(strings.TrimPrefix(server.Address(), "nats://"))
+	if err := writeSecret(path, port+"\n"); err != nil {
+		server.Close()
+		return nil, "", err
+	}
+	return server, lost, nil
+}
+
+func free(address string) bool {
+	l, err := net.Listen("tcp", address)
+	return err == nil && l.Close() == nil
+}
+
+// moved says that services must find NATS anew.
+func moved(lost string) string {
+	if lost == "" {
+		return ""
+	}
+	return fmt.Sprintf("  another program has port %s, where NATS was before: start tools and hooks that run again\n", lost)
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+)
+
+type forkCmd struct {
+	ID    string `arg:"" complete:"run" help:"Run id."`
+	At    *int   `arg:"" name:"turn" optional:"" help:"Last turn of the history that is shared; 0 is the submission alone."`
+	Input string `arg:"" optional:"" help:"What to say then."`
+
+	Turn         *int     `help:"The same as TURN."`
+	Message      string   `help:"The same as INPUT."`
+	AgentVersion int      `help:"Another version of the agent." placeholder:"N"`
+	Instructions string   `help:"File with other instructions, for this run alone; - is standard input." placeholder:"FILE"`
+	Edit         []string `sep:"none" help:"What a message of the history says instead, as in --edit msg_1_1=TEXT; turnpike watch -o json has the ids." placeholder:"ID=TEXT"`
+	Result       []string `sep:"none" help:"Another result of a call, as in --result call_1=JSON, or call_1@2=JSON for that of turn 2; what is not JSON is a text." placeholder:"CALL=JSON"`
+	Key          string   `help:"Idempotency key: the same key gives the same run."`
+}
+
+func (c *forkCmd) Run(e *env) error {
+	req, err := c.request(e.in)
+	if err != nil {
+		return err
+	}
+	run, err := e.client.ForkWithKey(e.ctx, c.ID, req, c.Key)
+	if err != nil {
+		return err
+	}
+	return e.print(run, run.ID)
+}
+
+// request is what the flags say. All that is wrong with them is told at once.
+func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
+	var errs []error
+	req := api.ForkRequest{Turn: c.At}
+	switch {
+	case c.At != nil && c.Turn != nil:
+		errs = append(errs, errors.New("TURN and --turn are the same: give one"))
+	case c.Turn != nil:
+		req.Turn = c.Turn
+	case c.At == nil:
+		errs = append(errs, errors.New("--turn is missing: the history is shared up to its end, 0 is the submission alone"))
+	}
+	said := c.Input + c.Message
+	if c.Input != "" && c.Message != "" {
+		errs = append(errs, errors.New("INPUT and --message are the same: give one"))
+	}
+	if said != "" {
+		req.Input = client.Text(said)
+	}
+	if c.AgentVersion != 0 {
+		req.AgentVersion = &c.AgentVersion
+	}
+	if c.Instructions != "" {
+		text, err := textOf(c.Instructions, in)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--instructions: %w", err))
+		}
+		req.Instructions = &text
+	}
+	for _, given := range c.Edit {
+		id, text, ok := strings.Cut(given, "=")
+		if !ok || id == "" {
+			errs = append(errs, fmt.Errorf("--edit %s is not of the form ID=TEXT", given))
+			continue
+		}
+		part, err := json.Marshal(map[string]string{"type": "text", "text": text})
+		if err != nil {
+			return req, err
+		}
+		req.Messages = append(req.Messages, api.ForkMessage{ID: id, Parts: []json.RawMessage{part}})
+	}
+	for _, given := range c.Result {
+		id, content, ok := strings.Cut(given, "=")
+		if !ok || id == "" {
+			errs = append(errs, fmt.Errorf("--result %s is not of the form CALL=JSON", given))
+			continue
+		}
+		res := api.ForkResult{CallID: id, Content: json.RawMessage(content)}
+		if call, turn, ok := strings.Cut(id, "@"); ok {
+			n, err := strconv.Atoi(turn)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("--result %s: the turn of the call is a number, as in %s@2", id, call))
+			}
+			res.CallID, res.Turn = call, &n
+		}
+		if !json.Valid(res.Content) {
+			res.Content = client.Text(content)
+		}
+		req.ToolResults = append(req.ToolResults, res)
+	}
+	return req, errors.Join(errs...)
+}
+
+// textOf is what stands in a file, or on standard input for -.
+func textOf(file string, in io.Reader) (string, error) {
+	if file == "-" {
+		return said(file, in)
+	}
+	b, err := os.ReadFile(file)
+	return string(b), err
+}

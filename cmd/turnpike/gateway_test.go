@@ -1,0 +1,343 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// atGateway returns a client of a gateway with a store.
+func atGateway(t *testing.T, store state.Store) *client.Client {
+	t.Helper()
+	g, err := gateway.New(store, membus.New(), gateway.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g.Handler())
+	t.Cleanup(server.Close)
+	return client.New(server.URL)
+}
+
+// worked returns a client of a gateway with a worker, whose tool echo answers with its arguments.
+func worked(t *testing.T) *client.Client {
+	t.Helper()
+	store, b := memstore.New(memstore.Config{}), membus.New()
+	g, err := gateway.New(store, b, gateway.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := worker.New(store, b, worker.Config{
+		ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond,
+		Kinds: toolspec.Kinds(map[string]tool.Tool{"echo": tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+			return tool.Result{Content: string(c.Arguments)}, nil
+		})}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g.Handler())
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { _ = w.Run(ctx) })
+	all.Go(func() { _ = g.Run(ctx) })
+	t.Cleanup(func() { stop(); server.Close(); all.Wait() })
+	return client.New(server.URL)
+}
+
+// submit starts a run of an agent with this definition, and returns it at its first rest.
+func submit(t *testing.T, c *client.Client, definition string) api.Run {
+	t.Helper()
+	if _, err := c.PutAgent(t.Context(), "a", []byte(definition)); err != nil {
+		t.Fatal(err)
+	}
+	run, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "a", Input: client.Text("go")}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run, err = c.Wait(t.Context(), run.ID); err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// says runs a command line and returns what it printed, on both streams.
+func says(t *testing.T, c *client.Client, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := execute(t, c, strings.NewReader(""), &out, args...)
+	return out.String(), err
+}
+
+// execute runs a command line.
+func execute(t *testing.T, c *client.Client, in io.Reader, out io.Writer, args ...string) error {
+	t.Helper()
+	var line cli
+	k, err := kong.New(&line, kong.ExplicitGroups(groups), kong.Vars{"version": ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := k.Parse(args)
+	if err != nil {
+		return err
+	}
+	e := newEnv(out, out, line.Output == "json", false)
+	e.ctx, e.client, e.in = t.Context(), c, in
+	return parsed.Run(e)
+}
+
+// early is a store that looks at two runs for a page, as one of many runs looks at a thousand.
+type early struct{ state.Store }
+
+func (s early) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
+	page, err := s.Store.List(ctx, state.Filter{Tenant: f.Tenant, Cursor: f.Cursor, Limit: min(f.Limit, 2)})
+	page.Runs = slices.DeleteFunc(page.Runs, func(st state.State) bool { return !f.Match(st) })
+	return page, err
+}
+
+// ps lists what matches, however few of it the first pages have.
+func TestPsReadsOn(t *testing.T) {
+	t.Parallel()
+	c := atGateway(t, early{memstore.New(memstore.Config{})})
+	if _, err := c.PutAgent(t.Context(), "a", []byte("name: a\nmodel: {provider: scripted}\n")); err != nil {
+		t.Fatal(err)
+	}
+	var wanted []string // the newest first
+	for i := range 9 {
+		run, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "a", Input: client.Text("hi"), Metadata: map[string]string{"old": fmt.Sprint(i < 4)}}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i < 4 {
+			wanted = append([]string{run.ID}, wanted...)
+		}
+	}
+	if got, err := says(t, c, "ps", "-q", "-m", "old=true"); err != nil || got != strings.Join(wanted, "\n")+"\n" {
+		t.Errorf("ps printed %q, %v; want %q", got, err, wanted)
+	}
+	var page api.Page[api.Run]
+	got, err := says(t, c, "-o", "json", "ps", "-q", "-m", "old=true", "--limit", "3")
+	if err != nil || json.Unmarshal([]byte(got), &page) != nil || len(page.Items) != 3 || page.NextCursor == nil || page.Items[2].ID != wanted[2] {
+		t.Errorf("ps --limit 3 -o json printed %s, %v", got, err)
+	}
+	if got, err := says(t, c, "-o", "json", "ps", "--agent", "none", "--limit", "1"); err != nil || !strings.Contains(got, `"items": []`) {
+		t.Errorf("of no run: %s, %v", got, err)
+	}
+	if got, err := says(t, c, "ps", "-q", "-m", "old=true", "--text", "HI"); err != nil || got != strings.Join(wanted, "\n")+"\n" {
+		t.Errorf("ps --text printed %q, %v; want %q", got, err, wanted)
+	}
+	if _, err := says(t, c, "ps", "--limit", "5000"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Other arguments are for one call: where several wait, none gets those of another.
+func TestApproveWithArgumentsOneCall(t *testing.T) {
+	t.Parallel()
+	c := worked(t)
+	run := submit(t, c, `{model: {provider: scripted, responses: [{tool_calls: [{name: echo, id: c1, arguments: {to: ann}}, {name: echo, id: c2, arguments: {to: bob}}]}, {text: done}]},
+		tools: [{name: echo, approval: always}]}`)
+	if _, err := says(t, c, "approve", run.ID, "--arguments", `{"to":"eve"}`); err == nil ||
+		!strings.Contains(err.Error(), "--arguments is for one call") || !strings.Contains(err.Error(), "c1 (echo") || !strings.Contains(err.Error(), "c2 (echo") {
+		t.Fatalf("approve of two calls with the same arguments: %v", err)
+	}
+	for _, args := range [][]string{{"approve", run.ID, "c2", "--arguments", `{"to":"eve"}`}, {"approve", run.ID}} {
+		if _, err := says(t, c, args...); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if run, err = c.Wait(t.Context(), run.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if run.Status != "completed" {
+		t.Fatalf("the run is %s", run.Status)
+	}
+	messages, err := c.Messages(t.Context(), run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results []string
+	for _, m := range messages {
+		for _, p := range m.Parts {
+			if p.Type == state.PartToolResult {
+				results = append(results, p.Content)
+			}
+		}
+	}
+	if want := []string{`{"to":"ann"}`, `{"to":"eve"}`}; !slices.Equal(results, want) {
+		t.Errorf("results %q, want %q", results, want)
+	}
+}
+
+// tenants put changes what is given, and says what the tenant may do then.
+func TestTenantsPut(t *testing.T) {
+	t.Parallel()
+	c := atGateway(t, memstore.New(memstore.Config{}))
+	put := func(want api.TenantSettings, args ...string) {
+		t.Helper()
+		args = append([]string{"tenants", "put", "acme"}, args...)
+		printed, err := says(t, c, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Tenant(t.Context(), "acme")
+		if diff := cmp.Diff(want, got.TenantSettings); err != nil || diff != "" {
+			t.Errorf("after %q: %v\n%s", args, err, diff)
+		}
+		if listed, err := says(t, c, "tenants", "ls"); err != nil || printed != listed {
+			t.Errorf("%q printed\n%s, and ls prints\n%s, %v", args, printed, listed, err)
+		}
+	}
+	crm := []api.TenantSecret{{Name: "CRM", Hosts: []string{"a.example", "b.example"}}, {Name: "X"}}
+	put(api.TenantSettings{})
+	put(api.TenantSettings{FourEyes: true, Models: []string{"claude-*", "openai/*"}, Secrets: crm}, "--four-eyes", "--model", "claude-*,openai/*", "--secret", "CRM=a.example,CRM=b.example,X")
+	put(api.TenantSettings{FourEyes: true, Suspended: true, Models: []string{"claude-*", "openai/*"}, Secrets: crm}, "--suspended")
+	put(api.TenantSettings{FourEyes: true, Review: true, Hosts: []string{}, Models: []string{"gpt-*"}, MCPCommands: []string{"npx"}, Secrets: crm},
+		"--no-suspended", "--review", "--model", "gpt-*", "--host", "none", "--mcp-command", "npx")
+	put(api.TenantSettings{Review: true, MCPCommands: []string{"npx"}}, "--four-eyes=false", "--model", "any", "--host", "any", "--secret", "any")
+	put(api.TenantSettings{Suspended: true}, "--replace", "--suspended")
+	if out, err := says(t, c, "tenants", "put", "Not A Name", "--review"); err == nil || out != "" {
+		t.Errorf("a name that is none: %q, %v", out, err)
+	}
+}
+
+// What takes something away says so, as an object for programs.
+func TestCommandsSayWhatTheyDid(t *testing.T) {
+	t.Parallel()
+	c := atGateway(t, memstore.New(memstore.Config{}))
+	for _, r := range []struct {
+		prepare      []string
+		args         []string
+		text, object string
+	}{
+		{[]string{"agents", "put", agentFile(t)}, []string{"agents", "rm", "a"}, "removed a", `{"removed":"a"}`},
+		{[]string{"tenants", "put", "acme"}, []string{"tenants", "rm", "acme"}, "removed the settings of acme", `{"removed":"acme"}`},
+		{[]string{"keys", "create", "--role", "viewer"}, []string{"keys", "revoke", ""}, "revoked ID", `{"revoked":"ID"}`},
+		{[]string{"agents", "put", agentFile(t)}, []string{"agents", "discard", "a"}, "discarded the draft of a", `{"discarded":"a"}`},
+	} {
+		if r.args[1] == "discard" {
+			if _, err := says(t, c, "tenants", "put", "default", "--review"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, asJSON := range []bool{false, true} {
+			if out, err := says(t, c, r.prepare...); err != nil {
+				t.Fatal(out, err)
+			}
+			args, want, id := slices.Clone(r.args), r.text+"\n", ""
+			if asJSON {
+				args, want = append([]string{"-o", "json"}, args...), r.object
+			}
+			if last := &args[len(args)-1]; *last == "" {
+				keys, err := c.Keys(t.Context())
+				if err != nil || len(keys) != 1 {
+					t.Fatal(keys, err)
+				}
+				id, *last = keys[0].ID, keys[0].ID
+			}
+			got, err := says(t, c, args...)
+			if asJSON {
+				got = strings.Join(strings.Fields(got), "")
+			}
+			if want = strings.ReplaceAll(want, "ID", id); err != nil || got != want {
+				t.Errorf("%q printed %q, %v; want %q", args, got, err, want)
+			}
+		}
+	}
+}
+
+func agentFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	if err := os.WriteFile(file, []byte("name: a\nmodel: {provider: scripted}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Whoever watches a run that waited before is told how to go on once: behind the wait that is.
+func TestWatchTellsOfTheWaitThatIs(t *testing.T) {
+	t.Parallel()
+	c := worked(t)
+	run := submit(t, c, `{model: {provider: scripted, responses: [{tool_calls: [{name: echo, id: c1}]}, {tool_calls: [{name: echo, id: c2}]}, {text: done}]}, tools: [{name: echo, approval: always}]}`)
+	if _, err := says(t, c, "approve", run.ID); err != nil {
+		t.Fatal(err)
+	}
+	if run, err := c.Wait(t.Context(), run.ID); err != nil || run.Waiting == nil {
+		t.Fatal(run.Status, err)
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(execute(t, c, nil, w, "watch", run.ID)) }()
+	waits, hints := 0, 0
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "waiting_approval") {
+			waits++
+		}
+		if !strings.Contains(lines.Text(), "go on with") {
+			continue
+		}
+		if hints++; waits == 2 {
+			if _, err := c.Signal(t.Context(), run.ID, api.SignalRequest{Approvals: []api.Approval{{CallID: "c2", Decision: "approve"}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := lines.Err(); err != nil || waits != 2 || hints != 1 {
+		t.Errorf("%d waits, %d hints, %v; want 2, 1", waits, hints, err)
+	}
+}
+
+// What is gone already was not deleted by this command.
+func TestGCForgets(t *testing.T) {
+	t.Parallel()
+	c := worked(t)
+	run := submit(t, c, `{model: {provider: scripted, responses: [{text: done}]}}`)
+	e := newEnv(io.Discard, io.Discard, false, false)
+	e.ctx, e.client = t.Context(), c
+	for _, want := range []bool{true, false} {
+		if gone, err := (&gcCmd{}).forget(e, run.ID); err != nil || gone != want {
+			t.Errorf("deleted: %t, %v; want %t", gone, err, want)
+		}
+	}
+}
+
+// A - is read from where the others are.
+func TestStandardInput(t *testing.T) {
+	t.Parallel()
+	c := atGateway(t, memstore.New(memstore.Config{}))
+	var out strings.Builder
+	if err := execute(t, c, strings.NewReader("one\ntwo\n"), &out, "-o", "json", "batch", agentFile(t), "-"); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := c.List(t.Context(), nil); err != nil || len(list.Items) != 2 {
+		t.Errorf("%d runs, %v: %s", len(list.Items), err, out.String())
+	}
+}

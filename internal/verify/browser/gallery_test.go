@@ -1,0 +1,159 @@
+//go:build browser
+
+package browser
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+
+	cdpbrowser "github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/chromedp"
+)
+
+const picturesDir = "testdata/layout/pictures"
+
+// Pictures are kept small, a point for a square of the screen: that is enough to see what has
+// changed and where. A point may differ by tolerance.
+const (
+	square    = 10
+	tolerance = 12
+)
+
+// gallery compares pictures with those of testdata, which one Chromium has drawn.
+type gallery struct {
+	b       *browser
+	version string
+	compare bool
+	differ  []string
+}
+
+func openGallery(b *browser) *gallery {
+	b.t.Helper()
+	g := &gallery{b: b}
+	b.run(chromedp.ActionFunc(func(ctx context.Context) error {
+		_, product, _, _, _, err := cdpbrowser.GetVersion().Do(ctx)
+		g.version = product[strings.LastIndex(product, "/")+1:]
+		return err
+	}))
+	was, err := os.ReadFile(filepath.Join(picturesDir, "chromium.txt"))
+	if err != nil && !*update {
+		b.t.Fatal(err)
+	}
+	g.compare = strings.TrimSpace(string(was)) == g.version
+	if !g.compare && !*update {
+		b.t.Logf("pixels are not compared: this is Chromium %s, and the pictures are of %s", g.version, strings.TrimSpace(string(was)))
+	}
+	return g
+}
+
+// open reports whether anybody looks at the pictures.
+func (g *gallery) open() bool { return g.compare || *update || os.Getenv("TURNPIKE_PICTURES") != "" }
+
+// picture compares the screen with its picture, or keeps it anew.
+func (g *gallery) picture(name string) {
+	g.b.t.Helper()
+	shot := g.b.shot(name, g.compare || *update)
+	if shot == nil || !g.compare && !*update {
+		return
+	}
+	whole, err := png.Decode(bytes.NewReader(shot))
+	if err != nil {
+		g.b.t.Fatal(err)
+	}
+	now := reduced(whole)
+	file := filepath.Join(picturesDir, name+".png")
+	if *update {
+		var out bytes.Buffer
+		if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, now); err != nil {
+			g.b.t.Fatal(err)
+		}
+		if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
+			g.b.t.Fatal(err)
+		}
+		return
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		g.b.t.Error(err)
+		return
+	}
+	was, err := png.Decode(bytes.NewReader(text))
+	if err != nil {
+		g.b.t.Fatal(err)
+	}
+	if where, n := differs(was, now); n > 0 {
+		g.differ = append(g.differ, fmt.Sprintf("%s: %d squares, within %v", name, n, where))
+	}
+}
+
+func (g *gallery) end() {
+	g.b.t.Helper()
+	if *update {
+		if err := os.WriteFile(filepath.Join(picturesDir, "chromium.txt"), []byte(g.version+"\n"), 0o644); err != nil {
+			g.b.t.Fatal(err)
+		}
+		return
+	}
+	for _, d := range g.differ[:min(len(g.differ), 30)] {
+		g.b.t.Errorf("other pixels than before: %s", d)
+	}
+}
+
+// reduced is a picture with a point for each square, its mean.
+func reduced(p image.Image) *image.RGBA {
+	r := p.Bounds()
+	whole := image.NewRGBA(r)
+	draw.Draw(whole, r, p, r.Min, draw.Src)
+	out := image.NewRGBA(image.Rect(0, 0, (r.Dx()+square-1)/square, (r.Dy()+square-1)/square))
+	for y := range out.Rect.Dy() {
+		for x := range out.Rect.Dx() {
+			var sum [3]int
+			n := 0
+			for j := y * square; j < min((y+1)*square, r.Dy()); j++ {
+				line := whole.Pix[j*whole.Stride:]
+				for i := x * square; i < min((x+1)*square, r.Dx()); i++ {
+					for c := range sum {
+						sum[c] += int(line[4*i+c])
+					}
+					n++
+				}
+			}
+			out.SetRGBA(x, y, color.RGBA{uint8(sum[0] / n), uint8(sum[1] / n), uint8(sum[2] / n), 255})
+		}
+	}
+	return out
+}
+
+// differs returns how many points differ, and the part of the screen that has them.
+func differs(was image.Image, now *image.RGBA) (image.Rectangle, int) {
+	if was.Bounds() != now.Bounds() {
+		return now.Bounds(), now.Bounds().Dx() * now.Bounds().Dy()
+	}
+	var where image.Rectangle
+	n := 0
+	for y := range now.Rect.Dy() {
+		for x := range now.Rect.Dx() {
+			a, b := was.At(x, y), now.At(x, y)
+			ar, ag, ab, _ := a.RGBA()
+			br, bg, bb, _ := b.RGBA()
+			if far(ar, br) || far(ag, bg) || far(ab, bb) {
+				where = where.Union(image.Rect(x*square, y*square, (x+1)*square, (y+1)*square))
+				n++
+			}
+		}
+	}
+	return where, n
+}
+
+func far(a, b uint32) bool {
+	d := int(a>>8) - int(b>>8)
+	return d > tolerance || d < -tolerance
+}

@@ -1,0 +1,248 @@
+//go:build browser
+
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// elsewhere makes the reader of a stream of changes come from the feed of another gateway.
+func elsewhere(r *http.Request) {
+	other := func(id string) string {
+		parts := strings.Split(id, ".")
+		if len(parts) == 3 {
+			parts[1] = "another"
+		}
+		return strings.Join(parts, ".")
+	}
+	if id := r.Header.Get("Last-Event-ID"); id != "" {
+		r.Header.Set("Last-Event-ID", other(id))
+	}
+	q := r.URL.Query()
+	if id := q.Get("after"); id != "" {
+		q.Set("after", other(id))
+		r.URL.RawQuery = q.Encode()
+	}
+}
+
+// unavailable is what a gateway answers whose store is away.
+func unavailable(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = w.Write([]byte(`{"status": 503, "code": "store_unavailable", "title": "Service Unavailable", "detail": "the store does not answer"}`))
+}
+
+// More runs than the stream of changes looks at when a reader comes back: it loses some. The
+// list keeps its length and its place, a run that went on is shown to its end, and a reading
+// that fails is done again. A list that grows all day drops its oldest rows.
+func TestStreamLosesSome(t *testing.T) {
+	s := deploy(t)
+	p := s.between(t)
+	b := open(t, p.url)
+	old := s.submit("picks", "Read it.")
+	s.reaches(old, "waiting")
+	for _, n := range []int{1000, 100} {
+		runs := make([]api.SubmitRequest, n)
+		for i := range runs {
+			runs[i] = api.SubmitRequest{Agent: "asks", Input: []byte(`"x"`)}
+		}
+		if _, err := s.client.SubmitBatch(t.Context(), api.BatchRequest{Runs: runs}, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts := func(text string) string {
+		return fmt.Sprintf(`document.querySelector(".counts")?.innerText.startsWith(%s)`, quoted(text))
+	}
+	b.goTo("#/runs")
+	b.shows("all runs", `(scrollTo(0, 1e9), `+counts("1,101 runs")+` && !document.querySelector(".counts").innerText.includes("+"))`)
+	const inSight = `document.elementFromPoint(700, 600)?.closest(".row")?.dataset.run ?? ""`
+	b.shows("the middle", `(scrollTo(0, 20000), `+inSight+`)`)
+	s.submit("asks", "A new one.")
+	b.text(".fresh", "1 new")
+	before := eval[string](b, inSight)
+
+	var lists atomic.Int64
+	release := make(chan struct{})
+	p.set(func(w http.ResponseWriter, r *http.Request, on http.Handler) {
+		switch {
+		case r.URL.Path == "/v1/events":
+			elsewhere(r)
+		case r.URL.Path == "/v1/runs" && lists.Add(1) == 1:
+			unavailable(w)
+			return
+		case r.URL.Path == "/v1/runs":
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+		}
+		on.ServeHTTP(w, r)
+	})
+	p.cut()
+	b.text("main [role=alert]", "the store does not answer")
+	b.text("[role=status]", "Reading more…")
+	close(release)
+	b.shows("the list at rest", `!document.querySelector("main [role=alert]") && ![...document.querySelectorAll("[role=status]")].some(e => e.innerText.includes("Reading"))`)
+	b.shows("as many runs as before", counts("1,101 runs"))
+	b.shows("what was in sight", inSight+" === "+quoted(before))
+	b.text(".fresh", "1 new")
+	b.press(".runs-head", "1 new")
+	b.shows("the newest 1,000", counts("1,000 runs+"))
+	b.shows("all runs", `(scrollTo(0, 1e9), `+counts("1,102 runs")+`)`)
+
+	// The run goes on while nobody hears of it.
+	p.set(nil)
+	b.goTo("#" + old)
+	b.text(".needs", "pick_file")
+	give := func(signal api.SignalRequest) {
+		t.Helper()
+		if _, err := s.client.Signal(t.Context(), old, signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	give(api.SignalRequest{ToolResults: []api.ToolResult{{CallID: s.reaches(old, "waiting").Waiting.Calls[0].ID, Content: []byte(`"notes.txt"`)}}})
+	b.text(".outcome", "You chose notes.txt.")
+	gate := make(chan struct{})
+	p.set(func(w http.ResponseWriter, r *http.Request, on http.Handler) {
+		if r.URL.Path == "/v1/events" {
+			select {
+			case <-gate:
+			case <-r.Context().Done():
+			}
+			elsewhere(r)
+		}
+		on.ServeHTTP(w, r)
+	})
+	p.cut()
+	give(api.SignalRequest{Message: []byte(`"And now?"`)})
+	eventually(t, "the run has gone on", func() error {
+		if run := s.reaches(old, "completed"); run.Output == nil || !strings.Contains(*run.Output, "on it goes") {
+			return fmt.Errorf("%v", run.Output)
+		}
+		return nil
+	})
+	close(gate)
+	b.text(".outcome", "And on it goes.")
+	b.text(".conversation", "And now?")
+}
+
+// A stream that was away has missed what was said meanwhile: the page does not put the end of
+// a sentence behind its beginning. What a dead worker had said goes when its turn is committed.
+func TestLiveTextIsCut(t *testing.T) {
+	s := deploy(t)
+	p := s.between(t)
+	b := open(t, p.url)
+	long := strings.Repeat("x", 600) + "-the-end"
+	id := s.submit("asks", "Book a table.", "note", long)
+	s.reaches(id, "waiting")
+	events, next := make(chan string), make(chan struct{})
+	p.set(func(w http.ResponseWriter, r *http.Request, on http.Handler) {
+		if r.URL.Path != "/v1/runs/"+id+"/events" {
+			on.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte("retry: 100\n\n"))
+		for {
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case e := <-events:
+				_, _ = w.Write([]byte(e))
+			case <-next:
+				return
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	live := func(kind string, attempt int, more string) {
+		t.Helper()
+		e := fmt.Sprintf("event: %s\ndata: {\"seq\": null, \"run_id\": %q, \"type\": %q, \"turn\": 1, \"attempt\": %d, \"at\": \"2026-01-01T00:00:00Z\", \"worker\": \"worker-%d\"%s}\n\n", kind, id, kind, attempt, attempt, more)
+		select {
+		case events <- e:
+		case <-t.Context().Done():
+		}
+	}
+	b.goTo("#" + id)
+	live("turn.started", 1, "")
+	live("model.delta", 1, `, "delta": {"text": "It costs "}`)
+	b.text(".live-bubble", "It costs")
+	next <- struct{}{}
+	live("model.delta", 1, `, "delta": {"text": "a night."}`)
+	b.text(".live-bubble", "a night.")
+	if text := eval[string](b, `document.querySelector(".live-bubble").innerText`); strings.Contains(text, "It costs") || !strings.Contains(text, "Its beginning was not heard") {
+		t.Errorf("the page puts it together to %q", text)
+	}
+	live("turn.started", 2, "")
+	b.text(".live-bubble.gone", "a night.")
+	select {
+	case events <- fmt.Sprintf("id: 1\nevent: model.message\ndata: {\"seq\": 1, \"run_id\": %q, \"type\": \"model.message\", \"turn\": 1, \"attempt\": 2, \"version\": 1, \"at\": \"2026-01-01T00:00:01Z\", \"message\": {\"id\": \"m1\", \"role\": \"assistant\", \"turn\": 1, \"parts\": [{\"type\": \"text\", \"text\": \"All of it.\"}]}}\n\n", id):
+	case <-t.Context().Done():
+	}
+	b.text(".conversation", "All of it.")
+	b.shows("nothing of the attempt that died", `!document.querySelector(".live-bubble.gone")`)
+
+	// The run is shown as the API gives it, also once it has changed.
+	p.set(nil)
+	b.goTo("#" + id + "?view=json")
+	b.text(".raw", long)
+	b.write(".needs textarea", "for four")
+	b.press(".needs", "Answer")
+	b.text(".outcome", "A table for four is booked.")
+	b.text(".raw", "A table for four is booked.")
+	b.text(".raw", long)
+}
+
+// A list that could not be read is read again by itself, and one that is slow is not asked
+// for a second time meanwhile.
+func TestSlowList(t *testing.T) {
+	s := deploy(t)
+	p := s.between(t)
+	b := open(t, p.url)
+	var asked, at, queues atomic.Int64
+	release := make(chan struct{})
+	p.set(func(w http.ResponseWriter, r *http.Request, on http.Handler) {
+		switch r.URL.Path {
+		case "/v1/workers":
+			if asked.Add(1) == 1 {
+				unavailable(w)
+				return
+			}
+			if at.Add(1); asked.Load() > 2 {
+				select {
+				case <-release:
+				case <-r.Context().Done():
+				}
+			}
+			defer at.Add(-1)
+		case "/v1/queues":
+			queues.Add(1)
+		}
+		on.ServeHTTP(w, r)
+	})
+	b.goTo("#/workers")
+	b.text("main table", "worker-1")
+	eventually(t, "a slow reading", func() error {
+		if asked.Load() < 3 {
+			return fmt.Errorf("%d were asked for", asked.Load())
+		}
+		return nil
+	})
+	from := queues.Load()
+	eventually(t, "the queues are read twice meanwhile", func() error {
+		if n := queues.Load() - from; n < 2 {
+			return fmt.Errorf("%d times", n)
+		}
+		return nil
+	})
+	if n := at.Load(); n != 1 {
+		t.Errorf("%d readings of the workers at a time", n)
+	}
+	close(release)
+}

@@ -1,0 +1,536 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// steps is what is left of the work that checking a value may take. The library that reads
+// schemas can check values, too, but it cannot be stopped, and what it says of a wrong value
+// may be many times as long as the value; so values are checked here, and each part counts
+// as it is applied. The count is the same for the same schema and value, wherever and however
+// often they are checked; a clock would decide otherwise on a busy machine.
+type steps struct {
+	left  int
+	most  int
+	quiet int  // parts around this one which want to know only whether the value matches
+	seen  bool // the schema asks what other parts have looked at
+}
+
+// fault is why a value does not match.
+type fault struct {
+	way   string // to the part of the value, from the inside
+	text  string
+	place string // of the part of the schema
+	spent bool   // the steps ran out: nobody knows whether it matches
+}
+
+func (f *fault) Error() string {
+	return fmt.Sprintf("%s: %s (schema: #%s)", cmp.Or(f.way, "the value"), f.text, clip(f.place))
+}
+
+// mismatch is the fault of a part that nobody reads.
+var mismatch = &fault{}
+
+const (
+	maxWay     = 200 // bytes of the way to a part of a value that an error shows
+	maxReasons = 3   // parts of an anyOf whose errors are shown
+	faultSteps = 8   // steps that an error with a text takes
+	nameSteps  = 16  // names of members that are looked for in one step
+)
+
+func (s *steps) fault(n *part, format string, args ...any) *fault {
+	if s.quiet > 0 {
+		return mismatch
+	}
+	s.left -= faultSteps
+	return &fault{text: fmt.Sprintf(format, args...), place: n.place}
+}
+
+// in returns a fault of a part as one of what it is in.
+func (f *fault) in(name string) *fault {
+	if f != nil && f != mismatch && len(f.way) < maxWay {
+		f.way = "/" + clip(name) + f.way
+	}
+	return f
+}
+
+// take reports whether there were n steps left.
+func (s *steps) take(n int) bool {
+	s.left -= n
+	return s.left >= 0
+}
+
+func (s *steps) spent(n *part) *fault {
+	return &fault{spent: true, place: n.place, text: fmt.Sprintf(
+		"checking it against the schema takes more than %d steps: the schema applies too many parts (allOf, anyOf, $ref, pattern) to one value, or the value is too large for it", s.most)}
+}
+
+// noted is what the parts that apply to a value have looked at.
+type noted struct {
+	all   bool // of its items or members
+	end   int  // items before this one
+	items map[int]bool
+	names map[string]bool
+}
+
+func (n *noted) name(name string) {
+	if n.names == nil {
+		n.names = map[string]bool{}
+	}
+	n.names[name] = true
+}
+
+// merge adds what another part has looked at.
+func (s *steps) merge(to, from *noted) {
+	if to == nil || !s.seen {
+		return
+	}
+	to.all, to.end = to.all || from.all, max(to.end, from.end)
+	s.left -= len(from.items) + len(from.names)
+	if s.left < 0 {
+		return // the next part says so
+	}
+	if to.items == nil {
+		to.items = from.items
+	} else {
+		maps.Copy(to.items, from.items)
+	}
+	if to.names == nil {
+		to.names = from.names
+	} else {
+		maps.Copy(to.names, from.names)
+	}
+}
+
+// matches reports whether a value matches, for somebody who does not ask why not.
+func (s *steps) matches(n *part, v any, upper *noted) (bool, *fault) {
+	s.quiet++
+	f := s.apply(n, v, upper)
+	s.quiet--
+	if f != nil && f.spent {
+		return false, f
+	}
+	return f == nil, nil
+}
+
+// apply returns why a value does not match a part of a schema.
+func (s *steps) apply(n *part, v any, upper *noted) *fault {
+	if !s.take(1) {
+		return s.spent(n)
+	}
+	var own noted
+	if n.ref != nil {
+		if f := s.apply(n.ref, v, &own); f != nil {
+			return f
+		}
+		if n.only {
+			return nil
+		}
+	}
+	if !n.anyType && n.types&typeOf(v) == 0 {
+		return s.fault(n, "it is %s, %s is wanted", show(v), cmp.Or(n.wanted, "nothing"))
+	}
+	if f := s.constants(n, v); f != nil {
+		return f
+	}
+	switch v := v.(type) {
+	case float64:
+		if f := s.number(n, v); f != nil {
+			return f
+		}
+	case string:
+		if f := s.text(n, v); f != nil {
+			return f
+		}
+	}
+	if n.logic {
+		if f := s.logical(n, v, &own); f != nil {
+			return f
+		}
+	}
+	var f *fault
+	switch v := v.(type) {
+	case []any:
+		f = s.list(n, v, &own)
+	case map[string]any:
+		f = s.object(n, v, &own)
+	}
+	if f == nil {
+		s.merge(upper, &own)
+	}
+	return f
+}
+
+func (s *steps) constants(n *part, v any) *fault {
+	if n.constant != nil && !s.equal(*n.constant, v) {
+		if s.left < 0 {
+			return s.spent(n)
+		}
+		return s.fault(n, "it is %s, %s is wanted", show(v), show(*n.constant))
+	}
+	if !n.choice {
+		return nil
+	}
+	switch v.(type) {
+	case []any, map[string]any:
+		for _, e := range n.enum {
+			if s.equal(e, v) {
+				return nil
+			}
+			if s.left < 0 {
+				return s.spent(n)
+			}
+		}
+	default:
+		if n.scalars[v] {
+			return nil
+		}
+	}
+	var list string
+	for i, e := range n.enum {
+		if s.quiet > 0 || len(list) > maxEcho {
+			list += ", …"
+			break
+		}
+		if i > 0 {
+			list += ", "
+		}
+		list += show(e)
+	}
+	return s.fault(n, "it is %s, one of %s is wanted", show(v), cmp.Or(list, "no value at all"))
+}
+
+func (s *steps) number(n *part, v float64) *fault {
+	switch {
+	case n.multiple != nil && fraction(v / *n.multiple):
+		return s.fault(n, "%v is not a multiple of %v", v, *n.multiple)
+	case n.min != nil && v < *n.min:
+		return s.fault(n, "%v is less than %v", v, *n.min)
+	case n.max != nil && v > *n.max:
+		return s.fault(n, "%v is more than %v", v, *n.max)
+	case n.above != nil && v <= *n.above:
+		return s.fault(n, "%v is not more than %v", v, *n.above)
+	case n.below != nil && v >= *n.below:
+		return s.fault(n, "%v is not less than %v", v, *n.below)
+	}
+	return nil
+}
+
+func fraction(v float64) bool {
+	_, rest := math.Modf(v)
+	return rest != 0
+}
+
+func (s *steps) text(n *part, v string) *fault {
+	if n.minText == nil && n.maxText == nil && n.pattern == nil {
+		return nil
+	}
+	if !s.take(len(v)/textSteps + n.patternSize*len(v)/patternSteps) {
+		return s.spent(n)
+	}
+	count := utf8.RuneCountInString(v)
+	switch {
+	case n.minText != nil && count < *n.minText:
+		return s.fault(n, "it has %d characters, %d or more are wanted", count, *n.minText)
+	case n.maxText != nil && count > *n.maxText:
+		return s.fault(n, "it has %d characters, %d or fewer are wanted", count, *n.maxText)
+	case n.pattern != nil && !n.pattern.MatchString(v):
+		return s.fault(n, "%s does not match %q", show(v), clip(n.pattern.String()))
+	}
+	return nil
+}
+
+// logical applies what applies to the same value.
+func (s *steps) logical(n *part, v any, own *noted) *fault {
+	for _, inner := range n.all {
+		if f := s.apply(inner, v, own); f != nil {
+			return f
+		}
+	}
+	if n.anyOf != nil {
+		if f := s.anyOf(n, v, own); f != nil {
+			return f
+		}
+	}
+	if n.oneOf != nil {
+		which := -1
+		for i, inner := range n.oneOf {
+			is, f := s.matches(inner, v, own)
+			switch {
+			case f != nil:
+				return f
+			case is && which >= 0:
+				return s.fault(n, "it matches both %d and %d of oneOf (counted from 0)", which, i)
+			case is:
+				which = i
+			}
+		}
+		if which < 0 {
+			return s.fault(n, "%s matches none of the %d of oneOf", show(v), len(n.oneOf))
+		}
+	}
+	if n.not != nil {
+		switch is, f := s.matches(n.not, v, nil); {
+		case f != nil:
+			return f
+		case is:
+			return s.fault(n, "%s matches what is under not", show(v))
+		}
+	}
+	if n.when == nil {
+		return nil
+	}
+	is, f := s.matches(n.when, v, own)
+	if f != nil {
+		return f
+	}
+	inner := n.otherwise
+	if is {
+		inner = n.then
+	}
+	if inner == nil {
+		return nil
+	}
+	return s.apply(inner, v, own)
+}
+
+func (s *steps) anyOf(n *part, v any, own *noted) *fault {
+	matched := false
+	var reasons string
+	for i, inner := range n.anyOf {
+		if i >= maxReasons {
+			s.quiet++
+		}
+		f := s.apply(inner, v, own)
+		if i >= maxReasons {
+			s.quiet--
+		}
+		switch {
+		case f == nil:
+			matched = true
+		case f.spent:
+			return f
+		case f != mismatch:
+			reasons += "; " + clip(f.Error())
+		}
+		if matched && !s.seen {
+			return nil
+		}
+	}
+	if matched {
+		return nil
+	}
+	return s.fault(n, "%s matches none of the %d of anyOf%s", show(v), len(n.anyOf), reasons)
+}
+
+func (s *steps) list(n *part, v []any, own *noted) *fault {
+	for i, inner := range n.prefix {
+		if i >= len(v) {
+			break
+		}
+		if f := s.apply(inner, v[i], nil); f != nil {
+			return f.in(strconv.Itoa(i))
+		}
+	}
+	own.end = max(own.end, min(len(n.prefix), len(v)))
+	if n.items != nil {
+		for i := len(n.prefix); i < len(v); i++ {
+			if f := s.apply(n.items, v[i], nil); f != nil {
+				return f.in(strconv.Itoa(i))
+			}
+		}
+		own.all = true
+	}
+	if n.contains != nil {
+		if f := s.contains(n, v, own); f != nil {
+			return f
+		}
+	}
+	switch {
+	case n.minItems != nil && len(v) < *n.minItems:
+		return s.fault(n, "it has %d items, %d or more are wanted", len(v), *n.minItems)
+	case n.maxItems != nil && len(v) > *n.maxItems:
+		return s.fault(n, "it has %d items, %d or fewer are wanted", len(v), *n.maxItems)
+	}
+	if n.unique {
+		if f := s.unique(n, v); f != nil {
+			return f
+		}
+	}
+	if n.otherItems == nil || own.all {
+		return nil
+	}
+	for i := own.end; i < len(v); i++ {
+		if own.items[i] {
+			continue
+		}
+		if f := s.apply(n.otherItems, v[i], nil); f != nil {
+			return f.in(strconv.Itoa(i))
+		}
+	}
+	own.all = true
+	return nil
+}
+
+func (s *steps) contains(n *part, v []any, own *noted) *fault {
+	count := 0
+	for i, e := range v {
+		is, f := s.matches(n.contains, e, nil)
+		if f != nil {
+			return f
+		}
+		if !is {
+			continue
+		}
+		count++
+		if s.seen {
+			if own.items == nil {
+				own.items = map[int]bool{}
+			}
+			own.items[i] = true
+		}
+	}
+	least := 1
+	if n.minContains != nil {
+		least = *n.minContains
+	}
+	switch {
+	case count < least:
+		return s.fault(n, "%d of its items match contains, %d or more are wanted", count, least)
+	case n.maxContains != nil && count > *n.maxContains:
+		return s.fault(n, "%d of its items match contains, %d or fewer are wanted", count, *n.maxContains)
+	}
+	return nil
+}
+
+func (s *steps) object(n *part, v map[string]any, own *noted) *fault {
+	if !s.take(len(n.names)/nameSteps + len(n.required)) {
+		return s.spent(n)
+	}
+	var known map[string]bool // of the members, what this part has looked at; nil if nobody asks
+	if s.seen {
+		known = map[string]bool{}
+	}
+	for _, name := range n.names {
+		e, there := v[name]
+		if !there {
+			continue
+		}
+		if f := s.apply(n.properties[name], e, nil); f != nil {
+			return f.in(name)
+		}
+		if known != nil {
+			known[name] = true
+		}
+	}
+	if n.everyName() {
+		if f := s.members(n, v, known); f != nil {
+			return f
+		}
+	}
+	if known != nil && !s.take(len(known)) {
+		return s.spent(n)
+	}
+	for name := range known {
+		own.name(name)
+	}
+	if f := s.presence(n, v, own); f != nil {
+		return f
+	}
+	if n.otherMembers == nil || own.all {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		if own.names[name] {
+			continue
+		}
+		if f := s.apply(n.otherMembers, v[name], nil); f != nil {
+			return f.in(name)
+		}
+	}
+	own.all = true
+	return nil
+}
+
+// members applies what applies to the members whose names are not listed.
+func (s *steps) members(n *part, v map[string]any, known map[string]bool) *fault {
+	if !s.take(len(v)) {
+		return s.spent(n)
+	}
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		_, listed := n.properties[name]
+		for _, p := range n.patterns {
+			if !s.take(1 + p.size*len(name)/patternSteps) {
+				return s.spent(n)
+			}
+			if !p.name.MatchString(name) {
+				continue
+			}
+			if f := s.apply(p.part, v[name], nil); f != nil {
+				return f.in(name)
+			}
+			listed = true
+		}
+		if n.additional != nil && !listed {
+			if n.closed {
+				return s.fault(n, "it has a member %s, which is not among those of the schema", show(name))
+			}
+			if f := s.apply(n.additional, v[name], nil); f != nil {
+				return f.in(name)
+			}
+			listed = true
+		}
+		if known != nil && listed {
+			known[name] = true
+		}
+	}
+	if n.name == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		if f := s.apply(n.name, name, nil); f != nil {
+			return f.in(name)
+		}
+	}
+	return nil
+}
+
+// presence checks how many members there are, and which.
+func (s *steps) presence(n *part, v map[string]any, own *noted) *fault {
+	switch {
+	case n.minMembers != nil && len(v) < *n.minMembers:
+		return s.fault(n, "it has %d members, %d or more are wanted", len(v), *n.minMembers)
+	case n.maxMembers != nil && len(v) > *n.maxMembers:
+		return s.fault(n, "it has %d members, %d or fewer are wanted", len(v), *n.maxMembers)
+	}
+	for _, name := range n.required {
+		if _, there := v[name]; !there {
+			return s.fault(n, "the member %s is missing", show(name))
+		}
+	}
+	for _, d := range n.dependent {
+		if _, there := v[d.name]; !there {
+			continue
+		}
+		if !s.take(len(d.required)) {
+			return s.spent(n)
+		}
+		for _, name := range d.required {
+			if _, there := v[name]; !there {
+				return s.fault(n, "the member %s is missing, which %s wants", show(name), show(d.name))
+			}
+		}
+		if d.part != nil {
+			if f := s.apply(d.part, v, own); f != nil {
+				return f
+			}
+		}
+	}
+	return nil
+}

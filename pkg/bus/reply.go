@@ -1,0 +1,43 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// ErrReplySubject is what is wrong with a subject that may get no replies.
+var ErrReplySubject = errors.New("no subject for replies")
+
+// maxReplySubject bounds a subject from outside, in bytes. A server drops the
+// connection of whoever names one that is longer than its max_control_line, which
+// is 4096 if nobody sets it.
+const maxReplySubject = 1024
+
+// CheckReply refuses subjects through which a submitter of a tenant could make a deployment
+// with this prefix give orders in its own name, to the server, to workers or to tools, and
+// those that are malformed. The error is an [ErrReplySubject] and says what to name instead.
+func CheckReply(prefix, tenant, subject string) error {
+	own := prefix + ".reply."
+	if tenant != "" && tenant != state.DefaultTenant {
+		own = prefix + ".t." + tenant + ".reply."
+	}
+	switch {
+	case len(subject) > maxReplySubject:
+		return fmt.Errorf("%w: it has %d bytes, at most %d are allowed", ErrReplySubject, len(subject), maxReplySubject)
+	case strings.HasPrefix(subject, "$"):
+		return fmt.Errorf("%w: %q is the server's, name one like orders.done or %sdone", ErrReplySubject, subject, own)
+	case strings.ContainsAny(subject, "*> \t\r\n\x00"), strings.Contains("."+subject+".", ".."):
+		return fmt.Errorf("%w: %q is empty in part, or has spaces, * or >: name one like orders.done or %sdone", ErrReplySubject, subject, own)
+	case strings.HasPrefix(subject, own):
+		return nil
+	case own != prefix+".reply.":
+		return fmt.Errorf("%w: replies of tenant %s go to %s>", ErrReplySubject, tenant, own)
+	case subject == prefix || strings.HasPrefix(subject, prefix+"."):
+		return fmt.Errorf("%w: below %s replies go to %s>", ErrReplySubject, prefix, own)
+	default:
+		return nil
+	}
+}

@@ -1,1 +1,0 @@
-import{i as a,j as b}from"./chunk-KRK4UY4K.js";import"./chunk-7KU52H3S.js";import"./chunk-4G2W66BJ.js";import"./chunk-ZHPP26J4.js";import"./chunk-XOIUDC7J.js";import"./chunk-UXRFQE5E.js";import"./chunk-SNT7RCFD.js";export{a as NewAgentView,b as Workbench};

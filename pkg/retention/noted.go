@@ -1,0 +1,71 @@
+package retention
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// note is kept of a tenant of which runs were deleted.
+type note struct {
+	At state.Time `json:"at"`
+}
+
+// LastDeletion returns when runs of a tenant were deleted last, by the clock of the gateway that
+// did it and up to NotedEvery too early: the zero time if none ever were. A process that ends
+// while it deletes may leave a time that is earlier by what that took.
+func LastDeletion(ctx context.Context, store state.Documents, tenant string) (time.Time, error) {
+	data, err := store.Document(ctx, state.DeletionsDocument, tenant)
+	if errors.Is(err, state.ErrNotFound) {
+		return time.Time{}, nil
+	}
+	var n note
+	if err == nil {
+		err = json.Unmarshal(data, &n)
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read when runs of tenant %s were deleted: %w", tenant, err)
+	}
+	return n.At.Time, nil
+}
+
+// NotedEvery is how far behind the last deletion the time may be that is noted: many deletions
+// one after another share a note.
+const NotedEvery = time.Second
+
+// notes has when this process noted deletions last, by tenant.
+type notes struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+// noted deletes runs of a tenant, and notes before and after when that was.
+func (k *Keeper) noted(ctx context.Context, tenant string, deletes func() error) error {
+	if err := k.note(ctx, tenant); err != nil {
+		return err
+	}
+	return errors.Join(deletes(), k.note(ctx, tenant))
+}
+
+func (k *Keeper) note(ctx context.Context, tenant string) error {
+	k.notes.mu.Lock()
+	defer k.notes.mu.Unlock()
+	now := time.Now()
+	if now.Sub(k.notes.at[tenant]) < NotedEvery {
+		return nil
+	}
+	data, err := json.Marshal(note{state.At(now)})
+	if err != nil {
+		return fmt.Errorf("encode when runs were deleted: %w", err)
+	}
+	if err := k.store.PutDocument(ctx, state.DeletionsDocument, tenant, data); err != nil {
+		return err
+	}
+	k.notes.at[tenant] = now
+	return nil
+}

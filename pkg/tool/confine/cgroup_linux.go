@@ -1,0 +1,138 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// controllers are what bounds a program.
+var controllers = []string{"memory", "pids"}
+
+// cgroup is a directory in which this process may make groups.
+type cgroup struct{ dir string }
+
+// delegated returns the group that this process was given to divide, as systemd does with
+// Delegate=, and says why there is none.
+func delegated() (*cgroup, error) {
+	own, err := ownGroup()
+	if err != nil {
+		return nil, err
+	}
+	// With DelegateSubgroup= it is the one above that of this process.
+	for _, dir := range []string{own, filepath.Dir(own)} {
+		if !given(dir) {
+			continue
+		}
+		if lists(dir, "cgroup.subtree_control") {
+			return swept(dir)
+		}
+		if dir != own || !lists(dir, "cgroup.controllers") {
+			continue
+		}
+		if err := divide(dir); err != nil {
+			return nil, err
+		}
+		return swept(dir)
+	}
+	return nil, errors.New("no cgroup is delegated")
+}
+
+// ownGroup is the directory of this process's group.
+func ownGroup() (string, error) {
+	const root = "/sys/fs/cgroup"
+	var s unix.Statfs_t
+	if err := unix.Statfs(root, &s); err != nil || s.Type != unix.CGROUP2_SUPER_MAGIC {
+		return "", errors.New("no cgroups of version 2")
+	}
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			return filepath.Join(root, path), nil
+		}
+	}
+	return "", errors.New("no cgroups of version 2")
+}
+
+// given reports whether a group was handed over to be divided: systemd marks it, and a
+// container's own is its root.
+func given(dir string) bool {
+	mark := make([]byte, 8)
+	for _, name := range []string{"user.delegate", "trusted.delegate"} {
+		if n, err := unix.Getxattr(dir, name, mark); err == nil && string(mark[:n]) == "1" {
+			return true
+		}
+	}
+	// The root of the whole system has no type.
+	return dir == "/sys/fs/cgroup" && !missing(dir+"/cgroup.type") && unix.Access(dir, unix.W_OK) == nil
+}
+
+// lists reports whether a file of a group names all controllers.
+func lists(dir, file string) bool {
+	text, err := os.ReadFile(filepath.Join(dir, file))
+	has := strings.Fields(string(text))
+	return err == nil && !slices.ContainsFunc(controllers, func(c string) bool { return !slices.Contains(has, c) })
+}
+
+// divide moves this process to a group of its own in dir, as those in which processes are
+// cannot be divided, and gives the controllers to the groups in it.
+func divide(dir string) error {
+	leaf := filepath.Join(dir, "worker")
+	if err := os.Mkdir(leaf, 0o755); err != nil && !os.IsExist(err) {
+		return err
+	}
+	if err := put(leaf, "cgroup.procs", strconv.Itoa(os.Getpid())); err != nil {
+		return err
+	}
+	if err := put(dir, "cgroup.subtree_control", "+"+strings.Join(controllers, " +")); err != nil {
+		return errors.Join(fmt.Errorf("the cgroup has other processes: %w", err), put(dir, "cgroup.procs", strconv.Itoa(os.Getpid())), os.Remove(leaf))
+	}
+	return nil
+}
+
+// swept returns a group without what workers of before have left in it.
+func swept(dir string) (*cgroup, error) {
+	left, _ := filepath.Glob(filepath.Join(dir, "mcp-*"))
+	for _, d := range left {
+		_ = os.Remove(d) // one that is in use stays
+	}
+	return &cgroup{dir}, nil
+}
+
+// make makes the group of a program. It is removed with all processes that are in it.
+func (g *cgroup) make(n, memory int64) (_ *os.File, remove func(), err error) {
+	dir := filepath.Join(g.dir, fmt.Sprintf("mcp-%d-%d", os.Getpid(), n))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, nil, fmt.Errorf("make a cgroup: %w", err)
+	}
+	remove = func() {
+		_ = put(dir, "cgroup.kill", "1")
+		_ = os.Remove(dir)
+	}
+	err = errors.Join(put(dir, "memory.max", strconv.FormatInt(memory, 10)), put(dir, "memory.oom.group", "1"), put(dir, "pids.max", strconv.Itoa(maxProcesses)))
+	if !missing(dir + "/memory.swap.max") {
+		err = errors.Join(err, put(dir, "memory.swap.max", "0"))
+	}
+	var f *os.File
+	if err == nil {
+		f, err = os.Open(dir)
+	}
+	if err != nil {
+		remove()
+		return nil, nil, fmt.Errorf("make a cgroup: %w", err)
+	}
+	return f, remove, nil
+}
+
+func put(dir, file, value string) error {
+	return os.WriteFile(filepath.Join(dir, file), []byte(value), 0) //nolint:gosec // it is there
+}

@@ -1,0 +1,25 @@
+//go:build !linux
+
+package confine
+
+import (
+	"errors"
+	"os/exec"
+	"runtime"
+)
+
+// cgroup is of Linux.
+type cgroup struct{}
+
+// Start starts a command, which can be done with Off only.
+func (c *Confinement) Start(_ string, cmd *exec.Cmd) (*Process, error) {
+	if cmd.Err != nil {
+		return nil, cmd.Err
+	}
+	if r := c.Report(); r.Err != nil {
+		return nil, r.Err
+	}
+	return plain(cmd)
+}
+
+func (c *Confinement) probe(Mode) error { return errors.New("not on " + runtime.GOOS) }
