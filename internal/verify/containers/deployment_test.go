@@ -3,12 +3,14 @@
 package containers
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	dockernet "github.com/moby/moby/api/types/network"
 	docker "github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
+	tclog "github.com/testcontainers/testcontainers-go/log"
 	"github.com/testcontainers/testcontainers-go/network"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -29,6 +32,9 @@ const stopGracePeriod = 30 * time.Second
 
 // ready is how long a container may take until it serves.
 const ready = time.Minute
+
+// logs is where a test that fails leaves what the containers said.
+const logs = "../../../dist/containers"
 
 // deployment is made of containers on a network of its own.
 type deployment struct {
@@ -59,6 +65,7 @@ func (s *service) at(port int) string { return "127.0.0.1:" + strconv.Itoa(s.por
 // deploy starts a deployment, which ends with the test.
 func deploy(ctx context.Context, t *testing.T) *deployment {
 	t.Helper()
+	tclog.SetDefault(tclog.NewNoopLogger())
 	engine, err := testcontainers.NewDockerClientWithOpts(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -138,18 +145,35 @@ func (s *deployment) start(ctx context.Context, name, image string, ports []int,
 	return v
 }
 
-// end removes a container, and shows what it said last if the test has failed.
+// end removes a container, and keeps what it said if the test has failed: in a file, so
+// that the failure is what stands last in the test's output.
 func (s *deployment) end(v *service) {
 	if s.t.Failed() {
-		if logs, err := v.Logs(context.Background()); err == nil {
-			all, _ := io.ReadAll(logs)
-			lines := bytes.Split(bytes.TrimSpace(all), []byte("\n"))
-			s.t.Logf("%s:\n%s", v.name, bytes.Join(lines[max(0, len(lines)-30):], []byte("\n")))
+		if err := v.keepLog(); err != nil {
+			s.t.Logf("log of %s: %v", v.name, err)
 		}
 	}
 	if err := testcontainers.TerminateContainer(v.DockerContainer, testcontainers.StopTimeout(0)); err != nil {
 		s.t.Logf("remove %s: %v", v.name, err)
 	}
+}
+
+// keepLog writes what a container has said to a file of logs.
+func (v *service) keepLog() error {
+	said, err := v.Logs(context.Background())
+	if err != nil {
+		return err
+	}
+	defer said.Close()
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(logs, v.name+".log"))
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, said)
+	return errors.Join(err, f.Close())
 }
 
 // services are all containers, in the order in which they are restarted.

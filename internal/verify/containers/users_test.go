@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,8 +32,8 @@ model:
     - {tool_calls: [{name: pay, arguments: {n: 2}}], delay: 300ms}
     - {text: Paid., delay: 300ms}
 tools:
-  - {name: pay, kind: nats, timeout: 20s}
-  - {name: look, kind: nats, idempotent: true, timeout: 20s}
+  - {name: pay, kind: nats, timeout: 5s}
+  - {name: look, kind: nats, idempotent: true, timeout: 5s}
 `
 
 // work is what a run takes where nothing delays it, waits for its model only.
@@ -58,6 +59,15 @@ type followed struct {
 	ended chan struct{}
 	at    time.Time
 	seen  []api.Event // the committed events, as they came
+}
+
+// steps are the events that the reader saw, with the time that each came after the first.
+func (f *followed) steps() string {
+	var b strings.Builder
+	for _, e := range f.seen {
+		fmt.Fprintf(&b, "\n%6.2f s: %d %s, turn %d", e.At.Sub(f.seen[0].At.Time).Seconds(), e.Seq, e.Type, e.Turn)
+	}
+	return b.String()
 }
 
 // await returns when n more runs have finished.
