@@ -51,6 +51,19 @@ func (t *Tenants) Put(ctx context.Context, name string, settings api.TenantSetti
 	return nil
 }
 
+// addPlain stores a tenant without settings, and returns those that somebody else has put
+// meanwhile.
+func (t *Tenants) addPlain(ctx context.Context, name string) (api.TenantSettings, error) {
+	if err := CheckTenant(name); err != nil {
+		return api.TenantSettings{}, err
+	}
+	err := t.store.ReplaceDocument(ctx, state.TenantDocument, name, nil, json.RawMessage("{}"))
+	if errors.Is(err, state.ErrChanged) {
+		return t.Read(ctx, name)
+	}
+	return api.TenantSettings{}, err
+}
+
 // Delete removes the settings of a tenant, which then has those of one without any. Its
 // runs and agents stay. ErrNotFound if it has none.
 func (t *Tenants) Delete(ctx context.Context, name string) error {
@@ -114,7 +127,7 @@ func (t *Tenants) Settings(ctx context.Context, name string) (api.TenantSettings
 	if errors.Is(err, state.ErrNotFound) {
 		err = nil
 		if name != t.byDefault && name != state.DefaultTenant {
-			err = t.Put(ctx, name, api.TenantSettings{})
+			settings, err = t.addPlain(ctx, name)
 		}
 	}
 	if err != nil {

@@ -92,7 +92,13 @@ func (c *countingStore) Signal(ctx context.Context, id state.RunID, s state.Sign
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	store, b := &countingStore{Store: memstore.New(memstore.Config{})}, membus.New()
+	return newGuardedOn(t, memstore.New(memstore.Config{}))
+}
+
+// newGuardedOn is newGuarded with a store of the test's.
+func newGuardedOn(t *testing.T, in state.Store) *guarded {
+	t.Helper()
+	store, b := &countingStore{Store: in}, membus.New()
 	keys := access.NewKeys(store)
 	g, err := gateway.New(store, b, gateway.Config{Auth: access.Chain{Keys: keys}})
 	if err != nil {

@@ -42,5 +42,8 @@ func (g *Gateway) adoptAgents(ctx context.Context) error {
 		}
 		g.log.Info().Str("tenant", tenant).Int("agents", len(shared)).Msg("agents copied: they are of one tenant each")
 	}
-	return g.store.PutDocument(ctx, state.TenantDocument, tenant, json.RawMessage("{}"))
+	if err := g.store.ReplaceDocument(ctx, state.TenantDocument, tenant, nil, json.RawMessage("{}")); !errors.Is(err, state.ErrChanged) {
+		return err
+	}
+	return nil
 }

@@ -146,6 +146,11 @@ func (s budgetStore) PutDocument(ctx context.Context, kind state.DocumentKind, n
 	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.PutDocument(ctx, kind, name, data) })
 }
 
+// ReplaceDocument implements state.Documents.
+func (s budgetStore) ReplaceDocument(ctx context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error {
+	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.ReplaceDocument(ctx, kind, name, was, data) })
+}
+
 // Document implements state.Documents.
 func (s budgetStore) Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error) {
 	return bounded(ctx, func(ctx context.Context) (json.RawMessage, error) { return s.Store.Document(ctx, kind, name) })

@@ -22,36 +22,20 @@ import (
 
 func reviewKey(tenant, name string) string { return tenant + "/" + name }
 
+// saveTries is how often a save begins again because others saved the same agent meanwhile.
+const saveTries = 16
+
 // saveForReview keeps a definition, in place of the one that waited.
 func (g *Gateway) saveForReview(w http.ResponseWriter, r *http.Request, name string, definition []byte, warnings []api.Warning) error {
-	version := 1
-	latest, err := g.store.Agent(r.Context(), tenantOf(r), name, 0)
-	if err == nil {
-		version = latest.Version + 1
-	} else if !errors.Is(err, state.ErrNotFound) {
-		return err
-	}
-	sum := sha256.Sum256(definition)
-	c := access.From(r.Context())
-	d := api.AgentDraft{
-		Name: name, Version: version, Status: api.StatusDraft, Definition: definition, Hash: hex.EncodeToString(sum[:16]),
-		By: state.By{Principal: c.Principal.Name, Tenant: c.Tenant, Via: c.Principal.Via}, CreatedAt: state.At(time.Now()),
-	}
-	d.Authors = []string{d.By.Principal}
-	switch before, err := g.readForReview(r); {
-	case err == nil && before.Hash == d.Hash:
-		d.By, d.CreatedAt, d.Authors = before.By, before.CreatedAt, authors(before)
-		if who := c.Principal.Name; !slices.Contains(d.Authors, who) {
-			d.Authors = append(d.Authors, who)
+	var d api.AgentDraft
+	err := state.ErrChanged
+	for tries := 0; errors.Is(err, state.ErrChanged); tries++ {
+		if tries == saveTries {
+			return problem(http.StatusConflict, api.CodeStaleDraft, "others are saving agent %s again and again: save it once more", name)
 		}
-	case err != nil && problemOf(err).Code != api.CodeDraftNotFound:
-		return err
+		d, err = g.trySave(r, name, definition)
 	}
-	data, err := json.Marshal(d)
 	if err != nil {
-		return err
-	}
-	if err := g.store.PutDocument(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), name), data); err != nil {
 		return err
 	}
 	return reply(w, http.StatusAccepted, struct {
@@ -59,6 +43,40 @@ func (g *Gateway) saveForReview(w http.ResponseWriter, r *http.Request, name str
 
 		Warnings []api.Warning `json:"warnings,omitempty"`
 	}{d, warnings})
+}
+
+// trySave keeps a definition for review, or returns state.ErrChanged if somebody else has saved
+// one since what waited was read.
+func (g *Gateway) trySave(r *http.Request, name string, definition []byte) (d api.AgentDraft, err error) {
+	version := 1
+	latest, err := g.store.Agent(r.Context(), tenantOf(r), name, 0)
+	if err == nil {
+		version = latest.Version + 1
+	} else if !errors.Is(err, state.ErrNotFound) {
+		return d, err
+	}
+	sum := sha256.Sum256(definition)
+	c := access.From(r.Context())
+	d = api.AgentDraft{
+		Name: name, Version: version, Status: api.StatusDraft, Definition: definition, Hash: hex.EncodeToString(sum[:16]),
+		By: state.By{Principal: c.Principal.Name, Tenant: c.Tenant, Via: c.Principal.Via}, CreatedAt: state.At(time.Now()),
+	}
+	d.Authors = []string{d.By.Principal}
+	before, stored, err := g.readForReview(r)
+	switch {
+	case err == nil && before.Hash == d.Hash:
+		d.By, d.CreatedAt, d.Authors = before.By, before.CreatedAt, authors(before)
+		if who := c.Principal.Name; !slices.Contains(d.Authors, who) {
+			d.Authors = append(d.Authors, who)
+		}
+	case err != nil && problemOf(err).Code != api.CodeDraftNotFound:
+		return d, err
+	}
+	data, err := json.Marshal(d)
+	if err != nil {
+		return d, err
+	}
+	return d, g.store.ReplaceDocument(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), name), stored, data)
 }
 
 // authors returns who has saved exactly what a draft has. Builds before kept the last alone.
@@ -69,24 +87,25 @@ func authors(d api.AgentDraft) []string {
 	return d.Authors
 }
 
-// readForReview returns what waits for review under the name in a path.
-func (g *Gateway) readForReview(r *http.Request) (d api.AgentDraft, err error) {
+// readForReview returns what waits for review under the name in a path, and the document that
+// it is in.
+func (g *Gateway) readForReview(r *http.Request) (d api.AgentDraft, stored json.RawMessage, err error) {
 	name := r.PathValue("name")
-	data, err := g.store.Document(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), name))
+	stored, err = g.store.Document(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), name))
 	if errors.Is(err, state.ErrNotFound) {
-		return d, notFound(api.CodeDraftNotFound, "no draft of an agent %.60q waits for review: GET /v1/agents?status=draft lists them", name)
+		return d, nil, notFound(api.CodeDraftNotFound, "no draft of an agent %.60q waits for review: GET /v1/agents?status=draft lists them", name)
 	}
 	if err != nil {
-		return d, err
+		return d, nil, err
 	}
-	if err := json.Unmarshal(data, &d); err != nil {
-		return d, fmt.Errorf("decode draft: %w", err)
+	if err := json.Unmarshal(stored, &d); err != nil {
+		return d, nil, fmt.Errorf("decode draft: %w", err)
 	}
-	return d, nil
+	return d, stored, nil
 }
 
 func (g *Gateway) getAgentDraft(w http.ResponseWriter, r *http.Request) error {
-	d, err := g.readForReview(r)
+	d, _, err := g.readForReview(r)
 	if err != nil {
 		return err
 	}
@@ -115,7 +134,7 @@ func (g *Gateway) listDrafts(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) deleteAgentDraft(w http.ResponseWriter, r *http.Request) error {
-	d, err := g.readForReview(r)
+	d, _, err := g.readForReview(r)
 	if err != nil {
 		return err
 	}
@@ -129,7 +148,7 @@ func (g *Gateway) deleteAgentDraft(w http.ResponseWriter, r *http.Request) error
 // postPublish makes a draft a version that runs may use. Whoever wrote it may not, and the
 // hash says what the reviewer has looked at.
 func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
-	d, err := g.readForReview(r)
+	d, stored, err := g.readForReview(r)
 	if err != nil {
 		return err
 	}
@@ -163,11 +182,8 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// One that was saved meanwhile waits on.
-	if waits, err := g.readForReview(r); err == nil && waits.Hash == d.Hash {
-		if err := g.store.DeleteDocument(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), d.Name)); err != nil {
-			return err
-		}
-	} else if err != nil && problemOf(err).Code != api.CodeDraftNotFound {
+	err = g.store.ReplaceDocument(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), d.Name), stored, nil)
+	if err != nil && !errors.Is(err, state.ErrChanged) {
 		return err
 	}
 	v.Status = api.StatusPublished

@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/pkg/access"
@@ -127,6 +129,49 @@ func TestReviewSavedTwice(t *testing.T) {
 	}
 }
 
+// readsTogether has two who ask for a draft get it at the same time, once.
+type readsTogether struct {
+	state.Store
+
+	readers sync.WaitGroup
+	left    atomic.Int64
+}
+
+func (s *readsTogether) Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error) {
+	data, err := s.Store.Document(ctx, kind, name)
+	if kind == state.DraftDocument && s.left.Add(-1) >= 0 {
+		s.readers.Done()
+		s.readers.Wait()
+	}
+	return data, err
+}
+
+// Of two who save the same at the same time both are its authors.
+func TestReviewSavedAtOnce(t *testing.T) {
+	t.Parallel()
+	store := &readsTogether{Store: memstore.New(memstore.Config{})}
+	s := newGuardedOn(t, store)
+	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{Review: true}); err != nil {
+		t.Fatal(err)
+	}
+	ann, bob := s.client("acme", access.Author), s.client("acme", access.Author)
+	store.readers.Add(2)
+	store.left.Store(2)
+	var saves sync.WaitGroup
+	for _, c := range []*client.Client{ann, bob} {
+		saves.Go(func() {
+			if _, err := c.PutAgent(t.Context(), "a", []byte(talker)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	saves.Wait()
+	d, err := ann.AgentDraft(t.Context(), "a")
+	if err != nil || len(d.Authors) != 2 {
+		t.Errorf("draft %+v, %v, want two authors", d, err)
+	}
+}
+
 // savesMeanwhile has somebody save another draft while one is published.
 type savesMeanwhile struct {
 	state.Store
@@ -144,14 +189,7 @@ func (s *savesMeanwhile) PutAgent(ctx context.Context, tenant, name string, defi
 func TestReviewSavedMeanwhile(t *testing.T) {
 	t.Parallel()
 	store := &savesMeanwhile{Store: memstore.New(memstore.Config{})}
-	keys := access.NewKeys(store)
-	g, err := gateway.New(store, membus.New(), gateway.Config{Auth: access.Chain{Keys: keys}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(g.Handler())
-	t.Cleanup(server.Close)
-	s := &guarded{t: t, url: server.URL, keys: keys}
+	s := newGuardedOn(t, store)
 	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{Review: true}); err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,11 @@ type Documents interface {
 	// PutDocument stores a document in the place of the one that had its name.
 	PutDocument(ctx context.Context, kind DocumentKind, name string, data json.RawMessage) error
 
+	// ReplaceDocument puts data in the place of was, which is the document as it was read. Nil
+	// is no document, for either. ErrChanged, and nothing is changed, if the document is
+	// another by now; a repetition after an unknown outcome may find its own.
+	ReplaceDocument(ctx context.Context, kind DocumentKind, name string, was, data json.RawMessage) error
+
 	// Document returns a document as it stands, or ErrNotFound.
 	Document(ctx context.Context, kind DocumentKind, name string) (json.RawMessage, error)
 

@@ -19,6 +19,9 @@ var (
 	// was used for a different one.
 	ErrIdempotencyConflict = errors.New("idempotency key was used with another body")
 
+	// ErrChanged reports that a document is no longer what it was when the caller read it.
+	ErrChanged = errors.New("changed since it was read")
+
 	// ErrUnheard reports a commit that would end a run for which something has come in
 	// that its turn has not used. Nothing was changed: see Commit.IfHeard.
 	ErrUnheard = errors.New("something has come in for the run since its turn was claimed")

@@ -134,6 +134,10 @@ func (s store) PutDocument(ctx context.Context, kind state.DocumentKind, name st
 	return do0(ctx, s.p, toStore, "put document", func() error { return s.in.PutDocument(ctx, kind, name, data) })
 }
 
+func (s store) ReplaceDocument(ctx context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error {
+	return do0(ctx, s.p, toStore, "replace document", func() error { return s.in.ReplaceDocument(ctx, kind, name, was, data) })
+}
+
 func (s store) Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error) {
 	return do(ctx, s.p, toStore, "document", func() (json.RawMessage, error) { return s.in.Document(ctx, kind, name) })
 }

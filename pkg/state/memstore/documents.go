@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,11 +16,31 @@ import (
 func (s *Store) PutDocument(_ context.Context, kind state.DocumentKind, name string, data json.RawMessage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.setDocument(kind, name, data)
+	return nil
+}
+
+// ReplaceDocument implements state.Documents.
+func (s *Store) ReplaceDocument(_ context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !bytes.Equal(s.documents[kind][name], was) {
+		return fmt.Errorf("%s %s: %w", kind, name, state.ErrChanged)
+	}
+	s.setDocument(kind, name, data)
+	return nil
+}
+
+// setDocument stores a document, or removes it if data is nil. The caller holds s.mu.
+func (s *Store) setDocument(kind state.DocumentKind, name string, data json.RawMessage) {
+	if data == nil {
+		delete(s.documents[kind], name)
+		return
+	}
 	if s.documents[kind] == nil {
 		s.documents[kind] = map[string]json.RawMessage{}
 	}
 	s.documents[kind][name] = slices.Clone(data)
-	return nil
 }
 
 // Document implements state.Documents.
@@ -44,7 +65,7 @@ func (s *Store) Documents(_ context.Context, kind state.DocumentKind) (map[strin
 func (s *Store) DeleteDocument(_ context.Context, kind state.DocumentKind, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.documents[kind], name)
+	s.setDocument(kind, name, nil)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package natsstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -34,20 +35,54 @@ func (s *Store) PutDocument(ctx context.Context, kind state.DocumentKind, name s
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
 			return err
 		}
-		at, err := s.publish(ctx, subject, document{name, data}, last)
-		if conflict(err) {
-			continue
+		if err := s.putDocumentAfter(ctx, kind, document{name, data}, last); !conflict(err) {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("put %s: %w", kind, err)
-		}
-		// The stream forgets nothing by itself.
-		if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(at)); err != nil {
-			return fmt.Errorf("remove the %s of before: %w", kind, err)
-		}
-		return nil
 	}
 	return fmt.Errorf("put %s: %d conflicts in a row", kind, maxConflicts)
+}
+
+// putDocumentAfter stores a document if the one with sequence last is the latest of its name,
+// and forgets those of before: the stream forgets nothing by itself.
+func (s *Store) putDocumentAfter(ctx context.Context, kind state.DocumentKind, d document, last uint64) error {
+	subject := s.documentSubject(kind, d.Name)
+	at, err := s.publish(ctx, subject, d, last)
+	if err != nil {
+		return fmt.Errorf("put %s: %w", kind, err)
+	}
+	return s.forgetDocument(ctx, kind, subject, at)
+}
+
+// forgetDocument removes what a subject has before a sequence.
+func (s *Store) forgetDocument(ctx context.Context, kind state.DocumentKind, subject string, before uint64) error {
+	if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(before)); err != nil {
+		return fmt.Errorf("remove the %s of before: %w", kind, err)
+	}
+	return nil
+}
+
+// ReplaceDocument implements state.Documents.
+func (s *Store) ReplaceDocument(ctx context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error {
+	subject := s.documentSubject(kind, name)
+	d, last, err := s.document(ctx, subject)
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return err
+	}
+	changed := fmt.Errorf("%s %s: %w", kind, name, state.ErrChanged)
+	switch {
+	case !bytes.Equal(d.Data, was):
+		return changed
+	case data != nil:
+		if err := s.putDocumentAfter(ctx, kind, document{name, data}, last); !conflict(err) {
+			return err
+		}
+		return changed
+	case was == nil:
+		return nil
+	default:
+		// What was put meanwhile has a higher sequence, and stays.
+		return s.forgetDocument(ctx, kind, subject, last+1)
+	}
 }
 
 func (s *Store) document(ctx context.Context, subject string) (document, uint64, error) {

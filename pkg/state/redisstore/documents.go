@@ -20,6 +20,18 @@ func (s *Store) PutDocument(ctx context.Context, kind state.DocumentKind, name s
 	return nil
 }
 
+// ReplaceDocument implements state.Documents.
+func (s *Store) ReplaceDocument(ctx context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error {
+	r, err := replaceScript.call(ctx, s, []string{s.keys.documents(kind)}, name, []byte(was), []byte(data))
+	if err != nil {
+		return fmt.Errorf("replace %s: %w", kind, err)
+	}
+	if r.str(verdictWord) == "conflict" {
+		return fmt.Errorf("%s %s: %w", kind, name, state.ErrChanged)
+	}
+	return nil
+}
+
 // Document implements state.Documents.
 func (s *Store) Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error) {
 	data, err := s.rdb.HGet(ctx, s.keys.documents(kind), name).Bytes()

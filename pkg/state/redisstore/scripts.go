@@ -48,6 +48,8 @@ var (
 	upgradeSrc string
 	//go:embed scripts/agent.lua
 	agentSrc string
+	//go:embed scripts/replace.lua
+	replaceSrc string
 	//go:embed scripts/quota.lua
 	quotaSrc string
 
@@ -66,6 +68,7 @@ var (
 	deleteScript    = promise[verdictPlace](deleteSrc)
 	upgradeScript   = shared[verdictPlace](upgradeSrc)
 	agentScript     = promise[agentPlace](agentSrc)
+	replaceScript   = promise[verdictPlace](replaceSrc)
 	quotaScript     = script[pausePlace]{Script: redis.NewScript("local fields = {'" + strings.Join(bucketFields, "', '") + "'}\n" + quotaSrc)}
 )
 

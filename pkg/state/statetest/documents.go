@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,6 +51,61 @@ func testDocuments(t *testing.T, s *suite) {
 	put(state.KeyDocument, "a", `{"n":5}`)
 	if d, err := s.Document(ctx, state.KeyDocument, "a"); err != nil || string(d) != `{"n":5}` {
 		t.Errorf("Document that was put again = %s, %v", d, err)
+	}
+}
+
+// A document is replaced as it was read, and by one of those who read the same.
+func testReplaceDocument(t *testing.T, s *suite) {
+	ctx := t.Context()
+	replace := func(was, data string) error {
+		raw := func(text string) json.RawMessage {
+			if text == "" {
+				return nil
+			}
+			return json.RawMessage(text)
+		}
+		return s.ReplaceDocument(ctx, state.DraftDocument, "one/a.*>b", raw(was), raw(data))
+	}
+	for _, step := range []struct {
+		was, data, stands string
+		want              error
+	}{
+		{"", "", "", nil},
+		{`{"n":1}`, `{"n":2}`, "", state.ErrChanged},
+		{`{"n":1}`, "", "", state.ErrChanged},
+		{"", `{"n":1}`, `{"n":1}`, nil},
+		{"", `{"n":2}`, `{"n":1}`, state.ErrChanged},
+		{"", "", `{"n":1}`, state.ErrChanged},
+		{`{"n":2}`, "", `{"n":1}`, state.ErrChanged},
+		{`{"n":1}`, `{"n":2}`, `{"n":2}`, nil},
+		{`{"n":2}`, `{"n":2}`, `{"n":2}`, nil},
+		{`{"n":2}`, "", "", nil},
+		{"", `{"n":3}`, `{"n":3}`, nil},
+	} {
+		if err := replace(step.was, step.data); !errors.Is(err, step.want) || step.want == nil && err != nil {
+			t.Errorf("replace %q by %q: %v, want %v", step.was, step.data, err, step.want)
+		}
+		got, err := s.Document(ctx, state.DraftDocument, "one/a.*>b")
+		if err != nil && !errors.Is(err, state.ErrNotFound) || string(got) != step.stands {
+			t.Errorf("after replacing %q by %q the document is %q (%v), want %q", step.was, step.data, got, err, step.stands)
+		}
+	}
+	const writers = 8
+	var won atomic.Int64
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() {
+			switch err := replace(`{"n":3}`, fmt.Sprintf(`{"writer":%d}`, i)); {
+			case err == nil:
+				won.Add(1)
+			case !errors.Is(err, state.ErrChanged):
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if won.Load() != 1 {
+		t.Errorf("%d of %d who had read the same document replaced it, want 1", won.Load(), writers)
 	}
 }
 

@@ -91,6 +91,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"NoisyCountsOnce", testNoisyCountsOnce},
 		{"Agents", testAgents},
 		{"Documents", testDocuments},
+		{"ReplaceDocument", testReplaceDocument},
 		{"Audit", testAudit},
 		{"LongRun", testLongRun},
 		{"QuotaRace", testQuotaRace},
