@@ -185,13 +185,9 @@ func runningDev() string {
 
 // welcome says where what is.
 func (c *devCmd) welcome(e *env, store state.Agents, url, nats, moved string) error {
-	list, err := store.ListAgents(e.ctx, e.tenantOr(state.DefaultTenant))
+	names, err := store.AgentNames(e.ctx, e.tenantOr(state.DefaultTenant))
 	if err != nil {
 		return err
-	}
-	names := make([]string, 0, len(list))
-	for _, a := range list {
-		names = append(names, a.Name)
 	}
 	agents := "none yet: turnpike init writes a first one, turnpike agents put FILE defines one"
 	if len(names) > 0 {

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -81,29 +82,13 @@ func of(tenant string) string {
 // missingOf tells what nobody has of what the agents of a tenant refer to, tools apart, which
 // toolsOf has with their versions.
 func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents state.Agents, left *int) []check.Finding {
-	list, err := agents.ListAgents(ctx, tenant)
-	if err != nil {
-		return nil // toolsOf has said it
-	}
 	var findings []check.Finding
 	places := map[string]int{} // in findings, by name
-	for _, v := range list {
+	err := state.EachAgent(ctx, agents, tenant, func(v state.AgentVersion) error {
 		if *left--; *left < 0 {
-			return append(findings, check.Finding{Name: "agents" + of(tenant), Detail: fmt.Sprintf("there are more than %d: the rest was not looked at", maxAgents), Remedy: "remove agents that nobody uses: turnpike agents rm"})
+			return errEnough
 		}
-		known := agent.Builtin()
-		def, err := known.Parse(v.Definition)
-		if err != nil {
-			continue // of a newer version of this program, or with kinds of somebody's own
-		}
-		a, err := known.Compile(def, v.Version)
-		if err != nil {
-			continue
-		}
-		for _, m := range finder.Missing(ctx, tenant, a) {
-			if m.Kind == lookup.Tool {
-				continue
-			}
+		for _, m := range missing(ctx, finder, tenant, v) {
 			name := string(m.Kind) + ": " + m.Name + of(tenant)
 			i, there := places[name]
 			if !there {
@@ -115,8 +100,28 @@ func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents
 				findings[i].Detail += who
 			}
 		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		return append(findings, check.Finding{Name: "agents" + of(tenant), Detail: fmt.Sprintf("there are more than %d: the rest was not looked at", maxAgents), Remedy: "remove agents that nobody uses: turnpike agents rm"})
 	}
-	return findings
+	return findings // of another error toolsOf tells
+}
+
+var errEnough = errors.New("enough agents")
+
+// missing tells what nobody has of what an agent refers to, tools apart.
+func missing(ctx context.Context, finder *lookup.Finder, tenant string, v state.AgentVersion) []lookup.Missing {
+	known := agent.Builtin()
+	def, err := known.Parse(v.Definition)
+	if err != nil {
+		return nil // of a newer version of this program, or with kinds of somebody's own
+	}
+	a, err := known.Compile(def, v.Version)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(finder.Missing(ctx, tenant, a), func(m lookup.Missing) bool { return m.Kind == lookup.Tool })
 }
 
 var remedies = map[lookup.Kind]string{
@@ -162,15 +167,11 @@ func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents s
 
 // natsTools returns the names of the NATS tools and probes, each with the agents that have it.
 func natsTools(ctx context.Context, agents state.Agents, tenant string) (map[string][]string, error) {
-	list, err := agents.ListAgents(ctx, tenant)
-	if err != nil {
-		return nil, err
-	}
 	used := map[string][]string{}
-	for _, a := range list {
+	err := state.EachAgent(ctx, agents, tenant, func(a state.AgentVersion) error {
 		def, err := agent.Parse(a.Definition)
 		if err != nil {
-			continue // of a newer version of this program
+			return nil //nolint:nilerr // of a newer version of this program
 		}
 		for _, t := range def.Tools {
 			if t.Kind == toolspec.NATS {
@@ -181,6 +182,7 @@ func natsTools(ctx context.Context, agents state.Agents, tenant string) (map[str
 				used[name] = append(used[name], a.Name)
 			}
 		}
-	}
-	return used, nil
+		return nil
+	})
+	return used, err
 }

@@ -165,6 +165,21 @@ func get[T any](ctx context.Context, c *Client, path string) (T, error) {
 	return out, c.do(ctx, http.MethodGet, path, nil, nil, &out)
 }
 
+// pages gets all pages of a list that the gateway ends early if it is large.
+func pages[T any](ctx context.Context, c *Client, path string, query url.Values) (items []T, err error) {
+	for {
+		page, err := get[api.Page[T]](ctx, c, path+"?"+query.Encode())
+		if err != nil {
+			return items, err
+		}
+		items = append(items, page.Items...)
+		if page.NextCursor == nil {
+			return items, nil
+		}
+		query.Set("cursor", *page.NextCursor)
+	}
+}
+
 func runPath(id string) string { return "/v1/runs/" + url.PathEscape(id) }
 
 // Submit submits a run. With a key, submitting again gives the same run.
@@ -266,8 +281,7 @@ func (c *Client) PutAgent(ctx context.Context, name string, definition []byte) (
 
 // AgentDrafts lists the definitions that wait for review.
 func (c *Client) AgentDrafts(ctx context.Context) ([]api.AgentDraft, error) {
-	page, err := get[api.Page[api.AgentDraft]](ctx, c, "/v1/agents?status="+api.StatusDraft)
-	return page.Items, err
+	return pages[api.AgentDraft](ctx, c, "/v1/agents", url.Values{"status": {api.StatusDraft}})
 }
 
 // AgentDraft reads the definition of an agent that waits for review.
@@ -293,8 +307,7 @@ func (c *Client) Agent(ctx context.Context, name string) (api.Agent, error) {
 
 // Agents lists the agents.
 func (c *Client) Agents(ctx context.Context) ([]api.Agent, error) {
-	page, err := get[api.Page[api.Agent]](ctx, c, "/v1/agents")
-	return page.Items, err
+	return pages[api.Agent](ctx, c, "/v1/agents", url.Values{})
 }
 
 // DeleteAgent removes an agent.

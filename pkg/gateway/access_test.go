@@ -552,14 +552,14 @@ func TestAgentsOfBefore(t *testing.T) {
 		ran := make(chan error, 1)
 		go func() { ran <- g.Run(ctx) }()
 		awaitSetting(t, func() bool {
-			list, err := store.ListAgents(t.Context(), tenant)
+			list, err := store.AgentNames(t.Context(), tenant)
 			return err == nil && len(list) == want
 		})
 		stop()
 		if err := <-ran; err != nil {
 			t.Fatal(err)
 		}
-		if list, err := store.ListAgents(t.Context(), tenant); err != nil || len(list) != want {
+		if list, err := store.AgentNames(t.Context(), tenant); err != nil || len(list) != want {
 			t.Errorf("tenant %s has %d agents, %v; want %d", tenant, len(list), err, want)
 		}
 	}

@@ -26,21 +26,23 @@ func (g *Gateway) adoptAgents(ctx context.Context) error {
 	if err != nil || len(runs.Runs) == 0 {
 		return err
 	}
-	own, err := g.store.ListAgents(ctx, tenant)
+	own, err := g.store.AgentNames(ctx, tenant)
 	if err != nil {
 		return err
 	}
 	if len(own) == 0 {
-		shared, err := g.store.ListAgents(ctx, state.DefaultTenant)
-		if err != nil {
-			return err
-		}
-		for _, a := range shared {
+		copied := 0
+		err := state.EachAgent(ctx, g.store, state.DefaultTenant, func(a state.AgentVersion) error {
 			if _, err := g.store.PutAgent(ctx, tenant, a.Name, a.Definition); err != nil {
 				return fmt.Errorf("agent %s: %w", a.Name, err)
 			}
+			copied++
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		g.log.Info().Str("tenant", tenant).Int("agents", len(shared)).Msg("agents copied: they are of one tenant each")
+		g.log.Info().Str("tenant", tenant).Int("agents", copied).Msg("agents copied: they are of one tenant each")
 	}
 	if err := g.store.ReplaceDocument(ctx, state.TenantDocument, tenant, nil, json.RawMessage("{}")); !errors.Is(err, state.ErrChanged) {
 		return err

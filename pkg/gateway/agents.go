@@ -152,14 +152,15 @@ func (g *Gateway) listAgents(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return invalid("status %.40q is not one of draft, published", status)
 	}
-	list, err := g.store.ListAgents(r.Context(), tenantOf(r))
+	names, err := g.store.AgentNames(r.Context(), tenantOf(r))
 	if err != nil {
 		return err
 	}
-	for i := range list {
-		list[i].Status = api.StatusPublished
-	}
-	return pageOf(w, r, list)
+	return readPage(w, r, names, func(ctx context.Context, name string) (state.AgentVersion, int, error) {
+		v, err := g.store.Agent(ctx, tenantOf(r), name, 0)
+		v.Status = api.StatusPublished
+		return v, len(v.Definition), err
+	})
 }
 
 func (g *Gateway) deleteAgent(w http.ResponseWriter, r *http.Request) error {

@@ -131,9 +131,9 @@ func (s budgetStore) Agent(ctx context.Context, tenant, name string, version int
 	})
 }
 
-// ListAgents implements state.Agents.
-func (s budgetStore) ListAgents(ctx context.Context, tenant string) ([]state.AgentVersion, error) {
-	return bounded(ctx, func(ctx context.Context) ([]state.AgentVersion, error) { return s.Store.ListAgents(ctx, tenant) })
+// AgentNames implements state.Agents.
+func (s budgetStore) AgentNames(ctx context.Context, tenant string) ([]string, error) {
+	return bounded(ctx, func(ctx context.Context) ([]string, error) { return s.Store.AgentNames(ctx, tenant) })
 }
 
 // DeleteAgent implements state.Agents.
@@ -154,6 +154,11 @@ func (s budgetStore) ReplaceDocument(ctx context.Context, kind state.DocumentKin
 // Document implements state.Documents.
 func (s budgetStore) Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error) {
 	return bounded(ctx, func(ctx context.Context) (json.RawMessage, error) { return s.Store.Document(ctx, kind, name) })
+}
+
+// DocumentNames implements state.Documents.
+func (s budgetStore) DocumentNames(ctx context.Context, kind state.DocumentKind) ([]string, error) {
+	return bounded(ctx, func(ctx context.Context) ([]string, error) { return s.Store.DocumentNames(ctx, kind) })
 }
 
 // Documents implements state.Documents.

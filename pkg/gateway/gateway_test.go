@@ -86,11 +86,11 @@ func (f *flaky) Agent(ctx context.Context, tenant, name string, v int) (state.Ag
 	return f.Store.Agent(ctx, tenant, name, v)
 }
 
-func (f *flaky) ListAgents(ctx context.Context, tenant string) ([]state.AgentVersion, error) {
+func (f *flaky) AgentNames(ctx context.Context, tenant string) ([]string, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	return f.Store.ListAgents(ctx, tenant)
+	return f.Store.AgentNames(ctx, tenant)
 }
 
 func newDeployment(t *testing.T, edit ...func(*worker.Config)) *deployment {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -8,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/access"
@@ -19,8 +19,6 @@ import (
 // Where a tenant wants review, what an author saves is kept beside the versions of the agent,
 // under its name, until somebody else publishes it. So nothing that asks for a version finds
 // it, of whatever build.
-
-func reviewKey(tenant, name string) string { return tenant + "/" + name }
 
 // saveTries is how often a save begins again because others saved the same agent meanwhile.
 const saveTries = 16
@@ -76,7 +74,7 @@ func (g *Gateway) trySave(r *http.Request, name string, definition []byte) (d ap
 	if err != nil {
 		return d, err
 	}
-	return d, g.store.ReplaceDocument(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), name), stored, data)
+	return d, g.store.ReplaceDocument(r.Context(), state.DraftsOf(tenantOf(r)), name, stored, data)
 }
 
 // authors returns who has saved exactly what a draft has. Builds before kept the last alone.
@@ -91,7 +89,7 @@ func authors(d api.AgentDraft) []string {
 // it is in.
 func (g *Gateway) readForReview(r *http.Request) (d api.AgentDraft, stored json.RawMessage, err error) {
 	name := r.PathValue("name")
-	stored, err = g.store.Document(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), name))
+	stored, err = g.store.Document(r.Context(), state.DraftsOf(tenantOf(r)), name)
 	if errors.Is(err, state.ErrNotFound) {
 		return d, nil, notFound(api.CodeDraftNotFound, "no draft of an agent %.60q waits for review: GET /v1/agents?status=draft lists them", name)
 	}
@@ -114,23 +112,20 @@ func (g *Gateway) getAgentDraft(w http.ResponseWriter, r *http.Request) error {
 
 // listDrafts lists what waits for review in a tenant, by name.
 func (g *Gateway) listDrafts(w http.ResponseWriter, r *http.Request) error {
-	all, err := g.store.Documents(r.Context(), state.DraftDocument)
+	names, err := g.store.DocumentNames(r.Context(), state.DraftsOf(tenantOf(r)))
 	if err != nil {
 		return err
 	}
-	drafts := []api.AgentDraft{}
-	for name, data := range all {
-		if !strings.HasPrefix(name, reviewKey(tenantOf(r), "")) {
-			continue
+	return readPage(w, r, names, func(ctx context.Context, name string) (d api.AgentDraft, size int, err error) {
+		data, err := g.store.Document(ctx, state.DraftsOf(tenantOf(r)), name)
+		if err != nil {
+			return d, 0, err
 		}
-		var d api.AgentDraft
 		if err := json.Unmarshal(data, &d); err != nil {
-			return fmt.Errorf("decode draft: %w", err)
+			return d, 0, fmt.Errorf("decode draft: %w", err)
 		}
-		drafts = append(drafts, d)
-	}
-	slices.SortFunc(drafts, func(a, b api.AgentDraft) int { return strings.Compare(a.Name, b.Name) })
-	return pageOf(w, r, drafts)
+		return d, len(data), nil
+	})
 }
 
 func (g *Gateway) deleteAgentDraft(w http.ResponseWriter, r *http.Request) error {
@@ -138,7 +133,7 @@ func (g *Gateway) deleteAgentDraft(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	if err := g.store.DeleteDocument(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), d.Name)); err != nil {
+	if err := g.store.DeleteDocument(r.Context(), state.DraftsOf(tenantOf(r)), d.Name); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -182,7 +177,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// One that was saved meanwhile waits on.
-	err = g.store.ReplaceDocument(r.Context(), state.DraftDocument, reviewKey(tenantOf(r), d.Name), stored, nil)
+	err = g.store.ReplaceDocument(r.Context(), state.DraftsOf(tenantOf(r)), d.Name, stored, nil)
 	if err != nil && !errors.Is(err, state.ErrChanged) {
 		return err
 	}

@@ -139,7 +139,7 @@ type readsTogether struct {
 
 func (s *readsTogether) Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error) {
 	data, err := s.Store.Document(ctx, kind, name)
-	if kind == state.DraftDocument && s.left.Add(-1) >= 0 {
+	if kind == state.DraftsOf("acme") && s.left.Add(-1) >= 0 {
 		s.readers.Done()
 		s.readers.Wait()
 	}

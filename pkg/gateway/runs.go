@@ -380,25 +380,33 @@ func pageOf[T any](w http.ResponseWriter, r *http.Request, items []T) error {
 
 // cut returns the page of a list that a request asks for.
 func cut[T any](r *http.Request, items []T) (api.Page[T], error) {
-	from := 0
+	from, to, err := placesOf(r, len(items))
+	if err != nil {
+		return api.Page[T]{}, err
+	}
+	return api.NewPage(items[from:to], placeCursor(to, len(items))), nil
+}
+
+// placesOf is where the page of a list of n begins and ends that a request asks for.
+func placesOf(r *http.Request, n int) (from, to int, err error) {
 	if text := r.URL.Query().Get("cursor"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 {
-			return api.Page[T]{}, problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
+		from, err = strconv.Atoi(text)
+		if err != nil || from < 0 {
+			return 0, 0, problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
 		}
-		from = min(n, len(items))
+		from = min(from, n)
 	}
-	to := len(items)
-	if r.URL.Query().Has("limit") {
-		n, err := limitOf(r)
-		if err != nil {
-			return api.Page[T]{}, err
-		}
-		to = min(from+n, to)
+	if !r.URL.Query().Has("limit") {
+		return from, n, nil
 	}
-	next := ""
-	if to < len(items) {
-		next = strconv.Itoa(to)
+	limit, err := limitOf(r)
+	return from, min(from+limit, n), err
+}
+
+// placeCursor is the cursor of what comes after the first items of a list of n, empty at its end.
+func placeCursor(items, n int) string {
+	if items == n {
+		return ""
 	}
-	return api.NewPage(items[from:to], next), nil
+	return strconv.Itoa(items)
 }

@@ -2,9 +2,12 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -19,8 +22,12 @@ const (
 	// listsWait is how long one more waits for its turn.
 	listsWait = 5 * time.Second
 
-	// listBytes ends a page of runs early: a run has up to a megabyte.
+	// listBytes ends a page early: a run, and a definition, has up to a megabyte.
 	listBytes = 8 << 20
+
+	// readsAtOnce is how many of the items of a page are read at a time, where each is read
+	// by itself.
+	readsAtOnce = 8
 )
 
 // eachRun visits the newest runs that an index of the store has for a filter, f.Limit at most, and
@@ -40,6 +47,41 @@ func (g *Gateway) eachRun(ctx context.Context, f state.Filter, visit func(state.
 		}
 		f.Cursor = page.Next
 	}
+}
+
+// readPage answers with one page of a list whose names are at hand and whose items are read one
+// by one; read returns an item and its bytes. What is gone meanwhile is left out.
+func readPage[T any](w http.ResponseWriter, r *http.Request, names []string, read func(ctx context.Context, name string) (T, int, error)) error {
+	from, to, err := placesOf(r, len(names))
+	if err != nil {
+		return err
+	}
+	items := make([]T, 0, to-from)
+	for size := 0; from < to && size < listBytes; {
+		some := names[from:min(from+readsAtOnce, to)]
+		found, sizes := make([]*T, len(some)), make([]int, len(some))
+		all, ctx := errgroup.WithContext(r.Context())
+		for i, name := range some {
+			all.Go(func() error {
+				item, n, err := read(ctx, name)
+				if errors.Is(err, state.ErrNotFound) {
+					return nil
+				}
+				found[i], sizes[i] = &item, n
+				return err
+			})
+		}
+		if err := all.Wait(); err != nil {
+			return err
+		}
+		for i, item := range found {
+			if item != nil {
+				items, size = append(items, *item), size+sizes[i]
+			}
+		}
+		from += len(some)
+	}
+	return replyPage(w, api.NewPage(items, placeCursor(from, len(names))))
 }
 
 // shares are the lists that are being answered, by tenant.

@@ -2,14 +2,20 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/rs/zerolog"
 
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
@@ -76,5 +82,70 @@ func TestListsOfOneTenantWait(t *testing.T) {
 	lists.Wait()
 	if most := store.most.Load(); most > atOnce {
 		t.Errorf("%d lists of one tenant at once, want %d at most", most, atOnce)
+	}
+}
+
+// A page of agents ends early where their definitions are large, and so does one of drafts: an
+// author may save as many as there is room for.
+func TestAgentsEndEarly(t *testing.T) {
+	t.Parallel()
+	const agents, size = 24, 1_000_000
+	s := newGuarded(t)
+	large := []byte(`{"model":{"provider":"scripted"},"instructions":"` + strings.Repeat("x", size) + `"}`)
+	for status, review := range map[string]bool{api.StatusPublished: false, api.StatusDraft: true} {
+		tenant := "of-" + status
+		if _, err := s.client("*", access.Admin).PutTenant(t.Context(), tenant, api.TenantSettings{Review: review}); err != nil {
+			t.Fatal(err)
+		}
+		author := s.client(tenant, access.Author)
+		for i := range agents {
+			if _, err := author.PutAgent(t.Context(), fmt.Sprintf("a%02d", i), large); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first := func(query string) api.Page[api.Agent] {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/agents?status="+status+query, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+s.key(tenant, access.Viewer))
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			var page api.Page[api.Agent]
+			if err := json.NewDecoder(resp.Body).Decode(&page); err != nil {
+				t.Fatal(err)
+			}
+			return page
+		}
+		if page := first(""); len(page.Items) > 16 || page.NextCursor == nil {
+			t.Errorf("%s: the first page has %d agents of a megabyte, with the cursor %v", status, len(page.Items), page.NextCursor)
+		}
+		if page := first("&limit=3"); len(page.Items) != 3 || page.NextCursor == nil || *page.NextCursor != "3" {
+			t.Errorf("%s: a page of three has %d, with the cursor %v", status, len(page.Items), page.NextCursor)
+		}
+		var names []string
+		if review {
+			drafts, err := author.AgentDrafts(t.Context())
+			for _, d := range drafts {
+				names = append(names, d.Name)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		} else {
+			list, err := author.Agents(t.Context())
+			for _, a := range list {
+				names = append(names, a.Name)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		if len(names) != agents || !slices.IsSorted(names) || len(slices.Compact(names)) != agents {
+			t.Errorf("%s: all pages have %q", status, names)
+		}
 	}
 }

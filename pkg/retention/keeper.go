@@ -237,21 +237,18 @@ func (k *Keeper) rulesOf(ctx context.Context, tenant string) ([]rule, error) {
 		}
 	}
 	add("", k.cfg.Keep)
-	versions, err := k.store.ListAgents(ctx, tenant)
-	if err != nil {
-		return rules, err
-	}
-	for _, v := range versions {
+	err := state.EachAgent(ctx, k.store, tenant, func(v state.AgentVersion) error {
 		own, err := agent.RetentionOf(v.Definition)
 		if err != nil {
-			continue // of a newer build
+			return nil //nolint:nilerr // of a newer build
 		}
 		keep := own.Tighter(k.cfg.Keep)
 		if keep != k.cfg.Keep {
 			add(v.Name, keep)
 		}
-	}
-	return rules, nil
+		return nil
+	})
+	return rules, err
 }
 
 // interval is how long to wait after a pass: a tenth of the shortest period.

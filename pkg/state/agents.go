@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 	"encoding/json"
+	"errors"
 )
 
 // DefaultTenant owns what names no tenant, and all that was stored before agents had one.
@@ -19,8 +20,9 @@ type Agents interface {
 	// its numbered ones stay for the runs that pinned them.
 	Agent(ctx context.Context, tenant, name string, version int) (AgentVersion, error)
 
-	// ListAgents returns the latest version of every agent of a tenant, by name.
-	ListAgents(ctx context.Context, tenant string) ([]AgentVersion, error)
+	// AgentNames returns the names of the agents of a tenant, sorted. Definitions have up to
+	// a megabyte each: whoever needs them reads one after the other.
+	AgentNames(ctx context.Context, tenant string) ([]string, error)
 
 	// DeleteAgent removes an agent from the list and from submission.
 	DeleteAgent(ctx context.Context, tenant, name string) error
@@ -29,6 +31,28 @@ type Agents interface {
 	// returns what is kept: of all that pin one key, the first wins. An empty value
 	// pins nothing; the answer is empty then if nothing is kept.
 	Pin(ctx context.Context, key string, value []byte) (kept []byte, err error)
+}
+
+// EachAgent visits the latest version of every agent of a tenant, by name, until visit returns
+// an error, which it returns.
+func EachAgent(ctx context.Context, agents Agents, tenant string, visit func(AgentVersion) error) error {
+	names, err := agents.AgentNames(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		v, err := agents.Agent(ctx, tenant, name, 0)
+		if errors.Is(err, ErrNotFound) {
+			continue // deleted meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		if err := visit(v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // AgentVersion is one stored version of an agent definition.

@@ -11,11 +11,14 @@ type DocumentKind string
 // The kinds of documents.
 const (
 	DeletionsDocument DocumentKind = "deletions" // when runs of a tenant were deleted last, by its name
-	DraftDocument     DocumentKind = "draft"     // of an agent that waits for review, by tenant/name
 	KeyDocument       DocumentKind = "key"       // an API key, by its id
 	SessionDocument   DocumentKind = "session"   // of somebody who has logged in to the page
 	TenantDocument    DocumentKind = "tenant"    // the settings of a tenant, by its name
 )
+
+// DraftsOf is the kind of the definitions of a tenant's agents that wait for review, by name.
+// It is of one tenant as each has up to a megabyte, which nobody else is to read.
+func DraftsOf(tenant string) DocumentKind { return DocumentKind("draft-" + tenant) }
 
 // Documents keeps small documents about a deployment, some thousands at most of a kind.
 type Documents interface {
@@ -29,6 +32,9 @@ type Documents interface {
 
 	// Document returns a document as it stands, or ErrNotFound.
 	Document(ctx context.Context, kind DocumentKind, name string) (json.RawMessage, error)
+
+	// DocumentNames returns the names of all documents of a kind, sorted.
+	DocumentNames(ctx context.Context, kind DocumentKind) ([]string, error)
 
 	// Documents returns all documents of a kind by their names.
 	Documents(ctx context.Context, kind DocumentKind) (map[string]json.RawMessage, error)

@@ -55,8 +55,8 @@ func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, 
 	return ask(ctx, s.p, s.write("admit below", root, 0), func() (state.Admitted, error) { return s.p.s.store.Admit(live(), root, runs, limit) })
 }
 
-// ListAgents is asked by the gateway for what to delete, which is nothing here.
-func (s store) ListAgents(context.Context, string) ([]state.AgentVersion, error) { return nil, nil }
+// AgentNames is asked by the gateway for what to delete, which is nothing here.
+func (s store) AgentNames(context.Context, string) ([]string, error) { return nil, nil }
 
 // Document knows no settings of a tenant.
 func (s store) Document(context.Context, state.DocumentKind, string) (json.RawMessage, error) {

@@ -118,8 +118,8 @@ func (s store) Agent(ctx context.Context, tenant, name string, version int) (sta
 	return do(ctx, s.p, toStore, "agent", func() (state.AgentVersion, error) { return s.in.Agent(ctx, tenant, name, version) })
 }
 
-func (s store) ListAgents(ctx context.Context, tenant string) ([]state.AgentVersion, error) {
-	return do(ctx, s.p, toStore, "list agents", func() ([]state.AgentVersion, error) { return s.in.ListAgents(ctx, tenant) })
+func (s store) AgentNames(ctx context.Context, tenant string) ([]string, error) {
+	return do(ctx, s.p, toStore, "agent names", func() ([]string, error) { return s.in.AgentNames(ctx, tenant) })
 }
 
 func (s store) DeleteAgent(ctx context.Context, tenant, name string) error {
@@ -140,6 +140,10 @@ func (s store) ReplaceDocument(ctx context.Context, kind state.DocumentKind, nam
 
 func (s store) Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error) {
 	return do(ctx, s.p, toStore, "document", func() (json.RawMessage, error) { return s.in.Document(ctx, kind, name) })
+}
+
+func (s store) DocumentNames(ctx context.Context, kind state.DocumentKind) ([]string, error) {
+	return do(ctx, s.p, toStore, "document names", func() ([]string, error) { return s.in.DocumentNames(ctx, kind) })
 }
 
 func (s store) Documents(ctx context.Context, kind state.DocumentKind) (map[string]json.RawMessage, error) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -38,18 +37,18 @@ func (s *Store) Agent(_ context.Context, tenant, name string, version int) (stat
 	return versions[version-1], nil
 }
 
-// ListAgents implements state.Agents.
-func (s *Store) ListAgents(_ context.Context, tenant string) ([]state.AgentVersion, error) {
+// AgentNames implements state.Agents.
+func (s *Store) AgentNames(_ context.Context, tenant string) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var list []state.AgentVersion
-	for key, versions := range s.agents {
+	var names []string
+	for key := range s.agents {
 		if key.tenant == tenant && !s.removed[key] {
-			list = append(list, versions[len(versions)-1])
+			names = append(names, key.name)
 		}
 	}
-	slices.SortFunc(list, func(a, b state.AgentVersion) int { return strings.Compare(a.Name, b.Name) })
-	return list, nil
+	slices.Sort(names)
+	return names, nil
 }
 
 // DeleteAgent implements state.Agents.

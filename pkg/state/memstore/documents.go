@@ -54,6 +54,13 @@ func (s *Store) Document(_ context.Context, kind state.DocumentKind, name string
 	return data, nil
 }
 
+// DocumentNames implements state.Documents.
+func (s *Store) DocumentNames(_ context.Context, kind state.DocumentKind) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.documents[kind])), nil
+}
+
 // Documents implements state.Documents.
 func (s *Store) Documents(_ context.Context, kind state.DocumentKind) (map[string]json.RawMessage, error) {
 	s.mu.Lock()

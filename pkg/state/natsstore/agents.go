@@ -7,12 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
+
+// readsAtOnce is how many entries of a list are read at a time.
+const readsAtOnce = 16
 
 // latest says which version of an agent is the current one.
 type latest struct {
@@ -105,29 +109,31 @@ func (s *Store) Agent(ctx context.Context, tenant, name string, version int) (st
 	return v, nil
 }
 
-// ListAgents implements state.Agents.
-func (s *Store) ListAgents(ctx context.Context, tenant string) ([]state.AgentVersion, error) {
+// AgentNames implements state.Agents.
+func (s *Store) AgentNames(ctx context.Context, tenant string) ([]string, error) {
 	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(s.ofTenant("latest", tenant)+"*"))
 	if err != nil {
 		return nil, fmt.Errorf("list agents: %w", err)
 	}
-	var list []state.AgentVersion
+	var mu sync.Mutex
+	var names []string
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(readsAtOnce)
 	for subject := range info.State.Subjects {
-		l, _, err := s.latest(ctx, subject)
-		if err != nil {
-			return nil, err
-		}
-		if l.Deleted {
-			continue
-		}
-		v, err := s.Agent(ctx, tenant, l.Name, l.Version)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, v)
+		all.Go(func() error {
+			l, _, err := s.latest(ctx, subject)
+			if err != nil || l.Deleted {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			names = append(names, l.Name)
+			return nil
+		})
 	}
-	slices.SortFunc(list, func(a, b state.AgentVersion) int { return strings.Compare(a.Name, b.Name) })
-	return list, nil
+	err = all.Wait()
+	slices.Sort(names)
+	return names, err
 }
 
 // DeleteAgent implements state.Agents.

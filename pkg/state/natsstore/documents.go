@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -109,14 +110,41 @@ func (s *Store) Document(ctx context.Context, kind state.DocumentKind, name stri
 	return d.Data, err
 }
 
-// Documents implements state.Documents.
-func (s *Store) Documents(ctx context.Context, kind state.DocumentKind) (map[string]json.RawMessage, error) {
+// documentSubjects returns the subjects of all documents of a kind.
+func (s *Store) documentSubjects(ctx context.Context, kind state.DocumentKind) (map[string]uint64, error) {
 	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(s.documentSubject(kind, "")+"*"))
 	if err != nil {
-		return nil, fmt.Errorf("read %ss: %w", kind, err)
+		return nil, fmt.Errorf("read names of %ss: %w", kind, err)
 	}
-	all := make(map[string]json.RawMessage, len(info.State.Subjects))
-	for subject := range info.State.Subjects {
+	return info.State.Subjects, nil
+}
+
+// DocumentNames implements state.Documents.
+func (s *Store) DocumentNames(ctx context.Context, kind state.DocumentKind) ([]string, error) {
+	subjects, err := s.documentSubjects(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(subjects))
+	for subject := range subjects {
+		name, err := hex.DecodeString(strings.TrimPrefix(subject, s.documentSubject(kind, "")))
+		if err != nil {
+			return nil, fmt.Errorf("name of %s: %w", subject, err)
+		}
+		names = append(names, string(name))
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Documents implements state.Documents.
+func (s *Store) Documents(ctx context.Context, kind state.DocumentKind) (map[string]json.RawMessage, error) {
+	subjects, err := s.documentSubjects(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]json.RawMessage, len(subjects))
+	for subject := range subjects {
 		d, _, err := s.document(ctx, subject)
 		if errors.Is(err, state.ErrNotFound) {
 			continue // removed meanwhile

@@ -14,6 +14,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
+// agentsAtOnce is how many agents are asked about in one message.
+const agentsAtOnce = 1000
+
 // PutAgent implements state.Agents.
 func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
 	// A name in the list without a version is passed over.
@@ -51,23 +54,30 @@ func (s *Store) Agent(ctx context.Context, tenant, name string, version int) (st
 	return state.AgentVersion{Name: name, Version: version, Definition: json.RawMessage(r.str(definitionText)), CreatedAt: millis(r.num(definitionCreated))}, nil
 }
 
-// ListAgents implements state.Agents.
-func (s *Store) ListAgents(ctx context.Context, tenant string) ([]state.AgentVersion, error) {
+// AgentNames implements state.Agents.
+func (s *Store) AgentNames(ctx context.Context, tenant string) ([]string, error) {
 	names, err := s.rdb.SMembers(ctx, s.keys.agents(tenant)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list agents: %w", err)
 	}
 	slices.Sort(names)
-	var list []state.AgentVersion
-	for _, name := range names {
-		v, err := s.Agent(ctx, tenant, name, 0)
-		if errors.Is(err, state.ErrNotFound) {
-			continue
-		}
+	list := make([]string, 0, len(names))
+	for some := range slices.Chunk(names, agentsAtOnce) {
+		heads, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, name := range some {
+				p.HMGet(ctx, s.keys.agent(tenant, name), latestFields...)
+			}
+			return nil
+		})
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("list agents: %w", err)
 		}
-		list = append(list, v)
+		for i, head := range heads {
+			r := reply[latestPlace](head.(*redis.SliceCmd).Val())
+			if r.num(latestVersion) > 0 && !r.flag(latestDeleted) {
+				list = append(list, some[i])
+			}
+		}
 	}
 	return list, nil
 }

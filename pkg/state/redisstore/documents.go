@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -42,6 +43,16 @@ func (s *Store) Document(ctx context.Context, kind state.DocumentKind, name stri
 		return nil, fmt.Errorf("read %s: %w", kind, err)
 	}
 	return data, nil
+}
+
+// DocumentNames implements state.Documents.
+func (s *Store) DocumentNames(ctx context.Context, kind state.DocumentKind) ([]string, error) {
+	names, err := s.rdb.HKeys(ctx, s.keys.documents(kind)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read names of %ss: %w", kind, err)
+	}
+	slices.Sort(names)
+	return names, nil
 }
 
 // Documents implements state.Documents.

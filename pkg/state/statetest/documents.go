@@ -37,6 +37,12 @@ func testDocuments(t *testing.T, s *suite) {
 	if want := []string{"a", "b.*>c"}; err != nil || !slices.Equal(slices.Sorted(maps.Keys(all)), want) || string(all["b.*>c"]) != `{"n":3}` {
 		t.Errorf("Documents = %s, %v; want %v", all, err, want)
 	}
+	if names, err := s.DocumentNames(ctx, state.KeyDocument); err != nil || !slices.Equal(names, []string{"a", "b.*>c"}) {
+		t.Errorf("DocumentNames = %q, %v", names, err)
+	}
+	if names, err := s.DocumentNames(ctx, state.SessionDocument); err != nil || len(names) != 0 {
+		t.Errorf("DocumentNames of a kind without any = %q, %v", names, err)
+	}
 	for range 2 {
 		if err := s.DeleteDocument(ctx, state.KeyDocument, "a"); err != nil {
 			t.Fatal(err)
@@ -64,7 +70,7 @@ func testReplaceDocument(t *testing.T, s *suite) {
 			}
 			return json.RawMessage(text)
 		}
-		return s.ReplaceDocument(ctx, state.DraftDocument, "one/a.*>b", raw(was), raw(data))
+		return s.ReplaceDocument(ctx, state.DraftsOf("one"), "a.*>b", raw(was), raw(data))
 	}
 	for _, step := range []struct {
 		was, data, stands string
@@ -85,7 +91,7 @@ func testReplaceDocument(t *testing.T, s *suite) {
 		if err := replace(step.was, step.data); !errors.Is(err, step.want) || step.want == nil && err != nil {
 			t.Errorf("replace %q by %q: %v, want %v", step.was, step.data, err, step.want)
 		}
-		got, err := s.Document(ctx, state.DraftDocument, "one/a.*>b")
+		got, err := s.Document(ctx, state.DraftsOf("one"), "a.*>b")
 		if err != nil && !errors.Is(err, state.ErrNotFound) || string(got) != step.stands {
 			t.Errorf("after replacing %q by %q the document is %q (%v), want %q", step.was, step.data, got, err, step.stands)
 		}
