@@ -147,6 +147,12 @@ func (b *browser) press(within, text string) {
 		e?.click(); return !!e })()`, quoted(within), quoted(within), quoted(text)))
 }
 
+// unfold opens what is folded, and what is folded in that.
+func (b *browser) unfold() {
+	b.t.Helper()
+	b.shows("all that was folded", `(() => { const all = [...document.querySelectorAll("details")]; all.forEach(d => d.open = true); return all.every(d => d.children.length > 1) })()`)
+}
+
 // write puts a text into a field, in the place of what is there.
 func (b *browser) write(selector, text string) {
 	b.t.Helper()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -245,4 +246,57 @@ func TestSlowList(t *testing.T) {
 		t.Errorf("%d readings of the workers at a time", n)
 	}
 	close(release)
+}
+
+// A run is asked for together with its events: no answer waits for another one. What is folded
+// in it is drawn when it is unfolded.
+func TestRunIsOpened(t *testing.T) {
+	s := deploy(t)
+	id := s.submit("steps", "Convert.")
+	s.reaches(id, "completed")
+	p := s.between(t)
+	asked := make(chan struct{})
+	var once sync.Once
+	p.set(func(w http.ResponseWriter, r *http.Request, on http.Handler) {
+		switch r.URL.Path {
+		case "/v1/runs/" + id + "/events":
+			once.Do(func() { close(asked) })
+		case "/v1/runs/" + id:
+			select {
+			case <-asked:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		on.ServeHTTP(w, r)
+	})
+	b := open(t, p.url)
+	b.goTo("#" + id)
+	b.text(".outcome", "All is converted.")
+	b.text(".call summary", "convert(")
+	if n := eval[int](b, `document.querySelectorAll(".call-in").length`); n != 0 {
+		t.Errorf("%d calls are drawn before anybody has unfolded them", n)
+	}
+	b.shows("a call", `document.querySelector(".call summary").click() ?? true`)
+	b.text(".call-in", "Arguments")
+	b.text(".call-in", "metres")
+}
+
+// The budget says which limit is the nearest to its end.
+func TestBudgetNamesItsLimit(t *testing.T) {
+	s := deploy(t)
+	b := open(t, s.url)
+	for limits, says := range map[string]string{
+		"max_turns: 4":                   "25 % of its turns",
+		"max_turns: 4, output_tokens: 5": "40 % of its output tokens",
+	} {
+		text := fmt.Sprintf("model: {provider: scripted, responses: [{text: Hello., usage: {input_tokens: 3, output_tokens: 2}}]}\nlimits: {%s}\n", limits)
+		if _, err := s.client.PutAgent(t.Context(), "spends", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		id := s.submit("spends", "Hi")
+		s.reaches(id, "completed")
+		b.goTo("#" + id)
+		b.text(".budget", says)
+	}
 }

@@ -3,6 +3,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { JSONValue } from "../api/types";
 import { Copy } from "./copy";
+import { Fold } from "./fold";
 import { bytes } from "./words";
 
 const most = 200; // entries of one object or list that are shown at once
@@ -44,22 +45,28 @@ function Node({ name, value, depth, open }: { name?: string; value: JSONValue; d
   }
   const shown = all ? entries : entries.slice(0, most);
   return (
-    <details open={depth < open}>
-      <summary>
-        {key}
-        <span class="soft">{list ? `[${entries.length}]` : `{${entries.length}}`}</span>
-      </summary>
-      <div class="json-in">
-        {shown.map(([k, v]) => (
-          <Node key={k} name={k} value={v} depth={depth + 1} open={open} />
-        ))}
-        {shown.length < entries.length && (
-          <button type="button" class="small quiet" onClick={() => setAll(true)}>
-            {entries.length - shown.length} more
-          </button>
-        )}
-      </div>
-    </details>
+    <Fold
+      open={depth < open}
+      summary={
+        <>
+          {key}
+          <span class="soft">{list ? `[${entries.length}]` : `{${entries.length}}`}</span>
+        </>
+      }
+    >
+      {() => (
+        <div class="json-in">
+          {shown.map(([k, v]) => (
+            <Node key={k} name={k} value={v} depth={depth + 1} open={open} />
+          ))}
+          {shown.length < entries.length && (
+            <button type="button" class="small quiet" onClick={() => setAll(true)}>
+              {entries.length - shown.length} more
+            </button>
+          )}
+        </div>
+      )}
+    </Fold>
   );
 }
 

@@ -1,6 +1,6 @@
 // Text of models, as Markdown that can do nothing: HTML in it is shown as text, what comes
 // out is sanitized against a short list, and nothing is loaded because a text said so.
-import DOMPurify from "dompurify";
+import DOMPurify, { type Config } from "dompurify";
 import { Marked } from "marked";
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
@@ -17,11 +17,12 @@ const marked = new Marked({
 });
 
 const tags = ["p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "a", "span"];
+const rules: Config & { RETURN_DOM_FRAGMENT: true } = { ALLOWED_TAGS: tags, ALLOWED_ATTR: ["href", "align", "start", "class"], ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false, RETURN_DOM_FRAGMENT: true };
 const longest = 200_000; // characters that are laid out as Markdown
 
 function safe(text: string): DocumentFragment {
   const html = marked.parse(text, { async: false });
-  const out = DOMPurify.sanitize(html, { ALLOWED_TAGS: tags, ALLOWED_ATTR: ["href", "align", "start", "class"], ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false, RETURN_DOM_FRAGMENT: true });
+  const out = DOMPurify.sanitize(html, rules);
   for (const e of out.querySelectorAll("[class]")) if (!(e.tagName === "SPAN" && e.className === "no-image")) e.removeAttribute("class");
   for (const a of out.querySelectorAll("a")) link(a);
   return out;

@@ -1,6 +1,6 @@
-// One run, as its events tell it. It is read once; from then on its own stream and the
-// stream of changes are applied here, so a run that is looked at for an hour costs as many
-// requests as one that is glanced at.
+// One run, as its events tell it. The run, its events and those below it are asked for at once.
+// It is read once; from then on its own stream and the stream of changes are applied here, so a
+// run that is looked at for an hour costs as many requests as one that is glanced at.
 import { batch, signal, type Signal } from "@preact/signals";
 import { ApiError, errorOf, get, passes, query } from "../api/client";
 import { openStream, type StreamState } from "../api/stream";
@@ -52,9 +52,10 @@ export class RunModel {
   readonly whole: Signal<Run | null> = signal(null); // as the API gives it
   readonly wholeError: Signal<ApiError | null> = signal(null);
   readonly stream: Signal<StreamState> = signal("connecting");
-  readonly caughtUp = signal(false);
+  private caughtUp = false; // with what was stored when it was read
   private queue: Event[] = [];
   private frame = 0;
+  private timer = 0;
   private stops: (() => void)[] = [];
   private closed = false;
   private follows = false;
@@ -71,19 +72,26 @@ export class RunModel {
   // begin reads the run, and tries again by itself if that may help.
   async begin(): Promise<void> {
     clearTimeout(this.retry);
+    this.open();
     try {
       const r = await get<Run>(this.path);
       if (this.closed || this.run.peek()) return;
-      this.run.value = r;
       this.error.value = null;
+      this.run.value = this.entries.peek().reduce(after, r);
+      if (this.queue.length) this.plan();
+      this.goesOn(r);
     } catch (e) {
       if (this.closed || this.run.peek()) return;
+      this.stop();
       const err = errorOf(e);
       this.error.value = err;
       loggedOut(err);
       if (passes(err)) this.retry = window.setTimeout(() => void this.begin(), 2000);
-      return;
     }
+  }
+
+  private open(): void {
+    if (this.stops.length) return;
     this.follow();
     this.stops.push(
       listen({
@@ -93,9 +101,11 @@ export class RunModel {
         reset: () => void this.refresh(),
       }),
     );
-    setTimeout(() => {
-      this.caughtUp.value = true;
-    }, 1500);
+  }
+
+  private stop(): void {
+    for (const s of this.stops) s();
+    this.stops = [];
   }
 
   private get path(): string {
@@ -116,7 +126,7 @@ export class RunModel {
       },
       event: (_type, data) => {
         this.queue.push(JSON.parse(data) as Event);
-        if (!this.frame) this.frame = document.hidden ? window.setTimeout(() => this.flush(), 200) : requestAnimationFrame(() => this.flush());
+        this.plan();
       },
       ended: () => {
         this.flush();
@@ -129,8 +139,19 @@ export class RunModel {
     this.stops.push(stop);
   }
 
+  // plan has what came taken in with the next frame. The log of a long run comes in many pieces:
+  // each would draw the same again, so they are taken in once all are there, or after a moment.
+  private plan(): void {
+    const e = this.queue.at(-1)!;
+    this.caughtUp ||= e.seq === null || (e.version ?? 0) >= (this.run.peek()?.version ?? Infinity);
+    if (this.caughtUp && !document.hidden) this.frame ||= requestAnimationFrame(() => this.flush());
+    else this.timer ||= window.setTimeout(() => this.flush(), 200);
+  }
+
   private flush(): void {
-    this.frame = 0;
+    cancelAnimationFrame(this.frame);
+    clearTimeout(this.timer);
+    this.frame = this.timer = 0;
     const events = this.queue;
     this.queue = [];
     if (!events.length) return;
@@ -151,7 +172,6 @@ export class RunModel {
       }
       if (last !== (this.entries.peek().at(-1)?.seq ?? 0)) this.entries.value = list;
       this.run.value = run;
-      this.caughtUp.value ||= events.some((e) => e.seq === null) || (run !== null && (list.at(-1)?.version ?? 0) >= run.version);
     });
   }
 
@@ -350,8 +370,9 @@ export class RunModel {
   close(): void {
     this.closed = true;
     clearTimeout(this.retry);
-    for (const s of this.stops) s();
+    this.stop();
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.timer);
   }
 }
 

@@ -1,6 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Run } from "../../api/types";
+import { Fold } from "../../parts/fold";
 import { parsed } from "../../parts/json";
 import { Markdown } from "../../parts/markdown";
 import { clock } from "../../parts/time";
@@ -9,11 +10,12 @@ import type { LiveTurn, RunModel } from "../../store/run";
 import { may } from "../../store/session";
 import { Bubble, CallCard } from "./message";
 
-const step = 60; // items that are drawn at first, and with each click more
+const atFirst = 30; // items that are drawn at first: more than a large window shows
+const step = 240; // and with each click more
 
 // Conversation shows the newest of a long run, and what was before on demand.
 export function Conversation({ model, run }: { model: RunModel; run: Run }): JSX.Element {
-  const [most, setMost] = useState(step);
+  const [most, setMost] = useState(atFirst);
   const entries = model.entries.value;
   const items = useMemo(() => conversationOf(entries), [entries]);
   const hidden = Math.max(0, items.length - most);
@@ -23,7 +25,7 @@ export function Conversation({ model, run }: { model: RunModel; run: Run }): JSX
   return (
     <section class="conversation" aria-label="Conversation">
       {hidden > 0 && (
-        <button type="button" class="earlier" onClick={() => setMost(most + step * 4)}>
+        <button type="button" class="earlier" onClick={() => setMost(most + step)}>
           {hidden} earlier
         </button>
       )}
@@ -104,10 +106,9 @@ export function Live({ live }: { live: LiveTurn }): JSX.Element | null {
       </div>
       {live.cut && <p class="soft fine">Its beginning was not heard. All of it comes when the turn is committed.</p>}
       {live.thinking && (
-        <details class="thinking">
-          <summary>Reasoning</summary>
-          <Markdown text={live.thinking} />
-        </details>
+        <Fold class="thinking" summary="Reasoning">
+          {() => <Markdown text={live.thinking} />}
+        </Fold>
       )}
       {live.text && (
         <div class="streaming" aria-live="off">

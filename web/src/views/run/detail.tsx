@@ -1,5 +1,6 @@
 import type { ComponentChildren, JSX } from "preact";
 import type { Event, JSONValue } from "../../api/types";
+import { Fold } from "../../parts/fold";
 import { JSONTree } from "../../parts/json";
 import { exact } from "../../parts/time";
 import { count, money, span, words } from "../../parts/words";
@@ -42,10 +43,7 @@ export function Detail({ model, at }: { model: RunModel; at: string }): JSX.Elem
       {entry?.call_id && entry.message?.parts?.map((p, i) => <ResultView key={i} content={p.content ?? ""} isError={!!p.is_error} part={p} />)}
       {!entry && !call && <p class="soft">{at === "live" ? "A worker is at it. What it says appears in the conversation." : "The log has no such entry yet."}</p>}
       {entry && (
-        <details>
-          <summary>Entry {entry.seq} as JSON</summary>
-          <JSONTree value={entry as unknown as JSONValue} open={2} />
-        </details>
+        <Fold summary={`Entry ${entry.seq} as JSON`}>{() => <JSONTree value={entry as unknown as JSONValue} open={2} />}</Fold>
       )}
     </div>
   );

@@ -121,6 +121,19 @@ function Ask(p: AskProps): JSX.Element {
   );
 }
 
+// tightest names the limit that the run has used most of. The API gives the fraction alone.
+function tightest({ budget: b, usage: u, turn_count }: Run): string {
+  const limits: [string, number, number | null][] = [
+    ["output tokens", u.output_tokens, b.output_tokens],
+    ["tokens", u.input_tokens + u.output_tokens, b.total_tokens],
+    ["cost limit", u.cost_usd ?? 0, b.cost_usd],
+    ["turns", turn_count, b.max_turns],
+  ];
+  const exact = limits.find(([, used, limit]) => limit && Math.abs(used / limit - b.used_fraction) < 1e-6);
+  // Of a deadline it is a fraction of time, and a run that was continued counts its turns anew.
+  return exact?.[0] ?? (b.deadline ? "time" : "turns");
+}
+
 // waited is how long a run has waited for somebody or something in all, in milliseconds.
 function waited(model: RunModel, at: number): number {
   let total = 0;
@@ -174,11 +187,11 @@ function Facts({ model, run }: { model: RunModel; run: Run }): JSX.Element {
         </button>
       )}
       {used > 0.005 && (
-        <span class="budget" title={`${Math.round(used * 100)} % of the tightest limit is used`}>
+        <span class="budget" title="The limit that is nearest to its end">
           <span class={"budget-bar" + (used > 0.8 ? " high" : "")}>
             <span style={{ width: `${Math.max(2, used * 100)}%` }} />
           </span>
-          {Math.round(used * 100)} % of the tightest limit
+          {Math.round(used * 100)} % of its {tightest(run)}
         </span>
       )}
       {meta.map(([k, v]) => (

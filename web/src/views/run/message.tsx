@@ -1,6 +1,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { Event, JSONValue, Part, Run } from "../../api/types";
+import { Fold } from "../../parts/fold";
 import { Icon } from "../../parts/icon";
 import { Picture } from "../../parts/image";
 import { JSONTree, parsed } from "../../parts/json";
@@ -22,12 +23,9 @@ export function Bubble({ item, run, fork }: { item: Item; run: Run; fork: boolea
   const parts = m.parts ?? [];
   if (m.role === "system") {
     return (
-      <details class="bubble system" data-tie={tie}>
-        <summary>Instructions</summary>
-        {parts.map((p, i) => (
-          <PartView key={i} part={p} results={results} run={run} />
-        ))}
-      </details>
+      <Fold class="bubble system" data-tie={tie} summary="Instructions">
+        {() => parts.map((p, i) => <PartView key={i} part={p} results={results} run={run} />)}
+      </Fold>
     );
   }
   return (
@@ -76,10 +74,9 @@ function PartView({ part, results, run }: { part: Part; results: Map<string, Eve
       );
     case "thinking":
       return part.text ? (
-        <details class="thinking">
-          <summary>Reasoning</summary>
-          <Markdown text={part.text} />
-        </details>
+        <Fold class="thinking" summary="Reasoning">
+          {() => <Markdown text={part.text!} />}
+        </Fold>
       ) : (
         <p class="soft">Reasoning that the provider keeps to itself</p>
       );
@@ -128,28 +125,36 @@ export function CallCard({ id, name, args, result, state, child }: CardProps): J
     : { going: "in flight", waits: "waits", none: "no result", writing: "is written" }[state];
   const from = result?.message?.parts?.find((p) => p.origin)?.origin;
   return (
-    <details class={"call" + (bad ? " bad" : "")} data-tie={"c" + id} data-call={id}>
-      <summary>
-        <span class="mono clip">{callText(name, args)}</span>
-        <span class="grow" />
-        {from && <span class="origin">{origins[from]}</span>}
-        <span class={bad ? "error-text" : "soft"}>{how}</span>
-      </summary>
-      <div class="call-in">
-        <h3>Arguments</h3>
-        {result?.arguments !== undefined && <p class="soft">edited before the call: </p>}
-        <JSONTree value={result?.arguments ?? args} open={2} />
-        {result?.message?.parts?.map((p, i) => <ResultView key={i} content={p.content ?? ""} isError={!!p.is_error} part={p} />)}
-        {child && (
-          <p>
-            <a href={runHref(child)}>Open its run</a>
-          </p>
-        )}
-        <button type="button" class="small quiet" onClick={() => setParams({ at: id, fork: "" })}>
-          Detail
-        </button>
-      </div>
-    </details>
+    <Fold
+      class={"call" + (bad ? " bad" : "")}
+      data-tie={"c" + id}
+      data-call={id}
+      summary={
+        <>
+          <span class="mono clip">{callText(name, args)}</span>
+          <span class="grow" />
+          {from && <span class="origin">{origins[from]}</span>}
+          <span class={bad ? "error-text" : "soft"}>{how}</span>
+        </>
+      }
+    >
+      {() => (
+        <div class="call-in">
+          <h3>Arguments</h3>
+          {result?.arguments !== undefined && <p class="soft">edited before the call: </p>}
+          <JSONTree value={result?.arguments ?? args} open={2} />
+          {result?.message?.parts?.map((p, i) => <ResultView key={i} content={p.content ?? ""} isError={!!p.is_error} part={p} />)}
+          {child && (
+            <p>
+              <a href={runHref(child)}>Open its run</a>
+            </p>
+          )}
+          <button type="button" class="small quiet" onClick={() => setParams({ at: id, fork: "" })}>
+            Detail
+          </button>
+        </div>
+      )}
+    </Fold>
   );
 }
 

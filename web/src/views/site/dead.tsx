@@ -3,6 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { DeadLetter } from "../../api/types";
 import { Dialog } from "../../parts/dialog";
+import { Fold } from "../../parts/fold";
 import { JSONTree, parsed } from "../../parts/json";
 import { Empty } from "../../parts/states";
 import { Ago } from "../../parts/time";
@@ -137,10 +138,9 @@ function Letter({ l }: { l: DeadLetter }): JSX.Element {
       </p>
       <div class="letter-foot">
         {l.data && (
-          <details>
-            <summary class="soft">the message as it came, {bytes(l.data.length)}</summary>
-            {data === undefined ? <pre>{l.data.slice(0, 20_000)}</pre> : <JSONTree value={data} open={2} />}
-          </details>
+          <Fold summary={`the message as it came, ${bytes(l.data.length)}`}>
+            {() => (data === undefined ? <pre>{l.data!.slice(0, 20_000)}</pre> : <JSONTree value={data} open={2} />)}
+          </Fold>
         )}
         <span class="grow" />
         {l.replay?.run_id && <a href={runHref(l.replay.run_id)}>See what came of it</a>}

@@ -27,10 +27,12 @@ export function Listed<T>({ list, what, empty, children }: { list: List<T, never
   );
 }
 
+// Table is a table of rows with a head each. In a narrow window the cells stand below the head of
+// their row, and the style sheet writes the heads of the columns before them.
 export function Table({ label, head, children }: { label: string; head: (string | [string, "num"])[]; children: ComponentChildren }): JSX.Element {
   return (
     <div class="scroll-x" tabIndex={0} role="region" aria-label={label}>
-      <table class="list">
+      <table class="list" style={Object.fromEntries(head.map((h, i) => [`--head-${i + 1}`, JSON.stringify(typeof h === "string" ? h : h[0])]))}>
         <thead>
           <tr>
             {head.map((h) => (

@@ -1,4 +1,4 @@
-import{a as z,i as Z,j as tt,k as et}from"./chunk-RBJTOCEU.js";import{h as B,i as F,j as nt,k as rt,m as st,n as at,o as ot}from"./chunk-PYCAJ7TG.js";import{d as G}from"./chunk-MAKHXQ53.js";import{e as N,g as Q}from"./chunk-NZKPAOVW.js";import{C as k,J as Y,K as t,L as U,M as D,N as V,O as W,P as J,Q as _,R as L,S as q,W as K,X as S,Y as j,_ as M,e as d,f as O,h as p,p as $}from"./chunk-XBVPEJAL.js";var ut=`name: hello
+import{a as z,i as Z,j as tt,k as et}from"./chunk-XIO6XUHD.js";import{h as B,i as F,j as nt,k as rt,m as st,n as at,o as ot}from"./chunk-BREEZBWH.js";import{d as G}from"./chunk-KLL4IF32.js";import{e as N,g as Q}from"./chunk-GXCH6QAV.js";import{C as k,J as Y,K as t,L as U,M as D,N as V,O as W,P as J,Q as _,R as L,S as q,W as K,X as S,Y as j,_ as M,e as d,f as O,h as p,p as $}from"./chunk-SXGGUOQ3.js";var ut=`name: hello
 description: Answers in one sentence.
 instructions: You are friendly and brief.
 model:

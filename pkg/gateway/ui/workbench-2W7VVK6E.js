@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-AGJAB3JO.js";import"./chunk-RBJTOCEU.js";import"./chunk-PYCAJ7TG.js";import"./chunk-MAKHXQ53.js";import"./chunk-V5O7E4LT.js";import"./chunk-NZKPAOVW.js";import"./chunk-LRMV2ESL.js";import"./chunk-DHQIOKJ4.js";import"./chunk-XBVPEJAL.js";export{a as NewAgentView,b as Workbench};
