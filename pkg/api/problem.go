@@ -42,6 +42,7 @@ const (
 	CodeInvalidCursor       = "invalid_cursor"
 	CodeBodyTooLarge        = "body_too_large"
 	CodeInboxFull           = "inbox_full"
+	CodeHistoryFull         = "history_full"
 	CodeTooManyReads        = "too_many_reads"
 	CodeNotFound            = "not_found"
 	CodeRunNotFound         = "run_not_found"

@@ -82,7 +82,7 @@ func (g *Gateway) forked(r *http.Request, source state.State, req api.ForkReques
 	if err != nil {
 		return state.State{}, err
 	}
-	log, err := g.store.Log(ctx, source.ID, 0, 0)
+	log, err := g.history(ctx, source.ID)
 	if err != nil {
 		return state.State{}, err
 	}

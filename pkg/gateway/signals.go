@@ -57,6 +57,9 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 		if err := g.checkGoesOn(r.Context(), st); err != nil {
 			return err
 		}
+		if _, err := g.history(r.Context(), id); err != nil {
+			return err
+		}
 	}
 	if key != "" {
 		sig.Fingerprint = fingerprintOf(body, func(fields map[string]any) { delete(fields, "signal_id") })

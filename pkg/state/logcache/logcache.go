@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"slices"
 	"sync"
-	"unsafe"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -135,41 +134,13 @@ func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Heade
 		c.drop(e)
 	}
 	for i := range entries[counted:] {
-		l.bytes += weight(&entries[counted+i])
+		l.bytes += entries[counted+i].Weight()
 	}
 	c.logs[run] = c.order.PushFront(l)
 	c.size += l.size()
 	for c.size > c.limit && c.order.Len() > 1 {
 		c.drop(c.order.Back())
 	}
-}
-
-// around is about what an entry's text has besides what is long in it. An entry that was
-// decoded keeps it.
-const around = 256
-
-// weight is about how much memory an entry takes: what is long in it is in its
-// messages.
-func weight(e *state.Entry) int64 {
-	n := int(unsafe.Sizeof(*e)) + around
-	if e.Message != nil {
-		n += weigh(*e.Message)
-	}
-	for _, m := range e.Messages {
-		n += weigh(m)
-	}
-	return int64(n)
-}
-
-func weigh(m state.Message) int {
-	n := int(unsafe.Sizeof(m))
-	for _, p := range m.Parts {
-		n += int(unsafe.Sizeof(p)) + len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque)
-		for _, i := range p.Images {
-			n += int(unsafe.Sizeof(i)) + len(i.Data)
-		}
-	}
-	return n
 }
 
 func (c *Cache) drop(e *list.Element) {
