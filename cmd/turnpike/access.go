@@ -47,7 +47,7 @@ func (c *keysCreateCmd) Run(e *env) error {
 		return c.bootstrap(e, expires)
 	}
 	if len(c.Role) == 0 {
-		return errors.New("--role is missing: viewer, submitter, approver, author, operator, admin; several by commas")
+		return usagef("--role is missing: viewer, submitter, approver, author, operator, admin; several by commas")
 	}
 	key, err := e.client.CreateKey(e.ctx, api.KeyRequest{Name: c.Name, Tenant: e.tenant, Roles: c.Role, ExpiresAt: expires})
 	if err != nil {
@@ -158,6 +158,9 @@ type auditCmd struct {
 }
 
 func (c *auditCmd) Run(e *env) error {
+	if err := checkLimit(c.Limit); err != nil {
+		return err
+	}
 	page, err := e.client.Audit(e.ctx, "", c.Limit)
 	if err != nil {
 		return err
@@ -173,7 +176,10 @@ type loginCmd struct{}
 func (*loginCmd) Run(e *env) error {
 	token, err := readToken(e)
 	if token == "" {
-		return fmt.Errorf("no token was given on standard input: %w", cmp.Or(err, io.ErrUnexpectedEOF))
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("read a token from standard input: %w", err)
+		}
+		return errors.New("no token was given on standard input")
 	}
 	who, err := e.clientOf(token).WhoAmI(e.ctx)
 	if err != nil {

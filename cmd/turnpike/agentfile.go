@@ -22,7 +22,7 @@ func agentName(e *env, name string) (string, error) {
 		return name, nil
 	}
 	put, err := putFile(e, name)
-	return put.Name, err
+	return put.Name, named(err)
 }
 
 // noName reports a definition that does not say how the agent is called.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -43,16 +44,23 @@ type agentsGetCmd struct {
 func (c *agentsGetCmd) Run(e *env) error {
 	a, err := e.client.Agent(e.ctx, c.Name)
 	if err != nil {
-		return err
+		return misspelt(e, c.Name, err)
 	}
 	return e.print(a, string(a.Definition))
 }
 
 type agentsPutCmd struct {
-	File []string `arg:"" type:"existingfile"`
+	File []string `arg:"" help:"Files, one agent each."`
 }
 
 func (c *agentsPutCmd) Run(e *env) error {
+	for _, f := range c.File { // before any is saved
+		if info, err := os.Stat(f); err != nil {
+			return named(err)
+		} else if info.IsDir() {
+			return usagef("%s is a directory: name files", f)
+		}
+	}
 	var errs []error
 	saved := map[string]bool{}
 	warnings := map[string][]api.Warning{}
@@ -81,7 +89,7 @@ type agentsRmCmd struct {
 
 func (c *agentsRmCmd) Run(e *env) error {
 	if err := e.client.DeleteAgent(e.ctx, c.Name); err != nil {
-		return err
+		return misspelt(e, c.Name, err)
 	}
 	return e.print(map[string]string{"removed": c.Name}, "removed "+c.Name)
 }
@@ -92,9 +100,12 @@ type agentsVersionsCmd struct {
 }
 
 func (c *agentsVersionsCmd) Run(e *env) error {
+	if err := checkLimit(c.Limit); err != nil {
+		return err
+	}
 	page, err := e.client.AgentVersions(e.ctx, c.Name, "", c.Limit)
 	if err != nil {
-		return err
+		return misspelt(e, c.Name, err)
 	}
 	return e.print(page, table("VERSION\tCREATED\tRUNS\tCOMPLETED\tFAILED\tCANCELLED\tCOST\tHALF\t95%", page.Items, func(v api.AgentVersionStats) string {
 		r := v.Runs
@@ -139,7 +150,7 @@ type agentsPublishCmd struct {
 
 func (c *agentsPublishCmd) Run(e *env) error {
 	if c.Hash == "" {
-		return errors.New("--hash is missing: look at the draft with \"turnpike agents drafts " + c.Name + "\", and name its hash")
+		return usagef("--hash is missing: look at the draft with \"turnpike agents drafts %s\", and name its hash", c.Name)
 	}
 	a, err := e.client.PublishAgent(e.ctx, c.Name, c.Hash)
 	if err != nil {

@@ -57,7 +57,7 @@ func (c *batchSubmitCmd) read(in io.Reader) ([]api.SubmitRequest, error) {
 	if c.File != "-" {
 		f, err := os.Open(c.File)
 		if err != nil {
-			return nil, err
+			return nil, named(err)
 		}
 		defer f.Close()
 		in = f
@@ -203,8 +203,8 @@ type batchLsCmd struct {
 }
 
 func (c *batchLsCmd) Run(e *env) error {
-	if c.Limit < 1 {
-		return fmt.Errorf("--limit is %d, want at least 1", c.Limit)
+	if err := checkLimit(c.Limit); err != nil {
+		return err
 	}
 	list := []api.BatchSummary{}
 	for cursor, more := "", true; more && len(list) < c.Limit; {

@@ -110,7 +110,7 @@ type deadReplayCmd struct {
 // Run replays each letter, whatever becomes of the others.
 func (c *deadReplayCmd) Run(e *env) error {
 	if c.All == (len(c.Letters) > 0) {
-		return errors.New("give either numbers of letters or --all")
+		return usagef("give either numbers of letters or --all")
 	}
 	if c.All {
 		open, err := (&deadLsCmd{Open: true}).letters(e)

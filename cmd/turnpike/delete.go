@@ -31,7 +31,7 @@ type gcCmd struct {
 func (c *gcCmd) Run(e *env) error {
 	period, err := agent.ParsePeriod(c.OlderThan)
 	if err != nil {
-		return fmt.Errorf("--older-than: %w", err)
+		return usagef("--older-than: %w", err)
 	}
 	until := time.Now().Add(-time.Duration(period))
 	q := url.Values{"status": {"completed,incomplete,failed,cancelled"}, "created_before": {until.UTC().Format(time.RFC3339)}, "limit": {strconv.Itoa(200)}}

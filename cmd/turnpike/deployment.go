@@ -49,7 +49,7 @@ type devCmd struct {
 
 func (c *devCmd) Run(e *env) error {
 	if _, err := net.ResolveTCPAddr("tcp", c.NATSListen); err != nil && c.NATSListen != "" {
-		return fmt.Errorf("--nats-listen %q: write it like 127.0.0.1:4222", c.NATSListen)
+		return usagef("--nats-listen %q: write it like 127.0.0.1:4222", c.NATSListen)
 	}
 	password, err := devPassword(c.DataDir)
 	if err != nil {
@@ -318,13 +318,13 @@ func (c *mockModelCmd) Run(e *env) error {
 	var err error
 	if c.Script != "" {
 		if cfg, err = mockmodel.Load(c.Script); err != nil {
-			return err
+			return named(err)
 		}
 	}
 	if c.Conversations != "" {
 		list, err := mockmodel.LoadConversations(c.Conversations)
 		if err != nil {
-			return err
+			return named(err)
 		}
 		cfg.Conversations = append(cfg.Conversations, list...)
 	}
@@ -333,7 +333,7 @@ func (c *mockModelCmd) Run(e *env) error {
 	}
 	handler, err := mockmodel.New(cfg)
 	if err != nil {
-		return err
+		return named(err)
 	}
 	listener, err := app.Listen(c.Addr)
 	if err != nil {
@@ -354,6 +354,9 @@ func (c *mockModelCmd) Run(e *env) error {
 type benchCmd struct{ bench.Config }
 
 func (c *benchCmd) Run(e *env) error {
+	if err := c.Check(); err != nil {
+		return usagef("--only: %w", err)
+	}
 	report, err := bench.Run(e.ctx, c.Config, os.Stderr)
 	if err != nil {
 		return err

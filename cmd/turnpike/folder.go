@@ -36,7 +36,7 @@ func (f *folder) define(ctx context.Context) error {
 	}
 	files, err := agentFiles(f.dir)
 	if err != nil {
-		return fmt.Errorf("--agents: %w", err)
+		return usagef("--agents: %w", err)
 	}
 	var errs []error
 	for _, file := range files {

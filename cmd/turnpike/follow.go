@@ -43,8 +43,15 @@ type following struct {
 // follow shows a run's events, and those of the runs below it, until it has ended, or, for
 // `run`, waits for somebody.
 func follow(e *env, id string, how following) error {
-	if !e.json {
-		fmt.Fprintf(e.out, "run %s\n", id)
+	// Who has submitted a run is told its id at once; who watches one knows it, and reads it
+	// when the run is found.
+	head := sync.OnceFunc(func() {
+		if !e.json {
+			fmt.Fprintf(e.out, "run %s\n", id)
+		}
+	})
+	if how.stopAtWait {
+		head()
 	}
 	root := &member{printer: &watch.Printer{Out: e.out, Terminal: e.terminal && !how.noPieces, Colour: e.colour}}
 	below, stop := context.WithCancel(e.ctx)
@@ -65,6 +72,7 @@ func follow(e *env, id string, how following) error {
 			}
 			return err
 		}
+		head()
 		if e.json {
 			fmt.Fprintf(e.out, "%s\n", ev.Data)
 		} else {
@@ -89,6 +97,7 @@ func follow(e *env, id string, how following) error {
 		}
 		return err
 	}
+	head()
 	if !e.json {
 		fmt.Fprintln(e.errs, sum(run))
 	}

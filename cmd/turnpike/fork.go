@@ -99,7 +99,15 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 		}
 		req.ToolResults = append(req.ToolResults, res)
 	}
-	return req, errors.Join(errs...)
+	return req, wrong(errs)
+}
+
+// wrong joins mistakes in how the command was called.
+func wrong(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return usagef("%w", errors.Join(errs...))
 }
 
 // textOf is what stands in a file, or on standard input for -.

@@ -45,7 +45,9 @@ func (c *initCmd) Run(e *env) error {
 		files[filepath.Join("tools", name)] = string(text)
 	}
 	for name := range files {
-		if _, err := os.Lstat(filepath.Join(c.Dir, name)); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		} else if err == nil {
 			return fmt.Errorf("%s is there: name another folder, or move it away; nothing was written", filepath.Join(c.Dir, name))
 		}
 	}

@@ -123,11 +123,11 @@ func (e *env) clientOf(token string) *client.Client {
 func authorities(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("TURNPIKE_CA_FILE or --ca-file: %w", err)
+		return nil, usagef("TURNPIKE_CA_FILE or --ca-file: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("TURNPIKE_CA_FILE or --ca-file: %s has no certificate in PEM", file)
+		return nil, usagef("TURNPIKE_CA_FILE or --ca-file: %s has no certificate in PEM", file)
 	}
 	return pool, nil
 }
@@ -162,8 +162,7 @@ func main() {
 	if c.CAFile != "" {
 		pool, err := authorities(c.CAFile)
 		if err != nil {
-			fmt.Fprintln(os.Stderr, "turnpike:", err)
-			os.Exit(1)
+			os.Exit(app.Fail(e.errs, k, err, err.Error()))
 		}
 		e.options = append(e.options, client.WithRootCAs(pool))
 	}
@@ -173,9 +172,11 @@ func main() {
 	if code, ok := errors.AsType[exitError](err); ok {
 		os.Exit(int(code))
 	}
+	if errors.Is(err, client.ErrURL) {
+		err = usagef("%w", err)
+	}
 	if err != nil {
-		fmt.Fprintln(e.errs, "turnpike:", explain(err, c.Server))
-		os.Exit(1)
+		os.Exit(app.Fail(e.errs, k, err, explain(err, c.Server)))
 	}
 }
 
@@ -212,7 +213,7 @@ func explain(err error, server string) string {
 		return text + ": `turnpike login` keeps one for this gateway, TURNPIKE_TOKEN and --token name one"
 	case api.CodeAgentNotFound:
 		if m, ok := errors.AsType[*misspeltError](err); ok && m.meant != "" {
-			text += fmt.Sprintf(", did you mean %q?", m.meant)
+			return text + fmt.Sprintf(", did you mean %q? `turnpike agents` lists those that there are", m.meant)
 		}
 		return text + ": `turnpike agents put FILE` defines one, `turnpike agents` lists those that there are"
 	case api.CodeRunNotFound:

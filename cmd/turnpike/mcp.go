@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -83,7 +82,7 @@ func (c *mcpLsCmd) sources() ([]tool.Bound, error) {
 		own.URL, own.Headers = first, c.Header
 	case len(c.Server) == 1 && slices.ContainsFunc([]string{".yaml", ".yml", ".json"}, func(end string) bool { return strings.HasSuffix(first, end) }):
 		if len(c.Allow)+len(c.Header) > 0 {
-			return nil, errors.New("--allow and --header are for a URL or a command; an agent file has its own")
+			return nil, usagef("--allow and --header are for a URL or a command; an agent file has its own")
 		}
 		return c.sourcesOf(first)
 	default:
@@ -96,7 +95,7 @@ func (c *mcpLsCmd) sources() ([]tool.Bound, error) {
 func (c *mcpLsCmd) sourcesOf(file string) ([]tool.Bound, error) {
 	def, err := agent.Load(file)
 	if err != nil {
-		return nil, err
+		return nil, named(err)
 	}
 	var sources []tool.Bound
 	for i, t := range def.Tools {

@@ -67,16 +67,21 @@ func (s submission) submit(e *env) (api.Run, error) {
 	if s.StartAt != "" {
 		at, err := instant(s.StartAt, time.Now(), true)
 		if err != nil {
-			return api.Run{}, fmt.Errorf("--start-at: %w", err)
+			return api.Run{}, usagef("--start-at: %w", err)
 		}
 		start := state.At(at)
 		req.StartAt = &start
 	}
 	run, err := e.client.Submit(e.ctx, req, s.Key)
+	return run, misspelt(e, name, err)
+}
+
+// misspelt adds to an error of an agent that is not there the name that was meant.
+func misspelt(e *env, name string, err error) error {
 	if p, ok := errors.AsType[*api.Problem](err); ok && p.Code == api.CodeAgentNotFound {
-		err = &misspeltError{err, nearestAgent(e, name)}
+		return &misspeltError{err, nearestAgent(e, name)}
 	}
-	return run, err
+	return err
 }
 
 // misspeltError is an error of a name, with the one that was meant, or "".
@@ -103,11 +108,11 @@ func nearestAgent(e *env, name string) string {
 // limits are those that flags name, or nil.
 func (s submission) limits() (*api.SubmitLimits, error) {
 	if s.CostUSD < 0 || s.Tokens < 0 || s.MaxTurns < 0 || s.Wait < 0 {
-		return nil, errors.New("--max-turns, --max-tokens, --cost-usd and --wait are limits: give none that is below 0")
+		return nil, usagef("--max-turns, --max-tokens, --cost-usd and --wait are limits: give none that is below 0")
 	}
 	l := api.SubmitLimits{MaxTurns: s.MaxTurns, TotalTokens: s.Tokens, CostUSD: state.MicroUSD(math.Round(s.CostUSD * 1e6)), Wait: model.Duration(s.Wait)}
 	if s.CostUSD > 0 && l.CostUSD == 0 {
-		return nil, fmt.Errorf("--cost-usd %v: the least is 0.000001", s.CostUSD)
+		return nil, usagef("--cost-usd %v: the least is 0.000001", s.CostUSD)
 	}
 	if s.Deadline != "" {
 		d, err := deadline(s.Deadline)
@@ -140,7 +145,7 @@ func instant(text string, now time.Time, ahead bool) (time.Time, error) {
 // input is what was said, or what a file holds.
 func (s submission) input(in io.Reader) (json.RawMessage, error) {
 	if (s.Input == "") == (s.From == "") {
-		return nil, errors.New("give either an input or --from FILE")
+		return nil, usagef("give either an input or --from FILE")
 	}
 	if s.From == "" {
 		text, err := said(s.Input, in)
@@ -172,7 +177,7 @@ func deadline(text string) (d api.Deadline, err error) {
 		raw = json.RawMessage(text)
 	}
 	if d.UnmarshalJSON(raw) != nil {
-		return d, fmt.Errorf("--deadline %q: write it like 10m, as seconds, or as a time like 2026-11-20T15:04:05Z", text)
+		return d, usagef("--deadline %q: write it like 10m, as seconds, or as a time like 2026-11-20T15:04:05Z", text)
 	}
 	return d, nil
 }
@@ -218,8 +223,8 @@ const mostListed = 1000
 
 // query is the filter as the API takes it.
 func (c *psCmd) query(now time.Time) (url.Values, error) {
-	if c.Limit < 1 {
-		return nil, fmt.Errorf("--limit is %d, want at least 1", c.Limit)
+	if err := checkLimit(c.Limit); err != nil {
+		return nil, err
 	}
 	q := url.Values{}
 	for name, value := range map[string]string{"status": c.Status, "waiting_reason": c.Waiting, "agent": c.Agent, "parent": c.Parent, "batch": c.Batch, "text": c.Text} {
@@ -233,7 +238,7 @@ func (c *psCmd) query(now time.Time) (url.Values, error) {
 	if c.Since != "" {
 		at, err := instant(c.Since, now, false)
 		if err != nil {
-			return nil, fmt.Errorf("--since: %w", err)
+			return nil, usagef("--since: %w", err)
 		}
 		q.Set("created_after", at.UTC().Format(time.RFC3339))
 	}
@@ -259,7 +264,7 @@ func (c *psCmd) Run(e *env) error {
 		return nil
 	}
 	return e.print(page, table("RUN\tAGENT\tSTATUS\tREASON\tTURNS\tTOKENS\tCOST\tAGE", page.Items, func(r api.Run) string {
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s", r.ID, r.Agent, r.Status, orDash(r.Reason), r.TurnCount,
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s", r.ID, agentOf(r), r.Status, orDash(r.Reason), r.TurnCount,
 			r.Usage.InputTokens+r.Usage.OutputTokens, cost(r.Usage.CostUSD), time.Since(r.CreatedAt.Time).Round(time.Second))
 	}))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -24,7 +23,7 @@ func (c *secretsCmd) Run(e *env) error {
 	for _, text := range c.User {
 		name, role, ok := strings.Cut(text, "=")
 		if !ok {
-			return fmt.Errorf("--user is %q, want NAME=ROLE or NAME=ROLE:TENANT", text)
+			return usagef("--user is %q, want NAME=ROLE or NAME=ROLE:TENANT", text)
 		}
 		role, tenant, _ := strings.Cut(role, ":")
 		s.Users = append(s.Users, permission.User{Name: name, Role: permission.Role(role), Tenant: tenant})
@@ -33,7 +32,7 @@ func (c *secretsCmd) Run(e *env) error {
 		folder, number, _ := strings.Cut(text, "=")
 		uid, err := strconv.Atoi(number)
 		if err != nil || uid < 0 {
-			return fmt.Errorf("--owner is %q, want FOLDER=UID", text)
+			return usagef("--owner is %q, want FOLDER=UID", text)
 		}
 		s.Owners[folder] = uid
 	}

@@ -45,12 +45,12 @@ func (c *showCmd) Run(e *env) error {
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "run       %s\nagent     %s, version %d, loop %s\nstatus    %s", run.ID, run.Agent, run.AgentVersion, run.Loop, run.Status)
+	fmt.Fprintf(&b, "run       %s\nagent     %s, version %d, loop %s\nstatus    %s", run.ID, agentOf(run), run.AgentVersion, run.Loop, run.Status)
 	if run.Reason != nil {
 		fmt.Fprintf(&b, " (%s)", *run.Reason)
 	}
-	fmt.Fprintf(&b, "\nturns     %d, version %d\ntokens    %d in, %d out; %d model calls, %d tool calls\n",
-		run.TurnCount, run.Version, run.Usage.InputTokens, run.Usage.OutputTokens, run.Usage.ModelCalls, run.Usage.ToolCalls)
+	fmt.Fprintf(&b, "\nturns     %d, version %d\ntokens    %d in, %d out; %s, %s\n",
+		run.TurnCount, run.Version, run.Usage.InputTokens, run.Usage.OutputTokens, count(int(run.Usage.ModelCalls), "model call"), count(int(run.Usage.ToolCalls), "tool call"))
 	if text := unpriced(run); text != "" {
 		fmt.Fprintln(&b, text)
 	}
@@ -90,6 +90,15 @@ func (c *showCmd) Run(e *env) error {
 	return e.print(nil, strings.TrimRight(b.String(), "\n"))
 }
 
+// agentOf is the agent of a run for people. A draft has a name that nobody chose: it is said of
+// what it is one.
+func agentOf(r api.Run) string {
+	if of := r.Metadata["draft"]; of != "" && strings.HasPrefix(r.Agent, "draft-") {
+		return "draft of " + of
+	}
+	return r.Agent
+}
+
 func by(run *string) string {
 	if run == nil {
 		return ""
@@ -106,7 +115,7 @@ func tree(e *env, id, indent string) (string, error) {
 			return "", err
 		}
 		for _, r := range slices.Backward(page.Items) { // the oldest first
-			fmt.Fprintf(&b, "%s└ %s %s %s (%s)\n", indent, r.ID, r.Agent, r.Status, orDash(r.Reason))
+			fmt.Fprintf(&b, "%s└ %s %s %s (%s)\n", indent, r.ID, agentOf(r), r.Status, orDash(r.Reason))
 			below, err := tree(e, r.ID, indent+"  ")
 			if err != nil {
 				return "", err

@@ -20,7 +20,7 @@ func (c *approveCmd) Run(e *env) error {
 	if c.Arguments != "" {
 		var object map[string]any
 		if err := json.Unmarshal([]byte(c.Arguments), &object); err != nil || object == nil {
-			return fmt.Errorf(`--arguments is no JSON object such as {"amount": 100}: %s`, c.Arguments)
+			return usagef(`--arguments is no JSON object such as {"amount": 100}: %s`, c.Arguments)
 		}
 	}
 	return decide(e, c.ID, c.Call, api.Approval{Decision: "approve", Arguments: json.RawMessage(c.Arguments)})

@@ -123,12 +123,12 @@ func (c *toolsCallCmd) Run(e *env) error {
 	if name, ok := strings.CutPrefix(c.Arguments, "@"); ok {
 		var err error
 		if arguments, err = os.ReadFile(name); err != nil {
-			return err
+			return named(err)
 		}
 	}
 	var object map[string]any
 	if err := json.Unmarshal(arguments, &object); err != nil || object == nil {
-		return fmt.Errorf(`the arguments are no JSON object such as {"city": "Oslo"}: %s`, arguments)
+		return usagef(`the arguments are no JSON object such as {"city": "Oslo"}: %s`, arguments)
 	}
 	nc, err := c.connect()
 	if err != nil {

@@ -27,7 +27,7 @@ func Main[C any](name, description string, run func(ctx context.Context, cfg C) 
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, name+":", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
 }
 
@@ -81,7 +81,7 @@ func Open(ctx context.Context, cfg Config, nc *nats.Conn, service string, regist
 func Listen(addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("%w: choose another address with --addr", err)
+		return nil, listening(err)
 	}
 	return l, nil
 }

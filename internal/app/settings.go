@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -34,7 +35,11 @@ func Parse(into any, name, description string, options ...kong.Option) *kong.Con
 	}
 	parsed, err := k.Parse(asked(os.Args[1:]))
 	if err != nil {
-		fmt.Fprintln(os.Stderr, mistake(name, err))
+		var context *kong.Context
+		if e, ok := errors.AsType[*kong.ParseError](err); ok {
+			context = e.Context
+		}
+		fmt.Fprintln(os.Stderr, mistake(name, context, err.Error()))
 		os.Exit(exitUsage)
 	}
 	return parsed
@@ -52,21 +57,38 @@ func asked(args []string) []string {
 // settings file.
 const exitUsage = 80
 
+// Fail prints what a command failed with, in words for people, and returns the exit code: after
+// a [UsageError] that of a mistake in the command line, with a line that says where to read on.
+func Fail(out io.Writer, parsed *kong.Context, err error, words string) int {
+	code := exitCode(err)
+	if name := parsed.Model.Name; code == exitUsage {
+		words = mistake(name, parsed, words)
+	} else {
+		words = name + ": " + words
+	}
+	fmt.Fprintln(out, words)
+	return code
+}
+
 // mistake says what is wrong, and where to read on.
-func mistake(name string, err error) string {
-	command, text := name, err.Error()
-	if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context != nil {
-		for _, p := range e.Context.Path {
+func mistake(name string, context *kong.Context, text string) string {
+	command := name
+	if context != nil {
+		for _, p := range context.Path {
 			if p.Command != nil {
 				command += " " + p.Command.Name
 			}
 		}
-		if command == name && len(e.Context.Model.Children) > 0 {
+		if command == name && len(context.Model.Children) > 0 {
 			text = strings.Replace(text, "unexpected argument ", "there is no command ", 1)
 		}
 	}
+	text = noChoice.Replace(text)
 	return fmt.Sprintf("%s: %s\n%s --help says more", name, text, command)
 }
+
+// noChoice leaves out of kong's choices the one to say nothing.
+var noChoice = strings.NewReplacer(`one of "",`, "one of ", `,"" but`, " but")
 
 // file is what a settings file says, by the names of flags.
 type file struct {

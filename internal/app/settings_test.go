@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -181,7 +182,11 @@ func TestMistakesNameCommands(t *testing.T) {
 		"run a b": "turnpike: unexpected argument b\nturnpike run --help says more",
 	} {
 		_, err := k.Parse(strings.Fields(said))
-		if got := mistake("turnpike", err); got != want {
+		wrong, ok := errors.AsType[*kong.ParseError](err)
+		if !ok {
+			t.Fatalf("%s: %v", said, err)
+		}
+		if got := mistake("turnpike", wrong.Context, err.Error()); got != want {
 			t.Errorf("%s: got %q, want %q", said, got, want)
 		}
 	}

@@ -51,6 +51,12 @@ func names() []string {
 	return all
 }
 
+// Check refuses to measure what there is not.
+func (c Config) Check() error {
+	_, err := c.chosen()
+	return err
+}
+
 // chosen returns the parts that are asked for.
 func (c Config) chosen() (map[string]bool, error) {
 	want := map[string]bool{}

@@ -2,10 +2,14 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
@@ -51,6 +55,9 @@ func Faults(err error) []*Fault {
 	}
 }
 
+// yamlLine finds the line in the first error of the YAML parser, which stands before it then.
+var yamlLine = regexp.MustCompile(`(?s)^yaml: (?:unmarshal errors:\s+)?line ([0-9]{1,9}): (.*)$`)
+
 // Locate returns the faults with the lines and columns where data, the document that they
 // are about, has them. A fault about something that is missing is where it belongs.
 func Locate(data []byte, faults []*Fault) []*Fault {
@@ -58,7 +65,10 @@ func Locate(data []byte, faults []*Fault) []*Fault {
 	located := make([]*Fault, len(faults))
 	for i, f := range faults {
 		at := *f
-		if _, err := fmt.Sscanf(at.Text, "yaml: line %d:", &at.Line); err != nil {
+		if line := yamlLine.FindStringSubmatch(at.Text); line != nil {
+			at.Line, _ = strconv.Atoi(line[1]) // digits
+			at.Text = line[2]
+		} else {
 			p := found[""]
 			for name := range namesTo(f.At) {
 				if deeper, ok := found[name]; ok {
@@ -73,11 +83,15 @@ func Locate(data []byte, faults []*Fault) []*Fault {
 	return located
 }
 
-// InFile is err with each mistake on a line of its own, as in
+// InFile is err with each mistake on a line of its own, from the top of the file, as in
 // "agents/hello.yaml:3:5: tools[0].name: …". data is what the file holds.
 func InFile(path string, data []byte, err error) error {
 	var lines []error
-	for _, f := range Locate(data, Faults(err)) {
+	located := Locate(data, Faults(err))
+	slices.SortStableFunc(located, func(a, b *Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	for _, f := range located {
 		lines = append(lines, InFileAt(path, f))
 	}
 	return errors.Join(lines...)

@@ -23,7 +23,8 @@ func TestMistakesHaveTheirLine(t *testing.T) {
 			":5:17: tools[0].x: ", ":6:4: tools[1].title: ",
 		}},
 		"type.yaml":   {"name: hello\nlimits:\n  max_turns: many\n", []string{":3:3: limits.max_turns: a text stands"}},
-		"syntax.yaml": {"name: hello\nmodel: [\n", []string{":2: yaml: line 2"}},
+		"syntax.yaml": {"name: hello\nmodel: [\n", []string{":2: did not find expected node content"}},
+		"twice.yaml":  {"name: a\nmodel: {provider: scripted}\nname: b\n", []string{":3: key \"name\" already set"}},
 		"twice.json":  {"{\"name\": \"a\",\n \"name\": \"b\"}", []string{":1:2: name: the key is there twice"}},
 		"empty.yaml":  {"", []string{": it is empty"}},
 	} {

@@ -255,13 +255,13 @@ func filterOf(query url.Values) (state.Filter, error) {
 		case name == "status":
 			for text := range strings.SplitSeq(strings.Join(values, ","), ",") {
 				if !slices.Contains(state.Statuses(), state.Status(text)) {
-					return f, invalid("status %q is not one of %v", text, state.Statuses())
+					return f, invalid("status %q is not one of %s", text, words(state.Statuses()))
 				}
 				f.Status = append(f.Status, state.Status(text))
 			}
 		case name == "waiting_reason":
 			if f.Waiting = state.Reason(value); !slices.Contains(state.WaitReasons(), f.Waiting) {
-				return f, invalid("waiting_reason %q is not one of %v", value, state.WaitReasons())
+				return f, invalid("waiting_reason %q is not one of %s", value, words(state.WaitReasons()))
 			}
 		case name == "agent" || name == "loop":
 			if value == "" {
@@ -409,4 +409,13 @@ func placeCursor(items, n int) string {
 		return ""
 	}
 	return strconv.Itoa(items)
+}
+
+// words lists what may stand somewhere.
+func words[T ~string](list []T) string {
+	texts := make([]string, len(list))
+	for i, one := range list {
+		texts[i] = string(one)
+	}
+	return strings.Join(texts, ", ")
 }

@@ -301,6 +301,9 @@ func (s *Store) read(ctx context.Context, id state.RunID) (version, string, erro
 		return version{}, "", fmt.Errorf("read run %s: %w", id, err)
 	}
 	ch, err := decode(m.Data)
+	if errors.Is(err, state.ErrNotFound) {
+		return version{}, "", err // it says all
+	}
 	if err != nil {
 		return version{}, "", fmt.Errorf("decode run %s: %w", id, err)
 	}

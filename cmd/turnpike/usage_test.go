@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// TestMain is the command itself where a test runs this binary as that.
+func TestMain(m *testing.M) {
+	if os.Getenv("TURNPIKE_TEST_COMMAND") != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// A mistake in the command line has the exit code 80, whoever finds it: it is said what is wrong
+// and where to read on, and no gateway is asked.
+func TestWrongUsageHasItsCode(t *testing.T) {
+	t.Parallel()
+	const id = "run_01M848HY4KCXMSBXXTGTJACQES"
+	for _, test := range []struct {
+		args    string // with _ for a space within one
+		command string // whose help says more
+		says    string
+	}{
+		{"ps --limit 0", "ps", "--limit is 0"},
+		{"ps --since soon", "ps", "--since"},
+		{"ps -o yaml", "ps", "--output must be one of"},
+		{"watch " + id + " --stream all", "watch", `--stream must be one of "turns","deltas" but`},
+		{"--server foo ps", "ps", `"foo" is no URL`},
+		{"--server ftp://x ps", "ps", "ftp:// is not spoken"},
+		{"--ca-file nofile ps", "ps", "nofile"},
+		{"run hello", "run", "give either an input or --from FILE"},
+		{"run nofile.yaml hi", "run", "nofile.yaml"},
+		{"run hello hi --from nofile", "run", "nofile"},
+		{"run hello hi --start-at soon", "run", "--start-at"},
+		{"run hello hi --deadline soon", "run", "--deadline"},
+		{"run hello hi --max-turns=-1", "run", "--max-turns"},
+		{"submit hello hi --cost-usd 0.0000001", "submit", "--cost-usd"},
+		{"batch hello nofile", "batch submit", "nofile"},
+		{"batch ls --limit 0", "batch ls", "--limit is 0"},
+		{"fork " + id, "fork", "--turn is missing"},
+		{"fork " + id + " 1 --turn 1", "fork", "TURN and --turn are the same"},
+		{"fork " + id + " 1 hi --message hi", "fork", "INPUT and --message are the same"},
+		{"fork " + id + " 1 --result call", "fork", "--result call"},
+		{"fork " + id + " 1 --edit msg", "fork", "--edit msg"},
+		{"fork " + id + " 1 --instructions nofile", "fork", "nofile"},
+		{"gc --older-than soon", "gc", "--older-than"},
+		{"approve " + id + " --arguments {", "approve", "--arguments"},
+		{"agents put nofile", "agents put", "nofile"},
+		{"agents put in.txt .", "agents put", ". is a directory"},
+		{"agents publish hello", "agents publish", "--hash is missing"},
+		{"agents versions hello --limit 0", "agents versions", "--limit is 0"},
+		{"audit --limit 0", "audit", "--limit is 0"},
+		{"keys create", "keys create", "--role is missing"},
+		{"dead replay", "dead replay", "numbers of letters or --all"},
+		{"tools call x --arguments [1]", "tools call", "no JSON object"},
+		{"tools call x --arguments @nofile", "tools call", "nofile"},
+		{"mcp ls nofile.yaml", "mcp ls", "nofile.yaml"},
+		{"mcp ls in.yaml --allow x", "mcp ls", "--allow"},
+		{"secrets made --user x", "secrets", "--user"},
+		{"secrets made --owner x", "secrets", "--owner"},
+		{"mock-model --addr x", "mock-model", "--addr"},
+		{"mock-model --script nofile", "mock-model", "nofile"},
+		{"bench --only nothing", "bench", "--only"},
+		{"dev --nats-listen x", "dev", "--nats-listen"},
+		{"dev --addr x", "dev", "--addr"},
+		{"dev --addr 127.0.0.1:0 --agents nodir", "dev", "--agents"},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "in.txt"), []byte("Tea.\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, code := command(t, dir, strings.Fields(test.args)...)
+			if code != 80 {
+				t.Errorf("exit code %d, want 80", code)
+			}
+			if !strings.Contains(out, test.says) || !strings.HasSuffix(out, "\nturnpike "+test.command+" --help says more\n") {
+				t.Errorf("printed %q, want %q and the help of %s", out, test.says, test.command)
+			}
+		})
+	}
+}
+
+// What is found wrong later has the code 1.
+func TestOtherErrorsHaveTheirCode(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--server", "http://127.0.0.1:1", "ps"}, {"login"}} {
+		if out, code := command(t, t.TempDir(), args...); code != 1 || strings.Contains(out, "--help") || strings.Contains(out, "EOF") {
+			t.Errorf("%s: exit code %d, printed %q", args, code, out)
+		}
+	}
+}
+
+// command runs the command as a process of its own, with nothing on standard input, and returns
+// what it printed and its exit code.
+func command(t *testing.T, dir string, args ...string) (string, int) {
+	t.Helper()
+	var out bytes.Buffer
+	c := exec.CommandContext(t.Context(), os.Args[0], args...)
+	c.Dir, c.Env, c.Stdout, c.Stderr = dir, append(os.Environ(), "TURNPIKE_TEST_COMMAND=1", "TURNPIKE_URL=", "HOME="+dir), &out, &out
+	err := c.Run()
+	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+		t.Fatal(err)
+	}
+	return out.String(), c.ProcessState.ExitCode()
+}
+
+// A draft has a name that nobody chose: for people it is what it is a draft of.
+func TestDraftsAreSaidOfTheirAgent(t *testing.T) {
+	t.Parallel()
+	c := worked(t)
+	run := submit(t, c, `{model: {provider: scripted, responses: [{text: Lisbon.}]}, instructions: Be brief.}`)
+	instructions, zero := "Be long.", 0
+	fork, err := c.Fork(t.Context(), run.ID, api.ForkRequest{Turn: &zero, Instructions: &instructions})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"ps", "--limit", "1"}, {"show", fork.ID}} {
+		out, err := says(t, c, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out, "draft of a") || strings.Contains(out, fork.Agent) {
+			t.Errorf("%s of a run of the draft %s says\n%s", args[0], fork.Agent, out)
+		}
+	}
+}
+
+// Who watches a run that there is not reads that, and nothing of a run before it.
+func TestWatchOfNoRun(t *testing.T) {
+	t.Parallel()
+	if out, err := says(t, worked(t), "watch", "run_01M848HY4KCXMSBXXTGTJACQES"); err == nil || out != "" {
+		t.Errorf("err %v, printed %q", err, out)
+	}
+}
+
+// Each command that names an agent says which one was meant.
+func TestMisspeltAgents(t *testing.T) {
+	t.Parallel()
+	c := worked(t)
+	if _, err := c.PutAgent(t.Context(), "hello", []byte(`{model: {provider: scripted, responses: [{text: x}]}}`)); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"run", "helo", "hi"}, {"agents", "get", "helo"}, {"agents", "versions", "helo"}, {"agents", "rm", "helo"}} {
+		_, err := says(t, c, args...)
+		if err == nil || !strings.Contains(explain(err, ""), "did you mean \"hello\"? `turnpike agents`") {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
+// A mistake is said by the name that the file was given.
+func TestPutNamesTheFileAsGiven(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.WriteFile("a.yaml", []byte("name: a\nmodl: x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := says(t, worked(t), "agents", "put", "a.yaml"); err == nil || !strings.HasPrefix(err.Error(), "a.yaml:2:1: modl: ") {
+		t.Errorf("put says %v", err)
+	}
+}
