@@ -139,9 +139,9 @@ type TurnDelivery interface {
 // Events wakes whoever watches a run. The truth of committed events is the log in the
 // store; what is sent here is a hint or a live event, and nobody stores it.
 type Events interface {
-	// Grown tells whoever watches a run that its log has grown from so many entries to so
-	// many. It may be lost.
-	Grown(run state.RunID, from, to int64)
+	// Grown tells whoever watches a run of a tenant that its log has grown from so many entries
+	// to so many. It may be lost.
+	Grown(tenant string, run state.RunID, from, to int64)
 
 	// Live sends an event to whoever watches now. It may be lost.
 	Live(run state.RunID, data []byte)
@@ -152,9 +152,9 @@ type Events interface {
 	Watch(ctx context.Context, run state.RunID, fn func(Notice)) (stop func(), err error)
 
 	// WatchAll calls fn for each run whose log has grown, of all tenants, from now on, until
-	// the returned stop is called. Like Watch it may miss some, and the rules for fn are the
-	// same.
-	WatchAll(ctx context.Context, fn func(run state.RunID)) (stop func(), err error)
+	// the returned stop is called. The tenant is empty if a worker of an older build tells.
+	// Like Watch it may miss some, and the rules for fn are the same.
+	WatchAll(ctx context.Context, fn func(tenant string, run state.RunID)) (stop func(), err error)
 
 	// WatchDeleted calls fn for each run that is said to be deleted, of all tenants, from now
 	// on, until the returned stop is called. It may miss some, and the rules for fn are those

@@ -44,10 +44,6 @@ const (
 	changesNewest = 50
 	changesPage   = 200
 	changesDepth  = 1000
-
-	// changesOwners is how many runs are known by their tenant, so that what is heard of
-	// those of other tenants costs nothing.
-	changesOwners = 1 << 16
 )
 
 // changes are the feeds of tenants. The bus says which runs have changed, and the store how
@@ -58,9 +54,8 @@ type changes struct {
 	listening sync.Mutex // before mu: to begin to listen may take long
 	stop      func()     // ends listening; nil: it has not begun
 
-	mu     sync.Mutex
-	feeds  map[string]*changeFeed // by tenant
-	owners map[state.RunID]string // the tenants of runs
+	mu    sync.Mutex
+	feeds map[string]*changeFeed // by tenant
 }
 
 // changeFeed has the latest changes of one tenant's runs. Readers follow it each at its own
@@ -130,7 +125,7 @@ func (c *changes) follow(ctx context.Context, tenant string) (f *changeFeed, lea
 }
 
 func (c *changes) listen(ctx context.Context) (stop func(), err error) {
-	changed, err := c.g.bus.WatchAll(ctx, c.hear)
+	changed, err := c.g.bus.WatchAll(ctx, c.changed)
 	if err != nil {
 		return nil, err
 	}
@@ -159,9 +154,6 @@ func (c *changes) end(f *changeFeed, quit bool) bool {
 	defer c.listening.Unlock()
 	c.mu.Lock()
 	last := len(c.feeds) == 0
-	if last {
-		c.owners = map[state.RunID]string{}
-	}
 	c.mu.Unlock()
 	if last && c.stop != nil {
 		c.stop()
@@ -182,27 +174,15 @@ func (c *changes) remove(f *changeFeed, quit bool) bool {
 	return true
 }
 
-// hear takes the word that a run has changed.
-func (c *changes) hear(id state.RunID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if tenant, known := c.owners[id]; known {
-		if f := c.feeds[tenant]; f != nil {
-			f.hear(id, false)
-		}
-		return
-	}
-	for _, f := range c.feeds {
-		f.hear(id, false)
-	}
-}
-
-// changed is hear for what this gateway has changed itself.
+// changed takes the word that a run of a tenant has changed. Of which one it is a worker of an
+// older build does not tell: the store is asked.
 func (c *changes) changed(tenant string, id state.RunID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f := c.feeds[tenant]; f != nil {
-		f.hear(id, false)
+	for _, f := range c.feeds {
+		if tenant == "" || tenant == f.tenant {
+			f.hear(id, false)
+		}
 	}
 }
 
@@ -213,24 +193,6 @@ func (c *changes) deleted(tenant string, id state.RunID) {
 	if f := c.feeds[tenant]; f != nil {
 		f.hear(id, true)
 	}
-}
-
-// own notes whose run it is.
-func (c *changes) own(id state.RunID, tenant string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.owners) >= changesOwners {
-		c.owners = map[state.RunID]string{}
-	}
-	c.owners[id] = tenant
-}
-
-// foreign reports whether a run is known to be of another tenant.
-func (c *changes) foreign(id state.RunID, tenant string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	owner, known := c.owners[id]
-	return known && owner != tenant
 }
 
 func (f *changeFeed) hear(id state.RunID, deleted bool) {
@@ -295,9 +257,6 @@ func (f *changeFeed) read(ctx context.Context) {
 	group.SetLimit(concurrentReads)
 	states, errs := make([]state.State, len(ids)), make([]error, len(ids))
 	for i, id := range ids {
-		if f.c.foreign(id, f.tenant) {
-			continue
-		}
 		group.Go(func() error {
 			states[i], errs[i] = f.c.g.store.Load(ctx, id)
 			return nil
@@ -313,7 +272,6 @@ func (f *changeFeed) read(ctx context.Context) {
 		case errs[i] != nil:
 			f.hear(id, deleted[i]) // later
 		case st.ID != "":
-			f.c.own(st.ID, st.Tenant)
 			if st.Tenant == f.tenant {
 				f.add(st)
 			}
@@ -344,7 +302,6 @@ func (f *changeFeed) look(ctx context.Context) {
 		}
 	}
 	for i := len(found) - 1; i >= 0; i-- {
-		f.c.own(found[i].ID, f.tenant)
 		f.add(&found[i])
 	}
 }

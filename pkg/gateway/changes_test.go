@@ -197,7 +197,9 @@ func TestChangesOfSome(t *testing.T) {
 // quiet is a bus that loses all hints.
 type quiet struct{ bus.Bus }
 
-func (quiet) WatchAll(context.Context, func(state.RunID)) (func(), error) { return func() {}, nil }
+func (quiet) WatchAll(context.Context, func(string, state.RunID)) (func(), error) {
+	return func() {}, nil
+}
 
 func (quiet) WatchDeleted(context.Context, func(string, state.RunID)) (func(), error) {
 	return func() {}, nil
@@ -206,7 +208,7 @@ func (quiet) WatchDeleted(context.Context, func(string, state.RunID)) (func(), e
 // mute is a bus that does not answer.
 type mute struct{ bus.Bus }
 
-func (mute) WatchAll(context.Context, func(state.RunID)) (func(), error) {
+func (mute) WatchAll(context.Context, func(string, state.RunID)) (func(), error) {
 	return nil, errors.New("no answer")
 }
 
@@ -319,7 +321,7 @@ func TestChangesAreBounded(t *testing.T) {
 	}
 	began := time.Now()
 	for range 20_000 {
-		s.bus.Grown(state.RunID(id), 1, 2)
+		s.bus.Grown(state.DefaultTenant, state.RunID(id), 1, 2)
 	}
 	done := s.submit("hello")
 	for _, r := range readers {
@@ -330,6 +332,28 @@ func TestChangesAreBounded(t *testing.T) {
 	defer store.mu.Unlock()
 	if n := store.of[state.RunID(id)]; n > most {
 		t.Errorf("read %d times, want at most %d", n, most)
+	}
+}
+
+// Runs of other tenants are not read for a feed, however many of them change.
+func TestChangesOfOthersAreNotRead(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	store := &loads{Store: s.store, of: map[state.RunID]int{}}
+	r := follow(t, s.over(store, s.bus).url+"/v1/events", "", "")
+	var foreign []state.RunID
+	for n := range 1000 {
+		id := state.FirstIDAt(time.Now()).Plus(n)
+		foreign = append(foreign, id)
+		s.bus.Grown("other", id, 1, 2)
+	}
+	r.run(s.submit("hello"), "completed")
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	for _, id := range foreign {
+		if store.of[id] > 0 {
+			t.Fatalf("%s of another tenant was read", id)
+		}
 	}
 }
 

@@ -238,7 +238,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	}
 	g.audiences = audiences{bus: b, read: g.readLog, runs: map[state.RunID]*audience{}}
 	g.shares = shares{tenants: map[string]*share{}}
-	g.changes = changes{g: g, feeds: map[string]*changeFeed{}, owners: map[state.RunID]string{}}
+	g.changes = changes{g: g, feeds: map[string]*changeFeed{}}
 	g.clock.ask = store.Now
 	g.lookup = &lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Agents: store, Services: cfg.Services, Secret: cfg.Secret}
 	g.keeper = retention.New(store, b, retention.Config{Keep: cfg.Retention, Tenant: cfg.Tenant, Logger: cfg.Logger})

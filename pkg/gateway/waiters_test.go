@@ -82,7 +82,7 @@ func (w *waiting) end(tell bool) {
 			w.t.Fatal(err)
 		}
 		if tell {
-			w.bus.Grown(id, c.State.LogLen(), s.LogLen())
+			w.bus.Grown(s.Tenant, id, c.State.LogLen(), s.LogLen())
 		}
 	}
 }

@@ -98,8 +98,8 @@ func (e *eye) Live(run state.RunID, data []byte) {
 }
 
 // Grown strikes at what the store has got.
-func (e *eye) Grown(run state.RunID, from, to int64) {
-	e.Bus.Grown(run, from, to)
+func (e *eye) Grown(tenant string, run state.RunID, from, to int64) {
+	e.Bus.Grown(tenant, run, from, to)
 	for range to - from {
 		e.heard(run)
 	}

@@ -244,7 +244,7 @@ func (t *turn) grown() {
 	if t.recorded = t.s.LogLen(); t.recorded == from {
 		return
 	}
-	t.w.bus.Grown(t.s.ID, from, t.recorded)
+	t.w.bus.Grown(t.s.Tenant, t.s.ID, from, t.recorded)
 	if t.w.feed != nil {
 		t.w.feed.grown(t.s.Tenant, t.s.ID, t.recorded)
 	}

@@ -199,7 +199,7 @@ func (watchers) Watched(state.RunID) bool { return true }
 func (watchers) Stop()                    {}
 
 // Grown is a hint, which may not say more than the store knows.
-func (w wire) Grown(run state.RunID, _, to int64) {
+func (w wire) Grown(_ string, run state.RunID, _, to int64) {
 	w.p.passes()
 	w.p.s.mu.Lock()
 	defer w.p.s.mu.Unlock()

@@ -78,9 +78,9 @@ func (w wire) LastEvent(ctx context.Context, tenant string, run state.RunID) (in
 	return do(ctx, w.p, toBus, "last event", func() (int64, error) { return w.Bus.LastEvent(ctx, tenant, run) })
 }
 
-func (w wire) Grown(run state.RunID, from, to int64) {
+func (w wire) Grown(tenant string, run state.RunID, from, to int64) {
 	if w.p.reaches(toBus) {
-		w.Bus.Grown(run, from, to)
+		w.Bus.Grown(tenant, run, from, to)
 	}
 }
 

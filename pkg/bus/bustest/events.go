@@ -27,11 +27,11 @@ func testWatch(t *testing.T, b bus.Bus) {
 	}
 	defer stop()
 	b.Live(other, []byte("other"))
-	b.Grown(other, 0, 7)
+	b.Grown(state.DefaultTenant, other, 0, 7)
 	want := []bus.Notice{{From: 0, To: 2}, {Live: []byte(`{"seq":null}`)}, {From: 2, To: 3}}
-	b.Grown(run, 0, 2)
+	b.Grown(state.DefaultTenant, run, 0, 2)
 	b.Live(run, want[1].Live)
-	b.Grown(run, 2, 3)
+	b.Grown(state.DefaultTenant, run, 2, 3)
 	for _, w := range want {
 		select {
 		case n := <-got:
@@ -44,30 +44,30 @@ func testWatch(t *testing.T, b bus.Bus) {
 	}
 }
 
-// Who watches all runs hears which logs grow, and no live events.
+// Who watches all runs hears which logs grow and whose they are, and no live events.
 func testWatchAll(t *testing.T, b bus.Bus) {
-	got := make(chan state.RunID, 100)
-	stop, err := b.WatchAll(t.Context(), func(run state.RunID) { got <- run })
+	got := make(chan [2]string, 100)
+	stop, err := b.WatchAll(t.Context(), func(tenant string, run state.RunID) { got <- [2]string{tenant, string(run)} })
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []state.RunID{newID(), newID(), newID()}
-	for i, run := range want {
-		b.Live(run, []byte("x"))
-		b.Grown(run, 0, int64(i)+1)
+	want := [][2]string{{state.DefaultTenant, string(newID())}, {"acme", string(newID())}, {"b-2", string(newID())}}
+	for i, w := range want {
+		b.Live(state.RunID(w[1]), []byte("x"))
+		b.Grown(w[0], state.RunID(w[1]), 0, int64(i)+1)
 	}
 	for _, w := range want {
 		select {
-		case run := <-got:
-			if run != w {
-				t.Fatalf("%s has grown, want %s", run, w)
+		case g := <-got:
+			if g != w {
+				t.Fatalf("%s has grown, want %s", g, w)
 			}
 		case <-time.After(soon):
 			t.Fatalf("%s was not heard", w)
 		}
 	}
 	stop()
-	b.Grown(newID(), 0, 1)
+	b.Grown(state.DefaultTenant, newID(), 0, 1)
 	if len(got) != 0 {
 		t.Error("heard after stop")
 	}
@@ -82,7 +82,7 @@ func testWatchDeleted(t *testing.T, b bus.Bus) {
 	}
 	want := [][2]string{{state.DefaultTenant, string(newID())}, {"acme", string(newID())}}
 	for _, w := range want {
-		b.Grown(newID(), 0, 1)
+		b.Grown(state.DefaultTenant, newID(), 0, 1)
 		b.Deleted(w[0], state.RunID(w[1]))
 	}
 	for _, w := range want {

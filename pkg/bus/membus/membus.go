@@ -176,9 +176,9 @@ func (b *Bus) send(subject string, v any) {
 }
 
 // Grown implements bus.Events.
-func (b *Bus) Grown(run state.RunID, from, to int64) {
+func (b *Bus) Grown(tenant string, run state.RunID, from, to int64) {
 	b.send(watchSubject(run), bus.Notice{From: from, To: to})
-	b.send(watchAll, run)
+	b.send(watchAll, ofTenant{tenant, run})
 }
 
 // Live implements bus.Events.
@@ -190,25 +190,30 @@ func (b *Bus) Watch(_ context.Context, run state.RunID, fn func(bus.Notice)) (fu
 }
 
 // WatchAll implements bus.Events.
-func (b *Bus) WatchAll(_ context.Context, fn func(state.RunID)) (func(), error) {
-	return b.subscribe(watchAll, func(v any) { fn(v.(state.RunID)) }) //nolint:forcetypeassert // only Grown sends
+func (b *Bus) WatchAll(_ context.Context, fn func(string, state.RunID)) (func(), error) {
+	return b.subscribe(watchAll, told(fn))
 }
 
-// deleted is a run that is gone.
-type deleted struct {
+// ofTenant is a run and whose it is.
+type ofTenant struct {
 	tenant string
 	run    state.RunID
 }
 
+// told tells fn what was sent as ofTenant.
+func told(fn func(string, state.RunID)) func(any) {
+	return func(v any) {
+		r := v.(ofTenant) //nolint:forcetypeassert // only Grown and Deleted send
+		fn(r.tenant, r.run)
+	}
+}
+
 // Deleted implements bus.Intake.
-func (b *Bus) Deleted(tenant string, run state.RunID) { b.send(watchDeleted, deleted{tenant, run}) }
+func (b *Bus) Deleted(tenant string, run state.RunID) { b.send(watchDeleted, ofTenant{tenant, run}) }
 
 // WatchDeleted implements bus.Events.
 func (b *Bus) WatchDeleted(_ context.Context, fn func(string, state.RunID)) (func(), error) {
-	return b.subscribe(watchDeleted, func(v any) {
-		d := v.(deleted) //nolint:forcetypeassert // only Deleted sends
-		fn(d.tenant, d.run)
-	})
+	return b.subscribe(watchDeleted, told(fn))
 }
 
 const (

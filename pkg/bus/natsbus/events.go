@@ -36,11 +36,16 @@ const (
 	watchBatch = 1000
 )
 
+// headerTenant names the tenant of a run whose log has grown. It is no part of the data, which
+// older builds read.
+const headerTenant = "Turnpike-Tenant"
+
 // Grown implements bus.Events.
-func (b *Bus) Grown(run state.RunID, from, to int64) {
+func (b *Bus) Grown(tenant string, run state.RunID, from, to int64) {
 	data := strconv.AppendInt(make([]byte, 0, 24), from, 10)
 	data = strconv.AppendInt(append(data, ' '), to, 10)
-	if err := b.nc.Publish(b.subject(subjectGrown, token(string(run))), data); err != nil {
+	m := &nats.Msg{Subject: b.subject(subjectGrown, token(string(run))), Header: nats.Header{headerTenant: {tenant}}, Data: data}
+	if err := b.nc.PublishMsg(m); err != nil {
 		b.log.Debug().Err(err).Msg("hint that a log has grown")
 	}
 }
@@ -78,10 +83,10 @@ func (b *Bus) Watch(ctx context.Context, run state.RunID, fn func(bus.Notice)) (
 }
 
 // WatchAll implements bus.Events.
-func (b *Bus) WatchAll(ctx context.Context, fn func(state.RunID)) (func(), error) {
+func (b *Bus) WatchAll(ctx context.Context, fn func(string, state.RunID)) (func(), error) {
 	return b.listen(ctx, []string{b.subject(subjectGrown, "*")}, func(m *nats.Msg) {
 		if run, err := state.ParseRunID(lastToken(m.Subject)); err == nil {
-			fn(run)
+			fn(m.Header.Get(headerTenant), run)
 		}
 	})
 }
