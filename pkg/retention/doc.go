@@ -14,4 +14,7 @@
 //   - The runs below a run go before it, so a run that is there is never named by nobody, and what names a run that is
 //     gone goes soon.
 //   - A deletion that was interrupted goes on with the next.
+//   - What cannot be deleted keeps nothing else: each failure is logged with its run and tenant, ten of them a pass and
+//     rule, and tried again with the next pass. Runs of a newer build, and what is below them, are left to that.
+//   - A page of runs in memory has some 8 MiB.
 package retention

@@ -49,7 +49,7 @@ func (k *Keeper) Delete(ctx context.Context, id state.RunID) (n int, err error) 
 	if err := k.checkRoot(ctx, root); err != nil {
 		return 0, err
 	}
-	trees, err := k.trees(ctx, []state.State{root})
+	trees, err := k.trees(ctx, []member{memberOf(root)})
 	if err != nil {
 		return 0, err
 	}
@@ -75,6 +75,9 @@ func (k *Keeper) checkRoot(ctx context.Context, s state.State) error {
 	if errors.Is(err, state.ErrNotFound) {
 		return nil
 	}
+	if errors.Is(err, state.ErrFormat) {
+		return fmt.Errorf("run %s: %w, %w", s.ID, ErrChild, err)
+	}
 	return err
 }
 
@@ -84,41 +87,44 @@ type tree struct {
 	live *state.NotEndedError // of one that has not ended; nil if all have
 }
 
-// member is what must be known of a run to delete it.
+// member is what must be known of a run to delete it, which has up to a megabyte.
 type member struct {
 	id      state.RunID
 	tenant  string
+	status  state.Status
 	letters bool // it has dead letters
 }
 
-func (t *tree) add(s state.State) {
-	t.runs = append(t.runs, member{s.ID, s.Tenant, s.Poison != nil})
-	if !s.Status.Terminal() && t.live == nil {
-		t.live = &state.NotEndedError{ID: s.ID, Status: s.Status}
+func memberOf(s state.State) member { return member{s.ID, s.Tenant, s.Status, s.Poison != nil} }
+
+func (t *tree) add(m member) {
+	t.runs = append(t.runs, m)
+	if !m.status.Terminal() && t.live == nil {
+		t.live = &state.NotEndedError{ID: m.id, Status: m.status}
 	}
 }
 
 // trees returns the trees of some runs of one tenant. The store is asked once for what is below
 // many of them, not once for each.
-func (k *Keeper) trees(ctx context.Context, roots []state.State) ([]tree, error) {
+func (k *Keeper) trees(ctx context.Context, roots []member) ([]tree, error) {
 	trees := make([]tree, len(roots))
 	of := map[state.RunID]int{}
 	var above []state.RunID
 	for i, root := range roots {
 		trees[i].add(root)
-		of[root.ID], above = i, append(above, root.ID)
+		of[root.id], above = i, append(above, root.id)
 	}
 	for len(above) > 0 {
 		var below []state.RunID
 		for part := range slices.Chunk(above, page) {
-			for f := (state.Filter{Tenant: roots[0].Tenant, Parents: part, Limit: page}); ; {
+			for f := (state.Filter{Tenant: roots[0].tenant, Parents: part, Limit: page, Bytes: pageBytes}); ; {
 				children, err := k.store.List(ctx, f)
 				if err != nil {
 					return nil, err
 				}
 				for _, s := range children.Runs {
 					i := of[s.Parent.RunID]
-					trees[i].add(s)
+					trees[i].add(memberOf(s))
 					of[s.ID], below = i, append(below, s.ID)
 				}
 				if f.Cursor = children.Next; f.Cursor == "" {
@@ -158,25 +164,17 @@ func (k *Keeper) forget(ctx context.Context, m member) error {
 }
 
 const (
-	page    = 200
-	longest = 5 * time.Minute // between two passes
-	least   = time.Second
+	page      = 200
+	pageBytes = 8 << 20         // ends a page early: a run has up to a megabyte
+	longest   = 5 * time.Minute // between two passes
+	least     = time.Second
+	told      = 10 // of the runs that a pass could not delete
 )
 
 // Run deletes what is old enough until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	for {
-		rules, err := k.rules(ctx)
-		if err == nil {
-			for _, r := range rules {
-				if err = k.pass(ctx, r); err != nil {
-					break
-				}
-			}
-		}
-		if err != nil && ctx.Err() == nil {
-			k.cfg.Logger.Warn().Err(err).Str("hint", "is the store reachable? it is tried again").Msg("old runs not deleted")
-		}
+		rules := k.passes(ctx)
 		wait := time.NewTimer(interval(rules))
 		select {
 		case <-wait.C:
@@ -187,27 +185,51 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
+// passes goes through all rules once and returns them. What one cannot delete keeps no other
+// from it, unless the store is away.
+func (k *Keeper) passes(ctx context.Context) []rule {
+	rules, err := k.rules(ctx)
+	if err != nil && ctx.Err() == nil {
+		k.cfg.Logger.Warn().Err(err).Str("hint", "is the store reachable? it is tried again").Msg("how long runs are kept not read")
+	}
+	for _, r := range rules {
+		now, err := k.store.Now(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				k.cfg.Logger.Warn().Err(err).Str("hint", "is the store reachable? it is tried again").Msg("old runs not deleted")
+			}
+			break
+		}
+		if err := k.pass(ctx, r, now.Add(-r.keep)); err != nil && ctx.Err() == nil {
+			k.cfg.Logger.Warn().Err(err).Str("tenant", r.filter.Tenant).Str("agent", r.filter.Agent).
+				Str("hint", "are the store and NATS reachable? is the run of a newer build? it is tried again").Msg("old runs not deleted")
+		}
+	}
+	return rules
+}
+
 // rule says how long runs that a filter selects are kept.
 type rule struct {
 	filter state.Filter
 	keep   time.Duration
 }
 
-// rules returns what is kept for less than ever.
+// rules returns what is kept for less than ever, of all tenants whose agents can be read.
 func (k *Keeper) rules(ctx context.Context) ([]rule, error) {
 	tenants, err := k.tenants(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var rules []rule
+	var failed failures
 	for _, tenant := range tenants {
 		own, err := k.rulesOf(ctx, tenant)
 		if err != nil {
-			return rules, err
+			failed.add(fmt.Errorf("tenant %s: %w", tenant, err))
 		}
 		rules = append(rules, own...)
 	}
-	return rules, nil
+	return rules, failed.err()
 }
 
 // tenants returns the names of all tenants.
@@ -260,56 +282,86 @@ func interval(rules []rule) time.Duration {
 	return max(wait, least)
 }
 
+// failures are errors that keep nothing else from being done.
+type failures struct {
+	first []error
+	more  int
+}
+
+func (f *failures) add(err error) {
+	if len(f.first) == told {
+		f.more++
+		return
+	}
+	f.first = append(f.first, err)
+}
+
+func (f *failures) err() error {
+	if f.more > 0 {
+		return fmt.Errorf("%w\nand %d more", errors.Join(f.first...), f.more)
+	}
+	return errors.Join(f.first...)
+}
+
 // pass deletes what a rule no longer keeps: of what was created so long ago, which is
 // looked at from the newest, what has ended so long ago.
-func (k *Keeper) pass(ctx context.Context, r rule) error {
-	now, err := k.store.Now(ctx)
-	if err != nil {
-		return err
-	}
-	until := now.Add(-r.keep)
+func (k *Keeper) pass(ctx context.Context, r rule, until time.Time) error {
 	f := r.filter
-	f.Limit, f.Cursor = page, string(state.FirstIDAt(until))
+	f.Limit, f.Bytes, f.Cursor = page, pageBytes, string(state.FirstIDAt(until))
 	deleted := 0
 	defer func() {
 		if deleted > 0 {
 			k.cfg.Logger.Info().Int("runs", deleted).Dur("kept", r.keep).Str("agent", f.Agent).Msg("old runs deleted")
 		}
 	}()
+	var failed failures
 	for {
-		found, err := k.store.List(ctx, f)
+		old, next, err := k.old(ctx, f, until, &failed)
 		if err != nil {
-			return err
+			failed.add(err)
+			return failed.err()
 		}
-		var old []state.State
-		for _, s := range found.Runs {
-			if s.FinishedAt.After(until) {
-				continue
-			}
-			err := k.checkRoot(ctx, s)
-			if err != nil && !errors.Is(err, ErrChild) {
-				return err
-			}
-			if err == nil {
-				old = append(old, s)
-			}
-		}
-		n, err := k.deleteAll(ctx, old)
+		n, err := k.deleteAll(ctx, old, &failed)
 		if deleted += n; err != nil {
-			return err
+			failed.add(err)
+			return failed.err()
 		}
-		if f.Cursor = found.Next; f.Cursor == "" {
-			return nil
+		if f.Cursor = next; f.Cursor == "" {
+			return failed.err()
 		}
 	}
 }
 
-// deleteAll deletes some runs of one tenant with what is below them, but for what has not ended.
-func (k *Keeper) deleteAll(ctx context.Context, roots []state.State) (deleted int, err error) {
+// old returns what is to be deleted of a page of runs, and where the next begins.
+func (k *Keeper) old(ctx context.Context, f state.Filter, until time.Time, failed *failures) (old []member, next string, err error) {
+	found, err := k.store.List(ctx, f)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, s := range found.Runs {
+		if s.FinishedAt.After(until) {
+			continue
+		}
+		switch err := k.checkRoot(ctx, s); {
+		case err == nil:
+			old = append(old, memberOf(s))
+		case !errors.Is(err, ErrChild):
+			failed.add(fmt.Errorf("run %s: %w", s.ID, err))
+		}
+		if ctx.Err() != nil {
+			return nil, "", ctx.Err()
+		}
+	}
+	return old, found.Next, nil
+}
+
+// deleteAll deletes some runs of one tenant with what is below them, but for what has not ended
+// and for what fails. The error is of what all of them need.
+func (k *Keeper) deleteAll(ctx context.Context, roots []member, failed *failures) (deleted int, err error) {
 	if len(roots) == 0 {
 		return 0, nil
 	}
-	trees, err := k.trees(ctx, roots)
+	trees, err := k.eachTree(ctx, roots, failed)
 	if err != nil {
 		return 0, err
 	}
@@ -317,16 +369,38 @@ func (k *Keeper) deleteAll(ctx context.Context, roots []state.State) (deleted in
 	if len(trees) == 0 {
 		return 0, nil
 	}
-	err = k.noted(ctx, roots[0].Tenant, func() error {
+	err = k.noted(ctx, roots[0].tenant, func() error {
 		for _, t := range trees {
 			n, err := k.forgetTree(ctx, t)
 			deleted += n
 			var live *state.NotEndedError
 			if err != nil && !errors.As(err, &live) {
-				return err
+				failed.add(fmt.Errorf("run %s: %w", t.runs[0].id, err))
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
 		}
 		return nil
 	})
 	return deleted, err
+}
+
+// eachTree is trees, but for those that cannot be read: one of them does not hide the others.
+func (k *Keeper) eachTree(ctx context.Context, roots []member, failed *failures) ([]tree, error) {
+	trees, err := k.trees(ctx, roots)
+	if err == nil {
+		return trees, nil
+	}
+	if _, away := k.store.Now(ctx); away != nil {
+		return nil, err
+	}
+	for _, root := range roots {
+		one, err := k.trees(ctx, []member{root})
+		if err != nil {
+			failed.add(fmt.Errorf("run %s: %w", root.id, err))
+		}
+		trees = append(trees, one...)
+	}
+	return trees, nil
 }

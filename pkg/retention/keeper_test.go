@@ -1,9 +1,12 @@
 package retention_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,9 +36,14 @@ func newDeployment(t *testing.T) *deployment {
 // run stores a run that was made now, and ends it with end unless that is "".
 func (d *deployment) run(name string, parent *state.Parent, end state.Reason) state.RunID {
 	d.t.Helper()
+	return d.runOf(state.DefaultTenant, name, parent, end)
+}
+
+func (d *deployment) runOf(tenant, name string, parent *state.Parent, end state.Reason) state.RunID {
+	d.t.Helper()
 	now := state.At(time.Now())
 	s := state.State{
-		ID: state.RunID(state.RunPrefix + ulid.MustNew(ulid.Timestamp(now.Time), ulid.DefaultEntropy()).String()), Agent: name, AgentVersion: 1, Loop: "react", Tenant: "default",
+		ID: state.RunID(state.RunPrefix + ulid.MustNew(ulid.Timestamp(now.Time), ulid.DefaultEntropy()).String()), Agent: name, AgentVersion: 1, Loop: "react", Tenant: tenant,
 		Priority: state.Normal, Limits: state.Limits{MaxTurns: 20}, Parent: parent,
 	}
 	s, err := s.Move(state.Submitted, state.Entry{At: now, Messages: []state.Message{state.UserText("hi")}})
@@ -278,6 +286,90 @@ func TestListsOfAPass(t *testing.T) {
 		}
 		if store.n > runs/20 {
 			t.Errorf("%d lists to delete %d runs", store.n, runs)
+		}
+	})
+}
+
+// picky is a store and a bus that cannot delete some runs, each for another reason.
+type picky struct {
+	state.Store
+	bus.Intake
+
+	newer, kept, below, poisoned state.RunID
+	unbounded                    int // lists that could have any number of bytes
+}
+
+var errPicky = errors.New("this one cannot be dealt with")
+
+func (p *picky) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	if id == p.newer {
+		return state.State{}, state.ErrFormat
+	}
+	return p.Store.Load(ctx, id)
+}
+
+func (p *picky) Delete(ctx context.Context, id state.RunID) error {
+	if id == p.kept {
+		return errPicky
+	}
+	return p.Store.Delete(ctx, id)
+}
+
+func (p *picky) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
+	if f.Bytes == 0 {
+		p.unbounded++
+	}
+	if slices.Contains(f.Parents, p.below) {
+		return state.RunPage{}, errPicky
+	}
+	return p.Store.List(ctx, f)
+}
+
+func (p *picky) Forget(ctx context.Context, tenant string, id state.RunID, letters bool) error {
+	if id == p.poisoned {
+		return errPicky
+	}
+	return p.Intake.Forget(ctx, tenant, id, letters)
+}
+
+// A run that cannot be deleted, whatever the reason, keeps no other, and is named.
+func TestFailedDeletionsKeepNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeployment(t)
+		if err := d.store.PutDocument(t.Context(), state.TenantDocument, "zoo", json.RawMessage(`{"name":"zoo"}`)); err != nil {
+			t.Fatal(err)
+		}
+		ids := []state.RunID{d.runOf("zoo", "a", nil, state.EndCompleted)}
+		above := d.run("a", nil, "")
+		for range 8 {
+			ids = append(ids, d.run("a", nil, state.EndCompleted))
+		}
+		child := d.run("a", &state.Parent{RunID: above, CallID: "c1", Depth: 1}, state.EndCompleted)
+		p := &picky{Store: d.store, Intake: d.bus, newer: above, kept: ids[7], below: ids[5], poisoned: ids[3]}
+		time.Sleep(time.Hour)
+		var log bytes.Buffer
+		k := retention.New(p, p, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: zerolog.New(&log)})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { k.Run(ctx); close(done) }()
+		synctest.Wait() // the pass has ended
+		cancel()
+		<-done
+		for i, id := range ids {
+			bad := slices.Contains([]state.RunID{p.kept, p.below, p.poisoned}, id)
+			if d.has(id) != bad {
+				t.Errorf("run %d is there: %v", i, !bad)
+			}
+			if bad && !strings.Contains(log.String(), string(id)) {
+				t.Errorf("the log does not name run %d: %s", i, log.String())
+			}
+		}
+		if !d.has(child) {
+			t.Error("the child of a run of a newer build is gone")
+		}
+		if !strings.Contains(log.String(), `"tenant":"default"`) || p.unbounded > 0 {
+			t.Errorf("%d lists of any size; log %s", p.unbounded, log.String())
 		}
 	})
 }

@@ -26,11 +26,21 @@ func (s *Store) listBelow(ctx context.Context, f state.Filter, limit int) (state
 		ids = ids[:most]
 		page.Next = ids[most-1]
 	}
-	for part := range slices.Chunk(ids, listPage) {
-		runs, _, err := s.headers(ctx, part)
+	at, read := listPage, 0
+	if f.Bytes > 0 {
+		at = listFirst
+	}
+	top := ""
+	for part := range slices.Chunk(ids, at) {
+		if f.Bytes > 0 && read >= f.Bytes {
+			page.Next = top
+			return page, nil
+		}
+		runs, bytes, err := s.headers(ctx, part)
 		if err != nil {
 			return state.RunPage{}, err
 		}
+		read, top = read+bytes, part[len(part)-1]
 		for _, st := range runs {
 			if !f.Match(st) {
 				continue

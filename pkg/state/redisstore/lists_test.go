@@ -243,31 +243,34 @@ func TestListBytes(t *testing.T) {
 	const n, size, most = 60, 100 << 10, 1 << 20
 	s := openAt(t, testbed.Redis(t), fmt.Sprint("bytes", time.Now().UnixNano()))
 	s.SetFormat(2)
+	above := &state.Parent{RunID: newRun(t).ID, CallID: "c", Depth: 1}
 	for range n {
 		run := newRun(t)
-		run.Metadata = map[string]string{"large": strings.Repeat("x", size)}
+		run.Parent, run.Metadata = above, map[string]string{"large": strings.Repeat("x", size)}
 		if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	seen := map[state.RunID]bool{}
-	for f := (state.Filter{Limit: 1000, Bytes: most}); ; {
-		page, err := s.List(t.Context(), f)
-		if err != nil {
-			t.Fatal(err)
+	for _, f := range []state.Filter{{}, {Parents: []state.RunID{above.RunID, "run_0"}}} {
+		seen := map[state.RunID]bool{}
+		for f.Limit, f.Bytes = 1000, most; ; {
+			page, err := s.List(t.Context(), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page.Runs) > 2*most/size+12 {
+				t.Errorf("a page has %d runs of %d bytes", len(page.Runs), size)
+			}
+			for _, st := range page.Runs {
+				seen[st.ID] = true
+			}
+			if f.Cursor = page.Next; f.Cursor == "" {
+				break
+			}
 		}
-		if len(page.Runs) > 2*most/size {
-			t.Errorf("a page has %d runs of %d bytes", len(page.Runs), size)
+		if len(seen) != n {
+			t.Errorf("the pages below %v have %d runs, want %d", f.Parents, len(seen), n)
 		}
-		for _, st := range page.Runs {
-			seen[st.ID] = true
-		}
-		if f.Cursor = page.Next; f.Cursor == "" {
-			break
-		}
-	}
-	if len(seen) != n {
-		t.Errorf("the pages have %d runs, want %d", len(seen), n)
 	}
 	if page, err := s.List(t.Context(), state.Filter{Limit: 1000}); err != nil || len(page.Runs) != n {
 		t.Errorf("a list without a bound has %d runs, %v", len(page.Runs), err)
