@@ -115,7 +115,10 @@ func (c *devCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	api.Services, api.Secret = finder.Services, finder.Secret
+	if c.MockResponses != "" {
+		finder.Key = nil // no model is asked
+	}
+	api.Services, api.Key, api.Secret = finder.Services, finder.Key, finder.Secret
 	g, err := d.NewGateway(api)
 	if err != nil {
 		return err

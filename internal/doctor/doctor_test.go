@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -189,6 +190,18 @@ func TestDoctorLooksForWhatAgentsReferTo(t *testing.T) {
 		if _, err := d.Store.PutAgent(t.Context(), "default", name, []byte(strings.ReplaceAll(definition, "NAME", name))); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for name, provider := range map[string]string{"keyless": "gemini", "local": "openai"} {
+		text := `{"name":"` + name + `","model":{"provider":"` + provider + `","name":"m"}}`
+		if name == "local" { // which may want no key
+			text = strings.Replace(text, `"m"`, `"m","base_url":"http://127.0.0.1:1/v1"`, 1)
+		}
+		if _, err := d.Store.PutAgent(t.Context(), "default", name, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f := found(t, cfg, "secret: GEMINI_API_KEY"); os.Getenv("GEMINI_API_KEY") == "" && (f.OK || f.Fatal || !strings.Contains(f.Detail, "(keyless: model.provider)")) {
+		t.Errorf("%+v", f)
 	}
 	for _, name := range []string{"agent: nobody", "secret: NOBODYS", "hook: policy.nobody"} {
 		if f := found(t, cfg, name); f.OK || f.Fatal || f.Remedy == "" || !strings.Contains(f.Detail, "(one: ") || !strings.Contains(f.Detail, "(two: ") {

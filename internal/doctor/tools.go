@@ -41,6 +41,10 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 		Services: lookup.NewServices(func(ctx context.Context, tenant string) ([]string, error) {
 			return toolkit.ServedSubjects(ctx, nc, prefix, tenant)
 		}).Of,
+		Key: func(_ context.Context, tenant, name, host string) error {
+			_, err := worker.Secrets{Dir: secretsDir}.Key(tenant, name, host)
+			return err
+		},
 		Secret: func(ctx context.Context, tenant, name, host string) error {
 			p, err := policies.Of(ctx, tenant)
 			if err != nil {

@@ -144,3 +144,35 @@ func TestArgumentsFromOutside(t *testing.T) {
 		})
 	}
 }
+
+// Who edits the arguments of a call is told at once where the tool's schema does not admit them,
+// and the call waits on. What is approved as it is, or denied, is no edit.
+func TestEditThatTheSchemaRefuses(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.put("pays", `{model: {provider: scripted, responses: [{tool_calls: [{name: add, id: c1, arguments: {n: 5}}]}, {text: done}]}, tools: [{name: add, approval: always, schema: {type: object, properties: {"n": {type: integer}}, required: ["n"]}}]}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"pays","input":"x"}`)
+	id, _ := run["id"].(string)
+	decide := func(approval string) (int, string) {
+		code, _, p := s.call("POST", "/v1/runs/"+id+"/signals", `{"approvals":[{"call_id":"c1","decision":"approve",`+approval+`}]}`)
+		return code, fmt.Sprint(p["code"], " ", p["detail"])
+	}
+	for _, wrong := range []string{`{"n":"many"}`, `{}`} {
+		if code, text := decide(`"arguments":` + wrong); code != 400 || !strings.HasPrefix(text, "invalid_request approvals[0].arguments: ") {
+			t.Errorf("%s: %d %s", wrong, code, text)
+		}
+	}
+	if code, text := decide(`"hash":"0123","arguments":{}`); code != 409 {
+		t.Errorf("an edit of another call: %d %s", code, text)
+	}
+	if _, _, run := s.call("GET", "/v1/runs/"+id, ""); run["status"] != "waiting" {
+		t.Fatalf("the run is %v", run["status"])
+	}
+	if code, text := decide(`"arguments":{"n":7}`); code != 202 {
+		t.Errorf("an edit that it admits: %d %s", code, text)
+	}
+	eventually(t, "the run completes", func() bool {
+		_, _, run = s.call("GET", "/v1/runs/"+id, "")
+		return run["status"] == "completed"
+	})
+}

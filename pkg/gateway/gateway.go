@@ -60,8 +60,10 @@ type Config struct {
 
 	// Services tells on which subjects somebody answers a tenant, and Secret returns nil if a
 	// tenant has a secret for a host: who saves a definition is warned of those that nobody
-	// has. Without them nobody is.
+	// has. Key is as Secret, for the workers' own key of a provider, which models use that name
+	// none. Without them nobody is.
 	Services func(ctx context.Context, tenant string) (map[string]bool, error)
+	Key      func(ctx context.Context, tenant, name, host string) error
 	Secret   func(ctx context.Context, tenant, name, host string) error
 
 	// Prefix begins the subjects of the deployment, below which each tenant has its own. Default
@@ -240,7 +242,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	g.shares = shares{tenants: map[string]*share{}}
 	g.changes = changes{g: g, feeds: map[string]*changeFeed{}}
 	g.clock.ask = store.Now
-	g.lookup = &lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Agents: store, Services: cfg.Services, Secret: cfg.Secret}
+	g.lookup = &lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Agents: store, Services: cfg.Services, Key: cfg.Key, Secret: cfg.Secret}
 	g.keeper = retention.New(store, b, retention.Config{Keep: cfg.Retention, Tenant: cfg.Tenant, Logger: cfg.Logger})
 	g.dispatch = dispatch.New(b, g.noisy.full)
 	g.stop = sync.OnceFunc(func() { close(g.quit) })

@@ -49,6 +49,9 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	if err := g.checkSignal(r.Context(), id, sig); err != nil {
 		return err
 	}
+	if err := g.checkEdits(r.Context(), st, sig.Approvals); err != nil {
+		return err
+	}
 	sig.By = access.From(r.Context()).By()
 	if sig.Message != nil && st.Loop == "single_call" {
 		return problem(http.StatusConflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call and cannot be continued", id)
@@ -74,6 +77,35 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	g.publish(r.Context(), id, func(ctx context.Context) error { return g.dispatch.Wake(ctx, id, wake, span.Parent(ctx)) })
 	g.changes.changed(st.Tenant, id)
 	return g.accepted(w, r, id)
+}
+
+// checkEdits refuses other arguments for a call that the schema in the agent's definition does not
+// admit: the worker would refuse the call by the same check, when who has edited it is gone. The
+// schema of a tool that describes itself is the worker's to look at.
+func (g *Gateway) checkEdits(ctx context.Context, st state.State, approvals []state.Approval) error {
+	if st.Waiting == nil {
+		return nil
+	}
+	for i, a := range approvals {
+		at := slices.IndexFunc(st.Waiting.Calls, func(c state.WaitCall) bool { return c.ID == a.CallID })
+		if _, shown := waitsAs(st, a); at < 0 || st.Waiting.Calls[at].RunID != "" || a.Arguments == "" || a.Decision != state.Approve || a.Hash != "" && !shown {
+			continue
+		}
+		call := st.Waiting.Calls[at]
+		if asked, ok := state.CompactObject(string(call.Arguments)); ok && asked == a.Arguments {
+			continue // no edit
+		}
+		used, err := g.compiledDefinition(ctx, st.Tenant, st.Agent, st.AgentVersion)
+		if err != nil {
+			return nil //nolint:nilerr // the worker says what is wrong with the definition
+		}
+		if t := used.Tool(call.Tool); t != nil {
+			if err := t.Validate(a.Arguments); err != nil {
+				return invalid("approvals[%d].arguments: %v", i, err)
+			}
+		}
+	}
+	return nil
 }
 
 // signalUnnamed sends approvals of which the store knows no call with the hash that they name:

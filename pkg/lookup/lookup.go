@@ -46,6 +46,7 @@ type Reference struct {
 
 	subject string // of a service
 	host    string // to which a secret would be sent; "" is a program
+	usual   bool   // the workers' own key of a provider
 }
 
 var secretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
@@ -71,11 +72,14 @@ func References(a *agent.Agent, providers model.Specs, prefix, tenant string) []
 }
 
 func modelSecrets(place string, m agent.Model, providers model.Specs) []Reference {
+	host := providers[m.Provider].Host
+	if key := providers[m.Provider].Key; m.APIKey == "" && m.BaseURL == "" && key != "" {
+		return []Reference{{Kind: Secret, Name: key, At: place + ".provider", host: host, usual: true}}
+	}
 	name, ok := strings.CutPrefix(m.APIKey, "secret://")
 	if !ok {
 		return nil
 	}
-	host := providers[m.Provider].Host
 	if m.BaseURL != "" {
 		host = toolspec.HostPort(m.BaseURL)
 	}
@@ -129,6 +133,10 @@ type Finder struct {
 	// looked for.
 	Services func(ctx context.Context, tenant string) (map[string]bool, error)
 
+	// Key returns nil if the workers have a secret that is their own key of a provider, for a
+	// tenant's models that name none, and otherwise what to do; nil: keys are not looked for.
+	Key func(ctx context.Context, tenant, name, host string) error
+
 	// Secret returns nil if a tenant has a secret for a host, and otherwise what to do; nil:
 	// secrets are not looked for.
 	Secret func(ctx context.Context, tenant, name, host string) error
@@ -152,7 +160,7 @@ func (f *Finder) Missing(ctx context.Context, tenant string, a *agent.Agent) []M
 		if len(missing) == MaxWarnings {
 			break
 		}
-		what := Reference{Kind: r.Kind, Name: r.Name, host: r.host}
+		what := Reference{Kind: r.Kind, Name: r.Name, host: r.host, usual: r.usual}
 		why, done := known[what]
 		switch {
 		case done:
@@ -170,8 +178,15 @@ func (f *Finder) Missing(ctx context.Context, tenant string, a *agent.Agent) []M
 			if _, err := f.Agents.Agent(ctx, tenant, r.Name, 0); errors.Is(err, state.ErrNotFound) {
 				why = fmt.Sprintf("there is no agent %q: calls of this tool fail until one is saved", r.Name)
 			}
-		case r.Kind == Secret && f.Secret != nil:
-			if err := f.Secret(ctx, tenant, r.Name, r.host); err != nil {
+		case r.Kind == Secret:
+			find := f.Secret
+			if r.usual {
+				find = f.Key
+			}
+			if find == nil {
+				break
+			}
+			if err := find(ctx, tenant, r.Name, r.host); err != nil {
 				why = err.Error()
 			}
 		}

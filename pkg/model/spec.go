@@ -19,6 +19,10 @@ type Spec struct {
 	// address; empty: it is not known. A secret that is bound to hosts is sent there if it is
 	// one of them.
 	Host string
+
+	// Key names the secret of the workers that is the key of models which name none; empty:
+	// there is none.
+	Key string
 }
 
 // Specs finds the Spec of a provider by the name that definitions give it.
@@ -31,8 +35,9 @@ func (s Specs) Names() []string { return slices.Sorted(maps.Keys(s)) }
 // own to the map; a gateway needs nothing else.
 func BuiltinSpecs() Specs {
 	return Specs{
-		"scripted": {Scripted: true}, "openai": {APIs: []API{APIResponses, APIChat}, Host: "api.openai.com:443"},
-		"anthropic": {Host: "api.anthropic.com:443"}, "gemini": {Host: "generativelanguage.googleapis.com:443"},
+		"scripted": {Scripted: true}, "openai": {APIs: []API{APIResponses, APIChat}, Host: "api.openai.com:443", Key: "OPENAI_API_KEY"},
+		"anthropic": {Host: "api.anthropic.com:443", Key: "ANTHROPIC_API_KEY"},
+		"gemini":    {Host: "generativelanguage.googleapis.com:443", Key: "GEMINI_API_KEY"},
 	}
 }
 

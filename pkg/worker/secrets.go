@@ -51,6 +51,16 @@ func (s Secrets) Find(tenant, name, host string, p policy.Policy) (string, error
 	return s.find(tenant, name, host, tenant == state.DefaultTenant || p.Names(name))
 }
 
+// Key returns the value of a secret that is the workers' own key of a provider, for a model of a
+// tenant that names none.
+func (s Secrets) Key(tenant, name, host string) (string, error) {
+	key, err := s.find(tenant, name, host, true)
+	if err != nil {
+		return "", fmt.Errorf("the model names no api_key: %w", err)
+	}
+	return key, nil
+}
+
 // find looks in the places of a tenant and, if shared, in those of the deployment.
 func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 	if name == "" || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, ".") {
@@ -125,11 +135,7 @@ func (w *Worker) modelKey(tenant string, m agent.Model) (string, error) {
 	if ref == "" || m.BaseURL != "" {
 		return "", nil
 	}
-	key, err := Secrets{w.cfg.SecretsDir}.find(tenant, strings.TrimPrefix(ref, secretScheme), host, true)
-	if err != nil {
-		return "", fmt.Errorf("the model names no api_key: %w", err)
-	}
-	return key, nil
+	return Secrets{w.cfg.SecretsDir}.Key(tenant, strings.TrimPrefix(ref, secretScheme), host)
 }
 
 // policyOf returns what the agents of a tenant may use now.

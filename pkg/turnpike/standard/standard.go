@@ -10,6 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
+	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
@@ -88,7 +89,13 @@ func report(log zerolog.Logger, r confine.Report) {
 
 // Keys returns where workers find the keys of the providers, for models that name none.
 func Keys() map[string]string {
-	return map[string]string{"openai": "secret://OPENAI_API_KEY", "anthropic": "secret://ANTHROPIC_API_KEY", "gemini": "secret://GEMINI_API_KEY"}
+	keys := map[string]string{}
+	for name, spec := range model.BuiltinSpecs() {
+		if spec.Key != "" {
+			keys[name] = "secret://" + spec.Key
+		}
+	}
+	return keys
 }
 
 // with returns the entries of both; more prevails.
