@@ -102,7 +102,7 @@ func inFile(path string, p *api.Problem) error {
 	}
 	faults := make([]error, len(p.Errors))
 	for i, f := range p.Errors {
-		faults[i] = &agent.Fault{At: f.At, Text: f.Detail}
+		faults[i] = &agent.Fault{At: f.At, Text: f.Detail, Line: f.Line, Column: f.Column}
 	}
 	return agent.InFile(path, data, errors.Join(faults...))
 }

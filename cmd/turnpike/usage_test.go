@@ -164,10 +164,17 @@ func TestMisspeltAgents(t *testing.T) {
 func TestPutNamesTheFileAsGiven(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := os.WriteFile("a.yaml", []byte("name: a\nmodl: x\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := says(t, worked(t), "agents", "put", "a.yaml"); err == nil || !strings.HasPrefix(err.Error(), "a.yaml:2:1: modl: ") {
-		t.Errorf("put says %v", err)
+	c := worked(t)
+	for text, want := range map[string]string{
+		"name: a\nmodl: x\n":                              "a.yaml:2:1: modl: ",
+		"name: a\nmodel: {provider: scripted}\nname: b\n": `a.yaml:3: key "name" already set`,
+		"name: a\nmodel: [\n":                             "a.yaml:2: did not find",
+	} {
+		if err := os.WriteFile("a.yaml", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := says(t, c, "agents", "put", "a.yaml"); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("put of %q says %v, want %s", text, err, want)
+		}
 	}
 }

@@ -68,7 +68,7 @@ func Locate(data []byte, faults []*Fault) []*Fault {
 		if line := yamlLine.FindStringSubmatch(at.Text); line != nil {
 			at.Line, _ = strconv.Atoi(line[1]) // digits
 			at.Text = line[2]
-		} else {
+		} else if at.At != "" || at.Line == 0 || at.Column != 0 { // a line alone is of the parser
 			p := found[""]
 			for name := range namesTo(f.At) {
 				if deeper, ok := found[name]; ok {
