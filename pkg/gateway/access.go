@@ -318,12 +318,10 @@ func (g *Gateway) checkSignal(ctx context.Context, id state.RunID, s state.Signa
 }
 
 // asked returns a run in which a principal has asked for something: the run itself, or one
-// above it, which had it started. Who submits a run asks, and so does who says something to
-// it, answers it, gives it a result or edits a call of it, in the run that it was forked from
-// as well; who only approves or denies does not.
+// above it, which had it started.
 func (g *Gateway) asked(ctx context.Context, principal string, id state.RunID) (in state.RunID, err error) {
 	err = g.eachLog(ctx, id, func(id state.RunID, log []state.Entry) bool {
-		if slices.Contains(askers(nil, log), principal) {
+		if slices.Contains(state.Askers(nil, log), principal) {
 			in = id
 		}
 		return in == ""
@@ -333,12 +331,12 @@ func (g *Gateway) asked(ctx context.Context, principal string, id state.RunID) (
 
 // askedBefore returns who has asked for something in a run with a log, or above it.
 func (g *Gateway) askedBefore(ctx context.Context, st state.State, log []state.Entry) ([]string, error) {
-	all := askers(nil, log)
+	all := state.Askers(nil, log)
 	if st.Parent == nil {
 		return all, nil
 	}
 	err := g.eachLog(ctx, st.Parent.RunID, func(_ state.RunID, log []state.Entry) bool {
-		all = askers(all, log)
+		all = state.Askers(all, log)
 		return true
 	})
 	if errors.Is(err, state.ErrNotFound) {
@@ -372,30 +370,6 @@ func (g *Gateway) eachLog(ctx context.Context, id state.RunID, more func(id stat
 			return nil
 		}
 		id = st.Parent.RunID
-	}
-}
-
-// askers adds those who have asked for something in a log to all, each once.
-func askers(all []string, log []state.Entry) []string {
-	for _, e := range log {
-		if e.By != nil && asks(e) && !slices.Contains(all, e.By.Principal) {
-			all = append(all, e.By.Principal)
-		}
-		for _, principal := range e.Asked {
-			if !slices.Contains(all, principal) {
-				all = append(all, principal)
-			}
-		}
-	}
-	return all
-}
-
-func asks(e state.Entry) bool {
-	switch e.Reason {
-	case state.Submitted, state.Forked, state.UserMessage, state.Answered, state.ToolResults:
-		return true
-	default:
-		return len(e.Messages) > 0 || e.Approval != nil && len(e.Approval.Arguments) > 0
 	}
 }
 

@@ -75,6 +75,9 @@ func TestFourEyes(t *testing.T) {
 	for name, definition := range map[string]string{
 		"payer":  `{"model":{"provider":"scripted","responses":[{"text":"hello"},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
 		"child":  `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
+		"busy":   `{"model":{"provider":"scripted","responses":[{"text":"hello","delay":"400ms"},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
+		"asker":  `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"ask_user","id":"q1","arguments":{"question":"What?"}}]},{"text":"done"}]},"tools":[{"name":"ask_user","kind":"human"}]}`,
+		"asks":   `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"sub","id":"d1","arguments":{"task":"ask"}}]},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"sub","kind":"agent","agent":"asker"},{"name":"pay","approval":"always"}]}`,
 		"parent": `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"ask","id":"d1","arguments":{"task":"pay"}}]},{"text":"done"}]},"tools":[{"name":"ask","kind":"agent","agent":"child"}]}`,
 	} {
 		if _, err := ann.PutAgent(t.Context(), name, []byte(definition)); err != nil {
@@ -158,6 +161,40 @@ func TestFourEyes(t *testing.T) {
 		if p, ok := errors.AsType[*api.Problem](approve(ann, forked.ID)); !ok || p.Code != api.CodeForbidden {
 			t.Errorf("a fork: %s before approves: %v", what, p)
 		}
+	}
+
+	// Ann and Carl have said something while the model of Bob's run was at work, which takes in
+	// both at once: both have asked.
+	busy := submit(bob, "busy")
+	for _, c := range []*client.Client{carl, ann} {
+		if _, err := c.Signal(t.Context(), busy.ID, api.SignalRequest{Message: client.Text("pay me")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(busy.ID, "waiting_approval")
+	for who, c := range map[string]*client.Client{"the first": carl, "the second": ann} {
+		if p, ok := errors.AsType[*api.Problem](approve(c, busy.ID)); !ok || p.Code != api.CodeForbidden {
+			t.Errorf("%s who asked while the model was at work approves: %v", who, p)
+		}
+	}
+
+	// Bob's run has another agent ask, to which Ann says what is to be paid.
+	asks := submit(bob, "asks")
+	await(asks.ID, "waiting_child")
+	asked, err := ann.List(t.Context(), url.Values{"parent": {asks.ID}})
+	if err != nil || len(asked.Items) != 1 {
+		t.Fatalf("runs below: %+v, %v", asked.Items, err)
+	}
+	await(asked.Items[0].ID, "waiting_human_input")
+	if _, err := ann.Signal(t.Context(), asked.Items[0].ID, api.SignalRequest{Answer: new("pay me")}); err != nil {
+		t.Fatal(err)
+	}
+	await(asks.ID, "waiting_approval")
+	if p, ok := errors.AsType[*api.Problem](approve(ann, asks.ID)); !ok || p.Code != api.CodeForbidden {
+		t.Errorf("who answered a run below approves: %v", p)
+	}
+	if err := approve(carl, asks.ID); err != nil {
+		t.Errorf("somebody else approves: %v", err)
 	}
 
 	// Ann's run has another agent pay.

@@ -13,7 +13,7 @@ func (t *Turn) pendingInBatch(signals []state.Signal) (Decision, bool) {
 	said := said(signals)
 	if !slices.ContainsFunc(signals, func(s state.Signal) bool { return s.Start }) {
 		still := *t.s.Waiting
-		return t.move(state.WaitingSchedule, state.Entry{Detail: state.BatchDetail, Messages: said, By: firstBy(signals), Waiting: &still}), true
+		return t.move(state.WaitingSchedule, causedBy(signals, state.Entry{Detail: state.BatchDetail, Messages: said, Waiting: &still})), true
 	}
 	t.s = t.s.Started()
 	if at := t.s.ResumeAt; !at.IsZero() && !t.past(at) {
@@ -21,7 +21,7 @@ func (t *Turn) pendingInBatch(signals []state.Signal) (Decision, bool) {
 	}
 	t.s.ResumeAt = state.Time{}
 	if len(said) > 0 {
-		return t.move(state.UserMessage, state.Entry{Messages: said, By: firstBy(signals)}), true
+		return t.move(state.UserMessage, causedBy(signals, state.Entry{Messages: said})), true
 	}
 	return Decision{}, false
 }

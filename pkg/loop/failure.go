@@ -125,7 +125,7 @@ func (t *Turn) aborted(abort state.Abort, signals []state.Signal) Decision {
 		end = state.EndAbortedTools
 	}
 	late := t.tooLate(signals)
-	return t.finish(end, interruptedByUser, state.Entry{Detail: abort.Reason, By: abort.By, Messages: late})
+	return t.finish(end, interruptedByUser, state.Entry{Detail: abort.Reason, By: abort.By, Messages: late, Asked: state.AskersOf(signals)})
 }
 
 func (t *Turn) lastIsTool() bool {
@@ -179,7 +179,7 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 		}
 		t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: text, IsError: true}, true)
 	}
-	return t.move(end, state.Entry{Detail: ev.Reason, By: ev.By, Messages: late})
+	return t.move(end, state.Entry{Detail: ev.Reason, By: ev.By, Messages: late, Asked: state.AskersOf(ev.Signals)})
 }
 
 // Fail ends a run for a reason that no loop can see: its definition does not

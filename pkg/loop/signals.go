@@ -40,7 +40,7 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 		return t.aborted(*ev.Abort, ev.Signals), true
 	case t.past(t.s.Limits.DeadlineAt):
 		t.append(state.Entry{Type: state.EntryExceeded, Limit: "deadline", UsedFraction: 1})
-		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText(), Messages: t.tooLate(ev.Signals)}), true
+		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText(), Messages: t.tooLate(ev.Signals), Asked: state.AskersOf(ev.Signals)}), true
 	case t.s.PendingInBatch():
 		return t.pendingInBatch(ev.Signals)
 	case t.unborn():
@@ -88,14 +88,17 @@ func said(signals []state.Signal) []state.Message {
 	return out
 }
 
-// firstBy is who sent the first of the signals that somebody sent.
-func firstBy(signals []state.Signal) *state.By {
-	for _, sig := range signals {
-		if sig.By != nil {
-			return sig.By
-		}
+// causedBy is an entry to which signals led, with who sent them: the first of those that
+// somebody sent, and who else asks for something.
+func causedBy(signals []state.Signal, e state.Entry) state.Entry {
+	if i := slices.IndexFunc(signals, func(s state.Signal) bool { return s.By != nil }); i >= 0 {
+		e.By = signals[i].By
 	}
-	return nil
+	e.Asked = state.AskersOf(signals)
+	if len(e.Asked) == 1 && e.By != nil && e.By.Principal == e.Asked[0] {
+		e.Asked = nil // By says it
+	}
+	return e
 }
 
 // tooLate takes what came in for a run that ends instead of going on with it: the results of
@@ -156,10 +159,10 @@ func (t *Turn) unborn() bool {
 // later waits for the time at which the run is to start; what was said to it
 // meanwhile is kept.
 func (t *Turn) later(signals []state.Signal) Decision {
-	return t.move(state.WaitingSchedule, state.Entry{
-		Detail: "start_at", Messages: said(signals), By: firstBy(signals),
+	return t.move(state.WaitingSchedule, causedBy(signals, state.Entry{
+		Detail: "start_at", Messages: said(signals),
 		Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: t.at, ExpiresAt: t.s.ResumeAt, Calls: []state.WaitCall{}},
-	})
+	}))
 }
 
 // woken decides for a waiting run to which nothing came but time.
@@ -223,7 +226,7 @@ func (t *Turn) resume(signals []state.Signal) Decision {
 	t.s.Reenter, t.s.Undecided, t.s.Reservation = false, false, nil
 	t.s.Nudges = state.Nudges{LastTotal: t.s.Usage.OutputTokens}
 	t.s.LoopState, t.s.Poison, t.s.Compacted = state.LoopState{}, nil, false
-	return t.move(state.UserMessage, state.Entry{Messages: said(signals), By: firstBy(signals)})
+	return t.move(state.UserMessage, causedBy(signals, state.Entry{Messages: said(signals)}))
 }
 
 // receive applies signals and moves on for the reason of the first.
@@ -238,7 +241,7 @@ func (t *Turn) receive(signals []state.Signal) Decision {
 	})
 	t.s.Recoveries, t.s.Reenter, t.s.ResumeAt = 0, false, state.Time{}
 	t.s.Compacted = t.s.Compacted && len(said) == 0
-	return t.move(reason, state.Entry{Messages: said, By: firstBy(signals), Detail: strings.Join(slices.DeleteFunc(details, func(d string) bool { return d == "" }), ", ")})
+	return t.move(reason, causedBy(signals, state.Entry{Messages: said, Detail: strings.Join(slices.DeleteFunc(details, func(d string) bool { return d == "" }), ", ")}))
 }
 
 // receiveAll applies signals, says of each what it was, and returns what the user

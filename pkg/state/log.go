@@ -68,8 +68,9 @@ type Entry struct {
 	// cancellations led to. Of several signals it is that of the first.
 	By *By `json:"by,omitempty"`
 
-	// Asked are the principals who had asked for something in the run that a fork was made
-	// from, or above it, each once. In the fork they have asked for it, too.
+	// Asked are the principals who have asked for something besides By, each once: in the run
+	// that a fork was made from, or above it; in a child run that has ended; by further signals
+	// of the same entry.
 	Asked []string `json:"asked,omitempty"`
 
 	// Messages that a transition added to the history: the submission's input, a

@@ -69,6 +69,10 @@ type ChildResult struct {
 	Content string `json:"content"`
 	IsError bool   `json:"is_error"`
 	Usage   Usage  `json:"usage"`
+
+	// Asked are the principals who have asked for something in the child run, or in one that
+	// it has started, each once.
+	Asked []string `json:"asked,omitempty"`
 }
 
 // Names returns the waits that s answers. All of them must be open for s to be

@@ -107,6 +107,32 @@ func (s *deployment) view(id state.RunID) []state.Message {
 	return state.View(log)
 }
 
+// cramped is a store in which no child run has room.
+type cramped struct{ state.Store }
+
+func (s cramped) Create(ctx context.Context, run state.NewRun) (state.Created, error) {
+	if run.State.Parent != nil {
+		return state.Created{}, &state.TooLargeError{Bytes: 2 << 20, Limit: 1 << 20, Remedy: "keep the task smaller"}
+	}
+	return s.Store.Create(ctx, run)
+}
+
+// A child that can never be stored is an error result above, which does not wait for it.
+func TestDelegationTooLarge(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "found"}}}})
+	s.store = cramped{s.store}
+	s.work(s.config())
+	id := s.submit(state.Limits{}, []agent.Tool{researcher}, delegation("x"), model.Scripted{Text: "done"})
+	s.awaitReason(id, state.EndCompleted)
+	for _, m := range s.view(id) {
+		if m.Role == state.RoleTool && !strings.Contains(m.Parts[0].Content, `The agent "researcher" cannot be started`) {
+			t.Errorf("result = %q", m.Parts[0].Content)
+		}
+	}
+}
+
 // K7: what goes wrong below is an error result above: no such agent, or one that
 // fails.
 func TestDelegationFails(t *testing.T) {

@@ -184,13 +184,18 @@ func (t *turn) orphaned(ctx context.Context) (*state.Abort, error) {
 
 // startChild starts one run, unless it exists.
 func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall) error {
+	// What will be no other at the next try the parent is told: it would wait for ever.
 	parent, err := w.agents.get(ctx, s.Tenant, s.Agent, s.AgentVersion)
+	var invalid *invalidAgentError
+	if errors.As(err, &invalid) {
+		return w.signalParent(ctx, s.ID, failedChild(o, "No run was started: the definition of this agent cannot be read: %v", invalid))
+	}
 	if err != nil {
 		return err
 	}
 	spec := parent.Tool(o.Name)
 	if spec == nil {
-		return fmt.Errorf("agent %s has no tool %q", s.Agent, o.Name)
+		return w.signalParent(ctx, s.ID, failedChild(o, "No run was started: agent %s has no tool %q", s.Agent, o.Name))
 	}
 	latest, err := w.store.Agent(ctx, s.Tenant, spec.Agent, 0)
 	if errors.Is(err, state.ErrNotFound) {
@@ -200,7 +205,6 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 		return err
 	}
 	a, err := w.agents.get(ctx, s.Tenant, spec.Agent, latest.Version)
-	var invalid *invalidAgentError
 	if errors.As(err, &invalid) {
 		return w.signalParent(ctx, s.ID, failedChild(o, "The agent %q cannot be started: %v", spec.Agent, invalid))
 	}
@@ -221,6 +225,9 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 		run.TraceSpan = parent
 	}
 	made, err := w.store.Create(ctx, state.NewRun{State: run, RedeliveryDelay: w.cfg.RedeliveryDelay})
+	if full, ok := errors.AsType[*state.TooLargeError](err); ok {
+		return w.signalParent(ctx, s.ID, failedChild(o, "The agent %q cannot be started: %v", spec.Agent, full))
+	}
 	if err != nil {
 		return err
 	}
@@ -253,8 +260,28 @@ func (w *Worker) answerParent(ctx context.Context, s state.State) error {
 		return nil
 	}
 	result := loop.ChildResult(s)
+	asked, err := w.askers(ctx, s.ID)
+	if err != nil {
+		return err
+	}
+	result.Asked = asked
 	result.Content = tool.Truncate(result.Content, w.cfg.ToolOutput)
 	return w.signalParent(ctx, s.Parent.RunID, state.Signal{ID: "child:" + string(s.ID), Child: &result})
+}
+
+// askers returns who has asked for something in a run: its parent must know, as nobody may
+// approve there what they had a child say.
+func (w *Worker) askers(ctx context.Context, id state.RunID) (all []string, err error) {
+	const page = 256
+	for after := int64(0); ; after += page {
+		log, err := w.store.Log(ctx, id, after, page)
+		if err != nil {
+			return nil, fmt.Errorf("read who asked: %w", err)
+		}
+		if all = state.Askers(all, log); len(log) < page {
+			return all, nil
+		}
+	}
 }
 
 func (w *Worker) signalParent(ctx context.Context, parent state.RunID, sig state.Signal) error {
