@@ -135,6 +135,9 @@ func messageOf(raw json.RawMessage) (state.Message, error) {
 	if len(in.Parts) == 0 {
 		return state.Message{}, errors.New("it has neither content nor parts")
 	}
+	// A caller's word makes no tool result that of Turnpike, which rules about what came from
+	// outside would pass over.
+	m.Synthetic = m.Synthetic && m.Role != state.RoleTool
 	for i, p := range in.Parts {
 		part, err := p.of(m.Role)
 		if err != nil {
