@@ -151,7 +151,7 @@ type TenantConfig struct {
 
 // Gateway returns the settings of the gateway of a deployment.
 func (c GatewayConfig) Gateway(d *turnpike.Deployment, tenant string) (gateway.Config, error) {
-	auth, login, err := c.Callers(d.Store)
+	auth, login, err := c.Callers(gateway.Budgeted(d.Store))
 	return gateway.Config{Hosts: c.Hosts, Tenant: tenant, Auth: auth, Login: login, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
 }
 

@@ -149,8 +149,12 @@ func (g *Gateway) checkSuspended(ctx context.Context, c access.Caller, action st
 // ask. With the time for which an answer about a key counts it is less than five seconds.
 const recheckEvery = 2 * time.Second
 
+// allowedFor is how long a request goes on after the last look that said that its caller may
+// ask, where the store does not say.
+const allowedFor = 5 * time.Second
+
 // whileAllowed returns a context that ends when the caller of a request may not ask any
-// more: the key was revoked, the token has expired.
+// more, the key was revoked, the token has expired, or when nobody can say that for too long.
 func (g *Gateway) whileAllowed(r *http.Request) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	if g.cfg.Auth == nil {
@@ -159,15 +163,22 @@ func (g *Gateway) whileAllowed(r *http.Request) (ctx context.Context, stop func(
 	go func() { // ends with the context
 		tick := time.NewTicker(recheckEvery)
 		defer tick.Stop()
-		for {
+		for allowed := time.Now(); ; {
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
 			}
-			_, err := g.callerOf(r)
-			if p, ok := errors.AsType[*api.Problem](err); ok && p.Status < http.StatusInternalServerError {
-				cancel(p)
+			began := time.Now()
+			look, done := context.WithDeadline(g.budgeted(ctx, true), allowed.Add(allowedFor))
+			_, err := g.callerOf(r.WithContext(look))
+			done()
+			p, refused := errors.AsType[*api.Problem](err)
+			switch {
+			case err == nil:
+				allowed = began
+			case refused && p.Status < http.StatusInternalServerError, time.Since(allowed) >= allowedFor:
+				cancel(err)
 				return
 			}
 		}

@@ -49,8 +49,14 @@ func spend(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// budgetStore is the store with the budgets of requests.
+// budgetStore is the store with the budgets of requests. What it leaves to the store itself, no
+// request calls, or has a limit of its own for: an entry of the audit must not be lacking because
+// the change that it names has taken long.
 type budgetStore struct{ state.Store }
+
+// Budgeted returns a store that counts what a request of a gateway asks of it, too, against what
+// the request has left to wait. It is for what finds out who asks.
+func Budgeted(store state.Store) state.Store { return budgetStore{store} }
 
 func bounded[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
 	ctx, done := spend(ctx)
@@ -169,6 +175,15 @@ func (s budgetStore) Documents(ctx context.Context, kind state.DocumentKind) (ma
 // DeleteDocument implements state.Documents.
 func (s budgetStore) DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error {
 	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.DeleteDocument(ctx, kind, name) })
+}
+
+// Audit implements state.Audits.
+func (s budgetStore) Audit(ctx context.Context, tenant, cursor string, limit int) (entries []json.RawMessage, next string, err error) {
+	err = boundedErr(ctx, func(ctx context.Context) (err error) {
+		entries, next, err = s.Store.Audit(ctx, tenant, cursor, limit)
+		return err
+	})
+	return entries, next, err
 }
 
 // Now implements state.Store.

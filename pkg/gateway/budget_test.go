@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -37,6 +39,21 @@ func (s *patientStore) Load(ctx context.Context, id state.RunID) (state.State, e
 	return s.Store.Load(ctx, id)
 }
 
+func (s *patientStore) Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error) {
+	s.note(ctx)
+	return s.Store.Document(ctx, kind, name)
+}
+
+func (s *patientStore) Documents(ctx context.Context, kind state.DocumentKind) (map[string]json.RawMessage, error) {
+	s.note(ctx)
+	return s.Store.Documents(ctx, kind)
+}
+
+func (s *patientStore) Audit(ctx context.Context, tenant, cursor string, limit int) ([]json.RawMessage, string, error) {
+	s.note(ctx)
+	return s.Store.Audit(ctx, tenant, cursor, limit)
+}
+
 func (s *patientStore) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
 	s.note(ctx)
 	return s.Store.List(ctx, f)
@@ -58,6 +75,16 @@ func TestStoreHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	keys := access.NewKeys(gateway.Budgeted(store))
+	text, _, err := keys.Create(t.Context(), access.KeySpec{Tenant: "acme", Roles: []access.Role{access.Admin}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guarded, err := gateway.New(store, membus.New(), gateway.Config{StoreBudget: budget, Auth: access.Chain{Keys: keys}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.longest = 0
 	if err := redis.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -70,11 +97,17 @@ func TestStoreHangs(t *testing.T) {
 		{"DELETE", run, ""}, {"POST", run + "/cancel", ""}, {"POST", run + "/signals", `{"message":"hi"}`},
 		{"POST", "/v1/runs", `{"agent":"a","input":"hi"}`}, {"POST", "/v1/runs?wait=1m", `{"agent":"a","input":"hi"}`},
 		{"POST", "/v1/runs:batch", `{"runs":[{"agent":"a","input":"hi"}]}`}, {"GET", "/v1/agents", ""}, {"GET", "/readyz", ""},
+		{"GET", "/v1/keys", ""}, {"GET", "/v1/tenants", ""}, {"GET", "/v1/audit", ""}, {"GET", "/v1/agents/a", ""},
 	} {
-		w := httptest.NewRecorder()
-		g.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), c.method, "http://127.0.0.1"+c.path, strings.NewReader(c.body)))
-		if w.Code != http.StatusServiceUnavailable || c.path != "/readyz" && w.Header().Get("Retry-After") == "" {
-			t.Errorf("%s %s = %d %s, Retry-After %q", c.method, c.path, w.Code, w.Body, w.Header().Get("Retry-After"))
+		for i, h := range []http.Handler{g.Handler(), guarded.Handler()} {
+			w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), c.method, "http://127.0.0.1"+c.path, strings.NewReader(c.body))
+			if i > 0 {
+				r.Header.Set("Authorization", "Bearer "+text)
+			}
+			h.ServeHTTP(w, r)
+			if w.Code != http.StatusServiceUnavailable || c.path != "/readyz" && w.Header().Get("Retry-After") == "" {
+				t.Errorf("%s %s = %d %s, Retry-After %q", c.method, c.path, w.Code, w.Body, w.Header().Get("Retry-After"))
+			}
 		}
 	}
 	if store.longest < 0 || store.longest > budget {

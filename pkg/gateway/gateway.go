@@ -233,7 +233,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, store: store, bus: b, lag: lag, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random},
 		known:   agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops},
-		tenants: access.NewTenants(own, cfg.Tenant), keys: access.NewKeys(own), reading: make(chan struct{}, concurrentReads), latest: newLatest(own), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
+		tenants: access.NewTenants(store, cfg.Tenant), keys: keysOf(cfg.Auth, store), reading: make(chan struct{}, concurrentReads), latest: newLatest(own), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
 	}
 	if cfg.Tracer != nil {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
@@ -247,6 +247,15 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	g.dispatch = dispatch.New(b, g.noisy.full)
 	g.stop = sync.OnceFunc(func() { close(g.quit) })
 	return g, nil
+}
+
+// keysOf returns the keys by which callers are known, so that what is revoked here is refused here
+// at once, or others over the store.
+func keysOf(auth access.Authenticator, store state.Documents) *access.Keys {
+	if chain, ok := auth.(access.Chain); ok && chain.Keys != nil {
+		return chain.Keys
+	}
+	return access.NewKeys(store)
 }
 
 // handler answers a request, or returns what went wrong.

@@ -35,6 +35,8 @@ func newLatest(store state.Agents) *latest {
 // get returns the latest version of an agent, or state.ErrNotFound.
 func (l *latest) get(ctx context.Context, of agentKey) (state.AgentVersion, error) {
 	r := l.join(context.WithoutCancel(ctx), of)
+	ctx, done := spend(ctx)
+	defer done()
 	select {
 	case <-r.done:
 		return r.got, r.err

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -143,16 +145,27 @@ func (s *Store) Documents(ctx context.Context, kind state.DocumentKind) (map[str
 	if err != nil {
 		return nil, err
 	}
+	var mu sync.Mutex
 	all := make(map[string]json.RawMessage, len(subjects))
+	reads, ctx := errgroup.WithContext(ctx)
+	reads.SetLimit(readsAtOnce)
 	for subject := range subjects {
-		d, _, err := s.document(ctx, subject)
-		if errors.Is(err, state.ErrNotFound) {
-			continue // removed meanwhile
-		}
-		if err != nil {
-			return nil, err
-		}
-		all[d.Name] = d.Data
+		reads.Go(func() error {
+			d, _, err := s.document(ctx, subject)
+			if errors.Is(err, state.ErrNotFound) {
+				return nil // removed meanwhile
+			}
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all[d.Name] = d.Data
+			return nil
+		})
+	}
+	if err := reads.Wait(); err != nil {
+		return nil, err
 	}
 	return all, nil
 }
