@@ -166,6 +166,9 @@ func (c *auditCmd) Run(e *env) error {
 		return err
 	}
 	return e.print(page, table("AT\tPRINCIPAL\tACTION\tTARGET", page.Items, func(a api.AuditEntry) string {
+		if a.Outcome != "" {
+			a.Target += "  (outcome " + a.Outcome + ")"
+		}
 		return strings.Join([]string{a.At.Format(time.RFC3339), a.By.Principal, a.Action, a.Target}, "\t")
 	}))
 }

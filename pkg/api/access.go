@@ -74,7 +74,14 @@ type AuditEntry struct {
 	By     state.By   `json:"by"`
 	Action string     `json:"action"` // run.submit, agent.put, ...
 	Target string     `json:"target"` // the id or name of what it was done to
+
+	// Outcome is "unknown" if the request failed for a reason that does not say whether it
+	// took effect, or the client was gone before the answer. It is empty for what was done.
+	Outcome string `json:"outcome,omitempty"`
 }
+
+// OutcomeUnknown is that of a change which may have been made.
+const OutcomeUnknown = "unknown"
 
 // Identity is who a request is from.
 type Identity struct {

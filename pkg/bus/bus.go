@@ -341,6 +341,9 @@ type DeadLetter struct {
 	Events   int64 `json:"events,omitempty"`
 	Attempts int   `json:"attempts,omitempty"`
 
+	// By is who sent a submission, as far as is known.
+	By *state.By `json:"by,omitempty"`
+
 	// Agent, Key and ReplyTo of a submission, as its subject and headers had them.
 	Agent   string `json:"agent,omitempty"`
 	Key     string `json:"key,omitempty"`

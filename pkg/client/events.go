@@ -103,7 +103,7 @@ func (l *connection) stands() {
 // stands before a gateway may answer for it while it starts.
 func (l *connection) permanent(err error) bool {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
-		return p.Status < http.StatusInternalServerError
+		return p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests
 	}
 	if f, ok := errors.AsType[*foreignError](err); ok {
 		return !l.worked && f.status < http.StatusInternalServerError

@@ -59,11 +59,15 @@ func (g *Gateway) authorized(rt route) handler {
 		if err := g.checkSuspended(r.Context(), caller, rt.action); err != nil {
 			return err
 		}
-		if err := rt.handler(w, r.WithContext(access.Into(r.Context(), caller))); err != nil {
-			return err
+		err = rt.handler(w, r.WithContext(access.Into(r.Context(), caller)))
+		switch {
+		case err == nil:
+			g.note(r, w, caller, rt.action, "")
+		case r.Context().Err() != nil || problemOf(err).Status >= http.StatusInternalServerError:
+			// It may have been done before it failed.
+			g.note(r, w, caller, rt.action, api.OutcomeUnknown)
 		}
-		g.note(r, w, caller, rt.action)
-		return nil
+		return err
 	}
 }
 
@@ -209,7 +213,7 @@ const (
 
 // note adds what a caller did to the audit of the tenant. Where nobody has to say who they
 // are there is none.
-func (g *Gateway) note(r *http.Request, w http.ResponseWriter, c access.Caller, action string) {
+func (g *Gateway) note(r *http.Request, w http.ResponseWriter, c access.Caller, action, outcome string) {
 	if action == "" {
 		return
 	}
@@ -222,14 +226,19 @@ func (g *Gateway) note(r *http.Request, w http.ResponseWriter, c access.Caller, 
 	if made := w.Header().Get("Location"); made != "" {
 		target = path.Base(made)
 	}
-	g.appendAudit(r.Context(), c, action, target)
+	g.appendEntry(r.Context(), c, api.AuditEntry{Action: action, Target: target, Outcome: outcome})
 }
 
 func (g *Gateway) appendAudit(ctx context.Context, c access.Caller, action, target string) {
+	g.appendEntry(ctx, c, api.AuditEntry{Action: action, Target: target})
+}
+
+func (g *Gateway) appendEntry(ctx context.Context, c access.Caller, e api.AuditEntry) {
 	if g.cfg.Auth == nil {
 		return
 	}
-	entry, err := json.Marshal(api.AuditEntry{At: state.At(time.Now()), By: *c.By(), Action: action, Target: target})
+	e.At, e.By = state.At(time.Now()), *c.By()
+	entry, err := json.Marshal(e)
 	if err == nil {
 		// A client that goes away must not go unnoted.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
@@ -237,7 +246,7 @@ func (g *Gateway) appendAudit(ctx context.Context, c access.Caller, action, targ
 		err = g.store.AppendAudit(ctx, c.Tenant, entry)
 	}
 	if err != nil {
-		g.log.Error().Err(err).Str("principal", c.Principal.Name).Str("tenant", c.Tenant).Str("action", action).Str("target", target).
+		g.log.Error().Err(err).Str("principal", c.Principal.Name).Str("tenant", c.Tenant).Str("action", e.Action).Str("target", e.Target).Str("outcome", e.Outcome).
 			Str("hint", "this line stands for the entry that the audit lacks").Msg("not noted in the audit")
 	}
 }

@@ -156,7 +156,7 @@ func (g *Gateway) listAgents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return readPage(w, r, names, func(ctx context.Context, name string) (state.AgentVersion, int, error) {
+	return readPage(g, w, r, names, func(ctx context.Context, name string) (state.AgentVersion, int, error) {
 		v, err := g.store.Agent(ctx, tenantOf(r), name, 0)
 		v.Status = api.StatusPublished
 		return v, len(v.Definition), err

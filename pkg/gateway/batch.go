@@ -183,7 +183,7 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 		var group errgroup.Group
 		group.SetLimit(concurrentCreates)
 		for _, i := range chunk {
-			group.Go(func() error { return create(i, "") })
+			group.Go(g.guarded(func() error { return create(i, "") }))
 		}
 		if err := group.Wait(); err != nil {
 			return nil, err
@@ -210,14 +210,14 @@ func (g *Gateway) batchStarts(ctx context.Context, large bool) (start func(state
 		if st.Status != state.Queued || st.Version != 1 {
 			return
 		}
-		group.Go(func() error {
+		group.Go(g.guarded(func() error {
 			t := firstTurn(made, st.TraceSpan)
 			t.Noisy = t.Noisy || large
 			if err := g.dispatch.Publish(ctx, t); err != nil {
 				return fmt.Errorf("batch %s: %w", st.BatchID(), err)
 			}
 			return nil
-		})
+		}))
 	}
 	wait = func() {
 		if err := group.Wait(); err != nil {

@@ -68,14 +68,14 @@ func (g *Gateway) cancelAll(ctx context.Context, runs []state.State, reason stri
 	group.SetLimit(concurrentAborts)
 	done := make([]bool, len(runs))
 	for i, st := range runs {
-		group.Go(func() error {
+		group.Go(g.guarded(func() error {
 			err := g.cancel(ctx, st, reason)
 			if _, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is(err, state.ErrNotFound) {
 				return nil
 			}
 			done[i] = err == nil
 			return err
-		})
+		}))
 	}
 	err := group.Wait()
 	n := 0

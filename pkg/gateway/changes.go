@@ -258,7 +258,10 @@ func (f *changeFeed) read(ctx context.Context) {
 	states, errs := make([]state.State, len(ids)), make([]error, len(ids))
 	for i, id := range ids {
 		group.Go(func() error {
-			states[i], errs[i] = f.c.g.store.Load(ctx, id)
+			errs[i] = f.c.g.guarded(func() (err error) {
+				states[i], err = f.c.g.store.Load(ctx, id)
+				return err
+			})()
 			return nil
 		})
 	}

@@ -228,7 +228,7 @@ func (g *Gateway) takeUp(ctx context.Context, d bus.DeadLetter) error {
 // resubmit submits what was refused, under an id that follows from its letter, and
 // returns the run's.
 func (g *Gateway) resubmit(ctx context.Context, d bus.DeadLetter) (string, error) {
-	sub := submission{caller: access.From(ctx), body: []byte(d.Data), key: d.Key, replyTo: d.ReplyTo}
+	sub := submission{caller: access.From(ctx), body: []byte(d.Data), key: d.Key, replyTo: d.ReplyTo, sender: d.By}
 	if err := g.read(&sub, d.Agent); err != nil {
 		return "", err
 	}

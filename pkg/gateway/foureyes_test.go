@@ -13,6 +13,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
@@ -211,4 +212,37 @@ func TestFourEyes(t *testing.T) {
 	}
 	await(forked.ID, "waiting_approval")
 	decide("a fork of a run below", forked.ID)
+}
+
+// Who has sent a submission that was refused has asked for the run, whoever replays it.
+func TestFourEyesOfReplayed(t *testing.T) {
+	t.Parallel()
+	s := newWorked(t)
+	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{FourEyes: true}); err != nil {
+		t.Fatal(err)
+	}
+	key := s.key("acme", access.Submitter, access.Approver)
+	ann, carl := client.New(s.url, client.WithToken(key)), s.client("acme", access.Author, access.Operator, access.Approver)
+	s.bus.Submit("acme", "payer", []byte(`{"input":"pay me"}`), map[string]string{"Turnpike-Token": key})
+	var letters []bus.DeadLetter
+	awaitSetting(t, func() (found bool) {
+		var err error
+		letters, err = s.bus.DeadLetters(t.Context(), "acme", 0, 10)
+		return err == nil && len(letters) == 1
+	})
+	if _, err := carl.PutAgent(t.Context(), "payer", []byte(`{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	replayed, err := carl.Replay(t.Context(), letters[0].Seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := replayed.Replay.RunID
+	s.await(carl, id, "waiting_approval")
+	for who, c := range map[string]*client.Client{"who sent it": ann, "who replayed it": carl} {
+		_, err := c.Signal(t.Context(), id, api.SignalRequest{Approvals: []api.Approval{{CallID: "c1", Decision: "approve"}}})
+		if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeForbidden {
+			t.Errorf("%s approves: %v", who, err)
+		}
+	}
 }

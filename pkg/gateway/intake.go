@@ -74,7 +74,7 @@ func (g *Gateway) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, tak
 			continue
 		}
 		group.Go(func() error {
-			g.answer(ctx, m, kind, take(ctx, m))
+			g.answer(ctx, m, kind, g.guarded(func() error { return take(ctx, m) })())
 			return nil
 		})
 	}
@@ -97,6 +97,9 @@ func (g *Gateway) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, 
 	letter := bus.DeadLetter{Kind: kind, Tenant: m.Tenant(), Lane: state.Normal, Cause: p.Error(), At: state.At(time.Now()), Data: string(m.Data())}
 	if kind == bus.DeadSubmission {
 		letter.Agent, letter.Key, letter.ReplyTo = m.Key(), keyOf(m), m.Header(headerReply)
+		if who, err := g.callerOnBus(ctx, m); err == nil {
+			letter.By = who.By()
+		}
 	}
 	if err := g.bus.DeadLetter(ctx, letter); err != nil {
 		g.log.Warn().Err(err).Str("hint", "is NATS reachable? the message is delivered again").Msg("dead letter failed")

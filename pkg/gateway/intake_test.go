@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,4 +118,42 @@ func TestReplySubjectRefused(t *testing.T) {
 			t.Errorf("%q got %s", l.ReplyTo, got)
 		}
 	}
+}
+
+// explosive is a store that panics when the first run is stored.
+type explosive struct {
+	state.Store
+
+	spent atomic.Bool
+}
+
+func (s *explosive) Create(ctx context.Context, run state.NewRun) (state.Created, error) {
+	if s.spent.CompareAndSwap(false, true) {
+		panic("ouch")
+	}
+	return s.Store.Create(ctx, run)
+}
+
+// A panic while a submission is taken ends no gateway: it is delivered again.
+func TestIntakeSurvives(t *testing.T) {
+	t.Parallel()
+	b := membus.New()
+	g, err := gateway.New(&explosive{Store: memstore.New(memstore.Config{})}, b, gateway.Config{Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = g.Run(ctx) })
+	server := httptest.NewServer(g.Handler())
+	t.Cleanup(func() { cancel(); server.Close(); running.Wait() })
+	c := client.New(server.URL)
+	if _, err := c.PutAgent(ctx, "hello", []byte(`{model: {provider: scripted, responses: [{text: hi}]}}`)); err != nil {
+		t.Fatal(err)
+	}
+	b.Submit("default", "hello", []byte(`{"input":"x"}`), nil)
+	awaitSetting(t, func() bool {
+		page, err := c.List(ctx, nil)
+		return err == nil && len(page.Items) == 1
+	})
 }

@@ -129,3 +129,19 @@ func (g *Gateway) calm(h handler, rec *recorder, r *http.Request) (err error) {
 	}()
 	return h(rec, r)
 }
+
+// guarded is fn for a goroutine of its own: a panic there would end the process, with all that
+// it serves.
+func (g *Gateway) guarded(fn func() error) func() error {
+	return func() (err error) {
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			g.log.Error().Interface("panic", p).Bytes("stack", debug.Stack()).Str("hint", "this is a mistake in Turnpike: report it with the stack").Msg("panicked")
+			err = problem(http.StatusInternalServerError, api.CodeInternal, "the gateway has made a mistake: its log has it")
+		}()
+		return fn()
+	}
+}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -77,6 +78,10 @@ func (g *Gateway) trySave(r *http.Request, name string, definition []byte) (d ap
 	return d, g.store.ReplaceDocument(r.Context(), state.DraftsOf(tenantOf(r)), name, stored, data)
 }
 
+func staleDraft(name string) error {
+	return problem(http.StatusConflict, api.CodeStaleDraft, "the draft of agent %s was written anew since it was looked at: read it, and decide again", name)
+}
+
 // authors returns who has saved exactly what a draft has. Builds before kept the last alone.
 func authors(d api.AgentDraft) []string {
 	if len(d.Authors) == 0 {
@@ -116,7 +121,7 @@ func (g *Gateway) listDrafts(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return readPage(w, r, names, func(ctx context.Context, name string) (d api.AgentDraft, size int, err error) {
+	return readPage(g, w, r, names, func(ctx context.Context, name string) (d api.AgentDraft, size int, err error) {
 		data, err := g.store.Document(ctx, state.DraftsOf(tenantOf(r)), name)
 		if err != nil {
 			return d, 0, err
@@ -129,11 +134,15 @@ func (g *Gateway) listDrafts(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) deleteAgentDraft(w http.ResponseWriter, r *http.Request) error {
-	d, _, err := g.readForReview(r)
+	d, stored, err := g.readForReview(r)
 	if err != nil {
 		return err
 	}
-	if err := g.store.DeleteDocument(r.Context(), state.DraftsOf(tenantOf(r)), d.Name); err != nil {
+	err = g.store.ReplaceDocument(r.Context(), state.DraftsOf(tenantOf(r)), d.Name, stored, nil)
+	if errors.Is(err, state.ErrChanged) {
+		return staleDraft(d.Name)
+	}
+	if err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -156,7 +165,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	case req.Hash == "":
 		return invalid("hash is missing: it is that of the draft that was looked at, GET /v1/agents/%s/draft has it", d.Name)
 	case req.Hash != d.Hash:
-		return problem(http.StatusConflict, api.CodeStaleDraft, "the draft of agent %s was written anew since it was looked at: read it, and decide again", d.Name)
+		return staleDraft(d.Name)
 	case slices.Contains(authors(d), c.Principal.Name):
 		return problem(http.StatusForbidden, api.CodeForbidden, "%s wrote this draft of agent %s: somebody else must publish it", c.Principal.Name, d.Name)
 	}
@@ -172,7 +181,11 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	if err := g.permitted(r, compiled); err != nil {
 		return err
 	}
-	v, err := g.store.PutAgent(r.Context(), tenantOf(r), d.Name, d.Definition)
+	// Once more after a crash, or at the same time as somebody else, it makes no other version.
+	v, err := g.store.Agent(r.Context(), tenantOf(r), d.Name, 0)
+	if errors.Is(err, state.ErrNotFound) || err == nil && !bytes.Equal(v.Definition, d.Definition) {
+		v, err = g.store.PutAgent(r.Context(), tenantOf(r), d.Name, d.Definition)
+	}
 	if err != nil {
 		return err
 	}

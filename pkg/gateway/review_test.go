@@ -172,6 +172,46 @@ func TestReviewSavedAtOnce(t *testing.T) {
 	}
 }
 
+// losesDrafts does not take drafts away, as often as told.
+type losesDrafts struct {
+	state.Store
+
+	left atomic.Int64
+}
+
+func (s *losesDrafts) ReplaceDocument(ctx context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error {
+	if data == nil && s.left.Add(-1) >= 0 {
+		return errors.New("no answer")
+	}
+	return s.Store.ReplaceDocument(ctx, kind, name, was, data)
+}
+
+// A draft that is published once more, since nobody knows whether it was, is one version.
+func TestReviewPublishedTwice(t *testing.T) {
+	t.Parallel()
+	store := &losesDrafts{Store: memstore.New(memstore.Config{})}
+	store.left.Store(1)
+	s := newGuardedOn(t, store)
+	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{Review: true}); err != nil {
+		t.Fatal(err)
+	}
+	ann, bob := s.client("acme", access.Author), s.client("acme", access.Author)
+	d, err := ann.PutAgent(t.Context(), "a", []byte(talker))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits, err := bob.AgentDraft(t.Context(), d.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bob.PublishAgent(t.Context(), "a", waits.Hash); err == nil {
+		t.Error("the draft stayed, and the answer did not say so")
+	}
+	if a, err := bob.PublishAgent(t.Context(), "a", waits.Hash); err != nil || a.Version != 1 {
+		t.Errorf("published once more: version %d, %v, want 1", a.Version, err)
+	}
+}
+
 // savesMeanwhile has somebody save another draft while one is published.
 type savesMeanwhile struct {
 	state.Store

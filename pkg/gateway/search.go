@@ -129,10 +129,10 @@ func (s *search) part(ctx context.Context, runs []state.State) (full bool, err e
 		if has[i] = s.inHeader(&runs[i]); has[i] {
 			continue
 		}
-		group.Go(func() (err error) {
+		group.Go(s.g.guarded(func() (err error) {
 			has[i], read[i], err = s.inInput(ctx, runs[i].ID)
 			return err
-		})
+		}))
 	}
 	if err := group.Wait(); err != nil {
 		return false, err

@@ -51,7 +51,7 @@ func (g *Gateway) eachRun(ctx context.Context, f state.Filter, visit func(state.
 
 // readPage answers with one page of a list whose names are at hand and whose items are read one
 // by one; read returns an item and its bytes. What is gone meanwhile is left out.
-func readPage[T any](w http.ResponseWriter, r *http.Request, names []string, read func(ctx context.Context, name string) (T, int, error)) error {
+func readPage[T any](g *Gateway, w http.ResponseWriter, r *http.Request, names []string, read func(ctx context.Context, name string) (T, int, error)) error {
 	from, to, err := placesOf(r, len(names))
 	if err != nil {
 		return err
@@ -62,14 +62,14 @@ func readPage[T any](w http.ResponseWriter, r *http.Request, names []string, rea
 		found, sizes := make([]*T, len(some)), make([]int, len(some))
 		all, ctx := errgroup.WithContext(r.Context())
 		for i, name := range some {
-			all.Go(func() error {
+			all.Go(g.guarded(func() error {
 				item, n, err := read(ctx, name)
 				if errors.Is(err, state.ErrNotFound) {
 					return nil
 				}
 				found[i], sizes[i] = &item, n
 				return err
-			})
+			}))
 		}
 		if err := all.Wait(); err != nil {
 			return err

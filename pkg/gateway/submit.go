@@ -65,7 +65,8 @@ type submission struct {
 	body    []byte // as it came, for the fingerprint
 	key     string
 	replyTo string
-	trace   string // a W3C traceparent, as the submitter sent it
+	trace   string    // a W3C traceparent, as the submitter sent it
+	sender  *state.By // of what the caller submits once more, if it is somebody else
 }
 
 const (
@@ -216,7 +217,11 @@ func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *s
 	for i := range messages {
 		messages[i].ID, messages[i].At = fmt.Sprintf("msg_1_%d", i), now
 	}
-	if run, err = run.Move(state.Submitted, state.Entry{At: now, Messages: messages, By: sub.caller.By()}); err != nil {
+	submitted := state.Entry{At: now, Messages: messages, By: sub.caller.By()}
+	if sub.sender != nil && (submitted.By == nil || sub.sender.Principal != submitted.By.Principal) {
+		submitted.Asked = []string{sub.sender.Principal}
+	}
+	if run, err = run.Move(state.Submitted, submitted); err != nil {
 		return state.State{}, err
 	}
 	wait := &state.Wait{Reason: state.WaitingSchedule, Since: now, Calls: []state.WaitCall{}}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,6 +112,37 @@ func TestNoTurnWithoutAllQueues(t *testing.T) {
 	for _, q := range b.opened {
 		if q.asked || !q.closed {
 			t.Errorf("a queue was asked for turns %t, and closed %t", q.asked, q.closed)
+		}
+	}
+}
+
+// brittle is a bus that panics as often as told when a reply is sent.
+type brittle struct {
+	bus.Bus
+
+	left atomic.Int64
+}
+
+func (b *brittle) Reply(ctx context.Context, tenant, subject string, data []byte) error {
+	if b.left.Add(-1) >= 0 {
+		panic("ouch")
+	}
+	return b.Bus.Reply(ctx, tenant, subject, data)
+}
+
+// A panic while a run is finalized ends no worker: the run is due again.
+func TestSweepSurvives(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	b := &brittle{Bus: s.bus}
+	b.left.Store(3)
+	s.workWith(s.store, b, s.config())
+	s.submit(state.Limits{}, nil, model.Scripted{Text: "done"})
+	for len(s.bus.Replies("reply.here")) == 0 {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-t.Context().Done():
+			t.Fatal("no reply")
 		}
 	}
 }

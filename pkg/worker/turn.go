@@ -127,7 +127,7 @@ func (w *Worker) survive(run state.RunID) {
 		return
 	}
 	w.runLog(run).Error().Interface("panic", p.Value).Bytes("stack", p.Stack).
-		Str("hint", "a defect of a loop, of something that the process was given, or of Turnpike; the turn is tried again").Msg("turn panicked")
+		Str("hint", "a defect of a loop, of something that the process was given, or of Turnpike; it is tried again").Msg("turn panicked")
 }
 
 // agent returns the definition of the run.
