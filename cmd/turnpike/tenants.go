@@ -35,7 +35,7 @@ type tenantsPutCmd struct {
 	Name    string `arg:"" help:"Name of the tenant."`
 	Replace bool   `help:"Set what is not given, too: to what a tenant without settings has."`
 
-	FourEyes  *bool `negatable:"" help:"Nobody approves calls of runs that they have submitted themselves."`
+	FourEyes  *bool `negatable:"" help:"Nobody approves calls of runs for which they have asked for anything, in runs above and forks, too."`
 	Review    *bool `negatable:"" help:"What authors save is a draft until somebody else publishes it."`
 	Suspended *bool `negatable:"" help:"The tenant may read and cancel, and nothing else."`
 

@@ -30,7 +30,8 @@ type NewKey struct {
 
 // TenantSettings are what an admin of the deployment has set for a tenant.
 type TenantSettings struct {
-	// FourEyes lets nobody approve a call of a run that they have submitted themselves.
+	// FourEyes lets nobody approve a call of a run that they have submitted, or asked for anything in:
+	// the run, one above it, or those that it was forked from.
 	FourEyes bool `json:"four_eyes"`
 
 	// Review keeps what authors save as a draft that no run uses, until somebody else

@@ -33,10 +33,12 @@ func (g *Gateway) listDead(w http.ResponseWriter, r *http.Request) error {
 		next = strconv.FormatUint(letters[limit-1].Seq, 10)
 	}
 	items := make([]api.DeadLetter, len(letters))
-	for i, d := range letters {
-		if items[i], err = g.letter(r.Context(), d); err != nil {
-			return err
-		}
+	err = g.readEach(r.Context(), len(letters), func(ctx context.Context, i int) (err error) {
+		items[i], err = g.letter(ctx, letters[i])
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	return replyPage(w, api.NewPage(items, next))
 }

@@ -49,6 +49,17 @@ func (g *Gateway) eachRun(ctx context.Context, f state.Filter, visit func(state.
 	}
 }
 
+// readEach calls read for each number below n, some at a time: one after the other they would
+// use up what a request has to wait for a store that is far away.
+func (g *Gateway) readEach(ctx context.Context, n int, read func(ctx context.Context, i int) error) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(readsAtOnce)
+	for i := range n {
+		all.Go(g.guarded(func() error { return read(ctx, i) }))
+	}
+	return all.Wait()
+}
+
 // readPage answers with one page of a list whose names are at hand and whose items are read one
 // by one; read returns an item and its bytes. What is gone meanwhile is left out.
 func readPage[T any](g *Gateway, w http.ResponseWriter, r *http.Request, names []string, read func(ctx context.Context, name string) (T, int, error)) error {
@@ -60,18 +71,15 @@ func readPage[T any](g *Gateway, w http.ResponseWriter, r *http.Request, names [
 	for size := 0; from < to && size < listBytes; {
 		some := names[from:min(from+readsAtOnce, to)]
 		found, sizes := make([]*T, len(some)), make([]int, len(some))
-		all, ctx := errgroup.WithContext(r.Context())
-		for i, name := range some {
-			all.Go(g.guarded(func() error {
-				item, n, err := read(ctx, name)
-				if errors.Is(err, state.ErrNotFound) {
-					return nil
-				}
-				found[i], sizes[i] = &item, n
-				return err
-			}))
-		}
-		if err := all.Wait(); err != nil {
+		err := g.readEach(r.Context(), len(some), func(ctx context.Context, i int) error {
+			item, n, err := read(ctx, some[i])
+			if errors.Is(err, state.ErrNotFound) {
+				return nil
+			}
+			found[i], sizes[i] = &item, n
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		for i, item := range found {

@@ -109,10 +109,11 @@ func (g *Gateway) listWorkers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	for i := range page.Items {
-		if err := g.holds(r.Context(), &page.Items[i], slices.Contains(owners, page.Items[i].ID)); err != nil {
-			return err
-		}
+	err = g.readEach(r.Context(), len(page.Items), func(ctx context.Context, i int) error {
+		return g.holds(ctx, &page.Items[i], slices.Contains(owners, page.Items[i].ID))
+	})
+	if err != nil {
+		return err
 	}
 	return replyPage(w, page)
 }

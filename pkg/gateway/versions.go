@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -41,14 +42,19 @@ func (g *Gateway) listVersions(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer := api.AgentVersions{Examined: examined, Complete: more == ""}
 	to := max(0, from-limit)
-	for n := from; n > to; n-- {
-		v := latest
+	answer.Items = make([]api.AgentVersionStats, from-to)
+	err = g.readEach(r.Context(), from-to, func(ctx context.Context, i int) (err error) {
+		v, n := latest, from-i
 		if n != latest.Version {
-			if v, err = g.store.Agent(r.Context(), tenant, name, n); err != nil {
+			if v, err = g.store.Agent(ctx, tenant, name, n); err != nil {
 				return agentError(err)
 			}
 		}
-		answer.Items = append(answer.Items, api.AgentVersionStats{Version: n, CreatedAt: v.CreatedAt, Latest: n == latest.Version, Runs: statsOf(runs[n])})
+		answer.Items[i] = api.AgentVersionStats{Version: n, CreatedAt: v.CreatedAt, Latest: n == latest.Version, Runs: statsOf(runs[n])}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	next := ""
 	if to > 0 {

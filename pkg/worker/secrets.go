@@ -43,7 +43,8 @@ type Secrets struct {
 
 // Find returns the value of a secret for a "host:port", which is all that it may be sent to; ""
 // is a program of the worker. A tenant has the secrets in its directory; the tenant default has
-// those of the deployment, too, and others have those that the policy names.
+// those of the deployment, too, and others have those that the policy names. The variables with
+// the keys of the three providers every tenant has, for the hosts of these.
 func (s Secrets) Find(tenant, name, host string, p policy.Policy) (string, error) {
 	if err := p.Secret(name, host); err != nil {
 		return "", fmt.Errorf("secret %s was not sent: %w", name, err)

@@ -34,7 +34,8 @@ const (
 	DefaultMemory = 512 << 20
 	MinMemory     = 64 << 20
 
-	// maxProcesses bounds the processes of a program, threads included.
+	// maxProcesses bounds the processes of a program, threads included, where there are cgroups or
+	// namespaces.
 	maxProcesses = 512
 
 	// maxFiles bounds the files that one of its processes has open.

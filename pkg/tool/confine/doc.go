@@ -33,7 +33,8 @@
 // of the same user before Linux 6.12.
 //
 // Memory is bounded for all processes of a program together where this process may make cgroups; else for
-// each of them, without files in memory. [Report] says which.
+// each of them, without files in memory. [Report] says which. Processes, with their threads, are 512 at most,
+// but for Landlock without cgroups: nothing bounds their number there but what the system sets for the user.
 //
 // # How it starts
 //

@@ -1,0 +1,88 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+// distant is a store that takes 50 ms for each answer, with a hundred workers that hold runs.
+type distant struct{ state.Store }
+
+func wait(ctx context.Context) error {
+	select {
+	case <-time.After(50 * time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (d distant) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	if err := wait(ctx); err != nil {
+		return state.State{}, err
+	}
+	return d.Store.Load(ctx, id)
+}
+
+func (d distant) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
+	if err := wait(ctx); err != nil {
+		return state.AgentVersion{}, err
+	}
+	return d.Store.Agent(ctx, tenant, name, version)
+}
+
+func (d distant) Owners(ctx context.Context) (ids []string, err error) {
+	for i := range 100 {
+		ids = append(ids, fmt.Sprint("worker-", i))
+	}
+	return ids, wait(ctx)
+}
+
+func (d distant) Leases(ctx context.Context, _ string, _ int) ([]state.RunID, error) {
+	return nil, wait(ctx)
+}
+
+// manyLetters is a bus with a hundred dead letters of runs.
+type manyLetters struct{ bus.Bus }
+
+func (manyLetters) DeadLetters(_ context.Context, _ string, _ uint64, limit int) (letters []bus.DeadLetter, err error) {
+	for i := range min(limit, 100) {
+		letters = append(letters, bus.DeadLetter{Seq: uint64(i + 1), Kind: bus.DeadPoisoned, Run: "run_01ARZ3NDEKTSV4RRFFQ69G5FAV"}) //nolint:gosec // small
+	}
+	return letters, nil
+}
+
+// A page whose items are read one by one is answered where the store is far away, too.
+func TestPagesOfDistantStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(memstore.Config{})
+		for i := range 100 {
+			if _, err := store.PutAgent(t.Context(), state.DefaultTenant, "a", fmt.Appendf(nil, `{"name":"a","instructions":"%d"}`, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g, err := gateway.New(distant{store}, manyLetters{membus.New()}, gateway.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"/v1/dead?limit=200", "/v1/workers?limit=200", "/v1/agents/a/versions?limit=200"} {
+			w := httptest.NewRecorder()
+			g.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1"+path, nil))
+			if w.Code != http.StatusOK {
+				t.Errorf("GET %s = %d %.300s", path, w.Code, w.Body)
+			}
+		}
+	})
+}
