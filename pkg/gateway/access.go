@@ -359,35 +359,27 @@ func (g *Gateway) askedBefore(ctx context.Context, st state.State, log []state.E
 		all = state.Askers(all, log)
 		return true
 	})
-	if errors.Is(err, state.ErrNotFound) {
-		err = nil // retention has removed it
-	}
 	return all, err
 }
 
-// eachLog goes through the log of a run and of those above it, until more says that it is
-// enough.
+// eachLog goes through the log of a run and of those above it, as far as retention has left
+// them, until more says that it is enough.
 func (g *Gateway) eachLog(ctx context.Context, id state.RunID, more func(id state.RunID, log []state.Entry) bool) error {
 	for {
 		st, err := g.store.Load(ctx, id)
+		if errors.Is(err, state.ErrNotFound) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-		for after := int64(0); ; {
-			log, err := g.store.Log(ctx, id, after, pageEvents)
-			if err != nil {
-				return err
-			}
-			if !more(id, log) {
-				return nil
-			}
-			if len(log) < pageEvents {
-				break
-			}
-			after = log[len(log)-1].Seq
-		}
-		if st.Parent == nil {
-			return nil
+		enough := false
+		err = g.eachPage(ctx, id, func(page []state.Entry, _ int64) (bool, error) {
+			enough = !more(id, page)
+			return enough, nil
+		})
+		if err != nil || enough || st.Parent == nil {
+			return err
 		}
 		id = st.Parent.RunID
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,13 @@ func (d distant) Load(ctx context.Context, id state.RunID) (state.State, error) 
 		return state.State{}, err
 	}
 	return d.Store.Load(ctx, id)
+}
+
+func (d distant) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
+	if err := wait(ctx); err != nil {
+		return nil, err
+	}
+	return d.Store.Log(ctx, id, after, limit)
 }
 
 func (d distant) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
@@ -83,6 +91,35 @@ func TestPagesOfDistantStore(t *testing.T) {
 			if w.Code != http.StatusOK {
 				t.Errorf("GET %s = %d %.300s", path, w.Code, w.Body)
 			}
+		}
+	})
+}
+
+// A long run takes messages where the store is far away, too: its log is read in few pages.
+func TestLongRunOfDistantStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(memstore.Config{})
+		run := state.State{ID: "run_01ARZ3NDEKTSV4RRFFQ69G5FAV", Tenant: state.DefaultTenant, Agent: "a", AgentVersion: 1, Loop: "react", Priority: state.Normal}
+		run, err := run.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5000 {
+			run.Log = append(run.Log, state.Entry{Seq: int64(len(run.Log) + 1), Type: state.EntryProgress, At: run.CreatedAt})
+		}
+		if _, err := store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		g, err := gateway.New(distant{store}, membus.New(), gateway.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/v1/runs/"+string(run.ID)+"/signals", strings.NewReader(`{"message":"hello"}`))
+		r.Header.Set("Content-Type", "application/json")
+		if g.Handler().ServeHTTP(w, r); w.Code != http.StatusAccepted {
+			t.Errorf("a message = %d %.300s", w.Code, w.Body)
 		}
 	})
 }
