@@ -2,16 +2,11 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"path"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -190,82 +185,6 @@ func (g *Gateway) whileAllowed(r *http.Request) (ctx context.Context, stop func(
 	return ctx, func() { cancel(nil) }
 }
 
-// Actions that the audit names, of routes that change something.
-const (
-	actionSubmit       = "run.submit"
-	actionBatch        = "batch.submit"
-	actionFork         = "run.fork"
-	actionSignal       = "run.signal"
-	actionCancel       = "run.cancel"
-	actionCancelRuns   = "run.cancel_many"
-	actionDraft        = "run.draft"
-	actionDelete       = "run.delete"
-	actionPutAgent     = "agent.put"
-	actionDeleteAgent  = "agent.delete"
-	actionPublish      = "agent.publish"
-	actionDeleteDraft  = "agent.discard"
-	actionReplay       = "dead_letter.replay"
-	actionCreateKey    = "key.create"
-	actionRevokeKey    = "key.revoke"
-	actionPutTenant    = "tenant.put"
-	actionDeleteTenant = "tenant.delete"
-)
-
-// note adds what a caller did to the audit of the tenant. Where nobody has to say who they
-// are there is none.
-func (g *Gateway) note(r *http.Request, w http.ResponseWriter, c access.Caller, action, outcome string) {
-	if action == "" {
-		return
-	}
-	target := ""
-	for _, name := range []string{"id", "name", "seq"} {
-		if v := r.PathValue(name); v != "" {
-			target = v
-		}
-	}
-	if made := w.Header().Get("Location"); made != "" {
-		target = path.Base(made)
-	}
-	g.appendEntry(r.Context(), c, api.AuditEntry{Action: action, Target: target, Outcome: outcome})
-}
-
-func (g *Gateway) appendAudit(ctx context.Context, c access.Caller, action, target string) {
-	g.appendEntry(ctx, c, api.AuditEntry{Action: action, Target: target})
-}
-
-func (g *Gateway) appendEntry(ctx context.Context, c access.Caller, e api.AuditEntry) {
-	if g.cfg.Auth == nil {
-		return
-	}
-	e.At, e.By = state.At(time.Now()), *c.By()
-	entry, err := json.Marshal(e)
-	if err == nil {
-		// A client that goes away must not go unnoted.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		err = g.store.AppendAudit(ctx, c.Tenant, entry)
-	}
-	if err != nil {
-		g.log.Error().Err(err).Str("principal", c.Principal.Name).Str("tenant", c.Tenant).Str("action", e.Action).Str("target", e.Target).Str("outcome", e.Outcome).
-			Str("hint", "this line stands for the entry that the audit lacks").Msg("not noted in the audit")
-	}
-}
-
-func (g *Gateway) getAudit(w http.ResponseWriter, r *http.Request) error {
-	limit, err := limitOf(r)
-	if err != nil {
-		return err
-	}
-	found, next, err := g.store.Audit(r.Context(), tenantOf(r), r.URL.Query().Get("cursor"), limit)
-	if _, bad := errors.AsType[*state.InvalidCursorError](err); bad {
-		return problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
-	}
-	if err != nil {
-		return err
-	}
-	return replyPage(w, api.NewPage(found, next))
-}
-
 func (g *Gateway) whoAmI(w http.ResponseWriter, r *http.Request) error {
 	c := access.From(r.Context())
 	answer := api.Identity{Principal: c.Principal.Name, Via: c.Principal.Via, Tenant: c.Tenant, Roles: []string{}}
@@ -278,15 +197,6 @@ func (g *Gateway) whoAmI(w http.ResponseWriter, r *http.Request) error {
 		answer.Tenants = append(answer.Tenants, grant.Tenant)
 	}
 	return reply(w, http.StatusOK, answer)
-}
-
-// getMetrics is for those who may look at the whole deployment: metrics are of all tenants.
-func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
-	if c := access.From(r.Context()); !c.OfDeployment(access.Viewer) {
-		return problem(http.StatusForbidden, api.CodeForbidden, "%s may not read metrics: a viewer of the deployment, tenant *, may; TURNPIKE_ADMIN_ADDR serves them elsewhere", c.Principal.Name)
-	}
-	promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
-	return nil
 }
 
 // submitter returns who submitted a run, if that is known.
@@ -335,58 +245,4 @@ func (g *Gateway) checkSignal(ctx context.Context, id state.RunID, s state.Signa
 		err = problem(http.StatusForbidden, api.CodeForbidden, "tenant %s wants four eyes: somebody else than %s, who asked for something in run %s, must decide", c.Tenant, c.Principal.Name, asked)
 	}
 	return err
-}
-
-// asked returns a run in which a principal has asked for something: the run itself, or one
-// above it, which had it started.
-func (g *Gateway) asked(ctx context.Context, principal string, id state.RunID) (in state.RunID, err error) {
-	err = g.eachLog(ctx, id, func(id state.RunID, log []state.Entry) bool {
-		if slices.Contains(state.Askers(nil, log), principal) {
-			in = id
-		}
-		return in == ""
-	})
-	return in, err
-}
-
-// askedBefore returns who has asked for something in a run with a log, or above it.
-func (g *Gateway) askedBefore(ctx context.Context, st state.State, log []state.Entry) ([]string, error) {
-	all := state.Askers(nil, log)
-	if st.Parent == nil {
-		return all, nil
-	}
-	err := g.eachLog(ctx, st.Parent.RunID, func(_ state.RunID, log []state.Entry) bool {
-		all = state.Askers(all, log)
-		return true
-	})
-	return all, err
-}
-
-// eachLog goes through the log of a run and of those above it, as far as retention has left
-// them, until more says that it is enough.
-func (g *Gateway) eachLog(ctx context.Context, id state.RunID, more func(id state.RunID, log []state.Entry) bool) error {
-	for {
-		st, err := g.store.Load(ctx, id)
-		if errors.Is(err, state.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		enough := false
-		err = g.eachPage(ctx, id, func(page []state.Entry, _ int64) (bool, error) {
-			enough = !more(id, page)
-			return enough, nil
-		})
-		if err != nil || enough || st.Parent == nil {
-			return err
-		}
-		id = st.Parent.RunID
-	}
-}
-
-func runNotFound(id state.RunID) error { return fmt.Errorf("run %s: %w", id, state.ErrNotFound) }
-
-func notFound(code, format string, args ...any) error {
-	return problem(http.StatusNotFound, code, "%s", fmt.Sprintf(format, args...))
 }

@@ -3,12 +3,9 @@ package gateway
 import (
 	"errors"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -70,97 +67,4 @@ func (g *Gateway) deleteKey(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
-}
-
-// tenantIn is the tenant that a path names, if the caller may see its settings.
-func tenantIn(r *http.Request) (string, error) {
-	name, c := r.PathValue("name"), access.From(r.Context())
-	if name != c.Tenant && !c.OfDeployment(access.Admin) {
-		return "", tenantNotFound(name)
-	}
-	return name, nil
-}
-
-func tenantNotFound(name string) error {
-	return notFound(api.CodeTenantNotFound, "there is no tenant %.60q: GET /v1/tenants lists them", name)
-}
-
-func (g *Gateway) listTenants(w http.ResponseWriter, r *http.Request) error {
-	all, err := g.tenants.List(r.Context())
-	if err != nil {
-		return err
-	}
-	c := access.From(r.Context())
-	tenants := []api.Tenant{}
-	for name, settings := range all {
-		if name == c.Tenant || c.OfDeployment(access.Admin) {
-			tenants = append(tenants, api.Tenant{Name: name, TenantSettings: settings})
-		}
-	}
-	slices.SortFunc(tenants, func(a, b api.Tenant) int { return strings.Compare(a.Name, b.Name) })
-	return pageOf(w, r, tenants)
-}
-
-func (g *Gateway) getTenant(w http.ResponseWriter, r *http.Request) error {
-	name, err := tenantIn(r)
-	if err != nil {
-		return err
-	}
-	settings, err := g.tenants.Read(r.Context(), name)
-	if errors.Is(err, state.ErrNotFound) {
-		return tenantNotFound(name)
-	}
-	if err != nil {
-		return err
-	}
-	return reply(w, http.StatusOK, api.Tenant{Name: name, TenantSettings: settings})
-}
-
-// putTenant is for admins of the deployment: what a tenant may do is not its own to say.
-func (g *Gateway) putTenant(w http.ResponseWriter, r *http.Request) error {
-	name, err := g.tenantToChange(r)
-	if err != nil {
-		return err
-	}
-	var settings api.TenantSettings
-	if _, err := g.decode(w, r, &settings); err != nil {
-		return err
-	}
-	if err := policy.CheckSettings(settings); err != nil {
-		return invalid("%v", err)
-	}
-	if err := g.tenants.Put(r.Context(), name, settings); err != nil {
-		return err
-	}
-	return reply(w, http.StatusOK, api.Tenant{Name: name, TenantSettings: settings})
-}
-
-func (g *Gateway) deleteTenant(w http.ResponseWriter, r *http.Request) error {
-	name, err := g.tenantToChange(r)
-	if err != nil {
-		return err
-	}
-	err = g.tenants.Delete(r.Context(), name)
-	if errors.Is(err, state.ErrNotFound) {
-		return tenantNotFound(name)
-	}
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-func (g *Gateway) tenantToChange(r *http.Request) (string, error) {
-	name, err := tenantIn(r)
-	if err != nil {
-		return "", err
-	}
-	if c := access.From(r.Context()); !c.OfDeployment(access.Admin) {
-		return "", problem(http.StatusForbidden, api.CodeForbidden, "%s may not change settings of tenants: an admin of the deployment may", c.Principal.Name)
-	}
-	if err := access.CheckTenant(name); err != nil {
-		return "", invalid("%v", err)
-	}
-	return name, nil
 }

@@ -7,6 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/turnpike-dev/turnpike/pkg/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 )
 
@@ -78,4 +82,13 @@ type readiness struct {
 	Bus      string          `json:"bus"`
 	Store    string          `json:"store"`
 	Findings []check.Finding `json:"findings"`
+}
+
+// getMetrics is for those who may look at the whole deployment: metrics are of all tenants.
+func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
+	if c := access.From(r.Context()); !c.OfDeployment(access.Viewer) {
+		return problem(http.StatusForbidden, api.CodeForbidden, "%s may not read metrics: a viewer of the deployment, tenant *, may; TURNPIKE_ADMIN_ADDR serves them elsewhere", c.Principal.Name)
+	}
+	promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
 }

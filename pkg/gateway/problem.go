@@ -139,3 +139,9 @@ func (g *Gateway) failHead(w http.ResponseWriter, r *http.Request, p *api.Proble
 		w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
 }
+
+func runNotFound(id state.RunID) error { return fmt.Errorf("run %s: %w", id, state.ErrNotFound) }
+
+func notFound(code, format string, args ...any) error {
+	return problem(http.StatusNotFound, code, "%s", fmt.Sprintf(format, args...))
+}

@@ -152,25 +152,6 @@ func (g *Gateway) deleteRun(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-const (
-	defaultPage = 50
-	maxPage     = 1000
-)
-
-func limitOf(r *http.Request) (int, error) { return limitIn(r.URL.Query()) }
-
-func limitIn(query url.Values) (int, error) {
-	text := query.Get("limit")
-	if text == "" {
-		return defaultPage, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > maxPage {
-		return 0, invalid("limit %q must be a number from 1 to %d", text, maxPage)
-	}
-	return n, nil
-}
-
 func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	view := query.Get("view")
@@ -366,49 +347,6 @@ func (g *Gateway) getTurns(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return pageOf(w, r, state.Audit(log))
-}
-
-// pageOf answers with one page of a list that is at hand; the cursor is a place.
-// Without a limit the whole list is one page.
-func pageOf[T any](w http.ResponseWriter, r *http.Request, items []T) error {
-	page, err := cut(r, items)
-	if err != nil {
-		return err
-	}
-	return replyPage(w, page)
-}
-
-// cut returns the page of a list that a request asks for.
-func cut[T any](r *http.Request, items []T) (api.Page[T], error) {
-	from, to, err := placesOf(r, len(items))
-	if err != nil {
-		return api.Page[T]{}, err
-	}
-	return api.NewPage(items[from:to], placeCursor(to, len(items))), nil
-}
-
-// placesOf is where the page of a list of n begins and ends that a request asks for.
-func placesOf(r *http.Request, n int) (from, to int, err error) {
-	if text := r.URL.Query().Get("cursor"); text != "" {
-		from, err = strconv.Atoi(text)
-		if err != nil || from < 0 {
-			return 0, 0, problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
-		}
-		from = min(from, n)
-	}
-	if !r.URL.Query().Has("limit") {
-		return from, n, nil
-	}
-	limit, err := limitOf(r)
-	return from, min(from+limit, n), err
-}
-
-// placeCursor is the cursor of what comes after the first items of a list of n, empty at its end.
-func placeCursor(items, n int) string {
-	if items == n {
-		return ""
-	}
-	return strconv.Itoa(items)
 }
 
 // words lists what may stand somewhere.
