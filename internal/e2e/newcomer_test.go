@@ -34,8 +34,8 @@ func TestFirstMistakes(t *testing.T) {
 		}
 	}
 	other := t.TempDir()
-	c.want(1, "--nats-listen", "dev", "--data-dir", other, "--addr", freeAddr(t), "--nats-listen", "foo")
-	c.want(1, "--agents: ", "dev", "--data-dir", other, "--addr", freeAddr(t), "--agents", filepath.Join(other, "nope"))
+	c.want(80, "--nats-listen", "dev", "--data-dir", other, "--addr", freeAddr(t), "--nats-listen", "foo")
+	c.want(80, "--agents: ", "dev", "--data-dir", other, "--addr", freeAddr(t), "--agents", filepath.Join(other, "nope"))
 	c.want(0, "turnpike", "version")
 	c.want(0, "go1", "--version")
 
@@ -65,7 +65,7 @@ func TestFirstMistakes(t *testing.T) {
 	if !strings.Contains(out, "turnpike result "+id+" c1 ") {
 		t.Errorf("run does not say how to go on:\n%s", out)
 	}
-	c.want(1, `no JSON object`, "approve", id, "c1", "--arguments", `{"a":`)
+	c.want(80, `no JSON object`, "approve", id, "c1", "--arguments", `{"a":`)
 	c.want(1, "c1 (pick_file, needs result)", "approve", id)
 	c.want(1, "waiting_client_tool: result of call c1 (pick_file)", "result", id, "c9", "notes.txt")
 	c.want(0, "c1 (pick_file, needs result)", "message", id, "hurry")
@@ -73,7 +73,7 @@ func TestFirstMistakes(t *testing.T) {
 	c.want(0, "You chose it.", "watch", id)
 	c.want(0, "notes.txt", "show", id)
 
-	c.want(1, "write it like http://127.0.0.1:7070", "--server", "localhost:7070", "ps")
+	c.want(80, "write it like http://127.0.0.1:7070", "--server", "localhost:7070", "ps")
 	if _, err := os.Stat(filepath.Join(other, "nats.url")); err == nil {
 		t.Error("a dev that did not start has left nats.url")
 	}

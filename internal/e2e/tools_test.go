@@ -50,7 +50,7 @@ func TestToolsCommand(t *testing.T) {
 	c.want(0, "rain in Rome", "tools", "call", "weather", "-a", "@"+file(t, "rome.json", `{"city":"Rome"}`), "--nats-url", url)
 	c.want(1, `"is_error": true`, "-o", "json", "tools", "call", "weather", "--arguments", `{"city":""}`, "--nats-url", url)
 	c.want(1, "Invalid arguments", "tools", "call", "weather", "--nats-url", url)
-	c.want(1, "no JSON object", "tools", "call", "weather", "-a", "[]", "--nats-url", url)
+	c.want(80, "no JSON object", "tools", "call", "weather", "-a", "[]", "--nats-url", url)
 	c.want(1, "no service answers", "tools", "call", "nobody", "--timeout", "1s", "--nats-url", url)
 
 	var services []natstool.Service

@@ -87,7 +87,7 @@ var all = []mutant{
 	}, "TestExplore/^hooks$"},
 
 	// Of what comes over the bus.
-	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			g.answer(ctx, m, kind, take(ctx, m))\n", "			_ = m.Ack()\n			g.answer(ctx, m, kind, take(ctx, m))\n"}, "TestExplore/^a_service,_over_the_bus$"},
+	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			g.answer(ctx, m, kind, g.guarded(func() error { return take(ctx, m) })())\n", "			_ = m.Ack()\n			g.answer(ctx, m, kind, g.guarded(func() error { return take(ctx, m) })())\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"a submission over the bus loses its key", intake, []string{"		return key\n", "		return \"\"\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"an abort over the bus is not noted in the store", intake, []string{"	wake, err := g.store.Abort(ctx, id, a, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"a service is not told of the end", finalize, []string{"		if err := w.reply(ctx, s); err != nil {\n", "		if err := error(nil); err != nil {\n"}, "TestExplore/^a_service,_over_the_bus$"},
