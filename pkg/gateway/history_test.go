@@ -1,45 +1,61 @@
 package gateway_test
 
 import (
-	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
 // Whoever may send messages cannot make a run as large as they like: each turn has all of it
 // in memory. It can be read and cancelled still.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
-	const most = 40
-	s := newDeployment(t)
-	ctx := t.Context()
-	run, err := s.client.Submit(ctx, api.SubmitRequest{Agent: "hello", Input: client.Text("x")}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.events(run.ID, 0, nil)
-	sent := 0
-	for {
-		_, err = s.client.Signal(ctx, run.ID, api.SignalRequest{Message: client.Text(strings.Repeat("z", 1_000_000))})
-		if p, ok := errors.AsType[*api.Problem](err); ok && p.Code == api.CodeInboxFull {
-			s.events(run.ID, 0, nil) // the turn empties it
-			continue
+	for size, want := range map[int]string{30: "", 40: api.CodeHistoryFull} {
+		store := memstore.New(memstore.Config{})
+		g, err := gateway.New(store, membus.New(), gateway.Config{StoreBudget: time.Minute})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err != nil || sent > most {
-			break
+		do := func(method, path, body string) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1"+path, strings.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			g.Handler().ServeHTTP(w, r)
+			return w
 		}
-		sent++
-	}
-	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeHistoryFull || p.Status != 413 {
-		t.Fatalf("after %d messages of a megabyte: %v, want %s", sent, err, api.CodeHistoryFull)
-	}
-	if code, _, p := s.call("POST", "/v1/runs/"+run.ID+"/fork", `{"turn":0}`); code != 413 || p["code"] != api.CodeHistoryFull {
-		t.Errorf("a fork of it: %d %v, want 413", code, p["code"])
-	}
-	if messages, err := s.client.Messages(ctx, run.ID); err != nil || len(messages) < 20 {
-		t.Errorf("%d messages can be read, %v", len(messages), err)
+		if w := do(http.MethodPut, "/v1/agents/a", talker); w.Code >= http.StatusBadRequest {
+			t.Fatal(w.Body)
+		}
+		run := state.State{ID: "run_01ARZ3NDEKTSV4RRFFQ69G5FAV", Tenant: state.DefaultTenant, Agent: "a", AgentVersion: 1, Loop: "react", Priority: state.Normal}
+		if run, err = run.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{state.UserText("x")}}); err != nil {
+			t.Fatal(err)
+		}
+		long := []state.Message{state.UserText(strings.Repeat("z", 1<<20))}
+		for range size {
+			run.Log = append(run.Log, state.Entry{Seq: int64(len(run.Log) + 1), Type: state.EntryTransition, Reason: state.UserMessage, At: run.CreatedAt, Messages: long})
+		}
+		if _, err := store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		path := "/v1/runs/" + string(run.ID)
+		for what, w := range map[string]*httptest.ResponseRecorder{"a message": do(http.MethodPost, path+"/signals", `{"message":"y"}`), "a fork": do(http.MethodPost, path+"/fork", `{"turn":0}`)} {
+			if full := strings.Contains(w.Body.String(), api.CodeHistoryFull); full != (want != "") || full != (w.Code == http.StatusRequestEntityTooLarge) {
+				t.Errorf("%s to a run of %d MiB: %d %.200s", what, size, w.Code, w.Body)
+			}
+		}
+		if w := do(http.MethodGet, path, ""); w.Code != http.StatusOK {
+			t.Errorf("a run of %d MiB is read: %d", size, w.Code)
+		}
+		if w := do(http.MethodPost, path+"/cancel", ""); w.Code >= http.StatusBadRequest {
+			t.Errorf("a run of %d MiB is cancelled: %d %.200s", size, w.Code, w.Body)
+		}
 	}
 }

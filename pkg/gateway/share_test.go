@@ -91,18 +91,23 @@ func TestAgentsEndEarly(t *testing.T) {
 	t.Parallel()
 	const agents, size = 24, 1_000_000
 	s := newGuarded(t)
-	large := []byte(`{"model":{"provider":"scripted"},"instructions":"` + strings.Repeat("x", size) + `"}`)
+	large := json.RawMessage(`{"instructions":"` + strings.Repeat("x", size) + `"}`)
 	for status, review := range map[string]bool{api.StatusPublished: false, api.StatusDraft: true} {
 		tenant := "of-" + status
-		if _, err := s.client("*", access.Admin).PutTenant(t.Context(), tenant, api.TenantSettings{Review: review}); err != nil {
-			t.Fatal(err)
-		}
-		author := s.client(tenant, access.Author)
 		for i := range agents {
-			if _, err := author.PutAgent(t.Context(), fmt.Sprintf("a%02d", i), large); err != nil {
+			name := fmt.Sprintf("a%02d", i)
+			var err error
+			if review {
+				draft, _ := json.Marshal(api.AgentDraft{Name: name, Definition: large}) //nolint:errchkjson // raw JSON
+				err = s.store.PutDocument(t.Context(), state.DraftsOf(tenant), name, draft)
+			} else {
+				_, err = s.store.PutAgent(t.Context(), tenant, name, large)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
+		author := s.client(tenant, access.Author)
 		first := func(query string) api.Page[api.Agent] {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/agents?status="+status+query, nil)
 			if err != nil {
