@@ -76,7 +76,7 @@ func TestFourEyes(t *testing.T) {
 	for name, definition := range map[string]string{
 		"payer":  `{"model":{"provider":"scripted","responses":[{"text":"hello"},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
 		"child":  `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
-		"busy":   `{"model":{"provider":"scripted","responses":[{"text":"hello","delay":"400ms"},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
+		"busy":   `{"model":{"provider":"scripted","responses":[{"text":"hello","delay":"2s"},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
 		"asker":  `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"ask_user","id":"q1","arguments":{"question":"What?"}}]},{"text":"done"}]},"tools":[{"name":"ask_user","kind":"human"}]}`,
 		"asks":   `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"sub","id":"d1","arguments":{"task":"ask"}}]},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"sub","kind":"agent","agent":"asker"},{"name":"pay","approval":"always"}]}`,
 		"parent": `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"ask","id":"d1","arguments":{"task":"pay"}}]},{"text":"done"}]},"tools":[{"name":"ask","kind":"agent","agent":"child"}]}`,
@@ -93,6 +93,18 @@ func TestFourEyes(t *testing.T) {
 			t.Fatal(err)
 		}
 		return run
+	}
+	// child is the run that a run has started, which it has a moment after it waits for it.
+	child := func(parent string) (id string) {
+		t.Helper()
+		awaitSetting(t, func() bool {
+			page, err := ann.List(t.Context(), url.Values{"parent": {parent}})
+			if err == nil && len(page.Items) == 1 {
+				id = page.Items[0].ID
+			}
+			return id != ""
+		})
+		return id
 	}
 	approve := func(c *client.Client, id string) error {
 		_, err := c.Signal(t.Context(), id, api.SignalRequest{Approvals: []api.Approval{{CallID: "c1", Decision: "approve"}}})
@@ -182,12 +194,9 @@ func TestFourEyes(t *testing.T) {
 	// Bob's run has another agent ask, to which Ann says what is to be paid.
 	asks := submit(bob, "asks")
 	await(asks.ID, "waiting_child")
-	asked, err := ann.List(t.Context(), url.Values{"parent": {asks.ID}})
-	if err != nil || len(asked.Items) != 1 {
-		t.Fatalf("runs below: %+v, %v", asked.Items, err)
-	}
-	await(asked.Items[0].ID, "waiting_human_input")
-	if _, err := ann.Signal(t.Context(), asked.Items[0].ID, api.SignalRequest{Answer: new("pay me")}); err != nil {
+	asked := child(asks.ID)
+	await(asked, "waiting_human_input")
+	if _, err := ann.Signal(t.Context(), asked, api.SignalRequest{Answer: new("pay me")}); err != nil {
 		t.Fatal(err)
 	}
 	await(asks.ID, "waiting_approval")
@@ -201,13 +210,10 @@ func TestFourEyes(t *testing.T) {
 	// Ann's run has another agent pay.
 	above := submit(ann, "parent")
 	await(above.ID, "waiting_child")
-	below, err := ann.List(t.Context(), url.Values{"parent": {above.ID}})
-	if err != nil || len(below.Items) != 1 {
-		t.Fatalf("runs below: %+v, %v", below.Items, err)
-	}
-	await(below.Items[0].ID, "waiting_approval")
-	decide("a run below", below.Items[0].ID)
-	if forked, err = carl.Fork(t.Context(), below.Items[0].ID, api.ForkRequest{Turn: new(0)}); err != nil {
+	below := child(above.ID)
+	await(below, "waiting_approval")
+	decide("a run below", below)
+	if forked, err = carl.Fork(t.Context(), below, api.ForkRequest{Turn: new(0)}); err != nil {
 		t.Fatal(err)
 	}
 	await(forked.ID, "waiting_approval")
