@@ -184,14 +184,9 @@ func (t *turn) orphaned(ctx context.Context) (*state.Abort, error) {
 
 // startChild starts one run, unless it exists.
 func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall) error {
-	// What will be no other at the next try the parent is told: it would wait for ever.
 	parent, err := w.agents.get(ctx, s.Tenant, s.Agent, s.AgentVersion)
-	var invalid *invalidAgentError
-	if errors.As(err, &invalid) {
-		return w.signalParent(ctx, s.ID, failedChild(o, "No run was started: the definition of this agent cannot be read: %v", invalid))
-	}
 	if err != nil {
-		return err
+		return err // a worker of the build that has run the turn can read it
 	}
 	spec := parent.Tool(o.Name)
 	if spec == nil {
@@ -205,6 +200,7 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 		return err
 	}
 	a, err := w.agents.get(ctx, s.Tenant, spec.Agent, latest.Version)
+	var invalid *invalidAgentError
 	if errors.As(err, &invalid) {
 		return w.signalParent(ctx, s.ID, failedChild(o, "The agent %q cannot be started: %v", spec.Agent, invalid))
 	}
