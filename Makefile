@@ -30,29 +30,34 @@ test: ## Test every package, some in a short form: 3 to 8 minutes
 	go test -short -skip '^($(LONG)|TestRecordedConversations)$$' ./...
 
 .PHONY: prove
-prove: ## Prove more in some twelve minutes: data races, every protocol fault, simulation, chaos, containers
+prove: ## Prove more in some 15 minutes: data races, every protocol fault, simulation, chaos, containers
 	@hack/steps.sh race test-plain long redis-kinds explore simulation-short chaos-short containers
 
 .PHONY: prove-long
 prove-long: ## Prove all that can be proved, for hours
 	@hack/steps.sh prove race-long explore-long mutants simulation linear mcp-conformance chaos load scale fuzz
 
-# Tests that drive other processes, look at sources, or explore with one goroutine.
-NOT_RACED := (internal/(arch|bench|docs|e2e|verify/(explore|load|rediskinds|scale|simulation))|pkg/tool/confine)$$
+# Packages in which goroutines of ours meet.
+RACED := ./pkg/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/client ./pkg/gateway ./pkg/hook ./pkg/lookup ./pkg/policy ./pkg/retention \
+	./pkg/state/logcache ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore ./pkg/timelimit ./pkg/tool/mcptool ./pkg/tool/natstool \
+	./pkg/toolkit ./pkg/turnpike ./pkg/worker/... ./internal/devserver ./internal/mockmodel ./internal/telemetry
 
 # Long tests whose work one goroutine does, or which count what it allocates: make test has them.
 ONE_GOROUTINE := TestReplay|TestProperties|TestAgree|TestAgreesWithModel|TestQueue|TestHostileChecks
 
+# Tests with thousands of runs or calls, which race as smaller ones do: make race-long has them.
+MANY := Test.*Cost|TestLongLogs|TestOneDeathIsOneEviction|TestTreeLimit|TestCancelledTreeStopsGrowing
+
 .PHONY: race
-race: redis languages ## Test every package with the race detector, in random order
+race: redis ## Test with the race detector where goroutines meet, in random order, with all optimisations of workers at work
 	@hack/ensure-tools.sh
-	go test -race -shuffle=on -timeout 20m -skip '^($(ONE_GOROUTINE))$$' $$(go list ./... | grep -vE '$(NOT_RACED)')
+	TURNPIKE_TEST_ALWAYS=eager_claims,executor go test -race -short -shuffle=on -timeout 20m -skip '^($(ONE_GOROUTINE)|$(MANY))$$' $(RACED)
 	go test -race -shuffle=on -timeout 10m ./internal/verify/simulation -strike 5m
 
 .PHONY: race-long
-race-long: redis ## The same for the tests that drive processes
+race-long: redis languages ## The same for every package, without short forms
 	@hack/ensure-tools.sh
-	go test -race -shuffle=on -timeout 30m ./internal/bench ./internal/e2e ./internal/verify/load ./internal/verify/scale
+	go test -race -shuffle=on -timeout 60m -skip '^($(ONE_GOROUTINE))$$' $$(go list ./... | grep -vE 'internal/verify/(explore|rediskinds|simulation)$$')
 
 .PHONY: long
 long: redis ## Run the tests that make test leaves out or shortens, as far as make race does not
@@ -62,9 +67,8 @@ long: redis ## Run the tests that make test leaves out or shortens, as far as ma
 PLAIN := ./pkg/worker ./pkg/gateway ./pkg/turnpike
 
 .PHONY: test-plain
-test-plain: redis ## Test what becomes of runs without any optimisation of workers, and with all of them at work
-	TURNPIKE_TEST_ALWAYS=eager_claims,executor go test ./pkg/worker & \
-	TURNPIKE_TEST_WITHOUT=eager_claims,executor,quarantine go test $(PLAIN) && wait $$!
+test-plain: redis ## Test what becomes of runs without any optimisation of workers; make race has all of them at work
+	TURNPIKE_TEST_WITHOUT=eager_claims,executor,quarantine go test $(PLAIN)
 
 .PHONY: redis
 redis: ## See that tests find a Redis: Docker, redis-server, or apt-get as root
@@ -88,7 +92,7 @@ explore-long: ## The same within wider bounds, for hours
 	go test -count=1 -timeout 12h -v ./internal/verify/explore -thorough | grep -vE '^(=== |--- PASS| +--- PASS)'
 
 .PHONY: mutants
-mutants: ## Plant mistakes in production code, one at a time, and see that the explorer finds each: ONLY=abort
+mutants: ## Plant mistakes in production code, one at a time, and check that the named tests find each: ONLY=abort
 	go run ./internal/verify/mutants -only '$(ONLY)'
 
 .PHONY: simulation
@@ -98,8 +102,8 @@ simulation: ## Simulate a thousand half hours of faults, and some hundred more
 	go test -count=1 -timeout 30m ./internal/verify/simulation -run TestFaultsOnNATS -seeds-nats 50
 
 .PHONY: simulation-short
-simulation-short: ## Simulate for about a minute
-	go test -count=1 -timeout 10m ./internal/verify/simulation -seeds 30 -seeds-nats 3
+simulation-short: ## Simulate for less than a minute
+	go test -count=1 -timeout 10m ./internal/verify/simulation -seeds 10 -seeds-nats 2
 
 .PHONY: mcp-conformance
 mcp-conformance: ## Run the MCP conformance suite and reference server against our client
@@ -136,7 +140,7 @@ load: ## Measure memory under load, a few minutes: STORE=redis|jetstream ONLY=ru
 	go run ./internal/verify/load/measure
 
 .PHONY: scale
-scale: ## Hold deployments to the bars of many runs at once, some ten minutes: ONLY=death,far-death,sleep,backlog,lists,lists-jetstream,bomb
+scale: ## Hold deployments to the bars of many runs at once, some ten minutes: ONLY=death,far-death,sleep,backlog,lists,lists-jetstream,bomb,attack
 	@hack/ensure-redis.sh --server
 	go run ./internal/verify/scale/measure $(ARGS)
 
@@ -200,7 +204,7 @@ verify: generate ## Fail if anything is not formatted, tidy or generated
 	go vet -tags containers ./internal/verify/containers
 	go vet -tags browser ./internal/verify/browser
 	go mod tidy -diff
-	git diff --exit-code
+	git diff --stat --exit-code
 
 .PHONY: reproducible
 reproducible: ## Build the commands twice, in two folders, and see that they are the same: COLD=1 compiles twice, too

@@ -25,8 +25,11 @@ type batchSubmitCmd struct {
 	Agent       string `arg:"" complete:"agent" help:"Name of an agent, or a file that defines one."`
 	File        string `arg:"" help:"File with one input a line, text or JSON; - is standard input."`
 	MaxParallel int    `help:"Most runs in flight at once; default all."`
-	Key         string `help:"Idempotency key."`
-	Wait        bool   `help:"Wait until all have ended, and show each as it ends; exits 0 only if all complete."`
+
+	CountWaiting bool `help:"Count runs that wait for a person as in flight."`
+
+	Key  string `help:"Idempotency key."`
+	Wait bool   `help:"Wait until all have ended, and show each as it ends; exits 0 only if all complete."`
 }
 
 func (c *batchSubmitCmd) Run(e *env) error {
@@ -43,7 +46,7 @@ func (c *batchSubmitCmd) Run(e *env) error {
 			runs[i].Agent = name
 		}
 	}
-	b, err := e.client.SubmitBatch(e.ctx, api.BatchRequest{Runs: runs, MaxParallel: c.MaxParallel}, c.Key)
+	b, err := e.client.SubmitBatch(e.ctx, api.BatchRequest{Runs: runs, MaxParallel: c.MaxParallel, CountWaiting: c.CountWaiting}, c.Key)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -28,7 +29,7 @@ func TestDoctorSeesDev(t *testing.T) {
 	var out strings.Builder
 	c := doctorCmd{Config: app.Config{NATSURL: nats.DefaultURL, RedisURL: "redis://127.0.0.1:1", Prefix: "other"}}
 	err := c.Run(&env{ctx: t.Context(), out: &out, client: client.New("http://127.0.0.1:1")})
-	if err != nil || !strings.Contains(out.String(), "ok   turnpike dev") || !strings.Contains(out.String(), "store: JetStream") {
+	if !errors.Is(err, exitError(1)) || !strings.Contains(out.String(), "FAIL gateway") || !strings.Contains(out.String(), "ok   turnpike dev") || !strings.Contains(out.String(), "store: JetStream") {
 		t.Errorf("doctor = %v:\n%s", err, out.String())
 	}
 }

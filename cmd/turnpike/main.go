@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,6 +21,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/build"
 	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/client"
@@ -153,7 +153,7 @@ func main() {
 		}
 		token = tokens[c.Server]
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	e := newEnv(os.Stdout, os.Stderr, c.Output == "json", term.IsTerminal(int(os.Stdout.Fd())))
 	e.ctx, e.in = ctx, os.Stdin
@@ -234,23 +234,4 @@ func (*versionCmd) Run(e *env) error {
 	return e.print(map[string]string{"version": version()}, "turnpike "+version())
 }
 
-// version is what the build says of itself: the version of the module, and the commit
-// where it was built from a checkout.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	setting := func(key string) string {
-		i := slices.IndexFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == key })
-		if i < 0 {
-			return ""
-		}
-		return info.Settings[i].Value
-	}
-	text := info.Main.Version
-	if commit := setting("vcs.revision"); commit != "" && !strings.Contains(text, commit[:min(12, len(commit))]) {
-		text += " " + commit[:min(12, len(commit))]
-	}
-	return text + " " + info.GoVersion
-}
+func version() string { return build.Version() + " " + build.GoVersion() }

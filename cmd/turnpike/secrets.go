@@ -11,7 +11,8 @@ import (
 
 type secretsCmd struct {
 	Dir    string   `arg:"" type:"path" help:"Directory that gets a folder for each user, and nats/users.conf and redis/users.acl for the servers."`
-	User   []string `default:"gateway=gateway,worker=worker,observer=observer" help:"Users as NAME=ROLE or NAME=ROLE:TENANT; several by commas. Roles are those of turnpike nats permissions."`
+	User   []string `help:"Users to make as NAME=ROLE or NAME=ROLE:TENANT; several by commas. Roles are those of turnpike nats permissions. Default without --remove: gateway=gateway,worker=worker,observer=observer. Other users of an earlier call stay unchanged."`
+	Remove []string `help:"Users of an earlier call that the servers no longer let in; several by commas. Their folders stay."`
 	Owner  []string `help:"Who gets the files of a folder, as FOLDER=UID; several by commas."`
 	Prefix string   `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's subjects and keys."`
 	Domain string   `name:"nats-domain" env:"TURNPIKE_NATS_DOMAIN" help:"JetStream domain that has the streams."`
@@ -19,7 +20,10 @@ type secretsCmd struct {
 }
 
 func (c *secretsCmd) Run(e *env) error {
-	s := permission.Secrets{Dir: c.Dir, Scope: permission.Scope{Prefix: c.Prefix, Domain: c.Domain, Also: c.Also}, Owners: map[string]int{}}
+	s := permission.Secrets{Dir: c.Dir, Scope: permission.Scope{Prefix: c.Prefix, Domain: c.Domain, Also: c.Also}, Remove: c.Remove, Owners: map[string]int{}}
+	if len(c.User) == 0 && len(c.Remove) == 0 {
+		c.User = []string{"gateway=gateway", "worker=worker", "observer=observer"}
+	}
 	for _, text := range c.User {
 		name, role, ok := strings.Cut(text, "=")
 		if !ok {

@@ -10,18 +10,26 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/alecthomas/kong"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/turnpike-dev/turnpike/internal/build"
 	"github.com/turnpike-dev/turnpike/internal/telemetry"
 	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
 // Main is the main function of a process with settings C: it runs until the process is
-// told to stop, and exits with 1 after an error, which it prints.
+// told to stop, and exits with 1 after an error, which it prints. SIGHUP does not stop it.
 func Main[C any](name, description string, run func(ctx context.Context, cfg C) error) {
 	var cfg C
-	Parse(&cfg, name, description)
+	var own struct {
+		Version kong.VersionFlag `name:"version" help:"Print the version and exit."`
+	}
+	Parse(&cfg, name, description, kong.Embed(&own), kong.Vars{"version": name + " " + build.Version() + " " + build.GoVersion()})
+	// Files of certificates, keys and passwords are read again when they change or at their next
+	// use. A signal that asks for it only must not end the process.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx, cfg)
 	stop()

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -82,13 +84,17 @@ func (p *Certificate) take(text []byte, pair *tls.Certificate) {
 func (p *Certificate) follow(ctx context.Context) {
 	tick := time.NewTicker(certificateEvery)
 	defer tick.Stop()
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			p.look()
+		case <-reload:
 		}
+		p.look()
 	}
 }
 

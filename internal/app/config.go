@@ -39,8 +39,9 @@ type Config struct {
 
 	Lease time.Duration `env:"TURNPIKE_LEASE" default:"25s" help:"How long a worker that gives no sign of life keeps its turns; the same in every process."`
 
-	Format int  `name:"store-format" env:"TURNPIKE_FORMAT" help:"Newest format in which runs are stored; 0 is the newest that all workers and gateways can read that are heard. 1 while some gateways are of a build before format 2: they are not heard."`
-	Feed   Feed `embed:""`
+	Feed Feed `embed:""`
+
+	MaxResult int `name:"max-result" env:"TURNPIKE_MAX_RESULT" default:"4194304" help:"Largest max_result of a tool, in bytes; the same in every process."`
 
 	Keeping Keeping `embed:""`
 
@@ -86,7 +87,7 @@ type Feed struct {
 // Deployment returns the settings that a deployment has from the configuration.
 func (c Config) Deployment() turnpike.Config {
 	return turnpike.Config{
-		NATSURL: toolkit.ServerURL(c.NATSURL), NATSLogin: c.NATSLogin.Login(), NATSDomain: c.Domain, BusKeys: value("BUS_KEYS", c.BusKeys, c.BusKeysFile), RedisURL: c.RedisURL, RedisLogin: c.RedisLogin.Login(), RedisConfirm: c.Confirm, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, Format: c.Format, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), Logger: c.Log.Logger(),
+		NATSURL: toolkit.ServerURL(c.NATSURL), NATSLogin: c.NATSLogin.Login(), NATSDomain: c.Domain, BusKeys: value("BUS_KEYS", c.BusKeys, c.BusKeysFile), RedisURL: c.RedisURL, RedisLogin: c.RedisLogin.Login(), RedisConfirm: c.Confirm, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), MaxResult: c.MaxResult, Logger: c.Log.Logger(),
 	}
 }
 
@@ -127,6 +128,7 @@ func (l Log) Logger() zerolog.Logger {
 	if err != nil {
 		level = zerolog.InfoLevel
 	}
+	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00" // milliseconds, to order lines of several processes
 	return zerolog.New(out).Level(level).With().Timestamp().Logger()
 }
 
@@ -137,6 +139,38 @@ type GatewayConfig struct {
 	HostsConfig
 	TLSConfig
 	AuthConfig
+	LimitsConfig
+}
+
+// LimitsConfig bounds what the callers of a gateway may have open at once.
+type LimitsConfig struct {
+	BodiesMiB            int64 `name:"bodies-mib" env:"TURNPIKE_BODIES_MIB" default:"96" help:"Memory for the bodies of requests in flight, decoded, in MiB. Beyond it requests are answered 503."`
+	TenantBodiesMiB      int64 `name:"tenant-bodies-mib" env:"TURNPIKE_TENANT_BODIES_MIB" default:"24" help:"The part of it that one tenant may have, in MiB. Beyond it requests are answered 429."`
+	Connections          int   `env:"TURNPIKE_CONNECTIONS" default:"10000" help:"Open connections. When there are as many, the oldest without an authenticated request is closed for a new one."`
+	TenantConnections    int   `name:"tenant-connections" env:"TURNPIKE_TENANT_CONNECTIONS" default:"4000" help:"Open connections of one tenant."`
+	PrincipalConnections int   `name:"principal-connections" env:"TURNPIKE_PRINCIPAL_CONNECTIONS" default:"2000" help:"Open connections of one principal."`
+	TenantStreams        int   `name:"tenant-streams" env:"TURNPIKE_TENANT_STREAMS" default:"2000" help:"Open event streams of one tenant."`
+	PrincipalStreams     int   `name:"principal-streams" env:"TURNPIKE_PRINCIPAL_STREAMS" default:"1000" help:"Open event streams of one principal."`
+	TenantWaits          int   `name:"tenant-waits" env:"TURNPIKE_TENANT_WAITS" default:"2000" help:"Requests with ?wait of one tenant that wait."`
+	PrincipalWaits       int   `name:"principal-waits" env:"TURNPIKE_PRINCIPAL_WAITS" default:"1000" help:"Requests with ?wait of one principal that wait."`
+}
+
+// Limits returns the limits of a gateway.
+func (c LimitsConfig) Limits() (gateway.Limits, error) {
+	for name, n := range map[string]int64{
+		"BODIES_MIB": c.BodiesMiB, "TENANT_BODIES_MIB": c.TenantBodiesMiB, "CONNECTIONS": int64(c.Connections), "TENANT_CONNECTIONS": int64(c.TenantConnections),
+		"PRINCIPAL_CONNECTIONS": int64(c.PrincipalConnections), "TENANT_STREAMS": int64(c.TenantStreams), "PRINCIPAL_STREAMS": int64(c.PrincipalStreams),
+		"TENANT_WAITS": int64(c.TenantWaits), "PRINCIPAL_WAITS": int64(c.PrincipalWaits),
+	} {
+		if n < 0 {
+			return gateway.Limits{}, fmt.Errorf("TURNPIKE_%s is %d, want at least 1: leave it out for the default", name, n)
+		}
+	}
+	return gateway.Limits{
+		BodyBytes: c.BodiesMiB << 20, TenantBodyBytes: c.TenantBodiesMiB << 20,
+		Connections: c.Connections, TenantConnections: c.TenantConnections, PrincipalConnections: c.PrincipalConnections,
+		TenantStreams: c.TenantStreams, PrincipalStreams: c.PrincipalStreams, TenantWaits: c.TenantWaits, PrincipalWaits: c.PrincipalWaits,
+	}, nil
 }
 
 // HostsConfig is what a process is told about its names.
@@ -151,8 +185,12 @@ type TenantConfig struct {
 
 // Gateway returns the settings of the gateway of a deployment.
 func (c GatewayConfig) Gateway(d *turnpike.Deployment, tenant string) (gateway.Config, error) {
+	limits, err := c.Limits()
+	if err != nil {
+		return gateway.Config{}, err
+	}
 	auth, login, err := c.Callers(gateway.Budgeted(d.Store))
-	return gateway.Config{Hosts: c.Hosts, Tenant: tenant, Auth: auth, Login: login, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
+	return gateway.Config{Limits: limits, Hosts: c.Hosts, Tenant: tenant, Auth: auth, Login: login, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
 }
 
 // AdminConfig is what a gateway is told about the listener for those who run it.
@@ -169,6 +207,7 @@ type DrainConfig struct {
 type WorkerConfig struct {
 	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the deployment; default the host's name and a random part."`
 	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Turns in flight at once."`
+	AnswersMiB    int64         `name:"answers-mib" env:"TURNPIKE_ANSWERS_MIB" default:"256" help:"Memory for the answers of tools, in MiB: a call starts when its max_result is free."`
 	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Addresses that are not public and that HTTP tools, MCP servers and remote agents may have all the same, by commas: host:port, or networks such as 10.1.0.0/16."`
 	ModelAllow    []string      `name:"model-allow" env:"TURNPIKE_MODEL_ALLOW" help:"Addresses that are not public and that the base_url of models may have all the same, beside those of --http-allow, by commas: host:port, or networks such as 10.1.0.0/16."`
 	MCPCommands   []string      `name:"mcp-commands" env:"TURNPIKE_MCP_COMMANDS" help:"Programs that MCP tools may start on the worker, by commas, as they stand first in a command; * is any."`
@@ -197,7 +236,7 @@ type Programs struct {
 // Worker returns the settings of the worker, with the files read that they name. What
 // its kinds of tools and its models are told is not among them.
 func (c WorkerConfig) Worker() (worker.Config, error) {
-	cfg := worker.Config{ID: c.ID, Slots: c.Slots, SecretsDir: c.SecretsDir, ShutdownGrace: c.ShutdownGrace, HeartbeatEvery: c.Heartbeat, LateResults: c.LateResults}
+	cfg := worker.Config{AnswerMemory: c.AnswersMiB << 20, ID: c.ID, Slots: c.Slots, SecretsDir: c.SecretsDir, ShutdownGrace: c.ShutdownGrace, HeartbeatEvery: c.Heartbeat, LateResults: c.LateResults}
 	if c.Slots < 1 {
 		return cfg, fmt.Errorf("slots is %d, want at least 1: TURNPIKE_SLOTS or --slots says how many turns are in flight at once", c.Slots)
 	}

@@ -22,6 +22,13 @@ const (
 	soon   = time.Second
 	rarely = 10 * time.Second
 
+	// returnInterval is how often the collector looks for memory to return to the system. It
+	// returns unused memory of minReturn bytes or more while the process allocates at most
+	// quietAllocation bytes in that time.
+	returnInterval  = 30 * time.Second
+	minReturn       = 16 << 20
+	quietAllocation = 64 << 20
+
 	// smallestHeap is what the runtime takes a smaller heap for, at 100 percent.
 	smallestHeap = 4 << 20
 )
@@ -29,7 +36,8 @@ const (
 // GCHeadroom lets garbage gather until release is called: a process that holds little
 // and allocates much would else collect it tens of times a second. The headroom grows
 // while collections come soon after each other and shrinks when they are rare, so steady
-// work has much and a burst leaves little behind. It is at least a third of what the
+// work has much and a burst leaves little behind: a process that has become quiet returns
+// its memory to the system. The headroom is at least a third of what the
 // process holds. GOGC or GOMEMLIMIT in the environment turn it off.
 func GCHeadroom() (release func()) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
@@ -37,10 +45,48 @@ func GCHeadroom() (release func()) {
 	}
 	c := &collector{headroom: minHeadroom, last: time.Now()}
 	c.allow()
+	stop := make(chan struct{})
+	go returnMemory(stop)
 	return func() {
+		close(stop)
 		c.released.Store(true)
 		debug.SetGCPercent(100) // as it is without GOGC
 	}
+}
+
+// returnMemory returns memory to the system after a burst, until stop is closed. The runtime
+// keeps as much as its last goal, which stays while an idle process is not collected.
+func returnMemory(stop <-chan struct{}) {
+	tick := time.NewTicker(returnInterval)
+	defer tick.Stop()
+	_, before := unused()
+	for {
+		select {
+		case <-tick.C:
+		case <-stop:
+			return
+		}
+		bytes, allocated := unused()
+		if returnable(bytes, allocated-before) {
+			debug.FreeOSMemory()
+		}
+		before = allocated
+	}
+}
+
+func returnable(unused, allocated uint64) bool {
+	return unused >= minReturn && allocated <= quietAllocation
+}
+
+// unused returns the bytes that the process has of the system and does not use, garbage
+// included, and those that it has allocated since its start.
+func unused() (bytes, allocated uint64) {
+	sample := []metrics.Sample{
+		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"},
+	}
+	metrics.Read(sample)
+	free, objects, live := sample[0].Value.Uint64(), sample[1].Value.Uint64(), sample[2].Value.Uint64()
+	return free + objects - min(live, objects), sample[3].Value.Uint64()
 }
 
 // collector sets the headroom anew after each collection.

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"runtime"
+	"runtime/debug"
 	"testing"
 	"time"
 )
@@ -47,5 +49,29 @@ func TestHeadroomPercent(t *testing.T) {
 		if diff := test.goal - goal; diff < 0 || diff > 2<<20 {
 			t.Errorf("headroom %d MiB, held %d MiB: %d percent collects at %d MiB, want %d", test.headroom>>20, test.baseline>>20, p, goal>>20, test.goal>>20)
 		}
+	}
+}
+
+func TestQuietProcessReturnsMemory(t *testing.T) { //nolint:paralleltest // it measures memory
+	for _, c := range []struct {
+		unused, allocated uint64
+		want              bool
+	}{{100 << 20, 1 << 20, true}, {100 << 20, 500 << 20, false}, {1 << 20, 1 << 20, false}} {
+		if got := returnable(c.unused, c.allocated); got != c.want {
+			t.Errorf("%d unused bytes, %d allocated: returned is %v", c.unused, c.allocated, got)
+		}
+	}
+	burst := make([]byte, 64<<20)
+	for i := range burst {
+		burst[i] = 1
+	}
+	runtime.KeepAlive(burst)
+	runtime.GC()
+	if left, _ := unused(); left < 48<<20 {
+		t.Errorf("%d bytes are unused after a burst of 64 MiB", left)
+	}
+	debug.FreeOSMemory()
+	if left, _ := unused(); left > minReturn {
+		t.Errorf("%d bytes are unused after they were returned", left)
 	}
 }

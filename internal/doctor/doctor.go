@@ -16,6 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 	"github.com/turnpike-dev/turnpike/pkg/turnpike"
@@ -29,38 +30,56 @@ func Findings(ctx context.Context, cfg turnpike.Config, secretsDir string) []che
 	if err != nil {
 		return []check.Finding{{Name: "nats: login", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named: docs/how-to/secure-a-deployment.md"}}
 	}
-	nc, err := natsbus.Connect(cfg.NATSURL, "turnpike doctor", options...)
-	if err != nil {
-		return []check.Finding{{Name: "nats: server", Fatal: true, Detail: err.Error(), Remedy: cmp.Or(
-			natslogin.Remedy(err), "start nats-server with -js, or set TURNPIKE_NATS_URL; the server of a `turnpike dev` is found in the directory where that was started",
-		)}}
-	}
-	defer nc.Close()
 	var findings []check.Finding
-	keys, err := cfg.Keys()
-	if err != nil {
-		return append(findings, check.Finding{Name: "nats: signatures", Fatal: true, Detail: err.Error(), Remedy: "mend TURNPIKE_BUS_KEYS or its file"})
-	}
-	if b, err := natsbus.Open(ctx, nc, natsbus.Config{
-		Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
-		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: zerolog.Nop(), ReadOnly: true,
-	}); err != nil {
-		findings = append(findings, check.Finding{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"})
+	var named []state.RunID // by turn messages
+	nc, err := natsbus.Connect(cfg.NATSURL, "turnpike doctor", options...)
+	if err == nil {
+		defer nc.Close()
+		findings, named = busFindings(ctx, nc, cfg)
 	} else {
-		findings = append(findings, b.Check(ctx)...)
-		_ = b.Close()
+		findings = append(findings, check.Finding{Name: "nats: server", Fatal: true, Detail: err.Error(), Remedy: cmp.Or(
+			natslogin.Remedy(err), "start nats-server with -js, or set TURNPIKE_NATS_URL; the server of a `turnpike dev` is found in the directory where that was started",
+		)})
 	}
 	findings = append(findings, keeping(cfg.Retention))
 	if cfg.RedisURL == "" {
-		return append(findings, jetStreamFindings(ctx, nc, cfg, secretsDir)...)
+		if nc == nil {
+			return findings
+		}
+		return append(findings, jetStreamFindings(ctx, nc, cfg, secretsDir, named)...)
 	}
 	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
 	if err != nil {
 		return append(findings, check.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named, TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
 	}
 	defer s.Close()
-	findings = append(findings, s.Check(ctx)...)
+	findings = append(findings, withLostRuns(ctx, s.Check(ctx), named, s)...)
+	if nc == nil {
+		return findings // services with tools are found over NATS
+	}
 	return append(findings, agentFindings(ctx, nc, cfg, secretsDir, s)...)
+}
+
+// busFindings looks at the streams of the deployment.
+// It also returns the runs that turn messages name.
+func busFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config) (findings []check.Finding, named []state.RunID) {
+	keys, err := cfg.Keys()
+	if err != nil {
+		return []check.Finding{{Name: "nats: signatures", Fatal: true, Detail: err.Error(), Remedy: "mend TURNPIKE_BUS_KEYS or its file"}}, nil
+	}
+	b, err := natsbus.Open(ctx, nc, natsbus.Config{
+		Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
+		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: zerolog.Nop(), ReadOnly: true,
+	})
+	if err != nil {
+		return []check.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"}}, nil
+	}
+	defer b.Close() //nolint:errcheck // nothing was written
+	findings = b.Check(ctx)
+	if named, err = b.NamedRuns(ctx, maxNamed); err != nil {
+		findings = append(findings, check.Finding{Name: "nats: turn messages", Detail: err.Error(), Remedy: "let this user read the streams of turns"})
+	}
+	return findings, named
 }
 
 // keeping says what is kept for ever.
@@ -78,7 +97,7 @@ func kept(p agent.Period) string {
 }
 
 // jetStreamFindings looks at a store in JetStream.
-func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config, secretsDir string) []check.Finding {
+func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config, secretsDir string, named []state.RunID) []check.Finding {
 	f := check.Finding{Name: "store: JetStream"}
 	s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, Logger: zerolog.Nop(), ReadOnly: true})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -90,5 +109,5 @@ func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config, 
 		return []check.Finding{f}
 	}
 	defer s.Close()
-	return append(s.Check(ctx), agentFindings(ctx, nc, cfg, secretsDir, s)...)
+	return append(withLostRuns(ctx, s.Check(ctx), named, s), agentFindings(ctx, nc, cfg, secretsDir, s)...)
 }

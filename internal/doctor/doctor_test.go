@@ -112,7 +112,7 @@ func TestReplicasOnACluster(t *testing.T) {
 	}
 	start(t, cfg)
 	have := replicas(t, url)
-	if len(have) != 10 {
+	if len(have) != 7 {
 		t.Errorf("the deployment has the streams %v", have)
 	}
 	for name, n := range have {

@@ -242,7 +242,7 @@ func TestNATSSurface(t *testing.T) {
 				t.Fatalf("reply %s: %v", m.Data, err)
 			}
 			return run
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("no reply")
 			return api.Run{}
 		}

@@ -153,21 +153,7 @@ func freeAddr(t *testing.T) string {
 // eventually polls until ok returns nil.
 func eventually(t *testing.T, what string, ok func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	var err error
-	for {
-		if err = ok(); err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
+	testbed.Eventually(t, what, ok)
 }
 
 // deployment is NATS, Redis, a gateway and workers, as processes.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,26 @@ func serveSeedTools(s *deployment) {
 	s.t.Cleanup(func() { _ = sub.Unsubscribe() })
 }
 
+// shown gives approvals with the hash "shown" the hash of the call that waits.
+func shown(ctx context.Context, t *testing.T, s *deployment, id string, sig api.SignalRequest) api.SignalRequest {
+	t.Helper()
+	for i, a := range sig.Approvals {
+		if a.Hash != "shown" {
+			continue
+		}
+		run, err := s.client.Get(ctx, id)
+		if err != nil || run.Waiting == nil {
+			t.Fatalf("run %s waits for no approval: %v", id, err)
+		}
+		at := slices.IndexFunc(run.Waiting.Calls, func(c api.WaitCall) bool { return c.ID == a.CallID })
+		if at < 0 {
+			t.Fatalf("run %s does not wait for %s", id, a.CallID)
+		}
+		sig.Approvals[i].Hash = run.Waiting.Calls[at].Hash
+	}
+	return sig
+}
+
 func (sc scenario) play(t *testing.T, s *deployment) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -139,7 +160,7 @@ func (sc scenario) play(t *testing.T, s *deployment) string {
 		}
 		switch {
 		case len(signals) > 0:
-			if _, err := s.client.Signal(ctx, run.ID, signals[0]); err != nil {
+			if _, err := s.client.Signal(ctx, run.ID, shown(ctx, t, s, run.ID, signals[0])); err != nil {
 				t.Fatal(err)
 			}
 			signals = signals[1:]

@@ -230,26 +230,30 @@ func TestBatchesAreListed(t *testing.T) {
 				}
 			}
 		}
-		var got []string
-		for cursor := ""; ; {
-			page, err := p.other.Batches(t.Context(), cursor, 2)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, b := range page.Items {
-				got = append(got, fmt.Sprintf("%s has %d", b.ID, b.Total))
-				if !b.Done {
-					t.Errorf("%s is not done: %v", b.ID, b.Counts)
+		// A list may lag behind the writes of another process.
+		eventually(t, "the other process lists the batches", func() error {
+			var got []string
+			for cursor := ""; ; {
+				page, err := p.other.Batches(t.Context(), cursor, 2)
+				if err != nil {
+					return err
 				}
+				for _, b := range page.Items {
+					got = append(got, fmt.Sprintf("%s has %d", b.ID, b.Total))
+					if !b.Done {
+						return fmt.Errorf("%s is not done: %v", b.ID, b.Counts)
+					}
+				}
+				if page.NextCursor == nil {
+					break
+				}
+				cursor = *page.NextCursor
 			}
-			if page.NextCursor == nil {
-				break
+			if !slices.Equal(got, want) {
+				return fmt.Errorf("got %v, want %v", got, want)
 			}
-			cursor = *page.NextCursor
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("got %v, want %v", got, want)
-		}
+			return nil
+		})
 	})
 }
 

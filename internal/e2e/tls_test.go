@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -43,7 +44,7 @@ func TestTLS(t *testing.T) {
 		"TURNPIKE_AUTH=keys", "TURNPIKE_TLS_CERT_FILE=" + certFile, "TURNPIKE_TLS_KEY_FILE=" + keyFile,
 	}
 	gateway := spawn(t, "gateway", env)
-	spawn(t, "worker", env)
+	worker := spawn(t, "worker", env)
 
 	text, err := os.ReadFile(ca.File)
 	if err != nil {
@@ -88,6 +89,11 @@ func TestTLS(t *testing.T) {
 	built, err := build()
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range []string{"gateway", "worker", "turnpike"} {
+		if out, err := exec.CommandContext(t.Context(), filepath.Join(built, name), "--version").Output(); err != nil || !strings.HasPrefix(string(out), name+" ") {
+			t.Errorf("%s --version: %v, %q", name, err, out)
+		}
 	}
 	turnpike := func(env []string, args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(built, "turnpike"), args...)
@@ -149,6 +155,9 @@ func TestTLS(t *testing.T) {
 	}()
 	<-opened
 	install("second")
+	// Operators who replaced a file say so by SIGHUP. It ends neither process, nor a stream.
+	gateway.signal(syscall.SIGHUP)
+	worker.signal(syscall.SIGHUP)
 	eventually(t, "a handshake sees the new certificate", func() error {
 		got, err := ask("https://" + addr + "/healthz")
 		if err == nil && got.certificate != "second" {
@@ -158,6 +167,9 @@ func TestTLS(t *testing.T) {
 	})
 	if _, err := c.Cancel(t.Context(), run.ID, "enough"); err != nil {
 		t.Fatal(err)
+	}
+	if got, err := ask("https://" + metrics + "/readyz"); err != nil || got.status != http.StatusOK {
+		t.Errorf("the worker after SIGHUP: %d, %v", got.status, err)
 	}
 	if err := <-ended; err != nil || last != "run.finished" || lost != "" {
 		t.Errorf("the stream ended with %q after %v, connection lost: %q", last, err, lost)

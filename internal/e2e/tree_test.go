@@ -210,7 +210,7 @@ func serveLater(s *deployment) {
 
 // answerLater sends the result until it is taken; a refusal means that it was.
 func answerLater(s *deployment, r toolkit.Call) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	sig := api.SignalRequest{SignalID: r.IdempotencyKey, ToolResults: []api.ToolResult{{CallID: r.CallID, Content: json.RawMessage(`"later"`)}}}
 	for {

@@ -25,6 +25,9 @@ func TestAnswersAreNoAborts(t *testing.T) {
 	t.Parallel()
 	d := start(t)
 	c, _ := d.runs(noRedis(t))
+	if _, err := c.PutTenant(t.Context(), "acme", api.TenantSettings{}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := c.PutAgent(t.Context(), "slow", []byte(slow)); err != nil {
 		t.Fatal(err)
 	}

@@ -129,14 +129,15 @@ func (s Scope) process(r Role) NATS {
 		Subscribe: Subjects{Allow: []string{s.Prefix + ".>", "_INBOX.>"}, Deny: tools},
 		Inbox:     "_INBOX",
 	}
-	// Streams of turns beyond the first are deleted when they are drained.
-	for _, name := range []string{"TURNS", "LAYOUT", "SUBMIT", "CONTROL", "DEAD", "TENANTS_SUBMIT", "TENANTS_CONTROL", "TENANTS_DEAD", "QUOTA", "AUDIT"} {
+	// Streams of turns beyond the first are deleted when they are drained, and those of tenants
+	// when the tenant is: NATS permissions know no patterns within a name.
+	for _, name := range []string{"TURNS", "LAYOUT", "SUBMIT", "CONTROL", "DEAD", "QUOTA", "AUDIT"} {
 		n.Publish.Deny = append(n.Publish.Deny, s.apis("STREAM.DELETE."+s.stream(name), "STREAM.PURGE."+s.stream(name))...)
 	}
-	for _, name := range []string{"STATE", "EVENTS", "TENANTS_EVENTS"} { // runs are forgotten by a purge of their subjects
+	for _, name := range []string{"STATE", "EVENTS"} { // runs are forgotten by a purge of their subjects
 		n.Publish.Deny = append(n.Publish.Deny, s.api("STREAM.DELETE."+s.stream(name)))
 	}
-	for _, name := range []string{"TURNS", "LAYOUT", "SUBMIT", "CONTROL", "TENANTS_SUBMIT", "TENANTS_CONTROL", "STATE", "EVENTS", "TENANTS_EVENTS", "QUOTA", "AUDIT"} {
+	for _, name := range []string{"TURNS", "LAYOUT", "SUBMIT", "CONTROL", "STATE", "EVENTS", "QUOTA", "AUDIT"} {
 		n.Publish.Deny = append(n.Publish.Deny, s.api("STREAM.MSG.DELETE."+s.stream(name)))
 	}
 	if r == Gateway {
@@ -305,6 +306,7 @@ func ForRedis(r Role, prefix, user, password string) (string, error) {
 	}
 	rules = append(rules, "resetkeys", keys, "resetchannels", "-@all")
 	rules = append(rules, commands...)
-	rules = append(rules, "-@dangerous", "+info", "+time", "+wait", "+cluster|slots", "+cluster|shards", "+cluster|nodes", "+command")
+	// SCAN and RANDOMKEY take no key, so no key pattern limits them: they name every key of the server.
+	rules = append(rules, "-@dangerous", "-scan", "-randomkey", "+info", "+time", "+wait", "+cluster|slots", "+cluster|shards", "+cluster|nodes", "+command")
 	return strings.Join(rules, " ") + "\n", nil
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +21,11 @@ import (
 type Secrets struct {
 	Dir   string
 	Scope Scope // of gateways and workers; that of others has its prefix and domain
-	Users []User
+
+	// Users are the users to make. Users that an earlier call made and that are not named here
+	// keep their permissions and their secrets, unless Remove names them.
+	Users  []User
+	Remove []string
 
 	// Owners are the numbers of the users of this machine that files are given to, by the names
 	// of the folders in Dir. Without one they are of whoever runs this.
@@ -43,20 +49,33 @@ const (
 
 	natsFolder, natsFile   = "nats", "users.conf"
 	redisFolder, redisFile = "redis", "users.acl"
+
+	// knownFile lies beside natsFile: the servers' entries of all users, so that a call that
+	// names one user leaves the others as they are.
+	knownFile = "users.json"
 )
 
-// Make writes what is not there yet, readable by its owner only, and the users of NATS and Redis
-// as they are then. The servers' files have no secret: NATS's has public keys, that of Redis
-// hashes. Seeds, passwords and keys that are there stay as they are.
+// entry is what the servers know of a user. It has no secret.
+type entry struct {
+	NATS  string `json:"nats"`
+	Redis string `json:"redis,omitempty"`
+}
+
+// Make writes the secrets that do not exist yet, readable by their owner only, and the files of
+// NATS and Redis with all users. The servers' files have no secret: public keys for NATS, hashes
+// for Redis. Existing seeds, passwords and keys stay as they are.
 func (s Secrets) Make() error {
-	var conf, acl strings.Builder
-	conf.WriteString("# Made by `turnpike secrets`, which writes it anew.\nauthorization { users = [\n")
-	acl.WriteString(RedisDefaultUser)
-	busKeys, err := s.busKeys()
+	known, err := s.known()
 	if err != nil {
 		return err
 	}
-	root, err := filepath.Abs(s.Dir)
+	for _, name := range s.Remove {
+		if _, ok := known[name]; !ok {
+			return fmt.Errorf("user %q is not in %s: name one of %s", name, filepath.Join(s.Dir, natsFolder, knownFile), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		}
+		delete(known, name)
+	}
+	busKeys, err := s.busKeys(known)
 	if err != nil {
 		return err
 	}
@@ -64,66 +83,103 @@ func (s Secrets) Make() error {
 		if !toolPattern.MatchString(u.Name) || u.Name == natsFolder || u.Name == redisFolder {
 			return fmt.Errorf("user is %q, want up to 64 letters, digits, _ and -, and not the name of a server", u.Name)
 		}
-		scope := Scope{Prefix: s.Scope.Prefix, Domain: s.Scope.Domain, Tenant: u.Tenant, Tools: u.Tools}
-		process := u.Role == Gateway || u.Role == Worker
-		if process {
-			scope.Also = s.Scope.Also
-		}
-		n, err := ForNATS(u.Role, scope)
-		if err != nil {
-			return fmt.Errorf("user %s: %w", u.Name, err)
-		}
-		seed, err := s.keep(u.Name, SeedFile, newSeed)
-		if err != nil {
-			return err
-		}
-		pair, err := nkeys.FromSeed(bytes.TrimSpace(seed))
-		if err != nil {
-			return fmt.Errorf("%s: %w: remove it to have a new one made", filepath.Join(s.Dir, u.Name, SeedFile), err)
-		}
-		public, err := pair.PublicKey()
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&conf, "# %s\n{nkey: %s\n%s}\n", u.Name, public, n)
-		env := "TURNPIKE_NATS_NKEY_FILE=" + quoted(filepath.Join(root, u.Name, SeedFile)) + "\n"
-		if n.Inbox != "" && n.Inbox != "_INBOX" {
-			env += "TURNPIKE_NATS_INBOX=" + n.Inbox + "\n"
-		}
-		if !process && u.Role != Observer {
-			if err := s.write(u.Name, EnvFile, []byte(env)); err != nil {
-				return err
-			}
-			continue
-		}
-		password, err := s.keep(u.Name, PasswordFile, newPassword)
-		if err != nil {
-			return err
-		}
-		line, err := ForRedis(u.Role, s.Scope.Prefix, u.Name, strings.TrimSpace(string(password)))
-		if err != nil {
-			return fmt.Errorf("user %s: %w", u.Name, err)
-		}
-		acl.WriteString(line)
-		env += "TURNPIKE_REDIS_USER=" + u.Name + "\nTURNPIKE_REDIS_PASSWORD_FILE=" + quoted(filepath.Join(root, u.Name, PasswordFile)) + "\n"
-		if process {
-			if _, err := s.keep(u.Name, BusKeysFile, func() ([]byte, error) { return busKeys, nil }); err != nil {
-				return err
-			}
-			env += "TURNPIKE_BUS_KEYS_FILE=" + quoted(filepath.Join(root, u.Name, BusKeysFile)) + "\n"
-		}
-		if err := s.write(u.Name, EnvFile, []byte(env)); err != nil {
+		if known[u.Name], err = s.user(u, busKeys); err != nil {
 			return err
 		}
 	}
+	var conf, acl strings.Builder
+	conf.WriteString("# Made by `turnpike secrets`, which overwrites it.\nauthorization { users = [\n")
+	acl.WriteString(RedisDefaultUser)
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		conf.WriteString(known[name].NATS)
+		acl.WriteString(known[name].Redis)
+	}
 	conf.WriteString("] }\n")
-	return errors.Join(s.write(natsFolder, natsFile, []byte(conf.String())), s.write(redisFolder, redisFile, []byte(acl.String())))
+	text, err := json.MarshalIndent(known, "", " ")
+	if err != nil {
+		return err
+	}
+	// The record comes first: a crash after it loses no user at the next call.
+	return errors.Join(s.write(natsFolder, knownFile, text), s.write(natsFolder, natsFile, []byte(conf.String())), s.write(redisFolder, redisFile, []byte(acl.String())))
 }
 
-// busKeys returns the keys that some process has, or new ones: all must have the same.
-func (s Secrets) busKeys() ([]byte, error) {
+// known returns the users that earlier calls made, by name.
+func (s Secrets) known() (map[string]entry, error) {
+	path := filepath.Join(s.Dir, natsFolder, knownFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]entry{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var known map[string]entry
+	if err := json.Unmarshal(text, &known); err != nil || known == nil {
+		return nil, fmt.Errorf("%s is not a list of users: %w: restore it, or remove it and name all users", path, err)
+	}
+	return known, nil
+}
+
+// user makes the secrets of one user and returns the servers' entry.
+func (s Secrets) user(u User, busKeys []byte) (entry, error) {
+	root, err := filepath.Abs(s.Dir)
+	if err != nil {
+		return entry{}, err
+	}
+	scope := Scope{Prefix: s.Scope.Prefix, Domain: s.Scope.Domain, Tenant: u.Tenant, Tools: u.Tools}
+	process := u.Role == Gateway || u.Role == Worker
+	if process {
+		scope.Also = s.Scope.Also
+	}
+	n, err := ForNATS(u.Role, scope)
+	if err != nil {
+		return entry{}, fmt.Errorf("user %s: %w", u.Name, err)
+	}
+	seed, err := s.keep(u.Name, SeedFile, newSeed)
+	if err != nil {
+		return entry{}, err
+	}
+	pair, err := nkeys.FromSeed(bytes.TrimSpace(seed))
+	if err != nil {
+		return entry{}, fmt.Errorf("%s: %w: remove it to have a new one made", filepath.Join(s.Dir, u.Name, SeedFile), err)
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		return entry{}, err
+	}
+	made := entry{NATS: fmt.Sprintf("# %s\n{nkey: %s\n%s}\n", u.Name, public, n)}
+	env := "TURNPIKE_NATS_NKEY_FILE=" + quoted(filepath.Join(root, u.Name, SeedFile)) + "\n"
+	if n.Inbox != "" && n.Inbox != "_INBOX" {
+		env += "TURNPIKE_NATS_INBOX=" + n.Inbox + "\n"
+	}
+	if process || u.Role == Observer {
+		password, err := s.keep(u.Name, PasswordFile, newPassword)
+		if err != nil {
+			return entry{}, err
+		}
+		if made.Redis, err = ForRedis(u.Role, s.Scope.Prefix, u.Name, strings.TrimSpace(string(password))); err != nil {
+			return entry{}, fmt.Errorf("user %s: %w", u.Name, err)
+		}
+		env += "TURNPIKE_REDIS_USER=" + u.Name + "\nTURNPIKE_REDIS_PASSWORD_FILE=" + quoted(filepath.Join(root, u.Name, PasswordFile)) + "\n"
+	}
+	if process {
+		if _, err := s.keep(u.Name, BusKeysFile, func() ([]byte, error) { return busKeys, nil }); err != nil {
+			return entry{}, err
+		}
+		env += "TURNPIKE_BUS_KEYS_FILE=" + quoted(filepath.Join(root, u.Name, BusKeysFile)) + "\n"
+	}
+	return made, s.write(u.Name, EnvFile, []byte(env))
+}
+
+// busKeys returns the keys that the processes of the deployment share, or new ones if it has no
+// process yet. Processes with different keys reject each other's messages.
+func (s Secrets) busKeys(known map[string]entry) ([]byte, error) {
+	names := slices.Sorted(maps.Keys(known))
 	for _, u := range s.Users {
-		keys, err := os.ReadFile(filepath.Join(s.Dir, u.Name, BusKeysFile))
+		names = append(names, u.Name)
+	}
+	for _, name := range names {
+		keys, err := os.ReadFile(filepath.Join(s.Dir, name, BusKeysFile))
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return keys, err
 		}

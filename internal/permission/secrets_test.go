@@ -55,11 +55,11 @@ func TestSecrets(t *testing.T) {
 		return files
 	}
 	first := made()
-	if len(first) != 12 || first["gateway/bus.keys"] != first["w/bus.keys"] || first["gateway/redis.password"] == first["w/redis.password"] || first["crm/redis.password"] != "" {
+	if len(first) != 13 || first["gateway/bus.keys"] != first["w/bus.keys"] || first["gateway/redis.password"] == first["w/redis.password"] || first["crm/redis.password"] != "" {
 		t.Fatalf("the files are %v", first)
 	}
 	for name, text := range first {
-		for _, server := range []string{"nats/users.conf", "redis/users.acl"} {
+		for _, server := range []string{"nats/users.conf", "nats/users.json", "redis/users.acl"} {
 			if name != server && strings.Contains(first[server], strings.TrimSpace(text)) {
 				t.Errorf("%s has what is in %s", server, name)
 			}
@@ -68,12 +68,33 @@ func TestSecrets(t *testing.T) {
 	secrets.Users = append(secrets.Users, permission.User{Name: "w2", Role: permission.Worker})
 	second := made()
 	for name, text := range first {
-		if !strings.HasSuffix(name, "/users.conf") && !strings.HasSuffix(name, "/users.acl") && second[name] != text {
+		if !strings.Contains(name, "/users.") && second[name] != text {
 			t.Errorf("%s is another one", name)
 		}
 	}
 	if second["w2/bus.keys"] != first["w/bus.keys"] {
 		t.Error("a worker that came later has other keys")
+	}
+
+	// A call that names only a new user, under another scope, leaves the others unchanged.
+	secrets.Users, secrets.Scope.Also = []permission.User{{Name: "w3", Role: permission.Worker}}, []string{"elsewhere"}
+	third := made()
+	if third["w3/bus.keys"] != first["w/bus.keys"] {
+		t.Error("a worker that was named alone has other bus keys")
+	}
+	for _, file := range []string{"nats/users.conf", "redis/users.acl"} {
+		for line := range strings.Lines(second[file]) {
+			if !strings.Contains(third[file], line) {
+				t.Errorf("%s lost %q", file, line)
+			}
+		}
+	}
+	secrets.Users, secrets.Remove = nil, []string{"w3"}
+	if fourth := made(); fourth["nats/users.conf"] != second["nats/users.conf"] || fourth["redis/users.acl"] != second["redis/users.acl"] {
+		t.Error("removing a user changes the others")
+	}
+	if err := secrets.Make(); err == nil || !strings.Contains(err.Error(), `"w3"`) {
+		t.Errorf("removing an unknown user: %v", err)
 	}
 
 	opts, err := server.ProcessConfigFile(filepath.Join(dir, "nats", "users.conf"))

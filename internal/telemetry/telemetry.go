@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +22,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/turnpike-dev/turnpike/internal/build"
 )
 
 // flushTimeout bounds how long a process that ends waits for a collector.
@@ -157,7 +158,7 @@ func (e *Exporter) Close() {
 // about describes the process to a collector.
 func about(ctx context.Context, service string) (*resource.Resource, error) {
 	of, err := resource.New(ctx,
-		resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", version())),
+		resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", build.Version())),
 		resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv(),
 	)
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
@@ -171,11 +172,4 @@ func complain(log zerolog.Logger) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		log.Warn().Err(err).Str("hint", "is the collector at OTEL_EXPORTER_OTLP_ENDPOINT reachable?").Msg("traces or metrics not exported")
 	}))
-}
-
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return ""
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/access"
@@ -58,20 +59,22 @@ func TestKeys(t *testing.T) {
 
 func TestKeyExpires(t *testing.T) {
 	t.Parallel()
-	keys := access.NewKeys(memstore.New(memstore.Config{}))
-	past := state.At(time.Now().Add(-time.Hour))
-	if _, _, err := keys.Create(t.Context(), access.KeySpec{Tenant: "acme", Roles: access.Roles(), ExpiresAt: past}); err == nil {
-		t.Error("a key that has expired is made")
-	}
-	soon := state.At(time.Now().Add(20 * time.Millisecond))
-	text, _, err := keys.Create(t.Context(), access.KeySpec{Tenant: "acme", Roles: access.Roles(), ExpiresAt: soon})
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-time.After(time.Until(soon.Time) + time.Millisecond)
-	if _, err := keys.Authenticate(t.Context(), text); !errors.Is(err, access.ErrUnauthenticated) || !strings.Contains(err.Error(), "expired") {
-		t.Errorf("Authenticate with an expired key = %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		keys := access.NewKeys(memstore.New(memstore.Config{}))
+		past := state.At(time.Now().Add(-time.Hour))
+		if _, _, err := keys.Create(t.Context(), access.KeySpec{Tenant: "acme", Roles: access.Roles(), ExpiresAt: past}); err == nil {
+			t.Error("a key that has expired is made")
+		}
+		soon := state.At(time.Now().Add(20 * time.Millisecond))
+		text, _, err := keys.Create(t.Context(), access.KeySpec{Tenant: "acme", Roles: access.Roles(), ExpiresAt: soon})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(21 * time.Millisecond)
+		if _, err := keys.Authenticate(t.Context(), text); !errors.Is(err, access.ErrUnauthenticated) || !strings.Contains(err.Error(), "expired") {
+			t.Errorf("Authenticate with an expired key = %v", err)
+		}
+	})
 }
 
 // Roles of one tenant are none in another.

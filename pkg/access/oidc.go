@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/sync/singleflight"
+	"golang.org/x/time/rate"
 
 	"github.com/turnpike-dev/turnpike/pkg/rule"
 )
@@ -47,6 +51,7 @@ var signed = []string{
 // use, and its keys anew when a token is signed with one that it does not know.
 type OIDC struct {
 	cfg    OIDCConfig
+	keys   *http.Client // reads the provider's settings and its key set
 	grants rule.Object
 
 	asking singleflight.Group
@@ -72,7 +77,37 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	if err != nil {
 		return nil, fmt.Errorf("claims of the OpenID provider: %w", err)
 	}
-	return &OIDC{cfg: cfg, grants: grants}, nil
+	keys := *cfg.HTTP
+	keys.Transport = keyFetches{base: keys.Transport, limit: rate.NewLimiter(rate.Every(keyFetchInterval), keyFetchBurst)}
+	return &OIDC{cfg: cfg, keys: &keys, grants: grants}, nil
+}
+
+// Limits of fetches of the provider's key set. Each token with an unknown key id or a wrong
+// signature asks for one, and anyone can send such tokens. A rotated key is known after
+// keyFetchInterval at the latest, because each fetch renews the whole set.
+const (
+	keyFetchBurst    = 3
+	keyFetchInterval = 10 * time.Second
+)
+
+var errKeyFetches = fmt.Errorf("the key set was fetched %d times in a short time: try again in %s", keyFetchBurst, keyFetchInterval)
+
+// keyFetches is a transport that limits requests for the key set. Requests for the provider's
+// settings pass.
+type keyFetches struct {
+	base  http.RoundTripper // nil: http.DefaultTransport
+	limit *rate.Limiter
+}
+
+// RoundTrip implements http.RoundTripper.
+func (k keyFetches) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Path, "/.well-known/openid-configuration") && !k.limit.Allow() {
+		return nil, errKeyFetches
+	}
+	if k.base == nil {
+		return http.DefaultTransport.RoundTrip(r)
+	}
+	return k.base.RoundTrip(r)
 }
 
 // ProviderError reports an OpenID provider that does not answer as it should.
@@ -101,7 +136,7 @@ func (o *OIDC) Provider(ctx context.Context) (*oidc.Provider, error) {
 	}
 	asked := o.asking.DoChan("", func() (any, error) {
 		// The provider keeps the context, for its keys: it must outlive the request.
-		p, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), o.cfg.HTTP), o.cfg.Issuer)
+		p, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), o.keys), o.cfg.Issuer)
 		if err != nil {
 			err = &ProviderError{o.cfg.Issuer, err}
 		}
@@ -149,8 +184,33 @@ func (*OIDC) verify(ctx context.Context, provider *oidc.Provider, audience, toke
 	return verified, nil
 }
 
-// principal is whom the claims of a token name.
+// maxSubject bounds the sub claim, in bytes: OpenID Connect Core 1.0, section 2.
+const maxSubject = 255
+
+// checkSubject refuses a sub claim that does not name one principal. Audit, run ownership and four
+// eyes compare principals by it, and it appears in logs.
+func checkSubject(sub string) error {
+	switch {
+	case sub == "":
+		return unauthenticated("the token has no sub claim: have the OpenID provider name the subject")
+	case len(sub) > maxSubject:
+		return unauthenticated("the sub claim of the token has %d bytes, at most %d are allowed: have the OpenID provider send a shorter one", len(sub), maxSubject)
+	case !utf8.ValidString(sub) || strings.ContainsFunc(sub, unprintable):
+		return unauthenticated("the sub claim %.100q of the token has control characters: have the OpenID provider send one without", sub)
+	}
+	return nil
+}
+
+// unprintable reports control and format characters, which can make two principals look alike.
+func unprintable(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
+}
+
+// principal returns the principal that the claims of a token name.
 func (o *OIDC) principal(verified *oidc.IDToken) (Principal, error) {
+	if err := checkSubject(verified.Subject); err != nil {
+		return Principal{}, err
+	}
 	var claims map[string]any
 	if err := verified.Claims(&claims); err != nil {
 		return Principal{}, unauthenticated("the claims of the token cannot be read: %.300v", err)

@@ -1,13 +1,18 @@
 package access_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -16,7 +21,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/zitadel/oidc/v3/example/server/exampleop"
 	"github.com/zitadel/oidc/v3/example/server/storage"
 
@@ -172,5 +179,122 @@ func TestOIDCProviderAway(t *testing.T) {
 	}
 	if _, err := check.Authenticate(t.Context(), "x.y.z"); err == nil || errors.Is(err, access.ErrUnauthenticated) {
 		t.Errorf("Authenticate = %v, want that the provider does not answer", err)
+	}
+}
+
+// signer is an OpenID provider of one key that signs any claims.
+type signer struct {
+	*provider
+
+	key     *ecdsa.PrivateKey
+	fetches atomic.Int64 // of the key set
+}
+
+func newSigner(t *testing.T) *signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &signer{provider: &provider{t: t}, key: key}
+	mux := http.NewServeMux()
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	s.issuer = server.URL
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"issuer": s.issuer, "jwks_uri": s.issuer + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"}})
+	})
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
+		s.fetches.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "one", Algorithm: "ES256", Use: "sig"}}})
+	})
+	return s
+}
+
+// sign returns a token with the claims of this deployment and more.
+func (s *signer) sign(kid string, more map[string]any) string {
+	s.t.Helper()
+	claims := map[string]any{"iss": s.issuer, "aud": "turnpike", "exp": time.Now().Add(time.Hour).Unix(), "tenant": "acme", "roles": []string{"viewer"}}
+	maps.Copy(claims, more)
+	text, err := json.Marshal(claims)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	sign, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: s.key, KeyID: kid}}, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	signed, err := sign.Sign(text)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	token, err := signed.CompactSerialize()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return token
+}
+
+// A token names a principal by its sub claim, or it is refused: principals that cannot be told
+// apart would share runs, audit entries and approvals.
+func TestOIDCSubject(t *testing.T) {
+	t.Parallel()
+	p := newSigner(t)
+	check, err := access.NewOIDC(access.OIDCConfig{Issuer: p.issuer, Audience: "turnpike"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	longest := strings.Repeat("s", 255)
+	for _, c := range []struct {
+		name string
+		more map[string]any
+		want string // the name; empty is refused
+	}{
+		{"a subject", map[string]any{"sub": "jo"}, "oidc:jo"},
+		{"the longest", map[string]any{"sub": longest}, "oidc:" + longest},
+		{"without", nil, ""},
+		{"empty", map[string]any{"sub": ""}, ""},
+		{"too long", map[string]any{"sub": longest + "s"}, ""},
+		{"a new line", map[string]any{"sub": "jo\nann"}, ""},
+		{"an escape", map[string]any{"sub": "jo\x1b[2J"}, ""},
+		{"an invisible character", map[string]any{"sub": "jo\u200b"}, ""},
+		{"a change of direction", map[string]any{"sub": "jo\u202e"}, ""},
+		{"no text", map[string]any{"sub": 7}, ""},
+	} {
+		who, err := check.Authenticate(t.Context(), p.sign("one", c.more))
+		switch {
+		case c.want != "" && (err != nil || who.Name != c.want):
+			t.Errorf("%s: %+v, %v", c.name, who, err)
+		case c.want == "" && !errors.Is(err, access.ErrUnauthenticated):
+			t.Errorf("%s: %+v, %v, want it refused", c.name, who, err)
+		}
+	}
+}
+
+// Tokens that anyone can make cause few fetches of the key set, and others pass meanwhile.
+func TestOIDCKeyFetches(t *testing.T) {
+	t.Parallel()
+	p := newSigner(t)
+	check, err := access.NewOIDC(access.OIDCConfig{Issuer: p.issuer, Audience: "turnpike"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := p.sign("one", map[string]any{"sub": "jo"})
+	if _, err := check.Authenticate(t.Context(), good); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for i := range 200 {
+		if _, err := check.Authenticate(t.Context(), p.sign(fmt.Sprint("unknown-", i), map[string]any{"sub": "jo"})); err != nil && !errors.Is(err, access.ErrUnauthenticated) {
+			t.Fatal(err)
+		}
+		if _, err := check.Authenticate(t.Context(), good); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, most := p.fetches.Load(), 4+int64(time.Since(began)/(10*time.Second)); n > most {
+		t.Errorf("200 tokens with unknown keys caused %d fetches, want at most %d", n, most)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +22,7 @@ type Tenants struct {
 	store     state.Documents
 	byDefault string
 	now       func() time.Time
+	added     func(name string)
 
 	mu    sync.Mutex
 	fresh map[string]readTenant
@@ -32,8 +35,12 @@ type readTenant struct {
 
 // NewTenants returns the tenants of a deployment. The one by default is always there.
 func NewTenants(store state.Documents, byDefault string) *Tenants {
-	return &Tenants{store: store, byDefault: byDefault, now: time.Now, fresh: map[string]readTenant{}}
+	return &Tenants{store: store, byDefault: byDefault, now: time.Now, added: func(string) {}, fresh: map[string]readTenant{}}
 }
+
+// OnAdded has fn called for each tenant that this process stores. It must not block, and is set
+// before the first use.
+func (t *Tenants) OnAdded(fn func(name string)) { t.added = fn }
 
 // Put stores the settings of a tenant. They count everywhere within two seconds.
 func (t *Tenants) Put(ctx context.Context, name string, settings api.TenantSettings) error {
@@ -60,6 +67,9 @@ func (t *Tenants) addPlain(ctx context.Context, name string) (api.TenantSettings
 	err := t.store.ReplaceDocument(ctx, state.TenantDocument, name, nil, json.RawMessage("{}"))
 	if errors.Is(err, state.ErrChanged) {
 		return t.Read(ctx, name)
+	}
+	if err == nil {
+		t.added(name)
 	}
 	return api.TenantSettings{}, err
 }
@@ -98,6 +108,12 @@ func (t *Tenants) List(ctx context.Context) (map[string]api.TenantSettings, erro
 		tenants[name] = settings
 	}
 	return tenants, nil
+}
+
+// Names returns the names of all tenants that have settings.
+func (t *Tenants) Names(ctx context.Context) ([]string, error) {
+	all, err := t.store.Documents(ctx, state.TenantDocument)
+	return slices.Collect(maps.Keys(all)), err
 }
 
 // Read returns the settings of a tenant as they stand in the store, or state.ErrNotFound.

@@ -396,6 +396,9 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	if t.MaxCalls < 0 || t.MaxResult < 0 {
 		c.fault(place, "a limit of the tool is negative")
 	}
+	if most := c.known.MaxResult; most > 0 && t.MaxResult > most {
+		c.fault(place+".max_result", "%d bytes are more than the %d that this deployment allows: ask for less, or raise TURNPIKE_MAX_RESULT", t.MaxResult, most)
+	}
 	if risks := []tool.Risk{tool.Reads, tool.Writes, tool.Pays, tool.Sends}; t.Risk != "" && !slices.Contains(risks, t.Risk) {
 		c.fault(place+".risk", "%q is not one of reads, writes, pays, sends", t.Risk)
 	}

@@ -126,7 +126,7 @@ type Hook struct {
 	Timeout model.Duration `json:"timeout,omitempty"`
 
 	// OnError is what a hook that fails or hangs amounts to: "deny", the default
-	// before a tool (the call is not made; at a stop the run ends prevented), or
+	// before a tool (the call is not made; at a stop the run fails, stop_hook_failed), or
 	// "allow", the default at a stop. At the other points a failure is nothing.
 	OnError string `json:"on_error,omitempty"`
 

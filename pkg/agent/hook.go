@@ -100,6 +100,17 @@ func (c *checker) hooks(a *Agent) {
 	}
 }
 
+// maxHookTimeout is the longest time that the hooks of a point may take. A turn waits for those
+// that object as for a tool, and for those that watch only at its end.
+func maxHookTimeout(p hook.Point) time.Duration {
+	switch p {
+	case hook.PreTool, hook.Stop:
+		return time.Hour
+	default:
+		return time.Minute
+	}
+}
+
 func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 	c.hookKind(place, h)
 	for i, name := range h.Tools {
@@ -111,8 +122,11 @@ func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 			c.fault(fmt.Sprintf("%s.tools[%d]", place, i), "the agent has no tool %q", name)
 		}
 	}
-	if h.Timeout < 0 {
-		c.fault(place+".timeout", "%s is negative", time.Duration(h.Timeout))
+	switch limit, timeout := maxHookTimeout(h.point), time.Duration(h.Timeout); {
+	case timeout < 0:
+		c.fault(place+".timeout", "%s is negative", timeout)
+	case timeout > limit:
+		c.fault(place+".timeout", "%s is longer than a hook of %s may take, which is %s: set a shorter timeout", timeout, h.point, limit)
 	}
 	if !slices.Contains([]string{"", "allow", "deny"}, h.OnError) {
 		c.fault(place+".on_error", "%q is not one of allow, deny", h.OnError)

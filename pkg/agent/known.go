@@ -19,6 +19,9 @@ type Known struct {
 	Hooks     hook.Specs
 	Providers model.Specs
 	Loops     []string // beside the built-in ones
+
+	// MaxResult bounds the max_result of tools; 0 is no bound.
+	MaxResult int
 }
 
 // Builtin returns what ships with Turnpike, and loops by name.

@@ -9,6 +9,11 @@ type BatchRequest struct {
 
 	// MaxParallel is how many of the runs may be in flight at once, 0 for all.
 	MaxParallel int `json:"max_parallel,omitempty"`
+
+	// CountWaiting has runs that wait for a person count as in flight. By default the batch
+	// starts its next run when one of its runs first waits for a person; that run resumes at
+	// once, so more than MaxParallel may be in flight then.
+	CountWaiting bool `json:"count_waiting,omitempty"`
 }
 
 // BatchAccepted is the answer to a BatchRequest. RunIDs are in the order of the
@@ -24,10 +29,15 @@ type Batch struct {
 	Total       int    `json:"total"` // runs that were submitted
 	MaxParallel int    `json:"max_parallel"`
 
+	CountWaiting bool `json:"count_waiting"` // see BatchRequest
+
 	// Counts counts the runs that stand there, without the statuses of none. A
 	// batch whose gateway died while it was made may have fewer than Total, until it
-	// is submitted again under its key.
+	// is submitted again under its key. Deleted runs count with the status in which they ended.
 	Counts map[string]int `json:"counts"`
+
+	// Deleted is the number of runs that were deleted: they are not in the page.
+	Deleted int `json:"deleted"`
 
 	// Done says that all have ended.
 	Done      bool       `json:"done"`
@@ -39,12 +49,14 @@ type Batch struct {
 
 // BatchSummary is a batch in a list: as Batch, without its runs.
 type BatchSummary struct {
-	ID          string         `json:"id"`
-	Total       int            `json:"total"`
-	MaxParallel int            `json:"max_parallel"`
-	Counts      map[string]int `json:"counts"`
-	Done        bool           `json:"done"`
-	CreatedAt   state.Time     `json:"created_at"`
+	ID           string         `json:"id"`
+	Total        int            `json:"total"`
+	MaxParallel  int            `json:"max_parallel"`
+	CountWaiting bool           `json:"count_waiting"`
+	Counts       map[string]int `json:"counts"`
+	Deleted      int            `json:"deleted"`
+	Done         bool           `json:"done"`
+	CreatedAt    state.Time     `json:"created_at"`
 }
 
 // BatchRun is how one run of a batch stands.

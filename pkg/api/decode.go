@@ -15,7 +15,7 @@ import (
 // costs far more than its bytes, and 8 MiB hold four million of them.
 const (
 	maxDepth  = 64
-	maxValues = 1 << 20
+	maxValues = 1 << 18
 )
 
 // Decode reads one JSON document into v, a pointer. Unknown fields, fields given
@@ -237,8 +237,28 @@ func jsonName(t reflect.Type) string {
 	}
 }
 
+// Values returns the number of values of a JSON document, or a few more.
+func Values(data []byte) int {
+	values, _ := scan(data, len(data)+1)
+	return values
+}
+
 func checkBounds(data []byte) error {
-	values, depth, inString, escaped := 1, 0, false, false
+	values, depth := scan(data, maxValues)
+	switch {
+	case depth > maxDepth:
+		return fmt.Errorf("the JSON nests deeper than %d levels", maxDepth)
+	case values > maxValues:
+		return fmt.Errorf("the JSON has more than %d values", maxValues)
+	}
+	return nil
+}
+
+// scan returns the number of values and the depth of a document, as far as it is within
+// bounds: it stops above maxDepth or most values.
+func scan(data []byte, most int) (values, deepest int) {
+	depth, inString, escaped := 0, false, false
+	values = 1
 	for _, c := range data {
 		switch {
 		case escaped:
@@ -252,15 +272,16 @@ func checkBounds(data []byte) error {
 			values++
 		case c == '{' || c == '[':
 			values++
-			if depth++; depth > maxDepth {
-				return fmt.Errorf("the JSON nests deeper than %d levels", maxDepth)
+			depth++
+			if deepest = max(deepest, depth); deepest > maxDepth {
+				return values, deepest
 			}
 		case c == '}' || c == ']':
 			depth--
 		}
-		if values > maxValues {
-			return fmt.Errorf("the JSON has more than %d values", maxValues)
+		if values > most {
+			return values, deepest
 		}
 	}
-	return nil
+	return values, deepest
 }

@@ -123,7 +123,7 @@ func RunOf(s state.State, now time.Time) Run {
 				ArgsFromUntrusted: c.ArgsFromUntrusted, UntrustedSeen: c.UntrustedSeen, Sources: append([]state.ArgumentSource{}, c.Sources...),
 			}
 			if c.Needs == state.NeedApproval {
-				r.Waiting.Calls[i].Hash = cmp.Or(c.Hash, s.ApprovalHash(c.ID, c.Tool, c.Arguments))
+				r.Waiting.Calls[i].Hash = c.Hash
 			}
 			if risk := c.Risk; risk != "" {
 				r.Waiting.Calls[i].Risk = &risk

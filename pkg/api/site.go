@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -16,6 +17,14 @@ type Worker struct {
 	HeardAt state.Time `json:"heard_at"` // its last heartbeat; null if there was none
 	Holds   int        `json:"holds"`    // runs whose turn it has, at most 1,000 are counted
 	Runs    []string   `json:"runs"`     // the first ten of them
+}
+
+// Readiness is the answer of GET /readyz.
+type Readiness struct {
+	Status   string          `json:"status"` // ok, degraded, draining or unavailable
+	Bus      string          `json:"bus"`    // ok, or what is wrong
+	Store    string          `json:"store"`
+	Findings []check.Finding `json:"findings"`
 }
 
 // The statuses of a worker. An unreachable one was not heard for a while, and may still hold

@@ -22,12 +22,23 @@ type Bus interface {
 	Intake
 	Membership
 
+	// Unpulled returns, by queue, how many messages wait although no process asks for them or
+	// holds another one.
+	Unpulled(ctx context.Context) (map[string]int64, error)
+
 	// Ready returns nil if messages can be published now.
 	Ready(ctx context.Context) error
 
 	// Close drops every subscription and the connection.
 	Close() error
 }
+
+// Queues that Unpulled reports.
+const (
+	UnpulledTurns       = "turns"
+	UnpulledSubmissions = "submissions"
+	UnpulledAborts      = "aborts"
+)
 
 // Turns is a durable work queue of turns: each message is delivered until it is
 // acknowledged. Each priority is a lane. A lane has two queues, one of them for tenants
@@ -87,12 +98,12 @@ type Turn struct {
 	Priority state.Priority `json:"-"` // of the queue
 	Noisy    bool           `json:"-"` // of the queue
 
-	// TakenUp is when the turn was published for a run that was due, by the store's clock: the
-	// worker that had it may only have been paused. Zero of any other message.
-	TakenUp state.Time `json:"taken_up,omitzero"`
-
 	// TakenFrom is the worker that had the turn and was found dead, and may come back. Empty if there was none.
 	TakenFrom string `json:"taken_from,omitempty"`
+
+	// Tenant is the owner of the run, so that a dead letter reaches it even if the store has
+	// lost the run.
+	Tenant string `json:"-"`
 
 	// TraceParent carries the W3C trace context.
 	TraceParent string `json:"-"`
@@ -152,8 +163,8 @@ type Events interface {
 	Watch(ctx context.Context, run state.RunID, fn func(Notice)) (stop func(), err error)
 
 	// WatchAll calls fn for each run whose log has grown, of all tenants, from now on, until
-	// the returned stop is called. The tenant is empty if a worker of an older build tells.
-	// Like Watch it may miss some, and the rules for fn are the same.
+	// the returned stop is called. Like Watch it may miss some, and the rules for fn are the
+	// same.
 	WatchAll(ctx context.Context, fn func(tenant string, run state.RunID)) (stop func(), err error)
 
 	// WatchDeleted calls fn for each run that is said to be deleted, of all tenants, from now
@@ -252,6 +263,18 @@ type Control interface {
 
 // Intake is the durable way in for services that speak only to the bus.
 type Intake interface {
+	// OpenTenant lets clients of a tenant publish submissions and aborts. Before, the bus refuses
+	// them. The default tenant is always open.
+	OpenTenant(ctx context.Context, tenant string) error
+
+	// CloseTenant refuses what clients of a tenant publish from then on. The queues still hand
+	// out what the bus has.
+	CloseTenant(ctx context.Context, tenant string) error
+
+	// KeepTenants opens all tenants of a deployment, and removes what is left of those that
+	// are closed and not among them, once it is empty.
+	KeepTenants(ctx context.Context, tenants []string) error
+
 	// Submissions and AbortRequests hand out messages, each to one of all callers
 	// until it is acknowledged.
 	Submissions(ctx context.Context) (Queue, error)
@@ -309,13 +332,17 @@ type Message interface {
 // DeadKind is what a dead letter was before it was given up on.
 type DeadKind string
 
+// Replays reports whether a letter is about a run that has ended and that a replay continues.
+func (k DeadKind) Replays() bool { return k == DeadPoisoned || k == DeadStopHook }
+
 // The kinds of dead letters.
 const (
-	DeadPoisoned   DeadKind = "poisoned"   // a turn that was claimed too often; its run has ended
-	DeadLost       DeadKind = "lost"       // a turn of a run that the store does not have
-	DeadTurn       DeadKind = "turn"       // on the queue of turns, and no turn message
-	DeadSubmission DeadKind = "submission" // refused
-	DeadAbort      DeadKind = "abort"      // refused
+	DeadStopHook   DeadKind = "stop_hook_failed" // a stop hook could not answer; the run has failed
+	DeadPoisoned   DeadKind = "poisoned"         // a turn that was claimed too often; its run has ended
+	DeadLost       DeadKind = "lost"             // a turn of a run that the store does not have
+	DeadTurn       DeadKind = "turn"             // on the queue of turns, and no turn message
+	DeadSubmission DeadKind = "submission"       // refused
+	DeadAbort      DeadKind = "abort"            // refused
 )
 
 // DeadLetter is a message that was given up on.
@@ -344,9 +371,11 @@ type DeadLetter struct {
 	// By is who sent a submission, as far as is known.
 	By *state.By `json:"by,omitempty"`
 
-	// Agent, Key and ReplyTo of a submission, as its subject and headers had them.
+	// Agent, Key and ReplyTo of a submission, as its subject and headers had them, and the id
+	// of its message.
 	Agent   string `json:"agent,omitempty"`
 	Key     string `json:"key,omitempty"`
+	Message string `json:"message,omitempty"`
 	ReplyTo string `json:"reply_to,omitempty"`
 }
 
@@ -363,11 +392,11 @@ type Membership interface {
 // Heartbeat is a sign of life of a worker or a gateway.
 type Heartbeat struct {
 	Worker  string `json:"worker"`
-	Leaving bool   `json:"gone,omitempty"` // the worker stops; older builds know the name
+	Leaving bool   `json:"leaving,omitempty"` // the process stops
 
-	// Format is the newest format of runs that the process can read; 0 is
-	// state.OldFormat. Gateway says that it is a gateway: it takes no turns.
-	Format  int  `json:"format,omitempty"`
+	// Format is the newest format of runs that the process can read. Gateway says that it is
+	// a gateway: it takes no turns.
+	Format  int  `json:"format"`
 	Gateway bool `json:"gateway,omitempty"`
 
 	// Slots is how many turns the worker may have in flight.
@@ -375,8 +404,4 @@ type Heartbeat struct {
 
 	// Version is the build of the process, as it says itself.
 	Version string `json:"version,omitempty"`
-
-	// EagerClaims says that the worker takes over turns that another one has claimed
-	// eagerly (state.Commit). Older builds leave them alone.
-	EagerClaims bool `json:"takes_kept,omitempty"`
 }

@@ -3,38 +3,36 @@ package bus
 import (
 	"sync"
 	"time"
-
-	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// formatsFor is for how long a process counts that was not heard any more and did not take
-// its leave: longer than any pause from which one comes back.
+// formatsFor is the time for which a process counts after its last heartbeat if it did not
+// say that it leaves: longer than any pause from which a process returns.
 const formatsFor = 10 * time.Second
 
-// Formats follows what the processes of a deployment can read, as their heartbeats tell, and
-// says what may be written: the newest format that all of them know. Gateways before format 2
-// send no heartbeats, so as long as no gateway is heard there may be such ones.
+// Formats follows the formats that the processes of a deployment can read, as their
+// heartbeats say, and sets the format to write: the newest that all of them can read.
 type Formats struct {
-	set func(format int)
+	newest int
+	set    func(format int)
 
 	mu      sync.Mutex
 	seen    map[string]reader
-	decided int  // what is to be written, 0 if that has been told already
-	telling bool // somebody tells it
+	decided int  // the format to set next, 0 if there is none
+	telling bool // one caller is in set
 }
 
 type reader struct {
-	at      time.Time
-	format  int
-	gateway bool
+	at     time.Time
+	format int
 }
 
-// NewFormats returns Formats that tell set what to write, such as state.Store.SetFormat.
-func NewFormats(set func(format int)) *Formats {
-	return &Formats{set: set, seen: map[string]reader{}}
+// NewFormats returns Formats for a process that can read formats up to newest, such as
+// state.Format. They call set with the format to write, such as state.Store.SetFormat.
+func NewFormats(newest int, set func(format int)) *Formats {
+	return &Formats{newest: newest, set: set, seen: map[string]reader{}}
 }
 
-// Hear takes a heartbeat in. A process that knows less than others counts at once.
+// Hear takes a heartbeat in. A process that can read less than this one counts at once.
 func (f *Formats) Hear(h Heartbeat, now time.Time) {
 	defer f.tell()
 	f.mu.Lock()
@@ -43,38 +41,38 @@ func (f *Formats) Hear(h Heartbeat, now time.Time) {
 		delete(f.seen, h.Worker)
 		return
 	}
-	r := reader{now, max(h.Format, state.OldFormat), h.Gateway}
-	if old, ok := f.seen[h.Worker]; r.format < state.Format && (!ok || old.format != r.format) {
+	r := reader{now, max(h.Format, 1)}
+	if before, ok := f.seen[h.Worker]; r.format < f.newest && (!ok || before.format != r.format) {
 		f.decided = r.format
 	}
 	f.seen[h.Worker] = r
 }
 
-// Decide says what to write from now on. Known says that the caller has listened for long
-// enough to have heard everybody; who has not cannot say that all know a newer format.
-func (f *Formats) Decide(now time.Time, known bool) {
+// Decide sets the format to write from now on. Complete says that the caller has listened
+// long enough to know every process; only then may the format become newer.
+func (f *Formats) Decide(now time.Time, complete bool) {
 	defer f.tell()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all, gateway := state.Format, false
+	all := f.newest
 	for name, r := range f.seen {
 		if now.Sub(r.at) > formatsFor {
 			delete(f.seen, name)
 			continue
 		}
-		all, gateway = min(all, r.format), gateway || r.gateway
+		all = min(all, r.format)
 	}
-	if known && gateway || all < state.Format {
+	if complete || all < f.newest {
 		f.decided = all
 	}
 }
 
-// tell says what was decided, one after the other: the last word is the latest decision's.
+// tell calls set with each decision in turn, so that the last call has the latest one.
 func (f *Formats) tell() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.telling {
-		return // whoever tells sees what is new
+		return // the caller in set sees the new decision
 	}
 	f.telling = true
 	for f.decided != 0 {

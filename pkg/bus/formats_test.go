@@ -5,14 +5,16 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// What is written is what everybody can read who is heard, from when it is heard on.
+const older, newest = 1, 2
+
+// The format to write is the newest that every process can read, and falls with the first
+// heartbeat of a process that can read less.
 func TestFormats(t *testing.T) {
 	t.Parallel()
 	written := 0
-	f := bus.NewFormats(func(format int) { written = format })
+	f := bus.NewFormats(newest, func(format int) { written = format })
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	want := func(what string, format int) {
 		t.Helper()
@@ -20,49 +22,43 @@ func TestFormats(t *testing.T) {
 			t.Errorf("%s: format %d is written, want %d", what, written, format)
 		}
 	}
-	own := bus.Heartbeat{Worker: "w1", Format: state.Format}
+	own := bus.Heartbeat{Worker: "w1", Format: newest}
 	f.Hear(own, now)
 	f.Decide(now, false)
-	want("nobody knows yet who else there is", 0)
+	want("other processes may be there", 0)
 	f.Decide(now, true)
-	want("gateways may be there that send no heartbeats", 0)
-	front := bus.Heartbeat{Worker: "gateway", Gateway: true, Format: state.Format}
-	f.Hear(front, now)
-	f.Decide(now, true)
-	want("all are new", state.Format)
+	want("all are new", newest)
 
-	old := bus.Heartbeat{Worker: "old"}
+	old := bus.Heartbeat{Worker: "old", Format: older}
 	f.Hear(old, now)
-	want("an older worker is heard", state.OldFormat)
+	want("an older worker is heard", older)
 	for range 5 {
 		now = now.Add(5 * time.Second)
 		f.Hear(own, now)
-		f.Hear(front, now)
 		f.Hear(old, now)
 		f.Decide(now, true)
-		want("an older worker is there", state.OldFormat)
+		want("an older worker is there", older)
 	}
 	old.Leaving = true
 	f.Hear(old, now)
 	f.Decide(now, false)
-	want("it has left, and others may be there", state.OldFormat)
+	want("it has left, and others may be there", older)
 	f.Decide(now, true)
-	want("it has left", state.Format)
+	want("it has left", newest)
 
-	f.Hear(bus.Heartbeat{Worker: "gateway-2", Gateway: true, Format: state.OldFormat}, now)
-	want("an older gateway is heard", state.OldFormat)
+	f.Hear(bus.Heartbeat{Worker: "gateway-2", Gateway: true, Format: older}, now)
+	want("an older gateway is heard", older)
 	now = now.Add(9 * time.Second)
 	f.Hear(own, now)
-	f.Hear(front, now)
 	f.Decide(now, true)
-	want("it may only be slow", state.OldFormat)
+	want("it may only be slow", older)
 	now = now.Add(2 * time.Second)
 	f.Decide(now, true)
-	want("it is dead", state.Format)
+	want("it is dead", newest)
 
-	f.Hear(bus.Heartbeat{Worker: "newer", Format: state.Format + 1}, now)
+	f.Hear(bus.Heartbeat{Worker: "newer", Format: newest + 1}, now)
 	f.Decide(now, true)
-	want("a newer one is there", state.Format)
+	want("a newer one is there", newest)
 }
 
 // A store that takes its time holds up nobody who tells of a heartbeat, and the last word is
@@ -70,24 +66,24 @@ func TestFormats(t *testing.T) {
 func TestFormatsOfSlowStore(t *testing.T) {
 	t.Parallel()
 	asked, answer := make(chan int), make(chan struct{})
-	f := bus.NewFormats(func(format int) {
+	f := bus.NewFormats(newest, func(format int) {
 		asked <- format
 		<-answer
 	})
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	f.Hear(bus.Heartbeat{Worker: "gateway", Gateway: true, Format: state.Format}, now)
+	f.Hear(bus.Heartbeat{Worker: "gateway", Gateway: true, Format: newest}, now)
 	decided := make(chan struct{})
 	go func() {
 		defer close(decided)
 		f.Decide(now, true)
 	}()
-	if got := <-asked; got != state.Format {
-		t.Errorf("format %d is written, want %d", got, state.Format)
+	if got := <-asked; got != newest {
+		t.Errorf("format %d is written, want %d", got, newest)
 	}
-	f.Hear(bus.Heartbeat{Worker: "old"}, now) // returns, although the store has not
+	f.Hear(bus.Heartbeat{Worker: "old", Format: older}, now) // returns, although the store has not
 	answer <- struct{}{}
-	if got := <-asked; got != state.OldFormat {
-		t.Errorf("format %d is written last, want %d", got, state.OldFormat)
+	if got := <-asked; got != older {
+		t.Errorf("format %d is written last, want %d", got, older)
 	}
 	answer <- struct{}{}
 	<-decided

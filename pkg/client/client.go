@@ -320,6 +320,11 @@ func (c *Client) Ready(ctx context.Context) error {
 	return c.do(ctx, http.MethodGet, "/readyz", nil, nil, nil)
 }
 
+// Readiness returns what a gateway that is ready says of its dependencies: "degraded" without a bus.
+func (c *Client) Readiness(ctx context.Context) (api.Readiness, error) {
+	return get[api.Readiness](ctx, c, "/readyz")
+}
+
 // Dead lists the dead letters after number `after`, the oldest first, up to limit; 0
 // is the gateway's own.
 func (c *Client) Dead(ctx context.Context, after uint64, limit int) (api.Page[api.DeadLetter], error) {

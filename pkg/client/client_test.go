@@ -64,7 +64,7 @@ func (g *rough) follow(t *testing.T, after int64) []int64 {
 	t.Helper()
 	server := httptest.NewServer(g)
 	t.Cleanup(server.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var got []int64
 	for e, err := range client.New(server.URL).Events(ctx, id, after) {

@@ -22,7 +22,7 @@ type Turn struct {
 	Version  int64 // of the state that the turn follows
 	Priority state.Priority
 
-	// Tenant is the owner of the run. Empty if the caller does not know it.
+	// Tenant is the owner of the run.
 	Tenant string
 
 	// Noisy says that the store or the last message of the run put its tenant into the
@@ -32,9 +32,7 @@ type Turn struct {
 	// TraceParent is a W3C trace context, or empty.
 	TraceParent string
 
-	// Those of bus.Turn.
-	takenUp   state.Time
-	takenFrom string
+	takenFrom string // as in bus.Turn
 }
 
 // Dispatcher publishes turns. It is safe for concurrent use.
@@ -54,6 +52,7 @@ func New(b Bus, noisy func(tenant string) bool) *Dispatcher {
 
 // Publish publishes a turn under its canonical id. It may be repeated.
 func (d *Dispatcher) Publish(ctx context.Context, t Turn) error {
+	t.Noisy = t.Noisy || d.noisy(t.Tenant)
 	return d.publish(ctx, t, id(t.Run, t.Version))
 }
 
@@ -62,7 +61,7 @@ func (d *Dispatcher) Wake(ctx context.Context, run state.RunID, w state.Wake, tr
 	if !w.Publish {
 		return nil
 	}
-	return d.Publish(ctx, Turn{Run: run, Version: w.Version, Priority: w.Priority, Noisy: w.Noisy, TraceParent: traceParent})
+	return d.publish(ctx, Turn{Run: run, Version: w.Version, Priority: w.Priority, Tenant: w.Tenant, Noisy: w.Noisy, TraceParent: traceParent}, id(run, w.Version))
 }
 
 // WakeAborted publishes the turn that ends an aborted run, if the abort asks for one. It
@@ -72,7 +71,7 @@ func (d *Dispatcher) WakeAborted(ctx context.Context, run state.RunID, w state.W
 	if !w.Publish {
 		return nil
 	}
-	return d.publish(ctx, Turn{Run: run, Version: w.Version, Priority: state.High, TraceParent: traceParent}, id(run, w.Version)+":abort")
+	return d.publish(ctx, Turn{Run: run, Version: w.Version, Priority: state.High, Tenant: w.Tenant, TraceParent: traceParent}, id(run, w.Version)+":abort")
 }
 
 // Abort wakes an aborted run and tells the worker that holds it, if any does. The durable
@@ -94,23 +93,22 @@ func Swept() Cause { return Cause{letter: "s"} }
 // Evicted is the cause of whoever evicts a worker; "" is one that cannot come back.
 func Evicted(worker string) Cause { return Cause{"e", worker} }
 
-// Republish publishes the turn of a run that was due at a time of the store's clock. Its id
-// is new: under the canonical one the bus would drop the message as a double of the one that
-// was lost.
-func (d *Dispatcher) Republish(ctx context.Context, due state.Due, cause Cause, at state.Time) error {
-	t := Turn{Run: due.Run, Version: due.Version, Priority: due.Priority, Tenant: due.Tenant, Noisy: due.Noisy, takenUp: at, takenFrom: cause.dead}
+// Republish publishes the turn of a run that was due. Its id is new: under the canonical one the
+// bus would drop the message as a double of the one that was lost.
+func (d *Dispatcher) Republish(ctx context.Context, due state.Due, cause Cause) error {
+	t := Turn{Run: due.Run, Version: due.Version, Priority: due.Priority, Tenant: due.Tenant, Noisy: due.Noisy || d.noisy(due.Tenant), takenFrom: cause.dead}
 	return d.publish(ctx, t, fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause.letter, due.Sweeps, time.Now().UnixNano()))
 }
 
 // Follow publishes the turn that is next for the run of a message which came too late, on
 // behalf of the worker that may have died before it did so.
 func (d *Dispatcher) Follow(ctx context.Context, msg bus.Turn, version int64, p state.Priority) error {
-	return d.Publish(ctx, Turn{Run: msg.Run, Version: version, Priority: p, Noisy: msg.Noisy})
+	return d.publish(ctx, Turn{Run: msg.Run, Version: version, Priority: p, Tenant: msg.Tenant, Noisy: msg.Noisy}, id(msg.Run, version))
 }
 
 func (d *Dispatcher) publish(ctx context.Context, t Turn, id string) error {
 	return d.bus.PublishTurn(ctx, bus.Turn{
-		Run: t.Run, Version: t.Version, Priority: t.Priority, Noisy: t.Noisy || t.Tenant != "" && d.noisy(t.Tenant), TraceParent: t.TraceParent, TakenUp: t.takenUp, TakenFrom: t.takenFrom,
+		Run: t.Run, Version: t.Version, Priority: t.Priority, Tenant: t.Tenant, Noisy: t.Noisy, TraceParent: t.TraceParent, TakenFrom: t.takenFrom,
 	}, id)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -51,7 +50,7 @@ func TestIDs(t *testing.T) {
 	must(t, d.Follow(t.Context(), bus.Turn{Run: run, Version: 6}, 7, state.Normal))
 	must(t, d.Abort(t.Context(), run, "acme", "enough", wake, ""))
 	for range 2 {
-		must(t, d.Republish(t.Context(), state.Due{Run: run, Version: 7, Priority: state.Normal, Sweeps: 3}, dispatch.Swept(), state.At(time.Now())))
+		must(t, d.Republish(t.Context(), state.Due{Run: run, Version: 7, Priority: state.Normal, Sweeps: 3}, dispatch.Swept()))
 	}
 	canonical := string(run) + ":7"
 	if diff := cmp.Diff([]string{canonical, canonical, canonical, canonical + ":abort"}, r.ids[:4]); diff != "" {
@@ -91,6 +90,25 @@ func TestQueues(t *testing.T) {
 	want := []bus.QueueKey{{Lane: state.Low}, {Lane: state.Low, Noisy: true}, {Lane: state.Low, Noisy: true}, {Lane: state.High}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("queues:\n%s", diff)
+	}
+}
+
+// Every turn message says whose run it is, whatever published it.
+func TestTenant(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	d := dispatch.New(r, nil)
+	wake := state.Wake{Publish: true, Version: 7, Priority: state.Normal, Tenant: "acme"}
+	must(t, d.Publish(t.Context(), dispatch.Turn{Run: run, Version: 7, Priority: state.Normal, Tenant: "acme"}))
+	must(t, d.Wake(t.Context(), run, wake, ""))
+	must(t, d.WakeAborted(t.Context(), run, wake, ""))
+	must(t, d.Follow(t.Context(), bus.Turn{Run: run, Version: 6, Tenant: "acme"}, 7, state.Normal))
+	must(t, d.Abort(t.Context(), run, "acme", "enough", wake, ""))
+	must(t, d.Republish(t.Context(), state.Due{Run: run, Version: 7, Priority: state.Normal, Tenant: "acme"}, dispatch.Swept()))
+	for i, turn := range r.turns {
+		if turn.Tenant != "acme" {
+			t.Errorf("message %d, %s, has the tenant %q", i, r.ids[i], turn.Tenant)
+		}
 	}
 }
 

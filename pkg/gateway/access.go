@@ -54,6 +54,9 @@ func (g *Gateway) authorized(rt route) handler {
 		if err := g.checkSuspended(r.Context(), caller, rt.action); err != nil {
 			return err
 		}
+		if err := g.admit(w, r, caller, rt); err != nil {
+			return err
+		}
 		err = rt.handler(w, r.WithContext(access.Into(r.Context(), caller)))
 		switch {
 		case err == nil:
@@ -64,6 +67,20 @@ func (g *Gateway) authorized(rt route) handler {
 		}
 		return err
 	}
+}
+
+// admit counts the connection and the body of a request for its caller.
+func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, caller access.Caller, rt route) error {
+	if err := g.conns.use(r.Context(), caller); err != nil {
+		if r.ProtoMajor < 2 {
+			w.Header().Set("Connection", "close")
+		}
+		return err
+	}
+	if b, ok := r.Body.(*intakeBody); ok {
+		return b.admit(caller.Tenant, g.cfg.MaxBody*max(rt.bodies, 1))
+	}
+	return nil
 }
 
 // callerOf finds out who asks.

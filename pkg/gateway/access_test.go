@@ -516,53 +516,11 @@ func TestBy(t *testing.T) {
 // moment.
 func awaitSetting(t *testing.T, counts func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !counts(); {
-		if time.Now().After(end) {
-			t.Fatal("the settings of a tenant do not count")
-		}
-	}
+	eventually(t, "the settings of the tenant count", counts)
 }
 
 func deadOf(tenant string) bus.DeadLetter {
 	return bus.DeadLetter{Kind: bus.DeadSubmission, Tenant: tenant, Agent: "a", Cause: "x", Data: "{}"}
-}
-
-// A tenant of a build in which agents were of no tenant keeps what it could run. A new one
-// gets nothing of the default tenant's.
-func TestAgentsOfBefore(t *testing.T) {
-	t.Parallel()
-	store := memstore.New(memstore.Config{})
-	if _, err := store.PutAgent(t.Context(), state.DefaultTenant, "a", []byte(talker)); err != nil {
-		t.Fatal(err)
-	}
-	old := state.State{ID: "run_01ARZ3NDEKTSV4RRFFQ69G5FAV", Tenant: "old", Agent: "a", AgentVersion: 1, Loop: "react", Priority: state.Normal}
-	old, err := old.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{state.UserText("x")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Create(t.Context(), state.NewRun{State: old}); err != nil {
-		t.Fatal(err)
-	}
-	for tenant, want := range map[string]int{"old": 1, "fresh": 0} {
-		g, err := gateway.New(store, membus.New(), gateway.Config{Tenant: tenant})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		ran := make(chan error, 1)
-		go func() { ran <- g.Run(ctx) }()
-		awaitSetting(t, func() bool {
-			list, err := store.AgentNames(t.Context(), tenant)
-			return err == nil && len(list) == want
-		})
-		stop()
-		if err := <-ran; err != nil {
-			t.Fatal(err)
-		}
-		if list, err := store.AgentNames(t.Context(), tenant); err != nil || len(list) != want {
-			t.Errorf("tenant %s has %d agents, %v; want %d", tenant, len(list), err, want)
-		}
-	}
 }
 
 // Saving what is saved makes no version, unless it pins what servers list at that time.

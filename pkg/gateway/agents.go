@@ -21,11 +21,14 @@ const lookupFor = 2 * time.Second
 
 func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
-	b, err := g.body(w, r)
+	b, err := readBody(r)
 	if err != nil {
 		return err
 	}
-	def, err := g.known.Parse(b)
+	// Only new definitions: one that was stored before the limit runs with less.
+	known := g.known
+	known.MaxResult = g.cfg.MaxResult
+	def, err := known.Parse(b)
 	if err != nil {
 		return invalidAgent(b, err)
 	}
@@ -35,7 +38,7 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	if def.Name != name {
 		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "the definition is named %q, the path says %q", def.Name, name)
 	}
-	compiled, err := g.known.Compile(def, 0)
+	compiled, err := known.Compile(def, 0)
 	if err != nil {
 		return invalidAgent(b, err)
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // A decision that names what it was about does not approve the next turn's call of the same id.
@@ -11,7 +13,7 @@ func TestStaleApproval(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	s.put("twice", `{model: {provider: scripted, responses: [{tool_calls: [{name: add, id: c1, arguments: {n: 1}}]}, {tool_calls: [{name: add, id: c1, arguments: {n: 1}}]}, {text: done}]}, tools: [{name: add, approval: always, idempotent: true, reuse: false}]}`)
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"twice","input":"x"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"twice","input":"x"}`)
 	id, _ := run["id"].(string)
 	hashOf := func(run map[string]any) string {
 		t.Helper()
@@ -58,7 +60,7 @@ func TestDecisionIsOneEvent(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	s.put("edits", `{model: {provider: scripted, responses: [{tool_calls: [{name: add, id: c1, arguments: {n: 5}}]}, {text: done}]}, tools: [{name: add, approval: "args.n > 1"}]}`)
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"edits","input":"x"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"edits","input":"x"}`)
 	id, _ := run["id"].(string)
 	shown := func() (arguments, hash string) {
 		_, _, run := s.call("GET", "/v1/runs/"+id, "")
@@ -125,7 +127,7 @@ func TestArgumentsFromOutside(t *testing.T) {
 			t.Parallel()
 			s := newDeployment(t)
 			s.put("payer", `{`+responses+`, `+rest+`}`)
-			_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"payer","input":"pay 42"}`)
+			_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"payer","input":"pay 42"}`)
 			waiting, _ := run["waiting"].(map[string]any)
 			calls, _ := waiting["calls"].([]any)
 			var got []string
@@ -151,7 +153,7 @@ func TestEditThatTheSchemaRefuses(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	s.put("pays", `{model: {provider: scripted, responses: [{tool_calls: [{name: add, id: c1, arguments: {n: 5}}]}, {text: done}]}, tools: [{name: add, approval: always, schema: {type: object, properties: {"n": {type: integer}}, required: ["n"]}}]}`)
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"pays","input":"x"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"pays","input":"x"}`)
 	id, _ := run["id"].(string)
 	decide := func(approval string) (int, string) {
 		code, _, p := s.call("POST", "/v1/runs/"+id+"/signals", `{"approvals":[{"call_id":"c1","decision":"approve",`+approval+`}]}`)
@@ -186,9 +188,74 @@ func TestSyntheticResultsFromOutside(t *testing.T) {
 	for _, synthetic := range []bool{false, true} {
 		input := fmt.Sprintf(`[{"role":"user","content":"add"}, {"role":"assistant","parts":[{"type":"tool_call","id":"c1","name":"add","arguments":{}}]},
 			{"role":"tool","synthetic":%v,"parts":[{"type":"tool_result","call_id":"c1","content":"42"}]}, {"role":"user","content":"pay it"}]`, synthetic)
-		_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"payer","input":`+input+`}`)
+		_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"payer","input":`+input+`}`)
 		if run["reason"] != "waiting_approval" {
 			t.Errorf("with synthetic %v the call waits for %v, want waiting_approval", synthetic, run["reason"])
 		}
+	}
+}
+
+// A decision that gives only a call id is refused once the run had a decision about that id: it
+// may be meant for the earlier call.
+func TestApprovalOfADecidedID(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]string{
+		"approved": `{"call_id":"c1","decision":"approve"}`,
+		"denied":   `{"call_id":"c1","decision":"deny"}`,
+		"edited":   `{"call_id":"c1","decision":"approve","arguments":{"n":7}}`,
+		"expired":  "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newDeployment(t)
+			again := `{tool_calls: [{name: add, id: c1, arguments: {n: 2}}, {name: add, id: c2, arguments: {n: 3}}]}`
+			limits := ""
+			if first == "" {
+				limits = "limits: {wait: 200ms}, "
+			}
+			s.put("again", `{`+limits+`model: {provider: scripted, responses: [{tool_calls: [{name: add, id: c1, arguments: {n: 1}}]}, `+again+`, {text: done}]}, tools: [{name: add, approval: always, idempotent: true, reuse: false}]}`)
+			_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"again","input":"x"}`)
+			id, _ := run["id"].(string)
+			send := func(signal string) (int, any) {
+				code, _, p := s.call("POST", "/v1/runs/"+id+"/signals", signal)
+				return code, p["code"]
+			}
+			if first == "" {
+				eventually(t, "the wait expires", func() bool {
+					_, _, run = s.call("GET", "/v1/runs/"+id, "")
+					return run["reason"] == "expired"
+				})
+				if code, p := send(`{"message": "again"}`); code != 202 {
+					t.Fatalf("the message: %d %v", code, p)
+				}
+			} else if code, p := send(`{"approvals":[` + first + `]}`); code != 202 {
+				t.Fatalf("the first decision: %d %v", code, p)
+			}
+			hash := ""
+			eventually(t, "the second response waits", func() bool {
+				st, err := s.store.Load(t.Context(), state.RunID(id))
+				if err != nil || st.Waiting == nil || len(st.Waiting.Calls) != 2 {
+					return false
+				}
+				hash = st.Waiting.Calls[0].Hash
+				return true
+			})
+			for _, stale := range []string{
+				`{"call_id":"c1","decision":"approve"}`,
+				`{"call_id":"c1","decision":"approve","arguments":{"n":2}}`,
+				`{"call_id":"c1","decision":"deny"}`,
+				`{"call_id":"c2","decision":"approve"},{"call_id":"c1","decision":"approve"}`,
+			} {
+				if code, p := send(`{"approvals":[` + stale + `]}`); code != 409 || p != "stale_approval" {
+					t.Errorf("%s: %d %v", stale, code, p)
+				}
+			}
+			if code, p := send(`{"approvals":[{"call_id":"c2","decision":"approve"}]}`); code != 202 {
+				t.Errorf("an id that is new: %d %v", code, p)
+			}
+			if code, p := send(fmt.Sprintf(`{"approvals":[{"call_id":"c1","decision":"approve","hash":%q}]}`, hash)); code != 202 {
+				t.Errorf("the hash of the call that waits: %d %v", code, p)
+			}
+		})
 	}
 }

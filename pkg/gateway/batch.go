@@ -35,10 +35,12 @@ const (
 type batchIn struct {
 	Runs        []json.RawMessage `json:"runs"`
 	MaxParallel *int              `json:"max_parallel"`
+
+	CountWaiting bool `json:"count_waiting"`
 }
 
 func (g *Gateway) postBatch(w http.ResponseWriter, r *http.Request) error {
-	body, err := bodyUpTo(w, r, batchBodies*g.cfg.MaxBody)
+	body, err := readBody(r)
 	if err != nil {
 		return err
 	}
@@ -96,7 +98,7 @@ func (g *Gateway) batchOf(ctx context.Context, caller access.Caller, in batchIn)
 		if err != nil {
 			return nil, inRun(i, err)
 		}
-		place := &state.Batch{Index: i, Size: size, MaxParallel: parallel, PendingInBatch: i >= parallel}
+		place := &state.Batch{Index: i, Size: size, MaxParallel: parallel, PendingInBatch: i >= parallel, CountWaiting: in.CountWaiting}
 		if runs[i], err = g.runOf(sub, a, now, place); err != nil {
 			return nil, inRun(i, err)
 		}
@@ -157,6 +159,10 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 		ctx, submit := g.traceBatchRun(ctx, &run, sub.trace)
 		defer func() { endSubmit(submit, run, made[i].State, err) }()
 		c, err := g.store.Create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark, RedeliveryDelay: g.cfg.RedeliveryDelay})
+		if errors.Is(err, state.ErrDeleted) {
+			made[i] = state.Created{State: state.State{ID: run.ID}, Existing: true}
+			return nil
+		}
 		if err != nil {
 			return inRun(i, err)
 		}
@@ -170,10 +176,18 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 		}
 		return nil
 	}
-	if err := create(0, sub.key); err != nil {
+	if err := create(0, sub.storeKey()); err != nil {
 		return nil, err
 	}
 	first = made[0].State.ID
+	deleted := map[int]state.Status{} // of the batch that the key names: these are not created again
+	if made[0].Existing {
+		b, err := g.store.DeletedOfBatch(ctx, first)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return nil, err
+		}
+		deleted = b.Deleted
+	}
 	rest := make([]int, len(runs)-1)
 	for i := range rest {
 		rest[i] = i + 1
@@ -183,6 +197,10 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 		var group errgroup.Group
 		group.SetLimit(concurrentCreates)
 		for _, i := range chunk {
+			if _, gone := deleted[i]; gone {
+				made[i] = state.Created{State: state.State{ID: first.Plus(i)}, Existing: true}
+				continue
+			}
 			group.Go(g.guarded(func() error { return create(i, "") }))
 		}
 		if err := group.Wait(); err != nil {
@@ -233,14 +251,24 @@ func (g *Gateway) getBatch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return problem(http.StatusBadRequest, api.CodeInvalidID, "%q: %v", id, err)
 	}
-	head, err := g.store.Load(r.Context(), first)
-	if errors.Is(err, state.ErrNotFound) || err == nil && (head.BatchID() != id || head.Tenant != tenantOf(r)) {
-		return problem(http.StatusNotFound, api.CodeBatchNotFound, "there is no batch %s", id)
-	}
-	if err != nil {
+	deleted, err := g.store.DeletedOfBatch(r.Context(), first)
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
 		return err
 	}
-	b, runs, err := g.batchStands(r.Context(), head)
+	origin := deleted.BatchOrigin
+	if err != nil { // none was deleted
+		head, err := g.store.Load(r.Context(), first)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return err
+		}
+		if head.BatchID() == id {
+			_, origin, _ = head.BatchOrigin()
+		}
+	}
+	if origin.Size == 0 || origin.Tenant != tenantOf(r) {
+		return problem(http.StatusNotFound, api.CodeBatchNotFound, "there is no batch %s", id)
+	}
+	b, runs, err := g.batchStands(r.Context(), id, origin, deleted.Deleted)
 	if err != nil {
 		return err
 	}
@@ -250,13 +278,14 @@ func (g *Gateway) getBatch(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, b)
 }
 
-// batchStands returns how the batch stands whose first run is head, and its runs.
-func (g *Gateway) batchStands(ctx context.Context, head state.State) (b api.Batch, runs []api.BatchRun, err error) {
+// batchStands returns how a batch stands, and those of its runs that were not deleted.
+func (g *Gateway) batchStands(ctx context.Context, id string, origin state.BatchOrigin, deleted map[int]state.Status) (b api.Batch, runs []api.BatchRun, err error) {
 	b = api.Batch{
-		ID: head.BatchID(), Total: head.Batch.Size, MaxParallel: head.Batch.MaxParallel, Counts: map[string]int{}, CreatedAt: head.CreatedAt,
+		ID: id, Total: origin.Size, MaxParallel: origin.MaxParallel, CountWaiting: origin.CountWaiting, Counts: map[string]int{}, CreatedAt: origin.CreatedAt,
 	}
-	ended := 0
-	_, err = g.eachRun(ctx, state.Filter{Tenant: head.Tenant, Batch: head.BatchID(), Limit: state.MaxBatch}, func(st state.State) {
+	ended, there := 0, map[int]bool{}
+	_, err = g.eachRun(ctx, state.Filter{Tenant: origin.Tenant, Batch: id, Limit: state.MaxBatch}, func(st state.State) {
+		there[st.Batch.Index] = true
 		run := api.RunOf(st, time.Now())
 		runs = append(runs, api.BatchRun{Index: st.Batch.Index, ID: run.ID, Status: run.Status, Reason: run.Reason})
 		b.Counts[run.Status]++
@@ -266,6 +295,13 @@ func (g *Gateway) batchStands(ctx context.Context, head state.State) (b api.Batc
 	})
 	if err != nil {
 		return b, nil, err
+	}
+	for index, status := range deleted {
+		if !there[index] { // its deletion may be in progress
+			b.Counts[string(status)]++
+			b.Deleted++
+			ended++
+		}
 	}
 	slices.Reverse(runs) // they came the newest first
 	b.Done = ended == b.Total
@@ -305,18 +341,26 @@ func (g *Gateway) listBatches(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	list := make([]api.BatchSummary, len(heads))
-	for i, head := range heads {
-		b, _, err := g.batchStands(r.Context(), head)
+	for i, run := range heads {
+		first, origin, _ := run.BatchOrigin()
+		deleted, err := g.store.DeletedOfBatch(r.Context(), first)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return err
+		}
+		b, _, err := g.batchStands(r.Context(), run.BatchID(), origin, deleted.Deleted)
 		if err != nil {
 			return err
 		}
-		list[i] = api.BatchSummary{ID: b.ID, Total: b.Total, MaxParallel: b.MaxParallel, Counts: b.Counts, Done: b.Done, CreatedAt: b.CreatedAt}
+		list[i] = api.BatchSummary{
+			ID: b.ID, Total: b.Total, MaxParallel: b.MaxParallel, CountWaiting: b.CountWaiting, Counts: b.Counts, Deleted: b.Deleted, Done: b.Done, CreatedAt: b.CreatedAt,
+		}
 	}
 	return replyPage(w, api.NewPage(list, next))
 }
 
-// batchHeads returns the first runs of batches of a tenant, the newest first, and where to go on.
-// Runs after the cursor are looked at, within a bound, so there may be fewer than limit.
+// batchHeads returns a run of each batch of a tenant, the newest first, and where to continue.
+// It looks at the runs after the cursor, within a bound, so there may be fewer than limit. A
+// batch all of whose runs were deleted is not among them.
 func (g *Gateway) batchHeads(ctx context.Context, tenant, cursor string, limit int) (heads []state.State, next string, err error) {
 	for range batchLooks {
 		page, err := g.store.List(ctx, state.Filter{Tenant: tenant, Limit: batchLook, Cursor: cursor})
@@ -324,21 +368,19 @@ func (g *Gateway) batchHeads(ctx context.Context, tenant, cursor string, limit i
 			return nil, "", err
 		}
 		cursor = page.Next
-		for i, st := range page.Runs {
-			if st.Batch == nil {
+		for _, st := range page.Runs {
+			first, _, ok := st.BatchOrigin()
+			if !ok || len(heads) > 0 && heads[len(heads)-1].BatchID() == st.BatchID() {
 				continue
 			}
-			first := st.ID.Plus(-st.Batch.Index)
-			if st.Batch.Index == 0 {
-				heads = append(heads, st)
-			} else if i == len(page.Runs)-1 && cursor != "" {
-				cursor = string(first.Plus(1))
-			}
-			if len(heads) == limit {
-				if i == len(page.Runs)-1 {
-					return heads, cursor, nil
+			if heads = append(heads, st); len(heads) == limit {
+				if cursor == "" && page.Runs[len(page.Runs)-1].ID >= first {
+					return heads, "", nil
 				}
 				return heads, string(first), nil
+			}
+			if cursor > string(first) {
+				cursor = string(first) // the page ends within this batch
 			}
 		}
 		if cursor == "" {

@@ -153,7 +153,7 @@ func (l *lot) next() toolCall {
 	select {
 	case c := <-l.calls:
 		return c
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		l.t.Fatal("no run started")
 		return toolCall{}
 	}
@@ -183,7 +183,7 @@ func request(agent string, n, parallel int) api.BatchRequest {
 // wait follows a batch to its end and returns how its runs ended.
 func (l *lot) wait(id string) (api.Batch, []string) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(l.t.Context(), 2*time.Minute)
 	defer cancel()
 	b, err := l.client.WaitBatch(ctx, id, nil)
 	if err != nil {
@@ -211,7 +211,7 @@ func (l *lot) awaitFinalized(id string, n int64) {
 	l.t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-tick.C {
 		l.store.mu.Lock()
 		finalized := l.store.finalized[state.RunID(id)]
 		l.store.mu.Unlock()
@@ -362,7 +362,7 @@ func TestBatchSurvivesLostStarts(t *testing.T) {
 func TestBatchStartsWhileItIsStored(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, func(c *worker.Config) { c.SweepEvery = time.Hour })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var first atomic.Value
 	there := s.over(&faulty{Store: s.store, fail: func(_ string, id state.RunID) error {

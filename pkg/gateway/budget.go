@@ -88,7 +88,27 @@ func (s budgetStore) Log(ctx context.Context, id state.RunID, after int64, limit
 	return bounded(ctx, func(ctx context.Context) ([]state.Entry, error) { return s.Store.Log(ctx, id, after, limit) })
 }
 
-// Delete implements state.Runs.
+// Seal implements state.Deletions.
+func (s budgetStore) Seal(ctx context.Context, id state.RunID, token string) ([]state.RunID, error) {
+	return bounded(ctx, func(ctx context.Context) ([]state.RunID, error) { return s.Store.Seal(ctx, id, token) })
+}
+
+// Unseal implements state.Deletions.
+func (s budgetStore) Unseal(ctx context.Context, id state.RunID, token string) error {
+	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.Unseal(ctx, id, token) })
+}
+
+// PreventCreation implements state.Deletions.
+func (s budgetStore) PreventCreation(ctx context.Context, tenant string, id state.RunID) error {
+	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.PreventCreation(ctx, tenant, id) })
+}
+
+// DeletedOfBatch implements state.Deletions.
+func (s budgetStore) DeletedOfBatch(ctx context.Context, first state.RunID) (state.DeletedBatch, error) {
+	return bounded(ctx, func(ctx context.Context) (state.DeletedBatch, error) { return s.Store.DeletedOfBatch(ctx, first) })
+}
+
+// Delete implements state.Deletions.
 func (s budgetStore) Delete(ctx context.Context, id state.RunID) error {
 	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.Delete(ctx, id) })
 }

@@ -27,7 +27,7 @@ const (
 // thousand. It may be repeated: a run that is to be aborted already is so once.
 func (g *Gateway) postCancelRuns(w http.ResponseWriter, r *http.Request) error {
 	var req api.CancelRunsRequest
-	if _, err := g.decode(w, r, &req); err != nil {
+	if _, err := decode(r, &req); err != nil {
 		return err
 	}
 	if err := checkReason(req.Reason); err != nil {

@@ -174,15 +174,13 @@ func (c *changes) remove(f *changeFeed, quit bool) bool {
 	return true
 }
 
-// changed takes the word that a run of a tenant has changed. Of which one it is a worker of an
-// older build does not tell: the store is asked.
+// changed takes the hint that a run of a tenant has changed. The feed reads the store for
+// what it publishes.
 func (c *changes) changed(tenant string, id state.RunID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, f := range c.feeds {
-		if tenant == "" || tenant == f.tenant {
-			f.hear(id, false)
-		}
+	if f := c.feeds[tenant]; f != nil {
+		f.hear(id, false)
 	}
 }
 

@@ -85,7 +85,7 @@ func follow(t *testing.T, url, token, last string) *changesReader {
 // until waits for a change.
 func (r *changesReader) until(what string, ok func(api.Change) bool) {
 	r.t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for {
 		r.mu.Lock()
 		found := slices.ContainsFunc(r.seen, ok)
@@ -141,7 +141,7 @@ func (r *changesReader) heard(id string) []string {
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
-	_, _, before := s.call("POST", "/v1/runs?wait=20s", `{"agent":"hello","input":"x"}`)
+	_, _, before := s.call("POST", "/v1/runs?wait=2m", `{"agent":"hello","input":"x"}`)
 	r := follow(t, s.url+"/v1/events", "", "")
 	id := s.submit("gated")
 	r.run(id, "waiting")
@@ -177,9 +177,9 @@ func TestChangesOfSome(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	r := follow(t, s.url+"/v1/events?agent=hello&metadata.k=v", "", "")
-	_, _, other := s.call("POST", "/v1/runs?wait=20s", `{"agent":"hello","input":"x"}`)
-	_, _, another := s.call("POST", "/v1/runs?wait=20s", `{"agent":"adder","input":"x","metadata":{"k":"v"}}`)
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"hello","input":"x","metadata":{"k":"v"}}`)
+	_, _, other := s.call("POST", "/v1/runs?wait=2m", `{"agent":"hello","input":"x"}`)
+	_, _, another := s.call("POST", "/v1/runs?wait=2m", `{"agent":"adder","input":"x","metadata":{"k":"v"}}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"hello","input":"x","metadata":{"k":"v"}}`)
 	r.run(run["id"].(string), "completed")
 	for _, v := range []map[string]any{other, another} {
 		if got := r.heard(v["id"].(string)); len(got) != 0 {
@@ -374,7 +374,7 @@ func TestSummary(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	s.put("long", `{model: {provider: scripted, responses: [{text: "`+strings.Repeat("é", 5000)+`"}]}}`)
-	s.call("POST", "/v1/runs?wait=20s", `{"agent":"long","input":"x"}`)
+	s.call("POST", "/v1/runs?wait=2m", `{"agent":"long","input":"x"}`)
 	_, _, page := s.call("GET", "/v1/runs?agent=long&view=summary", "")
 	run := page["items"].([]any)[0].(map[string]any)
 	if out := run["output"].(string); len(out) > 410 || !strings.HasSuffix(out, "é…") {

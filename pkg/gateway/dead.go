@@ -81,14 +81,14 @@ func (g *Gateway) letter(ctx context.Context, d bus.DeadLetter) (api.DeadLetter,
 	}
 	var err error
 	switch {
-	case d.Kind == bus.DeadPoisoned:
+	case d.Kind.Replays():
 		err = g.poisoned(ctx, d, &l)
 	case d.Kind == bus.DeadSubmission && d.Cut:
 		l.Advice = "it was too long to be kept whole, so it cannot be replayed: submit it anew"
 	case d.Kind == bus.DeadSubmission:
 		err = g.refused(ctx, d, &l)
 	case d.Kind == bus.DeadLost:
-		l.Advice = "the store does not have this run. If it comes back, from a replica or a backup, it goes on by itself; there is nothing to replay"
+		l.Advice = "the store has lost the checkpoint of this run, which is failed with the reason lost: submit it again. There is nothing to replay"
 	case d.Kind == bus.DeadAbort:
 		l.Advice = "the abort names no run that there is; cancel the one that was meant"
 	default:
@@ -104,7 +104,7 @@ func text(s string) *string {
 	return &s
 }
 
-// poisoned tells what became of a run that had ended poisoned.
+// poisoned adds what became of a run that had failed and that a replay continues.
 func (g *Gateway) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
 	st, err := g.store.Load(ctx, d.Run)
 	if errors.Is(err, state.ErrNotFound) {
@@ -127,8 +127,7 @@ func (g *Gateway) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLet
 		}
 		if st.Status.Terminal() {
 			l.Status = api.DeadOpen
-			l.Advice = fmt.Sprintf("see in `turnpike show %s` and in the logs of the workers what the turn does to them, mend it, and replay: "+
-				"the run goes on where it stood. A message to the run continues it without the calls", d.Run)
+			l.Advice = poisonedAdvice(d)
 			return nil
 		}
 		l.Status, l.Replay, l.Advice = api.DeadReplaying, &api.Replay{RunID: string(d.Run)}, "the run has been taken up"
@@ -149,9 +148,18 @@ func (g *Gateway) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLet
 	return nil
 }
 
+// poisonedAdvice returns what an operator does about a run that waits for a replay.
+func poisonedAdvice(d bus.DeadLetter) string {
+	if d.Kind == bus.DeadStopHook {
+		return "start or repair the stop hook that the cause names, then replay: the hooks judge the same answer again. A message to the run continues it without that answer as its output"
+	}
+	return fmt.Sprintf("see in `turnpike show %s` and in the logs of the workers what the turn does to them, mend it, and replay: "+
+		"the run goes on where it stood. A message to the run continues it without the calls", d.Run)
+}
+
 // refused tells what became of a submission that was refused.
 func (g *Gateway) refused(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
-	id := state.ReplayID(d.Seq, d.At)
+	id := state.ReplayID(d.Tenant, d.Seq, d.At)
 	st, err := g.store.Load(ctx, id)
 	switch {
 	case err == nil:
@@ -181,7 +189,7 @@ func (g *Gateway) postReplay(w http.ResponseWriter, r *http.Request) error {
 		return problem(http.StatusConflict, api.CodeNotReplayable, "dead letter %d: %s", d.Seq, l.Advice)
 	case l.Status == api.DeadReplayed:
 		return reply(w, http.StatusAccepted, l)
-	case d.Kind == bus.DeadPoisoned:
+	case d.Kind.Replays():
 		err = g.takeUp(r.Context(), d)
 	default:
 		l.Replay = &api.Replay{}
@@ -230,7 +238,7 @@ func (g *Gateway) takeUp(ctx context.Context, d bus.DeadLetter) error {
 // resubmit submits what was refused, under an id that follows from its letter, and
 // returns the run's.
 func (g *Gateway) resubmit(ctx context.Context, d bus.DeadLetter) (string, error) {
-	sub := submission{caller: access.From(ctx), body: []byte(d.Data), key: d.Key, replyTo: d.ReplyTo, sender: d.By}
+	sub := submission{caller: access.From(ctx), body: []byte(d.Data), key: d.Key, message: d.Message, replyTo: d.ReplyTo, sender: d.By}
 	if err := g.read(&sub, d.Agent); err != nil {
 		return "", err
 	}
@@ -238,7 +246,7 @@ func (g *Gateway) resubmit(ctx context.Context, d bus.DeadLetter) (string, error
 	if err != nil {
 		return "", err
 	}
-	run.ID = state.ReplayID(d.Seq, d.At)
+	run.ID = state.ReplayID(d.Tenant, d.Seq, d.At)
 	st, err := g.start(ctx, run, sub)
 	if err != nil {
 		return "", err

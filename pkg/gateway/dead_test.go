@@ -31,7 +31,7 @@ func (f *fragile) Generate(ctx context.Context, r model.Request, delta func(mode
 
 func (f *fragile) install(cfg *worker.Config) {
 	cfg.Providers = map[string]model.Provider{"scripted": f}
-	cfg.Lease, cfg.RedeliveryDelay, cfg.SweepEvery, cfg.MaxAttempts = 60*time.Millisecond, 20*time.Millisecond, 10*time.Millisecond, 3
+	cfg.Lease, cfg.RedeliveryDelay, cfg.SweepEvery, cfg.MaxAttempts = time.Second, 20*time.Millisecond, 10*time.Millisecond, 3
 }
 
 // letters waits for dead letters.
@@ -59,7 +59,7 @@ func TestReplayPoisonedRun(t *testing.T) {
 	t.Parallel()
 	broken := &fragile{}
 	s := newDeployment(t, broken.install)
-	_, _, run := s.call("POST", "/v1/runs?wait=30s", `{"agent":"adder","input":"x"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"adder","input":"x"}`)
 	if run["status"] != "failed" || run["reason"] != "poisoned" {
 		t.Fatalf("run = %v", run)
 	}
@@ -116,7 +116,7 @@ func TestReplayAfterMessage(t *testing.T) {
 	t.Parallel()
 	broken := &fragile{}
 	s := newDeployment(t, broken.install)
-	_, _, run := s.call("POST", "/v1/runs?wait=30s", `{"agent":"hello","input":"x"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"hello","input":"x"}`)
 	id := run["id"].(string)
 	l := s.letters(1)[0]
 	broken.mended.Store(true)

@@ -37,3 +37,97 @@ func TestDeleteRun(t *testing.T) {
 		t.Errorf("again = %d %v", code, p)
 	}
 }
+
+// A batch with deleted runs ends and stays readable, also without its first run and, for a
+// while, without any; another tenant sees nothing of it.
+func TestBatchWithDeletedRuns(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	submit := func() map[string]any {
+		code, _, p := s.call("POST", "/v1/runs:batch", `{"runs": [{"agent": "hello", "input": "a"}, {"agent": "hello", "input": "b"}, {"agent": "slow", "input": "c"}]}`, "Idempotency-Key", "the batch")
+		if code != 202 {
+			t.Fatal(code, p)
+		}
+		return p
+	}
+	p := submit()
+	batch, ids := p["batch_id"].(string), p["run_ids"].([]any) //nolint:forcetypeassert // of a batch
+	remove := func(i int) {
+		t.Helper()
+		if code, _, p := s.call("DELETE", "/v1/runs/"+ids[i].(string), ""); code != 204 { //nolint:forcetypeassert // ids are texts
+			t.Fatal(code, p)
+		}
+	}
+	stands := func(done bool, deleted, completed, cancelled, items int) {
+		t.Helper()
+		code, _, b := s.call("GET", "/v1/batches/"+batch, "")
+		counts, _ := b["counts"].(map[string]any)
+		list, _ := b["items"].([]any)
+		number := func(v any) int { n, _ := v.(float64); return int(n) }
+		if code != 200 || b["done"] != done || number(b["deleted"]) != deleted || number(counts["completed"]) != completed || number(counts["cancelled"]) != cancelled || len(list) != items || number(b["total"]) != 3 {
+			t.Errorf("batch: %d %v", code, b)
+		}
+	}
+	for _, id := range ids[:2] {
+		if _, err := s.client.Wait(t.Context(), id.(string)); err != nil { //nolint:forcetypeassert // ids are texts
+			t.Fatal(err)
+		}
+	}
+	remove(1)
+	stands(false, 1, 2, 0, 2)
+	if again := submit(); again["batch_id"] != batch {
+		t.Errorf("the key gives batch %v, want %s", again["batch_id"], batch)
+	}
+	if code, _, p := s.call("GET", "/v1/runs/"+ids[1].(string), ""); code != 404 { //nolint:forcetypeassert // ids are texts
+		t.Errorf("the batch was submitted again, and its deleted run: %d %v", code, p)
+	}
+	remove(0)
+	stands(false, 2, 2, 0, 1)
+	if list, err := s.client.Batches(t.Context(), "", 10); err != nil || len(list.Items) != 1 || list.Items[0].ID != batch || list.Items[0].Deleted != 2 {
+		t.Errorf("batches: %+v, %v", list, err)
+	}
+	s.call("POST", "/v1/runs/"+ids[2].(string)+"/cancel", "")              //nolint:forcetypeassert // ids are texts
+	if _, err := s.client.Wait(t.Context(), ids[2].(string)); err != nil { //nolint:forcetypeassert // ids are texts
+		t.Fatal(err)
+	}
+	stands(true, 2, 2, 1, 1)
+	remove(2)
+	stands(true, 3, 2, 1, 0)
+	if again := submit(); again["batch_id"] == batch {
+		t.Errorf("the key of a batch whose first run was deleted gives the same batch")
+	}
+}
+
+// A fork lives on when the run is deleted that it was made of, and so does a run of another tree.
+func TestDeleteForkedRun(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "hello", Input: []byte(`"hi"`)}, "key")
+	if err == nil {
+		_, err = s.client.Wait(t.Context(), run.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, _, fork := s.call("POST", "/v1/runs/"+run.ID+"/fork", `{"turn": 0}`)
+	if code >= 300 {
+		t.Fatal(code, fork)
+	}
+	id, _ := fork["id"].(string)
+	if _, err := s.client.Wait(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, p := s.call("DELETE", "/v1/runs/"+run.ID, ""); code != 204 {
+		t.Fatal(code, p)
+	}
+	if code, _, p := s.call("GET", "/v1/runs/"+id+"/messages", ""); code != 200 {
+		t.Errorf("the fork of a deleted run: %d %v", code, p)
+	}
+	if code, _, p := s.call("POST", "/v1/runs/"+run.ID+"/signals", `{"message": "more"}`); code != 404 || p["code"] != "run_not_found" {
+		t.Errorf("a message to a deleted run: %d %v", code, p)
+	}
+	again, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "hello", Input: []byte(`"hi"`)}, "key")
+	if err != nil || again.ID == run.ID {
+		t.Errorf("the key of a deleted run gives %s, %v", again.ID, err)
+	}
+}

@@ -32,7 +32,7 @@ func (g *Gateway) postDraft(w http.ResponseWriter, r *http.Request) error {
 		return forbidden(caller, access.Submitter)
 	}
 	var req api.DraftRequest
-	body, err := g.decode(w, r, &req)
+	body, err := decode(r, &req)
 	if err != nil {
 		return err
 	}
@@ -90,8 +90,12 @@ func (g *Gateway) checkDraft(ctx context.Context, tenant, name string) error {
 	return problem(http.StatusForbidden, api.CodeNotPermitted, "%s is a draft that nobody has reviewed, and tenant %s wants definitions reviewed before they run: save it as an agent, have somebody else publish it, and run that", name, tenant)
 }
 
-// checkGoesOn refuses to have a run of a draft go on where the tenant has come to want review.
+// checkGoesOn refuses to continue a run whose history is lost, or a run of a draft where the
+// tenant requires review by now.
 func (g *Gateway) checkGoesOn(ctx context.Context, st state.State) error {
+	if st.Transition.Reason == state.EndLost {
+		return problem(http.StatusConflict, api.CodeNotSupported, "the store has lost the history of run %s: submit it again", st.ID)
+	}
 	if !strings.HasPrefix(st.Agent, draftPrefix) {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/api/sse"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -22,6 +23,9 @@ const (
 	// backstop is how often a stream looks into the store for events of which no hint
 	// came.
 	backstop = 2 * time.Second
+
+	// statusEvery is how many such looks are made for one that also reads the run's status.
+	statusEvery = 5
 
 	// readerBuffer is how many events may wait for a slow reader, and readerBytes how
 	// large they may be together. Beyond, they are read from the store when the reader
@@ -62,7 +66,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 		return invalid("stream %q is not one of turns, deltas", wants)
 	}
 	s := &stream{
-		g: g, id: st.ID, w: w, rc: http.NewResponseController(w), after: after, noDeltas: wants == "turns", live: make(chan *framed, readerBuffer), page: 1,
+		g: g, id: st.ID, known: st, w: w, rc: http.NewResponseController(w), after: after, noDeltas: wants == "turns", live: make(chan *framed, readerBuffer), page: 1,
 	}
 	h := w.Header()
 	h.Set("Content-Type", eventStream)
@@ -71,6 +75,12 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
+	release, err := g.streams.take(access.From(r.Context()))
+	if err != nil {
+		h.Del("Cache-Control")
+		return err
+	}
+	defer release()
 	// Interest first, the store second: nothing can fall between.
 	leave, err := g.audiences.join(r.Context(), s)
 	if err != nil {
@@ -144,8 +154,13 @@ type stream struct {
 	buffered atomic.Int64 // bytes in live
 	page     int          // how many events to read from the store next
 	going    bool         // by the last event that tells, the run has not ended
+	finished bool         // the last event sent is the end of the run
 
 	noDeltas bool
+
+	known   state.State // the run when the stream began
+	looks   int         // at the store, without a hint
+	lacking int         // looks in a row that did not find the run
 }
 
 // hear takes what the bus brings, one at a time. A reader that does not keep up loses
@@ -185,6 +200,9 @@ func (s *stream) run(ctx context.Context) error {
 			s.buffered.Add(-int64(len(e.frame)))
 			err = s.take(ctx, e)
 		case <-look.C:
+			if s.looks++; s.looks%statusEvery == 0 {
+				s.going = false // look at the status also: the log of a run that was lost has grown shorter
+			}
 			err = s.catchUp(ctx)
 		case <-alive.C:
 			err = s.writeNow(sse.AppendComment(nil, "keep-alive"))
@@ -223,9 +241,20 @@ func (s *stream) take(ctx context.Context, e *framed) error {
 	return nil
 }
 
-// catchUp sends what the store has after the last event sent, a page at a time: a reader that
-// gets a thousand events one by one is busy for a second.
+// catchUp sends what the store has after the last event sent. A run that stays missing ends the
+// stream.
 func (s *stream) catchUp(ctx context.Context) error {
+	err := s.sendStored(ctx)
+	if errors.Is(err, state.ErrNotFound) {
+		return s.missing(ctx, err)
+	}
+	s.lacking = 0
+	return err
+}
+
+// sendStored sends the events a page at a time: a reader that gets a thousand events one by one is
+// busy for a second.
+func (s *stream) sendStored(ctx context.Context) error {
 	for {
 		log, err := s.read(ctx, s.page)
 		if err != nil {
@@ -291,7 +320,11 @@ func (s *stream) end(ctx context.Context) error {
 		return err
 	}
 	if !st.Status.Terminal() {
+		s.going = true
 		return nil
+	}
+	if st.Transition.Reason == state.EndLost && !s.finished {
+		return s.endLost(ctx)
 	}
 	log, err := s.read(ctx, 1)
 	if err != nil {
@@ -305,7 +338,7 @@ func (s *stream) end(ctx context.Context) error {
 
 // sent notes a committed event that the reader gets.
 func (s *stream) sent(e *framed) {
-	s.after, s.turn = e.seq, e.Turn
+	s.after, s.turn, s.finished = e.seq, e.Turn, e.Type == state.EntryFinished
 	switch e.Type {
 	case state.EntrySubmitted, state.EntryTransition, state.EntryWaiting:
 		s.going = true

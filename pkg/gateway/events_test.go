@@ -21,7 +21,7 @@ import (
 // frames reads a whole stream as it is on the wire.
 func (s *deployment) frames(path string, headers ...string) []sse.Event {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 	if err != nil {
@@ -135,7 +135,7 @@ func TestEventsWithoutTheBus(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	there, _ := s.muted()
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"gated","input":"x"}`)
 	id := run["id"].(string)
 	done := make(chan []api.Event, 1)
 	go func() { done <- there.events(id, 0, nil) }()
@@ -155,7 +155,7 @@ func TestEventsOutOfOrder(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	there, watched := s.muted()
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"gated","input":"x"}`)
 	id := state.RunID(run["id"].(string))
 	done := make(chan []sse.Event, 1)
 	go func() { done <- there.frames("/v1/runs/" + string(id) + "/events?stream=turns") }()
@@ -208,7 +208,7 @@ func TestDeltas(t *testing.T) {
 	s := newDeployment(t)
 	s.put("talker", `{model: {provider: scripted, responses: [{tool_calls: [{name: ask_user, id: q, arguments: {question: "ready?"}}]}, {text: "a b c d e f g"}]}, tools: [{name: ask_user, kind: human}]}`)
 	count := func(submitted, query string) int {
-		_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"talker","input":"x","stream":"`+submitted+`"}`)
+		_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"talker","input":"x","stream":"`+submitted+`"}`)
 		id, _ := run["id"].(string)
 		if run["status"] != "waiting" {
 			t.Fatalf("run = %v", run)

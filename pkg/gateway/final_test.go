@@ -150,7 +150,7 @@ func (f *final) cancel(id state.RunID) {
 // run submits a run and returns what ?wait answered, and its events to the end of the stream.
 func (f *final) run() (api.Run, []api.Event) {
 	f.t.Helper()
-	resp, err := http.Post(f.url+"/v1/runs?wait=20s", "application/json", strings.NewReader(`{"agent":"talk","input":"x"}`)) //nolint:noctx // ends with the test
+	resp, err := http.Post(f.url+"/v1/runs?wait=2m", "application/json", strings.NewReader(`{"agent":"talk","input":"x"}`)) //nolint:noctx // ends with the test
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func (f *final) run() (api.Run, []api.Event) {
 // again reads the stream of a run from its beginning to its end.
 func (f *final) again(id string) []api.Event {
 	f.t.Helper()
-	ctx, stop := context.WithTimeout(f.t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(f.t.Context(), 2*time.Minute)
 	defer stop()
 	var events []api.Event
 	for e, err := range f.client.Events(ctx, id, 0) {
@@ -184,7 +184,7 @@ func (f *final) again(id string) []api.Event {
 func (f *final) reply(subject, output string) []api.Run {
 	f.t.Helper()
 	f.bus.Submit("default", "talk", []byte(`{"input":"x"}`), map[string]string{"Turnpike-Reply": subject})
-	deadline, tick := time.NewTimer(20*time.Second), time.NewTicker(5*time.Millisecond)
+	deadline, tick := time.NewTimer(2*time.Minute), time.NewTicker(5*time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()
 	for {

@@ -25,15 +25,12 @@ func (g *Gateway) postFork(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var req api.ForkRequest
-	sub := submission{caller: access.From(r.Context()), key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
-	if sub.body, err = g.decode(w, r, &req); err != nil {
+	sub := submission{caller: access.From(r.Context()), source: source.ID, key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
+	if sub.body, err = decode(r, &req); err != nil {
 		return err
 	}
 	if err := checkKey(sub.key); err != nil {
 		return err
-	}
-	if sub.key != "" {
-		sub.key = "fork/" + string(source.ID) + "/" + sub.key // a name of its own
 	}
 	if req.Instructions != nil {
 		if err := g.checkInstructions(r.Context(), sub.caller); err != nil {

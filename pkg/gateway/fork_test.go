@@ -17,7 +17,7 @@ func TestFork(t *testing.T) {
 	s.put("counting", `{"model": {"provider": "scripted", "responses": [
 		{"tool_calls": [{"name": "add", "arguments": {"n": 1}}]}, {"tool_calls": [{"name": "add", "arguments": {"n": 2}}]}, {"text": "done"}]},
 		"tools": [{"name": "add"}]}`)
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"counting","input":"go","metadata":{"k":"v"}}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"counting","input":"go","metadata":{"k":"v"}}`)
 	if run["status"] != "completed" || run["turn_count"] != 3.0 {
 		t.Fatalf("run = %v", run)
 	}
@@ -61,7 +61,7 @@ func TestFork(t *testing.T) {
 		}
 	}
 	// A turn whose calls are not answered yet is no history.
-	_, _, waiting := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
+	_, _, waiting := s.call("POST", "/v1/runs?wait=2m", `{"agent":"gated","input":"x"}`)
 	if code, _, p := s.call("POST", fmt.Sprintf("/v1/runs/%s/fork", waiting["id"]), `{"turn":1}`); code != 400 || !strings.Contains(fmt.Sprint(p["detail"]), "have no result yet") {
 		t.Errorf("fork of a waiting turn = %d %v", code, p)
 	}
@@ -73,7 +73,7 @@ func TestSessionView(t *testing.T) {
 	s := newDeployment(t)
 	s.put("prompted", `{"loop": {"type": "two_phase"}, "tools": [{"name": "add"}], "model": {"provider": "scripted", "responses": [
 		{"text": "{\"tool\": \"add\", \"arguments\": {\"x\": 1}}"}, {"text": "{}"}, {"text": "One."}]}}`)
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"prompted","input":"go"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"prompted","input":"go"}`)
 	if run["status"] != "completed" || run["output"] != "One." {
 		t.Fatalf("run = %v", run)
 	}
@@ -105,7 +105,7 @@ func TestWaitSeesThroughChildren(t *testing.T) {
 	s := newDeployment(t)
 	s.put("delegator", `{"tools": [{"name": "ask", "kind": "agent", "agent": "adder"}], "model": {"provider": "scripted", "responses": [
 		{"tool_calls": [{"name": "ask", "arguments": {"task": "x"}}]}, {"text": "done"}]}}`)
-	code, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"delegator","input":"go"}`)
+	code, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"delegator","input":"go"}`)
 	if code != 200 || run["status"] != "completed" {
 		t.Fatalf("run = %d %v %v", code, run["status"], run["reason"])
 	}

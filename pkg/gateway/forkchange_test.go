@@ -49,7 +49,7 @@ func TestForkChanges(t *testing.T) {
 			{"tool_calls": [{"id": "call_a", "name": "add", "arguments": {"n": 1}}]}, {"text": %q}]}, "tools": [{"name": "add"}]}`, instructions, answer))
 	}
 	put("Be brief.", "one")
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"teller","input":"go"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"teller","input":"go"}`)
 	put("Be kind.", "two")
 	id := run["id"].(string)
 	before := s.said(id)
@@ -146,7 +146,7 @@ func TestForkRefused(t *testing.T) {
 	s.put("twice", `{"instructions": "Count.", "model": {"provider": "scripted", "responses": [
 		{"tool_calls": [{"id": "c", "name": "add", "arguments": {"n": 1}}]}, {"tool_calls": [{"id": "c", "name": "add", "arguments": {"n": 2}}]}, {"text": "done"}]},
 		"tools": [{"name": "add"}]}`)
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"twice","input":"go"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"twice","input":"go"}`)
 	path := fmt.Sprintf("/v1/runs/%s/fork", run["id"])
 	refused := func(body string, want map[string]string) {
 		t.Helper()

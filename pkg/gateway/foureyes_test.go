@@ -26,8 +26,33 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
+// patient is a provider whose model "patient" says when a run calls it first, and answers that
+// call after release.
+type patient struct {
+	model.Provider
+
+	begun, release chan struct{}
+}
+
+func (p patient) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	if r.Model == "patient" && r.Call == 0 {
+		p.begun <- struct{}{}
+		select {
+		case <-p.release:
+		case <-ctx.Done():
+		}
+	}
+	return p.Provider.Generate(ctx, r, onDelta)
+}
+
 // newWorked returns a gateway that asks for keys, with a worker that has the tool pay.
 func newWorked(t *testing.T) *guarded {
+	t.Helper()
+	return newWorkedBy(t, scripted.New())
+}
+
+// newWorkedBy is newWorked with a provider of models.
+func newWorkedBy(t *testing.T, provider model.Provider) *guarded {
 	t.Helper()
 	store, b := memstore.New(memstore.Config{}), membus.New()
 	keys := access.NewKeys(store)
@@ -36,7 +61,7 @@ func newWorked(t *testing.T) *guarded {
 		t.Fatal(err)
 	}
 	w, err := worker.New(store, b, worker.Config{
-		ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond,
+		ID: "w1", Providers: map[string]model.Provider{"scripted": provider}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond,
 		Kinds: toolspec.Kinds(map[string]tool.Tool{"pay": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "paid"}, nil })}),
 	})
 	if err != nil {
@@ -67,7 +92,8 @@ func (s *guarded) await(c *client.Client, id, reason string) {
 // such a run has started.
 func TestFourEyes(t *testing.T) {
 	t.Parallel()
-	s := newWorked(t)
+	held := patient{scripted.New(), make(chan struct{}, 10), make(chan struct{})}
+	s := newWorkedBy(t, held)
 	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{FourEyes: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +102,7 @@ func TestFourEyes(t *testing.T) {
 	for name, definition := range map[string]string{
 		"payer":  `{"model":{"provider":"scripted","responses":[{"text":"hello"},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
 		"child":  `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
-		"busy":   `{"model":{"provider":"scripted","responses":[{"text":"hello","delay":"2s"},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
+		"busy":   `{"model":{"provider":"scripted","name":"patient","responses":[{"text":"hello"},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
 		"asker":  `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"ask_user","id":"q1","arguments":{"question":"What?"}}]},{"text":"done"}]},"tools":[{"name":"ask_user","kind":"human"}]}`,
 		"asks":   `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"sub","id":"d1","arguments":{"task":"ask"}}]},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"sub","kind":"agent","agent":"asker"},{"name":"pay","approval":"always"}]}`,
 		"parent": `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"ask","id":"d1","arguments":{"task":"pay"}}]},{"text":"done"}]},"tools":[{"name":"ask","kind":"agent","agent":"child"}]}`,
@@ -136,13 +162,18 @@ func TestFourEyes(t *testing.T) {
 	}
 
 	// Bob's run starts later, and Ann has said something to it before.
-	soon := time.Now().Add(time.Second)
-	later, err := bob.Submit(t.Context(), api.SubmitRequest{Agent: "child", Input: client.Text("x"), StartAt: new(state.At(soon))}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ann.Signal(t.Context(), later.ID, api.SignalRequest{Message: client.Text("pay me")}); err != nil {
-		t.Fatal(err)
+	var later api.Run
+	var err error
+	for ahead := time.Second; later.Reason == nil || *later.Reason != string(state.WaitingSchedule); ahead *= 2 {
+		if later, err = bob.Submit(t.Context(), api.SubmitRequest{Agent: "child", Input: client.Text("x"), StartAt: new(state.At(time.Now().Add(ahead)))}, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = ann.Signal(t.Context(), later.ID, api.SignalRequest{Message: client.Text("pay me")}); err != nil {
+			t.Fatal(err)
+		}
+		if later, err = ann.Get(t.Context(), later.ID); err != nil { // On a busy machine it may have started.
+			t.Fatal(err)
+		}
 	}
 	await(later.ID, "waiting_approval")
 	if p, ok := errors.AsType[*api.Problem](approve(ann, later.ID)); !ok || p.Code != api.CodeForbidden {
@@ -179,11 +210,13 @@ func TestFourEyes(t *testing.T) {
 	// Ann and Carl have said something while the model of Bob's run was at work, which takes in
 	// both at once: both have asked.
 	busy := submit(bob, "busy")
+	<-held.begun
 	for _, c := range []*client.Client{carl, ann} {
 		if _, err := c.Signal(t.Context(), busy.ID, api.SignalRequest{Message: client.Text("pay me")}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	close(held.release)
 	await(busy.ID, "waiting_approval")
 	for who, c := range map[string]*client.Client{"the first": carl, "the second": ann} {
 		if p, ok := errors.AsType[*api.Problem](approve(c, busy.ID)); !ok || p.Code != api.CodeForbidden {

@@ -76,6 +76,13 @@ type Config struct {
 
 	MaxBody int64 // bytes of a request; default 1 MiB
 
+	// Limits bound the memory of requests, and connections, event streams and waits.
+	Limits Limits
+
+	// MaxResult bounds the max_result of tools in definitions that are saved. Default
+	// tool.MaxResult, 4 MiB.
+	MaxResult int
+
 	// Hosts are names, without ports, by which the API may be asked for beside localhost and
 	// addresses, such as that of a proxy. With any, or on loopback, or without Auth, it
 	// answers to no others; beyond loopback names without a dot are fine, too.
@@ -145,6 +152,10 @@ func (c Config) withDefaults() Config {
 	if c.MaxBody == 0 {
 		c.MaxBody = 1 << 20
 	}
+	if c.MaxResult == 0 {
+		c.MaxResult = tool.MaxResult
+	}
+	c.Limits = c.Limits.withDefaults()
 	if c.RedeliveryDelay == 0 {
 		c.RedeliveryDelay = 5 * time.Second
 	}
@@ -190,6 +201,10 @@ type Gateway struct {
 	workers   workers
 	lag       *lag
 	reading   chan struct{} // held by streams while they read from the store
+	bodies    *byteBudget
+	streams   *quota
+	waits     *quota
+	conns     *connections
 
 	mu     sync.Mutex
 	agents map[agentKey]*agent.Agent
@@ -198,7 +213,9 @@ type Gateway struct {
 
 	// quit ends streams when the server shuts down.
 	quit chan struct{}
-	stop func()
+
+	tenantAdded chan struct{} // holds a token if a tenant may lack its streams
+	stop        func()
 }
 
 type agentKey struct {
@@ -211,6 +228,7 @@ type metrics struct {
 	requests  *prometheus.CounterVec
 	submitted *prometheus.CounterVec
 	readers   prometheus.Gauge
+	unpulled  *prometheus.GaugeVec
 }
 
 // New returns a gateway over a store and a bus.
@@ -223,9 +241,10 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		requests:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_http_requests_total", Help: "Requests by route and status code."}, []string{"route", "code"}),
 		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_runs_submitted_total", Help: "Accepted runs by source."}, []string{"source"}),
 		readers:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_event_readers", Help: "Open event streams."}),
+		unpulled:  newUnpulled(),
 	}
 	lag := newLag(b)
-	if err := errors.Join(cfg.Registry.Register(m.requests), cfg.Registry.Register(m.submitted), cfg.Registry.Register(m.readers), cfg.Registry.Register(lag)); err != nil {
+	if err := errors.Join(cfg.Registry.Register(m.requests), cfg.Registry.Register(m.submitted), cfg.Registry.Register(m.readers), cfg.Registry.Register(m.unpulled), cfg.Registry.Register(lag)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	own := store // of reads that requests share, which have a limit of their own
@@ -234,16 +253,30 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		cfg: cfg, store: store, bus: b, lag: lag, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random},
 		known:   agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops},
 		tenants: access.NewTenants(store, cfg.Tenant), keys: keysOf(cfg.Auth, store), reading: make(chan struct{}, concurrentReads), latest: newLatest(own), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
+		tenantAdded: make(chan struct{}, 1),
 	}
 	if cfg.Tracer != nil {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
 	}
+	limits := cfg.Limits
+	g.bodies = &byteBudget{limit: limits.BodyBytes, share: limits.TenantBodyBytes, tenants: map[string]int64{}}
+	g.streams = &quota{what: "open event streams", code: api.CodeTooManyStreams, tenant: limits.TenantStreams, principal: limits.PrincipalStreams}
+	g.waits = &quota{what: "requests with wait", code: api.CodeTooManyWaits, tenant: limits.TenantWaits, principal: limits.PrincipalWaits}
+	g.conns = &connections{most: limits.Connections, quota: &quota{what: "connections", code: api.CodeTooManyConnections, tenant: limits.TenantConnections, principal: limits.PrincipalConnections}}
+	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_request_bytes", Help: "Memory reserved for the bodies of requests, decoded."}, g.bodies.inUse)
+	if err := cfg.Registry.Register(held); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	g.tenants.OnAdded(g.lookAtTenants)
 	g.audiences = audiences{bus: b, read: g.readLog, runs: map[state.RunID]*audience{}}
 	g.shares = shares{tenants: map[string]*share{}}
 	g.changes = changes{g: g, feeds: map[string]*changeFeed{}}
 	g.clock.ask = store.Now
 	g.lookup = &lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Agents: store, Services: cfg.Services, Key: cfg.Key, Secret: cfg.Secret}
 	g.keeper = retention.New(store, b, retention.Config{Keep: cfg.Retention, Tenant: cfg.Tenant, Logger: cfg.Logger})
+	if err := cfg.Registry.Register(newDeletions(g.keeper.Stats)); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
 	g.dispatch = dispatch.New(b, g.noisy.full)
 	g.stop = sync.OnceFunc(func() { close(g.quit) })
 	return g, nil
@@ -269,11 +302,20 @@ type route struct {
 	handler
 	roles  []access.Role
 	action string
+	bodies int64 // Config.MaxBody that a body may have; 0 is one
+}
+
+// upTo returns the route with bodies of up to n times Config.MaxBody.
+func (r route) upTo(n int64) route {
+	r.bodies = n
+	return r
 }
 
 func reads(h handler, roles ...access.Role) route { return route{handler: h, roles: roles} }
 
-func writes(h handler, action string, roles ...access.Role) route { return route{h, roles, action} }
+func writes(h handler, action string, roles ...access.Role) route {
+	return route{handler: h, roles: roles, action: action}
+}
 
 // routes is the API: each row a pattern of http.ServeMux, who answers, and who may ask.
 func (g *Gateway) routes() map[string]route {
@@ -295,7 +337,7 @@ func (g *Gateway) routes() map[string]route {
 		"POST /v1/runs/{id}/fork":        writes(g.postFork, actionFork, submitter),
 		"POST /v1/runs:cancel":           reads(g.postCancelRuns, operator),        // says itself what the audit has
 		"POST /v1/drafts":                writes(g.postDraft, actionDraft, author), // who may submit, too
-		"POST /v1/runs:batch":            writes(g.postBatch, actionBatch, submitter),
+		"POST /v1/runs:batch":            writes(g.postBatch, actionBatch, submitter).upTo(batchBodies),
 		"GET /v1/batches":                g.lists(g.listBatches, viewer),
 		"GET /v1/batches/{id}":           g.lists(g.getBatch, viewer),
 		"GET /v1/agents":                 g.lists(g.listAgents, viewer),
@@ -361,6 +403,8 @@ func (g *Gateway) Handler() http.Handler {
 	guarded := guard.Handler(matched)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w = g.receive(w, r)
+		r, release := g.receiveBody(w, r)
+		defer release()
 		if size := headerBytes(r); size > maxHeader {
 			g.fail(w, r, problem(http.StatusRequestHeaderFieldsTooLarge, api.CodeHeadersTooLarge, "address and headers have %d bytes, %d are allowed", size, maxHeader))
 			return
@@ -497,34 +541,6 @@ func replyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
 	_, _ = out.WriteString("}\n")
 	_ = out.Flush()
 	return nil
-}
-
-// body reads a request's body, bounded.
-func (g *Gateway) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	return bodyUpTo(w, r, g.cfg.MaxBody)
-}
-
-func bodyUpTo(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	if err == nil {
-		return b, nil
-	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", limit)
-	}
-	return nil, problem(http.StatusBadRequest, api.CodeInvalidRequest, "the body could not be read: %v", err)
-}
-
-// decode reads a request's body into v, strictly.
-func (g *Gateway) decode(w http.ResponseWriter, r *http.Request, v any) ([]byte, error) {
-	b, err := g.body(w, r)
-	if err != nil {
-		return nil, err
-	}
-	if err := api.Decode(b, v); err != nil {
-		return nil, problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
-	}
-	return b, nil
 }
 
 // definition returns a version of an agent; 0 is the latest.

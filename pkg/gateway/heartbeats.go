@@ -27,8 +27,8 @@ func (g *Gateway) sendHeartbeats(ctx context.Context) error {
 	if _, err := io.ReadFull(g.cfg.Random, random[:]); err != nil {
 		return fmt.Errorf("name the gateway: %w", err)
 	}
-	own := bus.Heartbeat{Worker: "gateway-" + hex.EncodeToString(random[:]), Gateway: true, EagerClaims: true, Format: state.Format}
-	formats := bus.NewFormats(g.store.SetFormat)
+	own := bus.Heartbeat{Worker: "gateway-" + hex.EncodeToString(random[:]), Gateway: true, Format: state.Format}
+	formats := bus.NewFormats(state.Format, g.store.SetFormat)
 	heard := make(chan struct{}, 1) // its own heartbeats
 	stop, err := g.bus.Heartbeats(ctx, func(b bus.Heartbeat) {
 		formats.Hear(b, time.Now())

@@ -52,7 +52,7 @@ func TestBadMessages(t *testing.T) {
 	}
 	// Models use ids again, this run's too: each call keeps its own result.
 	body := strings.ReplaceAll(`{"agent":"adder","input":[`+call+`,`+result+`,`+call+`,`+result+`]}`, `"c"`, `"c1"`)
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", body)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", body)
 	messages, err := s.client.Messages(t.Context(), run["id"].(string))
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestTranscriptAsInput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		code, _, run := s.call("POST", "/v1/runs?wait=20s", string(body))
+		code, _, run := s.call("POST", "/v1/runs?wait=2m", string(body))
 		if code != 200 || run["status"] != "completed" {
 			t.Fatalf("view %s: %d %v", view, code, run)
 		}
@@ -177,7 +177,7 @@ func TestFingerprint(t *testing.T) {
 // reply waits for the first reply on a subject.
 func (s *deployment) reply(subject string) string {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -221,7 +221,7 @@ func TestIdempotencyRace(t *testing.T) {
 func TestSignalRace(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"gated","input":"x"}`)
 	id := run["id"].(string)
 	if code, _, p := s.call("POST", "/v1/runs/"+id+"/signals", `{"approvals":[{"call_id":"c1","decision":"approve"},{"call_id":"c1","decision":"deny"}]}`); code != 400 || !strings.Contains(p["detail"].(string), "twice") {
 		t.Errorf("both at once = %d %v", code, p)

@@ -26,9 +26,6 @@ const intakeWorkers = 16
 func (g *Gateway) Run(ctx context.Context) error {
 	defer g.stop()
 	defer context.AfterFunc(ctx, g.stop)() // streams end before the intake has
-	if err := g.adoptAgents(ctx); err != nil && ctx.Err() == nil {
-		g.log.Warn().Err(err).Str("tenant", g.cfg.Tenant).Str("hint", "is the store reachable? restart the gateway, or define the agents again").Msg("agents of before not copied")
-	}
 	submissions, err := g.bus.Submissions(ctx)
 	if err != nil {
 		return fmt.Errorf("open submissions: %w", err)
@@ -41,6 +38,14 @@ func (g *Gateway) Run(ctx context.Context) error {
 	group.Go(func() error { return g.sendHeartbeats(ctx) })
 	group.Go(func() error {
 		g.keeper.Run(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		g.keepTenants(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		g.watchUnpulled(ctx)
 		return nil
 	})
 	group.Go(func() error {
@@ -96,7 +101,7 @@ func (g *Gateway) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, 
 	}
 	letter := bus.DeadLetter{Kind: kind, Tenant: m.Tenant(), Lane: state.Normal, Cause: p.Error(), At: state.At(time.Now()), Data: string(m.Data())}
 	if kind == bus.DeadSubmission {
-		letter.Agent, letter.Key, letter.ReplyTo = m.Key(), keyOf(m), m.Header(headerReply)
+		letter.Agent, letter.Key, letter.Message, letter.ReplyTo = m.Key(), m.Header(headerMsgID), m.ID(), m.Header(headerReply)
 		if who, err := g.callerOnBus(ctx, m); err == nil {
 			letter.By = who.By()
 		}
@@ -155,7 +160,7 @@ func (g *Gateway) takeSubmission(ctx context.Context, m bus.Message) error {
 	if err := g.checkSuspended(ctx, caller, actionSubmit); err != nil {
 		return err
 	}
-	sub := submission{caller: caller, body: m.Data(), key: keyOf(m), replyTo: m.Header(headerReply), trace: m.Header(span.Header)}
+	sub := submission{caller: caller, body: m.Data(), key: m.Header(headerMsgID), message: m.ID(), replyTo: m.Header(headerReply), trace: m.Header(span.Header)}
 	if err := g.read(&sub, m.Key()); err != nil {
 		return err
 	}
@@ -166,15 +171,6 @@ func (g *Gateway) takeSubmission(ctx context.Context, m bus.Message) error {
 	g.metrics.submitted.WithLabelValues("bus").Inc()
 	g.appendAudit(ctx, caller, actionSubmit, string(st.ID))
 	return nil
-}
-
-// keyOf is the idempotency key of a submission. One without a key may be delivered
-// again although its run is stored.
-func keyOf(m bus.Message) string {
-	if key := m.Header(headerMsgID); key != "" || m.ID() == "" {
-		return key
-	}
-	return "message/" + m.ID()
 }
 
 // read decodes the body of a submission that came on the subject of an agent, and refuses a

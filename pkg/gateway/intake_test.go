@@ -80,7 +80,7 @@ func TestSubmissionDeliveredAgain(t *testing.T) {
 		b.Submit("default", "hello", []byte(`{"input":"x"}`), nil)
 		select {
 		case <-b.answered:
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("the submission is not acknowledged")
 		}
 		if page, err := c.List(ctx, nil); err != nil || len(page.Items) != want {

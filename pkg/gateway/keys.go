@@ -30,7 +30,7 @@ func (g *Gateway) listKeys(w http.ResponseWriter, r *http.Request) error {
 // postKey makes a key. Its text is in this answer, and nowhere else.
 func (g *Gateway) postKey(w http.ResponseWriter, r *http.Request) error {
 	var req api.KeyRequest
-	if _, err := g.decode(w, r, &req); err != nil {
+	if _, err := decode(r, &req); err != nil {
 		return err
 	}
 	c := access.From(r.Context())

@@ -105,7 +105,7 @@ func (g *Gateway) postSession(w http.ResponseWriter, r *http.Request) error {
 		return errNoLogin
 	}
 	var req api.SessionRequest
-	if _, err := g.decode(w, r, &req); err != nil {
+	if _, err := decode(r, &req); err != nil {
 		return err
 	}
 	if req.Key == "" {

@@ -27,7 +27,7 @@ func TestAnswersAgreeWithOpenAPI(t *testing.T) {
 			t.Errorf("%s: documented (-) and answered (+):\n%s", what, diff)
 		}
 	}
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"gated","input":"x"}`)
 	schema := at(schemas, "Run")
 	agree("run", run, schema)
 	for _, f := range []string{"transition", "waiting", "budget"} {

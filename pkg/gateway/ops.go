@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -39,7 +40,7 @@ const (
 // silence of one is not taken for that of the other. A gateway without the bus is degraded
 // and not unready: it reads and stores runs, and sweepers publish them later.
 func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
-	answer := readiness{Status: "ok", Findings: []check.Finding{}}
+	answer := api.Readiness{Status: "ok", Findings: []check.Finding{}}
 	var probes sync.WaitGroup
 	probes.Go(func() { answer.Bus = g.probe(r.Context(), "bus", busReadyTimeout, g.bus.Ready) })
 	probes.Go(func() { answer.Store = g.probe(r.Context(), "store", readyTimeout, g.store.Ready) })
@@ -70,18 +71,14 @@ func (g *Gateway) probe(ctx context.Context, what string, within time.Duration, 
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if err := ready(ctx); err != nil {
-		g.log.Warn().Err(err).Str("dependency", what).Str("hint", "`turnpike doctor` says more").Msg("dependency does not answer")
-		return "does not answer"
+		found := "does not answer"
+		if errors.Is(err, check.ErrNoWrites) {
+			found = check.ErrNoWrites.Error()
+		}
+		g.log.Error().Err(err).Str("dependency", what).Str("hint", "run `turnpike doctor`").Msg("dependency " + found)
+		return found
 	}
 	return "ok"
-}
-
-// readiness is the answer of /readyz.
-type readiness struct {
-	Status   string          `json:"status"` // ok, degraded, draining, unavailable
-	Bus      string          `json:"bus"`
-	Store    string          `json:"store"`
-	Findings []check.Finding `json:"findings"`
 }
 
 // getMetrics is for those who may look at the whole deployment: metrics are of all tenants.

@@ -79,6 +79,12 @@ func problemOf(err error) *api.Problem {
 	if e, ok := errors.AsType[*state.NotEndedError](err); ok {
 		return problem(http.StatusConflict, api.CodeRunInFlight, "%v: runs are deleted when they and all below them have ended; a cancellation takes a moment, so try again", e)
 	}
+	if e, ok := errors.AsType[*retention.NotCreatedError](err); ok {
+		return problem(http.StatusConflict, api.CodeRunInFlight, "%v: runs are deleted when they and all below them have ended, so try again in a minute", e)
+	}
+	if errors.Is(err, state.ErrDeleting) {
+		return problem(http.StatusConflict, api.CodeRunBeingDeleted, "%v: try again, and the message is taken if the deletion was refused", err)
+	}
 	if errors.Is(err, retention.ErrChild) {
 		return problem(http.StatusConflict, api.CodeRunInFlight, "%v: delete the run at the top of the tree", err)
 	}
@@ -121,6 +127,9 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	p := *problemOf(err)
 	g.failHead(w, r, &p, err)
+	if b, ok := r.Body.(*intakeBody); ok {
+		b.abandon(w.Header())
+	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // strings and numbers encode; the reader may be gone

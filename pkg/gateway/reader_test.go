@@ -14,7 +14,7 @@ import (
 func TestReaderGoesAway(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"gated","input":"x"}`)
 	id := run["id"].(string)
 	ctx, leave := context.WithCancel(t.Context())
 	for _, err := range s.client.Events(ctx, id, 0) {

@@ -56,7 +56,7 @@ func TestRunIsWatchedOnceForAll(t *testing.T) {
 	s := newDeployment(t)
 	b := &counting{Bus: s.bus}
 	there := s.over(s.store, b)
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"gated","input":"x"}`)
 	id := run["id"].(string)
 	b.fail.Store(1)
 	if code, h, p := there.call("GET", "/v1/runs/"+id+"/events", ""); code != http.StatusServiceUnavailable || h.Get("Retry-After") == "" {

@@ -64,7 +64,7 @@ func (g *Gateway) trySave(r *http.Request, name string, definition []byte) (d ap
 	before, stored, err := g.readForReview(r)
 	switch {
 	case err == nil && before.Hash == d.Hash:
-		d.By, d.CreatedAt, d.Authors = before.By, before.CreatedAt, authors(before)
+		d.By, d.CreatedAt, d.Authors = before.By, before.CreatedAt, before.Authors
 		if who := c.Principal.Name; !slices.Contains(d.Authors, who) {
 			d.Authors = append(d.Authors, who)
 		}
@@ -80,14 +80,6 @@ func (g *Gateway) trySave(r *http.Request, name string, definition []byte) (d ap
 
 func staleDraft(name string) error {
 	return problem(http.StatusConflict, api.CodeStaleDraft, "the draft of agent %s was written anew since it was looked at: read it, and decide again", name)
-}
-
-// authors returns who has saved exactly what a draft has. Builds before kept the last alone.
-func authors(d api.AgentDraft) []string {
-	if len(d.Authors) == 0 {
-		return []string{d.By.Principal}
-	}
-	return d.Authors
 }
 
 // readForReview returns what waits for review under the name in a path, and the document that
@@ -157,7 +149,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var req api.PublishRequest
-	if _, err := g.decode(w, r, &req); err != nil {
+	if _, err := decode(r, &req); err != nil {
 		return err
 	}
 	c := access.From(r.Context())
@@ -166,7 +158,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 		return invalid("hash is missing: it is that of the draft that was looked at, GET /v1/agents/%s/draft has it", d.Name)
 	case req.Hash != d.Hash:
 		return staleDraft(d.Name)
-	case slices.Contains(authors(d), c.Principal.Name):
+	case slices.Contains(d.Authors, c.Principal.Name):
 		return problem(http.StatusForbidden, api.CodeForbidden, "%s wrote this draft of agent %s: somebody else must publish it", c.Principal.Name, d.Name)
 	}
 	// What the tenant may use can have changed since.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,7 +28,14 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	sub := submission{caller: access.From(r.Context()), key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
-	if sub.body, err = g.decode(w, r, &sub.req); err != nil {
+	if wait > 0 {
+		release, err := g.waits.take(sub.caller)
+		if err != nil {
+			return err // before the run is made
+		}
+		defer release()
+	}
+	if sub.body, err = decode(r, &sub.req); err != nil {
 		return err
 	}
 	st, err := g.submit(r.Context(), sub)
@@ -40,12 +48,14 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 	if wait > 0 {
 		ctx, stop := g.whileAllowed(r)
 		defer stop()
-		if atRest, ok := g.atRest(ctx, st.ID, wait); ok {
+		if atRest, ok := g.atRest(ctx, st, wait); ok {
 			st, status = atRest, http.StatusOK
 		} else if err := context.Cause(ctx); err != nil && r.Context().Err() == nil {
 			return err
 		} else if now, err := g.store.Load(r.Context(), st.ID); err == nil {
 			st = now
+		} else if errors.Is(err, state.ErrNotFound) {
+			return err
 		}
 	}
 	return reply(w, status, api.RunOf(st, time.Now()))
@@ -68,8 +78,9 @@ func waitOf(r *http.Request) (time.Duration, error) {
 
 // atRest waits until a run is terminal or waits for somebody, and reports whether
 // it is. It looks at the store when the log of the run has grown, and now and then when a
-// hint may have been lost.
-func (g *Gateway) atRest(ctx context.Context, id state.RunID, wait time.Duration) (_ state.State, ok bool) {
+// hint may have been lost. known is the run as the caller has it.
+func (g *Gateway) atRest(ctx context.Context, known state.State, wait time.Duration) (_ state.State, ok bool) {
+	id, missing := known.ID, 0
 	ctx, cancel := context.WithTimeout(g.budgeted(ctx, true), wait)
 	defer cancel()
 	grown := make(chan struct{}, 1)
@@ -94,6 +105,13 @@ func (g *Gateway) atRest(ctx context.Context, id state.RunID, wait time.Duration
 			now, err := g.clock.now(ctx)
 			lost = lost && err == nil && now.Sub(st.UpdatedAt.Time) > lookAfter
 			return st, true
+		}
+		if missing++; !errors.Is(err, state.ErrNotFound) {
+			missing = 0
+		}
+		if missing == lostLooks {
+			st, err := g.recordLost(ctx, known)
+			return st, err == nil
 		}
 		select {
 		case <-grown:

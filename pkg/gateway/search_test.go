@@ -45,7 +45,7 @@ func TestSearch(t *testing.T) {
 	s.put("asks", `{tools: [{kind: human, name: ask_user}], model: {provider: scripted, responses: [{tool_calls: [{name: ask_user, arguments: {question: "Which Invoice?"}}]}, {text: ok}]}}`)
 	s.put("fails", `{model: {provider: scripted, responses: [{error: auth}]}}`)
 	run := func(body string) string {
-		code, _, r := s.call("POST", "/v1/runs?wait=20s", body)
+		code, _, r := s.call("POST", "/v1/runs?wait=2m", body)
 		if code != http.StatusOK {
 			t.Fatalf("%s: %d %v", body, code, r)
 		}

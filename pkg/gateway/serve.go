@@ -13,8 +13,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// shutdownTimeout bounds how long open requests may finish.
-const shutdownTimeout = 10 * time.Second
+const (
+	// shutdownTimeout bounds how long open requests may finish.
+	shutdownTimeout = 10 * time.Second
+
+	// headerTimeout bounds how long a client may take to shake hands and to send headers.
+	headerTimeout = 10 * time.Second
+)
 
 // Serve answers requests on the listener and takes submissions and aborts from the bus,
 // until ctx ends or one of the two fails. When ctx has ended GET /readyz is 503 while
@@ -26,7 +31,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	work, stop := context.WithCancel(failed)
 	defer stop()
 	group.Go(func() error { return g.Run(work) })
-	group.Go(func() error { return serve(work, listener, g.Handler(), g.log) })
+	group.Go(func() error { return g.serveHTTP(work, listener) })
 	group.Go(func() error {
 		defer stop()
 		select {
@@ -54,10 +59,15 @@ func (g *Gateway) awaitDrain(ctx context.Context) {
 	}
 }
 
-// serve runs an HTTP server until ctx ends. Streams end with the gateway, so there is no
-// limit on writing.
-func serve(ctx context.Context, listener net.Listener, h http.Handler, log zerolog.Logger) error {
-	server := &http.Server{Handler: h, ErrorLog: ConnectionLog(log), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 4 * maxHeader}
+// serveHTTP runs an HTTP server until ctx ends. Streams end with the gateway, so there is no
+// limit on writing. The limit on reading is for headers only: bodies have their own.
+func (g *Gateway) serveHTTP(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler: g.Handler(), ErrorLog: ConnectionLog(g.log), ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 4 * maxHeader,
+		ConnContext: g.conns.accept, ConnState: g.conns.changed,
+		// What a client sends before a handler reads it is held in memory.
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 32 << 10},
+	}
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,7 +24,7 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	}
 	id := st.ID
 	var req api.SignalRequest
-	body, err := g.decode(w, r, &req)
+	body, err := decode(r, &req)
 	if err != nil {
 		return err
 	}
@@ -68,9 +67,6 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 		sig.Fingerprint = fingerprintOf(body, func(fields map[string]any) { delete(fields, "signal_id") })
 	}
 	wake, err := g.store.Signal(r.Context(), id, sig, g.cfg.RedeliveryDelay)
-	if refused, ok := errors.AsType[*state.NotWaitingError](err); ok && state.AwaitsShown(refused.Name) {
-		wake, err = g.signalUnnamed(r.Context(), id, sig)
-	}
 	if err != nil {
 		return g.unawaited(r.Context(), id, err)
 	}
@@ -88,7 +84,7 @@ func (g *Gateway) checkEdits(ctx context.Context, st state.State, approvals []st
 	}
 	for i, a := range approvals {
 		at := slices.IndexFunc(st.Waiting.Calls, func(c state.WaitCall) bool { return c.ID == a.CallID })
-		if _, shown := waitsAs(st, a); at < 0 || st.Waiting.Calls[at].RunID != "" || a.Arguments == "" || a.Decision != state.Approve || a.Hash != "" && !shown {
+		if at < 0 || st.Waiting.Calls[at].RunID != "" || a.Arguments == "" || a.Decision != state.Approve || a.Hash != "" && !showsCall(st, a) {
 			continue
 		}
 		call := st.Waiting.Calls[at]
@@ -108,40 +104,10 @@ func (g *Gateway) checkEdits(ctx context.Context, st state.State, approvals []st
 	return nil
 }
 
-// signalUnnamed sends approvals of which the store knows no call with the hash that they name:
-// another one waits than the one that was looked at, and they are refused; or a build has
-// stored the wait that named no hashes, and it is looked for in the run.
-func (g *Gateway) signalUnnamed(ctx context.Context, id state.RunID, sig state.Signal) (state.Wake, error) {
-	st, err := g.store.Load(ctx, id)
-	if err != nil {
-		return state.Wake{}, err
-	}
-	sig.Approvals = slices.Clone(sig.Approvals)
-	for i := range sig.Approvals {
-		a := &sig.Approvals[i]
-		named, ok := waitsAs(st, *a)
-		if a.Hash != "" && !ok {
-			return state.Wake{}, problem(http.StatusConflict, api.CodeStaleApproval, "approvals[%d].hash: another call waits as %.60s than the one that was looked at: read the run, and decide again", i, a.CallID)
-		}
-		if !named {
-			a.Hash = ""
-		}
-	}
-	return g.store.Signal(ctx, id, sig, g.cfg.RedeliveryDelay)
-}
-
-// waitsAs reports whether a run waits for a decision about exactly the call that an approval
-// means, and whether the store has its hash.
-func waitsAs(st state.State, a state.Approval) (named, ok bool) {
-	if st.Waiting == nil {
-		return false, false
-	}
-	for _, c := range st.Waiting.Calls {
-		if c.ID == a.CallID {
-			return c.Hash != "", cmp.Or(c.Hash, st.ApprovalHash(c.ID, c.Tool, c.Arguments)) == a.Hash
-		}
-	}
-	return false, false
+// showsCall reports whether a run waits for a decision about exactly the call that an approval names
+// by its hash.
+func showsCall(st state.State, a state.Approval) bool {
+	return st.Waiting != nil && slices.ContainsFunc(st.Waiting.Calls, func(c state.WaitCall) bool { return c.ID == a.CallID && c.Hash == a.Hash })
 }
 
 // unawaited adds to a refusal what the run does wait for.
@@ -149,6 +115,9 @@ func (g *Gateway) unawaited(ctx context.Context, id state.RunID, err error) erro
 	refused, ok := errors.AsType[*state.NotWaitingError](err)
 	if !ok || refused.Status.Terminal() {
 		return err
+	}
+	if state.AwaitsUnhashed(refused.Name) {
+		return problem(http.StatusConflict, api.CodeStaleApproval, "an earlier call of the run had the id %.60s and was decided: read the run, and name the hash of the call that waits", strings.TrimPrefix(refused.Name, state.AwaitUnhashed("")))
 	}
 	if state.AwaitsShown(refused.Name) {
 		return problem(http.StatusConflict, api.CodeStaleApproval, "another call waits than the one that was looked at: read the run, and decide again")
@@ -259,7 +228,7 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var req api.CancelRequest
-	b, err := g.body(w, r)
+	b, err := readBody(r)
 	if err != nil {
 		return err
 	}

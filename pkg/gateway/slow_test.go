@@ -44,7 +44,7 @@ func TestSlowReaderIsBoundedInBytes(t *testing.T) { //nolint:paralleltest // it 
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"gated","input":"x"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"gated","input":"x"}`)
 	id := run["id"].(string)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()

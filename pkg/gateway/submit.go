@@ -61,12 +61,31 @@ func (i *ids) next(now time.Time, n int) (state.RunID, error) {
 type submission struct {
 	caller  access.Caller
 	req     api.SubmitRequest
-	version int    // of the agent; 0 is the latest
-	body    []byte // as it came, for the fingerprint
-	key     string
+	version int         // of the agent; 0 is the latest
+	body    []byte      // as it came, for the fingerprint
+	key     string      // that the caller chose, any text
+	message string      // the id of the message that brought it over the bus
+	source  state.RunID // of a fork
 	replyTo string
 	trace   string    // a W3C traceparent, as the submitter sent it
 	sender  *state.By // of what the caller submits once more, if it is somebody else
+}
+
+// storeKey returns the idempotency key under which the store has the submission. Keys that
+// callers choose, keys of forks and ids of messages are in spaces of their own, so no caller
+// can take a key that Turnpike makes. A message without a key may be delivered again although
+// its run is stored.
+func (s submission) storeKey() string {
+	switch {
+	case s.key != "" && s.source != "":
+		return "fork " + string(s.source) + " " + s.key
+	case s.key != "":
+		return "user " + s.key
+	case s.message != "":
+		return "message " + s.message
+	default:
+		return ""
+	}
 }
 
 const (
@@ -90,7 +109,7 @@ func (g *Gateway) submit(ctx context.Context, sub submission) (state.State, erro
 func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (st state.State, err error) {
 	ctx, submit := g.traceSubmit(ctx, &run, sub.trace)
 	defer func() { endSubmit(submit, run, st, err) }()
-	made, err := g.store.Create(ctx, state.NewRun{State: run, Key: sub.key, Fingerprint: fingerprint(sub), RedeliveryDelay: g.cfg.RedeliveryDelay})
+	made, err := g.store.Create(ctx, state.NewRun{State: run, Key: sub.storeKey(), Fingerprint: fingerprint(sub), RedeliveryDelay: g.cfg.RedeliveryDelay})
 	if err != nil {
 		return state.State{}, err
 	}

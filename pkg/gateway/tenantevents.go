@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/api/sse"
 	"github.com/turnpike-dev/turnpike/pkg/retention"
@@ -39,6 +40,12 @@ func (g *Gateway) getChanges(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
+	release, err := g.streams.take(access.From(r.Context()))
+	if err != nil {
+		h.Del("Cache-Control")
+		return err
+	}
+	defer release()
 	f, leave, err := g.changes.follow(r.Context(), only.Tenant)
 	if err != nil {
 		h.Del("Cache-Control")

@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -63,7 +65,7 @@ func (g *Gateway) putTenant(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var settings api.TenantSettings
-	if _, err := g.decode(w, r, &settings); err != nil {
+	if _, err := decode(r, &settings); err != nil {
 		return err
 	}
 	if err := policy.CheckSettings(settings); err != nil {
@@ -72,6 +74,7 @@ func (g *Gateway) putTenant(w http.ResponseWriter, r *http.Request) error {
 	if err := g.tenants.Put(r.Context(), name, settings); err != nil {
 		return err
 	}
+	g.openTenant(r.Context(), name)
 	return reply(w, http.StatusOK, api.Tenant{Name: name, TenantSettings: settings})
 }
 
@@ -87,8 +90,61 @@ func (g *Gateway) deleteTenant(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := g.bus.CloseTenant(r.Context(), name); err != nil {
+		g.log.Warn().Err(err).Str("tenant", name).Str("hint", "delete the tenant again once NATS is reachable: put it first").Msg("tenant not closed for submissions over NATS")
+	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+const (
+	// keepTenantsInterval is the time after which a gateway looks whether each tenant has its
+	// streams.
+	keepTenantsInterval = 10 * time.Second
+
+	// openTenantTimeout bounds how long a request waits for the streams of its tenant.
+	openTenantTimeout = time.Second
+)
+
+// openTenant lets clients of a tenant publish. If NATS does not answer, keepTenants does it.
+func (g *Gateway) openTenant(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, openTenantTimeout)
+	defer cancel()
+	if err := g.bus.OpenTenant(ctx, name); err != nil {
+		g.log.Warn().Err(err).Str("tenant", name).Str("hint", "check NATS; the gateway tries again").Msg("tenant not open for submissions over NATS")
+		g.lookAtTenants("")
+	}
+}
+
+// lookAtTenants has keepTenants look now.
+func (g *Gateway) lookAtTenants(string) {
+	select {
+	case g.tenantAdded <- struct{}{}:
+	default:
+	}
+}
+
+// keepTenants lets clients of all tenants publish to the bus, until ctx ends.
+func (g *Gateway) keepTenants(ctx context.Context) {
+	tick := time.NewTicker(keepTenantsInterval)
+	defer tick.Stop()
+	failed := false
+	for {
+		all, err := g.tenants.Names(ctx)
+		if err == nil {
+			err = g.bus.KeepTenants(ctx, append(all, g.cfg.Tenant))
+		}
+		if err != nil && !failed && ctx.Err() == nil {
+			g.log.Warn().Err(err).Str("hint", "check NATS and the store; the gateway tries again").Msg("streams of tenants not looked after")
+		}
+		failed = err != nil
+		select {
+		case <-tick.C:
+		case <-g.tenantAdded:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (g *Gateway) tenantToChange(r *http.Request) (string, error) {

@@ -18,7 +18,7 @@ import (
 func TestExportAndImport(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
-	_, _, run := s.call("POST", "/v1/runs?wait=20s", `{"agent":"adder","input":"what is it?"}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"adder","input":"what is it?"}`)
 	for _, format := range []string{"openai", "anthropic"} {
 		doc, err := s.client.Export(t.Context(), run["id"].(string), format)
 		if err != nil {
@@ -96,7 +96,7 @@ func TestExportIsNotHeldInMemory(t *testing.T) { //nolint:paralleltest // it mea
 	const size, count = 256 << 10, 64
 	said := fmt.Sprintf(`{"role":"user","content":%q}`, strings.Repeat("x", size))
 	large := &deployment{t: t, url: server.URL}
-	code, _, run := large.call("POST", "/v1/runs?wait=20s", `{"agent":"hello","input":{"format":"openai","messages":[`+strings.TrimSuffix(strings.Repeat(said+",", count), ",")+`]}}`)
+	code, _, run := large.call("POST", "/v1/runs?wait=2m", `{"agent":"hello","input":{"format":"openai","messages":[`+strings.TrimSuffix(strings.Repeat(said+",", count), ",")+`]}}`)
 	if code != http.StatusOK {
 		t.Fatalf("submit = %d %v", code, run)
 	}

@@ -57,7 +57,7 @@ func newWaiting(t *testing.T, n int) *waiting {
 		}
 		w.ids = append(w.ids, s.ID)
 		w.group.Go(func() {
-			if st, ok := w.g.atRest(t.Context(), s.ID, maxWait); ok && st.Status == state.Completed {
+			if st, ok := w.g.atRest(t.Context(), s, maxWait); ok && st.Status == state.Completed {
 				w.ended.Add(1)
 			}
 		})

@@ -93,10 +93,10 @@ func TestCancelRunsOfOneTenant(t *testing.T) {
 func TestAgentVersions(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
-	s.call("POST", "/v1/runs?wait=20s", `{"agent":"hello","input":"x"}`)
+	s.call("POST", "/v1/runs?wait=2m", `{"agent":"hello","input":"x"}`)
 	s.put("hello", `{model: {provider: scripted, responses: [{error: auth}]}}`)
-	s.call("POST", "/v1/runs?wait=20s", `{"agent":"hello","input":"x"}`)
-	s.call("POST", "/v1/runs?wait=20s", `{"agent":"hello","input":"x"}`)
+	s.call("POST", "/v1/runs?wait=2m", `{"agent":"hello","input":"x"}`)
+	s.call("POST", "/v1/runs?wait=2m", `{"agent":"hello","input":"x"}`)
 	code, _, page := s.call("GET", "/v1/agents/hello/versions?limit=1", "")
 	v2 := page["items"].([]any)[0].(map[string]any)
 	if runs := v2["runs"].(map[string]any); code != http.StatusOK || v2["version"] != 2.0 || v2["latest"] != true || runs["total"] != 2.0 || runs["statuses"].(map[string]any)["failed"] != 2.0 {

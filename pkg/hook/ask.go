@@ -22,9 +22,9 @@ type Bound struct {
 	Hook    Hook
 	Timeout time.Duration // 0 means the default of the point
 
-	// Objects makes a failure of the hook an objection: of pre_tool the call is
-	// denied, of stop the run ends prevented. Without it a failure is passed over.
-	// Hooks of the other points have nothing to object to.
+	// Objects makes a failure of the hook an objection: before a tool the call is denied, at
+	// a stop the run fails (Answer.Failed). Without it Ask ignores the failure. Hooks of the
+	// other points have nothing to object to.
 	Objects bool
 }
 
@@ -75,8 +75,8 @@ func inOrder(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r Reque
 			edited.Arguments = a.Arguments
 			r.Call = &edited
 		}
-		all.Deny, all.Block, all.Prevent = a.Deny, a.Block, a.Prevent
-		if a.Deny != nil || a.Block != nil || a.Prevent != nil {
+		all.Deny, all.Block, all.Prevent, all.Failed = a.Deny, a.Block, a.Prevent, a.Failed
+		if a.Deny != nil || a.Block != nil || a.Prevent != nil || a.Failed != nil {
 			break
 		}
 	}
@@ -86,7 +86,7 @@ func inOrder(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r Reque
 func objection(p Point, err error) Answer {
 	text := err.Error()
 	if p == Stop {
-		return Answer{Prevent: &text}
+		return Answer{Failed: &text}
 	}
 	return Answer{Deny: &text}
 }

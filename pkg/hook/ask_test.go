@@ -71,9 +71,9 @@ func TestAsk(t *testing.T) {
 		"time-out":          {hook.PreTool, impatient, hook.Answer{Deny: text("hook h failed: no answer within 1ns")}, "no answer"},
 		"first block":       {hook.Stop, bound(true, silent, block, prevent), hook.Answer{Block: text("go on")}, ""},
 		"first prevention":  {hook.Stop, bound(true, prevent, block), hook.Answer{Prevent: text("stop")}, ""},
-		"stop objects":      {hook.Stop, bound(true, fails), hook.Answer{Prevent: text("hook h failed: out of order")}, "out of order"},
+		"stop objects":      {hook.Stop, bound(true, fails), hook.Answer{Failed: text("hook h failed: out of order")}, "out of order"},
 		"stop is passed":    {hook.Stop, bound(false, panics), hook.Answer{}, "ouch"},
-		"wrong answer":      {hook.Stop, bound(true, deny), hook.Answer{Prevent: text("hook h failed: a hook of stop cannot answer with deny, which is for pre_tool")}, "cannot answer"},
+		"wrong answer":      {hook.Stop, bound(true, deny), hook.Answer{Failed: text("hook h failed: a hook of stop cannot answer with deny, which is for pre_tool")}, "cannot answer"},
 		"notes in order":    {hook.PostSampling, bound(true, says(hook.Answer{Notes: []string{"a"}}), fails, says(hook.Answer{Notes: []string{"b", "c"}})), hook.Answer{Notes: []string{"a", "b", "c"}}, "out of order"},
 		"failure hooks":     {hook.StopFailure, bound(true, panics, silent), hook.Answer{}, "ouch"},
 	} {

@@ -88,6 +88,10 @@ type Answer struct {
 	Block   *string `json:"block,omitempty"`
 	Prevent *string `json:"prevent,omitempty"`
 
+	// Failed is set by Ask, never by a hook: at a stop, a hook whose failure counts as an
+	// objection could not answer. The run ends stop_hook_failed for this reason.
+	Failed *string `json:"-"`
+
 	// Notes of post_sampling are system messages for the next model call.
 	Notes []string `json:"notes,omitempty"`
 }

@@ -64,6 +64,31 @@ func TestStopHooks(t *testing.T) {
 	}
 }
 
+// A stop hook that could not answer although it must fails the run. A replay asks about the same
+// answer again.
+func TestStopHookFailed(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Hooks: &agent.Hooks{Stop: watched}}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(text("answer"))
+	r.hooks(hook.Answer{Failed: words("hook h failed: no answer within 10s")})
+	r.wantReason(state.EndStopHookFailed)
+	if r.s.Status != state.Failed || r.s.Output != nil || r.s.Error == nil || r.s.Error.Code != "stop_hook_failed" {
+		t.Fatalf("status %s, output %v, error %+v", r.s.Status, r.s.Output, r.s.Error)
+	}
+	r.begin(loop.TurnBegan{Signals: []state.Signal{state.ReplaySignal(r.s.Version, r.now())}})
+	r.wantReason(state.Replayed)
+	r.begin(loop.TurnBegan{})
+	if ask := wantEffect[loop.RunHooks](r); ask.Point != hook.Stop || ask.Output != "answer" {
+		t.Fatalf("after the replay it asks %+v", ask)
+	}
+	r.hooks(hook.Answer{})
+	r.wantReason(state.EndCompleted)
+	if r.s.Output == nil || *r.s.Output != "answer" || r.s.Error != nil {
+		t.Errorf("output %v, error %+v", r.s.Output, r.s.Error)
+	}
+}
+
 // A8: the guard of the compaction outlives stop hooks, so a hook that always blocks
 // and a prompt that is always too long end each other (I11).
 func TestStopHookAndCompaction(t *testing.T) {

@@ -26,22 +26,31 @@ func (t *Turn) poisoned(ev TurnBegan) Decision {
 	})
 }
 
-// replays reports whether a signal asks for what the run's poisoned end put aside.
+// stopHookFailed ends a run whose answer a stop hook could not judge, although it must. The answer
+// stays in the history and is not the output. A replay asks the hooks about it again, without
+// another call of the model.
+func (t *Turn) stopHookFailed(message string) Decision {
+	t.s.Undecided = true
+	t.s.Poison = &state.Poison{}
+	return t.move(state.EndStopHookFailed, state.Entry{Detail: message, Error: &state.Error{Code: string(state.EndStopHookFailed), Message: message}})
+}
+
+// replays reports whether a signal asks for a replay of the end at which the run stands.
 func (t *Turn) replays(signals []state.Signal) bool {
 	return t.s.Poison != nil && slices.ContainsFunc(signals, func(s state.Signal) bool { return s.Replay == t.s.Version })
 }
 
-// replay goes on where the poisoned turn stood: the results that its end made up are
-// withdrawn, and the calls are open again. One of unknown outcome keeps its result,
-// since it must not be made twice (I4).
+// replay continues where the failed turn stood. It withdraws the results that a poisoned end made
+// up and opens their calls again. A call of unknown outcome keeps its result, since it must not be
+// made twice (I4).
 func (t *Turn) replay(signals []state.Signal) Decision {
 	p := t.s.Poison
-	ended := t.s.Version
+	from := fmt.Sprintf("%s at version %d", t.s.Transition.Reason, t.s.Version)
 	if ids := madeUp(t.s.Log, p.Calls); len(ids) > 0 {
 		t.append(state.Entry{Type: state.EntryTombstoned, MessageIDs: ids})
 	}
 	t.s.Open, t.s.Poison = p.Calls, nil
-	return t.move(state.Replayed, state.Entry{Messages: said(signals), Detail: fmt.Sprintf("poisoned at version %d", ended)})
+	return t.move(state.Replayed, state.Entry{Messages: said(signals), Detail: from})
 }
 
 // madeUp returns the ids of the results which the end of the log's run gave calls.

@@ -291,6 +291,8 @@ func (t *Turn) stopAnswered(ev HooksAnswered) Decision {
 		t.s.StopBlocks++
 		t.s.Reenter = true
 		return t.Next(state.StopHookBlocking, fmt.Sprintf("block %d of %d", t.s.StopBlocks, limit), state.UserText(*a.Block))
+	case a.Failed != nil:
+		return t.stopHookFailed(*a.Failed)
 	case a.Prevent != nil:
 		return t.end(state.EndStopHookPrevented, *a.Prevent, output)
 	default:

@@ -260,6 +260,10 @@ func (t *Turn) receiveAll(signals []state.Signal, because func(state.Reason, str
 			t.s.Usage = t.s.Usage.Add(c.Usage)
 			because(state.ChildFinished, string(c.RunID))
 		}
+		for _, c := range sig.Refused {
+			t.result(ToolResult{CallID: c.CallID, Name: t.nameOf(c.CallID), Content: c.Content, IsError: true, At: sig.At}, false)
+			because(state.ChildFinished, string(c.RunID))
+		}
 		if sig.Answer != nil {
 			if i := slices.IndexFunc(t.s.Open, func(o state.OpenCall) bool { return o.Needs == state.NeedAnswer }); i >= 0 {
 				o := t.s.Open[i]

@@ -458,7 +458,6 @@ func allDone(calls []state.OpenCall) []loop.ToolResult {
 	return out
 }
 
-// A state that an earlier build has written says nothing of the last response; its
 // open calls are dealt with all the same (I5).
 func TestStateOfAnEarlierBuild(t *testing.T) {
 	t.Parallel()

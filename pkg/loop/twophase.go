@@ -23,8 +23,7 @@ func TwoPhaseRules() Rules {
 	}.Rules()
 }
 
-// phases is what the loop keeps. Of a run that was stored in format 1 it is what
-// state.LoopState has, so the name of the field and version 0 stay.
+// phases is the loop's own state.
 type phases struct {
 	Phase string `json:"phase,omitempty"`
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,11 +163,11 @@ func TestDeletionsAreTold(t *testing.T) {
 type crash struct {
 	bus.Intake
 
-	left int
+	left atomic.Int64
 }
 
 func (c *crash) Forget(ctx context.Context, tenant string, id state.RunID, letters bool) error {
-	if c.left--; c.left < 0 {
+	if c.left.Add(-1) < 0 {
 		return errors.New("killed")
 	}
 	return c.Intake.Forget(ctx, tenant, id, letters)
@@ -179,7 +180,9 @@ func TestInterruptedDelete(t *testing.T) {
 		d := newDeployment(t)
 		root := d.run("a", nil, state.EndCompleted)
 		ids := []state.RunID{root, d.run("b", &state.Parent{RunID: root, CallID: "c1", Depth: 1}, state.EndModelError), d.run("b", &state.Parent{RunID: root, CallID: "c2", Depth: 1}, state.EndCompleted)}
-		if _, err := retention.New(d.store, &crash{d.bus, at}, retention.Config{}).Delete(t.Context(), root); err == nil {
+		killed := &crash{Intake: d.bus}
+		killed.left.Store(int64(at))
+		if _, err := retention.New(d.store, killed, retention.Config{}).Delete(t.Context(), root); err == nil {
 			t.Fatal("nothing was interrupted")
 		}
 		if !d.has(root) {
@@ -246,15 +249,54 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// lists counts the lists that are asked for.
+// The period of a run counts from its end: a run that took longer than its period is kept for
+// all of it after the end.
+func TestPeriodCountsFromTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeployment(t)
+		k := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute), Failed: agent.Period(30 * time.Minute)}, Logger: zerolog.Nop()})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { k.Run(ctx); close(done) }()
+		defer func() { cancel(); <-done }()
+		ends := []state.Reason{state.EndCompleted, state.EndModelError, state.EndAbortedQueued}
+		var runs []state.RunID
+		for range ends {
+			runs = append(runs, d.run("long", nil, ""))
+		}
+		time.Sleep(time.Hour)
+		for i, end := range ends {
+			d.end(runs[i], end)
+		}
+		ended := time.Now()
+		for _, look := range []struct {
+			after time.Duration
+			has   []bool
+		}{
+			{9 * time.Minute, []bool{true, true, true}},
+			{12 * time.Minute, []bool{false, true, false}},
+			{29 * time.Minute, []bool{false, true, false}},
+			{34 * time.Minute, []bool{false, false, false}},
+		} {
+			time.Sleep(time.Until(ended.Add(look.after)))
+			for i, end := range ends {
+				if got := d.has(runs[i]); got != look.has[i] {
+					t.Errorf("%s after its end the store has the run that ended as %s: %t, want %t", look.after, end, got, look.has[i])
+				}
+			}
+		}
+	})
+}
+
+// lists counts the calls of List.
 type lists struct {
 	state.Store
 
-	n int
+	n atomic.Int64
 }
 
 func (l *lists) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
-	l.n++
+	l.n.Add(1)
 	return l.Store.List(ctx, f)
 }
 
@@ -277,15 +319,15 @@ func TestListsOfAPass(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { k.Run(ctx); close(done) }()
-		synctest.Wait() // the pass has ended
+		time.Sleep(2 * time.Second) // the pass has ended, and no other has begun
 		cancel()
 		<-done
 		left, err := d.store.List(t.Context(), state.Filter{})
 		if err != nil || len(left.Runs) != 0 {
 			t.Errorf("%d runs are left, %v", len(left.Runs), err)
 		}
-		if store.n > runs/20 {
-			t.Errorf("%d lists to delete %d runs", store.n, runs)
+		if n := store.n.Load(); n > runs/20 {
+			t.Errorf("%d lists to delete %d runs", n, runs)
 		}
 	})
 }
@@ -296,7 +338,7 @@ type picky struct {
 	bus.Intake
 
 	newer, kept, below, poisoned state.RunID
-	unbounded                    int // lists that could have any number of bytes
+	unbounded                    atomic.Int64 // lists that could have any number of bytes
 }
 
 var errPicky = errors.New("this one cannot be dealt with")
@@ -317,7 +359,7 @@ func (p *picky) Delete(ctx context.Context, id state.RunID) error {
 
 func (p *picky) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
 	if f.Bytes == 0 {
-		p.unbounded++
+		p.unbounded.Add(1)
 	}
 	if slices.Contains(f.Parents, p.below) {
 		return state.RunPage{}, errPicky
@@ -349,7 +391,7 @@ func TestFailedDeletionsKeepNoOther(t *testing.T) {
 		p := &picky{Store: d.store, Intake: d.bus, newer: above, kept: ids[7], below: ids[5], poisoned: ids[3]}
 		time.Sleep(time.Hour)
 		var log bytes.Buffer
-		k := retention.New(p, p, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: zerolog.New(&log)})
+		k := retention.New(p, p, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: zerolog.New(zerolog.SyncWriter(&log))})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { k.Run(ctx); close(done) }()
@@ -368,8 +410,8 @@ func TestFailedDeletionsKeepNoOther(t *testing.T) {
 		if !d.has(child) {
 			t.Error("the child of a run of a newer build is gone")
 		}
-		if !strings.Contains(log.String(), `"tenant":"default"`) || p.unbounded > 0 {
-			t.Errorf("%d lists of any size; log %s", p.unbounded, log.String())
+		if !strings.Contains(log.String(), `"tenant":"default"`) || p.unbounded.Load() > 0 {
+			t.Errorf("%d lists of any size; log %s", p.unbounded.Load(), log.String())
 		}
 	})
 }

@@ -40,7 +40,7 @@ const NotedEvery = time.Second
 
 // notes has when this process noted deletions last, by tenant.
 type notes struct {
-	mu sync.Mutex
+	mu sync.Mutex // no call of the store is made under it
 	at map[string]time.Time
 }
 
@@ -53,10 +53,8 @@ func (k *Keeper) noted(ctx context.Context, tenant string, deletes func() error)
 }
 
 func (k *Keeper) note(ctx context.Context, tenant string) error {
-	k.notes.mu.Lock()
-	defer k.notes.mu.Unlock()
 	now := time.Now()
-	if now.Sub(k.notes.at[tenant]) < NotedEvery {
+	if now.Sub(k.notes.last(tenant)) < NotedEvery {
 		return nil
 	}
 	data, err := json.Marshal(note{state.At(now)})
@@ -66,6 +64,21 @@ func (k *Keeper) note(ctx context.Context, tenant string) error {
 	if err := k.store.PutDocument(ctx, state.DeletionsDocument, tenant, data); err != nil {
 		return err
 	}
-	k.notes.at[tenant] = now
+	k.notes.set(tenant, now)
 	return nil
+}
+
+// last returns when this process noted a deletion of a tenant last.
+func (n *notes) last(tenant string) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.at[tenant]
+}
+
+func (n *notes) set(tenant string, at time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if at.After(n.at[tenant]) {
+		n.at[tenant] = at
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -66,18 +67,36 @@ func AwaitShown(call, hash string) string {
 // AwaitsShown reports whether a name is one of AwaitShown.
 func AwaitsShown(name string) bool { return strings.HasPrefix(name, shownPrefix) }
 
+const unhashedPrefix = "unhashed:"
+
+// AwaitUnhashed is the name of the wait for a decision that gives only the id of a call.
+func AwaitUnhashed(call string) string { return unhashedPrefix + call }
+
+// AwaitsUnhashed reports whether a name is one of AwaitUnhashed.
+func AwaitsUnhashed(name string) bool { return strings.HasPrefix(name, unhashedPrefix) }
+
 // Accepts returns the names that a store keeps of s: those of Awaits, and for each call that
-// waits for approval one of AwaitShown. A decision that names a hash answers both, or
-// neither.
+// waits for approval one of AwaitShown. A call whose id was not decided before in the run also
+// has one of AwaitUnhashed. A decision must find all the names that Signal.Names gives it.
 func (s State) Accepts() []string {
 	names := s.Awaits()
 	if s.Status.Terminal() {
 		return names
 	}
 	for _, o := range s.Open {
-		if o.Needs == NeedApproval {
-			names = append(names, AwaitShown(o.ID, s.ApprovalHash(o.ID, o.Name, o.RawArguments())))
+		if o.Needs != NeedApproval {
+			continue
+		}
+		names = append(names, AwaitShown(o.ID, s.ApprovalHash(o.ID, o.Name, o.RawArguments())))
+		if !s.decidedBefore(o.ID) {
+			names = append(names, AwaitUnhashed(o.ID))
 		}
 	}
 	return names
+}
+
+// decidedBefore reports whether the log has a decision about a call with an id. Providers
+// repeat call ids, so the id alone may mean the earlier call.
+func (s State) decidedBefore(call string) bool {
+	return slices.ContainsFunc(s.Log, func(e Entry) bool { return e.Type == EntryDecided && e.CallID == call })
 }

@@ -17,8 +17,10 @@ const BatchDetail = "batch"
 // Batch is the place of a run among those that were submitted together (L8).
 //
 // The runs of a batch are dealt out over MaxParallel lanes like cards: run i starts
-// once run i-MaxParallel has ended, and everything before that one. So no more than
-// MaxParallel runs are in flight, and no counter is shared.
+// once run i-MaxParallel has left its lane, and everything before that one. A run leaves its
+// lane when it ends or, without CountWaiting, when it first waits for a person. So no more
+// than MaxParallel runs are in flight, but for those that have resumed after such a wait, and
+// no counter is shared.
 //
 // The ids of a batch count up by one, so each of them follows from any other, and
 // nobody has to keep a list.
@@ -27,13 +29,18 @@ type Batch struct {
 	Size        int `json:"size"`
 	MaxParallel int `json:"max_parallel"`
 
-	// PendingInBatch until the batch lets the run start. The name in the store is that
-	// of older builds.
-	PendingInBatch bool `json:"held,omitempty"`
+	// PendingInBatch until the batch lets the run start.
+	PendingInBatch bool `json:"pending_in_batch,omitempty"`
 
-	// Skipped is a run that ended while it was held. That says nothing about the
+	// Skipped is a run that ended while it was pending. That says nothing about the
 	// runs before it in its lane, whatever becomes of it later.
 	Skipped bool `json:"skipped,omitempty"`
+
+	// CountWaiting keeps a run in its lane while it waits for a person.
+	CountWaiting bool `json:"count_waiting,omitempty"`
+
+	// LeftLane is a run that has waited for a person, without CountWaiting.
+	LeftLane bool `json:"left_lane,omitempty"`
 }
 
 // BatchID returns the id of the batch that s is of, or "".
@@ -75,6 +82,22 @@ func (s State) Started() State {
 	if s.Batch != nil && s.Batch.PendingInBatch {
 		b := *s.Batch
 		b.PendingInBatch, b.Skipped = false, s.Status.Terminal()
+		s.Batch = &b
+	}
+	return s
+}
+
+// LeftLane reports whether s has made way for the run behind it in its lane. One that ended
+// while it was pending says nothing about those before it.
+func (s State) LeftLane() bool {
+	return s.Batch != nil && (s.Batch.LeftLane || s.Status.Terminal())
+}
+
+// leaveLane notes that s waits for a person.
+func (s State) leaveLane() State {
+	if s.Batch != nil && !s.Batch.CountWaiting && !s.Batch.LeftLane && s.Waiting != nil && s.Waiting.Reason.ByPerson() {
+		b := *s.Batch
+		b.LeftLane = true
 		s.Batch = &b
 	}
 	return s

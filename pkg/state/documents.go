@@ -10,6 +10,7 @@ type DocumentKind string
 
 // The kinds of documents.
 const (
+	DeletionDocument  DocumentKind = "deletion"  // a deletion that is in progress, by a name of its own
 	DeletionsDocument DocumentKind = "deletions" // when runs of a tenant were deleted last, by its name
 	KeyDocument       DocumentKind = "key"       // an API key, by its id
 	SessionDocument   DocumentKind = "session"   // of somebody who has logged in to the page

@@ -79,9 +79,6 @@ func TestEncodesHeadersLikeTheLibrary(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := reflected(t, state.Oracle(s))
-		if s.Format == 1 {
-			want = reflected(t, stateV1(s))
-		}
 		if string(got) != want {
 			t.Errorf("header encodes as\n%s\nwant\n%s", got, want)
 		}
@@ -94,12 +91,10 @@ func TestEncodesHeadersLikeTheLibrary(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) { check(t, drawState(t)) })
-	rapid.Check(t, func(t *rapid.T) { check(t, drawPhased(t)) })
 	var all state.State
 	fill(reflect.ValueOf(&all).Elem())
 	all.Format = state.Format
 	check(t, all)
-	check(t, header1())
 	check(t, state.State{Usage: state.Usage{CostUSD: new(state.MicroUSD)}, Nudges: state.Nudges{LastDelta: 1}})
 	all.CreatedAt.Time = time.Time{}.AddDate(math.MaxInt16, 0, 0)
 	if b, err := state.EncodeState(all); err == nil {
@@ -175,14 +170,6 @@ func BenchmarkEncodeEntry(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-}
-
-// header1 is a header with every field that format 1 has.
-func header1() state.State {
-	var s state.State
-	fill(reflect.ValueOf(&s).Elem())
-	s.Format, s.LoopState = 1, state.LoopState{Data: json.RawMessage(`{"phase":"text"}`)}
-	return s
 }
 
 func header() state.State {

@@ -18,9 +18,10 @@ func StateSlow(text string) (State, error) { return parseHeader("", text) }
 
 func HeaderSlow(fixed, changing string) (State, error) { return parseHeader(fixed, changing) }
 
-// Oracle returns what encoding/json writes as a header of format 2.
+// Oracle returns what encoding/json writes as a header.
 func Oracle(s State) any {
-	h := header2{plain: plain(s.formatted()), Transition: transition2{Reason: s.Transition.Reason, Detail: s.Transition.Detail}}
+	h := header{plain: plain(s), Transition: transition{Reason: s.Transition.Reason, Detail: s.Transition.Detail}}
+	h.Format = s.format()
 	if s.Transition.Turn != s.Turn {
 		h.Transition.Turn = &s.Transition.Turn
 	}
@@ -28,9 +29,9 @@ func Oracle(s State) any {
 		h.Transition.Version = &s.Transition.Version
 	}
 	if !s.Transition.At.Equal(s.UpdatedAt.Time) {
-		h.Transition.At = at2{s.Transition.At, true}
+		h.Transition.At = optionalTime{s.Transition.At, true}
 	}
 	u := s.Usage
-	h.Usage = usage2{u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ModelCalls, u.ToolCalls, u.CostUSD, u.Estimated}
+	h.Usage = totals{u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ModelCalls, u.ToolCalls, u.CostUSD, u.Estimated}
 	return h
 }

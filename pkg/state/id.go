@@ -53,10 +53,19 @@ func FirstIDAt(at time.Time) RunID {
 	return RunID(RunPrefix + id.String())
 }
 
-// ReplayID returns the id of the run that a submission becomes which lies among the
-// dead letters under number seq since at: the same however often it is replayed.
-func ReplayID(seq uint64, at Time) RunID {
-	return derived(at, fmt.Sprintf("dead/%d/%d", seq, at.UnixMilli()))
+// MadeAt returns the time that an id carries, or the zero Time if it is no id.
+func (id RunID) MadeAt() Time {
+	parsed, err := ulid.Parse(strings.TrimPrefix(string(id), RunPrefix))
+	if err != nil {
+		return Time{}
+	}
+	return At(ulid.Time(parsed.Time()))
+}
+
+// ReplayID returns the id of the run that a submission becomes which is dead letter seq of a
+// tenant since at: the same however often it is replayed. Each tenant has numbers of its own.
+func ReplayID(tenant string, seq uint64, at Time) RunID {
+	return derived(at, fmt.Sprintf("dead/%s/%d/%d", tenant, seq, at.UnixMilli()))
 }
 
 // derived returns the id of that time that follows from a name.

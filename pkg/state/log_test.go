@@ -195,11 +195,11 @@ func TestViewReplayed(t *testing.T) {
 func TestReplayID(t *testing.T) {
 	t.Parallel()
 	at := state.At(time.Now())
-	id := state.ReplayID(7, at)
+	id := state.ReplayID("acme", 7, at)
 	if _, err := state.ParseRunID(string(id)); err != nil {
 		t.Errorf("%s: %v", id, err)
 	}
-	if id != state.ReplayID(7, at) || id == state.ReplayID(8, at) || id == state.ReplayID(7, state.At(at.Add(time.Second))) {
+	if id != state.ReplayID("acme", 7, at) || id == state.ReplayID("acme", 8, at) || id == state.ReplayID("other", 7, at) || id == state.ReplayID("acme", 7, state.At(at.Add(time.Second))) {
 		t.Error("equal letters give different ids, or different ones the same")
 	}
 }

@@ -2,9 +2,11 @@ package state
 
 import "strconv"
 
-// Poison is what the end of a poisoned run put aside.
+// Poison is what a replay needs of a run that failed without a decision of its model: poisoned,
+// or because a stop hook could not answer.
 type Poison struct {
-	// Attempts is how many workers took the turn and did not commit it.
+	// Attempts is the number of workers that took the turn and did not commit it; 0 of a run
+	// that ended stop_hook_failed.
 	Attempts int `json:"attempts"`
 
 	// Calls are those that were open and can be made again. The history has an error
@@ -12,11 +14,11 @@ type Poison struct {
 	Calls []OpenCall `json:"calls,omitempty"`
 }
 
-// AwaitReplay is the name of what a run is open to that ended poisoned at a version.
+// AwaitReplay names the wait of a run with Poison that ended at a version.
 func AwaitReplay(version int64) string { return "replay:" + strconv.FormatInt(version, 10) }
 
-// ReplaySignal returns the signal that takes a run up again which ended poisoned at
-// a version. Its id is that of the end, so it counts once however often it is sent.
+// ReplaySignal returns the signal that continues a run with Poison that ended at a version. Its id
+// follows from the version, so it counts once however often it is sent.
 func ReplaySignal(version int64, at Time) Signal {
 	return Signal{ID: AwaitReplay(version), Replay: version, At: at}
 }

@@ -67,6 +67,9 @@ const (
 	WaitingSchedule   Reason = "waiting_schedule"
 )
 
+// ByPerson reports whether a run that waits with this reason waits for a person.
+func (r Reason) ByPerson() bool { return r == WaitingApproval || r == WaitingHumanInput }
+
 // Why a run ended.
 const (
 	EndCompleted          Reason = "completed"
@@ -86,6 +89,7 @@ const (
 	EndInvalidAgent       Reason = "invalid_agent"
 	EndPoisoned           Reason = "poisoned"
 	EndExpired            Reason = "expired"
+	EndStopHookFailed     Reason = "stop_hook_failed"
 	EndLost               Reason = "lost"
 	EndAbortedQueued      Reason = "aborted_queued"
 	EndAbortedStreaming   Reason = "aborted_streaming"
@@ -159,6 +163,7 @@ var edges = []edge{
 	{EndInvalidAgent, turning, Failed},
 	{EndPoisoned, turning, Failed},
 	{EndExpired, turning, Failed},
+	{EndStopHookFailed, turning, Failed},
 	{EndLost, turning, Failed},
 
 	{EndAbortedQueued, turning, Cancelled},

@@ -3,7 +3,7 @@ package state
 // Signal is an outside message to a run. It lies in the run's inbox until a
 // turn consumes it.
 type Signal struct {
-	// ID makes a signal count once however often it is sent. Stores keep the ids
+	// ID makes a signal count once however often it is sent. Stores keep the keys (see Key)
 	// of a run's last 1,000 signals.
 	ID string `json:"id"`
 
@@ -17,6 +17,9 @@ type Signal struct {
 	Answer      *string        `json:"answer,omitempty"`
 	Message     *Message       `json:"message,omitempty"`
 	Child       *ChildResult   `json:"child,omitempty"`
+
+	// Refused are the results of calls for which no child run may be created.
+	Refused []ChildResult `json:"refused,omitempty"`
 
 	// Start lets a run go that its batch holds. It comes from a worker.
 	Start bool `json:"start,omitempty"`
@@ -48,8 +51,9 @@ type Approval struct {
 	Arguments string `json:"arguments,omitempty"`
 	Reason    string `json:"reason,omitempty"`
 
-	// Hash, if not empty, is that of the call that was looked at (State.ApprovalHash): the
-	// signal is refused if another one waits under the same id.
+	// Hash is that of the call that was looked at (State.ApprovalHash): the store refuses the
+	// signal if another call waits under the same id. Without a hash it refuses the signal if
+	// the run had a decision about that id before.
 	Hash string `json:"hash,omitempty"`
 }
 
@@ -75,6 +79,16 @@ type ChildResult struct {
 	Asked []string `json:"asked,omitempty"`
 }
 
+// Key returns the name under which a store remembers that it has s. The ids of signals that
+// only Turnpike sends (of children, of starts, of replays) and those that users choose are in
+// spaces of their own, so no user can take one of Turnpike's.
+func (s Signal) Key() string {
+	if s.Child != nil || len(s.Refused) > 0 || s.Start || s.Replay != 0 {
+		return "turnpike " + s.ID
+	}
+	return "user " + s.ID
+}
+
 // Names returns the waits that s answers. All of them must be open for s to be
 // accepted. A user message answers none: it is welcome at any time.
 func (s Signal) Names() []string {
@@ -83,6 +97,8 @@ func (s Signal) Names() []string {
 		names = append(names, AwaitCall(NeedApproval, a.CallID))
 		if a.Hash != "" {
 			names = append(names, AwaitShown(a.CallID, a.Hash))
+		} else {
+			names = append(names, AwaitUnhashed(a.CallID))
 		}
 	}
 	for _, r := range s.ToolResults {
@@ -90,6 +106,9 @@ func (s Signal) Names() []string {
 	}
 	if s.Child != nil {
 		names = append(names, AwaitCall(NeedChild, s.Child.CallID))
+	}
+	for _, r := range s.Refused {
+		names = append(names, AwaitCall(NeedChild, r.CallID))
 	}
 	if s.Answer != nil {
 		names = append(names, AwaitAnswer)

@@ -86,9 +86,9 @@ type State struct {
 	// ResumeAt is when a run in waiting_schedule goes on by itself.
 	ResumeAt Time `json:"resume_at,omitzero"`
 
-	// Reservation is the time that a rate limit has reserved for the run, until the call for
-	// which it waits was made. The name in the store is that of older builds.
-	Reservation *Reservation `json:"place,omitempty"`
+	// Reservation is the time that a rate limit has reserved for the run, until the worker has
+	// made the call for which it waits.
+	Reservation *Reservation `json:"reservation,omitempty"`
 
 	// Warned lists the limits whose soft warning was given.
 	Warned []string `json:"warned,omitempty"`
@@ -146,8 +146,6 @@ type State struct {
 
 // LoopState is what a loop keeps for itself in a run. The data is JSON of the loop's
 // own making, and Version says how the loop that wrote it laid it out.
-//
-// In a run that was stored in format 1 it is {"phase": "…"} of version 0, or nothing.
 type LoopState struct {
 	Version int             `json:"version,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`
@@ -210,7 +208,7 @@ type WaitCall struct {
 	Arguments json.RawMessage `json:"arguments"`
 	Message   string          `json:"message,omitempty"`
 	Needs     Need            `json:"needs,omitempty"`
-	Hash      string          `json:"hash,omitempty"`   // of a call that waits for approval; older builds wrote none
+	Hash      string          `json:"hash,omitempty"`   // of a call that waits for approval
 	Risk      string          `json:"risk,omitempty"`   // of the tool, as its definition says
 	RunID     RunID           `json:"run_id,omitempty"` // of the child run that answers
 
@@ -429,6 +427,7 @@ func (s State) Move(r Reason, e Entry) (State, error) {
 	case to == Waiting:
 		e.Type = EntryWaiting
 		s.Waiting = e.Waiting
+		s = s.leaveLane()
 	case to.Terminal():
 		e.Type = EntryFinished
 		s.Output, s.StructuredOutput, s.Error = e.Output, e.StructuredOutput, e.Error

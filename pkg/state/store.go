@@ -43,6 +43,7 @@ func (e *InboxFullError) Error() string {
 // Entries and states that a Store returns are shared and must not be modified.
 type Store interface {
 	Runs
+	Deletions
 	Turns
 	Signals
 	Schedule
@@ -51,9 +52,9 @@ type Store interface {
 	Audits
 	Quotas
 
-	// SetFormat says in which format runs are written from now on; a store that was not told
-	// writes OldFormat. No run is written in an older format than it has, or than can hold
-	// it. It is for whoever knows which formats all processes of the deployment can read.
+	// SetFormat sets the format in which the store writes runs from now on: the oldest until
+	// the first call, and at most Format. A store never writes a run in an older format than
+	// the run has. The caller must know which formats all processes of the deployment can read.
 	SetFormat(format int)
 
 	// Now returns the store's time, by which it wakes runs and ends leases.
@@ -71,7 +72,7 @@ type Runs interface {
 	// dies before it publishes the first turn loses nothing. With an idempotency key that is
 	// known, the earlier run is returned with Existing true; if its fingerprint
 	// differs, ErrIdempotencyConflict. Creating an id that exists returns that
-	// run with Existing true.
+	// run with Existing true, and ErrDeleted if that run was deleted.
 	Create(ctx context.Context, run NewRun) (Created, error)
 
 	// Load returns the header of a run as it stands, without its log, or
@@ -87,12 +88,6 @@ type Runs interface {
 	// asked, until there are limit of them. A root that has ended, or is to be aborted, takes
 	// none that is new; ErrNotFound if there is none.
 	Admit(ctx context.Context, root RunID, runs []RunID, limit int) (Admitted, error)
-
-	// Delete forgets a run that has ended, with all that the store keeps of it: its log,
-	// what came in for it, its place in lists and counts, and its idempotency key. A
-	// *NotEndedError if it is in flight, ErrNotFound if there is none. The runs below it are
-	// the caller's to delete before it.
-	Delete(ctx context.Context, id RunID) error
 
 	// List returns the runs that match f, the newest first. It may lag behind the
 	// writes of other processes for a moment; so may Counts. A page may have fewer runs
@@ -190,7 +185,7 @@ func (f Filter) Match(s State) bool {
 // Turns is the turn protocol: claim, record, commit.
 type Turns interface {
 	// Claim gives the caller the lease of a run for the turn that follows
-	// version, unless Outcome says why not. It checks, in this order: missing, newer,
+	// version, unless Outcome says why not. It checks, in this order: missing, deleted, newer,
 	// terminal, stale, ahead, waiting, busy. Attempt counts the claims of this
 	// version, this one included, but not one of Commit.EagerClaim that this one takes over.
 	Claim(ctx context.Context, r ClaimRequest) (Claim, error)
@@ -203,13 +198,14 @@ type Turns interface {
 	// of the log (a model response, before any tool of it starts), start marks,
 	// and tool results. All or nothing, fenced by the lease (I3, I4). Results for
 	// which a store has no capacity are refused with a *TooLargeError, as long as their
-	// turn can still be committed without them.
+	// turn can still be committed without them. Like Renew it returns a pending abort, or
+	// nil: with one, the caller must start nothing that the record was to precede.
 	//
-	// A worker whose lease was ended by Evict or Sweep may only have been paused. Of what it
-	// hands in, the results of calls that were started are kept for whoever takes the turn
-	// up, where there are none yet, and not of a call whose Start is another worker's; the
-	// answer is ErrFenced all the same.
-	Record(ctx context.Context, l Lease, r Record) error
+	// A worker whose lease was ended by Evict, Sweep or the claim of another may only have
+	// been paused. The store keeps results that it hands in late for the worker that takes
+	// the turn over: of calls that were started, have no result yet, and have no Start of
+	// another worker. The answer is ErrFenced in any case.
+	Record(ctx context.Context, l Lease, r Record) (*Abort, error)
 
 	// Commit ends the turn: it appends entries, replaces the header, drops the
 	// signals used and the journal, gives up the lease and moves the run in the
@@ -221,8 +217,8 @@ type Turns interface {
 
 	// Release gives up a lease and takes the attempt back. The run is due after a delay, whatever
 	// the backlog: its message may have been acknowledged.
-	// Of a lease that was ended by Evict or Sweep it notes that the worker had only
-	// paused, once, and answers ErrFenced.
+	// If Evict, Sweep or the claim of another worker has ended the lease, Release notes once
+	// that the worker was only paused, and returns ErrFenced.
 	Release(ctx context.Context, l Lease, delay time.Duration) error
 }
 
@@ -255,6 +251,7 @@ type Outcome string
 const (
 	Claimed       Outcome = "claimed"
 	ClaimMissing  Outcome = "missing"  // no such run
+	ClaimDeleted  Outcome = "deleted"  // the run was deleted
 	ClaimNewer    Outcome = "newer"    // a run of a newer format
 	ClaimTerminal Outcome = "terminal" // the run has ended
 	ClaimStale    Outcome = "stale"    // the turn was already taken
@@ -264,8 +261,8 @@ const (
 	ClaimDeferred Outcome = "deferred" // it would be an attempt that was to be refused
 )
 
-// Claim is the answer to a ClaimRequest. For every outcome but ClaimMissing and ClaimNewer,
-// Status, Version, Priority, Finalized and LogLen tell how the run stands; Finalized is 0
+// Claim is the answer to a ClaimRequest. For every outcome but ClaimMissing, ClaimDeleted and
+// ClaimNewer, Status, Version, Priority, Finalized and LogLen tell how the run stands; Finalized is 0
 // if the claim was answered from memory. The rest is set for Claimed only.
 type Claim struct {
 	Outcome   Outcome
@@ -283,8 +280,12 @@ type Claim struct {
 	Signals []Signal
 	Abort   *Abort
 	Attempt int
-	Paused  int       // how many attempts ended because their worker paused, see Release
-	Now     time.Time // the store's clock; zero of an answer from memory
+	Paused  int // how many attempts ended because their worker paused, see Release
+
+	// TakenOver is the time, by the store's clock, at which the latest attempt before this
+	// one lost its lease: its worker may still hand in results. Zero if none has.
+	TakenOver Time
+	Now       time.Time // the store's clock; zero of an answer from memory
 }
 
 // Lease is proof of a claim.
@@ -390,7 +391,8 @@ type Signals interface {
 	// ended. A signal whose ID the run has seen changes nothing: the Wake is the
 	// zero value and the error nil, or ErrIdempotencyConflict if both have
 	// fingerprints and they differ. One for which the inbox has no capacity is refused
-	// with an *InboxFullError.
+	// with an *InboxFullError. A message to a run whose deletion has begun is refused with
+	// ErrDeleting.
 	Signal(ctx context.Context, id RunID, sig Signal, delay time.Duration) (Wake, error)
 
 	// Abort marks a run to be ended and wakes it if it waits. Repeating it is
@@ -404,15 +406,15 @@ type Wake struct {
 	Publish  bool // a turn message is needed
 	Version  int64
 	Priority Priority
-	Noisy    bool // see NoisyAbove; an abort overtakes in any case
+	Tenant   string // the owner of the run
+	Noisy    bool   // see NoisyAbove; an abort overtakes in any case
 }
 
 // NoisyAbove is how many runs of one tenant may be in flight, queued or running, on one
 // shard before the tenant is noisy there. A store says so of each run that is queued while
 // there are more, itself included: its turn goes to the queue that noisy tenants share. A
 // tenant with a thousand runs in flight is noisy on nearly every shard, one with ten on
-// none. What a store says is a hint, not a promise: a count may be off after an upgrade,
-// until no run of the shard is in flight.
+// none. What a store says is a hint, not a promise.
 const NoisyAbove = 2
 
 // Schedule finds runs that somebody must look at. A delay is the redelivery delay: how
@@ -430,8 +432,7 @@ type Schedule interface {
 	// callers who evict the same worker each get a part.
 	Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]Due, error)
 
-	// Owners returns the workers that hold leases. Those that older builds hold may be
-	// missing: they end by themselves.
+	// Owners returns the workers that hold leases.
 	Owners(ctx context.Context) ([]string, error)
 
 	// Leases returns up to limit of the runs whose lease a worker holds, as far as Owners

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -52,6 +53,14 @@ type Call struct {
 	// Resume, if not nil, goes on with a call that asked a person something.
 	Resume *Resume
 
+	// MaxResult is the number of bytes of Content that the worker takes, for which it has
+	// reserved memory. A tool should hold no more of an answer. 0 is MaxResult, the constant.
+	MaxResult int
+
+	// Grow, if not nil, reserves memory for n bytes more, for images. It reports whether they
+	// are free.
+	Grow func(n int64) bool
+
 	// Progress, if not nil, is told in words how far the call is. It may be called
 	// from any goroutine until Call returns.
 	Progress func(text string)
@@ -82,6 +91,9 @@ type Description struct {
 type Result struct {
 	Content string
 	IsError bool
+
+	// Bytes is the length of the answer if Content is only its start; else 0.
+	Bytes int
 
 	// Images for a model that takes some. Those that CheckImages refuses are left
 	// out of the result, with a remark.
@@ -140,19 +152,67 @@ func Batches(names []string, serial func(name string) bool) [][]int {
 	return batches
 }
 
+// MaxResult is the largest max_result, in bytes, unless the operator allows more.
+const MaxResult = 4 << 20
+
+// Limit returns the number of bytes of Content that the caller takes.
+func (c Call) Limit() int {
+	if c.MaxResult > 0 {
+		return c.MaxResult
+	}
+	return MaxResult
+}
+
+// TooLargeError reports that an answer is larger than its reader may hold.
+type TooLargeError struct{ Limit int64 }
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("the answer has more than %d bytes: ask for less, or raise max_result of the tool", e.Limit)
+}
+
+// LimitBody returns body with an error, a *TooLargeError, in the place of what is beyond n
+// bytes.
+func LimitBody(body io.ReadCloser, n int64) io.ReadCloser { return &limitedBody{body, n, n} }
+
+type limitedBody struct {
+	io.ReadCloser
+
+	limit, left int64
+}
+
+func (l *limitedBody) Read(p []byte) (int, error) {
+	if int64(len(p)) > l.left+1 {
+		p = p[:l.left+1]
+	}
+	n, err := l.ReadCloser.Read(p)
+	if int64(n) > l.left {
+		return int(l.left), &TooLargeError{l.limit}
+	}
+	l.left -= int64(n)
+	return n, err
+}
+
+// AnswerBytes bounds an answer in an encoding that says it in other words, such as JSON: what
+// is beyond cannot be a result of n bytes.
+func AnswerBytes(n int) int64 { return 2*int64(n) + 256<<10 }
+
 // Truncate returns content if it has at most limit bytes, and otherwise its start
 // with a note of what was cut.
-func Truncate(content string, limit int) string {
-	if len(content) <= limit {
+func Truncate(content string, limit int) string { return TruncateOf(content, limit, 0) }
+
+// TruncateOf is Truncate for the start of an answer of size bytes; 0 is all of it.
+func TruncateOf(content string, limit, size int) string {
+	size = max(size, len(content))
+	if size <= limit {
 		return content
 	}
-	cut := max(limit, 0)
+	cut := min(max(limit, 0), len(content))
 	// Back to the start of the rune that the limit cuts, if it is one at all.
-	for i := cut; i > 0 && i > cut-utf8.UTFMax; i-- {
+	for i := cut; i < len(content) && i > 0 && i > cut-utf8.UTFMax; i-- {
 		if utf8.RuneStart(content[i]) {
 			cut = i
 			break
 		}
 	}
-	return fmt.Sprintf("%s\n[output truncated: %d of %d bytes]", content[:cut], cut, len(content))
+	return fmt.Sprintf("%s\n[output truncated: %d of %d bytes]", content[:cut], cut, size)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/credential"
 	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
-	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
@@ -75,10 +74,8 @@ type Config struct {
 	// less. Gateways delete what is older; the zero value keeps for ever.
 	Retention agent.Retention
 
-	// Format is the newest format in which runs are stored; 0 is the newest that all
-	// workers and gateways can read whose heartbeats are heard. Set it to 1 while some
-	// gateways are of a build before format 2: they send none.
-	Format int
+	// MaxResult bounds the max_result of tools, in bytes. Default 4 MiB.
+	MaxResult int
 
 	// Lease is how long a worker that gives no sign of life keeps its turns.
 	// Default 25 s.
@@ -132,9 +129,6 @@ func (c Config) validate() error {
 	var errs []error
 	if c.Replicas < 0 {
 		errs = append(errs, fmt.Errorf("replicas is %d, want at least 1", c.Replicas))
-	}
-	if c.Format < 0 || c.Format > state.Format {
-		errs = append(errs, fmt.Errorf("format is %d, want 0 to %d", c.Format, state.Format))
 	}
 	if c.Lease < 0 {
 		errs = append(errs, fmt.Errorf("lease is %s, want more than 0", c.Lease))

@@ -87,7 +87,6 @@ func (d *Deployment) open(ctx context.Context) error {
 		state.Store
 		Check(ctx context.Context) []check.Finding
 		Close() error
-		LimitFormat(format int)
 	}
 	if cfg.RedisURL != "" {
 		store, err = redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
@@ -99,7 +98,6 @@ func (d *Deployment) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store.LimitFormat(cfg.Format)
 	d.Store = store
 	d.OnClose(func() { _ = store.Close() })
 	findings = append(findings, store.Check(ctx)...)

@@ -78,9 +78,36 @@ func (t *turn) decide(ev loop.Event) (effect loop.Effect) {
 	return effect
 }
 
+// perform performs an effect, and lets the loop decide what follows. The result that act has
+// left to the commit is journaled now unless the commit is the next call of the store, with
+// nothing to wait for before it. So is a response that hooks wait for.
+func (t *turn) perform(ctx context.Context, effect loop.Effect) (loop.Effect, error) {
+	ev, err := t.act(ctx, effect)
+	if err != nil {
+		return nil, err
+	}
+	before := t.s
+	next := t.decide(ev)
+	held := t.held
+	t.held = nil
+	if held != nil && (next != nil || t.s.Status.Terminal() || t.awaitsNotes()) {
+		t.s = before
+		if err := t.recordResult(ctx, state.Record{}, held); err != nil {
+			return nil, err
+		}
+		next = t.decide(ev) // again: the store may have had no capacity for the result
+	}
+	switch next.(type) {
+	case loop.RunTools, loop.RunHooks: // they journal the response themselves
+		return next, nil
+	default:
+		return next, t.recordResponse(ctx)
+	}
+}
+
 // act performs an effect and returns what came of it. A response is journaled with the start
-// marks of what follows from it, before that starts, and results as they come. What comes
-// last in a turn may be left to the commit.
+// marks of what follows from it, before that starts, and results as they come. The last one of
+// a small turn is left to perform.
 func (t *turn) act(ctx context.Context, effect loop.Effect) (ev loop.Event, err error) {
 	if ctx.Err() != nil {
 		// Nothing starts after the abort was seen (I7).
@@ -206,22 +233,51 @@ func leaseOver(err error) bool {
 	return errors.Is(err, state.ErrFenced) || errors.Is(err, state.ErrNotFound)
 }
 
-// record journals the entries that the loop has appended, and r. An unknown outcome
-// is asked again, since journaling twice is journaling once: a turn that is dropped
-// waits for the end of its lease.
+// record journals the entries that the loop has appended, and r.
 func (t *turn) record(ctx context.Context, r state.Record) error {
+	return t.journal(ctx, r, t.s.LogLen())
+}
+
+// recordResponse journals a response that post_sampling hooks wait for, up to the facts that
+// the loop has added to it. Not the decision: an attempt that starts from here makes it again.
+func (t *turn) recordResponse(ctx context.Context) error {
+	if t.watchers == nil {
+		return nil
+	}
+	added := t.s.Log[t.recorded:]
+	end := slices.IndexFunc(added, func(e state.Entry) bool { return e.Type == state.EntryModel }) + 1
+	if end == 0 || ctx.Err() != nil {
+		t.watchers = nil // there is no response to see, or the turn was cut short
+		return nil
+	}
+	for end < len(added) && slices.Contains(facts, added[end].Type) {
+		end++
+	}
+	return t.journal(ctx, state.Record{}, t.recorded+int64(end))
+}
+
+// facts are the types of entries that a loop adds to a response once.
+var facts = []state.EntryType{state.EntryWarning, state.EntryProgress, state.EntryReflect}
+
+// journal writes the entries of the log up to a length, and r. It repeats a call with an
+// unknown outcome, since journaling twice is journaling once: a turn that is dropped waits for
+// the end of its lease. If an abort is pending it ends the context of the turn, so that
+// nothing starts that the write was to precede (I7).
+func (t *turn) journal(ctx context.Context, r state.Record, length int64) error {
 	// A result that is here must be kept even when the turn was aborted meanwhile.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease/2)
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease/2)
 	defer cancel()
 	t.stamp()
-	r.From, r.Entries = t.recorded, t.s.Log[t.recorded:]
+	r.From, r.Entries = t.recorded, t.s.Log[t.recorded:length]
 	for {
-		err := t.w.store.Record(ctx, t.lease.Lease, r)
+		abort, err := t.w.store.Record(within, t.lease.Lease, r)
 		if err == nil {
-			t.grown()
+			t.grown(length)
+			t.lease.interrupt(abort)
+			t.showResponse(ctx)
 			return nil
 		}
-		if final(err) || !pause(ctx, storePause) {
+		if final(err) || !pause(within, storePause) {
 			return fmt.Errorf("%w: record: %w", errDrop, err)
 		}
 	}
@@ -238,10 +294,10 @@ func (t *turn) stamp() {
 	}
 }
 
-// grown notes that the store has all of the log, and tells whoever reads it.
-func (t *turn) grown() {
+// grown notes how long the log in the store is, and notifies its readers.
+func (t *turn) grown(length int64) {
 	from := t.recorded
-	if t.recorded = t.s.LogLen(); t.recorded == from {
+	if t.recorded = length; t.recorded == from {
 		return
 	}
 	t.w.bus.Grown(t.s.Tenant, t.s.ID, from, t.recorded)

@@ -9,19 +9,21 @@ import (
 )
 
 // startNext starts the run of a batch whose turn has come now that s stands as it
-// does: the one behind s in its lane if s has ended, and s itself if it is held and
-// nobody is before it any more (L8). It may be called at any time and any number of
+// does: the one behind s in its lane if s has left it, and s itself if it is pending and
+// every run before it has left the lane (L8). It may be called at any time and any number of
 // times. A run that is not stored yet starts by itself: the sweeper looks at each
 // new run once.
 //
-// A run that was cancelled while it was held has freed nothing. Whoever ends before
-// it starts the one behind it; it does so itself only if that has happened already.
+// A run that was cancelled while it was pending has freed nothing. A run before it
+// starts the one behind it when it leaves the lane; the cancelled run does so only if that
+// has happened already.
 func (w *Worker) startNext(ctx context.Context, s state.State) error {
-	if s.Batch == nil || !s.PendingInBatch() && !s.Status.Terminal() {
+	if s.Batch == nil || !s.PendingInBatch() && !s.LeftLane() {
 		return nil
 	}
+	l := lane{w: w, s: s}
 	if s.PendingInBatch() || s.Batch.Skipped {
-		if free, err := w.laneFree(ctx, s); err != nil || !free {
+		if free, err := l.free(ctx); err != nil || !free {
 			return err
 		}
 	}
@@ -34,27 +36,61 @@ func (w *Worker) startNext(ctx context.Context, s state.State) error {
 		if !ok {
 			return nil
 		}
-		if ended, err := w.startPending(ctx, id); err != nil || !ended {
+		if ended, err := l.start(ctx, id, step); err != nil || !ended {
 			return err
 		}
 	}
 }
 
-// laneFree reports whether every run before s in its lane has ended. One that had
-// started proves it of those before it.
-func (w *Worker) laneFree(ctx context.Context, s state.State) (bool, error) {
+// lane is the lane of a run of a batch.
+type lane struct {
+	w       *Worker
+	s       state.State
+	deleted *state.DeletedBatch // nil: not read yet
+}
+
+// gone reports whether the run that is step places behind was deleted. The batch remembers it
+// for longer than its marker lasts. Any other run that is missing was lost, or is not stored
+// yet.
+func (l *lane) gone(ctx context.Context, err error, step int) (bool, error) {
+	if errors.Is(err, state.ErrDeleted) {
+		return true, nil
+	}
+	if l.deleted == nil {
+		first, _, _ := l.s.BatchOrigin()
+		b, err := l.w.store.DeletedOfBatch(ctx, first)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return false, err
+		}
+		l.deleted = &b
+	}
+	_, gone := l.deleted.Deleted[l.s.Batch.Index+step*l.s.Batch.MaxParallel]
+	return gone, nil
+}
+
+// free reports whether every run before s has left the lane. One that had
+// started proves it of those before it. A run that was deleted had ended, and proves nothing.
+func (l *lane) free(ctx context.Context) (bool, error) {
 	for step := -1; ; step-- {
-		id, ok := s.InLane(step)
+		id, ok := l.s.InLane(step)
 		if !ok {
 			return true, nil
 		}
-		before, err := w.store.Load(ctx, id)
+		before, err := l.w.store.Load(ctx, id)
 		switch {
 		case errors.Is(err, state.ErrNotFound):
-			return true, nil // the store has lost it, and nobody else will come
+			gone, err := l.gone(ctx, err, step)
+			if err != nil {
+				return false, err
+			}
+			if !gone { // it was stored before s
+				if err := l.recordLost(ctx, id, step); err != nil {
+					return false, err
+				}
+			}
 		case err != nil:
-			return false, fmt.Errorf("load the run before %s in its batch: %w", s.ID, err)
-		case !before.Status.Terminal():
+			return false, fmt.Errorf("load the run before %s in its batch: %w", l.s.ID, err)
+		case !before.LeftLane():
 			return false, nil
 		case before.Batch == nil || !before.Batch.Skipped:
 			return true, nil
@@ -62,15 +98,20 @@ func (w *Worker) laneFree(ctx context.Context, s state.State) (bool, error) {
 	}
 }
 
-// startPending lets a held run go, and reports whether it has ended, so that the one
+// start lets a pending run go, and reports whether it has ended, so that the one
 // behind it may start instead.
-func (w *Worker) startPending(ctx context.Context, id state.RunID) (ended bool, err error) {
+func (l *lane) start(ctx context.Context, id state.RunID, step int) (ended bool, err error) {
+	w := l.w
 	wake, err := w.store.Signal(ctx, id, state.Signal{ID: "start:" + string(id), Start: true, At: w.clock.now()}, w.cfg.RedeliveryDelay)
 	if closed, ok := errors.AsType[*state.NotWaitingError](err); ok {
 		return closed.Status.Terminal(), nil
 	}
 	if errors.Is(err, state.ErrNotFound) {
-		return false, nil
+		gone, err := l.gone(ctx, err, step)
+		if err != nil || gone {
+			return gone, err
+		}
+		return l.lost(ctx, id, step)
 	}
 	if err != nil {
 		return false, fmt.Errorf("start run %s: %w", id, err)
@@ -79,4 +120,31 @@ func (w *Worker) startPending(ctx context.Context, id state.RunID) (ended bool, 
 		return false, fmt.Errorf("publish turn of run %s: %w", id, err)
 	}
 	return false, nil
+}
+
+// lost reports whether the store has lost a run that is step places behind, and records that. A
+// run is stored after the one before it in its lane, so one that has another behind it was stored.
+func (l *lane) lost(ctx context.Context, id state.RunID, step int) (bool, error) {
+	for behind := step + 1; ; behind++ {
+		next, ok := l.s.InLane(behind)
+		if !ok {
+			return false, nil
+		}
+		switch _, err := l.w.store.Load(ctx, next); {
+		case err == nil:
+			return true, l.recordLost(ctx, id, step)
+		case !errors.Is(err, state.ErrNotFound):
+			return false, fmt.Errorf("load the run behind %s in its batch: %w", id, err)
+		}
+	}
+}
+
+// recordLost records that the store has lost a run of the lane. Whether the run had started is
+// unknown, so it says nothing about those before it.
+func (l *lane) recordLost(ctx context.Context, id state.RunID, step int) error {
+	place := *l.s.Batch
+	place.Index += step * place.MaxParallel
+	place.PendingInBatch, place.Skipped, place.LeftLane = false, true, false
+	known := state.State{ID: id, Tenant: l.s.Tenant, Priority: l.s.Priority, Agent: l.s.Agent, Batch: &place}
+	return l.w.recordLost(ctx, known, "the run "+string(l.s.ID)+" of its batch waits for it")
 }

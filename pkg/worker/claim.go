@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -38,7 +37,7 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 	if c.Outcome != state.Claimed {
 		return nil, ctx, w.reject(ctx, d, c)
 	}
-	if wait := w.mayGetResults(d, c); wait > 0 {
+	if wait := w.mayGetResults(msg, c); wait > 0 {
 		return nil, ctx, w.postpone(ctx, d, c, wait)
 	}
 	admitted, ok := w.quarantine.Admit(c.Attempt-c.Paused, c.Abort != nil)
@@ -72,6 +71,7 @@ func (t *turn) end() {
 	t.w.tenants.Leave(t.s.Tenant)
 	t.w.leases.remove(t.lease)
 	t.lease.cancel(nil)
+	t.answers.Release()
 	t.admitted()
 }
 
@@ -80,7 +80,7 @@ func (w *Worker) newTurn(d bus.TurnDelivery, c state.Claim, l *lease) *turn {
 	return &turn{
 		w: w, delivery: d, lease: l, started: time.Now(), s: replayed(c), recorded: c.State.LogLen(),
 		claim: claimed{
-			Attempt: c.Attempt, Paused: c.Paused, Version: c.Version, Base: c.Base, Journal: c.Journal, Signals: c.Signals, Abort: c.Abort,
+			Attempt: c.Attempt, Paused: c.Paused, Version: c.Version, Base: c.Base, Finalized: c.Finalized, Journal: c.Journal, Signals: c.Signals, Abort: c.Abort,
 			Open: c.State.Open, Usage: c.State.Usage,
 		},
 	}
@@ -109,17 +109,17 @@ func (w *Worker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Clai
 	return d.Ack()
 }
 
-// mayGetResults returns for how long results may still come in of calls that a worker had
-// started whose lease on this turn was ended: it may only have been paused. Without them their
-// outcome is unknown, and no call is started twice. A turn waits for them once, from when it
-// was taken up, so that one whose workers die again and again gets on. 0 is no longer.
-func (w *Worker) mayGetResults(d bus.TurnDelivery, c state.Claim) time.Duration {
+// mayGetResults returns how long results of calls may still come in whose worker has lost its
+// lease on this turn: it may only have been paused or cut off. Without the results the
+// outcome is unknown, and no call is started twice. A turn waits for them once, from the time
+// at which it was taken over, so that a turn whose workers die again and again gets on.
+func (w *Worker) mayGetResults(msg bus.Turn, c state.Claim) time.Duration {
 	if c.Attempt != 2 || c.Abort != nil || w.cfg.LateResults < 0 {
 		return 0
 	}
 	for id := range c.Journal.Started {
 		if _, ok := c.Journal.Results[id]; !ok {
-			return w.stillLate(d, c.Now)
+			return w.stillLate(msg, c)
 		}
 	}
 	return 0
@@ -129,23 +129,17 @@ func (w *Worker) mayGetResults(d bus.TurnDelivery, c state.Claim) time.Duration 
 // have those of all its turns to hand in, while it has a lot to catch up with.
 const lateTimes = 4
 
-// stillLate returns for how long a turn that is taken up waits from now on, by the store's clock.
-// Of a message that does not say when that was, the first delivery is what waits.
-func (w *Worker) stillLate(d bus.TurnDelivery, now time.Time) time.Duration {
-	takenUp := d.Turn().TakenUp
-	switch {
-	case takenUp.IsZero() && d.Delivered() > 1:
+// stillLate returns how long a turn that was taken over waits from now on, by the store's clock,
+// however its worker was found to be gone and whichever of its messages this is.
+func (w *Worker) stillLate(msg bus.Turn, c state.Claim) time.Duration {
+	if c.TakenOver.IsZero() {
 		return 0
-	case takenUp.IsZero():
-		return w.cfg.LateResults
-	case now.IsZero():
-		now = w.clock.now().Time
 	}
-	until := takenUp.Add(w.cfg.LateResults)
-	if w.members.back(d.Turn().TakenFrom) {
-		until = takenUp.Add(lateTimes * w.cfg.LateResults)
+	until := c.TakenOver.Add(w.cfg.LateResults)
+	if w.members.back(msg.TakenFrom) {
+		until = c.TakenOver.Add(lateTimes * w.cfg.LateResults)
 	}
-	return min(w.cfg.LateResults, until.Sub(now))
+	return min(w.cfg.LateResults, until.Sub(c.Now))
 }
 
 // postpone gives up a turn for as long as results of it may come in. It holds no slot
@@ -205,12 +199,14 @@ func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 		// or a loss. It gets some time to catch up; then the store's word counts,
 		// and the sweeper drives the run from where the store has it.
 		if d.Delivered() <= patience {
-			return d.Nak(time.Duration(d.Delivered()) * w.cfg.SweepEvery)
+			return d.Nak(w.catchUpDelay(d, c))
 		}
 		log.Warn().Str("hint", "docs/how-to/troubleshoot.md#lost-runs").Msg("store is older than the message")
 		if c.Outcome == state.ClaimMissing {
 			return w.buryLost(ctx, d)
 		}
+	case state.ClaimDeleted:
+		log.Debug().Msg("turn rejected") // a message of before the deletion
 	case state.ClaimStale, state.ClaimTerminal, state.ClaimWaiting:
 		// Whoever took the turn may have died before it published what follows.
 		if err := w.follow(ctx, c, msg); err != nil {
@@ -220,19 +216,6 @@ func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 		log.Debug().Msg("turn rejected")
 	default:
 		log.Error().Str("hint", "the store is of another build: upgrade this worker").Msg("unknown outcome of a claim")
-		return nil
-	}
-	return d.Ack()
-}
-
-// buryLost ends the message of a run that the store has lost as a dead letter.
-func (w *Worker) buryLost(ctx context.Context, d bus.TurnDelivery) error {
-	msg := d.Turn()
-	if err := w.bus.DeadLetter(ctx, bus.DeadLetter{
-		Kind: bus.DeadLost, Lane: msg.Priority, Run: msg.Run, Cause: string(state.EndLost), At: w.clock.now(),
-		Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, msg.Run, msg.Version),
-	}); err != nil {
-		w.runLog(msg.Run).Warn().Err(err).Str("hint", "the message is delivered again").Msg("dead letter failed")
 		return nil
 	}
 	return d.Ack()

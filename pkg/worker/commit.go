@@ -26,7 +26,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 		done, err := t.w.store.Commit(ctx, t.lease.Lease, c)
 		if err == nil {
 			t.observe(done)
-			t.grown()
+			t.grown(t.s.LogLen())
 			if done.Claimed {
 				next := state.Lease{Run: t.s.ID, Token: c.EagerClaim, Version: done.Version, Worker: t.w.cfg.ID}
 				t.w.leases.unlessAborted(t.s.ID, func() { t.w.eager.note(next, began) }) // I7
@@ -91,8 +91,8 @@ func (t *turn) leaveToSweeper(err error) error {
 func (t *turn) giveUp(ctx context.Context, err error) error {
 	t.gaveUp = err
 	log := t.w.runLog(t.s.ID)
-	if errors.Is(err, state.ErrFenced) {
-		t.handIn(ctx)
+	if fenced := errors.Is(err, state.ErrFenced); fenced || t.unsaved {
+		t.handIn(ctx, fenced)
 	}
 	if !errors.Is(err, errRelease) && !errors.Is(err, state.ErrFormat) {
 		log.Warn().Err(err).Str("hint", "another worker goes on from the journal").Msg("turn dropped")
@@ -112,10 +112,12 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 	return t.delivery.Nak(0)
 }
 
-// handIn gives the store what the calls of a turn came to that was taken from this worker,
-// and says that it was only paused. The store keeps what it can use.
-func (t *turn) handIn(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.RedeliveryDelay)
+// handIn gives the store the results of the calls of a turn that this worker has lost, and says
+// that it was only paused or cut off. The store keeps what the worker that takes the turn over
+// can use. fenced says that the lease is known to be over. Otherwise the store has not
+// answered, so handIn waits until it does, about as long as the results are of use.
+func (t *turn) handIn(ctx context.Context, fenced bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease+max(0, t.w.cfg.LateResults))
 	defer cancel()
 	late := state.Record{From: t.recorded} // if the lease is still in force after all, it is kept like any other
 	for _, r := range t.done {
@@ -123,8 +125,14 @@ func (t *turn) handIn(ctx context.Context) {
 			late.Results = append(late.Results, entryOf(r))
 		}
 	}
-	if len(late.Results) > 0 {
-		t.w.check(t.w.store.Record(ctx, t.lease.Lease, late), "hand in late results")
+	var err error
+	for len(late.Results) > 0 {
+		if _, err = t.w.store.Record(ctx, t.lease.Lease, late); err == nil || final(err) || !pause(ctx, storePause) {
+			break
+		}
 	}
-	t.w.check(t.w.store.Release(ctx, t.lease.Lease, 0), "say that the worker was paused")
+	t.w.check(err, "hand in late results")
+	if fenced || leaseOver(err) {
+		t.w.check(t.w.store.Release(ctx, t.lease.Lease, 0), "say that the worker was paused")
+	}
 }

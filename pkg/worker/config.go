@@ -1,12 +1,12 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/turnpike-dev/turnpike/internal/build"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
@@ -133,8 +134,15 @@ type Config struct {
 	// One that is longer is a failed call. Default 8 MiB.
 	ModelOutput int
 
-	// ToolOutput bounds the bytes of a tool's result. Default 128 KiB.
+	// ToolOutput bounds the bytes of a result of a tool without a max_result. Default 128 KiB.
 	ToolOutput int
+
+	// MaxResult bounds the max_result of tools. Default tool.MaxResult, 4 MiB.
+	MaxResult int
+
+	// AnswerMemory is the memory for the answers of tools of all turns, in bytes: a call starts
+	// when its max_result is free. Default 256 MiB.
+	AnswerMemory int64
 
 	// EventFeed publishes the committed events of runs as messages, behind their turns.
 	// The bus must have a feed.
@@ -176,9 +184,7 @@ func (c Config) withDefaults() Config {
 	if c.Slots == 0 {
 		c.Slots = 1000
 	}
-	if info, ok := debug.ReadBuildInfo(); ok && c.Version == "" {
-		c.Version = info.Main.Version
-	}
+	c.Version = cmp.Or(c.Version, build.Version())
 	if c.MaxAttempts == 0 {
 		c.MaxAttempts = 5
 	}
@@ -190,6 +196,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.ToolOutput == 0 {
 		c.ToolOutput = 128 << 10
+	}
+	if c.MaxResult == 0 {
+		c.MaxResult = tool.MaxResult
+	}
+	if c.AnswerMemory == 0 {
+		c.AnswerMemory = 256 << 20
 	}
 	if c.Prices == nil {
 		c.Prices = model.DefaultPrices()
@@ -219,6 +231,9 @@ func (c Config) validate() error {
 	}
 	if c.Slots < 0 {
 		errs = append(errs, fmt.Errorf("slots is %d, want at least 1", c.Slots))
+	}
+	if c.MaxResult < 0 || c.AnswerMemory < 0 {
+		errs = append(errs, fmt.Errorf("the largest result is %d bytes and the memory for answers %d, want at least 1", c.MaxResult, c.AnswerMemory))
 	}
 	if c.Lease < 0 || c.RedeliveryDelay < 0 || c.SweepEvery < 0 || c.HeartbeatEvery < 0 || c.ShutdownGrace < 0 {
 		errs = append(errs, errors.New("a duration is negative"))

@@ -208,7 +208,7 @@ func (s *deployment) createAs(definition agent.Definition, limits state.Limits, 
 // await polls until the run satisfies ok.
 func (s *deployment) await(id state.RunID, what string, ok func(state.State) bool) state.State {
 	s.t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

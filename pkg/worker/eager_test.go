@@ -94,40 +94,33 @@ func TestEagerClaim(t *testing.T) {
 	})
 }
 
-// Older builds leave turns that others have claimed eagerly to their leases, or runs of this one's
-// format altogether, so nobody claims any while one of them is there.
+// Older workers leave runs of this build's format to their leases, so no worker claims eagerly
+// while one of them is there.
 func TestNoEagerClaimBesideOlderBuild(t *testing.T) {
 	t.Parallel()
-	for name, old := range map[string]bus.Heartbeat{
-		"takes over nothing":     {Worker: "old", Format: state.Format},
-		"cannot read the format": {Worker: "old", EagerClaims: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
-				s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
-				stop := s.workOn(l, cfg)
-				for range 10 {
-					time.Sleep(300 * time.Millisecond)
-					s.bus.SendHeartbeat(old)
-				}
-				id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
-				s.awaitReason(id, state.EndCompleted)
-				if claimed, _ := l.turns(); claimed != 0 {
-					s.t.Errorf("%d turns were claimed eagerly", claimed)
-				}
-				old.Leaving = true
-				s.bus.SendHeartbeat(old)
-				time.Sleep(listen)
-				id = s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
-				s.awaitReason(id, state.EndCompleted)
-				if claimed, _ := l.turns(); claimed != 1 {
-					s.t.Errorf("%d turns were claimed eagerly after it had left, want 1", claimed)
-				}
-				stop()
-			})
-		})
-	}
+	old := bus.Heartbeat{Worker: "old", Format: state.Format - 1}
+	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
+		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
+		stop := s.workOn(l, cfg)
+		for range 10 {
+			time.Sleep(300 * time.Millisecond)
+			s.bus.SendHeartbeat(old)
+		}
+		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
+		s.awaitReason(id, state.EndCompleted)
+		if claimed, _ := l.turns(); claimed != 0 {
+			s.t.Errorf("%d turns were claimed eagerly", claimed)
+		}
+		old.Leaving = true
+		s.bus.SendHeartbeat(old)
+		time.Sleep(listen)
+		id = s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
+		s.awaitReason(id, state.EndCompleted)
+		if claimed, _ := l.turns(); claimed != 1 {
+			s.t.Errorf("%d turns were claimed eagerly after it had left, want 1", claimed)
+		}
+		stop()
+	})
 }
 
 // An eager claim lasts as long as any: its lease is renewed before the sweeper looks.
@@ -220,6 +213,63 @@ func TestEagerClaimIsOlder(t *testing.T) {
 		s.awaitReason(id, state.EndCompleted)
 		if took := time.Since(began); took > time.Second {
 			s.t.Errorf("the run took %s", took)
+		}
+		stop()
+	})
+}
+
+// slowTurns is a bus whose turn messages after the first of a run take a while.
+type slowTurns struct {
+	bus.Bus
+
+	by time.Duration
+}
+
+func (b slowTurns) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
+	if t.Version > 1 {
+		time.Sleep(b.by)
+	}
+	return b.Bus.PublishTurn(ctx, t, id)
+}
+
+// A worker uses an eager claim for a second. After that it asks the store, which knows of
+// aborts and of other owners.
+func TestEagerClaimAges(t *testing.T) {
+	t.Parallel()
+	for late, want := range map[time.Duration]int{500 * time.Millisecond: 1, 1200 * time.Millisecond: 0} {
+		amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
+			s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
+			stop := s.workWith(l, slowTurns{s.bus, late}, cfg)
+			time.Sleep(listen)
+			id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
+			s.awaitReason(id, state.EndCompleted)
+			if claimed, resumed := l.turns(); claimed != 1 || resumed != want {
+				s.t.Errorf("message after %s: %d turns were claimed eagerly and %d continued, want 1 and %d", late, claimed, resumed, want)
+			}
+			stop()
+		})
+	}
+}
+
+// I4: two messages of a turn that was claimed eagerly do not start its tools twice.
+func TestEagerClaimIsUsedOnce(t *testing.T) {
+	t.Parallel()
+	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
+		slow := newBlocking()
+		s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
+		s.tools["slow"] = slow
+		stop := s.workOn(l, cfg)
+		time.Sleep(listen)
+		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}, {Name: "slow"}}, call("one", "c1"), call("slow", "c2"), model.Scripted{Text: "end"})
+		<-slow.started
+		if err := s.bus.PublishTurn(s.t.Context(), bus.Turn{Run: id, Version: 2, Priority: state.Normal}, "double"); err != nil {
+			s.t.Fatal(err)
+		}
+		time.Sleep(listen)
+		close(slow.release)
+		s.awaitReason(id, state.EndCompleted)
+		if _, resumed := l.turns(); resumed != 2 || slow.calls.Load() != 1 {
+			s.t.Errorf("%d turns were continued and the tool was called %d times, want 2 and 1", resumed, slow.calls.Load())
 		}
 		stop()
 	})

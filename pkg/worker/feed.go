@@ -1,7 +1,9 @@
 package worker
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -36,7 +38,7 @@ const (
 // from the log, and how far it is published is asked of the feed.
 type feed struct {
 	store state.Store
-	bus   bus.Feed
+	bus   feedBus
 	log   zerolog.Logger
 	wake  chan struct{}
 
@@ -44,6 +46,14 @@ type feed struct {
 	pending map[state.RunID]wanted
 	locks   map[state.RunID]*feedLock
 	fed     map[state.RunID]fed
+}
+
+// feedBus is what a feed needs of a bus.
+type feedBus interface {
+	bus.Feed
+
+	// Forget is that of bus.Intake.
+	Forget(ctx context.Context, tenant string, run state.RunID, letters bool) error
 }
 
 // wanted is up to which entry a run is to be published.
@@ -65,7 +75,7 @@ type feedLock struct {
 	users int
 }
 
-func newFeed(store state.Store, b bus.Feed, log zerolog.Logger) *feed {
+func newFeed(store state.Store, b feedBus, log zerolog.Logger) *feed {
 	return &feed{
 		store: store, bus: b, log: log, wake: make(chan struct{}, 1),
 		pending: map[state.RunID]wanted{}, locks: map[state.RunID]*feedLock{}, fed: map[state.RunID]fed{},
@@ -123,6 +133,7 @@ func (f *feed) flush(ctx context.Context, tenant string, run state.RunID, upTo i
 	}
 	defer unlock()
 	after, err := f.published(ctx, tenant, run)
+	began := after
 	for err == nil && after < upTo {
 		var entries []state.Entry
 		if entries, err = f.store.Log(ctx, run, after, int(min(upTo-after, feedPage))); err != nil || len(entries) == 0 {
@@ -132,6 +143,35 @@ func (f *feed) flush(ctx context.Context, tenant string, run state.RunID, upTo i
 			after += int64(len(entries))
 			f.note(run, after)
 		}
+	}
+	if errors.Is(err, state.ErrDeleted) || after > began {
+		return cmp.Or(f.recheck(ctx, tenant, run), ignoreDeleted(err))
+	}
+	return err
+}
+
+// recheck removes what was published of a run that was deleted meanwhile: the deletion has
+// purged the feed before these events were stored.
+func (f *feed) recheck(ctx context.Context, tenant string, run state.RunID) error {
+	_, err := f.store.Load(ctx, run)
+	for err != nil && !errors.Is(err, state.ErrNotFound) && pause(ctx, storePause) {
+		_, err = f.store.Load(ctx, run)
+	}
+	if !errors.Is(err, state.ErrDeleted) {
+		return nil
+	}
+	f.mu.Lock()
+	delete(f.fed, run)
+	f.mu.Unlock()
+	if err := f.bus.Forget(ctx, tenant, run, false); err != nil {
+		return fmt.Errorf("remove events of deleted run %s: %w", run, err)
+	}
+	return nil
+}
+
+func ignoreDeleted(err error) error {
+	if errors.Is(err, state.ErrDeleted) {
+		return nil
 	}
 	return err
 }

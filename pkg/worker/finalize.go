@@ -1,12 +1,10 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -23,7 +21,17 @@ func (t *turn) finalize(ctx context.Context) error {
 	if err := t.abortChildren(ctx); err != nil {
 		return err
 	}
-	return t.w.finalize(ctx, t.s, t.s.LogLen())
+	return t.w.finalize(ctx, t.s, t.s.LogLen(), t.startedBefore())
+}
+
+// startedBefore returns the calls whose child runs an earlier rest of the run has started: all
+// that were open then, if it was finalized. A turn that begins with one result of many leaves
+// the other children alone. If the store loses them, the sweeper finds that.
+func (t *turn) startedBefore() []state.OpenCall {
+	if t.claim.Finalized < t.claim.Base {
+		return nil
+	}
+	return t.claim.Open
 }
 
 // finalizeRun finalizes a run on behalf of the worker that has brought it to rest. done
@@ -32,6 +40,9 @@ func (w *Worker) finalizeRun(ctx context.Context, id state.RunID, done int64) er
 	// The log first: what the run adds between the two reads must not be noted as
 	// finalized.
 	entries, err := w.store.Log(ctx, id, done, 0)
+	if errors.Is(err, state.ErrDeleted) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("read log: %w", err)
 	}
@@ -42,16 +53,24 @@ func (w *Worker) finalizeRun(ctx context.Context, id state.RunID, done int64) er
 	if s.Status != state.Waiting && !s.Status.Terminal() {
 		return nil // it was woken meanwhile
 	}
-	return w.finalize(ctx, s, done+int64(len(entries)))
+	var started []state.OpenCall
+	if s.Status == state.Waiting && done > 0 && len(entries) == 0 {
+		started = s.Open // this rest was finalized before, so all its children were created
+		if err := w.findChildren(ctx, s); err != nil {
+			return fmt.Errorf("find child runs: %w", err)
+		}
+	}
+	return w.finalize(ctx, s, done+int64(len(entries)), started)
 }
 
 // finalize does what follows when a run comes to rest with so many entries in its log:
 // the runs that it waits for are started, whoever waits for it gets its answer, and the feed
 // gets the rest of its events. Every step may be repeated. The schedule lets go of the run when
 // all are done, so a sweeper finishes what a crash interrupts.
-func (w *Worker) finalize(ctx context.Context, s state.State, entries int64) error {
+// started are the calls whose child runs were started before.
+func (w *Worker) finalize(ctx context.Context, s state.State, entries int64, started []state.OpenCall) error {
 	if s.Status == state.Waiting {
-		if err := w.startChildren(ctx, s); err != nil {
+		if err := w.startChildren(ctx, s, started); err != nil {
 			return fmt.Errorf("start child runs: %w", err)
 		}
 	}
@@ -74,7 +93,7 @@ func (w *Worker) finalize(ctx context.Context, s state.State, entries int64) err
 			return fmt.Errorf("event feed: %w", err)
 		}
 	}
-	if err := w.store.Finalized(ctx, s.ID, entries); err != nil {
+	if err := w.store.Finalized(ctx, s.ID, entries); err != nil && !errors.Is(err, state.ErrDeleted) {
 		return fmt.Errorf("note that the run is finalized: %w", err)
 	}
 	return nil
@@ -92,54 +111,24 @@ func (w *Worker) reply(ctx context.Context, s state.State) error {
 	return w.bus.Reply(ctx, s.Tenant, s.ReplyTo, data)
 }
 
-// bury puts the message of a poisoned turn aside, with the cause.
+// bury dead-letters the last turn of a run that only a replay can continue, with the cause.
 func (w *Worker) bury(ctx context.Context, s state.State, events int64) error {
 	if s.Poison == nil {
 		return nil
 	}
-	return w.bus.DeadLetter(ctx, bus.DeadLetter{
-		Kind: bus.DeadPoisoned, Tenant: s.Tenant, Lane: s.Priority, Run: s.ID, Version: s.Version, Events: events, Attempts: s.Poison.Attempts,
-		Cause: string(state.EndPoisoned) + ": " + s.Transition.Detail, At: s.UpdatedAt,
+	kind := bus.DeadPoisoned
+	if s.Transition.Reason == state.EndStopHookFailed {
+		kind = bus.DeadStopHook
+	}
+	if err := w.bus.DeadLetter(ctx, bus.DeadLetter{
+		Kind: kind, Tenant: s.Tenant, Lane: s.Priority, Run: s.ID, Version: s.Version, Events: events, Attempts: s.Poison.Attempts,
+		Cause: string(s.Transition.Reason) + ": " + s.Transition.Detail, At: s.UpdatedAt,
 		Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, s.ID, s.Version-1),
-	})
-}
-
-// startChildren starts the runs that answer the open calls of a waiting run. Their
-// ids follow from the calls, so each is started once.
-func (w *Worker) startChildren(ctx context.Context, s state.State) error {
-	var calls []state.OpenCall
-	var runs []state.RunID
-	for _, o := range s.Open {
-		if o.Needs == state.NeedChild {
-			calls, runs = append(calls, o), append(runs, o.Child)
-		}
-	}
-	if len(calls) == 0 {
-		return nil
-	}
-	root, err := w.root(ctx, s)
-	if err != nil {
+	}); err != nil {
 		return err
 	}
-	limit := cmp.Or(root.Limits.Runs, state.DefaultTreeRuns)
-	admitted, err := w.store.Admit(ctx, root.ID, runs, limit)
-	if err != nil {
-		return fmt.Errorf("count child runs: %w", err)
-	}
-	if admitted.Ended && len(admitted.Refused) > 0 {
-		// The abort goes down the tree from run to run. Who would add to it meanwhile is
-		// aborted at once, or the tree grew faster than the abort comes down.
-		return w.abort(ctx, s.ID, s.Tenant)
-	}
-	for _, o := range calls {
-		if slices.Contains(admitted.Refused, o.Child) {
-			err = w.signalParent(ctx, s.ID, failedChild(o, "No run was started: the run %s has %d descendants, as many as limits.runs allows", root.ID, limit))
-		} else {
-			err = w.startChild(ctx, s, o)
-		}
-		if err != nil {
-			return err
-		}
+	if _, err := w.store.Load(ctx, s.ID); errors.Is(err, state.ErrDeleted) {
+		return w.bus.Forget(ctx, s.Tenant, s.ID, true) // the deletion has removed dead letters before
 	}
 	return nil
 }
@@ -171,6 +160,8 @@ func (t *turn) orphaned(ctx context.Context) (*state.Abort, error) {
 	}
 	parent, err := t.w.store.Load(ctx, t.s.Parent.RunID)
 	switch {
+	case errors.Is(err, state.ErrDeleted):
+		return &state.Abort{Reason: parentEnded}, nil // it had ended
 	case errors.Is(err, state.ErrNotFound):
 		return nil, nil //nolint:nilnil // the store has lost it, and may have it again
 	case err != nil:
@@ -183,7 +174,7 @@ func (t *turn) orphaned(ctx context.Context) (*state.Abort, error) {
 }
 
 // startChild starts one run, unless it exists.
-func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall) error {
+func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall, latest *latestAgents) error {
 	parent, err := w.agents.get(ctx, s.Tenant, s.Agent, s.AgentVersion)
 	if err != nil {
 		return err // a worker of the build that has run the turn can read it
@@ -192,14 +183,14 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 	if spec == nil {
 		return w.signalParent(ctx, s.ID, failedChild(o, "No run was started: agent %s has no tool %q", s.Agent, o.Name))
 	}
-	latest, err := w.store.Agent(ctx, s.Tenant, spec.Agent, 0)
+	version, err := latest.version(ctx, w.store, s.Tenant, spec.Agent)
 	if errors.Is(err, state.ErrNotFound) {
 		return w.signalParent(ctx, s.ID, failedChild(o, "There is no agent %q", spec.Agent))
 	}
 	if err != nil {
 		return err
 	}
-	a, err := w.agents.get(ctx, s.Tenant, spec.Agent, latest.Version)
+	a, err := w.agents.get(ctx, s.Tenant, spec.Agent, version)
 	var invalid *invalidAgentError
 	if errors.As(err, &invalid) {
 		return w.signalParent(ctx, s.ID, failedChild(o, "The agent %q cannot be started: %v", spec.Agent, invalid))
@@ -224,12 +215,15 @@ func (w *Worker) startChild(ctx context.Context, s state.State, o state.OpenCall
 	if full, ok := errors.AsType[*state.TooLargeError](err); ok {
 		return w.signalParent(ctx, s.ID, failedChild(o, "The agent %q cannot be started: %v", spec.Agent, full))
 	}
+	if errors.Is(err, state.ErrDeleted) {
+		return nil // with the run that waited for it
+	}
 	if err != nil {
 		return err
 	}
 	child := made.State
 	if child.Status.Terminal() {
-		return w.answerParent(ctx, child) // again: a failover may have lost it
+		return w.answerFor(ctx, s, o, child) // again: a failover may have lost it
 	}
 	if child.Status == state.Queued && child.Version == run.Version {
 		first := dispatch.Turn{
@@ -290,40 +284,4 @@ func (w *Worker) signalParent(ctx context.Context, parent state.RunID, sig state
 		return err
 	}
 	return w.dispatch.Wake(ctx, parent, wake, span.Parent(ctx))
-}
-
-// abortChildren ends the runs that answered open calls of a run which ends: nobody
-// waits for them any more (I7).
-func (t *turn) abortChildren(ctx context.Context) error {
-	if !t.s.Status.Terminal() {
-		return nil
-	}
-	return t.w.abortAll(ctx, t.s.Tenant, t.claim.Open)
-}
-
-func (w *Worker) abortAll(ctx context.Context, tenant string, calls []state.OpenCall) error {
-	for _, o := range calls {
-		if o.Needs != state.NeedChild {
-			continue
-		}
-		if err := w.abort(ctx, o.Child, tenant); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// abort ends a run for which nobody waits any more.
-func (w *Worker) abort(ctx context.Context, id state.RunID, tenant string) error {
-	wake, err := w.store.Abort(ctx, id, state.Abort{Reason: parentEnded}, w.cfg.RedeliveryDelay)
-	if _, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is(err, state.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("abort run %s: %w", id, err)
-	}
-	if err := w.dispatch.Abort(ctx, id, tenant, parentEnded, wake, ""); err != nil {
-		return fmt.Errorf("publish abort of run %s: %w", id, err)
-	}
-	return nil
 }

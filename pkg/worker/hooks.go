@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,9 +44,12 @@ func (t *turn) runHooks(ctx context.Context, effect loop.RunHooks) (loop.Event, 
 	if err != nil {
 		return nil, err
 	}
-	// What the model said is kept before anybody outside hears of it (I3).
+	// The response is journaled before a hook sees it (I3).
 	if err := t.record(ctx, state.Record{}); err != nil {
 		return nil, err
+	}
+	if ctx.Err() != nil {
+		return t.interrupted(ctx, loop.Aborted{}) // the write reported an abort (I7)
 	}
 	req := t.hookRequest(effect.Point)
 	req.Output = effect.Output
@@ -86,8 +90,8 @@ func hookCall(c state.OpenCall) *hook.Call {
 	return &hook.Call{ID: c.ID, Tool: c.Name, Arguments: json.RawMessage(c.Arguments)}
 }
 
-// observeModel tells the hooks that only watch what the model did (A9, A13). The turn goes on
-// beside them; at its end it waits for what they have to say, as long as they may take.
+// observeModel notes what the model did for the hooks that only watch (A9, A13). They are called
+// once the store has the response.
 func (t *turn) observeModel(ctx context.Context, ev loop.Event) error {
 	switch ev := ev.(type) {
 	case loop.ModelFailed:
@@ -101,20 +105,37 @@ func (t *turn) observeModel(ctx context.Context, ev loop.Event) error {
 		if err != nil || len(a.Hooks(hook.PostSampling)) == 0 {
 			return err
 		}
-		req := t.hookRequest(hook.PostSampling)
-		m := state.Message{Parts: ev.Response.Parts}
-		req.Output = m.Text()
-		for _, c := range m.Calls() {
-			req.Calls = append(req.Calls, hook.Call{ID: c.ID, Tool: c.Name, Arguments: json.RawMessage(c.Arguments)})
-		}
-		notes := make(chan []string, 1)
-		t.notes = notes
-		t.w.aside(ctx, t.s.ID, func(ctx context.Context) {
-			defer close(notes)
-			notes <- t.w.ask(ctx, a, req).Notes
-		})
+		t.watchers = a
 	}
 	return nil
+}
+
+// showResponse calls the post_sampling hooks with the last response, as the log has it. The turn
+// continues beside them; at its end it waits for their notes, within their timeouts. A turn
+// that was cut short calls none.
+func (t *turn) showResponse(ctx context.Context) {
+	a := t.watchers
+	t.watchers = nil
+	if a == nil || ctx.Err() != nil {
+		return
+	}
+	req := t.hookRequest(hook.PostSampling)
+	for _, e := range slices.Backward(t.s.Log[:t.recorded]) {
+		if e.Type != state.EntryModel || e.Message == nil {
+			continue
+		}
+		req.Turn, req.Output = e.Turn, e.Message.Text()
+		for _, c := range e.Message.Calls() {
+			req.Calls = append(req.Calls, hook.Call{ID: c.ID, Tool: c.Name, Arguments: json.RawMessage(c.Arguments)})
+		}
+		break
+	}
+	notes := make(chan []string, 1)
+	t.notes = notes
+	t.w.aside(ctx, t.s.ID, func(ctx context.Context) {
+		defer close(notes)
+		notes <- t.w.ask(ctx, a, req).Notes
+	})
 }
 
 // aside runs f beside the turn: it outlives it, but not an abort of it (A5), nor the shutdown
@@ -136,10 +157,15 @@ func (w *Worker) aside(ctx context.Context, run state.RunID, f func(context.Cont
 	})
 }
 
-// takeNotes adds what the hooks after the response have to say to the end of the
-// turn, for the next one.
+// awaitsNotes reports whether takeNotes would wait.
+func (t *turn) awaitsNotes() bool {
+	return t.notes != nil && len(t.notes) == 0 && !t.s.Status.Terminal()
+}
+
+// takeNotes adds the notes of the hooks after the response to the end of the turn, for the
+// next one.
 func (t *turn) takeNotes(ctx context.Context) {
-	if t.s.Status.Terminal() {
+	if t.notes == nil || t.s.Status.Terminal() {
 		return
 	}
 	select {
@@ -149,16 +175,7 @@ func (t *turn) takeNotes(ctx context.Context) {
 	}
 }
 
-// finishHooks takes what hooks said beside the turn into its end, and runs the failure
-// hooks if the model has ended the run.
-func (t *turn) finishHooks(ctx context.Context) {
-	if t.notes != nil {
-		t.takeNotes(ctx)
-	}
-	t.runFailureHooks(ctx)
-}
-
-// runFailureHooks tells the failure hooks why the model ended the run.
+// runFailureHooks calls the failure hooks if the model has ended the run, after the commit.
 func (t *turn) runFailureHooks(ctx context.Context) {
 	if t.failure == nil || !t.s.Status.Terminal() {
 		return

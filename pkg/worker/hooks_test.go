@@ -3,7 +3,9 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,7 +135,38 @@ func TestHookFailures(t *testing.T) {
 	// A hook that no worker has is a failure like any other.
 	s := newDeployment(t)
 	id := s.watchedBy(agent.Hooks{Stop: []agent.Hook{{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: "nobody"}), OnError: "deny"}}}, nil, model.Scripted{Text: "bye"})
-	s.awaitReason(id, state.EndStopHookPrevented)
+	s.awaitReason(id, state.EndStopHookFailed)
+}
+
+// A stop hook that must judge and cannot answer fails the run: its answer is not the output. A
+// replay asks the hook about the same answer, without another call of the model.
+func TestStopHookFails(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	var broken atomic.Bool
+	broken.Store(true)
+	var judged []string
+	hooks := map[string]hook.Func{"guard": func(_ context.Context, r hook.Request) (hook.Answer, error) {
+		if broken.Load() {
+			return hook.Answer{}, errors.New("no connection")
+		}
+		judged = append(judged, r.Output)
+		return hook.Answer{}, nil
+	}}
+	guard := agent.Hook{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: "guard"}), OnError: "deny"}
+	id := s.watchedBy(agent.Hooks{Stop: []agent.Hook{guard}}, hooks, model.Scripted{Text: "the answer"})
+	failed := s.awaitReason(id, state.EndStopHookFailed)
+	if failed.Status != state.Failed || failed.Output != nil || failed.Error == nil || !strings.Contains(failed.Error.Message, "no connection") {
+		t.Fatalf("the run is %s with output %v and error %+v, want it failed without an output", failed.Status, failed.Output, failed.Error)
+	}
+	broken.Store(false)
+	s.signal(id, state.ReplaySignal(failed.Version, failed.UpdatedAt))
+	if done := s.awaitReason(id, state.EndCompleted); done.Output == nil || *done.Output != "the answer" || done.Usage.ModelCalls != failed.Usage.ModelCalls {
+		t.Errorf("after the replay the output is %v with %d model calls, want the same answer and %d", done.Output, done.Usage.ModelCalls, failed.Usage.ModelCalls)
+	}
+	if !slices.Equal(judged, []string{"the answer"}) {
+		t.Errorf("the hook judged %q", judged)
+	}
 }
 
 // A5: an abort reaches a hook in flight.

@@ -57,6 +57,13 @@ func (l *lease) abort(a bus.Abort) {
 	}
 }
 
+// interrupt ends the turn if the store reports an abort that the turn does not end already.
+func (l *lease) interrupt(a *state.Abort) {
+	if a != nil && !l.ends {
+		l.cancel(&abortError{*a})
+	}
+}
+
 // leases is the set of leases of a worker, and of the runs that it is about to
 // claim: an abort that comes between a claim and the note of it must not be missed
 // (I7). The zero value is ready to use.
@@ -220,10 +227,10 @@ func (w *Worker) renewLeases(ctx context.Context) {
 // errOver says that a lease is.
 var errOver = errors.New("the lease is over")
 
-// fence ends a turn whose lease is over. Its calls that must not be made twice may come to
-// something first, if they do so soon: their answers may be here already, unread since this
-// process was paused, and nobody else can get them. The turn starts nothing more: before the
-// next step it asks the store.
+// fence ends a turn whose lease is over, or may be. Its calls that must not be made twice may
+// return first, if they do so soon: their answers may be here already, unread since this
+// process was paused, and no other worker can get them. The turn starts nothing more: before
+// the next step it asks the store.
 func (w *Worker) fence(l *lease) {
 	if l.calls.Load() == 0 || w.cfg.LateResults <= 0 {
 		l.cancel(state.ErrFenced)
@@ -258,7 +265,7 @@ func (w *Worker) renew(ctx context.Context, l *lease) {
 		}
 		// Without proof of the lease the turn must end before another worker may begin.
 		if !time.Now().Before(safe) {
-			l.cancel(state.ErrFenced)
+			w.fence(l)
 			return
 		}
 	}
@@ -278,8 +285,6 @@ func (w *Worker) askFor(ctx context.Context, l *lease, asked time.Time, patience
 	}
 	w.leases.renewed(l, asked, w.cfg.Lease)
 	w.check(l.delivery.InProgress(), "in progress")
-	if abort != nil && !l.ends {
-		l.cancel(&abortError{*abort})
-	}
+	l.interrupt(abort)
 	return nil
 }

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
@@ -48,6 +51,7 @@ func TestLostRunIsGivenUp(t *testing.T) {
 			called, why := make(chan struct{}), make(chan error, 1)
 			s.tools["lose"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
 				memory.Restore(empty)
+				store.renewals.Store(0) // A busy machine may have needed some before.
 				close(called)
 				if test.waits {
 					<-ctx.Done()
@@ -74,5 +78,42 @@ func TestLostRunIsGivenUp(t *testing.T) {
 				t.Errorf("the store was asked %d times to commit a turn of a run that it has lost", n)
 			}
 		})
+	}
+}
+
+// The dead letter of a run that the store has lost reaches the run's tenant, and no other.
+func TestLostRunOfATenant(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	lost := map[string]state.RunID{"acme": state.RunPrefix + state.RunID(ulid.Make().String()), state.DefaultTenant: state.RunPrefix + state.RunID(ulid.Make().String())}
+	for tenant, id := range lost {
+		if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal, Tenant: tenant}, tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := s.config()
+	cfg.SweepEvery = 10 * time.Millisecond
+	defer s.workOn(s.store, cfg)()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(2 * time.Minute)
+	for tenant, id := range lost {
+		for {
+			letters, err := s.bus.DeadLetters(t.Context(), tenant, 0, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(letters) > 1 || len(letters) == 1 && letters[0].Run != id {
+				t.Fatalf("tenant %s has the dead letters %+v, want that of %s", tenant, letters, id)
+			}
+			if len(letters) == 1 {
+				break
+			}
+			select {
+			case <-tick.C:
+			case <-late:
+				t.Fatalf("tenant %s has no dead letter of %s", tenant, id)
+			}
+		}
 	}
 }

@@ -44,15 +44,13 @@ type member struct {
 	takesOver bool
 }
 
-// takesOver reports whether a worker takes over whatever this one may have claimed eagerly.
-// A run of a format that it cannot read it leaves alone, and the claim would run out like
-// that of a worker which died.
-func takesOver(h bus.Heartbeat) bool {
-	return h.EagerClaims && max(h.Format, state.OldFormat) >= state.Format
-}
+// takesOver reports whether a worker can take over any turn that this one claims eagerly.
+// It leaves runs of a newer format than it can read alone, and such a claim would last until
+// the lease ends.
+func takesOver(h bus.Heartbeat) bool { return h.Format >= state.Format }
 
 func (w *Worker) joinMembers(ctx context.Context) (*members, error) {
-	m := &members{w: w, seen: map[string]member{}, evicting: map[string]bool{}, formats: bus.NewFormats(w.store.SetFormat)}
+	m := &members{w: w, seen: map[string]member{}, evicting: map[string]bool{}, formats: bus.NewFormats(state.Format, w.store.SetFormat)}
 	stop, err := w.bus.Heartbeats(ctx, m.hear)
 	m.stop = stop
 	return m, err
@@ -79,7 +77,7 @@ func (m *members) hear(h bus.Heartbeat) {
 // sendHeartbeats sends heartbeats until ctx ends, whatever else the worker is busy with.
 func (m *members) sendHeartbeats(ctx context.Context) {
 	for {
-		m.w.bus.SendHeartbeat(bus.Heartbeat{Worker: m.w.cfg.ID, EagerClaims: true, Format: state.Format, Slots: m.w.cfg.Slots, Version: m.w.cfg.Version})
+		m.w.bus.SendHeartbeat(bus.Heartbeat{Worker: m.w.cfg.ID, Format: state.Format, Slots: m.w.cfg.Slots, Version: m.w.cfg.Version})
 		if !pause(ctx, m.w.cfg.HeartbeatEvery) {
 			return
 		}

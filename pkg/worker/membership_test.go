@@ -10,6 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // hiccup is a store that fails to evict the first time.
@@ -64,6 +65,48 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 			s.awaitReason(id, state.EndCompleted)
 			if !store.failed.Load() {
 				t.Error("nobody tried to evict")
+			}
+		})
+	}
+}
+
+// deafBus is a bus that delivers no heartbeats once it is deaf.
+type deafBus struct {
+	bus.Bus
+
+	deaf *atomic.Bool
+}
+
+func (b deafBus) Heartbeats(ctx context.Context, fn func(bus.Heartbeat)) (func(), error) {
+	return b.Bus.Heartbeats(ctx, func(h bus.Heartbeat) {
+		if !b.deaf.Load() {
+			fn(h)
+		}
+	})
+}
+
+// A worker that misses its own heartbeats evicts no other, even one that does not reach the
+// store either: its subscription may be what is broken.
+func TestDeafWorkerEvictsNoOther(t *testing.T) {
+	t.Parallel()
+	for name, deaf := range map[string]bool{"deaf": true, "hearing": false} {
+		amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
+			b := deafBus{s.bus, &atomic.Bool{}}
+			stop := s.workWith(l, b, cfg)
+			defer stop()
+			for range 10 {
+				time.Sleep(cfg.HeartbeatEvery)
+				s.bus.SendHeartbeat(bus.Heartbeat{Worker: "other", Format: state.Format})
+			}
+			id := s.create(state.Limits{}, nil, model.Scripted{Text: "done"})
+			c, err := s.store.Claim(s.t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "token", Worker: "other", Lease: time.Hour, RedeliveryDelay: time.Second})
+			if err != nil || c.Outcome != state.Claimed {
+				s.t.Fatalf("Claim = %s, %v", c.Outcome, err)
+			}
+			b.deaf.Store(deaf)
+			time.Sleep(time.Minute)
+			if st, err := s.store.Load(s.t.Context(), id); err != nil || (st.Status == state.Running) != deaf {
+				s.t.Errorf("%s: a minute after the last heartbeat of its owner the run is %s, %v", name, st.Status, err)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/timelimit"
+	"github.com/turnpike-dev/turnpike/pkg/worker/internal/admission"
 )
 
 // metrics of a worker. Labels come from closed sets only.
@@ -28,7 +29,7 @@ type metrics struct {
 	ratePauses   prometheus.Counter
 }
 
-func newMetrics(r *prometheus.Registry, calls *timelimit.Calls) (*metrics, error) {
+func newMetrics(r *prometheus.Registry, calls *timelimit.Calls, answers *admission.Answers) (*metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
@@ -55,6 +56,8 @@ func newMetrics(r *prometheus.Registry, calls *timelimit.Calls) (*metrics, error
 		m.rateWaits, m.rateSeconds, m.ratePauses,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_abandoned_calls", Help: "Calls of tools, hooks and models that ignore that their time is over, and still run."},
 			func() float64 { return float64(calls.Abandoned()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_answer_bytes", Help: "Memory reserved for the answers of tools."},
+			func() float64 { return float64(answers.Bytes()) }),
 	} {
 		errs = append(errs, r.Register(c))
 	}

@@ -22,9 +22,9 @@ func (s offloadedStore) Claim(ctx context.Context, r state.ClaimRequest) (c stat
 }
 
 // Record implements state.Turns.
-func (s offloadedStore) Record(ctx context.Context, l state.Lease, r state.Record) (err error) {
-	s.executor.Run(func() { err = s.Store.Record(ctx, l, r) })
-	return err
+func (s offloadedStore) Record(ctx context.Context, l state.Lease, r state.Record) (abort *state.Abort, err error) {
+	s.executor.Run(func() { abort, err = s.Store.Record(ctx, l, r) })
+	return abort, err
 }
 
 // Commit implements state.Turns.

@@ -66,7 +66,7 @@ func TestPausedWorkerReadsBeforeItGivesUp(t *testing.T) {
 		if err != nil || len(due) != 1 {
 			t.Fatalf("Evict = %+v, %v", due, err)
 		}
-		again := bus.Turn{Run: id, Version: due[0].Version, Priority: state.Low, TakenUp: state.At(time.Now())}
+		again := bus.Turn{Run: id, Version: due[0].Version, Priority: state.Low}
 		if err := s.bus.PublishTurn(t.Context(), again, "again"); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestWorkerThatIsBackGetsTime(t *testing.T) {
 				if err != nil || len(due) != 1 {
 					t.Fatalf("Evict = %+v, %v", due, err)
 				}
-				again := bus.Turn{Run: id, Version: due[0].Version, Priority: state.Normal, TakenUp: state.At(time.Now()), TakenFrom: cmp.Or(from, first.ID)}
+				again := bus.Turn{Run: id, Version: due[0].Version, Priority: state.Normal, TakenFrom: cmp.Or(from, first.ID)}
 				if err := s.bus.PublishTurn(t.Context(), again, "again"); err != nil {
 					t.Fatal(err)
 				}

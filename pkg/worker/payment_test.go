@@ -50,9 +50,9 @@ func (m *mortal) Renew(ctx context.Context, l state.Lease, lease, delay time.Dur
 	return m.Store.Renew(ctx, l, lease, delay)
 }
 
-func (m *mortal) Record(ctx context.Context, l state.Lease, r state.Record) error {
+func (m *mortal) Record(ctx context.Context, l state.Lease, r state.Record) (*state.Abort, error) {
 	if err := m.fence(); err != nil {
-		return err
+		return nil, err
 	}
 	return m.Store.Record(ctx, l, r)
 }
@@ -196,7 +196,7 @@ func (b *bank) probe(w http.ResponseWriter, key string) {
 // deployment learn of it.
 func (b *bank) kill(s *deployment, want func(waiting int) bool, w *mortal, id string, stop func()) int {
 	s.t.Helper()
-	deadline := time.NewTimer(time.Minute)
+	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -26,9 +26,14 @@ func TestSpreadSecret(t *testing.T) {
 	thought := func(s string) state.Part { return state.Part{Type: state.PartThinking, Text: s} }
 	call := state.Part{Type: state.PartToolCall, ID: "c1", Name: "t", Arguments: "{}"}
 	for name, tt := range map[string]struct{ parts, want []state.Part }{
-		"whole":     {[]state.Part{text("a s3cret-key"), text("b")}, []state.Part{text("a [redacted]"), text("b")}},
-		"spread":    {[]state.Part{text("a s3cr"), text("et-"), call, text("key b")}, []state.Part{text("a [redacted] b"), call}},
-		"thoughts":  {[]state.Part{thought("s3cret"), text("x"), thought("-key")}, []state.Part{thought("[redacted]"), text("x")}},
+		"whole":    {[]state.Part{text("a s3cret-key"), text("b")}, []state.Part{text("a [redacted]"), text("b")}},
+		"spread":   {[]state.Part{text("a s3cr"), text("et-"), call, text("key b")}, []state.Part{text("a [redacted] b"), call}},
+		"thoughts": {[]state.Part{thought("s3cret"), text("x"), thought("-key")}, []state.Part{thought("[redacted]"), text("x")}},
+		// What only its provider can read may hold the key as well.
+		"sealed": {
+			[]state.Part{{Type: state.PartThinking, Text: "s3cret", Opaque: []byte(`"sealed"`), OpaqueBy: "p"}, thought("-key")},
+			[]state.Part{thought("[redacted]")},
+		},
 		"neither":   {[]state.Part{text("a s3cr"), thought("et-key")}, []state.Part{text("a s3cr"), thought("et-key")}},
 		"harmless":  {[]state.Part{text("a"), text("b")}, []state.Part{text("a"), text("b")}},
 		"arguments": {[]state.Part{{Type: state.PartToolCall, Arguments: `{"k":"s3cret-key"}`}}, []state.Part{{Type: state.PartToolCall, Arguments: `{"k":"[redacted]"}`}}},

@@ -64,9 +64,9 @@ func (t *turn) cutModel(ctx context.Context, ev loop.Aborted) (loop.Event, error
 		t.stamp()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quotaTimeout)
 		defer cancel()
-		e := t.w.store.Record(ctx, t.lease.Lease, state.Record{From: t.recorded, Entries: t.s.Log[t.recorded:]})
+		_, e := t.w.store.Record(ctx, t.lease.Lease, state.Record{From: t.recorded, Entries: t.s.Log[t.recorded:]})
 		if t.w.check(e, "note what a model call has cost"); e == nil {
-			t.grown()
+			t.grown(t.s.LogLen())
 		}
 	}
 	return nil, err

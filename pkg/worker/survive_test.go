@@ -26,12 +26,12 @@ func TestHookEndsWithTheWorker(t *testing.T) {
 		asked, ended := make(chan struct{}), make(chan error, 1)
 		var stopping time.Time
 		t.Cleanup(func() { // after the worker has been stopped
-			if err := <-ended; !errors.Is(err, context.Canceled) || time.Since(stopping) > time.Minute {
+			if err := <-ended; !errors.Is(err, context.Canceled) || time.Since(stopping) >= time.Minute {
 				t.Errorf("the hook ended with %v after %s", err, time.Since(stopping))
 			}
 		})
 		hooks := agent.Hooks{StopFailure: named("slow")}
-		hooks.StopFailure[0].Timeout = model.Duration(time.Hour)
+		hooks.StopFailure[0].Timeout = model.Duration(time.Minute)
 		id := s.watchedBy(hooks, map[string]hook.Func{"slow": func(ctx context.Context, _ hook.Request) (hook.Answer, error) {
 			close(asked)
 			<-ctx.Done()

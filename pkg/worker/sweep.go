@@ -75,5 +75,5 @@ func (w *Worker) republishOne(ctx context.Context, d state.Due, cause dispatch.C
 		return w.finalizeRun(ctx, d.Run, d.Finalized)
 	}
 	w.metrics.swept.Inc()
-	return w.dispatch.Republish(ctx, d, cause, w.clock.now())
+	return w.dispatch.Republish(ctx, d, cause)
 }

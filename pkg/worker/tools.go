@@ -22,7 +22,7 @@ const (
 	straggle = time.Second
 
 	// smallTurn is how many bytes of results a turn may have for the last of them to
-	// be left to the commit. With more, the journal says whether they fit.
+	// be held for the commit. With more, the journal says whether they fit.
 	smallTurn = 32 << 10
 )
 
@@ -50,6 +50,13 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 		return spec != nil && spec.Concurrency == "serial"
 	})
 
+	if batches, err = t.reserveAnswers(ctx, a, effect.Calls, batches); err != nil {
+		if ctx.Err() != nil {
+			return t.interrupted(ctx, loop.Aborted{})
+		}
+		return nil, err
+	}
+
 	// The response and the start marks of the first batch are one write, and the
 	// response is on its way to the watchers before its first tool starts.
 	if err := t.record(ctx, t.marks(a, effect.Calls, batches[0])); err != nil {
@@ -57,6 +64,7 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 	}
 	var done []loop.ToolResult
 	defer func() { t.done = done }()
+	var failed error
 	started := false
 	for b, batch := range batches {
 		if ctx.Err() != nil {
@@ -76,18 +84,28 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 			if o.result == nil {
 				continue
 			}
+			t.keepResult(o.result, a.Tool(o.call.Name), done)
 			done = append(done, *o.result)
+			t.unsaved = true
 			last := n == len(batch)-1
 			var rec state.Record
 			switch {
-			case last && b < len(batches)-1:
+			case failed != nil && !errors.Is(failed, state.ErrFenced):
+				continue // the store does not answer: the results are handed in together
+			case failed == nil && last && b < len(batches)-1:
 				rec = t.marks(a, effect.Calls, batches[b+1])
-			case last && bytesOf(done) <= smallTurn:
-				continue // it is written by the commit, which follows at once
+			case failed == nil && len(done) == len(effect.Calls) && bytesOf(done) <= smallTurn:
+				t.held = &done[len(done)-1]
+				continue
 			}
-			if err := t.recordResult(ctx, rec, &done[len(done)-1]); err != nil {
-				return nil, err
+			if err := t.recordResult(ctx, rec, &done[len(done)-1]); err != nil && failed == nil {
+				// The other calls of the batch may have returned, or do so soon.
+				failed = err
+				t.w.fence(t.lease)
 			}
+		}
+		if failed != nil {
+			return nil, failed
 		}
 	}
 	if len(done) < len(effect.Calls) {
@@ -134,13 +152,16 @@ func (t *turn) recordResult(ctx context.Context, rec state.Record, r *loop.ToolR
 	err := t.record(ctx, rec)
 	full, ok := errors.AsType[*state.TooLargeError](err)
 	if !ok {
+		t.unsaved = t.unsaved && err != nil
 		return err
 	}
 	t.w.runLog(t.s.ID).Warn().Err(full).Str("tool", r.Name).Str("hint", "the model gets an error; have the tool answer with less at once").Msg("result over the limit")
 	r.Content, r.Images, r.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit beside the others of this turn: "+
 		"ask for less at once, or for images by their url", r.Name, bytesOf([]loop.ToolResult{*r})), nil, true
 	rec.Results = []state.Entry{entryOf(*r)}
-	return t.record(ctx, rec)
+	err = t.record(ctx, rec)
+	t.unsaved = t.unsaved && err != nil
+	return err
 }
 
 func bytesOf(results []loop.ToolResult) int {
@@ -189,14 +210,10 @@ func (t *turn) runTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (o
 // resultOf is what a call has come to, within the bounds that results have. spec is nil if
 // the agent does not have the tool.
 func (t *turn) resultOf(spec *agent.CompiledTool, c state.OpenCall, r tool.Result, took time.Duration) loop.ToolResult {
-	limit := t.w.cfg.ToolOutput
-	if spec != nil && spec.MaxResult > 0 {
-		limit = min(limit, spec.MaxResult)
-	}
 	t.w.metrics.toolCalls.WithLabelValues(strconv.FormatBool(r.IsError)).Inc()
 	images, omitted := tool.CheckImages(r.Images)
 	return loop.ToolResult{
-		CallID: c.ID, Name: c.Name, Content: tool.Truncate(r.Content, limit) + omitted, Images: images, IsError: r.IsError, Pending: r.Pending, Ask: r.Ask,
+		CallID: c.ID, Name: c.Name, Content: tool.TruncateOf(r.Content, t.w.maxResult(spec), r.Bytes) + omitted, Images: images, IsError: r.IsError, Pending: r.Pending, Ask: r.Ask,
 		Duration: took, At: t.w.clock.now(),
 	}
 }
@@ -245,7 +262,7 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 	kind, settings := t.w.cfg.Kinds[spec.Kind], spec.Bound(t.s.Tenant, t.w.agents.secretOf(t.s.Tenant))
 	call := tool.Call{
 		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: started.ends, TraceParent: span.Parent(ctx),
-		IdempotencyKey: started.Key, Idempotent: spec.Idempotent,
+		IdempotencyKey: started.Key, Idempotent: spec.Idempotent, MaxResult: t.w.maxResult(spec), Grow: t.answers.Grow,
 		Resume: resumeOf(c.Asked, c.Answer), Progress: t.progress(c),
 	}
 	if !spec.Idempotent {

@@ -1,7 +1,10 @@
 package worker_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,4 +105,72 @@ func TestCancelledTreeStopsGrowing(t *testing.T) {
 			t.Errorf("the root is %s, %v", st.Status, err)
 		}
 	})
+}
+
+// slowCreates is a store that creates child runs when it is told to.
+type slowCreates struct {
+	state.Store
+
+	arrived, release chan struct{}
+}
+
+func (s *slowCreates) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
+	if n.State.Parent != nil {
+		s.arrived <- struct{}{}
+		<-s.release
+	}
+	return s.Store.Create(ctx, n)
+}
+
+// An abort overtakes children that were admitted before it: the worker creates those that it has
+// begun, and no others.
+func TestAbortOvertakesAdmittedChildren(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "found"}}}})
+	store := &slowCreates{s.store, make(chan struct{}, agent.MaxChildren), make(chan struct{})}
+	stop := s.workOn(store, s.config())
+	id := s.submit(state.Limits{}, []agent.Tool{researcher}, delegation(make([]string, agent.MaxChildren)...), model.Scripted{Text: "done"})
+	<-store.arrived
+	s.abort(id)
+	s.awaitReason(id, state.EndAbortedWaiting)
+	close(store.release)
+	stop()
+	if n := len(s.children(id)); n == 0 || n > 8 {
+		t.Errorf("%d of %d children were created, want those that had begun", n, agent.MaxChildren)
+	}
+}
+
+// signalCounts is a store that counts signals.
+type signalCounts struct {
+	state.Store
+
+	signals atomic.Int64
+}
+
+func (c *signalCounts) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
+	c.signals.Add(1)
+	return c.Store.Signal(ctx, id, sig, delay)
+}
+
+// The calls that limits.runs refuses are answered together: a tree at its limit refuses all calls
+// of each of its runs.
+func TestRefusedCallsAreAnsweredTogether(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	store := &signalCounts{Store: s.store}
+	s.workOn(store, s.config())
+	id := s.bomb(1, 1)
+	s.awaitReason(id, state.EndCompleted)
+	// One of each run for the refused calls, and one of the child.
+	if n := store.signals.Load(); n > 3 {
+		t.Errorf("%d signals were sent", n)
+	}
+	refused := 0
+	for _, m := range s.transcript(id) {
+		refused += strings.Count(m, "No run was started")
+	}
+	if refused != agent.MaxChildren-1 {
+		t.Errorf("%d calls were refused, want %d", refused, agent.MaxChildren-1)
+	}
 }

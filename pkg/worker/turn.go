@@ -13,6 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/timelimit"
+	"github.com/turnpike-dev/turnpike/pkg/worker/internal/admission"
 )
 
 // takeTurn takes one run through one turn, in the order of durability: claim, decide, act,
@@ -29,28 +30,27 @@ func (w *Worker) takeTurn(ctx context.Context, d bus.TurnDelivery) error {
 	defer t.end()
 
 	// Decide and act. The loop says what to do, and the worker does it, until the loop has made
-	// a transition. Nothing that others see starts before what led to it is journaled.
+	// a transition. Nothing that others see starts before what led to it is journaled, and the
+	// turn waits for nothing while a result is in memory only.
 	acting, stop := t.untilDeadline(ctx)
 	defer stop()
 	effect, err := t.open(acting)
 	for effect != nil && err == nil {
-		var event loop.Event
-		if event, err = t.act(acting, effect); err == nil {
-			effect = t.decide(event)
-		}
+		effect, err = t.perform(acting, effect)
 	}
 	if err != nil {
 		return t.giveUp(ctx, err)
 	}
-	t.finishHooks(ctx)
+	t.takeNotes(ctx)
 
 	// From here on neither an abort nor a shutdown may cut the turn short: the work is
 	// done, and only has to be written down.
+	running := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Lease)
 	defer cancel()
 
-	// Commit. Before it, children of a run that ends are aborted: whoever takes the turn up
-	// after a crash here does it again, and nobody would afterwards.
+	// Commit. Before it, children of a run that ends are aborted: after a crash here the next
+	// attempt does it again, and nothing would after the commit.
 	if err := t.abortChildren(ctx); err != nil {
 		return t.giveUp(ctx, err)
 	}
@@ -58,6 +58,7 @@ func (w *Worker) takeTurn(ctx context.Context, d bus.TurnDelivery) error {
 	if err != nil {
 		return t.giveUp(ctx, err)
 	}
+	t.runFailureHooks(running)
 
 	// Publish what follows: the next turn, or what others wait for.
 	if done.Status == state.Queued {
@@ -84,7 +85,15 @@ type turn struct {
 	admitted func() // ends what the quarantine has admitted
 	gaveUp   error  // why the turn was given up
 
-	done []loop.ToolResult // of the calls of this turn
+	done    []loop.ToolResult // of the calls of this turn
+	held    *loop.ToolResult  // the last of them, if it is left to the commit
+	unsaved bool              // the store may lack one of them
+
+	aborted bool             // the children of the run were aborted
+	missing []state.OpenCall // those that did not exist then
+
+	answers *admission.Reservation // for the answers of its calls
+	pending int64                  // bytes of it for calls that have not answered
 
 	again  map[string]bool  // calls to start again; true if their idempotency keys are refused
 	starts map[string]start // of calls whose tools have probes
@@ -94,8 +103,9 @@ type turn struct {
 	s        state.State // as the loop last decided
 	recorded int64       // entries of s.Log that the store has
 
-	failure *model.Error    // of the model, if it answered last with one
-	notes   <-chan []string // what hooks say about the response
+	failure  *model.Error    // of the model, if it answered last with one
+	watchers *agent.Agent    // whose post_sampling hooks are called once the response is journaled
+	notes    <-chan []string // what they say about it
 }
 
 // claimed is what a claim says beside the state. A turn that waits for its model holds
@@ -105,6 +115,9 @@ type claimed struct {
 	Paused  int
 	Version int64
 	Base    int64 // entries of the log that were committed
+
+	Finalized int64 // see state.Schedule; 0 if the store did not look
+
 	Journal state.Journal
 	Signals []state.Signal
 	Abort   *state.Abort

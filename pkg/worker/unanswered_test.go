@@ -30,12 +30,12 @@ func (u *unanswered) Claim(ctx context.Context, q state.ClaimRequest) (state.Cla
 	return c, err
 }
 
-func (u *unanswered) Record(ctx context.Context, l state.Lease, r state.Record) error {
-	err := u.Store.Record(ctx, l, r)
+func (u *unanswered) Record(ctx context.Context, l state.Lease, r state.Record) (*state.Abort, error) {
+	abort, err := u.Store.Record(ctx, l, r)
 	if u.records.Add(1) == 1 {
-		return errors.Join(errNoAnswer, err)
+		return nil, errors.Join(errNoAnswer, err)
 	}
-	return err
+	return abort, err
 }
 
 func (u *unanswered) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {

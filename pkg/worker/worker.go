@@ -42,6 +42,7 @@ type Worker struct {
 	slots      *admission.Slots
 	tenants    *admission.Tenants
 	quarantine *admission.Quarantine // nil: taken out
+	answers    *admission.Answers
 	executor   executor.Executor
 
 	breakers *model.Breakers // of the models that this worker asks
@@ -54,6 +55,7 @@ type Worker struct {
 	clock    *clock
 	calls    *timelimit.Calls // of tools, hooks and models
 	turns    sync.WaitGroup
+	creating chan struct{} // has an element for each group of children that is being created
 }
 
 // fewTurns is how many turns may be in flight with stacks of their own: they take some 8
@@ -66,8 +68,8 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	calls := &timelimit.Calls{}
-	m, err := newMetrics(cfg.Registry, calls)
+	calls, answers := &timelimit.Calls{}, admission.NewAnswers(cfg.AnswerMemory)
+	m, err := newMetrics(cfg.Registry, calls, answers)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +83,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		metrics: m, meters: meters,
 		slots:    admission.NewSlots(cfg.Slots),
 		tenants:  admission.NewTenants(cfg.Slots),
+		answers:  answers,
 		executor: executor.Inline{},
 		breakers: model.NewBreakers(cfg.Breakers),
 		quotas:   newQuotas(store, cfg.RateLimits, m, random{cfg.Random}),
@@ -89,6 +92,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		calls:    calls,
 		clock:    &clock{},
 		lifetime: context.Background(),
+		creating: make(chan struct{}, maxCreating),
 	}
 	if !cfg.Without.Quarantine {
 		w.quarantine = admission.NewQuarantine(cfg.Slots, cfg.MaxAttempts)

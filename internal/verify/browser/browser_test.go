@@ -15,10 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 )
 
@@ -28,6 +31,8 @@ type browser struct {
 	ctx context.Context
 	url string
 
+	profile cdp.BrowserContextID
+
 	others []string // addresses that may be asked as well
 
 	mu       sync.Mutex
@@ -35,19 +40,43 @@ type browser struct {
 	problems []string
 }
 
-// open starts a browser. It fails if there is none: the page is not tested then.
-func open(t *testing.T, address string) *browser {
-	t.Helper()
+// quit ends the Chromium that all tests share, if one has started.
+var quit = func() {}
+
+// chromium starts the browser that all tests share.
+var chromium = sync.OnceValues(func() (context.Context, error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Fatalf("%v: hack/ensure-chromium.sh installs it", err)
+		return nil, fmt.Errorf("%w: hack/ensure-chromium.sh installs it", err)
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1440, 900), chromedp.Flag("disable-dev-shm-usage", true))
-	alloc, stop := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(stop)
+	alloc, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancel := chromedp.NewContext(alloc, chromedp.WithErrorf(func(string, ...any) {})) // it complains of events that it does not know
-	t.Cleanup(cancel)
-	b := &browser{t: t, ctx: ctx, url: address}
+	quit = func() { cancel(); stop() }
+	return ctx, chromedp.Run(ctx)
+})
+
+// open opens a tab that shares no cookies and no storage with others. It fails if there is no
+// browser: the page is not tested then.
+func open(t *testing.T, address string) *browser {
+	t.Helper()
+	all, err := chromium()
+	if err != nil {
+		t.Fatal(err)
+	}
+	executor := cdp.WithExecutor(all, chromedp.FromContext(all).Browser)
+	profile, err := target.CreateBrowserContext().WithDisposeOnDetach(true).Do(executor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := target.DisposeBrowserContext(profile).Do(executor); err != nil {
+			t.Error(err)
+		}
+	})
+	b := &browser{t: t, profile: profile, url: address}
+	b.ctx = b.tab(all, true)
+	ctx := b.ctx
 	chromedp.ListenTarget(ctx, func(ev any) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -64,9 +93,25 @@ func open(t *testing.T, address string) *browser {
 			b.problems = append(b.problems, "dialog: "+e.Message)
 		}
 	})
-	b.run(network.Enable(), runtime.Enable(), page.Enable())
+	b.run(network.Enable(), runtime.Enable(), page.Enable(), emulation.SetFocusEmulationEnabled(true))
 	t.Cleanup(b.sound)
 	return b
+}
+
+// tab opens a tab in the browser's profile, which has a window once it has one tab.
+func (b *browser) tab(all context.Context, window bool) context.Context {
+	b.t.Helper()
+	made := target.CreateTarget("about:blank").WithBrowserContextID(b.profile)
+	if window {
+		made = made.WithNewWindow(true).WithWidth(1440).WithHeight(900)
+	}
+	id, err := made.Do(cdp.WithExecutor(all, chromedp.FromContext(all).Browser))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := chromedp.NewContext(all, chromedp.WithTargetID(id))
+	b.t.Cleanup(cancel)
+	return ctx
 }
 
 // sound fails the test if a script failed, or if anything was asked of another host.
@@ -108,7 +153,7 @@ func eval[T any](b *browser, expression string) T {
 // shows waits until an expression is true.
 func (b *browser) shows(what, expression string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 45*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(40 * time.Millisecond)
 	defer tick.Stop()

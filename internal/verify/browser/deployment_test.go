@@ -16,7 +16,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
@@ -39,6 +38,7 @@ var build = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	quit()
 	if built != "" {
 		_ = os.RemoveAll(built)
 	}
@@ -203,21 +203,7 @@ func (s *deployment) paid() []refund {
 // eventually polls until ok returns nil.
 func eventually(t *testing.T, what string, ok func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
-	tick := time.NewTicker(30 * time.Millisecond)
-	defer tick.Stop()
-	var err error
-	for {
-		if err = ok(); err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
+	testbed.Eventually(t, what, ok)
 }
 
 // firstKey makes the first key of an admin, as whoever installs a deployment does.

@@ -14,7 +14,6 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
-	"github.com/chromedp/cdproto/storage"
 	"github.com/chromedp/chromedp"
 	"github.com/zitadel/oidc/v3/example/server/exampleop"
 	people "github.com/zitadel/oidc/v3/example/server/storage"
@@ -68,9 +67,7 @@ func (b *browser) follow(within, text string) {
 // another opens a second tab of the same browser.
 func (b *browser) another() *browser {
 	b.t.Helper()
-	ctx, cancel := chromedp.NewContext(b.ctx)
-	b.t.Cleanup(cancel)
-	tab := &browser{t: b.t, ctx: ctx, url: b.url}
+	tab := &browser{t: b.t, ctx: b.tab(b.ctx, false), url: b.url, profile: b.profile}
 	tab.run(network.Enable(), runtime.Enable(), page.Enable())
 	return tab
 }
@@ -145,7 +142,7 @@ func TestLogInThroughProvider(t *testing.T) {
 	b.shows("where it was", `location.hash === "#/runs?agent=of-globex"`)
 
 	// A browser drops the cookie of a session whose time is over.
-	b.run(chromedp.ActionFunc(func(ctx context.Context) error { return storage.ClearCookies().Do(ctx) }))
+	b.run(chromedp.ActionFunc(func(ctx context.Context) error { return network.ClearBrowserCookies().Do(ctx) }))
 	b.follow("nav", "Agents")
 	b.text(".login [role=alert]", "Your session has ended")
 	b.follow(".login", "Log in through your organization")

@@ -38,6 +38,13 @@ const (
 	answerTokens = 100
 )
 
+// watched asks a hook at every point.
+const watched = `hooks:
+  pre_tool: [{kind: go, name: watcher, on_error: allow}]
+  post_sampling: [{kind: go, name: watcher}]
+  stop: [{kind: go, name: watcher}]
+  stop_failure: [{kind: go, name: watcher}]`
+
 func kinds() []kind {
 	return []kind{
 		{
@@ -47,6 +54,10 @@ func kinds() []kind {
 		{
 			name: "serial", weight: 15, tools: readTool + ", " + onceSerial,
 			script: []mockmodel.Response{calls("once", "read", "read", "once", "once"), text()},
+		},
+		{
+			name: "watched", weight: 12, tools: readTool + ", " + onceTool + ", " + slowerTool, more: watched,
+			script: []mockmodel.Response{calls("read", "once"), calls("slow"), text()},
 		},
 		{name: "leaf", weight: 5, tools: onceTool, script: []mockmodel.Response{calls("once"), text()}},
 		{

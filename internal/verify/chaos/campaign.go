@@ -172,6 +172,9 @@ func (c campaign) look(ctx context.Context, s *deployment, u *users) (Evidence, 
 	if e.Runs, err = gather(ctx, s, u.runs); err != nil {
 		return e, err
 	}
+	if e.Remaining, e.Letters, err = remaining(ctx, s, u.runs); err != nil {
+		return e, err
+	}
 	for _, id := range u.batches {
 		b, err := s.doors[0].client.Batch(ctx, id)
 		if err != nil && !notFound(err) {

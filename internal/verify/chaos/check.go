@@ -30,16 +30,24 @@ type Violation struct {
 // gone: runs accepted in it may be missing, and what was done in it may be done
 // again, under the same idempotency key. Nothing else is excused.
 func Check(e Evidence) []Violation {
-	c := checker{Evidence: e, asked: map[string]string{}, effects: map[string][]Effect{}}
+	c := checker{Evidence: e, asked: map[string]string{}, effects: map[string][]Effect{}, hooks: map[string][]Effect{}}
 	for _, a := range e.Answers {
 		c.asked[a.Nonce] = a.Run
 	}
 	for _, effect := range e.Effects {
+		if effect.Hook != "" {
+			c.hooks[effect.Run] = append(c.hooks[effect.Run], effect)
+			continue
+		}
 		if effect.Fault == "" {
 			c.effects[effect.Run] = append(c.effects[effect.Run], effect)
 		}
 	}
 	for _, w := range e.Runs {
+		if !w.Deleted.IsZero() {
+			c.checkDeleted(w)
+			continue
+		}
 		c.checkAccepted(w)
 		if !w.Found {
 			continue
@@ -50,9 +58,13 @@ func Check(e Evidence) []Violation {
 		c.checkPublished(w)
 		c.checkPairs(w)
 		c.checkSaid(w)
+		c.checkAfterEnd(w)
+		if w.Fork {
+			continue // it has the answers of the run that it continues
+		}
 		c.checkAnswers(w)
 		c.checkEffects(w)
-		c.checkAfterEnd(w)
+		c.checkHooks(w)
 		c.checkLimits(w)
 	}
 	for _, b := range e.Batches {
@@ -74,6 +86,7 @@ type checker struct {
 	Evidence
 	asked   map[string]string   // nonce to run
 	effects map[string][]Effect // by run
+	hooks   map[string][]Effect // what hooks were asked, by run
 	found   []Violation
 }
 

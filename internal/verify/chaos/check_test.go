@@ -103,8 +103,24 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"twice after a failover":      {func(e *Evidence) { again(e, "once"); e.Rollbacks = lost }, ""},
 		"a call without a result":     {func(e *Evidence) { e.Runs[0].Messages = e.Runs[0].Messages[:1] }, "I5"},
 		"a result without a call":     {func(e *Evidence) { e.Runs[0].Messages = append(e.Runs[0].Messages[:2], e.Runs[0].Messages[1:]...) }, "I5"},
-		"a worker panics":             {func(e *Evidence) { e.Cries = []string{"w1.log: panic: "} }, "I2"},
-		"messages are left":           {func(e *Evidence) { e.Left = 1 }, "I6"},
+		"nothing left of a deleted run": {func(e *Evidence) {
+			e.Runs[0].Found, e.Runs[0].Deleted, e.Published = false, at(8), nil
+		}, ""},
+		"a deleted run is there": {func(e *Evidence) { e.Runs[0].Deleted, e.Published = at(8), nil }, "I1"},
+		"a run below a deleted one": {func(e *Evidence) {
+			e.Runs[0].Found, e.Runs[0].Deleted, e.Runs[0].Below, e.Remaining, e.Published = false, at(8), []string{"run_2"}, []string{"run_2"}, nil
+		}, "I1"},
+		"events of a deleted run": {func(e *Evidence) { e.Runs[0].Found, e.Runs[0].Deleted = false, at(8) }, "I9"},
+		"a dead letter of a deleted run": {func(e *Evidence) {
+			e.Runs[0].Found, e.Runs[0].Deleted, e.Published, e.Letters = false, at(8), nil, []string{"run_1"}
+		}, "I2"},
+		"a tool of a deleted run": {func(e *Evidence) {
+			e.Runs[0].Found, e.Runs[0].Deleted, e.Published = false, at(-8), nil
+		}, "I7"},
+		"a hook of a response":  {func(e *Evidence) { e.Effects = append(e.Effects, Effect{Run: "run_1", Hook: "stop", Nonce: nonce(2)}) }, ""},
+		"a hook of no response": {func(e *Evidence) { e.Effects = append(e.Effects, Effect{Run: "run_1", Hook: "stop", Nonce: nonce(9)}) }, "I3"},
+		"a worker panics":       {func(e *Evidence) { e.Cries = []string{"w1.log: panic: "} }, "I2"},
+		"messages are left":     {func(e *Evidence) { e.Left = 1 }, "I6"},
 		"an abort was ignored": {func(e *Evidence) {
 			e.Runs[0].Aborting, e.Runs[0].Aborted = true, at(1)
 			e.Runs[0].Run.FinishedAt = state.At(at(9))

@@ -233,7 +233,7 @@ func (s *deployment) node(ctx context.Context, name, path string, env ...string)
 		return nil, err
 	}
 	env = append(env, "TURNPIKE_NATS_URL=nats://"+n.toNATS.Addr(), "TURNPIKE_PREFIX="+prefix, "TURNPIKE_LEASE="+lease.String(),
-		fmt.Sprintf("TURNPIKE_NATS_REPLICAS=%d", len(s.nats)), "TURNPIKE_LOG_LEVEL=debug", "TURNPIKE_EVENT_FEED=on", "TURNPIKE_REDIS_URL=")
+		fmt.Sprintf("TURNPIKE_NATS_REPLICAS=%d", len(s.nats)), "TURNPIKE_LOG_LEVEL=debug", "TURNPIKE_EVENT_FEED=on", "TURNPIKE_TURN_STREAMS=2", "TURNPIKE_REDIS_URL=")
 	env = append(env, s.shape.settings...)
 	if s.kind != nil {
 		env = append(env, "TURNPIKE_REDIS_URL="+s.kind.URL)

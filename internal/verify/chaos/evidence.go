@@ -31,6 +31,8 @@ type Evidence struct {
 	Faults    []Fault
 	Rollbacks []Rollback
 	Refused   []string // answers of the gateway that no request deserved
+	Remaining []string // runs below deleted ones that the store has
+	Letters   []string // runs that have dead letters
 	Left      uint64   // messages that are left although every run rests
 
 	// Cries are lines of the processes' logs that no fault accounts for: panics and
@@ -88,6 +90,9 @@ func witness(ctx context.Context, s *deployment, r Submitted) ([]Witness, error)
 	if err != nil {
 		return nil, fmt.Errorf("read run %s: %w", r.ID, err)
 	}
+	if w.Run.Transition.Reason == state.EndLost {
+		return []Witness{w}, nil // the record of a run that the store does not have
+	}
 	w.Found = true
 	if w.Messages, err = s.doors[0].client.Messages(ctx, r.ID); err != nil {
 		return nil, fmt.Errorf("read messages of run %s: %w", r.ID, err)
@@ -115,6 +120,40 @@ func witness(ctx context.Context, s *deployment, r Submitted) ([]Witness, error)
 		all = append(all, found...)
 	}
 	return all, nil
+}
+
+// remaining returns the runs below deleted ones that the store has, and the runs with dead
+// letters.
+func remaining(ctx context.Context, s *deployment, runs []*Submitted) (left, letters []string, err error) {
+	for _, r := range runs {
+		if r.Deleted.IsZero() {
+			continue
+		}
+		for _, id := range r.Below {
+			_, err := s.doors[0].client.Get(ctx, id)
+			if err != nil && !notFound(err) {
+				return nil, nil, fmt.Errorf("read run %s: %w", id, err)
+			}
+			if err == nil {
+				left = append(left, id)
+			}
+		}
+	}
+	for after := uint64(0); ; {
+		page, err := s.doors[0].client.Dead(ctx, after, 100)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read dead letters: %w", err)
+		}
+		for _, l := range page.Items {
+			if l.RunID != nil {
+				letters = append(letters, *l.RunID)
+			}
+			after = l.Seq
+		}
+		if len(page.Items) < 100 {
+			return left, letters, nil
+		}
+	}
 }
 
 // events reads the committed events of a run, page by page.
@@ -220,12 +259,14 @@ func left(ctx context.Context, s *deployment, limit time.Duration) uint64 {
 	n := uint64(0)
 	_ = rig.Until(ctx, limit, "no message is left", func(ctx context.Context) error {
 		sum := uint64(0)
-		for _, name := range []string{streamTurns, streamSubmit, streamControl} {
-			stream, err := s.js.Stream(ctx, name)
-			if err != nil {
-				return err
+		streams := s.js.ListStreams(ctx)
+		for info := range streams.Info() {
+			if name := info.Config.Name; strings.HasPrefix(name, streamTurns) || name == streamSubmit || name == streamControl {
+				sum += info.State.Msgs
 			}
-			sum += stream.CachedInfo().State.Msgs
+		}
+		if err := streams.Err(); err != nil {
+			return err
 		}
 		if n = sum; n > 0 {
 			return fmt.Errorf("%d are left", n)

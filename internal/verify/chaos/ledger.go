@@ -23,6 +23,9 @@ type Effect struct {
 	Nonce  string `json:"nonce,omitempty"`  // of the model's answer that asked for it
 	Result string `json:"result,omitempty"` // what the tool answered: no two are equal
 
+	// Hook is the point at which a hook was asked; "" for a tool.
+	Hook string `json:"hook,omitempty"`
+
 	// Fault is set for disturbances, and names it.
 	Fault string `json:"fault,omitempty"`
 }

@@ -58,11 +58,11 @@ func (s *noisyStore) Claim(ctx context.Context, r state.ClaimRequest) (state.Cla
 }
 
 // Record implements state.Turns.
-func (s *noisyStore) Record(ctx context.Context, l state.Lease, r state.Record) error {
+func (s *noisyStore) Record(ctx context.Context, l state.Lease, r state.Record) (*state.Abort, error) {
 	s.dies("before a record", l.Run)
-	err := s.Store.Record(ctx, l, r)
+	abort, err := s.Store.Record(ctx, l, r)
 	s.dies("after a record", l.Run)
-	return err
+	return abort, err
 }
 
 // Commit implements state.Turns.

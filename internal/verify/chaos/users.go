@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,6 +34,14 @@ type Submitted struct {
 	Sent time.Time
 
 	Batch string // that it is part of; "" if of none
+
+	// Fork says that the run continues the history of another.
+	Fork bool
+
+	// Deleted is when the gateway acknowledged the deletion of the run, and Below are the runs
+	// below it that went with it.
+	Deleted time.Time
+	Below   []string
 
 	// Again are the ids that the same submission got when it was sent again.
 	Again []string
@@ -84,7 +93,9 @@ const (
 	natsShare       = 5
 	unansweredShare = 8 // of those that wait for an approval
 	scheduledShare  = 5
-	droppedShare    = 3 // of the events after which a reader hangs up
+	forkedShare     = 5  // of those that have ended
+	deletedShare    = 12 // of those that have ended
+	droppedShare    = 3  // of the events after which a reader hangs up
 )
 
 // patience is how long a reader may take to see the end of a run that has ended: both
@@ -141,6 +152,62 @@ func (u *users) one(ctx, stop context.Context) {
 			}
 		}
 		u.stay(ctx, s)
+		u.after(ctx, s)
+	}
+}
+
+// after forks a run that has ended, or deletes it, or neither.
+func (u *users) after(ctx context.Context, s *Submitted) {
+	if s.Unanswered {
+		return
+	}
+	switch n := u.dice(100); {
+	case n < forkedShare:
+		u.fork(ctx, s)
+	case n < forkedShare+deletedShare:
+		u.delete(ctx, s)
+	}
+}
+
+// fork forks a run at its start, and stays with the fork.
+func (u *users) fork(ctx context.Context, s *Submitted) {
+	start := 0
+	run, ok := insist(ctx, u, func(ctx context.Context) (api.Run, error) {
+		return u.door().client.ForkWithKey(ctx, s.ID, api.ForkRequest{Turn: &start}, s.Key+"-fork")
+	})
+	if !ok {
+		return
+	}
+	f := &Submitted{ID: run.ID, Kind: s.Kind, Fork: true}
+	u.accepted(f)
+	u.stay(ctx, f)
+}
+
+// delete deletes a run with all below it. A run below it may still end.
+func (u *users) delete(ctx context.Context, s *Submitted) {
+	for rig.Pause(ctx, 300*time.Millisecond) {
+		below, ok := insist(ctx, u, func(ctx context.Context) (api.Page[api.Run], error) {
+			return u.door().client.List(ctx, url.Values{"parent": {s.ID}, "limit": {"100"}})
+		})
+		if !ok {
+			return
+		}
+		callCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := u.door().client.Delete(callCtx, s.ID)
+		cancel()
+		u.mu.Lock()
+		for _, run := range below.Items {
+			if !slices.Contains(s.Below, run.ID) {
+				s.Below = append(s.Below, run.ID)
+			}
+		}
+		if err == nil || notFound(err) {
+			s.Deleted = time.Now()
+		}
+		u.mu.Unlock()
+		if err == nil || notFound(err) {
+			return
+		}
 	}
 }
 
@@ -373,7 +440,7 @@ func (u *users) answer(ctx context.Context, s *Submitted) (over bool) {
 			if u.dice(5) == 0 {
 				decision = state.Deny
 			}
-			sig.Approvals = []api.Approval{{CallID: c.ID, Decision: string(decision)}}
+			sig.Approvals = []api.Approval{{CallID: c.ID, Decision: string(decision), Hash: c.Hash}}
 		case string(state.NeedResult), string(state.NeedAsync):
 			sig.ToolResults = []api.ToolResult{{CallID: c.ID, Content: json.RawMessage(`"picked"`)}}
 		case string(state.NeedAnswer):

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,6 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/app/programs"
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
@@ -50,12 +54,47 @@ func Work(ctx context.Context, cfg WorkerConfig) error {
 	if err != nil {
 		return err
 	}
+	settings.Hooks = hookspec.Kinds(map[string]hook.Hook{"watcher": watcher{cfg.ID, ledger}})
 	settings.Kinds = toolspec.Kinds(tools(cfg.ID, ledger))
 	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: cfg.HTTPAllow, ModelAllow: cfg.ModelAllow, MCPCommands: cfg.MCPCommands, Confinement: programs.Config(cfg.Programs, cfg.SecretsDir), MockResponses: cfg.MockResponses})
 	if err != nil {
 		return err
 	}
 	return w.Run(ctx)
+}
+
+// watcher is a hook that writes what it is asked to the ledger. It takes a while, so that
+// faults strike meanwhile.
+type watcher struct {
+	worker string
+	ledger *Ledger
+}
+
+// Call implements hook.Hook.
+func (w watcher) Call(ctx context.Context, r hook.Request) (hook.Answer, error) {
+	e := Effect{At: time.Now(), Worker: w.worker, Run: string(r.Run), Hook: string(r.Point)}
+	var args struct {
+		Nonce string `json:"nonce"`
+	}
+	switch {
+	case r.Call != nil:
+		if err := json.Unmarshal(r.Call.Arguments, &args); err != nil {
+			return hook.Answer{}, err
+		}
+		e.Nonce = args.Nonce
+	case r.Output != "":
+		e.Nonce, _, _ = strings.Cut(r.Output, " ")
+	}
+	if e.Nonce != "" {
+		if err := w.ledger.Append(e); err != nil {
+			return hook.Answer{}, err
+		}
+	}
+	rig.Pause(ctx, rand.N(300*time.Millisecond))        //nolint:gosec // not a secret
+	if r.Point == hook.PostSampling && rand.N(5) == 0 { //nolint:gosec // as above
+		return hook.Answer{Notes: []string{"take care"}}, nil
+	}
+	return hook.Answer{}, nil
 }
 
 // slowTool is how long the tool slow takes.

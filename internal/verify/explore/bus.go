@@ -40,6 +40,14 @@ func (w wire) request(what string, can []outcome) request {
 	return request{name: w.p.name + ": " + what, can: can}
 }
 
+// Every tenant may publish here, and turns that no worker pulls are what the explorer looks for.
+func (wire) OpenTenant(context.Context, string) error    { return nil }
+func (wire) CloseTenant(context.Context, string) error   { return nil }
+func (wire) KeepTenants(context.Context, []string) error { return nil }
+func (wire) Unpulled(context.Context) (map[string]int64, error) {
+	return map[string]int64{}, nil
+}
+
 func (w wire) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 	what := fmt.Sprintf("publish the turn after %s at %d", w.p.s.short(t.Run), t.Version)
 	return ask0(ctx, w.p, w.request(what, publishes), func() error {

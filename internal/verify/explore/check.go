@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -28,6 +29,8 @@ type outside struct {
 	taken       map[state.RunID]taken // turns that were taken up by a second worker
 	late        []effect              // which that worker must hear of
 	paused      map[string]bool       // tokens of workers that are to say that they were only paused
+	warned      map[turnOf]bool       // whether the last write to the journal met an abort in the store
+	returned    map[string]returned   // calls whose tools have returned, until their worker writes that down
 	putOff      map[release]int       // turns that were put off, and whose messages are not answered yet
 	guarded     map[string]bool       // calls that a hook was asked about
 	replies     int                   // to a service
@@ -59,6 +62,18 @@ type taken struct {
 	at      time.Time
 }
 
+// turnOf is a run at a process.
+type turnOf struct {
+	by  int
+	run state.RunID
+}
+
+// returned is a call whose tool has returned to a process.
+type returned struct {
+	to  *process
+	run state.RunID
+}
+
 // release is the end of a lease whose holder has put the turn off.
 type release struct {
 	by      int // process
@@ -67,7 +82,7 @@ type release struct {
 }
 
 func newOutside() outside {
-	return outside{putOff: map[release]int{}, taken: map[state.RunID]taken{}, paused: map[string]bool{}, guarded: map[string]bool{}, refused: map[string]bool{}, started: map[string]int{}, after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
+	return outside{warned: map[turnOf]bool{}, returned: map[string]returned{}, putOff: map[release]int{}, taken: map[state.RunID]taken{}, paused: map[string]bool{}, guarded: map[string]bool{}, refused: map[string]bool{}, started: map[string]int{}, after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
 }
 
 // key identifies what is outside, as far as the checks look at it.
@@ -80,7 +95,10 @@ func (o *outside) key(h *maphash.Hash) {
 	for _, id := range slices.Sorted(maps.Keys(o.taken)) {
 		fmt.Fprint(h, id, o.taken[id].by.index, o.taken[id].version, o.taken[id].at)
 	}
-	fmt.Fprint(h, o.late, o.paused, o.putOff, o.guarded, o.refused, o.started, o.replies, o.abortSent, o.abortTried, o.asked, len(o.letters), o.accepted, o.said, o.after, o.spoken, o.rolledBack, len(o.faults) > 0, o.interrupted, o.switches > 0)
+	for _, t := range slices.SortedFunc(maps.Keys(o.warned), func(a, b turnOf) int { return cmp.Or(a.by-b.by, strings.Compare(string(a.run), string(b.run))) }) {
+		fmt.Fprint(h, t, o.warned[t])
+	}
+	fmt.Fprint(h, slices.Sorted(maps.Keys(o.returned)), o.late, o.paused, o.putOff, o.guarded, o.refused, o.started, o.replies, o.abortSent, o.abortTried, o.asked, len(o.letters), o.accepted, o.said, o.after, o.spoken, o.rolledBack, len(o.faults) > 0, o.interrupted, o.switches > 0)
 }
 
 // violate notes what must not be.
@@ -94,6 +112,54 @@ func (s *deployment) begins(ctx context.Context, p *process, run state.RunID, wh
 	defer s.mu.Unlock()
 	if p.awake() && p.aborted[run] && !s.spoken[run] && ctx.Err() == nil {
 		s.violate("I7: %s for %s by %s, which knows of its abort", what, s.short(run), p.name)
+	}
+}
+
+// journals notes whether a write to the journal met an abort: the store knows, whatever the
+// worker was told.
+func (s *deployment) journals(p *process, l state.Lease, err error) {
+	if r, ok := s.record(l.Run); ok && err == nil {
+		s.warned[turnOf{p.index, l.Run}] = r.Abort != nil
+	}
+}
+
+// follows holds the start of a tool or of a hook before it to I7: the response was journaled
+// before the run was to be aborted.
+func (s *deployment) follows(ctx context.Context, p *process, run state.RunID, what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.awake() && ctx.Err() == nil && s.warned[turnOf{p.index, run}] && !s.rolledBack {
+		s.violate("I7: %s for %s by %s, and the store had its abort when the response was journaled", what, s.short(run), p.name)
+	}
+}
+
+// returns notes that a tool has returned.
+func (s *deployment) returns(p *process, c tool.Call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.returned[c.ID] = returned{p, c.Run}
+}
+
+// writes notes that a process is about to write down the results of calls.
+func (s *deployment) writes(p *process, results []state.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range results {
+		if s.returned[e.CallID].to == p {
+			delete(s.returned, e.CallID)
+		}
+	}
+}
+
+// checkReturned holds those who do nothing just now to I3: what a tool has returned is on its
+// way to the store before its worker waits for anything else.
+func (s *deployment) checkReturned() {
+	for call, r := range s.returned {
+		if r.to.dead {
+			delete(s.returned, call)
+		} else if r.to.awake() {
+			s.violate("I3: %s waits with what %s of %s has returned, and does not write that down", r.to.name, call, s.short(r.run))
+		}
 	}
 }
 

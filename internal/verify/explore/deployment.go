@@ -245,15 +245,20 @@ type deed struct{ p *process }
 func (d deed) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	s := d.p.s
 	s.begins(ctx, d.p, c.Run, "a tool is called")
+	s.follows(ctx, d.p, c.Run, "a tool is called")
 	req := request{name: fmt.Sprintf("%s: call %s %s for %s", d.p.name, c.Name, c.ID, s.short(c.Run)), can: works}
 	s.starts(c)
-	return ask(ctx, d.p, req, func() (tool.Result, error) {
+	r, err := ask(ctx, d.p, req, func() (tool.Result, error) {
 		if s.refused[c.IdempotencyKey] {
 			return tool.Error(keyRefused), nil
 		}
 		s.acts(d.p, c)
 		return tool.Result{Content: result(c.Name, string(c.Arguments))}, nil
 	})
+	if err == nil {
+		s.returns(d.p, c)
+	}
+	return r, err
 }
 
 // keyRefused is what a tool says to a key that its probe has refused.

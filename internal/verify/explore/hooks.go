@@ -16,6 +16,12 @@ type guard struct{ p *process }
 // Call implements hook.Hook.
 func (g guard) Call(ctx context.Context, r hook.Request) (hook.Answer, error) {
 	s := g.p.s
+	if r.Point == hook.PreTool {
+		s.follows(ctx, g.p, r.Run, "a hook is asked about a call")
+	}
+	if r.Point == hook.PostSampling {
+		s.checkSeen(r)
+	}
 	what := string(r.Point)
 	if r.Call != nil {
 		what += " of " + r.Call.ID
@@ -41,5 +47,20 @@ func (s *deployment) checkGuarded(run state.RunID, call string) {
 		return e.Message != nil && slices.ContainsFunc(e.Message.Calls(), func(p state.Part) bool { return p.ID == call })
 	}) {
 		s.violate("I3: a hook is asked about %s, which no response in the log says", call)
+	}
+}
+
+// checkSeen holds a request after a response to what is written down.
+func (s *deployment) checkSeen(r hook.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	log, err := s.store.Snapshot().Log(r.Run)
+	if err != nil || s.rolledBack {
+		return
+	}
+	if !slices.ContainsFunc(log, func(e state.Entry) bool {
+		return e.Type == state.EntryModel && e.Message.Text() == r.Output && slices.EqualFunc(e.Message.Calls(), r.Calls, func(p state.Part, c hook.Call) bool { return p.ID == c.ID })
+	}) {
+		s.violate("I3: a hook sees %q with %d calls, which no response in the log of %s says", r.Output, len(r.Calls), s.short(r.Run))
 	}
 }

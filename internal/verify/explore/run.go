@@ -166,6 +166,7 @@ func (x *execution) next(end time.Time) error {
 		x.mu.Unlock()
 		return x.comeBack()
 	}
+	x.checkReturned()
 	free, waits := x.enabled()
 	for _, c := range free {
 		if c.quiet != nil && c.quiet() || x.quiet {

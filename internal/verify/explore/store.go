@@ -100,15 +100,21 @@ func (s store) Renew(ctx context.Context, l state.Lease, lease, delay time.Durat
 	})
 }
 
-func (s store) Record(ctx context.Context, l state.Lease, r state.Record) error {
-	return ask0(ctx, s.p, s.write("record", l.Run, l.Version), func() error {
-		err := s.p.s.store.Record(live(), l, r)
+func (s store) Record(ctx context.Context, l state.Lease, r state.Record) (*state.Abort, error) {
+	s.p.s.writes(s.p, r.Results)
+	return ask(ctx, s.p, s.write("record", l.Run, l.Version), func() (*state.Abort, error) {
+		abort, err := s.p.s.store.Record(live(), l, r)
 		s.p.s.fences(l, err)
-		return err
+		s.p.s.journals(s.p, l, err)
+		if abort != nil {
+			s.p.aborted[l.Run] = true
+		}
+		return abort, err
 	})
 }
 
 func (s store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
+	s.p.s.writes(s.p, c.State.Log[c.From:])
 	return ask(ctx, s.p, s.write("commit", l.Run, l.Version), func() (state.Committed, error) {
 		before, _ := s.p.s.record(l.Run)
 		got, err := s.p.s.store.Commit(live(), l, c)
@@ -190,8 +196,9 @@ func (s store) Alive(ctx context.Context, worker string) (bool, error) {
 	return ask(ctx, s.p, r, func() (bool, error) { return alive(), nil })
 }
 
-// SetFormat changes nothing: internal/verify/upgrade has the formats.
-func (s store) SetFormat(int) { s.p.passes() }
+// SetFormat changes nothing: internal/e2e has two builds. It is no gate either: a process that
+// sleeps would wake in it and in its other timers at the same instant, in any order.
+func (store) SetFormat(int) {}
 
 func (s store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
 	return ask0(ctx, s.p, s.write("note as finalized", id, 0), func() error { return s.p.s.store.Finalized(live(), id, seq) })

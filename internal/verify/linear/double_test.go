@@ -126,15 +126,15 @@ func (d *double) Claim(_ context.Context, q state.ClaimRequest) (state.Claim, er
 	return lose(c, err)
 }
 
-func (d *double) Record(_ context.Context, l state.Lease, j state.Record) error {
+func (d *double) Record(_ context.Context, l state.Lease, j state.Record) (abort *state.Abort, err error) {
 	defer d.lock()()
-	err := d.change(func(r *record.Record) error {
+	err = d.change(func(r *record.Record) error {
 		entries, err := r.Record(l, j)
 		d.log = append(d.log[:len(d.log):len(d.log)], entries...)
+		abort = r.Abort
 		return err
 	})
-	_, err = lose(0, err)
-	return err
+	return lose(abort, err)
 }
 
 func (d *double) Commit(_ context.Context, l state.Lease, c state.Commit) (state.Committed, error) {

@@ -116,7 +116,7 @@ func ask(ctx context.Context, s state.Store, c Call) (a Answer) {
 	case c.Claim != nil:
 		a.Claim, a.Err = s.Claim(ctx, *c.Claim)
 	case c.Record != nil:
-		a.Err = s.Record(ctx, c.Lease, *c.Record)
+		_, a.Err = s.Record(ctx, c.Lease, *c.Record)
 	case c.Commit != nil:
 		a.Committed, a.Err = s.Commit(ctx, c.Lease, *c.Commit)
 	case c.Release:

@@ -8,6 +8,7 @@ const (
 	eager    = "pkg/worker/eager.go"
 	leases   = "pkg/worker/lease.go"
 	finalize = "pkg/worker/finalize.go"
+	children = "pkg/worker/children.go"
 	sweep    = "pkg/worker/sweep.go"
 	tools    = "pkg/worker/tools.go"
 	hooks    = "pkg/worker/hooks.go"
@@ -16,6 +17,7 @@ const (
 	members  = "pkg/worker/membership.go"
 	messages = "pkg/dispatch/dispatch.go"
 	rules    = "pkg/state/record/record.go"
+	memory   = "pkg/state/memstore/memstore.go"
 	submit   = "pkg/gateway/submit.go"
 	intake   = "pkg/gateway/intake.go"
 	signal   = "pkg/gateway/signals.go"
@@ -25,7 +27,7 @@ const (
 var all = []mutant{
 	// Those that a model of the protocol was held to, before the code itself was explored.
 	{"tools start before the response is written down", act, []string{
-		"		err := t.w.store.Record(ctx, t.lease.Lease, r)\n		if err == nil {\n			t.grown()\n", "		err := error(nil)\n		if err == nil {\n",
+		"		abort, err := t.w.store.Record(within, t.lease.Lease, r)\n		if err == nil {\n			t.grown(length)\n", "		abort, err := (*state.Abort)(nil), error(nil)\n		if err == nil {\n",
 	}, "TestExplore/^tools$"},
 	{"nobody notes that a tool was started", tools, []string{"		if !spec.Idempotent {\n", "		if false {\n"}, "TestExplore/^tools$"},
 	{"tokens can be foreseen", claim, []string{"Token: w.random.token(),", "Token: fmt.Sprint(msg.Version),"}, "TestExplore/^tools$"},
@@ -61,7 +63,7 @@ var all = []mutant{
 	{"model calls of workers that died are not counted", act, []string{"	if began.Attempt > 1 {\n", "	if false {\n"}, "TestExplore/^tools,_no_optimisations$"},
 	{"a model call is not counted where an attempt has journaled nothing", spent, []string{"	if attempts <= known {\n", "	if attempts <= known+1 {\n"}, "TestExplore/^tools,_no_optimisations$"},
 	{"a commit drops the signals that it has not used", rules, []string{"	r.Inbox = slices.Clone(r.Inbox[gone:])\n", "	r.Inbox = nil\n"}, "TestExplore/^a_remark$"},
-	{"a signal that is repeated is taken twice", rules, []string{"	if slices.Contains(r.Seen, s.ID) {\n", "	if false {\n"}, "TestExplore/^a_remark$"},
+	{"a signal that is repeated is taken twice", rules, []string{"	if slices.Contains(r.Seen, key) {\n", "	if false {\n"}, "TestExplore/^a_remark$"},
 	{"a release counts the attempt", rules, []string{"	r.Attempts--\n", ""}, "TestExplore/^tools"},
 
 	// Of probes.
@@ -74,7 +76,7 @@ var all = []mutant{
 
 	// Of workers that were only paused, or not heard.
 	{"whoever takes a turn up does not wait for what its worker hands in", claim, []string{"	if c.Attempt != 2 || c.Abort != nil || w.cfg.LateResults < 0 {\n", "	if true {\n"}, "TestExplore/^a_worker_that_sleeps$"},
-	{"a worker that was only paused says nothing", commit, []string{"		t.handIn(ctx)\n", ""}, "TestExplore/^a_worker_that_sleeps$"},
+	{"a worker that was only paused says nothing", commit, []string{"		t.handIn(ctx, fenced)\n", "		_ = fenced\n"}, "TestExplore/^a_worker_that_sleeps$"},
 	{"the store keeps nothing of a worker that was evicted", rules, []string{
 		"			r.keepResults(slices.DeleteFunc(slices.Clone(j.Results), func(e state.Entry) bool { return !r.startedBy(e.CallID, l.Token) }))\n", "",
 	}, "TestExplore/^a_worker_that_sleeps$"},
@@ -83,12 +85,14 @@ var all = []mutant{
 	// Of hooks.
 	{"a hook is not asked before a tool", hooks, []string{"		if r.Call != nil && !h.Covers(r.Call.Tool) {\n", "		if r.Call != nil {\n"}, "TestExplore/^hooks$"},
 	{"a hook hears of a response before it is written down", hooks, []string{
-		"	if err := t.record(ctx, state.Record{}); err != nil {\n		return nil, err\n	}\n	req := t.hookRequest(effect.Point)\n", "	req := t.hookRequest(effect.Point)\n",
+		"	if err := t.record(ctx, state.Record{}); err != nil {\n		return nil, err\n	}\n	if ctx.Err() != nil {\n", "	if ctx.Err() != nil {\n",
 	}, "TestExplore/^hooks$"},
+	{"a hook that only watches sees a response before it is written down", hooks, []string{"		t.watchers = a\n", "		t.watchers = a\n		t.showResponse(ctx)\n"}, "TestExplore/^hooks$"},
+	{"a result stays in memory while a turn waits for hooks", act, []string{" || t.awaitsNotes()) {", ") {"}, "TestExplore/^hooks$"},
 
 	// Of what comes over the bus.
 	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			g.answer(ctx, m, kind, g.guarded(func() error { return take(ctx, m) })())\n", "			_ = m.Ack()\n			g.answer(ctx, m, kind, g.guarded(func() error { return take(ctx, m) })())\n"}, "TestExplore/^a_service,_over_the_bus$"},
-	{"a submission over the bus loses its key", intake, []string{"		return key\n", "		return \"\"\n"}, "TestExplore/^a_service,_over_the_bus$"},
+	{"a submission over the bus loses its key", intake, []string{"key: m.Header(headerMsgID), message: m.ID(), ", ""}, "TestExplore/^a_service,_over_the_bus$"},
 	{"an abort over the bus is not noted in the store", intake, []string{"	wake, err := g.store.Abort(ctx, id, a, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"a service is not told of the end", finalize, []string{"		if err := w.reply(ctx, s); err != nil {\n", "		if err := error(nil); err != nil {\n"}, "TestExplore/^a_service,_over_the_bus$"},
 
@@ -100,16 +104,19 @@ var all = []mutant{
 	{"an eager claim outlives an abort", leases, []string{"	w.eager.forget(a.Run) // the store is asked, and tells of the abort\n", ""}, "TestExplore/^a_cancellation$"},
 	{"an abort is not noted in the store", signal, []string{"	wake, err := g.store.Abort(ctx, st.ID, abort, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n	_ = abort\n"}, "TestExplore/^a_cancellation$"},
 
+	{"a worker does not heed the abort that its write to the journal reports", act, []string{"			t.lease.interrupt(abort)\n", "			_ = abort\n"}, "TestExplore/^a_cancellation$"},
+	{"the store does not report an abort to a write to the journal", memory, []string{"			abort = rec.Abort\n", ""}, "TestExplore/^a_cancellation$"},
+
 	// Of children.
-	{"a parent is not told", finalize, []string{"		if err := w.answerParent(ctx, s); err != nil {", "		if err := error(nil); err != nil {", "		return w.answerParent(ctx, child)", "		return nil"}, "TestExplore/^two_children$"},
+	{"a parent is not told", finalize, []string{"	if s.Parent == nil {\n		return nil\n	}\n	result :=", "	if s.ID != \"\" {\n		return nil\n	}\n	result :="}, "TestExplore/^two_children$"},
 	{"children start before their parent's turn is committed", turn, []string{
-		"	done, err := t.commit(ctx)\n", "	if err := t.w.startChildren(ctx, t.s); err != nil {\n		return err\n	}\n	done, err := t.commit(ctx)\n",
+		"	done, err := t.commit(ctx)\n", "	if err := t.w.startChildren(ctx, t.s, nil); err != nil {\n		return err\n	}\n	done, err := t.commit(ctx)\n",
 	}, "TestExplore/^two_children$"},
-	{"an abort is not passed to children", finalize, []string{"	return t.w.abortAll(ctx, t.s.Tenant, t.claim.Open)\n", "	return nil\n"}, "TestExplore/^a_child_and_a_cancellation$"},
+	{"an abort is not passed to children", children, []string{"	t.missing, err = t.w.abortAll(ctx, t.s.Tenant, calls)\n", "	_ = calls\n"}, "TestExplore/^a_child_and_a_cancellation$"},
 	{"a child does not ask whether its parent has ended", finalize, []string{"	case parent.Status.Terminal():\n", "	case parent.Status == \"\":\n"}, "TestOrphan"},
 
 	// Of the gateway.
-	{"a submission's key is dropped", submit, []string{"Key: sub.key, Fingerprint", "Fingerprint"}, "TestExplore/^one_turn$"},
+	{"a submission's key is dropped", submit, []string{"Key: sub.storeKey(), Fingerprint", "Fingerprint"}, "TestExplore/^one_turn$"},
 	{"the gateway does not publish the turn of a submission", submit, []string{"if st.Status == state.Queued && (!existing || st.Version == run.Version) {", "if false {"}, "TestExplore/^one_turn$"},
 	{"the gateway does not publish the turn of a signal", signal, []string{
 		"	g.publish(r.Context(), id, func(ctx context.Context) error { return g.dispatch.Wake(ctx, id, wake, span.Parent(ctx)) })\n", "	_ = wake\n",

@@ -1,13 +1,14 @@
-// Command mutants plants mistakes in production code, one at a time, and fails if the
-// explorer does not find one. The tree is not touched: the compiler is told to read other
-// files in place of those that are wrong.
+// Command mutants plants mistakes in production code, one at a time, and fails if the tests
+// that each mistake names do not find it. The tree stays as it is: the compiler reads the
+// wrong file through an overlay, Lua scripts included.
 //
 //	go run ./internal/verify/mutants             # all
-//	go run ./internal/verify/mutants -only fence # those whose names say so
+//	go run ./internal/verify/mutants -only fence # the mistakes with a matching name
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -17,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -26,8 +28,20 @@ type mutant struct {
 	name string
 	file string
 	text []string
-	run  string // the tests that are to find it; with slashes as in -test.run
+	run  string // the tests that must find it, as in -test.run
 }
+
+// group is the mistakes that the tests of one package must find.
+type group struct {
+	pkg      string
+	mistakes []mutant
+}
+
+// explorer is the package of tests that explores the protocol.
+const explorer = "internal/verify/explore"
+
+// groups are all mistakes.
+var groups = slices.Concat([]group{{explorer, all}}, packages)
 
 func main() {
 	only := flag.String("only", "", "plant those only whose names match this expression")
@@ -50,24 +64,26 @@ func plant(w io.Writer, only string, verbose bool) error {
 	}
 	defer os.RemoveAll(dir)
 	planted, missed := 0, []string{}
-	for _, m := range all {
-		if !wanted.MatchString(m.name) {
-			continue
-		}
-		planted++
-		began := time.Now()
-		how, err := m.find(dir)
-		switch {
-		case errors.Is(err, errMissed):
-			missed = append(missed, m.name)
-			fmt.Fprintf(w, "MISSED  %s (%s)\n", m.name, time.Since(began).Round(time.Second))
-			continue
-		case err != nil:
-			return fmt.Errorf("%s: %w", m.name, err)
-		}
-		fmt.Fprintf(w, "found   %s (%s): %s\n", m.name, time.Since(began).Round(time.Second), head(how))
-		if verbose {
-			fmt.Fprintln(w, how)
+	for _, g := range groups {
+		for _, m := range g.mistakes {
+			if !wanted.MatchString(m.name) {
+				continue
+			}
+			planted++
+			began := time.Now()
+			how, err := m.find(dir, g.pkg)
+			switch {
+			case errors.Is(err, errMissed):
+				missed = append(missed, m.name)
+				fmt.Fprintf(w, "MISSED  %s (%s)\n", m.name, time.Since(began).Round(time.Second))
+				continue
+			case err != nil:
+				return fmt.Errorf("%s: %w", m.name, err)
+			}
+			fmt.Fprintf(w, "found   %s (%s): %s\n", m.name, time.Since(began).Round(time.Second), head(how))
+			if verbose {
+				fmt.Fprintln(w, how)
+			}
 		}
 	}
 	fmt.Fprintf(w, "%d mistakes planted, %d found\n", planted, planted-len(missed))
@@ -79,26 +95,35 @@ func plant(w io.Writer, only string, verbose bool) error {
 
 var errMissed = errors.New("not found")
 
-// find builds the explorer with the mistake in it, and returns how it was found.
-func (m mutant) find(dir string) (string, error) {
+// find builds the tests with the mistake in the code, and returns their output if they fail.
+func (m mutant) find(dir, pkg string) (string, error) {
 	overlay, err := m.overlay(dir)
 	if err != nil {
 		return "", err
 	}
-	bin := filepath.Join(dir, "explore.test")
-	build := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", bin, "./internal/verify/explore") //nolint:gosec // paths of our own
+	bin := filepath.Join(dir, "mutant.test")
+	build := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", bin, "./"+pkg) //nolint:gosec // paths of our own
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}
-	for _, form := range []string{"-prove=false", "-prove"} { // what is found in seconds is looked for first
-		test := exec.Command(bin, "-test.run", m.run, "-test.failfast", "-test.parallel", "1", "-test.timeout", "20m", form) //nolint:gosec // as above
-		test.Dir = filepath.Join("internal", "verify", "explore")
+	args, found := []string{"-test.run", m.run, "-test.failfast", "-test.timeout", "20m"}, failed
+	forms := [][]string{{"-test.short", "-test.timeout", "2m"}}
+	if pkg == explorer {
+		args, found = append(args, "-test.parallel", "1"), violation
+		forms = [][]string{{"-prove=false"}, {"-prove"}} // what is found in seconds is looked for first
+	}
+	for _, form := range forms {
+		test := exec.Command(bin, append(slices.Clone(args), form...)...) //nolint:gosec // as above
+		test.Dir = filepath.FromSlash(pkg)
 		out, err := test.CombinedOutput()
+		if bytes.Contains(out, []byte("no tests to run")) {
+			return "", fmt.Errorf("%s has no test %s", pkg, m.run)
+		}
 		if err == nil {
 			continue
 		}
-		if !violation.Match(out) {
-			return "", fmt.Errorf("the tests fail, but not by a violation: %w\n%s", err, out)
+		if !found.Match(out) {
+			return "", fmt.Errorf("the tests fail, but not as they should: %w\n%s", err, out)
 		}
 		return string(out), nil
 	}
@@ -108,16 +133,16 @@ func (m mutant) find(dir string) (string, error) {
 // violation is what the explorer says when an invariant is broken.
 var violation = regexp.MustCompile(`\bI\d+: .*`)
 
-// failed is what the tests say of the scenario.
-var failed = regexp.MustCompile(`--- FAIL: Test(?:Explore/)?(\S+) `)
+// failed is the line of a test that fails. A mistake may also make a test hang.
+var failed = regexp.MustCompile(`--- FAIL: Test(?:Explore/)?(\S+) |panic: test timed out`)
 
 // head says in one line which test found a mistake, and how.
 func head(how string) string {
 	name := ""
 	for _, m := range failed.FindAllStringSubmatch(how, -1) {
-		name = m[1] // the innermost comes last
+		name = cmp.Or(m[1], "timeout") // the innermost comes last
 	}
-	return name + ": " + violation.FindString(how)
+	return strings.TrimSuffix(name+": "+violation.FindString(how), ": ")
 }
 
 // apply returns the file with the mistake in it.
@@ -141,7 +166,7 @@ func (m mutant) overlay(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	wrong := filepath.Join(dir, "wrong.go")
+	wrong := filepath.Join(dir, "wrong"+filepath.Ext(m.file))
 	if err := os.WriteFile(wrong, src, 0o600); err != nil {
 		return "", err
 	}

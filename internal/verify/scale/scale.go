@@ -20,7 +20,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Only  []string `env:"ONLY" help:"Bars to measure, by commas: death, far-death, sleep, backlog, lists, lists-jetstream, bomb. Default: all."`
+	Only  []string `env:"ONLY" help:"Bars to measure, by commas: death, far-death, sleep, backlog, lists, lists-jetstream, bomb, attack. Default: all."`
 	Sizes Sizes    `embed:""`
 	Dir   string   `help:"Directory for data and logs. Default: a temporary one, which is kept only if something failed."`
 	Bin   string   `help:"Directory that has nats-server, gateway and worker. Default: they are built."`
@@ -41,6 +41,10 @@ type Sizes struct {
 
 	Tree int `default:"1000" help:"Most runs of the tree that a cancellation has to stop."`
 	Grow int `default:"100" help:"Runs of the tree when it is cancelled, 100 at most."`
+
+	Flood      int           `default:"400" help:"Connections of an attack that send batches and stall; there are 20 times as many of other kinds."`
+	Greedy     int           `default:"10" help:"Runs of the attack that call 32 tools with answers of 4 MiB."`
+	Afterwards time.Duration `default:"5m" help:"Time after the attack in which memory must come back; 0 does not look."`
 }
 
 // bar is one thing to hold a deployment to.
@@ -60,6 +64,7 @@ func bars() []bar {
 		{"lists", "lists look among many runs, on Redis", listsOnRedis},
 		{"lists-jetstream", "lists look among many runs, on JetStream", listsOnJetStream},
 		{"bomb", "a tree that grows 32 times a turn is cancelled", bomb},
+		{"attack", "a hostile tenant takes memory of gateway and worker", attack},
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
@@ -65,24 +67,28 @@ type Faults struct {
 type Deployment struct {
 	cfg     Config
 	outside *outside
-	client  *client.Client
+	clients map[string]*client.Client // by tenant
 	began   time.Time
 	wg      sync.WaitGroup // everything that was started
 
-	mu      sync.Mutex
-	over    bool // no faults any more
-	closed  bool // and no lives
-	lives   int
-	slow    time.Time // until when everything is slow
-	workers []*process
-	gateway *process
-	front   *listener
-	trace   []string
-	counts  map[fault]int
-	events  map[state.RunID]int64 // published, from the first without a gap
-	gaps    []string
-	users   []*user
-	rolled  bool
+	mu       sync.Mutex
+	over     bool // no faults any more
+	closed   bool // and no lives
+	lives    int
+	slow     time.Time // until when everything is slow
+	workers  []*process
+	gateway  *process
+	front    *listener
+	trace    []string
+	counts   map[fault]int
+	events   map[state.RunID]int64 // published, from the first without a gap
+	gaps     []string
+	users    []*user
+	rolled   bool
+	world    world
+	kept     []string             // runs that retention deleted too early
+	unwanted map[state.RunID]bool // runs that a user deletes, with those below
+	batched  map[string][]string  // runs of batches
 }
 
 // fault is a kind of fault, for the report.
@@ -158,7 +164,8 @@ func (s *Deployment) startWorker(i int) error {
 	}
 	w, err := worker.New(store{p, b.Store}, wire{b.Bus, p}, worker.Config{
 		ID: name, Providers: map[string]model.Provider{"openai": brain{p, newDice(s.cfg.Seed, p.name+" model")}},
-		Kinds: toolspec.Kinds(s.tools(p)), Logger: zerolog.New(logged{s, p}).Level(zerolog.InfoLevel), HeartbeatEvery: time.Second, EventFeed: true,
+		Kinds: toolspec.Kinds(s.tools(p)), Logger: zerolog.New(logged{s, p}).Level(zerolog.InfoLevel), EventFeed: true,
+		Hooks: hookspec.Kinds(map[string]hook.Hook{"watcher": watcher{p, newDice(s.cfg.Seed, p.name+" hooks")}}),
 	})
 	if err != nil {
 		return err

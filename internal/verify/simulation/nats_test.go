@@ -46,7 +46,7 @@ func connect(server *devserver.Server) (simulation.Backend, error) {
 	if err != nil {
 		return simulation.Backend{}, err
 	}
-	b, err := natsbus.Open(ctx, nc, natsbus.Config{Logger: zerolog.Nop(), EventFeed: true})
+	b, err := natsbus.Open(ctx, nc, natsbus.Config{Logger: zerolog.Nop(), EventFeed: true, TurnStreams: 3})
 	if err != nil {
 		nc.Close()
 		return simulation.Backend{}, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -22,6 +23,18 @@ type outside struct {
 	spoken  map[state.RunID]bool              // runs that a person lets go on, whatever was aborted
 	late    []string                          // what began after that
 	odd     []string                          // other things that must not be
+	refused map[string]bool                   // idempotency keys that a probe refuses from now on
+	asked   []hook.Request                    // what hooks were asked
+	results []result                          // what tools returned
+}
+
+// result is what a tool returned to a process that nothing disturbed for a while before and
+// after.
+type result struct {
+	Run     state.RunID
+	Call    string
+	Tool    string
+	Content string
 }
 
 // effect is one deed of a tool.
@@ -31,10 +44,11 @@ type effect struct {
 	Tool      string
 	Arguments string
 	Key       string
+	At        time.Time
 }
 
 func newOutside() *outside {
-	return &outside{seen: map[*process]map[state.RunID]bool{}, spoken: map[state.RunID]bool{}}
+	return &outside{seen: map[*process]map[state.RunID]bool{}, spoken: map[state.RunID]bool{}, refused: map[string]bool{}}
 }
 
 func (o *outside) saw(p *process, run state.RunID) {
@@ -61,6 +75,33 @@ func (o *outside) begins(ctx context.Context, p *process, run state.RunID, what 
 		o.late = append(o.late, fmt.Sprintf("%s of %s on %s", what, run, p.name))
 	}
 }
+
+// act does what a call asks for, unless a probe refused its key, and reports whether it did.
+func (o *outside) act(c tool.Call) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.refused[c.IdempotencyKey] {
+		return false
+	}
+	o.effects = append(o.effects, effect{c.Run, c.ID, c.Name, string(c.Arguments), c.IdempotencyKey, time.Now()})
+	return true
+}
+
+// probe says what became of a call, and refuses its key if it was not done.
+func (o *outside) probe(c tool.Call) tool.Result {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range o.effects {
+		if e.Key == c.IdempotencyKey {
+			return tool.ProbeDone(tool.Result{Content: said(e.Tool, e.Arguments)})
+		}
+	}
+	o.refused[c.IdempotencyKey] = true
+	return tool.ProbeNotDone(true)
+}
+
+// said is what a tool returns.
+func said(name, arguments string) string { return name + " " + arguments }
 
 func (o *outside) callID() string {
 	o.mu.Lock()
@@ -99,6 +140,9 @@ func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model
 	b.p.deployment.outside.begins(ctx, b.p, r.Run, "model call")
 	fail := func(class model.Class, after time.Duration) (model.Response, error) {
 		return model.Response{}, &model.Error{Class: class, Provider: "openai", RetryAfter: after, Message: "simulated"}
+	}
+	if r.Model == "broken" {
+		return fail(model.InvalidRequest, 0)
 	}
 	took := b.dice.between(50*time.Millisecond, 20*time.Second)
 	if b.dice.chance(0.01) {
@@ -147,28 +191,38 @@ func (s *Deployment) tools(p *process) map[string]tool.Tool {
 	deed := func(from, to time.Duration) tool.Tool {
 		return tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
 			s.outside.begins(ctx, p, c.Run, "tool "+c.Name)
+			s.starts(p, c)
 			// It may be cut off before it has done anything, or after.
 			if err := wait(ctx, p, d.between(from, to)); err != nil {
 				return tool.Result{}, err
 			}
-			s.outside.mu.Lock()
-			s.outside.effects = append(s.outside.effects, effect{c.Run, c.ID, c.Name, string(c.Arguments), c.IdempotencyKey})
-			s.outside.mu.Unlock()
+			if !s.outside.act(c) {
+				return tool.Error("this key is refused"), nil
+			}
 			if err := wait(ctx, p, d.between(from, to)); err != nil {
 				return tool.Result{}, err
 			}
 			if d.chance(0.05) {
 				return tool.Error("out of stock"), nil
 			}
-			return tool.Result{Content: fmt.Sprintf("%s %s", c.Name, c.Arguments)}, nil
+			r := tool.Result{Content: said(c.Name, string(c.Arguments))}
+			s.returned(p, c, r)
+			return r, nil
 		})
 	}
 	pay := deed(0, 3*time.Second)
 	return map[string]tool.Tool{
-		"pay":     pay,
-		"look":    deed(0, time.Second),
-		"cook":    deed(10*time.Second, 70*time.Second), // longer than a lease
-		"wipe":    deed(0, time.Second),
+		"pay":  pay,
+		"look": deed(0, time.Second),
+		"cook": deed(10*time.Second, 70*time.Second), // longer than a lease
+		"wipe": deed(0, time.Second),
+		"ship": deed(0, 3*time.Second),
+		"ship_probe": tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			if err := wait(ctx, p, d.between(0, time.Second)); err != nil {
+				return tool.Result{}, err
+			}
+			return s.outside.probe(c), nil
+		}),
 		"consult": tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) { return s.consult(ctx, pay, c) }),
 		"render": tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
 			r, err := pay.Call(ctx, c)
@@ -199,7 +253,7 @@ func (s *Deployment) render(c tool.Call, after time.Duration) {
 	time.Sleep(after)
 	r := api.SignalRequest{SignalID: "render-" + c.ID, ToolResults: []api.ToolResult{{CallID: c.ID, Content: json.RawMessage(`"rendered"`)}}}
 	for !s.ended() {
-		if _, err := s.client.Signal(context.Background(), string(c.Run), r); err == nil || refused(err) {
+		if _, err := s.clients[c.Tenant].Signal(context.Background(), string(c.Run), r); err == nil || refused(err) {
 			return
 		}
 		time.Sleep(every)
@@ -214,5 +268,10 @@ var agents = map[string]string{
 		{name: wipe, approval: always}, {name: consult}, {name: render, async: true, timeout: 2m}, {name: pick, kind: client, schema: {type: object}}, {name: ask_user, kind: human},
 		{name: helper, kind: agent, agent: helper}]}`,
 	"answer": `{model: {provider: openai, name: m}, loop: {type: single_call}}`,
+	"watched": `{model: {provider: openai, name: m}, loop: {max_turns: 8}, limits: {wait: 30m},
+		tools: [{name: pay, concurrency: serial}, {name: look, idempotent: true, reuse: false}, {name: wipe, approval: always}, {name: ship, probe: {}}],
+		hooks: {pre_tool: [{kind: go, name: watcher, timeout: 1m, on_error: allow}], post_sampling: [{kind: go, name: watcher, timeout: 1m}], stop: [{kind: go, name: watcher, timeout: 1m}]}}`,
+	"broken": `{model: {provider: openai, name: broken}, hooks: {stop_failure: [{kind: go, name: watcher, timeout: 1m}]}}`,
+	"brief":  `{model: {provider: openai, name: m}, loop: {max_turns: 4}, tools: [{name: look, idempotent: true, reuse: false}], retention: {completed: 3m, failed: 3m}}`,
 	"quick":  `{model: {provider: openai, name: m}, tools: [{name: pay}, {name: look, idempotent: true}]}`,
 }

@@ -70,6 +70,7 @@ type process struct {
 	asleep time.Time          // until when it is stopped
 	cut    map[link]time.Time // until when a link is down
 	after  func()             // what to do about its death
+	upset  time.Time          // until when it is or was last stopped or cut off
 }
 
 func (s *Deployment) newProcess(name string, after func()) *process {
@@ -107,6 +108,7 @@ func (p *process) pause(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asleep = time.Now().Add(d)
+	p.upsetUntil(p.asleep)
 }
 
 // sever takes a link away for a while.
@@ -115,6 +117,21 @@ func (p *process) sever(l link, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut[l] = time.Now().Add(d)
+	p.upsetUntil(p.cut[l])
+}
+
+// upsetUntil notes a disturbance. The caller holds mu.
+func (p *process) upsetUntil(t time.Time) {
+	if t.After(p.upset) {
+		p.upset = t
+	}
+}
+
+// disturbedSince reports whether the process was stopped or cut off since a time.
+func (p *process) disturbedSince(t time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.upset.After(t)
 }
 
 // rest sleeps as long as the process is stopped.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/invariant"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -75,10 +76,12 @@ func Run(cfg Config) (Report, error) {
 	}
 	s := &Deployment{
 		cfg: cfg, outside: newOutside(), began: time.Now(), workers: make([]*process, cfg.Workers),
-		counts: map[fault]int{}, events: map[state.RunID]int64{},
+		counts: map[fault]int{}, events: map[state.RunID]int64{}, world: newWorld(), unwanted: map[state.RunID]bool{}, clients: map[string]*client.Client{}, batched: map[string][]string{},
 	}
 	transport := &http.Transport{DialContext: s.dial, DisableKeepAlives: true}
-	s.client = client.NewWithHTTP("http://gateway", &http.Client{Transport: transport})
+	for _, tenant := range tenants {
+		s.clients[tenant] = client.NewWithHTTP("http://gateway", &http.Client{Transport: transport}, client.WithTenant(tenant))
+	}
 	err := s.start()
 	if err == nil {
 		s.live()
@@ -92,23 +95,27 @@ func Run(cfg Config) (Report, error) {
 		return Report{}, err
 	}
 	defer b.Close()
-	return s.report(b.Store), nil
+	return s.report(b), nil
 }
 
 func (s *Deployment) start() error {
 	if err := s.startGateway(); err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(agents)) {
-		for try := 0; ; try++ {
-			_, err := s.client.PutAgent(context.Background(), name, []byte(agents[name]))
-			if err == nil {
-				break
-			}
-			if refused(err) || try == 100 {
+	for _, tenant := range tenants {
+		if err := s.insist(func(ctx context.Context) error {
+			_, err := s.clients[tenant].PutTenant(ctx, tenant, api.TenantSettings{})
+			return err
+		}); err != nil {
+			return fmt.Errorf("put tenant %s: %w", tenant, err)
+		}
+		for _, name := range slices.Sorted(maps.Keys(agents)) {
+			if err := s.insist(func(ctx context.Context) error {
+				_, err := s.clients[tenant].PutAgent(ctx, name, []byte(agents[name]))
+				return err
+			}); err != nil {
 				return fmt.Errorf("put agent %s: %w", name, err)
 			}
-			time.Sleep(time.Second)
 		}
 	}
 	for i := range s.workers {
@@ -122,6 +129,20 @@ func (s *Deployment) start() error {
 	return nil
 }
 
+// insist repeats a request until it is accepted or refused.
+func (s *Deployment) insist(do func(context.Context) error) error {
+	for try := 0; ; try++ {
+		err := do(context.Background())
+		if err == nil || refused(err) || try == 100 {
+			return err
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// tenants have the same agents. Users belong to one of them.
+var tenants = []string{state.DefaultTenant, "acme"}
+
 // started is the round time at which users and faults begin.
 const started = time.Minute
 
@@ -134,9 +155,12 @@ func (s *Deployment) live() {
 	for i := range s.cfg.Users {
 		name := fmt.Sprintf("user-%d", i)
 		d := newDice(s.cfg.Seed, name)
-		u := &user{s: s, name: name, dice: d, agent: names[d.n(len(names))]}
-		if d.chance(0.5) {
+		u := &user{s: s, name: name, dice: d, agent: names[d.n(len(names))], tenant: tenants[d.n(len(tenants))]}
+		switch n := d.n(10); {
+		case n < 4:
 			u.agent = "errand"
+		case n < 6:
+			u.agent = "watched"
 		}
 		s.users = append(s.users, u)
 		go func() { done <- u.see(ctx) }()
@@ -163,14 +187,28 @@ func (u *user) see(ctx context.Context) error {
 	// A run that a message continued has more events than the stream at its first
 	// end showed.
 	for ctx.Err() == nil {
-		if err := u.watch(ctx); err == nil {
-			return nil
+		if err := u.watch(ctx); err == nil || u.s.deleted(u.run) {
+			break
 		} else if strings.HasPrefix(err.Error(), "I9") {
 			return err
 		}
 		time.Sleep(time.Second)
 	}
-	return fmt.Errorf("the events of %s do not end: %w", u.run, ctx.Err())
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("the events of %s do not end: %w", u.run, err)
+	}
+	if u.s.deleted(u.run) {
+		return nil
+	}
+	if u.dice.chance(0.2) {
+		if err := u.fork(ctx); err != nil {
+			return err
+		}
+	}
+	if u.dice.chance(0.4) {
+		return u.delete(ctx)
+	}
+	return nil
 }
 
 func (s *Deployment) violate(format string, args ...any) {
@@ -204,7 +242,8 @@ func (s *Deployment) close() {
 }
 
 // report looks at what is left.
-func (s *Deployment) report(in state.Store) Report {
+func (s *Deployment) report(b Backend) Report {
+	in := b.Store
 	r := Report{
 		Seed: s.cfg.Seed, Took: time.Since(s.began), Effects: len(s.outside.effects), Faults: map[string]int{},
 		Statuses: map[state.Status]int{}, Reasons: map[state.Reason]int{}, Trace: s.trace, Violations: s.gaps,
@@ -246,8 +285,11 @@ func (s *Deployment) report(in state.Store) Report {
 			bad("%s (%s, %s): %v", run.ID, run.Status, run.Transition.Reason, err)
 		}
 	}
-	if want := len(s.users) + s.cfg.Batches*batchSize; roots != want && !s.rolled {
-		bad("I1: %d runs were asked for, and there are %d", want, roots)
+	if want := s.wanted(); roots != want && !s.rolled {
+		bad("I1: there should be %d runs, and there are %d", want, roots)
+	}
+	for _, err := range s.checkWorld(b, all, logs) {
+		bad("%v", err)
 	}
 	for _, err := range s.checkEffects(logs) {
 		bad("%v", err)
@@ -274,6 +316,16 @@ func (s *Deployment) report(in state.Store) Report {
 		}
 	}
 	return r
+}
+
+// wanted is the number of runs that were asked for and not deleted.
+func (s *Deployment) wanted() int {
+	roots := slices.Concat(slices.Collect(maps.Values(s.batched))...)
+	for _, u := range s.users {
+		roots = append(roots, u.run)
+		roots = append(roots, u.forks...)
+	}
+	return len(slices.DeleteFunc(roots, func(id string) bool { _, deleted := s.world.deleted[state.RunID(id)]; return deleted }))
 }
 
 // checkRun returns what is wrong with one run.
@@ -315,6 +367,9 @@ func (s *Deployment) checkEffects(logs map[state.RunID][]state.Entry) []error {
 	times := map[string]int{}
 	for _, e := range s.outside.effects {
 		times[e.Key]++
+		if _, deleted := s.world.deleted[e.Run]; deleted {
+			asked[string(e.Run)+e.Call] = e.Arguments
+		}
 		if arguments, ok := asked[string(e.Run)+e.Call]; !ok || arguments != e.Arguments {
 			errs = append(errs, fmt.Errorf("I3: %s of %s ran with %s, which no response says", e.Tool, e.Run, e.Arguments))
 		}

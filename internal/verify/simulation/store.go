@@ -50,12 +50,21 @@ func (s store) Renew(ctx context.Context, l state.Lease, lease, delay time.Durat
 	return do(ctx, s.p, toStore, "renew", func() (*state.Abort, error) { return s.in.Renew(ctx, l, lease, delay) })
 }
 
-func (s store) Record(ctx context.Context, l state.Lease, r state.Record) error {
-	return do0(ctx, s.p, toStore, "record", func() error { return s.in.Record(ctx, l, r) })
+func (s store) Record(ctx context.Context, l state.Lease, r state.Record) (*state.Abort, error) {
+	return do(ctx, s.p, toStore, "record", func() (*state.Abort, error) {
+		s.p.deployment.journals(l.Run, r.Entries)
+		return s.in.Record(ctx, l, r)
+	})
 }
 
 func (s store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
-	return do(ctx, s.p, toStore, "commit", func() (state.Committed, error) { return s.in.Commit(ctx, l, c) })
+	return do(ctx, s.p, toStore, "commit", func() (state.Committed, error) {
+		done, err := s.in.Commit(ctx, l, c)
+		if err == nil && done.Status.Terminal() {
+			s.p.deployment.ends(l.Run, c.State.FinishedAt)
+		}
+		return done, err
+	})
 }
 
 func (s store) Release(ctx context.Context, l state.Lease, delay time.Duration) error {
@@ -63,11 +72,22 @@ func (s store) Release(ctx context.Context, l state.Lease, delay time.Duration) 
 }
 
 func (s store) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
-	return do(ctx, s.p, toStore, "signal", func() (state.Wake, error) { return s.in.Signal(ctx, id, sig, delay) })
+	return do(ctx, s.p, toStore, "signal", func() (state.Wake, error) {
+		if sig.Message != nil {
+			s.p.deployment.continues(id)
+		}
+		return s.in.Signal(ctx, id, sig, delay)
+	})
 }
 
 func (s store) Abort(ctx context.Context, id state.RunID, abort state.Abort, delay time.Duration) (state.Wake, error) {
-	return do(ctx, s.p, toStore, "abort", func() (state.Wake, error) { return s.in.Abort(ctx, id, abort, delay) })
+	return do(ctx, s.p, toStore, "abort", func() (state.Wake, error) {
+		wake, err := s.in.Abort(ctx, id, abort, delay)
+		if err == nil {
+			s.p.deployment.aborts(id)
+		}
+		return wake, err
+	})
 }
 
 func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error) {
@@ -75,7 +95,29 @@ func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, 
 }
 
 func (s store) Delete(ctx context.Context, id state.RunID) error {
-	return do0(ctx, s.p, toStore, "delete", func() error { return s.in.Delete(ctx, id) })
+	return do0(ctx, s.p, toStore, "delete", func() error {
+		err := s.in.Delete(ctx, id)
+		if err == nil {
+			s.p.deployment.deletes(ctx, s.in, id)
+		}
+		return err
+	})
+}
+
+func (s store) Seal(ctx context.Context, id state.RunID, token string) ([]state.RunID, error) {
+	return do(ctx, s.p, toStore, "seal", func() ([]state.RunID, error) { return s.in.Seal(ctx, id, token) })
+}
+
+func (s store) Unseal(ctx context.Context, id state.RunID, token string) error {
+	return do0(ctx, s.p, toStore, "unseal", func() error { return s.in.Unseal(ctx, id, token) })
+}
+
+func (s store) PreventCreation(ctx context.Context, tenant string, id state.RunID) error {
+	return do0(ctx, s.p, toStore, "prevent creation", func() error { return s.in.PreventCreation(ctx, tenant, id) })
+}
+
+func (s store) DeletedOfBatch(ctx context.Context, first state.RunID) (state.DeletedBatch, error) {
+	return do(ctx, s.p, toStore, "deleted of batch", func() (state.DeletedBatch, error) { return s.in.DeletedOfBatch(ctx, first) })
 }
 
 func (s store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {

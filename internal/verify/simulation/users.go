@@ -6,20 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // user submits one run and sees it through.
 type user struct {
-	s     *Deployment
-	name  string
-	dice  *dice
-	agent string
+	s      *Deployment
+	name   string
+	dice   *dice
+	agent  string
+	tenant string
 
 	run     string
+	forks   []string
 	status  string    // at the end
 	aborted time.Time // when an abort was accepted, unless something was said after it
 	seqs    int64     // events seen
@@ -30,6 +34,8 @@ const every = 4 * time.Second
 
 // patience is how long a user waits after the faults have ended.
 const patience = 3 * time.Hour
+
+func (u *user) client() *client.Client { return u.s.clients[u.tenant] }
 
 func (u *user) live(ctx context.Context) error {
 	time.Sleep(u.dice.between(0, u.s.cfg.Strike))
@@ -43,6 +49,7 @@ func (u *user) live(ctx context.Context) error {
 	if u.dice.chance(0.15) {
 		sayAt = time.Now().Add(u.dice.between(0, 4*time.Minute))
 	}
+	early := u.dice.chance(0.2)
 	for {
 		time.Sleep(every)
 		if err := ctx.Err(); err != nil {
@@ -54,11 +61,14 @@ func (u *user) live(ctx context.Context) error {
 			}
 		}
 		if !sayAt.IsZero() && time.Now().After(sayAt) {
-			if u.signal(ctx, api.SignalRequest{SignalID: u.name + "-said", Message: json.RawMessage(`"and another thing"`)}) {
+			if u.signal(ctx, u.run, api.SignalRequest{SignalID: u.name + "-said", Message: json.RawMessage(`"and another thing"`)}) {
 				sayAt = time.Time{}
 			}
 		}
-		run, err := u.s.client.Get(ctx, u.run)
+		run, err := u.client().Get(ctx, u.run)
+		if missing(err) && u.s.deleted(u.run) {
+			return nil // by retention
+		}
 		if missing(err) {
 			// The store has forgotten it: only a failover may do that.
 			if !u.s.fellBack() {
@@ -73,6 +83,12 @@ func (u *user) live(ctx context.Context) error {
 			continue
 		}
 		u.status = run.Status
+		if early && !run.Terminal() && u.dice.chance(0.1) {
+			early = false
+			if err := u.deleteEarly(ctx); err != nil {
+				return err
+			}
+		}
 		// A store that falls back may undo the end.
 		settled := u.s.faults() == nil || u.s.cfg.Faults.Restore == 0
 		if run.Terminal() && cancelAt.IsZero() && sayAt.IsZero() && settled {
@@ -88,14 +104,14 @@ func (u *user) live(ctx context.Context) error {
 func (u *user) submit(ctx context.Context) error {
 	u.aborted = time.Time{}
 	for ctx.Err() == nil {
-		run, err := u.s.client.Submit(ctx, api.SubmitRequest{Agent: u.agent, Input: json.RawMessage(`"go"`)}, u.name)
+		run, err := u.client().Submit(ctx, api.SubmitRequest{Agent: u.agent, Input: json.RawMessage(`"go"`)}, u.name)
 		if err == nil {
 			if u.run != "" && u.run != run.ID && !u.s.fellBack() {
 				return fmt.Errorf("the key %s gives %s and %s", u.name, u.run, run.ID)
 			}
 			u.run = run.ID
 			// Twice, to see that it is one.
-			if again, err := u.s.client.Submit(ctx, api.SubmitRequest{Agent: u.agent, Input: json.RawMessage(`"go"`)}, u.name); err == nil && again.ID != run.ID && !u.s.fellBack() {
+			if again, err := u.client().Submit(ctx, api.SubmitRequest{Agent: u.agent, Input: json.RawMessage(`"go"`)}, u.name); err == nil && again.ID != run.ID && !u.s.fellBack() {
 				return fmt.Errorf("the key %s gives %s and %s", u.name, run.ID, again.ID)
 			}
 			return nil
@@ -110,7 +126,7 @@ func (u *user) submit(ctx context.Context) error {
 
 // cancel reports whether there is nothing more to ask for.
 func (u *user) cancel(ctx context.Context) bool {
-	_, err := u.s.client.Cancel(ctx, u.run, "enough")
+	_, err := u.client().Cancel(ctx, u.run, "enough")
 	u.s.note("", "%s: cancel %s: %v", u.name, u.run, err)
 	if err == nil {
 		u.aborted = time.Now()
@@ -120,19 +136,19 @@ func (u *user) cancel(ctx context.Context) bool {
 }
 
 // signal reports whether there is nothing more to say.
-func (u *user) signal(ctx context.Context, r api.SignalRequest) bool {
+func (u *user) signal(ctx context.Context, run string, r api.SignalRequest) bool {
 	if r.Message != nil {
 		u.aborted = time.Time{}
-		u.s.outside.speak(state.RunID(u.run))
+		u.s.outside.speak(state.RunID(run))
 	}
-	_, err := u.s.client.Signal(ctx, u.run, r)
-	u.s.note("", "%s: signal %s, %s: %v", u.name, u.run, r.SignalID, err)
+	_, err := u.client().Signal(ctx, run, r)
+	u.s.note("", "%s: signal %s, %s: %v", u.name, run, r.SignalID, err)
 	return err == nil || refused(err)
 }
 
 // answer gives a run what it waits for.
 func (u *user) answer(ctx context.Context, run api.Run) {
-	id := fmt.Sprintf("%s-%d", u.name, run.Version)
+	id := fmt.Sprintf("%s-%s-%d", u.name, run.ID, run.Version)
 	for _, c := range run.Waiting.Calls {
 		switch run.Waiting.Reason {
 		case "waiting_approval":
@@ -140,21 +156,142 @@ func (u *user) answer(ctx context.Context, run api.Run) {
 			if u.dice.chance(0.3) {
 				decision = "deny"
 			}
-			u.signal(ctx, api.SignalRequest{SignalID: id + c.ID, Approvals: []api.Approval{{CallID: c.ID, Decision: decision}}})
+			u.signal(ctx, run.ID, api.SignalRequest{SignalID: id + c.ID, Approvals: []api.Approval{{CallID: c.ID, Decision: decision, Hash: c.Hash}}})
 		case "waiting_client_tool":
-			u.signal(ctx, api.SignalRequest{SignalID: id + c.ID, ToolResults: []api.ToolResult{{CallID: c.ID, Content: json.RawMessage(`"picked"`)}}})
+			u.signal(ctx, run.ID, api.SignalRequest{SignalID: id + c.ID, ToolResults: []api.ToolResult{{CallID: c.ID, Content: json.RawMessage(`"picked"`)}}})
 		}
 	}
 	if run.Waiting.Reason == "waiting_human_input" {
 		yes := "yes"
-		u.signal(ctx, api.SignalRequest{SignalID: id, Answer: &yes})
+		u.signal(ctx, run.ID, api.SignalRequest{SignalID: id, Answer: &yes})
 	}
+}
+
+// deleteEarly tries to delete a run that may be live. A request that is refused changes
+// nothing.
+func (u *user) deleteEarly(ctx context.Context) error {
+	before, err := u.s.tree(ctx, u.client(), u.run)
+	if err != nil {
+		return nil //nolint:nilerr // not now
+	}
+	u.s.disown(before)
+	err = u.client().Delete(ctx, u.run)
+	u.s.note("", "%s: delete %s early: %v", u.name, u.run, err)
+	if err == nil || !conflict(err) {
+		return nil
+	}
+	for id := range before {
+		if u.s.deleted(id) {
+			return fmt.Errorf("the deletion of %s was refused (%w), and %s is deleted", u.run, err, id)
+		}
+	}
+	return nil
+}
+
+// delete deletes a run that has ended, with all below it.
+func (u *user) delete(ctx context.Context) error {
+	for ctx.Err() == nil {
+		all, err := u.s.tree(ctx, u.client(), u.run)
+		if err == nil {
+			u.s.disown(all)
+			err = u.client().Delete(ctx, u.run)
+			u.s.note("", "%s: delete %s with %d runs: %v", u.name, u.run, len(all), err)
+		}
+		if err == nil || missing(err) {
+			for id := range all {
+				if !u.s.deleted(id) {
+					return fmt.Errorf("%s was deleted, and %s below it was not", u.run, id)
+				}
+			}
+			return nil
+		}
+		time.Sleep(every) // a child may still be at work for a parent that was cancelled
+	}
+	return fmt.Errorf("%s cannot be deleted: %w", u.run, ctx.Err())
+}
+
+// fork forks a run that has ended, and sees the fork through.
+func (u *user) fork(ctx context.Context) error {
+	turns, err := u.client().Turns(ctx, u.run)
+	if err != nil || len(turns) == 0 {
+		return nil //nolint:nilerr // not now
+	}
+	turn, key := u.dice.n(len(turns)), u.name+" fork"
+	var id string
+	for ctx.Err() == nil && id == "" {
+		run, err := u.client().ForkWithKey(ctx, u.run, api.ForkRequest{Turn: &turn, Input: json.RawMessage(`"once more"`)}, key)
+		u.s.note("", "%s: fork %s: %v", u.name, u.run, err)
+		if err != nil && refused(err) {
+			return nil // there is no such turn to fork from, or the run is gone
+		}
+		if err == nil {
+			id = run.ID
+		}
+		time.Sleep(time.Second)
+	}
+	u.forks = append(u.forks, id)
+	for ctx.Err() == nil {
+		time.Sleep(every)
+		run, err := u.client().Get(ctx, id)
+		if missing(err) && (u.s.deleted(id) || u.s.fellBack()) {
+			return nil
+		}
+		if err != nil {
+			continue
+		}
+		if run.Terminal() {
+			return nil
+		}
+		if run.Waiting != nil {
+			u.answer(ctx, run)
+		}
+	}
+	return fmt.Errorf("I2: the fork %s of %s does not end: %w", id, u.run, ctx.Err())
+}
+
+// tree returns a run and all below it.
+func (s *Deployment) tree(ctx context.Context, c *client.Client, root string) (map[string]bool, error) {
+	all := map[string]bool{root: true}
+	for above := []string{root}; len(above) > 0; {
+		page, err := c.List(ctx, url.Values{"parent": {above[0]}, "limit": {"100"}})
+		if err != nil {
+			return nil, err
+		}
+		above = above[1:]
+		for _, run := range page.Items {
+			all[run.ID] = true
+			above = append(above, run.ID)
+		}
+	}
+	return all, nil
+}
+
+// deleted reports whether the store has deleted a run.
+func (s *Deployment) deleted(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.world.deleted[state.RunID(id)]
+	return ok
+}
+
+// disown notes runs that a user deletes: retention did not.
+func (s *Deployment) disown(all map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range all {
+		s.unwanted[state.RunID(id)] = true
+	}
+}
+
+func conflict(err error) bool {
+	p, ok := errors.AsType[*api.Problem](err)
+	return ok && p.Status == http.StatusConflict
 }
 
 // watch follows the run's events from the first, and checks that they come without
 // gap or double.
 func (u *user) watch(ctx context.Context) error {
-	for e, err := range u.s.client.Events(ctx, u.run, u.seqs) {
+	for e, err := range u.client().Events(ctx, u.run, u.seqs) {
 		switch {
 		case err != nil:
 			return err
@@ -187,7 +324,7 @@ func (b *batch) see(ctx context.Context) error {
 	for ctx.Err() == nil {
 		time.Sleep(every)
 		if id == "" {
-			accepted, err := b.s.client.SubmitBatch(ctx, r, b.name)
+			accepted, err := b.s.clients[tenants[0]].SubmitBatch(ctx, r, b.name)
 			if err == nil && len(accepted.RunIDs) != batchSize {
 				return fmt.Errorf("I1: batch %s has %d runs", accepted.BatchID, len(accepted.RunIDs))
 			}
@@ -195,9 +332,10 @@ func (b *batch) see(ctx context.Context) error {
 				return fmt.Errorf("submit batch: %w", err)
 			}
 			id = accepted.BatchID
+			b.s.batch(b.name, accepted.RunIDs)
 			continue
 		}
-		switch got, err := b.s.client.Batch(ctx, id); {
+		switch got, err := b.s.clients[tenants[0]].Batch(ctx, id); {
 		case missing(err) && b.s.fellBack():
 			id = ""
 		case err != nil:
@@ -208,6 +346,15 @@ func (b *batch) see(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("I2: batch %s of %s does not end: %w", id, b.name, ctx.Err())
+}
+
+// batch notes the runs of a batch.
+func (s *Deployment) batch(name string, runs []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(runs) > 0 {
+		s.batched[name] = runs
+	}
 }
 
 func sum(counts map[string]int) (n int) {

@@ -49,7 +49,7 @@ func NATSWith(tb testing.TB, set func(*server.Options)) *server.Server {
 	}
 	s.Start()
 	tb.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(30 * time.Second) {
+	if !s.ReadyForConnections(2 * time.Minute) {
 		tb.Fatal("NATS does not start")
 	}
 	return s
@@ -87,7 +87,7 @@ func NATSCluster(tb testing.TB, n int) []*server.Server {
 	}
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
-	for end := time.Now().Add(30 * time.Second); !complete(); <-look.C {
+	for end := time.Now().Add(2 * time.Minute); !complete(); <-look.C {
 		if time.Now().After(end) {
 			tb.Fatal("the cluster of NATS servers has no leader")
 		}

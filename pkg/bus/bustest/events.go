@@ -390,7 +390,7 @@ func testMembership(t *testing.T, b bus.Bus) {
 	}
 	defer stop()
 	// Names are what hosts are called: not every one fits into a subject.
-	heartbeats := []bus.Heartbeat{{Worker: "w1.example.org", EagerClaims: true}, {Worker: "w1.example.org", Leaving: true}, {Worker: "a b*>"}}
+	heartbeats := []bus.Heartbeat{{Worker: "w1.example.org", Format: 1}, {Worker: "w1.example.org", Leaving: true}, {Worker: "a b*>"}}
 	for _, heartbeat := range heartbeats {
 		b.SendHeartbeat(heartbeat)
 	}

@@ -17,7 +17,7 @@ import (
 
 func testTurnUntilAcked(t *testing.T, b bus.Bus) {
 	q := lane(t, b, normal)
-	want := bus.Turn{Run: newID(), Version: 7, Priority: state.Normal, TraceParent: "00-x"}
+	want := bus.Turn{Run: newID(), Version: 7, Priority: state.Normal, Tenant: "acme", TraceParent: "00-x"}
 	publish(t, b, want, "1")
 	d := next(t, q)
 	if diff := cmp.Diff(want, d.Turn()); diff != "" {

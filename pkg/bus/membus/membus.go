@@ -296,6 +296,18 @@ func (b *Bus) Submit(tenant, agent string, data []byte, headers map[string]strin
 	b.submit.push(&item{tenant: tenant, key: agent, data: data, headers: headers})
 }
 
+// Unpulled implements bus.Bus. It counts none: whoever asks is in the process that takes them.
+func (b *Bus) Unpulled(context.Context) (map[string]int64, error) { return map[string]int64{}, nil }
+
+// OpenTenant implements bus.Intake. All tenants are open.
+func (b *Bus) OpenTenant(context.Context, string) error { return nil }
+
+// CloseTenant implements bus.Intake. It closes none.
+func (b *Bus) CloseTenant(context.Context, string) error { return nil }
+
+// KeepTenants implements bus.Intake.
+func (b *Bus) KeepTenants(context.Context, []string) error { return nil }
+
 // Submissions implements bus.Intake.
 func (b *Bus) Submissions(context.Context) (bus.Queue, error) {
 	h, err := b.handle(b.submit)
@@ -332,7 +344,7 @@ func (b *Bus) Replies(subject string) [][]byte {
 func (b *Bus) DeadLetter(_ context.Context, d bus.DeadLetter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if d.Kind == bus.DeadPoisoned && slices.ContainsFunc(b.dead, func(o bus.DeadLetter) bool { return o.Kind == d.Kind && o.Run == d.Run && o.Version == d.Version }) {
+	if d.Kind.Replays() && slices.ContainsFunc(b.dead, func(o bus.DeadLetter) bool { return o.Kind == d.Kind && o.Run == d.Run && o.Version == d.Version }) {
 		return nil
 	}
 	d.Seq, d.Tenant = uint64(len(b.dead)+1), cmp.Or(d.Tenant, state.DefaultTenant)

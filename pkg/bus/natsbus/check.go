@@ -35,7 +35,7 @@ func (b *Bus) Check(ctx context.Context) []check.Finding {
 	for _, want := range b.consumers() {
 		findings = append(findings, b.checkConsumer(ctx, want))
 	}
-	return findings
+	return append(findings, b.checkTenants(ctx), b.checkUnpulled(ctx))
 }
 
 func checkVersion(version string) check.Finding {

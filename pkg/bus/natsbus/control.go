@@ -74,8 +74,8 @@ func (b *Bus) CheckReply(tenant, subject string) error {
 // DeadLetter implements bus.Intake.
 func (b *Bus) DeadLetter(ctx context.Context, d bus.DeadLetter) error {
 	id := ""
-	if d.Kind == bus.DeadPoisoned {
-		id = fmt.Sprintf("poisoned:%s:%d", d.Run, d.Version)
+	if d.Kind.Replays() {
+		id = fmt.Sprintf("%s:%s:%d", d.Kind, d.Run, d.Version)
 	}
 	return b.bury(ctx, d, id)
 }
@@ -108,8 +108,10 @@ func (b *Bus) bury(ctx context.Context, d bus.DeadLetter, id string) error {
 // Forget implements bus.Intake.
 func (b *Bus) Forget(ctx context.Context, tenant string, run state.RunID, letters bool) error {
 	if b.cfg.EventFeed {
-		s, err := b.js.Stream(ctx, b.streamOf(tenant, "EVENTS"))
-		if err == nil {
+		s, err := b.js.Stream(ctx, b.streamOf(tenant, kindEvents))
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			err = nil // it had no events
+		} else if err == nil {
 			err = s.Purge(ctx, jetstream.WithPurgeSubject(b.subjectOf(tenant, "events", token(string(run)))))
 		}
 		if err != nil {
@@ -137,7 +139,7 @@ func (b *Bus) Forget(ctx context.Context, tenant string, run state.RunID, letter
 const letterPage = 100
 
 func (b *Bus) removeLetter(ctx context.Context, tenant string, seq uint64) error {
-	s, err := b.js.Stream(ctx, b.streamOf(tenant, "DEAD"))
+	s, err := b.js.Stream(ctx, b.streamOf(tenant, kindDead))
 	if err == nil {
 		err = s.DeleteMsg(ctx, seq)
 	}
@@ -149,7 +151,10 @@ func (b *Bus) removeLetter(ctx context.Context, tenant string, seq uint64) error
 
 // DeadLetters implements bus.Intake.
 func (b *Bus) DeadLetters(ctx context.Context, tenant string, after uint64, limit int) ([]bus.DeadLetter, error) {
-	s, err := b.js.Stream(ctx, b.streamOf(tenant, "DEAD"))
+	s, err := b.js.Stream(ctx, b.streamOf(tenant, kindDead))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return []bus.DeadLetter{}, nil // the first letter creates it
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read dead letters: %w", err)
 	}

@@ -36,8 +36,7 @@ const (
 	watchBatch = 1000
 )
 
-// headerTenant names the tenant of a run whose log has grown. It is no part of the data, which
-// older builds read.
+// headerTenant names the tenant of a message's run.
 const headerTenant = "Turnpike-Tenant"
 
 // Grown implements bus.Events.

@@ -30,6 +30,9 @@ func (b *Bus) PublishEvents(ctx context.Context, tenant string, run state.RunID,
 	}
 	batch := make([]sent, 0, len(events))
 	subject := b.subjectOf(tenant, "events", token(string(run)))
+	if err := b.prepare(ctx, subject); err != nil {
+		return fmt.Errorf("publish events: %w", err)
+	}
 	ids := string(run) + ":"
 	var trouble error // once one message failed, the rest goes after it
 	for _, e := range events {
@@ -82,8 +85,11 @@ func (b *Bus) LastEvent(ctx context.Context, tenant string, run state.RunID) (in
 	if !b.cfg.EventFeed {
 		return 0, errNoFeed
 	}
-	stream := b.streamOf(tenant, "EVENTS")
+	stream := b.streamOf(tenant, kindEvents)
 	s, err := b.js.Stream(ctx, stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, nil // the first event creates it
+	}
 	if err != nil {
 		return 0, fmt.Errorf("open stream %s: %w", stream, err)
 	}

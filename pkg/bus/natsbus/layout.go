@@ -24,7 +24,7 @@ const maxTurnStreams = 64
 // which all processes read; a deployment that has never had several streams has none.
 type layout struct {
 	// Streams are the numbers of those that turns are published to, each to the one of its
-	// shard. The first is always stream 1, TURNS, the only one that older builds know.
+	// shard. The first is always stream 1, TURNS.
 	Streams []int `json:"streams"`
 
 	// Draining are those that nothing is published to any more. Workers take what is left,
@@ -266,7 +266,7 @@ func (b *Bus) adopt(ctx context.Context, l *layout) (changed bool, err error) {
 		return false, nil
 	}
 	for p, key := range b.turnQueues {
-		if err := p.serve(ctx, b.queueSpecs(key, l)); err != nil && !errors.Is(err, bus.ErrClosed) {
+		if err := p.serve(b.queueSpecs(key, l)); err != nil && !errors.Is(err, bus.ErrClosed) {
 			return false, err
 		}
 	}
@@ -311,7 +311,7 @@ func (b *Bus) followLayout(ctx context.Context) {
 	tick := time.NewTicker(layoutEvery)
 	defer tick.Stop()
 	seen := drains{}
-	for {
+	for ticks := 0; ; {
 		heard := false
 		select {
 		case <-ctx.Done():
@@ -321,6 +321,9 @@ func (b *Bus) followLayout(ctx context.Context) {
 		case <-tick.C:
 		}
 		b.raisePending(ctx)
+		if ticks++; heard || ticks%tenantTicks == 0 {
+			b.lookForTenants(ctx)
+		}
 		changed, err := b.learn(ctx)
 		if err != nil {
 			b.log.Debug().Err(err).Msg("layout of the streams not read")

@@ -1,10 +1,14 @@
 package natsbus_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
@@ -16,6 +20,89 @@ import (
 )
 
 const mib = 1 << 20
+
+// The feed may be kept for less time than NATS remembers ids elsewhere, also where it was kept for
+// longer before.
+func TestShortFeed(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	for _, age := range []time.Duration{72 * time.Hour, time.Minute, time.Hour} {
+		b, err := natsbus.Open(t.Context(), nc, natsbus.Config{EventFeed: true, Limits: natsbus.Limits{EventsAge: age}})
+		if err != nil {
+			t.Fatalf("a feed of %s: %v", age, err)
+		}
+		if err := b.PublishEvents(t.Context(), state.DefaultTenant, newRun(), []bus.Event{{Seq: 1, Data: []byte("{}")}}); err != nil {
+			t.Errorf("publish to a feed of %s: %v", age, err)
+		}
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := js.Stream(t.Context(), "TURNPIKE_EVENTS")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := s.CachedInfo().Config; c.MaxAge != age || c.Duplicates > age {
+			t.Errorf("a feed of %s is kept for %s and remembers ids for %s", age, c.MaxAge, c.Duplicates)
+		}
+		_ = b.Close()
+	}
+}
+
+// A bus whose server cannot store is not ready, although it answers reads, and is again once there is
+// space. Its probes leave nothing behind.
+func TestNotReadyWithoutSpace(t *testing.T) {
+	t.Parallel()
+	s := testbed.NATSWith(t, func(o *server.Options) { o.JetStreamMaxStore = 4 * mib })
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	none := natsbus.Limits{Submit: -1, Control: -1, Dead: -1, Events: -1}
+	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Limits: none})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := b.Ready(t.Context()); err != nil {
+		t.Fatalf("Ready = %v", err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	filler, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FILLER", Subjects: []string{"filler"}, Storage: jetstream.FileStorage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = js.Publish(t.Context(), "filler", make([]byte, 256<<10))
+	}
+	testbed.Eventually(t, "the bus is not ready", func() error {
+		if err := b.Ready(t.Context()); err == nil {
+			return errors.New("it is ready")
+		}
+		return nil
+	})
+	if _, err := js.Stream(t.Context(), "TURNPIKE_TURNS"); err != nil {
+		t.Errorf("the server does not answer reads either: %v", err)
+	}
+	if err := filler.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testbed.Eventually(t, "the bus is ready again", func() error { return b.Ready(t.Context()) })
+	testbed.Eventually(t, "no probe is left", func() error {
+		turns, err := js.Stream(t.Context(), "TURNPIKE_TURNS")
+		if err != nil {
+			return err
+		}
+		if n := turns.CachedInfo().State.Msgs; n != 0 {
+			return fmt.Errorf("%d messages are left", n)
+		}
+		return nil
+	})
+}
 
 // Streams beside that of the turns are bounded: full ones refuse or forget, each as its
 // messages allow, and turns go on.
@@ -73,7 +160,7 @@ func limitOf(t *testing.T, js jetstream.JetStream, name string) int64 {
 	return s.CachedInfo().Config.MaxBytes
 }
 
-// Streams of older builds get limits, and lower limits are raised; higher ones stay. Dead
+// Streams without limits get them, and lower limits are raised; higher ones stay. Dead
 // letters that are there are not cut off.
 func TestLimitsOfStreamsThatExist(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -131,6 +132,8 @@ type Bus struct {
 	layout   atomic.Pointer[layout]
 	hints    chan struct{} // holds a token if the layout may have changed
 	slots    slots
+	wrote    atomic.Pointer[time.Time] // when Ready last wrote
+	tenants  tenantSet
 
 	restoring   singleflight.Group // guards the two that follow
 	restored    time.Time
@@ -138,6 +141,7 @@ type Bus struct {
 
 	adopting   sync.Mutex
 	turnQueues map[*puller]bus.QueueKey
+	intakes    map[*puller]string // by kind
 
 	mu     sync.Mutex
 	closed bool
@@ -160,7 +164,8 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	b := &Bus{cfg: cfg, nc: nc, js: js, api: apiPrefix(cfg.Domain), signer: newSigner(cfg.Keys), log: cfg.Logger, open: map[int]func(){}, turnQueues: map[*puller]bus.QueueKey{}, hints: make(chan struct{}, 1)}
+	b := &Bus{cfg: cfg, nc: nc, js: js, api: apiPrefix(cfg.Domain), signer: newSigner(cfg.Keys), log: cfg.Logger, open: map[int]func(){}, turnQueues: map[*puller]bus.QueueKey{}, intakes: map[*puller]string{}, hints: make(chan struct{}, 1)}
+	b.tenants.right, b.tenants.closed = map[string]bool{}, map[string]time.Time{}
 	b.slots.asked = cfg.MaxAckPending
 	b.layout.Store(oneStream())
 	var stop func()
@@ -246,18 +251,6 @@ func (b *Bus) tenantOf(subject string) string {
 	return tenant
 }
 
-// streamOf names the stream that has subjects of a tenant. Those of the default tenant are
-// the streams that builds without tenants know, and refuse with more subjects.
-func (b *Bus) streamOf(tenant, name string) string {
-	if tenant == "" || tenant == state.DefaultTenant {
-		return b.stream(name)
-	}
-	return b.stream(tenants + name)
-}
-
-// tenants begins the names of streams of the tenants beside the default one.
-const tenants = "TENANTS_"
-
 func (b *Bus) stream(name string) string {
 	return strings.ToUpper(strings.ReplaceAll(b.cfg.Prefix, ".", "_")) + "_" + name
 }
@@ -327,18 +320,28 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg, elsewhere string) error 
 }
 
 func (b *Bus) attempt(ctx context.Context, m *nats.Msg, elsewhere string, limit time.Duration) error {
-	err := b.ask(ctx, m, limit)
+	err := b.prepare(ctx, m.Subject)
+	if err == nil {
+		err = b.ask(ctx, m, limit)
+	}
+	if err != nil {
+		b.doubt(m.Subject)
+	}
 	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
 		return err
 	}
-	// Nobody listens: the server may have come back without its data.
+	// No stream listens: the server may have come back without its data.
 	if elsewhere != "" && m.Subject != elsewhere {
 		m.Subject = elsewhere
 		b.startRestore(ctx)
 		return b.attempt(ctx, m, elsewhere, limit)
 	}
-	if repair := b.restore(ctx); repair != nil {
-		b.log.Warn().Err(repair).Str("hint", "is JetStream on, and may this account make streams? it is tried again").Msg("streams not restored")
+	repair := b.prepare(ctx, m.Subject)
+	if b.tenantOf(m.Subject) == state.DefaultTenant {
+		repair = b.restore(ctx)
+	}
+	if repair != nil {
+		b.log.Warn().Err(repair).Str("hint", "enable JetStream, and let this account create streams; it is tried again").Msg("streams not restored")
 	}
 	return err
 }
@@ -401,7 +404,12 @@ func hopeless(err error) bool {
 	return ok && api.Code < 500
 }
 
-// Ready implements bus.Bus.
+// readyFresh is how long Ready repeats that the bus was ready: anyone may ask a gateway, and each
+// write goes to all replicas.
+const readyFresh = 500 * time.Millisecond
+
+// Ready implements bus.Bus. It writes to the first stream of turns, because a server whose disk is
+// full still answers reads. No consumer reads the message, and the server removes it after a second.
 func (b *Bus) Ready(ctx context.Context) error {
 	if b.isClosed() {
 		return bus.ErrClosed
@@ -409,9 +417,17 @@ func (b *Bus) Ready(ctx context.Context) error {
 	if !b.nc.IsConnected() {
 		return errors.New("not connected to NATS")
 	}
-	if _, err := b.js.Stream(ctx, b.stream("TURNS")); err != nil {
-		return fmt.Errorf("read stream: %w", err)
+	if at := b.wrote.Load(); at != nil && time.Since(*at) < readyFresh {
+		return nil
 	}
+	if _, err := b.js.Publish(ctx, b.turnSubject(firstStream, "ready"), nil, jetstream.WithMsgTTL(time.Second)); err != nil {
+		if _, answered := errors.AsType[jetstream.JetStreamError](err); answered {
+			err = fmt.Errorf("%w: %w", check.ErrNoWrites, err)
+		}
+		return fmt.Errorf("write to stream %s: %w", b.turnStream(firstStream), err)
+	}
+	now := time.Now()
+	b.wrote.Store(&now)
 	return nil
 }
 

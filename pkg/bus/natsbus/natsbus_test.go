@@ -60,6 +60,9 @@ func (s deployment) Submit(tenant, agent string, data []byte, headers map[string
 	}
 	js, err := jetstream.New(s.nc)
 	if err == nil {
+		err = s.OpenTenant(s.t.Context(), tenant)
+	}
+	if err == nil {
 		_, err = js.PublishMsg(s.t.Context(), m)
 	}
 	if err != nil {

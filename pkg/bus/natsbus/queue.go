@@ -2,6 +2,7 @@ package natsbus
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,20 +13,37 @@ import (
 )
 
 // puller hands out the messages of one queue, which come from a consumer of each stream
-// that has some of them. It asks the servers only when somebody waits, and for no more than
-// its caller has free slots for: whatever it held beyond that, an idle worker elsewhere
-// would lack. A message for which there is no free slot any more goes back at once.
+// that has some of them. It asks the servers only while a caller waits, and for no more than
+// its callers have free slots for: an idle worker elsewhere would lack the rest. A message
+// that finds no free slot goes back at once.
+//
+// One goroutine receives all answers, and schedule decides after each event which sources
+// send a request. So no source waits for the word of another one.
 type puller struct {
-	b     *Bus
-	quit  chan struct{} // closed by Close
-	close func()
+	b      *Bus
+	sub    *nats.Subscription
+	inbox  string // a request is answered to <inbox>.<number of the source>.<number of the request>
+	msgs   chan *nats.Msg
+	status chan nats.Status
+	alarm  *time.Timer
+	quit   chan struct{} // closed by Close
+	done   chan struct{} // closed when run has returned
+	close  func()
+
+	repairs sync.WaitGroup
 
 	mu      sync.Mutex
-	sources []*source
-	next    int           // the source that is asked first, if not all are asked
-	waiters []chan result // each takes one result
-	ahead   int           // how many messages may lie in ready
-	ready   []*nats.Msg   // while nobody waits
+	sources map[string]*source // by stream
+	numbers map[int]*source    // by number
+	last    int                // the highest number of a source
+	due     time.Time          // when the alarm rings
+	turn    []*source          // have messages, as far as is known; the first is asked first
+	dry     []*source          // have none, and no request is open
+	asked   int                // messages that requests for what is there now may still bring
+	paused  time.Time          // until when no request is sent, since one could not be
+	waiters []chan result      // each takes one result
+	ahead   int                // how many messages may lie in ready
+	ready   []*nats.Msg        // while no caller waits
 }
 
 type result struct {
@@ -33,80 +51,77 @@ type result struct {
 	err error
 }
 
-// maxBatch bounds what is asked for and has not come. When half of it has, the next
-// request goes out: the server deals messages out by turns to all that have one
-// open, and who asks only when the last has come is passed over meanwhile.
+// maxBatch bounds the messages that are asked for and have not come. The only source of a
+// puller sends the next request when half of them have: the server deals messages out by
+// turns to all that have a request open, and passes over those that ask only after the last.
 const maxBatch = 64
 
-func (b *Bus) pull(ctx context.Context, specs []consumerSpec) (*puller, error) {
-	p := &puller{b: b, quit: make(chan struct{})}
+// pull opens a queue. Buffer bounds the messages that have come and are not handed out yet.
+func (b *Bus) pull(ctx context.Context, specs []consumerSpec, buffer int) (*puller, error) {
+	p := &puller{
+		b: b, inbox: b.nc.NewInbox(), msgs: make(chan *nats.Msg, buffer), alarm: time.NewTimer(pullExpiry),
+		quit: make(chan struct{}), done: make(chan struct{}), sources: map[string]*source{}, numbers: map[int]*source{},
+	}
+	var err error
+	if p.sub, err = b.nc.ChanSubscribe(p.inbox+".*.*", p.msgs); err != nil {
+		return nil, fmt.Errorf("pull: %w", err)
+	}
+	p.status = b.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	go p.run(context.WithoutCancel(ctx)) // ends with Close
 	end := sync.OnceFunc(p.end)
 	forget, err := b.onClose(end)
 	if err != nil {
+		end()
 		return nil, err
 	}
 	p.close = func() { forget(); end() }
-	if err := p.serve(ctx, specs); err != nil {
+	if err := p.serve(specs); err != nil {
 		p.close()
 		return nil, err
 	}
 	return p, nil
 }
 
-// serve takes messages from these consumers from now on, and from no others. Calls must not
-// overlap.
-func (p *puller) serve(ctx context.Context, specs []consumerSpec) error {
+// serve takes messages from these consumers from now on, and from no others.
+func (p *puller) serve(specs []consumerSpec) error {
 	p.mu.Lock()
-	var keep, drop []*source
-	for _, s := range p.sources {
-		if slices.ContainsFunc(specs, s.isOf) {
-			keep = append(keep, s)
-		} else {
-			drop = append(drop, s)
-		}
-	}
-	p.mu.Unlock()
-	var err error
-	for _, spec := range specs {
-		if slices.ContainsFunc(keep, func(s *source) bool { return s.isOf(spec) }) {
-			continue
-		}
-		var s *source
-		if s, err = p.open(ctx, spec); err != nil {
-			break
-		}
-		keep = append(keep, s)
-	}
-	p.mu.Lock()
-	p.sources = keep
-	p.wake()
-	p.mu.Unlock()
-	for _, s := range drop {
-		go s.stop() // it may be what has noticed that its stream is gone
-	}
+	defer p.mu.Unlock()
 	select {
-	case <-p.quit: // by a Close at the same time, which has not seen the new ones
-		for _, s := range keep {
-			s.stop()
-		}
+	case <-p.quit:
 		return bus.ErrClosed
 	default:
 	}
-	return err
+	wanted := make(map[string]bool, len(specs))
+	for _, spec := range specs {
+		wanted[spec.stream] = true
+		if p.sources[spec.stream] == nil {
+			p.last++
+			s := &source{spec: spec, number: p.last}
+			p.sources[spec.stream], p.numbers[s.number] = s, s
+			p.queue(s, true) // until it is known better
+		}
+	}
+	for stream, s := range p.sources {
+		switch {
+		case !wanted[stream]: // it may be what has noticed that its stream is gone
+			p.expect(s, 0)
+			s.is = gone
+			delete(p.sources, stream)
+			delete(p.numbers, s.number)
+		case s.open == 0 && s.is != refused:
+			p.queue(s, true)
+		}
+	}
+	p.schedule()
+	return nil
 }
 
-// end gives back what is held and ends the sources.
+// end gives back what is held and ends the pull.
 func (p *puller) end() {
 	close(p.quit)
 	p.Ahead(0)
-	p.mu.Lock()
-	sources := p.sources
-	p.mu.Unlock()
-	var all sync.WaitGroup
-	for _, s := range sources {
-		all.Go(s.stop)
-	}
-	all.Wait()
+	<-p.done
+	p.repairs.Wait()
 	p.Ahead(0)
 }
 
@@ -116,75 +131,69 @@ func (p *puller) Close() error {
 	return nil
 }
 
-// wake has each source look whether it is to ask. The caller holds mu.
-func (p *puller) wake() {
-	for _, s := range p.sources {
-		select {
-		case s.asked <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// wanted is how many more messages a source is to be asked for: none while nobody waits. If
-// now, it is asked for what it has, and not to wait for more.
+// schedule sends the requests that callers wait for. The caller holds mu, and calls it after
+// every change of what it looks at.
 //
-// Asked for as many each as somebody waits for, several streams together would send more, and
-// get it back. So while some of them are taken to have messages, as many are asked for of these,
-// in turn, as are wanted.
-func (p *puller) wanted(s *source) (n int, now bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.waiters) == 0 {
-		return 0, false
+// Sources with messages are asked in turn for what they have, and together for as many messages
+// as are wanted. Each of the others has a request open that waits for its next message, and is
+// not asked meanwhile: such a request never keeps another source from being asked.
+func (p *puller) schedule() {
+	if len(p.waiters) == 0 || !p.paused.IsZero() {
+		return
 	}
 	all := min(len(p.waiters)+p.ahead, maxBatch)
-	share := all
-	if len(p.sources) > 1 {
-		few := all < len(p.sources)
-		if few && !s.more && time.Since(s.dry) > lookAgain {
-			s.more = true
+	if len(p.sources) == 1 {
+		p.topUp(all)
+		return
+	}
+	for free := all - p.asked; free > 0 && len(p.turn) > 0; {
+		s := p.turn[0]
+		p.turn, s.listed = p.turn[1:], false
+		if s.is != inTurn {
+			continue
 		}
-		full, open := 0, 0
-		for _, o := range p.sources {
-			if o.more {
-				full, open = full+1, open+o.open
-			}
+		n := (free + len(p.turn)) / (len(p.turn) + 1)
+		if !p.request(s, asking, n) {
+			return
 		}
-		switch {
-		case full == 0:
-			share = (all + len(p.sources) - 1) / len(p.sources)
-		case s.more:
-			share = all / full
-			if p.before(s) < all%full {
-				share++
-			}
-			return max(0, min(share-s.open, all-open)), true
-		case few:
-			return 0, false // the others have enough; it has its turn again
-		default:
-			share = 1
+		free -= n
+	}
+	share := 1
+	if p.asked == 0 {
+		share = (all + len(p.sources) - 1) / len(p.sources)
+	}
+	for len(p.dry) > 0 {
+		s := p.dry[0]
+		p.dry = p.dry[1:]
+		if s.is == isDry && !p.request(s, listening, share) {
+			return
 		}
 	}
-	if n = share - s.open; 2*n < share {
-		n = 0
-	}
-	return max(n, 0), false
 }
 
-// before counts the sources with messages that are asked before s. The caller holds mu.
-func (p *puller) before(s *source) int {
-	n := 0
-	for i := range p.sources {
-		o := p.sources[(p.next+i)%len(p.sources)]
-		if o == s {
-			break
-		}
-		if o.more {
-			n++
+// topUp has the only source bring as many messages as are wanted. The caller holds mu.
+func (p *puller) topUp(all int) {
+	p.turn, p.dry = p.turn[:0], p.dry[:0]
+	for _, s := range p.sources {
+		s.listed = false
+		if n := all - s.open; s.is != refused && n > 0 && 2*n >= all {
+			p.request(s, listening, n)
 		}
 	}
-	return n
+}
+
+// queue puts a source without a request at the end of its list. The caller holds mu.
+func (p *puller) queue(s *source, hasMessages bool) {
+	if hasMessages {
+		s.is = inTurn
+		if !s.listed {
+			s.listed = true
+			p.turn = append(p.turn, s)
+		}
+		return
+	}
+	s.is = isDry
+	p.dry = append(p.dry, s)
 }
 
 // Ahead implements bus.TurnQueue.
@@ -208,26 +217,38 @@ func (p *puller) giveBack(m *nats.Msg) {
 	}
 }
 
-// came takes what a source has brought.
-func (p *puller) came(s *source, m *nats.Msg) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s.open = max(0, s.open-1)
-	if len(p.sources) > 1 {
-		meta, err := m.Metadata()
-		more := err == nil && meta.NumPending > 0
-		if !more {
-			s.isDry()
-		}
-		s.more = more
-		p.next = slices.Index(p.sources, s) + 1
+// came takes a message that a source has brought. The caller holds mu.
+func (p *puller) came(m *nats.Msg) {
+	meta, err := m.Metadata()
+	if err != nil {
+		p.giveBack(m)
+		return
 	}
-	p.hand(m)
+	s := p.sources[meta.Stream]
+	if s == nil {
+		p.giveBack(m)
+		return
+	}
+	p.expect(s, s.open-1)
+	taken := p.hand(m)
+	has := !taken || meta.NumPending > 0
+	s.returned = !taken
+	switch {
+	case len(p.sources) == 1 && s.is == listening: // schedule tops it up
+	case (s.is == listening || s.is == asking) && s.open == 0, s.is == isDry && has:
+		asked := s.is == asking
+		p.queue(s, has)
+		if asked && !taken { // it keeps its turn
+			last := len(p.turn) - 1
+			copy(p.turn[1:], p.turn[:last])
+			p.turn[0] = s
+		}
+	}
 }
 
-// hand gives a message to whoever waits longest, keeps it for the next, or gives it
-// back to the server. The caller holds mu.
-func (p *puller) hand(m *nats.Msg) {
+// hand gives a message to the caller that waits longest, keeps it for the next, or gives it
+// back to the server, and reports whether it was of use. The caller holds mu.
+func (p *puller) hand(m *nats.Msg) bool {
 	switch {
 	case len(p.waiters) > 0:
 		p.waiters[0] <- result{msg: m}
@@ -236,13 +257,13 @@ func (p *puller) hand(m *nats.Msg) {
 		p.ready = append(p.ready, m)
 	default:
 		p.giveBack(m)
+		return false
 	}
+	return true
 }
 
-// fail tells everybody who waits.
+// fail gives all callers that wait an error. The caller holds mu.
 func (p *puller) fail(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, w := range p.waiters {
 		w <- result{err: err}
 	}
@@ -262,7 +283,7 @@ func (p *puller) take(ctx context.Context) (*nats.Msg, error) {
 		return m, nil
 	}
 	p.waiters = append(p.waiters, w)
-	p.wake()
+	p.schedule()
 	p.mu.Unlock()
 	var err error
 	select {
@@ -294,7 +315,7 @@ type delivery struct{ msg *nats.Msg }
 // Ack removes the message for good.
 func (d delivery) Ack() error { return d.msg.Ack() }
 
-// InProgress starts the ack wait anew.
+// InProgress restarts the ack wait.
 func (d delivery) InProgress() error { return d.msg.InProgress() }
 
 // Delivered counts the deliveries of the message.

@@ -52,7 +52,7 @@ func TestAsksBeforeTheLastHasCome(t *testing.T) {
 			if batch != want {
 				t.Errorf("asks for %d, want %d", batch, want)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("does not ask")
 		}
 	}

@@ -20,7 +20,7 @@ func (b *Bus) raise(ctx context.Context, want jetstream.StreamConfig, s jetstrea
 	}
 	have.Replicas = max(have.Replicas, want.Replicas)
 	if !aged {
-		have.MaxAge = want.MaxAge
+		have.MaxAge, have.Duplicates = want.MaxAge, want.Duplicates
 	}
 	if _, err := b.js.UpdateStream(ctx, have); err != nil {
 		if info, infoErr := s.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas || !aged { // else another process did it
@@ -52,11 +52,13 @@ const reserve = 64 << 20
 // limit gives streams their limits where they have none or lower ones. A server sets aside
 // what streams may hold at most, and makes no stream any more, of whatever kind, when it has
 // set aside all: so there are all limits, with something to spare, or none, and Check says so.
-func (b *Bus) limit(ctx context.Context) {
+func (b *Bus) limit(ctx context.Context) { b.limitTo(ctx, b.streams()) }
+
+func (b *Bus) limitTo(ctx context.Context, streams []jetstream.StreamConfig) {
 	type lacking struct{ want, have jetstream.StreamConfig }
 	var all []lacking
 	total := int64(reserve)
-	for _, want := range b.streams() {
+	for _, want := range streams {
 		s, err := b.js.Stream(ctx, want.Name)
 		if err != nil || !lacksLimit(want, s.CachedInfo().Config) || cuts(want, s.CachedInfo()) {
 			continue

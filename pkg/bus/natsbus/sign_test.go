@@ -133,7 +133,7 @@ func TestForgedHeartbeats(t *testing.T) {
 	passing := capture(t, nc, "signed.presence.*")
 	sender.SendHeartbeat(bus.Heartbeat{Worker: "w1"})
 	forgeries(t, nc, next(t, passing), "signed.presence.w2")
-	if err := nc.Publish("signed.presence.w1", []byte(`{"worker":"w1","gone":true}`)); err != nil {
+	if err := nc.Publish("signed.presence.w1", []byte(`{"worker":"w1","leaving":true}`)); err != nil {
 		t.Fatal(err)
 	}
 	sender.SendHeartbeat(bus.Heartbeat{Worker: "last"})

@@ -13,176 +13,217 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// source brings the messages of one consumer to a puller.
+// source is a consumer whose messages a puller takes. Its fields are guarded by the puller's mu.
 //
-// It speaks the pull protocol itself. The client library's iterator, with a buffer for
+// The puller speaks the pull protocol itself. The client library's iterator, with a buffer for
 // one message, skips a pull now and then when a message outruns its bookkeeping, and
-// then stands still until its heartbeat is missed ten seconds later; and what comes
-// while nobody calls it lies there until the ack wait is over.
+// then stands still until its heartbeat is missed ten seconds later. A message that comes while
+// no caller waits lies in its buffer until the ack wait is over.
 type source struct {
-	p      *puller
 	spec   consumerSpec
-	sub    *nats.Subscription
-	inbox  string // requests are answered to <inbox>.<number>
-	msgs   chan *nats.Msg
-	status chan nats.Status
+	number int // of the source
 
-	asked chan struct{} // holds a token if somebody may wait
-	quit  chan struct{} // closed by stop
-	done  chan struct{} // closed when run has returned
-	stop  func()
-
-	// Guarded by the puller's mu.
-	open int       // messages that all requests may still bring
-	more bool      // it is taken to have messages; it says nothing of the only source of a puller
-	dry  time.Time // when it was last seen to have none
+	is       sourceState
+	returned bool      // it has a message that went back
+	listed   bool      // in the puller's list of sources that take turns
+	request  int       // number of the latest request
+	open     int       // messages that requests may still bring
+	due      time.Time // when the request counts as lost, or the source is tried again
+	repaired bool      // false while its streams are looked after
 }
 
+// sourceState is what a source does.
+type sourceState int
+
 const (
-	// pullExpiry is how long the server keeps a request open. It may have forgotten
-	// it without a word, so it is short.
+	isDry     sourceState = iota // no request is open, and it has no messages as far as is known
+	inTurn                       // no request is open, and it may have messages
+	asking                       // its request is answered at once, with what is there
+	listening                    // its request waits for messages
+	refused                      // its last request was refused
+	gone                         // the puller serves it no more
+)
+
+const (
+	// pullExpiry is how long the server keeps a request open that waits. It may have lost
+	// the request without notice, so it is short.
 	pullExpiry = 5 * time.Second
 
-	// askPatience is how long an answer may take that says what is there now: beside it
-	// other streams are not asked.
+	// expiryPerSource bounds how many requests run out each second where there are many sources,
+	// and longestExpiry how long they are open then.
+	expiryPerSource = 50 * time.Millisecond
+	longestExpiry   = time.Minute
+
+	// askPatience is how long an answer may take that says what is there now.
 	askPatience = 500 * time.Millisecond
 
-	// lookAgain is how long a stream is passed over that was seen to have no messages, while
-	// others have some and few are wanted.
-	lookAgain = 20 * time.Millisecond
+	// returnExpiry is how long a request waits for a message that went back: the server may take
+	// the request before it has taken the message.
+	returnExpiry = 50 * time.Millisecond
 
 	// pullPause is the time between requests that fail.
 	pullPause = 200 * time.Millisecond
 
-	// farewell is how long stop waits for what the server has sent already.
+	// farewell is how long Close waits for what the server has sent already.
 	farewell = 2 * time.Second
 )
 
-func (p *puller) open(ctx context.Context, spec consumerSpec) (*source, error) {
-	nc := p.b.nc
-	s := &source{
-		p: p, spec: spec, inbox: nc.NewInbox(), msgs: make(chan *nats.Msg, 4*maxBatch),
-		asked: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
-		more: true, // until it is known better
-	}
-	s.stop = sync.OnceFunc(func() {
-		close(s.quit)
-		<-s.done
-	})
-	var err error
-	if s.sub, err = nc.ChanSubscribe(s.inbox+".*", s.msgs); err != nil {
-		return nil, fmt.Errorf("pull: %w", err)
-	}
-	s.status = nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
-	go s.run(context.WithoutCancel(ctx)) // ends with stop
-	return s, nil
-}
-
-func (s *source) isOf(spec consumerSpec) bool { return s.spec.stream == spec.stream }
-
-// run asks the server while somebody waits, until stop.
-func (s *source) run(ctx context.Context) {
-	defer close(s.done)
-	defer s.p.b.nc.RemoveStatusListener(s.status)
-	defer s.leave()
-	var (
-		number int              // of the latest request
-		again  <-chan time.Time // ends the requests, or the pause after one that failed
-		paused bool
-	)
-	timer := time.NewTimer(pullExpiry)
-	defer timer.Stop()
-	wait := func(d time.Duration) {
-		timer.Reset(d)
-		again = timer.C
-	}
-	pause := func() {
-		paused = true
-		wait(pullPause)
-	}
+// run takes what the server sends, until Close.
+func (p *puller) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer close(p.done)
+	defer p.b.nc.RemoveStatusListener(p.status)
+	defer p.leave()
+	defer p.alarm.Stop()
+	defer cancel()
 	for {
-		if n, now := s.p.wanted(s); !paused && n > 0 {
-			number++
-			if err := s.request(number, n, now); err == nil {
-				s.opened(n)
-				if now {
-					wait(askPatience)
-				} else {
-					wait(pullExpiry + time.Second)
-				}
-			} else if s.p.b.nc.IsClosed() {
-				s.p.fail(fmt.Errorf("%w: %w", bus.ErrClosed, err))
-			} else {
-				pause() // the server is away
-			}
-		}
 		select {
-		case m := <-s.msgs:
-			status := statusOf(m)
-			if status == "" {
-				s.p.came(s, m)
-				continue
+		case m := <-p.msgs:
+			p.mu.Lock()
+			if status := statusOf(m); status == "" {
+				p.came(m)
+			} else {
+				p.ended(ctx, m, status)
 			}
-			left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
-			if m.Subject == s.inbox+"."+strconv.Itoa(number) {
-				s.ended() // older ones have ended before
-			} else if err == nil {
-				s.opened(-left)
-			}
-			if status != "408" && status != "404" { // expired, or nothing there
-				s.ended()
-				s.refused(ctx, status, m.Header.Get("Description"))
-				pause()
-			}
-		case <-again:
-			again, paused = nil, false
-			s.ended()
-		case st := <-s.status:
-			// The server that had the requests is not the one we talk to now.
-			again, paused = nil, false
-			s.ended()
-			if st == nats.CLOSED {
-				s.p.fail(fmt.Errorf("%w: %w", bus.ErrClosed, nats.ErrConnectionClosed))
-			}
-		case <-s.asked:
-		case <-s.quit:
+			p.schedule()
+			p.mu.Unlock()
+		case <-p.alarm.C:
+			p.expire()
+		case st := <-p.status:
+			p.connected(st)
+		case <-p.quit:
 			return
 		}
 	}
 }
 
-// opened counts messages that requests may bring.
-func (s *source) opened(n int) {
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
-	s.open = max(0, s.open+n)
-}
-
-// ended notes that no request is open any more. Another stream may be asked instead.
-func (s *source) ended() {
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
-	s.open = 0
-	s.isDry()
-}
-
-// isDry notes that a source has no messages now, as far as is known. The caller holds mu.
-func (s *source) isDry() {
-	if s.more {
-		s.p.wake()
+// request asks for n messages of a source. If the request cannot be sent, the puller pauses, and
+// returns false. The caller holds mu.
+func (p *puller) request(s *source, as sourceState, n int) bool {
+	s.request++
+	subject := fmt.Sprintf("%sCONSUMER.MSG.NEXT.%s.%s", p.b.api, s.spec.stream, s.spec.config.Durable)
+	expiry := max(pullExpiry, min(longestExpiry, time.Duration(len(p.sources))*expiryPerSource))
+	body, patience := fmt.Sprintf(`{"batch":%d,"expires":%d}`, n, expiry.Nanoseconds()), expiry+time.Second
+	switch {
+	case as == asking && s.returned:
+		body, patience = fmt.Sprintf(`{"batch":%d,"expires":%d}`, n, returnExpiry.Nanoseconds()), askPatience
+		s.returned = false
+	case as == asking:
+		body, patience = fmt.Sprintf(`{"batch":%d,"no_wait":true}`, n), askPatience
 	}
-	s.more, s.dry = false, time.Now()
+	if err := p.b.nc.PublishRequest(subject, fmt.Sprintf("%s.%d.%d", p.inbox, s.number, s.request), []byte(body)); err != nil {
+		p.queue(s, true)
+		if p.b.nc.IsClosed() {
+			p.fail(fmt.Errorf("%w: %w", bus.ErrClosed, err))
+			return false
+		}
+		p.paused = time.Now().Add(pullPause)
+		p.wakeAt(p.paused)
+		return false
+	}
+	s.is = as
+	p.expect(s, s.open+n)
+	s.due = time.Now().Add(patience)
+	p.wakeAt(s.due)
+	return true
 }
 
-func (s *source) request(number, n int, now bool) error {
-	subject := fmt.Sprintf("%sCONSUMER.MSG.NEXT.%s.%s", s.p.b.api, s.spec.stream, s.spec.config.Durable)
-	body := fmt.Sprintf(`{"batch":%d,"expires":%d}`, n, pullExpiry.Nanoseconds())
-	if now {
-		body = fmt.Sprintf(`{"batch":%d,"no_wait":true}`, n)
+// expect notes how many messages the requests of a source may still bring. The caller holds mu.
+func (p *puller) expect(s *source, open int) {
+	open = max(0, open)
+	if s.is == asking {
+		p.asked += open - s.open
 	}
-	return s.p.b.nc.PublishRequest(subject, s.inbox+"."+strconv.Itoa(number), []byte(body))
+	s.open = open
+}
+
+// wakeAt has the alarm ring at a time, or earlier. The caller holds mu.
+func (p *puller) wakeAt(at time.Time) {
+	if p.due.IsZero() || at.Before(p.due) {
+		p.due = at
+		p.alarm.Reset(time.Until(at))
+	}
+}
+
+// expire ends the requests that were not answered in time, and the pauses that are over.
+func (p *puller) expire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	p.due = time.Time{}
+	if !p.paused.IsZero() {
+		if now.Before(p.paused) {
+			p.wakeAt(p.paused)
+		} else {
+			p.paused = time.Time{}
+		}
+	}
+	for _, s := range p.sources {
+		if s.is != asking && s.is != listening && s.is != refused {
+			continue
+		}
+		if s.is == refused && !s.repaired {
+			s.due = now.Add(pullPause)
+		}
+		if now.Before(s.due) {
+			p.wakeAt(s.due)
+			continue
+		}
+		p.expect(s, 0)
+		p.queue(s, false)
+	}
+	p.schedule()
+}
+
+// connected forgets the requests: the server that had them is not the one that is connected now.
+func (p *puller) connected(st nats.Status) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if st == nats.CLOSED {
+		p.fail(fmt.Errorf("%w: %w", bus.ErrClosed, nats.ErrConnectionClosed))
+	}
+	p.paused = time.Time{}
+	for _, s := range p.sources {
+		if s.is == asking || s.is == listening {
+			p.expect(s, 0)
+			p.queue(s, true)
+		}
+	}
+	p.schedule()
+}
+
+// ended takes an answer that is no message: the request has ended. The caller holds mu.
+func (p *puller) ended(ctx context.Context, m *nats.Msg, status string) {
+	first, second, _ := strings.Cut(strings.TrimPrefix(m.Subject, p.inbox+"."), ".")
+	number, err := strconv.Atoi(first)
+	s := p.numbers[number]
+	if err != nil || s == nil || s.is == refused {
+		return
+	}
+	fine := status == "408" || status == "404" // expired, or nothing there
+	if left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages")); second != strconv.Itoa(s.request) && fine {
+		if err == nil && len(p.sources) == 1 {
+			p.expect(s, s.open-left)
+		}
+		return // an older request: those ended before the latest
+	}
+	p.expect(s, 0)
+	if fine {
+		p.queue(s, false)
+		return
+	}
+	s.is, s.repaired, s.due = refused, false, time.Now().Add(pullPause)
+	p.wakeAt(s.due)
+	description := m.Header.Get("Description")
+	p.repairs.Go(func() {
+		p.repair(ctx, s.spec, status, description)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		s.repaired = true
+	})
 }
 
 // statusOf returns the code of an answer that is no message.
@@ -193,28 +234,41 @@ func statusOf(m *nats.Msg) string {
 	return m.Header.Get("Status")
 }
 
-// refused deals with an answer that says that something is wrong: a queue that is
-// gone is made anew, since whatever was in it is found again by the sweepers.
-func (s *source) refused(ctx context.Context, status, description string) {
-	b := s.p.b
-	log := b.log.With().Str("stream", s.spec.stream).Str("consumer", s.spec.config.Durable).Logger()
+// repair deals with an answer that says that something is wrong. It creates a queue that is
+// gone: the sweepers find what was in it.
+func (p *puller) repair(ctx context.Context, spec consumerSpec, status, description string) {
+	b := p.b
+	log := b.log.With().Str("stream", spec.stream).Str("consumer", spec.config.Durable).Logger()
 	log.Debug().Str("status", status).Str("description", description).Msg("pull refused")
 	if status != "503" && !strings.Contains(description, "Deleted") {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	if _, err := b.js.Consumer(ctx, s.spec.stream, s.spec.config.Durable); !isMissing(err) {
+	if _, err := b.js.Consumer(ctx, spec.stream, spec.config.Durable); !isMissing(err) {
 		return
 	}
-	if b.isDrained(s.spec.stream) {
-		return // nobody publishes to it, and it is deleted by whoever found it empty
+	if b.isDrained(spec.stream) {
+		return // no process publishes to it, and the one that found it empty deletes it
 	}
-	if err := b.restore(ctx); err != nil {
-		log.Warn().Err(err).Str("hint", "is JetStream on, and may this account make streams? it is tried again").Msg("streams not restored")
+	err := b.restore(ctx)
+	if spec.tenant != "" && spec.tenant != state.DefaultTenant {
+		err = b.followTenants(ctx) // another process may have deleted it with its tenant
+		b.tenants.mu.Lock()
+		found := b.tenants.found[spec.stream]
+		b.tenants.mu.Unlock()
+		if err == nil && !found {
+			return
+		}
+		if err == nil {
+			err = b.ensureTenant(ctx, spec.tenant, spec.kind)
+		}
+	}
+	if err != nil {
+		log.Warn().Err(err).Str("hint", "enable JetStream, and let this account create streams; it is tried again").Msg("streams not restored")
 		return
 	}
-	log.Warn().Str("hint", "sweepers publish the turns again; did NATS lose its JetStream directory?").Msg("streams were missing and are made anew")
+	log.Warn().Str("hint", "sweepers publish the turns again; did NATS lose its JetStream directory?").Msg("streams were missing and are created")
 }
 
 // isMissing reports whether a stream or consumer does not exist.
@@ -228,25 +282,25 @@ func isMissing(err error) bool {
 }
 
 // leave gives back what the server has sent already.
-func (s *source) leave() {
+func (p *puller) leave() {
 	drained := make(chan struct{})
 	// A connection that is closed meanwhile calls it a second time.
 	closed := sync.OnceFunc(func() { close(drained) })
-	s.sub.SetClosedHandler(func(string) { closed() })
-	if s.sub.Drain() != nil {
+	p.sub.SetClosedHandler(func(string) { closed() })
+	if p.sub.Drain() != nil {
 		return // the connection is closed
 	}
 	bye := time.NewTimer(farewell)
 	defer bye.Stop()
 	for {
 		select {
-		case m := <-s.msgs:
-			s.p.giveBack(m)
+		case m := <-p.msgs:
+			p.giveBack(m)
 		case <-drained:
 			for {
 				select {
-				case m := <-s.msgs:
-					s.p.giveBack(m)
+				case m := <-p.msgs:
+					p.giveBack(m)
 				default:
 					return
 				}

@@ -2,6 +2,7 @@ package natsbus_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,17 +78,12 @@ func turnStreams(t *testing.T, js jetstream.JetStream) []string {
 // awaitStreams waits until there are exactly these streams of turns.
 func awaitStreams(t *testing.T, js jetstream.JetStream, want ...string) {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(40 * time.Second); ; <-tick.C {
-		have := turnStreams(t, js)
-		if slices.Equal(have, want) {
-			return
+	testbed.Eventually(t, "streams of turns", func() error {
+		if have := turnStreams(t, js); !slices.Equal(have, want) {
+			return fmt.Errorf("have %v, want %v", have, want)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("streams of turns are %v, want %v", have, want)
-		}
-	}
+		return nil
+	})
 }
 
 // taken is what workers have taken.
@@ -219,13 +215,12 @@ func TestTurnStreamsChange(t *testing.T) {
 
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatal("it does not come to pass")
+	testbed.Eventually(t, "wait", func() error {
+		if !ok() {
+			return errors.New("it does not come to pass")
 		}
-	}
+		return nil
+	})
 }
 
 // What is left in a stream that is not used any more is taken before the stream goes.
@@ -508,54 +503,4 @@ func TestTurnStreamsOnACluster(t *testing.T) {
 	servers[2].Shutdown()
 	publish(60)
 	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_2")
-}
-
-// A build that knows one stream shares a deployment: with one stream nothing is new but
-// files, and with several its messages are read, and its stream is used by all.
-func TestOlderBuildBesideSeveralStreams(t *testing.T) {
-	t.Parallel()
-	nc := testbed.NATS(t)
-	js := jet(t, nc)
-	b := open(t, nc, "")
-	if _, err := js.Stream(t.Context(), "TURNPIKE_LAYOUT"); err == nil {
-		t.Error("one stream needs no layout")
-	}
-	// What the older build insists on.
-	asBefore := func() {
-		t.Helper()
-		st, err := js.Stream(t.Context(), "TURNPIKE_TURNS")
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := st.Consumer(t.Context(), "workers-normal")
-		if err != nil {
-			t.Fatal(err)
-		}
-		subjects, filter := st.CachedInfo().Config.Subjects, c.CachedInfo().Config.FilterSubject
-		if !slices.Equal(subjects, []string{"turnpike.turn.>"}) || filter != "turnpike.turn.normal.>" {
-			t.Errorf("TURNS has %v, its consumer %s", subjects, filter)
-		}
-	}
-	asBefore()
-	spreadOver(t, nc, 4)
-	asBefore()
-	eventually(t, func() bool {
-		for _, f := range b.Check(t.Context()) {
-			if f.Name == "nats: turn streams" && strings.HasPrefix(f.Detail, "4:") {
-				return true
-			}
-		}
-		return false
-	})
-	got := &taken{runs: map[state.RunID]int{}}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	work(ctx, t, b, got)
-	for range 8 {
-		run := newRun()
-		if _, err := js.Publish(t.Context(), fmt.Sprintf("turnpike.turn.normal.%d", run.Shard()), fmt.Appendf(nil, `{"run_id":%q,"version":1}`, run)); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, func() bool { return got.has(run) })
-	}
 }

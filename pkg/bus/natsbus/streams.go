@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Settings of the queues.
@@ -19,6 +19,7 @@ const (
 	maxWaiting    = 8192 // workers that may wait for a turn at once; fixed once a consumer exists
 	intakeWaiting = 512
 	intakePending = 10_000
+	intakeBuffer  = 8192            // messages of the intake that have come and are not handed out yet: one of each tenant
 	remembered    = 2 * time.Minute // how long the server knows the id of a message
 	eventsAge     = 72 * time.Hour
 )
@@ -33,48 +34,36 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 	if l.revision > 0 {
 		all = append(all, b.layoutStream())
 	}
-	return append(all, b.fixedStreams()...)
+	return append(all, b.defaultStreams()...)
 }
 
 // turns returns a stream of turns.
 func (b *Bus) turns(number int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: b.turnStream(number), Subjects: []string{b.turnSubject(number, ">")},
-		Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Duplicates: remembered, AllowDirect: true,
+		Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Duplicates: remembered, AllowDirect: true, AllowMsgTTL: true,
 		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew, MaxMsgSize: 64 << 10,
 	}
 }
 
-// fixedStreams returns the streams that every deployment has, beside those of turns.
-func (b *Bus) fixedStreams() []jetstream.StreamConfig {
+// defaultStreams returns the streams of the default tenant, which every deployment has.
+func (b *Bus) defaultStreams() []jetstream.StreamConfig {
 	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Duplicates: remembered, AllowDirect: true}
 	queue, events, dead := base, base, base
 	queue.Retention, queue.Discard = jetstream.WorkQueuePolicy, jetstream.DiscardNew
 	submit, control := queue, queue
-	submit.Name, submit.Subjects = b.stream("SUBMIT"), []string{b.subject("submit", "*")}
-	control.Name, control.Subjects = b.stream("CONTROL"), []string{b.subject("abort", "*")}
-	events.Name, events.Subjects = b.stream("EVENTS"), []string{b.subject("events", "*")}
+	submit.Name, submit.Subjects = b.stream(kindSubmit), []string{b.subject("submit", "*")}
+	control.Name, control.Subjects = b.stream(kindControl), []string{b.subject("abort", "*")}
+	events.Name, events.Subjects = b.stream(kindEvents), []string{b.subject("events", "*")}
 	events.Retention, events.Discard, events.MaxAge = jetstream.LimitsPolicy, jetstream.DiscardOld, b.cfg.Limits.EventsAge
-	dead.Name, dead.Subjects = b.stream("DEAD"), []string{b.subject("dead", "*")}
+	events.Duplicates = min(remembered, events.MaxAge) // NATS refuses to remember ids longer than messages
+	dead.Name, dead.Subjects = b.stream(kindDead), []string{b.subject("dead", "*")}
 	submit.MaxBytes, control.MaxBytes, dead.MaxBytes, events.MaxBytes = b.cfg.Limits.Submit, b.cfg.Limits.Control, b.cfg.Limits.Dead, b.cfg.Limits.Events
 	all := []jetstream.StreamConfig{submit, control, dead}
-	for _, s := range all {
-		all = append(all, b.ofTenants(s))
-	}
 	if b.cfg.EventFeed {
-		all = append(all, events, b.ofTenants(events))
+		all = append(all, events)
 	}
 	return all
-}
-
-// ofTenants is a stream like one of the default tenant, for all others.
-func (b *Bus) ofTenants(s jetstream.StreamConfig) jetstream.StreamConfig {
-	s.Name = b.stream(tenants + strings.TrimPrefix(s.Name, b.stream("")))
-	s.Subjects = []string{b.subjectOf("*", strings.TrimPrefix(s.Subjects[0], b.subject("")))}
-	if s.MaxBytes > 0 {
-		s.MaxBytes = max(s.MaxBytes/4, minLimit) // a server sets it aside, used or not
-	}
-	return s
 }
 
 // consumerSpec is a durable consumer as it should be.
@@ -83,27 +72,30 @@ type consumerSpec struct {
 	config jetstream.ConsumerConfig
 
 	exactly bool // MaxAckPending is what was asked for, and not the least
+
+	tenant, kind string // of the intake
 }
 
-// queue returns the consumer of a queue in a stream. Filters on a work queue must not overlap, not
-// with those of older builds either: each queue has a word of its own.
+// queue returns the consumer of a queue in a stream. Filters on a work queue must not overlap: each queue
+// has a word of its own.
 func (b *Bus) queue(number int, key bus.QueueKey) consumerSpec {
 	pending, exactly := b.slots.pending()
-	return consumerSpec{b.turnStream(number), jetstream.ConsumerConfig{
+	return consumerSpec{stream: b.turnStream(number), config: jetstream.ConsumerConfig{
 		Durable: "workers-" + key.String(), FilterSubject: b.turnSubject(number, key.String(), ">"),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.cfg.AckWait, MaxDeliver: -1, MaxAckPending: pending, MaxWaiting: maxWaiting,
-	}, exactly}
+	}, exactly: exactly}
 }
 
-func (b *Bus) gateway(stream string) consumerSpec {
-	return consumerSpec{b.stream(stream), jetstream.ConsumerConfig{
+// gateway returns the consumer that gateways share in a stream of the intake.
+func (b *Bus) gateway(tenant, kind string) consumerSpec {
+	return consumerSpec{stream: b.streamOf(tenant, kind), config: jetstream.ConsumerConfig{
 		Durable: "gateway", AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.cfg.AckWait, MaxDeliver: -1,
 		MaxAckPending: intakePending, MaxWaiting: intakeWaiting,
-	}, false}
+	}, tenant: tenant, kind: kind}
 }
 
 func (b *Bus) consumers() []consumerSpec {
-	specs := []consumerSpec{b.gateway("SUBMIT"), b.gateway("CONTROL"), b.gateway(tenants + "SUBMIT"), b.gateway(tenants + "CONTROL")}
+	specs := []consumerSpec{b.gateway(state.DefaultTenant, kindSubmit), b.gateway(state.DefaultTenant, kindControl)}
 	for _, number := range b.layout.Load().Streams {
 		for _, key := range bus.QueueKeys() {
 			specs = append(specs, b.queue(number, key))
@@ -231,6 +223,8 @@ func differs(want, have jetstream.StreamConfig) error {
 		return wrong("sealed", true, false)
 	case have.Duplicates < time.Second:
 		return wrong("duplicate window", have.Duplicates, want.Duplicates)
+	case want.AllowMsgTTL && !have.AllowMsgTTL:
+		return wrong("allow message TTL", false, true)
 	case have.Storage != want.Storage:
 		return wrong("storage", have.Storage, want.Storage)
 	case !slices.Equal(slices.Sorted(slices.Values(have.Subjects)), want.Subjects):

@@ -29,6 +29,9 @@ func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 		return fmt.Errorf("encode turn: %w", err)
 	}
 	var header []string
+	if t.Tenant != "" {
+		header = append(header, headerTenant, t.Tenant)
+	}
 	if t.TraceParent != "" {
 		header = append(header, headerTrace, t.TraceParent)
 	}
@@ -124,7 +127,7 @@ func (b *Bus) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, error
 	}
 	b.adopting.Lock()
 	defer b.adopting.Unlock()
-	p, err := b.pull(ctx, b.queueSpecs(key, b.layout.Load()))
+	p, err := b.pull(ctx, b.queueSpecs(key, b.layout.Load()), 4*maxBatch)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +164,7 @@ func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 			continue
 		}
 		t.Priority, t.Noisy = q.key.Lane, q.key.Noisy
-		t.TraceParent = m.Header.Get(headerTrace)
+		t.Tenant, t.TraceParent = m.Header.Get(headerTenant), m.Header.Get(headerTrace)
 		m.Header, m.Data = nil, nil // a turn may last long, and only its ack is still to come
 		return turnDelivery{delivery{m}, t}, nil
 	}
@@ -169,7 +172,7 @@ func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 
 // reject moves a message that nobody can take to the dead letters.
 func (q turnQueue) reject(ctx context.Context, m *nats.Msg, cause error) {
-	letter := bus.DeadLetter{Kind: bus.DeadTurn, Lane: q.key.Lane, Cause: "malformed turn message: " + cause.Error(), At: state.At(time.Now()), Data: string(m.Data)}
+	letter := bus.DeadLetter{Kind: bus.DeadTurn, Tenant: m.Header.Get(headerTenant), Lane: q.key.Lane, Cause: "malformed turn message: " + cause.Error(), At: state.At(time.Now()), Data: string(m.Data)}
 	id := ""
 	if meta, err := m.Metadata(); err == nil {
 		id = fmt.Sprintf("malformed:%d", meta.Sequence.Stream) // once, should the ack get lost
@@ -255,15 +258,9 @@ func (q queue) Next(ctx context.Context) (bus.Message, error) {
 }
 
 // Submissions implements bus.Intake.
-func (b *Bus) Submissions(ctx context.Context) (bus.Queue, error) { return b.intake(ctx, "SUBMIT") }
+func (b *Bus) Submissions(ctx context.Context) (bus.Queue, error) { return b.intake(ctx, kindSubmit) }
 
 // AbortRequests implements bus.Intake.
-func (b *Bus) AbortRequests(ctx context.Context) (bus.Queue, error) { return b.intake(ctx, "CONTROL") }
-
-func (b *Bus) intake(ctx context.Context, stream string) (bus.Queue, error) {
-	p, err := b.pull(ctx, []consumerSpec{b.gateway(stream), b.gateway(tenants + stream)})
-	if err != nil {
-		return nil, err
-	}
-	return queue{p}, nil
+func (b *Bus) AbortRequests(ctx context.Context) (bus.Queue, error) {
+	return b.intake(ctx, kindControl)
 }

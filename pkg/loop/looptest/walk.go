@@ -362,7 +362,7 @@ func (w *walk) answerHooks(effect loop.RunHooks) {
 	no := "no"
 	options := map[hook.Point][]hook.Answer{
 		hook.PreTool: {{}, {}, {Deny: &no}, {Approval: true}, {Arguments: json.RawMessage(`{"edited": 1}`)}},
-		hook.Stop:    {{}, {Block: &no}, {Prevent: &no}},
+		hook.Stop:    {{}, {Block: &no}, {Prevent: &no}, {Failed: &no}},
 	}
 	answers := make([]hook.Answer, max(1, len(effect.Calls)))
 	for i := range answers {

@@ -29,19 +29,22 @@ type Store struct {
 
 	now func() time.Time
 
-	mu        sync.Mutex
-	runs      map[state.RunID]*run
-	active    record.ActiveRuns
-	keys      map[string]key
-	agents    map[agentKey][]state.AgentVersion
-	pins      map[string][]byte
-	documents map[state.DocumentKind]map[string]json.RawMessage
-	audits    map[string][]json.RawMessage // by tenant
-	removed   map[agentKey]bool
-	quotas    map[string]quota.Bucket
-	slowed    map[string]time.Time // key: until when
-	alive     map[string]time.Time // by worker: until when
-	eager     map[string]run       // by token of an eager claim: the run as its commit left it
+	mu         sync.Mutex
+	runs       map[state.RunID]*run
+	active     record.ActiveRuns
+	keys       map[string]key
+	agents     map[agentKey][]state.AgentVersion
+	pins       map[string][]byte
+	documents  map[state.DocumentKind]map[string]json.RawMessage
+	audits     map[string][]json.RawMessage // by tenant
+	removed    map[agentKey]bool
+	quotas     map[string]quota.Bucket
+	slowed     map[string]time.Time // key: until when
+	alive      map[string]time.Time // by worker: until when
+	markers    map[state.RunID]marker
+	maxMarkers int                          // at which old ones are dropped
+	batches    map[state.RunID]deletedBatch // by first run
+	eager      map[string]run               // by token of an eager claim: the run as its commit left it
 }
 
 type run struct {
@@ -71,6 +74,7 @@ func New(cfg Config) *Store {
 		agents: map[agentKey][]state.AgentVersion{}, removed: map[agentKey]bool{}, pins: map[string][]byte{},
 		documents: map[state.DocumentKind]map[string]json.RawMessage{}, audits: map[string][]json.RawMessage{},
 		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{}, alive: map[string]time.Time{}, eager: map[string]run{},
+		markers: map[state.RunID]marker{}, batches: map[state.RunID]deletedBatch{},
 	}
 }
 
@@ -78,7 +82,7 @@ func New(cfg Config) *Store {
 func (s *Store) get(id state.RunID) (record.Record, *run, error) {
 	r := s.runs[id]
 	if r == nil {
-		return record.Record{}, nil, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+		return record.Record{}, nil, fmt.Errorf("run %s: %w", id, s.absent(id))
 	}
 	var rec record.Record
 	if err := json.Unmarshal(r.record, &rec); err != nil {
@@ -148,7 +152,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 		rec, _, err := s.get(have.run)
 		return state.Created{State: rec.Read(), Existing: true}, err
 	}
-	if rec, _, err := s.get(n.State.ID); !errors.Is(err, state.ErrNotFound) {
+	if rec, _, err := s.get(n.State.ID); !errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrDeleted) {
 		return state.Created{State: rec.Read(), Existing: true}, err
 	}
 	rec := record.New(n.State.Formatted(s.Written()), s.now(), n.RedeliveryDelay)
@@ -279,6 +283,9 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 		c.State.Log, err = s.runs[q.Run].entries(0, 0)
 		return nil, err
 	})
+	if errors.Is(err, state.ErrDeleted) {
+		return state.Claim{Outcome: state.ClaimDeleted}, nil
+	}
 	if errors.Is(err, state.ErrNotFound) {
 		return state.Claim{Outcome: state.ClaimMissing}, nil
 	}
@@ -308,8 +315,15 @@ func (s *Store) late(ctx context.Context, l state.Lease, change func(*record.Rec
 }
 
 // Record implements state.Turns.
-func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error {
-	return s.late(ctx, l, func(rec *record.Record, _ time.Time) ([]state.Entry, error) { return rec.Record(l, j) })
+func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (abort *state.Abort, err error) {
+	err = s.late(ctx, l, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
+		entries, err := rec.Record(l, j)
+		if abort = nil; err == nil {
+			abort = rec.Abort
+		}
+		return entries, err
+	})
+	return abort, err
 }
 
 // Commit implements state.Turns.
@@ -358,34 +372,13 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, abort state.Abort, de
 	return w, err
 }
 
-// Delete implements state.Runs.
-func (s *Store) Delete(_ context.Context, id state.RunID) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	rec, _, err := s.get(id)
-	if err != nil {
-		return err
-	}
-	if !rec.Status.Terminal() {
-		return &state.NotEndedError{ID: id, Status: rec.Status}
-	}
-	s.active.Move(rec, record.Record{})
-	delete(s.runs, id)
-	maps.DeleteFunc(s.keys, func(_ string, k key) bool { return k.run == id })
-	return nil
-}
-
 // Admit implements state.Runs.
 func (s *Store) Admit(_ context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, ok := s.runs[root]
-	if !ok {
-		return state.Admitted{}, fmt.Errorf("run %s: %w", root, state.ErrNotFound)
-	}
-	var rec record.Record
-	if err := json.Unmarshal(r.record, &rec); err != nil {
-		return state.Admitted{}, fmt.Errorf("decode run %s: %w", root, err)
+	rec, r, err := s.get(root)
+	if err != nil {
+		return state.Admitted{}, err
 	}
 	var a state.Admitted
 	r.tree, a = rec.Admit(r.tree, runs, limit)
@@ -414,7 +407,7 @@ func (s *Store) each(ctx context.Context, limit int, which func(*run) bool, chan
 			d, found = change(rec, id, now)
 			return nil, nil
 		})
-		if err != nil && !errors.Is(err, state.ErrFormat) {
+		if err != nil && !errors.Is(err, state.ErrFormat) && !errors.Is(err, state.ErrNotFound) { // deleted meanwhile
 			return due, err
 		}
 		if found {

@@ -19,6 +19,8 @@ type Snapshot struct {
 	keys    map[string]key
 	agents  map[agentKey][]state.AgentVersion
 	removed map[agentKey]bool
+	markers map[state.RunID]marker
+	batches map[state.RunID]deletedBatch
 }
 
 // Snapshot returns a copy of all that the store holds, and Restore brings one back,
@@ -26,7 +28,7 @@ type Snapshot struct {
 func (s *Store) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &Snapshot{runs: make(map[state.RunID]run, len(s.runs)), active: maps.Clone(s.active), keys: maps.Clone(s.keys), agents: maps.Clone(s.agents), removed: maps.Clone(s.removed)}
+	c := &Snapshot{runs: make(map[state.RunID]run, len(s.runs)), active: maps.Clone(s.active), keys: maps.Clone(s.keys), agents: maps.Clone(s.agents), removed: maps.Clone(s.removed), markers: maps.Clone(s.markers), batches: maps.Clone(s.batches)}
 	for id, r := range s.runs {
 		r.log = slices.Clip(r.log)
 		c.runs[id] = *r
@@ -43,6 +45,7 @@ func (s *Store) Restore(c *Snapshot) {
 		s.runs[id] = &r
 	}
 	s.active, s.keys, s.agents, s.removed = maps.Clone(c.active), maps.Clone(c.keys), maps.Clone(c.agents), maps.Clone(c.removed)
+	s.markers, s.batches = maps.Clone(c.markers), maps.Clone(c.batches)
 }
 
 // Runs returns the ids of all runs, sorted.

@@ -52,7 +52,7 @@ func (a *alternating) Claim(ctx context.Context, r state.ClaimRequest) (state.Cl
 
 // Record lets both know of it, since an eager claim is answered from memory: a
 // lease is one process's, and here two share it.
-func (a *alternating) Record(ctx context.Context, l state.Lease, r state.Record) error {
+func (a *alternating) Record(ctx context.Context, l state.Lease, r state.Record) (*state.Abort, error) {
 	defer func() {
 		_, _ = a.Store.Load(ctx, l.Run)
 		_, _ = a.other.Load(ctx, l.Run)

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/record"
 )
@@ -54,6 +55,8 @@ type Store struct {
 	logs     map[state.RunID]cachedLog
 	logBytes int // bytes in logs
 	maxBytes int // how many of these are kept
+
+	batchLocks [batchLocks]sync.Mutex // of records of deleted batches, by shard of the first run
 
 	quotas quotas
 	audit  jetstream.Stream
@@ -192,6 +195,9 @@ func (s *Store) note(m jetstream.Msg) {
 	}
 	s.mu.Unlock()
 	id := state.RunID(m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:])
+	if s.knows(id, meta.Sequence.Stream) {
+		return // this process has written it
+	}
 	ch, err := decode(m.Data())
 	switch {
 	case errors.Is(err, state.ErrFormat), errors.Is(err, state.ErrNotFound):
@@ -203,8 +209,15 @@ func (s *Store) note(m jetstream.Msg) {
 	}
 }
 
+// knows reports whether the index has a record of a run that is not older than a message.
+func (s *Store) knows(id state.RunID, seq uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.index[id].seq >= seq
+}
+
 // decode reads a change, or returns state.ErrFormat if it is of a run that a newer
-// build has taken over, and state.ErrNotFound if it is of one that was deleted.
+// build has taken over, and state.ErrDeleted if it is of one that was deleted.
 func decode(data []byte) (change, error) {
 	var ch change
 	err := json.Unmarshal(data, &ch)
@@ -221,7 +234,7 @@ func decode(data []byte) (change, error) {
 		ch.Record.Header = state.State{ID: newer.Record.Header.ID, Format: newer.Record.Header.Format}
 	}
 	if ch.Record.Header.Format == deletedFormat {
-		return change{}, fmt.Errorf("run %s was deleted: %w", ch.Record.Header.ID, state.ErrNotFound)
+		return change{}, fmt.Errorf("run %s was deleted: %w", ch.Record.Header.ID, state.ErrDeleted)
 	}
 	return ch, cmp.Or(ch.Record.Header.CheckFormat(), err)
 }
@@ -281,6 +294,9 @@ func (s *Store) Ready(ctx context.Context) error {
 		return fmt.Errorf("read stream: %w", err)
 	}
 	if _, err := s.js.Publish(ctx, s.cfg.Prefix+".quota.ready", nil); err != nil {
+		if _, answered := errors.AsType[jetstream.JetStreamError](err); answered {
+			err = fmt.Errorf("%w: %w", check.ErrNoWrites, err)
+		}
 		return fmt.Errorf("write to JetStream: %w", err)
 	}
 	return nil

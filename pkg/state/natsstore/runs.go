@@ -23,9 +23,26 @@ type idempotency struct {
 	Fingerprint string      `json:"fingerprint"`
 }
 
-// Create implements state.Runs. The key is taken first; whoever comes after a
-// crash in between creates the run that it names.
+// Create implements state.Runs. The key is taken first; a caller that comes after a
+// crash in between creates the run that it names. A key that names a deleted run is free.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
+	for range keyTries {
+		made, err := s.create(ctx, n)
+		if !errors.Is(err, state.ErrDeleted) || n.Key == "" || made.State.ID == n.State.ID {
+			return made, err
+		}
+		if err := s.freeKey(ctx, s.keySubject(n.State.Tenant, n.Key), made.State.ID); err != nil {
+			return state.Created{}, err
+		}
+	}
+	return state.Created{}, fmt.Errorf("create run: the idempotency key names a deleted run: %w", state.ErrDeleted)
+}
+
+// keyTries is how often a submission tries to take a key that names deleted runs.
+const keyTries = 3
+
+// create is one try of Create. If the run that the key names was deleted, the answer has its id.
+func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	st := n.State
 	if n.Key != "" {
 		owner, err := s.takeKey(ctx, n)
@@ -52,6 +69,9 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 		return state.Created{State: rec.Read(), Noisy: s.noisy(st.ID)}, nil
 	}
 	have, lastOp, readErr := s.read(ctx, st.ID)
+	if errors.Is(readErr, state.ErrDeleted) {
+		return state.Created{State: state.State{ID: st.ID}}, readErr
+	}
 	if errors.Is(readErr, state.ErrNotFound) {
 		readErr = err // it was not created, and that is why
 	}
@@ -144,6 +164,9 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 		}
 		return nil, nil
 	})
+	if errors.Is(err, state.ErrDeleted) {
+		return state.Claim{Outcome: state.ClaimDeleted}, nil
+	}
 	if errors.Is(err, state.ErrNotFound) {
 		return state.Claim{Outcome: state.ClaimMissing}, nil
 	}
@@ -191,14 +214,18 @@ func (s *Store) late(ctx context.Context, l state.Lease, change func(*record.Rec
 }
 
 // Record implements state.Turns.
-func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error {
-	return s.late(ctx, l, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
+func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (abort *state.Abort, err error) {
+	err = s.late(ctx, l, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
 		entries, err := rec.Record(l, j)
 		if err == nil && len(j.Results) > 0 {
 			err = s.checkJournal(*rec)
 		}
+		if abort = nil; err == nil {
+			abort = rec.Abort
+		}
 		return entries, err
 	})
+	return abort, err
 }
 
 // checkJournal leaves capacity beside the results of a turn for its commit, which writes

@@ -52,11 +52,11 @@ type Bucket struct {
 
 	// When, on the quota's clock, the next call is let in: by the calls that were
 	// made, and by those that were made or are reserved. Requests and tokens are two
-	// limits, and the later time counts. Two names in the store are those of older builds.
+	// limits, and the later time counts.
 	UsedRequests     int64 `json:"used_requests"`
 	UsedTokens       int64 `json:"used_tokens"`
-	ReservedRequests int64 `json:"held_requests"`
-	ReservedTokens   int64 `json:"held_tokens"`
+	ReservedRequests int64 `json:"reserved_requests"`
+	ReservedTokens   int64 `json:"reserved_tokens"`
 
 	// Late is the next reservation for those who came after their own when none was
 	// free: after an outage they must not all come at once.

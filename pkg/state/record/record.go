@@ -26,7 +26,7 @@ type Record struct {
 	Status     state.Status `json:"status"`
 	Version    int64        `json:"version"`
 	Token      string       `json:"token,omitempty"`
-	EagerToken string       `json:"kept,omitempty"` // of an eager claim, until it is used
+	EagerToken string       `json:"eager_token,omitempty"` // of an eager claim, until it is used
 	Owner      string       `json:"owner,omitempty"`
 	LeaseEnd   state.Time   `json:"lease_end,omitzero"`
 	Attempts   int          `json:"attempts,omitempty"`
@@ -34,8 +34,9 @@ type Record struct {
 	StartedAt  state.Time   `json:"started_at,omitzero"`
 
 	// Evicted are the tokens of leases on this version that were ended for their workers,
-	// the latest first.
-	Evicted []string `json:"evicted,omitempty"`
+	// the latest first, and EvictedAt is when that one was.
+	Evicted   []string   `json:"evicted,omitempty"`
+	EvictedAt state.Time `json:"evicted_at,omitzero"`
 
 	// Abort, and how many signals of the inbox had come before it: the abort takes
 	// them with it, and what comes after it does not go down with it.
@@ -44,7 +45,7 @@ type Record struct {
 
 	Awaits []string       `json:"awaits,omitempty"`
 	Inbox  []state.Signal `json:"inbox,omitempty"`
-	// InboxBytes is how much the inbox takes, encoded; older builds leave it as it is.
+	// InboxBytes is how much the inbox takes, encoded.
 	InboxBytes int64    `json:"inbox_bytes,omitempty"`
 	Seen       []string `json:"seen,omitempty"`
 
@@ -53,7 +54,7 @@ type Record struct {
 
 	// The journal of the turn in flight.
 	Started []string      `json:"started,omitempty"`
-	Starts  []state.Start `json:"starts,omitempty"` // older builds leave them out
+	Starts  []state.Start `json:"starts,omitempty"`
 	Results []state.Entry `json:"results,omitempty"`
 
 	CommitID  string          `json:"commit_id,omitempty"`
@@ -61,7 +62,7 @@ type Record struct {
 
 	LogLen    int64 `json:"log_len"`   // journaled entries included
 	Base      int64 `json:"base"`      // committed entries
-	Finalized int64 `json:"announced"` // entries when it was last finalized; the name is that of the first builds
+	Finalized int64 `json:"finalized"` // entries when it was last finalized
 
 	Due    state.Time `json:"due,omitzero"` // when the sweeper looks; zero is never
 	WakeAt state.Time `json:"wake_at,omitzero"`
@@ -70,8 +71,11 @@ type Record struct {
 	// Key is the subject of the run's idempotency key, in a store that needs it to delete that.
 	Key string `json:"key,omitempty"`
 
+	// Sealed is the token of a deletion that has begun, see state.Deletions.
+	Sealed string `json:"sealed,omitempty"`
+
 	// QueuedAt is when a queued run's message was published, as far as the store knows;
-	// zero if none was, or older builds queued it.
+	// zero if none was.
 	QueuedAt state.Time `json:"queued_at,omitzero"`
 }
 
@@ -154,12 +158,16 @@ func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 	// A claim that is repeated with its own token counts once, and one that nobody made
 	// use of does not count.
 	attempts := r.Attempts
-	if r.Token != q.Token && !(r.leased(now) && r.idle()) {
+	another := r.Token != q.Token && !(r.leased(now) && r.idle())
+	if another {
 		attempts++
 	}
 	if n := attempts - r.Paused; r.Abort == nil && n >= q.Refuse.From && n <= q.Refuse.To {
 		c.Outcome = state.ClaimDeferred
 		return c
+	}
+	if another && r.Status == state.Running {
+		r.noteEvicted(now) // its lease has run out
 	}
 	r.Attempts = attempts
 	r.Status, r.Token, r.EagerToken, r.Owner = state.Running, q.Token, "", q.Worker
@@ -174,7 +182,7 @@ func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 	if c.State.StartedAt.IsZero() {
 		c.State.StartedAt = r.StartedAt
 	}
-	c.Base, c.Attempt, c.Paused, c.Abort = r.Base, r.Attempts, r.Paused, r.Abort
+	c.Base, c.Attempt, c.Paused, c.TakenOver, c.Abort = r.Base, r.Attempts, r.Paused, r.EvictedAt, r.Abort
 	inbox := r.Inbox
 	if r.Abort != nil {
 		inbox = inbox[:r.AbortReach]
@@ -214,7 +222,8 @@ func (r *Record) Renew(l state.Lease, lease, delay time.Duration, now time.Time)
 	return r.Abort, nil
 }
 
-// Record journals; the returned entries are to be appended to the log.
+// Record journals; the returned entries are to be appended to the log. A pending abort is
+// in r.Abort.
 func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 	if err := r.fence(l); err != nil {
 		if r.wasEvicted(l) {
@@ -277,11 +286,12 @@ func (r *Record) keepResults(results []state.Entry) {
 // maxEvicted is how many tokens of evicted leases a run keeps.
 const maxEvicted = 8
 
-// noteEvicted notes that the lease in force is ended for its worker, which may only have
-// been paused.
-func (r *Record) noteEvicted() {
+// noteEvicted notes that the latest lease is ended for its worker, which may only have been
+// paused.
+func (r *Record) noteEvicted(now time.Time) {
 	r.Evicted = append([]string{r.Token}, r.Evicted...)
 	r.Evicted = r.Evicted[:min(len(r.Evicted), maxEvicted)]
+	r.EvictedAt = state.At(now)
 }
 
 // wasEvicted reports whether l was ended for its worker, and its turn is still open.
@@ -336,7 +346,7 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	r.Status, r.Version = c.State.Status, c.State.Version
 	r.Awaits = c.State.Accepts()
 	r.Started, r.Starts, r.Results, r.Evicted, r.Attempts, r.Sweeps = nil, nil, nil, nil, 0, 0
-	r.Paused = 0
+	r.Paused, r.EvictedAt = 0, state.Time{}
 	r.Token, r.Owner, r.LeaseEnd = "", "", state.Time{}
 	r.LogLen += int64(len(entries))
 	r.Base = r.LogLen
@@ -414,8 +424,9 @@ func (r *Record) answer(s state.Signal) (missing string) {
 
 // Signal takes a signal in.
 func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, delay time.Duration) (state.Wake, error) {
-	if slices.Contains(r.Seen, s.ID) {
-		if mark := r.SeenMarks[s.ID]; mark != "" && s.Fingerprint != "" && mark != s.Fingerprint {
+	key := s.Key()
+	if slices.Contains(r.Seen, key) {
+		if mark := r.SeenMarks[key]; mark != "" && s.Fingerprint != "" && mark != s.Fingerprint {
 			return state.Wake{}, state.ErrIdempotencyConflict
 		}
 		return state.Wake{}, nil
@@ -423,35 +434,53 @@ func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, delay tim
 	if name := r.answer(s); name != "" {
 		return state.Wake{}, &state.NotWaitingError{ID: id, Status: r.Status, Name: name}
 	}
+	if r.Sealed != "" {
+		return state.Wake{}, state.ErrDeleting
+	}
 	size, err := json.Marshal(s)
 	if err != nil {
 		return state.Wake{}, err
-	}
-	if len(r.Inbox) == 0 {
-		r.InboxBytes = 0
 	}
 	r.Inbox, r.InboxBytes = append(slices.Clip(r.Inbox), s), r.InboxBytes+int64(len(size))
 	if len(r.Inbox) > state.MaxSignals || r.InboxBytes > state.MaxSignalBytes {
 		return state.Wake{}, &state.InboxFullError{ID: id, Signals: int64(len(r.Inbox)), Bytes: r.InboxBytes, Limit: state.MaxSignalBytes}
 	}
-	r.Seen = append(slices.Clip(r.Seen), s.ID)
+	r.Seen = append(slices.Clip(r.Seen), key)
 	if s.Fingerprint != "" {
 		r.SeenMarks = maps.Clone(r.SeenMarks)
 		if r.SeenMarks == nil {
 			r.SeenMarks = map[string]string{}
 		}
-		r.SeenMarks[s.ID] = s.Fingerprint
+		r.SeenMarks[key] = s.Fingerprint
 	}
 	if n := len(r.Seen); n > seenLimit {
 		r.Seen = r.Seen[n-seenLimit:]
-		maps.DeleteFunc(r.SeenMarks, func(id, _ string) bool { return !slices.Contains(r.Seen, id) })
+		maps.DeleteFunc(r.SeenMarks, func(key, _ string) bool { return !slices.Contains(r.Seen, key) })
 	}
 	return r.wake(now, delay), nil
 }
 
+// Seal begins the deletion of the run.
+func (r *Record) Seal(id state.RunID, token string) error {
+	if !r.Status.Terminal() {
+		return &state.NotEndedError{ID: id, Status: r.Status}
+	}
+	r.Sealed = token
+	return nil
+}
+
+// Unseal takes back a seal with this token, and reports whether it has.
+func (r *Record) Unseal(token string) bool {
+	if r.Sealed != token {
+		return false
+	}
+	r.Sealed = ""
+	return true
+}
+
 // wake queues a run that rests.
 func (r *Record) wake(now time.Time, delay time.Duration) state.Wake {
-	w := state.Wake{Version: r.Version, Priority: r.Header.Priority}
+	w := state.Wake{Version: r.Version, Priority: r.Header.Priority, Tenant: r.Header.Tenant}
 	if r.Status == state.Waiting || r.Status.Terminal() {
 		r.queue(now, delay)
 		w.Publish = true
@@ -492,7 +521,7 @@ func (r *Record) Sweep(id state.RunID, now time.Time, delay time.Duration, backl
 		return d, false
 	case r.Status == state.Queued || r.Status == state.Running:
 		if r.Status == state.Running {
-			r.noteEvicted()
+			r.noteEvicted(now)
 		}
 		r.Status, r.Token, r.Owner, r.QueuedAt = state.Queued, "", "", state.At(now)
 		d.Turn = true
@@ -516,7 +545,7 @@ func (r *Record) Evict(id state.RunID, worker string, now time.Time, delay time.
 	if r.Status != state.Running || r.Owner != worker {
 		return state.Due{}, false
 	}
-	r.noteEvicted()
+	r.noteEvicted(now)
 	r.queue(now, delay)
 	d := r.due(id)
 	d.Turn, r.Sweeps, d.Sweeps = true, 1, 1

@@ -72,12 +72,6 @@ func (s *Store) below(ctx context.Context, f state.Filter) (ids []string, err er
 		}
 		ids = append(ids, found...)
 	}
-	// Runs of format 1 are in no index that has their parents.
-	unlisted, err := s.rdb.ZRevRange(ctx, s.keys.unlisted(f.Tenant), 0, -1).Result()
-	if err != nil {
-		return nil, err
-	}
-	ids = append(ids, unlisted...)
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	if f.Cursor != "" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -67,7 +68,33 @@ func (s *Store) checkServer(ctx context.Context, node redis.Cmdable, at string) 
 	if policy.Detail != "noeviction" {
 		policy.OK, policy.Remedy = false, "runs would vanish when memory is full: set `maxmemory-policy noeviction`"
 	}
-	return []check.Finding{server, policy, s.checkAOF(ctx, node, info, at), checkClock(ctx, node, at), s.checkConfirm(info, at)}
+	return []check.Finding{server, policy, checkWrites(info, at), s.checkAOF(ctx, node, info, at), checkClock(ctx, node, at), s.checkConfirm(info, at)}
+}
+
+// checkWrites reports why the server refuses writes, if it does, by what the server says of itself:
+// the user of doctor may not write.
+func checkWrites(info *redis.InfoCmd, at string) check.Finding {
+	f := check.Finding{Name: "redis: writes" + at, OK: true, Broken: true, Detail: "taken"}
+	number := func(section, key string) int64 {
+		n, _ := strconv.ParseInt(info.Item(section, key), 10, 64)
+		return n
+	}
+	used, limit := number("Memory", "used_memory"), number("Memory", "maxmemory")
+	switch {
+	case limit > 0 && used >= limit:
+		f.OK, f.Detail = false, fmt.Sprintf("refused: %d MiB of memory are in use, maxmemory is %d MiB", used>>20, limit>>20)
+		f.Remedy = "raise maxmemory, or delete runs: TURNPIKE_RETENTION, turnpike gc"
+	case info.Item("Persistence", "aof_enabled") == "1" && info.Item("Persistence", "aof_last_write_status") == "err":
+		f.OK, f.Detail, f.Remedy = false, "refused: the last write of the append-only file failed", "see the log of redis-server: is its disk full or read-only?"
+	case info.Item("Replication", "role") == "slave":
+		f.OK, f.Detail, f.Remedy = false, "refused: the server is a replica", "name the primary in TURNPIKE_REDIS_URL"
+	case info.Item("Persistence", "loading") == "1":
+		f.OK, f.Detail, f.Remedy = false, "refused: the server loads its data", "wait until it has"
+	case limit > 0 && used >= limit/10*9:
+		f.OK, f.Broken, f.Detail = false, false, fmt.Sprintf("%d MiB of memory are in use, maxmemory is %d MiB", used>>20, limit>>20)
+		f.Remedy = "raise maxmemory, or delete runs: TURNPIKE_RETENTION, turnpike gc"
+	}
+	return f
 }
 
 func (s *Store) checkAOF(ctx context.Context, node redis.Cmdable, info *redis.InfoCmd, at string) check.Finding {

@@ -33,7 +33,7 @@ func TestLostReplies(t *testing.T) {
 		e := state.Entry{Type: state.EntryModel, Turn: int(v), At: state.At(time.Now()), Message: &state.Message{Role: state.RoleAssistant}}
 		next := c.State.Append(e)
 		proxy.dropReply()
-		if err := s.Record(t.Context(), c.Lease, state.Record{From: c.Base, Entries: next.Log[c.Base:]}); err != nil {
+		if _, err := s.Record(t.Context(), c.Lease, state.Record{From: c.Base, Entries: next.Log[c.Base:]}); err != nil {
 			t.Fatalf("version %d: Record: %v", v, err)
 		}
 		next, err = next.Move(state.NextTurn, state.Entry{At: state.At(time.Now())})

@@ -60,20 +60,13 @@ func (k keys) run(id state.RunID) run {
 // tree is the set of a run's descendants.
 func (k keys) tree(id state.RunID) string { return k.shards[id.Shard()] + ":tree:" + string(id) }
 
-// unlisted is the set of the runs that the index of lists does not have, in the order of
-// their creation: of all tenants, or of one. Builds that know no other list put every run
-// there.
-func (k keys) unlisted(tenant string) string {
-	if tenant == "" {
-		return k.prefix + ":runs"
-	}
-	return k.prefix + ":runs:" + tenant
-}
-
 func (k keys) idempotency(tenant, key string) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(tenant)) + ":" + tenant + key))
 	return k.prefix + ":idem:" + hex.EncodeToString(sum[:])
 }
+
+// deletedBatch has the deleted runs of the batch that begins with a run.
+func (k keys) deletedBatch(first state.RunID) string { return k.prefix + ":batch:" + string(first) }
 
 // heartbeat lasts as long as the worker is taken to live.
 func (k keys) heartbeat(worker string) string { return k.prefix + ":worker:" + worker }

@@ -39,7 +39,7 @@ func TestKnownHeader(t *testing.T) {
 		if v == 4 { // what an attempt leaves behind is no commit's
 			text := state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: "lost"}}}
 			left := a.State.Append(state.Entry{Type: state.EntryModel, At: state.At(time.Now()), Message: &text})
-			if err := here.Record(t.Context(), a.Lease, state.Record{From: a.Base, Entries: left.Log[a.Base:]}); err != nil {
+			if _, err := here.Record(t.Context(), a.Lease, state.Record{From: a.Base, Entries: left.Log[a.Base:]}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -2,8 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // what Redis has; it tells two headers apart
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,9 +14,7 @@ import (
 )
 
 // Lists are read from an index in each shard: a sorted set of "tenant\0name\0run" with a
-// member for each name that a list may ask for. The scripts keep it beside the run. It has
-// the runs of format 2; builds that know only format 1 know nothing of it, and leave those
-// alone. Runs of format 1 are in a set of their own, from which sweeps take those that rest.
+// member for each name that a list may ask for. The scripts keep it together with the run.
 
 const (
 	// listPage is how many headers List reads at once.
@@ -39,12 +35,8 @@ const (
 	nameStatus = "status:" // and active, another status, or what a waiting run waits for
 )
 
-// listNames are the names of a run that never change, as the scripts take them: none if a
-// run of this format is not in the index.
+// listNames are the names of a run that never change, as the scripts take them.
 func listNames(st state.State) string {
-	if st.Format < 2 {
-		return ""
-	}
 	names := nameAll + "\n" + nameAgent + st.Agent
 	if st.Parent != nil {
 		names += "\n" + nameParent + string(st.Parent.RunID)
@@ -100,12 +92,6 @@ func (l list) before(bottom, top string) *redis.ZRangeBy {
 	if top == "" {
 		r.Max = "(" + strings.TrimSuffix(l.prefix, "\x00") + "\x01"
 	}
-	if l.prefix == "" && bottom == "" {
-		r.Min = "-"
-	}
-	if l.prefix == "" && top == "" {
-		r.Max = "+"
-	}
 	return r
 }
 
@@ -125,12 +111,12 @@ func (s *Store) lists(ctx context.Context, f state.Filter) ([]list, error) {
 			return nil, err
 		}
 	}
-	return append(lists, list{s.keys.unlisted(f.Tenant), ""}), nil
+	return lists, nil
 }
 
 // named are the lists of some names in all shards.
 func (s *Store) named(tenants, names []string) []list {
-	lists := make([]list, 0, len(tenants)*len(names)*len(s.keys.lists)+1)
+	lists := make([]list, 0, len(tenants)*len(names)*len(s.keys.lists))
 	for _, tenant := range tenants {
 		for _, name := range names {
 			for _, key := range s.keys.lists {
@@ -238,15 +224,15 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 
 // newest returns the newest runs of several lists, some n of them, and whether there are more.
 func (s *Store) newest(ctx context.Context, lists []list, bottom, top string, n int) (ids []string, more bool, err error) {
+	if len(lists) == 0 { // the store has no tenant yet
+		return nil, false, nil
+	}
 	part := int64(4 + 2*n/len(lists))
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.StringSliceCmd, len(lists))
 	for i, l := range lists {
 		r := l.before(bottom, top)
 		r.Count = part
-		if l.prefix == "" {
-			r.Count = int64(n)
-		}
 		cmds[i] = pipe.ZRevRangeByLex(ctx, l.key, r)
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -259,7 +245,7 @@ func (s *Store) newest(ctx context.Context, lists []list, bottom, top string, n 
 		for _, member := range found {
 			ids = append(ids, member[len(l.prefix):])
 		}
-		if count := len(found); count > 0 && (l.prefix != "" && int64(count) == part || l.prefix == "" && count == n) {
+		if count := len(found); count > 0 && int64(count) == part {
 			known, more = max(known, found[count-1][len(l.prefix):]), true
 		}
 	}
@@ -329,80 +315,4 @@ func (s *Store) firsts(ctx context.Context, keys []string) ([]string, error) {
 		keys = more
 	}
 	return slices.Sorted(maps.Keys(found)), nil
-}
-
-// addUnlisted puts a run into the sets of those that the index does not have.
-func (s *Store) addUnlisted(ctx context.Context, st state.State) error {
-	if err := s.add(ctx, s.keys.unlisted(""), string(st.ID)); err != nil || st.Tenant == "" {
-		return err
-	}
-	return s.add(ctx, s.keys.unlisted(st.Tenant), string(st.ID))
-}
-
-// upgradePart is how many runs one sweep takes into the index.
-const upgradePart = 128
-
-// upgrade takes some runs that rest to the format that is written, and into the index of
-// lists: those of format 1 that nobody goes on with. Runs in flight are left to their next
-// commit, and are taken from the set after it.
-func (s *Store) upgrade(ctx context.Context) error {
-	if s.Written() < 2 {
-		return nil
-	}
-	ids, err := s.rdb.ZRange(ctx, s.keys.unlisted(""), 0, upgradePart-1).Result()
-	if err != nil {
-		return fmt.Errorf("read runs of format 1: %w", err)
-	}
-	var failed error // of one run, which does not keep the others from it
-	for _, id := range ids {
-		if err := s.upgradeRun(ctx, state.RunID(id)); err != nil && failed == nil {
-			failed = fmt.Errorf("take run %s to format %d: %w", id, s.Written(), err)
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return failed
-}
-
-func (s *Store) upgradeRun(ctx context.Context, id state.RunID) error {
-	k := s.keys.run(id)
-	r, err := fields[storedPlace](ctx, s, k.header, storedFields)
-	if err != nil {
-		return err
-	}
-	tenant := ""
-	if header := r.str(storedHeader); header != "" {
-		st, err := state.DecodeHeader(r.str(storedFixed), header)
-		if errors.Is(err, state.ErrFormat) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		st = st.Formatted(s.Written())
-		fixed, changing, err := state.EncodeHeader(st)
-		if err != nil {
-			return err
-		}
-		sum := sha1.Sum([]byte(header)) //nolint:gosec // see above
-		done, err := upgradeScript.call(ctx, s, []string{k.header, k.lists},
-			string(id), hex.EncodeToString(sum[:]), changing, fixed, st.Format, st.Tenant, waitReason(st), listNames(st))
-		if err != nil {
-			return err
-		}
-		if done.str(verdictWord) == "busy" {
-			return nil
-		}
-		tenant = st.Tenant
-	}
-	// A run that does not exist was never created: its creator ended between the two.
-	return s.removeUnlisted(ctx, id, tenant)
-}
-
-func (s *Store) removeUnlisted(ctx context.Context, id state.RunID, tenant string) error {
-	if err := s.rdb.ZRem(ctx, s.keys.unlisted(""), string(id)).Err(); err != nil || tenant == "" {
-		return err
-	}
-	return s.rdb.ZRem(ctx, s.keys.unlisted(tenant), string(id)).Err()
 }

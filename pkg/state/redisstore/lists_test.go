@@ -45,52 +45,29 @@ func filtersOf(tenant string) []state.Filter {
 	}
 }
 
-// Runs of format 1 are found by every list, and sweeps take those that rest into the index.
-func TestListsOfBothFormats(t *testing.T) {
+// Each list has the runs that its filter selects, from the newest to the oldest, and a commit
+// moves a run from one to another.
+func TestLists(t *testing.T) {
 	t.Parallel()
-	url := testbed.Redis(t)
-	prefix := fmt.Sprint("formats", time.Now().UnixNano())
-	s, rdb := openAt(t, url, prefix), raw(t, url)
-	var want [][]state.RunID
-	compare := func(when string, f state.Filter, want []state.RunID) {
-		t.Helper()
-		if got, _ := all(t, s, f); !slices.Equal(got, want) {
-			t.Errorf("%s, List(%+v) has %d runs, want %d", when, f, len(got), len(want))
-		}
-	}
-	s.SetFormat(1)
-	fill(t, s, 200, true, time.Hour)
-	fill(t, s, 50, false, time.Hour)
-	s.SetFormat(2)
-	fill(t, s, 100, true, time.Hour)
-	fill(t, s, 50, false, time.Hour)
-	for _, f := range filtersOf("") {
+	s := openAt(t, testbed.Redis(t), fmt.Sprint("lists", time.Now().UnixNano()))
+	fill(t, s, 300, true, time.Hour)
+	fill(t, s, 100, false, time.Hour)
+	var queued []state.RunID
+	for i, n := range []int{400, 300, 100, 400, 0, 300, 0, 0, 0} {
+		f := filtersOf("")[i]
 		f.Limit = 30
 		ids, _ := all(t, s, f)
+		if len(ids) != n {
+			t.Errorf("List(%+v) has %d runs, want %d", f, len(ids), n)
+		}
 		if !slices.IsSortedFunc(ids, func(a, b state.RunID) int { return strings.Compare(string(b), string(a)) }) {
 			t.Errorf("List(%+v) is not from the newest to the oldest", f)
 		}
-		want = append(want, ids)
-	}
-	for i, n := range []int{400, 300, 100, 400, 0, 300, 0, 0, 0} {
-		if len(want[i]) != n {
-			t.Errorf("List(%+v) has %d runs, want %d", filtersOf("")[i], len(want[i]), n)
+		if i == 2 {
+			queued = ids
 		}
 	}
-	for range 4 {
-		if _, err := s.Sweep(t.Context(), 10, time.Hour, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	left, err := rdb.ZCard(t.Context(), prefix+":runs").Result()
-	if err != nil || left != 50 {
-		t.Errorf("%d runs are not in the index, %v; want the 50 that are queued", left, err)
-	}
-	for i, f := range filtersOf("") {
-		compare("after sweeps", f, want[i])
-	}
-	// A commit takes a run along, and the next sweep from the set.
-	id := want[2][99]
+	id := queued[99]
 	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "token", Worker: "w", Lease: time.Minute})
 	if err != nil || c.Outcome != state.Claimed {
 		t.Fatalf("Claim = %+v, %v", c, err)
@@ -102,85 +79,10 @@ func TestListsOfBothFormats(t *testing.T) {
 	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "commit", State: done, From: c.State.LogLen()}); err != nil {
 		t.Fatal(err)
 	}
-	compare("after a commit", state.Filter{Status: []state.Status{state.Completed}}, []state.RunID{id})
-	compare("after a commit", state.Filter{Status: []state.Status{state.Queued}}, want[2][:99])
-	if _, err := s.Sweep(t.Context(), 10, time.Hour, nil); err != nil {
-		t.Fatal(err)
-	}
-	if left, err := rdb.ZCard(t.Context(), prefix+":runs").Result(); err != nil || left != 49 {
-		t.Errorf("%d runs are not in the index, %v; want 49", left, err)
-	}
-	compare("at the end", state.Filter{Status: []state.Status{state.Completed}}, []state.RunID{id})
-}
-
-// A run that is older than the counts of tenants is in the lists of its tenant once a commit
-// has taken it to format 2, and is counted until it ends.
-func TestListOfARunWithoutTenant(t *testing.T) {
-	t.Parallel()
-	url := testbed.Redis(t)
-	prefix := fmt.Sprint("tenant", time.Now().UnixNano())
-	s, rdb := openAt(t, url, prefix), raw(t, url)
-	run := newRun(t)
-	run.Tenant, run.Agent = "team", "a"
-	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
-	shard := fmt.Sprintf("%s:{s%03d}", prefix, run.ID.Shard())
-	if err := rdb.HDel(t.Context(), shard+":run:"+string(run.ID), "tn").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := rdb.Del(t.Context(), shard+":tenants").Err(); err != nil {
-		t.Fatal(err)
-	}
-	s.SetFormat(2)
-	for version, r := range []state.Reason{state.NextTurn, state.EndCompleted} {
-		c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: int64(version + 1), Token: fmt.Sprint("token", version), Worker: "w", Lease: time.Minute})
-		if err != nil || c.Outcome != state.Claimed {
-			t.Fatalf("Claim = %+v, %v", c, err)
+	for status, want := range map[state.Status][]state.RunID{state.Completed: {id}, state.Queued: queued[:99]} {
+		if got, _ := all(t, s, state.Filter{Status: []state.Status{status}}); !slices.Equal(got, want) {
+			t.Errorf("after a commit %d runs are %s, want %d", len(got), status, len(want))
 		}
-		next, err := c.State.Move(r, state.Entry{At: state.At(time.Now())})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: fmt.Sprint("commit", version), State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Sweep(t.Context(), 10, time.Hour, nil); err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range []state.Filter{{Tenant: "team"}, {Tenant: "team", Agent: "a"}, {Tenant: "team", Status: []state.Status{next.Status}}} {
-			if ids, _ := all(t, s, f); len(ids) != 1 {
-				t.Errorf("List(%+v) has %d runs", f, len(ids))
-			}
-		}
-		counted, err := rdb.HGet(t.Context(), shard+":tenants", "team").Result()
-		if want := map[state.Reason]string{state.NextTurn: "1"}[r]; counted != want {
-			t.Errorf("after %s %q runs of the tenant are counted, want %q, %v", r, counted, want, err)
-		}
-	}
-}
-
-// A run whose header is damaged does not keep the others out of the index.
-func TestUpgradePassesADamagedRun(t *testing.T) {
-	t.Parallel()
-	url := testbed.Redis(t)
-	prefix := fmt.Sprint("damaged", time.Now().UnixNano())
-	s, rdb := openAt(t, url, prefix), raw(t, url)
-	fill(t, s, 5, true, time.Hour)
-	oldest, err := rdb.ZRange(t.Context(), prefix+":runs", 0, 0).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := fmt.Sprintf("%s:{s%03d}:run:%s", prefix, state.RunID(oldest[0]).Shard(), oldest[0])
-	if err := rdb.HSet(t.Context(), key, "h", "damaged").Err(); err != nil {
-		t.Fatal(err)
-	}
-	s.SetFormat(2)
-	if _, err := s.Sweep(t.Context(), 10, time.Hour, nil); err == nil || !strings.Contains(err.Error(), oldest[0]) {
-		t.Errorf("Sweep = %v, want the run named", err)
-	}
-	if left, err := rdb.ZRange(t.Context(), prefix+":runs", 0, -1).Result(); err != nil || !slices.Equal(left, oldest) {
-		t.Errorf("%d runs are not in the index, %v; want the damaged one", len(left), err)
 	}
 }
 
@@ -189,7 +91,6 @@ func TestListCost(t *testing.T) {
 	t.Parallel()
 	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
 	s, rdb, total := openAt(t, p.URL, "list"), raw(t, p.URL), 0
-	s.SetFormat(2)
 	with := map[int]map[int]cost{}
 	for _, n := range []int{few, many} {
 		fill(t, s, n-total, true, time.Hour)
@@ -211,16 +112,12 @@ func TestListCost(t *testing.T) {
 	if ids, pages := all(t, s, state.Filter{Metadata: map[string]string{"k": "v"}}); len(ids) > 0 || pages != many/1000+1 && pages != many/1000 {
 		t.Errorf("a list without a match has %d runs on %d pages, want a page for every thousand runs", len(ids), pages)
 	}
-	if n, err := rdb.Exists(t.Context(), "list:runs", "list:runs:default").Result(); err != nil || n != 0 {
-		t.Errorf("%d keys have all runs, %v", n, err)
-	}
 }
 
 // Of an agent with few runs and a status with many the page has all, and the other way round.
 func TestListTakesTheShorterList(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, testbed.Redis(t), fmt.Sprint("shorter", time.Now().UnixNano()))
-	s.SetFormat(2)
 	for range 3 {
 		run := newRun(t)
 		run.Agent = "rare"
@@ -242,7 +139,6 @@ func TestListBytes(t *testing.T) {
 	t.Parallel()
 	const n, size, most = 60, 100 << 10, 1 << 20
 	s := openAt(t, testbed.Redis(t), fmt.Sprint("bytes", time.Now().UnixNano()))
-	s.SetFormat(2)
 	above := &state.Parent{RunID: newRun(t).ID, CallID: "c", Depth: 1}
 	for range n {
 		run := newRun(t)

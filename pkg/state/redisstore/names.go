@@ -7,15 +7,15 @@ package redisstore
 // The fields of a run's hash. A script reads a field into a variable that is called like
 // the constant, without its prefix.
 const (
-	fieldHeader        = "h"  // state.State without its log, and from format 2 without what is in fixed
-	fieldFixed         = "hf" // what is fixed at submission of it; none in format 1
+	fieldHeader        = "h"  // state.State without its log and what is in fixed
+	fieldFixed         = "hf" // what is fixed at submission of it
 	fieldStatus        = "st" // of the run; the header has that of the last commit
 	fieldVersion       = "ver"
 	fieldToken         = "tok"   // of the claim
 	fieldOwner         = "own"   // the worker that holds the lease
 	fieldLease         = "lease" // when it ends (ms)
 	fieldAttempts      = "att"   // claims of this version
-	fieldEager         = "kp"    // the token of an eager claim until it is renewed, or something else tells that it is used
+	fieldEager         = "eag"   // the token of an eager claim until it is renewed, or something else tells that it is used
 	fieldStarted       = "sa"    // when the run was first claimed (ms)
 	fieldAbort         = "ab"    // state.Abort as JSON, or ''
 	fieldAbortReach    = "abr"   // signals in the inbox that came before the abort
@@ -24,18 +24,21 @@ const (
 	fieldCommitStatus  = "cst"
 	fieldCommitVersion = "cver"
 	fieldLane          = "ln"
-	fieldFinalized     = "ann"  // entries when the run was last finalized
+	fieldFinalized     = "fin"  // entries when the run was last finalized
 	fieldBase          = "base" // committed entries
 	fieldWake          = "wake" // when a wait ends (ms), 0 never
 	fieldSweeps        = "sw"   // of this version
 	fieldPaused        = "pz"   // claims of this version that ended with a pause of their worker
 	fieldEvicted       = "ev"   // tokens of leases that were ended, with the versions of their turns
+	fieldEvictedAt     = "eva"  // the version of the turn and when the latest of these was ended (ms), or none
 	fieldQueuedAt      = "qa"   // when the run was queued (ms), 0 if no message was published then
-	fieldFormat        = "f"    // none is 1
+	fieldFormat        = "f"    // of the header
 	fieldInboxBytes    = "ib"   // of the signals in the inbox, encoded
-	fieldListed        = "li"   // the statuses under which the index of lists has the run; none if it is not there
+	fieldListed        = "li"   // the statuses under which the index of lists has the run
 	fieldKey           = "ik"   // the name of the key that holds the idempotency key; none if it has none
-	fieldTenant        = "tn"   // none if the run is older than the counts of tenants
+	fieldTenant        = "tn"   // of the run
+	fieldSealed        = "sl"   // the token of a deletion that has begun; none or '' if none has
+	fieldMarker        = "gone" // 1 in what a deletion leaves: that, the tenant, and nothing else
 )
 
 // The fields of an agent's hash; a version's have its number behind them.
@@ -44,17 +47,17 @@ const (
 	agentFieldDeleted    = "deleted" // 0 or 1
 	agentFieldDefinition = "v"
 	agentFieldCreated    = "t" // ms
-	agentFieldToken      = "k" // of the call that made it; none of older builds
+	agentFieldToken      = "k" // of the call that made it
 )
 
 // bucketFields are the fields of the hash of a rate limit, see quota.Bucket.
-var bucketFields = []string{"at", "clk", "spd", "rse", "unt", "ur", "ut", "hr", "ht", "late"}
+var bucketFields = []string{"at", "clk", "spd", "rse", "unt", "ur", "ut", "rr", "rt", "late"}
 
 // verdictPlace is what a script says that has nothing else to say: ok, or why not.
 type verdictPlace int
 
 const (
-	verdictWord   verdictPlace = iota // ok, missing, newer, fenced, gap, unheard, exists, seen, conflict, none, busy
+	verdictWord   verdictPlace = iota // ok, missing, deleted, deleting, newer, fenced, gap, unheard, exists, seen, conflict, none, busy
 	verdictLength                     // gap: entries in the log
 )
 
@@ -96,6 +99,14 @@ const (
 	claimInbox
 	claimFixed // as header
 	claimPaused
+	claimTakenOver // ms, 0 if no lease was ended
+)
+
+type recordPlace int
+
+const (
+	recordWord recordPlace = iota
+	recordAbort
 )
 
 type renewPlace int
@@ -130,6 +141,7 @@ const (
 	wakePublish
 	wakeVersion
 	wakeLane
+	wakeTenant
 	wakeNoisy // of a signal
 )
 
@@ -160,6 +172,13 @@ const (
 	admitRefused
 )
 
+type sealPlace int
+
+const (
+	sealWord sealPlace = iota // ok
+	sealAdmitted
+)
+
 type takePlace int
 
 const (
@@ -182,18 +201,21 @@ const (
 	storedStarted
 	storedFixed
 	storedKey
+	storedMarker
+	storedSealed
 )
 
-var storedFields = []string{storedHeader: fieldHeader, storedStatus: fieldStatus, storedStarted: fieldStarted, storedFixed: fieldFixed, storedKey: fieldKey}
+var storedFields = []string{storedMarker: fieldMarker, storedSealed: fieldSealed, storedHeader: fieldHeader, storedStatus: fieldStatus, storedStarted: fieldStarted, storedFixed: fieldFixed, storedKey: fieldKey}
 
 type loggedPlace int
 
 const (
 	loggedStatus loggedPlace = iota
 	loggedFormat
+	loggedMarker
 )
 
-var loggedFields = []string{loggedStatus: fieldStatus, loggedFormat: fieldFormat}
+var loggedFields = []string{loggedMarker: fieldMarker, loggedStatus: fieldStatus, loggedFormat: fieldFormat}
 
 type latestPlace int
 

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/logcache"
 )
@@ -21,6 +22,9 @@ import (
 const (
 	// keyTTL is how long an idempotency key is remembered.
 	keyTTL = 7 * 24 * time.Hour
+
+	// keyTries is how often a submission tries to take a key that names deleted runs.
+	keyTries = 3
 
 	// remembered is how many signal ids a run keeps.
 	remembered = 1000
@@ -133,6 +137,9 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 // Ready implements state.Store: it writes to a shard, another each time.
 func (s *Store) Ready(ctx context.Context) error {
 	if _, err := s.write(ctx, "set", s.keys.ready(rand.IntN(state.Shards)), 1, "ex", 60); err != nil { //nolint:gosec // not a secret
+		if _, answered := errors.AsType[redis.Error](err); answered {
+			err = fmt.Errorf("%w: %w", check.ErrNoWrites, err)
+		}
 		return fmt.Errorf("write to Redis: %w", err)
 	}
 	return nil
@@ -144,8 +151,23 @@ type idempotency struct {
 }
 
 // Create implements state.Runs. The key is taken first and the run created under
-// the id that the key names: whoever comes after a crash in between completes it.
+// the id that the key names: a caller that comes after a crash in between completes it. A
+// key that names a deleted run is free.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
+	for range keyTries {
+		made, err := s.create(ctx, n)
+		if !errors.Is(err, state.ErrDeleted) || n.Key == "" || made.State.ID == n.State.ID {
+			return made, err
+		}
+		if err := s.freeKey(ctx, s.keys.idempotency(n.State.Tenant, n.Key), made.State.ID); err != nil {
+			return state.Created{}, err
+		}
+	}
+	return state.Created{}, fmt.Errorf("create run: the idempotency key names a deleted run: %w", state.ErrDeleted)
+}
+
+// create is one try of Create. If the run that the key names was deleted, the answer has its id.
+func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	st := n.State
 	if n.Key != "" {
 		owner, err := s.takeKey(ctx, n)
@@ -167,13 +189,6 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 	if err != nil {
 		return state.Created{}, err
 	}
-	if st.Format < 2 {
-		// An id in the set without a run is passed over; a run that is in no list would never
-		// be found.
-		if err := s.addUnlisted(ctx, st); err != nil {
-			return state.Created{}, fmt.Errorf("create run: %w", err)
-		}
-	}
 	owned := ""
 	if n.Key != "" {
 		owned = s.keys.idempotency(st.Tenant, n.Key)
@@ -185,6 +200,9 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 	r, err := createScript.batched(ctx, s, []string{k.header, k.log, k.due, k.count, k.tenants, k.lists}, args...)
 	if err != nil {
 		return state.Created{}, fmt.Errorf("create run: %w", err)
+	}
+	if r.str(createWord) == "deleted" {
+		return state.Created{State: state.State{ID: st.ID}}, fmt.Errorf("run %s: %w", st.ID, state.ErrDeleted)
 	}
 	if r.str(createWord) == "exists" {
 		st, err = s.Load(ctx, st.ID)
@@ -265,7 +283,7 @@ func decodeEntries(log []state.Entry, encoded []string) ([]state.Entry, error) {
 func read(id state.RunID, r reply[storedPlace]) (state.State, error) {
 	header := r.str(storedHeader)
 	if header == "" {
-		return state.State{}, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+		return state.State{}, fmt.Errorf("run %s: %w", id, absent(r.str(storedMarker)))
 	}
 	st, err := state.DecodeHeader(r.str(storedFixed), header)
 	if err != nil {
@@ -290,39 +308,6 @@ func (s *Store) Load(ctx context.Context, id state.RunID) (state.State, error) {
 	return read(id, r)
 }
 
-// Delete implements state.Runs. What lies on other slots goes first: whoever comes after a
-// crash in between finds the run, and goes on.
-func (s *Store) Delete(ctx context.Context, id state.RunID) error {
-	k := s.keys.run(id)
-	r, err := fields[storedPlace](ctx, s, k.header, storedFields)
-	if err != nil {
-		return fmt.Errorf("delete run: %w", err)
-	}
-	st, err := read(id, r)
-	if err != nil {
-		return err
-	}
-	if !st.Status.Terminal() {
-		return &state.NotEndedError{ID: id, Status: st.Status}
-	}
-	if key := r.str(storedKey); key != "" {
-		if _, err := s.write(ctx, "del", key); err != nil {
-			return fmt.Errorf("delete idempotency key of run %s: %w", id, err)
-		}
-	}
-	if err := s.removeUnlisted(ctx, id, st.Tenant); err != nil {
-		return fmt.Errorf("delete run %s: %w", id, err)
-	}
-	done, err := deleteScript.call(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.seen, k.due, k.count, s.keys.tree(id), k.lists}, string(id), listNames(st))
-	if err != nil {
-		return fmt.Errorf("delete run %s: %w", id, err)
-	}
-	if closed := reply[closedPlace](done); closed.str(closedWord) == "live" {
-		return &state.NotEndedError{ID: id, Status: state.Status(closed.str(closedStatus))} // somebody has continued it meanwhile
-	}
-	return verdict(done, id, 0)
-}
-
 // Log implements state.Runs.
 func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	k := s.keys.run(id)
@@ -339,7 +324,7 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	}
 	h := reply[loggedPlace](header.Val())
 	if h.str(loggedStatus) == "" {
-		return nil, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+		return nil, fmt.Errorf("run %s: %w", id, absent(h.str(loggedMarker)))
 	}
 	if err := (state.State{ID: id, Format: int(h.num(loggedFormat))}).CheckFormat(); err != nil {
 		return nil, err

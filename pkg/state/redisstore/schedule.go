@@ -29,7 +29,7 @@ const (
 
 // Sweep implements state.Schedule. A run that cannot be looked at does not keep the others
 // from it; its error is reported when nothing else is due. Of runs of a newer format each is
-// looked at once. A sweep also takes a few runs of format 1 into the index of lists.
+// looked at once.
 func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) (due []state.Due, failed error) {
 	for range sweepLooks {
 		room := limit - len(due)
@@ -40,9 +40,6 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 		if due = append(due, found...); looked < room || len(due) == limit {
 			break
 		}
-	}
-	if err := s.upgrade(ctx); failed == nil {
-		failed = err
 	}
 	if len(due) > 0 {
 		return due, nil

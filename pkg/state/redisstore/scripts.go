@@ -44,8 +44,16 @@ var (
 	admitSrc string
 	//go:embed scripts/delete.lua
 	deleteSrc string
-	//go:embed scripts/upgrade.lua
-	upgradeSrc string
+	//go:embed scripts/seal.lua
+	sealSrc string
+	//go:embed scripts/unseal.lua
+	unsealSrc string
+	//go:embed scripts/prevent.lua
+	preventSrc string
+	//go:embed scripts/freekey.lua
+	freeKeySrc string
+	//go:embed scripts/batch.lua
+	batchSrc string
 	//go:embed scripts/agent.lua
 	agentSrc string
 	//go:embed scripts/replace.lua
@@ -56,7 +64,7 @@ var (
 	createScript    = promise[createPlace](createSrc)
 	claimScript     = shared[claimPlace](claimSrc)
 	renewScript     = shared[renewPlace](renewSrc)
-	recordScript    = promise[verdictPlace](recordSrc)
+	recordScript    = promise[recordPlace](recordSrc)
 	commitScript    = promise[commitPlace](commitSrc)
 	releaseScript   = shared[verdictPlace](releaseSrc)
 	signalScript    = promise[wakePlace](signalSrc)
@@ -66,7 +74,11 @@ var (
 	finalizedScript = shared[verdictPlace](finalizedSrc)
 	admitScript     = promise[admitPlace](admitSrc)
 	deleteScript    = promise[verdictPlace](deleteSrc)
-	upgradeScript   = shared[verdictPlace](upgradeSrc)
+	sealScript      = promise[sealPlace](sealSrc)
+	unsealScript    = promise[verdictPlace](unsealSrc)
+	preventScript   = promise[verdictPlace](preventSrc)
+	freeKeyScript   = promise[verdictPlace](freeKeySrc)
+	batchScript     = promise[verdictPlace](batchSrc)
 	agentScript     = promise[agentPlace](agentSrc)
 	replaceScript   = promise[verdictPlace](replaceSrc)
 	quotaScript     = script[pausePlace]{Script: redis.NewScript("local fields = {'" + strings.Join(bucketFields, "', '") + "'}\n" + quotaSrc)}
@@ -135,17 +147,6 @@ func fields[P ~int](ctx context.Context, s *Store, key string, names []string) (
 		}
 	}
 	return s.rdb.HMGet(ctx, key, names...).Result()
-}
-
-// add puts a member into a sorted set, in the order of the members, in one
-// message with others.
-func (s *Store) add(ctx context.Context, key, member string) error {
-	if s.batcher != nil {
-		if _, err := s.batcher.do(ctx, false, "zadd", key, 0, member); !refused(err) {
-			return err
-		}
-	}
-	return s.rdb.ZAdd(ctx, key, redis.Z{Member: member}).Err()
 }
 
 // refused reports whether the server did not do what was asked: it does not know the

@@ -44,10 +44,11 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 		c.State.StartedAt = millis(r.num(claimStarted))
 	}
 	c.Base, c.Attempt, c.Paused = r.num(claimBase), int(r.num(claimAttempts)), int(r.num(claimPaused))
-	if text := r.str(claimAbort); text != "" {
-		if err := json.Unmarshal([]byte(text), &c.Abort); err != nil {
-			return state.Claim{}, fmt.Errorf("decode abort of run %s: %w", q.Run, err)
-		}
+	if at := r.num(claimTakenOver); at > 0 {
+		c.TakenOver = millis(at)
+	}
+	if c.Abort, err = decodeAbort(q.Run, r.str(claimAbort)); err != nil {
+		return state.Claim{}, err
 	}
 	tail, err := r.list(claimTail)
 	if err != nil {
@@ -172,21 +173,26 @@ func (s *Store) Renew(ctx context.Context, l state.Lease, lease, delay time.Dura
 	if r.str(renewWord) == "fenced" {
 		return nil, state.ErrFenced
 	}
-	if r.str(renewAbort) == "" {
+	return decodeAbort(l.Run, r.str(renewAbort))
+}
+
+// decodeAbort reads the abort of a run, nil if none is pending.
+func decodeAbort(id state.RunID, text string) (*state.Abort, error) {
+	if text == "" {
 		return nil, nil //nolint:nilnil // no abort is the common answer
 	}
 	var a state.Abort
-	if err := json.Unmarshal([]byte(r.str(renewAbort)), &a); err != nil {
-		return nil, fmt.Errorf("decode abort of run %s: %w", l.Run, err)
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		return nil, fmt.Errorf("decode abort of run %s: %w", id, err)
 	}
 	return &a, nil
 }
 
 // Record implements state.Turns.
-func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error {
+func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (*state.Abort, error) {
 	awaits, err := names(j.Awaits)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	args := []any{l.Token, l.Version, j.From, len(j.Started), len(j.Starts), len(j.Results), len(j.Entries), awaits}
 	for _, id := range j.Started {
@@ -196,27 +202,30 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) error
 		start.Token = l.Token
 		b, err := json.Marshal(start)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		args = append(args, start.CallID, b)
 	}
 	for _, e := range j.Results {
 		b, err := state.EncodeEntry(e)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		args = append(args, e.CallID, b)
 	}
 	entries, err := encodeEntries(j.Entries)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	k := s.keys.run(l.Run)
 	r, err := recordScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox}, append(args, entries...)...)
 	if err != nil {
-		return fmt.Errorf("record for run %s: %w", l.Run, err)
+		return nil, fmt.Errorf("record for run %s: %w", l.Run, err)
 	}
-	return verdict(r, l.Run, j.From)
+	if err := verdict(r, l.Run, j.From); err != nil {
+		return nil, err
+	}
+	return decodeAbort(l.Run, r.str(recordAbort))
 }
 
 // verdict turns what a fenced script answered into an error.
@@ -229,6 +238,10 @@ func verdict[P ~int](r reply[P], id state.RunID, from int64) error {
 		return state.ErrFenced
 	case "missing":
 		return fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+	case "deleted":
+		return fmt.Errorf("run %s: %w", id, state.ErrDeleted)
+	case "deleting":
+		return fmt.Errorf("run %s: %w", id, state.ErrDeleting)
 	case "newer":
 		return fmt.Errorf("run %s: %w", id, state.ErrFormat)
 	case "unheard":
@@ -238,24 +251,13 @@ func verdict[P ~int](r reply[P], id state.RunID, from int64) error {
 	}
 }
 
-// encode gives a run that is stored the format to be written, and encodes its header. What
-// is fixed is written once only, by who creates a run in format 2 or takes it there.
-func (s *Store) encode(st *state.State) (fixed, header []byte, err error) {
-	stored := st.Format
-	*st = st.Formatted(s.Written())
-	if stored < 2 {
-		return state.EncodeHeader(*st)
-	}
-	header, err = state.EncodeChanging(*st)
-	return nil, header, err
-}
-
 // Commit implements state.Turns.
 func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
 	if c.From < 0 || c.From > c.State.LogLen() {
 		return state.Committed{}, fmt.Errorf("commit run %s: state carries %d entries, want %d and more", l.Run, c.State.LogLen(), c.From)
 	}
-	fixed, header, err := s.encode(&c.State)
+	c.State = c.State.Formatted(s.Written())
+	header, err := state.EncodeChanging(c.State)
 	if err != nil {
 		return state.Committed{}, err
 	}
@@ -267,10 +269,6 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if err != nil {
 		return state.Committed{}, err
 	}
-	names, tenant := "", ""
-	if len(fixed) > 0 {
-		names, tenant = listNames(c.State), c.State.Tenant
-	}
 	ifHeard := ""
 	if c.IfHeard && c.State.Status.Terminal() {
 		ifHeard = "1"
@@ -278,7 +276,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	k := s.keys.run(l.Run)
 	args := append([]any{
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, fixed, waitReason(c.State), names, tenant, ifHeard,
+		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, waitReason(c.State), ifHeard,
 	}, entries...)
 	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants, k.leases, k.lists}, args...)
 	if err != nil {
@@ -351,13 +349,13 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 	}
 	k := s.keys.run(id)
 	r, err := signalScript.call(ctx, s, []string{k.header, k.inbox, k.seen, k.due, k.count, k.tenants, k.lists},
-		string(id), sig.ID, waits, kind, payload, delay.Milliseconds(), remembered, state.MaxSignals, state.MaxSignalBytes, sig.Fingerprint)
+		string(id), sig.Key(), waits, kind, payload, delay.Milliseconds(), remembered, state.MaxSignals, state.MaxSignalBytes, sig.Fingerprint)
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("signal run %s: %w", id, err)
 	}
 	closed := reply[closedPlace](r)
 	switch r.str(wakeWord) {
-	case "missing", "newer":
+	case "missing", "newer", "deleted", "deleting":
 		return state.Wake{}, verdict(r, id, 0)
 	case "seen":
 		return state.Wake{}, nil
@@ -369,7 +367,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 	case "closed":
 		return state.Wake{}, &state.NotWaitingError{ID: id, Status: state.Status(closed.str(closedStatus)), Name: closed.str(closedName)}
 	default:
-		return state.Wake{Publish: r.flag(wakePublish), Version: r.num(wakeVersion), Priority: state.Priority(r.str(wakeLane)), Noisy: r.flag(wakeNoisy)}, nil
+		return state.Wake{Publish: r.flag(wakePublish), Version: r.num(wakeVersion), Priority: state.Priority(r.str(wakeLane)), Tenant: r.str(wakeTenant), Noisy: r.flag(wakeNoisy)}, nil
 	}
 }
 
@@ -386,11 +384,11 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, abort state.Abort, de
 	}
 	closed := reply[closedPlace](r)
 	switch r.str(wakeWord) {
-	case "missing", "newer":
+	case "missing", "newer", "deleted":
 		return state.Wake{}, verdict(r, id, 0)
 	case "terminal":
 		return state.Wake{}, &state.TerminalError{ID: id, Status: state.Status(closed.str(closedStatus))}
 	default:
-		return state.Wake{Publish: r.flag(wakePublish), Version: r.num(wakeVersion), Priority: state.Priority(r.str(wakeLane))}, nil
+		return state.Wake{Publish: r.flag(wakePublish), Version: r.num(wakeVersion), Priority: state.Priority(r.str(wakeLane)), Tenant: r.str(wakeTenant)}, nil
 	}
 }

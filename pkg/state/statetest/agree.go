@@ -49,7 +49,7 @@ func Agree(t *testing.T, open, model func(t *testing.T) state.Store) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"claim": d.claim, "claim 2": d.claim, "claim 3": d.claim, "commit": d.commit, "commit 2": d.commit, "commit 3": d.commit, "eager": d.eager, "eager 2": d.eager,
 			"record": d.record, "record 2": d.record, "signal": d.signal, "signal 2": d.signal, "signal 3": d.signal,
-			"renew": d.renew, "release": d.release, "abort": d.abort, "sweep": d.sweep, "sweep 2": d.sweep, "sweep 3": d.sweep, "evict": d.evict, "finalized": d.finalized,
+			"renew": d.renew, "release": d.release, "abort": d.abort, "sweep": d.sweep, "sweep 2": d.sweep, "sweep 3": d.sweep, "evict": d.evict, "finalized": d.finalized, "seal": d.seal, "unseal": d.unseal,
 			"format": d.format,
 			"":       d.read,
 		})
@@ -132,6 +132,9 @@ func describe(t *testing.T, v any, err error) string {
 	switch v := v.(type) {
 	case state.Claim:
 		v.Now, v.Busy = time.Time{}, 0
+		if !v.TakenOver.IsZero() {
+			v.TakenOver = created
+		}
 		v.State = timeless(v.State)
 		return encode(t, v) + encode(t, v.State.Log)
 	case state.State:
@@ -142,18 +145,31 @@ func describe(t *testing.T, v any, err error) string {
 }
 
 func timeless(s state.State) state.State {
-	s.Format = state.Format // a store may take a run that rests to the newest at any time
 	if !s.StartedAt.IsZero() {
 		s.StartedAt = created
 	}
 	return s
 }
 
-// format changes what is written from now on: both go on with what they have.
+// format sets the format that both write from now on.
 func (d *duel) format(rt *rapid.T) {
-	n := rapid.IntRange(state.OldFormat, state.Format).Draw(rt, "format")
+	n := rapid.IntRange(1, state.Format).Draw(rt, "format")
 	d.store.SetFormat(n)
 	d.model.SetFormat(n)
+}
+
+// seal begins a deletion, and unseal refuses it: the run goes on after that.
+func (d *duel) seal(rt *rapid.T) {
+	token := rapid.SampledFrom([]string{"s1", "s2"}).Draw(rt, "seal")
+	d.both("Seal", func(s state.Store) (any, error) {
+		admitted, err := s.Seal(d.t.Context(), d.id, token)
+		return len(admitted), err
+	})
+}
+
+func (d *duel) unseal(rt *rapid.T) {
+	token := rapid.SampledFrom([]string{"s1", "s2"}).Draw(rt, "seal")
+	d.both("Unseal", func(s state.Store) (any, error) { return nil, s.Unseal(d.t.Context(), d.id, token) })
 }
 
 func (d *duel) version() int64 {
@@ -237,14 +253,20 @@ func (d *duel) record(rt *rapid.T) {
 		r.Results = append(r.Results, result(id, fmt.Sprint(d.tokens)))
 	}
 	call := func(s state.Store) (any, error) {
-		err := s.Record(d.t.Context(), c.Lease, r)
-		return err == nil, err
+		abort, err := s.Record(d.t.Context(), c.Lease, r)
+		return recorded{err == nil, abort}, err
 	}
 	for range rapid.IntRange(1, 2).Draw(rt, "times") {
-		if ok, _ := d.both("Record", call).(bool); ok && r.From == from && len(r.Entries) > 0 {
+		if done, _ := d.both("Record", call).(recorded); done.OK && r.From == from && len(r.Entries) > 0 {
 			c.recorded, from = append(c.recorded, r.Entries...), -1
 		}
 	}
+}
+
+// recorded is the answer to a record.
+type recorded struct {
+	OK    bool
+	Abort *state.Abort
 }
 
 func (d *duel) commit(rt *rapid.T) {

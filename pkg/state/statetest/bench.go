@@ -54,7 +54,8 @@ func Benchmark(b *testing.B, s state.Store) {
 				})
 				asked := c.State.Append(response(int(version), "c1"))
 				measured("record", func() error {
-					return s.Record(b.Context(), c.Lease, state.Record{From: c.State.LogLen(), Entries: asked.Log[len(asked.Log)-1:], Started: []string{"c1"}})
+					_, err := s.Record(b.Context(), c.Lease, state.Record{From: c.State.LogLen(), Entries: asked.Log[len(asked.Log)-1:], Started: []string{"c1"}})
+					return err
 				})
 				next, err := asked.Append(result("c1", "done")).Move(state.NextTurn, state.Entry{At: created})
 				if err != nil {

@@ -2,6 +2,9 @@ package statetest
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,7 +40,7 @@ func testDelete(t *testing.T, s *suite) {
 	if _, err := s.Log(t.Context(), run.ID, 0, 0); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("Log = %v", err)
 	}
-	if c := s.claim(t, run.ID, 2); c.Outcome != state.ClaimMissing {
+	if c := s.claim(t, run.ID, 2); c.Outcome != state.ClaimDeleted {
 		t.Errorf("Claim = %s", c.Outcome)
 	}
 	if _, err := s.Signal(t.Context(), run.ID, state.Signal{ID: "late", Message: &state.Message{Role: state.RoleUser}}, time.Minute); !errors.Is(err, state.ErrNotFound) {
@@ -71,5 +74,199 @@ func testDelete(t *testing.T, s *suite) {
 	}
 	if _, err := s.Load(t.Context(), kept.ID); err != nil {
 		t.Error(err)
+	}
+}
+
+// A deletion leaves a marker: whatever names the run later learns that it was deleted, and
+// nothing brings it back. A run that was never there is another case.
+func testDeleteMarker(t *testing.T, s *suite) {
+	run := s.create(t)
+	s.commit(t, s.mustClaim(t, run.ID, 1), state.EndCompleted, state.Entry{})
+	if err := s.Delete(t.Context(), run.ID); err != nil {
+		t.Fatal(err)
+	}
+	never := newRun(t)
+	if err := s.PreventCreation(t.Context(), never.Tenant, never.ID); err != nil {
+		t.Fatal(err)
+	}
+	there := s.create(t)
+	if err := s.PreventCreation(t.Context(), there.Tenant, there.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Load(t.Context(), there.ID); err != nil {
+		t.Errorf("Load of a run that existed before PreventCreation = %v", err)
+	}
+	for _, gone := range []state.State{run, never} {
+		calls := map[string]func() error{
+			"Load":      func() error { _, err := s.Load(t.Context(), gone.ID); return err },
+			"Log":       func() error { _, err := s.Log(t.Context(), gone.ID, 0, 0); return err },
+			"Delete":    func() error { return s.Delete(t.Context(), gone.ID) },
+			"Seal":      func() error { _, err := s.Seal(t.Context(), gone.ID, "t"); return err },
+			"Signal":    func() error { _, err := s.Signal(t.Context(), gone.ID, message("m", "more"), long); return err },
+			"Abort":     func() error { _, err := s.Abort(t.Context(), gone.ID, state.Abort{Reason: "x"}, long); return err },
+			"Admit":     func() error { _, err := s.Admit(t.Context(), gone.ID, []state.RunID{newRun(t).ID}, 9); return err },
+			"Finalized": func() error { return s.Finalized(t.Context(), gone.ID, 1) },
+			"Create": func() error {
+				again := newRun(t)
+				again.ID = gone.ID
+				_, err := s.Create(t.Context(), state.NewRun{State: again, RedeliveryDelay: long})
+				return err
+			},
+		}
+		for name, call := range calls {
+			if err := call(); !errors.Is(err, state.ErrDeleted) || !errors.Is(err, state.ErrNotFound) {
+				t.Errorf("%s of a deleted run = %v", name, err)
+			}
+		}
+		if c := s.claim(t, gone.ID, 1); c.Outcome != state.ClaimDeleted {
+			t.Errorf("Claim of a deleted run = %s", c.Outcome)
+		}
+		if err := s.Unseal(t.Context(), gone.ID, "t"); err != nil {
+			t.Errorf("Unseal of a deleted run = %v", err)
+		}
+	}
+	if _, err := s.Load(t.Context(), newRun(t).ID); !errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrDeleted) {
+		t.Errorf("Load of a run that never existed = %v", err)
+	}
+	if page, err := s.List(t.Context(), state.Filter{}); err != nil || len(page.Runs) != 1 || page.Runs[0].ID != there.ID {
+		t.Errorf("List = %v, %v; want the run that exists", page.Runs, err)
+	}
+}
+
+// A deletion removes the idempotency key of its run, and a deletion that is refused does not.
+func testDeleteKey(t *testing.T, s *suite) {
+	submit := func(key string) state.Created {
+		t.Helper()
+		made, err := s.Create(t.Context(), state.NewRun{State: newRun(t), Key: key, Fingerprint: "f", RedeliveryDelay: long})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	run := submit("k").State
+	s.commit(t, s.mustClaim(t, run.ID, 1), state.EndCompleted, state.Entry{})
+	if _, err := s.Signal(t.Context(), run.ID, message("m1", "more"), long); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete(t.Context(), run.ID); wantErr[*state.NotEndedError](t, err).ID != run.ID {
+		t.Fatal(err)
+	}
+	if again := submit("k"); !again.Existing || again.State.ID != run.ID {
+		t.Errorf("after a refused deletion the key gives run %s, want %s", again.State.ID, run.ID)
+	}
+	s.commit(t, s.mustClaim(t, run.ID, 2), state.UserMessage, state.Entry{})
+	s.commit(t, s.mustClaim(t, run.ID, 3), state.EndCompleted, state.Entry{})
+	if err := s.Delete(t.Context(), run.ID); err != nil {
+		t.Fatal(err)
+	}
+	if again := submit("k"); again.Existing || again.State.ID == run.ID {
+		t.Errorf("after the deletion the key gives run %s, want a new run", again.State.ID)
+	}
+}
+
+// A batch keeps the status of each run that was deleted.
+func testDeleteBatch(t *testing.T, s *suite) {
+	first := newRun(t).ID
+	runs := []state.State{pending(t, first, 0), pending(t, first, 1)}
+	for _, run := range runs {
+		s.store(t, run)
+	}
+	if _, err := s.DeletedOfBatch(t.Context(), first); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("before any deletion: %v", err)
+	}
+	want := map[int]state.Status{}
+	for i, end := range []state.Reason{state.EndCompleted, state.EndAbortedWaiting} {
+		if i == 1 {
+			if _, err := s.Abort(t.Context(), runs[1].ID, state.Abort{Reason: "x"}, long); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.commit(t, s.mustClaim(t, runs[i].ID, runs[i].Version), end, state.Entry{})
+		if err := s.Delete(t.Context(), runs[i].ID); err != nil {
+			t.Fatal(err)
+		}
+		want[i] = []state.Status{state.Completed, state.Cancelled}[i]
+		got, err := s.DeletedOfBatch(t.Context(), first)
+		if err != nil || got.Tenant != runs[0].Tenant || got.Size != 2 || got.MaxParallel != 1 || !got.CreatedAt.Equal(runs[0].CreatedAt.Time) {
+			t.Errorf("record of the batch = %+v, %v", got, err)
+		}
+		if encode(t, got.Deleted) != encode(t, want) {
+			t.Errorf("deleted runs = %v, want %v", got.Deleted, want)
+		}
+	}
+}
+
+// A sealed run takes no message, and can be read. It is as before when the seal is taken back
+// with its token.
+func testSeal(t *testing.T, s *suite) {
+	run, child := s.create(t), newRun(t).ID
+	if _, err := s.Admit(t.Context(), run.ID, []state.RunID{child}, 9); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Seal(t.Context(), run.ID, "a"); wantErr[*state.NotEndedError](t, err).Status != state.Queued {
+		t.Errorf("Seal of a queued run = %v", err)
+	}
+	s.commit(t, s.mustClaim(t, run.ID, 1), state.EndCompleted, state.Entry{})
+	before, err := s.Load(t.Context(), run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{"a", "a", "b"} {
+		if admitted, err := s.Seal(t.Context(), run.ID, token); err != nil || !slices.Equal(admitted, []state.RunID{child}) {
+			t.Errorf("Seal = %v, %v; want %s", admitted, err, child)
+		}
+	}
+	refused := func(when string) {
+		t.Helper()
+		if _, err := s.Signal(t.Context(), run.ID, message("m1", "more"), long); !errors.Is(err, state.ErrDeleting) {
+			t.Errorf("%s: Signal = %v", when, err)
+		}
+	}
+	refused("sealed")
+	if got, err := s.Load(t.Context(), run.ID); err != nil || encode(t, got) != encode(t, before) {
+		t.Errorf("Load of a sealed run = %s, %v; want %s", encode(t, got), err, encode(t, before))
+	}
+	if err := s.Unseal(t.Context(), run.ID, "a"); err != nil {
+		t.Fatal(err)
+	}
+	refused("sealed with another token")
+	if err := s.Unseal(t.Context(), run.ID, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if w, err := s.Signal(t.Context(), run.ID, message("m1", "more"), long); err != nil || !w.Publish {
+		t.Errorf("Signal after Unseal = %+v, %v", w, err)
+	}
+	if _, err := s.Seal(t.Context(), run.ID, "c"); wantErr[*state.NotEndedError](t, err).Status != state.Queued {
+		t.Errorf("Seal of a run that continues = %v", err)
+	}
+	if _, err := s.Seal(t.Context(), newRun(t).ID, "c"); !errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrDeleted) {
+		t.Errorf("Seal of a run that never existed = %v", err)
+	}
+	if _, err := s.Admit(t.Context(), run.ID, []state.RunID{child}, 9); err != nil {
+		t.Errorf("Admit after Unseal = %v", err)
+	}
+}
+
+// Of a message and a deletion at once one is refused.
+func testSealRace(t *testing.T, s *suite) {
+	for i := range 20 {
+		run := s.create(t)
+		s.commit(t, s.mustClaim(t, run.ID, 1), state.EndCompleted, state.Entry{})
+		var both sync.WaitGroup
+		var said, deleted error
+		both.Go(func() { _, said = s.Signal(t.Context(), run.ID, message("m1", "more"), long) })
+		both.Go(func() {
+			if _, deleted = s.Seal(t.Context(), run.ID, fmt.Sprint(i)); deleted == nil {
+				deleted = s.Delete(t.Context(), run.ID)
+			}
+		})
+		both.Wait()
+		_, err := s.Load(t.Context(), run.ID)
+		switch {
+		case said == nil && (deleted == nil || err != nil):
+			t.Errorf("the message was taken, the deletion answered %v, and the run: %v", deleted, err)
+		case said != nil && (deleted != nil || !errors.Is(err, state.ErrDeleted)):
+			t.Errorf("the message was refused (%v), the deletion answered %v, and the run: %v", said, deleted, err)
+		}
 	}
 }

@@ -45,7 +45,7 @@ func testEager(t *testing.T, s *suite) {
 	if _, err := s.Renew(t.Context(), l, long, long); err != nil {
 		t.Errorf("Renew: %v", err)
 	}
-	if err := s.Record(t.Context(), l, state.Record{From: 2, Entries: []state.Entry{response(1, "c1")}, Started: []string{"c1"}}); err != nil {
+	if _, err := s.Record(t.Context(), l, state.Record{From: 2, Entries: []state.Entry{response(1, "c1")}, Started: []string{"c1"}}); err != nil {
 		t.Errorf("Record: %v", err)
 	}
 	_, done = s.commitEagerly(t, s.mustRepeat(t, q), "eager again")
@@ -78,10 +78,16 @@ func testEagerTaken(t *testing.T, s *suite) {
 		"nothing": nil,
 		"renewed": func(l state.Lease) error { _, err := s.Renew(t.Context(), l, long, long); return err },
 		"recorded": func(l state.Lease) error {
-			return s.Record(t.Context(), l, state.Record{From: 2, Entries: []state.Entry{response(1, "c1")}})
+			_, err := s.Record(t.Context(), l, state.Record{From: 2, Entries: []state.Entry{response(1, "c1")}})
+			return err
+		},
+		// A turn that begins with approved calls writes start marks first.
+		"started": func(l state.Lease) error {
+			_, err := s.Record(t.Context(), l, state.Record{From: 2, Started: []string{"c1"}})
+			return err
 		},
 		// Before the calls that a person has approved nothing is left to write.
-		"recorded nothing": func(l state.Lease) error { return s.Record(t.Context(), l, state.Record{From: 2}) },
+		"recorded nothing": func(l state.Lease) error { _, err := s.Record(t.Context(), l, state.Record{From: 2}); return err },
 	}
 	for name, touch := range touch {
 		run := s.create(t)
@@ -99,7 +105,7 @@ func testEagerTaken(t *testing.T, s *suite) {
 		if c.Outcome != state.Claimed || c.Attempt != 1 || c.State.LogLen() != 2 {
 			t.Errorf("taken: %s, attempt %d, %d entries", c.Outcome, c.Attempt, c.State.LogLen())
 		}
-		if err := s.Record(t.Context(), l, state.Record{From: 2, Started: []string{"c1"}}); !errors.Is(err, state.ErrFenced) {
+		if _, err := s.Record(t.Context(), l, state.Record{From: 2, Started: []string{"c1"}}); !errors.Is(err, state.ErrFenced) {
 			t.Errorf("Record of the eager claim = %v, want %v", err, state.ErrFenced)
 		}
 		if c := take(run.ID, 2); c.Outcome != state.ClaimBusy {
@@ -162,6 +168,29 @@ func testEagerAbort(t *testing.T, s *suite) {
 	due, err := s.Evict(t.Context(), "w1", 100, long)
 	if err != nil || len(due) != 1 || !due[0].Turn || due[0].Priority != state.High {
 		t.Errorf("Evict = %+v, %v; want a turn of high priority", due, err)
+	}
+}
+
+// I7: a store may answer an eager claim from memory, without an abort that has come since. The
+// first write to the journal reports it.
+func testEagerAbortOnRecord(t *testing.T, s *suite) {
+	run := s.create(t)
+	eager, done := s.commitEagerly(t, s.mustClaim(t, run.ID, 1), "eager")
+	if !done.Claimed {
+		t.Fatal("not claimed")
+	}
+	if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); err != nil {
+		t.Fatal(err)
+	}
+	q := s.request(run.ID, 2, eager.Worker)
+	q.Token = eager.Token
+	c, err := s.Claim(t.Context(), q)
+	if err != nil || c.Outcome != state.Claimed {
+		t.Fatalf("Claim = %s, %v", c.Outcome, err)
+	}
+	abort, err := s.Record(t.Context(), c.Lease, state.Record{From: c.State.LogLen(), Entries: []state.Entry{response(1, "c1")}, Started: []string{"c1"}})
+	if err != nil || abort == nil || abort.Reason != "enough" {
+		t.Errorf("Record = %+v, %v; want the abort", abort, err)
 	}
 }
 

@@ -229,10 +229,15 @@ func testSweepFinalize(t *testing.T, s *suite) {
 			t.Fatalf("Sweep = %+v, want it finalized only", d)
 		}
 	}
-	if err := s.Finalized(t.Context(), run.ID, 2); err != nil {
-		t.Fatal(err)
+	for _, seq := range []int64{2, 1} { // a worker that is late does not take back what another reported
+		if err := s.Finalized(t.Context(), run.ID, seq); err != nil {
+			t.Fatal(err)
+		}
+		s.notDue(t, run.ID)
+		if c := s.claim(t, run.ID, 1); c.Finalized != 2 {
+			t.Errorf("after Finalized(%d) the run is finalized up to entry %d, want 2", seq, c.Finalized)
+		}
 	}
-	s.notDue(t, run.ID)
 }
 
 // A run that waits for another run stays due after it was finalized, until it goes on
@@ -338,10 +343,27 @@ func testEvictParts(t *testing.T, s *suite) {
 	}
 }
 
-// A worker that was evicted may only have been paused. What its calls came to is kept for
-// whoever takes the turn up, nothing else of what it does, and its attempt does not count.
+// A worker whose lease was ended may only have been paused. The store keeps the results of its
+// calls, and nothing else of what it does, for the worker that takes the turn over. Its
+// attempt does not count.
 func testPaused(t *testing.T, s *suite) {
 	for name, lose := range map[string]func(run state.RunID){
+		"swept": func(run state.RunID) { s.sweepFor(t, run, long) },
+		"claimed by another after the lease": func(run state.RunID) {
+			for {
+				c, err := s.Claim(t.Context(), s.request(run, 1, "w2"))
+				if err != nil || c.Outcome != state.Claimed && c.Outcome != state.ClaimBusy {
+					t.Fatalf("Claim = %+v, %v", c, err)
+				}
+				if c.Outcome != state.Claimed {
+					continue
+				}
+				if c.TakenOver.IsZero() || c.Attempt != 2 {
+					t.Errorf("the claim is attempt %d of a turn taken over at %s", c.Attempt, c.TakenOver)
+				}
+				return
+			}
+		},
 		"evicted": func(state.RunID) {
 			if due, err := s.Evict(t.Context(), "w1", 100, long); err != nil || len(due) != 1 {
 				t.Fatalf("Evict = %+v, %v", due, err)
@@ -359,24 +381,32 @@ func testPaused(t *testing.T, s *suite) {
 		t.Run(name, func(t *testing.T) {
 			run := s.create(t)
 			first := s.mustClaim(t, run.ID, 1)
+			if !first.TakenOver.IsZero() {
+				t.Errorf("a first claim has taken over at %s", first.TakenOver)
+			}
 			n := first.LogLen
-			if err := s.Record(t.Context(), first.Lease, state.Record{From: n, Started: []string{"c1", "c2"}}); err != nil {
+			if _, err := s.Record(t.Context(), first.Lease, state.Record{From: n, Started: []string{"c1", "c2"}}); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Record(t.Context(), first.Lease, state.Record{From: n, Results: []state.Entry{result("c2", "early")}}); err != nil {
+			if _, err := s.Record(t.Context(), first.Lease, state.Record{From: n, Results: []state.Entry{result("c2", "early")}}); err != nil {
 				t.Fatal(err)
+			}
+			if name == "swept" || name == "claimed by another after the lease" {
+				if _, err := s.Renew(t.Context(), first.Lease, short, short); err != nil {
+					t.Fatal(err)
+				}
 			}
 			lose(run.ID)
 			late := state.Record{
 				From: n, Started: []string{"c9"}, Entries: []state.Entry{{Type: state.EntryProgress}},
 				Results: []state.Entry{result("c1", "late"), result("c2", "late"), result("c3", "never started")},
 			}
-			if err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
+			if _, err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
 				t.Errorf("Record of the evicted = %v, want fenced", err)
 			}
 			other := first.Lease
 			other.Token = "a token that nobody had"
-			if err := s.Record(t.Context(), other, state.Record{From: n, Results: []state.Entry{result("c1", "forged")}}); !errors.Is(err, state.ErrFenced) {
+			if _, err := s.Record(t.Context(), other, state.Record{From: n, Results: []state.Entry{result("c1", "forged")}}); !errors.Is(err, state.ErrFenced) {
 				t.Errorf("Record under another token = %v, want fenced", err)
 			}
 			for range 2 {
@@ -388,10 +418,13 @@ func testPaused(t *testing.T, s *suite) {
 				t.Fatal(err)
 			}
 			want := 2
-			if name == "evicted and taken up" {
+			if name == "evicted and taken up" || name == "claimed by another after the lease" {
 				want = 3
 			}
 			c := s.mustClaim(t, run.ID, 1)
+			if c.TakenOver.IsZero() {
+				t.Error("the claim does not say when the turn was taken over")
+			}
 			if c.Attempt != want || c.Paused != 1 {
 				t.Errorf("the attempt after is number %d with %d pauses, want %d with 1", c.Attempt, c.Paused, want)
 			}
@@ -405,8 +438,13 @@ func testPaused(t *testing.T, s *suite) {
 			if c.Journal.Started["c9"] || c.LogLen != n {
 				t.Errorf("the evicted worker has started %v and written %d entries", c.Journal.Started, c.LogLen-n)
 			}
-			s.commit(t, c, state.EndCompleted, state.Entry{})
-			if err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
+			s.commit(t, c, state.NextTurn, state.Entry{})
+			next := s.mustClaim(t, run.ID, 2)
+			if !next.TakenOver.IsZero() || len(next.Journal.Results) > 0 {
+				t.Errorf("the next turn was taken over at %s, with the results %v", next.TakenOver, next.Journal.Results)
+			}
+			s.commit(t, next, state.EndCompleted, state.Entry{})
+			if _, err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
 				t.Errorf("Record after the commit = %v, want fenced", err)
 			}
 		})

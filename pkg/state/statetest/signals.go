@@ -46,13 +46,13 @@ func testSignalToOpenedWait(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
 	rec := state.Record{From: 1, Started: []string{"c1"}, Awaits: []string{state.AwaitCall(state.NeedAsync, "c1")}}
-	if err := s.Record(t.Context(), c.Lease, rec); err != nil {
+	if _, err := s.Record(t.Context(), c.Lease, rec); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Signal(t.Context(), run.ID, resultSignal("s1", "c1"), long); err != nil {
 		t.Fatalf("Signal during the turn = %v", err)
 	}
-	if err := s.Record(t.Context(), c.Lease, rec); err != nil {
+	if _, err := s.Record(t.Context(), c.Lease, rec); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Signal(t.Context(), run.ID, resultSignal("s2", "c1"), long); err == nil {
@@ -134,12 +134,33 @@ func testSignalShown(t *testing.T, s *suite) {
 	}
 	_, err := s.Signal(t.Context(), run.ID, approval("s2", "c1", hash("c1", `{"a":1}`)), long)
 	wantErr[*state.NotWaitingError](t, err)
-	// Who names nothing decides about the call that waits, whatever it is.
+	// A decision without a hash counts for an id that was not decided before.
 	if _, err := s.Signal(t.Context(), run.ID, approval("s3", "c2", ""), long); err != nil {
 		t.Fatal(err)
 	}
-	if c := s.mustClaim(t, run.ID, v); len(c.Signals) != 2 || c.Signals[0].Approvals[0].Hash == "" {
+	c = s.mustClaim(t, run.ID, v)
+	if len(c.Signals) != 2 || c.Signals[0].Approvals[0].Hash == "" {
 		t.Errorf("signals = %s", encode(t, c.Signals))
+	}
+	// The next response repeats an id that was decided, and has one that was not.
+	next = c.State.Append(state.Entry{Type: state.EntryDecided, CallID: "c1", Name: "t", At: created, Approval: &state.Decided{Decision: state.Approve}})
+	next = next.Append(result("c1", "done")).Append(result("c2", "done")).Append(response(2, "c1", "c3"))
+	for i := range next.Open {
+		next.Open[i].Needs = state.NeedApproval
+	}
+	s.commitState(t, c, move(t, next, state.WaitingApproval, state.Entry{
+		Waiting: &state.Wait{Reason: state.WaitingApproval, Since: created, Calls: []state.WaitCall{}},
+	}))
+	_, err = s.Signal(t.Context(), run.ID, approval("s4", "c1", ""), long)
+	if e := wantErr[*state.NotWaitingError](t, err); !state.AwaitsUnhashed(e.Name) {
+		t.Errorf("an id that was decided: refused for %q", e.Name)
+	}
+	for id, a := range map[string]state.Signal{
+		"c1": approval("s5", "c1", next.ApprovalHash("c1", "t", json.RawMessage(`{"a":1}`))), "c3": approval("s6", "c3", ""),
+	} {
+		if _, err := s.Signal(t.Context(), run.ID, a, long); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
 	}
 }
 
@@ -280,9 +301,22 @@ func testAbort(t *testing.T, s *suite) {
 func testAbortDuringTurn(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
-	if w, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "x"}, long); err != nil || w.Publish {
+	if abort, err := s.Record(t.Context(), c.Lease, state.Record{From: c.LogLen, Entries: []state.Entry{response(1, "c1")}}); err != nil || abort != nil {
+		t.Fatalf("Record = %+v, %v; want no abort", abort, err)
+	}
+	by := &state.By{Principal: "ann"}
+	if w, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "x", By: by}, long); err != nil || w.Publish {
 		t.Fatalf("Abort = %+v, %v", w, err)
 	}
+	for _, r := range []state.Record{
+		{From: c.LogLen, Entries: []state.Entry{response(1, "c1")}}, // repeated
+		{From: c.LogLen + 1, Started: []string{"c1"}}, {From: c.LogLen + 1},
+	} {
+		if abort, err := s.Record(t.Context(), c.Lease, r); err != nil || abort == nil || abort.Reason != "x" || abort.By == nil || abort.By.Principal != "ann" {
+			t.Errorf("Record = %+v, %v; want the abort", abort, err)
+		}
+	}
+	c.State = c.State.Append(response(1, "c1"))
 	done := s.commit(t, c, state.WaitingHumanInput, state.Entry{Waiting: &state.Wait{Reason: state.WaitingHumanInput, Calls: []state.WaitCall{}}})
 	if done.Status != state.Queued {
 		t.Fatalf("Commit = %+v, want queued", done)
@@ -391,4 +425,47 @@ func fillInbox(t *testing.T, s *suite, text string) (taken int) {
 		t.Errorf("Signal after the turn = %v", err)
 	}
 	return taken
+}
+
+// No id that a user chooses stands for a signal of Turnpike's, or for another user's: each is
+// taken in once, whatever it looks like.
+func testSignalKeys(t *testing.T, s *suite) {
+	run := pending(t, newRun(t).ID, 1)
+	run.Tenant = "acme"
+	s.store(t, run)
+	start := state.Signal{ID: "start:" + string(run.ID), Start: true, At: created}
+	said := message("said", "first")
+	said.Fingerprint = "f"
+	sent := []state.Signal{said}
+	for _, id := range []string{
+		start.ID, start.Key(), "turnpike " + start.Key(), "start", "turnpike", "said\x00f", said.Key() + "\x00f", "mark " + said.Key() + "\x00f", "mark said\x00f", said.Key(),
+		"child:" + string(run.ID), "replay:1", "", " ", "\x00", "SAID",
+	} {
+		m := message(id, "user")
+		m.Fingerprint = "g"
+		sent = append(sent, m)
+	}
+	for i, m := range sent {
+		if _, err := s.Signal(t.Context(), run.ID, m, long); err != nil {
+			t.Fatalf("message with the id %q: %v", m.ID, err)
+		}
+		if _, err := s.Signal(t.Context(), run.ID, m, long); err != nil {
+			t.Errorf("message with the id %q, again: %v", m.ID, err)
+		}
+		m.Fingerprint = "other"
+		if _, err := s.Signal(t.Context(), run.ID, m, long); !errors.Is(err, state.ErrIdempotencyConflict) {
+			t.Errorf("another message with the id %q: %v, want a conflict (signal %d)", m.ID, err, i)
+		}
+	}
+	w, err := s.Signal(t.Context(), run.ID, start, long)
+	if err != nil || w.Tenant != "acme" {
+		t.Fatalf("start = %+v, %v; want one of tenant acme", w, err)
+	}
+	if _, err := s.Signal(t.Context(), run.ID, start, long); err != nil {
+		t.Errorf("start again: %v", err)
+	}
+	c := s.mustClaim(t, run.ID, w.Version)
+	if len(c.Signals) != len(sent)+1 || !c.Signals[len(sent)].Start {
+		t.Errorf("the inbox has %d signals, want %d messages and the start", len(c.Signals), len(sent))
+	}
 }

@@ -16,7 +16,7 @@ func testStarts(t *testing.T, s *suite) {
 	n := first.LogLen
 	starts := []state.Start{{CallID: "c1", Key: "k1", Until: future, Arguments: `{"n":1}`}, {CallID: "c2", Key: "k2", Until: future}}
 	for range 2 { // a repetition changes nothing
-		if err := s.Record(t.Context(), first.Lease, state.Record{From: n, Started: []string{"c3"}, Starts: starts}); err != nil {
+		if _, err := s.Record(t.Context(), first.Lease, state.Record{From: n, Started: []string{"c3"}, Starts: starts}); err != nil {
 			t.Fatalf("Record: %v", err)
 		}
 	}
@@ -43,16 +43,16 @@ func testStarts(t *testing.T, s *suite) {
 	}
 
 	again := state.Start{CallID: "c1", Key: "k3", Until: past, Again: true}
-	if err := s.Record(t.Context(), second.Lease, state.Record{From: n, Starts: []state.Start{again}}); err != nil {
+	if _, err := s.Record(t.Context(), second.Lease, state.Record{From: n, Starts: []state.Start{again}}); err != nil {
 		t.Fatalf("Record: %v", err)
 	}
 	late := state.Record{From: n, Results: []state.Entry{result("c1", "late"), result("c2", "late"), result("c3", "late")}}
-	if err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
+	if _, err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
 		t.Errorf("Record of the evicted = %v, want fenced", err)
 	}
 	evict("w2")
 	late.Results = []state.Entry{result("c1", "of the second start")}
-	if err := s.Record(t.Context(), second.Lease, late); !errors.Is(err, state.ErrFenced) {
+	if _, err := s.Record(t.Context(), second.Lease, late); !errors.Is(err, state.ErrFenced) {
 		t.Errorf("Record of the evicted = %v, want fenced", err)
 	}
 	third := s.mustClaim(t, run.ID, 1)

@@ -92,7 +92,7 @@ func testLeaseExpiry(t *testing.T, s *suite) {
 	if _, err := s.Renew(t.Context(), first.Lease, long, long); !errors.Is(err, state.ErrFenced) {
 		t.Errorf("Renew of the first = %v, want fenced", err)
 	}
-	if err := s.Record(t.Context(), first.Lease, state.Record{From: 1, Entries: []state.Entry{response(1, "x")}}); !errors.Is(err, state.ErrFenced) {
+	if _, err := s.Record(t.Context(), first.Lease, state.Record{From: 1, Entries: []state.Entry{response(1, "x")}}); !errors.Is(err, state.ErrFenced) {
 		t.Errorf("Record of the first = %v, want fenced", err)
 	}
 	if err := s.Release(t.Context(), first.Lease, 0); !errors.Is(err, state.ErrFenced) {
@@ -128,16 +128,16 @@ func testRecord(t *testing.T, s *suite) {
 	rec := state.Record{From: 1, Entries: []state.Entry{response(1, "c1", "c2")}, Started: []string{"c1"}}
 	rec.Entries[0].Seq = 2
 	for range 2 { // a repetition changes nothing
-		if err := s.Record(t.Context(), first.Lease, rec); err != nil {
+		if _, err := s.Record(t.Context(), first.Lease, rec); err != nil {
 			t.Fatalf("Record: %v", err)
 		}
 	}
 	for _, text := range []string{"first", "second"} {
-		if err := s.Record(t.Context(), first.Lease, state.Record{From: 2, Results: []state.Entry{result("c1", text)}, Started: []string{"c2"}}); err != nil {
+		if _, err := s.Record(t.Context(), first.Lease, state.Record{From: 2, Results: []state.Entry{result("c1", text)}, Started: []string{"c2"}}); err != nil {
 			t.Fatalf("Record: %v", err)
 		}
 	}
-	if err := s.Record(t.Context(), first.Lease, state.Record{From: 7, Entries: []state.Entry{response(1)}}); err == nil {
+	if _, err := s.Record(t.Context(), first.Lease, state.Record{From: 7, Entries: []state.Entry{response(1)}}); err == nil {
 		t.Error("Record into a gap of the log succeeds")
 	}
 	log, err := s.Log(t.Context(), run.ID, 0, 0)
@@ -278,7 +278,7 @@ func testCommitRace(t *testing.T, s *suite) {
 func testRelease(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
-	if err := s.Record(t.Context(), c.Lease, state.Record{From: 1, Started: []string{"c1"}}); err != nil {
+	if _, err := s.Record(t.Context(), c.Lease, state.Record{From: 1, Started: []string{"c1"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Release(t.Context(), c.Lease, 0); err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -24,7 +23,6 @@ const (
 	discovery = 5 * time.Second // to read the agent's card
 	pollEvery = time.Second     // of an agent that answers before it has finished
 	goodbye   = 2 * time.Second // to cancel a task
-	maxAnswer = 8 << 20         // bytes
 )
 
 type remote struct {
@@ -98,21 +96,22 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp.Body = &limited{io.LimitReader(resp.Body, maxAnswer), resp.Body}
+	limit, _ := r.Context().Value(limitKey{}).(int)
+	resp.Body = tool.LimitBody(resp.Body, tool.AnswerBytes(limit))
 	return resp, nil
 }
 
-// traceKey is the key of the W3C trace context of a call, for its requests.
-type traceKey struct{}
-
-type limited struct {
-	io.Reader
-	io.Closer
-}
+// traceKey is the key of the W3C trace context of a call, for its requests, and limitKey that of
+// the bytes that its result may have.
+type (
+	traceKey struct{}
+	limitKey struct{}
+)
 
 // Call sends the task and waits until the agent has done it. An agent that repeats
 // the token does not get it into the result.
 func (r *remote) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
+	ctx = context.WithValue(ctx, limitKey{}, c.Limit())
 	result, err := r.call(context.WithValue(ctx, traceKey{}, c.TraceParent), c)
 	result.Content = secret.Redact(result.Content, r.token)
 	return result, err
@@ -207,6 +206,9 @@ func (r *remote) failed(ctx context.Context, err error) (tool.Result, error) {
 	var status *agentcard.ErrStatusNotOK
 	if errors.As(err, &status) {
 		return tool.Error(fmt.Sprintf("The agent at %s has no card: %s", r.url, status.Status)), nil
+	}
+	if large, ok := errors.AsType[*tool.TooLargeError](err); ok {
+		err = large
 	}
 	return tool.Error(fmt.Sprintf("The agent at %s did not answer: %v", r.url, err)), nil
 }

@@ -100,10 +100,9 @@ func (o order) confine() error {
 	})
 	if o.Mode == Landlock {
 		steps = append(steps, o.landlock)
-		if !o.Network {
-			steps = append(steps, denySockets)
-		}
 	}
+	// A namespace without a network has its own; Landlock has none, so there are no sockets.
+	steps = append(steps, func() error { return filterSystemCalls(o.Mode == Namespaces || o.Network) })
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err

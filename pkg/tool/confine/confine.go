@@ -202,7 +202,7 @@ func (c *Confinement) bound() string {
 	if c.group != nil {
 		return fmt.Sprintf("%d MiB of memory by cgroup", c.cfg.Memory>>20)
 	}
-	return fmt.Sprintf("%d MiB of memory for each process by rlimit (%s)", c.cfg.Memory>>20, c.why)
+	return fmt.Sprintf("%d MiB of memory, measured every %v (%s)", c.cfg.Memory>>20, measureInterval, c.why)
 }
 
 // Process is a program that was started.
@@ -210,6 +210,15 @@ type Process struct {
 	kill func()
 	undo []func()
 	once sync.Once
+	over atomic.Pointer[error]
+}
+
+// Err returns why the confinement ended the program, or nil if it did not.
+func (p *Process) Err() error {
+	if err := p.over.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // Kill ends the program at once, with all that it has started.

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
 )
 
@@ -82,6 +84,44 @@ func act(what string, args []string) error {
 				return err
 			}
 		}
+	case "call": // a system call by its number and two arguments
+		var n [3]uintptr
+		for i, arg := range args {
+			v, err := strconv.Atoi(arg)
+			if err != nil {
+				return err
+			}
+			n[i] = uintptr(v)
+		}
+		if _, _, errno := syscall.Syscall(n[0], n[1], syscall.SOCK_RAW, n[2]); errno != 0 {
+			return errno
+		}
+	case "interfaces":
+		all, err := net.Interfaces()
+		fmt.Println(all)
+		return err
+	case "share": // the work of eating among processes
+		var wait []*exec.Cmd
+		for range 8 {
+			cmd := exec.Command("/proc/self/exe", "hold", args[0])
+			if err := cmd.Start(); err != nil {
+				return err
+			}
+			wait = append(wait, cmd)
+		}
+		for _, cmd := range wait {
+			if err := cmd.Wait(); err != nil {
+				return err
+			}
+		}
+	case "hold":
+		mib, err := strconv.Atoi(args[0])
+		if err != nil {
+			return err
+		}
+		held := bytes.Repeat([]byte{1}, mib<<20)
+		time.Sleep(20 * time.Second) //nolint:forbidigo // longer than it may
+		fmt.Println(len(held))
 	case "leave":
 		cmd := exec.Command("sleep", args[0])
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -300,6 +340,55 @@ func TestBounds(t *testing.T) {
 	})
 }
 
+// Eight processes have no more memory together than one may.
+func TestMemoryOfAll(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, mode confine.Mode) {
+		c := confinement(t, confine.Config{Mode: mode, Memory: 256 << 20})
+		cmd := command(t, "share", "100")
+		p, err := c.Start("program", cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if err := cmd.Wait(); err == nil {
+			t.Error("eight processes held 800 MiB, 256 are allowed")
+		}
+		if err := p.Err(); !strings.Contains(c.Report().Memory, "by cgroup") && (err == nil || !strings.Contains(err.Error(), "at most 256")) {
+			t.Errorf("Err = %v, want the limit", err)
+		}
+	})
+}
+
+// A program does not reach parts of the kernel that namespaces and Landlock leave open, and still
+// finds the addresses of its own network.
+func TestSystemCalls(t *testing.T) {
+	t.Parallel()
+	number := func(n int) string { return strconv.Itoa(n) }
+	socket := number(unix.SYS_SOCKET)
+	each(t, func(t *testing.T, mode confine.Mode) {
+		for _, network := range [][]string{nil, {"program"}} {
+			c := confinement(t, confine.Config{Mode: mode, Network: network})
+			for name, call := range map[string][]string{
+				"AF_VSOCK": {socket, number(unix.AF_VSOCK), "0"}, "AF_PACKET": {socket, number(unix.AF_PACKET), "0"}, "AF_ALG": {socket, number(unix.AF_ALG), "0"},
+				"NETLINK_NETFILTER": {socket, number(unix.AF_NETLINK), number(unix.NETLINK_NETFILTER)}, "NETLINK_AUDIT": {socket, number(unix.AF_NETLINK), number(unix.NETLINK_AUDIT)},
+				"io_uring_setup": {number(unix.SYS_IO_URING_SETUP), "1", "0"}, "keyctl": {number(unix.SYS_KEYCTL), "0", "0"}, "add_key": {number(unix.SYS_ADD_KEY), "0", "0"},
+				"userfaultfd": {number(unix.SYS_USERFAULTFD), "0", "0"}, "bpf": {number(unix.SYS_BPF), "0", "0"},
+			} {
+				out, err := run(t, c, append([]string{"call"}, call...)...)
+				filtered := strings.Contains(out, unix.ENOSYS.Error()) || strings.Contains(out, unix.EAFNOSUPPORT.Error()) ||
+					strings.Contains(out, unix.EPROTONOSUPPORT.Error()) || strings.Contains(out, unix.EACCES.Error())
+				if err == nil || !filtered {
+					t.Errorf("%s, network %v: %v, %s, want it filtered", name, network, err, out)
+				}
+			}
+			if out, err := run(t, c, "interfaces"); (mode == confine.Namespaces || network != nil) && (err != nil || !strings.Contains(out, "lo")) {
+				t.Errorf("interfaces, network %v: %v, %s", network, err, out)
+			}
+		}
+	})
+}
+
 // bounded reports whether the number of processes is bounded without a cgroup: for root it is
 // so from Linux 6.14 on.
 func bounded() bool {
@@ -402,7 +491,7 @@ func processes(mark string) []string {
 // until waits until there is a process with an argument, or none.
 func until(t *testing.T, mark string, there bool) {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -50,7 +50,7 @@ func TestDecision(t *testing.T) {
 				for _, says := range map[Mode][]string{
 					"":         {"refused", "operation not permitted", "TURNPIKE_MCP_CONFINEMENT=off"},
 					Off:        {"not confined"},
-					Namespaces: {"namespaces, no network but for npx, 512 MiB of memory for each process by rlimit (no cgroup is delegated)"},
+					Namespaces: {"namespaces, no network but for npx, 512 MiB of memory, measured every 200ms (no cgroup is delegated)"},
 					Landlock:   {"landlock, no network but for npx"},
 				}[test.want] {
 					if !strings.Contains(r.String(), says) {

@@ -8,6 +8,8 @@ import (
 	"runtime"
 )
 
+const measureInterval = 0 // nothing is measured
+
 // cgroup is of Linux.
 type cgroup struct{}
 

@@ -166,6 +166,14 @@ func (c *Confinement) start(o order, cmd *exec.Cmd) (_ *Process, err error) {
 		_ = cmd.Wait()
 		return nil, err
 	}
+	if c.group == nil && o.Program != "" {
+		done := make(chan struct{})
+		p.undo = append(p.undo, func() { close(done) })
+		go watch(cmd.Process.Pid, o.Memory, done, func(why error) {
+			p.over.Store(&why)
+			p.Kill()
+		})
+	}
 	return p, nil
 }
 

@@ -22,8 +22,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
-// maxBody bounds what is read of an answer, in bytes.
-const maxBody = 4 << 20
+// overlap is how many bytes beyond the limit are read, so that a secret which the limit cuts is
+// redacted before the cut.
+const overlap = 4 << 10
+
+// maxSkipped bounds what is read, and not kept, of an answer that is too long: to say how long
+// it is.
+const maxSkipped = 4 << 20
 
 // pictures are the types of images that models take.
 var pictures = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
@@ -75,7 +80,7 @@ func (c *Caller) call(ctx context.Context, r Request, resolve func(name, host st
 	if err != nil {
 		return tool.Error(f.redact(err.Error())), nil
 	}
-	return c.send(req, &f)
+	return c.send(req, &f, call)
 }
 
 // request fills a template in.
@@ -139,7 +144,7 @@ func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Ca
 
 // send makes the request and reads the answer. Errors that prove that nothing was
 // sent, and answers of any status, are results (A7).
-func (c *Caller) send(req *http.Request, f *filler) (tool.Result, error) {
+func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result, error) {
 	resp, err := c.client.Do(req)
 	if err != nil {
 		if ctx := req.Context(); ctx.Err() != nil {
@@ -156,28 +161,71 @@ func (c *Caller) send(req *http.Request, f *filler) (tool.Result, error) {
 		return tool.Error(f.redact(fmt.Sprintf("%s did not answer: %v", req.URL.Hostname(), err))), nil
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	picture, limit := resp.StatusCode < 300 && slices.Contains(pictures, media), call.Limit()
+	if picture {
+		limit = base64.StdEncoding.DecodedLen(tool.MaxImageBytes)
+		if call.Grow != nil && !call.Grow(2*tool.MaxImageBytes) {
+			return tool.Error(req.URL.Hostname() + " answered with an image, for which the worker has no memory now: try again later"), nil
+		}
+	}
+	body, size, err := read(resp, limit+overlap)
 	if err != nil {
 		if ctx := req.Context(); ctx.Err() != nil {
 			return tool.Result{}, ctx.Err()
 		}
 		return tool.Error(f.redact(fmt.Sprintf("%s broke off its answer: %v", req.URL.Hostname(), err))), nil
 	}
-	body = []byte(f.redact(string(body)))
-	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.StatusCode < 300 && slices.Contains(pictures, media) {
+	body = []byte(f.redact(string(body))) // of pictures also: a server may send anything as one
+	if picture {
+		if size > limit {
+			return tool.Error(fmt.Sprintf("%s answered with an image of %d bytes, at most %d are allowed: ask for a smaller one, or for its url", req.URL.Hostname(), size, limit)), nil
+		}
 		return tool.Result{Images: []state.Image{{MediaType: media, Data: base64.StdEncoding.EncodeToString(body)}}}, nil
 	}
-	text, status := tool.Truncate(string(body), maxBody), f.redact(resp.Status)
+	text, status := string(body), f.redact(resp.Status)
+	if size > limit {
+		text = wholeRunes(text[:min(limit, len(text))])
+	} else {
+		size = 0
+	}
 	switch {
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
 		return tool.Error(fmt.Sprintf("%s answered %s; redirects are not followed", req.URL.Hostname(), status)), nil
-	case !utf8.Valid(body):
-		return tool.Error(fmt.Sprintf("%s answered %s with %d bytes that are no text (%s)", req.URL.Hostname(), status, len(body), f.redact(resp.Header.Get("Content-Type")))), nil
+	case !utf8.ValidString(text):
+		return tool.Error(fmt.Sprintf("%s answered %s with %d bytes that are no text (%s)", req.URL.Hostname(), status, max(size, len(body)), f.redact(resp.Header.Get("Content-Type")))), nil
 	case resp.StatusCode >= 400:
 		return tool.Error(fmt.Sprintf("%s answered %s: %s", req.URL.Hostname(), status, text)), nil
 	default:
-		return tool.Result{Content: text}, nil
+		return tool.Result{Content: text, Bytes: size}, nil
 	}
+}
+
+// read returns the first limit bytes of an answer, and how many it has. Of those beyond
+// maxSkipped it does not know.
+func read(resp *http.Response, limit int) (body []byte, size int, err error) {
+	var buf bytes.Buffer
+	if n := resp.ContentLength; n > 0 {
+		buf.Grow(min(int(min(n, int64(limit))), limit) + bytes.MinRead)
+	}
+	if _, err := buf.ReadFrom(io.LimitReader(resp.Body, int64(limit))); err != nil {
+		return nil, 0, err
+	}
+	more, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxSkipped))
+	return buf.Bytes(), buf.Len() + int(more), err
+}
+
+// wholeRunes cuts a rune off that an answer ends within.
+func wholeRunes(text string) string {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if at := len(text) - n; utf8.RuneStart(text[at]) {
+			if !utf8.FullRuneInString(text[at:]) {
+				return text[:at]
+			}
+			break
+		}
+	}
+	return text
 }
 
 // filler fills templates in and remembers what it used.

@@ -72,7 +72,7 @@ func TestConformance(t *testing.T) {
 // conformanceClient calls every tool of the server that the suite names, as an agent
 // whose people accept everything would.
 func conformanceClient() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	server := Server{URL: os.Args[1]}
 	u, err := url.Parse(server.URL)

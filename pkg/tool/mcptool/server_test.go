@@ -146,7 +146,7 @@ func asking(t *testing.T, begun, ended chan<- string) Server {
 // soon waits for something that is about to happen.
 func soon(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -47,6 +47,8 @@ type session struct {
 	stale   atomic.Bool // the server says that its tools have changed
 	spent   atomic.Bool // not to be used again
 
+	limit atomic.Int64 // bytes of a message; 0 is maxMessage
+
 	cancelled atomic.Bool // a call was given up; the server is being told
 	timer     *time.Timer // that ends it while it is idle
 
@@ -183,6 +185,8 @@ func (l *lease) call(ctx context.Context, name string, c tool.Call, p *pending, 
 	if err := verify(s.listing); err != nil {
 		return tool.Error(err.Error()), nil
 	}
+	s.limit.Store(min(2*int64(c.Limit())+envelope, maxMessage))
+	defer s.limit.Store(0)
 	params := &mcp.CallToolParams{Name: name, Arguments: c.Arguments}
 	if p != nil && !p.Inline && !p.Barred {
 		params.InputResponses, params.RequestState = p.responses(), p.RequestState

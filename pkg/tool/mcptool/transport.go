@@ -1,6 +1,7 @@
 package mcptool
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,13 +19,16 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/turnpike-dev/turnpike/pkg/secret"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
 	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
 )
 
 const (
-	// maxMessage bounds one message of a server, in bytes.
-	maxMessage = 8 << 20
+	// maxMessage bounds one message of a server, in bytes. That of a call has twice its
+	// max_result, for JSON, and envelope, which has place for images.
+	maxMessage = 9 << 20
+	envelope   = 1 << 20
 
 	// maxComplaint is how much of a program's standard error is kept, for errors.
 	maxComplaint = 2 << 10
@@ -37,7 +41,7 @@ const (
 func (c *Caller) transport(t target, s *session) (mcp.Transport, error) {
 	if t.URL != "" {
 		client := *c.client
-		client.Transport = &headers{t.Headers, client.Transport}
+		client.Transport = &headers{t.Headers, client.Transport, s}
 		return &mcp.StreamableClientTransport{Endpoint: t.URL, HTTPClient: &client, MaxEventSize: maxMessage}, nil
 	}
 	if !slices.Contains(c.cfg.Commands, t.Command[0]) && !slices.Contains(c.cfg.Commands, "*") {
@@ -47,13 +51,46 @@ func (c *Caller) transport(t target, s *session) (mcp.Transport, error) {
 	if s.process, err = c.start(t); err != nil {
 		return nil, err
 	}
-	return &mcp.IOTransport{Reader: s.process.out, Writer: s.process.in, MaxLineLength: maxMessage}, nil
+	return &mcp.IOTransport{Reader: &lines{ReadCloser: s.process.out, s: s}, Writer: s.process.in, MaxLineLength: maxMessage}, nil
 }
 
 // headers adds an agent's headers to requests, and bounds the answers.
 type headers struct {
 	set  map[string]string
 	next http.RoundTripper
+	s    *session
+}
+
+// messageLimit returns the bytes that a message may have now.
+func (s *session) messageLimit() int64 {
+	if n := s.limit.Load(); n > 0 {
+		return n
+	}
+	return maxMessage
+}
+
+// lines fails when a line is longer than a message may be.
+type lines struct {
+	io.ReadCloser
+
+	s    *session
+	line int64 // bytes so far
+}
+
+func (l *lines) Read(p []byte) (int, error) {
+	n, err := l.ReadCloser.Read(p)
+	for rest := p[:n]; ; {
+		end := bytes.IndexByte(rest, '\n')
+		if end < 0 {
+			l.line += int64(len(rest))
+			break
+		}
+		l.line, rest = 0, rest[end+1:]
+	}
+	if limit := l.s.messageLimit(); l.line > limit {
+		return 0, &tool.TooLargeError{Limit: limit}
+	}
+	return n, err
 }
 
 func (h *headers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -65,12 +102,11 @@ func (h *headers) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Streams have no end; each of their events is bounded by the transport.
-	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		resp.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(resp.Body, maxMessage), resp.Body}
+	// Streams have no end; each of their events is bounded.
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		resp.Body = &lines{ReadCloser: resp.Body, s: h.s}
+	} else {
+		resp.Body = tool.LimitBody(resp.Body, h.s.messageLimit())
 	}
 	return resp, nil
 }
@@ -206,6 +242,9 @@ func (s *session) explainText(err error) error {
 		err = u.Err // its text has the whole URL in it
 	}
 	if s.process != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && s.process.ended() {
+		if why := s.process.own.Err(); why != nil {
+			return fmt.Errorf("%w: %w", why, err)
+		}
 		if said := s.process.said.String(); said != "" {
 			return &complaintError{err, said}
 		}

@@ -51,7 +51,7 @@ func answer(m *nats.Msg) { _ = m.Respond([]byte(`{"content":"done"}`)) }
 func TestInstanceDies(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
-	tools := natstool.New(nc, prefix).WithHeartbeat(20 * time.Millisecond)
+	tools := natstool.New(nc, prefix).WithHeartbeat(200 * time.Millisecond)
 	cancelled := make(chan struct{}, 10)
 	dies := func(m *nats.Msg) {
 		if _, err := nc.Subscribe(m.Reply+toolkit.CancelSuffix, func(*nats.Msg) { cancelled <- struct{}{} }); err != nil {
@@ -88,7 +88,7 @@ func TestLastInstanceDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is about to close
-	r, err := natstool.New(nc, prefix).WithHeartbeat(20*time.Millisecond).Call(t.Context(), tool.Call{Name: "t", Idempotent: true})
+	r, err := natstool.New(nc, prefix).WithHeartbeat(200*time.Millisecond).Call(t.Context(), tool.Call{Name: "t", Idempotent: true})
 	wantError(t, r, err, "called once", "outcome is unknown", "no other instance")
 }
 
@@ -97,7 +97,7 @@ func TestLastInstanceDies(t *testing.T) {
 func TestSlowIsNotDead(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
-	const beat = 60 * time.Millisecond
+	const beat = 500 * time.Millisecond
 	wait := func(context.Context, toolkit.Call) (toolkit.Result, error) {
 		<-time.After(5 * beat) // longer than a dead one may be silent
 		return toolkit.Result{Content: "done"}, nil
@@ -150,7 +150,7 @@ func TestServerRestarts(t *testing.T) {
 	if _, err := caller.Subscribe("_INBOX.>", func(*nats.Msg) { working <- struct{}{} }); err != nil {
 		t.Fatal(err)
 	}
-	const beat = 100 * time.Millisecond
+	const beat = 500 * time.Millisecond
 	result := make(chan tool.Result, 1)
 	go func() { // ends with the call
 		r, err := natstool.New(caller, prefix).WithHeartbeat(beat).Call(t.Context(), tool.Call{Name: "t"})

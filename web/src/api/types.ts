@@ -272,7 +272,9 @@ export interface BatchSummary {
   id: string;
   total: number;
   max_parallel: number;
+  count_waiting: boolean;
   counts: Partial<Record<Status, number>>;
+  deleted: number;
   done: boolean;
   created_at: string;
 }
@@ -281,7 +283,9 @@ export interface Batch extends Page<{ index: number; id: string; status: Status;
   id: string;
   total: number;
   max_parallel: number;
+  count_waiting: boolean;
   counts: Partial<Record<Status, number>>;
+  deleted: number;
   done: boolean;
   created_at: string;
 }

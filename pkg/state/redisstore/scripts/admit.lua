@@ -1,7 +1,7 @@
--- KEYS R G · ARGV limit runs… · returns admit, verdict {'missing'}
+-- KEYS R G · ARGV limit runs… · returns admit, verdict {'missing'} or {'deleted'}
 local R, G = KEYS[1], KEYS[2]
 local status, abort = unpack(redis.call('HMGET', R, 'st', 'ab'))
-if not status then return {'missing'} end
+if not status then local word = absent(R); return {word} end
 local ended = (terminal(status) or abort ~= '') and 1 or 0
 local count, refused = redis.call('SCARD', G), {}
 for i = 2, #ARGV do

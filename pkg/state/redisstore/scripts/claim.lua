@@ -1,14 +1,14 @@
 -- KEYS R L J I D C H · ARGV run version token worker lease(ms) delay(ms) known sum commit-id refuse-from refuse-to
 --   known, sum: how many entries of the log the caller knows, and the sha1 of the last; commit-id: if that is the last
 --   commit's, the caller knows its header and all entries up to there
--- returns claim, verdict {'missing'} or {'newer'}
+-- returns claim, verdict {'missing'}, {'deleted'} or {'newer'}
 --   The reply ends behind clock unless the run was claimed. header and fixed are '' if the caller knows them. known is what holds of
 --   what the caller knows: all or nothing. tail is the entries behind, and is left out if they are more than some: what
 --   passes through a script costs ten times as much.
 local R, L, J, I, D, C, H = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local status, version, token, lease, attempts, lane, finalized, commitID, base, started, abort, abortReach, format, eager, owner, paused = unpack(
-  redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'ann', 'cid', 'base', 'sa', 'ab', 'abr', 'f', 'kp', 'own', 'pz'))
-if not status then return {'missing'} end
+local status, version, token, lease, attempts, lane, finalized, commitID, base, started, abort, abortReach, format, eager, owner, paused, evicted, evictedAt = unpack(
+  redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'fin', 'cid', 'base', 'sa', 'ab', 'abr', 'f', 'eag', 'own', 'pz', 'ev', 'eva'))
+if not status then local word = absent(R); return {word} end
 if newer(format) then return {'newer'} end
 local clock, want = now(), tonumber(ARGV[2])
 version, lease = tonumber(version), tonumber(lease)
@@ -21,20 +21,22 @@ if want < version then return no('stale', 0) end
 if want > version then return no('ahead', 0) end
 if status == 'waiting' then return no('waiting', 0) end
 attempts, started = tonumber(attempts), tonumber(started)
+local takesOver = false
 if token ~= ARGV[3] then
   local idle = false
   if status == 'running' and lease > clock then
     idle = eager == token and redis.call('LLEN', L) == tonumber(base) and redis.call('EXISTS', J) == 0
     if not idle then return no('busy', lease - clock) end
   end
-  if not idle then attempts = attempts + 1 end
+  if not idle then attempts, takesOver = attempts + 1, status == 'running' end
 end
 local attempt = attempts - tonumber(paused or 0)
 if abort == '' and attempt >= tonumber(ARGV[10]) and attempt <= tonumber(ARGV[11]) then return no('deferred', 0) end
+if takesOver then evictedAt = noteEvicted(R, evicted, want, token) end -- its lease has run out
 if started == 0 then started = clock end
 lease = clock + tonumber(ARGV[5])
 count(C, status, 'running')
-redis.call('HSET', R, 'st', 'running', 'tok', ARGV[3], 'own', ARGV[4], 'lease', lease, 'att', attempts, 'sa', started, 'kp', '')
+redis.call('HSET', R, 'st', 'running', 'tok', ARGV[3], 'own', ARGV[4], 'lease', lease, 'att', attempts, 'sa', started, 'eag', '')
 redis.call('ZADD', D, lease + tonumber(ARGV[6]), ARGV[1])
 hold(H, ARGV[1], owner, ARGV[4])
 local inbox = redis.call('LRANGE', I, 0, -1)
@@ -52,5 +54,5 @@ if ARGV[9] == '' or ARGV[9] ~= commitID then
 end
 local length, tail = redis.call('LLEN', L), {}
 if length - known <= 32 then tail = redis.call('LRANGE', L, known, -1) end
-local journal = redis.call('HGETALL', J)
-return {'claimed', 'running', version, lane, finalized, length, 0, clock, header, base, attempts, started, abort, known, tail, journal, inbox, fixed, paused or 0}
+local journal, takenOver = redis.call('HGETALL', J), string.match(evictedAt or '', '^' .. version .. ' (%d+)$') or 0
+return {'claimed', 'running', version, lane, finalized, length, 0, clock, header, base, attempts, started, abort, known, tail, journal, inbox, fixed, paused or 0, takenOver}

@@ -1,11 +1,10 @@
 -- KEYS R L J I D C T H N · ARGV run token version commit-id status next-version header awaited wake(ms) consumed
---   delay(ms) from eager-token worker format fixed-header wait names tenant if-heard entries…
---   fixed-header, names and tenant, as in create.lua: of a run that is taken to format 2
--- returns commit, verdict {'fenced'}, {'missing'}, {'unheard'} or {'gap', length}
+--   delay(ms) from eager-token worker format wait if-heard entries…
+-- returns commit, verdict {'fenced'}, {'missing'}, {'deleted'}, {'unheard'} or {'gap', length}
 local R, L, J, I, D, C, T, H, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local status, token, version, commitID, commitStatus, commitVersion, abort, finalized, abortReach, tenant, owner, listed = unpack(
-  redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'ann', 'abr', 'tn', 'own', 'li'))
-if not status then return {'missing'} end
+  redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'fin', 'abr', 'tn', 'own', 'li'))
+if not status then local word = absent(R); return {word} end
 local eager = ARGV[13]
 if commitID == ARGV[4] then
   local claimed = eager ~= '' and status == 'running' and token == eager and 1 or 0
@@ -17,26 +16,15 @@ if status ~= 'running' or token ~= ARGV[2] or version ~= ARGV[3] then return {'f
 local length = redis.call('LLEN', L)
 if length ~= tonumber(ARGV[12]) then return {'gap', length} end
 local gone, reach = tonumber(ARGV[10]), tonumber(abortReach or 0)
-if ARGV[20] == '1' then
+if ARGV[17] == '1' then
   -- The run would end: not while something is in its inbox that the turn has not used.
   local heard = reach
   if abort == '' and ARGV[5] ~= 'cancelled' then heard = redis.call('LLEN', I) end
   if heard > gone then return {'unheard'} end
 end
-push(L, 21)
-length = length + #ARGV - 20
+push(L, 18)
+length = length + #ARGV - 17
 redis.call('DEL', J)
-if ARGV[16] ~= '' then
-  redis.call('HSET', R, 'hf', ARGV[16])
-  if not tenant then
-    -- It is older than the counts of tenants, and is counted from now on.
-    tenant = ARGV[19]
-    redis.call('HSET', R, 'tn', tenant)
-    redis.call('HINCRBY', T, tenant, 1)
-  end
-  enlist(N, ARGV[1], tenant, ARGV[18])
-  listed = listed or ''
-end
 local awaits = ARGV[8]
 status, version = ARGV[5], ARGV[6]
 if terminal(status) then gone = math.max(gone, reach) end
@@ -72,12 +60,12 @@ if #rest > 0 then
   awaits = encode(open)
 end
 if status ~= 'queued' and (abort ~= '' or #rest > 0) then status = 'queued' end
-relist(R, N, ARGV[1], tenant or '', listed, status, ARGV[17])
+relist(R, N, ARGV[1], tenant, listed, status, ARGV[16])
 if reach > 0 then redis.call('HSET', R, 'abr', math.max(0, reach - gone)) end
 if eager ~= '' and status == 'queued' and abort == '' and #rest == 0 then
   -- Claimed by the same step, see claim.lua; the lease ends when the sweeper looks.
   local lease = now() + tonumber(ARGV[11])
-  redis.call('HSET', R, 'h', ARGV[7], 'ver', version, 'tok', eager, 'kp', eager, 'own', ARGV[14], 'lease', lease, 'att', '1', 'pz', '0', 'aw', awaits,
+  redis.call('HSET', R, 'h', ARGV[7], 'ver', version, 'tok', eager, 'eag', eager, 'own', ARGV[14], 'lease', lease, 'att', '1', 'pz', '0', 'aw', awaits,
     'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', '0', 'sw', '0', 'f', ARGV[15])
   redis.call('ZADD', D, lease, ARGV[1])
   hold(H, ARGV[1], owner, ARGV[14])
@@ -86,7 +74,7 @@ if eager ~= '' and status == 'queued' and abort == '' and #rest == 0 then
 end
 hold(H, ARGV[1], owner, '')
 count(C, 'running', status)
-countTenant(T, C, tenant, 'running', status)
+countTenant(T, tenant, 'running', status)
 local wake = tonumber(ARGV[9])
 if status ~= 'waiting' then wake = 0 end
 redis.call('HSET', R, 'st', status, 'h', ARGV[7], 'ver', version, 'tok', '', 'own', '', 'lease', '0', 'att', '0', 'pz', '0', 'ab', abort, 'aw', awaits,

@@ -9,4 +9,4 @@ queue(R, C, D, ARGV[1], 'running', tonumber(ARGV[3]))
 redis.call('HSET', R, 'sw', 1)
 if abort ~= '' then lane = 'high' end
 local noisy = isNoisy(T, tenant, 'queued')
-return {'turn', version, lane, 1, 0, noisy, tenant or ''}
+return {'turn', version, lane, 1, 0, noisy, tenant}

@@ -10,6 +10,15 @@ local function now() local t = redis.call('TIME'); return t[1] * 1000 + math.flo
 
 local function newer(format) return format and tonumber(format) > FORMAT end
 
+-- absent says why a run has no status: what a deletion has left is a marker, or there is nothing.
+local function absent(R) return redis.call('EXISTS', R) == 1 and 'deleted' or 'missing' end
+
+-- mark leaves the marker of a deleted run for some ms.
+local function mark(R, tenant, lifetime)
+  redis.call('HSET', R, 'gone', '1', 'tn', tenant)
+  redis.call('PEXPIRE', R, lifetime)
+end
+
 local function terminal(status) return status == 'completed' or status == 'incomplete' or status == 'failed' or status == 'cancelled' end
 
 -- count keeps the counts of statuses when a run moves from one to another.
@@ -19,19 +28,16 @@ end
 
 local function active(status) return status == 'queued' or status == 'running' end
 
--- countTenant keeps in T how many runs of each tenant are queued or running, after count. Builds that do not know of it
--- may have ended a run that was counted, so when nothing is in flight nothing is counted.
-local function countTenant(T, C, tenant, old, new)
-  if not tenant or active(old) == active(new) then return end
+-- countTenant keeps in T how many runs of each tenant are queued or running.
+local function countTenant(T, tenant, old, new)
+  if active(old) == active(new) then return end
   if active(new) then redis.call('HINCRBY', T, tenant, 1); return end
   if redis.call('HINCRBY', T, tenant, -1) <= 0 then redis.call('HDEL', T, tenant) end
-  local queued, running = unpack(redis.call('HMGET', C, 'queued', 'running'))
-  if tonumber(queued or 0) + tonumber(running or 0) <= 0 then redis.call('DEL', T) end
 end
 
 -- isNoisy is 1 if a run is queued and its tenant has more in flight than one that is not noisy, else 0.
 local function isNoisy(T, tenant, status)
-  if status == 'queued' and tenant and tonumber(redis.call('HGET', T, tenant) or 0) > NOISY then return 1 end
+  if status == 'queued' and tonumber(redis.call('HGET', T, tenant) or 0) > NOISY then return 1 end
   return 0
 end
 
@@ -44,16 +50,14 @@ end
 -- of what others wait for. A build that can read them takes them back, see sweep.lua.
 local function aside(format, run) return string.format('%04d', format) .. '\0' .. run end
 
--- hold moves a run in the index of leases from one worker to another, '' is none. Builds that do not know of the index leave
--- its members as they are: who reads it asks the run.
+-- hold moves a run in the index of leases from one worker to another, '' is none.
 local function hold(H, run, old, new)
   if old == new then return end
-  if old and old ~= '' then redis.call('ZREM', H, old .. '\0' .. run) end
+  if old ~= '' then redis.call('ZREM', H, old .. '\0' .. run) end
   if new ~= '' then redis.call('ZADD', H, '0', new .. '\0' .. run) end
 end
 
--- The index of lists has a run under each name that a list may ask for, below its tenant. Only runs of format 2 are in it: builds
--- that know nothing of it leave those alone.
+-- The index of lists has a run under each name that a list may ask for, below its tenant.
 local function listing(tenant, name, run) return tenant .. '\0' .. name .. '\0' .. run end
 
 -- enlist puts a run under the names that never change, one below the other.
@@ -62,17 +66,17 @@ local function enlist(N, run, tenant, names)
 end
 
 -- relist puts a run under its status, and under what it waits for. Queued and running are one, so that no turn writes here.
--- listed is what it is under; nothing if the index does not have the run.
+-- listed is what it is under, '' if the run is new.
 local function relist(R, N, run, tenant, listed, status, wait)
   if active(status) then status = 'active' elseif status == 'waiting' then status = 'waiting ' .. wait end
-  if not listed or listed == status then return end
+  if listed == status then return end
   for name in string.gmatch(listed, '%S+') do redis.call('ZREM', N, listing(tenant, 'status:' .. name, run)) end
   for name in string.gmatch(status, '%S+') do redis.call('ZADD', N, '0', listing(tenant, 'status:' .. name, run)) end
   redis.call('HSET', R, 'li', status)
 end
 
--- A worker that was evicted may only have been paused. Its tokens are kept with the version of their turn, one below the
--- other, the latest eight.
+-- A worker whose lease was ended may only have been paused. Its tokens are kept with the version of their turn, one below the
+-- other, the latest eight; beside them the time at which the latest was ended, with the version too.
 local function wasEvicted(evicted, version, token)
   return token ~= '' and string.find('\n' .. (evicted or '') .. '\n', '\n' .. version .. ' ' .. token .. '\n', 1, true) ~= nil
 end
@@ -82,13 +86,15 @@ local function noteEvicted(R, evicted, version, token)
   for old in string.gmatch(evicted or '', '[^\n]+') do
     if #list < 8 and string.find(old, version .. ' ', 1, true) == 1 then list[#list + 1] = old end
   end
-  redis.call('HSET', R, 'ev', table.concat(list, '\n'))
+  local at = string.format('%.0f %.0f', tonumber(version), now())
+  redis.call('HSET', R, 'ev', table.concat(list, '\n'), 'eva', at)
+  return at
 end
 
 -- queue makes a run claimable; the sweeper looks after delay. T and tenant are of a run that may have rested.
 local function queue(R, C, D, run, old, delay, T, tenant)
   count(C, old, 'queued')
-  countTenant(T, C, tenant, old, 'queued')
+  countTenant(T, tenant, old, 'queued')
   local n = now()
   redis.call('HSET', R, 'st', 'queued', 'tok', '', 'own', '', 'lease', '0', 'sw', '0', 'qa', n)
   due(D, run, n + delay)

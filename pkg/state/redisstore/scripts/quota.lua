@@ -62,10 +62,10 @@ local function take(perRequests, perTokens, n, mine, unreserved)
   local paused = b.unt > b.at and 1 or 0
   local open = max(b.ur, b.ut)
   local first = max(open, mine)
-  if mine == 0 then first = max(open, b.hr, b.ht, b.late) end
+  if mine == 0 then first = max(open, b.rr, b.rt, b.late) end
   if paused == 0 and b.clk >= first then
     charge('ur', 'ut', b.clk, requests, tokens)
-    if mine == 0 then charge('hr', 'ht', b.clk, requests, tokens) end
+    if mine == 0 then charge('rr', 'rt', b.clk, requests, tokens) end
     return {0, 0, 0}
   end
   local at = max(first, b.clk)
@@ -80,7 +80,7 @@ local function take(perRequests, perTokens, n, mine, unreserved)
   elseif at > b.clk + HORIZON then
     at, reservation = b.clk + HORIZON / 2, 0
   else
-    charge('hr', 'ht', at, requests + spaced, tokens)
+    charge('rr', 'rt', at, requests + spaced, tokens)
   end
   local wait = untilClock(at)
   return {wait, reservation, paused}
@@ -92,14 +92,14 @@ if op == 'take' then
 elseif op == 'correct' then
   local n, limit = tonumber(ARGV[6]), tonumber(ARGV[5])
   local c = cost(n, limit) - cost(-n, limit)
-  b.ut, b.ht = b.ut + c, b.ht + c
+  b.ut, b.rt = b.ut + c, b.rt + c
 else
   if b.unt <= b.at then b.spd = max(floor(b.spd / 2), SLOWEST) end
   local wait = min(tonumber(ARGV[4]), LONGEST)
   if wait <= 0 then wait = SHORT end
   b.unt = max(b.unt, b.at + wait)
   b.rse = b.unt + EVERY
-  for _, f in ipairs({'ur', 'ut', 'hr', 'ht'}) do b[f] = max(b[f], b.clk) end
+  for _, f in ipairs({'ur', 'ut', 'rr', 'rt'}) do b[f] = max(b[f], b.clk) end
 end
 
 local out = {}

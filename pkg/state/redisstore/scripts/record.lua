@@ -1,8 +1,8 @@
 -- KEYS R L J I · ARGV token version from started starts results entries awaits(JSON), then the ids of started calls, then
 --   id and start of each call with one, then id and entry of each result, then the entries
--- returns verdict {'ok'}, {'fenced'} or {'gap', length}
+-- returns record, verdict {'fenced'} or {'gap', length}
 local R, L, J, I = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local status, token, version, awaits, evicted = unpack(redis.call('HMGET', R, 'st', 'tok', 'ver', 'aw', 'ev'))
+local status, token, version, awaits, evicted, abort = unpack(redis.call('HMGET', R, 'st', 'tok', 'ver', 'aw', 'ev', 'ab'))
 if status ~= 'running' or token ~= ARGV[1] or version ~= ARGV[2] then
   -- What the calls of an evicted worker came to is kept, where nothing else is known of them.
   if (status == 'running' or status == 'queued') and version == ARGV[2] and wasEvicted(evicted, version, ARGV[1]) then
@@ -34,9 +34,9 @@ if ARGV[8] ~= '' then
 end
 local at = 9
 -- An eager claim is in use from now on, see claim.lua. What is written tells that; if nothing is, this does.
-if (repeated or entries == 0) and started + starts + results == 0 then redis.call('HSET', R, 'kp', '') end
+if (repeated or entries == 0) and started + starts + results == 0 then redis.call('HSET', R, 'eag', '') end
 for _ = 1, started do redis.call('HSETNX', J, 's:' .. ARGV[at], '1'); at = at + 1 end
 for _ = 1, starts do redis.call('HSET', J, 's:' .. ARGV[at], ARGV[at + 1]); at = at + 2 end
 for _ = 1, results do redis.call('HSETNX', J, 'r:' .. ARGV[at], ARGV[at + 1]); at = at + 2 end
 if not repeated then push(L, at) end
-return {'ok'}
+return {'ok', abort}

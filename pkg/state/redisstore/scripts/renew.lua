@@ -3,6 +3,6 @@ local R, D = KEYS[1], KEYS[2]
 local status, token, version, abort = unpack(redis.call('HMGET', R, 'st', 'tok', 'ver', 'ab'))
 if status ~= 'running' or token ~= ARGV[2] or version ~= ARGV[3] then return {'fenced'} end
 local lease = now() + tonumber(ARGV[4])
-redis.call('HSET', R, 'lease', lease, 'kp', '')
+redis.call('HSET', R, 'lease', lease, 'eag', '')
 redis.call('ZADD', D, lease + tonumber(ARGV[5]), ARGV[1])
 return {'ok', abort}

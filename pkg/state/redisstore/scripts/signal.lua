@@ -1,13 +1,13 @@
--- KEYS R I X D C T N · ARGV run signal-id names(JSON) kind('m' or '-') signal delay(ms) remembered max-signals max-bytes fingerprint
--- returns wake, closed {'closed', status, name}, full, verdict {'missing'}, {'newer'}, {'seen'} or {'conflict'}
+-- KEYS R I X D C T N · ARGV run signal-key names(JSON) kind('m' or '-') signal delay(ms) remembered max-signals max-bytes fingerprint
+-- returns wake, closed {'closed', status, name}, full, verdict {'missing'}, {'deleted'}, {'deleting'}, {'newer'}, {'seen'} or {'conflict'}
 local R, I, X, D, C, T, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local status, version, lane, awaits, format, tenant, inboxBytes, listed = unpack(redis.call('HMGET', R, 'st', 'ver', 'ln', 'aw', 'f', 'tn', 'ib', 'li'))
-if not status then return {'missing'} end
+local status, version, lane, awaits, format, tenant, inboxBytes, listed, sealed = unpack(redis.call('HMGET', R, 'st', 'ver', 'ln', 'aw', 'f', 'tn', 'ib', 'li', 'sl'))
+if not status then local word = absent(R); return {word} end
 if newer(format) then return {'newer'} end
-local mark = ARGV[2] .. '\0' .. ARGV[10]
+local mark = 'mark ' .. ARGV[2] .. '\0' .. ARGV[10]
 local known = redis.call('ZSCORE', X, ARGV[2])
 if known then
-  -- Beside the id stands what was sent under it, if that was told.
+  -- A mark, which no key can be, says what was sent under the key.
   local told = ARGV[10] ~= '' and redis.call('ZCOUNT', X, known, known) > 1
   if told and not redis.call('ZSCORE', X, mark) then return {'conflict'} end
   return {'seen'}
@@ -15,8 +15,9 @@ end
 local open, names = decode(awaits), decode(ARGV[3])
 local ok, name = answer(open, names)
 if not ok then return {'closed', status, name} end
+if (sealed or '') ~= '' then return {'deleting'} end
 local signals = redis.call('LLEN', I)
--- Builds that do not know of the number of bytes leave it as it is; of an empty inbox it is none.
+-- A commit that empties the inbox leaves the number of bytes as it is.
 if signals == 0 then inboxBytes = 0 end
 signals, inboxBytes = signals + 1, tonumber(inboxBytes or 0) + #ARGV[5]
 if signals > tonumber(ARGV[8]) or inboxBytes > tonumber(ARGV[9]) then return {'full', signals, inboxBytes} end
@@ -27,8 +28,8 @@ local place = (last[2] or 0) + 1
 redis.call('ZADD', X, place, ARGV[2])
 if ARGV[10] ~= '' then redis.call('ZADD', X, place, mark) end
 redis.call('ZREMRANGEBYSCORE', X, '-inf', place - ARGV[7])
-if status ~= 'waiting' and not terminal(status) then return {'ok', 0, version, lane, 0} end
+if status ~= 'waiting' and not terminal(status) then return {'ok', 0, version, lane, tenant, 0} end
 queue(R, C, D, ARGV[1], status, tonumber(ARGV[6]), T, tenant)
-relist(R, N, ARGV[1], tenant or '', listed, 'queued')
+relist(R, N, ARGV[1], tenant, listed, 'queued')
 local noisy = isNoisy(T, tenant, 'queued')
-return {'ok', 1, version, lane, noisy}
+return {'ok', 1, version, lane, tenant, noisy}

@@ -7,7 +7,7 @@ local function explained(lane, at)
   return oldest > 0 and at > 0 and at >= oldest
 end
 local status, version, lease, lane, finalized, wake, sweeps, format, awaits, tenant, abort, owner, queuedAt, token, evicted, listed = unpack(
-  redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'ann', 'wake', 'sw', 'f', 'aw', 'tn', 'ab', 'own', 'qa', 'tok', 'ev', 'li'))
+  redis.call('HMGET', R, 'st', 'ver', 'lease', 'ln', 'fin', 'wake', 'sw', 'f', 'aw', 'tn', 'ab', 'own', 'qa', 'tok', 'ev', 'li'))
 if ARGV[6] ~= '' then redis.call('ZREM', U, ARGV[6]) end
 if not status then redis.call('ZREM', D, run); return {'none'} end
 if newer(format) then
@@ -22,7 +22,7 @@ lease, wake, sweeps = tonumber(lease), tonumber(wake), tonumber(sweeps)
 if status == 'running' and lease > n then due(D, run, lease + delay); return {'none'} end
 if status == 'waiting' and wake > 0 and wake <= n then
   queue(R, C, D, run, status, delay, T, tenant)
-  relist(R, N, run, tenant or '', listed, 'queued')
+  relist(R, N, run, tenant, listed, 'queued')
   sweeps, what = 0, 'turn'
 elseif status == 'queued' and explained(abort ~= '' and 'high' or lane, tonumber(queuedAt or 0)) then
   due(D, run, n + math.max(delay * LOOK, n - tonumber(queuedAt)))
@@ -46,4 +46,4 @@ sweeps = sweeps + 1
 redis.call('HSET', R, 'sw', sweeps)
 if abort ~= '' then lane = 'high' end
 local noisy = isNoisy(T, tenant, what == 'turn' and 'queued')
-return {what, version, lane, sweeps, finalized, noisy, tenant or ''}
+return {what, version, lane, sweeps, finalized, noisy, tenant}

@@ -17,6 +17,7 @@ import { Listed } from "./parts";
 
 const kinds: Record<string, string> = {
   poisoned: "A turn that kills its workers",
+  stop_hook_failed: "An answer that a stop hook could not judge",
   submission: "A submission that was refused",
   lost: "A turn of a run that is not there",
   turn: "A message that is no turn",

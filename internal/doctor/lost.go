@@ -1,0 +1,162 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// maxNamed bounds the turn messages of a stream, and the waiting runs, that doctor reads.
+	maxNamed = 1000
+
+	// shownLost is the number of lost runs that a finding names.
+	shownLost = 10
+
+	// newFor is how long the runs that a run waits for may not be created yet.
+	newFor = time.Minute
+)
+
+// lostStore is what doctor asks of a store about lost runs.
+type lostStore interface {
+	state.Runs
+	state.Deletions
+}
+
+// withLostRuns returns the findings about a store with one about lost runs, unless the store cannot
+// be used.
+func withLostRuns(ctx context.Context, findings []check.Finding, named []state.RunID, store lostStore) []check.Finding {
+	if check.Err(findings) != nil {
+		return findings
+	}
+	return append(findings, lostRuns(ctx, named, store))
+}
+
+// lostRuns lists the runs that turn messages, parents and batches name and that the store does not
+// have, without those that were deleted.
+func lostRuns(ctx context.Context, named []state.RunID, store lostStore) check.Finding {
+	f := check.Finding{Name: "store: lost runs", OK: true, Detail: "turn messages, parents and batches name no run that the store lacks"}
+	l := &lostSearch{store: store, looked: map[state.RunID]bool{}}
+	err := l.search(ctx, named)
+	if err != nil {
+		return check.Finding{Name: f.Name, Detail: err.Error(), Remedy: "mend the store"}
+	}
+	if n := len(l.lost); n > 0 {
+		f.OK = false
+		f.Detail = fmt.Sprintf("the store lacks %d runs: %s", n, strings.Join(l.lost[:min(n, shownLost)], ", "))
+		if n > shownLost {
+			f.Detail += ", …"
+		}
+		f.Remedy = "a worker records them as failed, reason lost: submit them again, and see docs/how-to/troubleshoot.md#lost-runs"
+	}
+	return f
+}
+
+// lostSearch finds runs that the store lacks.
+type lostSearch struct {
+	store  lostStore
+	looked map[state.RunID]bool
+	lost   []string
+}
+
+func (l *lostSearch) search(ctx context.Context, named []state.RunID) error {
+	for _, id := range named {
+		if err := l.look(ctx, id, "a turn message"); err != nil {
+			return err
+		}
+	}
+	if err := l.waiting(ctx, state.WaitingChild, l.children); err != nil {
+		return err
+	}
+	return l.waiting(ctx, state.WaitingSchedule, l.batch)
+}
+
+// look notes a run that the store lacks.
+func (l *lostSearch) look(ctx context.Context, id state.RunID, by string) error {
+	if l.looked[id] {
+		return nil
+	}
+	l.looked[id] = true
+	_, err := l.store.Load(ctx, id)
+	switch {
+	case errors.Is(err, state.ErrDeleted):
+		return nil
+	case errors.Is(err, state.ErrNotFound):
+		l.lost = append(l.lost, fmt.Sprintf("%s (of %s)", id, by))
+		return nil
+	case errors.Is(err, state.ErrFormat):
+		return nil
+	default:
+		return err
+	}
+}
+
+// waiting calls fn for runs that wait for a reason, and have for some time.
+func (l *lostSearch) waiting(ctx context.Context, reason state.Reason, fn func(context.Context, state.State) error) error {
+	f := state.Filter{Waiting: reason, Limit: 100}
+	for range maxNamed / f.Limit {
+		page, err := l.store.List(ctx, f)
+		if err != nil {
+			return err
+		}
+		for _, st := range page.Runs {
+			if time.Since(st.UpdatedAt.Time) < newFor {
+				continue
+			}
+			if err := fn(ctx, st); err != nil {
+				return err
+			}
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			break
+		}
+	}
+	return nil
+}
+
+// children looks for the child runs that a run waits for.
+func (l *lostSearch) children(ctx context.Context, st state.State) error {
+	for _, o := range st.Open {
+		if o.Needs != state.NeedChild {
+			continue
+		}
+		if err := l.look(ctx, o.Child, "its parent "+string(st.ID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// batch looks for the runs before a pending run in its lane: each was stored before it.
+func (l *lostSearch) batch(ctx context.Context, st state.State) error {
+	if !st.PendingInBatch() {
+		return nil
+	}
+	first, _, _ := st.BatchOrigin()
+	deleted, err := l.store.DeletedOfBatch(ctx, first)
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return err
+	}
+	gone := make([]state.RunID, 0, len(deleted.Deleted))
+	for index := range deleted.Deleted {
+		gone = append(gone, first.Plus(index))
+	}
+	for step := -1; ; step-- {
+		id, ok := st.InLane(step)
+		if !ok || l.looked[id] {
+			return nil
+		}
+		if slices.Contains(gone, id) {
+			continue
+		}
+		if err := l.look(ctx, id, "its batch "+st.BatchID()); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,275 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// world is what the store did, and when: what processes know of it does not count.
+type world struct {
+	aborted  map[state.RunID]time.Time            // when the store had the abort, unless a message came after it
+	recorded map[state.RunID]map[string]time.Time // when the write of the response with a call began, by call
+	deleted  map[state.RunID]time.Time            // by the clock of the simulation
+	ended    map[state.RunID]state.Time           // FinishedAt of the last commit that ended a run
+}
+
+func newWorld() world {
+	return world{map[state.RunID]time.Time{}, map[state.RunID]map[string]time.Time{}, map[state.RunID]time.Time{}, map[state.RunID]state.Time{}}
+}
+
+// journals notes that the write of some entries begins.
+func (s *Deployment) journals(run state.RunID, entries []state.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range entries {
+		if e.Message == nil {
+			continue
+		}
+		for _, c := range e.Message.Calls() {
+			if s.world.recorded[run] == nil {
+				s.world.recorded[run] = map[string]time.Time{}
+			}
+			s.world.recorded[run][c.ID] = time.Now()
+		}
+	}
+}
+
+// starts holds the start of a tool to the store (I7): the write that recorded the response
+// reports an abort that the store had by then, and no tool of that response starts.
+func (s *Deployment) starts(p *process, c tool.Call) {
+	s.mu.Lock()
+	aborted, recorded, rolled := s.world.aborted[c.Run], s.world.recorded[c.Run][c.ID], s.rolled
+	s.mu.Unlock()
+	if !aborted.IsZero() && aborted.Before(recorded) && !rolled {
+		s.violate("I7: %s starts %s of %s, whose response was recorded %s after the store had the abort", p.name, c.ID, c.Run, recorded.Sub(aborted))
+	}
+}
+
+// aborts notes that the store has an abort.
+func (s *Deployment) aborts(run state.RunID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.world.aborted[run].IsZero() {
+		s.world.aborted[run] = time.Now()
+	}
+}
+
+// continues notes that a message may let a run continue after an abort.
+func (s *Deployment) continues(run state.RunID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.world.aborted[run] = time.Now().Add(forever)
+}
+
+const forever = 1000 * time.Hour
+
+// ends notes the end of a run.
+func (s *Deployment) ends(run state.RunID, at state.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.world.ended[run] = at
+}
+
+// deletes notes that the store has deleted a run. A run of the agent brief that no user
+// deletes must have been kept for its period.
+func (s *Deployment) deletes(ctx context.Context, in state.Store, run state.RunID) {
+	now, err := in.Now(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.world.deleted[run] = time.Now()
+	if end, ok := s.world.ended[run]; ok && err == nil && !s.unwanted[run] && now.Sub(end.Time) < briefly {
+		s.kept = append(s.kept, fmt.Sprintf("retention deleted %s %s after its end, it is kept for %s", run, now.Sub(end.Time), briefly))
+	}
+}
+
+// briefly is how long runs of the agent brief are kept.
+const briefly = 3 * time.Minute
+
+// calm is how long a process must be left alone, before a tool starts and after it has
+// returned, so that its result must be in the log.
+const calm = 5 * time.Second
+
+// returned notes the result of a tool that its process has time to record.
+func (s *Deployment) returned(p *process, c tool.Call, r tool.Result) {
+	from := time.Now().Add(-calm)
+	s.wg.Go(func() {
+		time.Sleep(calm)
+		if !p.alive() || p.disturbedSince(from) || s.disturbedSince(from) {
+			return
+		}
+		s.outside.mu.Lock()
+		defer s.outside.mu.Unlock()
+		s.outside.results = append(s.outside.results, result{c.Run, c.ID, c.Name, r.Content})
+	})
+}
+
+// disturbedSince reports whether everything was slow, or the store fell back, since a time.
+func (s *Deployment) disturbedSince(from time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.slow.After(from) || s.rolled
+}
+
+// checkWorld compares what was seen outside with what the store and the bus have in the end.
+func (s *Deployment) checkWorld(b Backend, all []state.State, logs map[state.RunID][]state.Entry) []error {
+	if s.rolled {
+		return nil
+	}
+	return slices.Concat(s.checkHooks(logs), s.checkResults(logs), s.checkDeleted(b, all, logs), s.checkLetters(b, all))
+}
+
+// checkHooks returns the requests of hooks about something that no log says: a hook
+// receives responses that are recorded, and no others.
+func (s *Deployment) checkHooks(logs map[state.RunID][]state.Entry) (errs []error) {
+	for _, r := range s.outside.asked {
+		log, ok := logs[r.Run]
+		if !ok {
+			continue // deleted
+		}
+		if r.Point == hook.StopFailure {
+			if r.Error == nil {
+				errs = append(errs, fmt.Errorf("hook of %s of %s: no error is named", r.Point, r.Run))
+			}
+			continue
+		}
+		calls := r.Calls
+		if r.Call != nil {
+			calls = []hook.Call{*r.Call}
+		}
+		if !slices.ContainsFunc(log, func(e state.Entry) bool { return e.Message != nil && says(*e.Message, r.Output, calls) }) {
+			errs = append(errs, fmt.Errorf("I3: the hook of %s of %s is asked about %q with %d calls, which no response in the log says", r.Point, r.Run, r.Output, len(calls)))
+		}
+	}
+	return errs
+}
+
+// says reports whether a message is a response with this text, if there is one, and with
+// these calls.
+func says(m state.Message, text string, calls []hook.Call) bool {
+	if m.Role != state.RoleAssistant || text != "" && m.Text() != text {
+		return false
+	}
+	for _, c := range calls {
+		if !slices.ContainsFunc(m.Calls(), func(p state.Part) bool {
+			return p.ID == c.ID && p.Name == c.Tool && string(tool.Canonical([]byte(p.Arguments))) == string(tool.Canonical(c.Arguments))
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// checkResults returns the results of tools that their runs do not know, although nothing
+// disturbed the worker.
+func (s *Deployment) checkResults(logs map[state.RunID][]state.Entry) (errs []error) {
+	for _, r := range s.outside.results {
+		log, ok := logs[r.Run]
+		if !ok || r.Tool == "render" {
+			continue
+		}
+		known := slices.ContainsFunc(log, func(e state.Entry) bool {
+			return e.Message != nil && e.Message.Role == state.RoleTool && e.Message.Parts[0].CallID == r.Call && !e.Message.Synthetic
+		})
+		if !known {
+			errs = append(errs, fmt.Errorf("I3: %s of %s returned %q to a worker that nothing disturbed, and the log does not say so", r.Call, r.Run, r.Content))
+		}
+	}
+	return errs
+}
+
+// checkDeleted returns what is left of runs that were deleted, runs whose parent is gone, and
+// effects of runs after their deletion.
+func (s *Deployment) checkDeleted(b Backend, all []state.State, logs map[state.RunID][]state.Entry) (errs []error) {
+	ctx := context.Background()
+	there := map[state.RunID]state.State{}
+	for _, run := range all {
+		there[run.ID] = run
+	}
+	for _, run := range all {
+		if _, deleted := s.world.deleted[run.ID]; deleted {
+			errs = append(errs, fmt.Errorf("%s was deleted, and a list has it", run.ID))
+		}
+		if run.Parent != nil {
+			if _, ok := there[run.Parent.RunID]; !ok {
+				errs = append(errs, fmt.Errorf("%s (%s) is there, and its parent %s is not", run.ID, run.Status, run.Parent.RunID))
+			}
+		}
+		if n, err := b.Bus.LastEvent(ctx, run.Tenant, run.ID); err != nil || n != int64(len(logs[run.ID])) {
+			errs = append(errs, fmt.Errorf("I9: the log of %s has %d entries, the feed is at %d: %w", run.ID, len(logs[run.ID]), n, errOr(err)))
+		}
+	}
+	for id := range s.world.deleted {
+		if _, err := b.Store.Load(ctx, id); !errors.Is(err, state.ErrNotFound) {
+			errs = append(errs, fmt.Errorf("%s was deleted, and can be read: %w", id, errOr(err)))
+		}
+		if log, err := b.Store.Log(ctx, id, 0, 0); !errors.Is(err, state.ErrNotFound) {
+			errs = append(errs, fmt.Errorf("%s was deleted, and has a log of %d entries: %w", id, len(log), errOr(err)))
+		}
+		for _, tenant := range tenants {
+			if n, err := b.Bus.LastEvent(ctx, tenant, id); err != nil || n != 0 {
+				errs = append(errs, fmt.Errorf("%s was deleted, and the feed has event %d of it: %w", id, n, errOr(err)))
+			}
+		}
+	}
+	for _, e := range s.outside.effects {
+		if at, deleted := s.world.deleted[e.Run]; deleted && e.At.After(at) {
+			errs = append(errs, fmt.Errorf("%s of %s acted %s after the run was deleted", e.Tool, e.Run, e.At.Sub(at)))
+		}
+	}
+	now, err := b.Store.Now(ctx)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	for _, run := range all {
+		if age := now.Sub(run.FinishedAt.Time); run.Agent == "brief" && run.Status.Terminal() && age > briefly+3*time.Minute {
+			errs = append(errs, fmt.Errorf("%s is there %s after its end, it is kept for %s", run.ID, age, briefly))
+		}
+	}
+	for _, e := range s.kept {
+		errs = append(errs, errors.New(e))
+	}
+	return errs
+}
+
+var errNone = errors.New("no error")
+
+func errOr(err error) error {
+	if err == nil {
+		return errNone
+	}
+	return err
+}
+
+// checkLetters returns the dead letters of another tenant than their run's, and those of
+// runs that were deleted.
+func (s *Deployment) checkLetters(b Backend, all []state.State) (errs []error) {
+	of := map[state.RunID]string{}
+	for _, run := range all {
+		of[run.ID] = run.Tenant
+	}
+	for _, tenant := range tenants {
+		letters, err := b.Bus.DeadLetters(context.Background(), tenant, 0, 1000)
+		if err != nil {
+			return []error{err}
+		}
+		for _, l := range letters {
+			if want, ok := of[l.Run]; ok && want != tenant {
+				errs = append(errs, fmt.Errorf("the dead letter %d of %s is in the tenant %s, the run in %s", l.Seq, l.Run, tenant, want))
+			}
+			if _, deleted := s.world.deleted[l.Run]; deleted {
+				errs = append(errs, fmt.Errorf("%s was deleted, and has the dead letter %d (%s): %s", l.Run, l.Seq, l.Kind, l.Cause))
+			}
+		}
+	}
+	return errs
+}
+
+var _ bus.Bus = wire{}

@@ -1,0 +1,27 @@
+package testbed
+
+import (
+	"testing"
+	"time"
+)
+
+// Patience is how long a test waits for what must happen. No machine is so busy that it
+// takes as long.
+const Patience = 2 * time.Minute
+
+// Eventually waits until ok returns nil, and ends the test with its last error if that
+// takes longer than Patience.
+func Eventually(tb testing.TB, what string, ok func() error) {
+	tb.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(Patience); ; <-tick.C {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			tb.Fatalf("%s: %v", what, err)
+		}
+	}
+}

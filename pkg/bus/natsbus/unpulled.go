@@ -1,0 +1,138 @@
+package natsbus
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/check"
+)
+
+// unpulledAge is how old a message of the intake is before it counts as one that no process pulls: a
+// gateway with much to do asks for those of each tenant in turn.
+const unpulledAge = 10 * time.Second
+
+// Unpulled implements bus.Bus.
+func (b *Bus) Unpulled(ctx context.Context) (map[string]int64, error) {
+	all := map[string]int64{bus.UnpulledTurns: 0, bus.UnpulledSubmissions: 0, bus.UnpulledAborts: 0}
+	var turns, pulled int64
+	infos := make(chan *jetstream.ConsumerInfo)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for info := range infos {
+			turns += int64(info.NumPending) //nolint:gosec // as in LagByLane
+			pulled += int64(info.NumWaiting) + int64(info.NumAckPending)
+		}
+	}()
+	err := b.eachQueue(ctx, func(_ context.Context, _ bus.QueueKey, info *jetstream.ConsumerInfo) error {
+		infos <- info
+		return nil
+	})
+	close(infos)
+	<-done
+	if err != nil {
+		return nil, err
+	}
+	if pulled == 0 { // a worker takes what is urgent first, so the queues count together
+		all[bus.UnpulledTurns] = turns
+	}
+	streams := b.js.ListStreams(ctx)
+	for info := range streams.Info() {
+		kind, ok := b.intakeKind(info.Config.Name)
+		if !ok || info.State.Msgs == 0 || time.Since(info.State.FirstTime) < unpulledAge {
+			continue
+		}
+		c, err := b.js.Consumer(ctx, info.Config.Name, "gateway")
+		if isMissing(err) {
+			continue // its gateway creates it
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read consumer gateway of %s: %w", info.Config.Name, err)
+		}
+		if i := c.CachedInfo(); i.NumWaiting == 0 && i.NumAckPending == 0 {
+			all[map[string]string{kindSubmit: bus.UnpulledSubmissions, kindControl: bus.UnpulledAborts}[kind]] += int64(i.NumPending) //nolint:gosec // as above
+		}
+	}
+	if err := streams.Err(); err != nil {
+		return nil, fmt.Errorf("list streams: %w", err)
+	}
+	return all, nil
+}
+
+// intakeKind returns the kind of a stream, if it is one of the intake.
+func (b *Bus) intakeKind(name string) (kind string, ok bool) {
+	for _, kind := range intakeKinds {
+		tenant, ok := strings.CutPrefix(name, b.stream(kind))
+		if ok && (tenant == "" || tenant[0] == '_' && tenantName.MatchString(tenant[1:])) {
+			return kind, true
+		}
+	}
+	return "", false
+}
+
+// checkUnpulled reports messages that no process asks for.
+func (b *Bus) checkUnpulled(ctx context.Context) check.Finding {
+	f := check.Finding{Name: "nats: messages that no process pulls", OK: true, Detail: "none"}
+	all, err := b.Unpulled(ctx)
+	if err != nil {
+		if isMissing(err) {
+			return f // there are no queues yet
+		}
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "allow this user to list streams and to read consumers"
+		return f
+	}
+	var found, remedies []string
+	for _, of := range []struct{ queue, remedy string }{
+		{bus.UnpulledTurns, "start a worker"}, {bus.UnpulledSubmissions, "start a gateway"}, {bus.UnpulledAborts, "start a gateway"},
+	} {
+		if n := all[of.queue]; n > 0 {
+			found, remedies = append(found, fmt.Sprintf("%d %s", n, of.queue)), append(remedies, of.remedy)
+		}
+	}
+	if len(found) > 0 {
+		f.OK, f.Detail = false, strings.Join(found, ", ")+" wait"
+		f.Remedy = remedies[0] + ", or read the log of the one that runs: it does not ask NATS for messages"
+	}
+	return f
+}
+
+// checkTenants reports streams of tenants with other settings than they should have.
+func (b *Bus) checkTenants(ctx context.Context) check.Finding {
+	f := check.Finding{Name: "nats: streams of tenants", OK: true}
+	streams := b.js.ListStreams(ctx)
+	n, unlimited, first := 0, 0, error(nil)
+	for info := range streams.Info() {
+		kind, ok := b.intakeKind(info.Config.Name)
+		tenant := strings.TrimPrefix(info.Config.Name, b.stream(kind+"_"))
+		if !ok || tenant == info.Config.Name {
+			continue
+		}
+		n++
+		want := b.tenantStream(tenant, kind)
+		if want.MaxBytes > 0 && info.Config.MaxBytes <= 0 {
+			unlimited++
+		}
+		if closed := b.closedTenant(tenant, kind); len(info.Config.Subjects) == 1 && info.Config.Subjects[0] == closed[0] {
+			continue
+		}
+		if err := differs(want, info.Config); err != nil && first == nil {
+			first = err
+		}
+	}
+	f.Detail = fmt.Sprintf("%d, settings are right", n)
+	switch err := streams.Err(); {
+	case err != nil:
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "allow this user to list streams"
+	case first != nil:
+		f.OK, f.Detail, f.Remedy = false, first.Error(), "change the setting, or restart a gateway if the stream is missing"
+	case unlimited > 0:
+		f.OK, f.Detail = false, fmt.Sprintf("%d of %d have no limit: a tenant may fill the disk on which the turns are", unlimited, n)
+		f.Remedy = "give NATS a larger max_file_store, or ask for less with TURNPIKE_SUBMIT_MIB and TURNPIKE_CONTROL_MIB, and restart a gateway"
+	}
+	return f
+}

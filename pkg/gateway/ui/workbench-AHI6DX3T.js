@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-5VDGHFLY.js";import"./chunk-XIO6XUHD.js";import"./chunk-BREEZBWH.js";import"./chunk-KLL4IF32.js";import"./chunk-WQHML3AX.js";import"./chunk-GXCH6QAV.js";import"./chunk-KNALR5YD.js";import"./chunk-DCD74VWE.js";import"./chunk-SXGGUOQ3.js";export{a as NewAgentView,b as Workbench};

@@ -1,0 +1,415 @@
+package retention
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// treesAtOnce is how many trees a deletion works on at a time, and runsAtOnce how many runs
+	// of one tree.
+	treesAtOnce = 64
+	runsAtOnce  = 8
+
+	// creationGrace is for how long after the end of a tree a run may still be created that the
+	// tree has admitted. After that the deletion prevents its creation.
+	creationGrace = time.Minute
+
+	// interrupted is how old a deletion is at least that another process completes.
+	interrupted = time.Minute
+)
+
+// ErrChild reports a run that another has started: it is deleted with that one.
+var ErrChild = errors.New("it is below another run")
+
+// NotCreatedError reports a tree that cannot be deleted because a run was admitted to it that
+// does not exist yet.
+type NotCreatedError struct {
+	Root, ID state.RunID
+}
+
+func (e *NotCreatedError) Error() string {
+	return fmt.Sprintf("run %s below run %s is about to be created", e.ID, e.Root)
+}
+
+// refused reports whether a deletion was refused, and has changed nothing.
+func refused(err error) bool {
+	_, live := errors.AsType[*state.NotEndedError](err)
+	_, early := errors.AsType[*NotCreatedError](err)
+	return live || early || errors.Is(err, ErrChild)
+}
+
+// Delete deletes a run with all runs below it, and returns their number. The error is a
+// *state.NotEndedError if one of them has not ended, a *NotCreatedError if one is about to be
+// created, ErrChild for a run that another has started, or state.ErrNotFound. With these errors
+// nothing is changed.
+func (k *Keeper) Delete(ctx context.Context, id state.RunID) (n int, err error) {
+	return k.deleteRoot(ctx, id, false)
+}
+
+// deleteRoot is Delete. With takeOver it takes back the seals that another process has left on a
+// tree that cannot be deleted.
+func (k *Keeper) deleteRoot(ctx context.Context, id state.RunID, takeOver bool) (n int, err error) {
+	root, err := k.store.Load(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	if err := k.checkRoot(ctx, root); err != nil {
+		return 0, err
+	}
+	trees, err := k.trees(ctx, []member{memberOf(root)})
+	if err != nil {
+		return 0, err
+	}
+	if trees[0].live != nil && !takeOver {
+		return 0, trees[0].live
+	}
+	results, err := k.delete(ctx, root.Tenant, trees)
+	if err != nil {
+		return 0, err
+	}
+	return results[0].deleted, results[0].err
+}
+
+// checkRoot returns ErrChild for a run that another has started which exists.
+func (k *Keeper) checkRoot(ctx context.Context, s state.State) error {
+	if s.Parent == nil {
+		return nil
+	}
+	_, err := k.store.Load(ctx, s.Parent.RunID)
+	if err == nil {
+		return fmt.Errorf("run %s: %w, %s", s.ID, ErrChild, s.Parent.RunID)
+	}
+	if errors.Is(err, state.ErrNotFound) {
+		return nil
+	}
+	if errors.Is(err, state.ErrFormat) {
+		return fmt.Errorf("run %s: %w, %w", s.ID, ErrChild, err)
+	}
+	return err
+}
+
+// tree is a run and all runs below it, the run first.
+type tree struct {
+	runs []member
+	live *state.NotEndedError // of one that has not ended; nil if all have
+}
+
+// member is what must be known of a run to delete it, which has up to a megabyte.
+type member struct {
+	id       state.RunID
+	tenant   string
+	status   state.Status
+	depth    int // below the root of its tree
+	finished time.Time
+	letters  bool // it has dead letters
+}
+
+func memberOf(s state.State) member {
+	m := member{id: s.ID, tenant: s.Tenant, status: s.Status, finished: s.FinishedAt.Time, letters: s.Poison != nil}
+	if s.Parent != nil {
+		m.depth = s.Parent.Depth
+	}
+	return m
+}
+
+func (t *tree) add(m member) {
+	t.runs = append(t.runs, m)
+	if !m.status.Terminal() && t.live == nil {
+		t.live = &state.NotEndedError{ID: m.id, Status: m.status}
+	}
+}
+
+func (t *tree) root() member { return t.runs[0] }
+
+func (t *tree) has(id state.RunID) bool {
+	return slices.ContainsFunc(t.runs, func(m member) bool { return m.id == id })
+}
+
+// trees returns the trees of some runs of one tenant, as far as lists know them. It asks the
+// store once for the runs below many, not once for each.
+func (k *Keeper) trees(ctx context.Context, roots []member) ([]tree, error) {
+	trees := make([]tree, len(roots))
+	of := map[state.RunID]int{}
+	var above []state.RunID
+	for i, root := range roots {
+		trees[i].add(root)
+		of[root.id], above = i, append(above, root.id)
+	}
+	for len(above) > 0 {
+		var below []state.RunID
+		for part := range slices.Chunk(above, page) {
+			for f := (state.Filter{Tenant: roots[0].tenant, Parents: part, Limit: page, Bytes: pageBytes}); ; {
+				children, err := k.store.List(ctx, f)
+				if err != nil {
+					return nil, err
+				}
+				for _, s := range children.Runs {
+					i := of[s.Parent.RunID]
+					trees[i].add(memberOf(s))
+					of[s.ID], below = i, append(below, s.ID)
+				}
+				if f.Cursor = children.Next; f.Cursor == "" {
+					break
+				}
+			}
+		}
+		above = below
+	}
+	return trees, nil
+}
+
+// result is what became of the deletion of a tree.
+type result struct {
+	root    state.RunID
+	deleted int // runs
+	err     error
+}
+
+// delete deletes some trees of one tenant. It first seals all runs of a tree, so that none can
+// continue, and deletes them only if all had ended; else it takes the seals back. An intent in
+// the store has another process complete what a crash or a failure interrupts. The error
+// concerns all of the trees.
+func (k *Keeper) delete(ctx context.Context, tenant string, trees []tree) ([]result, error) {
+	if len(trees) == 0 {
+		return nil, nil
+	}
+	now, err := k.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results, all := make([]result, len(trees)), make([]int, len(trees))
+	in := intent{Tenant: tenant, At: state.At(now)}
+	for i, t := range trees {
+		results[i].root, all[i] = t.root().id, i
+		in.Roots = append(in.Roots, t.root().id)
+	}
+	name := string(in.Roots[0])
+	if err := k.intend(ctx, name, in); err != nil {
+		return nil, err
+	}
+	k.each(all, func(i int) { results[i].err = k.seal(ctx, &trees[i], now) })
+	sealed := slices.DeleteFunc(all, func(i int) bool { return results[i].err != nil })
+	if len(sealed) > 0 {
+		err = k.noted(ctx, tenant, func() error {
+			k.each(sealed, func(i int) { results[i].deleted, results[i].err = k.deleteTree(ctx, trees[i]) })
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	in.Roots = nil
+	for _, r := range results {
+		if r.err != nil && !refused(r.err) && !errors.Is(r.err, state.ErrNotFound) {
+			in.Roots = append(in.Roots, r.root)
+		}
+	}
+	// A client that has gone is no reason to leave the intent.
+	return results, k.intend(context.WithoutCancel(ctx), name, in)
+}
+
+// each calls fn for some trees, several at a time.
+func (k *Keeper) each(trees []int, fn func(i int)) {
+	var group errgroup.Group
+	group.SetLimit(treesAtOnce)
+	for _, i := range trees {
+		group.Go(func() error {
+			fn(i)
+			return nil
+		})
+	}
+	_ = group.Wait() // each has its own result
+}
+
+// seal seals all runs of a tree, or none. What the root has admitted says which runs there are:
+// a list may not have a run that was just created.
+func (k *Keeper) seal(ctx context.Context, t *tree, now time.Time) error {
+	token, root := rand.Text(), t.root()
+	admitted, err := k.store.Seal(ctx, root.id, token)
+	if err != nil && !refused(err) {
+		return err
+	}
+	missing, missingErr := k.complete(ctx, t, admitted)
+	if err = cmp.Or(err, missingErr); err == nil && len(missing) > 0 && now.Sub(root.finished) < creationGrace {
+		err = &NotCreatedError{Root: root.id, ID: missing[0]}
+	}
+	// All of them, also if one has refused: a seal that another process has left goes with it.
+	if err == nil || refused(err) {
+		err = cmp.Or(err, k.eachRun(t.runs[1:], func(m member) error {
+			_, err := k.store.Seal(ctx, m.id, token)
+			if errors.Is(err, state.ErrNotFound) {
+				return nil // another process has deleted it
+			}
+			return err
+		}))
+	}
+	for _, id := range missing {
+		if err == nil {
+			err = k.preventCreation(ctx, root, id)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, k.eachRun(t.runs, func(m member) error { return k.store.Unseal(context.WithoutCancel(ctx), m.id, token) }))
+}
+
+// complete adds to a tree the runs that its root has admitted and that it lacks, and returns
+// those that do not exist yet.
+func (k *Keeper) complete(ctx context.Context, t *tree, admitted []state.RunID) (missing []state.RunID, err error) {
+	for _, id := range admitted {
+		if t.has(id) {
+			continue
+		}
+		s, err := k.store.Load(ctx, id)
+		switch {
+		case err == nil:
+			t.add(memberOf(s))
+		case errors.Is(err, state.ErrDeleted):
+		case errors.Is(err, state.ErrNotFound):
+			missing = append(missing, id)
+		default:
+			return nil, err
+		}
+	}
+	return missing, nil
+}
+
+// preventCreation has a run never created that a tree has admitted.
+func (k *Keeper) preventCreation(ctx context.Context, root member, id state.RunID) error {
+	if err := k.store.PreventCreation(ctx, root.tenant, id); err != nil {
+		return err
+	}
+	s, err := k.store.Load(ctx, id)
+	if errors.Is(err, state.ErrDeleted) {
+		return nil
+	}
+	return cmp.Or(err, error(&state.NotEndedError{ID: id, Status: s.Status})) // it was created meanwhile
+}
+
+// eachRun calls fn for some runs of a tree, several at a time, and returns an error of one: a
+// refusal if there is any.
+func (*Keeper) eachRun(runs []member, fn func(member) error) error {
+	errs := make([]error, len(runs))
+	var group errgroup.Group
+	group.SetLimit(runsAtOnce)
+	for i, m := range runs {
+		group.Go(func() error {
+			errs[i] = fn(m)
+			return nil
+		})
+	}
+	_ = group.Wait() // each has its own error
+	if i := slices.IndexFunc(errs, refused); i >= 0 {
+		return errs[i]
+	}
+	return cmp.Or(errs...)
+}
+
+// deleteTree deletes the runs of a tree that is sealed, those above last, and returns how many
+// it has deleted.
+func (k *Keeper) deleteTree(ctx context.Context, t tree) (deleted int, err error) {
+	levels := slices.Clone(t.runs)
+	slices.SortStableFunc(levels, func(a, b member) int { return cmp.Compare(b.depth, a.depth) })
+	for len(levels) > 0 {
+		n := 1
+		for n < len(levels) && levels[n].depth == levels[0].depth {
+			n++
+		}
+		if err := k.eachRun(levels[:n], func(m member) error { return k.deleteRun(ctx, m) }); err != nil {
+			return deleted, err
+		}
+		deleted, levels = deleted+n, levels[n:]
+	}
+	return deleted, nil
+}
+
+// deleteRun deletes one run: first what the bus keeps of it, so that a deletion that was
+// interrupted finds the run. What a worker was about to publish may have come meanwhile, so the
+// bus is asked again; a worker that publishes later finds the marker, and removes it itself.
+// Finally, it publishes a deletion notice.
+func (k *Keeper) deleteRun(ctx context.Context, m member) error {
+	if err := k.bus.Forget(ctx, m.tenant, m.id, m.letters); err != nil {
+		return fmt.Errorf("delete events of run %s: %w", m.id, err)
+	}
+	if err := k.store.Delete(ctx, m.id); err != nil && !errors.Is(err, state.ErrNotFound) {
+		return err
+	}
+	if err := k.bus.Forget(ctx, m.tenant, m.id, m.letters); err != nil {
+		return fmt.Errorf("delete events of run %s: %w", m.id, err)
+	}
+	k.bus.Deleted(m.tenant, m.id)
+	return nil
+}
+
+// intent names the trees of a deletion that is in progress.
+type intent struct {
+	Tenant string        `json:"tenant"`
+	Roots  []state.RunID `json:"roots"`
+	At     state.Time    `json:"at"`
+}
+
+// intend notes an intent, or removes it if it names no trees.
+func (k *Keeper) intend(ctx context.Context, name string, in intent) error {
+	if len(in.Roots) == 0 {
+		return k.store.DeleteDocument(ctx, state.DeletionDocument, name)
+	}
+	data, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("encode which runs are deleted: %w", err)
+	}
+	return k.store.PutDocument(ctx, state.DeletionDocument, name, data)
+}
+
+// resume completes deletions whose processes have ended: runs that are sealed are deleted, or
+// their seals are taken back.
+func (k *Keeper) resume(ctx context.Context) {
+	warn := func(err error) {
+		if ctx.Err() == nil {
+			k.cfg.Logger.Warn().Err(err).Str("hint", "are the store and NATS reachable? the gateway retries").Msg("deletions not completed")
+		}
+	}
+	documents, err := k.store.Documents(ctx, state.DeletionDocument)
+	if err == nil && len(documents) == 0 {
+		return
+	}
+	now, nowErr := k.store.Now(ctx)
+	if err := cmp.Or(err, nowErr); err != nil {
+		warn(err)
+		return
+	}
+	for name, data := range documents {
+		var in intent
+		if err := json.Unmarshal(data, &in); err != nil {
+			warn(fmt.Errorf("decode deletion %s: %w", name, err))
+			continue
+		}
+		if now.Sub(in.At.Time) < interrupted {
+			continue
+		}
+		left := intent{Tenant: in.Tenant, At: in.At}
+		for _, root := range in.Roots {
+			if _, err := k.deleteRoot(ctx, root, true); err != nil && !refused(err) && !errors.Is(err, state.ErrNotFound) {
+				warn(fmt.Errorf("run %s: %w", root, err))
+				left.Roots = append(left.Roots, root)
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err := k.intend(ctx, name, left); err != nil {
+			warn(err)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// pagesAhead is how many pages of runs a pass finds before it has deleted them: the
+	// backlog is known up to that.
+	pagesAhead = 50
+
+	// pagesAtOnce is how many pages a pass deletes at a time.
+	pagesAtOnce = 2
+
+	// maxRate is how many runs a second a pass deletes at most while it has full pages of
+	// them, so that it leaves the store to the runs in flight.
+	maxRate = 1000
+)
+
+// pace waits until a full page may have been deleted that began at a time.
+func pace(ctx context.Context, runs int, began time.Time) {
+	if runs < page {
+		return
+	}
+	t := time.NewTimer(time.Duration(runs*pagesAtOnce)*time.Second/maxRate - time.Since(began))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// pass deletes the runs that a rule no longer keeps: it looks at the runs that were created so
+// long ago, from the newest, and deletes those that ended so long ago.
+func (k *Keeper) pass(ctx context.Context, r rule, until time.Time) error {
+	f := r.filter
+	f.Limit, f.Bytes, f.Cursor = page, pageBytes, string(state.FirstIDAt(until))
+	var failed failures
+	found := k.stats.begin(r)
+	pages := make(chan []member, pagesAhead)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer close(pages)
+		for {
+			old, next, err := k.old(ctx, f, until, &failed)
+			if err != nil {
+				return err
+			}
+			found.add(old, r.keep)
+			select {
+			case pages <- old:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			if f.Cursor = next; f.Cursor == "" {
+				return nil
+			}
+		}
+	})
+	var mu sync.Mutex
+	deleted := 0
+	for range pagesAtOnce {
+		group.Go(func() error {
+			for old := range pages {
+				began := time.Now()
+				n, err := k.deleteAll(ctx, old, found, &failed)
+				mu.Lock()
+				deleted += n
+				mu.Unlock()
+				if err != nil {
+					return err
+				}
+				pace(ctx, len(old), began)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		failed.add(err)
+	}
+	if deleted > 0 {
+		k.cfg.Logger.Info().Int("runs", deleted).Dur("kept", r.keep).Str("agent", f.Agent).Msg("old runs deleted")
+	}
+	return failed.err()
+}
+
+// old returns the runs of a page that a rule no longer keeps, and where the next page begins.
+func (k *Keeper) old(ctx context.Context, f state.Filter, until time.Time, failed *failures) (old []member, next string, err error) {
+	found, err := k.store.List(ctx, f)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, s := range found.Runs {
+		if s.FinishedAt.After(until) {
+			continue
+		}
+		switch err := k.checkRoot(ctx, s); {
+		case err == nil:
+			old = append(old, memberOf(s))
+		case !errors.Is(err, ErrChild):
+			failed.add(fmt.Errorf("run %s: %w", s.ID, err))
+		}
+		if ctx.Err() != nil {
+			return nil, "", ctx.Err()
+		}
+	}
+	return old, found.Next, nil
+}
+
+// deleteAll deletes some runs of one tenant with all runs below them, except trees that have not
+// ended and those that fail. It returns the number of runs it deleted. The error concerns all of
+// the trees.
+func (k *Keeper) deleteAll(ctx context.Context, roots []member, found *finding, failed *failures) (deleted int, err error) {
+	if len(roots) == 0 {
+		return 0, nil
+	}
+	trees, err := k.eachTree(ctx, roots, failed)
+	if err != nil {
+		return 0, err
+	}
+	trees = slices.DeleteFunc(trees, func(t tree) bool {
+		if t.live != nil {
+			found.done(1)
+		}
+		return t.live != nil
+	})
+	results, err := k.delete(ctx, roots[0].tenant, trees)
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range results {
+		deleted += r.deleted
+		if r.err == nil || refused(r.err) || errors.Is(r.err, state.ErrNotFound) {
+			found.done(1)
+		} else if ctx.Err() == nil {
+			failed.add(fmt.Errorf("run %s: %w", r.root, r.err))
+		}
+	}
+	k.stats.deleted(deleted)
+	return deleted, ctx.Err()
+}
+
+// eachTree returns the trees of some runs. If some of them cannot be read, it reads each by
+// itself, so that one failure does not keep the others.
+func (k *Keeper) eachTree(ctx context.Context, roots []member, failed *failures) ([]tree, error) {
+	trees, err := k.trees(ctx, roots)
+	if err == nil || ctx.Err() != nil {
+		return trees, err
+	}
+	if _, away := k.store.Now(ctx); away != nil {
+		return nil, err
+	}
+	for _, root := range roots {
+		one, err := k.trees(ctx, []member{root})
+		if err != nil {
+			failed.add(fmt.Errorf("run %s: %w", root.id, err))
+			continue
+		}
+		trees = append(trees, one...)
+	}
+	return trees, nil
+}
+
+// failures are errors that do not stop a pass. It is safe for concurrent use.
+type failures struct {
+	mu    sync.Mutex
+	first []error
+	more  int
+}
+
+func (f *failures) add(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.first) == told {
+		f.more++
+		return
+	}
+	f.first = append(f.first, err)
+}
+
+func (f *failures) err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.more > 0 {
+		return fmt.Errorf("%w\nand %d more", errors.Join(f.first...), f.more)
+	}
+	return errors.Join(f.first...)
+}

@@ -1,0 +1,89 @@
+package retention
+
+import (
+	"sync"
+	"time"
+)
+
+// Stats says what a keeper has deleted and what it has still to delete.
+type Stats struct {
+	// Deleted counts the runs that this keeper deleted because their time was over.
+	Deleted int64
+
+	// Backlog is the number of runs whose time is over that this keeper has found and not
+	// deleted yet, without the runs below them. A pass looks some 10,000 runs ahead.
+	Backlog int
+
+	// Age is how long the time of the oldest of them has been over; 0 if there are none.
+	Age time.Duration
+}
+
+// Stats returns what the keeper has done so far. It is safe for concurrent use.
+func (k *Keeper) Stats() Stats {
+	k.stats.mu.Lock()
+	defer k.stats.mu.Unlock()
+	s := Stats{Deleted: k.stats.runs}
+	var oldest time.Time
+	for _, f := range k.stats.found {
+		if f.left == 0 {
+			continue
+		}
+		if s.Backlog += f.left; oldest.IsZero() || f.oldest.Before(oldest) {
+			oldest = f.oldest
+		}
+	}
+	if !oldest.IsZero() {
+		s.Age = max(0, time.Since(oldest))
+	}
+	return s
+}
+
+// stats is what Stats reports.
+type stats struct {
+	mu    sync.Mutex
+	runs  int64
+	found map[string]*finding // by rule
+}
+
+// finding is what the last pass of a rule has found and not deleted. A pass goes from the newest
+// run to the oldest, so the oldest is there until the end.
+type finding struct {
+	stats  *stats
+	left   int
+	oldest time.Time // when its time was over
+}
+
+// begin returns the finding of a pass that begins.
+func (s *stats) begin(r rule) *finding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.found == nil {
+		s.found = map[string]*finding{}
+	}
+	f := &finding{stats: s}
+	s.found[r.key()] = f
+	return f
+}
+
+func (s *stats) deleted(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs += int64(n)
+}
+
+func (f *finding) add(old []member, keep time.Duration) {
+	f.stats.mu.Lock()
+	defer f.stats.mu.Unlock()
+	f.left += len(old)
+	for _, m := range old {
+		if over := m.finished.Add(keep); f.oldest.IsZero() || over.Before(f.oldest) {
+			f.oldest = over
+		}
+	}
+}
+
+func (f *finding) done(n int) {
+	f.stats.mu.Lock()
+	defer f.stats.mu.Unlock()
+	f.left -= n
+}

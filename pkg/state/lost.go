@@ -1,0 +1,22 @@
+package state
+
+import "cmp"
+
+// lostMessage tells a person what became of a run that the store lost.
+const lostMessage = "the store has lost the checkpoint of this run: submit it again"
+
+// Lost returns the run that stands for s, whose checkpoint the store has lost: a failed run, the
+// log of which has its end only. Of s it keeps what is fixed at submission, as far as the
+// caller has it. Versions count from the first again, like the entries of the log.
+func (s State) Lost(at Time, detail string) (State, error) {
+	lost := State{
+		ID: s.ID, Agent: s.Agent, AgentVersion: s.AgentVersion, Loop: s.Loop, Tenant: cmp.Or(s.Tenant, DefaultTenant), Priority: cmp.Or(s.Priority, Normal),
+		Metadata: s.Metadata, Parent: s.Parent, OutputSchema: s.OutputSchema, Limits: s.Limits, Stream: s.Stream, ReplyTo: s.ReplyTo, Webhook: s.Webhook,
+		Status:    Queued, // where a turn message found it; the machine has the move from there
+		CreatedAt: s.CreatedAt, Batch: s.Batch, TraceSpan: s.TraceSpan,
+	}
+	if lost.CreatedAt.IsZero() {
+		lost.CreatedAt = s.ID.MadeAt()
+	}
+	return lost.Move(EndLost, Entry{At: at, Detail: detail, Error: &Error{Code: string(EndLost), Message: lostMessage}})
+}

@@ -1,0 +1,212 @@
+package natsstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/record"
+)
+
+// deletedFormat is the format of the message that says that a run was deleted: one that no
+// build will ever write.
+const deletedFormat = 1 << 20
+
+// batchLocks is how many records of deleted batches one process writes at a time.
+const batchLocks = 64
+
+// Seal implements state.Deletions. Admit refuses runs below a run that has ended, so what it
+// has counted does not change after the seal.
+func (s *Store) Seal(ctx context.Context, id state.RunID, token string) ([]state.RunID, error) {
+	err := s.update(ctx, id, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
+		if rec.Sealed == token && rec.Status.Terminal() {
+			return nil, errUnchanged
+		}
+		return nil, rec.Seal(id, token)
+	})
+	if err != nil {
+		return nil, err
+	}
+	admitted, _, err := s.tree(ctx, s.treeSubject(id))
+	if err != nil {
+		return nil, fmt.Errorf("read descendants of run %s: %w", id, err)
+	}
+	return admitted, nil
+}
+
+// Unseal implements state.Deletions.
+func (s *Store) Unseal(ctx context.Context, id state.RunID, token string) error {
+	err := s.update(ctx, id, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
+		if !rec.Unseal(token) {
+			return nil, errUnchanged
+		}
+		return nil, nil
+	})
+	if errors.Is(err, state.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// marker returns the message that stands in the place of a deleted run.
+func marker(tenant string, id state.RunID) ([]byte, error) {
+	return json.Marshal(change{Op: nats.NewInbox(), Record: record.Record{Header: state.State{ID: id, Tenant: tenant, Format: deletedFormat}}})
+}
+
+// Delete implements state.Deletions. The run is sealed first if anything lies on other
+// subjects, which goes next: a caller that comes after a crash in between finds the run, and
+// completes the deletion. The last message of the run says that it is gone, so that every index
+// drops it; what came before is removed then, and that message by its age.
+func (s *Store) Delete(ctx context.Context, id state.RunID) error {
+	for range maxConflicts {
+		v, _, err := s.read(ctx, id)
+		if err != nil {
+			return err
+		}
+		st := v.rec.Read()
+		if !st.Status.Terminal() {
+			return &state.NotEndedError{ID: id, Status: st.Status}
+		}
+		if v.rec.Sealed == "" && (v.rec.Key != "" || st.Batch != nil) {
+			if _, err := s.Seal(ctx, id, "delete"); err != nil {
+				return err
+			}
+			continue
+		}
+		if v.rec.Key != "" {
+			if err := s.freeKey(ctx, v.rec.Key, id); err != nil {
+				return err
+			}
+		}
+		if err := s.noteBatch(ctx, st); err != nil {
+			return err
+		}
+		gone, err := marker(st.Tenant, id)
+		if err != nil {
+			return err
+		}
+		ack, err := s.js.Publish(ctx, s.runSubject(id), gone, jetstream.WithExpectLastSequencePerSubject(v.seq), jetstream.WithMsgTTL(state.MarkerLifetime))
+		if conflict(err) {
+			continue // another process has written to the run
+		}
+		if err != nil {
+			return fmt.Errorf("delete run %s: %w", id, err)
+		}
+		s.forget(id)
+		if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.runSubject(id)), jetstream.WithPurgeSequence(ack.Sequence)); err != nil {
+			return fmt.Errorf("remove run %s: %w", id, err)
+		}
+		if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.treeSubject(id))); err != nil {
+			return fmt.Errorf("remove descendants of run %s: %w", id, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("delete run %s: %d conflicts in a row", id, maxConflicts)
+}
+
+// freeKey removes an idempotency key unless another run owns it by now.
+func (s *Store) freeKey(ctx context.Context, subject string, id state.RunID) error {
+	m, err := s.stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	var owner idempotency
+	if err == nil {
+		err = json.Unmarshal(m.Data, &owner)
+	}
+	if err == nil && owner.Run == id {
+		err = s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(m.Sequence+1))
+	}
+	if err != nil {
+		return fmt.Errorf("delete idempotency key of run %s: %w", id, err)
+	}
+	return nil
+}
+
+func (s *Store) deletedBatchSubject(first state.RunID) string {
+	return s.cfg.Prefix + ".state.batch." + string(first)
+}
+
+func (s *Store) deletedBatch(ctx context.Context, first state.RunID) (b state.DeletedBatch, seq uint64, err error) {
+	m, err := s.stream.GetLastMsgForSubject(ctx, s.deletedBatchSubject(first))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		err = state.ErrNotFound
+	}
+	if err == nil {
+		seq, err = m.Sequence, json.Unmarshal(m.Data, &b)
+	}
+	if err != nil {
+		err = fmt.Errorf("read deleted runs of the batch of %s: %w", first, err)
+	}
+	return b, seq, err
+}
+
+// noteBatch notes that a run of a batch is deleted. The record stays while a run of the batch
+// is left.
+func (s *Store) noteBatch(ctx context.Context, st state.State) error {
+	first, origin, ok := st.BatchOrigin()
+	if !ok {
+		return nil
+	}
+	lock := &s.batchLocks[first.Shard()%batchLocks]
+	lock.Lock()
+	defer lock.Unlock()
+	for range maxConflicts {
+		b, seq, err := s.deletedBatch(ctx, first)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return err
+		}
+		if _, noted := b.Deleted[st.Batch.Index]; noted {
+			return nil
+		}
+		if b.BatchOrigin = origin; b.Deleted == nil {
+			b.Deleted = map[int]state.Status{}
+		}
+		b.Deleted[st.Batch.Index] = st.Status
+		data, err := json.Marshal(b)
+		if err != nil {
+			return err
+		}
+		opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(seq)}
+		if len(b.Deleted) == origin.Size {
+			opts = append(opts, jetstream.WithMsgTTL(state.DeletedBatchLifetime))
+		}
+		ack, err := s.js.Publish(ctx, s.deletedBatchSubject(first), data, opts...)
+		if conflict(err) {
+			continue
+		}
+		if err == nil {
+			err = s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.deletedBatchSubject(first)), jetstream.WithPurgeSequence(ack.Sequence))
+		}
+		if err != nil {
+			return fmt.Errorf("note that run %s of a batch is deleted: %w", st.ID, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("note that run %s of a batch is deleted: %d conflicts in a row", st.ID, maxConflicts)
+}
+
+// PreventCreation implements state.Deletions.
+func (s *Store) PreventCreation(ctx context.Context, tenant string, id state.RunID) error {
+	gone, err := marker(tenant, id)
+	if err != nil {
+		return err
+	}
+	_, err = s.js.Publish(ctx, s.runSubject(id), gone, jetstream.WithExpectLastSequencePerSubject(0), jetstream.WithMsgTTL(state.MarkerLifetime))
+	if err != nil && !conflict(err) {
+		return fmt.Errorf("prevent the creation of run %s: %w", id, err)
+	}
+	return nil
+}
+
+// DeletedOfBatch implements state.Deletions.
+func (s *Store) DeletedOfBatch(ctx context.Context, first state.RunID) (state.DeletedBatch, error) {
+	b, _, err := s.deletedBatch(ctx, first)
+	return b, err
+}

@@ -1,0 +1,104 @@
+package redisstore_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// mentions returns the keys whose names or values contain text.
+func mentions(t *testing.T, r *redis.Client, prefix, text string) []string {
+	t.Helper()
+	keys, err := r.Keys(t.Context(), "*"+prefix+"*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, key := range keys {
+		values, err := contents(t, r, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(key+"\n"+strings.Join(values, "\n"), text) {
+			found = append(found, key)
+		}
+	}
+	return found
+}
+
+// contents returns everything that a key holds.
+func contents(t *testing.T, r *redis.Client, key string) ([]string, error) {
+	t.Helper()
+	kind, err := r.Type(t.Context(), key).Result()
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case "string":
+		s, err := r.Get(t.Context(), key).Result()
+		return []string{s}, err
+	case "hash":
+		fields, err := r.HGetAll(t.Context(), key).Result()
+		var all []string
+		for k, v := range fields {
+			all = append(all, k, v)
+		}
+		return all, err
+	case "list":
+		return r.LRange(t.Context(), key, 0, -1).Result()
+	case "set":
+		return r.SMembers(t.Context(), key).Result()
+	case "zset":
+		return r.ZRange(t.Context(), key, 0, -1).Result()
+	default:
+		t.Fatalf("key %s is a %s", key, kind)
+		return nil, nil
+	}
+}
+
+// A deleted run leaves nothing in Redis but its marker: no other key, and no mention in an index.
+func TestDeletionLeavesNothing(t *testing.T) {
+	t.Parallel()
+	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()
+	s, r := openAt(t, url, prefix), raw(t, url)
+	run := newRun(t)
+	run.Tenant, run.Agent, run.Metadata = "acme", "doomed", map[string]string{"order": "secret"}
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, Key: "order-7", Fingerprint: "f", RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Admit(t.Context(), run.ID, []state.RunID{newRun(t).ID}, 9); err != nil {
+		t.Fatal(err)
+	}
+	said := state.UserText("secret words")
+	if _, err := s.Signal(t.Context(), run.ID, state.Signal{ID: "remark", Message: &said, Fingerprint: "g"}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	c := claimed(t, s, state.State{ID: run.ID, Version: 1}, "t")
+	next, err := c.State.Move(state.EndCompleted, state.Entry{At: state.At(time.Now())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen(), Consumed: len(c.Signals)}); err != nil {
+		t.Fatal(err)
+	}
+	if found := mentions(t, r, prefix, string(run.ID)); len(found) < 4 {
+		t.Fatalf("before the deletion only %q mention the run", found)
+	}
+	if err := s.Delete(t.Context(), run.ID); err != nil {
+		t.Fatal(err)
+	}
+	if found := mentions(t, r, prefix, string(run.ID)); len(found) != 1 || !strings.HasSuffix(found[0], ":run:"+string(run.ID)) {
+		t.Errorf("after the deletion %q mention the run, want its marker", found)
+	}
+	for _, text := range []string{"secret", "order-7", "remark"} {
+		if found := mentions(t, r, prefix, text); len(found) > 0 {
+			t.Errorf("after the deletion %q is in %q", text, found)
+		}
+	}
+}

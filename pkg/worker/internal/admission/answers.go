@@ -1,0 +1,157 @@
+package admission
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// Answers is the memory for the answers of tools: that of all turns, of which one tenant may
+// have half, so that its slow tools leave some for the others. Turns wait in order, except
+// for those of a tenant that has its half.
+//
+// A caller must not wait for a reservation while it holds another. Then a holder never waits,
+// and two turns never wait for each other.
+type Answers struct {
+	limit int64
+
+	mu      sync.Mutex
+	used    int64
+	tenants map[string]int64
+	waiting []*answersWaiter
+}
+
+type answersWaiter struct {
+	reservation *Reservation
+	granted     chan struct{}
+}
+
+// Reservation is the memory that one turn has.
+type Reservation struct {
+	of     *Answers
+	tenant string
+	bytes  int64
+}
+
+// NewAnswers returns a budget of so many bytes.
+func NewAnswers(limit int64) *Answers {
+	return &Answers{limit: limit, tenants: map[string]int64{}}
+}
+
+// Share returns the bytes that one tenant may have, besides a single answer that is larger.
+func (a *Answers) Share() int64 { return max(a.limit/2, 1) }
+
+// Reserve reserves n bytes, or the whole budget if n is more. It waits until they are free or
+// ctx has ended, after a call of wait, which may be nil.
+func (a *Answers) Reserve(ctx context.Context, tenant string, n int64, wait func() error) (*Reservation, error) {
+	r := &Reservation{of: a, tenant: tenant, bytes: min(max(n, 0), a.limit)}
+	a.mu.Lock()
+	w := &answersWaiter{r, make(chan struct{})}
+	a.waiting = append(a.waiting, w)
+	a.grant()
+	a.mu.Unlock()
+	select {
+	case <-w.granted:
+		return r, nil
+	default:
+	}
+	if wait != nil {
+		if err := wait(); err != nil {
+			a.cancel(w)
+			return nil, err
+		}
+	}
+	select {
+	case <-w.granted:
+		return r, nil
+	case <-ctx.Done():
+		a.cancel(w)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// cancel takes a waiter off, or returns what it was granted just now.
+func (a *Answers) cancel(w *answersWaiter) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if i := slices.Index(a.waiting, w); i >= 0 {
+		a.waiting = slices.Delete(a.waiting, i, i+1)
+	} else {
+		a.free(w.reservation.tenant, w.reservation.bytes)
+		w.reservation.bytes = 0
+	}
+	a.grant()
+}
+
+// fits reports whether a tenant may have n bytes more. One that has none may have more than
+// its share.
+func (a *Answers) fits(tenant string, n int64) (ofTenant, ofAll bool) {
+	own := a.tenants[tenant]
+	return own == 0 || own+n <= a.Share(), a.used+n <= a.limit
+}
+
+func (a *Answers) grant() {
+	for i := 0; i < len(a.waiting); {
+		w := a.waiting[i]
+		ofTenant, ofAll := a.fits(w.reservation.tenant, w.reservation.bytes)
+		switch {
+		case !ofTenant:
+			i++
+		case !ofAll:
+			return // a large one must not wait forever behind small ones
+		default:
+			a.add(w.reservation.tenant, w.reservation.bytes)
+			a.waiting = slices.Delete(a.waiting, i, i+1)
+			close(w.granted)
+		}
+	}
+}
+
+func (a *Answers) add(tenant string, n int64) {
+	a.used += n
+	a.tenants[tenant] += n
+}
+
+func (a *Answers) free(tenant string, n int64) {
+	a.used -= n
+	if a.tenants[tenant] -= n; a.tenants[tenant] == 0 {
+		delete(a.tenants, tenant)
+	}
+}
+
+// Bytes returns the bytes that are reserved.
+func (a *Answers) Bytes() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.used
+}
+
+// Grow reserves n bytes more if they are free now, and reports whether they were.
+func (r *Reservation) Grow(n int64) bool {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	if ofTenant, ofAll := r.of.fits(r.tenant, n); !ofTenant || !ofAll {
+		return false
+	}
+	r.of.add(r.tenant, n)
+	r.bytes += n
+	return true
+}
+
+// Shrink returns all but n bytes to the budget.
+func (r *Reservation) Shrink(n int64) {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	if excess := r.bytes - max(n, 0); excess > 0 {
+		r.bytes -= excess
+		r.of.free(r.tenant, excess)
+		r.of.grant()
+	}
+}
+
+// Release returns all bytes. A reservation that is nil has none.
+func (r *Reservation) Release() {
+	if r != nil {
+		r.Shrink(0)
+	}
+}

@@ -1,0 +1,168 @@
+package worker_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// A run that a turn message names and the store has lost is a failed run of the tenant that the
+// message names, and so is its dead letter.
+func TestLostRunHasFailed(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.work(s.config())
+	id := state.RunID("run_01JD3X9K3W8Q4V5N6M7P8R9S0T")
+	if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 7, Priority: state.Low, Tenant: "acme"}, "x"); err != nil {
+		t.Fatal(err)
+	}
+	var st state.State
+	eventually(t, "the run is recorded", func() bool {
+		var err error
+		st, err = s.store.Load(t.Context(), id)
+		return err == nil
+	})
+	if st.Status != state.Failed || st.Transition.Reason != state.EndLost || st.Tenant != "acme" || st.Version != 1 || st.Error == nil || st.CreatedAt.IsZero() {
+		t.Errorf("the run is %+v", st)
+	}
+	eventually(t, "the dead letter", func() bool {
+		letters, err := s.bus.DeadLetters(t.Context(), "acme", 0, 10)
+		return err == nil && len(letters) == 1 && letters[0].Run == id && letters[0].Kind == bus.DeadLost
+	})
+}
+
+// A run whose message is older than what the store has is not lost, and one that the store has
+// again keeps its checkpoint.
+func TestRunThatIsBackIsNotLost(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	store := &hidden{Store: s.store}
+	id := s.create(state.Limits{}, nil, model.Scripted{Text: "done"})
+	store.id = id
+	store.hide.Store(true)
+	cfg := s.config()
+	stop := s.workOn(store, cfg)
+	if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, "x"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the letter", func() bool {
+		letters, err := s.bus.DeadLetters(t.Context(), state.DefaultTenant, 0, 10)
+		return err == nil && len(letters) == 1
+	})
+	stop()
+	if st, err := s.store.Load(t.Context(), id); err != nil || st.Transition.Reason == state.EndLost {
+		t.Errorf("the run is %s, %v", st.Transition.Reason, err)
+	}
+}
+
+// hidden is a store whose claims do not find a run for a while.
+type hidden struct {
+	state.Store
+
+	id   state.RunID
+	hide atomic.Bool
+}
+
+func (h *hidden) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+	if q.Run == h.id && h.hide.Load() {
+		return state.Claim{Outcome: state.ClaimMissing}, nil
+	}
+	return h.Store.Claim(ctx, q)
+}
+
+// A parent whose waiting child the store loses gets an error for it, and goes on.
+func TestParentOfALostChild(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.define(agent.Definition{
+		Name:  "researcher",
+		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "found", Delay: model.Duration(time.Hour)}}},
+	})
+	memory := s.store
+	store := &losesChild{Store: memory}
+	s.workOn(store, s.config())
+	id := s.submit(state.Limits{}, []agent.Tool{researcher}, delegation("x"), model.Scripted{Text: "done"})
+	s.awaitReason(id, state.WaitingChild)
+	var child state.RunID
+	eventually(t, "the child runs", func() bool {
+		children := s.children(id)
+		if len(children) == 0 || children[0].Status != state.Running {
+			return false
+		}
+		child = children[0].ID
+		return true
+	})
+	store.lose(child)
+	s.awaitReason(id, state.EndCompleted)
+	if text := strings.Join(s.transcript(id), "\n"); !strings.Contains(text, "lost") {
+		t.Errorf("the parent read:\n%s", text)
+	}
+	if made := store.made.Load(); made == nil || made.Status != state.Failed || made.Transition.Reason != state.EndLost || made.Parent == nil || made.Agent != "researcher" {
+		t.Errorf("the record of the child is %+v", made)
+	}
+}
+
+// losesChild is a store that has lost a run, until a run is created in its place.
+type losesChild struct {
+	state.Store
+
+	id   atomic.Value
+	made atomic.Pointer[state.State]
+}
+
+func (l *losesChild) lose(id state.RunID) { l.id.Store(id) }
+
+func (l *losesChild) lost(id state.RunID) bool { return l.id.Load() == id }
+
+func (l *losesChild) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	if !l.lost(id) {
+		return l.Store.Load(ctx, id)
+	}
+	if made := l.made.Load(); made != nil {
+		return *made, nil
+	}
+	return state.State{}, state.ErrNotFound
+}
+
+func (l *losesChild) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
+	made := l.made.Load()
+	switch {
+	case !l.lost(id):
+		return l.Store.Log(ctx, id, after, limit)
+	case made == nil:
+		return nil, state.ErrNotFound
+	default:
+		return made.Log[min(after, made.LogLen()):], nil
+	}
+}
+
+func (l *losesChild) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
+	if !l.lost(n.State.ID) {
+		return l.Store.Create(ctx, n)
+	}
+	created := l.made.CompareAndSwap(nil, &n.State)
+	return state.Created{State: *l.made.Load(), Existing: !created}, nil
+}
+
+// eventually waits until ok reports true.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(2 * time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("%s: not within two minutes", what)
+		}
+	}
+}
