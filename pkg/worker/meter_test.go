@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/oklog/ulid/v2"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -85,5 +87,61 @@ func TestMeters(t *testing.T) {
 	}
 	if diff := gocmp.Diff(want, histograms(t, reader)); diff != "" {
 		t.Errorf("metrics:\n%s", diff)
+	}
+}
+
+// A tenant with a thousand names and addresses of models gets few series of them, and leaves
+// places to the models of others. Models with a price have theirs in any case.
+func TestMetersOfManyModels(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	cfg := s.config()
+	reader := metric.NewManualReader()
+	cfg.Meter = metric.NewMeterProvider(metric.WithReader(reader))
+	cfg.Providers["openai"] = answering{s.model, map[string][]model.Scripted{"": nil}}
+	s.work(cfg)
+	ids := make([]state.RunID, 0, 1000)
+	for i := range 1000 {
+		name := fmt.Sprintf("m%d", i)
+		if i == 999 {
+			name = "gpt-5"
+		}
+		def := agent.Definition{Name: name, Model: agent.Model{Provider: "openai", Name: name}}
+		if i%2 == 0 {
+			def.Model.BaseURL = fmt.Sprintf("https://h%d.example:%d/v1", i, 1000+i)
+		}
+		ids = append(ids, s.submitTo(def))
+	}
+	for _, id := range ids {
+		s.awaitReason(id, state.EndModelError)
+	}
+	all := histograms(t, reader)
+	if len(all) > 10 {
+		t.Errorf("a tenant with 1,000 models has %d series:\n%s", len(all), strings.Join(all, "\n"))
+	}
+	has := func(lines []string, attribute string) bool {
+		return slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, attribute) })
+	}
+	for _, name := range []string{"request.model=m0,server.address=h0.example,server.port=1000}", "request.model=other}", "request.model=gpt-5}"} {
+		if !has(all, name) {
+			t.Errorf("no series with %s:\n%s", name, strings.Join(all, "\n"))
+		}
+	}
+
+	definition := []byte(`{"name":"a","model":{"provider":"openai","name":"own"}}`)
+	if _, err := s.store.PutAgent(t.Context(), "another", "a", definition); err != nil {
+		t.Fatal(err)
+	}
+	run := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Tenant: "another", Agent: "a", AgentVersion: 1, Loop: "react", Priority: state.Normal}
+	run, err := run.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{state.UserText("hi")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.store.Create(t.Context(), state.NewRun{State: run}); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitReason(run.ID, state.EndModelError)
+	if all := histograms(t, reader); !has(all, "request.model=own}") {
+		t.Errorf("the model of another tenant has no series:\n%s", strings.Join(all, "\n"))
 	}
 }

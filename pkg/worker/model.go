@@ -262,13 +262,13 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 		if len(resp.Parts) > 0 {
 			ev.Response = &resp
 		}
-		t.w.meters.failed(ctx, c.of, took, model.Cancelled)
+		t.w.meters.failed(ctx, t.s.Tenant, c.of, took, model.Cancelled)
 		return nil, ev
 	}
 	if err != nil {
 		e := asModelError(err)
 		t.w.metrics.modelErrors.WithLabelValues(string(e.Class)).Inc()
-		t.w.meters.failed(ctx, c.of, took, e.Class)
+		t.w.meters.failed(ctx, t.s.Tenant, c.of, took, e.Class)
 		if c.failed > 0 && e != asModelError(c.last) {
 			c.lose() // refused before it was made
 		}
@@ -276,7 +276,7 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 	}
 	c.lose()
 	resp.Usage.CostUSD = t.w.cfg.Prices.Cost(resp.Model, resp.Usage)
-	t.w.meters.responded(ctx, c.of, took, resp.Usage)
+	t.w.meters.responded(ctx, t.s.Tenant, c.of, took, resp.Usage)
 	t.w.metrics.spent(resp.Usage)
 	return loop.ModelResponded{At: t.w.clock.now(), Attempt: t.claim.Attempt, Response: resp, Failed: c.failed, Lost: c.lost, Purpose: c.purpose}, nil
 }

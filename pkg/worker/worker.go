@@ -73,7 +73,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	meters, err := newMeters(cfg.Meter)
+	meters, err := newMeters(cfg.Meter, cfg.Prices)
 	if err != nil {
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
