@@ -328,7 +328,7 @@ func TestConnectionsOfCallers(t *testing.T) {
 	connect(one).wantProblem("a third connection", http.StatusTooManyRequests, api.CodeTooManyConnections)
 	open(two)
 	connect(two).wantProblem("a fourth connection of the tenant", http.StatusTooManyRequests, api.CodeTooManyConnections)
-	first.send("GET", "/v1/whoami", one, "", "") // one that counts goes on
+	first.send("GET", "/v1/whoami", one, "", "") // a counted connection still works
 	if resp, p := first.answer(); resp.StatusCode != http.StatusOK {
 		t.Errorf("the second request of a connection was answered %d %s", resp.StatusCode, p.Detail)
 	}

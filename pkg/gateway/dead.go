@@ -154,7 +154,7 @@ func poisonedAdvice(d bus.DeadLetter) string {
 		return "start or repair the stop hook that the cause names, then replay: the hooks judge the same answer again. A message to the run continues it without that answer as its output"
 	}
 	return fmt.Sprintf("see in `turnpike show %s` and in the logs of the workers what the turn does to them, mend it, and replay: "+
-		"the run goes on where it stood. A message to the run continues it without the calls", d.Run)
+		"the run continues where it stopped. A message to the run continues it without the calls", d.Run)
 }
 
 // refused tells what became of a submission that was refused.

@@ -64,7 +64,7 @@ func TestSignalIDsOfChildren(t *testing.T) {
 	})
 }
 
-// A batch starts its runs whatever ids users choose for messages to them.
+// A batch starts its runs for any ids that users choose for messages to them.
 func TestSignalIDsOfStarts(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, func(c *worker.Config) {

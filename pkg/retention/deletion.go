@@ -57,8 +57,8 @@ func (k *Keeper) Delete(ctx context.Context, id state.RunID) (n int, err error) 
 	return k.deleteRoot(ctx, id, false)
 }
 
-// deleteRoot is Delete. With takeOver it takes back the seals that another process has left on a
-// tree that cannot be deleted.
+// deleteRoot is Delete. With takeOver it removes the seals that another process left on a tree
+// that cannot be deleted.
 func (k *Keeper) deleteRoot(ctx context.Context, id state.RunID, takeOver bool) (n int, err error) {
 	root, err := k.store.Load(ctx, id)
 	if err != nil {
@@ -335,10 +335,10 @@ func (k *Keeper) deleteTree(ctx context.Context, t tree) (deleted int, err error
 	return deleted, nil
 }
 
-// deleteRun deletes one run: first what the bus keeps of it, so that a deletion that was
-// interrupted finds the run. What a worker was about to publish may have come meanwhile, so the
-// bus is asked again; a worker that publishes later finds the marker, and removes it itself.
-// Finally, it publishes a deletion notice.
+// deleteRun deletes one run. It purges the bus first, so that a retry of an interrupted deletion
+// still finds the run, and again after the store, because a worker may have published meanwhile.
+// A worker that publishes later finds the marker, and purges the bus itself. Finally, deleteRun
+// publishes a deletion notice.
 func (k *Keeper) deleteRun(ctx context.Context, m member) error {
 	if err := k.bus.Forget(ctx, m.tenant, m.id, m.letters); err != nil {
 		return fmt.Errorf("delete events of run %s: %w", m.id, err)

@@ -34,7 +34,7 @@ type Deletions interface {
 	// flight, ErrDeleted or ErrNotFound.
 	Seal(ctx context.Context, id RunID, token string) (admitted []RunID, err error)
 
-	// Unseal takes back what Seal did with this token. It does nothing if another token has
+	// Unseal undoes the Seal with this token. It does nothing if another token has
 	// sealed the run since, or if the run does not exist.
 	Unseal(ctx context.Context, id RunID, token string) error
 
@@ -48,7 +48,7 @@ type Deletions interface {
 	Delete(ctx context.Context, id RunID) error
 
 	// PreventCreation leaves the marker of a deleted run in the place of a run that does not
-	// exist, so that nobody creates it. It does nothing if there is a run or a marker.
+	// exist, so that Create refuses it. It does nothing if there is a run or a marker.
 	PreventCreation(ctx context.Context, tenant string, id RunID) error
 
 	// DeletedOfBatch returns what is kept of the deleted runs of the batch that begins with a

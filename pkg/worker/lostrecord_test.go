@@ -77,7 +77,7 @@ func (h *hidden) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, 
 	return h.Store.Claim(ctx, q)
 }
 
-// A parent whose waiting child the store loses gets an error for it, and goes on.
+// A parent whose waiting child the store loses gets an error for it, and continues.
 func TestParentOfALostChild(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

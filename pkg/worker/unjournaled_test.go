@@ -81,8 +81,8 @@ func TestResultIsJournaledBeforeTheTurnWaits(t *testing.T) {
 	}
 }
 
-// I3: a post_sampling hook sees only responses that the store has, as it has them, whatever
-// follows them in the turn.
+// I3: a post_sampling hook receives only responses that the store has, as the store has them, for every
+// continuation of the turn.
 func TestHooksSeeRecordedResponses(t *testing.T) {
 	t.Parallel()
 	for name, def := range map[string]agent.Definition{
@@ -130,7 +130,7 @@ func TestHooksSeeRecordedResponses(t *testing.T) {
 }
 
 // I7: the write that journals a response reports an abort that is in the store, although its
-// message on the bus is lost. No tool of the response starts then, and no hook is asked.
+// message on the bus is lost. No tool of the response starts then, and no hook is called.
 func TestNothingStartsAfterTheJournalReportsAnAbort(t *testing.T) {
 	t.Parallel()
 	for name, def := range map[string]agent.Definition{

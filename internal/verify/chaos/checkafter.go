@@ -29,7 +29,7 @@ func (c *checker) checkDeleted(w Witness) {
 	}
 }
 
-// checkHooks: hooks are asked about responses that the log has, and about no other (I3).
+// checkHooks reports hooks that received a response that is not in the log (I3).
 func (c *checker) checkHooks(w Witness) {
 	if c.touched(w) {
 		return

@@ -63,8 +63,8 @@ func Work(ctx context.Context, cfg WorkerConfig) error {
 	return w.Run(ctx)
 }
 
-// watcher is a hook that writes what it is asked to the ledger. It takes a while, so that
-// faults strike meanwhile.
+// watcher is a hook that writes its requests to the ledger. It answers slowly, so that faults
+// strike during its calls.
 type watcher struct {
 	worker string
 	ledger *Ledger

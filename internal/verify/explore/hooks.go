@@ -17,7 +17,7 @@ type guard struct{ p *process }
 func (g guard) Call(ctx context.Context, r hook.Request) (hook.Answer, error) {
 	s := g.p.s
 	if r.Point == hook.PreTool {
-		s.follows(ctx, g.p, r.Run, "a hook is asked about a call")
+		s.follows(ctx, g.p, r.Run, "a hook receives a call")
 	}
 	if r.Point == hook.PostSampling {
 		s.checkSeen(r)
@@ -46,7 +46,7 @@ func (s *deployment) checkGuarded(run state.RunID, call string) {
 	if err == nil && !s.rolledBack && !slices.ContainsFunc(log, func(e state.Entry) bool {
 		return e.Message != nil && slices.ContainsFunc(e.Message.Calls(), func(p state.Part) bool { return p.ID == call })
 	}) {
-		s.violate("I3: a hook is asked about %s, which no response in the log says", call)
+		s.violate("I3: a hook receives %s, which is in no response of the log", call)
 	}
 }
 

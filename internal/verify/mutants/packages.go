@@ -41,6 +41,6 @@ var packages = []group{
 		{"a worker claims eagerly beside one that takes nothing over", members, []string{"	if !other.takesOver {\n		m.w.eager.allow(false)\n	}\n", "", "		known = known && other.takesOver\n", "		_ = other\n"}, "TestNoEagerClaim"},
 	}},
 	{natsbus, []mutant{
-		{"a run is watched for ever", "pkg/bus/natsbus/events.go", []string{"return ok && time.Now().Before(until)", "_ = until\n	return ok"}, "TestWatchesExpire$"},
+		{"a watch never expires", "pkg/bus/natsbus/events.go", []string{"return ok && time.Now().Before(until)", "_ = until\n	return ok"}, "TestWatchesExpire$"},
 	}},
 }

@@ -145,7 +145,7 @@ func (s *Deployment) checkHooks(logs map[state.RunID][]state.Entry) (errs []erro
 			calls = []hook.Call{*r.Call}
 		}
 		if !slices.ContainsFunc(log, func(e state.Entry) bool { return e.Message != nil && says(*e.Message, r.Output, calls) }) {
-			errs = append(errs, fmt.Errorf("I3: the hook of %s of %s is asked about %q with %d calls, which no response in the log says", r.Point, r.Run, r.Output, len(calls)))
+			errs = append(errs, fmt.Errorf("I3: the hook of %s of %s received %q with %d calls, which is in no response of the log", r.Point, r.Run, r.Output, len(calls)))
 		}
 	}
 	return errs

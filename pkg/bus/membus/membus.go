@@ -296,7 +296,7 @@ func (b *Bus) Submit(tenant, agent string, data []byte, headers map[string]strin
 	b.submit.push(&item{tenant: tenant, key: agent, data: data, headers: headers})
 }
 
-// Unpulled implements bus.Bus. It counts none: whoever asks is in the process that takes them.
+// Unpulled implements bus.Bus. It counts none, because the caller is in the process that pulls them.
 func (b *Bus) Unpulled(context.Context) (map[string]int64, error) { return map[string]int64{}, nil }
 
 // OpenTenant implements bus.Intake. All tenants are open.

@@ -37,7 +37,7 @@ type puller struct {
 	numbers map[int]*source    // by number
 	last    int                // the highest number of a source
 	due     time.Time          // when the alarm rings
-	turn    []*source          // have messages, as far as is known; the first is asked first
+	turn    []*source          // probably have messages; the puller requests from the first one first
 	dry     []*source          // have none, and no request is open
 	asked   int                // messages that requests for what is there now may still bring
 	paused  time.Time          // until when no request is sent, since one could not be
@@ -51,9 +51,9 @@ type result struct {
 	err error
 }
 
-// maxBatch bounds the messages that are asked for and have not come. The only source of a
-// puller sends the next request when half of them have: the server deals messages out by
-// turns to all that have a request open, and passes over those that ask only after the last.
+// maxBatch bounds the messages that the puller has requested and not received. A puller with
+// one source sends its next request after half of them: the server serves open requests in
+// turns, and skips a puller that has none open.
 const maxBatch = 64
 
 // pull opens a queue. Buffer bounds the messages that have come and are not handed out yet.
@@ -134,9 +134,9 @@ func (p *puller) Close() error {
 // schedule sends the requests that callers wait for. The caller holds mu, and calls it after
 // every change of what it looks at.
 //
-// Sources with messages are asked in turn for what they have, and together for as many messages
-// as are wanted. Each of the others has a request open that waits for its next message, and is
-// not asked meanwhile: such a request never keeps another source from being asked.
+// The puller requests from sources with messages in turn, and in total as many messages as its
+// consumer wants. Every other source has a request open that waits for its next message; such
+// a request never delays one to another source.
 func (p *puller) schedule() {
 	if len(p.waiters) == 0 || !p.paused.IsZero() {
 		return

@@ -156,7 +156,7 @@ func TestTenantsOpenAndClose(t *testing.T) {
 	refused()
 }
 
-// A tenant with much in its stream holds up no other one.
+// A tenant with many messages in its stream does not delay the others.
 func TestTenantsTakeTurns(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -180,16 +180,20 @@ func TestTenantsTakeTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Half of what the others have is a bound that no delay of a request reaches; without turns
-	// the quiet tenant waits for all of it.
-	takes := 0
-	for taken := 0; taken < 10; takes++ {
-		if takeMessage(t, q).Tenant() == "quiet" {
-			taken++
+	// A busy server may deliver the first message of a stream that was empty late, while the others
+	// have hundreds of messages left. From then on the stream has its turn.
+	for taken := range 10 {
+		most := 8
+		if taken == 0 {
+			most = 400
 		}
-	}
-	if takes > 400 {
-		t.Errorf("ten messages of the quiet tenant took %d of three tenants", takes)
+		takes := 1
+		for takeMessage(t, q).Tenant() != "quiet" {
+			takes++
+		}
+		if takes > most {
+			t.Errorf("message %d of the quiet tenant came after %d of the other two", taken+1, takes-1)
+		}
 	}
 	seen := map[string]int{}
 	for range 200 {

@@ -469,7 +469,7 @@ func (r *Record) Seal(id state.RunID, token string) error {
 	return nil
 }
 
-// Unseal takes back a seal with this token, and reports whether it has.
+// Unseal removes a seal with this token, and reports whether there was one.
 func (r *Record) Unseal(token string) bool {
 	if r.Sealed != token {
 		return false

@@ -125,7 +125,7 @@ func TestKeyOfADeletedRunIsFree(t *testing.T) {
 	}
 }
 
-// Of a deleted run the server keeps a marker with an expiry, and nothing else that names it.
+// After a deletion the only key that names the run is a marker with an expiry.
 func TestDeletionLeavesAMarkerOnly(t *testing.T) {
 	t.Parallel()
 	k := newKeyed(t)

@@ -158,7 +158,7 @@ func (d *duel) format(rt *rapid.T) {
 	d.model.SetFormat(n)
 }
 
-// seal begins a deletion, and unseal refuses it: the run goes on after that.
+// seal begins a deletion, and unseal cancels it: the run accepts signals again.
 func (d *duel) seal(rt *rapid.T) {
 	token := rapid.SampledFrom([]string{"s1", "s2"}).Draw(rt, "seal")
 	d.both("Seal", func(s state.Store) (any, error) {

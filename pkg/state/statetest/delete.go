@@ -77,8 +77,8 @@ func testDelete(t *testing.T, s *suite) {
 	}
 }
 
-// A deletion leaves a marker: whatever names the run later learns that it was deleted, and
-// nothing brings it back. A run that was never there is another case.
+// A deletion leaves a marker: later calls that name the run get ErrDeleted, and no call creates
+// the run again. A run that never existed is ErrNotFound.
 func testDeleteMarker(t *testing.T, s *suite) {
 	run := s.create(t)
 	s.commit(t, s.mustClaim(t, run.ID, 1), state.EndCompleted, state.Entry{})
@@ -247,7 +247,7 @@ func testSeal(t *testing.T, s *suite) {
 	}
 }
 
-// Of a message and a deletion at once one is refused.
+// If a message and a deletion race, the store refuses one of them.
 func testSealRace(t *testing.T, s *suite) {
 	for i := range 20 {
 		run := s.create(t)

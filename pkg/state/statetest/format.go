@@ -72,7 +72,7 @@ func full(t *testing.T) state.State {
 	return s
 }
 
-// Commits keep everything that is fixed at submission, whatever format the caller asks for:
+// Commits keep all fields that are fixed at submission, for every format that the caller names:
 // a store writes no format that it cannot read.
 func testFormats(t *testing.T, s *suite) {
 	run := full(t)

@@ -427,8 +427,8 @@ func fillInbox(t *testing.T, s *suite, text string) (taken int) {
 	return taken
 }
 
-// No id that a user chooses stands for a signal of Turnpike's, or for another user's: each is
-// taken in once, whatever it looks like.
+// No id that a user chooses collides with a signal of Turnpike or of another user: the store
+// accepts each once.
 func testSignalKeys(t *testing.T, s *suite) {
 	run := pending(t, newRun(t).ID, 1)
 	run.Tenant = "acme"
