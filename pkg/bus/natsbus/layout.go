@@ -191,6 +191,11 @@ func (b *Bus) writeLayout(ctx context.Context, l *layout, revision uint64) error
 	m := newMsg(b.subject("layout"), data, "", jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
 	err = b.ask(ctx, m, publishTimeout)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		if max(revision, l.revision) > 0 { // the stream was there
+			if err := awaitDeletion(ctx); err != nil {
+				return err
+			}
+		}
 		if err := b.ensureStream(ctx, b.layoutStream()); err != nil {
 			return err
 		}

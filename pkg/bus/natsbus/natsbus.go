@@ -358,8 +358,26 @@ func (b *Bus) ask(ctx context.Context, m *nats.Msg, limit time.Duration) error {
 // restoreEvery is for how long an answer of restore is used again.
 const restoreEvery = 250 * time.Millisecond
 
-// restore makes streams and consumers anew that are gone. However many ask, it looks once:
-// while a server elects a leader, every publish finds that nobody listens.
+// deletionTime is how long restore waits before it creates a stream that is missing. A server that
+// deletes a stream removes its name first, then tells the pullers, and removes its directory last:
+// a stream of the same name that is created in between loses its directory, and then answers no
+// publish (nats-server 2.15, stream.stop).
+const deletionTime = 500 * time.Millisecond
+
+// awaitDeletion waits until a server has completed a deletion that this process has just noticed.
+func awaitDeletion(ctx context.Context) error {
+	t := time.NewTimer(deletionTime)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// restore creates the streams and consumers that are missing. Concurrent callers share one
+// attempt: while a server elects a leader, no publish finds a stream.
 func (b *Bus) restore(ctx context.Context) error {
 	select {
 	case r := <-b.startRestore(ctx):
@@ -374,6 +392,9 @@ func (b *Bus) startRestore(ctx context.Context) <-chan singleflight.Result {
 	return b.restoring.DoChan("", func() (any, error) {
 		if time.Since(b.restored) < restoreEvery {
 			return nil, b.notRestored
+		}
+		if err := awaitDeletion(ctx); err != nil {
+			return nil, err
 		}
 		ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 		defer cancel()
