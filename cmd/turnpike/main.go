@@ -68,6 +68,7 @@ type cli struct {
 	Doctor  doctorCmd  `cmd:"" group:"operation" help:"Check every dependency and say what is wrong."`
 	Workers workersCmd `cmd:"" group:"operation" help:"List the workers of the deployment, and what they hold."`
 	Dead    deadCmd    `cmd:"" group:"operation" help:"See what was given up on, and take it up again."`
+	Restore restoreCmd `cmd:"" group:"operation" help:"Decide about an older copy of the store that was restored."`
 	Secrets secretsCmd `cmd:"" group:"operation" help:"Make the users of NATS and Redis and their secrets, for a new deployment."`
 	NATS    natsCmd    `cmd:"" group:"operation" name:"nats" help:"See what users of NATS may do, by role."`
 	Redis   redisCmd   `cmd:"" group:"operation" help:"See what users of Redis may do, by role."`

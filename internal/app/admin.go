@@ -27,6 +27,7 @@ type Admin struct {
 	Certificate *Certificate
 	Registry    *prometheus.Registry
 	Ready       func(context.Context) error
+	Degraded    func() error // what is wrong with a process that is ready all the same; may be nil
 	Log         zerolog.Logger
 }
 
@@ -72,6 +73,12 @@ func (a Admin) handler() http.Handler {
 		if err := a.Ready(within); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
+		}
+		if a.Degraded != nil {
+			if err := a.Degraded(); err != nil {
+				_, _ = fmt.Fprintf(w, "degraded: %v\n", err)
+				return
+			}
 		}
 		_, _ = io.WriteString(w, "ok\n")
 	})

@@ -32,7 +32,7 @@ var floors = [][]string{
 	{"pkg/agent"},
 	{"pkg/loop"},
 	{"pkg/bus", "pkg/api"},
-	{"pkg/access", "pkg/dispatch", "pkg/lookup", "pkg/policy", "pkg/retention"},
+	{"pkg/access", "pkg/dispatch", "pkg/lookup", "pkg/policy", "pkg/restore", "pkg/retention"},
 	{"pkg/worker", "pkg/client"},
 	{"pkg/gateway"},
 	{"pkg/turnpike"},

@@ -53,7 +53,16 @@ func Findings(ctx context.Context, cfg turnpike.Config, secretsDir string) []che
 		return append(findings, check.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named, TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
 	}
 	defer s.Close()
-	findings = append(findings, withLostRuns(ctx, s.Check(ctx), named, s)...)
+	found := s.Check(ctx)
+	waiting := check.Finding{OK: true}
+	if nc != nil && check.Err(found) == nil {
+		waiting = restoreFinding(ctx, nc, cfg, s)
+		found = append(found, waiting)
+	}
+	if !waiting.OK {
+		named = nil // what the store lacks is lost only after the decision
+	}
+	findings = append(findings, withLostRuns(ctx, found, named, s)...)
 	if nc == nil {
 		return findings // services with tools are found over NATS
 	}

@@ -79,4 +79,6 @@ const (
 	CodeStoreUnavailable    = "store_unavailable"
 	CodeBusUnavailable      = "bus_unavailable"
 	CodeNewerBuild          = "newer_build"
+	CodeWaitingRestore      = "waiting_restore"
+	CodeNoRestore           = "no_restore"
 )

@@ -24,6 +24,7 @@ type Readiness struct {
 	Status   string          `json:"status"` // ok, degraded, draining or unavailable
 	Bus      string          `json:"bus"`    // ok, or what is wrong
 	Store    string          `json:"store"`
+	Restore  string          `json:"restore"` // ok, or waiting_restore with what is to do
 	Findings []check.Finding `json:"findings"`
 }
 

@@ -28,6 +28,8 @@ const (
 	actionPublish      = "agent.publish"
 	actionDeleteDraft  = "agent.discard"
 	actionReplay       = "dead_letter.replay"
+	actionAccept       = "restore.accept"
+	actionAbandon      = "restore.abandon"
 	actionCreateKey    = "key.create"
 	actionRevokeKey    = "key.revoke"
 	actionPutTenant    = "tenant.put"

@@ -31,6 +31,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/lookup"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/restore"
 	"github.com/turnpike-dev/turnpike/pkg/retention"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -95,6 +96,10 @@ type Config struct {
 	// Retention is how long runs are kept after they have ended: Run deletes what is older. An
 	// agent may keep its runs for less. The zero value keeps for ever.
 	Retention agent.Retention
+
+	// Restore says what a decision about an older copy of the store means, and carries it out.
+	// Nil has nothing to decide.
+	Restore *restore.Review
 
 	// RedeliveryDelay is how long a new run is left to its message before the sweeper
 	// publishes another. Default 5 s.
@@ -244,7 +249,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		unpulled:  newUnpulled(),
 	}
 	lag := newLag(b)
-	if err := errors.Join(cfg.Registry.Register(m.requests), cfg.Registry.Register(m.submitted), cfg.Registry.Register(m.readers), cfg.Registry.Register(m.unpulled), cfg.Registry.Register(lag)); err != nil {
+	if err := errors.Join(cfg.Registry.Register(m.requests), cfg.Registry.Register(m.submitted), cfg.Registry.Register(m.readers), cfg.Registry.Register(m.unpulled), cfg.Registry.Register(lag), registerWaiting(cfg.Registry, cfg.Restore)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	own := store // of reads that requests share, which have a limit of their own
@@ -353,6 +358,9 @@ func (g *Gateway) routes() map[string]route {
 		"POST /v1/dead/{seq}/replay":     writes(g.postReplay, actionReplay, operator),
 		"GET /v1/workers":                reads(g.listWorkers, viewer),
 		"GET /v1/queues":                 reads(g.listQueues, viewer),
+		"GET /v1/restore":                reads(g.getRestore, viewer),
+		"POST /v1/restore:accept":        writes(g.postAccept, actionAccept, operator, admin),
+		"POST /v1/restore:abandon":       writes(g.postAbandon, actionAbandon, operator, admin),
 		"GET /v1/keys":                   reads(g.listKeys, admin),
 		"POST /v1/keys":                  writes(g.postKey, actionCreateKey, admin),
 		"DELETE /v1/keys/{id}":           writes(g.deleteKey, actionRevokeKey, admin),
@@ -424,32 +432,8 @@ func (g *Gateway) Handler() http.Handler {
 	})
 }
 
-// unmatched answers what no route takes, with a problem instead of the mux's text.
-func (g *Gateway) unmatched(h http.Handler) http.Handler {
-	return g.serve("unmatched", func(w http.ResponseWriter, r *http.Request) error {
-		// The mux knows: 404, or 405 with the methods that there are.
-		rec := &headOnly{header: http.Header{}}
-		h.ServeHTTP(rec, r)
-		if allow := rec.header.Get("Allow"); rec.status == http.StatusMethodNotAllowed {
-			w.Header().Set("Allow", allow)
-			return problem(http.StatusMethodNotAllowed, api.CodeMethodNotAllowed, "%s is not allowed here, %s is", r.Method, allow)
-		}
-		return problem(http.StatusNotFound, api.CodeNotFound, "there is nothing at %s; /openapi.json lists what is", r.URL.Path)
-	})
-}
-
-// headOnly keeps the head of a response and drops its body.
-type headOnly struct {
-	header http.Header
-	status int
-}
-
-func (h *headOnly) Header() http.Header         { return h.header }
-func (h *headOnly) WriteHeader(status int)      { h.status = status }
-func (h *headOnly) Write(b []byte) (int, error) { return len(b), nil }
-
 // lasting are the routes that ask the store again and again, for as long as they take.
-var lasting = map[string]bool{"GET /v1/runs/{id}/events": true, "GET /v1/events": true, "POST /v1/runs:batch": true, "POST /v1/runs:cancel": true, "DELETE /v1/runs/{id}": true}
+var lasting = map[string]bool{"GET /v1/runs/{id}/events": true, "GET /v1/events": true, "POST /v1/runs:batch": true, "POST /v1/runs:cancel": true, "DELETE /v1/runs/{id}": true, "GET /v1/restore": true, "POST /v1/restore:accept": true, "POST /v1/restore:abandon": true}
 
 // serve runs a handler and reports what it returns.
 func (g *Gateway) serve(route string, h handler) http.Handler {

@@ -38,6 +38,10 @@ func (s *stream) missing(ctx context.Context, err error) error {
 	if errors.Is(err, state.ErrDeleted) {
 		return err
 	}
+	if s.g.cfg.Restore.Waiting() {
+		s.lacking = 0 // what is lost shows after the decision
+		return nil
+	}
 	if s.lacking++; s.lacking < lostLooks {
 		return nil
 	}

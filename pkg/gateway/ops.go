@@ -38,9 +38,13 @@ const (
 
 // readyz says whether bus and store can be reached now. Each is asked by itself, so that the
 // silence of one is not taken for that of the other. A gateway without the bus is degraded
-// and not unready: it reads and stores runs, and sweepers publish them later.
+// and not unready: it reads and stores runs, and sweepers publish them later. So is one whose
+// deployment waits for a decision about its store: operators decide through it.
 func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
-	answer := api.Readiness{Status: "ok", Findings: []check.Finding{}}
+	answer := api.Readiness{Status: "ok", Restore: "ok", Findings: []check.Finding{}}
+	if g.cfg.Restore.Waiting() {
+		answer.Restore = g.cfg.Restore.Status().String()
+	}
 	var probes sync.WaitGroup
 	probes.Go(func() { answer.Bus = g.probe(r.Context(), "bus", busReadyTimeout, g.bus.Ready) })
 	probes.Go(func() { answer.Store = g.probe(r.Context(), "store", readyTimeout, g.store.Ready) })
@@ -58,7 +62,7 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
 		answer.Status = "draining"
 	case answer.Store != "ok" || check.Err(answer.Findings) != nil:
 		answer.Status = "unavailable"
-	case answer.Bus != "ok":
+	case answer.Bus != "ok" || answer.Restore != "ok":
 		answer.Status, status = "degraded", http.StatusOK
 	default:
 		status = http.StatusOK

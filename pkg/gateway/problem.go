@@ -12,6 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/restore"
 	"github.com/turnpike-dev/turnpike/pkg/retention"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -66,6 +67,12 @@ func problemOf(err error) *api.Problem {
 			return problem(http.StatusConflict, api.CodeRunFinished, "%v", e)
 		}
 		return problem(http.StatusConflict, api.CodeNotWaiting, "%v", e)
+	}
+	if errors.Is(err, restore.ErrWaiting) {
+		return problem(http.StatusServiceUnavailable, api.CodeWaitingRestore, "%v", err)
+	}
+	if errors.Is(err, restore.ErrNotWaiting) {
+		return problem(http.StatusConflict, api.CodeNoRestore, "%v", err)
 	}
 	if e, ok := errors.AsType[*state.TerminalError](err); ok {
 		return problem(http.StatusConflict, api.CodeRunFinished, "%v", e)

@@ -259,10 +259,11 @@ const (
 	ClaimWaiting  Outcome = "waiting"  // the run waits for a signal
 	ClaimBusy     Outcome = "busy"     // somebody else holds the lease
 	ClaimDeferred Outcome = "deferred" // it would be an attempt that was to be refused
+	ClaimBehind   Outcome = "behind"   // the store is an older copy, and an operator has to decide: see pkg/restore
 )
 
-// Claim is the answer to a ClaimRequest. For every outcome but ClaimMissing, ClaimDeleted and
-// ClaimNewer, Status, Version, Priority, Finalized and LogLen tell how the run stands; Finalized is 0
+// Claim is the answer to a ClaimRequest. For every outcome but ClaimMissing, ClaimDeleted,
+// ClaimNewer and ClaimBehind, Status, Version, Priority, Finalized and LogLen tell how the run stands; Finalized is 0
 // if the claim was answered from memory. The rest is set for Claimed only.
 type Claim struct {
 	Outcome   Outcome

@@ -14,6 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/pkg/restore"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
@@ -28,6 +29,9 @@ type Deployment struct {
 	Bus   bus.Bus
 
 	NATS *nats.Conn
+
+	watch  *restore.Watch // nil: the store and the bus are one
+	review *restore.Review
 
 	cfg    Config
 	mu     sync.Mutex
@@ -104,8 +108,9 @@ func (d *Deployment) open(ctx context.Context) error {
 	if err := check.Err(findings); err != nil {
 		return fmt.Errorf("refused to start:\n%w", err)
 	}
-	if cfg.RedisURL != "" {
+	if redis, ok := store.(*redisstore.Store); ok {
 		d.warnOfTwoStores(ctx)
+		d.guard(ctx, redis, b)
 	}
 	for _, f := range findings {
 		if !f.OK {
@@ -114,6 +119,28 @@ func (d *Deployment) open(ctx context.Context) error {
 	}
 	return nil
 }
+
+// guard has the deployment wait for an operator if Redis is an older copy of itself. Without an
+// answer the process starts all the same, and looks again.
+func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *natsbus.Bus) {
+	d.watch = restore.NewWatch(store, b, d.cfg.Logger)
+	d.review = restore.NewReview(d.watch, store, b)
+	if err := d.watch.Look(ctx); err != nil {
+		d.cfg.Logger.Warn().Err(err).Str("hint", "it is tried again").Msg("mark of the deployment not read")
+	}
+	d.Store, d.Bus = d.watch.Store(store), d.watch.Bus(b)
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.watch.Run(watching)
+	}()
+	d.OnClose(func() { stop(); <-done })
+}
+
+// WaitingRestore returns nil, or an error that says that the deployment waits for the decision of
+// an operator about an older copy of its store.
+func (d *Deployment) WaitingRestore() error { return d.watch.Err() }
 
 // warnOfTwoStores says so where JetStream keeps checkpoints under this prefix, too: then
 // another process, such as a `turnpike dev`, works without Redis, and the two take each

@@ -33,6 +33,7 @@ func (d *Deployment) NewWorker(cfg worker.Config) (*worker.Worker, error) {
 	if cfg.Policy == nil {
 		cfg.Policy = policy.NewReader(d.Store).Of
 	}
+	cfg.Restore = d.watch
 	cfg.MaxResult = cmp.Or(cfg.MaxResult, d.cfg.MaxResult)
 	if cfg.Registry == nil {
 		cfg.Registry = d.cfg.Registry
@@ -64,6 +65,7 @@ func newID() string {
 func (d *Deployment) NewGateway(cfg gateway.Config) (*gateway.Gateway, error) {
 	cfg.Prefix, cfg.Logger, cfg.Retention = d.cfg.Prefix, d.cfg.Logger, cfg.Retention.Tighter(d.cfg.Retention)
 	cfg.MaxResult = cmp.Or(cfg.MaxResult, d.cfg.MaxResult)
+	cfg.Restore = d.review
 	if cfg.Registry == nil {
 		cfg.Registry = d.cfg.Registry
 	}

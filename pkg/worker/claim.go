@@ -189,6 +189,9 @@ func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 	case state.ClaimDeferred:
 		log.Info().Msg("turn deferred: workers were lost with it, and others like it are in flight here")
 		return d.Nak(w.cfg.SweepEvery)
+	case state.ClaimBehind:
+		log.Debug().Msg("turn rejected") // the process logs that it waits
+		return d.Nak(w.cfg.RedeliveryDelay)
 	case state.ClaimNewer:
 		// Nothing was claimed, so no attempt is counted. It is asked again ever more
 		// slowly: there may be no newer worker for a while.

@@ -20,6 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/policy"
+	"github.com/turnpike-dev/turnpike/pkg/restore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
@@ -83,6 +84,10 @@ type Config struct {
 	// Meter makes the metrics of the conventions for generative AI. Default: none, at no
 	// cost.
 	Meter metric.MeterProvider
+
+	// Restore says whether the deployment waits for the decision about an older copy of the
+	// store, for Ready. Nil never waits.
+	Restore *restore.Watch
 
 	// Random is read for the tokens of leases, and for jitter, by several goroutines at
 	// once. Two workers that read the same may both think that they hold a run. Default

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/turnpike-dev/turnpike/pkg/restore"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/worker/internal/admission"
@@ -29,7 +30,7 @@ type metrics struct {
 	ratePauses   prometheus.Counter
 }
 
-func newMetrics(r *prometheus.Registry, calls *timelimit.Calls, answers *admission.Answers) (*metrics, error) {
+func newMetrics(r *prometheus.Registry, calls *timelimit.Calls, answers *admission.Answers, waiting *restore.Watch) (*metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
@@ -60,6 +61,16 @@ func newMetrics(r *prometheus.Registry, calls *timelimit.Calls, answers *admissi
 			func() float64 { return float64(answers.Bytes()) }),
 	} {
 		errs = append(errs, r.Register(c))
+	}
+	// The gateway of the same process may have it.
+	err := r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_" + restore.Name, Help: restore.Help}, func() float64 {
+		if waiting.Waiting() {
+			return 1
+		}
+		return 0
+	}))
+	if _, twice := errors.AsType[prometheus.AlreadyRegisteredError](err); !twice {
+		errs = append(errs, err)
 	}
 	return m, errors.Join(errs...)
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Ready returns nil if the worker can take turns now: the store and the bus answer, and
-// few calls ignore that their time is over. What it returns otherwise names each cause.
+// Ready returns nil if the worker can take turns now: the store and the bus answer, the
+// deployment does not wait for a decision about its store, and few calls ignore that their time is over. What it returns otherwise names each cause.
 func (w *Worker) Ready(ctx context.Context) error {
 	var errs []error
 	if err := w.store.Ready(ctx); err != nil {
@@ -15,6 +15,9 @@ func (w *Worker) Ready(ctx context.Context) error {
 	}
 	if err := w.bus.Ready(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("bus: %w", err))
+	}
+	if err := w.cfg.Restore.Err(); err != nil {
+		errs = append(errs, err)
 	}
 	if n := w.calls.Abandoned(); n > int64(w.cfg.MaxAbandoned) {
 		errs = append(errs, fmt.Errorf("%d calls of tools, hooks or models ignore that their time is over and use up memory: mend the tool, or restart the worker", n))

@@ -69,7 +69,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	calls, answers := &timelimit.Calls{}, admission.NewAnswers(cfg.AnswerMemory)
-	m, err := newMetrics(cfg.Registry, calls, answers)
+	m, err := newMetrics(cfg.Registry, calls, answers, cfg.Restore)
 	if err != nil {
 		return nil, err
 	}

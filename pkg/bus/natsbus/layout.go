@@ -2,7 +2,6 @@ package natsbus
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,44 +121,62 @@ var errNoLayout = errors.New("no layout")
 
 // readLayout asks the stream for its latest message.
 func (b *Bus) readLayout(ctx context.Context) (*layout, error) {
-	request, err := json.Marshal(map[string]string{"last_by_subj": b.subject("layout")})
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	m, err := b.nc.RequestWithContext(ctx, b.api+"STREAM.MSG.GET."+b.stream("LAYOUT"), request)
+	said, err := b.latest(ctx, b.stream("LAYOUT"), b.subject("layout"))
 	if err != nil {
 		return nil, fmt.Errorf("read layout: %w", err)
 	}
-	var said struct {
-		Message struct {
-			Seq  uint64 `json:"seq"`
-			Data string `json:"data"`
-		} `json:"message"`
-		Error *jetstream.APIError `json:"error"`
+	if said.seq == 0 {
+		return nil, errNoLayout
 	}
-	if err := json.Unmarshal(m.Data, &said); err != nil {
-		return nil, fmt.Errorf("read layout: %w", err)
-	}
-	if said.Error != nil {
-		if said.Error.Code == 404 { // no stream, or no message
-			return nil, errNoLayout
-		}
-		return nil, fmt.Errorf("read layout: %w", said.Error)
-	}
-	l := &layout{revision: said.Message.Seq}
-	data, err := base64.StdEncoding.DecodeString(said.Message.Data)
-	if err == nil {
-		err = json.Unmarshal(data, l)
-	}
+	l := &layout{revision: said.seq}
+	err = json.Unmarshal(said.data, l)
 	if err == nil {
 		err = l.validate()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("message %d of stream %s is no layout: %w: remove it with `nats stream rmm %s %d`", said.Message.Seq, b.stream("LAYOUT"), err, b.stream("LAYOUT"), said.Message.Seq)
+		return nil, fmt.Errorf("message %d of stream %s is no layout: %w: remove it with `nats stream rmm %s %d`", said.seq, b.stream("LAYOUT"), err, b.stream("LAYOUT"), said.seq)
 	}
 	return l, nil
+}
+
+// record is the latest message of a subject. A seq of 0 is none.
+type record struct {
+	seq  uint64
+	data []byte
+	at   time.Time
+}
+
+// latest asks the leader of a stream for the latest message of a subject. A stream that does not
+// exist has none.
+func (b *Bus) latest(ctx context.Context, stream, subject string) (record, error) {
+	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	if err != nil {
+		return record{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	m, err := b.nc.RequestWithContext(ctx, b.api+"STREAM.MSG.GET."+stream, request)
+	if err != nil {
+		return record{}, err
+	}
+	var said struct {
+		Message struct {
+			Seq  uint64    `json:"seq"`
+			Data []byte    `json:"data"`
+			Time time.Time `json:"time"`
+		} `json:"message"`
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &said); err != nil {
+		return record{}, err
+	}
+	if said.Error != nil {
+		if said.Error.Code == 404 { // no stream, or no message
+			return record{}, nil
+		}
+		return record{}, said.Error
+	}
+	return record{said.Message.Seq, said.Message.Data, said.Message.Time}, nil
 }
 
 // findLayout reads the layout at the start. Where it is missing, streams that are there all
@@ -188,15 +205,22 @@ func (b *Bus) writeLayout(ctx context.Context, l *layout, revision uint64) error
 	if err != nil {
 		return fmt.Errorf("encode layout: %w", err)
 	}
-	m := newMsg(b.subject("layout"), data, "", jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
-	err = b.ask(ctx, m, publishTimeout)
+	return b.replace(ctx, b.layoutStream(), b.subject("layout"), data, revision, max(revision, l.revision) > 0)
+}
+
+// replace stores a message in the place of the latest of its subject, which must have the
+// sequence revision; else the error is errMoved. It makes the stream if there is none; existed says
+// that there was one.
+func (b *Bus) replace(ctx context.Context, stream jetstream.StreamConfig, subject string, data []byte, revision uint64, existed bool) error {
+	m := newMsg(subject, data, "", jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
+	err := b.ask(ctx, m, publishTimeout)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {
-		if max(revision, l.revision) > 0 { // the stream was there
+		if existed {
 			if err := awaitDeletion(ctx); err != nil {
 				return err
 			}
 		}
-		if err := b.ensureStream(ctx, b.layoutStream()); err != nil {
+		if err := b.ensureStream(ctx, stream); err != nil {
 			return err
 		}
 		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
@@ -208,7 +232,7 @@ func (b *Bus) writeLayout(ctx context.Context, l *layout, revision uint64) error
 	return err
 }
 
-var errMoved = errors.New("another process has changed the layout")
+var errMoved = errors.New("another process has changed it")
 
 // layoutEvery is how often a process reads the layout, and looks after streams that are
 // drained.

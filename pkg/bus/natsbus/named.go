@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -16,33 +17,71 @@ import (
 // NamedRuns returns the runs that the oldest turn messages name, each once, up to limit messages
 // of each stream. It takes no message off its queue.
 func (b *Bus) NamedRuns(ctx context.Context, limit int) ([]state.RunID, error) {
-	l := b.layout.Load()
 	seen := map[state.RunID]bool{}
 	var runs []state.RunID
+	err := b.eachTurn(ctx, limit, func(_ int, _ *jetstream.RawStreamMsg, t bus.Turn) error {
+		if !seen[t.Run] {
+			seen[t.Run] = true
+			runs = append(runs, t.Run)
+		}
+		return nil
+	})
+	return runs, err
+}
+
+// PendingTurns calls fn for each turn message that is not acknowledged yet. untouched says that
+// no worker has been given it. It takes no message off its queue.
+func (b *Bus) PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bool)) error {
+	delivered := map[string]uint64{} // the sequence up to which a consumer has given messages to workers
+	return b.eachTurn(ctx, 0, func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error {
+		queue, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, b.turnSubject(number, "")), ".")
+		stream, name := b.turnStream(number), "workers-"+queue
+		upTo, ok := delivered[stream+" "+name]
+		if !ok {
+			c, err := b.js.Consumer(ctx, stream, name)
+			if err != nil && !isMissing(err) {
+				return fmt.Errorf("read consumer %s of %s: %w", name, stream, err)
+			}
+			if err == nil {
+				upTo = c.CachedInfo().Delivered.Stream
+			}
+			delivered[stream+" "+name] = upTo
+		}
+		t.Tenant = m.Header.Get(headerTenant)
+		fn(t, m.Sequence > upTo)
+		return nil
+	})
+}
+
+// eachTurn calls fn for each of up to limit turn messages of each stream, by the number of the
+// stream; 0 is no limit.
+func (b *Bus) eachTurn(ctx context.Context, limit int, fn func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error) error {
+	l := b.layout.Load()
 	for _, number := range slices.Concat(l.Streams, l.Draining) {
 		s, err := b.js.Stream(ctx, b.turnStream(number))
 		if isMissing(err) {
 			continue // it is not there yet, or was drained
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read stream %s: %w", b.turnStream(number), err)
+			return fmt.Errorf("read stream %s: %w", b.turnStream(number), err)
 		}
 		next := s.CachedInfo().State.FirstSeq
-		for range limit {
+		for n := 0; limit == 0 || n < limit; n++ {
 			m, err := s.GetMsg(ctx, next, jetstream.WithGetMsgSubject(">"))
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				break
 			}
 			if err != nil {
-				return nil, fmt.Errorf("read stream %s: %w", b.turnStream(number), err)
+				return fmt.Errorf("read stream %s: %w", b.turnStream(number), err)
 			}
 			var t bus.Turn
-			if json.Unmarshal(m.Data, &t) == nil && t.Run != "" && !seen[t.Run] {
-				seen[t.Run] = true
-				runs = append(runs, t.Run)
+			if json.Unmarshal(m.Data, &t) == nil && t.Run != "" {
+				if err := fn(number, m, t); err != nil {
+					return err
+				}
 			}
 			next = m.Sequence + 1
 		}
 	}
-	return runs, nil
+	return nil
 }

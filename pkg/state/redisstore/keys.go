@@ -22,15 +22,17 @@ type keys struct {
 	leases  []string
 	lists   []string
 	aside   []string
+	marks   []string
 }
 
 func newKeys(prefix string) keys {
 	names := func() []string { return make([]string, state.Shards) }
-	k := keys{prefix, names(), names(), names(), names(), names(), names(), names()}
+	k := keys{prefix, names(), names(), names(), names(), names(), names(), names(), names()}
 	for n := range k.shards {
 		k.shards[n] = fmt.Sprintf("%s:{s%03d}", prefix, n)
 		k.dues[n], k.counts[n], k.tenants[n] = k.shards[n]+":due", k.shards[n]+":count", k.shards[n]+":tenants"
 		k.leases[n], k.lists[n], k.aside[n] = k.shards[n]+":leases", k.shards[n]+":lists", k.shards[n]+":aside"
+		k.marks[n] = k.shards[n] + ":mark"
 	}
 	return k
 }
@@ -40,7 +42,7 @@ func (k keys) count(shard int) string { return k.counts[shard] }
 func (k keys) ready(shard int) string { return k.shards[shard] + ":ready" }
 
 // run is the keys of one run.
-type run struct{ header, log, journal, inbox, seen, due, count, tenants, leases, lists string }
+type run struct{ header, log, journal, inbox, seen, due, count, tenants, leases, lists, mark string }
 
 func (k keys) run(id state.RunID) run {
 	n := id.Shard()
@@ -53,7 +55,7 @@ func (k keys) run(id state.RunID) run {
 	all := string(b)
 	return run{
 		all[:ends[0]], all[ends[0]:ends[1]], all[ends[1]:ends[2]], all[ends[2]:ends[3]], all[ends[3]:], k.dues[n], k.counts[n], k.tenants[n],
-		k.leases[n], k.lists[n],
+		k.leases[n], k.lists[n], k.marks[n],
 	}
 }
 

@@ -57,7 +57,7 @@ var bucketFields = []string{"at", "clk", "spd", "rse", "unt", "ur", "ut", "rr", 
 type verdictPlace int
 
 const (
-	verdictWord   verdictPlace = iota // ok, missing, deleted, deleting, newer, fenced, gap, unheard, exists, seen, conflict, none, busy
+	verdictWord   verdictPlace = iota // ok, missing, deleted, deleting, newer, fenced, gap, unheard, exists, seen, conflict, none, busy, behind
 	verdictLength                     // gap: entries in the log
 )
 
@@ -171,6 +171,10 @@ const (
 	admitEnded
 	admitRefused
 )
+
+type markPlace int
+
+const markReached markPlace = 0
 
 type sealPlace int
 

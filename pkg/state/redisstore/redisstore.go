@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -80,6 +81,7 @@ type Store struct {
 	cache      *logcache.Cache
 	requireAOF bool
 	confirm    confirm
+	floor      atomic.Int64 // see SetFloor
 }
 
 var _ state.Store = (*Store)(nil)

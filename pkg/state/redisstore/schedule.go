@@ -84,7 +84,7 @@ func (s *Store) look(ctx context.Context, limit int, delay time.Duration, backlo
 	ids = ids[:min(len(ids), limit)]
 	due, failed = s.each(ctx, ids, sweepScript, func(id state.RunID, k run) ([]string, []any) {
 		args := append([]any{string(id), delay.Milliseconds()}, oldest...)
-		return []string{k.header, k.log, k.due, k.count, k.tenants, k.leases, k.lists, s.keys.aside[id.Shard()]}, append(args, aside[id])
+		return []string{k.header, k.log, k.due, k.count, k.tenants, k.leases, k.lists, s.keys.aside[id.Shard()], k.mark}, append(args, aside[id], s.floor.Load())
 	})
 	return due, len(ids), failed
 }
@@ -189,7 +189,7 @@ func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.
 			return due, fmt.Errorf("evict %s: %w", worker, err)
 		}
 		more, err := s.each(ctx, ids, evictScript, func(id state.RunID, k run) ([]string, []any) {
-			return []string{k.header, k.due, k.count, k.tenants, k.leases}, []any{string(id), worker, delay.Milliseconds()}
+			return []string{k.header, k.due, k.count, k.tenants, k.leases, k.mark}, []any{string(id), worker, delay.Milliseconds(), s.floor.Load()}
 		})
 		if due = append(due, more...); err != nil {
 			return due, fmt.Errorf("evict %s: %w", worker, err)

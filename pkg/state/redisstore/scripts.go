@@ -54,6 +54,8 @@ var (
 	freeKeySrc string
 	//go:embed scripts/batch.lua
 	batchSrc string
+	//go:embed scripts/mark.lua
+	markSrc string
 	//go:embed scripts/agent.lua
 	agentSrc string
 	//go:embed scripts/replace.lua
@@ -80,6 +82,7 @@ var (
 	freeKeyScript   = promise[verdictPlace](freeKeySrc)
 	batchScript     = promise[verdictPlace](batchSrc)
 	agentScript     = promise[agentPlace](agentSrc)
+	markScript      = shared[markPlace](markSrc)
 	replaceScript   = promise[verdictPlace](replaceSrc)
 	quotaScript     = script[pausePlace]{Script: redis.NewScript("local fields = {'" + strings.Join(bucketFields, "', '") + "'}\n" + quotaSrc)}
 )

@@ -22,8 +22,8 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	}
 	k := s.keys.run(q.Run)
 	known := s.cache.Get(q.Run)
-	r, err := claimScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.leases},
-		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.RedeliveryDelay.Milliseconds(), len(known.Entries), known.Sum, known.Header.Commit, q.Refuse.From, q.Refuse.To)
+	r, err := claimScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.leases, k.mark},
+		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.RedeliveryDelay.Milliseconds(), len(known.Entries), known.Sum, known.Header.Commit, q.Refuse.From, q.Refuse.To, s.floor.Load())
 	if err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}

@@ -167,6 +167,11 @@ export interface Page<T> {
   complete?: boolean; // those are all that match the other filters
 }
 
+export interface Readiness {
+  status: string;
+  restore: string; // ok, or waiting_restore and why
+}
+
 export interface Session {
   ways: ("key" | "oidc")[];
   principal: string;

@@ -1,11 +1,12 @@
--- KEYS R L J I D C H · ARGV run version token worker lease(ms) delay(ms) known sum commit-id refuse-from refuse-to
+-- KEYS R L J I D C H M · ARGV run version token worker lease(ms) delay(ms) known sum commit-id refuse-from refuse-to floor
 --   known, sum: how many entries of the log the caller knows, and the sha1 of the last; commit-id: if that is the last
 --   commit's, the caller knows its header and all entries up to there
--- returns claim, verdict {'missing'}, {'deleted'} or {'newer'}
+-- returns claim, verdict {'behind'}, {'missing'}, {'deleted'} or {'newer'}
 --   The reply ends behind clock unless the run was claimed. header and fixed are '' if the caller knows them. known is what holds of
 --   what the caller knows: all or nothing. tail is the entries behind, and is left out if they are more than some: what
 --   passes through a script costs ten times as much.
-local R, L, J, I, D, C, H = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local R, L, J, I, D, C, H, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+if behind(M, ARGV[12]) then return {'behind'} end
 local status, version, token, lease, attempts, lane, finalized, commitID, base, started, abort, abortReach, format, eager, owner, paused, evicted, evictedAt = unpack(
   redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'fin', 'cid', 'base', 'sa', 'ab', 'abr', 'f', 'eag', 'own', 'pz', 'ev', 'eva'))
 if not status then local word = absent(R); return {word} end

@@ -2,6 +2,7 @@
 -- to it: a field is read into a variable of its name, and a place of a reply is filled from one, or with a constant.
 --   R hash of the run · L log · J journal · I inbox · X ids of signals that were seen · D index of what is due
 --   C counts of the shard's runs by status · T of those that are queued or running by tenant · H index of leases · N index of lists · U index of what was put aside · G descendants of the run
+--   M the mark of the shard, see mark.lua
 -- A number that goes to a command is formatted as a float, which takes longer than the command: constants are strings.
 -- LOOK is state.BacklogLook. FORMAT is the newest that this build knows, and NOISY the number in state.NoisyAbove. A run of a newer one is left alone; who
 -- holds the lease of a run has found at the claim that it is not.
@@ -9,6 +10,9 @@
 local function now() local t = redis.call('TIME'); return t[1] * 1000 + math.floor(t[2] / 1000) end
 
 local function newer(format) return format and tonumber(format) > FORMAT end
+
+-- behind reports whether the shard is of an older copy of the store: its mark is below floor.
+local function behind(M, floor) return floor ~= '0' and tonumber(redis.call('GET', M) or 0) < tonumber(floor) end
 
 -- absent says why a run has no status: what a deletion has left is a marker, or there is nothing.
 local function absent(R) return redis.call('EXISTS', R) == 1 and 'deleted' or 'missing' end

@@ -1,5 +1,6 @@
--- KEYS R L D C T H N U · ARGV run delay(ms) oldest(ms) of high, normal and low, 0 is none, then how the run was put aside, or '' · returns due {'turn', …} or {'finalize', …}, verdict {'none'}
-local R, L, D, C, T, H, N, U = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+-- KEYS R L D C T H N U M · ARGV run delay(ms) oldest(ms) of high, normal and low, 0 is none, then how the run was put aside, or '', then floor · returns due {'turn', …} or {'finalize', …}, verdict {'none'}
+local R, L, D, C, T, H, N, U, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+if behind(M, ARGV[7]) then return {'none'} end
 local run, delay = ARGV[1], tonumber(ARGV[2])
 -- state.Backlog, less the skew.
 local function explained(lane, at)

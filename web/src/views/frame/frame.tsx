@@ -11,6 +11,7 @@ import { views } from "../views";
 import { LiveDot } from "./live";
 import { openPalette, Palette } from "./palette";
 import { Toasts } from "./toasts";
+import { Waiting } from "./waiting";
 import { ChooseTenant, Who } from "./who";
 
 export function Frame(): JSX.Element {
@@ -55,6 +56,7 @@ export function Frame(): JSX.Element {
           <Icon name="theme" />
         </button>
       </header>
+      <Waiting />
       <main id="main" tabIndex={-1}>
         <Content />
       </main>

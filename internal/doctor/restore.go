@@ -1,0 +1,33 @@
+package doctor
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/restore"
+	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike"
+)
+
+// restoreFinding reports whether Redis is an older copy than NATS knows of.
+func restoreFinding(ctx context.Context, nc *nats.Conn, cfg turnpike.Config, s *redisstore.Store) check.Finding {
+	f := check.Finding{Name: "store: restore", OK: true, Detail: "the store is as new as NATS knows"}
+	b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Logger: zerolog.Nop(), ReadOnly: true})
+	if err != nil {
+		return check.Finding{Name: f.Name, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"}
+	}
+	defer b.Close() //nolint:errcheck // nothing was written
+	status, err := restore.Compare(ctx, s, b)
+	switch {
+	case err != nil:
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "let this user read the stream MARK of the deployment"
+	case status.Waiting:
+		f.OK, f.Broken, f.Detail = false, true, status.String()
+		f.Remedy = "decide with `turnpike restore accept` or `turnpike restore abandon`, or restore a newer copy: docs/how-to/restore-the-store.md"
+	}
+	return f
+}

@@ -1,0 +1,42 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// markStream keeps the mark by which processes notice that the store is an older copy. It has no
+// limit by age: a deployment that was stopped for long must find it.
+func (b *Bus) markStream() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: b.stream("MARK"), Subjects: []string{b.subject("mark")}, Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas,
+		Duplicates: remembered, Discard: jetstream.DiscardOld, MaxMsgs: 64, MaxMsgSize: 64 << 10,
+	}
+}
+
+// Mark returns the mark of the deployment, its revision, and the time at which it was written.
+// A revision of 0 says that there is none.
+func (b *Bus) Mark(ctx context.Context) (data []byte, revision uint64, at time.Time, err error) {
+	r, err := b.latest(ctx, b.stream("MARK"), b.subject("mark"))
+	if err != nil {
+		return nil, 0, time.Time{}, fmt.Errorf("read mark: %w", err)
+	}
+	return r.data, r.seq, r.at, nil
+}
+
+// ReplaceMark writes the mark in the place of the one that has a revision, 0 for none. moved
+// says that another process has replaced that one, and nothing was written.
+func (b *Bus) ReplaceMark(ctx context.Context, data []byte, revision uint64) (moved bool, err error) {
+	switch err := b.replace(ctx, b.markStream(), b.subject("mark"), data, revision, revision > 0); {
+	case errors.Is(err, errMoved):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("write mark: %w", err)
+	default:
+		return false, nil
+	}
+}

@@ -1,0 +1,22 @@
+// Package restore notices that the store of a deployment is an older copy of itself, and holds the
+// deployment until an operator decides.
+//
+// A [Mark] is a counter that the processes of a deployment advance together, at most once in an
+// [Interval]. It stands in the store and on the bus. A copy of the store that is restored has an
+// older mark than the bus.
+//
+//	watch := restore.NewWatch(redis, natsbus, log)
+//	go watch.Run(ctx)
+//	store, bus := watch.Store(redis), watch.Bus(natsbus)
+//
+// # Guarantees
+//
+//   - The mark in the store is raised before that on the bus, and by one. So a store that was not
+//     restored is never behind, whatever processes crash, pause, or lose one of the two.
+//   - A store that lacks more than [Tolerance] marks stays behind until [Watch.Accept]: no process
+//     raises a mark that is behind, not even one that read the bus long ago.
+//   - While the store is behind, the wrappers claim, sweep, evict, commit, delete and publish
+//     nothing, record no run as lost, and leave the status of each run.
+//   - A store or a bus that does not answer changes nothing. Nor does a deployment that was
+//     stopped, since no clock plays a part, nor a bus that has lost its mark.
+package restore

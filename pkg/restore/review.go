@@ -1,0 +1,377 @@
+package restore
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// pageSize is the number of runs that the store is asked for at once.
+	pageSize = 500
+
+	// sideBySide is the number of runs that are read or aborted at once.
+	sideBySide = 32
+
+	// maxArguments bounds the arguments of a call in a report, in bytes.
+	maxArguments = 2000
+)
+
+// AbandonReason is the reason with which Abandon aborts runs.
+const AbandonReason = "abandoned: the store was restored from an older copy"
+
+// Pending has the turn messages that no worker has acknowledged.
+type Pending interface {
+	// PendingTurns calls fn for each of them. untouched says that no worker has been given the
+	// message.
+	PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bool)) error
+}
+
+// Review says what a decision means, and carries it out. A nil Review has nothing to decide. Its
+// methods may be called from any goroutine.
+type Review struct {
+	watch   *Watch
+	store   state.Store
+	pending Pending
+}
+
+// NewReview returns a review of a deployment.
+func NewReview(watch *Watch, store state.Store, pending Pending) *Review {
+	return &Review{watch, store, pending}
+}
+
+// Waiting reports whether the deployment waits, as far as this process knows.
+func (r *Review) Waiting() bool { return r != nil && r.watch.Waiting() }
+
+// Status returns what the last look has found.
+func (r *Review) Status() Status {
+	if r == nil {
+		return Status{}
+	}
+	return r.watch.Status()
+}
+
+// named is what turn messages say of a run.
+type named struct {
+	tenant    string
+	version   int64 // the newest
+	touched   map[int64]bool
+	untouched map[int64]bool
+}
+
+// Report looks at the deployment and lists up to limit of the runs that the store may have in an
+// older state. Of a deployment that does not wait it lists none.
+func (r *Review) Report(ctx context.Context, limit int) (api.Restore, error) {
+	report := api.Restore{Status: api.RestoreOK, Runs: []api.RestoreRun{}}
+	if r == nil {
+		return report, nil
+	}
+	if err := r.watch.look(ctx, true); err != nil {
+		return report, err
+	}
+	s := r.watch.Status()
+	report.Epoch = s.Epoch
+	if !s.Waiting {
+		return report, nil
+	}
+	report.Status, report.BehindSeconds = api.RestoreWaiting, int64(s.Behind/time.Second)
+	if !s.Since.IsZero() {
+		at := state.At(s.Since)
+		report.Since = &at
+	}
+	runs, err := r.find(ctx)
+	if err != nil {
+		return report, err
+	}
+	if err := r.addCalls(ctx, runs); err != nil {
+		return report, err
+	}
+	for _, run := range runs {
+		switch run.Found {
+		case api.RestoreAhead:
+			report.Counts.Ahead++
+		case api.RestoreMissing:
+			report.Counts.Missing++
+		default:
+			report.Counts.Active++
+		}
+		report.Counts.Calls += len(run.Calls)
+	}
+	report.Truncated = len(runs) > limit
+	report.Runs = append(report.Runs, runs[:min(limit, len(runs))]...)
+	return report, nil
+}
+
+// find returns all runs that the store may have in an older state.
+func (r *Review) find(ctx context.Context) ([]api.RestoreRun, error) {
+	messages, err := r.messages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[state.RunID]api.RestoreRun{}
+	for _, f := range []state.Filter{{Status: []state.Status{state.Queued, state.Running}}, {Status: []state.Status{state.Waiting}}} {
+		if err := r.active(ctx, f, messages, found); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.byMessage(ctx, messages, found); err != nil {
+		return nil, err
+	}
+	runs := make([]api.RestoreRun, 0, len(found))
+	for _, run := range found {
+		runs = append(runs, run)
+	}
+	order := []string{api.RestoreMissing, api.RestoreAhead, api.RestoreActive}
+	slices.SortFunc(runs, func(a, b api.RestoreRun) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Found), slices.Index(order, b.Found)), cmp.Compare(a.RunID, b.RunID))
+	})
+	return runs, nil
+}
+
+func (r *Review) messages(ctx context.Context) (map[state.RunID]*named, error) {
+	messages := map[state.RunID]*named{}
+	err := r.pending.PendingTurns(ctx, func(t bus.Turn, untouched bool) {
+		m := messages[t.Run]
+		if m == nil {
+			m = &named{tenant: t.Tenant, touched: map[int64]bool{}, untouched: map[int64]bool{}}
+			messages[t.Run] = m
+		}
+		m.version = max(m.version, t.Version)
+		if untouched {
+			m.untouched[t.Version] = true
+		} else {
+			m.touched[t.Version] = true
+		}
+	})
+	return messages, err
+}
+
+// active adds the runs of the store that would continue by themselves. One whose turn message no
+// worker has been given is as the store has it.
+func (r *Review) active(ctx context.Context, f state.Filter, messages map[state.RunID]*named, found map[state.RunID]api.RestoreRun) error {
+	f.Limit = pageSize
+	for {
+		page, err := r.store.List(ctx, f)
+		if err != nil {
+			return err
+		}
+		for _, st := range page.Runs {
+			m := messages[st.ID]
+			if m != nil && m.version == st.Version && m.untouched[st.Version] && !m.touched[st.Version] {
+				continue
+			}
+			if st.Status == state.Waiting && (st.Due().IsZero() || st.Due().After(time.Now())) {
+				continue // nothing continues it before a signal does
+			}
+			found[st.ID] = entry(st, api.RestoreActive, m)
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+// byMessage adds the runs of which messages say more than the store.
+func (r *Review) byMessage(ctx context.Context, messages map[state.RunID]*named, found map[state.RunID]api.RestoreRun) error {
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(sideBySide)
+	for id, m := range messages {
+		group.Go(func() error {
+			st, err := r.store.Load(ctx, id)
+			var run api.RestoreRun
+			switch {
+			case errors.Is(err, state.ErrDeleted), errors.Is(err, state.ErrFormat):
+				return nil
+			case errors.Is(err, state.ErrNotFound):
+				run = entry(state.State{ID: id, Tenant: m.tenant}, api.RestoreMissing, m)
+			case err != nil:
+				return fmt.Errorf("load run %s: %w", id, err)
+			case m.version > st.Version:
+				run = entry(st, api.RestoreAhead, m)
+			default:
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found[id] = run
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func entry(st state.State, found string, m *named) api.RestoreRun {
+	run := api.RestoreRun{
+		RunID: string(st.ID), Tenant: cmp.Or(st.Tenant, state.DefaultTenant), Agent: st.Agent, Found: found, Status: string(st.Status), Version: st.Version, Calls: []api.RestoreCall{},
+	}
+	if m != nil {
+		run.NATSVersion = m.version
+	}
+	return run
+}
+
+// addCalls adds the calls that have no result in the store.
+func (r *Review) addCalls(ctx context.Context, runs []api.RestoreRun) error {
+	tools := definitions{agents: r.store, known: map[string]map[string]bool{}}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(sideBySide)
+	for i := range runs {
+		run := &runs[i]
+		if run.Found == api.RestoreMissing {
+			continue
+		}
+		group.Go(func() error {
+			st, err := r.store.Load(ctx, state.RunID(run.RunID))
+			if errors.Is(err, state.ErrNotFound) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			log, err := r.store.Log(ctx, st.ID, 0, 0)
+			if err != nil {
+				return err
+			}
+			if st.Status.Terminal() {
+				return nil
+			}
+			for _, call := range openCalls(log) {
+				run.Calls = append(run.Calls, api.RestoreCall{
+					ID: call.ID, Tool: call.Name, Arguments: strings.ToValidUTF8(call.Arguments[:min(len(call.Arguments), maxArguments)], ""), Idempotent: tools.idempotent(ctx, st, call.Name),
+				})
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// openCalls returns the calls that responses propose and that have no result.
+func openCalls(log []state.Entry) []state.Part {
+	done, gone := map[string]bool{}, map[string]bool{}
+	for _, e := range log {
+		switch e.Type {
+		case state.EntryTool, state.EntryReused:
+			done[e.CallID] = true
+		case state.EntryTombstoned:
+			for _, id := range e.MessageIDs {
+				gone[id] = true
+			}
+		}
+	}
+	var open []state.Part
+	for _, e := range log {
+		if e.Type != state.EntryModel || e.Message == nil || gone[e.Message.ID] {
+			continue
+		}
+		for _, call := range e.Message.Calls() {
+			if !done[call.ID] {
+				open = append(open, call)
+			}
+		}
+	}
+	return open
+}
+
+// definitions knows which tools of agents are idempotent.
+type definitions struct {
+	agents state.Agents
+
+	mu    sync.Mutex
+	known map[string]map[string]bool
+}
+
+func (d *definitions) idempotent(ctx context.Context, st state.State, tool string) bool {
+	key := fmt.Sprintf("%s/%s@%d", st.Tenant, st.Agent, st.AgentVersion)
+	d.mu.Lock()
+	tools, ok := d.known[key]
+	d.mu.Unlock()
+	if !ok {
+		tools = map[string]bool{}
+		var definition struct {
+			Tools []struct {
+				Name       string `json:"name"`
+				Idempotent bool   `json:"idempotent"`
+			} `json:"tools"`
+		}
+		v, err := d.agents.Agent(ctx, cmp.Or(st.Tenant, state.DefaultTenant), st.Agent, st.AgentVersion)
+		if err == nil && json.Unmarshal(v.Definition, &definition) == nil {
+			for _, t := range definition.Tools {
+				tools[t.Name] = t.Idempotent
+			}
+		}
+		d.mu.Lock()
+		d.known[key] = tools
+		d.mu.Unlock()
+	}
+	return tools[tool]
+}
+
+// Accept makes the older state the truth: every run continues from it. See Watch.Accept.
+func (r *Review) Accept(ctx context.Context) (api.RestoreDecided, error) {
+	if r == nil {
+		return api.RestoreDecided{}, ErrNotWaiting
+	}
+	err := r.watch.Accept(ctx)
+	return api.RestoreDecided{Decision: "accept", Epoch: r.watch.Status().Epoch}, err
+}
+
+// Abandon aborts the runs that Report lists, in the name of by, and then accepts: the others
+// continue. A run that the store lacks ends as lost. After an error the deployment may still wait,
+// and the caller may repeat the call.
+func (r *Review) Abandon(ctx context.Context, by *state.By, delay time.Duration) (api.RestoreDecided, error) {
+	decided := api.RestoreDecided{Decision: "abandon"}
+	if r == nil {
+		return decided, ErrNotWaiting
+	}
+	if err := r.watch.look(ctx, true); err != nil {
+		return decided, err
+	}
+	if !r.watch.Waiting() {
+		return decided, ErrNotWaiting
+	}
+	runs, err := r.find(ctx)
+	if err != nil {
+		return decided, err
+	}
+	var mu sync.Mutex
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(sideBySide)
+	for _, run := range runs {
+		if run.Found == api.RestoreMissing {
+			continue
+		}
+		group.Go(func() error {
+			_, err := r.store.Abort(within, state.RunID(run.RunID), state.Abort{Reason: AbandonReason, By: by}, delay)
+			if _, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is(err, state.ErrNotFound) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			decided.Cancelled++
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return decided, fmt.Errorf("abort runs: %w", err)
+	}
+	err = r.watch.Accept(ctx)
+	decided.Epoch = r.watch.Status().Epoch
+	return decided, err
+}

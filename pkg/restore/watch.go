@@ -1,0 +1,355 @@
+package restore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+const (
+	// Interval is the time in which the mark advances by one at most.
+	Interval = 2 * time.Second
+
+	// Tolerance is the number of marks that a store may lack: a failover loses what was written
+	// last, and continues by itself. It stands for 10 seconds.
+	Tolerance = 5
+
+	// lookTimeout bounds one look at the store and at the bus.
+	lookTimeout = 10 * time.Second
+)
+
+// Name is what readiness, doctor, metrics and errors call the state in which a deployment waits
+// for the decision.
+const Name = "waiting_restore"
+
+// Help describes the metric of that name.
+const Help = "1 while the deployment waits for the decision about an older copy of its store."
+
+var (
+	// ErrWaiting reports that nothing was done because the deployment waits for the decision of
+	// an operator.
+	ErrWaiting = errors.New(Name + ": the store is an older copy than NATS knows of, and waits for `turnpike restore accept` or `turnpike restore abandon`")
+
+	// ErrNotWaiting reports a decision although the store is not behind.
+	ErrNotWaiting = errors.New("the store is not behind: there is nothing to decide")
+)
+
+// Mark is how far a deployment has come.
+type Mark struct {
+	// Epoch counts the older copies of the store that operators have accepted. The ids of turn
+	// messages contain it: the bus remembers those of turns that are made again.
+	Epoch int64 `json:"epoch"`
+
+	// Count counts intervals in which the deployment ran.
+	Count int64 `json:"count"`
+}
+
+// Marks is the mark in a store, which may have several parts with a mark each.
+type Marks interface {
+	// Marks returns the least and the greatest mark, 0 for a part that has none.
+	Marks(ctx context.Context) (least, greatest int64, err error)
+
+	// RaiseMarks raises each mark that is not below floor to at least `to`, and returns the least
+	// and the greatest mark that there is then.
+	RaiseMarks(ctx context.Context, floor, to int64) (least, greatest int64, err error)
+
+	// SetFloor has the store refuse, in the same step, claims, sweeps and evictions of runs in
+	// parts whose mark is below floor.
+	SetFloor(floor int64)
+}
+
+// Ledger is the mark on the bus.
+type Ledger interface {
+	// Mark returns the mark, its revision, and the time at which it was written. A revision of
+	// 0 is none.
+	Mark(ctx context.Context) (data []byte, revision uint64, at time.Time, err error)
+
+	// ReplaceMark writes the mark in the place of the one with a revision, unless another process
+	// has: then moved is true.
+	ReplaceMark(ctx context.Context, data []byte, revision uint64) (moved bool, err error)
+}
+
+// Status is what a look has found.
+type Status struct {
+	Waiting bool
+	Behind  time.Duration // by how much running time the store lacks what the bus knows
+	Since   time.Time     // the time at which the bus last knew of progress; zero if unknown
+	Epoch   int64
+}
+
+// String describes a status that waits.
+func (s Status) String() string {
+	return fmt.Sprintf("%s: the store lacks about %s that NATS knows of: run `turnpike restore status`", Name, s.Behind)
+}
+
+// Watch advances the mark of one process, and knows whether the deployment waits. A nil Watch never
+// waits. Its methods may be called from any goroutine.
+type Watch struct {
+	store  Marks
+	ledger Ledger
+	log    zerolog.Logger
+
+	waiting  atomic.Bool
+	epoch    atomic.Int64
+	resumed  atomic.Int64  // Unix nanoseconds of the last end of waiting here, or 0
+	suspects chan struct{} // holds a token if a look must not wait for the next interval
+
+	looking  sync.Mutex // held during a look; guards the two below
+	revision uint64     // of the mark on the bus at the last look
+	looked   bool
+
+	mu      sync.Mutex
+	status  Status
+	changed chan struct{} // closed when waiting changes
+}
+
+// NewWatch returns a watch, which does nothing before Look or Run.
+func NewWatch(store Marks, ledger Ledger, log zerolog.Logger) *Watch {
+	return &Watch{store: store, ledger: ledger, log: log, suspects: make(chan struct{}, 1), changed: make(chan struct{})}
+}
+
+// Waiting reports whether the deployment waits, as far as this process knows.
+func (w *Watch) Waiting() bool { return w != nil && w.waiting.Load() }
+
+// Status returns what the last look has found.
+func (w *Watch) Status() Status {
+	if w == nil {
+		return Status{}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// Err returns nil, or ErrWaiting with the status.
+func (w *Watch) Err() error {
+	if !w.Waiting() {
+		return nil
+	}
+	return fmt.Errorf("%w (it lacks about %s)", ErrWaiting, w.Status().Behind)
+}
+
+// Compare compares the two marks once, and changes nothing.
+func Compare(ctx context.Context, store Marks, ledger Ledger) (Status, error) {
+	w := &Watch{store: store, ledger: ledger}
+	mark, _, at, err := w.read(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	least, _, err := store.Marks(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	return mark.status(least, at), nil
+}
+
+// Run looks once in an interval, until ctx ends.
+func (w *Watch) Run(ctx context.Context) {
+	tick := time.NewTicker(Interval)
+	defer tick.Stop()
+	for {
+		suspect := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-w.suspects:
+			suspect = true
+		}
+		if err := w.look(ctx, suspect); err != nil && ctx.Err() == nil {
+			w.log.Debug().Err(err).Msg("mark of the deployment not advanced")
+		}
+	}
+}
+
+// Look compares the two marks once, and advances them if no other process has since the last look.
+// An error says that one of the two did not answer; what was known before stays.
+func (w *Watch) Look(ctx context.Context) error { return w.look(ctx, false) }
+
+func (w *Watch) look(ctx context.Context, suspect bool) error {
+	w.looking.Lock()
+	defer w.looking.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	mark, revision, at, err := w.read(ctx)
+	if err != nil {
+		return err
+	}
+	w.store.SetFloor(mark.floor())
+	w.epoch.Store(mark.Epoch)
+	moved, first := revision != w.revision, !w.looked
+	if moved && !first && !suspect && !w.Waiting() {
+		w.revision = revision // another process has found the store in order
+		return nil
+	}
+	if moved && revision != 0 || suspect || w.Waiting() {
+		// Only a process that sees no progress makes some: many that start at the same time
+		// would else let the mark run ahead of the time that it stands for.
+		least, _, err := w.store.Marks(ctx)
+		if err != nil {
+			return err
+		}
+		w.found(mark, least, at)
+		w.revision, w.looked = revision, true
+		return nil
+	}
+	return w.advance(ctx, mark, revision, at)
+}
+
+// advance raises the mark in the store, and then that on the bus.
+func (w *Watch) advance(ctx context.Context, mark Mark, revision uint64, at time.Time) error {
+	to := mark.Count + 1
+	least, greatest, err := w.store.RaiseMarks(ctx, mark.floor(), to)
+	if err == nil && least >= mark.floor() && greatest > to {
+		// The bus is the older one, or has lost its mark, unless another process was faster.
+		var now uint64
+		if _, now, _, err = w.read(ctx); err == nil && now != revision {
+			w.revision = now
+			return nil
+		}
+		to = greatest
+		if err == nil {
+			least, _, err = w.store.RaiseMarks(ctx, mark.floor(), to)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	w.found(mark, least, at)
+	w.revision, w.looked = revision, true
+	if w.Waiting() {
+		return nil
+	}
+	mark.Count = to
+	return w.write(ctx, mark, revision)
+}
+
+// write replaces the mark on the bus. That another process has done so is as good.
+func (w *Watch) write(ctx context.Context, mark Mark, revision uint64) error {
+	data, err := json.Marshal(mark)
+	if err != nil {
+		return err
+	}
+	_, err = w.ledger.ReplaceMark(ctx, data, revision)
+	if err != nil {
+		return err
+	}
+	_, w.revision, _, err = w.ledger.Mark(ctx)
+	return err
+}
+
+func (w *Watch) read(ctx context.Context) (mark Mark, revision uint64, at time.Time, err error) {
+	data, revision, at, err := w.ledger.Mark(ctx)
+	if err == nil && revision != 0 {
+		err = json.Unmarshal(data, &mark)
+	}
+	return mark, revision, at, err
+}
+
+// floor is the least mark of a store that is not behind.
+func (m Mark) floor() int64 { return max(0, m.Count-Tolerance) }
+
+// status is that of a store with a least mark; the one on the bus was written at a time.
+func (m Mark) status(least int64, at time.Time) Status {
+	status := Status{Waiting: least < m.floor(), Epoch: m.Epoch}
+	if status.Waiting {
+		status.Behind, status.Since = time.Duration(m.Count-least)*Interval, at
+	}
+	return status
+}
+
+// found notes what a look has found: the least mark of the store.
+func (w *Watch) found(mark Mark, least int64, at time.Time) {
+	status := mark.status(least, at)
+	waiting := status.Waiting
+	w.mu.Lock()
+	turned := waiting != w.status.Waiting
+	w.status = status
+	if turned {
+		if !waiting {
+			w.resumed.Store(time.Now().UnixNano())
+		}
+		w.waiting.Store(waiting)
+		close(w.changed)
+		w.changed = make(chan struct{})
+	}
+	w.mu.Unlock()
+	switch {
+	case turned && waiting:
+		w.log.Error().Dur("behind_ms", status.Behind).Int64("mark", mark.Count).Int64("mark_of_store", least).
+			Str("hint", "docs/how-to/restore-the-store.md: `turnpike restore status`, then accept or abandon").Msg("the store is an older copy: nothing runs until an operator decides")
+	case turned:
+		w.log.Info().Int64("epoch", mark.Epoch).Msg("the deployment no longer waits for a decision about the store")
+	}
+}
+
+// suspect has Run look now, at the store's mark too.
+func (w *Watch) suspect() {
+	select {
+	case w.suspects <- struct{}{}:
+	default:
+	}
+}
+
+// await returns when the deployment does not wait, or with the error of ctx.
+func (w *Watch) await(ctx context.Context) error {
+	for {
+		w.mu.Lock()
+		waiting, changed := w.status.Waiting, w.changed
+		w.mu.Unlock()
+		if !waiting {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Accept makes the store's older state the truth: it begins an epoch and ends the wait of all
+// processes, within an interval. The error is ErrNotWaiting if the store is not behind. After
+// another error the deployment may still wait, and the caller may repeat the call.
+func (w *Watch) Accept(ctx context.Context) error {
+	w.looking.Lock()
+	err := w.accept(ctx)
+	w.looking.Unlock()
+	if err != nil {
+		return err
+	}
+	return w.look(ctx, true)
+}
+
+func (w *Watch) accept(ctx context.Context) error {
+	mark, revision, _, err := w.read(ctx)
+	if err != nil {
+		return err
+	}
+	least, _, err := w.store.Marks(ctx)
+	if err != nil {
+		return err
+	}
+	if least >= mark.floor() {
+		return ErrNotWaiting
+	}
+	mark.Epoch++
+	data, err := json.Marshal(mark)
+	if err != nil {
+		return err
+	}
+	if _, err := w.ledger.ReplaceMark(ctx, data, revision); err != nil {
+		return err
+	}
+	if _, _, err = w.store.RaiseMarks(ctx, 0, mark.Count); err != nil {
+		return err
+	}
+	w.epoch.Store(mark.Epoch)
+	return nil
+}

@@ -1,0 +1,74 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// SetFloor has Claim answer state.ClaimBehind, and Sweep and Evict find nothing, for runs of
+// shards whose mark is below floor: the server has an older copy of them. 0, the default, is no
+// floor. It is safe for concurrent use.
+func (s *Store) SetFloor(floor int64) { s.floor.Store(max(0, floor)) }
+
+// Marks returns the least and the greatest mark of all shards. A shard without one counts as 0.
+func (s *Store) Marks(ctx context.Context) (least, greatest int64, err error) {
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.StringCmd, len(s.keys.marks))
+	for i, key := range s.keys.marks {
+		cmds[i] = pipe.Get(ctx, key)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	least = math.MaxInt64
+	for _, c := range cmds {
+		n, err := c.Int64()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return 0, 0, fmt.Errorf("read marks: %w", err)
+		}
+		least, greatest = min(least, n), max(greatest, n)
+	}
+	return least, greatest, nil
+}
+
+// RaiseMarks raises the mark of each shard to a number, unless the mark is higher already or
+// below floor, and returns the least and the greatest mark that there is then. A repetition
+// changes nothing.
+func (s *Store) RaiseMarks(ctx context.Context, floor, to int64) (least, greatest int64, err error) {
+	least = math.MaxInt64
+	for try := 0; ; try++ {
+		pipe := s.rdb.Pipeline()
+		cmds := make([]*redis.Cmd, len(s.keys.marks))
+		for i, key := range s.keys.marks {
+			cmds[i] = markScript.EvalSha(ctx, pipe, []string{key}, max(0, floor), to)
+		}
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		if unknown := unknownScript(cmds); unknown && try == 0 {
+			if err := s.load(ctx, markScript.Script); err != nil {
+				return 0, 0, fmt.Errorf("raise marks: %w", err)
+			}
+			continue
+		}
+		for _, c := range cmds {
+			list, err := c.Slice()
+			if err != nil {
+				return 0, 0, fmt.Errorf("raise marks: %w", err)
+			}
+			n := reply[markPlace](list).num(markReached)
+			least, greatest = min(least, n), max(greatest, n)
+		}
+		return least, greatest, nil
+	}
+}
+
+// unknownScript reports whether a server did not know the script of a command.
+func unknownScript(cmds []*redis.Cmd) bool {
+	for _, c := range cmds {
+		if redis.HasErrorPrefix(c.Err(), "NOSCRIPT") {
+			return true
+		}
+	}
+	return false
+}
