@@ -24,7 +24,7 @@ const (
 // registerWaiting registers the metric of deployments that wait for a decision about their store.
 // The worker of the same process may have it.
 func registerWaiting(registry *prometheus.Registry, r *restore.Review) error {
-	err := registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_" + restore.Name, Help: restore.Help}, func() float64 {
+	err := registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_" + restore.Name, Help: restore.MetricText}, func() float64 {
 		if r.Waiting() {
 			return 1
 		}

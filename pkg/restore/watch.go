@@ -28,8 +28,8 @@ const (
 // for the decision.
 const Name = "waiting_restore"
 
-// Help describes the metric of that name.
-const Help = "1 while the deployment waits for the decision about an older copy of its store."
+// MetricText describes the metric of that name.
+const MetricText = "1 while the deployment waits for the decision about an older copy of its store."
 
 var (
 	// ErrWaiting reports that nothing was done because the deployment waits for the decision of

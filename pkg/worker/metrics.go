@@ -63,7 +63,7 @@ func newMetrics(r *prometheus.Registry, calls *timelimit.Calls, answers *admissi
 		errs = append(errs, r.Register(c))
 	}
 	// The gateway of the same process may have it.
-	err := r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_" + restore.Name, Help: restore.Help}, func() float64 {
+	err := r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_" + restore.Name, Help: restore.MetricText}, func() float64 {
 		if waiting.Waiting() {
 			return 1
 		}

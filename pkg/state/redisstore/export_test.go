@@ -40,5 +40,5 @@ func (s *Store) Known(id state.RunID) (n int, sum string) {
 func (s *Store) SweepAs(ctx context.Context, format int, id state.RunID) error {
 	src := fmt.Sprintf("local FORMAT, NOISY, LOOK = %d, %d, %d\n", format, state.NoisyAbove, state.BacklogLook) + lib + sweepSrc
 	k := s.keys.run(id)
-	return s.rdb.Eval(ctx, src, []string{k.header, k.log, k.due, k.count, k.tenants, k.leases, k.lists, s.keys.aside[id.Shard()]}, string(id), 1000, 0, 0, 0, "").Err()
+	return s.rdb.Eval(ctx, src, []string{k.header, k.log, k.due, k.count, k.tenants, k.leases, k.lists, s.keys.aside[id.Shard()], k.mark}, string(id), 1000, 0, 0, 0, "", 0).Err()
 }
