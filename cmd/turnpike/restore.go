@@ -29,7 +29,7 @@ func (*restoreStatusCmd) Run(e *env) error {
 	if r.Since != nil {
 		fmt.Fprintf(&b, " of what happened until %s", r.Since.Local().Format(time.DateTime))
 	}
-	fmt.Fprintf(&b, ".\nNo run starts or continues until you decide.\n\n%d runs of which NATS has newer turns, %d that the store lacks, %d that may have continued; %d calls may happen twice\n\n",
+	fmt.Fprintf(&b, ".\nNo run starts or continues until you decide.\n\n%d runs of which NATS has newer turns, %d that the store lacks, %d that may have continued; at least %d calls may happen twice\n\n",
 		r.Counts.Ahead, r.Counts.Missing, r.Counts.Active, r.Counts.Calls)
 	b.WriteString(table("RUN\tTENANT\tAGENT\tFOUND\tSTATUS\tVERSION\tIN NATS\tCALLS THAT MAY HAPPEN TWICE", r.Runs, func(run api.RestoreRun) string {
 		var calls []string
