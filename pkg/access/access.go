@@ -140,9 +140,11 @@ func (c Caller) May(roles ...Role) bool {
 	})
 }
 
-// OfDeployment reports whether the caller has a role in each tenant.
+// OfDeployment reports whether the caller has a role in each tenant. Each role includes Viewer.
 func (c Caller) OfDeployment(r Role) bool {
-	return slices.ContainsFunc(c.Principal.Grants, func(g Grant) bool { return g.Tenant == AnyTenant && slices.Contains(g.Roles, r) })
+	return slices.ContainsFunc(c.Principal.Grants, func(g Grant) bool {
+		return g.Tenant == AnyTenant && (slices.Contains(g.Roles, r) || r == Viewer && len(g.Roles) > 0)
+	})
 }
 
 // By says who caused an entry of a log, or nil where nobody has to say who they are.
