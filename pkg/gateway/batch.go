@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,8 +23,8 @@ const (
 	// batchBodies is how many times the body of one submission a batch may have.
 	batchBodies = 8
 
-	// concurrentCreates bounds how many runs of a batch are created at once, and how many
-	// are started: with 50 ms to the store or to the bus, some 2,500 a second.
+	// concurrentCreates bounds how many runs of a batch are created at once: with 50 ms to the
+	// store, some 2,500 a second.
 	concurrentCreates = 128
 
 	// batchTimeout bounds the creation of a batch. It outlives the client.
@@ -217,30 +218,28 @@ func (g *Gateway) createBatch(ctx context.Context, runs []state.State, sub submi
 	return stored, nil
 }
 
-// batchStarts returns how runs of a batch are started, unless they are held or were
-// started before: some at a time, and wait returns when all are. What cannot be sent now
-// is the sweeper's. Those of a large batch wait in the queue for noisy tenants.
+// batchStarts returns start, which publishes the first turn of a run unless the run is pending in
+// its batch or was started before, and wait, which waits for the bus for a moment. Turns of a large
+// batch go to the queue for noisy tenants.
 func (g *Gateway) batchStarts(ctx context.Context, large bool) (start func(state.Created), wait func()) {
-	group, ctx := errgroup.WithContext(ctx) // after one that failed no other is tried
-	group.SetLimit(concurrentCreates)
+	var mu sync.Mutex
+	var firsts []<-chan struct{}
 	start = func(made state.Created) {
 		st := made.State
 		if st.Status != state.Queued || st.Version != 1 {
 			return
 		}
-		group.Go(g.guarded(func() error {
-			t := firstTurn(made, st.TraceSpan)
-			t.Noisy = t.Noisy || large
-			if err := g.dispatch.Publish(ctx, t); err != nil {
-				return fmt.Errorf("batch %s: %w", st.BatchID(), err)
-			}
-			return nil
-		}))
+		t := firstTurn(made, st.TraceSpan)
+		t.Noisy = t.Noisy || large
+		first := g.outbox.post(func(ctx context.Context) error { return g.dispatch.Publish(ctx, t) })
+		mu.Lock()
+		defer mu.Unlock()
+		firsts = append(firsts, first)
 	}
-	wait = func() {
-		if err := group.Wait(); err != nil {
-			g.log.Warn().Err(err).Str("hint", "is NATS reachable? the sweeper of a worker publishes them").Msg("turns of a batch not published")
-		}
+	wait = func() { // the runs of the batch are stored, or have failed
+		mu.Lock()
+		defer mu.Unlock()
+		g.outbox.await(ctx, firsts...)
 	}
 	return start, wait
 }

@@ -231,7 +231,8 @@ func (g *Gateway) takeUp(ctx context.Context, d bus.DeadLetter) error {
 	if err != nil {
 		return err
 	}
-	g.publish(ctx, d.Run, func(ctx context.Context) error { return g.dispatch.Wake(ctx, d.Run, wake, "") })
+	run := d.Run
+	g.publish(ctx, func(ctx context.Context) error { return g.dispatch.Wake(ctx, run, wake, "") })
 	return nil
 }
 

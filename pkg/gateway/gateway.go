@@ -197,6 +197,7 @@ type Gateway struct {
 	lookup  *lookup.Finder
 
 	dispatch *dispatch.Dispatcher
+	outbox   *outbox
 	keeper   *retention.Keeper
 
 	audiences audiences
@@ -282,7 +283,10 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	if err := cfg.Registry.Register(newDeletions(g.keeper.Stats)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	g.dispatch = dispatch.New(b, g.noisy.full)
+	g.dispatch, g.outbox = dispatch.New(b, g.noisy.full), newOutbox(cfg.Logger, outboxMessages)
+	if err := errors.Join(cfg.Registry.Register(g.outbox.sizes), cfg.Registry.Register(g.outbox.lost)); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
 	g.stop = sync.OnceFunc(func() { close(g.quit) })
 	return g, nil
 }

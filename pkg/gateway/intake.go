@@ -239,6 +239,7 @@ func (g *Gateway) takeAbort(ctx context.Context, m bus.Message) error {
 	}
 	g.appendAudit(ctx, caller, actionCancel, string(id))
 	// Workers have heard the message itself.
-	g.publish(ctx, id, func(ctx context.Context) error { return g.dispatch.WakeAborted(ctx, id, wake, span.Parent(ctx)) })
+	trace := span.Parent(ctx)
+	g.publish(ctx, func(ctx context.Context) error { return g.dispatch.WakeAborted(ctx, id, wake, trace) })
 	return nil
 }

@@ -25,7 +25,7 @@ const (
 // until ctx ends or one of the two fails. When ctx has ended GET /readyz is 503 while
 // everything goes on for Config.Drain. Then the listener closes and open requests may finish
 // for ten seconds: event streams and those with ?wait end at once, and readers resume
-// elsewhere.
+// elsewhere. Finally, messages on their way to the bus get two seconds.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	group, failed := errgroup.WithContext(context.WithoutCancel(ctx))
 	work, stop := context.WithCancel(failed)
@@ -41,7 +41,9 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 		}
 		return nil
 	})
-	return group.Wait()
+	err := group.Wait()
+	g.Close()
+	return err
 }
 
 // awaitDrain says that the process is to end soon, and waits until everybody has heard it.

@@ -70,7 +70,8 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return g.unawaited(r.Context(), id, err)
 	}
-	g.publish(r.Context(), id, func(ctx context.Context) error { return g.dispatch.Wake(ctx, id, wake, span.Parent(ctx)) })
+	trace := span.Parent(r.Context())
+	g.publish(r.Context(), func(ctx context.Context) error { return g.dispatch.Wake(ctx, id, wake, trace) })
 	g.changes.changed(st.Tenant, id)
 	return g.accepted(w, r, id)
 }
@@ -264,9 +265,8 @@ func (g *Gateway) cancel(ctx context.Context, st state.State, reason string) err
 	if err != nil {
 		return err
 	}
-	g.publish(ctx, st.ID, func(ctx context.Context) error {
-		return g.dispatch.Abort(ctx, st.ID, st.Tenant, reason, wake, span.Parent(ctx))
-	})
+	id, tenant, trace := st.ID, st.Tenant, span.Parent(ctx)
+	g.publish(ctx, func(ctx context.Context) error { return g.dispatch.Abort(ctx, id, tenant, reason, wake, trace) })
 	g.changes.changed(st.Tenant, st.ID)
 	return nil
 }

@@ -95,8 +95,8 @@ const (
 	maxValue    = 4096
 )
 
-// submit stores a run and publishes its first turn. When it returns nil the run is
-// durable: if the publish failed, the sweeper does it.
+// submit stores a run and publishes its first turn. When it returns nil the run is durable, and
+// the outbox publishes the turn as soon as the bus takes it.
 func (g *Gateway) submit(ctx context.Context, sub submission) (state.State, error) {
 	run, err := g.newRun(ctx, sub)
 	if err != nil {
@@ -124,7 +124,8 @@ func (g *Gateway) start(ctx context.Context, run state.State, sub submission) (s
 	// A run that exists may be one that this very call made, if the store repeated
 	// it, or whose publisher died: the bus drops the message if it is the second.
 	if st.Status == state.Queued && (!existing || st.Version == run.Version) {
-		g.publish(ctx, st.ID, func(ctx context.Context) error { return g.dispatch.Publish(ctx, firstTurn(made, run.TraceSpan)) })
+		first := firstTurn(made, run.TraceSpan)
+		g.publish(ctx, func(ctx context.Context) error { return g.dispatch.Publish(ctx, first) })
 	}
 	return st, nil
 }
@@ -135,15 +136,10 @@ func firstTurn(made state.Created, traceParent string) dispatch.Turn {
 	return dispatch.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Tenant: st.Tenant, Noisy: made.Noisy, TraceParent: traceParent}
 }
 
-// publish sends what has to follow a change of a run. The change is in the store: a message
-// that cannot be sent now is the sweeper's.
-func (g *Gateway) publish(ctx context.Context, run state.RunID, send func(context.Context) error) {
-	// A client that goes away must not cost its run a sweep.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	if err := send(ctx); err != nil {
-		g.log.Warn().Err(err).Str("run_id", string(run)).Str("hint", "is NATS reachable? the sweeper of a worker publishes it").Msg("message not published")
-	}
+// publish sends what has to follow a change of a run, which is in the store. It waits for the bus
+// for a moment only. The rules of outbox.post hold for send.
+func (g *Gateway) publish(ctx context.Context, send func(context.Context) error) {
+	g.outbox.await(ctx, g.outbox.post(send))
 }
 
 // reply tells a submitter who named a subject; nobody waits there for sure.

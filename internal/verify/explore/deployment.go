@@ -142,6 +142,12 @@ func (s *deployment) front() (*process, *gateway.Gateway, error) {
 	p := s.newProcess("gateway")
 	p.index = 0 // what people ask for is done before what workers do
 	g, err := gateway.New(store{p: p}, wire{p: p}, gateway.Config{Random: p, Logger: zerolog.Nop(), RedeliveryDelay: redelivery})
+	if err == nil {
+		s.running.Go(func() {
+			<-p.ctx.Done()
+			g.Close()
+		})
+	}
 	return p, g, err
 }
 

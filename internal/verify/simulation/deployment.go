@@ -215,6 +215,7 @@ func (s *Deployment) startGateway() error {
 	s.wg.Go(func() {
 		<-p.ctx.Done()
 		_ = server.Close()
+		g.Close()
 	})
 	return nil
 }
