@@ -4,6 +4,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/turnpike-dev/turnpike/internal/build"
 	"github.com/turnpike-dev/turnpike/internal/telemetry"
@@ -70,6 +72,9 @@ func Open(ctx context.Context, cfg Config, nc *nats.Conn, service string, regist
 		undo = append(undo, traces.Close)
 	}
 	if registry != nil {
+		if err := describeProcess(registry); err != nil {
+			return nil, err
+		}
 		meters, err := telemetry.StartMeters(ctx, service, registry, settings.Logger)
 		if err != nil {
 			return nil, err
@@ -83,6 +88,18 @@ func Open(ctx context.Context, cfg Config, nc *nats.Conn, service string, regist
 	}
 	d.OnClose(closer)
 	return d, nil
+}
+
+// describeProcess registers the metrics of Go, of the process and of the build.
+func describeProcess(r *prometheus.Registry) error {
+	built := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "turnpike_build_info", Help: "1, with the build of the process.", ConstLabels: prometheus.Labels{"version": build.Version(), "go_version": build.GoVersion()},
+	}, func() float64 { return 1 })
+	err := errors.Join(r.Register(collectors.NewGoCollector()), r.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})), r.Register(built))
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	return nil
 }
 
 // Listen opens the address of the API.

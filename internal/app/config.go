@@ -129,7 +129,7 @@ func (l Log) Logger() zerolog.Logger {
 		level = zerolog.InfoLevel
 	}
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00" // milliseconds, to order lines of several processes
-	return zerolog.New(out).Level(level).With().Timestamp().Logger()
+	return limitRepeats(zerolog.New(out).Level(level).With().Timestamp().Logger())
 }
 
 // GatewayConfig is what a gateway process is told.

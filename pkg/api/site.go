@@ -15,7 +15,7 @@ type Worker struct {
 	Version string     `json:"version"` // of its build; empty of one that does not say
 	Slots   int        `json:"slots"`
 	HeardAt state.Time `json:"heard_at"` // its last heartbeat; null if there was none
-	Holds   int        `json:"holds"`    // runs whose turn it has, at most 1,000 are counted
+	Holds   int        `json:"holds"`    // runs whose turn it has, at most 100,000 are counted
 	Runs    []string   `json:"runs"`     // the first ten of them
 }
 

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -230,27 +229,15 @@ type agentKey struct {
 	version int
 }
 
-type metrics struct {
-	requests  *prometheus.CounterVec
-	submitted *prometheus.CounterVec
-	readers   prometheus.Gauge
-	unpulled  *prometheus.GaugeVec
-}
-
 // New returns a gateway over a store and a bus.
 func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	cfg = cfg.withDefaults()
 	if err := checkPublicURL(cfg.PublicURL); err != nil {
 		return nil, err
 	}
-	m := &metrics{
-		requests:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_http_requests_total", Help: "Requests by route and status code."}, []string{"route", "code"}),
-		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_runs_submitted_total", Help: "Accepted runs by source."}, []string{"source"}),
-		readers:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_event_readers", Help: "Open event streams."}),
-		unpulled:  newUnpulled(),
-	}
+	m := newMetrics()
 	lag := newLag(b)
-	if err := errors.Join(cfg.Registry.Register(m.requests), cfg.Registry.Register(m.submitted), cfg.Registry.Register(m.readers), cfg.Registry.Register(m.unpulled), cfg.Registry.Register(lag), registerWaiting(cfg.Registry, cfg.Restore)); err != nil {
+	if err := errors.Join(m.register(cfg.Registry, lag, newStatuses(store)), registerWaiting(cfg.Registry, cfg.Restore)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	own := store // of reads that requests share, which have a limit of their own
@@ -442,7 +429,7 @@ var lasting = map[string]bool{"GET /v1/runs/{id}/events": true, "GET /v1/events"
 // serve runs a handler and reports what it returns.
 func (g *Gateway) serve(route string, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &recorder{ResponseWriter: w}
+		rec := &recorder{ResponseWriter: w, received: time.Now()}
 		r, traced := g.traceRequest(route, r.WithContext(g.budgeted(r.Context(), lasting[route])))
 		defer func() { endRequest(traced, rec.status) }()
 		// Query would leave out what it cannot read.
@@ -455,28 +442,31 @@ func (g *Gateway) serve(route string, h handler) http.Handler {
 		if err != nil {
 			g.fail(rec, r, err)
 		}
-		g.metrics.requests.WithLabelValues(route, strconv.Itoa(max(rec.status, 200))).Inc()
+		g.metrics.answered(route, r, rec)
 	})
 }
 
-// recorder remembers the status of a response.
+// recorder remembers the status of a response, and when it began.
 type recorder struct {
 	http.ResponseWriter
 
-	status int
+	status          int
+	received, began time.Time
 }
 
 func (r *recorder) WriteHeader(status int) {
-	r.status = status
+	r.note(status)
 	r.ResponseWriter.WriteHeader(status)
 }
 
 func (r *recorder) Write(b []byte) (int, error) {
 	if r.status == 0 {
-		r.status = http.StatusOK
+		r.note(http.StatusOK)
 	}
 	return r.ResponseWriter.Write(b)
 }
+
+func (r *recorder) note(status int) { r.status, r.began = status, time.Now() }
 
 // Unwrap lets http.ResponseController flush.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

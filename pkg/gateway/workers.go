@@ -23,7 +23,7 @@ const (
 	shownFor = 10 * time.Minute
 
 	// leasesCounted is how many runs are counted of one worker, and leasesShown how many named.
-	leasesCounted = 1000
+	leasesCounted = 100_000
 	leasesShown   = 10
 )
 

@@ -61,7 +61,11 @@ func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 		d.NATS = nc
 		d.OnClose(nc.Close)
 	}
-	if err := d.open(ctx); err != nil {
+	err := d.open(ctx)
+	if err == nil {
+		err = d.monitor()
+	}
+	if err != nil {
 		d.Close()
 		return nil, err
 	}

@@ -21,8 +21,8 @@ type meters struct {
 	seconds metric.Float64Histogram
 	tokens  metric.Int64Histogram
 
-	known  model.Prices
-	places *series.Places
+	known model.Prices
+	limit *series.Limiter
 }
 
 // maxModels bounds the models without a known price, and addresses of models, that have metrics
@@ -44,14 +44,14 @@ func newMeters(p metric.MeterProvider, known model.Prices) (*meters, error) {
 }
 
 // attributes returns what the metrics say about the model of a call. Tenants choose names and
-// addresses of models: those without a place are all one.
+// addresses of models: those that are not admitted are all one.
 func (m *meters) attributes(tenant string, of *agent.Model) []attribute.KeyValue {
 	set := asked(*of)
 	if _, known := m.known[of.Name]; known && of.BaseURL == "" {
 		return set
 	}
 	own := attribute.NewSet(set...)
-	if m.places.Admit(tenant, own.Encoded(attribute.DefaultEncoder())) {
+	if m.limit.Admit(tenant, own.Encoded(attribute.DefaultEncoder())) {
 		return set
 	}
 	return []attribute.KeyValue{span.OperationName.String("chat"), span.ProviderName.String(providerName(of.Provider)), span.RequestModel.String(series.Other)}

@@ -91,7 +91,7 @@ func TestMeters(t *testing.T) {
 }
 
 // A tenant with a thousand names and addresses of models gets few series of them, and leaves
-// places to the models of others. Models with a price have theirs in any case.
+// room to the models of others. Models with a price have theirs in any case.
 func TestMetersOfManyModels(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -111,6 +111,9 @@ func TestMetersOfManyModels(t *testing.T) {
 			def.Model.BaseURL = fmt.Sprintf("https://h%d.example:%d/v1", i, 1000+i)
 		}
 		ids = append(ids, s.submitTo(def))
+		if i == 0 {
+			s.awaitReason(ids[0], state.EndModelError)
+		}
 	}
 	for _, id := range ids {
 		s.awaitReason(id, state.EndModelError)

@@ -93,7 +93,7 @@ func (t *turn) observe(done state.Committed) {
 	reason := string(t.s.Transition.Reason)
 	t.w.metrics.turns.WithLabelValues(reason).Inc()
 	t.w.metrics.turnSeconds.Observe(took.Seconds())
-	t.w.log.Info().
+	t.w.log.Debug().
 		Str("run_id", string(t.s.ID)).
 		Int("turn", t.s.Turn).
 		Int64("version", done.Version).

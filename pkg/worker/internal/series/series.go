@@ -1,4 +1,3 @@
-// Package series bounds the number of metric series that users can cause.
 package series
 
 import (
@@ -6,43 +5,43 @@ import (
 	"unicode/utf8"
 )
 
-// Other is the value of a label whose own value has no place.
+// Other is the value of a label whose own value is not admitted.
 const Other = "other"
 
-// maxLength bounds a value with a place, in bytes.
+// maxLength bounds an admitted value, in bytes.
 const maxLength = 200
 
-// Places are a fixed number of places for values that users choose. A value that has a place
-// keeps it as long as the process lives, as its series do. A tenant gets at most a quarter of
-// the places that all others have left, so one tenant cannot take the places of the rest.
-// All methods may be called by several goroutines at once.
-type Places struct {
+// Limiter admits a fixed number of values that users choose. A value stays admitted as long as
+// the process lives, as its series do. A tenant gets at most a quarter of the number that all
+// others have left, so one tenant cannot exclude the rest. All methods may be called by several
+// goroutines at once.
+type Limiter struct {
 	limit int
 
-	mu    sync.Mutex
-	taken map[string]bool
-	held  map[string]int // by tenant
+	mu       sync.Mutex
+	admitted map[string]bool
+	held     map[string]int // by tenant
 }
 
-// New returns limit free places.
-func New(limit int) *Places {
-	return &Places{limit: limit, taken: map[string]bool{}, held: map[string]int{}}
+// New returns a limiter that admits up to limit values.
+func New(limit int) *Limiter {
+	return &Limiter{limit: limit, admitted: map[string]bool{}, held: map[string]int{}}
 }
 
-// Admit reports whether value may be a label, and takes a place for it if it has none yet. The
-// place counts for the tenant that used the value first.
-func (p *Places) Admit(tenant, value string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.taken[value] {
+// Admit reports whether value may be a label, and admits it if the limit allows. It counts for the
+// tenant that used the value first.
+func (l *Limiter) Admit(tenant, value string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.admitted[value] {
 		return true
 	}
-	own := p.held[tenant]
-	others := len(p.taken) - own
-	if len(p.taken) == p.limit || own >= (p.limit-others+3)/4 || len(value) > maxLength || !utf8.ValidString(value) {
+	own := l.held[tenant]
+	others := len(l.admitted) - own
+	if len(l.admitted) == l.limit || own >= (l.limit-others+3)/4 || len(value) > maxLength || !utf8.ValidString(value) {
 		return false
 	}
-	p.taken[value] = true
-	p.held[tenant]++
+	l.admitted[value] = true
+	l.held[tenant]++
 	return true
 }

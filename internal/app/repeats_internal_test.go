@@ -1,0 +1,46 @@
+package app
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// A warning that comes a thousand times has ten lines and their number; others and errors have all
+// of theirs.
+func TestRepeatedWarnings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := limitRepeats(zerolog.New(&out)).With().Str("part", "bus").Logger()
+		for range 1000 {
+			log.Warn().Err(errors.New("away")).Msg("streams not restored")
+		}
+		log.Warn().Msg("another")
+		for range 20 {
+			log.Error().Msg("not noted in the audit")
+		}
+		time.Sleep(repeatsInterval + time.Second)
+		synctest.Wait()
+		for text, want := range map[string]int{
+			`"message":"streams not restored"`: 11, `"suppressed":990`: 1, `"message":"another"`: 1, `"message":"not noted in the audit"`: 20,
+		} {
+			if n := strings.Count(out.String(), text); n != want {
+				t.Errorf("%d lines have %s, want %d:\n%s", n, text, want, out.String())
+			}
+		}
+
+		out.Reset()
+		log.Warn().Msg("streams not restored")
+		time.Sleep(10 * repeatsInterval)
+		synctest.Wait()
+		if n := strings.Count(out.String(), "\n"); n != 1 {
+			t.Errorf("a warning after a quiet time has %d lines, want 1:\n%s", n, out.String())
+		}
+	})
+}

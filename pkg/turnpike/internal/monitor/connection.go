@@ -1,0 +1,126 @@
+package monitor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+const (
+	// outageAfter is the time after which a lost connection is an outage, and an error.
+	outageAfter = 5 * time.Second
+
+	// lookInterval is the time between two looks at the store's operations.
+	lookInterval = time.Second
+
+	// idleAfter is the time after which a store that nobody has used is probed.
+	idleAfter = 5 * time.Second
+
+	// probeTimeout bounds one probe.
+	probeTimeout = 2 * time.Second
+)
+
+// Connection reports in metrics and log whether one dependency can be reached: one warning when
+// it is lost, one error if it stays lost for five seconds, one line when it is back.
+type Connection struct {
+	dependency, hint string
+
+	log   zerolog.Logger
+	meter *Meter
+
+	mu     sync.Mutex
+	lostAt time.Time // zero: it is there
+	outage *time.Timer
+	closed bool
+}
+
+// NewConnection returns a connection to a dependency that can be reached.
+func NewConnection(dependency, hint string, m *Meter, log zerolog.Logger) *Connection {
+	m.connected.WithLabelValues(dependency).Set(1)
+	return &Connection{dependency: dependency, hint: hint, log: log, meter: m}
+}
+
+// Lost notes that the dependency cannot be reached.
+func (c *Connection) Lost(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || !c.lostAt.IsZero() {
+		return
+	}
+	c.lostAt = time.Now()
+	c.meter.connected.WithLabelValues(c.dependency).Set(0)
+	c.log.Warn().Err(err).Str("dependency", c.dependency).Str("hint", "the process connects again by itself").Msg("connection lost")
+	since := c.lostAt
+	c.outage = time.AfterFunc(outageAfter, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.closed && c.lostAt.Equal(since) {
+			c.log.Error().Err(err).Str("dependency", c.dependency).Str("hint", c.hint).Dur("lost_ms", outageAfter).Msg("connection is still lost")
+		}
+	})
+}
+
+// Regained notes that the dependency can be reached.
+func (c *Connection) Regained() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.lostAt.IsZero() {
+		return
+	}
+	c.outage.Stop()
+	c.meter.connected.WithLabelValues(c.dependency).Set(1)
+	c.log.Info().Str("dependency", c.dependency).Dur("lost_ms", time.Since(c.lostAt)).Msg("connection regained")
+	c.lostAt = time.Time{}
+}
+
+// Close ends the reports: a process that ends loses its connections.
+func (c *Connection) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed = true; c.outage != nil {
+		c.outage.Stop()
+	}
+}
+
+func (c *Connection) isLost() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.lostAt.IsZero()
+}
+
+// WatchStore reports the store as c until ctx ends. It probes the store with ready only if an
+// operation has failed, if nobody has used the store for five seconds, or while it is lost.
+func (m *Meter) WatchStore(ctx context.Context, c *Connection, ready func(context.Context) error) {
+	defer c.Close()
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			last := time.Unix(0, m.succeeded.Load())
+			if failed := m.failed.Swap(false); !failed && !c.isLost() && now.Sub(last) < idleAfter {
+				continue
+			}
+		}
+		err := probe(ctx, ready)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			c.Lost(err)
+		default:
+			m.succeeded.Store(time.Now().UnixNano())
+			c.Regained()
+		}
+	}
+}
+
+func probe(ctx context.Context, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return ready(ctx)
+}

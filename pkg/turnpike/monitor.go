@@ -1,0 +1,60 @@
+package turnpike
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/pkg/turnpike/internal/monitor"
+)
+
+const outageHint = "run `turnpike doctor`"
+
+// monitor measures the store, counts dead letters, and reports connections that are lost and
+// regained, until Close.
+func (d *Deployment) monitor() error {
+	m, err := monitor.NewMeter(d.cfg.Registry)
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	ready := d.Store.Ready
+	d.Store, d.Bus = monitor.Measure(d.Store, m), monitor.Count(d.Bus, m)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		m.WatchStore(ctx, monitor.NewConnection("store", outageHint, m, d.cfg.Logger), ready)
+	})
+	watching.Go(func() {
+		watchNATS(ctx, monitor.NewConnection("nats", outageHint, m, d.cfg.Logger), d.NATS)
+	})
+	d.OnClose(func() {
+		cancel()
+		watching.Wait()
+	})
+	return nil
+}
+
+// watchNATS reports the connection as c until ctx ends.
+func watchNATS(ctx context.Context, c *monitor.Connection, nc *nats.Conn) {
+	defer c.Close()
+	changed := nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED)
+	defer nc.RemoveStatusListener(changed)
+	for {
+		// The status of now: the channel drops changes while it is full.
+		switch nc.Status() {
+		case nats.CONNECTED:
+			c.Regained()
+		case nats.RECONNECTING, nats.DISCONNECTED:
+			c.Lost(nc.LastError())
+		default: // it is being closed
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
