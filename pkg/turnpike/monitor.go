@@ -2,11 +2,13 @@ package turnpike
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/turnpike-dev/turnpike/pkg/restore"
 	"github.com/turnpike-dev/turnpike/pkg/turnpike/internal/monitor"
 )
 
@@ -19,7 +21,14 @@ func (d *Deployment) monitor() error {
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
-	ready := d.Store.Ready
+	store := d.Store
+	ready := func(ctx context.Context) error {
+		// A store that waits for a decision about its age can be reached.
+		if err := store.Ready(ctx); !errors.Is(err, restore.ErrWaiting) {
+			return err
+		}
+		return nil
+	}
 	d.Store, d.Bus = monitor.Measure(d.Store, m), monitor.Count(d.Bus, m)
 
 	ctx, cancel := context.WithCancel(context.Background())

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/restore"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -62,7 +63,7 @@ func timedErr(m *Meter, operation string, call func() error) error {
 
 // answers are the errors by which a store answers.
 var answers = []error{
-	state.ErrNotFound, state.ErrFenced, state.ErrIdempotencyConflict, state.ErrChanged, state.ErrUnheard, state.ErrFormat, state.ErrDeleting,
+	state.ErrNotFound, state.ErrFenced, state.ErrIdempotencyConflict, state.ErrChanged, state.ErrUnheard, state.ErrFormat, state.ErrDeleting, restore.ErrWaiting,
 }
 
 // answered reports whether the store answered, be it with a refusal.
