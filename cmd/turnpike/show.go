@@ -63,6 +63,9 @@ func (c *showCmd) Run(e *env) error {
 	if run.Waiting != nil {
 		for _, call := range run.Waiting.Calls {
 			fmt.Fprintf(&b, "waits     %s %s %s%s%s\n", call.ID, call.Tool, call.Arguments, by(call.RunID), risk(call))
+			if call.Again != nil {
+				fmt.Fprintf(&b, "          ! %s\n          the model's arguments were %s\n", call.Message, call.Again.OriginalArguments)
+			}
 			for _, text := range watch.Provenance(call.ArgsFromUntrusted, call.Sources) {
 				fmt.Fprintf(&b, "          ! %s\n", text)
 			}

@@ -125,6 +125,9 @@ func (p *Printer) Show(e api.Event) {
 			for _, c := range e.Waiting.Calls {
 				if c.Needs == state.NeedApproval {
 					p.line("           %s %s%s", c.Tool, oneLine(string(c.Arguments)), risk(c))
+					if c.Again != nil {
+						p.line("           the model's arguments were %s", oneLine(string(c.Again.OriginalArguments)))
+					}
 					for _, text := range Provenance(c.ArgsFromUntrusted, c.Sources) {
 						p.paint(caution, "           ! %s", oneLine(text))
 					}

@@ -67,6 +67,11 @@ func (r Run) Summary() Run {
 		for i := range w.Calls {
 			w.Calls[i].Message = cut(w.Calls[i].Message)
 			w.Calls[i].Arguments = briefJSON(w.Calls[i].Arguments)
+			if again := w.Calls[i].Again; again != nil {
+				short := *again
+				short.OriginalArguments = briefJSON(short.OriginalArguments)
+				w.Calls[i].Again = &short
+			}
 		}
 		r.Waiting = &w
 	}

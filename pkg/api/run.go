@@ -75,6 +75,10 @@ type WaitCall struct {
 	ArgsFromUntrusted bool                   `json:"args_from_untrusted"`
 	UntrustedSeen     bool                   `json:"untrusted_seen"`
 	Sources           []state.ArgumentSource `json:"sources"`
+
+	// Again says why a call that an approver has edited waits for approval once more. It is
+	// nil for every other call.
+	Again *state.AskedAgain `json:"again"`
 }
 
 // Budget is what a run may spend. A null is no limit.
@@ -121,6 +125,7 @@ func RunOf(s state.State, now time.Time) Run {
 			r.Waiting.Calls[i] = WaitCall{
 				ID: c.ID, Tool: c.Tool, Arguments: c.Arguments, Message: c.Message, Needs: string(c.Needs),
 				ArgsFromUntrusted: c.ArgsFromUntrusted, UntrustedSeen: c.UntrustedSeen, Sources: append([]state.ArgumentSource{}, c.Sources...),
+				Again: c.Again,
 			}
 			if c.Needs == state.NeedApproval {
 				r.Waiting.Calls[i].Hash = c.Hash

@@ -242,24 +242,36 @@ func (g *Gateway) ownOrOperator(ctx context.Context, c access.Caller, id state.R
 }
 
 // checkSignal lets approvers approve and submitters say the rest. Either may answer a
-// question.
-func (g *Gateway) checkSignal(ctx context.Context, id state.RunID, s state.Signal) error {
+// question. It reports whether the tenant wants four eyes for the decisions of the signal.
+// st must be from before the call: the log that is checked then has all that led to what st
+// waits for.
+func (g *Gateway) checkSignal(ctx context.Context, st state.State, s state.Signal) (fourEyes bool, err error) {
 	c := access.From(ctx)
 	switch {
 	case len(s.Approvals) > 0 && !c.May(access.Approver):
-		return forbidden(c, access.Approver)
+		return false, forbidden(c, access.Approver)
 	case len(s.Approvals) == 0 && s.Answer == nil && !c.May(access.Submitter):
-		return forbidden(c, access.Submitter)
+		return false, forbidden(c, access.Submitter)
 	case len(s.Approvals) == 0:
-		return nil
+		return false, nil
 	}
 	settings, err := g.tenants.Settings(ctx, c.Tenant)
 	if err != nil || !settings.FourEyes {
-		return err
+		return false, err
 	}
-	asked, err := g.asked(ctx, c.Principal.Name, id)
-	if err == nil && asked != "" {
-		err = problem(http.StatusForbidden, api.CodeForbidden, "tenant %s wants four eyes: somebody else than %s, who asked for something in run %s, must decide", c.Tenant, c.Principal.Name, asked)
+	asked, err := g.asked(ctx, c.Principal.Name, st.ID)
+	if err != nil {
+		return false, err
 	}
-	return err
+	if asked != "" {
+		return false, problem(http.StatusForbidden, api.CodeForbidden, "tenant %s wants four eyes: somebody else than %s, who asked for something in run %s or edited a call of it, must decide", c.Tenant, c.Principal.Name, asked)
+	}
+	for _, a := range s.Approvals {
+		// The hash of a call that an edit in the inbox will produce can be computed. Its
+		// approval must not overtake the entry that names the editor.
+		if a.Hash != "" && !showsCall(st, a) {
+			return false, staleApproval()
+		}
+	}
+	return true, nil
 }

@@ -45,7 +45,7 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := g.checkSignal(r.Context(), id, sig); err != nil {
+	if sig.FourEyes, err = g.checkSignal(r.Context(), st, sig); err != nil {
 		return err
 	}
 	if err := g.checkEdits(r.Context(), st, sig.Approvals); err != nil {
@@ -121,7 +121,7 @@ func (g *Gateway) unawaited(ctx context.Context, id state.RunID, err error) erro
 		return problem(http.StatusConflict, api.CodeStaleApproval, "an earlier call of the run had the id %.60s and was decided: read the run, and name the hash of the call that waits", strings.TrimPrefix(refused.Name, state.AwaitUnhashed("")))
 	}
 	if state.AwaitsShown(refused.Name) {
-		return problem(http.StatusConflict, api.CodeStaleApproval, "another call waits than the one that was looked at: read the run, and decide again")
+		return staleApproval()
 	}
 	st, loadErr := g.store.Load(ctx, id)
 	if loadErr != nil {
@@ -139,6 +139,11 @@ func (g *Gateway) unawaited(ctx context.Context, id state.RunID, err error) erro
 		}
 	}
 	return problem(http.StatusConflict, api.CodeNotWaiting, "%v; it waits for %s", refused, waits)
+}
+
+// staleApproval refuses a decision about a call that does not wait.
+func staleApproval() error {
+	return problem(http.StatusConflict, api.CodeStaleApproval, "another call waits than the one that was looked at: read the run, and decide again")
 }
 
 // accepted answers 202 with the run as it stands.

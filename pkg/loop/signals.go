@@ -91,12 +91,13 @@ func said(signals []state.Signal) []state.Message {
 // causedBy is an entry to which signals led, with who sent them: the first of those that
 // somebody sent, and who else asks for something.
 func causedBy(signals []state.Signal, e state.Entry) state.Entry {
-	if i := slices.IndexFunc(signals, func(s state.Signal) bool { return s.By != nil }); i >= 0 {
+	i := slices.IndexFunc(signals, func(s state.Signal) bool { return s.By != nil })
+	if i >= 0 {
 		e.By = signals[i].By
 	}
 	e.Asked = state.AskersOf(signals)
-	if len(e.Asked) == 1 && e.By != nil && e.By.Principal == e.Asked[0] {
-		e.Asked = nil // By says it
+	if len(e.Asked) == 1 && i >= 0 && e.By.Principal == e.Asked[0] && len(signals[i].Approvals) == 0 {
+		e.Asked = nil // By says it, with a reason that is none of a decision
 	}
 	return e
 }
@@ -315,9 +316,10 @@ func (t *Turn) decide(a state.Approval, sig state.Signal, because func(state.Rea
 		detail += " with edited arguments"
 	}
 	t.change(o.ID, func(o *state.OpenCall) {
-		o.Needs = ""
+		o.Needs, o.Again, o.SecondApprover = "", "", false
 		if edited {
 			o.Arguments, o.Edited, o.Recheck = a.Arguments, true, true
+			o.SecondApprover = sig.FourEyes
 		}
 	})
 	because(state.Approved, detail)

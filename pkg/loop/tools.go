@@ -10,7 +10,6 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/budget"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
-	"github.com/turnpike-dev/turnpike/pkg/provenance"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -144,26 +143,36 @@ func (l *ruled) permitted(t *Turn, ev HooksAnswered) Decision {
 	return l.dispatch(t)
 }
 
-// classify finds out what each open call needs before it can run. It does so once
-// for each response: a call that was approved is not asked about again, but if it was
-// edited. Whoever edited it has decided about it, so a tool that always wants approval
-// has it; a rule over arguments has not seen these.
+// classify decides what each open call needs before it can run, once for each response.
+// Only a call that an approver has edited may need approval again: always with four eyes,
+// otherwise if a hook or a rule over arguments requires it for the new ones. A tool that
+// always wants approval has it from the editor.
 func (l *ruled) classify(t *Turn) {
 	open := slices.Clone(t.s.Open)
 	for i, o := range open {
+		open[i].Recheck = false
 		if !t.unchecked(o) {
-			open[i].Recheck = false
+			if o.Recheck && o.Needs == state.NeedApproval {
+				open[i].Again = state.AgainHook
+				if o.SecondApprover {
+					open[i].Again = state.AgainFourEyes
+				}
+			}
 			continue
 		}
-		open[i].Recheck = false
 		spec := t.tool(o.Name)
 		switch {
+		case o.SecondApprover:
+			open[i].Needs, open[i].Again = state.NeedApproval, state.AgainFourEyes
 		case o.Name == agent.AskUser || spec != nil && spec.By == tool.ByPerson:
 			open[i].Needs, open[i].Question = state.NeedAnswer, question(o.Arguments)
 		case spec == nil:
 		case o.Recheck && spec.Approval == tool.ApprovalAlways:
 		case spec.NeedsApproval(o.Arguments, t.s.Log):
 			open[i].Needs = state.NeedApproval
+			if o.Recheck {
+				open[i].Again = state.AgainRule
+			}
 		}
 	}
 	t.s.Open, t.s.Cleared = open, true
@@ -301,36 +310,4 @@ func waitFor(open []state.OpenCall) (state.Reason, string) {
 		}
 	}
 	panic("loop: waits for nothing")
-}
-
-// wait pauses the run until a signal comes, or until its limit for waits.
-func (t *Turn) wait(r state.Reason, question string) Decision {
-	w := &state.Wait{Reason: r, Since: t.at, Calls: []state.WaitCall{}, Question: question}
-	if r != state.WaitingChild {
-		w.ExpiresAt = waitEnd(t.s.Limits, t.at)
-	}
-	for _, o := range t.s.Open {
-		if !o.Until.IsZero() && (w.ExpiresAt.IsZero() || o.Until.Before(w.ExpiresAt.Time)) {
-			w.ExpiresAt = o.Until
-		}
-	}
-	for _, o := range t.s.Open {
-		c := state.WaitCall{ID: o.ID, Tool: o.Name, Arguments: o.RawArguments(), Message: o.Question, Needs: o.Needs, RunID: o.Child}
-		if o.Needs == state.NeedApproval {
-			c.Hash = t.s.ApprovalHash(c.ID, c.Tool, c.Arguments)
-			c.UntrustedSeen = provenance.Seen(t.s.Log)
-			c.ArgsFromUntrusted = c.UntrustedSeen && provenance.FromUntrusted(t.s.Log, o.Arguments)
-			if c.ArgsFromUntrusted {
-				c.Sources = provenance.Sources(t.s.Log, o.Arguments)
-			}
-		}
-		if spec := t.tool(o.Name); spec != nil {
-			c.Risk = string(spec.Risk)
-		}
-		if o.Needs == state.NeedApproval {
-			c.Message = fmt.Sprintf("%s asks for approval", o.Name)
-		}
-		w.Calls = append(w.Calls, c)
-	}
-	return t.move(r, state.Entry{Waiting: w})
 }

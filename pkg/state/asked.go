@@ -39,9 +39,10 @@ func AskersOf(signals []Signal) (all []string) {
 	return all
 }
 
+// asks leaves out edits of arguments: EntryDecided names their authors, and an approval that
+// repeats the arguments of the call is no edit.
 func (s *Signal) asks() bool {
-	edits := func(a Approval) bool { return a.Decision == Approve && a.Arguments != "" }
-	return s.Message != nil || s.Answer != nil || len(s.ToolResults) > 0 || slices.ContainsFunc(s.Approvals, edits)
+	return s.Message != nil || s.Answer != nil || len(s.ToolResults) > 0
 }
 
 func addOnce(all []string, more ...string) []string {

@@ -27,6 +27,10 @@ type Signal struct {
 	// Replay takes a run that ended poisoned up again: the version of that end.
 	Replay int64 `json:"replay,omitempty"`
 
+	// FourEyes says that the sender's tenant wants four eyes: a call whose arguments an approval
+	// edits waits until another person approves them.
+	FourEyes bool `json:"four_eyes,omitempty"`
+
 	// By says who sent it.
 	By *By `json:"by,omitempty"`
 

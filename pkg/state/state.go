@@ -218,7 +218,31 @@ type WaitCall struct {
 	ArgsFromUntrusted bool             `json:"args_from_untrusted,omitempty"`
 	UntrustedSeen     bool             `json:"untrusted_seen,omitempty"`
 	Sources           []ArgumentSource `json:"sources,omitempty"`
+
+	// Again is set if an approver has edited the call and it waits for approval once more.
+	Again *AskedAgain `json:"again,omitempty"`
 }
+
+// AskedAgain says why a call that an approver has edited waits for approval once more.
+type AskedAgain struct {
+	Reason AgainReason `json:"reason"`
+
+	// EditedBy is the principal who gave the arguments that wait, or empty if it is unknown.
+	EditedBy string `json:"edited_by,omitempty"`
+
+	// OriginalArguments are those that the model gave.
+	OriginalArguments json.RawMessage `json:"original_arguments"`
+}
+
+// AgainReason is why an edited call needs another approval.
+type AgainReason string
+
+// The reasons for another approval. If several apply, the first of this list counts.
+const (
+	AgainFourEyes AgainReason = "four_eyes" // the tenant wants a second person to approve every edit
+	AgainHook     AgainReason = "hook"      // a hook requires approval for the new arguments
+	AgainRule     AgainReason = "rule"      // the approval rule of the tool matches the new arguments
+)
 
 // OpenCall is a tool call without a result.
 type OpenCall struct {
@@ -237,6 +261,13 @@ type OpenCall struct {
 	// Recheck says that whoever approved the call has edited it: schema, hooks and
 	// approval rules look at it again before it may run.
 	Recheck bool `json:"recheck,omitempty"`
+
+	// SecondApprover says that an approver has edited the call in a tenant with four eyes:
+	// another person must approve it as it stands.
+	SecondApprover bool `json:"second_approver,omitempty"`
+
+	// Again is why the call waits for approval once more, or empty.
+	Again AgainReason `json:"again,omitempty"`
 
 	// Question of a call that asks a person.
 	Question string `json:"question,omitempty"`
