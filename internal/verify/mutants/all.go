@@ -119,6 +119,6 @@ var all = []mutant{
 	{"a submission's key is dropped", submit, []string{"Key: sub.storeKey(), Fingerprint", "Fingerprint"}, "TestExplore/^one_turn$"},
 	{"the gateway does not publish the turn of a submission", submit, []string{"if st.Status == state.Queued && (!existing || st.Version == run.Version) {", "if false {"}, "TestExplore/^one_turn$"},
 	{"the gateway does not publish the turn of a signal", signal, []string{
-		"	g.publish(r.Context(), id, func(ctx context.Context) error { return g.dispatch.Wake(ctx, id, wake, span.Parent(ctx)) })\n", "	_ = wake\n",
+		"	g.publish(r.Context(), func(ctx context.Context) error { return g.dispatch.Wake(ctx, id, wake, trace) })\n", "	_, _ = wake, trace\n",
 	}, "TestExplore/^an_answer$"},
 }
