@@ -256,8 +256,8 @@ func TestEditedCallSaysWhyItWaitsAgain(t *testing.T) {
 			break
 		}
 	}
-	if again := last.Waiting.Calls[0].Again; again.Reason != state.AgainRule || !strings.Contains(last.Detail, "edited the arguments") {
-		t.Errorf("run.waiting: %q, %+v", last.Detail, again)
+	if again := last.Waiting.Calls[0].Again; again.Reason != state.AgainRule || !strings.Contains(last.Waiting.Calls[0].Message, "edited the arguments") {
+		t.Errorf("run.waiting: %+v, %+v", last.Waiting.Calls[0], again)
 	}
 	if code := e.approve(ann, `{"amount":5}`); code != "" {
 		t.Fatalf("edit below the rule: %s", code)

@@ -266,7 +266,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	g.changes = changes{g: g, feeds: map[string]*changeFeed{}}
 	g.clock.ask = store.Now
 	g.lookup = &lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Agents: store, Services: cfg.Services, Key: cfg.Key, Secret: cfg.Secret}
-	g.keeper = retention.New(store, b, retention.Config{Keep: cfg.Retention, Tenant: cfg.Tenant, Logger: cfg.Logger})
+	g.keeper = retention.New(store, b, retention.Config{Keep: cfg.Retention, Tenant: cfg.Tenant, Logger: cfg.Logger, Random: cfg.Random})
 	if err := cfg.Registry.Register(newDeletions(g.keeper.Stats)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/provenance"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -22,7 +21,6 @@ func (t *Turn) wait(r state.Reason, question string) Decision {
 			w.ExpiresAt = o.Until
 		}
 	}
-	var again []string
 	for _, o := range t.s.Open {
 		c := state.WaitCall{ID: o.ID, Tool: o.Name, Arguments: o.RawArguments(), Message: o.Question, Needs: o.Needs, RunID: o.Child}
 		if o.Needs == state.NeedApproval {
@@ -41,12 +39,11 @@ func (t *Turn) wait(r state.Reason, question string) Decision {
 			if o.Again != "" {
 				c.Again = askedAgain(t.s.Log, o)
 				c.Message = againMessage(o.Name, c.Again)
-				again = append(again, o.ID+": "+c.Message)
 			}
 		}
 		w.Calls = append(w.Calls, c)
 	}
-	return t.move(r, state.Entry{Waiting: w, Detail: strings.Join(again, ", ")})
+	return t.move(r, state.Entry{Waiting: w})
 }
 
 // askedAgain describes the last edit of a call that waits for approval once more.

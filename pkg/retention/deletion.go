@@ -3,10 +3,11 @@ package retention
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -235,7 +236,11 @@ func (k *Keeper) each(trees []int, fn func(i int)) {
 // seal seals all runs of a tree, or none. What the root has admitted says which runs there are:
 // a list may not have a run that was just created.
 func (k *Keeper) seal(ctx context.Context, t *tree, now time.Time) error {
-	token, root := rand.Text(), t.root()
+	root := t.root()
+	token, err := k.newToken()
+	if err != nil {
+		return err
+	}
 	admitted, err := k.store.Seal(ctx, root.id, token)
 	if err != nil && !refused(err) {
 		return err
@@ -263,6 +268,15 @@ func (k *Keeper) seal(ctx context.Context, t *tree, now time.Time) error {
 		return nil
 	}
 	return errors.Join(err, k.eachRun(t.runs, func(m member) error { return k.store.Unseal(context.WithoutCancel(ctx), m.id, token) }))
+}
+
+// newToken returns the token of a seal.
+func (k *Keeper) newToken() (string, error) {
+	var b [16]byte
+	if _, err := io.ReadFull(k.cfg.Random, b[:]); err != nil {
+		return "", fmt.Errorf("draw the token of a seal: %w", err)
+	}
+	return hex.EncodeToString(b[:]), nil
 }
 
 // complete adds to a tree the runs that its root has admitted and that it lacks, and returns

@@ -2,7 +2,9 @@ package retention
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -19,6 +21,7 @@ type Config struct {
 	Keep   agent.Retention // by the deployment; an agent's own may be shorter
 	Tenant string          // one that has runs without being stored as a tenant; default "default"
 	Logger zerolog.Logger
+	Random io.Reader // for the tokens of seals, read by several goroutines at once; default crypto/rand
 }
 
 // Keeper deletes runs.
@@ -32,6 +35,9 @@ type Keeper struct {
 
 // New returns a keeper of the runs in store.
 func New(store state.Store, b bus.Intake, cfg Config) *Keeper {
+	if cfg.Random == nil {
+		cfg.Random = rand.Reader
+	}
 	return &Keeper{cfg: cfg, store: store, bus: b, notes: notes{at: map[string]time.Time{}}}
 }
 

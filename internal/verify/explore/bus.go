@@ -268,6 +268,17 @@ func (w wire) DeadLetter(ctx context.Context, l bus.DeadLetter) error {
 	})
 }
 
+// Forget purges what the bus keeps of a run: its dead letters.
+func (w wire) Forget(ctx context.Context, _ string, run state.RunID, _ bool) error {
+	return ask0(ctx, w.p, w.request("purge "+w.p.s.short(run), writes), func() error {
+		w.p.s.letters = slices.DeleteFunc(w.p.s.letters, func(l bus.DeadLetter) bool { return l.Run == run })
+		return nil
+	})
+}
+
+// Deleted is a hint to readers.
+func (w wire) Deleted(string, state.RunID) { w.p.passes() }
+
 // SendHeartbeat is heard at once by all who are awake, or by nobody but the process itself.
 func (w wire) SendHeartbeat(b bus.Heartbeat) {
 	w.p.passes()

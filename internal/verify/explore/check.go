@@ -37,8 +37,10 @@ type outside struct {
 	abortSent   bool                  // over the bus
 	abortTried  bool                  // in the store
 	letters     []bus.DeadLetter
-	accepted    []state.RunID       // submissions that were answered
-	said        bool                // a remark was accepted
+	accepted    []state.RunID // submissions that were answered
+	said        bool          // a remark was accepted
+	gone        bool          // a deletion was answered: the run is deleted
+	deleted     map[state.RunID]bool
 	after       map[state.RunID]int // transitions since the run was to end
 	spoken      map[state.RunID]bool
 	rolledBack  bool
@@ -82,7 +84,7 @@ type release struct {
 }
 
 func newOutside() outside {
-	return outside{warned: map[turnOf]bool{}, returned: map[string]returned{}, putOff: map[release]int{}, taken: map[state.RunID]taken{}, paused: map[string]bool{}, guarded: map[string]bool{}, refused: map[string]bool{}, started: map[string]int{}, after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
+	return outside{deleted: map[state.RunID]bool{}, warned: map[turnOf]bool{}, returned: map[string]returned{}, putOff: map[release]int{}, taken: map[state.RunID]taken{}, paused: map[string]bool{}, guarded: map[string]bool{}, refused: map[string]bool{}, started: map[string]int{}, after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
 }
 
 // key identifies what is outside, as far as the checks look at it.
@@ -98,7 +100,7 @@ func (o *outside) key(h *maphash.Hash) {
 	for _, t := range slices.SortedFunc(maps.Keys(o.warned), func(a, b turnOf) int { return cmp.Or(a.by-b.by, strings.Compare(string(a.run), string(b.run))) }) {
 		fmt.Fprint(h, t, o.warned[t])
 	}
-	fmt.Fprint(h, slices.Sorted(maps.Keys(o.returned)), o.late, o.paused, o.putOff, o.guarded, o.refused, o.started, o.replies, o.abortSent, o.abortTried, o.asked, len(o.letters), o.accepted, o.said, o.after, o.spoken, o.rolledBack, len(o.faults) > 0, o.interrupted, o.switches > 0)
+	fmt.Fprint(h, slices.Sorted(maps.Keys(o.returned)), o.late, o.paused, o.putOff, o.guarded, o.refused, o.started, o.replies, o.abortSent, o.abortTried, o.asked, len(o.letters), o.accepted, o.said, o.gone, o.deleted, o.after, o.spoken, o.rolledBack, len(o.faults) > 0, o.interrupted, o.switches > 0)
 }
 
 // violate notes what must not be.
@@ -181,6 +183,9 @@ func (s *deployment) fences(l state.Lease, err error) {
 
 // acts notes an effect.
 func (s *deployment) acts(p *process, c tool.Call) {
+	if s.deleted[c.Run] {
+		s.violate("I7: %s acts for %s, which is deleted", c.ID, s.short(c.Run))
+	}
 	e := effect{c.Run, c.ID, c.Name, string(c.Arguments), c.IdempotencyKey}
 	s.effects = append(s.effects, e)
 	r, _ := s.record(c.Run)
@@ -227,7 +232,7 @@ func (s *deployment) speaks(id state.RunID) {
 // creates holds a run that is about to be created to what its parent is.
 func (s *deployment) creates(run state.NewRun) {
 	p := run.State.Parent
-	if _, exists := s.record(run.State.ID); exists || p == nil || s.rolledBack {
+	if _, exists := s.record(run.State.ID); exists || p == nil || s.rolledBack || s.deleted[p.RunID] { // checkDeleted looks for what the store accepts of deleted runs
 		return
 	}
 	r, ok := s.record(p.RunID)
@@ -276,7 +281,7 @@ func (s *deployment) commits(id state.RunID, before int64) {
 
 // checkGrown holds a hint to the store: what it speaks of must be there.
 func (s *deployment) checkGrown(run state.RunID, to int64) {
-	if r, _ := s.record(run); to > r.LogLen && !s.rolledBack {
+	if r, _ := s.record(run); to > r.LogLen && !s.rolledBack && !s.deleted[run] {
 		s.violate("I9: readers of %s are told of %d entries, the store has %d", s.short(run), to, r.LogLen)
 	}
 }
@@ -284,7 +289,7 @@ func (s *deployment) checkGrown(run state.RunID, to int64) {
 // checkPublished holds a turn message to the store: it only says where to look.
 func (s *deployment) checkPublished(t bus.Turn) {
 	r, ok := s.record(t.Run)
-	if s.rolledBack {
+	if s.rolledBack || s.deleted[t.Run] {
 		return
 	}
 	if !ok || r.Version < t.Version {
@@ -350,8 +355,39 @@ func (s *deployment) check() error {
 			return fmt.Errorf("%s: %w", s.short(id), err)
 		}
 	}
-	if !s.rolledBack && (roots != 1 || len(s.accepted) != 1) {
+	if err := s.checkDeleted(); err != nil {
+		return err
+	}
+	if !s.rolledBack && (roots != count(!s.gone) || len(s.accepted) != 1) {
 		return fmt.Errorf("I1: one run was asked for, there are %d", roots)
+	}
+	return nil
+}
+
+// deletes holds a deletion to the run: it has ended, and has used all that was accepted for it.
+func (s *deployment) deletes(before record.Record, id state.RunID) {
+	s.changed()
+	if _, there := s.record(id); there || before.Header.ID != id {
+		return
+	}
+	s.deleted[id] = true
+	if !before.Status.Terminal() || len(before.Inbox) > 0 || before.Abort != nil {
+		s.violate("I1: %s is deleted while it is %s, with %d signals in its inbox", s.short(id), before.Status, len(before.Inbox))
+	}
+}
+
+// checkDeleted holds what is left of deleted runs to a marker.
+func (s *deployment) checkDeleted() error {
+	for id := range s.deleted {
+		if _, err := s.store.Load(context.Background(), id); !errors.Is(err, state.ErrDeleted) {
+			return fmt.Errorf("I1: %s was deleted, and the store says %w", s.short(id), err)
+		}
+		if slices.ContainsFunc(s.letters, func(l bus.DeadLetter) bool { return l.Run == id }) {
+			return fmt.Errorf("I2: %s was deleted and has a dead letter", s.short(id))
+		}
+	}
+	if n := len(s.store.Snapshot().Runs()); s.gone && n > 0 {
+		return fmt.Errorf("I1: the deletion was answered, and %d runs of the tree are left", n)
 	}
 	return nil
 }

@@ -22,6 +22,8 @@ type Scenario struct {
 
 	Cancel bool // somebody may cancel, at any moment
 	Remark bool // somebody may say something, at any moment
+	Delete bool // a user may delete the run, at any moment
+	Ended  bool // remarks and deletions come after its end
 	Pick   bool // somebody answers the client tool
 	Bus    bool // a service submits and cancels over the bus
 	Hooks  bool // no tool acts before its hook was asked
@@ -160,6 +162,8 @@ func Scenarios() []Scenario {
 		{Name: "a remark", Agents: one, Agent: "payer", Says: script([]string{"pay"}), Remark: true, Quick: b(0, 1), Short: b(0, 2, 1, 0), Full: b(1, 2, 2, 0)},
 		{Name: "an answer", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Rollback: true, Quick: b(0, 2), Short: b(1, 1), Full: b(1, 2, 2, 0)},
 		{Name: "an answer and a cancellation", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Cancel: true, Quick: b(0, 0), Short: b(0, 1, 1, 0), Full: b(1, 2, 2, 0)},
+		{Name: "a deletion and a remark", Agents: one, Agent: "payer", Says: script(), Delete: true, Remark: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 2, 2, 0)},
+		{Name: "a deletion of a tree and a remark", Agents: two, Agent: "boss", Says: family(1), Delete: true, Remark: true, Ended: true, Quick: b(0, 1), Short: b(0, 1), Full: b(0, 2, 1, 0)},
 		{Name: "two children", Agents: two, Agent: "boss", Says: family(2, []string{"pay"}), Quick: b(0, 0), Short: b(1, 0), Full: b(1, 2, 2, 0)},
 		{Name: "two children and a cancellation", Agents: two, Agent: "boss", Says: family(2, []string{"pay"}), Cancel: true, Quick: b(0, 0), Short: b(0, 0), Full: b(1, 1, 0, 2)},
 		{Name: "a child and a cancellation", Agents: two, Agent: "boss", Says: family(1, []string{"pay"}, []string{"look"}), Cancel: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 1, 0, 2)},

@@ -179,6 +179,47 @@ func (s store) Owners(ctx context.Context) ([]string, error) {
 	return ask(ctx, s.p, r, owners)
 }
 
+func (s store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
+	return ask(ctx, s.p, s.read("list", "runs"), func() (state.RunPage, error) { return s.p.s.store.List(live(), f) })
+}
+
+func (s store) Seal(ctx context.Context, id state.RunID, token string) ([]state.RunID, error) {
+	return ask(ctx, s.p, s.write("seal", id, 0), func() ([]state.RunID, error) {
+		defer s.p.s.changed()
+		return s.p.s.store.Seal(live(), id, token)
+	})
+}
+
+func (s store) Unseal(ctx context.Context, id state.RunID, token string) error {
+	return ask0(ctx, s.p, s.write("unseal", id, 0), func() error {
+		defer s.p.s.changed()
+		return s.p.s.store.Unseal(live(), id, token)
+	})
+}
+
+func (s store) Delete(ctx context.Context, id state.RunID) error {
+	return ask0(ctx, s.p, s.write("delete", id, 0), func() error {
+		before, _ := s.p.s.record(id)
+		err := s.p.s.store.Delete(live(), id)
+		s.p.s.deletes(before, id)
+		return err
+	})
+}
+
+func (s store) PreventCreation(ctx context.Context, tenant string, id state.RunID) error {
+	return ask0(ctx, s.p, s.write("prevent the creation of", id, 0), func() error { return s.p.s.store.PreventCreation(live(), tenant, id) })
+}
+
+func (s store) PutDocument(ctx context.Context, kind state.DocumentKind, name string, data json.RawMessage) error {
+	r := request{name: fmt.Sprintf("%s: put document %s", s.p.name, kind), can: writes}
+	return ask0(ctx, s.p, r, func() error { return s.p.s.store.PutDocument(live(), kind, name, data) })
+}
+
+func (s store) DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error {
+	r := request{name: fmt.Sprintf("%s: delete document %s", s.p.name, kind), can: writes}
+	return ask0(ctx, s.p, r, func() error { return s.p.s.store.DeleteDocument(live(), kind, name) })
+}
+
 // Heartbeat is no step of its own: who is dead or sleeps writes none.
 func (s store) Heartbeat(_ context.Context, worker string, lasts time.Duration) error {
 	s.p.passes()

@@ -42,8 +42,13 @@ func (u *person) decides(what string, will bool, ready func() bool) bool {
 	return err == nil
 }
 
-// post asks the gateway until it has an answer that will stay the same, and returns that.
+// post is send for POST.
 func (u *person) post(path, key string, body any) (int, []byte) {
+	return u.send(http.MethodPost, path, key, body)
+}
+
+// send repeats a request until the gateway's answer is final, below 500, and returns that.
+func (u *person) send(method, path, key string, body any) (int, []byte) {
 	b, err := json.Marshal(body)
 	if err != nil {
 		panic(fmt.Sprintf("encode request: %v", err)) // a mistake in this package
@@ -54,7 +59,7 @@ func (u *person) post(path, key string, body any) (int, []byte) {
 				panic(fmt.Sprintf("start gateway: %v", err)) // as above
 			}
 		}
-		r := httptest.NewRequestWithContext(u.at.ctx, http.MethodPost, "http://localhost"+path, bytes.NewReader(b))
+		r := httptest.NewRequestWithContext(u.at.ctx, method, "http://localhost"+path, bytes.NewReader(b))
 		if key != "" {
 			r.Header.Set("Idempotency-Key", key)
 		}
@@ -105,6 +110,16 @@ func (u *person) submit() {
 	u.s.accepted = append(u.s.accepted, state.RunID(run.ID))
 }
 
+// due reports whether users may act on the run: there is one, and it has ended if they wait for that.
+func (s *deployment) due() bool {
+	id, ok := s.root()
+	if !ok || !s.sc.Ended {
+		return ok
+	}
+	r, ok := s.record(id)
+	return ok && r.Status.Terminal()
+}
+
 // root returns the submitted run, once there is one.
 func (s *deployment) root() (state.RunID, bool) {
 	if len(s.accepted) == 0 {
@@ -122,6 +137,28 @@ func (u *person) cancel() {
 	code, body := u.post("/v1/runs/"+string(id)+"/cancel", "", api.CancelRequest{Reason: "enough"})
 	if code != 0 && code != http.StatusAccepted && code != http.StatusConflict && code != http.StatusNotFound {
 		u.s.violate("I7: a cancellation is answered %d %s", code, body)
+	}
+}
+
+// remove deletes the run, at any moment or never.
+func (u *person) remove() {
+	if !u.decides("delete", true, u.s.due) {
+		return
+	}
+	id, _ := u.s.root()
+	code, body := u.send(http.MethodDelete, "/v1/runs/"+string(id), "", nil)
+	u.s.mu.Lock()
+	defer u.s.mu.Unlock()
+	switch code {
+	case 0:
+	case http.StatusConflict:
+		if len(u.s.deleted) > 0 {
+			u.s.violate("I1: a deletion is refused, and has deleted %d runs", len(u.s.deleted))
+		}
+	case http.StatusNoContent, http.StatusNotFound: // 404: the first answer was lost
+		u.s.gone = true
+	default:
+		u.s.violate("I1: a deletion is answered %d %s", code, body)
 	}
 }
 
@@ -151,7 +188,7 @@ const remark = "and another thing"
 
 // remarks says something, at any moment or never.
 func (u *person) remarks() {
-	if !u.decides("say something", true, func() bool { _, ok := u.s.root(); return ok }) {
+	if !u.decides("say something", true, u.s.due) {
 		return
 	}
 	id, _ := u.s.root()
@@ -159,13 +196,19 @@ func (u *person) remarks() {
 }
 
 func (u *person) signal(id state.RunID, r api.SignalRequest) {
+	u.s.mu.Lock()
+	gone := u.s.gone
+	u.s.mu.Unlock()
 	code, body := u.post("/v1/runs/"+string(id)+"/signals", "", r)
 	if code != 0 && code != http.StatusAccepted && code != http.StatusConflict && code != http.StatusNotFound {
 		u.s.violate("I1: a signal is answered %d %s", code, body)
 	}
+	u.s.mu.Lock()
+	defer u.s.mu.Unlock()
+	if code == http.StatusAccepted && gone {
+		u.s.violate("I1: a signal to a deleted run is accepted")
+	}
 	if code == http.StatusAccepted && r.Message != nil {
-		u.s.mu.Lock()
-		defer u.s.mu.Unlock()
 		u.s.said = true
 	}
 }

@@ -62,6 +62,7 @@ var all = []mutant{
 	{"what has come in during the last turn is dropped", commit, []string{"	t.s = loop.Hear(t.s, t.w.clock.now(), late, c.Abort != nil)\n", "	_ = loop.Hear\n"}, "TestExplore/^a_remark$"},
 	{"model calls of workers that died are not counted", act, []string{"	if began.Attempt > 1 {\n", "	if false {\n"}, "TestExplore/^tools,_no_optimisations$"},
 	{"a model call is not counted where an attempt has journaled nothing", spent, []string{"	if attempts <= known {\n", "	if attempts <= known+1 {\n"}, "TestExplore/^tools,_no_optimisations$"},
+	{"a sealed run takes messages", rules, []string{"	if r.Sealed != \"\" {\n		return state.Wake{}, state.ErrDeleting", "	if false {\n		return state.Wake{}, state.ErrDeleting"}, "TestExplore/^a_deletion_of_a_tree"},
 	{"a commit drops the signals that it has not used", rules, []string{"	r.Inbox = slices.Clone(r.Inbox[gone:])\n", "	r.Inbox = nil\n"}, "TestExplore/^a_remark$"},
 	{"a signal that is repeated is taken twice", rules, []string{"	if slices.Contains(r.Seen, key) {\n", "	if false {\n"}, "TestExplore/^a_remark$"},
 	{"a release counts the attempt", rules, []string{"	r.Attempts--\n", ""}, "TestExplore/^tools"},
