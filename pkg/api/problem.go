@@ -10,8 +10,9 @@ type Problem struct {
 	Detail string `json:"detail"`
 	Code   string `json:"code"`
 
-	// Errors are the mistakes of a definition one by one, in the order of Detail, which has
-	// them all. Empty for other problems.
+	// Errors are the mistakes of a definition one by one, in the order of Detail. A problem has at
+	// most 4 KB: the last of many mistakes then only gives the number of the others. Empty for
+	// other problems.
 	Errors []Fault `json:"errors,omitempty"`
 
 	// RequestID is that of the request, as the header X-Request-Id has it. "" if there is none.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -169,6 +170,35 @@ func TestProblemsAreBounded(t *testing.T) {
 		resp, text, _ := ask(t, c.method, s.URL+c.path, c.body, nil)
 		if resp.StatusCode < 400 || resp.StatusCode >= 500 || len(text) > 2500 || strings.Count(text, "k") > 1000 {
 			t.Errorf("%s %.60s %.60s was answered %d with %d bytes: %.300s", c.method, c.path, c.body, resp.StatusCode, len(text), text)
+		}
+	}
+}
+
+// A problem is at most 4 KB of JSON, however many mistakes a definition has and whatever escapes
+// its text needs.
+func TestProblemsOfManyMistakes(t *testing.T) {
+	t.Parallel()
+	s := hostileServer(t, gateway.Config{})
+	tools := func(n int, name string) string {
+		all := make([]string, n)
+		for i := range all {
+			all[i] = fmt.Sprintf(`{"name":%q,"knd":%d}`, name, i)
+		}
+		return `{"name":"a","tools":[` + strings.Join(all, ",") + `]}`
+	}
+	merges := "name: a\nmodel: &m {provider: scripted}\n"
+	for i := range 9_000 {
+		merges += fmt.Sprintf("k%d: {<<: *m}\n", i)
+	}
+	for name, body := range map[string]string{
+		"merge keys": merges, "tools": tools(900, "x"), "escapes": tools(20, strings.Repeat("<", 400)),
+	} {
+		resp, text, p := ask(t, http.MethodPut, s.URL+"/v1/agents/a", body, nil)
+		if resp.StatusCode != http.StatusBadRequest || len(text) > 4<<10 || !utf8.ValidString(text) || p.Detail == "" {
+			t.Errorf("%s: answered %d with %d bytes: %.200s", name, resp.StatusCode, len(text), text)
+		}
+		if n := len(p.Errors); name == "tools" && (n < 5 || !strings.HasSuffix(p.Errors[n-1].Detail, " more")) {
+			t.Errorf("%s: %d errors, the last is %+v", name, n, p.Errors[n-1])
 		}
 	}
 }

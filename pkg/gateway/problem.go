@@ -139,7 +139,40 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // strings and numbers encode; the reader may be gone
+	_, _ = w.Write(encodeProblem(p)) // the reader may be gone
+}
+
+// maxProblem bounds a problem as it is sent, in bytes.
+const maxProblem = 4 << 10
+
+// encodeProblem returns a problem as JSON of at most maxProblem bytes. It shortens the detail and
+// leaves out the last of its errors, whose number then stands in their place: a definition may have more mistakes than errors lists.
+func encodeProblem(p api.Problem) []byte {
+	encode := func(v any) []byte {
+		b, _ := json.Marshal(v) //nolint:errchkjson // strings and numbers encode
+		return b
+	}
+	whole := encode(p)
+	if len(whole) < maxProblem {
+		return append(whole, '\n')
+	}
+	faults := p.Errors
+	p.Errors = nil
+	// Escapes make a text up to six times as long, so what counts is the encoded size.
+	for most := maxDetail; len(encode(p)) > maxProblem/2; most /= 2 {
+		p.Detail = clip(p.Detail, most)
+	}
+	left := func(n int) api.Fault { return api.Fault{Detail: fmt.Sprintf("and at least %d more", n)} }
+	used := len(encode(p)) + len(`,"errors":[]`) + len(encode(left(len(faults)))) + len("\n")
+	for i, f := range faults {
+		f.At, f.Detail = clip(f.At, maxEcho), clip(f.Detail, maxEcho)
+		if used += len(encode(f)) + len(","); used > maxProblem {
+			p.Errors = append(p.Errors, left(len(faults)-i))
+			break
+		}
+		p.Errors = append(p.Errors, f)
+	}
+	return append(encode(p), '\n')
 }
 
 // failHead logs what went wrong, and sets the headers that its answer has in any form.
