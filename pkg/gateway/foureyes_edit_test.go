@@ -105,7 +105,7 @@ func (e *edits) made() string {
 			e.t.Fatal(err)
 		}
 		if ev.Type == state.EntryTool && ev.CallID == "c1" {
-			return string(ev.Arguments)
+			return ev.Arguments
 		}
 	}
 	return "none"

@@ -263,7 +263,7 @@ func (r *Review) addCalls(ctx context.Context, runs []api.RestoreRun) error {
 func openCalls(log []state.Entry) []state.Part {
 	done, gone := map[string]bool{}, map[string]bool{}
 	for _, e := range log {
-		switch e.Type {
+		switch e.Type { //nolint:exhaustive // no other entry ends a call
 		case state.EntryTool, state.EntryReused:
 			done[e.CallID] = true
 		case state.EntryTombstoned:
