@@ -111,7 +111,7 @@ func TestReplayPoisonedRun(t *testing.T) {
 }
 
 // A message continues a poisoned run without what its turn would have done; then
-// there is nothing left to replay.
+// there is nothing left to replay. The run's deletion removes its letter.
 func TestReplayAfterMessage(t *testing.T) {
 	t.Parallel()
 	broken := &fragile{}
@@ -144,6 +144,12 @@ func TestReplayAfterMessage(t *testing.T) {
 	}
 	if got, err := s.client.DeadLetter(t.Context(), l.Seq); err != nil || got.Status != api.DeadClosed {
 		t.Errorf("letter = %+v, %v", got, err)
+	}
+	if err := s.client.Delete(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if page, err := s.client.Dead(t.Context(), 0, 0); err != nil || len(page.Items) != 0 {
+		t.Errorf("dead letters after the run was deleted = %+v, %v; want none", page.Items, err)
 	}
 }
 

@@ -19,7 +19,7 @@ func (t *Turn) poisoned(ev TurnBegan) Decision {
 			p.Calls = append(p.Calls, o)
 		}
 	}
-	t.s.Poison = p
+	t.s.Poison, t.s.DeadLettered = p, true
 	return t.finish(state.EndPoisoned, poisonedText, state.Entry{
 		Messages: said, Detail: fmt.Sprintf("claimed %d times without a commit", p.Attempts),
 		Error: &state.Error{Code: string(state.EndPoisoned), Message: "the turn was claimed too often without a commit: it kills or stalls its workers"},
@@ -31,7 +31,7 @@ func (t *Turn) poisoned(ev TurnBegan) Decision {
 // another call of the model.
 func (t *Turn) stopHookFailed(message string) Decision {
 	t.s.Undecided = true
-	t.s.Poison = &state.Poison{}
+	t.s.Poison, t.s.DeadLettered = &state.Poison{}, true
 	return t.move(state.EndStopHookFailed, state.Entry{Detail: message, Error: &state.Error{Code: string(state.EndStopHookFailed), Message: message}})
 }
 

@@ -117,7 +117,7 @@ type member struct {
 }
 
 func memberOf(s state.State) member {
-	m := member{id: s.ID, tenant: s.Tenant, status: s.Status, finished: s.FinishedAt.Time, letters: s.Poison != nil}
+	m := member{id: s.ID, tenant: s.Tenant, status: s.Status, finished: s.FinishedAt.Time, letters: s.DeadLettered}
 	if s.Parent != nil {
 		m.depth = s.Parent.Depth
 	}

@@ -125,6 +125,7 @@ func (w *encoder) changing(s *State) {
 		w.Any(`"nudges":`, s.Nudges, true)
 	}
 	w.Any(`"poison":`, s.Poison, s.Poison != nil)
+	w.YesOr(`"dead_lettered":`, s.DeadLettered)
 	w.NumOr(`"asked":`, int64(s.Asked))
 	w.TextOr(`"trace_parent":`, s.TraceSpan)
 	w.TimeOr(`"started_at":`, s.StartedAt.Time)
@@ -245,6 +246,7 @@ func (d *decoder) changing(s *State) {
 	d.IntOr(`,"fallback_base":`, &s.FallbackBase)
 	wire.AnyOr(&d.Reader, `,"nudges":`, &s.Nudges)
 	wire.AnyOr(&d.Reader, `,"poison":`, &s.Poison)
+	d.YesOr(`,"dead_lettered":`, &s.DeadLettered)
 	d.IntOr(`,"asked":`, &s.Asked)
 	wire.TextOr(&d.Reader, `,"trace_parent":`, &s.TraceSpan)
 	d.TimeOr(`,"started_at":`, &s.StartedAt.Time)

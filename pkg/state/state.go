@@ -125,6 +125,10 @@ type State struct {
 	// nobody has continued it since.
 	Poison *Poison `json:"poison,omitempty"`
 
+	// DeadLettered says that a worker has stored a dead letter about the run, or will. It stays
+	// true when the run continues, so that a deletion knows that it must look for letters.
+	DeadLettered bool `json:"dead_lettered,omitempty"`
+
 	// Asked is how often models were asked for this run, failed calls included and
 	// those of child runs not.
 	Asked int `json:"asked,omitempty"`

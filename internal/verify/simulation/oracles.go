@@ -19,10 +19,11 @@ type world struct {
 	recorded map[state.RunID]map[string]time.Time // when the write of the response with a call began, by call
 	deleted  map[state.RunID]time.Time            // by the clock of the simulation
 	ended    map[state.RunID]state.Time           // FinishedAt of the last commit that ended a run
+	defied   map[state.RunID]int                  // number of commits that began after the store had the abort
 }
 
 func newWorld() world {
-	return world{map[state.RunID]time.Time{}, map[state.RunID]map[string]time.Time{}, map[state.RunID]time.Time{}, map[state.RunID]state.Time{}}
+	return world{map[state.RunID]time.Time{}, map[state.RunID]map[string]time.Time{}, map[state.RunID]time.Time{}, map[state.RunID]state.Time{}, map[state.RunID]int{}}
 }
 
 // journals notes that the write of some entries begins.
@@ -59,6 +60,16 @@ func (s *Deployment) aborts(run state.RunID) {
 	defer s.mu.Unlock()
 	if s.world.aborted[run].IsZero() {
 		s.world.aborted[run] = time.Now()
+	}
+}
+
+// commits notes a commit that began at a time. All clocks here are the simulation's: entries
+// carry the store's, which may be half a minute away from it.
+func (s *Deployment) commits(run state.RunID, began time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if aborted := s.world.aborted[run]; !aborted.IsZero() && began.After(aborted) {
+		s.world.defied[run]++
 	}
 }
 
@@ -220,8 +231,10 @@ func (s *Deployment) checkDeleted(b Backend, all []state.State, logs map[state.R
 		}
 	}
 	for _, e := range s.outside.effects {
-		if at, deleted := s.world.deleted[e.Run]; deleted && e.At.After(at) {
-			errs = append(errs, fmt.Errorf("%s of %s acted %s after the run was deleted", e.Tool, e.Run, e.At.Sub(at)))
+		// A call that a paused worker started before the deletion may act after it, if
+		// another worker has ended the run in between.
+		if at, deleted := s.world.deleted[e.Run]; deleted && e.Began.After(at) {
+			errs = append(errs, fmt.Errorf("%s of %s started %s after the run was deleted", e.Tool, e.Run, e.Began.Sub(at)))
 		}
 	}
 	now, err := b.Store.Now(ctx)

@@ -44,7 +44,7 @@ type effect struct {
 	Tool      string
 	Arguments string
 	Key       string
-	At        time.Time
+	Began     time.Time // when the worker started the call
 }
 
 func newOutside() *outside {
@@ -76,14 +76,14 @@ func (o *outside) begins(ctx context.Context, p *process, run state.RunID, what 
 	}
 }
 
-// act does what a call asks for, unless a probe refused its key, and reports whether it did.
-func (o *outside) act(c tool.Call) bool {
+// act does what a call asks for that a worker started at a time, unless a probe refused its key, and reports whether it did.
+func (o *outside) act(c tool.Call, began time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.refused[c.IdempotencyKey] {
 		return false
 	}
-	o.effects = append(o.effects, effect{c.Run, c.ID, c.Name, string(c.Arguments), c.IdempotencyKey, time.Now()})
+	o.effects = append(o.effects, effect{c.Run, c.ID, c.Name, string(c.Arguments), c.IdempotencyKey, began})
 	return true
 }
 
@@ -190,13 +190,14 @@ func (s *Deployment) tools(p *process) map[string]tool.Tool {
 	d := newDice(s.cfg.Seed, p.name+" tools")
 	deed := func(from, to time.Duration) tool.Tool {
 		return tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			began := time.Now()
 			s.outside.begins(ctx, p, c.Run, "tool "+c.Name)
 			s.starts(p, c)
 			// It may be cut off before it has done anything, or after.
 			if err := wait(ctx, p, d.between(from, to)); err != nil {
 				return tool.Result{}, err
 			}
-			if !s.outside.act(c) {
+			if !s.outside.act(c, began) {
 				return tool.Error("this key is refused"), nil
 			}
 			if err := wait(ctx, p, d.between(from, to)); err != nil {

@@ -305,13 +305,7 @@ func (s *Deployment) report(b Backend) Report {
 			continue
 		}
 		// The turn that was about to be committed may have ended the run.
-		after := 0
-		for _, e := range logs[state.RunID(u.run)] {
-			if e.Version > 0 && e.At.After(u.aborted) {
-				after++
-			}
-		}
-		if after > 1 {
+		if after := s.world.defied[state.RunID(u.run)]; after > 1 {
 			bad("I7: %s was aborted, made %d more transitions and is %s", u.run, after, u.status)
 		}
 	}

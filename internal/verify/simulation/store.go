@@ -59,7 +59,11 @@ func (s store) Record(ctx context.Context, l state.Lease, r state.Record) (*stat
 
 func (s store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
 	return do(ctx, s.p, toStore, "commit", func() (state.Committed, error) {
+		began := time.Now()
 		done, err := s.in.Commit(ctx, l, c)
+		if err == nil {
+			s.p.deployment.commits(l.Run, began)
+		}
 		if err == nil && done.Status.Terminal() {
 			s.p.deployment.ends(l.Run, c.State.FinishedAt)
 		}
