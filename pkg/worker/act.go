@@ -78,9 +78,9 @@ func (t *turn) decide(ev loop.Event) (effect loop.Effect) {
 	return effect
 }
 
-// perform performs an effect, and lets the loop decide what follows. The result that act has
-// left to the commit is journaled now unless the commit is the next call of the store, with
-// nothing to wait for before it. So is a response that hooks wait for.
+// perform performs an effect, and lets the loop decide what follows. A result that act has left
+// to the commit is flushed first, unless the commit is the next call of a port. So is a response
+// that hooks wait for.
 func (t *turn) perform(ctx context.Context, effect loop.Effect) (loop.Effect, error) {
 	ev, err := t.act(ctx, effect)
 	if err != nil {
@@ -88,14 +88,15 @@ func (t *turn) perform(ctx context.Context, effect loop.Effect) (loop.Effect, er
 	}
 	before := t.s
 	next := t.decide(ev)
-	held := t.held
-	t.held = nil
-	if held != nil && (next != nil || t.s.Status.Terminal() || t.awaitsNotes()) {
-		t.s = before
-		if err := t.recordResult(ctx, state.Record{}, held); err != nil {
+	if next != nil || !t.commitsNext() {
+		held, over, err := t.journal.Flush(ctx, before.Log)
+		if t.warnOver(over); err != nil {
 			return nil, err
 		}
-		next = t.decide(ev) // again: the store may have had no capacity for the result
+		if held {
+			t.s = before
+			next = t.decide(ev) // again: the store may have had no capacity for the result
+		}
 	}
 	switch next.(type) {
 	case loop.RunTools, loop.RunHooks: // they journal the response themselves
@@ -104,6 +105,10 @@ func (t *turn) perform(ctx context.Context, effect loop.Effect) (loop.Effect, er
 		return next, t.recordResponse(ctx)
 	}
 }
+
+// commitsNext reports whether a turn that the loop has ended commits without a wait for notes of
+// hooks, and without the abort of child runs before it.
+func (t *turn) commitsNext() bool { return !t.s.Status.Terminal() && !t.awaitsNotes() }
 
 // act performs an effect and returns what came of it. A response is journaled with the start
 // marks of what follows from it, before that starts, and results as they come. The last one of
@@ -233,75 +238,30 @@ func leaseOver(err error) bool {
 	return errors.Is(err, state.ErrFenced) || errors.Is(err, state.ErrNotFound)
 }
 
-// record journals the entries that the loop has appended, and r.
-func (t *turn) record(ctx context.Context, r state.Record) error {
-	return t.journal(ctx, r, t.s.LogLen())
-}
-
-// recordResponse journals a response that post_sampling hooks wait for, up to the facts that
-// the loop has added to it. Not the decision: an attempt that starts from here makes it again.
+// recordResponse journals a response that post_sampling hooks wait for.
 func (t *turn) recordResponse(ctx context.Context) error {
 	if t.watchers == nil {
 		return nil
 	}
-	added := t.s.Log[t.recorded:]
-	end := slices.IndexFunc(added, func(e state.Entry) bool { return e.Type == state.EntryModel }) + 1
-	if end == 0 || ctx.Err() != nil {
-		t.watchers = nil // there is no response to see, or the turn was cut short
+	if ctx.Err() != nil {
+		t.watchers = nil // the turn was cut short
 		return nil
 	}
-	for end < len(added) && slices.Contains(facts, added[end].Type) {
-		end++
+	found, err := t.journal.Facts(ctx, t.s.Log)
+	if !found {
+		t.watchers = nil
 	}
-	return t.journal(ctx, state.Record{}, t.recorded+int64(end))
+	return err
 }
 
-// facts are the types of entries that a loop adds to a response once.
-var facts = []state.EntryType{state.EntryWarning, state.EntryProgress, state.EntryReflect}
-
-// journal writes the entries of the log up to a length, and r. It repeats a call with an
-// unknown outcome, since journaling twice is journaling once: a turn that is dropped waits for
-// the end of its lease. If an abort is pending it ends the context of the turn, so that
-// nothing starts that the write was to precede (I7).
-func (t *turn) journal(ctx context.Context, r state.Record, length int64) error {
-	// A result that is here must be kept even when the turn was aborted meanwhile.
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease/2)
-	defer cancel()
-	t.stamp()
-	r.From, r.Entries = t.recorded, t.s.Log[t.recorded:length]
-	for {
-		abort, err := t.w.store.Record(within, t.lease.Lease, r)
-		if err == nil {
-			t.grown(length)
-			t.lease.interrupt(abort)
-			t.showResponse(ctx)
-			return nil
-		}
-		if final(err) || !pause(within, storePause) {
-			return fmt.Errorf("%w: record: %w", errDrop, err)
+// logGrown implements readers: it notifies those of the bus, and calls the hooks that wait for
+// the response.
+func (t *turn) logGrown(ctx context.Context, from, length int64) {
+	if from != length {
+		t.w.bus.Grown(t.s.Tenant, t.s.ID, from, length)
+		if t.w.feed != nil {
+			t.w.feed.grown(t.s.Tenant, t.s.ID, length)
 		}
 	}
-}
-
-// stamp writes into what the loop has appended which attempt it was: like the
-// worker and the duration, which commit adds, a fact that no loop may see.
-func (t *turn) stamp() {
-	added := t.s.Log[t.recorded:]
-	for i := range added {
-		if added[i].Attempt == 0 {
-			added[i].Attempt = t.claim.Attempt
-		}
-	}
-}
-
-// grown notes how long the log in the store is, and notifies its readers.
-func (t *turn) grown(length int64) {
-	from := t.recorded
-	if t.recorded = length; t.recorded == from {
-		return
-	}
-	t.w.bus.Grown(t.s.Tenant, t.s.ID, from, t.recorded)
-	if t.w.feed != nil {
-		t.w.feed.grown(t.s.Tenant, t.s.ID, t.recorded)
-	}
+	t.showResponse(ctx)
 }

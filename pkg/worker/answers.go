@@ -44,7 +44,7 @@ func (t *turn) reserveAnswers(ctx context.Context, a *agent.Agent, calls []state
 	var err error
 	// Two times: what earlier batches have answered, and what the next one may answer.
 	t.answers, err = t.w.answers.Reserve(ctx, t.s.Tenant, min(sum, 2*most), func() error {
-		return t.record(ctx, state.Record{}) // the response is kept if the worker dies meanwhile
+		return t.journal.Response(ctx, t.s.Log) // the response is kept if the worker dies meanwhile
 	})
 	if err != nil {
 		return nil, err
@@ -67,8 +67,8 @@ func (t *turn) reserveAnswers(ctx context.Context, a *agent.Agent, calls []state
 
 // keepResult leaves a call as much of the reservation as its result has. A result that has no
 // place beside the others of the turn becomes an error.
-func (t *turn) keepResult(r *loop.ToolResult, spec *agent.CompiledTool, done []loop.ToolResult) {
-	before := bytesOf(done)
+func (t *turn) keepResult(r *loop.ToolResult, spec *agent.CompiledTool) {
+	before := bytesOf(t.journal.results)
 	if size := bytesOf([]loop.ToolResult{*r}); before+size > turnAnswers && before > 0 {
 		r.Content, r.Images, r.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit: the results of a turn may have %d bytes together. Ask for less at once", r.Name, size, turnAnswers), nil, true
 	}

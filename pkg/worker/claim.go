@@ -77,13 +77,15 @@ func (t *turn) end() {
 
 // newTurn returns the turn that was claimed.
 func (w *Worker) newTurn(d bus.TurnDelivery, c state.Claim, l *lease) *turn {
-	return &turn{
-		w: w, delivery: d, lease: l, started: time.Now(), s: replayed(c), recorded: c.State.LogLen(),
+	t := &turn{
+		w: w, delivery: d, lease: l, started: time.Now(), s: replayed(c),
 		claim: claimed{
 			Attempt: c.Attempt, Paused: c.Paused, Version: c.Version, Base: c.Base, Finalized: c.Finalized, Journal: c.Journal, Signals: c.Signals, Abort: c.Abort,
 			Open: c.State.Open, Usage: c.State.Usage,
 		},
 	}
+	t.journal = journal{store: w.store, lease: l, attempt: c.Attempt, timeout: w.cfg.Lease / 2, readers: t, length: c.State.LogLen()}
+	return t
 }
 
 // replayed returns the committed header with what earlier attempts at the turn

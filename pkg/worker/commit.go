@@ -15,7 +15,7 @@ import (
 func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 	t.sign()
 	c := state.Commit{
-		ID: t.lease.Token, State: t.s, From: t.recorded, Consumed: len(t.claim.Signals), IfHeard: true, RedeliveryDelay: t.w.cfg.RedeliveryDelay,
+		ID: t.lease.Token, State: t.s, From: t.journal.length, Consumed: len(t.claim.Signals), IfHeard: true, RedeliveryDelay: t.w.cfg.RedeliveryDelay,
 	}
 	began := time.Now()
 	if t.s.Status == state.Queued && t.w.claimsEagerly() {
@@ -26,7 +26,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 		done, err := t.w.store.Commit(ctx, t.lease.Lease, c)
 		if err == nil {
 			t.observe(done)
-			t.grown(t.s.LogLen())
+			t.journal.Committed(ctx, t.s.Log)
 			if done.Claimed {
 				next := state.Lease{Run: t.s.ID, Token: c.EagerClaim, Version: done.Version, Worker: t.w.cfg.ID}
 				t.w.leases.unlessAborted(t.s.ID, func() { t.w.eager.note(next, began) }) // I7
@@ -48,7 +48,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 
 // sign writes into the entry that ends the turn who has made it.
 func (t *turn) sign() {
-	t.stamp()
+	t.journal.stamp(t.s.Log)
 	last := &t.s.Log[len(t.s.Log)-1]
 	last.Worker, last.Attempt, last.DurationMS = t.w.cfg.ID, t.claim.Attempt, time.Since(t.started).Milliseconds()
 }
@@ -91,7 +91,7 @@ func (t *turn) leaveToSweeper(err error) error {
 func (t *turn) giveUp(ctx context.Context, err error) error {
 	t.gaveUp = err
 	log := t.w.runLog(t.s.ID)
-	if fenced := errors.Is(err, state.ErrFenced); fenced || t.unsaved {
+	if fenced := errors.Is(err, state.ErrFenced); fenced || t.journal.unsaved {
 		t.handIn(ctx, fenced)
 	}
 	if !errors.Is(err, errRelease) && !errors.Is(err, state.ErrFormat) {
@@ -113,26 +113,15 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 }
 
 // handIn gives the store the results of the calls of a turn that this worker has lost, and says
-// that it was only paused or cut off. The store keeps what the worker that takes the turn over
-// can use. fenced says that the lease is known to be over. Otherwise the store has not
-// answered, so handIn waits until it does, about as long as the results are of use.
+// that it was only paused or cut off. fenced says that the lease is known to be over. Otherwise
+// the store has not answered, so handIn waits until it does, about as long as the results are of
+// use.
 func (t *turn) handIn(ctx context.Context, fenced bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease+max(0, t.w.cfg.LateResults))
-	defer cancel()
-	late := state.Record{From: t.recorded} // if the lease is still in force after all, it is kept like any other
-	for _, r := range t.done {
-		if !r.Pending && r.Ask == nil {
-			late.Results = append(late.Results, entryOf(r))
-		}
-	}
-	var err error
-	for len(late.Results) > 0 {
-		if _, err = t.w.store.Record(ctx, t.lease.Lease, late); err == nil || final(err) || !pause(ctx, storePause) {
-			break
-		}
-	}
+	err := t.journal.Late(ctx, t.w.cfg.Lease+max(0, t.w.cfg.LateResults))
 	t.w.check(err, "hand in late results")
 	if fenced || leaseOver(err) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease)
+		defer cancel()
 		t.w.check(t.w.store.Release(ctx, t.lease.Lease, 0), "say that the worker was paused")
 	}
 }

@@ -45,7 +45,7 @@ func (t *turn) runHooks(ctx context.Context, effect loop.RunHooks) (loop.Event, 
 		return nil, err
 	}
 	// The response is journaled before a hook sees it (I3).
-	if err := t.record(ctx, state.Record{}); err != nil {
+	if err := t.journal.Response(ctx, t.s.Log); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
@@ -120,7 +120,7 @@ func (t *turn) showResponse(ctx context.Context) {
 		return
 	}
 	req := t.hookRequest(hook.PostSampling)
-	for _, e := range slices.Backward(t.s.Log[:t.recorded]) {
+	for _, e := range slices.Backward(t.s.Log[:t.journal.length]) {
 		if e.Type != state.EntryModel || e.Message == nil {
 			continue
 		}

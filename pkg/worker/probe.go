@@ -118,7 +118,8 @@ func (t *turn) settle(ctx context.Context, a *agent.Agent, began *loop.TurnBegan
 		switch {
 		case f.Outcome == tool.Done:
 			r := t.resultOf(l.spec, l.call, f.Result, f.took)
-			if err := t.recordResult(ctx, state.Record{}, &r); err != nil {
+			over, err := t.journal.Finding(ctx, t.s.Log, &r)
+			if t.warnOver(over); err != nil {
 				return err
 			}
 			began.Results = append(began.Results, r)

@@ -60,14 +60,8 @@ func (t *turn) cutModel(ctx context.Context, ev loop.Aborted) (loop.Event, error
 		return cut, err
 	}
 	t.s = loop.Lose(t.s, t.w.clock.now(), append(slices.Clip(ev.Lost), loop.Lost{Text: ev.Partial, Spent: ev.Spent}))
-	if t.s.LogLen() > t.recorded {
-		t.stamp()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quotaTimeout)
-		defer cancel()
-		_, e := t.w.store.Record(ctx, t.lease.Lease, state.Record{From: t.recorded, Entries: t.s.Log[t.recorded:]})
-		if t.w.check(e, "note what a model call has cost"); e == nil {
-			t.grown(t.s.LogLen())
-		}
+	if t.s.LogLen() > t.journal.length {
+		t.w.check(t.journal.Spent(ctx, t.s.Log), "note what a model call has cost")
 	}
 	return nil, err
 }

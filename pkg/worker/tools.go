@@ -59,16 +59,15 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 
 	// The response and the start marks of the first batch are one write, and the
 	// response is on its way to the watchers before its first tool starts.
-	if err := t.record(ctx, t.marks(a, effect.Calls, batches[0])); err != nil {
+	if err := t.journal.Starts(ctx, t.s.Log, t.marks(a, effect.Calls, batches[0])); err != nil {
 		return nil, err
 	}
-	var done []loop.ToolResult
-	defer func() { t.done = done }()
+	t.journal.results = nil
 	var failed error
 	started := false
 	for b, batch := range batches {
 		if ctx.Err() != nil {
-			return t.interrupted(ctx, loop.Aborted{Started: started, Results: done})
+			return t.interrupted(ctx, loop.Aborted{Started: started, Results: t.journal.results})
 		}
 		started = true
 		results := make(chan outcome, len(batch))
@@ -84,21 +83,21 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 			if o.result == nil {
 				continue
 			}
-			t.keepResult(o.result, a.Tool(o.call.Name), done)
-			done = append(done, *o.result)
-			t.unsaved = true
+			t.keepResult(o.result, a.Tool(o.call.Name))
+			t.journal.results = append(t.journal.results, *o.result)
 			last := n == len(batch)-1
-			var rec state.Record
+			var marks state.Record
 			switch {
 			case failed != nil && !errors.Is(failed, state.ErrFenced):
 				continue // the store does not answer: the results are handed in together
 			case failed == nil && last && b < len(batches)-1:
-				rec = t.marks(a, effect.Calls, batches[b+1])
-			case failed == nil && len(done) == len(effect.Calls) && bytesOf(done) <= smallTurn:
-				t.held = &done[len(done)-1]
+				marks = t.marks(a, effect.Calls, batches[b+1])
+			case failed == nil && len(t.journal.results) == len(effect.Calls) && bytesOf(t.journal.results) <= smallTurn:
+				t.journal.Hold()
 				continue
 			}
-			if err := t.recordResult(ctx, rec, &done[len(done)-1]); err != nil && failed == nil {
+			over, err := t.journal.Result(ctx, t.s.Log, marks)
+			if t.warnOver(over); err != nil && failed == nil {
 				// The other calls of the batch may have returned, or do so soon.
 				failed = err
 				t.w.fence(t.lease)
@@ -108,13 +107,13 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 			return nil, failed
 		}
 	}
-	if len(done) < len(effect.Calls) {
+	if len(t.journal.results) < len(effect.Calls) {
 		if ctx.Err() == nil {
-			return nil, fmt.Errorf("%w: %d of %d calls came back", errDrop, len(done), len(effect.Calls))
+			return nil, fmt.Errorf("%w: %d of %d calls came back", errDrop, len(t.journal.results), len(effect.Calls))
 		}
-		return t.interrupted(ctx, loop.Aborted{Started: true, Results: done})
+		return t.interrupted(ctx, loop.Aborted{Started: true, Results: t.journal.results})
 	}
-	return loop.ToolsFinished{At: t.w.clock.now(), Results: done}, nil
+	return loop.ToolsFinished{At: t.w.clock.now(), Results: t.journal.results}, nil
 }
 
 // marks returns what must be written before the calls of a batch start: the marks
@@ -141,46 +140,10 @@ func (t *turn) marks(a *agent.Agent, calls []state.OpenCall, batch []int) state.
 	return r
 }
 
-// recordResult journals a result, with rec. One for which the store has no capacity beside the
-// others of its turn becomes an error for the model: the turn could never be committed
-// with it, and the run would end poisoned.
-func (t *turn) recordResult(ctx context.Context, rec state.Record, r *loop.ToolResult) error {
-	if r.Pending || r.Ask != nil {
-		return t.record(ctx, rec)
-	}
-	rec.Results = []state.Entry{entryOf(*r)}
-	err := t.record(ctx, rec)
-	full, ok := errors.AsType[*state.TooLargeError](err)
-	if !ok {
-		t.unsaved = t.unsaved && err != nil
-		return err
-	}
-	t.w.runLog(t.s.ID).Warn().Err(full).Str("tool", r.Name).Str("hint", "the model gets an error; have the tool answer with less at once").Msg("result over the limit")
-	r.Content, r.Images, r.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit beside the others of this turn: "+
-		"ask for less at once, or for images by their url", r.Name, bytesOf([]loop.ToolResult{*r})), nil, true
-	rec.Results = []state.Entry{entryOf(*r)}
-	err = t.record(ctx, rec)
-	t.unsaved = t.unsaved && err != nil
-	return err
-}
-
-func bytesOf(results []loop.ToolResult) int {
-	n := 0
-	for _, r := range results {
-		n += len(r.Content)
-		for _, i := range r.Images {
-			n += len(i.Data)
-		}
-	}
-	return n
-}
-
-func entryOf(r loop.ToolResult) state.Entry {
-	m := state.ToolResult(r.CallID, r.Content, r.IsError, r.Images...)
-	m.At = r.At
-	return state.Entry{
-		Type: state.EntryTool, At: r.At, Message: &m, CallID: r.CallID, Name: r.Name, IsError: r.IsError,
-		DurationMS: r.Duration.Milliseconds(),
+// warnOver logs that a result has become an error because the store had no capacity for it.
+func (t *turn) warnOver(over error) {
+	if over != nil {
+		t.w.runLog(t.s.ID).Warn().Err(over).Str("hint", "the model gets an error; have the tool answer with less at once").Msg("result over the limit")
 	}
 }
 

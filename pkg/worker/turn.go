@@ -85,9 +85,7 @@ type turn struct {
 	admitted func() // ends what the quarantine has admitted
 	gaveUp   error  // why the turn was given up
 
-	done    []loop.ToolResult // of the calls of this turn
-	held    *loop.ToolResult  // the last of them, if it is left to the commit
-	unsaved bool              // the store may lack one of them
+	journal journal
 
 	aborted bool             // the children of the run were aborted
 	missing []state.OpenCall // those that did not exist then
@@ -99,9 +97,8 @@ type turn struct {
 	starts map[string]start // of calls whose tools have probes
 	putOff time.Duration    // how long a turn that is released is to be left alone
 
-	loop     loop.Loop
-	s        state.State // as the loop last decided
-	recorded int64       // entries of s.Log that the store has
+	loop loop.Loop
+	s    state.State // as the loop last decided
 
 	failure  *model.Error    // of the model, if it answered last with one
 	watchers *agent.Agent    // whose post_sampling hooks are called once the response is journaled

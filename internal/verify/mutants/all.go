@@ -4,6 +4,7 @@ const (
 	turn     = "pkg/worker/turn.go"
 	claim    = "pkg/worker/claim.go"
 	act      = "pkg/worker/act.go"
+	journal  = "pkg/worker/journal.go"
 	commit   = "pkg/worker/commit.go"
 	eager    = "pkg/worker/eager.go"
 	leases   = "pkg/worker/lease.go"
@@ -26,8 +27,8 @@ const (
 // all are the mistakes.
 var all = []mutant{
 	// Those that a model of the protocol was held to, before the code itself was explored.
-	{"tools start before the response is written down", act, []string{
-		"		abort, err := t.w.store.Record(within, t.lease.Lease, r)\n		if err == nil {\n			t.grown(length)\n", "		abort, err := (*state.Abort)(nil), error(nil)\n		if err == nil {\n",
+	{"tools start before the response is written down", journal, []string{
+		"		abort, err := j.store.Record(within, j.lease.Lease, r)\n		if err == nil {\n			j.lease.interrupt(abort)\n			j.grown(ctx, int64(len(log)))\n", "		abort, err := (*state.Abort)(nil), error(nil)\n		if err == nil {\n			j.lease.interrupt(abort)\n",
 	}, "TestExplore/^tools$"},
 	{"nobody notes that a tool was started", tools, []string{"		if !spec.Idempotent {\n", "		if false {\n"}, "TestExplore/^tools$"},
 	{"tokens can be foreseen", claim, []string{"Token: w.random.token(),", "Token: fmt.Sprint(msg.Version),"}, "TestExplore/^tools$"},
@@ -86,10 +87,10 @@ var all = []mutant{
 	// Of hooks.
 	{"a hook is not asked before a tool", hooks, []string{"		if r.Call != nil && !h.Covers(r.Call.Tool) {\n", "		if r.Call != nil {\n"}, "TestExplore/^hooks$"},
 	{"a hook hears of a response before it is written down", hooks, []string{
-		"	if err := t.record(ctx, state.Record{}); err != nil {\n		return nil, err\n	}\n	if ctx.Err() != nil {\n", "	if ctx.Err() != nil {\n",
+		"	if err := t.journal.Response(ctx, t.s.Log); err != nil {\n		return nil, err\n	}\n	if ctx.Err() != nil {\n", "	if ctx.Err() != nil {\n",
 	}, "TestExplore/^hooks$"},
 	{"a hook that only watches sees a response before it is written down", hooks, []string{"		t.watchers = a\n", "		t.watchers = a\n		t.showResponse(ctx)\n"}, "TestExplore/^hooks$"},
-	{"a result stays in memory while a turn waits for hooks", act, []string{" || t.awaitsNotes()) {", ") {"}, "TestExplore/^hooks$"},
+	{"a result stays in memory while a turn waits for hooks", act, []string{" && !t.awaitsNotes() }", " }"}, "TestExplore/^hooks$"},
 
 	// Of what comes over the bus.
 	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			g.answer(ctx, m, kind, g.guarded(func() error { return take(ctx, m) })())\n", "			_ = m.Ack()\n			g.answer(ctx, m, kind, g.guarded(func() error { return take(ctx, m) })())\n"}, "TestExplore/^a_service,_over_the_bus$"},
@@ -105,7 +106,7 @@ var all = []mutant{
 	{"an eager claim outlives an abort", leases, []string{"	w.eager.forget(a.Run) // the store is asked, and tells of the abort\n", ""}, "TestExplore/^a_cancellation$"},
 	{"an abort is not noted in the store", signal, []string{"	wake, err := g.store.Abort(ctx, st.ID, abort, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n	_ = abort\n"}, "TestExplore/^a_cancellation$"},
 
-	{"a worker does not heed the abort that its write to the journal reports", act, []string{"			t.lease.interrupt(abort)\n", "			_ = abort\n"}, "TestExplore/^a_cancellation$"},
+	{"a worker does not heed the abort that its write to the journal reports", journal, []string{"			j.lease.interrupt(abort)\n", "			_ = abort\n"}, "TestExplore/^a_cancellation$"},
 	{"the store does not report an abort to a write to the journal", memory, []string{"			abort = rec.Abort\n", ""}, "TestExplore/^a_cancellation$"},
 
 	// Of children.

@@ -1,0 +1,215 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// recorder is what a journal needs of a store.
+type recorder interface {
+	Record(ctx context.Context, l state.Lease, r state.Record) (*state.Abort, error)
+}
+
+// readers learn that the log in the store has grown.
+type readers interface {
+	logGrown(ctx context.Context, from, length int64)
+}
+
+// journal is the only writer of a turn between its claim and its commit. Each verb states what is
+// durable once it returns nil. A verb repeats a write with an unknown outcome, because the store
+// keeps each write once, and outlives the abort of its turn, because what has happened must be
+// kept. If the store reports a pending abort, the verb ends the context of the turn, so that the
+// caller starts nothing that the write was to precede (I7). Only the goroutine of the turn may use
+// a journal.
+type journal struct {
+	store   recorder
+	lease   *lease
+	attempt int
+	timeout time.Duration // of one verb
+	readers readers
+
+	length  int64             // entries of the log that the store has
+	results []loop.ToolResult // of the calls of this turn, in the order of their return
+	held    *loop.ToolResult  // the last of results, if only the commit will write it
+	unsaved bool              // the store may lack one of results
+}
+
+// Response makes the whole log durable, and with it the response that ends it.
+func (j *journal) Response(ctx context.Context, log []state.Entry) error {
+	return j.write(ctx, log, state.Record{})
+}
+
+// Facts makes the response and the facts that the loop has added to it durable, but not the
+// decision that follows them: the next attempt makes it again. It reports whether the log has a
+// response that is new.
+func (j *journal) Facts(ctx context.Context, log []state.Entry) (found bool, err error) {
+	added := log[j.length:]
+	end := slices.IndexFunc(added, func(e state.Entry) bool { return e.Type == state.EntryModel }) + 1
+	if end == 0 {
+		return false, nil
+	}
+	for end < len(added) && slices.Contains(facts, added[end].Type) {
+		end++
+	}
+	return true, j.write(ctx, log[:j.length+int64(end)], state.Record{})
+}
+
+// facts are the types of entries that a loop adds to a response once.
+var facts = []state.EntryType{state.EntryWarning, state.EntryProgress, state.EntryReflect}
+
+// Starts makes the log and the start marks of calls durable. No call with a mark may start before.
+func (j *journal) Starts(ctx context.Context, log []state.Entry, marks state.Record) error {
+	return j.write(ctx, log, marks)
+}
+
+// Result makes the last of the turn's results durable, together with the start marks of the calls
+// that follow it. If the store has no capacity for the result beside the others of the turn, an
+// error result takes its place, and Result returns the store's reason: the turn could never be
+// committed with it, and the run would end poisoned.
+func (j *journal) Result(ctx context.Context, log []state.Entry, marks state.Record) (over, err error) {
+	j.unsaved = true
+	over, err = j.writeResult(ctx, log, marks, &j.results[len(j.results)-1])
+	j.unsaved = err != nil
+	return over, err
+}
+
+// Finding makes the result that a probe has found durable.
+func (j *journal) Finding(ctx context.Context, log []state.Entry, r *loop.ToolResult) (over, err error) {
+	return j.writeResult(ctx, log, state.Record{}, r)
+}
+
+// Hold leaves the last result to the commit, which must be the next call of any port. If it is
+// not, the caller calls Flush first.
+func (j *journal) Hold() { j.held, j.unsaved = &j.results[len(j.results)-1], true }
+
+// Flush makes the result durable that Hold has left to the commit, and reports whether there was
+// one.
+func (j *journal) Flush(ctx context.Context, log []state.Entry) (held bool, over, err error) {
+	if j.held == nil {
+		return false, nil, nil
+	}
+	j.held = nil
+	over, err = j.Result(ctx, log, state.Record{})
+	return true, over, err
+}
+
+// Spent tries once to make durable what model calls have cost that were cut short.
+func (j *journal) Spent(ctx context.Context, log []state.Entry) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quotaTimeout)
+	defer cancel()
+	_, err := j.store.Record(ctx, j.lease.Lease, j.record(log, state.Record{}))
+	if err == nil {
+		j.grown(ctx, int64(len(log)))
+	}
+	return err
+}
+
+// Late hands in all results of a turn that this worker has lost, until the store answers or
+// patience has passed. The store keeps those that the next attempt can use.
+func (j *journal) Late(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	late := state.Record{From: j.length} // if the lease is still in force after all, it is kept like any other
+	for _, r := range j.results {
+		if !r.Pending && r.Ask == nil {
+			late.Results = append(late.Results, entryOf(r))
+		}
+	}
+	if len(late.Results) == 0 {
+		return nil
+	}
+	for {
+		if _, err := j.store.Record(ctx, j.lease.Lease, late); err == nil || final(err) || !pause(ctx, storePause) {
+			return err
+		}
+	}
+}
+
+// Committed notes that a commit has made the whole log durable.
+func (j *journal) Committed(ctx context.Context, log []state.Entry) {
+	j.held = nil
+	j.grown(ctx, int64(len(log)))
+}
+
+// stamp writes the attempt into the entries that the store does not have yet: like worker and
+// duration, which the commit adds, a fact that no loop may see.
+func (j *journal) stamp(log []state.Entry) {
+	added := log[j.length:]
+	for i := range added {
+		if added[i].Attempt == 0 {
+			added[i].Attempt = j.attempt
+		}
+	}
+}
+
+// record adds the entries that the store does not have yet to r.
+func (j *journal) record(log []state.Entry, r state.Record) state.Record {
+	j.stamp(log)
+	r.From, r.Entries = j.length, log[j.length:]
+	return r
+}
+
+func (j *journal) write(ctx context.Context, log []state.Entry, r state.Record) error {
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), j.timeout)
+	defer cancel()
+	r = j.record(log, r)
+	for {
+		abort, err := j.store.Record(within, j.lease.Lease, r)
+		if err == nil {
+			j.lease.interrupt(abort)
+			j.grown(ctx, int64(len(log)))
+			return nil
+		}
+		if final(err) || !pause(within, storePause) {
+			return fmt.Errorf("%w: record: %w", errDrop, err)
+		}
+	}
+}
+
+func (j *journal) writeResult(ctx context.Context, log []state.Entry, r state.Record, result *loop.ToolResult) (over, err error) {
+	if result.Pending || result.Ask != nil {
+		return nil, j.write(ctx, log, r) // its result is a signal, or the answer of a person
+	}
+	r.Results = []state.Entry{entryOf(*result)}
+	err = j.write(ctx, log, r)
+	full, ok := errors.AsType[*state.TooLargeError](err)
+	if !ok {
+		return nil, err
+	}
+	result.Content, result.Images, result.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit beside the others of this turn: "+
+		"ask for less at once, or for images by their url", result.Name, bytesOf([]loop.ToolResult{*result})), nil, true
+	r.Results = []state.Entry{entryOf(*result)}
+	return fmt.Errorf("result of tool %q: %w", result.Name, full), j.write(ctx, log, r)
+}
+
+func (j *journal) grown(ctx context.Context, length int64) {
+	from := j.length
+	j.length = length
+	j.readers.logGrown(ctx, from, length)
+}
+
+func bytesOf(results []loop.ToolResult) int {
+	n := 0
+	for _, r := range results {
+		n += len(r.Content)
+		for _, i := range r.Images {
+			n += len(i.Data)
+		}
+	}
+	return n
+}
+
+func entryOf(r loop.ToolResult) state.Entry {
+	m := state.ToolResult(r.CallID, r.Content, r.IsError, r.Images...)
+	m.At = r.At
+	return state.Entry{
+		Type: state.EntryTool, At: r.At, Message: &m, CallID: r.CallID, Name: r.Name, IsError: r.IsError,
+		DurationMS: r.Duration.Milliseconds(),
+	}
+}
