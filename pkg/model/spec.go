@@ -2,6 +2,7 @@ package model
 
 import (
 	"maps"
+	"net"
 	"slices"
 )
 
@@ -21,8 +22,15 @@ type Spec struct {
 	Host string
 
 	// Key names the secret of the workers that is the key of models which name none; empty:
-	// there is none.
+	// there is none. It is sent to Host and to KeyHosts, and to no other host.
 	Key string
+
+	// KeyHosts are further hosts that Key may be sent to, such as "*.api.openai.com".
+	KeyHosts []string
+
+	// System is the provider's name in the OpenTelemetry conventions for generative AI; empty:
+	// the name that definitions give it.
+	System string
 }
 
 // Specs finds the Spec of a provider by the name that definitions give it.
@@ -31,13 +39,31 @@ type Specs map[string]Spec
 // Names returns the names of the providers, sorted.
 func (s Specs) Names() []string { return slices.Sorted(maps.Keys(s)) }
 
+// HostsOfKey returns the hosts, without ports, that the providers' own key of a name may be sent
+// to; nil if no provider has a key of that name.
+func (s Specs) HostsOfKey(key string) (hosts []string) {
+	for _, name := range s.Names() {
+		spec := s[name]
+		if spec.Key != key || key == "" {
+			continue
+		}
+		host, _, err := net.SplitHostPort(spec.Host)
+		if err != nil {
+			host = spec.Host
+		}
+		hosts = append(append(hosts, host), spec.KeyHosts...)
+	}
+	return hosts
+}
+
 // BuiltinSpecs returns the providers that ship with Turnpike. A third party adds its
 // own to the map; a gateway needs nothing else.
 func BuiltinSpecs() Specs {
 	return Specs{
-		"scripted": {Scripted: true}, "openai": {APIs: []API{APIResponses, APIChat}, Host: "api.openai.com:443", Key: "OPENAI_API_KEY"},
+		"scripted":  {Scripted: true},
+		"openai":    {APIs: []API{APIResponses, APIChat}, Host: "api.openai.com:443", Key: "OPENAI_API_KEY", KeyHosts: []string{"*.api.openai.com"}},
 		"anthropic": {Host: "api.anthropic.com:443", Key: "ANTHROPIC_API_KEY"},
-		"gemini":    {Host: "generativelanguage.googleapis.com:443", Key: "GEMINI_API_KEY"},
+		"gemini":    {Host: "generativelanguage.googleapis.com:443", Key: "GEMINI_API_KEY", System: "gcp.gemini"},
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -27,12 +28,8 @@ const declared = "TURNPIKE_SECRET_"
 // maxTenants bounds the tenants for which something is remembered.
 const maxTenants = 10_000
 
-// usual are the variables of providers' keys, with the hosts that they are sent to.
-var usual = map[string][]string{
-	"ANTHROPIC_API_KEY": {"api.anthropic.com"},
-	"OPENAI_API_KEY":    {"api.openai.com", "*.api.openai.com"},
-	"GEMINI_API_KEY":    {"generativelanguage.googleapis.com"},
-}
+// builtin are the providers whose keys workers read from variables of their own.
+var builtin = model.BuiltinSpecs()
 
 // Secrets finds what the operator of a worker has declared to be a secret.
 type Secrets struct {
@@ -80,7 +77,8 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 			return v, err
 		}
 	}
-	if hosts, ok := usual[name]; ok {
+	hosts := builtin.HostsOfKey(name)
+	if len(hosts) > 0 {
 		if v := os.Getenv(name); v != "" {
 			if !slices.ContainsFunc(hosts, func(h string) bool { return policy.MatchHost(h, host) }) {
 				return "", fmt.Errorf("%w: set %s%s on the workers for other hosts", policy.Bound(name, host, hosts), declared, name)
@@ -91,7 +89,7 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 	if !shared {
 		return "", fmt.Errorf("secret %s is not one of tenant %s: put a file of that name into TURNPIKE_SECRETS_DIR/%s, or have an admin name it in `secrets` of the tenant", name, tenant, tenant)
 	}
-	if _, ok := usual[name]; ok {
+	if len(hosts) > 0 {
 		return "", fmt.Errorf("secret %s is not declared: set %s in the environment of the workers, or of turnpike dev, and start them again; or put a file of that name into TURNPIKE_SECRETS_DIR", name, name)
 	}
 	return "", fmt.Errorf("secret %s is not declared: set %s%s on the workers, or put a file of that name into TURNPIKE_SECRETS_DIR", name, declared, name)

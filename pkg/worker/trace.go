@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/url"
@@ -142,13 +143,8 @@ func asked(m agent.Model) []attribute.KeyValue {
 	return append(set, span.ServerAddress.String(u.Hostname()), span.ServerPort.Int(port))
 }
 
-// providerName is a provider in the words of the conventions.
-func providerName(name string) string {
-	if name == "gemini" {
-		return "gcp.gemini"
-	}
-	return name
-}
+// providerName returns a provider's name in the OpenTelemetry conventions.
+func providerName(name string) string { return cmp.Or(builtin[name].System, name) }
 
 // traceFailure notes a call of the provider that failed. What follows, if anything
 // does, is a retry within the same span.
