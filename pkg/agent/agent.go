@@ -45,7 +45,7 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 	}
 	a.OutputSchema = given(def.OutputSchema)
 
-	c := &checker{known: known}
+	c := &checker{known: known, patterns: maxAllPatterns}
 	if !namePattern.MatchString(def.Name) {
 		c.fault("name", "%q must match %s", def.Name, namePattern)
 	}
@@ -59,7 +59,7 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 		if a.Loop.Type != loopSingle {
 			c.fault("output_schema", "structured output needs the loop single_call, this agent uses %s", a.Loop.Type)
 		}
-		if _, err := compileSchema(a.OutputSchema); err != nil {
+		if _, err := compileSchema(a.OutputSchema, &c.patterns); err != nil {
 			c.fault("output_schema", "%v", err)
 		}
 	}

@@ -44,6 +44,7 @@ type checker struct {
 	more   int     // that are not among them
 
 	values     int // of the schemas
+	patterns   int // instructions that regular expressions of further schemas may have
 	conditions int // approval rules and hooks
 	compiling  int // bytes of them
 }
@@ -459,10 +460,10 @@ func (c *checker) schema(place string, t *CompiledTool) {
 		return
 	}
 	var err error
-	if t.schema, err = compileArguments(t.Schema); err != nil && t.Listed != nil {
+	if t.schema, err = compileArguments(t.Schema, &c.patterns); err != nil && t.Listed != nil {
 		// Whoever listed it checks what it is given, by a schema that is its own affair.
 		t.open = true
-		t.schema, err = compileArguments(json.RawMessage(anyObject))
+		t.schema, err = compileArguments(json.RawMessage(anyObject), &c.patterns)
 	}
 	if err != nil {
 		c.fault(place+".schema", "%v", err)

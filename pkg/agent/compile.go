@@ -139,7 +139,8 @@ func typeOf(v any) kind {
 type compiler struct {
 	refs     *references
 	parts    map[string]*part
-	left     int // instructions of patterns
+	left     int  // instructions of patterns
+	all      *int // those of all schemas of the definition
 	draft7   bool
 	seen     bool
 	unlinked []link
@@ -158,8 +159,8 @@ type link struct {
 
 // compile returns the parts of a schema that the library has understood, and whose
 // references stay inside.
-func (r *references) compile(s *jsonschema.Schema) (*schema, error) {
-	c := compiler{refs: r, parts: map[string]*part{}, left: maxPatterns}
+func (r *references) compile(s *jsonschema.Schema, left *int) (*schema, error) {
+	c := compiler{refs: r, parts: map[string]*part{}, left: maxPatterns, all: left}
 	switch strings.TrimSuffix(s.Schema, "#") {
 	case "", "https://json-schema.org/draft/2020-12/schema":
 	case "http://json-schema.org/draft-07/schema", "https://json-schema.org/draft-07/schema":
@@ -256,7 +257,7 @@ func (n *part) typed(s *jsonschema.Schema) {
 
 // pattern returns how many instructions a regular expression has, which is compiled later.
 func (c *compiler) pattern(text string, into **regexp.Regexp) (int, error) {
-	size, err := sizeOf(text, &c.left)
+	size, err := sizeOf(text, &c.left, c.all)
 	c.patterns = append(c.patterns, pattern{text, into})
 	return size, err
 }

@@ -13,6 +13,7 @@ const (
 	maxSchemaWeight = 16_000_000 // bytes of a schema times the levels that they are below
 	maxPattern      = 10_000     // instructions of one regular expression
 	maxPatterns     = 50_000     // instructions of all those of a schema
+	maxAllPatterns  = 200_000    // instructions of all those of a definition; they compile in some 0.2 s
 	maxSteps        = 500_000    // of one check of a value
 	maxTurnSteps    = 1_000_000  // of all checks of the calls of one turn
 	patternSteps    = 16         // instructions of a regular expression, for a byte, that are a step
@@ -66,15 +67,25 @@ func boundSize(raw []byte) error {
 	return nil
 }
 
+var errAllPatterns = fmt.Errorf("the patterns of all schemas of the definition come to more than %d instructions: use fewer, or repeat less", maxAllPatterns)
+
 // sizeOf returns how many instructions a regular expression has, and takes them from what is
-// left of those that a schema may have.
-func sizeOf(text string, left *int) (int, error) {
+// left of those that a schema may have, and of those that all schemas of its definition may have.
+func sizeOf(text string, left, all *int) (int, error) {
+	if *all < 0 {
+		return 0, errAllPatterns // without a look at the pattern, which costs time too
+	}
 	size := rule.PatternSize(text)
-	if *left -= size; size > maxPattern {
+	*left -= size
+	*all -= size
+	if size > maxPattern {
 		return 0, fmt.Errorf("the pattern %q comes to more than %d instructions: repeat less", clip(text), maxPattern)
 	}
 	if *left < 0 {
 		return 0, fmt.Errorf("its patterns come to more than %d instructions: use fewer, or repeat less", maxPatterns)
+	}
+	if *all < 0 {
+		return 0, errAllPatterns
 	}
 	return size, nil
 }

@@ -27,6 +27,10 @@ func TestHostileDefinitions(t *testing.T) {
 	for i := range 3000 {
 		fmt.Fprintf(&patterns, `"p%d":{"pattern":"(a?){900}%d"},`, i, i)
 	}
+	var spread strings.Builder // over many schemas, each within its own bound
+	for i := range 400 {
+		fmt.Fprintf(&spread, `{"name":"t%d","schema":{"type":"object","properties":{"a":{"pattern":"(a?){900}"},"b":{"pattern":"(a?){900}"},"c":{"pattern":"(a?){900}"}}}},`, i)
+	}
 	for i := range 30000 {
 		fmt.Fprintf(&doubled, `"a":%d,`, i%9)
 	}
@@ -57,6 +61,7 @@ func TestHostileDefinitions(t *testing.T) {
 		"large rules":      head + `"tools":[` + large.String()[1:] + "]}",
 		"tools":            head + `"tools":[` + strings.TrimSuffix(tools.String(), ",") + "]}",
 		"patterns":         schema("{" + strings.TrimSuffix(patterns.String(), ",") + "}"),
+		"many patterns":    head + `"tools":[` + strings.TrimSuffix(spread.String(), ",") + "]}",
 		"a large pattern":  schema(`{"a":{"pattern":"((((a{30}){30}){1}){1}){1}b{900}(\\pL{900})(\\pN{900})"},"b":{"pattern":"` + strings.Repeat("(a?){1000}", 1000) + `"}}`),
 		"schema lists":     schema(`{"a":{"allOf":[` + strings.TrimSuffix(strings.Repeat("{},", 90_000), ",") + "]}}"),
 		"schema levels":    schema(`{"a":` + strings.Repeat(`{"not":`, 190) + `{"description":"` + strings.Repeat("d", 900_000) + `"}` + strings.Repeat("}", 190) + "}"),

@@ -10,8 +10,9 @@ import (
 )
 
 // compileSchema compiles a JSON Schema. Nothing is loaded from anywhere, and
-// checking a value that is not too deep against the result ends.
-func compileSchema(raw json.RawMessage) (*schema, error) {
+// checking a value that is not too deep against the result ends. It takes the instructions of the
+// schema's regular expressions from left, and compiles none of them if they exceed it.
+func compileSchema(raw json.RawMessage, left *int) (*schema, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
 		return nil, errors.New("not a JSON Schema: it must be an object such as {\"type\": \"object\"}")
 	}
@@ -35,12 +36,12 @@ func compileSchema(raw json.RawMessage) (*schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("not a usable JSON Schema: %w", err)
 	}
-	return refs.compile(&s)
+	return refs.compile(&s, left)
 }
 
 // compileArguments compiles the schema of a tool's arguments, which are an object.
-func compileArguments(raw json.RawMessage) (*schema, error) {
-	r, err := compileSchema(raw)
+func compileArguments(raw json.RawMessage, left *int) (*schema, error) {
+	r, err := compileSchema(raw, left)
 	if err != nil {
 		return nil, err
 	}
@@ -50,21 +51,27 @@ func compileArguments(raw json.RawMessage) (*schema, error) {
 	return r, nil
 }
 
+// alone returns the instructions that a schema may have which belongs to no definition.
+func alone() *int {
+	left := maxPatterns
+	return &left
+}
+
 // CheckArguments returns an error if raw is no JSON Schema of a tool's arguments.
 func CheckArguments(raw json.RawMessage) error {
-	_, err := compileArguments(raw)
+	_, err := compileArguments(raw, alone())
 	return err
 }
 
 // CheckSchema returns an error if raw is no JSON Schema.
 func CheckSchema(raw json.RawMessage) error {
-	_, err := compileSchema(raw)
+	_, err := compileSchema(raw, alone())
 	return err
 }
 
 // ValidateOutput returns text as a JSON value if schema admits it.
 func ValidateOutput(schema json.RawMessage, text string) (json.RawMessage, error) {
-	r, err := compileSchema(schema)
+	r, err := compileSchema(schema, alone())
 	if err != nil {
 		return nil, err
 	}
