@@ -184,6 +184,37 @@ func TestBodiesInFlight(t *testing.T) {
 	}
 }
 
+// A submission that waits for the end of its run returns the memory of its body first.
+func TestWaitsHoldNoBodies(t *testing.T) {
+	t.Parallel()
+	s := serveGuarded(t, gateway.Limits{BodyBytes: 700_000, TenantBodyBytes: 300_000})
+	key := s.key("a")
+	c := s.dial()
+	definition := `{"model":{"provider":"scripted","responses":[{"text":"hi"}]}}`
+	c.send("PUT", "/v1/agents/a", key, fmt.Sprintf("Content-Length: %d\r\n", len(definition)), definition)
+	if resp, p := c.answer(); resp.StatusCode >= http.StatusBadRequest {
+		t.Fatalf("put agent: %d %s", resp.StatusCode, p.Detail)
+	}
+	body := `{"agent":"a","input":"` + strings.Repeat("x", 90_000) + `"}`
+	for n := 1; n <= 6; n++ {
+		waiting := s.dial()
+		waiting.send("POST", "/v1/runs?wait=60s", key, fmt.Sprintf("Content-Length: %d\r\n", len(body)), body)
+		for runs := 0; runs < n; {
+			_ = waiting.conn.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
+			if _, err := waiting.in.Peek(1); err == nil {
+				resp, p := waiting.answer()
+				t.Fatalf("submission %d was answered %d %s (%s), want it to wait", n, resp.StatusCode, p.Code, p.Detail)
+			}
+			resp, p := s.list(key)
+			var page api.Page[api.Run]
+			if err := json.NewDecoder(resp.Body).Decode(&page); err != nil {
+				t.Fatal(err, p)
+			}
+			runs = len(page.Items)
+		}
+	}
+}
+
 func TestBodyAboveTheLimitIsNotRead(t *testing.T) {
 	t.Parallel()
 	s := serveGuarded(t, gateway.Limits{})

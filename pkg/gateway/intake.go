@@ -212,6 +212,9 @@ func (g *Gateway) takeAbort(ctx context.Context, m bus.Message) error {
 		return err
 	}
 	st, err := g.store.Load(ctx, id)
+	if errors.Is(err, state.ErrDeleted) {
+		return nil // the message is late: there is nothing left to abort
+	}
 	if err == nil && st.Tenant != caller.Tenant {
 		err = runNotFound(id)
 	}
@@ -229,6 +232,9 @@ func (g *Gateway) takeAbort(ctx context.Context, m bus.Message) error {
 	}
 	a.By = caller.By()
 	wake, err := g.store.Abort(ctx, id, a, g.cfg.RedeliveryDelay)
+	if errors.Is(err, state.ErrDeleted) {
+		return nil
+	}
 	if _, ended := errors.AsType[*state.TerminalError](err); ended {
 		// The worker that held it has heard of it before, or there was nothing left to abort.
 		g.appendAudit(ctx, caller, actionCancel, string(id))

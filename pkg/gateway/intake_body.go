@@ -142,6 +142,14 @@ func (b *intakeBody) charge(n int64) error {
 	return nil
 }
 
+// releaseBody returns the memory of a request's body to the budget before the request has ended.
+// The handler must not read the body any more.
+func releaseBody(r *http.Request) {
+	if b, ok := r.Body.(*intakeBody); ok {
+		b.release()
+	}
+}
+
 // release returns the memory of the body to the budget.
 func (b *intakeBody) release() {
 	if b.charged > 0 {

@@ -42,6 +42,7 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	releaseBody(r) // a wait of minutes needs no memory for it
 	g.metrics.submitted.WithLabelValues("http").Inc()
 	w.Header().Set("Location", "/v1/runs/"+string(st.ID))
 	status := http.StatusAccepted
