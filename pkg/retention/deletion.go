@@ -264,8 +264,10 @@ func (k *Keeper) seal(ctx context.Context, t *tree, now time.Time) error {
 			err = k.preventCreation(ctx, root, id)
 		}
 	}
-	if err == nil {
-		return nil
+	if err == nil || !refused(err) {
+		// After a failure the seals stay: another process may be deleting the tree under them,
+		// and the intent has this deletion completed.
+		return err
 	}
 	return errors.Join(err, k.eachRun(t.runs, func(m member) error { return k.store.Unseal(context.WithoutCancel(ctx), m.id, token) }))
 }
