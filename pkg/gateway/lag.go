@@ -28,6 +28,7 @@ const (
 type lag struct {
 	bus           bus.Bus
 	count, oldest *prometheus.Desc
+	writable      *prometheus.Desc
 
 	asks singleflight.Group
 
@@ -37,16 +38,18 @@ type lag struct {
 
 // figures are the answer of the bus at a time.
 type figures struct {
-	asked time.Time
-	lanes map[state.Priority]int64
-	since state.Backlog
+	asked  time.Time
+	writes bool // the bus took a write
+	lanes  map[state.Priority]int64
+	since  state.Backlog
 }
 
 func newLag(b bus.Bus) *lag {
 	return &lag{
-		bus:    b,
-		count:  prometheus.NewDesc("turnpike_queue_lag", "Turn messages of the deployment that wait or that a worker has.", []string{"lane"}, nil),
-		oldest: prometheus.NewDesc("turnpike_queue_oldest_seconds", "How long the oldest turn message has waited that no worker has fetched.", []string{"lane"}, nil),
+		bus:      b,
+		count:    prometheus.NewDesc("turnpike_queue_lag", "Turn messages of the deployment that wait or that a worker has.", []string{"lane"}, nil),
+		oldest:   prometheus.NewDesc("turnpike_queue_oldest_seconds", "How long the oldest turn message has waited that no worker has fetched.", []string{"lane"}, nil),
+		writable: prometheus.NewDesc("turnpike_bus_writable", "1 if the bus took the last write of a probe, 0 if not.", nil, nil),
 	}
 }
 
@@ -54,11 +57,17 @@ func newLag(b bus.Bus) *lag {
 func (l *lag) Describe(to chan<- *prometheus.Desc) {
 	to <- l.count
 	to <- l.oldest
+	to <- l.writable
 }
 
 // Collect implements prometheus.Collector.
 func (l *lag) Collect(to chan<- prometheus.Metric) {
 	now := l.figures()
+	writable := 0.0
+	if now.writes {
+		writable = 1
+	}
+	to <- prometheus.MustNewConstMetric(l.writable, prometheus.GaugeValue, writable)
 	for lane, n := range now.lanes {
 		age := time.Duration(0)
 		if since, waits := now.since[lane]; waits {
@@ -91,14 +100,18 @@ func (l *lag) figures() figures {
 // errNoFigures reports that the bus did not say what waits.
 var errNoFigures = errors.New("the bus does not say what waits in the queues")
 
-// ask has the figures as they are now, or none.
+// ask has the figures as they are now, or none. A bus that takes no writes has none: runs wait in
+// the store then, and its empty queues would have an autoscaler stop the workers.
 func (l *lag) ask() figures {
 	ctx, cancel := context.WithTimeout(context.Background(), lagTimeout)
 	defer cancel()
+	if l.bus.Ready(ctx) != nil {
+		return figures{asked: time.Now()}
+	}
 	lanes, err := l.bus.LagByLane(ctx)
 	since, sinceErr := l.bus.Backlog(ctx)
 	if err != nil || sinceErr != nil {
 		lanes, since = nil, nil
 	}
-	return figures{time.Now(), lanes, since}
+	return figures{time.Now(), true, lanes, since}
 }
