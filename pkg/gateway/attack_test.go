@@ -196,19 +196,27 @@ func TestWaitsHoldNoBodies(t *testing.T) {
 		t.Fatalf("put agent: %d %s", resp.StatusCode, p.Detail)
 	}
 	body := `{"agent":"a","input":"` + strings.Repeat("x", 90_000) + `"}`
+	submit := func() *wire {
+		w := s.dial()
+		w.send("POST", "/v1/runs?wait=60s", key, fmt.Sprintf("Content-Length: %d\r\n", len(body)), body)
+		return w
+	}
 	for n := 1; n <= 6; n++ {
-		waiting := s.dial()
-		waiting.send("POST", "/v1/runs?wait=60s", key, fmt.Sprintf("Content-Length: %d\r\n", len(body)), body)
+		waiting, refusals := submit(), 0
 		for runs := 0; runs < n; {
 			_ = waiting.conn.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
 			if _, err := waiting.in.Peek(1); err == nil {
+				// The run before is in the list a moment before its request returns the memory.
 				resp, p := waiting.answer()
-				t.Fatalf("submission %d was answered %d %s (%s), want it to wait", n, resp.StatusCode, p.Code, p.Detail)
+				if refusals++; p.Code != api.CodeTooManyBytes || refusals > 200 {
+					t.Fatalf("submission %d was answered %d %s (%s), want it to wait", n, resp.StatusCode, p.Code, p.Detail)
+				}
+				waiting = submit()
 			}
-			resp, p := s.list(key)
+			resp, _ := s.list(key)
 			var page api.Page[api.Run]
 			if err := json.NewDecoder(resp.Body).Decode(&page); err != nil {
-				t.Fatal(err, p)
+				t.Fatal(err)
 			}
 			runs = len(page.Items)
 		}
