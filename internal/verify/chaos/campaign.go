@@ -37,6 +37,8 @@ const (
 	// messages that are left: a delivery whose worker is gone comes again after a
 	// lease and five seconds.
 	drain = 30 * time.Second
+	// overhead is how long a phase may take beyond that: to deploy, and to look at every run.
+	overhead = 5 * time.Minute
 )
 
 // Run runs a campaign and returns what it found; an error means that there was no
@@ -124,7 +126,7 @@ type campaign struct {
 
 // phase deploys, disturbs, waits until all is at rest, and looks.
 func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, c.lasts+rest+drain+overhead)
 	s, err := deploy(ctx, c.shape, bin, filepath.Join(c.Dir, c.shape.name), c.Workers, c.model.url)
 	defer s.wait() //nolint:errcheck // what could be said is said
 	defer cancel()

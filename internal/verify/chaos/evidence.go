@@ -200,7 +200,9 @@ func published(ctx context.Context, s *deployment) (map[string]map[int64]json.Ra
 	}
 	defer messages.Stop()
 	all := map[string]map[int64]json.RawMessage{}
-	for n := uint64(0); n < stream.CachedInfo().State.LastSeq; {
+	// The last events may be those of a deleted run, which are gone: the stream's last sequence
+	// number says nothing.
+	for pending := stream.CachedInfo().State.Msgs; pending > 0; {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
 			return nil, fmt.Errorf("read published events: %w", err)
@@ -209,7 +211,7 @@ func published(ctx context.Context, s *deployment) (map[string]map[int64]json.Ra
 		if err != nil {
 			return nil, fmt.Errorf("read published events: %w", err)
 		}
-		n = meta.Sequence.Stream
+		pending = meta.NumPending
 		e, err := api.DecodeEvent(m.Data())
 		if err != nil {
 			return nil, fmt.Errorf("read published events: %w", err)
