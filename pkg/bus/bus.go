@@ -119,10 +119,10 @@ type TurnQueue interface {
 	// default) is delivered again.
 	Next(ctx context.Context) (TurnDelivery, error)
 
-	// Ahead allows the queue to fetch up to n messages for calls of Next that are
-	// still to come; what it has beyond that goes back at once. At first it is 0.
-	// Who is full must say so: what was fetched, others lack.
-	Ahead(n int)
+	// SetPrefetch lets the queue fetch up to n messages before Next asks for them, and
+	// returns any surplus to the bus at once. The initial value is 0. A worker without free
+	// slots must call SetPrefetch(0), so that others get the messages.
+	SetPrefetch(n int)
 
 	Close() error
 }
@@ -150,12 +150,13 @@ type TurnDelivery interface {
 // Events wakes whoever watches a run. The truth of committed events is the log in the
 // store; what is sent here is a hint or a live event, and nobody stores it.
 type Events interface {
-	// Grown tells whoever watches a run of a tenant that its log has grown from so many entries
-	// to so many. It may be lost.
-	Grown(tenant string, run state.RunID, from, to int64)
+	// NotifyAppended notifies the run's watchers that its log grew from `from` to `to`
+	// entries. The notice may be lost.
+	NotifyAppended(tenant string, run state.RunID, from, to int64)
 
-	// Live sends an event to whoever watches now. It may be lost.
-	Live(run state.RunID, data []byte)
+	// PublishLive sends an encoded live event to the run's current watchers. The event may
+	// be lost.
+	PublishLive(run state.RunID, data []byte)
 
 	// Watch delivers the notices of a run from now on to fn, one at a time and in the
 	// order of arrival, until the returned stop is called. After stop returns fn is not
@@ -214,15 +215,15 @@ type Event struct {
 // setting it again, late, could end a run that was continued since.
 const HeaderApplied = "Turnpike-Applied"
 
-// Abort is the word that a run shall end.
+// Abort is a request to end a run.
 type Abort struct {
 	Run    state.RunID `json:"-"` // it stands in the subject, like the next
 	Tenant string      `json:"-"` // of the run; empty to a sender is the default tenant
 	Reason string      `json:"reason"`
 
-	// Version is the run's when its durable flag was set: heard late, the abort means
-	// no turn of a later version, for the run may have been continued since. It is 0 if
-	// a service that only speaks to the bus has said so, and nobody knows.
+	// Version is the version that the run had when its durable flag was set. The abort does
+	// not apply to turns of later versions, because the run may have continued since. It is
+	// 0 if the sender gave no version; the abort then applies to every version.
 	Version int64 `json:"version,omitempty"`
 }
 
@@ -247,8 +248,9 @@ func ParseAbort(body []byte, status string) (Abort, bool) {
 	return a, status == ""
 }
 
-// Means reports whether an abort is for a turn that was claimed at a version of its run.
-func (a Abort) Means(version int64) bool { return a.Version == 0 || version <= a.Version }
+// AppliesTo reports whether a applies to a turn that was claimed at the given version of its
+// run.
+func (a Abort) AppliesTo(version int64) bool { return a.Version == 0 || version <= a.Version }
 
 // Control carries aborts.
 type Control interface {
@@ -291,9 +293,9 @@ type Intake interface {
 	// run may be stored again and is one letter, as far as the bus remembers.
 	DeadLetter(ctx context.Context, d DeadLetter) error
 
-	// Forget removes what the bus keeps of a run that is deleted: its stored events, and its
-	// dead letters if it has some.
-	Forget(ctx context.Context, tenant string, run state.RunID, letters bool) error
+	// PurgeRun deletes the stored events of a deleted run, and its dead letters if letters
+	// is true.
+	PurgeRun(ctx context.Context, tenant string, run state.RunID, letters bool) error
 
 	// Deleted tells whoever watches deletions that a run is gone from the store. It may be lost.
 	Deleted(tenant string, run state.RunID)

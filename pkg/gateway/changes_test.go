@@ -321,7 +321,7 @@ func TestChangesAreBounded(t *testing.T) {
 	}
 	began := time.Now()
 	for range 20_000 {
-		s.bus.Grown(state.DefaultTenant, state.RunID(id), 1, 2)
+		s.bus.NotifyAppended(state.DefaultTenant, state.RunID(id), 1, 2)
 	}
 	done := s.submit("hello")
 	for _, r := range readers {
@@ -345,7 +345,7 @@ func TestChangesOfOthersAreNotRead(t *testing.T) {
 	for n := range 1000 {
 		id := state.FirstIDAt(time.Now()).Plus(n)
 		foreign = append(foreign, id)
-		s.bus.Grown("other", id, 1, 2)
+		s.bus.NotifyAppended("other", id, 1, 2)
 	}
 	r.run(s.submit("hello"), "completed")
 	store.mu.Lock()

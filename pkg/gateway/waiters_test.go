@@ -82,7 +82,7 @@ func (w *waiting) end(tell bool) {
 			w.t.Fatal(err)
 		}
 		if tell {
-			w.bus.Grown(s.Tenant, id, c.State.LogLen(), s.LogLen())
+			w.bus.NotifyAppended(s.Tenant, id, c.State.LogLen(), s.LogLen())
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestWaitersLookLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(t, waiters)
 		for _, id := range w.ids {
-			w.bus.Live(id, []byte(`{"type":"model.delta"}`))
+			w.bus.PublishLive(id, []byte(`{"type":"model.delta"}`))
 		}
 		synctest.Wait()
 		if n := w.store.loads.Load(); n != waiters {

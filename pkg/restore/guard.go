@@ -137,7 +137,7 @@ type queue struct {
 func (q *queue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 	for {
 		if q.watch.Waiting() {
-			q.Ahead(0)
+			q.SetPrefetch(0)
 			if err := q.watch.await(ctx); err != nil {
 				return nil, err
 			}

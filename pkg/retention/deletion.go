@@ -356,13 +356,13 @@ func (k *Keeper) deleteTree(ctx context.Context, t tree) (deleted int, err error
 // A worker that publishes later finds the marker, and purges the bus itself. Finally, deleteRun
 // publishes a deletion notice.
 func (k *Keeper) deleteRun(ctx context.Context, m member) error {
-	if err := k.bus.Forget(ctx, m.tenant, m.id, m.letters); err != nil {
+	if err := k.bus.PurgeRun(ctx, m.tenant, m.id, m.letters); err != nil {
 		return fmt.Errorf("delete events of run %s: %w", m.id, err)
 	}
 	if err := k.store.Delete(ctx, m.id); err != nil && !errors.Is(err, state.ErrNotFound) {
 		return err
 	}
-	if err := k.bus.Forget(ctx, m.tenant, m.id, m.letters); err != nil {
+	if err := k.bus.PurgeRun(ctx, m.tenant, m.id, m.letters); err != nil {
 		return fmt.Errorf("delete events of run %s: %w", m.id, err)
 	}
 	k.bus.Deleted(m.tenant, m.id)

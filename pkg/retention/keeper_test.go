@@ -166,11 +166,11 @@ type crash struct {
 	left atomic.Int64
 }
 
-func (c *crash) Forget(ctx context.Context, tenant string, id state.RunID, letters bool) error {
+func (c *crash) PurgeRun(ctx context.Context, tenant string, id state.RunID, letters bool) error {
 	if c.left.Add(-1) < 0 {
 		return errors.New("killed")
 	}
-	return c.Intake.Forget(ctx, tenant, id, letters)
+	return c.Intake.PurgeRun(ctx, tenant, id, letters)
 }
 
 // A deletion that was interrupted anywhere goes on with the next.
@@ -367,11 +367,11 @@ func (p *picky) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 	return p.Store.List(ctx, f)
 }
 
-func (p *picky) Forget(ctx context.Context, tenant string, id state.RunID, letters bool) error {
+func (p *picky) PurgeRun(ctx context.Context, tenant string, id state.RunID, letters bool) error {
 	if id == p.poisoned {
 		return errPicky
 	}
-	return p.Intake.Forget(ctx, tenant, id, letters)
+	return p.Intake.PurgeRun(ctx, tenant, id, letters)
 }
 
 // A run that cannot be deleted, whatever the reason, keeps no other, and is named.

@@ -43,14 +43,14 @@ func (b *between) Delete(ctx context.Context, id state.RunID) error {
 	return b.Store.Delete(ctx, id)
 }
 
-func (b *between) Forget(ctx context.Context, tenant string, id state.RunID, letters bool) error {
+func (b *between) PurgeRun(ctx context.Context, tenant string, id state.RunID, letters bool) error {
 	if b.forget != nil {
 		b.forget(id)
 	}
 	b.mu.Lock()
 	b.forgotten = append(b.forgotten, id)
 	b.mu.Unlock()
-	return b.Intake.Forget(ctx, tenant, id, letters)
+	return b.Intake.PurgeRun(ctx, tenant, id, letters)
 }
 
 func (d *deployment) say(id state.RunID) error {

@@ -91,15 +91,15 @@ func (e *eye) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 	})
 }
 
-// Live strikes at events of an attempt.
-func (e *eye) Live(run state.RunID, data []byte) {
-	e.Bus.Live(run, data)
+// PublishLive strikes at events of an attempt.
+func (e *eye) PublishLive(run state.RunID, data []byte) {
+	e.Bus.PublishLive(run, data)
 	e.heard(run)
 }
 
-// Grown strikes at what the store has got.
-func (e *eye) Grown(tenant string, run state.RunID, from, to int64) {
-	e.Bus.Grown(tenant, run, from, to)
+// NotifyAppended strikes at what the store has got.
+func (e *eye) NotifyAppended(tenant string, run state.RunID, from, to int64) {
+	e.Bus.NotifyAppended(tenant, run, from, to)
 	for range to - from {
 		e.heard(run)
 	}

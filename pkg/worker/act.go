@@ -258,7 +258,7 @@ func (t *turn) recordResponse(ctx context.Context) error {
 // the response.
 func (t *turn) logGrown(ctx context.Context, from, length int64) {
 	if from != length {
-		t.w.bus.Grown(t.s.Tenant, t.s.ID, from, length)
+		t.w.bus.NotifyAppended(t.s.Tenant, t.s.ID, from, length)
 		if t.w.feed != nil {
 			t.w.feed.grown(t.s.Tenant, t.s.ID, length)
 		}

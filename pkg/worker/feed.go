@@ -52,8 +52,8 @@ type feed struct {
 type feedBus interface {
 	bus.Feed
 
-	// Forget is that of bus.Intake.
-	Forget(ctx context.Context, tenant string, run state.RunID, letters bool) error
+	// PurgeRun is the method of bus.Intake.
+	PurgeRun(ctx context.Context, tenant string, run state.RunID, letters bool) error
 }
 
 // wanted is up to which entry a run is to be published.
@@ -163,7 +163,7 @@ func (f *feed) recheck(ctx context.Context, tenant string, run state.RunID) erro
 	f.mu.Lock()
 	delete(f.fed, run)
 	f.mu.Unlock()
-	if err := f.bus.Forget(ctx, tenant, run, false); err != nil {
+	if err := f.bus.PurgeRun(ctx, tenant, run, false); err != nil {
 		return fmt.Errorf("remove events of deleted run %s: %w", run, err)
 	}
 	return nil

@@ -128,7 +128,7 @@ func (w *Worker) bury(ctx context.Context, s state.State, events int64) error {
 		return err
 	}
 	if _, err := w.store.Load(ctx, s.ID); errors.Is(err, state.ErrDeleted) {
-		return w.bus.Forget(ctx, s.Tenant, s.ID, true) // the deletion has removed dead letters before
+		return w.bus.PurgeRun(ctx, s.Tenant, s.ID, true) // the deletion has removed dead letters before
 	}
 	return nil
 }

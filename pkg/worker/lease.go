@@ -52,7 +52,7 @@ func (l *lease) start(at time.Time, lasts time.Duration) {
 // abort ends the turn if it is the one that a means, and does not know it already:
 // interrupted over and over, it would never come to end its run.
 func (l *lease) abort(a bus.Abort) {
-	if a.Means(l.Version) && a.Tenant == l.tenant && !l.ends {
+	if a.AppliesTo(l.Version) && a.Tenant == l.tenant && !l.ends {
 		l.cancel(&abortError{state.Abort{Reason: a.Reason, By: state.OnBus(a.Tenant)}})
 	}
 }

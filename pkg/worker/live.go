@@ -13,7 +13,7 @@ func (t *turn) live(l api.Live) { t.w.live(t.s.ID, l) }
 
 func (w *Worker) live(run state.RunID, l api.Live) {
 	if w.watchers.Watched(run) {
-		w.bus.Live(run, api.EncodeLive(run, l))
+		w.bus.PublishLive(run, api.EncodeLive(run, l))
 	}
 }
 

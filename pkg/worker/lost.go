@@ -40,7 +40,7 @@ func (w *Worker) recordLost(ctx context.Context, known state.State, detail strin
 	}
 	if !made.Existing {
 		w.runLog(known.ID).Error().Str("tenant", lost.Tenant).Str("detail", detail).Str("hint", "docs/how-to/troubleshoot.md#lost-runs").Msg("the store has lost a run")
-		w.bus.Grown(lost.Tenant, lost.ID, 0, lost.LogLen())
+		w.bus.NotifyAppended(lost.Tenant, lost.ID, 0, lost.LogLen())
 	}
 	return w.finalizeRun(ctx, known.ID, 0)
 }

@@ -266,7 +266,7 @@ func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 		if err != nil {
 			return nil, err
 		}
-		queue.Ahead(w.cfg.Slots - 1 - int(w.inFlight.Load()))
+		queue.SetPrefetch(w.cfg.Slots - 1 - int(w.inFlight.Load()))
 		if waited {
 			// Others want this slot, too. Given up before it is known what the queue has, it
 			// would be theirs, and each queue would get every other slot whatever its weight.
@@ -287,7 +287,7 @@ func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 		}
 		// The other queues have taken all slots since this one asked. Until one is free
 		// again, which may be long, the message is for others.
-		queue.Ahead(0)
+		queue.SetPrefetch(0)
 		brief, cancel := context.WithTimeout(ctx, slotWait)
 		err = w.slots.Acquire(brief, key)
 		cancel()
@@ -304,7 +304,7 @@ func (w *Worker) slot(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 	if w.slots.TryAcquire() {
 		return false, nil
 	}
-	queue.Ahead(0)
+	queue.SetPrefetch(0)
 	return true, w.slots.Acquire(ctx, key)
 }
 

@@ -90,8 +90,8 @@ type turns struct {
 	lane bus.QueueKey
 }
 
-func (q *turns) Ahead(int)    {}
-func (q *turns) Close() error { return nil }
+func (q *turns) SetPrefetch(int) {}
+func (q *turns) Close() error    { return nil }
 
 func (q *turns) first() *message {
 	for _, m := range q.p.s.queue.messages {
@@ -196,7 +196,7 @@ func (w wire) Backlog(context.Context) (state.Backlog, error) {
 	return b, nil
 }
 
-func (w wire) Live(state.RunID, []byte) { w.p.passes() }
+func (w wire) PublishLive(state.RunID, []byte) { w.p.passes() }
 
 // Watchers says that every run is watched: that live events are made is a part of a turn.
 func (wire) Watchers(context.Context) (bus.Watchers, error) { return watchers{}, nil }
@@ -206,8 +206,8 @@ type watchers struct{}
 func (watchers) Watched(state.RunID) bool { return true }
 func (watchers) Stop()                    {}
 
-// Grown is a hint, which may not say more than the store knows.
-func (w wire) Grown(_ string, run state.RunID, _, to int64) {
+// NotifyAppended sends a hint. The hint must not report more entries than the store has.
+func (w wire) NotifyAppended(_ string, run state.RunID, _, to int64) {
 	w.p.passes()
 	w.p.s.mu.Lock()
 	defer w.p.s.mu.Unlock()
@@ -268,8 +268,8 @@ func (w wire) DeadLetter(ctx context.Context, l bus.DeadLetter) error {
 	})
 }
 
-// Forget purges what the bus keeps of a run: its dead letters.
-func (w wire) Forget(ctx context.Context, _ string, run state.RunID, _ bool) error {
+// PurgeRun deletes the dead letters of a run.
+func (w wire) PurgeRun(ctx context.Context, _ string, run state.RunID, _ bool) error {
 	return ask0(ctx, w.p, w.request("purge "+w.p.s.short(run), writes), func() error {
 		w.p.s.letters = slices.DeleteFunc(w.p.s.letters, func(l bus.DeadLetter) bool { return l.Run == run })
 		return nil

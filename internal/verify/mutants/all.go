@@ -102,7 +102,7 @@ var all = []mutant{
 	{"a turn does not see that its run was aborted", act, []string{"Signals: t.claim.Signals, Abort: t.claim.Abort,", "Signals: t.claim.Signals,"}, "TestExplore/^a_cancellation$"},
 	{"an abort does not interrupt a turn", leases, []string{"		l.cancel(&abortError{state.Abort{Reason: a.Reason, By: state.OnBus(a.Tenant)}})\n", "		return\n"}, "TestExplore/^a_cancellation$"},
 	{"an abort between a claim and the note of it is missed", leases, []string{"		for _, a := range c.aborts {\n			l.abort(a)\n", "		for range c.aborts {\n"}, "TestExplore/^a_cancellation$"},
-	{"a turn that ends an aborted run is interrupted by the abort", leases, []string{"if a.Means(l.Version) && a.Tenant == l.tenant && !l.ends {", "if a.Means(l.Version) {"}, "TestAbortOfTwoClaims|TestExplore/^a_cancellation$"},
+	{"a turn that ends an aborted run is interrupted by the abort", leases, []string{"if a.AppliesTo(l.Version) && a.Tenant == l.tenant && !l.ends {", "if a.AppliesTo(l.Version) {"}, "TestAbortOfTwoClaims|TestExplore/^a_cancellation$"},
 	{"an eager claim outlives an abort", leases, []string{"	w.eager.forget(a.Run) // the store is asked, and tells of the abort\n", ""}, "TestExplore/^a_cancellation$"},
 	{"an abort is not noted in the store", signal, []string{"	wake, err := g.store.Abort(ctx, st.ID, abort, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n	_ = abort\n"}, "TestExplore/^a_cancellation$"},
 

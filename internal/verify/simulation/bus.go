@@ -78,9 +78,9 @@ func (w wire) LastEvent(ctx context.Context, tenant string, run state.RunID) (in
 	return do(ctx, w.p, toBus, "last event", func() (int64, error) { return w.Bus.LastEvent(ctx, tenant, run) })
 }
 
-func (w wire) Grown(tenant string, run state.RunID, from, to int64) {
+func (w wire) NotifyAppended(tenant string, run state.RunID, from, to int64) {
 	if w.p.reaches(toBus) {
-		w.Bus.Grown(tenant, run, from, to)
+		w.Bus.NotifyAppended(tenant, run, from, to)
 	}
 }
 
@@ -90,9 +90,9 @@ func (w wire) Deleted(tenant string, run state.RunID) {
 	}
 }
 
-func (w wire) Live(run state.RunID, data []byte) {
+func (w wire) PublishLive(run state.RunID, data []byte) {
 	if w.p.reaches(toBus) {
-		w.Bus.Live(run, data)
+		w.Bus.PublishLive(run, data)
 	}
 }
 

@@ -26,12 +26,12 @@ func testWatch(t *testing.T, b bus.Bus) {
 		t.Fatal(err)
 	}
 	defer stop()
-	b.Live(other, []byte("other"))
-	b.Grown(state.DefaultTenant, other, 0, 7)
+	b.PublishLive(other, []byte("other"))
+	b.NotifyAppended(state.DefaultTenant, other, 0, 7)
 	want := []bus.Notice{{From: 0, To: 2}, {Live: []byte(`{"seq":null}`)}, {From: 2, To: 3}}
-	b.Grown(state.DefaultTenant, run, 0, 2)
-	b.Live(run, want[1].Live)
-	b.Grown(state.DefaultTenant, run, 2, 3)
+	b.NotifyAppended(state.DefaultTenant, run, 0, 2)
+	b.PublishLive(run, want[1].Live)
+	b.NotifyAppended(state.DefaultTenant, run, 2, 3)
 	for _, w := range want {
 		select {
 		case n := <-got:
@@ -53,8 +53,8 @@ func testWatchAll(t *testing.T, b bus.Bus) {
 	}
 	want := [][2]string{{state.DefaultTenant, string(newID())}, {"acme", string(newID())}, {"b-2", string(newID())}}
 	for i, w := range want {
-		b.Live(state.RunID(w[1]), []byte("x"))
-		b.Grown(w[0], state.RunID(w[1]), 0, int64(i)+1)
+		b.PublishLive(state.RunID(w[1]), []byte("x"))
+		b.NotifyAppended(w[0], state.RunID(w[1]), 0, int64(i)+1)
 	}
 	for _, w := range want {
 		select {
@@ -67,7 +67,7 @@ func testWatchAll(t *testing.T, b bus.Bus) {
 		}
 	}
 	stop()
-	b.Grown(state.DefaultTenant, newID(), 0, 1)
+	b.NotifyAppended(state.DefaultTenant, newID(), 0, 1)
 	if len(got) != 0 {
 		t.Error("heard after stop")
 	}
@@ -82,7 +82,7 @@ func testWatchDeleted(t *testing.T, b bus.Bus) {
 	}
 	want := [][2]string{{state.DefaultTenant, string(newID())}, {"acme", string(newID())}}
 	for _, w := range want {
-		b.Grown(state.DefaultTenant, newID(), 0, 1)
+		b.NotifyAppended(state.DefaultTenant, newID(), 0, 1)
 		b.Deleted(w[0], state.RunID(w[1]))
 	}
 	for _, w := range want {
@@ -171,7 +171,7 @@ func testWatchStops(t *testing.T, b bus.Bus) {
 		t.Fatal(err)
 	}
 	for i := range int64(20) {
-		b.Live(run, []byte("x"))
+		b.PublishLive(run, []byte("x"))
 		if i == 10 {
 			stop()
 			mu.Lock()
@@ -356,11 +356,11 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 	if err != nil || len(last) != 1 || last[0].Run != poisoned.Run || last[0].Version != 3 || last[0].Events != 7 || last[0].Attempts != 5 {
 		t.Fatalf("DeadLetters = %+v, %v; want the poisoned end once", last, err)
 	}
-	if err := b.Forget(t.Context(), state.DefaultTenant, poisoned.Run, true); err != nil {
+	if err := b.PurgeRun(t.Context(), state.DefaultTenant, poisoned.Run, true); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := b.DeadLetters(t.Context(), state.DefaultTenant, 0, 10); err != nil || len(left) != 3 || left[2].Seq != rest[0].Seq {
-		t.Errorf("after Forget there are %+v, %v; want the letters of the other runs", left, err)
+		t.Errorf("after PurgeRun there are %+v, %v; want the letters of the other runs", left, err)
 	}
 }
 

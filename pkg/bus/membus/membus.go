@@ -175,18 +175,20 @@ func (b *Bus) send(subject string, v any) {
 	}
 }
 
-// Grown implements bus.Events.
-func (b *Bus) Grown(tenant string, run state.RunID, from, to int64) {
+// NotifyAppended implements bus.Events.
+func (b *Bus) NotifyAppended(tenant string, run state.RunID, from, to int64) {
 	b.send(watchSubject(run), bus.Notice{From: from, To: to})
 	b.send(watchAll, ofTenant{tenant, run})
 }
 
-// Live implements bus.Events.
-func (b *Bus) Live(run state.RunID, data []byte) { b.send(watchSubject(run), bus.Notice{Live: data}) }
+// PublishLive implements bus.Events.
+func (b *Bus) PublishLive(run state.RunID, data []byte) {
+	b.send(watchSubject(run), bus.Notice{Live: data})
+}
 
 // Watch implements bus.Events.
 func (b *Bus) Watch(_ context.Context, run state.RunID, fn func(bus.Notice)) (func(), error) {
-	return b.subscribe(watchSubject(run), func(v any) { fn(v.(bus.Notice)) }) //nolint:forcetypeassert // only Grown and Live send
+	return b.subscribe(watchSubject(run), func(v any) { fn(v.(bus.Notice)) }) //nolint:forcetypeassert // only NotifyAppended and PublishLive send
 }
 
 // WatchAll implements bus.Events.
@@ -203,7 +205,7 @@ type ofTenant struct {
 // told tells fn what was sent as ofTenant.
 func told(fn func(string, state.RunID)) func(any) {
 	return func(v any) {
-		r := v.(ofTenant) //nolint:forcetypeassert // only Grown and Deleted send
+		r := v.(ofTenant) //nolint:forcetypeassert // only NotifyAppended and Deleted send
 		fn(r.tenant, r.run)
 	}
 }
@@ -352,8 +354,8 @@ func (b *Bus) DeadLetter(_ context.Context, d bus.DeadLetter) error {
 	return nil
 }
 
-// Forget implements bus.Intake.
-func (b *Bus) Forget(_ context.Context, _ string, run state.RunID, letters bool) error {
+// PurgeRun implements bus.Intake.
+func (b *Bus) PurgeRun(_ context.Context, _ string, run state.RunID, letters bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.feed, run)

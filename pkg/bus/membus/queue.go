@@ -157,8 +157,8 @@ func (t turns) Next(ctx context.Context) (bus.TurnDelivery, error) {
 	return delivery{t.queue, it, n}, nil
 }
 
-// Ahead implements bus.TurnQueue. Nothing is fetched before it is asked for.
-func (turns) Ahead(int) {}
+// SetPrefetch implements bus.TurnQueue. The queue fetches nothing before Next asks for it.
+func (turns) SetPrefetch(int) {}
 
 type messages struct{ handle }
 

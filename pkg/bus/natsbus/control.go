@@ -105,8 +105,8 @@ func (b *Bus) bury(ctx context.Context, d bus.DeadLetter, id string) error {
 	return nil
 }
 
-// Forget implements bus.Intake.
-func (b *Bus) Forget(ctx context.Context, tenant string, run state.RunID, letters bool) error {
+// PurgeRun implements bus.Intake.
+func (b *Bus) PurgeRun(ctx context.Context, tenant string, run state.RunID, letters bool) error {
 	if b.cfg.EventFeed {
 		s, err := b.js.Stream(ctx, b.streamOf(tenant, kindEvents))
 		if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -39,8 +39,8 @@ const (
 // headerTenant names the tenant of a message's run.
 const headerTenant = "Turnpike-Tenant"
 
-// Grown implements bus.Events.
-func (b *Bus) Grown(tenant string, run state.RunID, from, to int64) {
+// NotifyAppended implements bus.Events.
+func (b *Bus) NotifyAppended(tenant string, run state.RunID, from, to int64) {
 	data := strconv.AppendInt(make([]byte, 0, 24), from, 10)
 	data = strconv.AppendInt(append(data, ' '), to, 10)
 	m := &nats.Msg{Subject: b.subject(subjectGrown, token(string(run))), Header: nats.Header{headerTenant: {tenant}}, Data: data}
@@ -49,8 +49,8 @@ func (b *Bus) Grown(tenant string, run state.RunID, from, to int64) {
 	}
 }
 
-// Live implements bus.Events.
-func (b *Bus) Live(run state.RunID, data []byte) {
+// PublishLive implements bus.Events.
+func (b *Bus) PublishLive(run state.RunID, data []byte) {
 	if err := b.publishSigned(b.subject(subjectLive, token(string(run))), data); err != nil {
 		b.log.Debug().Err(err).Msg("live event")
 	}

@@ -99,7 +99,7 @@ func TestFetchedAheadGoesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	full.Ahead(8)
+	full.SetPrefetch(8)
 	for i := range 6 {
 		if err := b.PublishTurn(t.Context(), bus.Turn{Run: newRun(), Version: 1, Priority: state.Normal}, fmt.Sprint(i)); err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func TestFetchedAheadGoesBack(t *testing.T) {
 	}
 	take(full)
 	take(full)
-	full.Ahead(0)
+	full.SetPrefetch(0)
 	for range 4 {
 		take(other)
 	}

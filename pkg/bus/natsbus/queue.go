@@ -119,10 +119,10 @@ func (p *puller) serve(specs []consumerSpec) error {
 // end gives back what is held and ends the pull.
 func (p *puller) end() {
 	close(p.quit)
-	p.Ahead(0)
+	p.SetPrefetch(0)
 	<-p.done
 	p.repairs.Wait()
-	p.Ahead(0)
+	p.SetPrefetch(0)
 }
 
 // Close gives back what is held and ends the pull.
@@ -196,8 +196,8 @@ func (p *puller) queue(s *source, hasMessages bool) {
 	p.dry = append(p.dry, s)
 }
 
-// Ahead implements bus.TurnQueue.
-func (p *puller) Ahead(n int) {
+// SetPrefetch implements bus.TurnQueue.
+func (p *puller) SetPrefetch(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ahead = max(n, 0)

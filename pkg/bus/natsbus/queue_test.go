@@ -35,7 +35,7 @@ func TestAsksBeforeTheLastHasCome(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = q.Close() }()
-	q.Ahead(1000)
+	q.SetPrefetch(1000)
 	taken := make(chan error, 100)
 	go func() {
 		for {

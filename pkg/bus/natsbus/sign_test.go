@@ -103,12 +103,12 @@ func TestForgedLiveEvents(t *testing.T) {
 		defer stop()
 	}
 	passing := capture(t, nc, "signed.live.*")
-	sender.Live(run, []byte("one"))
+	sender.PublishLive(run, []byte("one"))
 	m := next(t, passing)
 	forgeries(t, nc, m, "signed.live."+string(other))
-	stranger.Live(run, []byte("strange"))
-	sender.Live(run, []byte("two"))
-	sender.Live(other, []byte("three"))
+	stranger.PublishLive(run, []byte("strange"))
+	sender.PublishLive(run, []byte("two"))
+	sender.PublishLive(other, []byte("three"))
 	var got []string
 	for !slices.Contains(got, "two") || !slices.Contains(got, "three") {
 		got = append(got, <-heard)
@@ -272,7 +272,7 @@ func BenchmarkLive(b *testing.B) {
 			data := []byte(strings.Repeat("x", 200))
 			b.ReportAllocs()
 			for b.Loop() {
-				bus.Live(run, data)
+				bus.PublishLive(run, data)
 			}
 		})
 	}

@@ -119,7 +119,7 @@ func work(ctx context.Context, t *testing.T, b *natsbus.Bus, into *taken) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q.Ahead(16)
+		q.SetPrefetch(16)
 		go func() {
 			defer q.Close()
 			for {
