@@ -73,11 +73,11 @@ func (f *faulty) Signal(ctx context.Context, id state.RunID, s state.Signal, del
 	return w, err
 }
 
-func (f *faulty) Finalized(ctx context.Context, id state.RunID, seq int64) error {
+func (f *faulty) MarkFinalized(ctx context.Context, id state.RunID, seq int64) error {
 	f.mu.Lock()
 	f.finalized[id] = max(f.finalized[id], seq)
 	f.mu.Unlock()
-	return f.Store.Finalized(ctx, id, seq)
+	return f.Store.MarkFinalized(ctx, id, seq)
 }
 
 // lot is a gateway with three workers, whose tool counts the runs in flight.

@@ -22,9 +22,10 @@ var (
 	// ErrChanged reports that a document is no longer what it was when the caller read it.
 	ErrChanged = errors.New("changed since it was read")
 
-	// ErrUnheard reports a commit that would end a run for which something has come in
-	// that its turn has not used. Nothing was changed: see Commit.IfHeard.
-	ErrUnheard = errors.New("something has come in for the run since its turn was claimed")
+	// ErrUnconsumedSignals reports a commit that would end a run while its inbox holds
+	// signals that the turn has not consumed. The store changed nothing: see
+	// Commit.RequireInboxConsumed.
+	ErrUnconsumedSignals = errors.New("signals arrived after the turn was claimed")
 )
 
 // NotWaitingError reports a signal that the run does not wait for: it never did,

@@ -36,9 +36,9 @@ func (e *InboxFullError) Error() string {
 // arguments: it applies once. Methods return early when ctx ends; what they were
 // about to do may still happen.
 //
-// Of a run that is of a newer format nothing is read and nothing changed: Claim finds
-// ClaimNewer, Sweep, Evict, List and Counts may leave it out, and what else names it
-// returns ErrFormat.
+// A store neither reads nor changes a run in a newer format: Claim returns
+// ClaimUnsupportedFormat. Sweep, Evict, List and Counts may omit the run. All other methods
+// that name it return ErrFormat.
 //
 // Entries and states that a Store returns are shared and must not be modified.
 type Store interface {
@@ -249,30 +249,31 @@ type Outcome string
 
 // The outcomes of a claim.
 const (
-	Claimed       Outcome = "claimed"
-	ClaimMissing  Outcome = "missing"  // no such run
-	ClaimDeleted  Outcome = "deleted"  // the run was deleted
-	ClaimNewer    Outcome = "newer"    // a run of a newer format
-	ClaimTerminal Outcome = "terminal" // the run has ended
-	ClaimStale    Outcome = "stale"    // the turn was already taken
-	ClaimAhead    Outcome = "ahead"    // the store is older than the message
-	ClaimWaiting  Outcome = "waiting"  // the run waits for a signal
-	ClaimBusy     Outcome = "busy"     // somebody else holds the lease
-	ClaimDeferred Outcome = "deferred" // it would be an attempt that was to be refused
-	ClaimBehind   Outcome = "behind"   // the store is an older copy, and an operator has to decide: see pkg/restore
+	Claimed                Outcome = "claimed"
+	ClaimMissing           Outcome = "missing"  // no such run
+	ClaimDeleted           Outcome = "deleted"  // the run was deleted
+	ClaimUnsupportedFormat Outcome = "newer"    // the run has a newer format
+	ClaimTerminal          Outcome = "terminal" // the run has ended
+	ClaimStale             Outcome = "stale"    // the turn was already taken
+	ClaimStoreBehind       Outcome = "ahead"    // the store is older than the message
+	ClaimWaiting           Outcome = "waiting"  // the run waits for a signal
+	ClaimBusy              Outcome = "busy"     // somebody else holds the lease
+	ClaimDeferred          Outcome = "deferred" // it would be an attempt that was to be refused
+	ClaimBehind            Outcome = "behind"   // the store is an older copy, and an operator has to decide: see pkg/restore
 )
 
-// Claim is the answer to a ClaimRequest. For every outcome but ClaimMissing, ClaimDeleted,
-// ClaimNewer and ClaimBehind, Status, Version, Priority, Finalized and LogLen tell how the run stands; Finalized is 0
-// if the claim was answered from memory. The rest is set for Claimed only.
+// Claim is the result of a ClaimRequest. Status, Version, Priority, FinalizedSeq and LogLen
+// describe the run for every outcome but ClaimMissing, ClaimDeleted, ClaimUnsupportedFormat and
+// ClaimBehind. FinalizedSeq is 0 if the store answered from memory. The store sets the other
+// fields for Claimed only.
 type Claim struct {
-	Outcome   Outcome
-	Status    Status
-	Version   int64
-	Priority  Priority
-	Finalized int64         // see Schedule.Finalized
-	LogLen    int64         // entries in the log
-	Busy      time.Duration // ClaimBusy: until the lease ends
+	Outcome      Outcome
+	Status       Status
+	Version      int64
+	Priority     Priority
+	FinalizedSeq int64         // see Schedule.MarkFinalized
+	LogLen       int64         // entries in the log
+	Busy         time.Duration // ClaimBusy: until the lease ends
 
 	Lease   Lease
 	State   State   // the last committed header; its Log holds journaled entries too
@@ -347,10 +348,10 @@ type Commit struct {
 	// Consumed is how many signals, from the oldest, the turn has used.
 	Consumed int
 
-	// IfHeard refuses, with ErrUnheard, to end the run while the inbox has signals that the
-	// turn has not used. Those that came after an abort do not count: they
-	// continue the run when it has ended.
-	IfHeard bool
+	// RequireInboxConsumed makes Commit return ErrUnconsumedSignals, instead of ending the
+	// run, while the inbox holds unconsumed signals. Signals that arrived after an abort do
+	// not count: they continue the run after its end.
+	RequireInboxConsumed bool
 
 	RedeliveryDelay time.Duration // see NewRun
 
@@ -425,7 +426,7 @@ type Schedule interface {
 	// (backing off up to 64 times that), and moves them on in the schedule: a
 	// turn whose message or worker was lost, a wait whose time has come (the run
 	// is queued by this call), and a run that rests and was not finalized. A queued run
-	// whose message the backlog explains is no loss: it is looked at again much later.
+	// whose message is still in the backlog is not lost: Sweep looks at it again much later.
 	Sweep(ctx context.Context, limit int, delay time.Duration, backlog Backlog) ([]Due, error)
 
 	// Evict ends up to limit of the leases that worker holds, counting the attempts, and
@@ -446,12 +447,11 @@ type Schedule interface {
 	Heartbeat(ctx context.Context, worker string, lasts time.Duration) error
 	Alive(ctx context.Context, worker string) (bool, error)
 
-	// Finalized notes that what had to follow when the run came to rest with seq entries
-	// in its log was done: children started, the parent told, the reply sent, the next of
-	// a batch started. A smaller seq than one noted before changes nothing. A run of which
-	// the whole log is noted is not due any more, unless it waits for other runs or has
-	// come out of its rest.
-	Finalized(ctx context.Context, id RunID, seq int64) error
+	// MarkFinalized records that a worker finalized the run at seq log entries: it started
+	// the children, notified the parent, sent the reply and started the next run of the
+	// batch. A smaller seq than the recorded one changes nothing. A run whose whole log is
+	// finalized is no longer due, unless it waits for other runs or has continued.
+	MarkFinalized(ctx context.Context, id RunID, seq int64) error
 
 	// Counts returns the number of runs by status.
 	Counts(ctx context.Context) (map[Status]int64, error)
@@ -465,29 +465,30 @@ type Backlog map[Priority]time.Time
 // MaxSkew is by how much the clocks of a deployment may differ.
 const MaxSkew = 5 * time.Second
 
-// BacklogLook is after how many redelivery delays a run is looked at again that the backlog
-// explains, at least. One that has waited for longer is left alone for as long again, so
-// that a long backlog costs sweeps ever less.
+// BacklogLook is the minimum number of redelivery delays before Sweep looks again at a run that
+// the backlog covers. Sweep leaves a run that has waited longer alone for as long again, so
+// that a long backlog costs sweeps less and less.
 const BacklogLook = 16
 
-// Explains reports whether a run of a lane that was queued at a time waits for its turn.
-func (b Backlog) Explains(lane Priority, queued time.Time) bool {
+// Covers reports whether the message of a run that was queued in lane at the given time is
+// still in the backlog.
+func (b Backlog) Covers(lane Priority, queued time.Time) bool {
 	oldest, ok := b[lane]
 	return ok && !queued.IsZero() && !queued.Before(oldest.Add(-MaxSkew))
 }
 
 // Due is a run that somebody must look at.
 type Due struct {
-	Run      RunID
-	Version  int64
-	Priority Priority // High if the run is to be aborted
-	Sweeps   int      // how often this version was swept, this time included
-	Turn     bool     // publish the turn that follows Version
-	Noisy    bool     // to which queue: see NoisyAbove
-	Tenant   string
+	Run       RunID
+	Version   int64
+	Priority  Priority // High if the run is to be aborted
+	Sweeps    int      // how often this version was swept, this time included
+	NeedsTurn bool     // publish the turn that follows Version
+	Noisy     bool     // to which queue: see NoisyAbove
+	Tenant    string
 
-	// Finalize says that the run rests, waiting or ended, and that its log is longer than
-	// Finalized or that it waits for other runs.
-	Finalize  bool
-	Finalized int64 // see Schedule.Finalized
+	// Finalize is true if the run is waiting or has ended, and its log is longer than
+	// FinalizedSeq or the run waits for other runs.
+	Finalize     bool
+	FinalizedSeq int64 // see Schedule.MarkFinalized
 }

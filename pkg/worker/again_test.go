@@ -22,12 +22,12 @@ type lingering struct {
 	entered, release chan struct{}
 }
 
-func (l lingering) Finalized(ctx context.Context, id state.RunID, seq int64) error {
+func (l lingering) MarkFinalized(ctx context.Context, id state.RunID, seq int64) error {
 	if st, err := l.Load(ctx, id); err == nil && st.Status == state.Cancelled {
 		l.entered <- struct{}{}
 		<-l.release
 	}
-	return l.Store.Finalized(ctx, id, seq)
+	return l.Store.MarkFinalized(ctx, id, seq)
 }
 
 // I7: an abort ends the turn that it struck. A run that is continued at once is not

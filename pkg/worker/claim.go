@@ -80,7 +80,7 @@ func (w *Worker) newTurn(d bus.TurnDelivery, c state.Claim, l *lease) *turn {
 	t := &turn{
 		w: w, delivery: d, lease: l, started: time.Now(), s: replayed(c),
 		claim: claimed{
-			Attempt: c.Attempt, Paused: c.Paused, Version: c.Version, Base: c.Base, Finalized: c.Finalized, Journal: c.Journal, Signals: c.Signals, Abort: c.Abort,
+			Attempt: c.Attempt, Paused: c.Paused, Version: c.Version, Base: c.Base, FinalizedSeq: c.FinalizedSeq, Journal: c.Journal, Signals: c.Signals, Abort: c.Abort,
 			Open: c.State.Open, Usage: c.State.Usage,
 		},
 	}
@@ -194,12 +194,12 @@ func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 	case state.ClaimBehind:
 		log.Debug().Msg("turn rejected") // the process logs that it waits
 		return d.Nak(w.cfg.RedeliveryDelay)
-	case state.ClaimNewer:
+	case state.ClaimUnsupportedFormat:
 		// Nothing was claimed, so no attempt is counted. It is asked again ever more
 		// slowly: there may be no newer worker for a while.
 		log.Warn().Int("knows_format", state.Format).Str("hint", "upgrade this worker").Msg("run was written by a newer build and is left to its workers")
 		return d.Nak(min(time.Duration(d.Delivered())*w.cfg.SweepEvery, w.cfg.Lease))
-	case state.ClaimAhead, state.ClaimMissing:
+	case state.ClaimStoreBehind, state.ClaimMissing:
 		// The store is older than the message: a replica that was just promoted,
 		// or a loss. It gets some time to catch up; then the store's word counts,
 		// and the sweeper drives the run from where the store has it.
@@ -231,9 +231,9 @@ func (w *Worker) follow(ctx context.Context, c state.Claim, msg bus.Turn) error 
 	switch {
 	case c.Status == state.Queued:
 		return w.dispatch.Follow(ctx, msg, c.Version, c.Priority)
-	case c.Status == state.Running || c.Finalized == c.LogLen:
+	case c.Status == state.Running || c.FinalizedSeq == c.LogLen:
 		return nil
 	default:
-		return w.finalizeRun(ctx, msg.Run, c.Finalized)
+		return w.finalizeRun(ctx, msg.Run, c.FinalizedSeq)
 	}
 }

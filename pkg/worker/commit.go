@@ -15,7 +15,7 @@ import (
 func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 	t.sign()
 	c := state.Commit{
-		ID: t.lease.Token, State: t.s, From: t.journal.length, Consumed: len(t.claim.Signals), IfHeard: true, RedeliveryDelay: t.w.cfg.RedeliveryDelay,
+		ID: t.lease.Token, State: t.s, From: t.journal.length, Consumed: len(t.claim.Signals), RequireInboxConsumed: true, RedeliveryDelay: t.w.cfg.RedeliveryDelay,
 	}
 	began := time.Now()
 	if t.s.Status == state.Queued && t.w.claimsEagerly() {
@@ -33,7 +33,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 			}
 			return done, nil
 		}
-		if errors.Is(err, state.ErrUnheard) {
+		if errors.Is(err, state.ErrUnconsumedSignals) {
 			if err := t.hear(ctx); err != nil {
 				return state.Committed{}, err
 			}

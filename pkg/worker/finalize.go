@@ -28,7 +28,7 @@ func (t *turn) finalize(ctx context.Context) error {
 // that were open then, if it was finalized. A turn that begins with one result of many leaves
 // the other children alone. If the store loses them, the sweeper finds that.
 func (t *turn) startedBefore() []state.OpenCall {
-	if t.claim.Finalized < t.claim.Base {
+	if t.claim.FinalizedSeq < t.claim.Base {
 		return nil
 	}
 	return t.claim.Open
@@ -93,7 +93,7 @@ func (w *Worker) finalize(ctx context.Context, s state.State, entries int64, sta
 			return fmt.Errorf("event feed: %w", err)
 		}
 	}
-	if err := w.store.Finalized(ctx, s.ID, entries); err != nil && !errors.Is(err, state.ErrDeleted) {
+	if err := w.store.MarkFinalized(ctx, s.ID, entries); err != nil && !errors.Is(err, state.ErrDeleted) {
 		return fmt.Errorf("note that the run is finalized: %w", err)
 	}
 	return nil

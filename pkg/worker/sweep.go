@@ -72,7 +72,7 @@ func (w *Worker) republish(ctx context.Context, due []state.Due, cause dispatch.
 func (w *Worker) republishOne(ctx context.Context, d state.Due, cause dispatch.Cause) error {
 	defer w.survive(d.Run) // it is due again, at this worker or another
 	if d.Finalize {
-		return w.finalizeRun(ctx, d.Run, d.Finalized)
+		return w.finalizeRun(ctx, d.Run, d.FinalizedSeq)
 	}
 	w.metrics.swept.Inc()
 	return w.dispatch.Republish(ctx, d, cause)

@@ -113,7 +113,7 @@ type claimed struct {
 	Version int64
 	Base    int64 // entries of the log that were committed
 
-	Finalized int64 // see state.Schedule; 0 if the store did not look
+	FinalizedSeq int64 // see state.Schedule; 0 if the store did not look
 
 	Journal state.Journal
 	Signals []state.Signal

@@ -241,8 +241,8 @@ func (s store) Alive(ctx context.Context, worker string) (bool, error) {
 // sleeps would wake in it and in its other timers at the same instant, in any order.
 func (store) SetFormat(int) {}
 
-func (s store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
-	return ask0(ctx, s.p, s.write("note as finalized", id, 0), func() error { return s.p.s.store.Finalized(live(), id, seq) })
+func (s store) MarkFinalized(ctx context.Context, id state.RunID, seq int64) error {
+	return ask0(ctx, s.p, s.write("note as finalized", id, 0), func() error { return s.p.s.store.MarkFinalized(live(), id, seq) })
 }
 
 func (s store) Paused(context.Context) ([]string, error) { return nil, nil }

@@ -234,7 +234,7 @@ func (r *run) claim(c Call, a Answer) bool {
 
 func sameClaim(want, got state.Claim) bool {
 	if want.Outcome != got.Outcome || want.Status != got.Status || want.Version != got.Version || want.Priority != got.Priority ||
-		want.Finalized != got.Finalized || want.LogLen != got.LogLen {
+		want.FinalizedSeq != got.FinalizedSeq || want.LogLen != got.LogLen {
 		return false
 	}
 	if want.Outcome != state.Claimed {

@@ -58,7 +58,7 @@ var all = []mutant{
 	}, "TestExplore/^tools$"},
 	{"a lease in force is given to another", rules, []string{"case r.leased(now) && r.Token != q.Token && !r.idle():", "case false:"}, "TestExplore/^a_cancellation$"},
 	{"a commit that is repeated is made again", rules, []string{"if r.CommitID == c.ID && c.ID != \"\" {", "if false {"}, "TestExplore/^tools$"},
-	{"a run ends although something has come in during its last turn", commit, []string{"IfHeard: true, ", ""}, "TestExplore/^a_remark$"},
+	{"a run ends although something has come in during its last turn", commit, []string{"RequireInboxConsumed: true, ", ""}, "TestExplore/^a_remark$"},
 	{"the store ends a run although something has come in", rules, []string{"	return reach > c.Consumed\n", "	return reach < 0\n"}, "TestExplore/^a_remark$"},
 	{"what has come in during the last turn is dropped", commit, []string{"	t.s = loop.Hear(t.s, t.w.clock.now(), late, c.Abort != nil)\n", "	_ = loop.Hear\n"}, "TestExplore/^a_remark$"},
 	{"model calls of workers that died are not counted", act, []string{"	if began.Attempt > 1 {\n", "	if false {\n"}, "TestExplore/^tools,_no_optimisations$"},

@@ -148,8 +148,8 @@ func (s store) Alive(ctx context.Context, worker string) (bool, error) {
 	return do(ctx, s.p, toStore, "alive", func() (bool, error) { return s.in.Alive(ctx, worker) })
 }
 
-func (s store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
-	return do0(ctx, s.p, toStore, "finalized", func() error { return s.in.Finalized(ctx, id, seq) })
+func (s store) MarkFinalized(ctx context.Context, id state.RunID, seq int64) error {
+	return do0(ctx, s.p, toStore, "finalized", func() error { return s.in.MarkFinalized(ctx, id, seq) })
 }
 
 func (s store) Counts(ctx context.Context) (map[state.Status]int64, error) {

@@ -290,7 +290,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 		return state.Claim{Outcome: state.ClaimMissing}, nil
 	}
 	if errors.Is(err, state.ErrFormat) {
-		return state.Claim{Outcome: state.ClaimNewer}, nil
+		return state.Claim{Outcome: state.ClaimUnsupportedFormat}, nil
 	}
 	return c, err
 }
@@ -477,8 +477,8 @@ func (s *Store) Alive(_ context.Context, worker string) (bool, error) {
 	return s.now().Before(s.alive[worker]), nil
 }
 
-// Finalized implements state.Schedule.
-func (s *Store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
+// MarkFinalized implements state.Schedule.
+func (s *Store) MarkFinalized(ctx context.Context, id state.RunID, seq int64) error {
 	_, err := s.update(ctx, id, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
 		rec.NoteFinalized(seq)
 		return nil, nil

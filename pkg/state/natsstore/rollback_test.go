@@ -48,7 +48,7 @@ func turn(t *testing.T, s state.Store, id state.RunID, version int64, last bool)
 		t.Fatal(err)
 	}
 	if last {
-		if err := s.Finalized(t.Context(), id, next.LogLen()); err != nil {
+		if err := s.MarkFinalized(t.Context(), id, next.LogLen()); err != nil {
 			t.Fatal(err)
 		}
 	}

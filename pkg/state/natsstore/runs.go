@@ -171,7 +171,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 		return state.Claim{Outcome: state.ClaimMissing}, nil
 	}
 	if errors.Is(err, state.ErrFormat) {
-		return state.Claim{Outcome: state.ClaimNewer}, nil
+		return state.Claim{Outcome: state.ClaimUnsupportedFormat}, nil
 	}
 	if err != nil || c.Outcome != state.Claimed {
 		return c, err

@@ -245,8 +245,8 @@ func (*Store) Heartbeat(context.Context, string, time.Duration) error { return n
 // Alive implements state.Schedule.
 func (*Store) Alive(context.Context, string) (bool, error) { return false, nil }
 
-// Finalized implements state.Schedule.
-func (s *Store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
+// MarkFinalized implements state.Schedule.
+func (s *Store) MarkFinalized(ctx context.Context, id state.RunID, seq int64) error {
 	return s.update(ctx, id, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
 		rec.NoteFinalized(seq)
 		return nil, nil

@@ -138,7 +138,7 @@ func (r *Record) claimEagerly(l state.Lease, c state.Commit, now time.Time) bool
 // caller's to fill in.
 func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 	c := state.Claim{
-		Status: r.Status, Version: r.Version, Priority: r.Header.Priority, Finalized: r.Finalized, LogLen: r.LogLen, Now: now,
+		Status: r.Status, Version: r.Version, Priority: r.Header.Priority, FinalizedSeq: r.Finalized, LogLen: r.LogLen, Now: now,
 	}
 	switch {
 	case r.Status.Terminal():
@@ -146,7 +146,7 @@ func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 	case q.Version < r.Version:
 		c.Outcome = state.ClaimStale
 	case q.Version > r.Version:
-		c.Outcome = state.ClaimAhead
+		c.Outcome = state.ClaimStoreBehind
 	case r.Status == state.Waiting:
 		c.Outcome = state.ClaimWaiting
 	case r.leased(now) && r.Token != q.Token && !r.idle():
@@ -331,8 +331,8 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	if c.From > c.State.LogLen() {
 		return nil, state.Committed{}, fmt.Errorf("commit run %s: state carries %d entries, want %d and more", l.Run, c.State.LogLen(), c.From)
 	}
-	if c.IfHeard && c.State.Status.Terminal() && r.unheard(c) {
-		return nil, state.Committed{}, state.ErrUnheard
+	if c.RequireInboxConsumed && c.State.Status.Terminal() && r.unconsumed(c) {
+		return nil, state.Committed{}, state.ErrUnconsumedSignals
 	}
 	entries := c.State.Log[c.From:]
 	r.Header = c.State
@@ -381,9 +381,9 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	return entries, done, nil
 }
 
-// unheard reports whether the inbox has signals that a commit which ends the run has not
-// used, and that do not wait for the end of an aborted run.
-func (r *Record) unheard(c state.Commit) bool {
+// unconsumed reports whether the inbox holds signals that c, which ends the run, has not
+// consumed. Signals that arrived after an abort do not count.
+func (r *Record) unconsumed(c state.Commit) bool {
 	reach := len(r.Inbox)
 	if r.Abort != nil || c.State.Status == state.Cancelled {
 		reach = r.AbortReach
@@ -515,8 +515,8 @@ func (r *Record) Sweep(id state.RunID, now time.Time, delay time.Duration, backl
 		return d, false
 	case r.Status == state.Waiting && !r.WakeAt.IsZero() && !now.Before(r.WakeAt.Time):
 		r.queue(now, delay)
-		d.Turn = true
-	case r.Status == state.Queued && backlog.Explains(d.Priority, r.QueuedAt.Time):
+		d.NeedsTurn = true
+	case r.Status == state.Queued && backlog.Covers(d.Priority, r.QueuedAt.Time):
 		r.Due = state.At(now.Add(max(delay*state.BacklogLook, now.Sub(r.QueuedAt.Time))))
 		return d, false
 	case r.Status == state.Queued || r.Status == state.Running:
@@ -524,9 +524,9 @@ func (r *Record) Sweep(id state.RunID, now time.Time, delay time.Duration, backl
 			r.noteEvicted(now)
 		}
 		r.Status, r.Token, r.Owner, r.QueuedAt = state.Queued, "", "", state.At(now)
-		d.Turn = true
+		d.NeedsTurn = true
 	case r.Finalized < r.LogLen || r.dependent():
-		d.Finalize, d.Finalized = true, r.Finalized
+		d.Finalize, d.FinalizedSeq = true, r.Finalized
 	default:
 		r.Due = r.WakeAt
 		return d, false
@@ -548,7 +548,7 @@ func (r *Record) Evict(id state.RunID, worker string, now time.Time, delay time.
 	r.noteEvicted(now)
 	r.queue(now, delay)
 	d := r.due(id)
-	d.Turn, r.Sweeps, d.Sweeps = true, 1, 1
+	d.NeedsTurn, r.Sweeps, d.Sweeps = true, 1, 1
 	return d, true
 }
 

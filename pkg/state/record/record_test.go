@@ -49,7 +49,7 @@ func TestBackoff(t *testing.T) {
 			t.Fatalf("sweep %d comes early: %+v", n+1, d)
 		}
 		d, ok := r.Sweep(id, at(next), delay, nil)
-		if want := (state.Due{Run: id, Version: 1, Priority: state.High, Sweeps: n + 1, Turn: true}); !ok || d != want {
+		if want := (state.Due{Run: id, Version: 1, Priority: state.High, Sweeps: n + 1, NeedsTurn: true}); !ok || d != want {
 			t.Fatalf("sweep %d = %+v, %v; want %+v", n+1, d, ok, want)
 		}
 		next += gap
@@ -83,7 +83,7 @@ func TestLease(t *testing.T) {
 	if got := r.Claim(state.ClaimRequest{Run: id, Version: 1, Token: "t2", Lease: lease}, at(44)); got.Outcome != state.ClaimBusy || got.Busy != time.Second {
 		t.Fatalf("Claim = %s for %s, want busy for 1s", got.Outcome, got.Busy)
 	}
-	if d, ok := r.Sweep(id, at(50), delay, nil); !ok || !d.Turn {
+	if d, ok := r.Sweep(id, at(50), delay, nil); !ok || !d.NeedsTurn {
 		t.Fatalf("Sweep after the lease = %+v, %v", d, ok)
 	}
 	if _, err := r.Renew(c.Lease, lease, delay, at(50)); err == nil {
@@ -113,14 +113,14 @@ func TestWake(t *testing.T) {
 	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: s, From: 1, RedeliveryDelay: delay}, at(0)); err != nil {
 		t.Fatal(err)
 	}
-	if d, ok := r.Sweep(id, at(59), delay, nil); !ok || !d.Finalize || d.Turn {
+	if d, ok := r.Sweep(id, at(59), delay, nil); !ok || !d.Finalize || d.NeedsTurn {
 		t.Fatalf("Sweep = %+v, %v; want it finalized", d, ok)
 	}
 	r.NoteFinalized(2)
 	if d, ok := r.Sweep(id, at(60).Add(-time.Millisecond), delay, nil); ok {
 		t.Fatalf("Sweep = %+v before its time", d)
 	}
-	if d, ok := r.Sweep(id, at(60), delay, nil); !ok || !d.Turn || r.Status != state.Queued {
+	if d, ok := r.Sweep(id, at(60), delay, nil); !ok || !d.NeedsTurn || r.Status != state.Queued {
 		t.Fatalf("Sweep = %+v, %v, %s; want the run queued", d, ok, r.Status)
 	}
 }

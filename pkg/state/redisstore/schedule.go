@@ -167,9 +167,9 @@ func dueOf(id state.RunID, r reply[duePlace]) state.Due {
 	d := state.Due{Run: id, Version: r.num(dueVersion), Priority: state.Priority(r.str(dueLane)), Sweeps: int(r.num(dueSweeps)), Tenant: r.str(dueTenant)}
 	switch r.str(dueWhat) {
 	case "turn":
-		d.Turn, d.Noisy = true, r.flag(dueNoisy)
+		d.NeedsTurn, d.Noisy = true, r.flag(dueNoisy)
 	case "finalize":
-		d.Finalize, d.Finalized = true, r.num(dueFinalized)
+		d.Finalize, d.FinalizedSeq = true, r.num(dueFinalized)
 	}
 	return d
 }
@@ -256,8 +256,8 @@ func (s *Store) Alive(ctx context.Context, worker string) (bool, error) {
 	return n > 0, nil
 }
 
-// Finalized implements state.Schedule.
-func (s *Store) Finalized(ctx context.Context, id state.RunID, seq int64) error {
+// MarkFinalized implements state.Schedule.
+func (s *Store) MarkFinalized(ctx context.Context, id state.RunID, seq int64) error {
 	k := s.keys.run(id)
 	r, err := finalizedScript.batched(ctx, s, []string{k.header, k.log, k.due}, string(id), seq)
 	if err != nil {

@@ -29,7 +29,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	}
 	c := state.Claim{
 		Outcome: state.Outcome(r.str(claimOutcome)), Status: state.Status(r.str(claimStatus)), Version: r.num(claimVersion), Priority: state.Priority(r.str(claimLane)),
-		Finalized: r.num(claimFinalized), LogLen: r.num(claimLength), Busy: time.Duration(r.num(claimBusy)) * time.Millisecond, Now: millis(r.num(claimClock)).Time,
+		FinalizedSeq: r.num(claimFinalized), LogLen: r.num(claimLength), Busy: time.Duration(r.num(claimBusy)) * time.Millisecond, Now: millis(r.num(claimClock)).Time,
 	}
 	if c.Outcome != state.Claimed {
 		return c, nil
@@ -245,7 +245,7 @@ func verdict[P ~int](r reply[P], id state.RunID, from int64) error {
 	case "newer":
 		return fmt.Errorf("run %s: %w", id, state.ErrFormat)
 	case "unheard":
-		return state.ErrUnheard
+		return state.ErrUnconsumedSignals
 	default:
 		return &state.GapError{ID: id, Have: v.num(verdictLength), From: from}
 	}
@@ -269,14 +269,14 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if err != nil {
 		return state.Committed{}, err
 	}
-	ifHeard := ""
-	if c.IfHeard && c.State.Status.Terminal() {
-		ifHeard = "1"
+	requireConsumed := ""
+	if c.RequireInboxConsumed && c.State.Status.Terminal() {
+		requireConsumed = "1"
 	}
 	k := s.keys.run(l.Run)
 	args := append([]any{
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, waitReason(c.State), ifHeard,
+		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, waitReason(c.State), requireConsumed,
 	}, entries...)
 	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants, k.leases, k.lists}, args...)
 	if err != nil {

@@ -49,7 +49,7 @@ func Agree(t *testing.T, open, model func(t *testing.T) state.Store) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"claim": d.claim, "claim 2": d.claim, "claim 3": d.claim, "commit": d.commit, "commit 2": d.commit, "commit 3": d.commit, "eager": d.eager, "eager 2": d.eager,
 			"record": d.record, "record 2": d.record, "signal": d.signal, "signal 2": d.signal, "signal 3": d.signal,
-			"renew": d.renew, "release": d.release, "abort": d.abort, "sweep": d.sweep, "sweep 2": d.sweep, "sweep 3": d.sweep, "evict": d.evict, "finalized": d.finalized, "seal": d.seal, "unseal": d.unseal,
+			"renew": d.renew, "release": d.release, "abort": d.abort, "sweep": d.sweep, "sweep 2": d.sweep, "sweep 3": d.sweep, "evict": d.evict, "mark finalized": d.markFinalized, "seal": d.seal, "unseal": d.unseal,
 			"format": d.format,
 			"":       d.read,
 		})
@@ -297,7 +297,7 @@ func (d *duel) commit(rt *rapid.T) {
 	}
 	s := sent{c.Lease, state.Commit{
 		ID: c.Lease.Token, State: next, From: from + int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, -1, 1}).Draw(rt, "off")),
-		Consumed: rapid.IntRange(0, len(c.Signals)).Draw(rt, "consumed"), IfHeard: rapid.Bool().Draw(rt, "if heard"),
+		Consumed: rapid.IntRange(0, len(c.Signals)).Draw(rt, "consumed"), RequireInboxConsumed: rapid.Bool().Draw(rt, "require inbox consumed"),
 	}}
 	if d.eagerly {
 		s.commit.From, s.commit.Consumed = from, len(c.Signals)
@@ -384,9 +384,9 @@ func (d *duel) evict(rt *rapid.T) {
 	d.both("Evict", func(s state.Store) (any, error) { return listed(s.Evict(d.t.Context(), worker, 100, d.span("delay"))) })
 }
 
-func (d *duel) finalized(rt *rapid.T) {
+func (d *duel) markFinalized(rt *rapid.T) {
 	seq := rapid.Int64Range(0, 12).Draw(rt, "seq")
-	d.both("Finalized", func(s state.Store) (any, error) { return nil, s.Finalized(d.t.Context(), d.id, seq) })
+	d.both("MarkFinalized", func(s state.Store) (any, error) { return nil, s.MarkFinalized(d.t.Context(), d.id, seq) })
 }
 
 // read compares what the two stores hold, after every call.

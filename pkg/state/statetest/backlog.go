@@ -32,7 +32,7 @@ func testSweepBacklog(t *testing.T, s *suite) {
 			t.Fatal(err)
 		}
 		for _, d := range due {
-			if !released[d.Run] || !d.Turn {
+			if !released[d.Run] || !d.NeedsTurn {
 				t.Errorf("Sweep brings up %+v, want the turns of runs that were released", d)
 			}
 			delete(released, d.Run)

@@ -98,14 +98,14 @@ func testDeleteMarker(t *testing.T, s *suite) {
 	}
 	for _, gone := range []state.State{run, never} {
 		calls := map[string]func() error{
-			"Load":      func() error { _, err := s.Load(t.Context(), gone.ID); return err },
-			"Log":       func() error { _, err := s.Log(t.Context(), gone.ID, 0, 0); return err },
-			"Delete":    func() error { return s.Delete(t.Context(), gone.ID) },
-			"Seal":      func() error { _, err := s.Seal(t.Context(), gone.ID, "t"); return err },
-			"Signal":    func() error { _, err := s.Signal(t.Context(), gone.ID, message("m", "more"), long); return err },
-			"Abort":     func() error { _, err := s.Abort(t.Context(), gone.ID, state.Abort{Reason: "x"}, long); return err },
-			"Admit":     func() error { _, err := s.Admit(t.Context(), gone.ID, []state.RunID{newRun(t).ID}, 9); return err },
-			"Finalized": func() error { return s.Finalized(t.Context(), gone.ID, 1) },
+			"Load":          func() error { _, err := s.Load(t.Context(), gone.ID); return err },
+			"Log":           func() error { _, err := s.Log(t.Context(), gone.ID, 0, 0); return err },
+			"Delete":        func() error { return s.Delete(t.Context(), gone.ID) },
+			"Seal":          func() error { _, err := s.Seal(t.Context(), gone.ID, "t"); return err },
+			"Signal":        func() error { _, err := s.Signal(t.Context(), gone.ID, message("m", "more"), long); return err },
+			"Abort":         func() error { _, err := s.Abort(t.Context(), gone.ID, state.Abort{Reason: "x"}, long); return err },
+			"Admit":         func() error { _, err := s.Admit(t.Context(), gone.ID, []state.RunID{newRun(t).ID}, 9); return err },
+			"MarkFinalized": func() error { return s.MarkFinalized(t.Context(), gone.ID, 1) },
 			"Create": func() error {
 				again := newRun(t)
 				again.ID = gone.ID

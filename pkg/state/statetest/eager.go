@@ -161,12 +161,12 @@ func testEagerAbort(t *testing.T, s *suite) {
 	if w, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); err != nil || w.Publish || w.Version != 2 {
 		t.Fatalf("Abort = %+v, %v", w, err)
 	}
-	if d := s.sweepFor(t, run.ID, long); !d.Turn || d.Priority != state.High {
+	if d := s.sweepFor(t, run.ID, long); !d.NeedsTurn || d.Priority != state.High {
 		t.Errorf("Sweep = %+v, want a turn of high priority", d)
 	}
 	s.mustClaim(t, run.ID, 2)
 	due, err := s.Evict(t.Context(), "w1", 100, long)
-	if err != nil || len(due) != 1 || !due[0].Turn || due[0].Priority != state.High {
+	if err != nil || len(due) != 1 || !due[0].NeedsTurn || due[0].Priority != state.High {
 		t.Errorf("Evict = %+v, %v; want a turn of high priority", due, err)
 	}
 }
@@ -221,7 +221,7 @@ func testEagerLost(t *testing.T, s *suite) {
 	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Claimed {
 		t.Fatalf("Commit = %+v, %v", done, err)
 	}
-	if d := s.sweepFor(t, run.ID, long); !d.Turn || d.Version != 2 {
+	if d := s.sweepFor(t, run.ID, long); !d.NeedsTurn || d.Version != 2 {
 		t.Errorf("Sweep = %+v, want the turn after version 2", d)
 	}
 	if c := s.mustClaim(t, run.ID, 2); c.Attempt != 2 {
@@ -236,7 +236,7 @@ func testEagerLost(t *testing.T, s *suite) {
 	}
 	found := false
 	for _, d := range due {
-		found = found || d.Run == run.ID && d.Turn && d.Version == 2
+		found = found || d.Run == run.ID && d.NeedsTurn && d.Version == 2
 	}
 	if !found {
 		t.Errorf("Evict = %+v, want run %s", due, run.ID)

@@ -19,17 +19,17 @@ func testNewerFormat(t *testing.T, s *suite) {
 	}
 	other := s.create(t)
 	for range 2 {
-		if c := s.claim(t, run.ID, 1); c.Outcome != state.ClaimNewer {
+		if c := s.claim(t, run.ID, 1); c.Outcome != state.ClaimUnsupportedFormat {
 			t.Errorf("Claim = %+v, want newer", c)
 		}
 	}
 	sig := state.Signal{ID: "s1", Message: &state.Message{Role: state.RoleUser}}
 	asks := map[string]func() error{
-		"Load":      func() error { _, err := s.Load(t.Context(), run.ID); return err },
-		"Log":       func() error { _, err := s.Log(t.Context(), run.ID, 0, 0); return err },
-		"Signal":    func() error { _, err := s.Signal(t.Context(), run.ID, sig, long); return err },
-		"Abort":     func() error { _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); return err },
-		"Finalized": func() error { return s.Finalized(t.Context(), run.ID, 1) },
+		"Load":          func() error { _, err := s.Load(t.Context(), run.ID); return err },
+		"Log":           func() error { _, err := s.Log(t.Context(), run.ID, 0, 0); return err },
+		"Signal":        func() error { _, err := s.Signal(t.Context(), run.ID, sig, long); return err },
+		"Abort":         func() error { _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); return err },
+		"MarkFinalized": func() error { return s.MarkFinalized(t.Context(), run.ID, 1) },
 		"Create again": func() error {
 			_, err := s.Create(t.Context(), state.NewRun{State: run, Key: "k"})
 			return err

@@ -44,7 +44,7 @@ func testLost(t *testing.T, s *suite) {
 	if d := s.sweepFor(t, lost.ID, time.Millisecond); !d.Finalize {
 		t.Errorf("due is %+v", d)
 	}
-	if err := s.Finalized(t.Context(), lost.ID, lost.LogLen()); err != nil {
+	if err := s.MarkFinalized(t.Context(), lost.ID, lost.LogLen()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -74,7 +74,7 @@ func testNoisy(t *testing.T, s *suite) {
 	if done := s.commit(t, s.mustClaim(t, first, 1), state.NextTurn, state.Entry{}); !done.Noisy {
 		t.Errorf("Commit of a noisy tenant = %+v", done)
 	}
-	if d := s.sweepFor(t, last.ID, 0); !d.Turn || !d.Noisy {
+	if d := s.sweepFor(t, last.ID, 0); !d.NeedsTurn || !d.Noisy {
 		t.Errorf("Sweep of a noisy tenant = %+v", d)
 	}
 	// A run that waits is in nobody's way, and counts again when it is woken.

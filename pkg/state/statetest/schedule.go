@@ -111,7 +111,7 @@ func testSweepLostMessage(t *testing.T, s *suite) {
 	}
 	for n := 1; n <= 3; n++ {
 		d := s.sweepFor(t, run.ID, time.Millisecond)
-		if !d.Turn || d.Version != 1 || d.Sweeps != n || d.Priority != state.Normal {
+		if !d.NeedsTurn || d.Version != 1 || d.Sweeps != n || d.Priority != state.Normal {
 			t.Fatalf("Sweep %d = %+v", n, d)
 		}
 	}
@@ -121,7 +121,7 @@ func testSweepLostMessage(t *testing.T, s *suite) {
 	if c, err := s.Claim(t.Context(), q); err != nil || c.Outcome != state.Claimed {
 		t.Fatalf("Claim = %s, %v", c.Outcome, err)
 	}
-	if d := s.sweepFor(t, run.ID, long); !d.Turn {
+	if d := s.sweepFor(t, run.ID, long); !d.NeedsTurn {
 		t.Fatalf("Sweep = %+v", d)
 	}
 	c := s.mustClaim(t, run.ID, 1)
@@ -196,10 +196,10 @@ func testSweepSchedule(t *testing.T, s *suite) {
 		if done.Status != state.Waiting {
 			t.Fatalf("Commit = %+v", done)
 		}
-		if err := s.Finalized(t.Context(), run.ID, finalized); err != nil {
+		if err := s.MarkFinalized(t.Context(), run.ID, finalized); err != nil {
 			t.Fatal(err)
 		}
-		if d := s.sweepFor(t, run.ID, long); !d.Turn || d.Version != 2 {
+		if d := s.sweepFor(t, run.ID, long); !d.NeedsTurn || d.Version != 2 {
 			t.Fatalf("Sweep = %+v", d)
 		}
 		if c := s.mustClaim(t, run.ID, 2); c.State.Status != state.Waiting {
@@ -209,7 +209,7 @@ func testSweepSchedule(t *testing.T, s *suite) {
 
 	run := s.create(t)
 	s.wait(t, run.ID, 1, "c1")
-	if err := s.Finalized(t.Context(), run.ID, 99); err != nil {
+	if err := s.MarkFinalized(t.Context(), run.ID, 99); err != nil {
 		t.Fatal(err)
 	}
 	s.notDue(t, run.ID)
@@ -225,17 +225,17 @@ func testSweepFinalize(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if d := s.sweepFor(t, run.ID, time.Millisecond); !d.Finalize || d.Turn {
+		if d := s.sweepFor(t, run.ID, time.Millisecond); !d.Finalize || d.NeedsTurn {
 			t.Fatalf("Sweep = %+v, want it finalized only", d)
 		}
 	}
 	for _, seq := range []int64{2, 1} { // a worker that is late does not take back what another reported
-		if err := s.Finalized(t.Context(), run.ID, seq); err != nil {
+		if err := s.MarkFinalized(t.Context(), run.ID, seq); err != nil {
 			t.Fatal(err)
 		}
 		s.notDue(t, run.ID)
-		if c := s.claim(t, run.ID, 1); c.Finalized != 2 {
-			t.Errorf("after Finalized(%d) the run is finalized up to entry %d, want 2", seq, c.Finalized)
+		if c := s.claim(t, run.ID, 1); c.FinalizedSeq != 2 {
+			t.Errorf("after MarkFinalized(%d) the run is finalized up to entry %d, want 2", seq, c.FinalizedSeq)
 		}
 	}
 }
@@ -257,11 +257,11 @@ func testSweepDependent(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	for _, run := range []state.State{child, behind} {
-		if err := s.Finalized(t.Context(), run.ID, 2); err != nil {
+		if err := s.MarkFinalized(t.Context(), run.ID, 2); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if d := s.sweepFor(t, run.ID, time.Millisecond); !d.Finalize || d.Turn || d.Finalized != 2 {
+			if d := s.sweepFor(t, run.ID, time.Millisecond); !d.Finalize || d.NeedsTurn || d.FinalizedSeq != 2 {
 				t.Fatalf("Sweep of %s = %+v, want it finalized again, with 2 entries known", run.ID, d)
 			}
 		}
@@ -294,7 +294,7 @@ func testEvict(t *testing.T, s *suite) {
 		}
 	}
 	due, err := s.Evict(t.Context(), "w1", 100, long)
-	if err != nil || len(due) != 1 || due[0].Run != mine.ID || !due[0].Turn || due[0].Version != 1 {
+	if err != nil || len(due) != 1 || due[0].Run != mine.ID || !due[0].NeedsTurn || due[0].Version != 1 {
 		t.Fatalf("Evict = %+v, %v", due, err)
 	}
 	if due, err := s.Evict(t.Context(), "w1", 100, long); err != nil || len(due) != 0 {

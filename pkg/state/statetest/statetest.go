@@ -63,7 +63,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"SignalFingerprint", testSignalFingerprint},
 		{"SignalKeys", testSignalKeys},
 		{"MessageContinues", testMessageContinues},
-		{"IfHeard", testIfHeard},
+		{"RequireInboxConsumed", testRequireInboxConsumed},
 		{"Lost", testLost},
 		{"BatchStart", testBatchStart},
 		{"Replay", testReplay},

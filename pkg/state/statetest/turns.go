@@ -18,7 +18,7 @@ func testClaimOutcomes(t *testing.T, s *suite) {
 		t.Errorf("unknown run: %s at %s", got.Outcome, got.Now)
 	}
 	run := s.create(t)
-	if got := s.claim(t, run.ID, 2).Outcome; got != state.ClaimAhead {
+	if got := s.claim(t, run.ID, 2).Outcome; got != state.ClaimStoreBehind {
 		t.Errorf("newer version: %s", got)
 	}
 	c := s.mustClaim(t, run.ID, 1)
@@ -32,7 +32,7 @@ func testClaimOutcomes(t *testing.T, s *suite) {
 		t.Errorf("a claimed run is %s, started %s", got.Status, got.StartedAt)
 	}
 	s.commit(t, c, state.NextTurn, state.Entry{})
-	if got := s.claim(t, run.ID, 1); got.Outcome != state.ClaimStale || got.Status != state.Queued || got.Version != 2 || got.LogLen != 2 || got.Finalized != 0 || got.Priority != state.Normal {
+	if got := s.claim(t, run.ID, 1); got.Outcome != state.ClaimStale || got.Status != state.Queued || got.Version != 2 || got.LogLen != 2 || got.FinalizedSeq != 0 || got.Priority != state.Normal {
 		t.Errorf("older version: %+v", got)
 	}
 	c = s.mustClaim(t, run.ID, 2)
@@ -284,7 +284,7 @@ func testRelease(t *testing.T, s *suite) {
 	if err := s.Release(t.Context(), c.Lease, 0); err != nil {
 		t.Fatal(err)
 	}
-	if d := s.sweepFor(t, run.ID, long); !d.Turn || d.Version != 1 {
+	if d := s.sweepFor(t, run.ID, long); !d.NeedsTurn || d.Version != 1 {
 		t.Errorf("Sweep = %+v, want the turn", d)
 	}
 	c = s.mustClaim(t, run.ID, 1)

@@ -63,7 +63,7 @@ func timedErr(m *Meter, operation string, call func() error) error {
 
 // answers are the errors by which a store answers.
 var answers = []error{
-	state.ErrNotFound, state.ErrFenced, state.ErrIdempotencyConflict, state.ErrChanged, state.ErrUnheard, state.ErrFormat, state.ErrDeleting, restore.ErrWaiting,
+	state.ErrNotFound, state.ErrFenced, state.ErrIdempotencyConflict, state.ErrChanged, state.ErrUnconsumedSignals, state.ErrFormat, state.ErrDeleting, restore.ErrWaiting,
 }
 
 // answered reports whether the store answered, be it with a refusal.

@@ -198,9 +198,9 @@ func (m schedule) Alive(ctx context.Context, worker string) (bool, error) {
 	return timed(m.meter, "alive", func() (bool, error) { return m.Schedule.Alive(ctx, worker) })
 }
 
-// Finalized implements state.Schedule.
-func (m schedule) Finalized(ctx context.Context, id state.RunID, seq int64) error {
-	return timedErr(m.meter, "finalized", func() error { return m.Schedule.Finalized(ctx, id, seq) })
+// MarkFinalized implements state.Schedule.
+func (m schedule) MarkFinalized(ctx context.Context, id state.RunID, seq int64) error {
+	return timedErr(m.meter, "finalized", func() error { return m.Schedule.MarkFinalized(ctx, id, seq) })
 }
 
 // Counts implements state.Schedule.

@@ -8,12 +8,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A commit with IfHeard does not end a run while something is in its inbox that the turn has
-// not used, and changes nothing then.
-func testIfHeard(t *testing.T, s *suite) {
+// A commit with RequireInboxConsumed neither ends a run nor changes anything while the inbox holds
+// signals that the turn has not consumed.
+func testRequireInboxConsumed(t *testing.T, s *suite) {
 	end := func(c state.Claim, r state.Reason, signals int) (state.Committed, error) {
 		done := commitOf(c, move(t, c.State, r, state.Entry{}))
-		done.IfHeard, done.Consumed = true, signals
+		done.RequireInboxConsumed, done.Consumed = true, signals
 		return s.Commit(t.Context(), c.Lease, done)
 	}
 	wantEnd := func(t *testing.T, id state.RunID, done state.Committed, err error, want state.Status) {
@@ -30,8 +30,8 @@ func testIfHeard(t *testing.T, s *suite) {
 		run := s.create(t)
 		c := s.mustClaim(t, run.ID, 1)
 		s.mustSignal(t, run.ID, message("m1", "wait"))
-		if done, err := end(c, state.EndCompleted, 0); !errors.Is(err, state.ErrUnheard) {
-			t.Fatalf("Commit = %+v, %v; want ErrUnheard", done, err)
+		if done, err := end(c, state.EndCompleted, 0); !errors.Is(err, state.ErrUnconsumedSignals) {
+			t.Fatalf("Commit = %+v, %v; want ErrUnconsumedSignals", done, err)
 		}
 		log, err := s.Log(t.Context(), run.ID, 0, 0)
 		if err != nil || len(log) != 1 {
@@ -52,8 +52,8 @@ func testIfHeard(t *testing.T, s *suite) {
 		s.mustSignal(t, run.ID, resultSignal("s1", "c1"))
 		c := s.mustClaim(t, run.ID, v)
 		s.mustSignal(t, run.ID, resultSignal("s2", "c2"))
-		if done, err := end(c, state.EndExpired, 1); !errors.Is(err, state.ErrUnheard) {
-			t.Errorf("Commit = %+v, %v; want ErrUnheard", done, err)
+		if done, err := end(c, state.EndExpired, 1); !errors.Is(err, state.ErrUnconsumedSignals) {
+			t.Errorf("Commit = %+v, %v; want ErrUnconsumedSignals", done, err)
 		}
 	})
 
@@ -66,8 +66,8 @@ func testIfHeard(t *testing.T, s *suite) {
 				t.Fatal(err)
 			}
 			s.mustSignal(t, run.ID, message("m2", "after"))
-			if done, err := end(c, reason, 0); !errors.Is(err, state.ErrUnheard) {
-				t.Errorf("%s with a message from before the abort: %+v, %v; want ErrUnheard", reason, done, err)
+			if done, err := end(c, reason, 0); !errors.Is(err, state.ErrUnconsumedSignals) {
+				t.Errorf("%s with a message from before the abort: %+v, %v; want ErrUnconsumedSignals", reason, done, err)
 			}
 			done, err := end(c, reason, 1)
 			wantEnd(t, run.ID, done, err, state.Queued)
