@@ -93,7 +93,7 @@ func (g *Gateway) forked(r *http.Request, source state.State, req api.ForkReques
 	}
 	if req.Turn == nil {
 		f.fault("turn", "turn is missing: the history is shared up to its end, 0 is the submission alone")
-	} else if f.History, err = state.Upto(log, *req.Turn); err != nil {
+	} else if f.History, err = state.HistoryThrough(log, *req.Turn); err != nil {
 		f.fault("turn", "%v", err)
 	} else {
 		f.change(req, before.Instructions)
@@ -193,7 +193,7 @@ func (g *Gateway) forkedRun(ctx context.Context, source state.State, a forkedAge
 	if len(f.changed) > 0 {
 		detail += ", changed: " + strings.Join(f.changed, ", ")
 	}
-	return run.Move(state.Forked, state.Entry{At: now, By: access.From(ctx).By(), Asked: f.asked, Messages: f.Messages, Detail: detail})
+	return run.Move(state.Forked, state.Entry{At: now, By: access.From(ctx).By(), Requesters: f.asked, Messages: f.Messages, Detail: detail})
 }
 
 // draftMetadata is that of a run of a draft: it names the agent.

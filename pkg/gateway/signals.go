@@ -120,7 +120,7 @@ func (g *Gateway) unawaited(ctx context.Context, id state.RunID, err error) erro
 	if state.AwaitsUnhashed(refused.Name) {
 		return problem(http.StatusConflict, api.CodeStaleApproval, "an earlier call of the run had the id %.60s and was decided: read the run, and name the hash of the call that waits", strings.TrimPrefix(refused.Name, state.AwaitUnhashed("")))
 	}
-	if state.AwaitsShown(refused.Name) {
+	if state.AwaitsApprovalHash(refused.Name) {
 		return staleApproval()
 	}
 	st, loadErr := g.store.Load(ctx, id)

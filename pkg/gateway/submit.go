@@ -234,7 +234,7 @@ func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *s
 	}
 	submitted := state.Entry{At: now, Messages: messages, By: sub.caller.By()}
 	if sub.sender != nil && (submitted.By == nil || sub.sender.Principal != submitted.By.Principal) {
-		submitted.Asked = []string{sub.sender.Principal}
+		submitted.Requesters = []string{sub.sender.Principal}
 	}
 	if run, err = run.Move(state.Submitted, submitted); err != nil {
 		return state.State{}, err

@@ -56,7 +56,7 @@ func (t *Turn) summarised(ev ModelResponded, proceed func(*Turn) Decision) Decis
 	u := ev.Response.Usage
 	u.ModelCalls = 1
 	t.lose(ev.Lost)
-	t.s.Asked += ev.Failed
+	t.s.ModelRequests += ev.Failed
 	text := (state.Message{Parts: ev.Response.Parts}).Text()
 	if strings.TrimSpace(text) == "" {
 		text = p.remark()
@@ -71,7 +71,7 @@ func (t *Turn) summarised(ev ModelResponded, proceed func(*Turn) Decision) Decis
 func (t *Turn) unsummarised(ev ModelFailed, proceed func(*Turn) Decision) Decision {
 	t.lose(ev.Lost)
 	t.withdraw("", ev.Spent) // nobody has seen the text
-	t.s.Asked += ev.Failed
+	t.s.ModelRequests += ev.Failed
 	p := t.plan()
 	t.compact(p, p.remark(), state.Entry{Detail: "no summary: " + ev.Err.Message}, "")
 	return t.afterCompaction(proceed)

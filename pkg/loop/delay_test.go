@@ -32,7 +32,7 @@ func TestDelayedModelCall(t *testing.T) {
 		}
 		r.at = r.at.Add(time.Hour)
 	}
-	if r.s.Failures != 0 || r.s.Fallback != 0 || r.s.Asked != 0 || r.s.Turn != 0 || r.s.Reservation == nil || r.s.Reservation.At != 20 {
+	if r.s.Failures != 0 || r.s.Fallback != 0 || r.s.ModelRequests != 0 || r.s.Turn != 0 || r.s.Reservation == nil || r.s.Reservation.At != 20 {
 		t.Fatalf("after 20 waits: %+v", r.s)
 	}
 	if detail := r.s.Transition.Detail; !strings.Contains(detail, "rate limit of m, again in 1h0m0s") {

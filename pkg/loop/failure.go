@@ -21,7 +21,7 @@ const (
 // model, a later try, or the end. What had arrived of the response is withdrawn
 // (A12).
 func (t *Turn) failed(ev ModelFailed) Decision {
-	t.s.Asked += ev.Failed
+	t.s.ModelRequests += ev.Failed
 	t.s.Reservation = nil
 	t.lose(ev.Lost)
 	t.withdraw(ev.Err.Partial, ev.Spent)
@@ -39,7 +39,7 @@ func (t *Turn) failed(ev ModelFailed) Decision {
 		return t.finish(state.EndRefused, "", state.Entry{Detail: e.Message})
 	case t.fallsBack(e.Class):
 		t.s.Fallback++
-		t.s.FallbackBase = t.s.Asked
+		t.s.FallbackBase = t.s.ModelRequests
 		t.s.Failures = 0
 		next := t.agent.ModelAt(t.s.Fallback)
 		return t.move(state.ModelFallback, state.Entry{Detail: strings.TrimSpace(fmt.Sprintf("%s: go on with %s %s", e.Class, next.Provider, next.Name))})
@@ -125,7 +125,7 @@ func (t *Turn) aborted(abort state.Abort, signals []state.Signal) Decision {
 		end = state.EndAbortedTools
 	}
 	late := t.tooLate(signals)
-	return t.finish(end, interruptedByUser, state.Entry{Detail: abort.Reason, By: abort.By, Messages: late, Asked: state.AskersOf(signals)})
+	return t.finish(end, interruptedByUser, state.Entry{Detail: abort.Reason, By: abort.By, Messages: late, Requesters: state.AskersOf(signals)})
 }
 
 func (t *Turn) lastIsTool() bool {
@@ -168,7 +168,7 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 		t.respond(r, 0, max(0, ev.Failed-1))
 	} else {
 		t.withdraw(ev.Partial, ev.Spent)
-		t.s.Asked += ev.Failed
+		t.s.ModelRequests += ev.Failed
 	}
 	t.results(ev.Results)
 	late := t.tooLate(ev.Signals)
@@ -179,7 +179,7 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 		}
 		t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: text, IsError: true}, true)
 	}
-	return t.move(end, state.Entry{Detail: ev.Reason, By: ev.By, Messages: late, Asked: state.AskersOf(ev.Signals)})
+	return t.move(end, state.Entry{Detail: ev.Reason, By: ev.By, Messages: late, Requesters: state.AskersOf(ev.Signals)})
 }
 
 // Fail ends a run for a reason that no loop can see: its definition does not

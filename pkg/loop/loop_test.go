@@ -306,8 +306,8 @@ func TestReactModelFailures(t *testing.T) {
 	wantEffect[loop.CallModel](r)
 	r.step(loop.ModelFailed{At: r.now(), Failed: 1, Err: &model.Error{Class: model.Auth, Message: "bad key"}})
 	r.wantReason(state.EndModelError)
-	if r.s.Error == nil || r.s.Error.Code != "auth" || r.s.Asked != 2 {
-		t.Fatalf("error = %+v, calls %d", r.s.Error, r.s.Asked)
+	if r.s.Error == nil || r.s.Error.Code != "auth" || r.s.ModelRequests != 2 {
+		t.Fatalf("error = %+v, calls %d", r.s.Error, r.s.ModelRequests)
 	}
 }
 

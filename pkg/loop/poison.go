@@ -30,7 +30,7 @@ func (t *Turn) poisoned(ev TurnBegan) Decision {
 // stays in the history and is not the output. A replay asks the hooks about it again, without
 // another call of the model.
 func (t *Turn) stopHookFailed(message string) Decision {
-	t.s.Undecided = true
+	t.s.ResponsePending = true
 	t.s.Poison, t.s.DeadLettered = &state.Poison{}, true
 	return t.move(state.EndStopHookFailed, state.Entry{Detail: message, Error: &state.Error{Code: string(state.EndStopHookFailed), Message: message}})
 }

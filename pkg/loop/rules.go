@@ -147,7 +147,7 @@ func (l *ruled) proceed(t *Turn) Decision {
 	switch {
 	case len(t.s.Open) > 0:
 		return l.work(t)
-	case !t.s.Undecided || last == nil:
+	case !t.s.ResponsePending || last == nil:
 	case len(last.Message.Calls()) == 0:
 		return l.answered(t)
 	case l.rules.Worked != nil:
@@ -264,7 +264,7 @@ func (t *Turn) recoverOutput(text string) Decision {
 		return t.move(state.EndMaxOutputTokens, state.Entry{Output: &text})
 	}
 	t.s.Recoveries++
-	t.s.Reenter = true
+	t.s.ContinueTurn = true
 	return t.Next(state.MaxOutputTokensRecovery, fmt.Sprintf("recovery %d of %d", t.s.Recoveries, maxRecoveries), state.UserText(continuation))
 }
 
@@ -289,7 +289,7 @@ func (t *Turn) stopAnswered(ev HooksAnswered) Decision {
 		return t.end(state.EndMaxTurns, fmt.Sprintf("stop hooks blocked %d times", limit), output)
 	case a.Block != nil:
 		t.s.StopBlocks++
-		t.s.Reenter = true
+		t.s.ContinueTurn = true
 		return t.Next(state.StopHookBlocking, fmt.Sprintf("block %d of %d", t.s.StopBlocks, limit), state.UserText(*a.Block))
 	case a.Failed != nil:
 		return t.stopHookFailed(*a.Failed)

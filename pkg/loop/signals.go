@@ -40,7 +40,7 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 		return t.aborted(*ev.Abort, ev.Signals), true
 	case t.past(t.s.Limits.DeadlineAt):
 		t.append(state.Entry{Type: state.EntryExceeded, Limit: "deadline", UsedFraction: 1})
-		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText(), Messages: t.tooLate(ev.Signals), Asked: state.AskersOf(ev.Signals)}), true
+		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText(), Messages: t.tooLate(ev.Signals), Requesters: state.AskersOf(ev.Signals)}), true
 	case t.s.PendingInBatch():
 		return t.pendingInBatch(ev.Signals)
 	case t.unborn():
@@ -95,9 +95,9 @@ func causedBy(signals []state.Signal, e state.Entry) state.Entry {
 	if i >= 0 {
 		e.By = signals[i].By
 	}
-	e.Asked = state.AskersOf(signals)
-	if len(e.Asked) == 1 && i >= 0 && e.By.Principal == e.Asked[0] && len(signals[i].Approvals) == 0 {
-		e.Asked = nil // By says it, with a reason that is none of a decision
+	e.Requesters = state.AskersOf(signals)
+	if len(e.Requesters) == 1 && i >= 0 && e.By.Principal == e.Requesters[0] && len(signals[i].Approvals) == 0 {
+		e.Requesters = nil // By says it, with a reason that is none of a decision
 	}
 	return e
 }
@@ -224,7 +224,7 @@ func waitEnd(l state.Limits, since state.Time) state.Time {
 func (t *Turn) resume(signals []state.Signal) Decision {
 	t.s.TurnBase = t.s.Turn
 	t.s.Recoveries, t.s.Failures, t.s.StopBlocks = 0, 0, 0
-	t.s.Reenter, t.s.Undecided, t.s.Reservation = false, false, nil
+	t.s.ContinueTurn, t.s.ResponsePending, t.s.Reservation = false, false, nil
 	t.s.Nudges = state.Nudges{LastTotal: t.s.Usage.OutputTokens}
 	t.s.LoopState, t.s.Poison, t.s.Compacted = state.LoopState{}, nil, false
 	return t.move(state.UserMessage, causedBy(signals, state.Entry{Messages: said(signals)}))
@@ -240,7 +240,7 @@ func (t *Turn) receive(signals []state.Signal) Decision {
 		}
 		details = append(details, detail)
 	})
-	t.s.Recoveries, t.s.Reenter, t.s.ResumeAt = 0, false, state.Time{}
+	t.s.Recoveries, t.s.ContinueTurn, t.s.ResumeAt = 0, false, state.Time{}
 	t.s.Compacted = t.s.Compacted && len(said) == 0
 	return t.move(reason, causedBy(signals, state.Entry{Messages: said, Detail: strings.Join(slices.DeleteFunc(details, func(d string) bool { return d == "" }), ", ")}))
 }
@@ -268,7 +268,7 @@ func (t *Turn) receiveAll(signals []state.Signal, because func(state.Reason, str
 		if sig.Answer != nil {
 			if i := slices.IndexFunc(t.s.Open, func(o state.OpenCall) bool { return o.Needs == state.NeedAnswer }); i >= 0 {
 				o := t.s.Open[i]
-				if o.Asked != nil {
+				if o.AskState != nil {
 					t.change(o.ID, func(o *state.OpenCall) { o.Needs, o.Question, o.Answer = "", "", sig.Answer })
 				} else {
 					t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: *sig.Answer, At: sig.At}, false)

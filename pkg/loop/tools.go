@@ -40,7 +40,7 @@ func (t *Turn) refuse(o state.OpenCall, format string, args ...any) {
 // work takes the open calls of the last response as far as they go: hooks, what
 // each call needs from outside, then those that may run.
 func (l *ruled) work(t *Turn) Decision {
-	if !t.s.Cleared || slices.ContainsFunc(t.s.Open, func(o state.OpenCall) bool { return o.Recheck }) {
+	if !t.s.NeedsDetermined || slices.ContainsFunc(t.s.Open, func(o state.OpenCall) bool { return o.Recheck }) {
 		l.screen(t)
 		if gated := t.gated(); len(gated) > 0 {
 			return Decision{Next: t.s, Effect: RunHooks{Point: hook.PreTool, Calls: gated}}
@@ -52,7 +52,9 @@ func (l *ruled) work(t *Turn) Decision {
 
 // unchecked reports whether nobody has looked at a call yet as it stands: it is of a new
 // response, or whoever approved it has edited it.
-func (t *Turn) unchecked(o state.OpenCall) bool { return o.Needs == "" && (!t.s.Cleared || o.Recheck) }
+func (t *Turn) unchecked(o state.OpenCall) bool {
+	return o.Needs == "" && (!t.s.NeedsDetermined || o.Recheck)
+}
 
 // screen answers the calls that can never run: of a tool that the agent does not
 // have, with arguments that its schema does not admit, or too many (A7).
@@ -60,7 +62,7 @@ func (l *ruled) screen(t *Turn) {
 	counted, steps := map[string]int{}, agent.TurnSteps()
 	for _, o := range slices.Clone(t.s.Open) {
 		spec := t.tool(o.Name)
-		if t.s.Cleared && !o.Recheck {
+		if t.s.NeedsDetermined && !o.Recheck {
 			continue
 		}
 		if spec == nil {
@@ -175,7 +177,7 @@ func (l *ruled) classify(t *Turn) {
 			}
 		}
 	}
-	t.s.Open, t.s.Cleared = open, true
+	t.s.Open, t.s.NeedsDetermined = open, true
 }
 
 func question(arguments string) string {
@@ -251,7 +253,7 @@ func (l *ruled) worked(t *Turn, results []ToolResult) Decision {
 			t.change(r.CallID, func(o *state.OpenCall) { o.Needs = state.NeedAsync })
 		case r.Ask != nil:
 			t.change(r.CallID, func(o *state.OpenCall) {
-				o.Needs, o.Question, o.Asked, o.Answer = state.NeedAnswer, r.Ask.Question, r.Ask.State, nil
+				o.Needs, o.Question, o.AskState, o.Answer = state.NeedAnswer, r.Ask.Question, r.Ask.State, nil
 			})
 		}
 	}

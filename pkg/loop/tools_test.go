@@ -464,7 +464,7 @@ func TestStateOfAnEarlierBuild(t *testing.T) {
 	r := start(t, agent.Definition{Tools: tools(gated)}, state.Limits{})
 	r.begin(loop.TurnBegan{})
 	r.respond(calls(`refund {"amount":500}`))
-	r.s.Undecided = false
+	r.s.ResponsePending = false
 	r.begin(loop.TurnBegan{Signals: []state.Signal{{Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve}}}}})
 	r.begin(loop.TurnBegan{})
 	if got := ids(wantEffect[loop.RunTools](r).Calls); got != "c1" {

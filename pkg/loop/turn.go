@@ -45,7 +45,7 @@ func (t *Turn) Count() int { return t.s.Turn - t.s.TurnBase }
 // Next ends the turn and goes on with another model call. What is said stands in
 // the history before it, marked as written by Turnpike.
 func (t *Turn) Next(r state.Reason, detail string, say ...state.Message) Decision {
-	t.s.Undecided = false
+	t.s.ResponsePending = false
 	for i := range say {
 		say[i].Synthetic = true
 	}
@@ -60,7 +60,7 @@ func (t *Turn) End(r state.Reason, detail, output string) Decision {
 
 // Ask pauses the run until a person answers.
 func (t *Turn) Ask(question string) Decision {
-	t.s.Undecided = false
+	t.s.ResponsePending = false
 	return t.wait(state.WaitingHumanInput, question)
 }
 
@@ -172,7 +172,7 @@ func (t *Turn) respond(r model.Response, attempt, failed int) state.Message {
 	m := state.Message{Role: state.RoleAssistant, Model: r.Model, Parts: t.normalise(r.Parts)}
 	t.stamp(&m, 0)
 	turnNo := t.s.Turn
-	if !t.s.Reenter {
+	if !t.s.ContinueTurn {
 		turnNo++
 	}
 	m.Turn = turnNo
@@ -215,7 +215,7 @@ func (t *Turn) normalise(parts []state.Part) []state.Part {
 // exhausted ends the run if a limit allows no other model call.
 func (t *Turn) exhausted() (Decision, bool) {
 	turns := t.Count()
-	if t.s.Reenter {
+	if t.s.ContinueTurn {
 		turns--
 	}
 	used := t.s.Usage

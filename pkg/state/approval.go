@@ -54,18 +54,18 @@ const (
 	hashLen     = 32
 )
 
-// AwaitShown is the name of the wait for a decision about exactly the call that has this id
-// and this hash. It stands beside that of the call itself. What can be no hash has a name
-// that no call has.
-func AwaitShown(call, hash string) string {
+// AwaitApprovalHash returns the name of the wait for a decision about exactly the call with this
+// id and this hash. The call itself has a wait in addition to it. For a string that cannot be a
+// hash it returns a name that no call has.
+func AwaitApprovalHash(call, hash string) string {
 	if len(hash) != hashLen || strings.Contains(hash, ":") {
 		hash = "none"
 	}
 	return shownPrefix + hash + ":" + call
 }
 
-// AwaitsShown reports whether a name is one of AwaitShown.
-func AwaitsShown(name string) bool { return strings.HasPrefix(name, shownPrefix) }
+// AwaitsApprovalHash reports whether AwaitApprovalHash returned name.
+func AwaitsApprovalHash(name string) bool { return strings.HasPrefix(name, shownPrefix) }
 
 const unhashedPrefix = "unhashed:"
 
@@ -76,8 +76,8 @@ func AwaitUnhashed(call string) string { return unhashedPrefix + call }
 func AwaitsUnhashed(name string) bool { return strings.HasPrefix(name, unhashedPrefix) }
 
 // Accepts returns the names that a store keeps of s: those of Awaits, and for each call that
-// waits for approval one of AwaitShown. A call whose id was not decided before in the run also
-// has one of AwaitUnhashed. A decision must find all the names that Signal.Names gives it.
+// waits for approval one of AwaitApprovalHash. A call whose id was not decided before in the
+// run also has one of AwaitUnhashed. A decision must find all the names that Signal.Names gives it.
 func (s State) Accepts() []string {
 	names := s.Awaits()
 	if s.Status.Terminal() {
@@ -87,7 +87,7 @@ func (s State) Accepts() []string {
 		if o.Needs != NeedApproval {
 			continue
 		}
-		names = append(names, AwaitShown(o.ID, s.ApprovalHash(o.ID, o.Name, o.RawArguments())))
+		names = append(names, AwaitApprovalHash(o.ID, s.ApprovalHash(o.ID, o.Name, o.RawArguments())))
 		if !s.decidedBefore(o.ID) {
 			names = append(names, AwaitUnhashed(o.ID))
 		}

@@ -12,7 +12,7 @@ func Askers(all []string, log []Entry) []string {
 		if e.By != nil && e.asks() {
 			all = addOnce(all, e.By.Principal)
 		}
-		all = addOnce(all, e.Asked...)
+		all = addOnce(all, e.Requesters...)
 	}
 	return all
 }
@@ -33,7 +33,7 @@ func AskersOf(signals []Signal) (all []string) {
 			all = addOnce(all, s.By.Principal)
 		}
 		if s.Child != nil {
-			all = addOnce(all, s.Child.Asked...)
+			all = addOnce(all, s.Child.Requesters...)
 		}
 	}
 	return all

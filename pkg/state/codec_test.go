@@ -120,8 +120,8 @@ func drawEntry(t *rapid.T) state.Entry {
 		Version: rapid.Int64().Draw(t, "version"), Status: state.Status(s.Draw(t, "status")), Worker: s.Draw(t, "worker"),
 		Messages: rapid.SliceOfN(rapid.Custom(drawMessage), 0, 3).Draw(t, "messages"),
 		CallID:   s.Draw(t, "call"), IsError: rapid.Bool().Draw(t, "error"), MessageIDs: rapid.SliceOfN(s, 0, 3).Draw(t, "ids"),
-		Asked: rapid.SliceOfN(s, 0, 3).Draw(t, "asked"),
-		Step:  rapid.Int().Draw(t, "step"), Action: s.Draw(t, "action"), Limit: s.Draw(t, "limit"), UsedFraction: f.Draw(t, "used"),
+		Requesters: rapid.SliceOfN(s, 0, 3).Draw(t, "asked"),
+		Step:       rapid.Int().Draw(t, "step"), Action: s.Draw(t, "action"), Limit: s.Draw(t, "limit"), UsedFraction: f.Draw(t, "used"),
 	}
 	if rapid.Bool().Draw(t, "full") {
 		m, u, text, confidence := drawMessage(t), drawUsage(t), s.Draw(t, "output"), f.Draw(t, "confidence")
@@ -143,13 +143,13 @@ func drawState(t *rapid.T) state.State {
 		Loop: s.Draw(t, "loop"), Tenant: s.Draw(t, "tenant"), Priority: state.Priority(s.Draw(t, "priority")),
 		Metadata: rapid.MapOfN(s, s, 0, 3).Draw(t, "metadata"), Status: state.Status(s.Draw(t, "status")),
 		Transition: state.Transition{Reason: state.Reason(s.Draw(t, "reason")), Turn: rapid.Int().Draw(t, "at turn"), At: drawTime(t, "at")},
-		Turn:       rapid.Int().Draw(t, "turn"), Version: rapid.Int64().Draw(t, "version"), Cleared: rapid.Bool().Draw(t, "cleared"),
+		Turn:       rapid.Int().Draw(t, "turn"), Version: rapid.Int64().Draw(t, "version"), NeedsDetermined: rapid.Bool().Draw(t, "cleared"),
 		ResumeAt: drawTime(t, "resume"), Usage: drawUsage(t), Warned: rapid.SliceOfN(s, 0, 3).Draw(t, "warned"),
 		Limits: state.Limits{
 			MaxTurns: rapid.Int().Draw(t, "max turns"), CostUSD: state.MicroUSD(rapid.Int64Range(-9e18, 9e18).Draw(t, "cost")),
 			DeadlineAt: drawTime(t, "deadline"), WaitMS: rapid.Int64().Draw(t, "wait"), WarnAt: rapid.Float64Range(0, 1).Draw(t, "warn"),
 		},
-		Reenter: rapid.Bool().Draw(t, "reenter"), Failures: rapid.Int().Draw(t, "failures"), CreatedAt: drawTime(t, "created"),
+		ContinueTurn: rapid.Bool().Draw(t, "reenter"), Failures: rapid.Int().Draw(t, "failures"), CreatedAt: drawTime(t, "created"),
 		StartedAt: drawTime(t, "started"), UpdatedAt: drawTime(t, "updated"), FinishedAt: drawTime(t, "finished"),
 		Open: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) state.OpenCall {
 			return state.OpenCall{ID: s.Draw(t, "id"), Name: s.Draw(t, "name"), Arguments: arguments().Draw(t, "arguments"), Needs: state.Need(s.Draw(t, "needs"))}

@@ -28,7 +28,7 @@ func (d *decoder) entry(e *Entry) {
 	wire.TextOr(&d.Reader, `,"worker":`, &e.Worker)
 	d.NumOr(`,"duration_ms":`, &e.DurationMS)
 	wire.AnyOr(&d.Reader, `,"by":`, &e.By)
-	wire.AnyOr(&d.Reader, `,"asked":`, &e.Asked)
+	wire.AnyOr(&d.Reader, `,"asked":`, &e.Requesters)
 	if d.Key(`,"messages":[`) {
 		e.Messages = []Message{}
 		for d.More(len(e.Messages)) {

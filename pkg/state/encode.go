@@ -74,7 +74,7 @@ func (w *encoder) entry(e *Entry) {
 	w.TextOr(`"worker":`, e.Worker)
 	w.NumOr(`"duration_ms":`, e.DurationMS)
 	w.Any(`"by":`, e.By, e.By != nil)
-	w.Any(`"asked":`, e.Asked, len(e.Asked) > 0)
+	w.Any(`"asked":`, e.Requesters, len(e.Requesters) > 0)
 	if len(e.Messages) > 0 {
 		w.Key(`"messages":`)
 		w.B = append(w.B, '[')

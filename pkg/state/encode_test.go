@@ -175,7 +175,7 @@ func BenchmarkEncodeEntry(b *testing.B) {
 func header() state.State {
 	return state.State{
 		ID: "run_01JD000000000000000000000", Agent: "bench", AgentVersion: 1, Loop: "react", Priority: state.Normal, Status: state.Queued,
-		Transition: state.Transition{Reason: state.NextTurn, Turn: 6, Version: 7, At: moment}, Turn: 6, Version: 7, Asked: 6,
+		Transition: state.Transition{Reason: state.NextTurn, Turn: 6, Version: 7, At: moment}, Turn: 6, Version: 7, ModelRequests: 6,
 		Limits: state.Limits{MaxTurns: 20}, CreatedAt: moment, StartedAt: moment, UpdatedAt: moment,
 	}
 }

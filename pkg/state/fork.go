@@ -10,11 +10,11 @@ type History struct {
 	Facts    Facts
 }
 
-// Upto returns the history of a log to the end of a turn: the responses of the
-// turn and the results of their calls, and nothing that was said later. Turn 0 is
-// the submission. It is an error if the run has not got that far, or if calls of
-// the turn have no result yet.
-func Upto(log []Entry, turn int) (History, error) {
+// HistoryThrough returns the history of a log through a turn: it includes the responses of
+// the turn and the results of their calls, and nothing later. Turn 0 is the submission. It
+// returns an error if the run has not reached the turn, or if a call of the turn has no
+// result yet.
+func HistoryThrough(log []Entry, turn int) (History, error) {
 	h := History{Turn: turn}
 	end, last := 0, 0
 	for i, e := range log {

@@ -68,10 +68,10 @@ type Entry struct {
 	// cancellations led to. Of several signals it is that of the first.
 	By *By `json:"by,omitempty"`
 
-	// Asked are the principals who have asked for something besides By, each once: in the run
-	// that a fork was made from, or above it; in a child run that has ended; by further signals
-	// of the same entry.
-	Asked []string `json:"asked,omitempty"`
+	// Requesters lists, each once, the principals other than By who requested something: in
+	// the run that was forked or its ancestors, in a child run that has ended, or in further
+	// signals of the same entry.
+	Requesters []string `json:"asked,omitempty"`
 
 	// Messages that a transition added to the history: the submission's input, a
 	// user's message, a continuation prompt.

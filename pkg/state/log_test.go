@@ -182,11 +182,11 @@ func TestViewReplayed(t *testing.T) {
 	if got, want := ids(state.FullView(log)), "u1 a1 r-c1(dead) r-c1-again r-c2"; got != want {
 		t.Errorf("FullView = %s, want %s", got, want)
 	}
-	if _, err := state.Upto(log, 0); err != nil {
-		t.Errorf("Upto: %v", err)
+	if _, err := state.HistoryThrough(log, 0); err != nil {
+		t.Errorf("HistoryThrough: %v", err)
 	}
 	log[5].MessageIDs = append(log[5].MessageIDs, "r-c2")
-	if _, err := state.Upto(log, 0); err == nil {
+	if _, err := state.HistoryThrough(log, 0); err == nil {
 		t.Error("a fork may begin where a call has no result")
 	}
 }

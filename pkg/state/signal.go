@@ -78,9 +78,9 @@ type ChildResult struct {
 	IsError bool   `json:"is_error"`
 	Usage   Usage  `json:"usage"`
 
-	// Asked are the principals who have asked for something in the child run, or in one that
-	// it has started, each once.
-	Asked []string `json:"asked,omitempty"`
+	// Requesters lists, each once, the principals who requested something in the child run or
+	// in one of its descendants.
+	Requesters []string `json:"asked,omitempty"`
 }
 
 // Key returns the name under which a store remembers that it has s. The ids of signals that
@@ -100,7 +100,7 @@ func (s Signal) Names() []string {
 	for _, a := range s.Approvals {
 		names = append(names, AwaitCall(NeedApproval, a.CallID))
 		if a.Hash != "" {
-			names = append(names, AwaitShown(a.CallID, a.Hash))
+			names = append(names, AwaitApprovalHash(a.CallID, a.Hash))
 		} else {
 			names = append(names, AwaitUnhashed(a.CallID))
 		}

@@ -75,13 +75,13 @@ type State struct {
 	// yet, in the order of the calls.
 	Open []OpenCall `json:"open,omitempty"`
 
-	// Cleared says that the needs of the open calls were determined: what is
-	// empty now may run.
-	Cleared bool `json:"cleared,omitempty"`
+	// NeedsDetermined reports whether the loop has determined the needs of the open calls: a
+	// call whose Needs is empty may then run.
+	NeedsDetermined bool `json:"cleared,omitempty"`
 
-	// Undecided says that the last model response was not dealt with yet: calls of
-	// it are open, or a worker was lost before the loop had decided about it.
-	Undecided bool `json:"undecided,omitempty"`
+	// ResponsePending reports whether the loop has yet to process the last model response:
+	// some of its calls are open, or a worker was lost before the loop decided about it.
+	ResponsePending bool `json:"undecided,omitempty"`
 
 	// ResumeAt is when a run in waiting_schedule goes on by itself.
 	ResumeAt Time `json:"resume_at,omitzero"`
@@ -97,9 +97,9 @@ type State struct {
 	// message after it had ended: max_turns counts from there.
 	TurnBase int `json:"turn_base,omitempty"`
 
-	// Reenter says that the next model response belongs to the turn that is
+	// ContinueTurn reports whether the next model response belongs to the turn that is
 	// already counted: the run recovers within it (A6, A8).
-	Reenter bool `json:"reenter,omitempty"`
+	ContinueTurn bool `json:"reenter,omitempty"`
 
 	// Failures are turns in a row in which the model call failed; Recoveries are
 	// continuations in a row after the output limit.
@@ -129,9 +129,9 @@ type State struct {
 	// true when the run continues, so that a deletion knows that it must look for letters.
 	DeadLettered bool `json:"dead_lettered,omitempty"`
 
-	// Asked is how often models were asked for this run, failed calls included and
-	// those of child runs not.
-	Asked int `json:"asked,omitempty"`
+	// ModelRequests is the number of model calls made for this run, including failed ones
+	// and excluding those of child runs.
+	ModelRequests int `json:"asked,omitempty"`
 
 	// TraceSpan is fixed by whoever is first to trace the run.
 	TraceSpan string `json:"trace_parent,omitempty"`
@@ -276,10 +276,10 @@ type OpenCall struct {
 	// Question of a call that asks a person.
 	Question string `json:"question,omitempty"`
 
-	// Asked is what a tool needs to go on with a call in the middle of which it asks
-	// a person, and Answer what the person said; nil if nothing yet.
-	Asked  json.RawMessage `json:"asked,omitempty"`
-	Answer *string         `json:"answer,omitempty"`
+	// AskState is the data that a tool needs to resume a call during which it asks a person a
+	// question. Answer is that person's answer, or nil if there is none yet.
+	AskState json.RawMessage `json:"asked,omitempty"`
+	Answer   *string         `json:"answer,omitempty"`
 
 	// Child is the run that answers a call which delegates.
 	Child RunID `json:"child,omitempty"`
@@ -394,14 +394,14 @@ func (s State) Append(e Entry) State {
 	switch e.Type {
 	case EntryModel:
 		s.Turn = e.Turn
-		s.Reenter, s.Undecided = false, true
+		s.ContinueTurn, s.ResponsePending = false, true
 		s.Failures, s.Reservation = 0, nil
-		s.Asked += 1 + e.FailedCalls
+		s.ModelRequests += 1 + e.FailedCalls
 		if e.Usage != nil {
 			s.Usage = s.Usage.Add(*e.Usage)
 		}
 		if e.Message != nil {
-			s.Open, s.Cleared = nil, false
+			s.Open, s.NeedsDetermined = nil, false
 			for i := range e.Message.Parts {
 				if c := &e.Message.Parts[i]; c.Type == PartToolCall {
 					s.Open = append(s.Open, OpenCall{ID: c.ID, Name: c.Name, Arguments: c.Arguments})
@@ -410,7 +410,7 @@ func (s State) Append(e Entry) State {
 		}
 	case EntryCompacted:
 		if e.Usage != nil {
-			s.Asked++
+			s.ModelRequests++
 			s.Reservation = nil
 			s.Usage = s.Usage.Add(*e.Usage)
 		}

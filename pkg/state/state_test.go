@@ -100,12 +100,12 @@ func TestAppendNumbers(t *testing.T) {
 func TestAppendFolds(t *testing.T) {
 	t.Parallel()
 	cost := state.MicroUSD(5)
-	s := state.State{Status: state.Queued, Reenter: true, Failures: 2, Cleared: true}
+	s := state.State{Status: state.Queued, ContinueTurn: true, Failures: 2, NeedsDetermined: true}
 	s = s.Append(state.Entry{
 		Type: state.EntryModel, Turn: 3, FailedCalls: 1, Usage: &state.Usage{ModelCalls: 1, OutputTokens: 7, CostUSD: &cost},
 		Message: &state.Message{Parts: []state.Part{{Type: state.PartToolCall, ID: "a", Name: "t", Arguments: "{}"}, {Type: state.PartToolCall, ID: "b"}}},
 	})
-	if s.Turn != 3 || s.Reenter || s.Cleared || s.Failures != 0 || s.Asked != 2 || s.Usage.OutputTokens != 7 || *s.Usage.CostUSD != 5 || len(s.Open) != 2 {
+	if s.Turn != 3 || s.ContinueTurn || s.NeedsDetermined || s.Failures != 0 || s.ModelRequests != 2 || s.Usage.OutputTokens != 7 || *s.Usage.CostUSD != 5 || len(s.Open) != 2 {
 		t.Errorf("after a response: %+v", s)
 	}
 	s = s.Append(state.Entry{Type: state.EntryTool, CallID: "a"}).Append(state.Entry{Type: state.EntryWarning, Limit: "cost_usd"})

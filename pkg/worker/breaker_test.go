@@ -51,8 +51,8 @@ func TestWaitsForTrial(t *testing.T) {
 	<-p.tried
 	other := s.submitTo(def)
 	st := s.await(other, "many waits", func(st state.State) bool { return st.Version > 20 || st.Status.Terminal() })
-	if st.Status.Terminal() || st.Failures != 0 || st.Asked != 0 {
-		t.Errorf("the run that waits is %s (%s) after %d failures and %d calls", st.Status, st.Transition.Reason, st.Failures, st.Asked)
+	if st.Status.Terminal() || st.Failures != 0 || st.ModelRequests != 0 {
+		t.Errorf("the run that waits is %s (%s) after %d failures and %d calls", st.Status, st.Transition.Reason, st.Failures, st.ModelRequests)
 	}
 	def.Model.Fallback = []agent.Model{{Provider: "anthropic", Name: "m"}}
 	if st := s.awaitReason(s.submitTo(def), state.EndCompleted); st.Fallback != 1 {

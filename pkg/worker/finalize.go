@@ -254,7 +254,7 @@ func (w *Worker) answerParent(ctx context.Context, s state.State) error {
 	if err != nil {
 		return err
 	}
-	result.Asked = asked
+	result.Requesters = asked
 	result.Content = tool.Truncate(result.Content, w.cfg.ToolOutput)
 	return w.signalParent(ctx, s.Parent.RunID, state.Signal{ID: "child:" + string(s.ID), Child: &result})
 }

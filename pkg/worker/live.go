@@ -42,7 +42,7 @@ const progressEvery = 200 * time.Millisecond
 // the turn that it opens is not counted yet.
 func (t *turn) liveEvent(typ state.EntryType) api.Live {
 	no := t.s.Turn
-	if len(t.s.Open) == 0 && !t.s.Reenter {
+	if len(t.s.Open) == 0 && !t.s.ContinueTurn {
 		no++
 	}
 	return api.Live{Type: typ, Turn: no, Attempt: t.claim.Attempt, At: t.w.clock.now(), Worker: t.w.cfg.ID}

@@ -77,7 +77,7 @@ func (t *turn) prepare(ctx context.Context, effect loop.CallModel) (*modelCall, 
 		m = &a.Model
 	}
 	ctx, span := t.traceModel(ctx, *m, effect)
-	c := &modelCall{t: t, span: span, of: m, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.s.Asked - t.s.FallbackBase}
+	c := &modelCall{t: t, span: span, of: m, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.s.ModelRequests - t.s.FallbackBase}
 	if c.provider, c.req, err = t.w.request(ctx, t.s.Tenant, *m, effect); err != nil {
 		ev := loop.ModelFailed{At: t.w.clock.now(), Err: asModelError(err), Purpose: effect.Purpose}
 		t.endModel(span, ev)

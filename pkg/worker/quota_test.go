@@ -112,8 +112,8 @@ func TestWaitsForQuota(t *testing.T) {
 	stop := s.work(cfg)
 	id := s.submit(state.Limits{}, nil, model.Scripted{Text: "first"}, model.Scripted{Text: "second"})
 	st := s.awaitReason(id, state.WaitingSchedule)
-	if st.Reservation == nil || st.Failures != 0 || st.Asked != 0 {
-		t.Errorf("the run waits with place %v, %d failures, %d calls", st.Reservation, st.Failures, st.Asked)
+	if st.Reservation == nil || st.Failures != 0 || st.ModelRequests != 0 {
+		t.Errorf("the run waits with place %v, %d failures, %d calls", st.Reservation, st.Failures, st.ModelRequests)
 	}
 	families, err := cfg.Registry.Gather()
 	if err != nil || !hasMetric(families, "turnpike_rate_limit_waits_total") {
@@ -177,12 +177,12 @@ func TestProviderSaysWait(t *testing.T) {
 	}
 	lucky := live
 	lucky.Model.Fallback = []agent.Model{{Provider: "anthropic", Name: "m"}}
-	if st := s.awaitReason(s.submitTo(lucky), state.EndCompleted); st.Fallback != 1 || st.Asked != 1 {
-		t.Errorf("with a fallback the run ends with model %d after %d calls", st.Fallback, st.Asked)
+	if st := s.awaitReason(s.submitTo(lucky), state.EndCompleted); st.Fallback != 1 || st.ModelRequests != 1 {
+		t.Errorf("with a fallback the run ends with model %d after %d calls", st.Fallback, st.ModelRequests)
 	}
 	for _, id := range others {
-		if st := s.awaitReason(id, state.EndCompleted); st.Asked != 1 {
-			t.Errorf("a run that was not told itself made %d calls", st.Asked)
+		if st := s.awaitReason(id, state.EndCompleted); st.ModelRequests != 1 {
+			t.Errorf("a run that was not told itself made %d calls", st.ModelRequests)
 		}
 	}
 	s.awaitReason(told, state.EndCompleted)

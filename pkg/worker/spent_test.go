@@ -117,8 +117,8 @@ func TestRetriedCallsAreCounted(t *testing.T) {
 	if u := s.counts(id); u.InputTokens != 300 || u.OutputTokens != 520 || u.ModelCalls != 3 || !u.Estimated {
 		t.Errorf("the run has used %+v", u)
 	}
-	if st, _ := s.store.Load(t.Context(), id); st.Asked != 3 || st.Turn != 1 {
-		t.Errorf("%d calls in %d turns", st.Asked, st.Turn)
+	if st, _ := s.store.Load(t.Context(), id); st.ModelRequests != 3 || st.Turn != 1 {
+		t.Errorf("%d calls in %d turns", st.ModelRequests, st.Turn)
 	}
 
 	refused := s.submit(state.Limits{}, nil)
@@ -296,8 +296,8 @@ func TestCrashedCallsAreCounted(t *testing.T) {
 		if u.ModelCalls != 3 || !u.Estimated || u.OutputTokens != 2*512+10 {
 			t.Errorf("the run has used %+v", u)
 		}
-		if st, _ := s.store.Load(t.Context(), id); st.Asked != 1 || st.Turn != 1 {
-			t.Errorf("what is estimated counts as a turn: %d calls of the script in %d turns", st.Asked, st.Turn)
+		if st, _ := s.store.Load(t.Context(), id); st.ModelRequests != 1 || st.Turn != 1 {
+			t.Errorf("what is estimated counts as a turn: %d calls of the script in %d turns", st.ModelRequests, st.Turn)
 		}
 		rows := state.Audit(s.entries(id, func(state.Entry) bool { return true }))
 		if got := rows[len(rows)-1].Usage; got.ModelCalls != 3 || !got.Estimated {

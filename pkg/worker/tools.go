@@ -226,7 +226,7 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 	call := tool.Call{
 		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: started.ends, TraceParent: span.Parent(ctx),
 		IdempotencyKey: started.Key, Idempotent: spec.Idempotent, MaxResult: t.w.maxResult(spec), Grow: t.answers.Grow,
-		Resume: resumeOf(c.Asked, c.Answer), Progress: t.progress(c),
+		Resume: resumeOf(c.AskState, c.Answer), Progress: t.progress(c),
 	}
 	if !spec.Idempotent {
 		t.lease.calls.Add(1)

@@ -126,7 +126,7 @@ func calls(list []state.OpenCall) string {
 	for _, c := range list {
 		line := fmt.Sprintf("%s %s %s", c.ID, c.Name, c.Arguments)
 		if c.Answer != nil {
-			line += fmt.Sprintf(" %s answered %q", c.Asked, *c.Answer)
+			line += fmt.Sprintf(" %s answered %q", c.AskState, *c.Answer)
 		}
 		out = append(out, line)
 	}

@@ -125,7 +125,7 @@ func testSignalShown(t *testing.T, s *suite) {
 	}
 	for name, other := range map[string]string{"other arguments": hash("c1", `{"a":2}`), "another call": hash("c2", `{"a":1}`)} {
 		_, err := s.Signal(t.Context(), run.ID, approval(name, "c1", other), long)
-		if e := wantErr[*state.NotWaitingError](t, err); e.Name != state.AwaitShown("c1", other) {
+		if e := wantErr[*state.NotWaitingError](t, err); e.Name != state.AwaitApprovalHash("c1", other) {
 			t.Errorf("%s: refused for %q", name, e.Name)
 		}
 	}
