@@ -87,7 +87,7 @@ type checks struct {
 
 // loops are the built-in loops and one that asks the model to check its answer once.
 func loops() loop.Registry {
-	checked := loop.Typed[checks]{Answered: func(t *loop.Turn, own *checks, text string) loop.Decision {
+	checked := loop.Typed[checks]{OnAnswer: func(t *loop.Turn, own *checks, text string) loop.Decision {
 		if own.Made {
 			return t.Complete(state.EndCompleted, text)
 		}

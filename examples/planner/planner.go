@@ -27,7 +27,7 @@ func (p planState) executing() bool { return len(p.Done) < len(p.Plan) }
 var plan = loop.Typed[planState]{
 	Codec:    loop.Codec[planState]{Version: 1},
 	Prompt:   prompt,
-	Answered: answered,
+	OnAnswer: answered,
 }
 
 // Planner plans, executes and reflects.

@@ -22,7 +22,7 @@
 //
 //	type draft struct{ Written bool }
 //
-//	var rules = loop.Typed[draft]{Answered: func(t *loop.Turn, own *draft, text string) loop.Decision {
+//	var rules = loop.Typed[draft]{OnAnswer: func(t *loop.Turn, own *draft, text string) loop.Decision {
 //		if !own.Written {
 //			own.Written = true
 //			return t.Next(state.NextTurn, "drafted", state.UserText("Now make it shorter."))

@@ -94,9 +94,9 @@ func (t *Turn) lose(calls []Lost) {
 	}
 }
 
-// Lose returns s with model calls that came to nothing in its log. It is for a worker that
-// gives a turn up.
-func Lose(s state.State, at state.Time, calls []Lost) state.State {
+// RecordFailedCalls returns s with failed model calls appended to its log. A worker calls it when
+// it abandons a turn.
+func RecordFailedCalls(s state.State, at state.Time, calls []Lost) state.State {
 	t := &Turn{s: s, at: at}
 	t.lose(calls)
 	return t.s

@@ -15,7 +15,7 @@ func Reflective(a *agent.Agent) Loop { return New(a, ReflectRules()) }
 
 // ReflectRules returns the rules of Reflective, to which conditions can be added.
 func ReflectRules() Rules {
-	return Rules{Answered: reflectOnAnswer, Worked: reflectOnWork, breaksLoops: true}
+	return Rules{OnAnswer: reflectOnAnswer, AfterTools: reflectOnWork, breaksLoops: true}
 }
 
 // What a reflection can find, and what it does to the confidence. A gain counts

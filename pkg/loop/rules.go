@@ -33,21 +33,20 @@ type Rules struct {
 	// in text. Default: the response.
 	Read func(t *Turn, r model.Response) model.Response
 
-	// Acting is told that a response asks for calls, before any of them is looked
-	// at.
-	Acting func(t *Turn)
+	// BeforeTools runs when a response requests calls, before the loop looks at any of them.
+	BeforeTools func(t *Turn)
 
-	// Answered decides about a whole and valid response without calls. Default:
+	// OnAnswer decides about a complete and valid response without calls. Default:
 	// Complete.
-	Answered func(t *Turn, text string) Decision
+	OnAnswer func(t *Turn, text string) Decision
 
-	// Worked decides when every call of a response has its result. Default: the
+	// AfterTools decides when every call of a response has its result. Default: the
 	// next turn.
-	Worked func(t *Turn) Decision
+	AfterTools func(t *Turn) Decision
 
 	routes []route
 
-	// breaksLoops says that Worked deals with calls that come back unchanged.
+	// breaksLoops reports whether AfterTools handles calls that repeat unchanged.
 	breaksLoops bool
 }
 
@@ -150,7 +149,7 @@ func (l *ruled) proceed(t *Turn) Decision {
 	case !t.s.ResponsePending || last == nil:
 	case len(last.Message.Calls()) == 0:
 		return l.answered(t)
-	case l.rules.Worked != nil:
+	case l.rules.AfterTools != nil:
 		return l.afterTools(t)
 	}
 	if d, over := t.exhausted(); over {
@@ -191,8 +190,8 @@ func (l *ruled) responded(t *Turn, ev ModelResponded) Decision {
 	t.respond(r, ev.Attempt, ev.Failed)
 	if len(t.s.Open) > 0 {
 		t.s.Recoveries = 0
-		if l.rules.Acting != nil {
-			l.rules.Acting(t)
+		if l.rules.BeforeTools != nil {
+			l.rules.BeforeTools(t)
 		}
 		return l.work(t)
 	}
@@ -216,8 +215,8 @@ func (l *ruled) answered(t *Turn) Decision {
 		return d
 	}
 	switch {
-	case l.rules.Answered != nil:
-		return l.rules.Answered(t, text)
+	case l.rules.OnAnswer != nil:
+		return l.rules.OnAnswer(t, text)
 	case l.agent.Loop.Converse:
 		return t.Ask(text)
 	default:

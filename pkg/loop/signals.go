@@ -116,11 +116,11 @@ func undelivered(said []state.Message) []state.Message {
 	return said
 }
 
-// Hear returns s, which its turn has just ended, as it is after what came in before the end
-// was written down. What the user says continues the run instead of the end. A run that was
-// aborted, or whose deadline has passed, or that is poisoned ends all the same, and keeps
-// what was said.
-func Hear(s state.State, at state.Time, late []state.Signal, aborted bool) state.State {
+// ApplyLateSignals returns s, which its turn has just ended, with the signals that arrived before
+// the end was committed. A user message continues the run instead of ending it. A run that was
+// aborted or poisoned, or whose deadline has passed, still ends. Its last entry then keeps the
+// user messages.
+func ApplyLateSignals(s state.State, at state.Time, late []state.Signal, aborted bool) state.State {
 	said := said(late)
 	if len(said) == 0 {
 		return s

@@ -278,8 +278,8 @@ func (l *ruled) afterTools(t *Turn) Decision {
 	if t.Looping() && !l.rules.breaksLoops {
 		return t.looped()
 	}
-	if l.rules.Worked != nil {
-		return l.rules.Worked(t)
+	if l.rules.AfterTools != nil {
+		return l.rules.AfterTools(t)
 	}
 	return t.Next(state.NextTurn, "")
 }

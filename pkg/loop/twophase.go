@@ -18,8 +18,8 @@ func TwoPhase(a *agent.Agent) Loop { return New(a, TwoPhaseRules()) }
 // TwoPhaseRules returns the rules of TwoPhase, to which conditions can be added.
 func TwoPhaseRules() Rules {
 	return Typed[phases]{
-		Prompt: twoPhasePrompt, Read: readAction, Acting: publishAction, Answered: afterThought,
-		Worked: func(t *Turn, _ *phases) Decision { return stepDone(t, "") },
+		Prompt: twoPhasePrompt, Read: readAction, BeforeTools: publishAction, OnAnswer: afterThought,
+		AfterTools: func(t *Turn, _ *phases) Decision { return stepDone(t, "") },
 	}.Rules()
 }
 

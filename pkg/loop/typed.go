@@ -83,11 +83,11 @@ func (c Codec[S]) Encode(s state.State, own S) (state.State, error) {
 type Typed[S any] struct {
 	Codec[S]
 
-	Prompt   func(t *Turn, own S) CallModel
-	Read     func(t *Turn, own S, r model.Response) model.Response
-	Acting   func(t *Turn, own S)
-	Answered func(t *Turn, own *S, text string) Decision
-	Worked   func(t *Turn, own *S) Decision
+	Prompt      func(t *Turn, own S) CallModel
+	Read        func(t *Turn, own S, r model.Response) model.Response
+	BeforeTools func(t *Turn, own S)
+	OnAnswer    func(t *Turn, own *S, text string) Decision
+	AfterTools  func(t *Turn, own *S) Decision
 }
 
 // Rules returns the rules for New, to which conditions can be added.
@@ -105,17 +105,17 @@ func (l Typed[S]) Rules() Rules {
 			return resp
 		}
 	}
-	if l.Acting != nil {
-		r.Acting = func(t *Turn) { l.with(t, func(own S) { l.Acting(t, own) }) }
+	if l.BeforeTools != nil {
+		r.BeforeTools = func(t *Turn) { l.with(t, func(own S) { l.BeforeTools(t, own) }) }
 	}
-	if l.Answered != nil {
-		r.Answered = func(t *Turn, text string) Decision {
-			return l.decide(t, func(own *S) Decision { return l.Answered(t, own, text) })
+	if l.OnAnswer != nil {
+		r.OnAnswer = func(t *Turn, text string) Decision {
+			return l.decide(t, func(own *S) Decision { return l.OnAnswer(t, own, text) })
 		}
 	}
-	if l.Worked != nil {
-		r.Worked = func(t *Turn) Decision {
-			return l.decide(t, func(own *S) Decision { return l.Worked(t, own) })
+	if l.AfterTools != nil {
+		r.AfterTools = func(t *Turn) Decision {
+			return l.decide(t, func(own *S) Decision { return l.AfterTools(t, own) })
 		}
 	}
 	return r

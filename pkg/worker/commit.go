@@ -68,7 +68,7 @@ func (t *turn) hear(ctx context.Context) error {
 		return fmt.Errorf("%w: the store knows of a signal, and does not show it", errRelease)
 	}
 	t.claim.Signals = c.Signals
-	t.s = loop.Hear(t.s, t.w.clock.now(), late, c.Abort != nil)
+	t.s = loop.ApplyLateSignals(t.s, t.w.clock.now(), late, c.Abort != nil)
 	t.sign()
 	return nil
 }
