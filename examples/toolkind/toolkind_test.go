@@ -113,7 +113,7 @@ func TestRoots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := tool.Bound{Definition: &tool.Definition{Name: "t", Kind: filespec.Kind}, Settings: &c.settings}
-			got, err := kind.Call(t.Context(), b, tool.Call{Name: "t", Arguments: tool.Own(map[string]string{"path": c.path})})
+			got, err := kind.Call(t.Context(), b, tool.Call{Name: "t", Arguments: tool.EncodeSettings(map[string]string{"path": c.path})})
 			if err != nil || got.IsError != (c.want == "") || !got.IsError && got.Content != c.want {
 				t.Errorf("Call = %+v, %v, want %q", got, err, c.want)
 			}

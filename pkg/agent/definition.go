@@ -130,7 +130,7 @@ type Hook struct {
 	// "allow", the default at a stop. At the other points a failure is nothing.
 	OnError string `json:"on_error,omitempty"`
 
-	// Own is a JSON object of the keys that only hooks of this kind have; tool.Own
+	// Own is a JSON object of the keys that only hooks of this kind have; tool.EncodeSettings
 	// makes one of a kind's settings.
 	Own json.RawMessage `json:"-"`
 }

@@ -33,7 +33,7 @@ func third() agent.Known {
 	k.Tools["table"] = tool.SpecOf(func(d tool.Definition, s *tableSettings) (tool.Needs, error) {
 		var errs []error
 		if s.Table == "" {
-			errs = append(errs, tool.Wrong("table", "it is missing"))
+			errs = append(errs, tool.Invalid("table", "it is missing"))
 		}
 		if d.Timeout != 0 {
 			errs = append(errs, errors.New("tables are read at once"))

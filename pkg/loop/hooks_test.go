@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-var watched = []agent.Hook{{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: "h"})}}
+var watched = []agent.Hook{{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: "h"})}}
 
 func (r *run) hooks(answers ...hook.Answer) loop.Decision {
 	r.t.Helper()

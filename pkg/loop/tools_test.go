@@ -196,7 +196,7 @@ func TestPendingResult(t *testing.T) {
 func TestDelegation(t *testing.T) {
 	t.Parallel()
 	deep := helper
-	deep.Own = tool.Own(toolspec.Delegate{Agent: "researcher", MaxDepth: 2})
+	deep.Own = tool.EncodeSettings(toolspec.Delegate{Agent: "researcher", MaxDepth: 2})
 	r := start(t, agent.Definition{Tools: tools(helper, plain)}, state.Limits{})
 	r.begin(loop.TurnBegan{})
 	r.respond(calls(`researcher {"task":"a"}`, `t`, `researcher {"task":"b"}`))

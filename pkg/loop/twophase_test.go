@@ -55,7 +55,7 @@ func FuzzParseAction(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) { loop.ParseAction(text) })
 }
 
-var helper = agent.Tool{Name: "researcher", Kind: toolspec.Agent, Own: tool.Own(toolspec.Delegate{Agent: "researcher"}), Description: "Finds things out."}
+var helper = agent.Tool{Name: "researcher", Kind: toolspec.Agent, Own: tool.EncodeSettings(toolspec.Delegate{Agent: "researcher"}), Description: "Finds things out."}
 
 func twoPhase(ts ...agent.Tool) agent.Definition {
 	return agent.Definition{Instructions: "Be brief.", Loop: agent.Loop{Type: "two_phase"}, Tools: ts}

@@ -67,7 +67,7 @@ type Definition struct {
 	Concurrency string `json:"concurrency,omitempty"`
 
 	// Own is a JSON object of the keys that only tools of this kind have; nil if
-	// there are none. The function of the same name makes one of a kind's settings.
+	// there are none. EncodeSettings encodes the settings of a kind.
 	Own json.RawMessage `json:"-"`
 
 	// Listed, if not nil, says that the tool is one of those for which another
@@ -104,9 +104,9 @@ func (d *Definition) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Own returns the settings of a kind as the Own of a Definition that is written in Go.
-// It panics if they cannot be encoded.
-func Own(settings any) json.RawMessage {
+// EncodeSettings encodes the settings of a kind, for the Own field of a Definition that is
+// written in Go. It panics if it cannot encode them.
+func EncodeSettings(settings any) json.RawMessage {
 	b, err := json.Marshal(settings)
 	if err != nil {
 		panic(fmt.Sprintf("tool: encode settings: %v", err))

@@ -107,8 +107,8 @@ func (c caller) Call(ctx context.Context, t Bound, call Call) (Result, error) {
 	return c.call(ctx, t, call)
 }
 
-// Elsewhere returns the kind of tools whose calls no worker makes: see Needs.By.
-func Elsewhere(s Spec) Kind {
+// ExternalKind returns the kind of tools whose calls no worker makes: see Needs.By.
+func ExternalKind(s Spec) Kind {
 	return KindOf(s, func(_ context.Context, t Bound, c Call) (Result, error) {
 		return Error(fmt.Sprintf("Tool %q is of kind %s: no worker makes its calls", c.Name, t.Kind)), nil
 	})

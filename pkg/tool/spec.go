@@ -16,8 +16,8 @@ type Spec interface {
 	// filled before Check sees it.
 	Settings() any
 
-	// Check looks at a definition and its settings, and says what calls of the tool
-	// need. The error joins all mistakes; Wrong makes those of one key.
+	// Check validates a definition and its settings, and returns what calls of the tool
+	// need. The error joins all mistakes; Invalid returns the mistake of one key.
 	Check(d Definition, settings any) (Needs, error)
 }
 
@@ -95,7 +95,7 @@ type Mistake struct{ Key, Text string }
 
 func (m *Mistake) Error() string { return m.Key + ": " + m.Text }
 
-// Wrong returns a Mistake.
-func Wrong(key, format string, args ...any) error {
+// Invalid returns a Mistake about key.
+func Invalid(key, format string, args ...any) error {
 	return &Mistake{Key: key, Text: fmt.Sprintf(format, args...)}
 }

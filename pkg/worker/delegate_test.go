@@ -40,7 +40,7 @@ func (s *deployment) children(id state.RunID) []state.State {
 	return page.Runs
 }
 
-var researcher = agent.Tool{Name: "researcher", Kind: toolspec.Agent, Own: tool.Own(toolspec.Delegate{Agent: "researcher"})}
+var researcher = agent.Tool{Name: "researcher", Kind: toolspec.Agent, Own: tool.EncodeSettings(toolspec.Delegate{Agent: "researcher"})}
 
 func delegation(tasks ...string) model.Scripted {
 	var s model.Scripted
@@ -141,8 +141,8 @@ func TestDelegationFails(t *testing.T) {
 	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "no", Stop: model.StopRefusal}}}})
 	s.work(s.config())
 	s.define(agent.Definition{Name: "broken", Loop: agent.Loop{Type: "gone"}, Model: agent.Model{Provider: "scripted"}})
-	nobody := agent.Tool{Name: "nobody", Kind: toolspec.Agent, Own: tool.Own(toolspec.Delegate{Agent: "nobody"})}
-	broken := agent.Tool{Name: "broken", Kind: toolspec.Agent, Own: tool.Own(toolspec.Delegate{Agent: "broken"})}
+	nobody := agent.Tool{Name: "nobody", Kind: toolspec.Agent, Own: tool.EncodeSettings(toolspec.Delegate{Agent: "nobody"})}
+	broken := agent.Tool{Name: "broken", Kind: toolspec.Agent, Own: tool.EncodeSettings(toolspec.Delegate{Agent: "broken"})}
 	id := s.submit(state.Limits{}, []agent.Tool{researcher, nobody, broken},
 		model.Scripted{ToolCalls: []model.ScriptedCall{
 			{Name: "researcher", Arguments: json.RawMessage(`{"task":"x"}`)}, {Name: "nobody", Arguments: json.RawMessage(`{"task":"x"}`)},
@@ -176,7 +176,7 @@ func TestAbortReachesDescendants(t *testing.T) {
 	}
 	s.define(leaf)
 	s.define(agent.Definition{
-		Name: "researcher", Tools: []agent.Tool{{Name: "leaf", Kind: toolspec.Agent, Own: tool.Own(toolspec.Delegate{Agent: "leaf"})}},
+		Name: "researcher", Tools: []agent.Tool{{Name: "leaf", Kind: toolspec.Agent, Own: tool.EncodeSettings(toolspec.Delegate{Agent: "leaf"})}},
 		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{ToolCalls: []model.ScriptedCall{{Name: "leaf", Arguments: json.RawMessage(`{"task":"x"}`)}}}}},
 	})
 	s.work(s.config())

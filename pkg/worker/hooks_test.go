@@ -33,7 +33,7 @@ func (s *deployment) watchedBy(hooks agent.Hooks, in map[string]hook.Func, respo
 }
 
 func named(name string) []agent.Hook {
-	return []agent.Hook{{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: name})}}
+	return []agent.Hook{{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: name})}}
 }
 
 // A13: hooks after a response hold up nothing of the turn, cannot change its tools,
@@ -102,8 +102,8 @@ func TestPolicies(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	id := s.watchedBy(agent.Hooks{
-		PreTool: []agent.Hook{{Kind: hookspec.CEL, Own: tool.Own(hookspec.Expression{When: `tool == "do" && args.amount > 100`, Then: "deny", Message: "too much"})}},
-		Stop:    []agent.Hook{{Kind: hookspec.CEL, Own: tool.Own(hookspec.Expression{When: `!output.contains("sorry")`, Then: "block", Message: "Say sorry."})}},
+		PreTool: []agent.Hook{{Kind: hookspec.CEL, Own: tool.EncodeSettings(hookspec.Expression{When: `tool == "do" && args.amount > 100`, Then: "deny", Message: "too much"})}},
+		Stop:    []agent.Hook{{Kind: hookspec.CEL, Own: tool.EncodeSettings(hookspec.Expression{When: `!output.contains("sorry")`, Then: "block", Message: "Say sorry."})}},
 	}, nil, model.Scripted{ToolCalls: []model.ScriptedCall{{Name: "do", ID: "c1", Arguments: []byte(`{"amount":500}`)}}},
 		model.Scripted{Text: "no"}, model.Scripted{Text: "sorry"})
 	st := s.awaitReason(id, state.EndCompleted)
@@ -125,7 +125,7 @@ func TestHookFailures(t *testing.T) {
 	for onError, want := range map[string]string{"": "Denied: hook hangs failed: no answer within 1ms", "allow": "done"} {
 		s := newDeployment(t)
 		s.tools["do"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "done"}, nil })
-		h := agent.Hook{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: "hangs"}), Timeout: model.Duration(time.Millisecond), OnError: onError}
+		h := agent.Hook{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: "hangs"}), Timeout: model.Duration(time.Millisecond), OnError: onError}
 		id := s.watchedBy(agent.Hooks{PreTool: []agent.Hook{h}}, broken, call("do", "c1"), model.Scripted{Text: "bye"})
 		s.awaitReason(id, state.EndCompleted)
 		if got := s.view(id)[2].Parts[0].Content; got != want {
@@ -134,7 +134,7 @@ func TestHookFailures(t *testing.T) {
 	}
 	// A hook that no worker has is a failure like any other.
 	s := newDeployment(t)
-	id := s.watchedBy(agent.Hooks{Stop: []agent.Hook{{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: "nobody"}), OnError: "deny"}}}, nil, model.Scripted{Text: "bye"})
+	id := s.watchedBy(agent.Hooks{Stop: []agent.Hook{{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: "nobody"}), OnError: "deny"}}}, nil, model.Scripted{Text: "bye"})
 	s.awaitReason(id, state.EndStopHookFailed)
 }
 
@@ -153,7 +153,7 @@ func TestStopHookFails(t *testing.T) {
 		judged = append(judged, r.Output)
 		return hook.Answer{}, nil
 	}}
-	guard := agent.Hook{Kind: hookspec.Go, Own: tool.Own(hookspec.Function{Name: "guard"}), OnError: "deny"}
+	guard := agent.Hook{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: "guard"}), OnError: "deny"}
 	id := s.watchedBy(agent.Hooks{Stop: []agent.Hook{guard}}, hooks, model.Scripted{Text: "the answer"})
 	failed := s.awaitReason(id, state.EndStopHookFailed)
 	if failed.Status != state.Failed || failed.Output != nil || failed.Error == nil || !strings.Contains(failed.Error.Message, "no connection") {

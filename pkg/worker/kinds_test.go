@@ -17,7 +17,7 @@ func TestUnknownKindOfTool(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	s.work(s.config())
-	page := agent.Tool{Name: "page", Kind: toolspec.HTTP, Own: tool.Own(toolspec.Request{URL: "https://example.org/"})}
+	page := agent.Tool{Name: "page", Kind: toolspec.HTTP, Own: tool.EncodeSettings(toolspec.Request{URL: "https://example.org/"})}
 	id := s.submit(state.Limits{}, []agent.Tool{page}, model.Scripted{Text: "done"})
 	st := s.awaitReason(id, state.EndInvalidAgent)
 	if st.Error == nil || !strings.Contains(st.Error.Message, `does not know tools of kind "http"; it has agent, client, go, human`) {

@@ -58,7 +58,7 @@ func hiAgent(url string) agent.Definition {
 	call := model.Scripted{ToolCalls: []model.ScriptedCall{{Name: "mine_say_hi_b72b3132"}}}
 	return agent.Definition{
 		Name: "a", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{call, {Text: "done"}}},
-		Tools: []agent.Tool{{Name: "mine", Kind: toolspec.MCP, Own: tool.Own(toolspec.Servers{Server: toolspec.Server{URL: url}})}},
+		Tools: []agent.Tool{{Name: "mine", Kind: toolspec.MCP, Own: tool.EncodeSettings(toolspec.Servers{Server: toolspec.Server{URL: url}})}},
 	}
 }
 

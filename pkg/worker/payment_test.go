@@ -249,8 +249,8 @@ func TestPaymentsAreSettled(t *testing.T) {
 		t.Fatal(err)
 	}
 	pay := agent.Tool{
-		Name: "pay", Kind: toolspec.HTTP, Own: tool.Own(toolspec.Request{URL: server.URL + "/payments", Method: http.MethodPost}),
-		Probe: &tool.Probe{Kind: toolspec.HTTP, Own: tool.Own(toolspec.Request{URL: server.URL + "/payments"})},
+		Name: "pay", Kind: toolspec.HTTP, Own: tool.EncodeSettings(toolspec.Request{URL: server.URL + "/payments", Method: http.MethodPost}),
+		Probe: &tool.Probe{Kind: toolspec.HTTP, Own: tool.EncodeSettings(toolspec.Request{URL: server.URL + "/payments"})},
 	}
 	config := func() worker.Config {
 		cfg := s.config()

@@ -30,7 +30,7 @@ func TestNarrowedTenant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := agent.Tool{Name: "web", Kind: toolspec.HTTP, Own: tool.Own(toolspec.Request{URL: server.URL})}
+	web := agent.Tool{Name: "web", Kind: toolspec.HTTP, Own: tool.EncodeSettings(toolspec.Request{URL: server.URL})}
 	var settings atomic.Pointer[api.TenantSettings]
 	settings.Store(&api.TenantSettings{})
 
@@ -64,7 +64,7 @@ func TestNarrowedTenant(t *testing.T) {
 	}
 
 	settings.Store(&api.TenantSettings{MCPCommands: []string{}})
-	id = s.submitTo(agent.Definition{Name: "b", Tools: []agent.Tool{{Kind: toolspec.MCP, Own: tool.Own(toolspec.Servers{Server: toolspec.Server{Command: []string{"sh"}}})}}, Model: scripted})
+	id = s.submitTo(agent.Definition{Name: "b", Tools: []agent.Tool{{Kind: toolspec.MCP, Own: tool.EncodeSettings(toolspec.Servers{Server: toolspec.Server{Command: []string{"sh"}}})}}, Model: scripted})
 	if failed := s.awaitReason(id, state.EndInvalidAgent); !strings.Contains(failed.Error.Message, `tools[0]: program "sh"`) {
 		t.Errorf("error %+v", failed.Error)
 	}

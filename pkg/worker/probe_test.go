@@ -337,14 +337,14 @@ func TestProbeOverMCP(t *testing.T) {
 	own := toolspec.Servers{Server: toolspec.Server{URL: h.URL}, Allow: []string{"payment_status"}}
 	mcpKind := s.mcpWorker().Kinds[toolspec.MCP]
 	with := func(cfg *worker.Config) { cfg.Kinds[toolspec.MCP] = mcpKind }
-	id := s.losing(pay, nil, agent.Definition{Tools: []agent.Tool{{Name: "pay", Probe: &tool.Probe{Kind: toolspec.MCP, Own: tool.Own(own)}}}}, with)
+	id := s.losing(pay, nil, agent.Definition{Tools: []agent.Tool{{Name: "pay", Probe: &tool.Probe{Kind: toolspec.MCP, Own: tool.EncodeSettings(own)}}}}, with)
 	s.wantResult(id, "paid, says MCP")
 	if want := []any{"payment_status", pay.keys()[0], `{"amount":5}`}; !slices.Equal(meta, want) {
 		t.Errorf("the server was asked %v, want %v", meta, want)
 	}
 
 	own.Allow = nil
-	id = s.submit(state.Limits{}, []agent.Tool{{Name: "pay", Probe: &tool.Probe{Kind: toolspec.MCP, Own: tool.Own(own)}}}, model.Scripted{Text: "end"})
+	id = s.submit(state.Limits{}, []agent.Tool{{Name: "pay", Probe: &tool.Probe{Kind: toolspec.MCP, Own: tool.EncodeSettings(own)}}}, model.Scripted{Text: "end"})
 	st := s.awaitReason(id, state.EndInvalidAgent)
 	if st.Error == nil || !strings.Contains(st.Error.Message, "tools[0].probe: it stands for 2 tools, and one can be asked: name it with allow") {
 		t.Errorf("error = %+v", st.Error)

@@ -62,7 +62,7 @@ func TestRemoteAgent(t *testing.T) {
 	stop := s.work(cfg)
 	id := s.submitTo(agent.Definition{
 		Name: "a", Loop: agent.Loop{Type: "two_phase"},
-		Tools: []agent.Tool{{Name: "partner", Kind: toolspec.A2A, Own: tool.Own(toolspec.Remote{URL: server.URL, Token: "secret://PARTNER_TOKEN"})}},
+		Tools: []agent.Tool{{Name: "partner", Kind: toolspec.A2A, Own: tool.EncodeSettings(toolspec.Remote{URL: server.URL, Token: "secret://PARTNER_TOKEN"})}},
 		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: `{"agent":"partner","task":"the work"}`}, {Text: "{}"}, {Text: "It is done."}}},
 	})
 	s.awaitReason(id, state.EndCompleted)
@@ -103,9 +103,9 @@ func TestHTTPTool(t *testing.T) {
 	cfg.Kinds[toolspec.HTTP] = httptool.New(guard)
 	cfg.Logger = zerolog.New(zerolog.SyncWriter(&logged))
 	stop := s.work(cfg)
-	weather := agent.Tool{Name: "weather", Kind: toolspec.HTTP, Own: tool.Own(toolspec.Request{URL: server.URL + "/in/{city}", Headers: map[string]string{"X-Key": "secret://WEATHER_KEY"}})}
+	weather := agent.Tool{Name: "weather", Kind: toolspec.HTTP, Own: tool.EncodeSettings(toolspec.Request{URL: server.URL + "/in/{city}", Headers: map[string]string{"X-Key": "secret://WEATHER_KEY"}})}
 	id := s.submitTo(agent.Definition{
-		Name: "a", Tools: []agent.Tool{weather, {Name: "metadata", Kind: toolspec.HTTP, Own: tool.Own(toolspec.Request{URL: "https://169.254.169.254/latest"})}},
+		Name: "a", Tools: []agent.Tool{weather, {Name: "metadata", Kind: toolspec.HTTP, Own: tool.EncodeSettings(toolspec.Request{URL: "https://169.254.169.254/latest"})}},
 		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{
 			{ToolCalls: []model.ScriptedCall{{Name: "weather", Arguments: []byte(`{"city":"Lisbon"}`)}, {Name: "metadata"}, {Name: "weather"}}}, {Text: "done"},
 		}},
@@ -150,7 +150,7 @@ func TestOwnCredentialsAreNoSecrets(t *testing.T) {
 	cfg.Kinds[toolspec.HTTP] = httptool.New(guard)
 	s.work(cfg)
 	id := s.submitTo(agent.Definition{
-		Name: "a", Tools: []agent.Tool{{Name: "spy", Kind: toolspec.HTTP, Own: tool.Own(toolspec.Request{URL: server.URL, Headers: map[string]string{"X-Key": "secret://TURNPIKE_NATS_URL"}})}},
+		Name: "a", Tools: []agent.Tool{{Name: "spy", Kind: toolspec.HTTP, Own: tool.EncodeSettings(toolspec.Request{URL: server.URL, Headers: map[string]string{"X-Key": "secret://TURNPIKE_NATS_URL"}})}},
 		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{call("spy", "c1"), {Text: "done"}}},
 	})
 	s.awaitReason(id, state.EndCompleted)

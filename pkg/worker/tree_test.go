@@ -29,7 +29,7 @@ func (s *deployment) bomb(turns, runs int) state.RunID {
 		responses = append(responses, model.Scripted{ToolCalls: calls, Delay: model.Duration(200 * time.Millisecond)})
 	}
 	responses = append(responses, model.Scripted{Text: "done"})
-	again := []agent.Tool{{Name: "again", Kind: toolspec.Agent, Own: tool.Own(toolspec.Delegate{Agent: "bomb"})}}
+	again := []agent.Tool{{Name: "again", Kind: toolspec.Agent, Own: tool.EncodeSettings(toolspec.Delegate{Agent: "bomb"})}}
 	s.define(agent.Definition{Name: "bomb", Model: agent.Model{Provider: "scripted", Responses: responses}, Tools: again})
 	return s.submit(state.Limits{MaxTurns: 20, Runs: runs}, again, responses...)
 }

@@ -38,7 +38,7 @@ func Builtin() tool.Specs {
 // those whose calls no worker makes. A worker adds others to the map.
 func Kinds(functions map[string]tool.Tool) tool.Kinds {
 	return tool.Kinds{
-		Go: Functions(functions), Client: tool.Elsewhere(clientSpec), Human: tool.Elsewhere(humanSpec), Agent: tool.Elsewhere(agentSpec),
+		Go: Functions(functions), Client: tool.ExternalKind(clientSpec), Human: tool.ExternalKind(humanSpec), Agent: tool.ExternalKind(agentSpec),
 	}
 }
 
@@ -63,7 +63,7 @@ var (
 
 	clientSpec = tool.SpecOf(func(d tool.Definition, _ *struct{}) (tool.Needs, error) {
 		if len(d.Schema) == 0 {
-			return tool.Needs{}, tool.Wrong("schema", "a client tool needs a JSON Schema of its arguments")
+			return tool.Needs{}, tool.Invalid("schema", "a client tool needs a JSON Schema of its arguments")
 		}
 		return tool.Needs{By: tool.ByClient}, nil
 	})
@@ -109,10 +109,10 @@ type Delegate struct {
 func checkAgent(d tool.Definition, s *Delegate) (tool.Needs, error) {
 	var errs []error
 	if !agentPattern.MatchString(s.Agent) {
-		errs = append(errs, tool.Wrong("agent", "%q is not the name of an agent", s.Agent))
+		errs = append(errs, tool.Invalid("agent", "%q is not the name of an agent", s.Agent))
 	}
 	if s.MaxDepth < 0 {
-		errs = append(errs, tool.Wrong("max_depth", "%d is negative", s.MaxDepth))
+		errs = append(errs, tool.Invalid("max_depth", "%d is negative", s.MaxDepth))
 	}
 	if d.Idempotent || d.Timeout != 0 {
 		errs = append(errs, errors.New("a tool of kind agent is neither idempotent nor has it a timeout: the other agent's limits bound it"))
@@ -130,14 +130,14 @@ type Remote struct {
 func checkRemote(_ tool.Definition, s *Remote) (tool.Needs, error) {
 	var errs []error
 	if u, err := url.Parse(s.URL); err != nil || u.Host == "" || !web(u) {
-		errs = append(errs, tool.Wrong("url", "%q is not an http or https URL", s.URL))
+		errs = append(errs, tool.Invalid("url", "%q is not an http or https URL", s.URL))
 	}
 	if strings.Contains(s.URL, secretScheme) {
-		errs = append(errs, tool.Wrong("url", "a secret may stand in token only"))
+		errs = append(errs, tool.Invalid("url", "a secret may stand in token only"))
 	}
 	if s.Token != "" && !secretPattern.MatchString(s.Token) {
 		// The token itself must not get into an error.
-		errs = append(errs, tool.Wrong("token", "write a reference such as secret://PARTNER_TOKEN, never the token itself"))
+		errs = append(errs, tool.Invalid("token", "write a reference such as secret://PARTNER_TOKEN, never the token itself"))
 	}
 	return tool.Needs{Remote: true, Arguments: json.RawMessage(taskSchema), Hosts: hosts(s.URL)}, errors.Join(errs...)
 }
@@ -184,7 +184,7 @@ func checkServer(d tool.Definition, s *Servers) (tool.Needs, error) {
 	}
 	for i, name := range s.Allow {
 		if name == "" || slices.Contains(s.Allow[:i], name) {
-			errs = append(errs, tool.Wrong("allow", "%q is empty or there twice", name))
+			errs = append(errs, tool.Invalid("allow", "%q is empty or there twice", name))
 		}
 	}
 	return needs, errors.Join(errs...)
