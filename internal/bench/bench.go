@@ -264,7 +264,7 @@ type benchModel struct {
 	seen  func(run state.RunID, call int) // called before each answer
 }
 
-// Self implements model.Punctual, as the providers do that ship with Turnpike.
+// Self implements model.Cancelable, as the providers do that ship with Turnpike.
 func (m *benchModel) Self() model.Provider { return m }
 
 func (m *benchModel) Generate(_ context.Context, r model.Request, _ func(model.Delta)) (model.Response, error) {

@@ -103,7 +103,7 @@ type watchedModel struct {
 	calls atomic.Int64
 }
 
-// Self implements model.Punctual, as the providers do that ship with Turnpike.
+// Self implements model.Cancelable, as the providers do that ship with Turnpike.
 func (m *watchedModel) Self() model.Provider { return m }
 
 func (m *watchedModel) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (resp model.Response, err error) {

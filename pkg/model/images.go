@@ -17,10 +17,10 @@ func Picture(i state.Image) state.Image {
 	return i
 }
 
-// Shown returns the images of a tool's result that a model can be shown, which takes
-// data of the given types, and a remark about the others. One that a provider
-// refuses would end the run for what a tool said.
-func Shown(images []state.Image, types ...string) (shown []state.Image, remark string) {
+// FilterImages returns the images of a tool result that a model accepts, and a remark about the
+// others. The model takes data of the given media types. An image that the provider refuses would
+// end the run because of a tool's output.
+func FilterImages(images []state.Image, types ...string) (shown []state.Image, remark string) {
 	for _, i := range images {
 		i = Picture(i)
 		if i.URL == "" && !slices.Contains(types, i.MediaType) {

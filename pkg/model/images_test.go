@@ -9,9 +9,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-func TestShown(t *testing.T) {
+func TestFilterImages(t *testing.T) {
 	t.Parallel()
-	shown, remark := model.Shown([]state.Image{
+	shown, remark := model.FilterImages([]state.Image{
 		{MediaType: "image/JPG", Data: "AAAA"}, {MediaType: "image/svg+xml", Data: "AAAA"}, {URL: "https://example.com/a.svg"},
 	}, "image/png", "image/jpeg")
 	want := []state.Image{{MediaType: "image/jpeg", Data: "AAAA"}, {URL: "https://example.com/a.svg"}}

@@ -26,20 +26,20 @@ type Provider interface {
 	Generate(ctx context.Context, r Request, onDelta func(Delta)) (Response, error)
 }
 
-// Punctual is a Provider whose Generate returns soon after its context has ended, whatever
+// Cancelable is a Provider whose Generate returns soon after its context has ended, whatever
 // the server does. A worker calls it on the goroutine of the turn, which saves the memory of
 // another; a call of any other provider gets a goroutine that can be abandoned.
 //
 // Self returns the provider itself. One that embeds another and has a Generate of its own is
-// not what Self returns, so it is not taken for punctual.
-type Punctual interface {
+// not what Self returns, so it does not count as cancelable.
+type Cancelable interface {
 	Provider
 	Self() Provider
 }
 
-// IsPunctual reports whether p is punctual.
-func IsPunctual(p Provider) bool {
-	s, ok := p.(Punctual)
+// IsCancelable reports whether p is Cancelable.
+func IsCancelable(p Provider) bool {
+	s, ok := p.(Cancelable)
 	return ok && s.Self() == p
 }
 

@@ -135,7 +135,7 @@ func (c *modelCall) admitted(ctx context.Context) error {
 // KiB is enough then.
 func (c *modelCall) generate(ctx context.Context) error {
 	c.req.Call, c.sent = c.asked+c.failed, ctx.Err() == nil
-	if punctual(c.provider) {
+	if cancelable(c.provider) {
 		return c.direct(ctx)
 	}
 	a := &answer{provider: c.provider, req: c.req, stream: c.deltas}
@@ -166,13 +166,13 @@ func (c *modelCall) direct(ctx context.Context) (err error) {
 	return tooLong(c.of.Provider, c.resp, c.t.w.cfg.ModelOutput)
 }
 
-// punctual reports whether a provider heeds its time limit. One around which the worker has
-// put its own is as punctual as without.
-func punctual(p model.Provider) bool {
+// cancelable reports whether p returns soon after its context has ended. A provider that the
+// worker has wrapped counts like the provider inside.
+func cancelable(p model.Provider) bool {
 	if r, ok := p.(redacting); ok {
 		p = r.Provider
 	}
-	return model.IsPunctual(p)
+	return model.IsCancelable(p)
 }
 
 // answer is what a provider answers with. One that was abandoned streams to nobody.

@@ -74,7 +74,7 @@ func messages(in []state.Message, name string) (system []sdk.TextBlockParam, out
 			case p.Type == state.PartToolResult:
 				answers = append(answers, block)
 				if p.IsError { // an error's result is text only
-					shown, _ := model.Shown(p.Images, imageTypes...)
+					shown, _ := model.FilterImages(p.Images, imageTypes...)
 					for _, i := range shown {
 						said = append(said, image(i))
 					}
@@ -111,7 +111,7 @@ func block(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 	case state.PartToolCall:
 		return sdk.NewToolUseBlock(callID(p.ID), input(p.Arguments), p.Name), true
 	case state.PartToolResult:
-		shown, remark := model.Shown(p.Images, imageTypes...)
+		shown, remark := model.FilterImages(p.Images, imageTypes...)
 		content := p.Content + remark
 		if p.IsError && strings.TrimSpace(content) == "" {
 			content = "The tool failed without a message." // an error must say something

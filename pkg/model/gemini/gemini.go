@@ -43,9 +43,9 @@ type Provider struct {
 	err error // why there is no sdk
 }
 
-var _ model.Punctual = (*Provider)(nil)
+var _ model.Cancelable = (*Provider)(nil)
 
-// Self implements model.Punctual.
+// Self implements model.Cancelable.
 func (p *Provider) Self() model.Provider { return p }
 
 // New returns a provider.

@@ -158,7 +158,7 @@ func result(p state.Part, tool, name string) (answer *sdk.Part, beside []*sdk.Pa
 	if tool == "" {
 		tool = "unknown"
 	}
-	images, remark := model.Shown(p.Images, imageTypes...)
+	images, remark := model.FilterImages(p.Images, imageTypes...)
 	content := p.Content + remark
 	r := &sdk.FunctionResponse{ID: p.CallID, Name: tool, Response: map[string]any{"output": content}}
 	if p.IsError {

@@ -73,7 +73,7 @@ func messages(in []state.Message, seal string) []sdk.ChatCompletionMessageParamU
 		case state.RoleTool:
 			for _, p := range m.Parts {
 				if p.Type == state.PartToolResult {
-					images, remark := model.Shown(p.Images, imageTypes...)
+					images, remark := model.FilterImages(p.Images, imageTypes...)
 					out = append(out, sdk.ToolMessage(p.Content+remark, callID(p.CallID)))
 					shown = append(shown, pictures(p.CallID, images)...)
 				}

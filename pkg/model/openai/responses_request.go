@@ -174,7 +174,7 @@ func assistantItems(m state.Message, name string) []responses.ResponseInputItemU
 
 func resultItem(p state.Part) responses.ResponseInputItemUnionParam {
 	out := &responses.ResponseInputItemFunctionCallOutputParam{CallID: param.NewOpt(callID(p.CallID))}
-	images, remark := model.Shown(p.Images, imageTypes...)
+	images, remark := model.FilterImages(p.Images, imageTypes...)
 	content := p.Content + remark
 	if len(images) == 0 {
 		out.Output.OfString = param.NewOpt(content)

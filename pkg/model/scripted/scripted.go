@@ -20,9 +20,9 @@ type Provider struct{}
 // New returns a scripted provider. It has no state.
 func New() *Provider { return &Provider{} }
 
-var _ model.Punctual = (*Provider)(nil)
+var _ model.Cancelable = (*Provider)(nil)
 
-// Self implements model.Punctual.
+// Self implements model.Cancelable.
 func (p *Provider) Self() model.Provider { return p }
 
 // Generate returns the response whose place is Request.Call. Past the last one it

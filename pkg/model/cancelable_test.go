@@ -11,23 +11,23 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 )
 
-// deaf embeds a provider that is punctual, and is not.
+// deaf embeds a cancelable provider, but is not cancelable.
 type deaf struct{ *scripted.Provider }
 
 func (deaf) Generate(context.Context, model.Request, func(model.Delta)) (model.Response, error) {
 	select {}
 }
 
-func TestPunctual(t *testing.T) {
+func TestCancelable(t *testing.T) {
 	t.Parallel()
 	for _, p := range []model.Provider{scripted.New(), anthropic.New(anthropic.Config{}), openai.New(openai.Config{}), gemini.New(gemini.Config{})} {
-		if !model.IsPunctual(p) {
-			t.Errorf("%T is not punctual", p)
+		if !model.IsCancelable(p) {
+			t.Errorf("%T is not cancelable", p)
 		}
 	}
 	for _, p := range []model.Provider{deaf{scripted.New()}, &deaf{scripted.New()}} {
-		if model.IsPunctual(p) {
-			t.Errorf("%T passes for punctual: it embeds one", p)
+		if model.IsCancelable(p) {
+			t.Errorf("%T counts as cancelable because it embeds such a provider", p)
 		}
 	}
 }
