@@ -197,7 +197,7 @@ type Gateway struct {
 
 	dispatch *dispatch.Dispatcher
 	outbox   *outbox
-	keeper   *retention.Keeper
+	cleaner  *retention.Cleaner
 
 	audiences audiences
 	waiters   waiters
@@ -266,8 +266,8 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	g.changes = changes{g: g, feeds: map[string]*changeFeed{}}
 	g.clock.ask = store.Now
 	g.lookup = &lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Agents: store, Services: cfg.Services, Key: cfg.Key, Secret: cfg.Secret}
-	g.keeper = retention.New(store, b, retention.Config{Keep: cfg.Retention, Tenant: cfg.Tenant, Logger: cfg.Logger, Random: cfg.Random})
-	if err := cfg.Registry.Register(newDeletions(g.keeper.Stats)); err != nil {
+	g.cleaner = retention.New(store, b, retention.Config{Keep: cfg.Retention, Tenant: cfg.Tenant, Logger: cfg.Logger, Random: cfg.Random})
+	if err := cfg.Registry.Register(newDeletions(g.cleaner.Stats)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	g.dispatch, g.outbox = dispatch.New(b, g.noisy.full), newOutbox(cfg.Logger, outboxMessages)

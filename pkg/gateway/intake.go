@@ -37,7 +37,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx) // one that cannot go on ends the others, and Run
 	group.Go(func() error { return g.sendHeartbeats(ctx) })
 	group.Go(func() error {
-		g.keeper.Run(ctx)
+		g.cleaner.Run(ctx)
 		return nil
 	})
 	group.Go(func() error {

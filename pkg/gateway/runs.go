@@ -164,7 +164,7 @@ func (g *Gateway) deleteRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := g.keeper.Delete(r.Context(), st.ID); err != nil {
+	if _, err := g.cleaner.Delete(r.Context(), st.ID); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -101,15 +101,15 @@ func BenchmarkRetention(b *testing.B) {
 				stop := halfLoad(b, near)
 				defer stop()
 			}
-			k := retention.New(store, kept, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: zerolog.Nop()})
+			c := retention.New(store, kept, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: zerolog.Nop()})
 			ctx, cancel := context.WithCancel(b.Context())
 			defer cancel()
 			b.ResetTimer()
 			var done sync.WaitGroup
-			done.Go(func() { k.Run(ctx) })
+			done.Go(func() { c.Run(ctx) })
 			tick := time.NewTicker(time.Millisecond)
 			defer tick.Stop()
-			for k.Stats().Deleted < int64(b.N) {
+			for c.Stats().Deleted < int64(b.N) {
 				<-tick.C
 			}
 			b.StopTimer()

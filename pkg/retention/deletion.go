@@ -54,28 +54,28 @@ func refused(err error) bool {
 // *state.NotEndedError if one of them has not ended, a *NotCreatedError if one is about to be
 // created, ErrChild for a run that another has started, or state.ErrNotFound. With these errors
 // nothing is changed.
-func (k *Keeper) Delete(ctx context.Context, id state.RunID) (n int, err error) {
-	return k.deleteRoot(ctx, id, false)
+func (c *Cleaner) Delete(ctx context.Context, id state.RunID) (n int, err error) {
+	return c.deleteRoot(ctx, id, false)
 }
 
 // deleteRoot is Delete. With takeOver it removes the seals that another process left on a tree
 // that cannot be deleted.
-func (k *Keeper) deleteRoot(ctx context.Context, id state.RunID, takeOver bool) (n int, err error) {
-	root, err := k.store.Load(ctx, id)
+func (c *Cleaner) deleteRoot(ctx context.Context, id state.RunID, takeOver bool) (n int, err error) {
+	root, err := c.store.Load(ctx, id)
 	if err != nil {
 		return 0, err
 	}
-	if err := k.checkRoot(ctx, root); err != nil {
+	if err := c.checkRoot(ctx, root); err != nil {
 		return 0, err
 	}
-	trees, err := k.trees(ctx, []member{memberOf(root)})
+	trees, err := c.trees(ctx, []member{memberOf(root)})
 	if err != nil {
 		return 0, err
 	}
 	if trees[0].live != nil && !takeOver {
 		return 0, trees[0].live
 	}
-	results, err := k.delete(ctx, root.Tenant, trees)
+	results, err := c.delete(ctx, root.Tenant, trees)
 	if err != nil {
 		return 0, err
 	}
@@ -83,11 +83,11 @@ func (k *Keeper) deleteRoot(ctx context.Context, id state.RunID, takeOver bool) 
 }
 
 // checkRoot returns ErrChild for a run that another has started which exists.
-func (k *Keeper) checkRoot(ctx context.Context, s state.State) error {
+func (c *Cleaner) checkRoot(ctx context.Context, s state.State) error {
 	if s.Parent == nil {
 		return nil
 	}
-	_, err := k.store.Load(ctx, s.Parent.RunID)
+	_, err := c.store.Load(ctx, s.Parent.RunID)
 	if err == nil {
 		return fmt.Errorf("run %s: %w, %s", s.ID, ErrChild, s.Parent.RunID)
 	}
@@ -139,7 +139,7 @@ func (t *tree) has(id state.RunID) bool {
 
 // trees returns the trees of some runs of one tenant, as far as lists know them. It asks the
 // store once for the runs below many, not once for each.
-func (k *Keeper) trees(ctx context.Context, roots []member) ([]tree, error) {
+func (c *Cleaner) trees(ctx context.Context, roots []member) ([]tree, error) {
 	trees := make([]tree, len(roots))
 	of := map[state.RunID]int{}
 	var above []state.RunID
@@ -151,7 +151,7 @@ func (k *Keeper) trees(ctx context.Context, roots []member) ([]tree, error) {
 		var below []state.RunID
 		for part := range slices.Chunk(above, page) {
 			for f := (state.Filter{Tenant: roots[0].tenant, Parents: part, Limit: page, Bytes: pageBytes}); ; {
-				children, err := k.store.List(ctx, f)
+				children, err := c.store.List(ctx, f)
 				if err != nil {
 					return nil, err
 				}
@@ -181,11 +181,11 @@ type result struct {
 // continue, and deletes them only if all had ended; else it takes the seals back. An intent in
 // the store has another process complete what a crash or a failure interrupts. The error
 // concerns all of the trees.
-func (k *Keeper) delete(ctx context.Context, tenant string, trees []tree) ([]result, error) {
+func (c *Cleaner) delete(ctx context.Context, tenant string, trees []tree) ([]result, error) {
 	if len(trees) == 0 {
 		return nil, nil
 	}
-	now, err := k.store.Now(ctx)
+	now, err := c.store.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -196,14 +196,14 @@ func (k *Keeper) delete(ctx context.Context, tenant string, trees []tree) ([]res
 		in.Roots = append(in.Roots, t.root().id)
 	}
 	name := string(in.Roots[0])
-	if err := k.intend(ctx, name, in); err != nil {
+	if err := c.intend(ctx, name, in); err != nil {
 		return nil, err
 	}
-	k.each(all, func(i int) { results[i].err = k.seal(ctx, &trees[i], now) })
+	c.each(all, func(i int) { results[i].err = c.seal(ctx, &trees[i], now) })
 	sealed := slices.DeleteFunc(all, func(i int) bool { return results[i].err != nil })
 	if len(sealed) > 0 {
-		err = k.noted(ctx, tenant, func() error {
-			k.each(sealed, func(i int) { results[i].deleted, results[i].err = k.deleteTree(ctx, trees[i]) })
+		err = c.noted(ctx, tenant, func() error {
+			c.each(sealed, func(i int) { results[i].deleted, results[i].err = c.deleteTree(ctx, trees[i]) })
 			return nil
 		})
 	}
@@ -217,11 +217,11 @@ func (k *Keeper) delete(ctx context.Context, tenant string, trees []tree) ([]res
 		}
 	}
 	// A client that has gone is no reason to leave the intent.
-	return results, k.intend(context.WithoutCancel(ctx), name, in)
+	return results, c.intend(context.WithoutCancel(ctx), name, in)
 }
 
 // each calls fn for some trees, several at a time.
-func (k *Keeper) each(trees []int, fn func(i int)) {
+func (c *Cleaner) each(trees []int, fn func(i int)) {
 	var group errgroup.Group
 	group.SetLimit(treesAtOnce)
 	for _, i := range trees {
@@ -235,24 +235,24 @@ func (k *Keeper) each(trees []int, fn func(i int)) {
 
 // seal seals all runs of a tree, or none. What the root has admitted says which runs there are:
 // a list may not have a run that was just created.
-func (k *Keeper) seal(ctx context.Context, t *tree, now time.Time) error {
+func (c *Cleaner) seal(ctx context.Context, t *tree, now time.Time) error {
 	root := t.root()
-	token, err := k.newToken()
+	token, err := c.newToken()
 	if err != nil {
 		return err
 	}
-	admitted, err := k.store.Seal(ctx, root.id, token)
+	admitted, err := c.store.Seal(ctx, root.id, token)
 	if err != nil && !refused(err) {
 		return err
 	}
-	missing, missingErr := k.complete(ctx, t, admitted)
+	missing, missingErr := c.complete(ctx, t, admitted)
 	if err = cmp.Or(err, missingErr); err == nil && len(missing) > 0 && now.Sub(root.finished) < creationGrace {
 		err = &NotCreatedError{Root: root.id, ID: missing[0]}
 	}
 	// All of them, also if one has refused: a seal that another process has left goes with it.
 	if err == nil || refused(err) {
-		err = cmp.Or(err, k.eachRun(t.runs[1:], func(m member) error {
-			_, err := k.store.Seal(ctx, m.id, token)
+		err = cmp.Or(err, c.eachRun(t.runs[1:], func(m member) error {
+			_, err := c.store.Seal(ctx, m.id, token)
 			if errors.Is(err, state.ErrNotFound) {
 				return nil // another process has deleted it
 			}
@@ -261,7 +261,7 @@ func (k *Keeper) seal(ctx context.Context, t *tree, now time.Time) error {
 	}
 	for _, id := range missing {
 		if err == nil {
-			err = k.preventCreation(ctx, root, id)
+			err = c.preventCreation(ctx, root, id)
 		}
 	}
 	if err == nil || !refused(err) {
@@ -269,13 +269,13 @@ func (k *Keeper) seal(ctx context.Context, t *tree, now time.Time) error {
 		// and the intent has this deletion completed.
 		return err
 	}
-	return errors.Join(err, k.eachRun(t.runs, func(m member) error { return k.store.Unseal(context.WithoutCancel(ctx), m.id, token) }))
+	return errors.Join(err, c.eachRun(t.runs, func(m member) error { return c.store.Unseal(context.WithoutCancel(ctx), m.id, token) }))
 }
 
 // newToken returns the token of a seal.
-func (k *Keeper) newToken() (string, error) {
+func (c *Cleaner) newToken() (string, error) {
 	var b [16]byte
-	if _, err := io.ReadFull(k.cfg.Random, b[:]); err != nil {
+	if _, err := io.ReadFull(c.cfg.Random, b[:]); err != nil {
 		return "", fmt.Errorf("draw the token of a seal: %w", err)
 	}
 	return hex.EncodeToString(b[:]), nil
@@ -283,12 +283,12 @@ func (k *Keeper) newToken() (string, error) {
 
 // complete adds to a tree the runs that its root has admitted and that it lacks, and returns
 // those that do not exist yet.
-func (k *Keeper) complete(ctx context.Context, t *tree, admitted []state.RunID) (missing []state.RunID, err error) {
+func (c *Cleaner) complete(ctx context.Context, t *tree, admitted []state.RunID) (missing []state.RunID, err error) {
 	for _, id := range admitted {
 		if t.has(id) {
 			continue
 		}
-		s, err := k.store.Load(ctx, id)
+		s, err := c.store.Load(ctx, id)
 		switch {
 		case err == nil:
 			t.add(memberOf(s))
@@ -303,11 +303,11 @@ func (k *Keeper) complete(ctx context.Context, t *tree, admitted []state.RunID) 
 }
 
 // preventCreation has a run never created that a tree has admitted.
-func (k *Keeper) preventCreation(ctx context.Context, root member, id state.RunID) error {
-	if err := k.store.PreventCreation(ctx, root.tenant, id); err != nil {
+func (c *Cleaner) preventCreation(ctx context.Context, root member, id state.RunID) error {
+	if err := c.store.PreventCreation(ctx, root.tenant, id); err != nil {
 		return err
 	}
-	s, err := k.store.Load(ctx, id)
+	s, err := c.store.Load(ctx, id)
 	if errors.Is(err, state.ErrDeleted) {
 		return nil
 	}
@@ -316,7 +316,7 @@ func (k *Keeper) preventCreation(ctx context.Context, root member, id state.RunI
 
 // eachRun calls fn for some runs of a tree, several at a time, and returns an error of one: a
 // refusal if there is any.
-func (*Keeper) eachRun(runs []member, fn func(member) error) error {
+func (*Cleaner) eachRun(runs []member, fn func(member) error) error {
 	errs := make([]error, len(runs))
 	var group errgroup.Group
 	group.SetLimit(runsAtOnce)
@@ -335,7 +335,7 @@ func (*Keeper) eachRun(runs []member, fn func(member) error) error {
 
 // deleteTree deletes the runs of a tree that is sealed, those above last, and returns how many
 // it has deleted.
-func (k *Keeper) deleteTree(ctx context.Context, t tree) (deleted int, err error) {
+func (c *Cleaner) deleteTree(ctx context.Context, t tree) (deleted int, err error) {
 	levels := slices.Clone(t.runs)
 	slices.SortStableFunc(levels, func(a, b member) int { return cmp.Compare(b.depth, a.depth) })
 	for len(levels) > 0 {
@@ -343,7 +343,7 @@ func (k *Keeper) deleteTree(ctx context.Context, t tree) (deleted int, err error
 		for n < len(levels) && levels[n].depth == levels[0].depth {
 			n++
 		}
-		if err := k.eachRun(levels[:n], func(m member) error { return k.deleteRun(ctx, m) }); err != nil {
+		if err := c.eachRun(levels[:n], func(m member) error { return c.deleteRun(ctx, m) }); err != nil {
 			return deleted, err
 		}
 		deleted, levels = deleted+n, levels[n:]
@@ -355,17 +355,17 @@ func (k *Keeper) deleteTree(ctx context.Context, t tree) (deleted int, err error
 // still finds the run, and again after the store, because a worker may have published meanwhile.
 // A worker that publishes later finds the marker, and purges the bus itself. Finally, deleteRun
 // publishes a deletion notice.
-func (k *Keeper) deleteRun(ctx context.Context, m member) error {
-	if err := k.bus.PurgeRun(ctx, m.tenant, m.id, m.letters); err != nil {
+func (c *Cleaner) deleteRun(ctx context.Context, m member) error {
+	if err := c.bus.PurgeRun(ctx, m.tenant, m.id, m.letters); err != nil {
 		return fmt.Errorf("delete events of run %s: %w", m.id, err)
 	}
-	if err := k.store.Delete(ctx, m.id); err != nil && !errors.Is(err, state.ErrNotFound) {
+	if err := c.store.Delete(ctx, m.id); err != nil && !errors.Is(err, state.ErrNotFound) {
 		return err
 	}
-	if err := k.bus.PurgeRun(ctx, m.tenant, m.id, m.letters); err != nil {
+	if err := c.bus.PurgeRun(ctx, m.tenant, m.id, m.letters); err != nil {
 		return fmt.Errorf("delete events of run %s: %w", m.id, err)
 	}
-	k.bus.Deleted(m.tenant, m.id)
+	c.bus.Deleted(m.tenant, m.id)
 	return nil
 }
 
@@ -377,30 +377,30 @@ type intent struct {
 }
 
 // intend notes an intent, or removes it if it names no trees.
-func (k *Keeper) intend(ctx context.Context, name string, in intent) error {
+func (c *Cleaner) intend(ctx context.Context, name string, in intent) error {
 	if len(in.Roots) == 0 {
-		return k.store.DeleteDocument(ctx, state.DeletionDocument, name)
+		return c.store.DeleteDocument(ctx, state.DeletionDocument, name)
 	}
 	data, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("encode which runs are deleted: %w", err)
 	}
-	return k.store.PutDocument(ctx, state.DeletionDocument, name, data)
+	return c.store.PutDocument(ctx, state.DeletionDocument, name, data)
 }
 
 // resume completes deletions whose processes have ended: runs that are sealed are deleted, or
 // their seals are taken back.
-func (k *Keeper) resume(ctx context.Context) {
+func (c *Cleaner) resume(ctx context.Context) {
 	warn := func(err error) {
 		if ctx.Err() == nil {
-			k.cfg.Logger.Warn().Err(err).Str("hint", "are the store and NATS reachable? the gateway retries").Msg("deletions not completed")
+			c.cfg.Logger.Warn().Err(err).Str("hint", "are the store and NATS reachable? the gateway retries").Msg("deletions not completed")
 		}
 	}
-	documents, err := k.store.Documents(ctx, state.DeletionDocument)
+	documents, err := c.store.Documents(ctx, state.DeletionDocument)
 	if err == nil && len(documents) == 0 {
 		return
 	}
-	now, nowErr := k.store.Now(ctx)
+	now, nowErr := c.store.Now(ctx)
 	if err := cmp.Or(err, nowErr); err != nil {
 		warn(err)
 		return
@@ -416,7 +416,7 @@ func (k *Keeper) resume(ctx context.Context) {
 		}
 		left := intent{Tenant: in.Tenant, At: in.At}
 		for _, root := range in.Roots {
-			if _, err := k.deleteRoot(ctx, root, true); err != nil && !refused(err) && !errors.Is(err, state.ErrNotFound) {
+			if _, err := c.deleteRoot(ctx, root, true); err != nil && !refused(err) && !errors.Is(err, state.ErrNotFound) {
 				warn(fmt.Errorf("run %s: %w", root, err))
 				left.Roots = append(left.Roots, root)
 			}
@@ -424,7 +424,7 @@ func (k *Keeper) resume(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := k.intend(ctx, name, left); err != nil {
+		if err := c.intend(ctx, name, left); err != nil {
 			warn(err)
 		}
 	}

@@ -1,12 +1,12 @@
 // Package retention deletes runs that have ended: one when it is asked to, and those that
 // are older than their agent or the deployment keeps them.
 //
-// A [Keeper] is made of a store and a bus. Gateways run one each; they need not agree who
-// deletes what.
+// A [Cleaner] needs a store and a bus. Each gateway runs one; gateways need not agree which of
+// them deletes which runs.
 //
-//	keeper := retention.New(store, b, retention.Config{Keep: agent.Retention{Completed: agent.Period(30 * 24 * time.Hour)}})
-//	go keeper.Run(ctx)
-//	n, err := keeper.Delete(ctx, run.ID)
+//	cleaner := retention.New(store, b, retention.Config{Keep: agent.Retention{Completed: agent.Period(30 * 24 * time.Hour)}})
+//	go cleaner.Run(ctx)
+//	n, err := cleaner.Delete(ctx, run.ID)
 //
 // # Guarantees
 //

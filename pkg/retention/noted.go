@@ -45,26 +45,26 @@ type notes struct {
 }
 
 // noted deletes runs of a tenant, and notes before and after when that was.
-func (k *Keeper) noted(ctx context.Context, tenant string, deletes func() error) error {
-	if err := k.note(ctx, tenant); err != nil {
+func (c *Cleaner) noted(ctx context.Context, tenant string, deletes func() error) error {
+	if err := c.note(ctx, tenant); err != nil {
 		return err
 	}
-	return errors.Join(deletes(), k.note(ctx, tenant))
+	return errors.Join(deletes(), c.note(ctx, tenant))
 }
 
-func (k *Keeper) note(ctx context.Context, tenant string) error {
+func (c *Cleaner) note(ctx context.Context, tenant string) error {
 	now := time.Now()
-	if now.Sub(k.notes.last(tenant)) < NotedEvery {
+	if now.Sub(c.notes.last(tenant)) < NotedEvery {
 		return nil
 	}
 	data, err := json.Marshal(note{state.At(now)})
 	if err != nil {
 		return fmt.Errorf("encode when runs were deleted: %w", err)
 	}
-	if err := k.store.PutDocument(ctx, state.DeletionsDocument, tenant, data); err != nil {
+	if err := c.store.PutDocument(ctx, state.DeletionsDocument, tenant, data); err != nil {
 		return err
 	}
-	k.notes.set(tenant, now)
+	c.notes.set(tenant, now)
 	return nil
 }
 

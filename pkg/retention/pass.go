@@ -41,17 +41,17 @@ func pace(ctx context.Context, runs int, began time.Time) {
 
 // pass deletes the runs that a rule no longer keeps: it looks at the runs that were created so
 // long ago, from the newest, and deletes those that ended so long ago.
-func (k *Keeper) pass(ctx context.Context, r rule, until time.Time) error {
+func (c *Cleaner) pass(ctx context.Context, r rule, until time.Time) error {
 	f := r.filter
 	f.Limit, f.Bytes, f.Cursor = page, pageBytes, string(state.FirstIDAt(until))
 	var failed failures
-	found := k.stats.begin(r)
+	found := c.stats.begin(r)
 	pages := make(chan []member, pagesAhead)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer close(pages)
 		for {
-			old, next, err := k.old(ctx, f, until, &failed)
+			old, next, err := c.old(ctx, f, until, &failed)
 			if err != nil {
 				return err
 			}
@@ -72,7 +72,7 @@ func (k *Keeper) pass(ctx context.Context, r rule, until time.Time) error {
 		group.Go(func() error {
 			for old := range pages {
 				began := time.Now()
-				n, err := k.deleteAll(ctx, old, found, &failed)
+				n, err := c.deleteAll(ctx, old, found, &failed)
 				mu.Lock()
 				deleted += n
 				mu.Unlock()
@@ -88,14 +88,14 @@ func (k *Keeper) pass(ctx context.Context, r rule, until time.Time) error {
 		failed.add(err)
 	}
 	if deleted > 0 {
-		k.cfg.Logger.Info().Int("runs", deleted).Dur("kept", r.keep).Str("agent", f.Agent).Msg("old runs deleted")
+		c.cfg.Logger.Info().Int("runs", deleted).Dur("kept", r.keep).Str("agent", f.Agent).Msg("old runs deleted")
 	}
 	return failed.err()
 }
 
 // old returns the runs of a page that a rule no longer keeps, and where the next page begins.
-func (k *Keeper) old(ctx context.Context, f state.Filter, until time.Time, failed *failures) (old []member, next string, err error) {
-	found, err := k.store.List(ctx, f)
+func (c *Cleaner) old(ctx context.Context, f state.Filter, until time.Time, failed *failures) (old []member, next string, err error) {
+	found, err := c.store.List(ctx, f)
 	if err != nil {
 		return nil, "", err
 	}
@@ -103,7 +103,7 @@ func (k *Keeper) old(ctx context.Context, f state.Filter, until time.Time, faile
 		if s.FinishedAt.After(until) {
 			continue
 		}
-		switch err := k.checkRoot(ctx, s); {
+		switch err := c.checkRoot(ctx, s); {
 		case err == nil:
 			old = append(old, memberOf(s))
 		case !errors.Is(err, ErrChild):
@@ -119,11 +119,11 @@ func (k *Keeper) old(ctx context.Context, f state.Filter, until time.Time, faile
 // deleteAll deletes some runs of one tenant with all runs below them, except trees that have not
 // ended and those that fail. It returns the number of runs it deleted. The error concerns all of
 // the trees.
-func (k *Keeper) deleteAll(ctx context.Context, roots []member, found *finding, failed *failures) (deleted int, err error) {
+func (c *Cleaner) deleteAll(ctx context.Context, roots []member, found *finding, failed *failures) (deleted int, err error) {
 	if len(roots) == 0 {
 		return 0, nil
 	}
-	trees, err := k.eachTree(ctx, roots, failed)
+	trees, err := c.eachTree(ctx, roots, failed)
 	if err != nil {
 		return 0, err
 	}
@@ -133,7 +133,7 @@ func (k *Keeper) deleteAll(ctx context.Context, roots []member, found *finding, 
 		}
 		return t.live != nil
 	})
-	results, err := k.delete(ctx, roots[0].tenant, trees)
+	results, err := c.delete(ctx, roots[0].tenant, trees)
 	if err != nil {
 		return 0, err
 	}
@@ -145,22 +145,22 @@ func (k *Keeper) deleteAll(ctx context.Context, roots []member, found *finding, 
 			failed.add(fmt.Errorf("run %s: %w", r.root, r.err))
 		}
 	}
-	k.stats.deleted(deleted)
+	c.stats.deleted(deleted)
 	return deleted, ctx.Err()
 }
 
 // eachTree returns the trees of some runs. If some of them cannot be read, it reads each by
 // itself, so that one failure does not keep the others.
-func (k *Keeper) eachTree(ctx context.Context, roots []member, failed *failures) ([]tree, error) {
-	trees, err := k.trees(ctx, roots)
+func (c *Cleaner) eachTree(ctx context.Context, roots []member, failed *failures) ([]tree, error) {
+	trees, err := c.trees(ctx, roots)
 	if err == nil || ctx.Err() != nil {
 		return trees, err
 	}
-	if _, away := k.store.Now(ctx); away != nil {
+	if _, away := c.store.Now(ctx); away != nil {
 		return nil, err
 	}
 	for _, root := range roots {
-		one, err := k.trees(ctx, []member{root})
+		one, err := c.trees(ctx, []member{root})
 		if err != nil {
 			failed.add(fmt.Errorf("run %s: %w", root.id, err))
 			continue

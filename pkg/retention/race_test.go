@@ -108,8 +108,8 @@ func TestAdmittedRunRefusesTheDeletion(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.end(root, state.EndAbortedStreaming)
-		k := retention.New(d.store, d.bus, retention.Config{Logger: zerolog.Nop()})
-		_, err := k.Delete(t.Context(), root)
+		c := retention.New(d.store, d.bus, retention.Config{Logger: zerolog.Nop()})
+		_, err := c.Delete(t.Context(), root)
 		if early, ok := errors.AsType[*retention.NotCreatedError](err); !ok || early.ID != child || !d.has(root) {
 			t.Fatalf("Delete = %v", err)
 		}
@@ -123,7 +123,7 @@ func TestAdmittedRunRefusesTheDeletion(t *testing.T) {
 		}
 		d.end(other, state.EndAbortedStreaming)
 		time.Sleep(2 * time.Minute)
-		if n, err := k.Delete(t.Context(), other); n != 1 || err != nil {
+		if n, err := c.Delete(t.Context(), other); n != 1 || err != nil {
 			t.Fatalf("Delete = %d, %v", n, err)
 		}
 		s := state.State{ID: late, Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal, Limits: state.Limits{MaxTurns: 20}, Parent: &state.Parent{RunID: other, CallID: "c", Depth: 1}}
@@ -147,12 +147,12 @@ func TestUnlistedRunOfATree(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.end(root, state.EndAbortedWaiting)
-	k := retention.New(blind{d.store}, d.bus, retention.Config{Logger: zerolog.Nop()})
-	if _, err := k.Delete(t.Context(), root); !errors.As(err, new(*state.NotEndedError)) || !d.has(root) || !d.has(child) {
+	c := retention.New(blind{d.store}, d.bus, retention.Config{Logger: zerolog.Nop()})
+	if _, err := c.Delete(t.Context(), root); !errors.As(err, new(*state.NotEndedError)) || !d.has(root) || !d.has(child) {
 		t.Errorf("Delete = %v; the child is live", err)
 	}
 	d.end(child, state.EndCompleted)
-	if n, err := k.Delete(t.Context(), root); n != 2 || err != nil || d.has(child) {
+	if n, err := c.Delete(t.Context(), root); n != 2 || err != nil || d.has(child) {
 		t.Errorf("Delete = %d, %v", n, err)
 	}
 }
@@ -293,19 +293,19 @@ func TestBacklog(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		b := &between{Store: d.store, Intake: d.bus}
-		k := retention.New(b, b, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute)}, Logger: zerolog.Nop()})
+		c := retention.New(b, b, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute)}, Logger: zerolog.Nop()})
 		hold := make(chan struct{})
 		b.seal = func(state.RunID) { <-hold }
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { k.Run(ctx); close(done) }()
+		go func() { c.Run(ctx); close(done) }()
 		synctest.Wait()
-		if s := k.Stats(); s.Backlog != 5 || s.Age != 55*time.Minute || s.Deleted != 0 {
+		if s := c.Stats(); s.Backlog != 5 || s.Age != 55*time.Minute || s.Deleted != 0 {
 			t.Errorf("during the pass: %+v", s)
 		}
 		close(hold)
 		synctest.Wait()
-		if s := k.Stats(); s != (retention.Stats{Deleted: 5}) {
+		if s := c.Stats(); s != (retention.Stats{Deleted: 5}) {
 			t.Errorf("after the pass: %+v", s)
 		}
 		cancel()

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Stats says what a keeper has deleted and what it has still to delete.
+// Stats reports what a cleaner has deleted and what it has yet to delete.
 type Stats struct {
-	// Deleted counts the runs that this keeper deleted because their time was over.
+	// Deleted counts the runs that this cleaner deleted because their time was over.
 	Deleted int64
 
-	// Backlog is the number of runs whose time is over that this keeper has found and not
+	// Backlog is the number of runs whose time is over that this cleaner has found and not
 	// deleted yet, without the runs below them. A pass looks some 10,000 runs ahead.
 	Backlog int
 
@@ -18,13 +18,13 @@ type Stats struct {
 	Age time.Duration
 }
 
-// Stats returns what the keeper has done so far. It is safe for concurrent use.
-func (k *Keeper) Stats() Stats {
-	k.stats.mu.Lock()
-	defer k.stats.mu.Unlock()
-	s := Stats{Deleted: k.stats.runs}
+// Stats returns what the cleaner has done so far. It is safe for concurrent use.
+func (c *Cleaner) Stats() Stats {
+	c.stats.mu.Lock()
+	defer c.stats.mu.Unlock()
+	s := Stats{Deleted: c.stats.runs}
 	var oldest time.Time
-	for _, f := range k.stats.found {
+	for _, f := range c.stats.found {
 		if f.left == 0 {
 			continue
 		}

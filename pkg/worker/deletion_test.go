@@ -21,7 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-func (s *deployment) keeper() *retention.Keeper {
+func (s *deployment) cleaner() *retention.Cleaner {
 	return retention.New(s.store, s.bus, retention.Config{Logger: zerolog.Nop()})
 }
 
@@ -76,7 +76,7 @@ func TestDeletedPendingRunOfABatch(t *testing.T) {
 		for _, id := range ids[1:3] {
 			s.abort(id)
 			s.awaitReason(id, state.EndAbortedWaiting)
-			if _, err := s.keeper().Delete(t.Context(), id); err != nil {
+			if _, err := s.cleaner().Delete(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -139,7 +139,7 @@ func TestBatchRunThatWaitsForAPerson(t *testing.T) {
 // V8: the child of a parent that was cancelled and deleted while a worker was about to create it
 // never runs, and the deletion is refused as long as the child may still be created.
 func TestChildOfADeletedParent(t *testing.T) {
-	for _, by := range []string{"the keeper", "the store"} {
+	for _, by := range []string{"the cleaner", "the store"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newDeployment(t)
 			var paid atomic.Int32
@@ -155,7 +155,7 @@ func TestChildOfADeletedParent(t *testing.T) {
 				s.work(s.config())
 				s.abort(id)
 				s.awaitReason(id, state.EndAbortedWaiting)
-				_, err := s.keeper().Delete(context.Background(), id)
+				_, err := s.cleaner().Delete(context.Background(), id)
 				if _, early := errors.AsType[*retention.NotCreatedError](err); !early {
 					t.Errorf("Delete while the child may be created = %v", err)
 				}
@@ -163,7 +163,7 @@ func TestChildOfADeletedParent(t *testing.T) {
 					err = s.store.Delete(context.Background(), id)
 				} else {
 					time.Sleep(2 * time.Minute)
-					_, err = s.keeper().Delete(context.Background(), id)
+					_, err = s.cleaner().Delete(context.Background(), id)
 				}
 				if err != nil {
 					t.Error(err)
@@ -211,7 +211,7 @@ func TestFeedOfADeletedRun(t *testing.T) {
 		id := s.submit(state.Limits{}, nil, model.Scripted{Text: "my password is 1234"})
 		<-slow
 		s.await(id, "completed", func(st state.State) bool { return st.Status.Terminal() })
-		if n, err := s.keeper().Delete(t.Context(), id); n != 1 || err != nil {
+		if n, err := s.cleaner().Delete(t.Context(), id); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		close(deleted)
@@ -234,7 +234,7 @@ func TestMessageOfADeletedRun(t *testing.T) {
 		stop := s.work(s.config())
 		s.await(id, "ended", func(st state.State) bool { return st.Status.Terminal() })
 		stop()
-		if _, err := s.keeper().Delete(t.Context(), id); err != nil {
+		if _, err := s.cleaner().Delete(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, "late"); err != nil {

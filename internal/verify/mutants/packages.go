@@ -3,7 +3,7 @@ package main
 const (
 	lua       = "pkg/state/redisstore/scripts/"
 	redis     = "pkg/state/redisstore"
-	keeper    = "pkg/retention/keeper.go"
+	cleaner   = "pkg/retention/cleaner.go"
 	pass      = "pkg/retention/pass.go"
 	deletion  = "pkg/retention/deletion.go"
 	retention = "pkg/retention"
@@ -24,8 +24,8 @@ var packages = []group{
 		{"the period of a run counts from its creation", pass, []string{"		if s.FinishedAt.After(until) {", "		if s.CreatedAt.After(until) {"}, "TestPeriodCountsFromTheEnd$"},
 		{"a run below another is deleted on its own", deletion, []string{"	if s.Parent == nil {\n", "	if true {\n"}, "TestDeleteTree$"},
 		{"the runs above are deleted first", deletion, []string{"cmp.Compare(b.depth, a.depth)", "cmp.Compare(a.depth, b.depth)"}, "TestInterruptedDelete$"},
-		{"failed runs are kept as long as completed ones", keeper, []string{"rules = append(rules, rule{f, time.Duration(keep.Failed)})", "rules = append(rules, rule{f, time.Duration(keep.Completed)})"}, "TestKeep$|TestPeriodCountsFromTheEnd$"},
-		{"an agent cannot keep its runs for less", keeper, []string{"		keep := own.Tighter(k.cfg.Keep)\n", "		keep := own.Tighter(k.cfg.Keep)\n		keep = k.cfg.Keep\n"}, "TestKeep$"},
+		{"failed runs are kept as long as completed ones", cleaner, []string{"rules = append(rules, rule{f, time.Duration(keep.Failed)})", "rules = append(rules, rule{f, time.Duration(keep.Completed)})"}, "TestKeep$|TestPeriodCountsFromTheEnd$"},
+		{"an agent cannot keep its runs for less", cleaner, []string{"		keep := own.Tighter(c.cfg.Keep)\n", "		keep := own.Tighter(c.cfg.Keep)\n		keep = c.cfg.Keep\n"}, "TestKeep$"},
 	}},
 	{gateway, []mutant{
 		{"a repeated submission does not publish what the first could not", submit, []string{"(!existing || st.Version == run.Version)", "!existing"}, "TestRepeatedSubmissionIsPublished$"},

@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Config of a Keeper.
+// Config configures a Cleaner.
 type Config struct {
 	Keep   agent.Retention // by the deployment; an agent's own may be shorter
 	Tenant string          // one that has runs without being stored as a tenant; default "default"
@@ -24,8 +24,8 @@ type Config struct {
 	Random io.Reader // for the tokens of seals, read by several goroutines at once; default crypto/rand
 }
 
-// Keeper deletes runs.
-type Keeper struct {
+// Cleaner deletes runs.
+type Cleaner struct {
 	cfg   Config
 	store state.Store
 	bus   bus.Intake
@@ -33,12 +33,12 @@ type Keeper struct {
 	stats stats
 }
 
-// New returns a keeper of the runs in store.
-func New(store state.Store, b bus.Intake, cfg Config) *Keeper {
+// New returns a cleaner of the runs in store.
+func New(store state.Store, b bus.Intake, cfg Config) *Cleaner {
 	if cfg.Random == nil {
 		cfg.Random = rand.Reader
 	}
-	return &Keeper{cfg: cfg, store: store, bus: b, notes: notes{at: map[string]time.Time{}}}
+	return &Cleaner{cfg: cfg, store: store, bus: b, notes: notes{at: map[string]time.Time{}}}
 }
 
 const (
@@ -50,10 +50,10 @@ const (
 )
 
 // Run deletes what is old enough until ctx ends.
-func (k *Keeper) Run(ctx context.Context) {
+func (c *Cleaner) Run(ctx context.Context) {
 	for {
-		k.resume(ctx)
-		rules := k.passes(ctx)
+		c.resume(ctx)
+		rules := c.passes(ctx)
 		wait := time.NewTimer(interval(rules))
 		select {
 		case <-wait.C:
@@ -66,21 +66,21 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // passes goes through all rules once and returns them. What one cannot delete keeps no other
 // from it, unless the store is away.
-func (k *Keeper) passes(ctx context.Context) []rule {
-	rules, err := k.rules(ctx)
+func (c *Cleaner) passes(ctx context.Context) []rule {
+	rules, err := c.rules(ctx)
 	if err != nil && ctx.Err() == nil {
-		k.cfg.Logger.Warn().Err(err).Str("hint", "is the store reachable? it is tried again").Msg("how long runs are kept not read")
+		c.cfg.Logger.Warn().Err(err).Str("hint", "is the store reachable? it is tried again").Msg("how long runs are kept not read")
 	}
 	for _, r := range rules {
-		now, err := k.store.Now(ctx)
+		now, err := c.store.Now(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				k.cfg.Logger.Warn().Err(err).Str("hint", "is the store reachable? it is tried again").Msg("old runs not deleted")
+				c.cfg.Logger.Warn().Err(err).Str("hint", "is the store reachable? it is tried again").Msg("old runs not deleted")
 			}
 			break
 		}
-		if err := k.pass(ctx, r, now.Add(-r.keep)); err != nil && ctx.Err() == nil {
-			k.cfg.Logger.Warn().Err(err).Str("tenant", r.filter.Tenant).Str("agent", r.filter.Agent).
+		if err := c.pass(ctx, r, now.Add(-r.keep)); err != nil && ctx.Err() == nil {
+			c.cfg.Logger.Warn().Err(err).Str("tenant", r.filter.Tenant).Str("agent", r.filter.Agent).
 				Str("hint", "are the store and NATS reachable? is the run of a newer build? it is tried again").Msg("old runs not deleted")
 		}
 	}
@@ -93,19 +93,19 @@ type rule struct {
 	keep   time.Duration
 }
 
-// key tells the rules of a keeper apart.
+// key identifies a rule of a cleaner.
 func (r rule) key() string { return fmt.Sprint(r.filter.Tenant, "/", r.filter.Agent, r.filter.Status) }
 
 // rules returns what is kept for less than ever, of all tenants whose agents can be read.
-func (k *Keeper) rules(ctx context.Context) ([]rule, error) {
-	tenants, err := k.tenants(ctx)
+func (c *Cleaner) rules(ctx context.Context) ([]rule, error) {
+	tenants, err := c.tenants(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var rules []rule
 	var failed failures
 	for _, tenant := range tenants {
-		own, err := k.rulesOf(ctx, tenant)
+		own, err := c.rulesOf(ctx, tenant)
 		if err != nil {
 			failed.add(fmt.Errorf("tenant %s: %w", tenant, err))
 		}
@@ -115,20 +115,20 @@ func (k *Keeper) rules(ctx context.Context) ([]rule, error) {
 }
 
 // tenants returns the names of all tenants.
-func (k *Keeper) tenants(ctx context.Context) ([]string, error) {
-	stored, err := k.store.Documents(ctx, state.TenantDocument)
+func (c *Cleaner) tenants(ctx context.Context) ([]string, error) {
+	stored, err := c.store.Documents(ctx, state.TenantDocument)
 	if err != nil {
 		return nil, err
 	}
 	names := append(slices.Collect(maps.Keys(stored)), state.DefaultTenant)
-	if k.cfg.Tenant != "" {
-		names = append(names, k.cfg.Tenant)
+	if c.cfg.Tenant != "" {
+		names = append(names, c.cfg.Tenant)
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
 }
 
-func (k *Keeper) rulesOf(ctx context.Context, tenant string) ([]rule, error) {
+func (c *Cleaner) rulesOf(ctx context.Context, tenant string) ([]rule, error) {
 	var rules []rule
 	add := func(name string, keep agent.Retention) {
 		if keep.Completed > 0 {
@@ -140,14 +140,14 @@ func (k *Keeper) rulesOf(ctx context.Context, tenant string) ([]rule, error) {
 			rules = append(rules, rule{f, time.Duration(keep.Failed)})
 		}
 	}
-	add("", k.cfg.Keep)
-	err := state.EachAgent(ctx, k.store, tenant, func(v state.AgentVersion) error {
+	add("", c.cfg.Keep)
+	err := state.EachAgent(ctx, c.store, tenant, func(v state.AgentVersion) error {
 		own, err := agent.RetentionOf(v.Definition)
 		if err != nil {
 			return nil //nolint:nilerr // of a newer build
 		}
-		keep := own.Tighter(k.cfg.Keep)
-		if keep != k.cfg.Keep {
+		keep := own.Tighter(c.cfg.Keep)
+		if keep != c.cfg.Keep {
 			add(v.Name, keep)
 		}
 		return nil

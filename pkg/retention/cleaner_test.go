@@ -88,17 +88,17 @@ func (d *deployment) has(id state.RunID) bool {
 func TestDeleteTree(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
-	k := retention.New(d.store, d.bus, retention.Config{Logger: zerolog.Nop()})
+	c := retention.New(d.store, d.bus, retention.Config{Logger: zerolog.Nop()})
 	root := d.run("a", nil, state.EndCompleted)
 	child := d.run("b", &state.Parent{RunID: root, CallID: "c1", Depth: 1}, state.EndCompleted)
 	grandchild := d.run("b", &state.Parent{RunID: child, CallID: "c1", Depth: 2}, "")
 	other := d.run("a", nil, state.EndCompleted)
 
 	var live *state.NotEndedError
-	if n, err := k.Delete(t.Context(), root); n != 0 || !errors.As(err, &live) || live.ID != grandchild {
+	if n, err := c.Delete(t.Context(), root); n != 0 || !errors.As(err, &live) || live.ID != grandchild {
 		t.Fatalf("Delete = %d, %v; want the run that has not ended", n, err)
 	}
-	if _, err := k.Delete(t.Context(), child); !errors.Is(err, retention.ErrChild) {
+	if _, err := c.Delete(t.Context(), child); !errors.Is(err, retention.ErrChild) {
 		t.Errorf("Delete of a child run = %v", err)
 	}
 	for _, id := range []state.RunID{root, child, grandchild} {
@@ -107,7 +107,7 @@ func TestDeleteTree(t *testing.T) {
 		}
 	}
 	d.end(grandchild, state.EndCompleted)
-	if n, err := k.Delete(t.Context(), root); n != 3 || err != nil {
+	if n, err := c.Delete(t.Context(), root); n != 3 || err != nil {
 		t.Errorf("Delete = %d, %v", n, err)
 	}
 	for _, id := range []state.RunID{root, child, grandchild} {
@@ -118,7 +118,7 @@ func TestDeleteTree(t *testing.T) {
 	if !d.has(other) {
 		t.Error("another run is gone")
 	}
-	if _, err := k.Delete(t.Context(), root); !errors.Is(err, state.ErrNotFound) {
+	if _, err := c.Delete(t.Context(), root); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("Delete again = %v", err)
 	}
 }
@@ -128,7 +128,7 @@ func TestDeleteTree(t *testing.T) {
 func TestDeletionsAreTold(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
-	k := retention.New(d.store, d.bus, retention.Config{})
+	c := retention.New(d.store, d.bus, retention.Config{})
 	told := map[state.RunID]string{}
 	stop, err := d.bus.WatchDeleted(t.Context(), func(tenant string, run state.RunID) { told[run] = tenant })
 	if err != nil {
@@ -136,7 +136,7 @@ func TestDeletionsAreTold(t *testing.T) {
 	}
 	defer stop()
 	live := d.run("a", nil, "")
-	if _, err := k.Delete(t.Context(), live); err == nil {
+	if _, err := c.Delete(t.Context(), live); err == nil {
 		t.Error("a run in flight is deleted")
 	}
 	if at, err := retention.LastDeletion(t.Context(), d.store, "default"); !at.IsZero() || err != nil || len(told) > 0 {
@@ -145,7 +145,7 @@ func TestDeletionsAreTold(t *testing.T) {
 	began := time.Now().Add(-retention.NotedEvery)
 	root := d.run("a", nil, state.EndCompleted)
 	child := d.run("b", &state.Parent{RunID: root, CallID: "c1", Depth: 1}, state.EndCompleted)
-	if _, err := k.Delete(t.Context(), root); err != nil {
+	if _, err := c.Delete(t.Context(), root); err != nil {
 		t.Fatal(err)
 	}
 	if len(told) != 2 || told[root] != "default" || told[child] != "default" {
@@ -213,9 +213,9 @@ func TestKeep(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		k := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute)}, Tenant: "default", Logger: zerolog.Nop()})
+		c := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute)}, Tenant: "default", Logger: zerolog.Nop()})
 		done := make(chan struct{})
-		go func() { k.Run(ctx); close(done) }()
+		go func() { c.Run(ctx); close(done) }()
 		defer func() { cancel(); <-done }()
 
 		going, failed := d.run("brief", nil, ""), d.run("brief", nil, state.EndModelError)
@@ -254,10 +254,10 @@ func TestKeep(t *testing.T) {
 func TestPeriodCountsFromTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeployment(t)
-		k := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute), Failed: agent.Period(30 * time.Minute)}, Logger: zerolog.Nop()})
+		c := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute), Failed: agent.Period(30 * time.Minute)}, Logger: zerolog.Nop()})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { k.Run(ctx); close(done) }()
+		go func() { c.Run(ctx); close(done) }()
 		defer func() { cancel(); <-done }()
 		ends := []state.Reason{state.EndCompleted, state.EndModelError, state.EndAbortedQueued}
 		var runs []state.RunID
@@ -315,10 +315,10 @@ func TestListsOfAPass(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		store := &lists{Store: d.store}
-		k := retention.New(store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: zerolog.Nop()})
+		c := retention.New(store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: zerolog.Nop()})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { k.Run(ctx); close(done) }()
+		go func() { c.Run(ctx); close(done) }()
 		time.Sleep(2 * time.Second) // the pass has ended, and no other has begun
 		cancel()
 		<-done
@@ -391,10 +391,10 @@ func TestFailedDeletionsKeepNoOther(t *testing.T) {
 		p := &picky{Store: d.store, Intake: d.bus, newer: above, kept: ids[7], below: ids[5], poisoned: ids[3]}
 		time.Sleep(time.Hour)
 		var log bytes.Buffer
-		k := retention.New(p, p, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: zerolog.New(zerolog.SyncWriter(&log))})
+		c := retention.New(p, p, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: zerolog.New(zerolog.SyncWriter(&log))})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { k.Run(ctx); close(done) }()
+		go func() { c.Run(ctx); close(done) }()
 		synctest.Wait() // the pass has ended
 		cancel()
 		<-done
