@@ -157,13 +157,14 @@ func (c Caller) By() *state.By {
 
 type contextKey struct{}
 
-// Into returns a context that carries the caller of a request.
-func Into(ctx context.Context, c Caller) context.Context {
+// NewContext returns a copy of ctx that carries c, the caller of a request.
+func NewContext(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, contextKey{}, c)
 }
 
-// From returns the caller of a request. Without one it is nobody, who may do nothing.
-func From(ctx context.Context) Caller {
+// FromContext returns the caller that ctx carries. Without one it returns the zero Caller, which
+// has no access.
+func FromContext(ctx context.Context) Caller {
 	c, _ := ctx.Value(contextKey{}).(Caller)
 	return c
 }

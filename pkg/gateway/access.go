@@ -33,7 +33,7 @@ func namedTenant(r *http.Request) (string, error) {
 }
 
 // tenantOf is the tenant that a request is about.
-func tenantOf(r *http.Request) string { return access.From(r.Context()).Tenant }
+func tenantOf(r *http.Request) string { return access.FromContext(r.Context()).Tenant }
 
 // authorized lets a handler answer only those who may ask, and notes what they did.
 func (g *Gateway) authorized(rt route) handler {
@@ -57,7 +57,7 @@ func (g *Gateway) authorized(rt route) handler {
 		if err := g.admit(w, r, caller, rt); err != nil {
 			return err
 		}
-		err = rt.handler(w, r.WithContext(access.Into(r.Context(), caller)))
+		err = rt.handler(w, r.WithContext(access.NewContext(r.Context(), caller)))
 		switch {
 		case err == nil:
 			g.note(r, w, caller, rt.action, "")
@@ -203,7 +203,7 @@ func (g *Gateway) whileAllowed(r *http.Request) (ctx context.Context, stop func(
 }
 
 func (g *Gateway) whoAmI(w http.ResponseWriter, r *http.Request) error {
-	c := access.From(r.Context())
+	c := access.FromContext(r.Context())
 	answer := api.Identity{Principal: c.Principal.Name, Via: c.Principal.Via, Tenant: c.Tenant, Roles: []string{}}
 	for _, role := range access.Roles() {
 		if c.May(role) {
@@ -246,7 +246,7 @@ func (g *Gateway) ownOrOperator(ctx context.Context, c access.Caller, id state.R
 // st must be from before the call: the log that is checked then has all that led to what st
 // waits for.
 func (g *Gateway) checkSignal(ctx context.Context, st state.State, s state.Signal) (fourEyes bool, err error) {
-	c := access.From(ctx)
+	c := access.FromContext(ctx)
 	switch {
 	case len(s.Approvals) > 0 && !c.May(access.Approver):
 		return false, forbidden(c, access.Approver)

@@ -53,7 +53,7 @@ func (g *Gateway) postBatch(w http.ResponseWriter, r *http.Request) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	caller := access.From(r.Context())
+	caller := access.FromContext(r.Context())
 	runs, err := g.batchOf(r.Context(), caller, in)
 	if err != nil {
 		return err

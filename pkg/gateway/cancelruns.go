@@ -37,7 +37,7 @@ func (g *Gateway) postCancelRuns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	caller := access.From(r.Context())
+	caller := access.FromContext(r.Context())
 	f.Tenant = caller.Tenant
 	page, err := g.store.List(r.Context(), f)
 	if err != nil {

@@ -218,7 +218,7 @@ func (g *Gateway) takeUp(ctx context.Context, d bus.DeadLetter) error {
 		return err
 	}
 	replay := state.ReplaySignal(d.Version, state.At(time.Now()))
-	replay.By = access.From(ctx).By()
+	replay.By = access.FromContext(ctx).By()
 	wake, err := g.store.Signal(ctx, d.Run, replay, g.cfg.RedeliveryDelay)
 	if _, closed := errors.AsType[*state.NotWaitingError](err); closed {
 		// Somebody was faster; the letter tells who.
@@ -239,7 +239,7 @@ func (g *Gateway) takeUp(ctx context.Context, d bus.DeadLetter) error {
 // resubmit submits what was refused, under an id that follows from its letter, and
 // returns the run's.
 func (g *Gateway) resubmit(ctx context.Context, d bus.DeadLetter) (string, error) {
-	sub := submission{caller: access.From(ctx), body: []byte(d.Data), key: d.Key, message: d.Message, replyTo: d.ReplyTo, sender: d.By}
+	sub := submission{caller: access.FromContext(ctx), body: []byte(d.Data), key: d.Key, message: d.Message, replyTo: d.ReplyTo, sender: d.By}
 	if err := g.read(&sub, d.Agent); err != nil {
 		return "", err
 	}

@@ -27,7 +27,7 @@ const draftPrefix = "draft-"
 // postDraft submits a run of a definition that is not saved. It gets a name of its own that
 // no list has, so the agent of the name that the definition has is left as it is.
 func (g *Gateway) postDraft(w http.ResponseWriter, r *http.Request) error {
-	caller := access.From(r.Context())
+	caller := access.FromContext(r.Context())
 	if !caller.May(access.Submitter) {
 		return forbidden(caller, access.Submitter)
 	}

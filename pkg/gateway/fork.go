@@ -25,7 +25,7 @@ func (g *Gateway) postFork(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var req api.ForkRequest
-	sub := submission{caller: access.From(r.Context()), source: source.ID, key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
+	sub := submission{caller: access.FromContext(r.Context()), source: source.ID, key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
 	if sub.body, err = decode(r, &req); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (g *Gateway) forkedRun(ctx context.Context, source state.State, a forkedAge
 	if len(f.changed) > 0 {
 		detail += ", changed: " + strings.Join(f.changed, ", ")
 	}
-	return run.Move(state.Forked, state.Entry{At: now, By: access.From(ctx).By(), Requesters: f.asked, Messages: f.Messages, Detail: detail})
+	return run.Move(state.Forked, state.Entry{At: now, By: access.FromContext(ctx).By(), Requesters: f.asked, Messages: f.Messages, Detail: detail})
 }
 
 // draftMetadata is that of a run of a draft: it names the agent.

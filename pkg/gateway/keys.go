@@ -12,7 +12,7 @@ import (
 // scope is the tenant whose keys a caller may see and change: those of all, if it is an
 // admin of the deployment that names no tenant.
 func scope(r *http.Request) string {
-	c := access.From(r.Context())
+	c := access.FromContext(r.Context())
 	if named, err := namedTenant(r); c.OfDeployment(access.Admin) && named == "" && err == nil {
 		return access.AnyTenant
 	}
@@ -33,7 +33,7 @@ func (g *Gateway) postKey(w http.ResponseWriter, r *http.Request) error {
 	if _, err := decode(r, &req); err != nil {
 		return err
 	}
-	c := access.From(r.Context())
+	c := access.FromContext(r.Context())
 	roles, err := access.ParseRoles(req.Roles)
 	if err != nil {
 		return invalid("roles: %v", err)

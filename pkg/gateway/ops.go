@@ -87,7 +87,7 @@ func (g *Gateway) probe(ctx context.Context, what string, within time.Duration, 
 
 // getMetrics is for those who may look at the whole deployment: metrics are of all tenants.
 func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
-	if c := access.From(r.Context()); !c.OfDeployment(access.Viewer) {
+	if c := access.FromContext(r.Context()); !c.OfDeployment(access.Viewer) {
 		return problem(http.StatusForbidden, api.CodeForbidden, "%s may not read metrics: a viewer of the deployment, tenant *, may; TURNPIKE_ADMIN_ADDR serves them elsewhere", c.Principal.Name)
 	}
 	promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)

@@ -64,7 +64,7 @@ func (g *Gateway) postAbandon(w http.ResponseWriter, r *http.Request) error {
 
 // decideRestore carries out a decision of an operator of the deployment, even if the client leaves.
 func (g *Gateway) decideRestore(w http.ResponseWriter, r *http.Request, decide func(context.Context, access.Caller) (api.RestoreDecided, error)) error {
-	c := access.From(r.Context())
+	c := access.FromContext(r.Context())
 	if !c.OfDeployment(access.Operator) && !c.OfDeployment(access.Admin) {
 		return problem(http.StatusForbidden, api.CodeForbidden, "%s may not decide this: an operator or admin of the deployment, tenant *, may", c.Principal.Name)
 	}

@@ -55,7 +55,7 @@ func (g *Gateway) trySave(r *http.Request, name string, definition []byte) (d ap
 		return d, err
 	}
 	sum := sha256.Sum256(definition)
-	c := access.From(r.Context())
+	c := access.FromContext(r.Context())
 	d = api.AgentDraft{
 		Name: name, Version: version, Status: api.StatusDraft, Definition: definition, Hash: hex.EncodeToString(sum[:16]),
 		By: state.By{Principal: c.Principal.Name, Tenant: c.Tenant, Via: c.Principal.Via}, CreatedAt: state.At(time.Now()),
@@ -152,7 +152,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	if _, err := decode(r, &req); err != nil {
 		return err
 	}
-	c := access.From(r.Context())
+	c := access.FromContext(r.Context())
 	switch {
 	case req.Hash == "":
 		return invalid("hash is missing: it is that of the draft that was looked at, GET /v1/agents/%s/draft has it", d.Name)

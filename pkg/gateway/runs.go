@@ -27,7 +27,7 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sub := submission{caller: access.From(r.Context()), key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
+	sub := submission{caller: access.FromContext(r.Context()), key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
 	if wait > 0 {
 		release, err := g.waits.take(sub.caller)
 		if err != nil {

@@ -51,7 +51,7 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) error {
 	if err := g.checkEdits(r.Context(), st, sig.Approvals); err != nil {
 		return err
 	}
-	sig.By = access.From(r.Context()).By()
+	sig.By = access.FromContext(r.Context()).By()
 	if sig.Message != nil && st.Loop == "single_call" {
 		return problem(http.StatusConflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call and cannot be continued", id)
 	}
@@ -246,7 +246,7 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
 	if err := checkReason(req.Reason); err != nil {
 		return err
 	}
-	if err := g.ownOrOperator(r.Context(), access.From(r.Context()), st.ID); err != nil {
+	if err := g.ownOrOperator(r.Context(), access.FromContext(r.Context()), st.ID); err != nil {
 		return err
 	}
 	if err := g.cancel(r.Context(), st, req.Reason); err != nil {
@@ -265,7 +265,7 @@ func checkReason(reason string) error {
 // cancel aborts a run in the name of the caller.
 func (g *Gateway) cancel(ctx context.Context, st state.State, reason string) error {
 	// The flag is durable; the messages only make it instant.
-	abort := state.Abort{Reason: reason, By: access.From(ctx).By()}
+	abort := state.Abort{Reason: reason, By: access.FromContext(ctx).By()}
 	wake, err := g.store.Abort(ctx, st.ID, abort, g.cfg.RedeliveryDelay)
 	if err != nil {
 		return err

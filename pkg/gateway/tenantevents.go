@@ -40,7 +40,7 @@ func (g *Gateway) getChanges(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	release, err := g.streams.take(access.From(r.Context()))
+	release, err := g.streams.take(access.FromContext(r.Context()))
 	if err != nil {
 		h.Del("Cache-Control")
 		return err

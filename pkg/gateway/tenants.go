@@ -16,7 +16,7 @@ import (
 
 // tenantIn is the tenant that a path names, if the caller may see its settings.
 func tenantIn(r *http.Request) (string, error) {
-	name, c := r.PathValue("name"), access.From(r.Context())
+	name, c := r.PathValue("name"), access.FromContext(r.Context())
 	if name != c.Tenant && !c.OfDeployment(access.Admin) {
 		return "", tenantNotFound(name)
 	}
@@ -32,7 +32,7 @@ func (g *Gateway) listTenants(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c := access.From(r.Context())
+	c := access.FromContext(r.Context())
 	tenants := []api.Tenant{}
 	for name, settings := range all {
 		if name == c.Tenant || c.OfDeployment(access.Admin) {
@@ -152,7 +152,7 @@ func (g *Gateway) tenantToChange(r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if c := access.From(r.Context()); !c.OfDeployment(access.Admin) {
+	if c := access.FromContext(r.Context()); !c.OfDeployment(access.Admin) {
 		return "", problem(http.StatusForbidden, api.CodeForbidden, "%s may not change settings of tenants: an admin of the deployment may", c.Principal.Name)
 	}
 	if err := access.CheckTenant(name); err != nil {

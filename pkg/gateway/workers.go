@@ -79,7 +79,7 @@ func (w *workers) list(now time.Time) map[string]api.Worker {
 // ofDeployment refuses callers who may not look at the whole deployment: its workers and
 // queues serve all tenants.
 func ofDeployment(r *http.Request, what string) error {
-	if c := access.From(r.Context()); !c.OfDeployment(access.Viewer) {
+	if c := access.FromContext(r.Context()); !c.OfDeployment(access.Viewer) {
 		return problem(http.StatusForbidden, api.CodeForbidden, "%s may not see %s: a viewer of the deployment, tenant *, may", c.Principal.Name, what)
 	}
 	return nil
