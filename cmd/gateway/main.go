@@ -45,7 +45,7 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
-	settings.Drain, settings.AdminElsewhere = cfg.Drain, cfg.AdminAddr != ""
+	settings.ShutdownDelay, settings.DisableMetricsRoute = cfg.Drain, cfg.AdminAddr != ""
 	g, err := d.NewGateway(settings)
 	if err != nil {
 		return err

@@ -88,9 +88,9 @@ type Config struct {
 	// answers to no others; beyond loopback names without a dot are fine, too.
 	Hosts []string
 
-	// AdminElsewhere keeps /metrics off this address: whoever serves the registry has
-	// another for it.
-	AdminElsewhere bool
+	// DisableMetricsRoute removes /metrics from this address, for a process that serves
+	// Registry on another one.
+	DisableMetricsRoute bool
 
 	// Retention is how long runs are kept after they have ended: Run deletes what is older. An
 	// agent may keep its runs for less. The zero value keeps for ever.
@@ -113,9 +113,10 @@ type Config struct {
 	// its connection is closed. Default 30 s.
 	WriteTimeout time.Duration
 
-	// Drain is how long Serve goes on after its context has ended, while GET /readyz is
-	// 503, so that nobody sends requests any more when the listener closes. Default 0.
-	Drain time.Duration
+	// ShutdownDelay is the time for which Serve continues after its context has ended, while
+	// GET /readyz returns 503, so that load balancers stop sending requests before the
+	// listener closes. Default 0.
+	ShutdownDelay time.Duration
 
 	// Checks, if not nil, looks at the dependencies for GET /readyz: a fatal
 	// finding means not ready.
@@ -378,7 +379,7 @@ func (g *Gateway) Handler() http.Handler {
 	for pattern, r := range g.routes() {
 		mux.Handle(pattern, g.serve(pattern, g.authorized(r)))
 	}
-	if !g.cfg.AdminElsewhere {
+	if !g.cfg.DisableMetricsRoute {
 		mux.Handle("GET /metrics", g.serve("GET /metrics", g.authorized(reads(g.getMetrics, access.Viewer))))
 	}
 	mux.Handle("GET /ui/", g.serve("GET /ui/", page()))

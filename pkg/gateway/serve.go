@@ -23,7 +23,7 @@ const (
 
 // Serve answers requests on the listener and takes submissions and aborts from the bus,
 // until ctx ends or one of the two fails. When ctx has ended GET /readyz is 503 while
-// everything goes on for Config.Drain. Then the listener closes and open requests may finish
+// everything goes on for Config.ShutdownDelay. Then the listener closes and open requests may finish
 // for ten seconds: event streams and those with ?wait end at once, and readers resume
 // elsewhere. Finally, messages on their way to the bus get two seconds.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
@@ -48,12 +48,12 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 
 // awaitDrain says that the process is to end soon, and waits until everybody has heard it.
 func (g *Gateway) awaitDrain(ctx context.Context) {
-	if g.cfg.Drain <= 0 {
+	if g.cfg.ShutdownDelay <= 0 {
 		return
 	}
 	g.draining.Store(true)
-	g.log.Info().Dur("drain_ms", g.cfg.Drain).Msg("gateway drains")
-	timer := time.NewTimer(g.cfg.Drain)
+	g.log.Info().Dur("drain_ms", g.cfg.ShutdownDelay).Msg("gateway drains")
+	timer := time.NewTimer(g.cfg.ShutdownDelay)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
