@@ -236,7 +236,7 @@ type Programs struct {
 // Worker returns the settings of the worker, with the files read that they name. What
 // its kinds of tools and its models are told is not among them.
 func (c WorkerConfig) Worker() (worker.Config, error) {
-	cfg := worker.Config{AnswerMemory: c.AnswersMiB << 20, ID: c.ID, Slots: c.Slots, SecretsDir: c.SecretsDir, ShutdownGrace: c.ShutdownGrace, HeartbeatEvery: c.Heartbeat, LateResults: c.LateResults}
+	cfg := worker.Config{AnswerMemory: c.AnswersMiB << 20, ID: c.ID, Slots: c.Slots, SecretsDir: c.SecretsDir, ShutdownGrace: c.ShutdownGrace, HeartbeatInterval: c.Heartbeat, LateResults: c.LateResults}
 	if c.Slots < 1 {
 		return cfg, fmt.Errorf("slots is %d, want at least 1: TURNPIKE_SLOTS or --slots says how many turns are in flight at once", c.Slots)
 	}

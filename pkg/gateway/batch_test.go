@@ -109,7 +109,7 @@ func newLot(t *testing.T, store state.Store, b bus.Bus) *lot {
 	for i := range 3 {
 		w, err := worker.New(l.store, b, worker.Config{
 			ID: fmt.Sprint("w", i), Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(),
-			Without: plain.Without(), ShutdownGrace: time.Millisecond, SweepEvery: 10 * time.Millisecond, RedeliveryDelay: 50 * time.Millisecond,
+			Without: plain.Without(), ShutdownGrace: time.Millisecond, SweepInterval: 10 * time.Millisecond, RedeliveryDelay: 50 * time.Millisecond,
 			Kinds: toolspec.Kinds(map[string]tool.Tool{"work": tool.Func(l.work)}),
 		})
 		if err != nil {
@@ -361,7 +361,7 @@ func TestBatchSurvivesLostStarts(t *testing.T) {
 // L8: a run for which no other waits starts when it is stored, however many are not yet.
 func TestBatchStartsWhileItIsStored(t *testing.T) {
 	t.Parallel()
-	s := newDeployment(t, func(c *worker.Config) { c.SweepEvery = time.Hour })
+	s := newDeployment(t, func(c *worker.Config) { c.SweepInterval = time.Hour })
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var first atomic.Value

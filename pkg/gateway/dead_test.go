@@ -31,7 +31,7 @@ func (f *fragile) Generate(ctx context.Context, r model.Request, delta func(mode
 
 func (f *fragile) install(cfg *worker.Config) {
 	cfg.Providers = map[string]model.Provider{"scripted": f}
-	cfg.Lease, cfg.RedeliveryDelay, cfg.SweepEvery, cfg.MaxAttempts = time.Second, 20*time.Millisecond, 10*time.Millisecond, 3
+	cfg.LeaseDuration, cfg.RedeliveryDelay, cfg.SweepInterval, cfg.MaxAttempts = time.Second, 20*time.Millisecond, 10*time.Millisecond, 3
 }
 
 // letters waits for dead letters.

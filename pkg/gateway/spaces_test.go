@@ -22,7 +22,7 @@ func spellings(word, run string) []string {
 func TestSignalIDsOfChildren(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, func(c *worker.Config) {
-		c.SweepEvery = 10 * time.Millisecond
+		c.SweepInterval = 10 * time.Millisecond
 		c.RedeliveryDelay = 50 * time.Millisecond
 	})
 	s.put("kid", `{model: {provider: scripted, responses: [{tool_calls: [{name: add, id: k1}]}, {text: "kid is done"}]}, tools: [{name: add, approval: always}]}`)
@@ -68,7 +68,7 @@ func TestSignalIDsOfChildren(t *testing.T) {
 func TestSignalIDsOfStarts(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, func(c *worker.Config) {
-		c.SweepEvery = 10 * time.Millisecond
+		c.SweepInterval = 10 * time.Millisecond
 		c.RedeliveryDelay = 50 * time.Millisecond
 	})
 	s.put("brief", `{model: {provider: scripted, responses: [{tool_calls: [{name: add, id: k1}]}, {text: done}, {text: more}]}, tools: [{name: add, approval: always}]}`)

@@ -16,17 +16,17 @@ import (
 )
 
 // NewWorker returns a worker of the deployment, which takes turns while its Run does.
-// cfg says what this worker has: tools, loops, hooks and models. Lease and Logger are
-// the deployment's; so are Registry, Tracer and Meter where cfg has none. Without an ID
+// cfg configures this worker's tools, loops, hooks and models. LeaseDuration and Logger are
+// the deployment's; so are Registry, Tracer and Meter if cfg has none. Without an ID
 // the worker is named after the host, with a random part.
 func (d *Deployment) NewWorker(cfg worker.Config) (*worker.Worker, error) {
-	if cfg.Lease != 0 && cfg.Lease != d.cfg.Lease {
-		return nil, fmt.Errorf("lease is %s, want %s: all workers of a deployment have the same", cfg.Lease, d.cfg.Lease)
+	if cfg.LeaseDuration != 0 && cfg.LeaseDuration != d.cfg.Lease {
+		return nil, fmt.Errorf("lease is %s, want %s: all workers of a deployment have the same", cfg.LeaseDuration, d.cfg.Lease)
 	}
 	if err := relations(d.cfg, cfg); err != nil {
 		return nil, err
 	}
-	cfg.Lease, cfg.EventFeed, cfg.Logger = d.cfg.Lease, d.cfg.EventFeed, d.cfg.Logger
+	cfg.LeaseDuration, cfg.EventFeed, cfg.Logger = d.cfg.Lease, d.cfg.EventFeed, d.cfg.Logger
 	if cfg.ID == "" {
 		cfg.ID = newID()
 	}

@@ -16,18 +16,18 @@ const leastHeartbeat = 20 * time.Millisecond
 // errors name both, and say how to mend them.
 func relations(d Config, w worker.Config) error {
 	w = w.Defaults()
-	lease, dead := d.withDefaults().Lease, worker.MissedHeartbeats*w.HeartbeatEvery
+	lease, dead := d.withDefaults().Lease, worker.MissedHeartbeats*w.HeartbeatInterval
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if w.HeartbeatEvery < leastHeartbeat {
-		refuse("heartbeat is %s, want at least %s: raise TURNPIKE_HEARTBEAT", w.HeartbeatEvery, leastHeartbeat)
+	if w.HeartbeatInterval < leastHeartbeat {
+		refuse("heartbeat is %s, want at least %s: raise TURNPIKE_HEARTBEAT", w.HeartbeatInterval, leastHeartbeat)
 	}
 	if lease <= dead {
 		refuse("lease is %s, want more than %s, in which a worker that sends a heartbeat every %s is found dead: raise TURNPIKE_LEASE or lower TURNPIKE_HEARTBEAT, else leases run out first",
-			lease, dead, w.HeartbeatEvery)
+			lease, dead, w.HeartbeatInterval)
 	}
-	if w.LateResults > 0 && w.LateResults <= w.HeartbeatEvery {
-		refuse("late results are awaited for %s, want more than one heartbeat of %s: raise TURNPIKE_LATE_RESULTS or lower TURNPIKE_HEARTBEAT, since a worker that was paused needs that long to come back", w.LateResults, w.HeartbeatEvery)
+	if w.LateResults > 0 && w.LateResults <= w.HeartbeatInterval {
+		refuse("late results are awaited for %s, want more than one heartbeat of %s: raise TURNPIKE_LATE_RESULTS or lower TURNPIKE_HEARTBEAT, since a worker that was paused needs that long to come back", w.LateResults, w.HeartbeatInterval)
 	}
 	if w.ShutdownGrace < 0 {
 		refuse("shutdown grace is %s, want 0 or more: TURNPIKE_SHUTDOWN_GRACE", w.ShutdownGrace)

@@ -94,7 +94,7 @@ func newRestored(t *testing.T) *restored {
 	r.redis = redis.NewClient(options)
 	t.Cleanup(func() { _ = r.redis.Close() })
 	cfg := durable(r.payments.pay)
-	cfg.SweepEvery, cfg.RedeliveryDelay = 50*time.Millisecond, 500*time.Millisecond
+	cfg.SweepInterval, cfg.RedeliveryDelay = 50*time.Millisecond, 500*time.Millisecond
 	if r.w, err = r.d.NewWorker(cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -259,7 +259,7 @@ func TestManyAbortsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
 		cfg := defaults(s.config())
-		cfg.Slots, cfg.Lease = 1000, 25*time.Second
+		cfg.Slots, cfg.LeaseDuration = 1000, 25*time.Second
 		s.work(cfg)
 		v := slowAgent(t, s.store, time.Hour)
 		var runs []state.RunID

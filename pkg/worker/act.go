@@ -204,10 +204,10 @@ func (t *turn) lateSignals(ctx context.Context, abort *state.Abort) ([]state.Sig
 // claimAgain repeats the claim of the turn, whatever has become of ctx, and returns what it
 // says now.
 func (t *turn) claimAgain(ctx context.Context) (state.Claim, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease/2)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.LeaseDuration/2)
 	defer cancel()
 	ask := state.ClaimRequest{
-		Run: t.s.ID, Version: t.lease.Version, Token: t.lease.Token, Worker: t.w.cfg.ID, Lease: t.w.cfg.Lease, RedeliveryDelay: t.w.cfg.RedeliveryDelay,
+		Run: t.s.ID, Version: t.lease.Version, Token: t.lease.Token, Worker: t.w.cfg.ID, Lease: t.w.cfg.LeaseDuration, RedeliveryDelay: t.w.cfg.RedeliveryDelay,
 	}
 	for {
 		c, err := t.w.store.Claim(ctx, ask)

@@ -60,7 +60,7 @@ func TestAbortHeardLate(t *testing.T) {
 	slow := newBlocking()
 	s.tools["slow"] = slow
 	cfg := s.config()
-	cfg.Lease = 3 * time.Second // renewed every second
+	cfg.LeaseDuration = 3 * time.Second // renewed every second
 	s.work(cfg)
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow"}}, call("slow", "c1"), call("slow", "c2"), model.Scripted{Text: "end"})
 	<-slow.started

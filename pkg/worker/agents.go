@@ -70,7 +70,7 @@ func (e *invalidAgentError) Unwrap() error { return e.err }
 // returns the value of a tenant's secret for a host.
 func newAgents(store state.Agents, cfg Config, calls *timelimit.Calls, secret func(tenant, name, host string) (string, error)) *agents {
 	known := agent.Known{Tools: cfg.Kinds.Specs(), Hooks: cfg.Hooks.Specs(), Providers: model.SpecsOf(cfg.Providers), Loops: cfg.Loops.Names()}
-	return &agents{store: store, log: cfg.Logger, known: known, calls: calls, kinds: cfg.Kinds, loops: cfg.Loops, secret: secret, policy: cfg.Policy, patience: cfg.Lease / 2, cache: map[agentKey]*bound{}, secrets: map[string]func(name, host string) (string, error){}}
+	return &agents{store: store, log: cfg.Logger, known: known, calls: calls, kinds: cfg.Kinds, loops: cfg.Loops, secret: secret, policy: cfg.Policy, patience: cfg.LeaseDuration / 2, cache: map[agentKey]*bound{}, secrets: map[string]func(name, host string) (string, error){}}
 }
 
 // get returns one version of an agent, or an *invalidAgentError.

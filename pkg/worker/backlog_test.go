@@ -91,7 +91,7 @@ func TestSweepsAskLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := s.config()
-	cfg.SweepEvery, cfg.RedeliveryDelay = time.Millisecond, time.Hour
+	cfg.SweepInterval, cfg.RedeliveryDelay = time.Millisecond, time.Hour
 	store := sweeps{s.store, &atomic.Int64{}}
 	stop := s.workWith(store, b, cfg)
 	tick := time.NewTicker(time.Millisecond)

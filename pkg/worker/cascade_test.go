@@ -21,7 +21,7 @@ import (
 
 // defaults are the times of a worker that sets none.
 func defaults(cfg worker.Config) worker.Config {
-	cfg.SweepEvery, cfg.RedeliveryDelay, cfg.HeartbeatEvery, cfg.ShutdownGrace = time.Second, 5*time.Second, 300*time.Millisecond, time.Second
+	cfg.SweepInterval, cfg.RedeliveryDelay, cfg.HeartbeatInterval, cfg.ShutdownGrace = time.Second, 5*time.Second, 300*time.Millisecond, time.Second
 	return cfg
 }
 
@@ -136,7 +136,7 @@ func TestOneDeathIsOneEviction(t *testing.T) {
 		var buses []*slowBus
 		for range 3 {
 			cfg := defaults(s.config())
-			cfg.ShutdownGrace, cfg.Slots, cfg.Lease = 20*time.Second, slots, 25*time.Second
+			cfg.ShutdownGrace, cfg.Slots, cfg.LeaseDuration = 20*time.Second, slots, 25*time.Second
 			b := &slowBus{Bus: s.bus, each: 3 * time.Millisecond} // measured: three replicas, every write synced
 			buses = append(buses, b)
 			s.workWith(&evictions{s.store, b, &mu, evicted}, b, cfg)

@@ -16,7 +16,7 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 	expected := w.leases.expect(msg.Run)
 	defer expected() // after leases.add: an abort in between would be missed
 	ask := state.ClaimRequest{
-		Run: msg.Run, Version: msg.Version, Token: w.random.token(), Worker: w.cfg.ID, Lease: w.cfg.Lease, RedeliveryDelay: w.cfg.RedeliveryDelay,
+		Run: msg.Run, Version: msg.Version, Token: w.random.token(), Worker: w.cfg.ID, Lease: w.cfg.LeaseDuration, RedeliveryDelay: w.cfg.RedeliveryDelay,
 	}
 	ask.Refuse.From, ask.Refuse.To = w.quarantine.Refused()
 	own, eager := w.eager.take(msg)
@@ -50,7 +50,7 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 	if eager {
 		l.startEager(own.since, w.cfg.RedeliveryDelay)
 	} else {
-		l.start(time.Now(), w.cfg.Lease)
+		l.start(time.Now(), w.cfg.LeaseDuration)
 	}
 	t := w.newTurn(d, c, l)
 	t.admitted = admitted
@@ -84,7 +84,7 @@ func (w *Worker) newTurn(d bus.TurnDelivery, c state.Claim, l *lease) *turn {
 			Open: c.State.Open, Usage: c.State.Usage,
 		},
 	}
-	t.journal = journal{store: w.store, lease: l, attempt: c.Attempt, timeout: w.cfg.Lease / 2, readers: t, length: c.State.LogLen()}
+	t.journal = journal{store: w.store, lease: l, attempt: c.Attempt, timeout: w.cfg.LeaseDuration / 2, readers: t, length: c.State.LogLen()}
 	return t
 }
 
@@ -174,7 +174,7 @@ func (w *Worker) disclaim(ctx context.Context, q state.ClaimRequest) {
 // time, so that a backlog does not keep everybody busy. When the store is back, the
 // sweeper does not wait for it.
 func (w *Worker) retryDelay(delivered int) time.Duration {
-	return min(w.cfg.SweepEvery<<min(delivered-1, 10), w.cfg.Lease)
+	return min(w.cfg.SweepInterval<<min(delivered-1, 10), w.cfg.LeaseDuration)
 }
 
 // patience is how often a message may come that is ahead of the store.
@@ -187,10 +187,10 @@ func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 	switch c.Outcome {
 	case state.ClaimBusy:
 		log.Debug().Msg("turn rejected")
-		return d.Nak(min(c.Busy+w.cfg.SweepEvery, w.cfg.Lease))
+		return d.Nak(min(c.Busy+w.cfg.SweepInterval, w.cfg.LeaseDuration))
 	case state.ClaimDeferred:
 		log.Info().Msg("turn deferred: workers were lost with it, and others like it are in flight here")
-		return d.Nak(w.cfg.SweepEvery)
+		return d.Nak(w.cfg.SweepInterval)
 	case state.ClaimBehind:
 		log.Debug().Msg("turn rejected") // the process logs that it waits
 		return d.Nak(w.cfg.RedeliveryDelay)
@@ -198,7 +198,7 @@ func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 		// Nothing was claimed, so no attempt is counted. It is asked again ever more
 		// slowly: there may be no newer worker for a while.
 		log.Warn().Int("knows_format", state.Format).Str("hint", "upgrade this worker").Msg("run was written by a newer build and is left to its workers")
-		return d.Nak(min(time.Duration(d.Delivered())*w.cfg.SweepEvery, w.cfg.Lease))
+		return d.Nak(min(time.Duration(d.Delivered())*w.cfg.SweepInterval, w.cfg.LeaseDuration))
 	case state.ClaimStoreBehind, state.ClaimMissing:
 		// The store is older than the message: a replica that was just promoted,
 		// or a loss. It gets some time to catch up; then the store's word counts,

@@ -40,7 +40,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 			c.State, c.Consumed = t.s, len(t.claim.Signals)
 			continue
 		}
-		if final(err) || t.w.leases.age(t.lease) > t.w.cfg.Lease || !pause(ctx, storePause) {
+		if final(err) || t.w.leases.age(t.lease) > t.w.cfg.LeaseDuration || !pause(ctx, storePause) {
 			return state.Committed{}, fmt.Errorf("%w: commit: %w", errDrop, err)
 		}
 	}
@@ -104,7 +104,7 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 	}
 	log.Info().Err(err).Msg("turn released")
 	if errors.Is(err, state.ErrFormat) {
-		return t.delivery.Nak(t.w.cfg.SweepEvery) // else it would come back here as fast as it can
+		return t.delivery.Nak(t.w.cfg.SweepInterval) // else it would come back here as fast as it can
 	}
 	if t.putOff > 0 {
 		return t.delivery.Ack() // the sweeper brings it back, with a message of its own
@@ -117,10 +117,10 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 // the store has not answered, so handIn waits until it does, about as long as the results are of
 // use.
 func (t *turn) handIn(ctx context.Context, fenced bool) {
-	err := t.journal.Late(ctx, t.w.cfg.Lease+max(0, t.w.cfg.LateResults))
+	err := t.journal.Late(ctx, t.w.cfg.LeaseDuration+max(0, t.w.cfg.LateResults))
 	t.w.check(err, "hand in late results")
 	if fenced || leaseOver(err) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.Lease)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.LeaseDuration)
 		defer cancel()
 		t.w.check(t.w.store.Release(ctx, t.lease.Lease, 0), "say that the worker was paused")
 	}

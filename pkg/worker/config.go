@@ -97,20 +97,20 @@ type Config struct {
 	Logger   zerolog.Logger
 	Registry *prometheus.Registry // nil: a registry of its own
 
-	// Lease is how long a claim holds without a renewal; renewals come at a third
-	// of it. Default 25 s.
-	Lease time.Duration
+	// LeaseDuration is the time for which a claim holds without a renewal. The worker renews
+	// it at a third of that time. Default 25 s.
+	LeaseDuration time.Duration
 
 	// RedeliveryDelay is how long a due run is left to its message before the sweeper
 	// publishes another. Default 5 s.
 	RedeliveryDelay time.Duration
 
-	// SweepEvery is the sweeper's period. Default 1 s.
-	SweepEvery time.Duration
+	// SweepInterval is the period of the sweeper. Default 1 s.
+	SweepInterval time.Duration
 
-	// HeartbeatEvery is the period of the heartbeats; a worker that is not heard for four
-	// of them is dead. Default 300 ms.
-	HeartbeatEvery time.Duration
+	// HeartbeatInterval is the period of the heartbeats. A worker that misses four of them is
+	// dead. Default 300 ms.
+	HeartbeatInterval time.Duration
 
 	// LateResults is how long a turn that is taken up after its worker was lost waits for
 	// the results of calls that may not be made twice: the worker may only have been
@@ -179,10 +179,10 @@ func (c Config) withDefaults() Config {
 			*d = v
 		}
 	}
-	def(&c.Lease, 25*time.Second)
+	def(&c.LeaseDuration, 25*time.Second)
 	def(&c.RedeliveryDelay, 5*time.Second)
-	def(&c.SweepEvery, time.Second)
-	def(&c.HeartbeatEvery, 300*time.Millisecond)
+	def(&c.SweepInterval, time.Second)
+	def(&c.HeartbeatInterval, 300*time.Millisecond)
 	def(&c.LateResults, 3*time.Second)
 	def(&c.ProbeMargin, 10*time.Second)
 	def(&c.ShutdownGrace, 20*time.Second)
@@ -240,7 +240,7 @@ func (c Config) validate() error {
 	if c.MaxResult < 0 || c.AnswerMemory < 0 {
 		errs = append(errs, fmt.Errorf("the largest result is %d bytes and the memory for answers %d, want at least 1", c.MaxResult, c.AnswerMemory))
 	}
-	if c.Lease < 0 || c.RedeliveryDelay < 0 || c.SweepEvery < 0 || c.HeartbeatEvery < 0 || c.ShutdownGrace < 0 {
+	if c.LeaseDuration < 0 || c.RedeliveryDelay < 0 || c.SweepInterval < 0 || c.HeartbeatInterval < 0 || c.ShutdownGrace < 0 {
 		errs = append(errs, errors.New("a duration is negative"))
 	}
 	if c.MockResponses != nil && c.Providers["scripted"] == nil {

@@ -66,7 +66,7 @@ func (s *deployment) config() worker.Config {
 	s.n++
 	return worker.Config{
 		ID: fmt.Sprintf("w%d", s.n), Providers: map[string]model.Provider{"scripted": s.model}, Kinds: toolspec.Kinds(s.tools), Logger: zerolog.Nop(),
-		Without: plain.Without(), SweepEvery: 10 * time.Millisecond, RedeliveryDelay: redelivery(), HeartbeatEvery: 20 * time.Millisecond, ShutdownGrace: 20 * time.Millisecond, LateResults: 30 * time.Millisecond,
+		Without: plain.Without(), SweepInterval: 10 * time.Millisecond, RedeliveryDelay: redelivery(), HeartbeatInterval: 20 * time.Millisecond, ShutdownGrace: 20 * time.Millisecond, LateResults: 30 * time.Millisecond,
 	}
 }
 

@@ -66,7 +66,7 @@ func amongMembers(t *testing.T, test func(s *deployment, l *ledger, cfg worker.C
 		s := newDeployment(t)
 		l := &ledger{Store: s.store}
 		cfg := s.config()
-		cfg.RedeliveryDelay, cfg.SweepEvery, cfg.HeartbeatEvery, cfg.ShutdownGrace = 5*time.Second, time.Second, 300*time.Millisecond, time.Second
+		cfg.RedeliveryDelay, cfg.SweepInterval, cfg.HeartbeatInterval, cfg.ShutdownGrace = 5*time.Second, time.Second, 300*time.Millisecond, time.Second
 		cfg.Without.EagerClaims = false
 		test(s, l, cfg)
 	})

@@ -18,7 +18,7 @@ func TestFullWorkerHoldsNoMessage(t *testing.T) {
 		tool := newBlocking()
 		s.tools["wait"] = tool
 		full := s.config()
-		full.Slots, full.RedeliveryDelay, full.SweepEvery, full.HeartbeatEvery = 1, time.Hour, time.Hour, time.Second
+		full.Slots, full.RedeliveryDelay, full.SweepInterval, full.HeartbeatInterval = 1, time.Hour, time.Hour, time.Second
 		s.work(full)
 		wait := []agent.Tool{{Name: "wait"}}
 		s.submit(state.Limits{}, wait, call("wait", "c1"), model.Scripted{Text: "done"})
@@ -30,7 +30,7 @@ func TestFullWorkerHoldsNoMessage(t *testing.T) {
 		}
 		time.Sleep(time.Second) // the bubble's
 		idle := s.config()
-		idle.RedeliveryDelay, idle.SweepEvery, idle.HeartbeatEvery = time.Hour, time.Hour, time.Second
+		idle.RedeliveryDelay, idle.SweepInterval, idle.HeartbeatInterval = time.Hour, time.Hour, time.Second
 		s.work(idle)
 		s.awaitReason(id, state.EndCompleted)
 		close(tool.release)

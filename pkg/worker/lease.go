@@ -217,7 +217,7 @@ const renewLook = 100 * time.Millisecond
 func (w *Worker) renewLeases(ctx context.Context) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
-	for pause(ctx, min(w.cfg.Lease/12, renewLook)) {
+	for pause(ctx, min(w.cfg.LeaseDuration/12, renewLook)) {
 		for _, l := range w.leases.due() {
 			asked.Go(func() { w.renew(ctx, l) })
 		}
@@ -260,7 +260,7 @@ func (w *Worker) renew(ctx context.Context, l *lease) {
 			return
 		}
 		w.log.Warn().Err(err).Str("run_id", string(l.Run)).Str("hint", "is the store reachable? it is asked again").Msg("lease not renewed")
-		if !pause(ctx, min(w.cfg.SweepEvery, time.Until(safe))) {
+		if !pause(ctx, min(w.cfg.SweepInterval, time.Until(safe))) {
 			return
 		}
 		// Without proof of the lease the turn must end before another worker may begin.
@@ -275,7 +275,7 @@ func (w *Worker) renew(ctx context.Context, l *lease) {
 func (w *Worker) askFor(ctx context.Context, l *lease, asked time.Time, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	abort, err := w.store.Renew(ctx, l.Lease, w.cfg.Lease, w.cfg.RedeliveryDelay)
+	abort, err := w.store.Renew(ctx, l.Lease, w.cfg.LeaseDuration, w.cfg.RedeliveryDelay)
 	if leaseOver(err) {
 		w.fence(l)
 		return errOver
@@ -283,7 +283,7 @@ func (w *Worker) askFor(ctx context.Context, l *lease, asked time.Time, patience
 	if err != nil {
 		return err
 	}
-	w.leases.renewed(l, asked, w.cfg.Lease)
+	w.leases.renewed(l, asked, w.cfg.LeaseDuration)
 	w.check(l.delivery.InProgress(), "in progress")
 	l.interrupt(abort)
 	return nil

@@ -16,7 +16,7 @@ import (
 // catchUpDelay is how long the message of a run stays away whose store is older. For a run that
 // is missing it is longer: a run that waits for it says more of it when it is looked at.
 func (w *Worker) catchUpDelay(d bus.TurnDelivery, c state.Claim) time.Duration {
-	delay := time.Duration(d.Delivered()) * w.cfg.SweepEvery
+	delay := time.Duration(d.Delivered()) * w.cfg.SweepInterval
 	if c.Outcome == state.ClaimMissing {
 		delay = max(delay, w.cfg.RedeliveryDelay)
 	}

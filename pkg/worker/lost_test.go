@@ -62,7 +62,7 @@ func TestLostRunIsGivenUp(t *testing.T) {
 			cfg := s.config()
 			cfg.ShutdownGrace = time.Hour
 			if test.waits {
-				cfg.Lease = 600 * time.Millisecond
+				cfg.LeaseDuration = 600 * time.Millisecond
 			}
 			stop := s.workOn(store, cfg)
 			s.submit(state.Limits{}, []agent.Tool{{Name: "lose"}}, call("lose", "c1"), model.Scripted{Text: "end"})
@@ -92,7 +92,7 @@ func TestLostRunOfATenant(t *testing.T) {
 		}
 	}
 	cfg := s.config()
-	cfg.SweepEvery = 10 * time.Millisecond
+	cfg.SweepInterval = 10 * time.Millisecond
 	defer s.workOn(s.store, cfg)()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

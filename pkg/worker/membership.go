@@ -78,7 +78,7 @@ func (m *members) hear(h bus.Heartbeat) {
 func (m *members) sendHeartbeats(ctx context.Context) {
 	for {
 		m.w.bus.SendHeartbeat(bus.Heartbeat{Worker: m.w.cfg.ID, Format: state.Format, Slots: m.w.cfg.Slots, Version: m.w.cfg.Version})
-		if !pause(ctx, m.w.cfg.HeartbeatEvery) {
+		if !pause(ctx, m.w.cfg.HeartbeatInterval) {
 			return
 		}
 	}
@@ -87,10 +87,10 @@ func (m *members) sendHeartbeats(ctx context.Context) {
 // writeHeartbeats writes to the store, which may be slow to answer, that the worker is alive.
 func (m *members) writeHeartbeats(ctx context.Context) {
 	for {
-		within, cancel := context.WithTimeout(ctx, MissedHeartbeats*m.w.cfg.HeartbeatEvery)
-		m.w.check(m.w.store.Heartbeat(within, m.w.cfg.ID, MissedHeartbeats*m.w.cfg.HeartbeatEvery), "heartbeat")
+		within, cancel := context.WithTimeout(ctx, MissedHeartbeats*m.w.cfg.HeartbeatInterval)
+		m.w.check(m.w.store.Heartbeat(within, m.w.cfg.ID, MissedHeartbeats*m.w.cfg.HeartbeatInterval), "heartbeat")
 		cancel()
-		if !pause(ctx, m.w.cfg.HeartbeatEvery) {
+		if !pause(ctx, m.w.cfg.HeartbeatInterval) {
 			return
 		}
 	}
@@ -99,7 +99,7 @@ func (m *members) writeHeartbeats(ctx context.Context) {
 // watch looks for dead workers until ctx ends.
 func (m *members) watch(ctx context.Context) {
 	defer m.evicts.Wait()
-	every := m.w.cfg.HeartbeatEvery
+	every := m.w.cfg.HeartbeatInterval
 	ready, evicted := time.Now().Add(m.unreachableAfter()), false
 	for {
 		began := time.Now()
@@ -145,7 +145,9 @@ func (m *members) deaf(d time.Duration) bool {
 }
 
 // unreachableAfter is for how long a worker that is alive may not be heard.
-func (m *members) unreachableAfter() time.Duration { return MissedHeartbeats * m.w.cfg.HeartbeatEvery }
+func (m *members) unreachableAfter() time.Duration {
+	return MissedHeartbeats * m.w.cfg.HeartbeatInterval
+}
 
 // unreachable returns the workers that were not heard for too long.
 func (m *members) unreachable() []string {

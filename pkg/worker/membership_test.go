@@ -56,7 +56,7 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 			}
 			defer stop()
 			cfg := s.config()
-			cfg.HeartbeatEvery = 200 * time.Millisecond // a worker that stutters starts to listen anew
+			cfg.HeartbeatInterval = 200 * time.Millisecond // a worker that stutters starts to listen anew
 			s.workOn(store, cfg)
 			if heard {
 				<-listening
@@ -95,7 +95,7 @@ func TestDeafWorkerEvictsNoOther(t *testing.T) {
 			stop := s.workWith(l, b, cfg)
 			defer stop()
 			for range 10 {
-				time.Sleep(cfg.HeartbeatEvery)
+				time.Sleep(cfg.HeartbeatInterval)
 				s.bus.SendHeartbeat(bus.Heartbeat{Worker: "other", Format: state.Format})
 			}
 			id := s.create(state.Limits{}, nil, model.Scripted{Text: "done"})

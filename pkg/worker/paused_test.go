@@ -57,7 +57,7 @@ func TestPausedWorkerReadsBeforeItGivesUp(t *testing.T) {
 		tool := newBlocking()
 		s.tools["pay"] = tool
 		first := s.config()
-		first.Slots, first.LateResults, first.Lease = 1, 3*time.Second, 1200*time.Millisecond
+		first.Slots, first.LateResults, first.LeaseDuration = 1, 3*time.Second, 1200*time.Millisecond
 		s.work(first)
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "pay"}}, call("pay", "c1"), model.Scripted{Text: "done"})
 		<-tool.started

@@ -139,7 +139,7 @@ func (t *turn) settle(ctx context.Context, a *agent.Agent, began *loop.TurnBegan
 		began.Started = slices.DeleteFunc(began.Started, func(id string) bool { return id == l.call.ID })
 	}
 	if !until.IsZero() && ctx.Err() == nil {
-		t.putOff = max(until.Sub(t.w.clock.now().Time), t.w.cfg.SweepEvery)
+		t.putOff = max(until.Sub(t.w.clock.now().Time), t.w.cfg.SweepInterval)
 		return fmt.Errorf("%w: a call that was not done may still be done until %s", errRelease, until.Format(time.RFC3339))
 	}
 	return nil

@@ -158,7 +158,7 @@ func TestProviderSaysWait(t *testing.T) {
 	for i := range stores {
 		stores[i] = &polled{Store: s.store, seen: make(chan struct{}, 1000)}
 		cfg := s.config()
-		cfg.HeartbeatEvery = time.Second // on a busy machine nobody is taken for dead, and no call is made twice
+		cfg.HeartbeatInterval = time.Second // on a busy machine nobody is taken for dead, and no call is made twice
 		cfg.Providers["openai"] = p
 		cfg.Providers["anthropic"] = &refusing{}
 		s.workOn(stores[i], cfg)

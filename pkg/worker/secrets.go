@@ -113,7 +113,7 @@ func (s Secrets) file(elem ...string) (string, error) {
 
 // secret returns the value of a tenant's secret at the moment of its use.
 func (w *Worker) secret(tenant, name, host string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.Lease/2)
+	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.LeaseDuration/2)
 	defer cancel()
 	p, err := w.policyOf(ctx, tenant)
 	if err != nil {

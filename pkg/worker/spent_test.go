@@ -271,7 +271,7 @@ func TestCrashedCallsAreCounted(t *testing.T) {
 		return s, p, asked, func() string {
 			cfg := s.config()
 			cfg.Slots, cfg.Prices = 1, model.DefaultPrices()
-			cfg.SweepEvery, cfg.HeartbeatEvery = time.Hour, 0
+			cfg.SweepInterval, cfg.HeartbeatInterval = time.Hour, 0
 			s.work(cfg)
 			return cfg.ID
 		}

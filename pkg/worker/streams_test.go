@@ -54,7 +54,7 @@ func TestRunsWhileStreamsChange(t *testing.T) {
 	})
 	for range 3 {
 		cfg := s.config()
-		cfg.SweepEvery, cfg.HeartbeatEvery = time.Hour, time.Second
+		cfg.SweepInterval, cfg.HeartbeatInterval = time.Hour, time.Second
 		s.workWith(s.store, process(0), cfg)
 	}
 	responses := make([]model.Scripted, 0, turns)

@@ -19,7 +19,7 @@ const sweepBatch = 512
 func (w *Worker) sweep(ctx context.Context) {
 	var backlog state.Backlog
 	var asked time.Time
-	for pause(ctx, w.cfg.SweepEvery) {
+	for pause(ctx, w.cfg.SweepInterval) {
 		if time.Since(asked) >= w.cfg.RedeliveryDelay {
 			known, err := w.bus.Backlog(ctx)
 			if err == nil {

@@ -65,7 +65,7 @@ func TestTreeLimit(t *testing.T) {
 		s := newDeployment(t)
 		for range 2 {
 			cfg := s.config()
-			cfg.SweepEvery, cfg.RedeliveryDelay, cfg.HeartbeatEvery, cfg.ShutdownGrace = time.Second, 5*time.Second, 300*time.Millisecond, time.Second
+			cfg.SweepInterval, cfg.RedeliveryDelay, cfg.HeartbeatInterval, cfg.ShutdownGrace = time.Second, 5*time.Second, 300*time.Millisecond, time.Second
 			s.work(cfg)
 		}
 		id := s.bomb(1, 100)
@@ -82,7 +82,7 @@ func TestCancelledTreeStopsGrowing(t *testing.T) {
 		s := newDeployment(t)
 		for range 2 {
 			cfg := s.config()
-			cfg.SweepEvery, cfg.RedeliveryDelay, cfg.HeartbeatEvery, cfg.ShutdownGrace = time.Second, 5*time.Second, 300*time.Millisecond, time.Second
+			cfg.SweepInterval, cfg.RedeliveryDelay, cfg.HeartbeatInterval, cfg.ShutdownGrace = time.Second, 5*time.Second, 300*time.Millisecond, time.Second
 			s.work(cfg)
 		}
 		id := s.bomb(5, 0)

@@ -46,7 +46,7 @@ func (w *Worker) takeTurn(ctx context.Context, d bus.TurnDelivery) error {
 	// From here on neither an abort nor a shutdown may cut the turn short: the work is
 	// done, and only has to be written down.
 	running := ctx
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Lease)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.LeaseDuration)
 	defer cancel()
 
 	// Commit. Before it, children of a run that ends are aborted: after a crash here the next

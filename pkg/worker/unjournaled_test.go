@@ -46,7 +46,7 @@ func TestResultIsJournaledBeforeTheTurnWaits(t *testing.T) {
 					})
 					store := &mortal{Store: s.store}
 					cfg := s.config()
-					cfg.HeartbeatEvery = time.Second
+					cfg.HeartbeatInterval = time.Second
 					cfg.Hooks = hookspec.Kinds(map[string]hook.Hook{"slow": hook.Func(func(ctx context.Context, _ hook.Request) (hook.Answer, error) {
 						<-ctx.Done() // it hangs until its timeout
 						return hook.Answer{}, ctx.Err()
@@ -289,13 +289,13 @@ func TestResultsOfAWorkerThatWasCutOff(t *testing.T) {
 				})
 				store := &cutOff{Store: s.store, back: make(chan struct{})}
 				first := s.config()
-				first.Lease, first.RedeliveryDelay, first.LateResults = 2*time.Second, 10*time.Second, 3*time.Second
+				first.LeaseDuration, first.RedeliveryDelay, first.LateResults = 2*time.Second, 10*time.Second, 3*time.Second
 				s.workOn(store, first)
 				id := s.submit(state.Limits{}, []agent.Tool{{Name: "pay"}}, calls("pay", ids...), model.Scripted{Text: "end"})
 				synctest.Wait()
 				store.cut.Store(true)
 				second := s.config()
-				second.Lease, second.RedeliveryDelay, second.LateResults = 2*time.Second, 10*time.Second, 3*time.Second
+				second.LeaseDuration, second.RedeliveryDelay, second.LateResults = 2*time.Second, 10*time.Second, 3*time.Second
 				s.work(second)
 				time.Sleep(2100 * time.Millisecond) // the bubble's; the lease is over
 				if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, "again"); err != nil {

@@ -72,7 +72,7 @@ func TestBackOffWhileTheStoreIsUnreachable(t *testing.T) {
 	b := naks{s.bus, make(chan time.Duration, 6)}
 	s.submit(state.Limits{}, nil, model.Scripted{Text: "never"})
 	cfg := s.config()
-	cfg.SweepEvery, cfg.Lease = time.Second, 12*time.Second
+	cfg.SweepInterval, cfg.LeaseDuration = time.Second, 12*time.Second
 	s.workWith(unreachable{s.store}, b, cfg)
 	var got []time.Duration
 	for range cap(b.delays) {

@@ -239,7 +239,7 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 				return
 			}
 			w.log.Warn().Err(err).Stringer("queue", key).Str("hint", "is NATS reachable? it is asked again").Msg("no turn messages from the bus")
-			if !pause(ctx, w.cfg.SweepEvery) {
+			if !pause(ctx, w.cfg.SweepInterval) {
 				return
 			}
 			continue

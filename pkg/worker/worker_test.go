@@ -189,7 +189,7 @@ func TestPoisonedTurn(t *testing.T) {
 	s := newDeployment(t)
 	s.model = provider(func(context.Context, model.Request) (model.Response, error) { panic("this turn kills its worker") })
 	cfg := s.config()
-	cfg.Lease, cfg.MaxAttempts = 60*time.Millisecond, 2
+	cfg.LeaseDuration, cfg.MaxAttempts = 60*time.Millisecond, 2
 	s.work(cfg)
 	id := s.submit(state.Limits{}, nil, model.Scripted{})
 	st := s.awaitReason(id, state.EndPoisoned)

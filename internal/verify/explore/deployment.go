@@ -123,7 +123,7 @@ func (s *deployment) startWorker(name string) error {
 	p := s.newProcess(name)
 	p.worker = true
 	cfg := worker.Config{
-		ID: name, Random: p, Logger: zerolog.Nop(), Lease: lease, RedeliveryDelay: redelivery, LateResults: late,
+		ID: name, Random: p, Logger: zerolog.Nop(), LeaseDuration: lease, RedeliveryDelay: redelivery, LateResults: late,
 		Providers: map[string]model.Provider{"scripted": brain{p}},
 		Kinds:     toolspec.Kinds(map[string]tool.Tool{"pay": deed{p}, "look": deed{p}, "pay_probe": probe{p}}),
 		Hooks:     hookspec.Kinds(map[string]hook.Hook{"guard": guard{p}}),

@@ -59,10 +59,10 @@ func (sc *Scenario) tune(cfg *worker.Config) {
 		cfg.Without = worker.Optimisations{EagerClaims: true, Executor: true, Quarantine: true}
 	}
 	if sc.NoSweeper {
-		cfg.SweepEvery = far
+		cfg.SweepInterval = far
 	}
 	if sc.NoHeartbeats {
-		cfg.HeartbeatEvery = far
+		cfg.HeartbeatInterval = far
 	}
 }
 
