@@ -1,27 +1,30 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Role is what a principal may do in a tenant. Each role includes Viewer, and no other.
-type Role string
+// Role is a permission of a principal in a tenant: [api.Role].
+type Role = api.Role
 
 // The roles.
 const (
-	Viewer    Role = "viewer"    // reads
-	Submitter Role = "submitter" // submits, sends messages, cancels what it submitted
-	Approver  Role = "approver"  // decides approvals
-	Author    Role = "author"    // defines agents
-	Operator  Role = "operator"  // cancels and deletes any run, replays dead letters
-	Admin     Role = "admin"     // keys, tenants, the audit
+	Viewer    = api.RoleViewer
+	Submitter = api.RoleSubmitter
+	Approver  = api.RoleApprover
+	Author    = api.RoleAuthor
+	Operator  = api.RoleOperator
+	Admin     = api.RoleAdmin
 )
 
 // Roles returns all roles.
@@ -86,7 +89,17 @@ const (
 	viaNone = "none"
 	viaKey  = "key"
 	viaOIDC = "oidc"
+	viaGo   = "go"
 )
+
+// Trusted returns the principal that a Go program names. Its tenant is byDefault if it names
+// none. The error wraps ErrUnauthenticated if the name is empty.
+func Trusted(p api.Principal, byDefault string) (Principal, error) {
+	if p.Name == "" {
+		return Principal{}, unauthenticated("the principal has no name: set Principal.Name")
+	}
+	return Principal{Name: p.Name, Via: viaGo, Grants: []Grant{{cmp.Or(p.Tenant, byDefault), p.Roles}}}, nil
+}
 
 // Anonymous is who asks where nobody has to say who they are: they may do everything.
 func Anonymous() Principal {
@@ -181,6 +194,14 @@ func unauthenticated(format string, args ...any) error {
 // says that it could not be found out.
 type Authenticator interface {
 	Authenticate(ctx context.Context, token string) (Principal, error)
+}
+
+// RequestAuthenticator is an Authenticator that looks at the whole request. A gateway calls
+// AuthenticateRequest in the place of Authenticate, also for requests without a token. A gateway
+// with one answers only to hosts that no page of another site can have: those of its Config.
+type RequestAuthenticator interface {
+	Authenticator
+	AuthenticateRequest(r *http.Request) (Principal, error)
 }
 
 // Chain asks for keys or an OpenID provider, as the token is. Either may be nil.

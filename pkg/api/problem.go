@@ -1,6 +1,9 @@
 package api
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Problem is an error as RFC 9457 has it, with a stable code.
 type Problem struct {
@@ -33,6 +36,45 @@ type Fault struct {
 }
 
 func (p *Problem) Error() string { return fmt.Sprintf("%s: %s", p.Code, p.Detail) }
+
+// Causes of problems, for errors.Is. Several codes share a cause; a code without one has none.
+var (
+	ErrInvalid         = errors.New("invalid request")
+	ErrNotFound        = errors.New("not found")
+	ErrConflict        = errors.New("conflict with an earlier change")
+	ErrNotWaiting      = errors.New("run does not wait for this")
+	ErrStale           = errors.New("decision about something that has changed")
+	ErrEnded           = errors.New("run has ended")
+	ErrFull            = errors.New("limit reached")
+	ErrUnauthenticated = errors.New("not authenticated")
+	ErrForbidden       = errors.New("forbidden")
+	ErrUnavailable     = errors.New("unavailable")
+	ErrNewerBuild      = errors.New("written by a newer build")
+)
+
+// causes holds the cause of each code that has one.
+var causes = map[string]error{
+	CodeInvalidJSON: ErrInvalid, CodeInvalidRequest: ErrInvalid, CodeInvalidID: ErrInvalid, CodeInvalidAgent: ErrInvalid,
+	CodeInvalidCursor: ErrInvalid, CodeBodyTooLarge: ErrInvalid, CodeHeadersTooLarge: ErrInvalid, CodeMethodNotAllowed: ErrInvalid,
+	CodeNotSupported: ErrInvalid,
+	CodeNotFound:     ErrNotFound, CodeRunNotFound: ErrNotFound, CodeAgentNotFound: ErrNotFound, CodeBatchNotFound: ErrNotFound,
+	CodeDraftNotFound: ErrNotFound, CodeLetterNotFound: ErrNotFound, CodeTenantNotFound: ErrNotFound, CodeKeyNotFound: ErrNotFound,
+	CodeIdempotencyConflict: ErrConflict, CodeRunInFlight: ErrConflict, CodeRunBeingDeleted: ErrConflict, CodeNotReplayable: ErrConflict,
+	CodeNoRestore:  ErrConflict,
+	CodeNotWaiting: ErrNotWaiting, CodeStaleApproval: ErrStale, CodeStaleDraft: ErrStale, CodeRunFinished: ErrEnded,
+	CodeInboxFull: ErrFull, CodeHistoryFull: ErrFull, CodeTooManyReads: ErrFull, CodeTooManyBytes: ErrFull, CodeTooManyStreams: ErrFull,
+	CodeTooManyWaits: ErrFull, CodeTooManyConnections: ErrFull,
+	CodeUnauthenticated: ErrUnauthenticated, CodeForbidden: ErrForbidden, CodeNotPermitted: ErrForbidden, CodeTenantSuspended: ErrForbidden,
+	CodeOverloaded: ErrUnavailable, CodeBodyTooSlow: ErrUnavailable, CodeProviderUnavailable: ErrUnavailable,
+	CodeStoreUnavailable: ErrUnavailable, CodeBusUnavailable: ErrUnavailable, CodeWaitingRestore: ErrUnavailable,
+	CodeNewerBuild: ErrNewerBuild,
+}
+
+// Is reports whether target is the cause of p's code.
+func (p *Problem) Is(target error) bool {
+	cause := causes[p.Code]
+	return cause != nil && cause == target //nolint:errorlint // Is compares
+}
 
 // Codes of problems: a closed set, listed in docs/reference/errors.md.
 const (

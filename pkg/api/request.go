@@ -21,6 +21,13 @@ type SubmitRequest struct {
 	Webhook      *state.Webhook    `json:"webhook,omitempty"`
 	Stream       string            `json:"stream,omitempty"` // turns (the default) or deltas
 
+	// AgentVersion is the version of the agent that the run uses. Default: the latest.
+	AgentVersion int `json:"agent_version,omitempty"`
+
+	// Delay is the time from the submission, by the clock of the store, before which the run does
+	// not start. It excludes StartAt.
+	Delay model.Duration `json:"delay,omitempty"`
+
 	// Confidence with which a reflect loop begins (L9).
 	Confidence *float64 `json:"confidence,omitempty"`
 }

@@ -106,6 +106,9 @@ func (g *Gateway) principalOf(r *http.Request) (access.Principal, error) {
 	if g.cfg.Auth == nil {
 		return access.Anonymous(), nil
 	}
+	if a, ok := g.cfg.Auth.(access.RequestAuthenticator); ok {
+		return a.AuthenticateRequest(r)
+	}
 	if token, ok := bearer(r); ok {
 		return g.cfg.Auth.Authenticate(r.Context(), token)
 	}

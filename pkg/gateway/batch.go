@@ -119,11 +119,12 @@ func (g *Gateway) batchRun(ctx context.Context, raw json.RawMessage, sub *submis
 	if req.Agent == "" {
 		return nil, invalid("agent is missing")
 	}
-	if a := agents[req.Agent]; a != nil {
+	key := fmt.Sprintf("%s@%d", req.Agent, req.AgentVersion)
+	if a := agents[key]; a != nil {
 		return a, nil
 	}
-	a, err := g.compiled(ctx, sub.caller.Tenant, req.Agent, 0)
-	agents[req.Agent] = a
+	a, err := g.compiled(ctx, sub.caller.Tenant, req.Agent, req.AgentVersion)
+	agents[key] = a
 	return a, err
 }
 

@@ -7,13 +7,16 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/access"
 )
 
 // invited reports whether a request asks for a host that this gateway may be known by: that of
 // Config.PublicURL, too. Beyond loopback any name is fine where callers say who they are,
 // unless Config.Hosts names some: a page has no token to send.
 func (g *Gateway) invited(r *http.Request) bool {
-	if g.cfg.Auth != nil && len(g.cfg.Hosts) == 0 && beyondLoopback(r) {
+	_, byRequest := g.cfg.Auth.(access.RequestAuthenticator) // it may let in a page without a token
+	if g.cfg.Auth != nil && !byRequest && len(g.cfg.Hosts) == 0 && beyondLoopback(r) {
 		return true
 	}
 	if public, err := url.Parse(g.cfg.PublicURL); err == nil && public.Hostname() != "" && strings.EqualFold(public.Hostname(), hostOf(r)) {

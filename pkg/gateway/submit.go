@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -183,7 +184,7 @@ func (g *Gateway) newRun(ctx context.Context, sub submission) (state.State, erro
 	if err := checkKey(sub.key); err != nil {
 		return state.State{}, err
 	}
-	a, err := g.compiled(ctx, sub.caller.Tenant, req.Agent, sub.version)
+	a, err := g.compiled(ctx, sub.caller.Tenant, req.Agent, cmp.Or(sub.version, req.AgentVersion))
 	if err != nil {
 		return state.State{}, err
 	}
@@ -210,6 +211,12 @@ func checkKey(key string) error {
 // start: on its own, or with its place in a batch, which may hold it.
 func (g *Gateway) runOf(sub submission, a *agent.Agent, now state.Time, batch *state.Batch) (state.State, error) {
 	req := sub.req
+	if req.Delay > 0 && req.StartAt == nil {
+		at := state.At(now.Add(time.Duration(req.Delay)))
+		req.StartAt = &at
+	} else if req.Delay != 0 {
+		return state.State{}, invalid("delay is %s, want more than 0 and no start_at", time.Duration(req.Delay))
+	}
 	limits, err := limitsOf(req.Limits, now)
 	if err != nil {
 		return state.State{}, err

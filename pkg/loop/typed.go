@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -120,6 +121,9 @@ func (l Typed[S]) Rules() Rules {
 	}
 	return r
 }
+
+// Loop returns the loop for an agent: it is the Factory that a Registry takes.
+func (l Typed[S]) Loop(a *agent.Agent) Loop { return New(a, l.Rules()) }
 
 // with calls fn with what the loop keeps, or gives the turn up.
 func (l Typed[S]) with(t *Turn, fn func(S)) {

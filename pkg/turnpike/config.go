@@ -12,9 +12,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/credential"
 	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
@@ -36,6 +38,12 @@ type Config struct {
 	// NATS is a connection to use instead of one to NATSURL. It stays the caller's:
 	// Close leaves it open.
 	NATS *nats.Conn
+
+	// Store and Bus are used in the place of those on Redis and NATS. They stay the caller's:
+	// Close leaves them open. With a Bus, Open connects to NATS only if NATS or NATSURL is set,
+	// and there must be a Store or a RedisURL.
+	Store state.Store
+	Bus   bus.Bus
 
 	// BusKeys sign live events and heartbeats, as natsbus.ParseKeys reads them; the same in
 	// every process. Default: nothing is signed.
@@ -107,7 +115,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.NATSURL == "" {
+	if c.NATSURL == "" && c.Bus == nil {
 		c.NATSURL = nats.DefaultURL
 	}
 	if c.Prefix == "" {
@@ -132,6 +140,9 @@ func (c Config) validate() error {
 	}
 	if c.Lease < 0 {
 		errs = append(errs, fmt.Errorf("lease is %s, want more than 0", c.Lease))
+	}
+	if c.Bus != nil && c.Store == nil && c.RedisURL == "" {
+		errs = append(errs, errors.New("there is a Bus and no Store: set Store or RedisURL"))
 	}
 	return errors.Join(errs...)
 }

@@ -47,7 +47,7 @@ func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 		return nil, err
 	}
 	d := &Deployment{cfg: cfg, NATS: cfg.NATS}
-	if d.NATS == nil {
+	if d.NATS == nil && cfg.NATSURL != "" {
 		options, err := cfg.NATSLogin.Options()
 		if err != nil {
 			return nil, err
@@ -74,23 +74,14 @@ func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 
 func (d *Deployment) open(ctx context.Context) error {
 	cfg := d.cfg
-	keys, err := cfg.Keys()
+	b, findings, err := d.openBus(ctx)
 	if err != nil {
 		return err
 	}
-	b, err := patiently(ctx, func(ctx context.Context) (*natsbus.Bus, error) {
-		cfg.StreamLimits.EventsAge = cmp.Or(time.Duration(cfg.Retention.Events), cfg.StreamLimits.EventsAge)
-		return natsbus.Open(ctx, d.NATS, natsbus.Config{
-			Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
-			TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: cfg.Logger,
-		})
-	})
-	if err != nil {
-		return err
+	if cfg.Store != nil {
+		d.Store = cfg.Store
+		return d.settled(findings)
 	}
-	d.Bus = b
-	d.OnClose(func() { _ = b.Close() })
-	findings := b.Check(ctx)
 	var store interface {
 		state.Store
 		Check(ctx context.Context) []check.Finding
@@ -109,16 +100,51 @@ func (d *Deployment) open(ctx context.Context) error {
 	d.Store = store
 	d.OnClose(func() { _ = store.Close() })
 	findings = append(findings, store.Check(ctx)...)
-	if err := check.Err(findings); err != nil {
-		return fmt.Errorf("refused to start:\n%w", err)
+	if err := d.settled(findings); err != nil {
+		return err
 	}
-	if redis, ok := store.(*redisstore.Store); ok {
+	if redis, ok := store.(*redisstore.Store); ok && b != nil {
 		d.warnOfTwoStores(ctx)
 		d.guard(ctx, redis, b)
 	}
+	return nil
+}
+
+// openBus opens the bus on NATS and checks its settings. It returns nil if the caller has given one.
+func (d *Deployment) openBus(ctx context.Context) (*natsbus.Bus, []check.Finding, error) {
+	cfg := d.cfg
+	if cfg.Bus != nil {
+		d.Bus = cfg.Bus
+		return nil, nil, nil
+	}
+	keys, err := cfg.Keys()
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := patiently(ctx, func(ctx context.Context) (*natsbus.Bus, error) {
+		cfg.StreamLimits.EventsAge = cmp.Or(time.Duration(cfg.Retention.Events), cfg.StreamLimits.EventsAge)
+		return natsbus.Open(ctx, d.NATS, natsbus.Config{
+			Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
+			TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: cfg.Logger,
+		})
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	d.Bus = b
+	d.OnClose(func() { _ = b.Close() })
+	return b, b.Check(ctx), nil
+}
+
+// settled returns an error if a setting of the servers could lose runs, and logs those that could
+// be better.
+func (d *Deployment) settled(findings []check.Finding) error {
+	if err := check.Err(findings); err != nil {
+		return fmt.Errorf("refused to start:\n%w", err)
+	}
 	for _, f := range findings {
 		if !f.OK {
-			cfg.Logger.Warn().Str("check", f.Name).Str("found", f.Detail).Str("hint", f.Remedy).Msg("a setting could be better")
+			d.cfg.Logger.Warn().Str("check", f.Name).Str("found", f.Detail).Str("hint", f.Remedy).Msg("a setting could be better")
 		}
 	}
 	return nil

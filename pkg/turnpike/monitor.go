@@ -36,9 +36,11 @@ func (d *Deployment) monitor() error {
 	watching.Go(func() {
 		m.WatchStore(ctx, monitor.NewConnection("store", outageHint, m, d.cfg.Logger), ready)
 	})
-	watching.Go(func() {
-		watchNATS(ctx, monitor.NewConnection("nats", outageHint, m, d.cfg.Logger), d.NATS)
-	})
+	if d.NATS != nil {
+		watching.Go(func() {
+			watchNATS(ctx, monitor.NewConnection("nats", outageHint, m, d.cfg.Logger), d.NATS)
+		})
+	}
 	d.OnClose(func() {
 		cancel()
 		watching.Wait()

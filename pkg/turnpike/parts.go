@@ -72,7 +72,7 @@ func (d *Deployment) NewGateway(cfg gateway.Config) (*gateway.Gateway, error) {
 	if cfg.Tracer == nil {
 		cfg.Tracer = d.cfg.Tracer
 	}
-	if cfg.Services == nil {
+	if cfg.Services == nil && d.NATS != nil {
 		cfg.Services = lookup.NewServices(func(ctx context.Context, tenant string) ([]string, error) {
 			return toolkit.ServedSubjects(ctx, d.NATS, d.cfg.Prefix, tenant)
 		}).Of

@@ -42,8 +42,8 @@ type Config struct {
 	Providers     map[string]model.Provider
 	MockResponses []model.Scripted
 
-	// Keys are references (secret://NAME) to the API keys of providers, by name, for
-	// models that name neither a key nor an address of their own. They are the
+	// Keys are the API keys of providers, by name, or references (secret://NAME) to them, for
+	// models that name neither a key nor an address of their own. References are the
 	// deployment's: see Secrets.
 	Keys map[string]string
 

@@ -134,6 +134,9 @@ func (w *Worker) modelKey(tenant string, m agent.Model) (string, error) {
 	if ref == "" || m.BaseURL != "" {
 		return "", nil
 	}
+	if !strings.HasPrefix(ref, secretScheme) {
+		return ref, nil
+	}
 	return Secrets{w.cfg.SecretsDir}.Key(tenant, strings.TrimPrefix(ref, secretScheme), host)
 }
 

@@ -55,6 +55,8 @@ type Worker struct {
 	clock    *clock
 	calls    *timelimit.Calls // of tools, hooks and models
 	turns    sync.WaitGroup
+	released chan struct{} // closed by Release
+	release  func()
 	creating chan struct{} // has an element for each group of children that is being created
 }
 
@@ -93,7 +95,9 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		clock:    &clock{},
 		lifetime: context.Background(),
 		creating: make(chan struct{}, maxCreating),
+		released: make(chan struct{}),
 	}
+	w.release = sync.OnceFunc(func() { close(w.released) })
 	if !cfg.Without.Quarantine {
 		w.quarantine = admission.NewQuarantine(cfg.Slots, cfg.MaxAttempts)
 	}
@@ -167,6 +171,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
+// Release ends the shutdown grace: once the context of Run has ended, Run waits for turns in flight
+// no longer and releases them. It may be called more than once.
+func (w *Worker) Release() { w.release() }
+
 // openQueues opens the queues of turns: all, or none.
 func (w *Worker) openQueues(ctx context.Context) (map[bus.QueueKey]bus.TurnQueue, error) {
 	queues := map[bus.QueueKey]bus.TurnQueue{}
@@ -219,6 +227,9 @@ func (w *Worker) finish(ctx context.Context, ended time.Time, stop context.Cance
 	select {
 	case <-finished:
 	case <-grace.C:
+		stop(errShutdown)
+		<-finished
+	case <-w.released:
 		stop(errShutdown)
 		<-finished
 	}
