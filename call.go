@@ -1,0 +1,74 @@
+package turnpike
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// ErrPending is returned by the function of an [Async] tool that has accepted the call and whose result
+// comes later, by [Run.ToolResult].
+var ErrPending = errors.New("the result comes later")
+
+// IdempotencyKey returns the key of the tool call that ctx belongs to. It is the same for every attempt
+// at the call and differs for every other call; it is never empty. Pass it to the system that the
+// tool changes. It panics outside a tool call.
+func IdempotencyKey(ctx context.Context) string {
+	c, ok := tool.CallFrom(ctx)
+	if !ok || c.IdempotencyKey == "" {
+		panic("turnpike: IdempotencyKey outside a tool call: pass on the context of the tool's function")
+	}
+	return c.IdempotencyKey
+}
+
+// CallFrom returns the tool call that ctx belongs to: its run, its tenant, its id, and Progress, which
+// reports progress to readers of the run's events. It reports false outside a tool call.
+func CallFrom(ctx context.Context) (Call, bool) { return tool.CallFrom(ctx) }
+
+// againError is an error made by Again.
+type againError struct {
+	err   error
+	after time.Duration
+}
+
+func (e *againError) Error() string { return e.err.Error() }
+func (e *againError) Unwrap() error { return e.err }
+
+// Again returns an error with which the function of a tool asks to be called again after a delay: see
+// [Retries]. When no retries are left, the model reads err. Again returns nil if err is nil.
+func Again(err error, after time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &againError{err, max(after, 0)}
+}
+
+// askError is an error made by Ask.
+type askError struct {
+	question string
+	keep     any
+}
+
+func (e *askError) Error() string { return "a person must answer: " + e.question }
+
+// Ask returns an error with which the function of a tool asks a person. The run waits for
+// [Run.Answer]; then a worker calls the function again, and [Answered] returns the answer. keep is
+// stored as JSON and holds all that the function needs to continue; it may be nil.
+func Ask(question string, keep any) error { return &askError{question, keep} }
+
+// Answered returns the answer to the question that an earlier call of the function asked with [Ask], and
+// decodes what that call kept into keep, a pointer or nil. It reports false if the function has not
+// asked, or if keep does not decode.
+func Answered(ctx context.Context, keep any) (answer string, ok bool) {
+	c, _ := tool.CallFrom(ctx)
+	if c.Resume == nil {
+		return "", false
+	}
+	if keep != nil && json.Unmarshal(c.Resume.State, keep) != nil {
+		return "", false
+	}
+	return c.Resume.Answer, true
+}

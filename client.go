@@ -1,0 +1,178 @@
+package turnpike
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"iter"
+	"net/http"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// Types of other packages that methods here take or return.
+type (
+	Agent     = agent.Definition  // an agent, with the fields and checks of YAML
+	Model     = agent.Model       // the model of an Agent
+	Call      = tool.Call         // one call of a tool
+	Outcome   = tool.Outcome      // what a probe found: tool.Done, tool.NotDone, tool.Unknown
+	Event     = api.Event         // one event of a run
+	Info      = api.Run           // a run as it stands
+	Filter    = api.Filter        // selects runs
+	Saved     = api.SavedAgent    // a version of an agent
+	Fork      = api.ForkRequest   // what a fork changes
+	Signal    = api.SignalRequest // a message to a run
+	Limits    = api.SubmitLimits  // limits of one run
+	BatchInfo = api.Batch         // a batch as it stands
+	Principal = api.Principal     // a person or a service
+	Role      = api.Role          // a permission of a Principal
+	Message   = state.Message     // a message of a history
+	Priority  = state.Priority    // the lane of a run
+)
+
+// Client submits runs and reads them. A [Deployment] has one that needs no connection to a gateway;
+// [Dial] returns one that speaks HTTP. Both have the same results and errors. A Client is safe for
+// concurrent use. Refused requests return an [*Error].
+type Client struct {
+	http *client.Client
+}
+
+// DialOptions configure Dial. The zero value connects without a token.
+type DialOptions struct {
+	Token  string // an API key, or a token of the gateway's OpenID provider
+	Tenant string // for callers with roles in several tenants
+
+	// RootCAs are the authorities that the client trusts. Default: those of the system.
+	RootCAs *x509.CertPool
+
+	// HTTP makes the requests. A timeout of it would end streams of events. Default: a new one.
+	HTTP *http.Client
+}
+
+// Dial returns a client of the gateway at url, such as https://tp.example.com. It makes no request.
+// The error is ErrInvalid if url cannot be the address of a gateway.
+func Dial(url string, o DialOptions) (*Client, error) {
+	options := []client.Option{client.WithToken(o.Token), client.WithTenant(o.Tenant)}
+	if o.RootCAs != nil {
+		options = append(options, client.WithRootCAs(o.RootCAs))
+	}
+	if o.HTTP == nil {
+		o.HTTP = &http.Client{}
+	}
+	c := &Client{http: client.NewWithHTTP(url, o.HTTP, options...)}
+	if err := c.http.Valid(); err != nil {
+		return nil, cause(context.Background(), err)
+	}
+	return c, nil
+}
+
+// PutAgent stores a version of an agent. An unchanged definition makes no new version. The error is
+// ErrInvalid and names all mistakes if the definition has some.
+func (c *Client) PutAgent(ctx context.Context, a Agent) (Saved, error) {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return Saved{}, invalid("agent %q does not encode: %v", a.Name, err)
+	}
+	return c.put(ctx, a.Name, b)
+}
+
+// PutYAML is PutAgent with a definition in YAML or JSON, which must have a name.
+func (c *Client) PutYAML(ctx context.Context, text []byte) (Saved, error) {
+	a, err := agent.Parse(text)
+	if err != nil {
+		return Saved{}, invalid("%v", err)
+	}
+	return c.put(ctx, a.Name, text)
+}
+
+func (c *Client) put(ctx context.Context, name string, text []byte) (saved Saved, err error) {
+	if name == "" {
+		return Saved{}, invalid("the agent has no name: set name")
+	}
+	return saved, retry(ctx, func() (err error) {
+		saved, err = c.http.PutAgent(ctx, name, text)
+		return err
+	})
+}
+
+// Submit stores a run and returns its handle. The run is durable when Submit returns; ctx bounds the
+// call and not the run.
+func (c *Client) Submit(ctx context.Context, s Submission) (*Run, error) {
+	in, err := s.request()
+	if err != nil {
+		return nil, err
+	}
+	if s.Key == "" {
+		s.Key = rand.Text()
+	}
+	var made Info
+	err = retry(ctx, func() (err error) {
+		made, err = c.http.Submit(ctx, in, s.Key)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.RunByID(made.ID), nil
+}
+
+// SubmitBatch stores 1 to 1,000 runs: all of them, or none.
+func (c *Client) SubmitBatch(ctx context.Context, b Batch) (*BatchRun, error) {
+	in := api.BatchRequest{Runs: make([]api.SubmitRequest, len(b.Runs)), MaxParallel: b.MaxParallel, CountWaiting: b.CountWaiting}
+	for i, s := range b.Runs {
+		if s.Key != "" {
+			return nil, invalid("Runs[%d].Key is %q: set Batch.Key", i, s.Key)
+		}
+		var err error
+		if in.Runs[i], err = s.request(); err != nil {
+			return nil, err
+		}
+	}
+	if b.Key == "" {
+		b.Key = rand.Text()
+	}
+	var made api.BatchAccepted
+	err := retry(ctx, func() (err error) {
+		made, err = c.http.SubmitBatch(ctx, in, b.Key)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	batch := &BatchRun{c: c, id: made.BatchID}
+	for _, id := range made.RunIDs {
+		batch.runs = append(batch.runs, c.RunByID(id))
+	}
+	return batch, nil
+}
+
+// RunByID returns the handle of a run. It makes no request; methods of a run that does not exist
+// return ErrNotFound.
+func (c *Client) RunByID(id string) *Run { return &Run{c: c, id: id} }
+
+// Runs yields the runs that f selects, the newest first. A final pair has the error, if there is one.
+func (c *Client) Runs(ctx context.Context, f Filter) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		for q := f.Query(); ; {
+			page, err := c.http.List(ctx, q)
+			if err != nil {
+				yield(Info{}, cause(ctx, err))
+				return
+			}
+			for _, i := range page.Items {
+				if !yield(i, nil) {
+					return
+				}
+			}
+			if page.NextCursor == nil {
+				return
+			}
+			q.Set("cursor", *page.NextCursor)
+		}
+	}
+}

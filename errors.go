@@ -1,0 +1,92 @@
+package turnpike
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/turnpike-dev/turnpike/internal/inprocess"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+)
+
+// Error is the error with which Turnpike refuses a request: the same from a [Deployment] and from
+// [Dial]. Code is stable. Match the cause with errors.Is, and the details with errors.As:
+//
+//	if p, ok := errors.AsType[*turnpike.Error](err); ok {
+//		log.Print(p.Code, p.Detail)
+//	}
+type Error = api.Problem
+
+// Causes of errors, for errors.Is.
+var (
+	ErrInvalid         = api.ErrInvalid         // the request or the definition has a mistake
+	ErrNotFound        = api.ErrNotFound        // the run, agent or batch does not exist
+	ErrConflict        = api.ErrConflict        // the key has other content, or the run is in flight
+	ErrNotWaiting      = api.ErrNotWaiting      // the run does not wait for this
+	ErrStale           = api.ErrStale           // another call waits than the one that was decided
+	ErrEnded           = api.ErrEnded           // the run has ended
+	ErrFull            = api.ErrFull            // a limit is reached
+	ErrUnauthenticated = api.ErrUnauthenticated // the caller is unknown
+	ErrForbidden       = api.ErrForbidden       // the caller lacks a role
+	ErrUnavailable     = api.ErrUnavailable     // a server does not answer: try again
+	ErrNewerBuild      = api.ErrNewerBuild      // a newer build wrote the run
+	ErrClosed          = inprocess.ErrClosed    // the Deployment is closed
+)
+
+// RunError reports a run that ended without completing.
+type RunError struct {
+	Run    string // its id
+	Status string // failed or cancelled
+	Reason string // the terminal reason, such as max_turns
+	Detail string // for people; may be empty
+}
+
+func (e *RunError) Error() string {
+	text := fmt.Sprintf("run %s ended %s: %s", e.Run, e.Status, e.Reason)
+	if e.Detail != "" {
+		text += ": " + e.Detail
+	}
+	return text
+}
+
+// OutputError reports the output of a completed run that does not decode into the type that the
+// caller asked for.
+type OutputError struct {
+	Run  string
+	Text string // the output
+	Err  error
+}
+
+func (e *OutputError) Error() string {
+	const most = 200
+	return fmt.Sprintf("run %s: output %.*q does not decode: %v", e.Run, most, e.Text, e.Err)
+}
+
+// Unwrap returns the error of the decoder.
+func (e *OutputError) Unwrap() error { return e.Err }
+
+// invalid returns the Error for a mistake that a Client finds without a request.
+func invalid(format string, args ...any) error {
+	return &Error{Title: http.StatusText(http.StatusBadRequest), Status: http.StatusBadRequest, Code: api.CodeInvalidRequest, Detail: fmt.Sprintf(format, args...)}
+}
+
+// cause makes errors.Is work for errors that no gateway sent: a broken connection is
+// ErrUnavailable, and an address that cannot be a gateway's is ErrInvalid.
+func cause(ctx context.Context, err error) error {
+	if err == nil || errors.Is(err, ErrClosed) || ctx.Err() != nil {
+		return err
+	}
+	if _, ok := errors.AsType[*Error](err); ok {
+		return err
+	}
+	if errors.Is(err, client.ErrURL) {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return err
+}

@@ -1,0 +1,175 @@
+package turnpike
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/access"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+)
+
+// Auth authenticates the requests of a gateway: [NoAuth], [Deployment.KeyAuth] or an [AuthFunc].
+type Auth interface {
+	// Authenticate returns the caller of a request. An error that wraps ErrUnauthenticated is
+	// answered with 401, any other with 503. It must be safe for concurrent use, and may be called
+	// several times for a request that lasts.
+	Authenticate(r *http.Request) (Principal, error)
+}
+
+// AuthFunc is a function that authenticates requests: by the header of a proxy, or by a session of the
+// program. It must refuse headers that a stranger can set.
+type AuthFunc func(r *http.Request) (Principal, error)
+
+// Authenticate implements Auth.
+func (f AuthFunc) Authenticate(r *http.Request) (Principal, error) { return f(r) }
+
+// noAuth lets in every caller.
+type noAuth struct{}
+
+func (noAuth) Authenticate(*http.Request) (Principal, error) {
+	return Principal{Name: access.Anonymous().Name, Roles: access.Roles()}, nil
+}
+
+// NoAuth gives every caller full access. Use it behind loopback or a network that keeps strangers out.
+func NoAuth() Auth { return noAuth{} }
+
+// keyAuth accepts API keys, and sessions of people who have logged in with one.
+type keyAuth struct {
+	chain access.Chain
+	login *access.Login
+}
+
+// Authenticate implements Auth.
+func (k keyAuth) Authenticate(r *http.Request) (Principal, error) {
+	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	p, err := k.chain.Authenticate(r.Context(), token)
+	if err != nil {
+		return Principal{}, unauthenticated(err)
+	}
+	if len(p.Grants) != 1 {
+		return Principal{}, fmt.Errorf("%w: %s has roles in %d tenants, want one", ErrForbidden, p.Name, len(p.Grants))
+	}
+	return Principal{Name: p.Name, Tenant: p.Grants[0].Tenant, Roles: p.Grants[0].Roles}, nil
+}
+
+// unauthenticated makes errors.Is work for errors of package access.
+func unauthenticated(err error) error {
+	if errors.Is(err, access.ErrUnauthenticated) {
+		return fmt.Errorf("%w: %w", ErrUnauthenticated, err)
+	}
+	return err
+}
+
+// KeyAuth accepts API keys, which the command turnpike and package pkg/client create, and lets people
+// log in to the page with one.
+func (d *Deployment) KeyAuth() Auth {
+	store := gateway.Budgeted(d.core.Store)
+	keys := access.NewKeys(store)
+	return keyAuth{access.Chain{Keys: keys}, access.NewLogin(store, access.LoginConfig{Keys: keys})}
+}
+
+// requests authenticates requests by an Auth of the caller's.
+type requests struct {
+	auth   Auth
+	tenant string
+}
+
+// AuthenticateRequest implements access.RequestAuthenticator.
+func (a requests) AuthenticateRequest(r *http.Request) (access.Principal, error) {
+	p, err := a.auth.Authenticate(r)
+	if errors.Is(err, ErrUnauthenticated) {
+		return access.Principal{}, fmt.Errorf("%w: %s", access.ErrUnauthenticated, strings.TrimPrefix(err.Error(), ErrUnauthenticated.Error()+": "))
+	}
+	if err != nil {
+		return access.Principal{}, err
+	}
+	return access.Trusted(p, a.tenant)
+}
+
+// Authenticate implements access.Authenticator. Gateways call AuthenticateRequest.
+func (a requests) Authenticate(context.Context, string) (access.Principal, error) {
+	return access.Principal{}, access.ErrUnauthenticated
+}
+
+// GatewayOptions configure a gateway. Auth is required.
+type GatewayOptions struct {
+	Auth Auth
+
+	// PublicURL is the address by which browsers reach the gateway, such as
+	// https://turnpike.example.com.
+	PublicURL string
+
+	// Hosts are the names by which clients may address the gateway, besides localhost, IP addresses
+	// and names without a dot. With KeyAuth and no Hosts all names are allowed except on loopback.
+	Hosts []string
+
+	NoUI bool // do not serve the page
+
+	// WriteTimeout bounds the time in which a reader takes nothing. Default 30 s.
+	WriteTimeout time.Duration
+}
+
+// Gateway is an http.Handler that serves the HTTP API and the page. Do not put a timeout handler in front
+// of it: streams of events last as long as their runs. It is safe for concurrent use.
+type Gateway struct {
+	gateway *gateway.Gateway
+	handler http.Handler
+	started atomic.Bool
+}
+
+// NewGateway returns a gateway that checks definitions against all that Options names. With
+// Options.Metrics, a Deployment has one gateway at most.
+func (d *Deployment) NewGateway(o GatewayOptions) (*Gateway, error) {
+	cfg := d.gatewayConfig()
+	cfg.PublicURL, cfg.Hosts, cfg.WriteTimeout = strings.TrimSuffix(o.PublicURL, "/"), o.Hosts, o.WriteTimeout
+	if absent(o.Auth) {
+		return nil, errors.New("turnpike: GatewayOptions.Auth is nil: set NoAuth(), KeyAuth() or an AuthFunc")
+	}
+	switch auth := o.Auth.(type) {
+	case noAuth:
+	case keyAuth:
+		cfg.Auth, cfg.Login = auth.chain, auth.login
+	default:
+		cfg.Auth = requests{auth, d.o.Tenant}
+	}
+	g, err := d.core.NewGateway(cfg)
+	if err != nil {
+		return nil, err
+	}
+	made := &Gateway{gateway: g, handler: g.Handler()}
+	if o.NoUI {
+		made.handler = withoutUI(made.handler)
+	}
+	return made, nil
+}
+
+// withoutUI hides the page.
+func withoutUI(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" || r.URL.Path == "/ui" || strings.HasPrefix(r.URL.Path, "/ui/") {
+			http.NotFound(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ServeHTTP implements http.Handler.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.ServeHTTP(w, r) }
+
+// Run accepts submissions over NATS and deletes runs whose retention has passed, until ctx ends. Then it
+// ends streams of events, so that their readers reconnect to another gateway, and publishes what is
+// pending. It returns an error if it cannot subscribe, and if it was called before. One gateway of a
+// deployment must run.
+func (g *Gateway) Run(ctx context.Context) error {
+	if g.started.Swap(true) {
+		return errTwice
+	}
+	defer g.gateway.Close()
+	return g.gateway.Run(ctx)
+}

@@ -1,0 +1,148 @@
+package turnpike
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// goKind is the kind of the tools in Go. Definitions that have no schema or no description get those
+// of the code.
+type goKind struct {
+	tool.Plain
+
+	tools map[string]Tool
+	calls map[string]tool.Func // with those of probes
+}
+
+// describedSpec is what workers know of the kind: any rules, as stored versions keep theirs.
+var describedSpec = tool.SpecOf(func(tool.Definition, *struct{}) (tool.Needs, error) {
+	return tool.Needs{Later: true, Described: true}, nil
+})
+
+// newGoKind returns the kind of tools, or all of their mistakes, joined.
+func newGoKind(tools []Tool) (*goKind, error) {
+	k := &goKind{tools: map[string]Tool{}, calls: map[string]tool.Func{}}
+	var errs []error
+	add := func(name string, call tool.Func) {
+		if _, twice := k.calls[name]; twice {
+			errs = append(errs, fmt.Errorf("two tools have the name %q: rename one", name))
+		}
+		k.calls[name] = call
+	}
+	for i, t := range tools {
+		for _, err := range t.check() {
+			errs = append(errs, fmt.Errorf("Tools[%d] %s: %w", i, t.def.Name, err))
+		}
+		k.tools[t.def.Name] = t
+		add(t.def.Name, t.call)
+		if t.probe != nil {
+			add(t.def.Probe.Name, t.probe.call)
+		}
+	}
+	return k, errors.Join(errs...)
+}
+
+// check returns the mistakes of a tool.
+func (t Tool) check() []error {
+	if t.in == nil {
+		return []error{errors.New("the zero Tool: use NewTool")}
+	}
+	errs := append([]error(nil), t.faults...)
+	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if t.call == nil {
+		refuse("the function is nil")
+	}
+	if t.retry > 0 && !t.def.Idempotent {
+		refuse("it has Retries: add Idempotent")
+	}
+	if p := t.probe; p != nil {
+		if p.call == nil {
+			refuse("the function of Probe is nil")
+		}
+		if p.in != t.in || p.out != t.out {
+			refuse("Probe is of (%s) (%s), want (%s) (%s) as the tool", p.in, p.out, t.in, t.out)
+		}
+	}
+	// The checks of an agent's definition find the rest.
+	known := agent.Known{Tools: tool.Specs{tool.DefaultKind: describedSpec}, Providers: model.BuiltinSpecs()}
+	_, err := known.Compile(Agent{Name: "tools", Model: Model{Provider: "scripted", Responses: []model.Scripted{{Text: "x"}}}, Tools: Use(t)}, 1)
+	if err != nil && len(t.faults) == 0 {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// Spec implements tool.Kind.
+func (k *goKind) Spec() tool.Spec { return describedSpec }
+
+// Describe implements tool.Kind.
+func (k *goKind) Describe(_ context.Context, tools []tool.Bound) map[string]tool.Description {
+	all := map[string]tool.Description{}
+	for _, b := range tools {
+		if t, ok := k.tools[b.Name]; ok {
+			all[b.Name] = tool.Description{Text: t.def.Description, Schema: t.def.Schema}
+		}
+	}
+	return all
+}
+
+// Call implements tool.Kind.
+func (k *goKind) Call(ctx context.Context, _ tool.Bound, c tool.Call) (tool.Result, error) {
+	call := k.calls[c.Name]
+	if call == nil {
+		return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker", c.Name)), nil
+	}
+	return call(ctx, c)
+}
+
+// strictSpec returns what gateways know of the kind: a definition must not loosen the rules of a tool
+// in Go.
+func (k *goKind) strictSpec() tool.Spec {
+	return tool.SpecOf(func(d tool.Definition, _ *struct{}) (tool.Needs, error) {
+		needs := tool.Needs{Later: true, Described: true}
+		t, ok := k.tools[d.Name]
+		if !ok {
+			return needs, nil
+		}
+		return needs, t.loosened(d)
+	})
+}
+
+// loosened returns an error if a definition is less strict than the tool in Go.
+func (t Tool) loosened(d tool.Definition) error {
+	own := t.def
+	var errs []error
+	refuse := func(key, format string, args ...any) { errs = append(errs, tool.Invalid(key, format, args...)) }
+	if own.Approval != "" && own.Approval != tool.ApprovalNever && d.Approval != own.Approval && d.Approval != tool.ApprovalAlways {
+		refuse("approval", "%q is looser than %q of the tool in Go: write that rule, or always", d.Approval, own.Approval)
+	}
+	if d.Idempotent && !own.Idempotent {
+		refuse("idempotent", "the tool in Go is not: remove it")
+	}
+	if d.Async != own.Async {
+		refuse("async", "%t differs from %t of the tool in Go: write %t", d.Async, own.Async, own.Async)
+	}
+	if own.Risk != "" && d.Risk != own.Risk {
+		refuse("risk", "%q differs from %q of the tool in Go: write that", d.Risk, own.Risk)
+	}
+	if own.MaxCalls > 0 && (d.MaxCalls == 0 || d.MaxCalls > own.MaxCalls) {
+		refuse("max_calls", "%d is above %d of the tool in Go: write that or less", d.MaxCalls, own.MaxCalls)
+	}
+	if limit := time.Duration(own.Timeout); limit > 0 && cmp.Or(time.Duration(d.Timeout), agent.DefaultToolTimeout) > limit {
+		refuse("timeout", "it is above %s of the tool in Go: write that or less", limit)
+	}
+	if own.Concurrency == "serial" && d.Concurrency != own.Concurrency {
+		refuse("concurrency", "%q is looser than serial of the tool in Go: write serial", d.Concurrency)
+	}
+	if own.Probe != nil && d.Probe == nil {
+		refuse("probe", "the tool in Go has one: write probe: {name: %s}", own.Probe.Name)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,183 @@
+package turnpike
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/turnpike-dev/turnpike/pkg/access"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
+	core "github.com/turnpike-dev/turnpike/pkg/turnpike"
+)
+
+// Models holds providers of models by the name that agents use.
+type Models = map[string]model.Provider
+
+// NATS says where NATS is. The zero value is nats://127.0.0.1:4222 without a login.
+type NATS struct {
+	// URL of a server with JetStream, or several, separated by commas.
+	URL string
+
+	// Conn is used in the place of URL and Login. It stays open after Close.
+	Conn *nats.Conn
+
+	Login natslogin.Login
+
+	Domain   string // JetStream domain of the streams; default that of the server
+	Replicas int    // of streams; default 1, on a cluster use 3
+}
+
+// Redis says where the checkpoints are. Without a URL, JetStream keeps them.
+type Redis struct {
+	URL   string // such as redis://127.0.0.1:6379
+	Login redisstore.Login
+
+	// Confirm names the copies that must have a write before it counts: off, replicas:N, aof or
+	// aof:N. Default off.
+	Confirm string
+}
+
+// Options of a Deployment. The zero value of each field is its default. NATS, Redis, Store, Bus, Prefix
+// and LeaseDuration must be the same in all processes of a deployment.
+type Options struct {
+	// Name of this process in logs, in the audit and at the servers. Default "turnpike".
+	Name string
+
+	NATS  NATS
+	Redis Redis
+
+	// Store and Bus replace Redis or JetStream, and NATS. They stay open after Close. Without a
+	// NATS URL and connection, a Deployment with a Bus does not connect to NATS.
+	Store state.Store
+	Bus   bus.Bus
+
+	Prefix string // begins the names of subjects, streams and keys; default "turnpike"
+	Tenant string // of the Client and of callers that name none; default "default"
+
+	// LeaseDuration is the time after which other workers take the turns of a worker that does not
+	// respond. Default 25 s.
+	LeaseDuration time.Duration
+
+	// Retention bounds the time for which ended runs are kept. The zero value keeps them.
+	Retention agent.Retention
+
+	// Tools, Models, Loops, Hooks, Kinds and HookKinds are all that agents may name besides what is
+	// built in. Workers use them, and gateways check definitions against them. Maps must not
+	// change after Open.
+	Tools     []Tool
+	Models    Models
+	Loops     loop.Registry
+	Hooks     map[string]hook.Hook
+	Kinds     tool.Kinds
+	HookKinds hook.Kinds
+
+	Logger  *slog.Logger         // default: no log
+	Metrics *prometheus.Registry // for one worker and one gateway at most; default: none
+	Tracer  trace.TracerProvider // default: no spans
+	Meter   metric.MeterProvider // default: no metrics of OpenTelemetry
+
+	keys   map[string]string // API keys by provider, from FromEnv
+	faults []error           // of FromEnv
+}
+
+// checked returns the kind of the tools in Go, or all mistakes of the options, joined.
+func (o Options) checked() (*goKind, error) {
+	errs := slices.Clone(o.faults)
+	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	kind, err := newGoKind(o.Tools)
+	errs = append(errs, err)
+	if o.Tenant != "" {
+		errs = append(errs, access.CheckTenant(o.Tenant))
+	}
+	if typedNil(o.Store) {
+		refuse("Store is a nil %T: leave the field unset", o.Store)
+	}
+	if typedNil(o.Bus) {
+		refuse("Bus is a nil %T: leave the field unset", o.Bus)
+	}
+	if o.Bus != nil && o.Store == nil && o.Redis.URL == "" {
+		refuse("Bus is set and Store is not: set Store or Redis.URL")
+	}
+	if o.Store != nil && o.Redis.URL != "" {
+		refuse("Store and Redis.URL are set: set one of them")
+	}
+	if o.NATS.Replicas < 0 {
+		refuse("NATS.Replicas is %d, want at least 1", o.NATS.Replicas)
+	}
+	if o.LeaseDuration < 0 {
+		refuse("LeaseDuration is %s, want more than 0", o.LeaseDuration)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Models)) {
+		if absent(o.Models[name]) {
+			refuse("Models[%q] is nil", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Loops)) {
+		if o.Loops[name] == nil {
+			refuse("Loops[%q] is nil", name)
+		}
+		if loop.Builtin()[name] != nil {
+			refuse("Loops[%q] has the name of a built-in loop: rename it", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Hooks)) {
+		if absent(o.Hooks[name]) {
+			refuse("Hooks[%q] is nil", name)
+		}
+	}
+	for _, name := range o.Kinds.Names() {
+		if absent(o.Kinds[name]) {
+			refuse("Kinds[%q] is nil", name)
+		}
+		if name == toolspec.Go {
+			refuse("Kinds has %q: set Tools", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.HookKinds)) {
+		if absent(o.HookKinds[name]) {
+			refuse("HookKinds[%q] is nil", name)
+		}
+	}
+	return kind, errors.Join(errs...)
+}
+
+// absent reports whether an interface holds nothing to call.
+func absent(v any) bool { return v == nil || typedNil(v) }
+
+// typedNil reports whether an interface holds a nil pointer, function or map.
+func typedNil(v any) bool {
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Chan, reflect.Slice:
+		return r.IsNil()
+	default:
+		return false
+	}
+}
+
+// config returns the options as package pkg/turnpike takes them.
+func (o Options) config() core.Config {
+	return core.Config{
+		Name: o.Name, NATSURL: o.NATS.URL, NATS: o.NATS.Conn, NATSLogin: o.NATS.Login, NATSDomain: o.NATS.Domain, Replicas: o.NATS.Replicas,
+		RedisURL: o.Redis.URL, RedisLogin: o.Redis.Login, RedisConfirm: o.Redis.Confirm, Store: o.Store, Bus: o.Bus,
+		Prefix: o.Prefix, Lease: o.LeaseDuration, Retention: o.Retention,
+		Logger: bridge(o.Logger), Registry: o.Metrics, Tracer: o.Tracer, Meter: o.Meter,
+	}
+}

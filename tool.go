@@ -1,0 +1,274 @@
+package turnpike
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// Tool is a function that agents can call, with its schema and its rules. Make one with [NewTool],
+// give it to [Open], and name it in an agent with [Use]. A Tool is a value; it does not change.
+type Tool struct {
+	def    tool.Definition
+	in     reflect.Type
+	out    reflect.Type
+	call   tool.Func // nil: f was nil
+	probe  *probe
+	retry  int
+	faults []error
+}
+
+// probe is the probe of a tool.
+type probe struct {
+	in, out reflect.Type
+	call    tool.Func // nil: f was nil
+}
+
+// NewTool returns a tool that calls f. Its schema is that of In, a struct or a map: names are those of
+// encoding/json, fields without omitempty or omitzero are required, unknown keys are refused, and a
+// tag `jsonschema:"…"` describes a field. f never sees arguments that the schema refuses; the model
+// reads why. Out is a string, a [tool.Result], or any type that encodes as JSON.
+//
+// f must be safe for concurrent use. Its context ends at the timeout, when the run is cancelled, and
+// when the worker loses the turn. The model reads the text of an error. A function that has an effect
+// passes [IdempotencyKey] on.
+//
+// NewTool does not fail: [Open] reports mistakes of name, types, schema and options.
+func NewTool[In, Out any](name, description string, f func(context.Context, In) (Out, error), opts ...ToolOption) Tool {
+	t := Tool{def: tool.Definition{Name: name, Description: description}, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out]()}
+	for _, set := range opts {
+		set(&t)
+	}
+	schema := t.checkedSchema(func() (*jsonschema.Schema, error) { return jsonschema.For[In](nil) })
+	retries := t.retry
+	if f != nil {
+		t.call = func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			in, err := decode[In](schema, c)
+			if err != nil {
+				return tool.Error(err.Error()), nil
+			}
+			out, err := attempt(tool.WithCall(ctx, c), c.Deadline, retries, func(ctx context.Context) (Out, error) { return f(ctx, in) })
+			if err != nil {
+				return failed(err)
+			}
+			return result(out)
+		}
+	}
+	return t
+}
+
+// checkedSchema gives the tool its schema: that of the option Schema, or else the one that infer
+// returns.
+func (t *Tool) checkedSchema(infer func() (*jsonschema.Schema, error)) *jsonschema.Resolved {
+	var s *jsonschema.Schema
+	var err error
+	if len(t.def.Schema) > 0 {
+		err = json.Unmarshal(t.def.Schema, &s)
+	} else if s, err = infer(); err == nil && s.Type != "object" {
+		err = fmt.Errorf("the arguments are of type %s: use a struct or a map", t.in)
+	}
+	var resolved *jsonschema.Resolved
+	if err == nil {
+		resolved, err = s.Resolve(nil)
+	}
+	if err == nil && len(t.def.Schema) == 0 {
+		t.def.Schema, err = json.Marshal(s)
+	}
+	if err != nil {
+		t.fault("schema: %w", err)
+	}
+	return resolved
+}
+
+func (t *Tool) fault(format string, args ...any) {
+	t.faults = append(t.faults, fmt.Errorf(format, args...))
+}
+
+// decode returns the arguments of a call, or an error for the model to read.
+func decode[In any](schema *jsonschema.Resolved, c tool.Call) (in In, err error) {
+	var args map[string]any
+	if err = json.Unmarshal(c.Arguments, &args); err == nil && args == nil {
+		err = errors.New("they must be a JSON object")
+	}
+	if err == nil && schema != nil {
+		err = schema.Validate(args)
+	}
+	if err == nil {
+		err = json.Unmarshal(c.Arguments, &in)
+	}
+	if err != nil {
+		err = fmt.Errorf("Invalid arguments for tool %q: %w", c.Name, err) //nolint:staticcheck // a sentence for the model
+	}
+	return in, err
+}
+
+// attempt calls f, and again as long as it returns an error made by Again, retries are left and the
+// delay ends before the deadline.
+func attempt[Out any](ctx context.Context, deadline time.Time, retries int, f func(context.Context) (Out, error)) (Out, error) {
+	for ; ; retries-- {
+		out, err := f(ctx)
+		again, ok := errors.AsType[*againError](err)
+		if !ok || retries <= 0 || !deadline.IsZero() && time.Until(deadline) <= again.after {
+			return out, err
+		}
+		timer := time.NewTimer(again.after)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return out, ctx.Err()
+		}
+	}
+}
+
+// failed returns the result for an error of a function.
+func failed(err error) (tool.Result, error) {
+	if errors.Is(err, ErrPending) {
+		return tool.Result{Pending: true}, nil
+	}
+	if ask, ok := errors.AsType[*askError](err); ok {
+		kept, err := json.Marshal(ask.keep)
+		if err != nil {
+			return tool.Result{}, fmt.Errorf("encode what Ask keeps: %w", err)
+		}
+		return tool.Result{Ask: &tool.Ask{Question: ask.question, State: kept}}, nil
+	}
+	return tool.Result{}, err
+}
+
+// result returns what a function returned as the model reads it.
+func result(out any) (tool.Result, error) {
+	switch out := out.(type) {
+	case tool.Result:
+		return out, nil
+	case string:
+		return tool.Result{Content: out}, nil
+	}
+	b, err := json.Marshal(out)
+	if err != nil {
+		return tool.Result{}, fmt.Errorf("encode the result: %w", err)
+	}
+	return tool.Result{Content: string(b)}, nil
+}
+
+// Use returns tools as the definition of an agent names them, with schema and rules. They are part of
+// the stored version: runs of that version keep them while the code of the tools changes. So add
+// optional fields only, or give the tool another name. A definition may be stricter than the tool
+// in Go; a Client of a Deployment and a Gateway refuse one that is less strict.
+func Use(tools ...Tool) []tool.Definition {
+	all := make([]tool.Definition, len(tools))
+	for i, t := range tools {
+		all[i] = t.def
+	}
+	return all
+}
+
+// MustSchema returns the JSON Schema of T, for [Agent].OutputSchema. It panics if T has none.
+func MustSchema[T any]() json.RawMessage {
+	s, err := jsonschema.For[T](nil)
+	if err != nil {
+		panic(fmt.Sprintf("turnpike: schema of %s: %v", reflect.TypeFor[T](), err))
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("turnpike: schema of %s: %v", reflect.TypeFor[T](), err))
+	}
+	return b
+}
+
+// ToolOption changes a tool that [NewTool] makes.
+type ToolOption func(*Tool)
+
+// Idempotent declares that a second call with the same [IdempotencyKey] has no further effect. Only
+// such a tool is called again after its worker died during a call.
+func Idempotent() ToolOption { return func(t *Tool) { t.def.Idempotent = true } }
+
+// Approval makes a person approve calls: "always", or calls for which the rule is true, an expression
+// in CEL over args, such as "args.Cents > 900".
+func Approval(rule string) ToolOption {
+	return func(t *Tool) { t.def.Approval = tool.Approval(rule) }
+}
+
+// Risk says what calls do in the world: tool.Reads, Writes, Pays or Sends. Approvers see it.
+func Risk(r tool.Risk) ToolOption { return func(t *Tool) { t.def.Risk = r } }
+
+// Timeout bounds one call, retries included. Default 2 minutes.
+func Timeout(d time.Duration) ToolOption {
+	return func(t *Tool) {
+		if d <= 0 {
+			t.fault("timeout is %s, want more than 0", d)
+		}
+		t.def.Timeout = model.Duration(d)
+	}
+}
+
+// Retries makes the worker call the function up to n times more within the same call, under the same
+// key, when it returns an error made by [Again]. It requires Idempotent.
+func Retries(n int) ToolOption {
+	return func(t *Tool) {
+		if n < 0 {
+			t.fault("retries is %d, want 0 or more", n)
+		}
+		t.retry = n
+	}
+}
+
+// Probe makes f look up the outcome of a call whose worker died, before anything else happens with the
+// call. f gets the arguments and the [IdempotencyKey] of the call, and returns tool.Done with the
+// result, tool.NotDone, or tool.Unknown. f must not change anything. In and Out are those of the tool.
+func Probe[In, Out any](f func(context.Context, In) (Out, Outcome, error)) ToolOption {
+	p := &probe{in: reflect.TypeFor[In](), out: reflect.TypeFor[Out]()}
+	if f != nil {
+		p.call = func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			in, err := decode[In](nil, c)
+			if err != nil {
+				return tool.Result{}, err
+			}
+			out, outcome, err := f(tool.WithCall(ctx, c), in)
+			switch {
+			case err != nil:
+				return tool.Result{}, err
+			case outcome == tool.NotDone:
+				return tool.ProbeNotDone(false), nil
+			case outcome != tool.Done:
+				return tool.ProbeUnknown(), nil
+			}
+			r, err := result(out)
+			if err != nil {
+				return tool.Result{}, err
+			}
+			return tool.ProbeDone(r), nil
+		}
+	}
+	return func(t *Tool) {
+		t.probe = p
+		t.def.Probe = &tool.Probe{Name: t.def.Name + "_probe"}
+	}
+}
+
+// MaxCalls bounds the calls in one run.
+func MaxCalls(n int) ToolOption {
+	return func(t *Tool) {
+		if n < 1 {
+			t.fault("max calls is %d, want at least 1", n)
+		}
+		t.def.MaxCalls = n
+	}
+}
+
+// Serial makes calls run alone, in the order in which the model made them.
+func Serial() ToolOption { return func(t *Tool) { t.def.Concurrency = "serial" } }
+
+// Async allows the function to return [ErrPending].
+func Async() ToolOption { return func(t *Tool) { t.def.Async = true } }
+
+// Schema replaces the JSON Schema of In.
+func Schema(s json.RawMessage) ToolOption { return func(t *Tool) { t.def.Schema = s } }

@@ -1,0 +1,136 @@
+package turnpike
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/turnpike-dev/turnpike/internal/inprocess"
+	"github.com/turnpike-dev/turnpike/pkg/access"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
+	core "github.com/turnpike-dev/turnpike/pkg/turnpike"
+)
+
+// Deployment is this process's part of a deployment: connections to NATS and to the store, and all that
+// agents may name. Its Client acts for the process, with the roles submitter, viewer, author and
+// operator in Options.Tenant. A Deployment is safe for concurrent use.
+type Deployment struct {
+	*Client
+
+	o         Options
+	core      *core.Deployment
+	kind      *goKind
+	gateway   *gateway.Gateway // serves the clients of this process
+	transport *inprocess.Transport
+	close     func()
+}
+
+// Open connects to the servers, creates the streams that are missing, and checks the settings of the
+// servers and all of o. The error joins all mistakes of o. ctx bounds opening only.
+func Open(ctx context.Context, o Options) (*Deployment, error) {
+	o.Name, o.Tenant = cmp.Or(o.Name, "turnpike"), cmp.Or(o.Tenant, state.DefaultTenant)
+	kind, err := o.checked()
+	if err != nil {
+		return nil, fmt.Errorf("turnpike: %w", err)
+	}
+	d := &Deployment{o: o, kind: kind}
+	if d.core, err = core.Open(ctx, o.config()); err != nil {
+		return nil, fmt.Errorf("turnpike: %w", err)
+	}
+	// The metrics of the registry are those of the gateway that the caller may make.
+	cfg := d.gatewayConfig()
+	cfg.Auth, cfg.Registry = callers{o.Tenant}, prometheus.NewRegistry()
+	if d.gateway, err = d.core.NewGateway(cfg); err != nil {
+		d.core.Close()
+		return nil, fmt.Errorf("turnpike: %w", err)
+	}
+	d.transport = inprocess.New(d.gateway.Handler())
+	d.close = sync.OnceFunc(func() {
+		d.transport.Close()
+		d.gateway.Close()
+		d.core.Close()
+	})
+	d.Client = d.As(Principal{Name: "process:" + o.Name, Roles: []Role{api.RoleSubmitter, api.RoleViewer, api.RoleAuthor, api.RoleOperator}})
+	return d, nil
+}
+
+// As returns a Client that acts for p, whom the caller has authenticated. Approvals require it: they
+// name a person in the audit.
+func (d *Deployment) As(p Principal) *Client {
+	return &Client{http: client.NewWithHTTP("http://turnpike", &http.Client{Transport: identity{p, d.transport}})}
+}
+
+// Close disconnects. Every Run of a worker or gateway must have returned. Requests of clients that have
+// not ended end, and later ones return ErrClosed. Close may be called more than once; it returns nil.
+func (d *Deployment) Close() error {
+	d.close()
+	return nil
+}
+
+// gatewayConfig returns what gateways of this process must know.
+func (d *Deployment) gatewayConfig() gateway.Config {
+	specs := agent.Builtin().Tools
+	for name, s := range d.o.Kinds.Specs() {
+		specs[name] = s
+	}
+	specs[toolspec.Go] = d.kind.strictSpec()
+	return gateway.Config{
+		Kinds: specs, Hooks: hookspec.Kinds(nil).With(d.o.HookKinds).Specs(), Providers: model.SpecsOf(d.o.Models), Loops: d.loops().Names(), Tenant: d.o.Tenant,
+	}
+}
+
+// loops returns the built-in loops and those of the options.
+func (d *Deployment) loops() loop.Registry {
+	all := loop.Builtin()
+	for name, f := range d.o.Loops {
+		all[name] = f
+	}
+	return all
+}
+
+// kinds returns the kinds of tool of workers.
+func (d *Deployment) kinds() tool.Kinds {
+	return toolspec.Kinds(nil).With(tool.Kinds{toolspec.Go: d.kind}).With(d.o.Kinds)
+}
+
+// principalKey is the key of the principal of a request of this process, in its context. Nothing that
+// comes over a connection can set it.
+type principalKey struct{}
+
+// identity sends requests for a principal.
+type identity struct {
+	who  Principal
+	next *inprocess.Transport
+}
+
+// RoundTrip implements http.RoundTripper.
+func (i identity) RoundTrip(r *http.Request) (*http.Response, error) {
+	return i.next.RoundTrip(r.WithContext(context.WithValue(r.Context(), principalKey{}, i.who)))
+}
+
+// callers authenticates requests of this process.
+type callers struct{ tenant string }
+
+// AuthenticateRequest implements access.RequestAuthenticator.
+func (c callers) AuthenticateRequest(r *http.Request) (access.Principal, error) {
+	p, _ := r.Context().Value(principalKey{}).(Principal)
+	return access.Trusted(p, c.tenant)
+}
+
+// Authenticate implements access.Authenticator: no token is accepted.
+func (c callers) Authenticate(context.Context, string) (access.Principal, error) {
+	return access.Trusted(Principal{}, c.tenant)
+}

@@ -1,0 +1,129 @@
+package turnpike
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// WorkerOptions configure a worker. The zero value of each field is its default.
+type WorkerOptions struct {
+	// ID names the worker in leases, logs and the audit. It must be unique in the deployment.
+	// Default: the host with a random part.
+	ID string
+
+	// Slots bounds the turns in flight. Default 1000.
+	Slots int
+
+	// Keys holds API keys by provider, or references such as secret://NAME, for models of agents
+	// that have none. Default: the keys that FromEnv found.
+	Keys map[string]string
+
+	Prices     model.Prices     // by model; default model.DefaultPrices
+	RateLimits model.RateLimits // the same in all workers of the deployment; default none
+
+	// Grace bounds the time that turns in flight get when Run's context has ended. Default 20 s.
+	Grace time.Duration
+
+	HeartbeatInterval time.Duration // default 300 ms
+	SweepInterval     time.Duration // between looks for lost turns; default 1 s
+	RedeliveryDelay   time.Duration // before a turn whose message was lost is published again; default 5 s
+	LateResults       time.Duration // wait for results of a lost worker's calls; default 3 s
+	MaxAttempts       int           // claims of a turn before its run fails; default 5
+	SecretsDir        string        // has one file for each secret; default none
+}
+
+// Worker takes turns of runs. Any number of workers share the runs of a deployment.
+type Worker struct {
+	worker *worker.Worker
+	stop   context.CancelFunc // ends Run
+	ctx    context.Context    //nolint:containedctx // ended by stop
+
+	mu      sync.Mutex
+	started bool
+	done    chan struct{} // closed when Run has returned
+}
+
+// NewWorker returns a worker with all that Options names. It takes no turns before Run. With
+// Options.Metrics, a Deployment has one worker at most.
+func (d *Deployment) NewWorker(o WorkerOptions) (*Worker, error) {
+	keys := maps.Clone(d.o.keys)
+	if keys == nil {
+		keys = map[string]string{}
+	}
+	maps.Copy(keys, o.Keys)
+	inner, err := d.core.NewWorker(worker.Config{
+		ID: o.ID, Slots: o.Slots, Keys: keys, Prices: o.Prices, RateLimits: o.RateLimits, ShutdownGrace: o.Grace, HeartbeatInterval: o.HeartbeatInterval,
+		SweepInterval: o.SweepInterval, RedeliveryDelay: o.RedeliveryDelay, LateResults: o.LateResults, MaxAttempts: o.MaxAttempts, SecretsDir: o.SecretsDir,
+		Providers: d.o.Models, Kinds: d.kinds(), Hooks: hookspec.Kinds(d.o.Hooks).With(d.o.HookKinds), Loops: d.loops(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{worker: inner, done: make(chan struct{})}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	return w, nil
+}
+
+// Work makes a worker and runs it until ctx ends.
+func (d *Deployment) Work(ctx context.Context, o WorkerOptions) error {
+	w, err := d.NewWorker(o)
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
+
+// errTwice reports a second Run.
+var errTwice = errors.New("turnpike: Run was called before: make another worker or gateway")
+
+// Run takes turns until ctx ends or Stop is called. Then it lets turns in flight finish within Grace,
+// releases the others, and returns nil. It returns an error if it cannot subscribe at the start, and
+// if it was called before.
+func (w *Worker) Run(ctx context.Context) error {
+	w.mu.Lock()
+	if w.started {
+		w.mu.Unlock()
+		return errTwice
+	}
+	w.started = true
+	w.mu.Unlock()
+	defer close(w.done)
+	if w.ctx.Err() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.ctx, cancel)()
+	return w.worker.Run(ctx)
+}
+
+// Stop makes Run finish and waits until it has returned. When ctx ends, Run releases the turns in flight
+// at once; Stop then returns the error of ctx. A worker that is stopped before Run takes no turns.
+func (w *Worker) Stop(ctx context.Context) error {
+	w.stop()
+	w.mu.Lock()
+	started := w.started
+	w.mu.Unlock()
+	if !started {
+		return nil
+	}
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+		w.worker.Release()
+		<-w.done
+		return ctx.Err()
+	}
+}
+
+// Ready returns nil if the worker can take turns: the store and the bus respond. The error names all
+// causes.
+func (w *Worker) Ready(ctx context.Context) error { return w.worker.Ready(ctx) }
