@@ -39,7 +39,22 @@ type (
 // [Dial] returns one that speaks HTTP. Both have the same results and errors. A Client is safe for
 // concurrent use. Refused requests return an [*Error].
 type Client struct {
-	http *client.Client
+	http    *client.Client
+	closing context.Context //nolint:containedctx // ends with the Deployment; nil: never
+}
+
+// bound returns a context for calls that reconnect: it ends with the Deployment also. The caller must
+// call the returned function.
+func (c *Client) bound(ctx context.Context) (context.Context, func()) {
+	if c.closing == nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(c.closing, func() { cancel(ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // DialOptions configure Dial. The zero value connects without a token.

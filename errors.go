@@ -76,7 +76,13 @@ func invalid(format string, args ...any) error {
 // cause makes errors.Is work for errors that no gateway sent: a broken connection is
 // ErrUnavailable, and an address that cannot be a gateway's is ErrInvalid.
 func cause(ctx context.Context, err error) error {
-	if err == nil || errors.Is(err, ErrClosed) || ctx.Err() != nil {
+	if err == nil || errors.Is(err, ErrClosed) {
+		return err
+	}
+	if ctx.Err() != nil {
+		if errors.Is(context.Cause(ctx), ErrClosed) {
+			return ErrClosed
+		}
 		return err
 	}
 	if _, ok := errors.AsType[*Error](err); ok {

@@ -78,6 +78,8 @@ func (r *Run) until(ctx context.Context, done func(Info) bool) (Info, error) {
 // Live events (Seq 0) may be lost. A final pair has the error, if there is one.
 func (r *Run) Events(ctx context.Context, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
+		ctx, end := r.c.bound(ctx)
+		defer end()
 		for e, err := range r.c.http.Events(ctx, r.id, after) {
 			if !yield(e, cause(ctx, err)) {
 				return

@@ -140,6 +140,8 @@ func (b *BatchRun) Info(ctx context.Context) (BatchInfo, error) {
 
 // Wait returns the batch when all of its runs have ended.
 func (b *BatchRun) Wait(ctx context.Context) (BatchInfo, error) {
+	ctx, end := b.c.bound(ctx)
+	defer end()
 	i, err := b.c.http.WaitBatch(ctx, b.id, nil)
 	return i, cause(ctx, err)
 }

@@ -70,7 +70,7 @@ func Open(ctx context.Context, o Options) (*Deployment, error) {
 // As returns a Client that acts for p, whom the caller has authenticated. Approvals require it: they
 // name a person in the audit.
 func (d *Deployment) As(p Principal) *Client {
-	return &Client{http: client.NewWithHTTP("http://turnpike", &http.Client{Transport: identity{p, d.transport}})}
+	return &Client{http: client.NewWithHTTP("http://turnpike", &http.Client{Transport: identity{p, d.transport}}), closing: d.transport.Closing()}
 }
 
 // Close disconnects. Every Run of a worker or gateway must have returned. Requests of clients that have

@@ -44,6 +44,9 @@ func (t *Transport) Close() {
 	t.running.Wait()
 }
 
+// Closing returns a context that ends when Close is called.
+func (t *Transport) Closing() context.Context { return t.closing }
+
 // RoundTrip implements http.RoundTripper. It returns when the handler has written its header.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.mu.Lock()
