@@ -171,5 +171,8 @@ func (g *Gateway) Run(ctx context.Context) error {
 		return errTwice
 	}
 	defer g.gateway.Close()
-	return g.gateway.Run(ctx)
+	if err := g.gateway.Run(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
 }

@@ -108,6 +108,9 @@ func says(texts ...string) (script []model.Scripted) {
 	return script
 }
 
+// scriptedModel is the provider of scripts.
+func scriptedModel() model.Provider { return scripted.New() }
+
 func calls(name string, args any) model.Scripted {
 	b, err := json.Marshal(args)
 	if err != nil {

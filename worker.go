@@ -28,8 +28,8 @@ type WorkerOptions struct {
 	Prices     model.Prices     // by model; default model.DefaultPrices
 	RateLimits model.RateLimits // the same in all workers of the deployment; default none
 
-	// Grace bounds the time that turns in flight get when Run's context has ended. Default 20 s.
-	Grace time.Duration
+	// ShutdownGrace bounds the time that turns in flight get when Run's context has ended. Default 20 s.
+	ShutdownGrace time.Duration
 
 	HeartbeatInterval time.Duration // default 300 ms
 	SweepInterval     time.Duration // between looks for lost turns; default 1 s
@@ -59,7 +59,7 @@ func (d *Deployment) NewWorker(o WorkerOptions) (*Worker, error) {
 	}
 	maps.Copy(keys, o.Keys)
 	inner, err := d.core.NewWorker(worker.Config{
-		ID: o.ID, Slots: o.Slots, Keys: keys, Prices: o.Prices, RateLimits: o.RateLimits, ShutdownGrace: o.Grace, HeartbeatInterval: o.HeartbeatInterval,
+		ID: o.ID, Slots: o.Slots, Keys: keys, Prices: o.Prices, RateLimits: o.RateLimits, ShutdownGrace: o.ShutdownGrace, HeartbeatInterval: o.HeartbeatInterval,
 		SweepInterval: o.SweepInterval, RedeliveryDelay: o.RedeliveryDelay, LateResults: o.LateResults, MaxAttempts: o.MaxAttempts, SecretsDir: o.SecretsDir,
 		Providers: d.o.Models, Kinds: d.kinds(), Hooks: hookspec.Kinds(d.o.Hooks).With(d.o.HookKinds), Loops: d.loops(),
 	})
@@ -83,7 +83,7 @@ func (d *Deployment) Work(ctx context.Context, o WorkerOptions) error {
 // errTwice reports a second Run.
 var errTwice = errors.New("turnpike: Run was called before: make another worker or gateway")
 
-// Run takes turns until ctx ends or Stop is called. Then it lets turns in flight finish within Grace,
+// Run takes turns until ctx ends or Stop is called. Then it lets turns in flight finish within ShutdownGrace,
 // releases the others, and returns nil. It returns an error if it cannot subscribe at the start, and
 // if it was called before.
 func (w *Worker) Run(ctx context.Context) error {
@@ -101,7 +101,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.ctx, cancel)()
-	return w.worker.Run(ctx)
+	if err := w.worker.Run(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // Stop makes Run finish and waits until it has returned. When ctx ends, Run releases the turns in flight

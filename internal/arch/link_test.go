@@ -15,6 +15,7 @@ import (
 // packages of this module and of others, with all below them.
 var unlinked = map[string][]string{
 	"cmd/gateway":   slices.Concat(providers, adapters),
+	".":             slices.Concat(providers, adapters, []string{"go.opentelemetry.io/otel/exporters", "github.com/alecthomas/kong"}),
 	"pkg/turnpike":  slices.Concat(providers, adapters, []string{"go.opentelemetry.io/otel/exporters", "github.com/alecthomas/kong"}),
 	"pkg/worker":    slices.Concat(providers, adapters),
 	"pkg/loop":      slices.Concat(providers, adapters),

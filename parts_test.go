@@ -1,0 +1,300 @@
+package turnpike_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+func TestFromEnv(t *testing.T) {
+	for name, value := range map[string]string{
+		"TURNPIKE_NATS_URL": "nats://n:4222", "TURNPIKE_REDIS_URL": "redis://r:6379", "TURNPIKE_PREFIX": "env", "TURNPIKE_NATS_REPLICAS": "3", "TURNPIKE_LEASE": "soon",
+		"TURNPIKE_RETENTION": "completed: 30d", "TURNPIKE_NATS_USER": "u", "TURNPIKE_NATS_PASSWORD_FILE": "/p", "ACME_API_KEY": "secret",
+	} {
+		t.Setenv(name, value)
+	}
+	o := turnpike.Options{Prefix: "mine", Models: turnpike.Models{"acme": nil}}
+	turnpike.FromEnv(&o)
+	if o.NATS.URL != "nats://n:4222" || o.Redis.URL != "redis://r:6379" || o.Prefix != "mine" || o.NATS.Replicas != 3 || o.Retention.Completed == 0 ||
+		o.NATS.Login.User.Text != "u" || o.NATS.Login.Password.File != "/p" {
+		t.Errorf("options %+v", o)
+	}
+	_, err := turnpike.Open(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), `TURNPIKE_LEASE is "soon"`) {
+		t.Errorf("Open = %v", err)
+	}
+}
+
+// A program that does not call FromEnv does not depend on its environment.
+func TestOptionsAloneCount(t *testing.T) {
+	t.Setenv("TURNPIKE_NATS_URL", "nats://127.0.0.1:1")
+	t.Setenv("TURNPIKE_PREFIX", "!")
+	d := open(t, nil)
+	put(t, d.Client, agents()...)
+	if _, i, err := done(t.Context(), d.Client, turnpike.Submission{Agent: "plain", Input: "x"}); err != nil || i.Status != "completed" {
+		t.Error(i.Status, err)
+	}
+}
+
+// A store and a bus of the program replace the servers.
+func TestStoreAndBus(t *testing.T) {
+	t.Parallel()
+	for name, nats := range map[string]turnpike.NATS{"alone": {}, "store alone": {URL: testbed.NATSServer(t).URL()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, func(o *turnpike.Options) {
+				o.NATS, o.Store = nats, memstore.New(memstore.Config{})
+				if nats.URL == "" {
+					b := membus.New()
+					t.Cleanup(func() { _ = b.Close() })
+					o.Bus = b
+				}
+			})
+			put(t, d.Client, agents()...)
+			if _, i, err := done(t.Context(), d.Client, turnpike.Submission{Agent: "clerk", Input: "x"}); err != nil || i.Status != "completed" {
+				t.Error(i.Status, err)
+			}
+		})
+	}
+	_, err := turnpike.Open(t.Context(), turnpike.Options{Bus: membus.New()})
+	if err == nil || !strings.Contains(err.Error(), "Bus is set and Store is not") {
+		t.Errorf("Open = %v", err)
+	}
+}
+
+// A connection of the program is used and stays open.
+func TestConnection(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	d, err := turnpike.Open(t.Context(), turnpike.Options{NATS: turnpike.NATS{Conn: nc}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if nc.Status() != nats.CONNECTED {
+		t.Errorf("the connection is %s", nc.Status())
+	}
+}
+
+// The log goes to the handler of the program, with its levels.
+func TestLogger(t *testing.T) {
+	t.Parallel()
+	var out lines
+	d := open(t, func(o *turnpike.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	})
+	put(t, d.Client, agents()...)
+	if _, _, err := done(t.Context(), d.Client, turnpike.Submission{Agent: "plain", Input: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	testbed.Eventually(t, "the worker starts", func() error {
+		if !strings.Contains(out.String(), `level=INFO msg="worker started" slots=1000 worker=`) {
+			return errors.New(out.String())
+		}
+		return nil
+	})
+	if strings.Contains(out.String(), "level=DEBUG") {
+		t.Errorf("the log has lines of level debug:\n%s", out.String())
+	}
+}
+
+// lines is a buffer for several goroutines.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// A worker runs once. Stop waits for turns in flight until its context ends, and releases them then.
+func TestWorkerStops(t *testing.T) {
+	t.Parallel()
+	begun, let := make(chan struct{}), make(chan struct{})
+	slow := turnpike.NewTool("slow", "", func(ctx context.Context, _ struct{}) (string, error) {
+		close(begun)
+		select {
+		case <-let:
+			return "done", nil
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	})
+	d, err := turnpike.Open(t.Context(), turnpike.Options{NATS: turnpike.NATS{URL: testbed.NATSServer(t).URL()}, Tools: []turnpike.Tool{slow}, Models: turnpike.Models{"scripted": scriptedModel()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	early, err := d.NewWorker(turnpike.WorkerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := early.Stop(t.Context()); err != nil {
+		t.Errorf("Stop before Run: %v", err)
+	}
+	if err := early.Run(t.Context()); err != nil {
+		t.Errorf("Run after Stop: %v", err)
+	}
+	w, err := d.NewWorker(turnpike.WorkerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(context.Background()) }()
+	a := agentOf("slow", calls("slow", struct{}{}), model.Scripted{Text: "end"})
+	a.Tools = turnpike.Use(slow)
+	put(t, d.Client, a)
+	r := submit(t, d.Client, turnpike.Submission{Agent: "slow", Input: "x"})
+	<-begun
+	if err := w.Ready(t.Context()); err != nil {
+		t.Errorf("Ready: %v", err)
+	}
+	if err := w.Run(t.Context()); err == nil {
+		t.Error("Run twice succeeds")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.Stop(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Stop = %v, want canceled", err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	if i, err := r.Info(t.Context()); err != nil || i.Terminal() {
+		t.Errorf("the run is %s, %v", i.Status, err)
+	}
+}
+
+// Gateways refuse callers by the Auth of the program.
+func TestAuth(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	put(t, d.Client, agents()...)
+	if _, err := d.NewGateway(turnpike.GatewayOptions{}); err == nil {
+		t.Error("a gateway without Auth is made")
+	}
+	if _, err := d.NewGateway(turnpike.GatewayOptions{Auth: turnpike.AuthFunc(nil)}); err == nil {
+		t.Error("a gateway with a nil AuthFunc is made")
+	}
+	users := turnpike.AuthFunc(func(r *http.Request) (turnpike.Principal, error) {
+		switch _, user, _ := strings.Cut(r.Header.Get("Authorization"), " "); user {
+		case "":
+			return turnpike.Principal{}, turnpike.ErrUnauthenticated
+		case "broken":
+			return turnpike.Principal{}, errors.New("the directory does not answer")
+		default:
+			return turnpike.Principal{Name: user, Roles: []turnpike.Role{"viewer"}}, nil
+		}
+	})
+	nobody := dial(t, d, turnpike.GatewayOptions{Auth: users}, "")
+	vera := dial(t, d, turnpike.GatewayOptions{Auth: users}, "vera")
+	r, _, err := done(t.Context(), d.Client, turnpike.Submission{Agent: "plain", Input: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nobody.RunByID(r.ID()).Info(t.Context()); !errors.Is(err, turnpike.ErrUnauthenticated) {
+		t.Errorf("a stranger reads a run: %v", err)
+	}
+	if _, err := vera.RunByID(r.ID()).Info(t.Context()); err != nil {
+		t.Errorf("a viewer reads a run: %v", err)
+	}
+	if _, err := vera.Submit(t.Context(), turnpike.Submission{Agent: "plain", Input: "x"}); !errors.Is(err, turnpike.ErrForbidden) {
+		t.Errorf("a viewer submits: %v", err)
+	}
+	broken := dial(t, d, turnpike.GatewayOptions{Auth: users}, "broken")
+	if _, err := broken.RunByID(r.ID()).Info(t.Context()); !errors.Is(err, turnpike.ErrUnavailable) {
+		t.Errorf("without a directory: %v", err)
+	}
+}
+
+// API keys work, and no header makes a caller one of the process.
+func TestKeyAuth(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	put(t, d.Client, agents()...)
+	g, err := d.NewGateway(turnpike.GatewayOptions{Auth: d.KeyAuth(), NoUI: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g)
+	defer server.Close()
+	defer server.CloseClientConnections()
+	open, err := d.NewGateway(turnpike.GatewayOptions{Auth: turnpike.NoAuth()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := httptest.NewServer(open)
+	defer admin.Close()
+	defer admin.CloseClientConnections()
+	key, err := client.NewWithHTTP(admin.URL, admin.Client()).CreateKey(t.Context(), api.KeyRequest{Name: "vera", Roles: []string{"submitter"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, want := range map[string]error{"": turnpike.ErrUnauthenticated, "in-process": turnpike.ErrUnauthenticated, "process:turnpike": turnpike.ErrUnauthenticated, key.Key: nil} {
+		c, err := turnpike.Dial(server.URL, turnpike.DialOptions{Token: token, HTTP: server.Client()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Submit(t.Context(), turnpike.Submission{Agent: "plain", Input: "x"}); !errors.Is(err, want) {
+			t.Errorf("token %.10q submits: %v, want %v", token, err, want)
+		}
+	}
+	resp, err := server.Client().Get(server.URL + "/ui/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusNotFound {
+		t.Errorf("GET /ui/ = %d, want 404", resp.StatusCode)
+	}
+}
+
+func TestDial(t *testing.T) {
+	t.Parallel()
+	if _, err := turnpike.Dial("localhost:7070", turnpike.DialOptions{}); !errors.Is(err, turnpike.ErrInvalid) {
+		t.Errorf("Dial = %v, want ErrInvalid", err)
+	}
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	c, err := turnpike.Dial(gone.URL, turnpike.DialOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.RunByID("run_01JD0000000000000000000000").Info(t.Context()); !errors.Is(err, turnpike.ErrUnavailable) {
+		t.Errorf("Info = %v, want ErrUnavailable", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Submit(ctx, turnpike.Submission{Agent: "x", Input: "x"}); !errors.Is(err, context.Canceled) || errors.Is(err, turnpike.ErrUnavailable) {
+		t.Errorf("Submit = %v, want canceled", err)
+	}
+}

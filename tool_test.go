@@ -1,0 +1,292 @@
+package turnpike_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// A definition has the schema and every rule of the tool.
+func TestUse(t *testing.T) {
+	t.Parallel()
+	look := func(context.Context, refund) (string, turnpike.Outcome, error) { return "", tool.NotDone, nil }
+	full := turnpike.NewTool("pay", "Pays.", pay, turnpike.Idempotent(), turnpike.Approval("always"), turnpike.Risk(tool.Pays), turnpike.Timeout(time.Minute),
+		turnpike.Retries(2), turnpike.Probe(look), turnpike.MaxCalls(3), turnpike.Serial(), turnpike.Async())
+	b, err := json.Marshal(turnpike.Use(full))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `[{"name":"pay","description":"Pays.","schema":{"type":"object","properties":{"Order":{"type":"string","description":"its number"},"Cents":{"type":"integer"}},"required":["Order","Cents"],"additionalProperties":false},` +
+		`"approval":"always","risk":"pays","idempotent":true,"probe":{"name":"pay_probe"},"async":true,"max_calls":3,"timeout":"1m0s","concurrency":"serial"}]`
+	if diff := cmp.Diff(want, string(b)); diff != "" {
+		t.Error(diff)
+	}
+	plain := turnpike.Use(turnpike.NewTool("look", "Looks.", func(context.Context, struct{}) (int, error) { return 1, nil }, turnpike.Schema(json.RawMessage(`{"type":"object"}`))))
+	if string(plain[0].Schema) != `{"type":"object"}` {
+		t.Errorf("schema %s", plain[0].Schema)
+	}
+}
+
+func TestMustSchema(t *testing.T) {
+	t.Parallel()
+	if got, want := string(turnpike.MustSchema[answer]()), `{"type":"object","properties":{"Refunded":{"type":"boolean"}},"required":["Refunded"],"additionalProperties":false}`; got != want {
+		t.Errorf("schema %s, want %s", got, want)
+	}
+	panics(t, "schema of func()", func() { turnpike.MustSchema[func()]() })
+}
+
+func panics(t *testing.T, want string, f func()) {
+	t.Helper()
+	defer func() {
+		if p := fmt.Sprint(recover()); !strings.Contains(p, want) {
+			t.Errorf("panicked with %s, want %q", p, want)
+		}
+	}()
+	f()
+}
+
+// Functions that belong to a tool call say so where there is none.
+func TestOutsideACall(t *testing.T) {
+	t.Parallel()
+	panics(t, "outside a tool call", func() { turnpike.IdempotencyKey(t.Context()) })
+	if _, ok := turnpike.CallFrom(t.Context()); ok {
+		t.Error("there is a call")
+	}
+	if text, ok := turnpike.Answered(t.Context(), nil); ok {
+		t.Errorf("there is an answer %q", text)
+	}
+	if err := turnpike.Again(nil, time.Second); err != nil {
+		t.Errorf("Again(nil) = %v", err)
+	}
+	cause := errors.New("busy")
+	if err := turnpike.Again(cause, time.Second); !errors.Is(err, cause) || err.Error() != "busy" {
+		t.Errorf("Again = %v", err)
+	}
+}
+
+// observed is a part of what the tools of TestTools saw.
+type observed struct {
+	mu   sync.Mutex
+	keys []string
+}
+
+func (o *observed) note(ctx context.Context) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.keys = append(o.keys, turnpike.IdempotencyKey(ctx))
+	return len(o.keys)
+}
+
+type kept struct{ Size int }
+
+// Tools in Go do in runs what they promise, called by agents in Go and in YAML.
+func TestTools(t *testing.T) {
+	t.Parallel()
+	retried, exhausted := &observed{}, &observed{}
+	tools := []turnpike.Tool{
+		turnpike.NewTool("value", "", func(_ context.Context, in map[string]int) (map[string]int, error) {
+			return map[string]int{"sum": in["a"] + in["b"]}, nil
+		}),
+		turnpike.NewTool("raw", "", func(context.Context, struct{}) (tool.Result, error) { return tool.Error("no such thing"), nil }),
+		turnpike.NewTool("fails", "", func(context.Context, struct{}) (string, error) { return "", errors.New("out of stock") }),
+		turnpike.NewTool("retried", "", func(ctx context.Context, _ struct{}) (string, error) {
+			if retried.note(ctx) < 3 {
+				return "", turnpike.Again(errors.New("busy"), 0)
+			}
+			return "at last", nil
+		}, turnpike.Idempotent(), turnpike.Retries(2)),
+		turnpike.NewTool("exhausted", "", func(ctx context.Context, _ struct{}) (string, error) {
+			exhausted.note(ctx)
+			return "", turnpike.Again(errors.New("still busy"), 0)
+		}, turnpike.Idempotent(), turnpike.Retries(1)),
+		turnpike.NewTool("asks", "", func(ctx context.Context, _ struct{}) (string, error) {
+			var k kept
+			text, ok := turnpike.Answered(ctx, &k)
+			if !ok {
+				return "", turnpike.Ask("Which size?", kept{42})
+			}
+			return fmt.Sprintf("size %s, kept %d", text, k.Size), nil
+		}),
+		turnpike.NewTool("later", "", func(context.Context, struct{}) (string, error) { return "", turnpike.ErrPending }, turnpike.Async()),
+		turnpike.NewTool("where", "", func(ctx context.Context, _ struct{}) (string, error) {
+			c, ok := turnpike.CallFrom(ctx)
+			return fmt.Sprint(ok, c.Name, c.Tenant, c.Run != "", c.IdempotencyKey == turnpike.IdempotencyKey(ctx)), nil
+		}),
+		payTool(),
+	}
+	d := open(t, func(o *turnpike.Options) { o.Tools = tools })
+	run := func(name string, args any) (*turnpike.Run, turnpike.Info) {
+		t.Helper()
+		a := agentOf("a-"+name, calls(name, args), model.Scripted{Text: "end"})
+		for _, used := range turnpike.Use(tools...) {
+			if used.Name == name {
+				a.Tools = []tool.Definition{used}
+			}
+		}
+		put(t, d.Client, a)
+		r := submit(t, d.Client, turnpike.Submission{Agent: a.Name, Input: "go"})
+		i, err := r.WaitIdle(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, i
+	}
+	result := func(r *turnpike.Run) string {
+		t.Helper()
+		if i, err := r.Wait(t.Context()); err != nil || i.Status != "completed" {
+			t.Fatal(i.Status, i.Error, err)
+		}
+		all, err := r.History(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range all {
+			if m.Role == state.RoleTool {
+				return m.Parts[0].Content
+			}
+		}
+		t.Fatal("no result")
+		return ""
+	}
+	none := struct{}{}
+	for name, want := range map[string]string{
+		"raw": "no such thing", "fails": "out of stock", "retried": "at last", "exhausted": "still busy", "where": "truewheredefaulttrue true",
+	} {
+		r, _ := run(name, none)
+		if got := result(r); !strings.Contains(got, want) {
+			t.Errorf("%s: result %q, want %q", name, got, want)
+		}
+	}
+	r, _ := run("value", map[string]int{"a": 1, "b": 2})
+	if got := result(r); got != `{"sum":3}` {
+		t.Errorf("value: result %q", got)
+	}
+	r, _ = run("pay", map[string]any{"Order": "7", "Cent": 1})
+	if got := result(r); !strings.Contains(got, `Invalid arguments for tool "pay"`) {
+		t.Errorf("pay: result %q", got)
+	}
+	for _, o := range []struct {
+		*observed
+		n int
+	}{{retried, 3}, {exhausted, 2}} {
+		if len(o.keys) != o.n || o.keys[0] != o.keys[o.n-1] {
+			t.Errorf("keys %q, want %d equal ones", o.keys, o.n)
+		}
+	}
+	r, i := run("asks", none)
+	if i.Waiting == nil || i.Waiting.Question == nil || *i.Waiting.Question != "Which size?" {
+		t.Fatalf("waits for %+v", i.Waiting)
+	}
+	if err := r.Answer(t.Context(), "L"); err != nil {
+		t.Fatal(err)
+	}
+	if got := result(r); got != "size L, kept 42" {
+		t.Errorf("asks: result %q", got)
+	}
+	r, i = run("later", none)
+	if i.Waiting == nil || i.Waiting.Reason != "waiting_tool" {
+		t.Fatalf("waits for %+v", i.Waiting)
+	}
+	if err := r.ToolResult(t.Context(), i.Waiting.Calls[0].ID, map[string]bool{"sent": true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := result(r); got != `{"sent":true}` {
+		t.Errorf("later: result %q", got)
+	}
+
+	// An agent in YAML that names the tool only has its schema.
+	if _, err := d.PutYAML(t.Context(), []byte("{name: short, tools: [{name: value}], model: {provider: scripted, responses: [{tool_calls: [{name: value, arguments: {a: x}}]}, {text: end}]}}")); err != nil {
+		t.Fatal(err)
+	}
+	if got := result(submit(t, d.Client, turnpike.Submission{Agent: "short", Input: "go"})); !strings.Contains(got, "Invalid arguments") {
+		t.Errorf("short: result %q", got)
+	}
+}
+
+// One tool serves calls of many runs at once.
+func TestToolIsConcurrent(t *testing.T) {
+	t.Parallel()
+	const n = 8
+	var in atomic.Int32
+	all := make(chan struct{})
+	meet := turnpike.NewTool("meet", "", func(ctx context.Context, p struct{ N int }) (int, error) {
+		if in.Add(1) == n {
+			close(all)
+		}
+		select {
+		case <-all:
+			return p.N, nil
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	})
+	d := open(t, func(o *turnpike.Options) { o.Tools = []turnpike.Tool{meet} })
+	var runs []*turnpike.Run
+	for i := range n {
+		a := agentOf(fmt.Sprint("meets-", i), calls("meet", map[string]int{"N": i}), model.Scripted{Text: "met"})
+		a.Tools = turnpike.Use(meet)
+		put(t, d.Client, a)
+		runs = append(runs, submit(t, d.Client, turnpike.Submission{Agent: a.Name, Input: "x"}))
+	}
+	for _, r := range runs {
+		if text, err := turnpike.Result[string](t.Context(), r); err != nil || text != "met" {
+			t.Error(text, err)
+		}
+	}
+}
+
+// Open reports all mistakes of its options, and connects to nothing before there are none.
+func TestOpenReportsMistakes(t *testing.T) {
+	t.Parallel()
+	var nobody *nilStore
+	ok := func(context.Context, refund) (string, error) { return "", nil }
+	_, err := turnpike.Open(t.Context(), turnpike.Options{
+		Store: nobody, Tenant: "No Tenant", LeaseDuration: -1, NATS: turnpike.NATS{URL: "nats://127.0.0.1:1", Replicas: -1},
+		Tools: []turnpike.Tool{
+			turnpike.NewTool[refund, string]("nothing", "", nil),
+			turnpike.NewTool("twice", "", ok), turnpike.NewTool("twice", "", ok),
+			turnpike.NewTool("bad name", "", ok),
+			turnpike.NewTool("number", "", func(context.Context, int) (string, error) { return "", nil }),
+			turnpike.NewTool("function", "", func(context.Context, struct{ F func() }) (string, error) { return "", nil }),
+			turnpike.NewTool("schema", "", ok, turnpike.Schema(json.RawMessage(`{"type":`))),
+			turnpike.NewTool("list", "", ok, turnpike.Schema(json.RawMessage(`{"type":"array"}`))),
+			turnpike.NewTool("rule", "", ok, turnpike.Approval("args.Cents >")),
+			turnpike.NewTool("risk", "", ok, turnpike.Risk("burns")),
+			turnpike.NewTool("retries", "", ok, turnpike.Retries(1)),
+			turnpike.NewTool("negative", "", ok, turnpike.Retries(-1), turnpike.Timeout(-1), turnpike.MaxCalls(0)),
+			turnpike.NewTool("probe", "", ok, turnpike.Probe(func(context.Context, answer) (string, turnpike.Outcome, error) { return "", "", nil })),
+			turnpike.NewTool("noprobe", "", ok, turnpike.Probe[refund, string](nil)),
+			{},
+		},
+		Models: turnpike.Models{"none": nil},
+	})
+	if err == nil {
+		t.Fatal("Open accepts all of it")
+	}
+	for _, want := range []string{
+		"Store is a nil *turnpike_test.nilStore", "tenant \"No Tenant\"", "LeaseDuration is -1ns", "NATS.Replicas is -1",
+		"Tools[0] nothing: the function is nil", `two tools have the name "twice"`, "Tools[3] bad name: ", "Tools[4] number: schema: ", "Tools[5] function: schema: ",
+		"Tools[6] schema: schema: ", "Tools[7] list: ", "Tools[8] rule: ", "Tools[9] risk: ", "Tools[10] retries: it has Retries", "retries is -1", "timeout is -1ns", "max calls is 0",
+		"Tools[12] probe: Probe is of (turnpike_test.answer)", "Tools[13] noprobe: the function of Probe is nil", "Tools[14] : the zero Tool", `Models["none"] is nil`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in:\n%v", want, err)
+		}
+	}
+}
+
+// nilStore is a store of which there is only a nil pointer.
+type nilStore struct{ state.Store }
