@@ -38,6 +38,7 @@ var floors = [][]string{
 	{"pkg/turnpike"},
 	{"internal/inprocess"},
 	{"."},
+	{"turnpiketest"},
 	{"internal/arch", "internal/devserver", "internal/mockmodel", "internal/permission", "internal/telemetry"},
 	{"internal/app", "internal/doctor"},
 	{"internal/watch"},

@@ -1,0 +1,179 @@
+package turnpiketest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/turnpike-dev/turnpike"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Point is a step of a turn at which a worker can die.
+type Point string
+
+// The points, in the order in which a turn passes them. A turn passes those that it has, some more than
+// once: the start of a call is stored only if the tool is not idempotent, and a result that no other
+// work follows is stored with the turn.
+const (
+	Claimed         Point = "claimed"          // the store has the worker's claim
+	ModelAnswered   Point = "model_answered"   // the worker has a response
+	ModelJournaled  Point = "model_journaled"  // the store has the response
+	CallStarted     Point = "call_started"     // the store has the start of a call; the tool is not called yet
+	CallReturned    Point = "call_returned"    // the worker has a result that it stores before the turn ends
+	ResultJournaled Point = "result_journaled" // the store has that result
+	TurnDecided     Point = "turn_decided"     // the worker is about to commit
+	TurnCommitted   Point = "turn_committed"   // the store has the turn
+	TurnPublished   Point = "turn_published"   // the bus has the message of the next turn
+)
+
+// points are all points.
+var points = []Point{Claimed, ModelAnswered, ModelJournaled, CallStarted, CallReturned, ResultJournaled, TurnDecided, TurnCommitted, TurnPublished}
+
+// errCrashed is the error of store and bus for a worker that has crashed. It gives up its turns at once.
+var errCrashed = fmt.Errorf("turnpiketest: the worker has crashed: %w", state.ErrFenced)
+
+// CrashAt makes the worker die when it passes a point for the nth time, from 1, counted over all workers
+// of the Kit. The worker is cut off from store and bus, its contexts end, and another one starts.
+func (k *Kit) CrashAt(p Point, nth int) {
+	k.t.Helper()
+	if !slices.Contains(points, p) || nth < 1 {
+		k.t.Fatalf("turnpiketest: CrashAt(%q, %d): use a Point and a number from 1", p, nth)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.crash[p] == nil {
+		k.crash[p] = map[int]bool{}
+	}
+	k.crash[p][nth] = true
+}
+
+// life is one worker, from its start to its end or its crash.
+type life struct {
+	kit    *Kit
+	worker *turnpike.Worker
+
+	mu   sync.Mutex
+	dead bool
+}
+
+// begin starts a worker.
+func (k *Kit) begin() error {
+	l := &life{kit: k}
+	o := k.o
+	o.Store, o.Bus = store{k.store, l}, wire{k.bus, l}
+	d, err := turnpike.Open(context.Background(), o)
+	if err != nil {
+		return err
+	}
+	if l.worker, err = d.NewWorker(turnpike.WorkerOptions{}); err != nil {
+		return errors.Join(err, d.Close())
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return d.Close()
+	}
+	k.life = l
+	k.lives.Go(func() {
+		if err := errors.Join(l.worker.Run(context.Background()), d.Close()); err != nil && l.alive() == nil {
+			k.t.Errorf("turnpiketest: the worker ends: %v", err)
+		}
+	})
+	return nil
+}
+
+// alive returns errCrashed after a crash.
+func (l *life) alive() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		return errCrashed
+	}
+	return nil
+}
+
+// pass counts that the worker passes a point, and returns errCrashed if it dies there.
+func (l *life) pass(p Point) error {
+	if err := l.alive(); err != nil {
+		return err
+	}
+	k := l.kit
+	k.mu.Lock()
+	k.passed[p]++
+	dies := k.crash[p][k.passed[p]] && !k.closed
+	k.mu.Unlock()
+	if !dies {
+		return nil
+	}
+	l.mu.Lock()
+	twice := l.dead
+	l.dead = true
+	l.mu.Unlock()
+	if !twice {
+		// The next worker starts at once. It takes over when it finds this one dead.
+		k.lives.Go(func() {
+			now, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = l.worker.Stop(now)
+		})
+		k.lives.Go(func() {
+			if err := k.begin(); err != nil {
+				k.t.Errorf("turnpiketest: start another worker: %v", err)
+			}
+		})
+	}
+	return errCrashed
+}
+
+// Open starts a Kit: [New] with the test that EachCrash runs.
+type Open func(turnpike.Options) *Kit
+
+// EachCrash runs f without a crash, and then once for each point that the first run has passed, with a
+// crash there. Each run is a subtest in a bubble of testing/synctest: time passes at once, and f must
+// not use the network. f must call open once, and must reach the same end every time.
+func EachCrash(t *testing.T, f func(t *testing.T, open Open)) {
+	t.Helper()
+	passed := map[Point]int{}
+	run := func(name string, p Point, nth int) bool {
+		return t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var k *Kit
+				f(t, func(o turnpike.Options) *Kit {
+					if k != nil {
+						t.Fatal("turnpiketest: open was called before")
+					}
+					k = New(t, o)
+					if nth > 0 {
+						k.CrashAt(p, nth)
+					}
+					return k
+				})
+				if k == nil {
+					t.Fatal("turnpiketest: open was not called")
+				}
+				k.mu.Lock()
+				defer k.mu.Unlock()
+				if nth == 0 {
+					for p, n := range k.passed {
+						passed[p] = n
+					}
+				} else if k.passed[p] < nth {
+					t.Logf("turnpiketest: no crash: this time the worker passed %s %d times only", p, k.passed[p])
+				}
+			})
+		})
+	}
+	if !run("no crash", "", 0) {
+		return
+	}
+	for _, p := range points {
+		for n := 1; n <= passed[p]; n++ {
+			run(fmt.Sprintf("%s %d", p, n), p, n)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package turnpiketest_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/turnpike-dev/turnpike"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	tt "github.com/turnpike-dev/turnpike/turnpiketest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type Refund struct {
+	Order string
+	Cents int
+}
+
+// bank counts payments by key, and calls.
+type bank struct {
+	mu    sync.Mutex
+	paid  map[string]int
+	calls int
+}
+
+func (b *bank) tool(opts ...turnpike.ToolOption) turnpike.Tool {
+	b.paid = map[string]int{}
+	return turnpike.NewTool("pay", "Pays.", func(ctx context.Context, r Refund) (string, error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.calls++
+		b.paid[turnpike.IdempotencyKey(ctx)] = r.Cents
+		return "paid", nil
+	}, opts...)
+}
+
+// A payment is made once, whatever happens to the worker.
+func TestPaysOnce(t *testing.T) {
+	t.Parallel()
+	tt.EachCrash(t, func(t *testing.T, open tt.Open) {
+		var b bank
+		pay := b.tool(turnpike.Idempotent())
+		k := open(turnpike.Options{Tools: []turnpike.Tool{pay}})
+		run := k.Start(turnpike.Agent{Name: "clerk", Tools: turnpike.Use(pay)}, "Order 7", tt.Calls("pay", Refund{"7", 500}), tt.Says("Done."))
+		if i := k.WaitIdle(run); i.Status != "completed" || len(b.paid) != 1 {
+			t.Error(i.Status, b.paid)
+		}
+		k.Golden(run, "testdata/pays.txt")
+	})
+}
+
+// Results that other calls follow are stored by themselves, and the loop continues from them.
+func TestSerialCalls(t *testing.T) {
+	t.Parallel()
+	tt.EachCrash(t, func(t *testing.T, open tt.Open) {
+		var b bank
+		pay := b.tool(turnpike.Idempotent(), turnpike.Serial())
+		k := open(turnpike.Options{Tools: []turnpike.Tool{pay}})
+		both := tt.Calls("pay", Refund{"7", 500})
+		both.ToolCalls = append(both.ToolCalls, tt.Calls("pay", Refund{"8", 300}).ToolCalls...)
+		run := k.Start(turnpike.Agent{Name: "clerk", Tools: turnpike.Use(pay)}, "Orders 7 and 8", both, tt.Says("Done."))
+		if i := k.WaitIdle(run); i.Status != "completed" || len(b.paid) != 2 {
+			t.Error(i.Status, b.paid)
+		}
+	})
+}
+
+// A call that is not idempotent starts once at most.
+func TestStartsOnce(t *testing.T) {
+	t.Parallel()
+	tt.EachCrash(t, func(t *testing.T, open tt.Open) {
+		var b bank
+		pay := b.tool()
+		k := open(turnpike.Options{Tools: []turnpike.Tool{pay}})
+		run := k.Start(turnpike.Agent{Name: "clerk", Tools: turnpike.Use(pay)}, "Order 7", tt.Calls("pay", Refund{"7", 500}), tt.Says("Done."))
+		if i := k.WaitIdle(run); i.Status != "completed" || b.calls > 1 {
+			t.Error(i.Status, b.calls)
+		}
+	})
+}
+
+// Approvals, failures of models and crashes work in real time, too.
+func TestKit(t *testing.T) {
+	t.Parallel()
+	var b bank
+	pay := b.tool(turnpike.Idempotent(), turnpike.Approval("args.Cents > 900"))
+	k := tt.New(t, turnpike.Options{Tools: []turnpike.Tool{pay}})
+	k.CrashAt(tt.TurnCommitted, 1)
+	run := k.Start(turnpike.Agent{Name: "clerk", Tools: turnpike.Use(pay)}, "Order 7", tt.Calls("pay", Refund{"7", 1000}), tt.Fails(model.InvalidRequest))
+	i := k.WaitIdle(run)
+	if i.Waiting == nil || b.calls != 0 {
+		t.Fatal(i.Status, b.calls)
+	}
+	ada := k.As(turnpike.Principal{Name: "ada", Roles: []turnpike.Role{"approver"}})
+	if err := ada.RunByID(run.ID()).Approve(t.Context(), turnpike.Decision{CallID: i.Waiting.Calls[0].ID, Hash: i.Waiting.Calls[0].Hash}); err != nil {
+		t.Fatal(err)
+	}
+	if i, err := run.Wait(t.Context()); err != nil || i.Status != "failed" || b.calls != 1 {
+		t.Error(i.Status, b.calls, err)
+	}
+}
+
+// A tool's function can be called directly.
+func TestContext(t *testing.T) {
+	t.Parallel()
+	ctx := tt.Context(t, "k")
+	c, ok := turnpike.CallFrom(ctx)
+	if key := turnpike.IdempotencyKey(ctx); key != "k" || !ok || c.Tenant != "default" {
+		t.Error(key, ok, c)
+	}
+}
