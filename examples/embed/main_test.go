@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
 // The tool, the hook and the loop of the program take part in a run, on real servers.
@@ -17,8 +17,8 @@ func TestEmbed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			cfg := turnpike.Config{NATSURL: testbed.NATSServer(t).URL(), RedisURL: redis, Prefix: "embed"}
-			if err := run(t.Context(), cfg, &out); err != nil {
+			o := turnpike.Options{NATS: turnpike.NATS{URL: testbed.NATSServer(t).URL()}, Redis: turnpike.Redis{URL: redis}, Prefix: "embed"}
+			if err := run(t.Context(), o, &out); err != nil {
 				t.Fatal(err)
 			}
 			want := `timetable {"by":"plane","to":"Lisbon"}

@@ -1,0 +1,38 @@
+// Approve is a page of a program where people approve calls. A proxy in front authenticates them and
+// sets X-User. It needs nats-server -js.
+//
+//	go run ./examples/approve
+package main
+
+import (
+	"context"
+	"errors"
+	"log"
+	"net/http"
+
+	"github.com/turnpike-dev/turnpike"
+)
+
+// approve approves the call that the person saw.
+func approve(d *turnpike.Deployment) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		who := turnpike.Principal{Name: r.Header.Get("X-User"), Roles: []turnpike.Role{"approver"}}
+		seen := turnpike.Decision{CallID: r.FormValue("call"), Hash: r.FormValue("hash")}
+		err := d.As(who).RunByID(r.PathValue("run")).Approve(r.Context(), seen)
+		switch {
+		case errors.Is(err, turnpike.ErrStale):
+			http.Error(w, "Another call waits: look again.", http.StatusConflict)
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
+	}
+}
+
+func main() {
+	d, err := turnpike.Open(context.Background(), turnpike.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	http.HandleFunc("POST /approve/{run}", approve(d))
+	log.Fatal(http.ListenAndServe("localhost:8080", nil))
+}
