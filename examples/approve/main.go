@@ -1,5 +1,5 @@
-// Approve is a page of a program where people approve calls. A proxy in front authenticates them and
-// sets X-User. It needs nats-server -js.
+// Approve is a program where people approve calls. A proxy in front authenticates them and sets X-User.
+// The API answers under the same address. It needs nats-server -js.
 //
 //	go run ./examples/approve
 package main
@@ -28,11 +28,23 @@ func approve(d *turnpike.Deployment) http.HandlerFunc {
 	}
 }
 
+// serve answers approvals, and everything else as the API and its page.
+func serve(ctx context.Context, d *turnpike.Deployment) error {
+	g, err := d.NewGateway(turnpike.GatewayOptions{Auth: d.KeyAuth()})
+	if err != nil {
+		return err
+	}
+	go func() { log.Print(g.Run(ctx)) }()
+	http.HandleFunc("POST /approve/{run}", approve(d))
+	http.Handle("/", g)
+	return http.ListenAndServe("localhost:8080", nil)
+}
+
 func main() {
-	d, err := turnpike.Open(context.Background(), turnpike.Options{})
+	ctx := context.Background()
+	d, err := turnpike.Open(ctx, turnpike.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	http.HandleFunc("POST /approve/{run}", approve(d))
-	log.Fatal(http.ListenAndServe("localhost:8080", nil))
+	log.Fatal(serve(ctx, d))
 }
