@@ -1,6 +1,7 @@
 package turnpike
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -14,8 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// FromEnv sets fields of o that are unset from the variables TURNPIKE_* that the commands have: NATS and
-// its login, Redis and its login, prefix, tenant, lease and retention. It also takes the API keys of
+// FromEnv sets fields of o that are unset from the variables TURNPIKE_* that the commands have: NATS,
+// Redis, their logins and limits, OIDC, prefix, tenant, lease, results and retention. It also takes the API keys of
 // the models of o and of the built-in providers from NAME_API_KEY, such as ANTHROPIC_API_KEY; workers
 // use them if WorkerOptions.Keys has none. [Open] reports values that cannot be read. Set Models
 // before the call. No other function of this package reads the environment.
@@ -31,13 +32,17 @@ func FromEnv(o *Options) {
 	text(&o.Redis.Confirm, "REDIS_CONFIRM")
 	text(&o.Prefix, "PREFIX")
 	text(&o.Tenant, "TENANT")
-	number, lease, retention := "", "", ""
-	text(&number, "NATS_REPLICAS")
-	text(&lease, "LEASE")
-	text(&retention, "RETENTION")
-	parse(o, &o.NATS.Replicas, "NATS_REPLICAS", number, strconv.Atoi)
-	parse(o, &o.LeaseDuration, "LEASE", lease, time.ParseDuration)
-	parse(o, &o.Retention, "RETENTION", retention, agent.ParseRetention)
+	parse(o, &o.NATS.Replicas, "NATS_REPLICAS", strconv.Atoi)
+	parse(o, &o.NATS.TurnStreams, "TURN_STREAMS", strconv.Atoi)
+	parse(o, &o.NATS.MaxAckPending, "MAX_ACK_PENDING", strconv.Atoi)
+	parse(o, &o.NATS.EventFeed, "EVENT_FEED", onOff)
+	parse(o, &o.NATS.Limits.Submit, "SUBMIT_MIB", mebibytes)
+	parse(o, &o.NATS.Limits.Control, "CONTROL_MIB", mebibytes)
+	parse(o, &o.NATS.Limits.Dead, "DEAD_MIB", mebibytes)
+	parse(o, &o.NATS.Limits.Events, "EVENTS_MIB", mebibytes)
+	parse(o, &o.MaxResult, "MAX_RESULT", strconv.Atoi)
+	parse(o, &o.LeaseDuration, "LEASE", time.ParseDuration)
+	parse(o, &o.Retention, "RETENTION", agent.ParseRetention)
 
 	n, r := &o.NATS.Login, &o.Redis.Login
 	for name, into := range map[string]*credential.Value{
@@ -47,11 +52,23 @@ func FromEnv(o *Options) {
 		"REDIS_CA": &r.TLS.CA, "REDIS_CERT": &r.TLS.Cert, "REDIS_KEY": &r.TLS.Key,
 	} {
 		if into.Text == "" && into.File == "" {
-			name = "TURNPIKE_" + name
-			*into = credential.Value{Name: name, Text: os.Getenv(name), File: os.Getenv(name + "_FILE")}
+			*into = variable(name)
 		}
 	}
 	text(&n.Inbox, "NATS_INBOX")
+	if o.NATS.Keys == (credential.Value{}) {
+		o.NATS.Keys = variable("BUS_KEYS")
+	}
+	if p := &o.OIDC; p.Issuer == "" && p.Audience == "" {
+		text(&p.Issuer, "OIDC_ISSUER")
+		text(&p.Audience, "OIDC_AUDIENCE")
+		text(&p.Claims, "OIDC_CLAIMS")
+		text(&p.ClientID, "OIDC_CLIENT_ID")
+		p.ClientSecret = variable("OIDC_CLIENT_SECRET")
+		if scopes := os.Getenv("TURNPIKE_OIDC_SCOPES"); scopes != "" {
+			p.Scopes = strings.Split(scopes, ",")
+		}
+	}
 
 	o.keys = maps.Clone(o.keys)
 	if o.keys == nil {
@@ -64,9 +81,30 @@ func FromEnv(o *Options) {
 	}
 }
 
+// variable returns the value of a variable, or of the file that its namesake with _FILE names.
+func variable(name string) credential.Value {
+	name = "TURNPIKE_" + name
+	return credential.Value{Name: name, Text: os.Getenv(name), File: os.Getenv(name + "_FILE")}
+}
+
+// mebibytes reads a number of MiB, as bytes. -1 is no limit.
+func mebibytes(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n << 20, err
+}
+
+// onOff reads a switch.
+func onOff(text string) (bool, error) {
+	if text != "on" && text != "off" {
+		return false, errors.New("write on or off")
+	}
+	return text == "on", nil
+}
+
 // parse sets a field that is unset to the value of a variable.
-func parse[T any](o *Options, into *T, name, text string, read func(string) (T, error)) {
-	if text == "" || any(*into) != any(*new(T)) {
+func parse[T comparable](o *Options, into *T, name string, read func(string) (T, error)) {
+	text := os.Getenv("TURNPIKE_" + name)
+	if text == "" || *into != *new(T) {
 		return
 	}
 	v, err := read(text)

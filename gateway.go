@@ -38,7 +38,7 @@ func (noAuth) Authenticate(*http.Request) (Principal, error) {
 // NoAuth gives every caller full access. Use it behind loopback or a network that keeps strangers out.
 func NoAuth() Auth { return noAuth{} }
 
-// keyAuth accepts API keys, and sessions of people who have logged in with one.
+// keyAuth accepts API keys, tokens of a provider, and sessions of people who have logged in.
 type keyAuth struct {
 	chain access.Chain
 	login *access.Login
@@ -65,12 +65,23 @@ func unauthenticated(err error) error {
 	return err
 }
 
-// KeyAuth accepts API keys, which the command turnpike and package pkg/client create, and lets people
-// log in to the page with one.
+// KeyAuth accepts API keys, which the command turnpike and package pkg/client create, and tokens of the
+// provider in Options.OIDC. It lets people log in to the page with either.
 func (d *Deployment) KeyAuth() Auth {
 	store := gateway.Budgeted(d.core.Store)
 	keys := access.NewKeys(store)
-	return keyAuth{access.Chain{Keys: keys}, access.NewLogin(store, access.LoginConfig{Keys: keys})}
+	o := d.o.OIDC
+	provider, err := o.provider()
+	secret := ""
+	if err == nil {
+		secret, err = o.ClientSecret.Read()
+	}
+	if err != nil {
+		return AuthFunc(func(*http.Request) (Principal, error) { return Principal{}, fmt.Errorf("OIDC: %w", err) })
+	}
+	return keyAuth{access.Chain{Keys: keys, OIDC: provider}, access.NewLogin(store, access.LoginConfig{
+		Keys: keys, OIDC: provider, ClientID: o.ClientID, ClientSecret: secret, Scopes: o.Scopes,
+	})}
 }
 
 // requests authenticates requests by an Auth of the caller's.

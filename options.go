@@ -17,6 +17,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/credential"
 	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
@@ -43,6 +45,35 @@ type NATS struct {
 
 	Domain   string // JetStream domain of the streams; default that of the server
 	Replicas int    // of streams; default 1, on a cluster use 3
+
+	// Keys sign live events and heartbeats, as TURNPIKE_BUS_KEYS does. Default: no signatures.
+	Keys credential.Value
+
+	// EventFeed publishes the events of runs as messages, besides the API. Default: no.
+	EventFeed bool
+
+	// Limits bound the streams, in bytes.
+	Limits natsbus.Limits
+
+	// TurnStreams is the number of streams of turns, from 1 to 64, and MaxAckPending the number of
+	// messages that NATS hands out at once for each. Default: as they are.
+	TurnStreams, MaxAckPending int
+}
+
+// OIDC names an OpenID provider, for [Deployment.KeyAuth]. Issuer and Audience are required.
+type OIDC struct {
+	Issuer   string // its URL, as in the claim iss
+	Audience string // of accepted tokens
+
+	// Claims is an expression in CEL over claims that returns an object with tenant and roles.
+	// Default: the claims of these names.
+	Claims string
+
+	// ClientID, ClientSecret and Scopes are those of the login of the page. Default: the audience,
+	// none, and openid, profile, email.
+	ClientID     string
+	ClientSecret credential.Value
+	Scopes       []string
 }
 
 // Redis says where the checkpoints are. Without a URL, JetStream keeps them.
@@ -55,8 +86,8 @@ type Redis struct {
 	Confirm string
 }
 
-// Options of a Deployment. The zero value of each field is its default. NATS, Redis, Store, Bus, Prefix
-// and LeaseDuration must be the same in all processes of a deployment.
+// Options of a Deployment. The zero value of each field is its default. NATS, Redis, Store, Bus, Prefix,
+// LeaseDuration and MaxResult must be the same in all processes of a deployment.
 type Options struct {
 	// Name of this process in logs, in the audit and at the servers. Default "turnpike".
 	Name string
@@ -75,6 +106,11 @@ type Options struct {
 	// LeaseDuration is the time after which other workers take the turns of a worker that does not
 	// respond. Default 25 s.
 	LeaseDuration time.Duration
+
+	// MaxResult bounds the results of tools, in bytes. Default 4 MiB.
+	MaxResult int
+
+	OIDC OIDC // for KeyAuth; default: API keys only
 
 	// Retention bounds the time for which ended runs are kept. The zero value keeps them.
 	Retention agent.Retention
@@ -122,6 +158,13 @@ func (o Options) checked() (*goKind, error) {
 	if o.NATS.Replicas < 0 {
 		refuse("NATS.Replicas is %d, want at least 1", o.NATS.Replicas)
 	}
+	if o.OIDC.Issuer != "" || o.OIDC.Audience != "" {
+		_, err := o.OIDC.provider()
+		errs = append(errs, err)
+	}
+	if o.MaxResult < 0 {
+		refuse("MaxResult is %d, want at least 1", o.MaxResult)
+	}
 	if o.LeaseDuration < 0 {
 		refuse("LeaseDuration is %s, want more than 0", o.LeaseDuration)
 	}
@@ -159,6 +202,17 @@ func (o Options) checked() (*goKind, error) {
 	return kind, errors.Join(errs...)
 }
 
+// provider returns the check for tokens of the provider, or nil if there is none.
+func (o OIDC) provider() (*access.OIDC, error) {
+	if o.Issuer == "" && o.Audience == "" {
+		return nil, nil
+	}
+	if o.Issuer == "" || o.Audience == "" {
+		return nil, fmt.Errorf("OIDC.Issuer is %q and Audience is %q: both are required", o.Issuer, o.Audience)
+	}
+	return access.NewOIDC(access.OIDCConfig{Issuer: o.Issuer, Audience: o.Audience, Claims: o.Claims})
+}
+
 // absent reports whether an interface holds nothing to call.
 func absent(v any) bool { return v == nil || typedNil(v) }
 
@@ -177,7 +231,8 @@ func (o Options) config() core.Config {
 	return core.Config{
 		Name: o.Name, NATSURL: o.NATS.URL, NATS: o.NATS.Conn, NATSLogin: o.NATS.Login, NATSDomain: o.NATS.Domain, Replicas: o.NATS.Replicas,
 		RedisURL: o.Redis.URL, RedisLogin: o.Redis.Login, RedisConfirm: o.Redis.Confirm, Store: o.Store, Bus: o.Bus,
-		Prefix: o.Prefix, Lease: o.LeaseDuration, Retention: o.Retention,
+		Prefix: o.Prefix, Lease: o.LeaseDuration, Retention: o.Retention, MaxResult: o.MaxResult,
+		BusKeys: o.NATS.Keys, EventFeed: o.NATS.EventFeed, StreamLimits: o.NATS.Limits, TurnStreams: o.NATS.TurnStreams, MaxAckPending: o.NATS.MaxAckPending,
 		Logger: bridge(o.Logger), Registry: o.Metrics, Tracer: o.Tracer, Meter: o.Meter,
 	}
 }

@@ -26,18 +26,21 @@ func TestFromEnv(t *testing.T) {
 	for name, value := range map[string]string{
 		"TURNPIKE_NATS_URL": "nats://n:4222", "TURNPIKE_REDIS_URL": "redis://r:6379", "TURNPIKE_PREFIX": "env", "TURNPIKE_NATS_REPLICAS": "3", "TURNPIKE_LEASE": "soon",
 		"TURNPIKE_RETENTION": "completed: 30d", "TURNPIKE_NATS_USER": "u", "TURNPIKE_NATS_PASSWORD_FILE": "/p", "ACME_API_KEY": "secret",
+		"TURNPIKE_EVENT_FEED": "on", "TURNPIKE_DEAD_MIB": "2", "TURNPIKE_MAX_RESULT": "many", "TURNPIKE_OIDC_ISSUER": "https://id.example.com", "TURNPIKE_BUS_KEYS_FILE": "/k",
 	} {
 		t.Setenv(name, value)
 	}
 	o := turnpike.Options{Prefix: "mine", Models: turnpike.Models{"acme": nil}}
 	turnpike.FromEnv(&o)
 	if o.NATS.URL != "nats://n:4222" || o.Redis.URL != "redis://r:6379" || o.Prefix != "mine" || o.NATS.Replicas != 3 || o.Retention.Completed == 0 ||
-		o.NATS.Login.User.Text != "u" || o.NATS.Login.Password.File != "/p" {
+		o.NATS.Login.User.Text != "u" || !o.NATS.EventFeed || o.NATS.Limits.Dead != 2<<20 || o.NATS.Keys.File != "/k" || o.NATS.Login.Password.File != "/p" {
 		t.Errorf("options %+v", o)
 	}
 	_, err := turnpike.Open(t.Context(), o)
-	if err == nil || !strings.Contains(err.Error(), `TURNPIKE_LEASE is "soon"`) {
-		t.Errorf("Open = %v", err)
+	for _, want := range []string{`TURNPIKE_LEASE is "soon"`, `TURNPIKE_MAX_RESULT is "many"`, "OIDC.Issuer is \"https://id.example.com\" and Audience is \"\""} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
 	}
 }
 

@@ -58,8 +58,18 @@ func Open(ctx context.Context, o Options) (*Deployment, error) {
 		return nil, fmt.Errorf("turnpike: %w", err)
 	}
 	d.transport = inprocess.New(d.gateway.Handler())
+	attending, leave := context.WithCancel(context.WithoutCancel(ctx))
+	var attend sync.WaitGroup
+	attend.Go(func() {
+		if err := d.gateway.Attend(attending); err != nil && attending.Err() == nil {
+			log := d.core.Config().Logger
+			log.Warn().Err(err).Str("hint", "check NATS; this process takes no part in upgrades of formats").Msg("no heartbeats")
+		}
+	})
 	d.close = sync.OnceFunc(func() {
 		d.transport.Close()
+		leave()
+		attend.Wait()
 		d.gateway.Close()
 		d.core.Close()
 	})

@@ -35,7 +35,7 @@ func run(ctx context.Context, o turnpike.Options, out io.Writer) error {
 		return err
 	}
 	go func() { _ = w.Run(ctx) }()
-	defer w.Stop(context.Background())
+	defer func() { _ = w.Stop(context.Background()) }()
 	if _, err := d.PutYAML(ctx, traveller); err != nil {
 		return err
 	}

@@ -59,6 +59,20 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// Attend does the part of Run that every process needs that reads stored runs, until ctx ends: it
+// sends heartbeats, so that no other process writes a format that this one cannot read, and opens
+// the streams of tenants. Do not call it together with Run. It returns an error if it cannot
+// subscribe.
+func (g *Gateway) Attend(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return g.sendHeartbeats(ctx) })
+	group.Go(func() error {
+		g.keepTenants(ctx)
+		return nil
+	})
+	return group.Wait()
+}
+
 // drain hands the messages of a queue to take. Kind is what a refused one is called.
 func (g *Gateway) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, take func(context.Context, bus.Message) error) {
 	var group errgroup.Group
