@@ -63,7 +63,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, sink := io.Pipe()
 	w := &writer{header: http.Header{}, sink: sink, ready: make(chan struct{})}
 	// A handler that writes what no caller reads any more gets an error.
-	unblock := context.AfterFunc(ctx, func() { _ = body.CloseWithError(context.Cause(ctx)) })
+	unblock := context.AfterFunc(ctx, func() { _ = sink.CloseWithError(context.Cause(ctx)) })
 	go func() {
 		defer t.running.Done()
 		defer closeBody(r)
