@@ -49,6 +49,10 @@ func (t *Transport) Closing() context.Context { return t.closing }
 
 // RoundTrip implements http.RoundTripper. It returns when the handler has written its header.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Context().Err() != nil {
+		closeBody(r)
+		return nil, context.Cause(r.Context())
+	}
 	t.mu.Lock()
 	if t.closed {
 		t.mu.Unlock()
