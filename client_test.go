@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/turnpike-dev/turnpike"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
@@ -199,6 +200,30 @@ func operations() map[string]operation {
 			}
 			i, err := r.Wait(ctx)
 			return outcome(i), err
+		},
+		"signal twice": func(ctx context.Context, c, person *turnpike.Client) (any, error) {
+			r, seen, err := idle(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			s := turnpike.Signal{SignalID: "decision", Approvals: []api.Approval{{CallID: seen.CallID, Hash: seen.Hash, Decision: "approve"}}}
+			for range 2 {
+				if err := person.RunByID(r.ID()).Signal(ctx, s); err != nil {
+					return nil, err
+				}
+				if _, err := r.Wait(ctx); err != nil {
+					return nil, err
+				}
+			}
+			i, err := r.Info(ctx)
+			return outcome(i), err
+		},
+		"two kinds of signal": func(ctx context.Context, c, person *turnpike.Client) (any, error) {
+			r, _, err := idle(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			return nil, person.RunByID(r.ID()).Signal(ctx, turnpike.Signal{Answer: new("x"), ToolResults: []api.ToolResult{{CallID: "c"}}})
 		},
 		"edit": func(ctx context.Context, c, person *turnpike.Client) (any, error) {
 			r, seen, err := idle(ctx, c)
@@ -435,13 +460,13 @@ func TestBothClients(t *testing.T) {
 	http := dial(t, d, turnpike.GatewayOptions{Auth: turnpike.NoAuth()}, "")
 	want := map[string]string{
 		"no agent": "not found", "no input": "invalid", "two inputs": "invalid", "bad agent": "invalid", "loosened agent": "invalid", "bad YAML": "invalid",
-		"no version": "not found", "negative delay": "invalid", "key": "conflict", "stale": "stale", "no hash": "invalid", "edit": "invalid",
+		"no version": "not found", "negative delay": "invalid", "key": "conflict", "stale": "stale", "no hash": "invalid", "edit": "invalid", "two kinds of signal": "invalid",
 		"answer of a run that waits for an approval": "not waiting", "result of a run that has ended": "ended", "events of no run": "not found",
 		"batch with a mistake": "not found", "delete": "not found", "delete in flight": "conflict", "runs of no status": "invalid",
 	}
 	values := map[string]any{
 		"wait": "completed: Done.", "do": answer{true}, "do text": "Yes, checked.", "do does not decode": "Hello.", "messages": "completed: Hello.",
-		"same agent": true, "version": "completed: old", "delay": []string{"waiting_schedule", "cancelled"}, "approve": "completed: Paid.",
+		"same agent": true, "version": "completed: old", "delay": []string{"waiting_schedule", "cancelled"}, "approve": "completed: Paid.", "signal twice": "completed: Paid.",
 		"deny": "Denied: too much", "message": "completed: Still done.", "fork": "completed: Done.", "batch": "2 map[completed:2] 2completed: Hello.", "runs": 0,
 		"history": []string{"system", "user", "assistant", "tool", "assistant"},
 	}

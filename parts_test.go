@@ -19,6 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
@@ -299,5 +300,46 @@ func TestDial(t *testing.T) {
 	cancel()
 	if _, err := c.Submit(ctx, turnpike.Submission{Agent: "x", Input: "x"}); !errors.Is(err, context.Canceled) || errors.Is(err, turnpike.ErrUnavailable) {
 		t.Errorf("Submit = %v, want canceled", err)
+	}
+}
+
+// keyed is a model that answers with the key of its request.
+type keyed struct{}
+
+func (keyed) Generate(_ context.Context, r model.Request, _ func(model.Delta)) (model.Response, error) {
+	return model.Response{Provider: "acme", Model: r.Model, Stop: model.StopEnd, Parts: []state.Part{{Type: state.PartText, Text: "key " + r.APIKey}}}, nil
+}
+
+// A worker has the API keys of the environment that FromEnv found, and those of its options before them.
+func TestKeys(t *testing.T) {
+	t.Setenv("ACME_API_KEY", "env")
+	o := turnpike.Options{NATS: turnpike.NATS{Conn: testbed.NATS(t)}, Models: turnpike.Models{"acme": keyed{}}}
+	for _, test := range []struct {
+		env  bool
+		keys map[string]string
+		want string
+	}{{false, nil, "key "}, {true, nil, "key env"}, {true, map[string]string{"acme": "own"}, "key own"}} {
+		o.Prefix = "keys-" + strings.TrimPrefix(test.want, "key ")
+		if test.env {
+			turnpike.FromEnv(&o)
+		}
+		d, err := turnpike.Open(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := d.NewWorker(turnpike.WorkerOptions{Keys: test.keys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(context.Background()) }()
+		put(t, d.Client, turnpike.Agent{Name: "keyed", Model: turnpike.Model{Provider: "acme", Name: "m"}})
+		text, err := turnpike.Do[string](t.Context(), d.Client, turnpike.Submission{Agent: "keyed", Input: "x"})
+		if err != nil || text != test.want {
+			t.Errorf("%q, %v, want %q", text, err, test.want)
+		}
+		if err := errors.Join(w.Stop(context.Background()), <-ended, d.Close()); err != nil {
+			t.Error(err)
+		}
 	}
 }

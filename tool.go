@@ -162,7 +162,7 @@ func result(out any) (tool.Result, error) {
 // Use returns tools as the definition of an agent names them, with schema and rules. They are part of
 // the stored version: runs of that version keep them while the code of the tools changes. So add
 // optional fields only, or give the tool another name. A definition may be stricter than the tool
-// in Go; a Client of a Deployment and a Gateway refuse one that is less strict.
+// in Go; a Deployment's Client and Gateway refuse to store or start an agent that is less strict.
 func Use(tools ...Tool) []tool.Definition {
 	all := make([]tool.Definition, len(tools))
 	for i, t := range tools {

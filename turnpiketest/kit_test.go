@@ -9,6 +9,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike"
 	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 	tt "github.com/turnpike-dev/turnpike/turnpiketest"
 )
 
@@ -79,6 +80,29 @@ func TestStartsOnce(t *testing.T) {
 		if i := k.WaitIdle(run); i.Status != "completed" || b.calls > 1 {
 			t.Error(i.Status, b.calls)
 		}
+	})
+}
+
+// The probe of a tool finds out whether a call was made, so that the model always reads its result.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	tt.EachCrash(t, func(t *testing.T, open tt.Open) {
+		var b bank
+		look := func(ctx context.Context, _ Refund) (string, turnpike.Outcome, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if _, ok := b.paid[turnpike.IdempotencyKey(ctx)]; !ok {
+				return "", tool.NotDone, nil
+			}
+			return "paid", tool.Done, nil
+		}
+		pay := b.tool(turnpike.Probe(look))
+		k := open(turnpike.Options{Tools: []turnpike.Tool{pay}})
+		run := k.Start(turnpike.Agent{Name: "clerk", Tools: turnpike.Use(pay)}, "Order 7", tt.Calls("pay", Refund{"7", 500}), tt.Says("Done."))
+		if i := k.WaitIdle(run); i.Status != "completed" || b.calls != 1 {
+			t.Error(i.Status, b.calls)
+		}
+		k.Golden(run, "testdata/pays.txt")
 	})
 }
 
