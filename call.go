@@ -9,8 +9,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// ErrPending is returned by the function of an [Async] tool that has accepted the call and whose result
-// comes later, by [Run.ToolResult].
+// ErrPending reports that an [Async] tool has accepted the call and delivers the result later, by
+// [Run.ToolResult]. The function of the tool returns it.
 var ErrPending = errors.New("the result comes later")
 
 // IdempotencyKey returns the key of the tool call that ctx belongs to. It is the same for every attempt
