@@ -21,6 +21,10 @@ const (
 
 	// newFor is how long the runs that a run waits for may not be created yet.
 	newFor = time.Minute
+
+	// batchNewFor is how long a batch may lack runs that are not created yet: as gateways count, a
+	// client may send it again under its key.
+	batchNewFor = 5 * time.Minute
 )
 
 // lostStore is what doctor asks of a store about lost runs.
@@ -53,7 +57,7 @@ func lostRuns(ctx context.Context, named []state.RunID, store lostStore) check.F
 		if n > shownLost {
 			f.Detail += ", …"
 		}
-		f.Remedy = "a worker records them as failed, reason lost: submit them again, and see docs/how-to/troubleshoot.md#lost-runs"
+		f.Remedy = "a worker records them as failed, reason lost, and so does a gateway that is asked for their batch: submit them again, and see docs/how-to/troubleshoot.md#lost-runs"
 	}
 	return f
 }
@@ -74,7 +78,10 @@ func (l *lostSearch) search(ctx context.Context, named []state.RunID) error {
 	if err := l.waiting(ctx, state.WaitingChild, l.children); err != nil {
 		return err
 	}
-	return l.waiting(ctx, state.WaitingSchedule, l.batch)
+	if err := l.waiting(ctx, state.WaitingSchedule, l.batch); err != nil {
+		return err
+	}
+	return l.batches(ctx)
 }
 
 // look notes a run that the store lacks.
@@ -159,4 +166,58 @@ func (l *lostSearch) batch(ctx context.Context, st state.State) error {
 			return err
 		}
 	}
+}
+
+// batches looks for the runs of the newest batches.
+func (l *lostSearch) batches(ctx context.Context) error {
+	f := state.Filter{Limit: 100}
+	seen := map[state.RunID]bool{}
+	for range maxNamed / f.Limit {
+		page, err := l.store.List(ctx, f)
+		if err != nil {
+			return err
+		}
+		for _, st := range page.Runs {
+			first, origin, ok := st.BatchOrigin()
+			if !ok || seen[first] || time.Since(origin.CreatedAt.Time) < batchNewFor {
+				continue
+			}
+			seen[first] = true
+			if err := l.wholeBatch(ctx, st.BatchID(), first, origin); err != nil {
+				return err
+			}
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			break
+		}
+	}
+	return nil
+}
+
+// wholeBatch looks for the runs of a batch that are neither listed nor deleted.
+func (l *lostSearch) wholeBatch(ctx context.Context, id string, first state.RunID, origin state.BatchOrigin) error {
+	page, err := l.store.List(ctx, state.Filter{Tenant: origin.Tenant, Batch: id, Limit: state.MaxBatch})
+	if err != nil {
+		return err
+	}
+	known := map[int]bool{}
+	for _, st := range page.Runs {
+		known[st.Batch.Index] = true
+	}
+	deleted, err := l.store.DeletedOfBatch(ctx, first)
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return err
+	}
+	for index := range deleted.Deleted {
+		known[index] = true
+	}
+	for index := range origin.Size {
+		if known[index] {
+			continue
+		}
+		if err := l.look(ctx, first.Plus(index), "its batch "+id); err != nil {
+			return err
+		}
+	}
+	return nil
 }

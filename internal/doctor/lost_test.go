@@ -27,7 +27,7 @@ func TestDoctorListsLostRuns(t *testing.T) {
 		}
 		at := state.At(time.Now().Add(-time.Hour))
 		base := state.FirstIDAt(at.Time)
-		lost := []state.RunID{base.Plus(100), base.Plus(200), base.Plus(301)}
+		lost := []state.RunID{base.Plus(100), base.Plus(200), base.Plus(301), base.Plus(400), base.Plus(402)}
 		if err := d.Bus.PublishTurn(t.Context(), bus.Turn{Run: lost[0], Version: 1, Priority: state.Normal}, "x"); err != nil {
 			t.Fatal(err)
 		}
@@ -54,13 +54,22 @@ func TestDoctorListsLostRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, run := range []state.State{parent, pending, first} {
+		// Of a batch that started all its runs at once, the middle one is left.
+		middle := state.State{
+			ID: base.Plus(401), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "acme", Priority: state.Normal, CreatedAt: at,
+			Batch: &state.Batch{Index: 1, Size: 3, MaxParallel: 3},
+		}
+		middle, err = middle.Move(state.Submitted, state.Entry{At: at})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, run := range []state.State{parent, pending, first, middle} {
 			if _, err := d.Store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		f := found(t, cfg, "store: lost runs")
-		if f.OK || f.Fatal || !strings.Contains(f.Detail, "lacks 3 runs") {
+		if f.OK || f.Fatal || !strings.Contains(f.Detail, "lacks 5 runs") {
 			t.Errorf("%s: %+v", name, f)
 		}
 		for _, id := range lost {

@@ -257,12 +257,8 @@ func (g *Gateway) getBatch(w http.ResponseWriter, r *http.Request) error {
 	}
 	origin := deleted.BatchOrigin
 	if err != nil { // none was deleted
-		head, err := g.store.Load(r.Context(), first)
-		if err != nil && !errors.Is(err, state.ErrNotFound) {
+		if origin, err = g.batchOrigin(r.Context(), tenantOf(r), id, first); err != nil {
 			return err
-		}
-		if head.BatchID() == id {
-			_, origin, _ = head.BatchOrigin()
 		}
 	}
 	if origin.Size == 0 || origin.Tenant != tenantOf(r) {
@@ -278,13 +274,32 @@ func (g *Gateway) getBatch(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, b)
 }
 
+// batchOrigin returns what the runs of a batch of a tenant have in common: nothing if there are none.
+func (g *Gateway) batchOrigin(ctx context.Context, tenant, id string, first state.RunID) (state.BatchOrigin, error) {
+	head, err := g.store.Load(ctx, first) // lists may lag behind
+	if errors.Is(err, state.ErrNotFound) {
+		page, err := g.store.List(ctx, state.Filter{Tenant: tenant, Batch: id, Limit: 1}) // the store may have lost the first
+		if err != nil || len(page.Runs) == 0 {
+			return state.BatchOrigin{}, err
+		}
+		head = page.Runs[0]
+	} else if err != nil {
+		return state.BatchOrigin{}, err
+	}
+	if head.BatchID() != id {
+		return state.BatchOrigin{}, nil
+	}
+	_, origin, _ := head.BatchOrigin()
+	return origin, nil
+}
+
 // batchStands returns how a batch stands, and those of its runs that were not deleted.
 func (g *Gateway) batchStands(ctx context.Context, id string, origin state.BatchOrigin, deleted map[int]state.Status) (b api.Batch, runs []api.BatchRun, err error) {
 	b = api.Batch{
 		ID: id, Total: origin.Size, MaxParallel: origin.MaxParallel, CountWaiting: origin.CountWaiting, Counts: map[string]int{}, CreatedAt: origin.CreatedAt,
 	}
 	ended, there := 0, map[int]bool{}
-	_, err = g.eachRun(ctx, state.Filter{Tenant: origin.Tenant, Batch: id, Limit: state.MaxBatch}, func(st state.State) {
+	add := func(st state.State) {
 		there[st.Batch.Index] = true
 		run := api.RunOf(st, time.Now())
 		runs = append(runs, api.BatchRun{Index: st.Batch.Index, ID: run.ID, Status: run.Status, Reason: run.Reason})
@@ -292,9 +307,16 @@ func (g *Gateway) batchStands(ctx context.Context, id string, origin state.Batch
 		if st.Status.Terminal() {
 			ended++
 		}
-	})
+	}
+	if _, err = g.eachRun(ctx, state.Filter{Tenant: origin.Tenant, Batch: id, Limit: state.MaxBatch}, add); err != nil {
+		return b, nil, err
+	}
+	lost, err := g.lostOfBatch(ctx, id, origin, func(index int) bool { _, gone := deleted[index]; return gone || there[index] })
 	if err != nil {
 		return b, nil, err
+	}
+	for _, st := range lost {
+		add(st)
 	}
 	for index, status := range deleted {
 		if !there[index] { // its deletion may be in progress
@@ -303,7 +325,7 @@ func (g *Gateway) batchStands(ctx context.Context, id string, origin state.Batch
 			ended++
 		}
 	}
-	slices.Reverse(runs) // they came the newest first
+	slices.SortFunc(runs, func(a, b api.BatchRun) int { return a.Index - b.Index })
 	b.Done = ended == b.Total
 	return b, runs, nil
 }

@@ -2,8 +2,10 @@ package gateway_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api/sse"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -69,5 +71,55 @@ func TestWaitForALostRun(t *testing.T) {
 	memory.Restore(before)
 	if run := <-answers; run["status"] != "failed" || run["reason"] != "lost" {
 		t.Errorf("the answer is %v", run)
+	}
+}
+
+// An old batch of which the store has lost runs is done once the others have ended: in its list
+// the lost ones have failed. Until it is old, a run that is missing may be about to be stored.
+func TestBatchWithLostRuns(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string][]int{"first": {0}, "middle": {1}, "last": {2}, "two": {0, 2}} {
+		for _, parallel := range []int{1, 3} {
+			s := newDeployment(t)
+			for _, age := range []time.Duration{time.Minute, time.Hour} {
+				at := state.At(time.Now().Add(-age))
+				first := state.FirstIDAt(at.Time)
+				for i := range 3 {
+					if slices.Contains(lost, i) {
+						continue
+					}
+					run := state.State{
+						ID: first.Plus(i), Agent: "hello", AgentVersion: 1, Loop: "react", Tenant: state.DefaultTenant, Priority: state.Normal, CreatedAt: at,
+						Batch: &state.Batch{Index: i, Size: 3, MaxParallel: parallel},
+					}
+					run, err := run.Move(state.Submitted, state.Entry{At: at})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := s.store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				id := state.BatchPrefix + strings.TrimPrefix(string(first), state.RunPrefix)
+				for range 2 {
+					code, _, b := s.call("GET", "/v1/batches/"+id, "")
+					counts, _ := b["counts"].(map[string]any)
+					failed, _ := counts["failed"].(float64)
+					want := 0
+					if age == time.Hour {
+						want = len(lost)
+					}
+					if code != http.StatusOK || b["total"] != 3.0 || int(failed) != want {
+						t.Errorf("%s of lanes %d, %s old: %d, total %v, failed %v, want %d", name, parallel, age, code, b["total"], failed, want)
+					}
+				}
+				for _, i := range lost {
+					code, _, run := s.call("GET", "/v1/runs/"+string(first.Plus(i)), "")
+					if age == time.Hour && (code != http.StatusOK || run["reason"] != "lost") || age != time.Hour && code != http.StatusNotFound {
+						t.Errorf("%s of lanes %d, %s old: run %d is %d %v", name, parallel, age, i, code, run["reason"])
+					}
+				}
+			}
+		}
 	}
 }

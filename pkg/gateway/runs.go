@@ -111,7 +111,7 @@ func (g *Gateway) atRest(ctx context.Context, known state.State, wait time.Durat
 			missing = 0
 		}
 		if missing == lostLooks {
-			st, err := g.recordLost(ctx, known)
+			st, err := g.recordLost(ctx, known, "a client waits for it")
 			return st, err == nil
 		}
 		select {

@@ -20,3 +20,12 @@ func (s State) Lost(at Time, detail string) (State, error) {
 	}
 	return lost.Move(EndLost, Entry{At: at, Detail: detail, Error: &Error{Code: string(EndLost), Message: lostMessage}})
 }
+
+// LostInBatch returns what is known of the run at index in the batch of s, which the store has
+// lost. Its agent is unknown, as the runs of a batch may have several. So is whether it had
+// started, so it says nothing about the runs before it in its lane.
+func (s State) LostInBatch(index int) State {
+	place := *s.Batch
+	place.Index, place.PendingInBatch, place.Skipped, place.LeftLane = index, false, true, false
+	return State{ID: s.ID.Plus(index - s.Batch.Index), Tenant: s.Tenant, Priority: s.Priority, CreatedAt: s.CreatedAt, Batch: &place}
+}

@@ -84,7 +84,7 @@ func (l *lane) free(ctx context.Context) (bool, error) {
 				return false, err
 			}
 			if !gone { // it was stored before s
-				if err := l.recordLost(ctx, id, step); err != nil {
+				if err := l.recordLost(ctx, step); err != nil {
 					return false, err
 				}
 			}
@@ -132,19 +132,15 @@ func (l *lane) lost(ctx context.Context, id state.RunID, step int) (bool, error)
 		}
 		switch _, err := l.w.store.Load(ctx, next); {
 		case err == nil:
-			return true, l.recordLost(ctx, id, step)
+			return true, l.recordLost(ctx, step)
 		case !errors.Is(err, state.ErrNotFound):
 			return false, fmt.Errorf("load the run behind %s in its batch: %w", id, err)
 		}
 	}
 }
 
-// recordLost records that the store has lost a run of the lane. Whether the run had started is
-// unknown, so it says nothing about those before it.
-func (l *lane) recordLost(ctx context.Context, id state.RunID, step int) error {
-	place := *l.s.Batch
-	place.Index += step * place.MaxParallel
-	place.PendingInBatch, place.Skipped, place.LeftLane = false, true, false
-	known := state.State{ID: id, Tenant: l.s.Tenant, Priority: l.s.Priority, Agent: l.s.Agent, Batch: &place}
+// recordLost records that the store has lost the run that is step places behind.
+func (l *lane) recordLost(ctx context.Context, step int) error {
+	known := l.s.LostInBatch(l.s.Batch.Index + step*l.s.Batch.MaxParallel)
 	return l.w.recordLost(ctx, known, "the run "+string(l.s.ID)+" of its batch waits for it")
 }

@@ -47,6 +47,9 @@ func (w *Worker) finalizeRun(ctx context.Context, id state.RunID, done int64) er
 		return fmt.Errorf("read log: %w", err)
 	}
 	s, err := w.store.Load(ctx, id)
+	if errors.Is(err, state.ErrDeleted) {
+		return nil // since its log was read
+	}
 	if err != nil {
 		return fmt.Errorf("load run: %w", err)
 	}
