@@ -20,7 +20,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Only  []string `env:"ONLY" help:"Bars to measure, by commas: death, far-death, sleep, backlog, lists, lists-jetstream, bomb, attack. Default: all."`
+	Only  []string `env:"ONLY" help:"Bars to measure, by commas: death, far-death, sleep, backlog, lists, lists-jetstream, bomb, bomb-jetstream, children, children-jetstream, attack. Default: all."`
 	Sizes Sizes    `embed:""`
 	Dir   string   `help:"Directory for data and logs. Default: a temporary one, which is kept only if something failed."`
 	Bin   string   `help:"Directory that has nats-server, gateway and worker. Default: they are built."`
@@ -41,6 +41,8 @@ type Sizes struct {
 
 	Tree int `default:"1000" help:"Most runs of the tree that a cancellation has to stop."`
 	Grow int `default:"100" help:"Runs of the tree when it is cancelled, 100 at most."`
+
+	Children int `default:"992" help:"Runs that one run starts, 32 a turn."`
 
 	Flood      int           `default:"400" help:"Connections of an attack that send batches and stall; there are 20 times as many of other kinds."`
 	Greedy     int           `default:"10" help:"Runs of the attack that call 32 tools with answers of 4 MiB."`
@@ -64,6 +66,9 @@ func bars() []bar {
 		{"lists", "lists look among many runs, on Redis", listsOnRedis},
 		{"lists-jetstream", "lists look among many runs, on JetStream", listsOnJetStream},
 		{"bomb", "a tree that grows 32 times a turn is cancelled", bomb},
+		{"bomb-jetstream", "the same on JetStream", bombOnJetStream},
+		{"children", "a run starts runs below it, 32 a turn, on Redis", children},
+		{"children-jetstream", "the same on JetStream", childrenOnJetStream},
 		{"attack", "a hostile tenant takes memory of gateway and worker", attack},
 	}
 }
