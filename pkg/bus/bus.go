@@ -136,6 +136,9 @@ type TurnDelivery interface {
 	// Delivered counts the deliveries of this message, from 1.
 	Delivered() int
 
+	// PublishedAt is when the bus took the message, by its own clock.
+	PublishedAt() time.Time
+
 	// Ack removes the message for good. Malformed messages are acknowledged by
 	// the bus itself, after a dead letter.
 	Ack() error

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// MarkerLifetime is how long a store remembers the id of a deleted run. A message of the run
-// that comes later finds a run that the store has lost.
+// MarkerLifetime is how long a store remembers the id of a deleted run. A turn message of
+// the run that is as old and finds no run is dropped.
 const MarkerLifetime = 24 * time.Hour
 
 // DeletedBatchLifetime is how long a store keeps the record of a batch after it deleted the

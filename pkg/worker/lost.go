@@ -46,9 +46,14 @@ func (w *Worker) recordLost(ctx context.Context, known state.State, detail strin
 }
 
 // buryLost ends the message of a run that the store has lost: the run has failed, and the message
-// is a dead letter of its tenant.
+// is a dead letter of its tenant. A message that is older than the markers of deleted runs is
+// dropped instead: its run was more likely deleted than lost.
 func (w *Worker) buryLost(ctx context.Context, d bus.TurnDelivery) error {
 	msg := d.Turn()
+	if age := w.clock.now().Sub(d.PublishedAt()); age > state.MarkerLifetime {
+		w.runLog(msg.Run).Warn().Dur("age", age).Str("hint", "docs/how-to/troubleshoot.md#lost-runs").Msg("the store lacks the run of an old message, which is dropped")
+		return d.Ack()
+	}
 	known := state.State{ID: msg.Run, Tenant: msg.Tenant, Priority: msg.Priority}
 	err := w.recordLost(ctx, known, "a turn message names the run")
 	if err == nil {

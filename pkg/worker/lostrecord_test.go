@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -36,6 +37,68 @@ func TestLostRunHasFailed(t *testing.T) {
 		letters, err := s.bus.DeadLetters(t.Context(), "acme", 0, 10)
 		return err == nil && len(letters) == 1 && letters[0].Run == id && letters[0].Kind == bus.DeadLost
 	})
+}
+
+// A message that is older than the markers of deleted runs is dropped if there is no run: it is
+// neither recorded as lost, which would bring a deleted run back, nor a dead letter.
+func TestOldMessageOfNoRun(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	cfg := s.config()
+	b := &agedBus{Bus: s.bus, dropped: make(chan state.RunID, 10)}
+	s.workWith(s.store, b, cfg)
+	id := state.RunID("run_01JD3X9K3W8Q4V5N6M7P8R9S0T")
+	if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 7, Priority: state.Normal, Tenant: "acme"}, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-b.dropped; got != id {
+		t.Errorf("the message of run %s is acknowledged, want that of %s", got, id)
+	}
+	if _, err := s.store.Load(t.Context(), id); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("the run is there: %v", err)
+	}
+	if letters, err := s.bus.DeadLetters(t.Context(), "acme", 0, 10); err != nil || len(letters) > 0 {
+		t.Errorf("dead letters: %v, %v", letters, err)
+	}
+}
+
+// agedBus has messages that were published long ago.
+type agedBus struct {
+	bus.Bus
+
+	dropped chan state.RunID // by their acknowledgement
+}
+
+func (b *agedBus) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, error) {
+	q, err := b.Bus.Turns(ctx, key)
+	return agedQueue{q, b}, err
+}
+
+type agedQueue struct {
+	bus.TurnQueue
+
+	b *agedBus
+}
+
+func (q agedQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
+	d, err := q.TurnQueue.Next(ctx)
+	return agedDelivery{d, q.b}, err
+}
+
+type agedDelivery struct {
+	bus.TurnDelivery
+
+	b *agedBus
+}
+
+func (d agedDelivery) PublishedAt() time.Time {
+	return d.TurnDelivery.PublishedAt().Add(-state.MarkerLifetime - time.Minute)
+}
+
+func (d agedDelivery) Ack() error {
+	err := d.TurnDelivery.Ack()
+	d.b.dropped <- d.Turn().Run
+	return err
 }
 
 // A run whose message is older than what the store has is not lost, and one that the store has

@@ -146,6 +146,9 @@ func (d *delivery) name(what string) string {
 	return fmt.Sprintf("%s: %s the message for %s at %d", d.p.name, what, d.p.s.short(d.Message.Run), d.Message.Version)
 }
 
+// PublishedAt: no execution lasts until a message counts as old.
+func (d *delivery) PublishedAt() time.Time { return time.Now() }
+
 func (d *delivery) Ack() error {
 	return ask0(context.Background(), d.p, request{name: d.name("acknowledge"), can: replies}, func() error {
 		d.p.s.checkAcknowledged(d.p, d.Message)

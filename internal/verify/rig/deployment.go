@@ -29,6 +29,8 @@ type Config struct {
 
 	// FromNATS is how long a piece of bytes is on its way between NATS and gateway or workers.
 	FromNATS time.Duration
+	// FromRedis is the same between Redis and these.
+	FromRedis time.Duration
 }
 
 // Prefix is that of a deployment's subjects and keys.
@@ -93,6 +95,19 @@ func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
 	return s, s.StartWorkers(ctx, cfg.Workers)
 }
 
+// StartGateway starts another gateway, with more variables than the first has, and returns its URL
+// when it is ready.
+func (s *Deployment) StartGateway(ctx context.Context, name string, env ...string) (url string, err error) {
+	port, err := testbed.FreePort()
+	if err != nil {
+		return "", err
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	s.start(ctx, s.dir, &Process{Name: name, Path: s.Gateway.Path, Env: slices.Concat(s.env, []string{"TURNPIKE_ADDR=" + addr}, env)})
+	url = "http://" + addr
+	return url, Until(ctx, ready, name+" is ready", client.New(url).Ready)
+}
+
 // StartWorkers starts n workers more, with more variables than the others have, and returns
 // when they send heartbeats.
 func (s *Deployment) StartWorkers(ctx context.Context, n int, env ...string) error {
@@ -149,7 +164,7 @@ func (s *Deployment) serve(ctx context.Context, cfg Config) error {
 	if err := Until(ctx, ready, "Redis answers", func(ctx context.Context) error { return s.Redis.Client.Ping(ctx).Err() }); err != nil {
 		return err
 	}
-	s.ToRedis, err = s.proxy(ctx, s.Redis.Addr, 0)
+	s.ToRedis, err = s.proxy(ctx, s.Redis.Addr, cfg.FromRedis)
 	return err
 }
 

@@ -18,8 +18,13 @@ import (
 func testTurnUntilAcked(t *testing.T, b bus.Bus) {
 	q := lane(t, b, normal)
 	want := bus.Turn{Run: newID(), Version: 7, Priority: state.Normal, Tenant: "acme", TraceParent: "00-x"}
+	before := time.Now()
 	publish(t, b, want, "1")
+	after := time.Now()
 	d := next(t, q)
+	if at := d.PublishedAt(); at.Before(before) || at.After(after) {
+		t.Errorf("PublishedAt = %s, want it between %s and %s", at, before, after)
+	}
 	if diff := cmp.Diff(want, d.Turn()); diff != "" {
 		t.Errorf("turn:\n%s", diff)
 	}

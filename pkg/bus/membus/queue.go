@@ -142,6 +142,7 @@ func (d delivery) Tenant() string            { return d.it.tenant }
 func (d delivery) Data() []byte              { return d.it.data }
 func (d delivery) Header(n string) string    { return d.it.headers[n] }
 func (d delivery) Delivered() int            { return d.n }
+func (d delivery) PublishedAt() time.Time    { return d.it.published }
 func (d delivery) Ack() error                { return d.q.ack(d.it) }
 func (d delivery) Nak(t time.Duration) error { return d.q.hold(d.it, t) }
 func (d delivery) InProgress() error         { return d.q.hold(d.it, d.q.b.AckWait) }

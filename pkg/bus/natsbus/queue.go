@@ -327,6 +327,15 @@ func (d delivery) Delivered() int {
 	return int(meta.NumDelivered) //nolint:gosec // no message is delivered 2^63 times
 }
 
+// PublishedAt is when the stream stored the message; now if the server does not say.
+func (d delivery) PublishedAt() time.Time {
+	meta, err := d.msg.Metadata()
+	if err != nil {
+		return time.Now()
+	}
+	return meta.Timestamp
+}
+
 // Nak asks for another delivery.
 func (d delivery) Nak(delay time.Duration) error {
 	if delay <= 0 {
