@@ -20,7 +20,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Only  []string `env:"ONLY" help:"Bars to measure, by commas: death, far-death, sleep, backlog, lists, lists-jetstream, bomb, bomb-jetstream, children, children-jetstream, retention, retention-feed, retention-far, retention-jetstream, retention-jetstream-feed, attack. Default: all."`
+	Only  []string `env:"ONLY" help:"Bars to measure, by commas: death, far-death, sleep, backlog, lists, lists-jetstream, bomb, bomb-jetstream, children, children-jetstream, retention, retention-feed, retention-far, retention-jetstream, retention-jetstream-feed, intake, attack. Default: all."`
 	Sizes Sizes    `embed:""`
 	Dir   string   `help:"Directory for data and logs. Default: a temporary one, which is kept only if something failed."`
 	Bin   string   `help:"Directory that has nats-server, gateway and worker. Default: they are built."`
@@ -45,6 +45,9 @@ type Sizes struct {
 	Children int `default:"992" help:"Runs that one run starts, 32 a turn."`
 
 	Old int `default:"4000" help:"Runs that have ended and are deleted."`
+
+	Queue   int `default:"104857600" help:"Bytes of submissions that one tenant has on NATS while another submits."`
+	Tenants int `default:"1000" help:"Tenants that submit over NATS once each."`
 
 	Flood      int           `default:"400" help:"Connections of an attack that send batches and stall; there are 20 times as many of other kinds."`
 	Greedy     int           `default:"10" help:"Runs of the attack that call 32 tools with answers of 4 MiB."`
@@ -76,6 +79,7 @@ func bars() []bar {
 		{"retention-far", "the same, Redis is 50 ms away", retention(rig.Config{FromRedis: far})},
 		{"retention-jetstream", "the same on JetStream", retention(rig.Config{JetStream: true})},
 		{"retention-jetstream-feed", "the same on JetStream with the event feed", retention(rig.Config{JetStream: true, Env: feedOn})},
+		{"intake", "a quiet tenant submits over NATS beside a loud one, and many tenants do", intake},
 		{"attack", "a hostile tenant takes memory of gateway and worker", attack},
 	}
 }

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // small is the short form of each bar.
 var small = Sizes{
 	Runs: 100, Steady: time.Second, Queued: 500, Slots: 10, Takes: 100 * time.Millisecond, Watch: time.Minute,
-	Listed: 2000, ListedJetStream: 1000, Tree: 200, Grow: 40, Children: 64, Old: 300, Flood: 20, Greedy: 3,
+	Listed: 2000, ListedJetStream: 1000, Tree: 200, Grow: 40, Children: 64, Old: 300, Queue: 8 << 20, Tenants: 10, Flood: 20, Greedy: 3,
 }
 
 // I1, I2, I4: whatever many runs at once go through, none is lost, no effect comes twice, and
