@@ -26,7 +26,7 @@ type Bus interface {
 	// holds another one.
 	Unpulled(ctx context.Context) (map[string]int64, error)
 
-	// Ready returns nil if messages can be published now.
+	// Ready returns nil if turns can be published now, whatever their run.
 	Ready(ctx context.Context) error
 
 	// Close drops every subscription and the connection.
@@ -279,6 +279,10 @@ type Intake interface {
 	// KeepTenants opens all tenants of a deployment, and removes what is left of those that
 	// are closed and not among them, once it is empty.
 	KeepTenants(ctx context.Context, tenants []string) error
+
+	// IntakeReady returns nil if clients of each tenant can publish submissions and aborts now, as
+	// far as is known. A bus with many tenants may look at some of them at each call.
+	IntakeReady(ctx context.Context) error
 
 	// Submissions and AbortRequests hand out messages, each to one of all callers
 	// until it is acknowledged.

@@ -410,4 +410,7 @@ func testReady(t *testing.T, b bus.Bus) {
 	if err := b.Ready(t.Context()); err != nil {
 		t.Errorf("Ready: %v", err)
 	}
+	if err := b.IntakeReady(t.Context()); err != nil {
+		t.Errorf("IntakeReady: %v", err)
+	}
 }

@@ -342,6 +342,9 @@ func testClosedBus(t *testing.T, b bus.Bus) {
 	if err := b.Ready(t.Context()); err == nil {
 		t.Error("Ready = nil after Close")
 	}
+	if err := b.IntakeReady(t.Context()); err == nil {
+		t.Error("IntakeReady = nil after Close")
+	}
 	if q, err := b.Turns(t.Context(), normal); err == nil {
 		if _, err := q.Next(t.Context()); !errors.Is(err, bus.ErrClosed) {
 			t.Errorf("Next = %v, want %v", err, bus.ErrClosed)

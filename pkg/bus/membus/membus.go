@@ -389,6 +389,9 @@ func (b *Bus) Heartbeats(_ context.Context, fn func(bus.Heartbeat)) (func(), err
 // Ready implements bus.Bus.
 func (b *Bus) Ready(context.Context) error { return b.open() }
 
+// IntakeReady implements bus.Intake.
+func (b *Bus) IntakeReady(context.Context) error { return b.open() }
+
 // Close implements bus.Bus.
 func (b *Bus) Close() error {
 	b.mu.Lock()

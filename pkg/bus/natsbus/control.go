@@ -23,7 +23,9 @@ func (b *Bus) PublishAbort(ctx context.Context, a bus.Abort) error {
 	}
 	subject := b.subjectOf(a.Tenant, "abort", token(string(a.Run)))
 	m := newMsg(subject, data, "", b.signer.header(senderAborts, a.Version, subject, data, bus.HeaderApplied, "1")...)
-	if err := b.publish(ctx, m, ""); err != nil {
+	err = b.publish(ctx, m, "")
+	b.intakeWrites.note(target{tenant: b.tenantOf(subject), kind: kindControl}, err)
+	if err != nil {
 		return fmt.Errorf("publish abort: %w", err)
 	}
 	return nil
@@ -32,6 +34,9 @@ func (b *Bus) PublishAbort(ctx context.Context, a bus.Abort) error {
 // Aborts implements bus.Control.
 func (b *Bus) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 	return b.listen(ctx, []string{b.subject("abort", "*"), b.subjectOf("*", "abort", "*")}, func(m *nats.Msg) {
+		if isProbe(m) {
+			return
+		}
 		a, ok := bus.ParseAbort(m.Data, m.Header.Get(bus.HeaderStatus))
 		if !ok {
 			return // gateways make it a dead letter

@@ -323,12 +323,18 @@ func (b *Bus) isDrained(name string) bool {
 // stream, which every worker reads.
 func (b *Bus) publishTurn(ctx context.Context, key bus.QueueKey, shard int, m *nats.Msg) error {
 	token := strconv.Itoa(shard)
-	number := b.layout.Load().of(shard)
-	m.Subject = b.turnSubject(number, key.String(), token)
-	if number == firstStream {
-		return b.publish(ctx, m, "")
+	number, elsewhere := b.layout.Load().of(shard), ""
+	if number != firstStream {
+		elsewhere = b.turnSubject(firstStream, key.String(), token)
 	}
-	return b.publish(ctx, m, b.turnSubject(firstStream, key.String(), token))
+	m.Subject = b.turnSubject(number, key.String(), token)
+	err := b.publish(ctx, m, elsewhere)
+	if m.Subject == elsewhere {
+		b.turnWrites.note(target{turns: number}, jetstream.ErrNoStreamResponse)
+		number = firstStream
+	}
+	b.turnWrites.note(target{turns: number}, err)
+	return err
 }
 
 // hintSubject is where a process says that it has learned of a new layout, so that all go by it at

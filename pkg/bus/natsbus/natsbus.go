@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -132,8 +131,9 @@ type Bus struct {
 	layout   atomic.Pointer[layout]
 	hints    chan struct{} // holds a token if the layout may have changed
 	slots    slots
-	wrote    atomic.Pointer[time.Time] // when Ready last wrote
 	tenants  tenantSet
+
+	turnWrites, intakeWrites writes
 
 	restoring   singleflight.Group // guards the two that follow
 	restored    time.Time
@@ -423,33 +423,6 @@ func hopeless(err error) bool {
 	}
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && api.Code < 500
-}
-
-// readyFresh is how long Ready repeats that the bus was ready: anyone may ask a gateway, and each
-// write goes to all replicas.
-const readyFresh = 500 * time.Millisecond
-
-// Ready implements bus.Bus. It writes to the first stream of turns, because a server whose disk is
-// full still answers reads. No consumer reads the message, and the server removes it after a second.
-func (b *Bus) Ready(ctx context.Context) error {
-	if b.isClosed() {
-		return bus.ErrClosed
-	}
-	if !b.nc.IsConnected() {
-		return errors.New("not connected to NATS")
-	}
-	if at := b.wrote.Load(); at != nil && time.Since(*at) < readyFresh {
-		return nil
-	}
-	if _, err := b.js.Publish(ctx, b.turnSubject(firstStream, "ready"), nil, jetstream.WithMsgTTL(time.Second)); err != nil {
-		if _, answered := errors.AsType[jetstream.JetStreamError](err); answered {
-			err = fmt.Errorf("%w: %w", check.ErrNoWrites, err)
-		}
-		return fmt.Errorf("write to stream %s: %w", b.turnStream(firstStream), err)
-	}
-	now := time.Now()
-	b.wrote.Store(&now)
-	return nil
 }
 
 func (b *Bus) isClosed() bool {

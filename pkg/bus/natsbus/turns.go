@@ -248,6 +248,10 @@ func (m message) ID() string {
 // Next implements bus.Queue.
 func (q queue) Next(ctx context.Context) (bus.Message, error) {
 	m, err := q.take(ctx)
+	for err == nil && isProbe(m) {
+		_ = m.Ack() // it comes again
+		m, err = q.take(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
