@@ -206,6 +206,7 @@ type Gateway struct {
 	shares    shares
 	workers   workers
 	lag       *lag
+	outages   *outages
 	reading   chan struct{} // held by streams while they read from the store
 	bodies    *byteBudget
 	streams   *quota
@@ -247,7 +248,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		cfg: cfg, store: store, bus: b, lag: lag, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random},
 		known:   agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops},
 		tenants: access.NewTenants(store, cfg.Tenant), keys: keysOf(cfg.Auth, store), reading: make(chan struct{}, concurrentReads), latest: newLatest(own), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
-		tenantAdded: make(chan struct{}, 1),
+		tenantAdded: make(chan struct{}, 1), outages: &outages{log: cfg.Logger},
 	}
 	if cfg.Tracer != nil {
 		g.tracer = cfg.Tracer.Tracer(tracerName)

@@ -46,7 +46,7 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
 		answer.Restore = g.cfg.Restore.Status().String()
 	}
 	var probes sync.WaitGroup
-	probes.Go(func() { answer.Bus = g.probe(r.Context(), "bus", busReadyTimeout, g.bus.Ready) })
+	probes.Go(func() { answer.Bus = g.probe(r.Context(), "bus", busReadyTimeout, g.busReady) })
 	probes.Go(func() { answer.Store = g.probe(r.Context(), "store", readyTimeout, g.store.Ready) })
 	if g.cfg.Checks != nil {
 		probes.Go(func() {
@@ -70,19 +70,29 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, status, answer)
 }
 
-// probe asks one dependency, and returns what /readyz says of it.
-func (g *Gateway) probe(ctx context.Context, what string, within time.Duration, ready func(context.Context) error) string {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	if err := ready(ctx); err != nil {
-		found := "does not answer"
-		if errors.Is(err, check.ErrNoWrites) {
-			found = check.ErrNoWrites.Error()
-		}
-		g.log.Error().Err(err).Str("dependency", what).Str("hint", "run `turnpike doctor`").Msg("dependency " + found)
-		return found
+// busReady returns nil if turns can be published, and clients can publish submissions and aborts.
+func (g *Gateway) busReady(ctx context.Context) error {
+	if err := g.bus.Ready(ctx); err != nil {
+		return err
 	}
-	return "ok"
+	return g.bus.IntakeReady(ctx)
+}
+
+// probe asks one dependency, and returns what /readyz says of it.
+func (g *Gateway) probe(asked context.Context, what string, within time.Duration, ready func(context.Context) error) string {
+	ctx, cancel := context.WithTimeout(asked, within)
+	defer cancel()
+	err, found := ready(ctx), "ok"
+	switch {
+	case errors.Is(err, check.ErrNoWrites):
+		found = check.ErrNoWrites.Error()
+	case err != nil:
+		found = "does not answer"
+	}
+	if asked.Err() == nil { // else the prober has left, which says nothing of the dependency
+		g.outages.note(what, found, err)
+	}
+	return found
 }
 
 // getMetrics is for those who may look at the whole deployment: metrics are of all tenants.
