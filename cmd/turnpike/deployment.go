@@ -27,7 +27,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/doctor"
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/internal/watch"
-	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
@@ -253,7 +252,7 @@ func (c *doctorCmd) Run(e *env) error {
 	}
 	findings = append(findings, doctor.Findings(e.ctx, settings, c.SecretsDir)...)
 	findings = append(findings, programs.Finding(confinement))
-	findings = append(findings, e.gatewayFindings()...)
+	findings = append(findings, e.gatewayFinding())
 	text := table("CHECK\tFOUND", findings, func(f check.Finding) string {
 		mark := "ok  "
 		if !f.OK && (f.Fatal || f.Broken) {
@@ -276,45 +275,18 @@ func (c *doctorCmd) Run(e *env) error {
 	return nil
 }
 
-// workerPatience is how long doctor waits for the heartbeat of a worker that has just started.
-const workerPatience = 3 * time.Second
-
-// gatewayFindings reports whether a gateway and a worker are at work: without both no run ends.
-func (e *env) gatewayFindings() []check.Finding {
-	gateway := check.Finding{Name: "gateway: " + e.server, OK: true, Broken: true, Detail: "ready"}
+// gatewayFinding reports whether a gateway is at work.
+func (e *env) gatewayFinding() check.Finding {
+	f := check.Finding{Name: "gateway: " + e.server, OK: true, Broken: true, Detail: "ready"}
 	ready, err := e.client.Readiness(e.ctx)
 	switch {
 	case err != nil:
-		gateway.OK, gateway.Detail, gateway.Remedy = false, explain(err, e.server), "start a gateway, or name it with --server"
-		return []check.Finding{gateway}
+		f.OK, f.Detail, f.Remedy = false, explain(err, e.server), "start a gateway, or name it with --server"
 	case ready.Status != "ok":
-		gateway.OK, gateway.Detail = false, fmt.Sprintf("%s: bus %s, store %s", ready.Status, ready.Bus, ready.Store)
-		gateway.Remedy = "repair what it names; the gateway's log has the error"
+		f.OK, f.Detail = false, fmt.Sprintf("%s: bus %s, store %s", ready.Status, ready.Bus, ready.Store)
+		f.Remedy = "repair what it names; the gateway's log has the error"
 	}
-	workers := check.Finding{Name: "workers", Broken: true, Detail: "no worker sends heartbeats", Remedy: "start one: turnpike worker, or turnpike dev"}
-	for end := time.Now().Add(workerPatience); ; {
-		all, err := e.client.Workers(e.ctx)
-		if err != nil {
-			workers.Broken, workers.Detail, workers.Remedy = false, "unknown: "+explain(err, e.server), "ask as a viewer of the deployment, tenant *"
-			return []check.Finding{gateway, workers}
-		}
-		alive := 0
-		for _, w := range all {
-			if w.Status == api.WorkerAlive {
-				alive++
-			}
-		}
-		if alive > 0 {
-			return []check.Finding{gateway, {Name: workers.Name, OK: true, Detail: fmt.Sprintf("%d at work", alive)}}
-		}
-		select {
-		case <-e.ctx.Done():
-		case <-time.After(200 * time.Millisecond):
-		}
-		if !time.Now().Before(end) || e.ctx.Err() != nil {
-			return []check.Finding{gateway, workers}
-		}
-	}
+	return f
 }
 
 // summary counts findings, and names those that are not as they should be.

@@ -22,9 +22,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
-// Findings looks at everything that a deployment depends on. It creates and changes
-// nothing: what gateways and workers create at their start is reported as not there yet.
-// Secrets are looked for as a worker with secretsDir would.
+// Findings looks at everything that a deployment depends on, without its gateways. It creates
+// nothing that stays: what gateways and workers create at their start is reported as not there
+// yet, and what it writes to test Redis and NATS expires. Secrets are looked for as a worker with secretsDir would.
 func Findings(ctx context.Context, cfg turnpike.Config, secretsDir string) []check.Finding {
 	options, err := cfg.NATSLogin.Options()
 	if err != nil {
@@ -54,6 +54,9 @@ func Findings(ctx context.Context, cfg turnpike.Config, secretsDir string) []che
 	}
 	defer s.Close()
 	found := s.Check(ctx)
+	if !check.Failed(found) {
+		found = append(found, s.CheckWrites(ctx))
+	}
 	waiting := check.Finding{OK: true}
 	if nc != nil && check.Err(found) == nil {
 		waiting = restoreFinding(ctx, nc, cfg, s)
@@ -84,11 +87,22 @@ func busFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config) (findi
 		return []check.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"}}, nil
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
-	findings = b.Check(ctx)
+	alive, stop := heardWorkers(ctx, b)
+	defer stop()
+	findings = append(b.Check(ctx), b.CheckWrites(ctx))
 	if named, err = b.NamedRuns(ctx, maxNamed); err != nil {
 		findings = append(findings, check.Finding{Name: "nats: turn messages", Detail: err.Error(), Remedy: "let this user read the streams of turns"})
 	}
-	return findings, named
+	return append(findings, alive()), named
+}
+
+// storeWrites writes to a store in JetStream, and reports whether it takes writes.
+func storeWrites(ctx context.Context, s *natsstore.Store) check.Finding {
+	f := check.Finding{Name: "store: writes", OK: true, Broken: true, Detail: "taken"}
+	if err := s.Ready(ctx); err != nil {
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "see the log of nats-server: is its disk full, or max_file_store reached?"
+	}
+	return f
 }
 
 // keeping says what is kept for ever.
@@ -118,5 +132,6 @@ func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config, 
 		return []check.Finding{f}
 	}
 	defer s.Close()
-	return append(withLostRuns(ctx, s.Check(ctx), named, s), agentFindings(ctx, nc, cfg, secretsDir, s)...)
+	found := append(s.Check(ctx), storeWrites(ctx, s))
+	return append(withLostRuns(ctx, found, named, s), agentFindings(ctx, nc, cfg, secretsDir, s)...)
 }

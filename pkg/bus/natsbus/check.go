@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/pkg/check"
@@ -36,6 +37,23 @@ func (b *Bus) Check(ctx context.Context) []check.Finding {
 		findings = append(findings, b.checkConsumer(ctx, want))
 	}
 	return append(findings, b.checkTenants(ctx), b.checkUnpulled(ctx))
+}
+
+// CheckWrites writes to each stream of turns, as Ready does, and reports whether they take writes.
+func (b *Bus) CheckWrites(ctx context.Context) check.Finding {
+	f := check.Finding{Name: "nats: writes", OK: true, Broken: true, Detail: fmt.Sprintf("taken, streams of turns: %d", len(b.layout.Load().Streams))}
+	if _, err := b.js.Stream(ctx, b.turnStream(firstStream)); errors.Is(err, jetstream.ErrStreamNotFound) {
+		f.OK, f.Broken, f.Detail, f.Remedy = false, false, "there are no streams yet", "start a gateway or a worker, which create them"
+		return f
+	}
+	if err := b.Ready(ctx); err != nil {
+		f.OK, f.Detail = false, err.Error()
+		f.Remedy = "see the log of nats-server, and `nats stream report`: the disk or the account may be full (max_file_store), the stream sealed, or without a leader"
+		if denied := b.nc.LastError(); errors.Is(denied, nats.ErrPermissionViolation) {
+			f.Broken, f.Detail, f.Remedy = false, "unknown: "+denied.Error(), "log in to NATS as a gateway"
+		}
+	}
+	return f
 }
 
 func checkVersion(version string) check.Finding {

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/credential"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // maxSkew is how far the server's clock may be off.
@@ -86,6 +88,9 @@ func checkWrites(info *redis.InfoCmd, at string) check.Finding {
 		f.Remedy = "raise maxmemory, or delete runs: TURNPIKE_RETENTION, turnpike gc"
 	case info.Item("Persistence", "aof_enabled") == "1" && info.Item("Persistence", "aof_last_write_status") == "err":
 		f.OK, f.Detail, f.Remedy = false, "refused: the last write of the append-only file failed", "see the log of redis-server: is its disk full or read-only?"
+	case info.Item("Persistence", "rdb_last_bgsave_status") == "err":
+		f.OK, f.Broken, f.Detail = false, false, "the last snapshot (RDB) failed; the server refuses writes then, unless stop-writes-on-bgsave-error is off"
+		f.Remedy = "see the log of redis-server: is its disk full or read-only?"
 	case info.Item("Replication", "role") == "slave":
 		f.OK, f.Detail, f.Remedy = false, "refused: the server is a replica", "name the primary in TURNPIKE_REDIS_URL"
 	case info.Item("Persistence", "loading") == "1":
@@ -95,6 +100,42 @@ func checkWrites(info *redis.InfoCmd, at string) check.Finding {
 		f.Remedy = "raise maxmemory, or delete runs: TURNPIKE_RETENTION, turnpike gc"
 	}
 	return f
+}
+
+// CheckWrites writes a key that expires, in a cluster one of each shard, and reports whether the server
+// takes them.
+func (s *Store) CheckWrites(ctx context.Context) check.Finding {
+	f := check.Finding{Name: "redis: test write", OK: true, Broken: true, Detail: "taken"}
+	shards := 1
+	if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
+		shards = state.Shards // on all masters
+	}
+	var writes errgroup.Group // a confirmed write may take a second
+	for shard := range shards {
+		writes.Go(func() error { return s.writeReady(ctx, shard) })
+	}
+	if err := writes.Wait(); err != nil {
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "see the log of redis-server"
+		for word, remedy := range refusals {
+			if strings.Contains(err.Error(), word) {
+				f.Remedy = remedy
+			}
+		}
+		if strings.Contains(err.Error(), "NOPERM") {
+			f.Broken, f.Detail = false, "unknown: "+err.Error()
+		}
+	}
+	return f
+}
+
+// refusals says what to do, by the word with which the server refuses a write.
+var refusals = map[string]string{
+	"NOREPLICAS": "start the replicas that min-replicas-to-write asks for, or lower it",
+	"MISCONF":    "the last snapshot or append-only write failed: see the log of redis-server: is its disk full or read-only?",
+	"OOM":        "raise maxmemory, or delete runs: TURNPIKE_RETENTION, turnpike gc",
+	"READONLY":   "the server is a replica: name the primary in TURNPIKE_REDIS_URL",
+	"LOADING":    "the server loads its data: wait until it has",
+	"NOPERM":     "log in to Redis as a gateway",
 }
 
 func (s *Store) checkAOF(ctx context.Context, node redis.Cmdable, info *redis.InfoCmd, at string) check.Finding {

@@ -138,7 +138,12 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 
 // Ready implements state.Store: it writes to a shard, another each time.
 func (s *Store) Ready(ctx context.Context) error {
-	if _, err := s.write(ctx, "set", s.keys.ready(rand.IntN(state.Shards)), 1, "ex", 60); err != nil { //nolint:gosec // not a secret
+	return s.writeReady(ctx, rand.IntN(state.Shards)) //nolint:gosec // not a secret
+}
+
+// writeReady writes a key of a shard that expires after a minute.
+func (s *Store) writeReady(ctx context.Context, shard int) error {
+	if _, err := s.write(ctx, "set", s.keys.ready(shard), 1, "ex", 60); err != nil {
 		if _, answered := errors.AsType[redis.Error](err); answered {
 			err = fmt.Errorf("%w: %w", check.ErrNoWrites, err)
 		}

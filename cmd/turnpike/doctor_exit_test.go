@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike"
+	"github.com/turnpike-dev/turnpike/pkg/turnpike/standard"
+	"github.com/turnpike-dev/turnpike/pkg/worker"
+)
+
+// processes is a deployment as doctor finds it: servers, a gateway and a worker.
+type processes struct {
+	t     *testing.T
+	nats  *server.Server
+	redis *redis.Client
+	dir   string // of Redis
+
+	config                  app.Config
+	url                     string // of the gateway
+	stopGateway, stopWorker func()
+}
+
+func startProcesses(t *testing.T) *processes {
+	t.Helper()
+	p := &processes{t: t, nats: testbed.NATSWith(t, func(o *server.Options) { o.JetStreamMaxStore = 8 << 20 }), dir: t.TempDir()}
+	r := testbed.RedisProcess(t, "--appendonly", "no", "--save", "3600 1000000", "--maxmemory-policy", "noeviction", "--enable-protected-configs", "yes")
+	options, err := redis.ParseURL(r.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.redis = redis.NewClient(options)
+	t.Cleanup(func() { _ = p.redis.Close() })
+	p.config = app.Config{NATSURL: p.nats.ClientURL(), RedisURL: r.URL, Prefix: "doctor", Confirm: "off", Replicas: 1, Log: app.Log{LogLevel: "error"}}
+	p.config.Streams.SubmitMiB, p.config.Streams.ControlMiB, p.config.Streams.DeadMiB, p.config.Streams.EventsMiB = -1, -1, -1, -1
+	settings := p.config.Deployment()
+	settings.Logger = zerolog.Nop()
+	d, err := turnpike.Open(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	g, err := d.NewGateway(gateway.Config{Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := standard.NewWorker(d, worker.Config{ID: "w1", Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond}, standard.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := httptest.NewServer(g.Handler())
+	p.url = listener.URL
+	p.stopGateway, p.stopWorker = listener.Close, run(t, w.Run)
+	t.Cleanup(listener.Close)
+	return p
+}
+
+// run runs a service until the returned stop, or the test's end.
+func run(t *testing.T, service func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = service(ctx) })
+	stop = func() { cancel(); running.Wait() }
+	t.Cleanup(stop)
+	return stop
+}
+
+// doctor returns the exit code of `turnpike doctor`, and what it prints.
+func (p *processes) doctor() (int, string) {
+	p.t.Helper()
+	var out strings.Builder
+	c := doctorCmd{Config: p.config}
+	err := c.Run(&env{ctx: p.t.Context(), out: &out, server: p.url, client: client.New(p.url)})
+	code := exitError(0)
+	if err != nil && !errors.As(err, &code) {
+		p.t.Fatal(err)
+	}
+	return int(code), out.String()
+}
+
+func (p *processes) setRedis(name, value string) {
+	p.t.Helper()
+	if err := p.redis.ConfigSet(p.t.Context(), name, value).Err(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// failSnapshot has Redis fail to write a snapshot. The superuser may write to any directory, so the name
+// of the snapshot is that of a directory.
+func (p *processes) failSnapshot() {
+	p.t.Helper()
+	p.setRedis("dir", p.dir)
+	if err := os.Mkdir(filepath.Join(p.dir, "dump"), 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+	p.setRedis("dbfilename", "dump")
+	if err := p.redis.BgSave(p.t.Context()).Err(); err != nil {
+		p.t.Fatal(err)
+	}
+	testbed.Eventually(p.t, "the snapshot has failed", func() error {
+		if s := p.redis.InfoMap(p.t.Context(), "persistence").Item("Persistence", "rdb_last_bgsave_status"); s != "err" {
+			return errors.New("its status is " + s)
+		}
+		return nil
+	})
+}
+
+// fillNATS has NATS refuse all messages for want of space.
+func (p *processes) fillNATS() {
+	p.t.Helper()
+	nc, err := natsbus.Connect(p.nats.ClientURL(), p.t.Name())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := js.CreateStream(p.t.Context(), jetstream.StreamConfig{Name: "FILLER", Subjects: []string{"filler"}, Storage: jetstream.FileStorage}); err != nil {
+		p.t.Fatal(err)
+	}
+	for size := 1 << 20 / 2; size > 8; size /= 2 {
+		for err = nil; err == nil; {
+			_, err = js.Publish(p.t.Context(), "filler", make([]byte, size))
+		}
+	}
+}
+
+// sealTurns has one of several streams of turns refuse messages.
+func (p *processes) sealTurns() {
+	p.t.Helper()
+	nc, err := natsbus.Connect(p.nats.ClientURL(), p.t.Name())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer nc.Close()
+	b, err := natsbus.Open(p.t.Context(), nc, natsbus.Config{Prefix: p.config.Prefix, TurnStreams: 3, Limits: natsbus.Limits{Submit: -1, Control: -1, Dead: -1, Events: -1}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer b.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	s, err := js.Stream(p.t.Context(), "DOCTOR_TURNS_3")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cfg := s.CachedInfo().Config
+	cfg.MaxBytes = 1
+	if _, err := js.UpdateStream(p.t.Context(), cfg); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Doctor exits with 1 if runs cannot make progress, and names why, whether a gateway answers or not.
+func TestDoctorExitCode(t *testing.T) {
+	t.Setenv("TURNPIKE_NATS_URL", "named") // no `turnpike dev` is looked for
+	for _, c := range []struct {
+		name  string
+		harm  func(p *processes)
+		fails string // the line that begins with FAIL
+	}{
+		{"all is well", func(*processes) {}, ""},
+		{"no worker", func(p *processes) { p.stopWorker() }, "workers "},
+		{"no gateway", func(p *processes) { p.stopGateway() }, "gateway: "},
+		{"too few replicas", func(p *processes) { p.setRedis("min-replicas-to-write", "1") }, "redis: test write "},
+		{"a snapshot failed", (*processes).failSnapshot, "redis: test write "},
+		{"memory is full", func(p *processes) { p.setRedis("maxmemory", "100kb") }, "redis: writes "},
+		{"a replica", func(p *processes) {
+			if err := p.redis.SlaveOf(p.t.Context(), "127.0.0.1", "1").Err(); err != nil {
+				p.t.Fatal(err)
+			}
+		}, "redis: writes "},
+		{"NATS is full", (*processes).fillNATS, "nats: writes "},
+		{"a stream of turns is full", (*processes).sealTurns, "nats: writes "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, gateway := range []string{"", " without a gateway"} {
+				if c.fails == "" && gateway != "" || c.fails == "gateway: " && gateway == "" {
+					continue
+				}
+				p := startProcesses(t)
+				p.doctor() // which has the worker started
+				c.harm(p)
+				if gateway != "" {
+					p.stopGateway()
+				}
+				code, out := p.doctor()
+				if want := min(1, len(c.fails)); code != want || !strings.Contains(out, "FAIL "+c.fails) && want != 0 {
+					t.Errorf("exit code %d%s, want %d and a failure of %q:\n%s", code, gateway, want, c.fails, out)
+				}
+				if want := c.fails == "workers "; strings.Contains(out, "no worker sends heartbeats") != want {
+					t.Errorf("no worker was found%s:\n%s", gateway, out)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,53 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/check"
+)
+
+// workerPatience is how long doctor waits for a heartbeat. A worker sends several a second.
+const workerPatience = 3 * time.Second
+
+// heardWorkers listens to the heartbeats of workers until stop is called. The finding waits for the
+// first one.
+func heardWorkers(ctx context.Context, b bus.Membership) (finding func() check.Finding, stop func()) {
+	f := check.Finding{Name: "workers", Broken: true, Detail: "no worker sends heartbeats", Remedy: "start one: worker, or turnpike dev"}
+	var mu sync.Mutex
+	var once sync.Once
+	alive, first := map[string]bool{}, make(chan struct{})
+	end := time.NewTimer(workerPatience)
+	stopListening, err := b.Heartbeats(ctx, func(h bus.Heartbeat) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case h.Gateway:
+		case h.Leaving:
+			delete(alive, h.Worker)
+		default:
+			alive[h.Worker] = true
+			once.Do(func() { close(first) })
+		}
+	})
+	if err != nil {
+		f.Detail, f.Remedy = "unknown: "+err.Error(), "see whether NATS answers"
+		return func() check.Finding { return f }, func() {}
+	}
+	return func() check.Finding {
+		select {
+		case <-first:
+		case <-end.C:
+		case <-ctx.Done():
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if n := len(alive); n > 0 {
+			return check.Finding{Name: f.Name, OK: true, Detail: fmt.Sprintf("%d at work", n)}
+		}
+		return f
+	}, stopListening
+}
