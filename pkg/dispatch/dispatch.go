@@ -94,9 +94,13 @@ func Swept() Cause { return Cause{letter: "s"} }
 func Evicted(worker string) Cause { return Cause{"e", worker} }
 
 // Republish publishes the turn of a run that was due. Its id is new: under the canonical one the
-// bus would drop the message as a double of the one that was lost.
+// bus would drop the message as a double of the one that was lost. It is the canonical one where the
+// message is probably in the queue, so that the bus drops a double.
 func (d *Dispatcher) Republish(ctx context.Context, due state.Due, cause Cause) error {
 	t := Turn{Run: due.Run, Version: due.Version, Priority: due.Priority, Tenant: due.Tenant, Noisy: due.Noisy || d.noisy(due.Tenant), takenFrom: cause.dead}
+	if due.Covered {
+		return d.publish(ctx, t, id(due.Run, due.Version))
+	}
 	return d.publish(ctx, t, fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause.letter, due.Sweeps, time.Now().UnixNano()))
 }
 

@@ -52,7 +52,13 @@ func TestIDs(t *testing.T) {
 	for range 2 {
 		must(t, d.Republish(t.Context(), state.Due{Run: run, Version: 7, Priority: state.Normal, Sweeps: 3}, dispatch.Swept()))
 	}
+	must(t, d.Republish(t.Context(), state.Due{Run: run, Version: 7, Priority: state.Normal, Sweeps: 1, Covered: true}, dispatch.Swept()))
 	canonical := string(run) + ":7"
+	if last := len(r.ids) - 1; r.ids[last] != canonical {
+		t.Errorf("the id of a turn that the backlog covers is %s, want %s", r.ids[last], canonical)
+	} else {
+		r.ids = r.ids[:last]
+	}
 	if diff := cmp.Diff([]string{canonical, canonical, canonical, canonical + ":abort"}, r.ids[:4]); diff != "" {
 		t.Errorf("ids:\n%s", diff)
 	}

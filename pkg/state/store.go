@@ -425,8 +425,9 @@ type Schedule interface {
 	// Sweep returns up to limit runs that are due, at most once per delay each
 	// (backing off up to 64 times that), and moves them on in the schedule: a
 	// turn whose message or worker was lost, a wait whose time has come (the run
-	// is queued by this call), and a run that rests and was not finalized. A queued run
-	// whose message is still in the backlog is not lost: Sweep looks at it again much later.
+	// is queued by this call), and a run that rests and was not finalized. A queued run that
+	// the backlog covers is returned once, with Covered, in case that its message was never
+	// published. After that Sweep looks at it again much later.
 	Sweep(ctx context.Context, limit int, delay time.Duration, backlog Backlog) ([]Due, error)
 
 	// Evict ends up to limit of the leases that worker holds, counting the attempts, and
@@ -484,6 +485,7 @@ type Due struct {
 	Priority  Priority // High if the run is to be aborted
 	Sweeps    int      // how often this version was swept, this time included
 	NeedsTurn bool     // publish the turn that follows Version
+	Covered   bool     // the backlog covers the run: publish under the turn's own id, so that the bus drops the message if it has it
 	Noisy     bool     // to which queue: see NoisyAbove
 	Tenant    string
 

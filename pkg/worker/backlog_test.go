@@ -2,12 +2,15 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
@@ -106,4 +109,127 @@ func TestSweepsAskLittle(t *testing.T) {
 	if n := asked.Load(); n != 6 {
 		t.Errorf("%d passes of the sweeper asked %d times for a consumer, want 6", store.n.Load(), n)
 	}
+}
+
+// A run that was accepted and whose message was never published does not wait for the backlog before
+// which it would stand: it gets its message once. The others, whose messages wait, get no second one.
+func TestLostMessageBehindABacklog(t *testing.T) {
+	t.Parallel()
+	const runs = 60
+	for _, lost := range []int{1, 20} {
+		t.Run(fmt.Sprint(lost), func(t *testing.T) {
+			t.Parallel()
+			s := newDeployment(t)
+			nc := testbed.NATS(t)
+			b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: "behind"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = b.Close() })
+			v := slowAgent(t, s.store, time.Hour) // the backlog stays
+			for i := range runs {
+				id := queuedFor(t, s.store, v, 0)
+				if i >= runs-lost {
+					continue
+				}
+				if err := b.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, string(id)+":1"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cfg := s.config()
+			cfg.Slots = 5
+			store := sweeps{s.store, &atomic.Int64{}}
+			stop := s.workWith(store, b, cfg)
+			last := func() uint64 {
+				info, err := turnStream(t, nc, "BEHIND_TURNS").Info(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return info.State.LastSeq
+			}
+			testbed.Eventually(t, "each run has a message", func() error {
+				if n := last(); n != runs {
+					return fmt.Errorf("there are %d", n)
+				}
+				return nil
+			})
+			testbed.Eventually(t, "more sweeps", more(store.n, 200))
+			stop()
+			if n := last(); n != runs {
+				t.Errorf("%d messages were published for %d runs", n, runs)
+			}
+		})
+	}
+}
+
+// more returns a condition: n is higher by the given number than it was.
+func more(n *atomic.Int64, by int64) func() error {
+	before := n.Load()
+	return func() error {
+		if have := n.Load(); have < before+by {
+			return fmt.Errorf("have %d, want %d", have, before+by)
+		}
+		return nil
+	}
+}
+
+// swept counts the runs that sweeps have brought up.
+type swept struct {
+	state.Store
+
+	passes, runs *atomic.Int64
+}
+
+func (s swept) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
+	due, err := s.Store.Sweep(ctx, limit, delay, backlog)
+	s.passes.Add(1)
+	s.runs.Add(int64(len(due)))
+	return due, err
+}
+
+// Runs that are due while NATS is away are published when it is back, however long it was away: no
+// sweep that cannot publish puts them off. The redelivery delay of the test is an hour.
+func TestSweepWaitsForTheBus(t *testing.T) {
+	t.Parallel()
+	const runs = 60
+	s := newDeployment(t)
+	proxy, err := rig.NewProxy(strings.TrimPrefix(testbed.NATSServer(t).URL(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { proxy.Run(ctx); close(ended) }()
+	t.Cleanup(func() { end(); <-ended })
+	nc, err := natsbus.Connect("nats://"+proxy.Addr(), t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: "away", AckWait: 3 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	cfg := s.config()
+	cfg.RedeliveryDelay, cfg.SweepInterval = time.Hour, 20*time.Millisecond
+	store := swept{s.store, &atomic.Int64{}, &atomic.Int64{}}
+	s.workWith(store, b, cfg)
+	v := slowAgent(t, s.store, 0)
+	queuedFor(t, s.store, v, 0)
+	s.awaitCounts(func(c map[state.Status]int64) bool { return c[state.Completed] == 1 })
+	proxy.Hold()
+	proxy.Cut()
+	swept := store.runs.Load()
+	queuedFor(t, s.store, v, 0)
+	testbed.Eventually(t, "a sweep has brought up the first run", more(store.runs, 1))
+	for range runs - 2 {
+		queuedFor(t, s.store, v, 0)
+	}
+	testbed.Eventually(t, "more sweeps", more(store.passes, 3))
+	if n := store.runs.Load() - swept; n > 10 {
+		t.Errorf("sweeps have put off %d of %d runs although NATS was away", n, runs)
+	}
+	proxy.Heal()
+	s.awaitCounts(func(c map[state.Status]int64) bool { return c[state.Completed] == runs })
 }

@@ -42,6 +42,12 @@ func slowAgent(t *testing.T, store state.Store, delay time.Duration) state.Agent
 // queued stores a run of the agent with the default redelivery delay of a worker.
 func queued(t *testing.T, store state.Store, v state.AgentVersion) state.RunID {
 	t.Helper()
+	return queuedFor(t, store, v, 5*time.Second)
+}
+
+// queuedFor stores a run of the agent that a sweep looks at after delay.
+func queuedFor(t *testing.T, store state.Store, v state.AgentVersion, delay time.Duration) state.RunID {
+	t.Helper()
 	run := state.State{
 		ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "a", AgentVersion: v.Version, Loop: "react", Tenant: "default",
 		Priority: state.Normal, Limits: state.Limits{MaxTurns: 20},
@@ -50,7 +56,7 @@ func queued(t *testing.T, store state.Store, v state.AgentVersion) state.RunID {
 	input.ID = "msg_1_0"
 	run, err := run.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{input}})
 	if err == nil {
-		_, err = store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: 5 * time.Second})
+		_, err = store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: delay})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -47,6 +47,7 @@ type Worker struct {
 
 	breakers *model.Breakers // of the models that this worker asks
 	quotas   *quotas
+	refused  refused
 	random   random
 
 	leases   leases

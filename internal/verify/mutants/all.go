@@ -32,7 +32,7 @@ var all = []mutant{
 	}, "TestExplore/^tools$"},
 	{"nobody notes that a tool was started", tools, []string{"		if !spec.Idempotent {\n", "		if false {\n"}, "TestExplore/^tools$"},
 	{"tokens can be foreseen", claim, []string{"Token: w.random.token(),", "Token: fmt.Sprint(msg.Version),"}, "TestExplore/^tools$"},
-	{"nobody sweeps", sweep, []string{"			w.republish(ctx, due, dispatch.Swept())\n", ""}, "TestExplore/^tools$"},
+	{"nobody sweeps", sweep, []string{"refused := w.republish(ctx, due, dispatch.Swept())", "refused := 0"}, "TestExplore/^tools$"},
 	{"the sweeper publishes under the turn's own id", messages, []string{
 		`fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause.letter, due.Sweeps, time.Now().UnixNano())`, `id(due.Run, due.Version)+fmt.Sprintf("%.0s", time.Now())`,
 	}, "TestExplore/^tools$"},

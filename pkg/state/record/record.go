@@ -518,7 +518,11 @@ func (r *Record) Sweep(id state.RunID, now time.Time, delay time.Duration, backl
 		d.NeedsTurn = true
 	case r.Status == state.Queued && backlog.Covers(d.Priority, r.QueuedAt.Time):
 		r.Due = state.At(now.Add(max(delay*state.BacklogLook, now.Sub(r.QueuedAt.Time))))
-		return d, false
+		if r.Sweeps > 0 || r.Abort != nil { // the message of an abort has another id
+			return d, false
+		}
+		r.Sweeps, d.Sweeps, d.NeedsTurn, d.Covered = 1, 1, true, true
+		return d, true
 	case r.Status == state.Queued || r.Status == state.Running:
 		if r.Status == state.Running {
 			r.noteEvicted(now)

@@ -148,7 +148,7 @@ const (
 type duePlace int
 
 const (
-	dueWhat duePlace = iota // turn or finalize
+	dueWhat duePlace = iota // turn, covered or finalize
 	dueVersion
 	dueLane
 	dueSweeps

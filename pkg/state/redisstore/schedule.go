@@ -165,9 +165,9 @@ func (s *Store) each(ctx context.Context, ids []state.RunID, script script[duePl
 
 func dueOf(id state.RunID, r reply[duePlace]) state.Due {
 	d := state.Due{Run: id, Version: r.num(dueVersion), Priority: state.Priority(r.str(dueLane)), Sweeps: int(r.num(dueSweeps)), Tenant: r.str(dueTenant)}
-	switch r.str(dueWhat) {
-	case "turn":
-		d.NeedsTurn, d.Noisy = true, r.flag(dueNoisy)
+	switch what := r.str(dueWhat); what {
+	case "turn", "covered":
+		d.NeedsTurn, d.Covered, d.Noisy = true, what == "covered", r.flag(dueNoisy)
 	case "finalize":
 		d.Finalize, d.FinalizedSeq = true, r.num(dueFinalized)
 	}

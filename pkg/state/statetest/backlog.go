@@ -7,14 +7,21 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A queued run whose message waits in a backlog is left to it. One that was released may have
-// no message: it is due when its worker has said, however long the backlog is.
+// A queued run whose message waits in a backlog is due once, in case that the message was never
+// published, and then left to the backlog. One that was released may have no message: it is due when
+// its worker has said, however long the backlog is.
 func testSweepBacklog(t *testing.T, s *suite) {
-	backlog := state.Backlog{state.Normal: time.Unix(1, 0)}
-	waits := newRun(t)
-	if _, err := s.Create(t.Context(), state.NewRun{State: waits}); err != nil {
+	backlog := state.Backlog{state.Normal: time.Unix(1, 0), state.High: time.Unix(1, 0)}
+	waits, aborted := newRun(t), newRun(t)
+	for _, run := range []state.State{waits, aborted} {
+		if _, err := s.Create(t.Context(), state.NewRun{State: run}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Abort(t.Context(), aborted.ID, state.Abort{Reason: "x"}, 0); err != nil {
 		t.Fatal(err)
 	}
+	covered := 0
 	released := map[state.RunID]bool{}
 	for _, delay := range []time.Duration{0, time.Millisecond} {
 		run := s.create(t)
@@ -23,16 +30,22 @@ func testSweepBacklog(t *testing.T, s *suite) {
 		}
 		released[run.ID] = true
 	}
-	for deadline := time.Now().Add(soon); len(released) > 0; breathe(t) {
+	for deadline := time.Now().Add(soon); len(released) > 0 || covered == 0; breathe(t) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d runs that were released never came up in a sweep", len(released))
+			t.Fatalf("%d runs that were released never came up in a sweep, and the run with a message came up %d times", len(released), covered)
 		}
 		due, err := s.Sweep(t.Context(), 1000, long, backlog)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, d := range due {
-			if !released[d.Run] || !d.NeedsTurn {
+			if d.Run == waits.ID {
+				if covered++; covered > 1 || !d.NeedsTurn || !d.Covered || d.Sweeps != 1 || d.Version != waits.Version {
+					t.Errorf("Sweep brings up %+v, the %d. time; want it once, with the message that it has", d, covered)
+				}
+				continue
+			}
+			if d.Covered || !released[d.Run] || !d.NeedsTurn {
 				t.Errorf("Sweep brings up %+v, want the turns of runs that were released", d)
 			}
 			delete(released, d.Run)

@@ -1,4 +1,4 @@
--- KEYS R L D C T H N U M · ARGV run delay(ms) oldest(ms) of high, normal and low, 0 is none, then how the run was put aside, or '', then floor · returns due {'turn', …} or {'finalize', …}, verdict {'none'}
+-- KEYS R L D C T H N U M · ARGV run delay(ms) oldest(ms) of high, normal and low, 0 is none, then how the run was put aside, or '', then floor · returns due {'turn', …}, {'covered', …} or {'finalize', …}, verdict {'none'}
 local R, L, D, C, T, H, N, U, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 if behind(M, ARGV[7]) then return {'none'} end
 local run, delay = ARGV[1], tonumber(ARGV[2])
@@ -27,7 +27,11 @@ if status == 'waiting' and wake > 0 and wake <= n then
   sweeps, what = 0, 'turn'
 elseif status == 'queued' and explained(abort ~= '' and 'high' or lane, tonumber(queuedAt or 0)) then
   due(D, run, n + math.max(delay * LOOK, n - tonumber(queuedAt)))
-  return {'none'}
+  if sweeps > 0 or abort ~= '' then return {'none'} end
+  redis.call('HSET', R, 'sw', '1')
+  sweeps = 1
+  local noisy = isNoisy(T, tenant, 'queued')
+  return {'covered', version, lane, sweeps, finalized, noisy, tenant}
 elseif status == 'queued' or status == 'running' then
   count(C, status, 'queued')
   hold(H, run, owner, '')
