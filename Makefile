@@ -140,7 +140,7 @@ load: ## Measure memory under load, a few minutes: STORE=redis|jetstream ONLY=ru
 	go run ./internal/verify/load/measure
 
 .PHONY: scale
-scale: ## Hold deployments to the bars of many runs at once, some ten minutes: ONLY=death,far-death,sleep,backlog,lists,lists-jetstream,bomb,bomb-jetstream,children,children-jetstream,retention,retention-feed,retention-far,retention-jetstream,retention-jetstream-feed,attack
+scale: ## Hold deployments to the bars of many runs at once, some ten minutes: ONLY=death,far-death,…
 	@hack/ensure-redis.sh --server
 	go run ./internal/verify/scale/measure $(ARGS)
 

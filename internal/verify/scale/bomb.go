@@ -6,16 +6,11 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
-	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
-
-// bombTurns is how often each run of the tree delegates.
-const bombTurns = 5
 
 // bomb cancels the root of a tree in which each run delegates to itself as often as it may.
 // Nothing of the tree is left, and it does not grow any more.
@@ -31,15 +26,7 @@ func (s *scene) bomb(ctx context.Context, cfg rig.Config) error {
 	if err := s.deploy(ctx, cfg); err != nil {
 		return err
 	}
-	var turns []string
-	for n := range bombTurns {
-		var calls []string
-		for i := range agent.MaxChildren {
-			calls = append(calls, fmt.Sprintf("{name: again, id: c%d_%d, arguments: {task: again}}", n, i))
-		}
-		turns = append(turns, fmt.Sprintf("{delay: 200ms, tool_calls: [%s]}", strings.Join(calls, ", ")))
-	}
-	definition := fmt.Sprintf("model: {provider: scripted, responses: [%s, {text: done}]}\ntools: [{name: again, kind: agent, agent: bomb}]\nlimits: {runs: %d}", strings.Join(turns, ", "), s.Tree)
+	definition := fmt.Sprintf("%s\nlimits: {runs: %d}", selfDelegating("bomb", 200*time.Millisecond), s.Tree)
 	if _, err := s.Client.PutAgent(ctx, "bomb", []byte(definition)); err != nil {
 		return err
 	}

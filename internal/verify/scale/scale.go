@@ -20,7 +20,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Only  []string `env:"ONLY" help:"Bars to measure, by commas: death, far-death, sleep, backlog, lists, lists-jetstream, bomb, bomb-jetstream, children, children-jetstream, retention, retention-feed, retention-far, retention-jetstream, retention-jetstream-feed, intake, attack. Default: all."`
+	Only  []string `env:"ONLY" help:"Bars to measure, by commas: death, far-death, sleep, backlog, lists, lists-jetstream, bomb, bomb-jetstream, children, children-jetstream, trees, retention, retention-feed, retention-far, retention-jetstream, retention-jetstream-feed, intake, attack. Default: all."`
 	Sizes Sizes    `embed:""`
 	Dir   string   `help:"Directory for data and logs. Default: a temporary one, which is kept only if something failed."`
 	Bin   string   `help:"Directory that has nats-server, gateway and worker. Default: they are built."`
@@ -48,6 +48,9 @@ type Sizes struct {
 
 	Queue   int `default:"104857600" help:"Bytes of submissions that one tenant has on NATS while another submits."`
 	Tenants int `default:"1000" help:"Tenants that submit over NATS once each."`
+
+	Trees  int           `default:"8" help:"Trees of one tenant whose runs delegate to themselves."`
+	Beside time.Duration `default:"45s" help:"Time for which another tenant makes runs in addition to them."`
 
 	Flood      int           `default:"400" help:"Connections of an attack that send batches and stall; there are 20 times as many of other kinds."`
 	Greedy     int           `default:"10" help:"Runs of the attack that call 32 tools with answers of 4 MiB."`
@@ -80,6 +83,7 @@ func bars() []bar {
 		{"retention-jetstream", "the same on JetStream", retention(rig.Config{JetStream: true})},
 		{"retention-jetstream-feed", "the same on JetStream with the event feed", retention(rig.Config{JetStream: true, Env: feedOn})},
 		{"intake", "a quiet tenant submits over NATS beside a loud one, and many tenants do", intake},
+		{"trees", "short runs of a tenant beside trees of another one that grow 32 times a turn", trees},
 		{"attack", "a hostile tenant takes memory of gateway and worker", attack},
 	}
 }

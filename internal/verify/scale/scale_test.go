@@ -41,8 +41,8 @@ func TestScale(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range bars() {
-		if testing.Short() && b.name != "sleep" && b.name != "bomb" {
-			continue
+		if testing.Short() && b.name != "sleep" && b.name != "bomb" || b.name == "trees" {
+			continue // trees are held to a time alone, which make scale measures
 		}
 		if strings.HasPrefix(b.name, "retention-") {
 			continue // each waits for a minute until its runs are old, as the first does
