@@ -207,6 +207,7 @@ type DrainConfig struct {
 type WorkerConfig struct {
 	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the deployment; default the host's name and a random part."`
 	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Turns in flight at once."`
+	NoisyTurns    int           `env:"TURNPIKE_NOISY_TURNS" help:"Turns of noisy tenants that use the store and the bus at once, on a worker that tenants share. Default: 4 for each processor, at least 8."`
 	AnswersMiB    int64         `name:"answers-mib" env:"TURNPIKE_ANSWERS_MIB" default:"256" help:"Memory for the answers of tools, in MiB: a call starts when its max_result is free."`
 	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Addresses that are not public and that HTTP tools, MCP servers and remote agents may have all the same, by commas: host:port, or networks such as 10.1.0.0/16."`
 	ModelAllow    []string      `name:"model-allow" env:"TURNPIKE_MODEL_ALLOW" help:"Addresses that are not public and that the base_url of models may have all the same, beside those of --http-allow, by commas: host:port, or networks such as 10.1.0.0/16."`
@@ -236,7 +237,7 @@ type Programs struct {
 // Worker returns the settings of the worker, with the files read that they name. What
 // its kinds of tools and its models are told is not among them.
 func (c WorkerConfig) Worker() (worker.Config, error) {
-	cfg := worker.Config{AnswerMemory: c.AnswersMiB << 20, ID: c.ID, Slots: c.Slots, SecretsDir: c.SecretsDir, ShutdownGrace: c.ShutdownGrace, HeartbeatInterval: c.Heartbeat, LateResults: c.LateResults}
+	cfg := worker.Config{AnswerMemory: c.AnswersMiB << 20, ID: c.ID, Slots: c.Slots, MaxNoisyTurns: c.NoisyTurns, SecretsDir: c.SecretsDir, ShutdownGrace: c.ShutdownGrace, HeartbeatInterval: c.Heartbeat, LateResults: c.LateResults}
 	if c.Slots < 1 {
 		return cfg, fmt.Errorf("slots is %d, want at least 1: TURNPIKE_SLOTS or --slots says how many turns are in flight at once", c.Slots)
 	}

@@ -61,7 +61,7 @@ func (d *Dispatcher) Wake(ctx context.Context, run state.RunID, w state.Wake, tr
 	if !w.Publish {
 		return nil
 	}
-	return d.publish(ctx, Turn{Run: run, Version: w.Version, Priority: w.Priority, Tenant: w.Tenant, Noisy: w.Noisy, TraceParent: traceParent}, id(run, w.Version))
+	return d.Publish(ctx, Turn{Run: run, Version: w.Version, Priority: w.Priority, Tenant: w.Tenant, Noisy: w.Noisy, TraceParent: traceParent})
 }
 
 // WakeAborted publishes the turn that ends an aborted run, if the abort asks for one. It

@@ -88,12 +88,13 @@ func TestQueues(t *testing.T) {
 	} {
 		must(t, d.Publish(t.Context(), turn))
 	}
-	must(t, d.WakeAborted(t.Context(), run, state.Wake{Publish: true, Version: 1, Priority: state.Low}, ""))
+	must(t, d.Wake(t.Context(), run, state.Wake{Publish: true, Version: 1, Priority: state.Low, Tenant: "loud"}, ""))
+	must(t, d.WakeAborted(t.Context(), run, state.Wake{Publish: true, Version: 1, Priority: state.Low, Tenant: "loud"}, ""))
 	var got []bus.QueueKey
 	for _, turn := range r.turns {
 		got = append(got, turn.Queue())
 	}
-	want := []bus.QueueKey{{Lane: state.Low}, {Lane: state.Low, Noisy: true}, {Lane: state.Low, Noisy: true}, {Lane: state.High}}
+	want := []bus.QueueKey{{Lane: state.Low}, {Lane: state.Low, Noisy: true}, {Lane: state.Low, Noisy: true}, {Lane: state.Low, Noisy: true}, {Lane: state.High}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("queues:\n%s", diff)
 	}

@@ -20,8 +20,13 @@ const (
 	childrenPerCheck = 8
 
 	// maxCreating is the number of such groups that a worker creates at the same time. With it
-	// few children come after a cancel, however many were admitted before.
-	maxCreating = 8
+	// few children come after a cancel, however many were admitted before, and few are before
+	// other turns at the store.
+	maxCreating = 2
+
+	// maxFinding is the number of children that a worker looks for at the same time. More of them
+	// would be before other turns at the store.
+	maxFinding = 64
 
 	// maxAborting is the number of children that one run aborts at the same time.
 	maxAborting = 16

@@ -59,7 +59,6 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 	// From here on an abort is for this turn. Expected until its end it would strike the
 	// next one, too.
 	w.leases.add(l)
-	w.tenants.Enter(t.s.Tenant)
 	w.metrics.inFlight.Inc()
 	return t, ctx, nil
 }
@@ -68,7 +67,6 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 func (t *turn) end() {
 	t.endSpan()
 	t.w.metrics.inFlight.Dec()
-	t.w.tenants.Leave(t.s.Tenant)
 	t.w.leases.remove(t.lease)
 	t.lease.cancel(nil)
 	t.answers.Release()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,6 +37,11 @@ type Config struct {
 
 	// Slots bounds the turns in flight. Default 1000.
 	Slots int
+
+	// MaxNoisyTurns bounds the turns of noisy tenants that use the store and the bus at once,
+	// while tenants share the worker. Turns that wait for a model or a tool do not count.
+	// Default 4 for each processor, at least 8.
+	MaxNoisyTurns int
 
 	// Providers by the name that agents use; see model.Described. MockResponses, if not
 	// nil, replace the model of every agent (K8); they need the provider "scripted".
@@ -189,6 +195,9 @@ func (c Config) withDefaults() Config {
 	if c.Slots == 0 {
 		c.Slots = 1000
 	}
+	if c.MaxNoisyTurns == 0 {
+		c.MaxNoisyTurns = max(8, 4*runtime.GOMAXPROCS(0))
+	}
 	c.Version = cmp.Or(c.Version, build.Version())
 	if c.MaxAttempts == 0 {
 		c.MaxAttempts = 5
@@ -236,6 +245,9 @@ func (c Config) validate() error {
 	}
 	if c.Slots < 0 {
 		errs = append(errs, fmt.Errorf("slots is %d, want at least 1", c.Slots))
+	}
+	if c.MaxNoisyTurns < 0 {
+		errs = append(errs, fmt.Errorf("max noisy turns is %d, want at least 1", c.MaxNoisyTurns))
 	}
 	if c.MaxResult < 0 || c.AnswerMemory < 0 {
 		errs = append(errs, fmt.Errorf("the largest result is %d bytes and the memory for answers %d, want at least 1", c.MaxResult, c.AnswerMemory))

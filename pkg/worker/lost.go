@@ -76,7 +76,11 @@ func (w *Worker) findChildren(ctx context.Context, s state.State) error {
 	group.SetLimit(childrenPerCheck)
 	for _, o := range s.Open {
 		if o.Needs == state.NeedChild {
-			group.Go(func() error { return w.findChild(ctx, s, o) })
+			group.Go(func() error {
+				w.finding <- struct{}{}
+				defer func() { <-w.finding }()
+				return w.findChild(ctx, s, o)
+			})
 		}
 	}
 	return group.Wait()

@@ -21,7 +21,9 @@ import (
 // commit.go and finalize.go. An error is that of an answer to the message, which is delivered
 // again then. A turn that is dropped leaves its message: the lease runs out, or the sweeper
 // finds the run due.
-func (w *Worker) takeTurn(ctx context.Context, d bus.TurnDelivery) error {
+//
+// load says when the turn works and when it rests: while it acts it waits for others.
+func (w *Worker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admission.Turn) error {
 	// Claim. From here to the commit the lease keeps every other worker out.
 	t, ctx, err := w.claim(ctx, d)
 	if t == nil {
@@ -32,6 +34,7 @@ func (w *Worker) takeTurn(ctx context.Context, d bus.TurnDelivery) error {
 	// Decide and act. The loop says what to do, and the worker does it, until the loop has made
 	// a transition. Nothing that others see starts before what led to it is journaled, and the
 	// turn waits for nothing while a result is in memory only.
+	load.Rest()
 	acting, stop := t.untilDeadline(ctx)
 	defer stop()
 	effect, err := t.open(acting)
@@ -42,6 +45,7 @@ func (w *Worker) takeTurn(ctx context.Context, d bus.TurnDelivery) error {
 		return t.giveUp(ctx, err)
 	}
 	t.takeNotes(ctx)
+	load.Work(ctx)
 
 	// From here on neither an abort nor a shutdown may cut the turn short: the work is
 	// done, and only has to be written down.
@@ -125,9 +129,9 @@ type claimed struct {
 
 // take takes a turn, and survives it. A turn that panics every time ends poisoned: the
 // lease runs out and the attempt counts.
-func (w *Worker) take(ctx context.Context, d bus.TurnDelivery) {
+func (w *Worker) take(ctx context.Context, d bus.TurnDelivery, load *admission.Turn) {
 	defer w.survive(d.Turn().Run)
-	w.check(w.takeTurn(ctx, d), "answer turn message")
+	w.check(w.takeTurn(ctx, d, load), "answer turn message")
 }
 
 // survive is deferred: a panic ends what was done for a run, and nothing else.

@@ -59,6 +59,7 @@ type Worker struct {
 	released chan struct{} // closed by Release
 	release  func()
 	creating chan struct{} // has an element for each group of children that is being created
+	finding  chan struct{} // has an element for each child that is being looked for
 }
 
 // fewTurns is how many turns may be in flight with stacks of their own: they take some 8
@@ -85,7 +86,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		log:     cfg.Logger.With().Str("worker", cfg.ID).Logger(),
 		metrics: m, meters: meters,
 		slots:    admission.NewSlots(cfg.Slots),
-		tenants:  admission.NewTenants(cfg.Slots),
+		tenants:  admission.NewTenants(cfg.Slots, cfg.MaxNoisyTurns),
 		answers:  answers,
 		executor: executor.Inline{},
 		breakers: model.NewBreakers(cfg.Breakers),
@@ -96,6 +97,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		clock:    &clock{},
 		lifetime: context.Background(),
 		creating: make(chan struct{}, maxCreating),
+		finding:  make(chan struct{}, maxFinding),
 		released: make(chan struct{}),
 	}
 	w.release = sync.OnceFunc(func() { close(w.released) })
@@ -260,7 +262,9 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 		w.turns.Go(func() {
 			defer w.slots.Release()
 			defer w.inFlight.Add(-1)
-			w.take(turnCtx, d)
+			load := w.tenants.Enter(d.Turn().Tenant, key.Noisy)
+			defer load.Leave()
+			w.take(turnCtx, d, load)
 		})
 	}
 }
@@ -271,14 +275,25 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 const slotWait = 2 * time.Millisecond
 
 // next returns a message of a queue, with a slot for it. It asks for no more messages than
-// slots are free, so that an idle worker elsewhere gets what this one could only hold.
+// slots are free, and of noisy tenants for no more than may work, so that an idle worker
+// elsewhere gets what this one could only hold.
 func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (bus.TurnDelivery, error) {
 	for {
+		if key.Noisy && w.tenants.Free() == 0 {
+			queue.SetPrefetch(0)
+			if err := w.tenants.Await(ctx); err != nil {
+				return nil, err
+			}
+		}
 		waited, err := w.slot(ctx, key, queue)
 		if err != nil {
 			return nil, err
 		}
-		queue.SetPrefetch(w.cfg.Slots - 1 - int(w.inFlight.Load()))
+		ahead := w.cfg.Slots - int(w.inFlight.Load())
+		if key.Noisy {
+			ahead = min(ahead, w.tenants.Free())
+		}
+		queue.SetPrefetch(ahead - 1)
 		if waited {
 			// Others want this slot, too. Given up before it is known what the queue has, it
 			// would be theirs, and each queue would get every other slot whatever its weight.

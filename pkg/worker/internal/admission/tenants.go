@@ -1,44 +1,179 @@
 package admission
 
 import (
+	"context"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
+// sharedFor is how long tenants share a worker after their turns came to it one after the other.
+const sharedFor = time.Hour
+
 // Tenants counts the turns in flight here by tenant. A store sees one shard of a tenant's
 // runs; a worker whose slots are taken by one tenant knows as much as all shards together,
 // and knows it sooner.
+//
+// It also bounds how many turns from the queues for noisy tenants work at once, on a worker that
+// tenants share. A turn works while it uses the store and the bus, and rests while it waits for a
+// model, a tool or a hook. Without the bound a turn of another tenant has a slot at once, and
+// then waits behind all of them at the store, at the bus and for the processor.
 type Tenants struct {
-	slots int
+	slots, maxWorking int
 
-	mu    sync.Mutex
-	turns map[string]int
+	mu      sync.Mutex
+	turns   map[string]count
+	working int             // turns from the queues for noisy tenants
+	waiting []chan struct{} // turns that wait until they may work; closed when counted in working
+	latest  string          // the tenant of the latest turn
+	shared  time.Time       // when a turn came last of another tenant than the one before it
 }
 
-// NewTenants returns the count for a worker with so many slots.
-func NewTenants(slots int) *Tenants { return &Tenants{slots: slots, turns: map[string]int{}} }
+// count is how many turns a tenant has in flight, and how many of them work.
+type count struct{ turns, working int }
 
-// Enter counts a turn of a tenant until Leave.
-func (t *Tenants) Enter(tenant string) {
+// NewTenants returns the count for a worker with so many slots, on which up to maxWorking turns
+// from the queues for noisy tenants work at once.
+func NewTenants(slots, maxWorking int) *Tenants {
+	return &Tenants{slots: slots, maxWorking: maxWorking, turns: map[string]count{}}
+}
+
+// Turn is a turn in flight. One goroutine uses it.
+type Turn struct {
+	of     *Tenants
+	tenant string
+	noisy  bool // from a queue for noisy tenants
+	rests  bool
+}
+
+// Enter counts a turn of a tenant until Leave. The turn works; noisy says that it is from a queue
+// for noisy tenants. Enter does not wait: see Await.
+func (t *Tenants) Enter(tenant string, noisy bool) *Turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.turns[tenant]++
+	if tenant != t.latest && t.latest != "" {
+		t.shared = time.Now()
+	}
+	t.latest = tenant
+	u := &Turn{of: t, tenant: tenant, noisy: noisy}
+	u.count(1, 1)
+	if noisy {
+		t.working++
+	}
+	return u
 }
 
 // Leave ends what Enter has begun.
-func (t *Tenants) Leave(tenant string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.turns[tenant]--; t.turns[tenant] == 0 {
-		delete(t.turns, tenant)
+func (u *Turn) Leave() {
+	u.Rest()
+	u.of.mu.Lock()
+	defer u.of.mu.Unlock()
+	u.count(-1, 0)
+}
+
+// Rest says that the turn waits for something that is no part of the deployment.
+func (u *Turn) Rest() {
+	if u.rests {
+		return
+	}
+	u.rests = true
+	u.of.mu.Lock()
+	defer u.of.mu.Unlock()
+	u.count(0, -1)
+	if u.noisy {
+		u.of.release()
 	}
 }
 
-// Noisy reports whether a tenant has half of its even share of the slots, or more.
+// Work says that the turn works again. A turn from a queue for noisy tenants waits until it may,
+// or until ctx ends: it is over then, and must say so to the store.
+func (u *Turn) Work(ctx context.Context) {
+	if !u.rests {
+		return
+	}
+	u.rests = false
+	if u.noisy {
+		u.of.acquire(ctx)
+	}
+	u.of.mu.Lock()
+	defer u.of.mu.Unlock()
+	u.count(0, 1)
+}
+
+// count adds to the count of the turn's tenant. The caller holds mu.
+func (u *Turn) count(turns, working int) {
+	c := u.of.turns[u.tenant]
+	c.turns, c.working = c.turns+turns, c.working+working
+	if u.of.turns[u.tenant] = c; c.turns == 0 {
+		delete(u.of.turns, u.tenant)
+	}
+}
+
+// Await waits until one more turn from the queues for noisy tenants may work, or ctx ends. Turns
+// that rest have precedence if they have waited for longer.
+func (t *Tenants) Await(ctx context.Context) error {
+	t.acquire(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.release()
+	return ctx.Err()
+}
+
+// Free is how many more turns from the queues for noisy tenants may work now.
+func (t *Tenants) Free() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.isShared() {
+		return t.slots
+	}
+	return max(0, t.maxWorking-t.working)
+}
+
+// acquire counts one more turn from the queues for noisy tenants that works: as soon as it may, or
+// when ctx ends.
+func (t *Tenants) acquire(ctx context.Context) {
+	t.mu.Lock()
+	if !t.isShared() || t.working < t.maxWorking {
+		t.working++
+		t.mu.Unlock()
+		return
+	}
+	counted := make(chan struct{})
+	t.waiting = append(t.waiting, counted)
+	t.mu.Unlock()
+	select {
+	case <-counted:
+		return
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := slices.Index(t.waiting, counted); i >= 0 {
+		t.waiting = slices.Delete(t.waiting, i, i+1)
+		t.working++
+	}
+}
+
+// release ends what acquire has begun, for the turn that has waited longest. The caller holds mu.
+func (t *Tenants) release() {
+	t.working--
+	if t.working < t.maxWorking && len(t.waiting) > 0 {
+		close(t.waiting[0])
+		t.waiting = t.waiting[1:]
+		t.working++
+	}
+}
+
+// isShared reports whether tenants share the worker. The caller holds mu.
+func (t *Tenants) isShared() bool { return !t.shared.IsZero() && time.Since(t.shared) < sharedFor }
+
+// Noisy reports whether a tenant has half of its even share of the slots, or more, or so many
+// turns that work that they are half of the bound.
 func (t *Tenants) Noisy(tenant string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := t.turns[tenant]
-	return n > state.NoisyAbove && 2*n*len(t.turns) >= t.slots
+	c := t.turns[tenant]
+	return c.turns > state.NoisyAbove && (2*c.turns*len(t.turns) >= t.slots || t.isShared() && 2*c.working >= t.maxWorking)
 }

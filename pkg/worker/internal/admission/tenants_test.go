@@ -1,6 +1,11 @@
 package admission
 
-import "testing"
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
 // A tenant is noisy here from half of its even share of the slots on, and never with
 // a run or two.
@@ -18,19 +23,135 @@ func TestTenantsNoisy(t *testing.T) {
 		{100, map[string]int{"a": 90, "b": 10}, map[string]bool{"a": true, "b": false}},
 		{100, map[string]int{"a": 45, "b": 45, "c": 2}, map[string]bool{"a": true, "b": true, "c": false}},
 	} {
-		x := NewTenants(tt.slots)
+		x := NewTenants(tt.slots, 1000)
 		for name, n := range tt.turns {
-			for range n + 1 {
-				x.Enter(name)
+			for range n {
+				x.Enter(name, false)
 			}
-			x.Leave(name)
+			x.Enter(name, false).Leave()
 		}
-		x.Enter("gone")
-		x.Leave("gone")
+		x.Enter("gone", false).Leave()
 		for name, want := range tt.noisy {
 			if got := x.Noisy(name); got != want {
 				t.Errorf("%d slots, %v: %s is noisy: %v", tt.slots, tt.turns, name, got)
 			}
 		}
+	}
+}
+
+// On a worker that tenants share, a tenant is noisy also with half as many turns that work as
+// those of noisy tenants may. Turns that rest do not count.
+func TestTenantsNoisyByWork(t *testing.T) {
+	t.Parallel()
+	x := NewTenants(1000, 8)
+	var turns []*Turn
+	for range 4 {
+		turns = append(turns, x.Enter("a", false))
+	}
+	if x.Noisy("a") {
+		t.Error("a tenant that is alone is noisy")
+	}
+	x.Enter("b", false)
+	if !x.Noisy("a") || x.Noisy("b") {
+		t.Errorf("noisy: a %v, b %v; want a alone", x.Noisy("a"), x.Noisy("b"))
+	}
+	turns[0].Rest()
+	if x.Noisy("a") {
+		t.Error("a turn that rests counts as one that works")
+	}
+}
+
+// shared returns a count of 1,000 slots for a worker that two tenants share.
+func shared(maxWorking int) *Tenants {
+	x := NewTenants(1000, maxWorking)
+	x.Enter("quiet", false).Leave()
+	x.Enter("noisy", true).Leave()
+	return x
+}
+
+// Of turns from the queues for noisy tenants no more work at once than may, whichever of them
+// rest in between. Those that rest leave room, and all get their turn.
+func TestNoisyTurnsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const most, all = 3, 50
+		x := shared(most)
+		working, peak, done := 0, 0, 0
+		for range all {
+			u := x.Enter("noisy", true)
+			u.Rest()
+			go func() { // ends before the bubble
+				defer u.Leave()
+				for range 3 {
+					u.Work(t.Context())
+					x.mu.Lock()
+					working++
+					peak = max(peak, working)
+					x.mu.Unlock()
+					time.Sleep(time.Millisecond) // of the bubble's clock
+					x.mu.Lock()
+					working--
+					x.mu.Unlock()
+					u.Rest()
+				}
+				x.mu.Lock()
+				done++
+				x.mu.Unlock()
+			}()
+		}
+		time.Sleep(time.Second) // of the bubble's clock
+		if peak != most || done != all {
+			t.Errorf("%d turns worked at once and %d were done, want %d and %d", peak, done, most, all)
+		}
+		if x.Free() != most || len(x.turns) != 0 {
+			t.Errorf("%d are free and %v left, want %d and none", x.Free(), x.turns, most)
+		}
+	})
+}
+
+// A worker whose turns are of one tenant has no bound, nor one that another tenant has used long
+// ago. Turns from the other queues have none in any case.
+func TestBoundIsForSharedWorkers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		works := func(what string, x *Tenants, noisy bool) {
+			t.Helper()
+			for range 5 {
+				u := x.Enter("noisy", noisy)
+				u.Rest()
+				u.Work(t.Context()) // the bubble ends in a deadlock if it waits
+			}
+			if noisy && x.Free() == 0 {
+				t.Errorf("%s: no more may work", what)
+			}
+		}
+		works("alone", NewTenants(1000, 1), true)
+		works("the other queues", shared(1), false)
+		x := shared(1)
+		time.Sleep(sharedFor) // of the bubble's clock
+		works("shared long ago", x, true)
+	})
+}
+
+// A turn whose context ends waits no longer, and leaves the count as it was.
+func TestCutShortTurnDoesNotWait(t *testing.T) {
+	t.Parallel()
+	x := shared(1)
+	at := x.Enter("noisy", true)
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := x.Await(cut); err == nil {
+		t.Error("Await returned nil though its context had ended")
+	}
+	u := x.Enter("noisy", true)
+	u.Rest()
+	u.Work(cut)
+	u.Leave()
+	if x.Free() != 0 {
+		t.Error("a turn that was cut short has left room")
+	}
+	at.Leave()
+	if err := x.Await(t.Context()); err != nil || x.Free() != 1 {
+		t.Errorf("Await = %v, %d free, want nil and 1", err, x.Free())
 	}
 }

@@ -1,0 +1,104 @@
+package worker_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// heldCommits is a store that holds the commits of one agent's runs until it is released.
+type heldCommits struct {
+	state.Store
+
+	agent   string
+	release chan struct{}
+	held    atomic.Int64
+}
+
+func (s *heldCommits) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
+	if c.State.Agent == s.agent {
+		s.held.Add(1)
+		<-s.release
+	}
+	return s.Store.Commit(ctx, l, c)
+}
+
+// publishOf publishes the first turn of a run of a tenant.
+func (s *deployment) publishOf(id state.RunID, tenant string, noisy bool) {
+	s.t.Helper()
+	if err := s.bus.PublishTurn(s.t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal, Noisy: noisy, Tenant: tenant}, string(id)+":1"); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// On a worker that tenants share, no more turns of noisy tenants than may use the store at once.
+// Those that wait for a model do not count, and the turns of other tenants do not wait for them.
+func TestNoisyTurnsLeaveRoomAtTheStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const most, all = 2, 10
+		s := newDeployment(t)
+		store := &heldCommits{Store: s.store, agent: "noisy", release: make(chan struct{})}
+		cfg := s.config()
+		cfg.MaxNoisyTurns, cfg.SweepInterval, cfg.RedeliveryDelay, cfg.HeartbeatInterval = most, time.Hour, time.Hour, time.Second
+		s.workOn(store, cfg)
+		quiet := func() {
+			t.Helper()
+			id := s.createFor(agent.Definition{Name: "quiet", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "done"}}}}, state.Limits{})
+			s.publishOf(id, "quiet", false)
+			s.awaitReason(id, state.EndCompleted)
+		}
+		quiet()
+		var ids []state.RunID
+		for range all {
+			id := s.createFor(agent.Definition{Name: "noisy", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "done", Delay: model.Duration(time.Second)}}}}, state.Limits{})
+			s.publishOf(id, "noisy", true)
+			ids = append(ids, id)
+		}
+		time.Sleep(time.Minute) // of the bubble's clock
+		if n := store.held.Load(); n != most {
+			t.Errorf("%d turns of a noisy tenant are at the store, want %d", n, most)
+		}
+		quiet()
+		close(store.release)
+		for _, id := range ids {
+			s.awaitReason(id, state.EndCompleted)
+		}
+	})
+}
+
+// noisyBus publishes every turn to the queue for noisy tenants.
+type noisyBus struct{ *membus.Bus }
+
+func (b noisyBus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
+	t.Noisy = true
+	return b.Bus.PublishTurn(ctx, t, id)
+}
+
+// A tree whose turns work one at a time ends: a run that waits for its children is no part of
+// the bound.
+func TestBoundOnNoisyTurnsLetsTreesEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		cfg := s.config()
+		cfg.MaxNoisyTurns, cfg.SweepInterval, cfg.RedeliveryDelay, cfg.HeartbeatInterval = 1, time.Second, 5*time.Second, 300*time.Millisecond
+		s.workWith(s.store, noisyBus{s.bus}, cfg)
+		first := s.createFor(agent.Definition{Name: "other", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "done"}}}}, state.Limits{})
+		s.publishOf(first, "other", true)
+		s.awaitReason(first, state.EndCompleted)
+		id := s.bomb(2, 100)
+		s.awaitReason(id, state.EndCompleted)
+		if ended, going := s.tree(id); ended != 101 || going != 0 {
+			t.Errorf("the tree has %d runs that ended and %d that are in flight, want 101 with the other run, and none", ended, going)
+		}
+	})
+}
