@@ -102,3 +102,61 @@ func TestDeletionLeavesNothing(t *testing.T) {
 		}
 	}
 }
+
+// A run that exists keeps everything, and no expiry, if a deletion would have prevented its creation.
+func TestPreventedRunStays(t *testing.T) {
+	t.Parallel()
+	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()
+	s, r := openAt(t, url, prefix), raw(t, url)
+	run := newRun(t)
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PreventCreation(t.Context(), run.Tenant, run.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Load(t.Context(), run.ID); err != nil {
+		t.Errorf("Load = %v", err)
+	}
+	for _, key := range mentions(t, r, prefix, string(run.ID)) {
+		if left, err := r.PTTL(t.Context(), key).Result(); err != nil || left >= 0 {
+			t.Errorf("%s expires in %v, %v", key, left, err)
+		}
+	}
+}
+
+// The record of a batch stays while a run of the batch is left, and expires after the last one.
+func TestRecordOfADeletedBatch(t *testing.T) {
+	t.Parallel()
+	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()
+	s, r := openAt(t, url, prefix), raw(t, url)
+	first := newRun(t)
+	for i := range 2 {
+		run := first
+		run.ID, run.Batch = first.ID.Plus(i), &state.Batch{Index: i, Size: 2, MaxParallel: 2}
+		if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		c := claimed(t, s, state.State{ID: run.ID, Version: 1}, "t")
+		next, err := c.State.Move(state.EndCompleted, state.Entry{At: state.At(time.Now())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, expires := range []bool{false, true} {
+		if err := s.Delete(t.Context(), first.ID.Plus(i)); err != nil {
+			t.Fatal(err)
+		}
+		records, err := r.Keys(t.Context(), prefix+":batch:*").Result()
+		if err != nil || len(records) != 1 {
+			t.Fatalf("records of the batch: %q, %v; want one", records, err)
+		}
+		left, err := r.PTTL(t.Context(), records[0]).Result()
+		if err != nil || left > state.DeletedBatchLifetime || (left > 0) != expires {
+			t.Errorf("after %d deletions the record expires in %v, %v; want an expiry: %t", i+1, left, err, expires)
+		}
+	}
+}

@@ -30,6 +30,8 @@ func testNewerFormat(t *testing.T, s *suite) {
 		"Signal":        func() error { _, err := s.Signal(t.Context(), run.ID, sig, long); return err },
 		"Abort":         func() error { _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); return err },
 		"MarkFinalized": func() error { return s.MarkFinalized(t.Context(), run.ID, 1) },
+		"Seal":          func() error { _, err := s.Seal(t.Context(), run.ID, "t"); return err },
+		"Delete":        func() error { return s.Delete(t.Context(), run.ID) },
 		"Create again": func() error {
 			_, err := s.Create(t.Context(), state.NewRun{State: run, Key: "k"})
 			return err

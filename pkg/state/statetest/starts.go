@@ -46,9 +46,19 @@ func testStarts(t *testing.T, s *suite) {
 	if _, err := s.Record(t.Context(), second.Lease, state.Record{From: n, Starts: []state.Start{again}}); err != nil {
 		t.Fatalf("Record: %v", err)
 	}
+	never := first.Lease
+	never.Token = "of nobody"
+	foreign := state.Record{From: n, Results: []state.Entry{result("c3", "of a lease that nobody had")}}
+	if _, err := s.Record(t.Context(), never, foreign); !errors.Is(err, state.ErrFenced) {
+		t.Errorf("Record under a lease that nobody had = %v, want fenced", err)
+	}
 	late := state.Record{From: n, Results: []state.Entry{result("c1", "late"), result("c2", "late"), result("c3", "late")}}
 	if _, err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
 		t.Errorf("Record of the evicted = %v, want fenced", err)
+	}
+	repeated := state.Record{From: n, Results: []state.Entry{result("c2", "later still"), result("c3", "later still")}}
+	if _, err := s.Record(t.Context(), first.Lease, repeated); !errors.Is(err, state.ErrFenced) {
+		t.Errorf("Record of the evicted, again = %v, want fenced", err)
 	}
 	evict("w2")
 	late.Results = []state.Entry{result("c1", "of the second start")}
