@@ -2,9 +2,12 @@ package chaos
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
@@ -29,7 +32,15 @@ const (
 	remoteTool = "{name: remote, kind: nats, timeout: 5s}"
 	askTool    = "{name: ask, kind: human}"
 	leafTool   = "{name: leaf, kind: agent, agent: leaf}"
+	sureTool   = "{name: sure, probe: {}}"
+	mcpTool    = "{kind: mcp, url: \"" + mcpMark + "\", allow: [" + mcpName + "]}"
 )
+
+// mcpMark stands in the definitions for the address of the MCP server.
+const mcpMark = "mcp_here"
+
+// keptFor is how long runs of the kind kept stay after their end: the least that an agent can say.
+const keptFor = agent.ShortestPeriod
 
 // budgetTokens limits the runs of kind budget, of which each answer has
 // answerTokens.
@@ -58,6 +69,16 @@ func kinds() []kind {
 		{
 			name: "watched", weight: 12, tools: readTool + ", " + onceTool + ", " + slowerTool, more: watched,
 			script: []mockmodel.Response{calls("read", "once"), calls("slow"), text()},
+		},
+		{
+			name: "failing", weight: 4, tools: onceTool, more: watched,
+			script: []mockmodel.Response{calls("once"), fails(model.InvalidRequest, 0)},
+		},
+		{name: "probed", weight: 10, tools: sureTool + ", " + readTool, script: []mockmodel.Response{calls("sure", "read"), calls("sure"), text()}},
+		{name: "served", weight: 10, tools: mcpTool + ", " + readTool, script: []mockmodel.Response{calls(mcpName, "read"), calls(mcpName), text()}},
+		{
+			name: "kept", weight: 8, tools: onceTool, more: fmt.Sprintf("retention: {completed: %[1]s, failed: %[1]s}", keptFor),
+			script: []mockmodel.Response{calls("once"), text()},
 		},
 		{name: "leaf", weight: 5, tools: onceTool, script: []mockmodel.Response{calls("once"), text()}},
 		{
@@ -91,10 +112,14 @@ func kinds() []kind {
 }
 
 // listens reports whether a message leaves what is known of the end of such runs true.
-func listens(kind string) bool { return kind != "budget" && kind != "compact" }
+func listens(kind string) bool {
+	return kind != "budget" && kind != "compact" && kind != "failing" && kind != "kept"
+}
 
 // startedOnce reports whether a tool may be started once only.
-func startedOnce(tool string) bool { return tool == "once" || tool == "slow" || tool == remoteName }
+func startedOnce(tool string) bool {
+	return slices.Contains([]string{"once", "slow", "sure", remoteName, mcpName}, tool)
+}
 
 // calls is an answer that asks for tools, each with the answer's nonce.
 func calls(tools ...string) mockmodel.Response {
@@ -133,9 +158,10 @@ func scripts() mockmodel.Config {
 	return c
 }
 
-// definition is the agent of a kind, whose model is at url.
-func (k kind) definition(url string) []byte {
-	return fmt.Appendf(nil, "model: {provider: openai, name: %s, base_url: %q, api_key: \"secret://%s\"}\ntools: [%s]\n%s\n", k.name, url, modelKey, k.tools, k.more)
+// definition is the agent of a kind. Its model is at one URL, its MCP server at another.
+func (k kind) definition(model, mcp string) []byte {
+	tools := strings.ReplaceAll(k.tools, mcpMark, mcp)
+	return fmt.Appendf(nil, "model: {provider: openai, name: %s, base_url: %q, api_key: \"secret://%s\"}\ntools: [%s]\n%s\n", k.name, model, modelKey, tools, k.more)
 }
 
 // modelKey names the secret with the key for the model server, which takes any.

@@ -22,7 +22,7 @@ import (
 type Config struct {
 	Seed    uint64        `env:"SEED" help:"What the faults and the users' choices are drawn from; drawn itself if 0."`
 	Time    time.Duration `env:"TIME" default:"30m" help:"How long faults last, over all deployments."`
-	Deploy  []string      `env:"DEPLOY" default:"cluster,single,failover,jetstream,jetstream-cluster" help:"Deployments to break, by commas; any is one of these that the seed chooses. Others: redis-cluster, redis-sentinel, valkey."`
+	Deploy  []string      `env:"DEPLOY" default:"cluster,single,failover,jetstream,jetstream-cluster,long-lease" help:"Deployments to break, by commas; any is one of these that the seed chooses. Others: redis-cluster, redis-sentinel, valkey."`
 	Users   int           `default:"40" help:"Users, each with one run or batch at a time."`
 	Workers int           `default:"3" help:"Worker processes."`
 	Every   time.Duration `default:"700ms" help:"Mean time between faults."`
@@ -159,7 +159,8 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 		return nil, err
 	}
 	e.Faults, e.Rollbacks = storm.faults, storm.rollbacks
-	p.sum(e, u.recoveries)
+	e.Recoveries, e.Lease = u.recoveries, s.lease()
+	p.sum(e)
 	data, err := json.Marshal(e)
 	if err != nil {
 		return nil, err
@@ -170,11 +171,17 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 // look gathers the evidence, when all is over.
 func (c campaign) look(ctx context.Context, s *deployment, u *users) (Evidence, error) {
 	e := Evidence{Refused: u.refused, Left: left(ctx, s, drain), Answers: c.model.answers()}
+	if c.lasts >= keptFor { // in a shorter phase only those are judged whose time is over by itself
+		u.awaitDeletions(ctx)
+	}
 	var err error
 	if e.Runs, err = gather(ctx, s, u.runs); err != nil {
 		return e, err
 	}
 	if e.Remaining, e.Letters, err = remaining(ctx, s, u.runs); err != nil {
+		return e, err
+	}
+	if e.Remnants, err = remnants(ctx, s, e.Runs); err != nil {
 		return e, err
 	}
 	for _, id := range u.batches {

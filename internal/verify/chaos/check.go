@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -30,22 +31,33 @@ type Violation struct {
 // gone: runs accepted in it may be missing, and what was done in it may be done
 // again, under the same idempotency key. Nothing else is excused.
 func Check(e Evidence) []Violation {
-	c := checker{Evidence: e, asked: map[string]string{}, effects: map[string][]Effect{}, hooks: map[string][]Effect{}}
+	c := checker{Evidence: e, asked: map[string]string{}, effects: map[string][]Effect{}, hooks: map[string][]Effect{}, unasked: map[string][]Effect{}}
 	for _, a := range e.Answers {
 		c.asked[a.Nonce] = a.Run
 	}
+	guarded := map[string]bool{} // calls about which a hook was asked
 	for _, effect := range e.Effects {
-		if effect.Hook != "" {
-			c.hooks[effect.Run] = append(c.hooks[effect.Run], effect)
-			continue
+		if effect.Run == "" { // of the MCP server, which does not know it
+			effect.Run = c.asked[effect.Nonce]
 		}
-		if effect.Fault == "" {
+		call := effect.Run + effect.Nonce + effect.Call
+		switch {
+		case effect.Hook != "":
+			c.hooks[effect.Run] = append(c.hooks[effect.Run], effect)
+			guarded[call] = guarded[call] || effect.Hook == string(hook.PreTool)
+		case effect.Fault == "":
 			c.effects[effect.Run] = append(c.effects[effect.Run], effect)
+			if !guarded[call] {
+				c.unasked[effect.Run] = append(c.unasked[effect.Run], effect)
+			}
 		}
 	}
 	for _, w := range e.Runs {
 		if !w.Deleted.IsZero() {
 			c.checkDeleted(w)
+			continue
+		}
+		if w.Kind == "kept" && c.checkKept(w) {
 			continue
 		}
 		c.checkAccepted(w)
@@ -65,8 +77,10 @@ func Check(e Evidence) []Violation {
 		c.checkAnswers(w)
 		c.checkEffects(w)
 		c.checkHooks(w)
+		c.checkProbed(w)
 		c.checkLimits(w)
 	}
+	c.checkRecoveries()
 	for _, b := range e.Batches {
 		c.checkBatch(b)
 	}
@@ -87,6 +101,7 @@ type checker struct {
 	asked   map[string]string   // nonce to run
 	effects map[string][]Effect // by run
 	hooks   map[string][]Effect // what hooks were asked, by run
+	unasked map[string][]Effect // effects before which no hook was asked, by run
 	found   []Violation
 }
 
@@ -165,6 +180,8 @@ func (c *checker) checkEnd(w Witness) {
 		want = append(want, state.EndTokenBudget)
 	case "compact":
 		want = append(want, state.EndPromptTooLong)
+	case "failing":
+		want = append(want, state.EndModelError)
 	}
 	if w.Run.Status == string(state.Cancelled) && (w.Aborting || w.Run.Parent != nil || c.rolledBack(w.At)) {
 		return

@@ -226,12 +226,12 @@ func TestKindsAreSound(t *testing.T) {
 	for _, k := range kinds() {
 		for _, r := range k.script {
 			for _, c := range r.ToolCalls {
-				if !strings.Contains(k.tools, "name: "+c.Name) {
+				if !strings.Contains(k.tools, "name: "+c.Name) && !strings.Contains(k.tools, "allow: ["+c.Name+"]") {
 					t.Errorf("%s calls %s, which it does not have", k.name, c.Name)
 				}
 			}
 		}
-		if last := k.script[len(k.script)-1]; last.Error != model.Class("") || len(last.ToolCalls) > 0 {
+		if last := k.script[len(k.script)-1]; last.Error != model.Class("") && k.name != "failing" || len(last.ToolCalls) > 0 {
 			t.Errorf("%s does not end with an answer", k.name)
 		}
 	}

@@ -1,6 +1,12 @@
 package chaos
 
-import "slices"
+import (
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
 
 // checkDeleted: a run that was deleted leaves nothing, and nothing acts for it afterwards.
 func (c *checker) checkDeleted(w Witness) {
@@ -10,9 +16,45 @@ func (c *checker) checkDeleted(w Witness) {
 	if w.Found {
 		c.broken("I1", w.ID, "the run was deleted at %s and is %s", w.Deleted, w.Run.Status)
 	}
+	c.checkGone(w)
+}
+
+// overdue is how long after its time a run may be there: a gateway looks every six seconds, and a
+// deletion that one of them has begun and not completed another one completes a minute later.
+const overdue = 90 * time.Second
+
+// checkKept reports whether a run is gone because its time was over. It is there until then, and
+// leaves nothing.
+func (c *checker) checkKept(w Witness) bool {
+	over := w.Ended.Add(keptFor)
+	switch {
+	case w.Found:
+		over = w.Run.FinishedAt.Add(keptFor)
+		if w.Run.Terminal() && w.Looked.After(over.Add(overdue)) && !c.touched(w) {
+			c.broken("I6", w.ID, "the run was to be deleted at %s and is there at %s", over.Format(time.TimeOnly), w.Looked.Format(time.TimeOnly))
+		}
+		return false
+	case c.fellBack(w.At, w.Looked):
+		return true // a failover may have taken it, or its deletion
+	case w.Ended.IsZero() && w.Looked.Before(w.At.Add(keptFor)), !w.Ended.IsZero() && w.Looked.Before(over.Add(-slack)):
+		return false // it is lost
+	}
+	w.Deleted = w.Looked
+	if !w.Ended.IsZero() {
+		w.Deleted = over
+	}
+	c.checkGone(w)
+	return true
+}
+
+// checkGone: a deletion leaves a marker, and nothing acts for the run afterwards.
+func (c *checker) checkGone(w Witness) {
 	for _, id := range append(slices.Clone(w.Below), w.ID) {
 		if id != w.ID && slices.Contains(c.Remaining, id) {
 			c.broken("I1", w.ID, "the run was deleted, and %s below it was not", id)
+		}
+		for _, what := range c.Remnants[id] {
+			c.broken("I6", id, "the run was deleted at %s, and the store has %s", w.Deleted, what)
 		}
 		if n := len(c.Published[id]); n > 0 {
 			c.broken("I9", id, "the run was deleted at %s, and the feed has %d events of it", w.Deleted, n)
@@ -29,7 +71,8 @@ func (c *checker) checkDeleted(w Witness) {
 	}
 }
 
-// checkHooks reports hooks that received a response that is not in the log (I3).
+// checkHooks reports hooks that received a response that is not in the log, or the failure of a run
+// that did not fail, and tools that acted before their hook was asked (I3).
 func (c *checker) checkHooks(w Witness) {
 	if c.touched(w) {
 		return
@@ -39,8 +82,66 @@ func (c *checker) checkHooks(w Witness) {
 		said[nonceOf(e.Message)] = true
 	}
 	for _, e := range c.hooks[w.ID] {
-		if !said[e.Nonce] {
+		switch {
+		case e.Hook == string(hook.StopFailure):
+			if !slices.ContainsFunc(w.Log, func(e state.Entry) bool { return e.Reason == state.EndModelError }) {
+				c.broken("I3", w.ID, "the hook of %s was asked about a run that ended %s", e.Hook, w.Run.Transition.Reason)
+			}
+		case !said[e.Nonce]:
 			c.broken("I3", w.ID, "the hook of %s was asked about the response %q, which is not the run's", e.Hook, e.Nonce)
 		}
+	}
+	if w.Kind == "watched" || w.Kind == "failing" {
+		for _, e := range c.unasked[w.ID] {
+			c.broken("I3", w.ID, "%s ran %s for call %s, and its hook was not asked before", e.Worker, e.Tool, e.Call)
+		}
+	}
+}
+
+// checkProbed: a call that a probe knows of acts once, under whatever key, and the model reads what
+// came of it (I4).
+func (c *checker) checkProbed(w Witness) {
+	if w.Kind != "probed" || c.touched(w) {
+		return
+	}
+	results := map[string]string{}
+	for _, e := range w.Log {
+		if e.Type == state.EntryTool && e.Message != nil {
+			results[e.CallID] = e.Message.Parts[0].Content
+		}
+	}
+	keys := map[string]string{} // by call
+	for _, e := range c.effects[w.ID] {
+		if e.Tool != "sure" {
+			continue
+		}
+		if was, again := keys[e.Call]; again && was != e.Key {
+			c.broken("I4", w.ID, "call %s of sure was made under two keys, %s and %s", e.Call, was, e.Key)
+		}
+		keys[e.Call] = e.Key
+		if w.Run.Status == string(state.Completed) && !w.Aborting && results[e.Call] != e.Result {
+			c.broken("I4", w.ID, "call %s of sure was made, and the model reads %q", e.Call, results[e.Call])
+		}
+	}
+}
+
+// fewest is how many runs the deaths of workers interrupt at least where they are judged together.
+const fewest = 8
+
+// checkRecoveries: with a lease that is longer than heartbeats need, most runs of a worker that died
+// continue before the end of its lease (I2).
+func (c *checker) checkRecoveries() {
+	var took []time.Duration
+	for _, r := range c.Recoveries {
+		if r.Kind == "worker killed" {
+			took = append(took, r.Took)
+		}
+	}
+	slices.Sort(took)
+	if c.Lease < longLease || len(took) < fewest {
+		return
+	}
+	if half := quantile(took, 0.5); half > c.Lease/2 {
+		c.broken("I2", "", "half of the runs that a worker's death interrupted were taken up after %v, of a lease of %v", half, c.Lease)
 	}
 }

@@ -2,7 +2,10 @@ package chaos
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,8 +18,10 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // shape is how large the deployment is that a phase of a campaign breaks.
@@ -35,6 +40,7 @@ func shapes() []shape {
 	return []shape{
 		{name: "cluster", nats: 3, redis: 2}, {name: "single", nats: 1, redis: 1}, {name: "failover", nats: 1, redis: 2},
 		{name: "jetstream", nats: 1}, {name: "jetstream-cluster", nats: 3},
+		{name: "long-lease", nats: 1, redis: 1, settings: []string{"TURNPIKE_LEASE=" + longLease.String()}},
 	}
 }
 
@@ -53,6 +59,9 @@ const (
 	// lease is short, for the pauses of a campaign to outlast it.
 	lease = 3 * time.Second
 
+	// longLease is the default: heartbeats must do what the end of a lease does elsewhere.
+	longLease = 25 * time.Second
+
 	// natsStorage is little, so that it can be filled.
 	natsStorage = 256 << 20
 )
@@ -68,7 +77,7 @@ type deployment struct {
 	replica *rig.Proxy // through which the second follows it
 	doors   []door
 	workers []*node
-	tools   *node // it has no process: the remote tool is served by this one
+	tools   *node // it has no process: this one serves the remote tool and the MCP server
 
 	conn  *nats.Conn
 	js    jetstream.JetStream
@@ -86,13 +95,11 @@ type door struct {
 type node struct {
 	rig.Process
 	toNATS, toRedis *rig.Proxy // toRedis is nil without a Redis that a proxy can hide
+	toMCP           *rig.Proxy // of the tools, through which workers reach the MCP server; else nil
 }
 
 func (n *node) proxies() []*rig.Proxy {
-	if n.toRedis == nil {
-		return []*rig.Proxy{n.toNATS}
-	}
-	return []*rig.Proxy{n.toNATS, n.toRedis}
+	return slices.DeleteFunc([]*rig.Proxy{n.toNATS, n.toRedis, n.toMCP}, func(p *rig.Proxy) bool { return p == nil })
 }
 
 // ready is how long a deployment may take to come up.
@@ -123,10 +130,13 @@ func deploy(ctx context.Context, d shape, bin, dir string, workers int, modelURL
 			return s, err
 		}
 	}
+	if err := s.serveTools(ctx); err != nil {
+		return s, err
+	}
 	for i := range workers {
 		name := fmt.Sprintf("w%d", i+1)
 		w, err := s.node(ctx, name, filepath.Join(bin, "worker"), "TURNPIKE_WORKER_ID="+name, "TURNPIKE_SLOTS=200",
-			"TURNPIKE_CHAOS_LEDGER="+s.ledger(), "TURNPIKE_SECRET_"+modelKey+"=any", "TURNPIKE_MODEL_ALLOW=127.0.0.0/8")
+			"TURNPIKE_CHAOS_LEDGER="+s.ledger(), "TURNPIKE_SECRET_"+modelKey+"=any", "TURNPIKE_MODEL_ALLOW=127.0.0.0/8", "TURNPIKE_HTTP_ALLOW=127.0.0.0/8")
 		if err != nil {
 			return s, err
 		}
@@ -134,17 +144,33 @@ func deploy(ctx context.Context, d shape, bin, dir string, workers int, modelURL
 	}
 	for _, k := range kinds() {
 		if err := rig.Until(ctx, ready, "the agents are defined", func(ctx context.Context) error {
-			_, err := s.doors[0].client.PutAgent(ctx, k.name, k.definition(modelURL))
+			_, err := s.doors[0].client.PutAgent(ctx, k.name, k.definition(modelURL, "http://"+s.tools.toMCP.Addr()))
 			return err
 		}); err != nil {
 			return s, err
 		}
 	}
-	return s, s.serveTools(ctx)
+	return s, s.pinTools(ctx)
 }
 
-// serveTools answers the calls of the remote tool until ctx ends, behind proxies
-// as any process.
+// pinTools has a worker pin the tools of the MCP server. Before that, a run fails if the server does
+// not answer.
+func (s *deployment) pinTools(ctx context.Context) error {
+	c := s.doors[0].client
+	return rig.Until(ctx, ready, "the tools of the MCP server are pinned", func(ctx context.Context) error {
+		run, err := c.Submit(ctx, api.SubmitRequest{Agent: "served", Input: json.RawMessage(`"go"`)}, "")
+		if err == nil {
+			run, err = c.Wait(ctx, run.ID)
+		}
+		if err == nil && run.Status != string(state.Completed) {
+			err = fmt.Errorf("run %s is %s: %s", run.ID, run.Status, run.Transition.Detail)
+		}
+		return err
+	})
+}
+
+// serveTools answers the calls of the remote tool and those of the MCP server until ctx ends, behind
+// proxies as any process.
 func (s *deployment) serveTools(ctx context.Context) error {
 	var err error
 	if s.tools, err = s.node(ctx, "tools", ""); err != nil {
@@ -161,7 +187,18 @@ func (s *deployment) serveTools(ctx context.Context) error {
 	if _, err := serveRemote(nc, prefix, "tools-1", ledger); err != nil {
 		return err
 	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: mcpServer("tools-1", ledger), ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(l) }() // ends with ctx
+	if s.tools.toMCP, err = rig.NewProxy(l.Addr().String()); err != nil {
+		return err
+	}
+	s.group.Go(func() error { s.tools.toMCP.Run(ctx); return nil })
 	context.AfterFunc(ctx, func() {
+		_ = server.Close()
 		nc.Close()
 		_ = ledger.Close()
 	})
@@ -215,6 +252,14 @@ func (s *deployment) startServers(ctx context.Context, bin string) (err error) {
 	}
 	s.group.Go(func() error { s.replica.Run(ctx); return nil })
 	return s.follow(ctx)
+}
+
+// lease is that of the workers.
+func (s *deployment) lease() time.Duration {
+	if s.name == "long-lease" {
+		return longLease
+	}
+	return lease
 }
 
 // fails reports whether there is a Redis to fail over to.

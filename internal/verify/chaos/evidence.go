@@ -35,6 +35,13 @@ type Evidence struct {
 	Letters   []string // runs that have dead letters
 	Left      uint64   // messages that are left although every run rests
 
+	// Remnants are what the store has of deleted runs beside their markers, by run.
+	Remnants map[string][]string
+
+	// Recoveries are how long runs took that a fault interrupted, and Lease is that of the workers.
+	Recoveries []Recovery
+	Lease      time.Duration
+
 	// Cries are lines of the processes' logs that no fault accounts for: panics and
 	// data races.
 	Cries []string
@@ -50,6 +57,7 @@ type Witness struct {
 
 	// Found says whether the store has the run. The rest is set only if it does.
 	Found    bool
+	Looked   time.Time // when that was so
 	Run      api.Run
 	Events   []json.RawMessage // as the store has them
 	Log      []state.Entry     // the same, decoded
@@ -81,7 +89,7 @@ func notFound(err error) bool {
 }
 
 func witness(ctx context.Context, s *deployment, r Submitted) ([]Witness, error) {
-	w := Witness{Submitted: r}
+	w := Witness{Submitted: r, Looked: time.Now()}
 	var err error
 	w.Run, err = s.doors[0].client.Get(ctx, r.ID)
 	if r.ID == "" || notFound(err) {

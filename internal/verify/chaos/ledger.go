@@ -3,9 +3,14 @@ package chaos
 import (
 	"bufio"
 	"bytes"
+	"cmp"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 )
@@ -35,15 +40,54 @@ type Effect struct {
 type Ledger struct {
 	mu   sync.Mutex
 	file *os.File
+	keys string // directory of what was written under keys
 }
+
+// keysOf is the directory of what was written under keys to the ledger at path.
+func keysOf(path string) string { return path + ".keys" }
 
 // OpenLedger opens the ledger at path, which need not exist.
 func OpenLedger(path string) (*Ledger, error) {
+	if err := os.MkdirAll(keysOf(path), 0o700); err != nil {
+		return nil, fmt.Errorf("open ledger: %w", err)
+	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	return &Ledger{file: f}, nil
+	return &Ledger{file: f, keys: keysOf(path)}, nil
+}
+
+// Once writes e under its key, unless something is there, and returns what is there. The step is
+// atomic among all processes, whenever they die. An effect without a result refuses the key.
+func (l *Ledger) Once(e Effect) (was Effect, err error) {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return Effect{}, fmt.Errorf("write ledger: %w", err)
+	}
+	f, err := os.CreateTemp(l.keys, "new-*")
+	if err != nil {
+		return Effect{}, fmt.Errorf("write ledger: %w", err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(line)
+	name := filepath.Join(l.keys, fmt.Sprintf("%x.json", sha256.Sum256([]byte(e.Key))))
+	if err = cmp.Or(err, f.Close()); err == nil {
+		err = os.Link(f.Name(), name)
+	}
+	if err == nil {
+		return e, nil
+	}
+	if errors.Is(err, fs.ErrExist) {
+		line, err = os.ReadFile(name)
+	}
+	if err == nil {
+		err = json.Unmarshal(line, &was)
+	}
+	if err != nil {
+		return Effect{}, fmt.Errorf("write ledger: %w", err)
+	}
+	return was, nil
 }
 
 // Append writes one line, in one write.
@@ -64,7 +108,7 @@ func (l *Ledger) Append(e Effect) error {
 func (l *Ledger) Close() error { return l.file.Close() }
 
 // ReadLedger returns what the ledger at path holds, in the order in which it was
-// written. A line that its writer's death cut off is an error: the kernel writes
+// written, and then the effects under keys. A line that its writer's death cut off is an error: the kernel writes
 // lines whole.
 func ReadLedger(path string) ([]Effect, error) {
 	b, err := os.ReadFile(path)
@@ -81,5 +125,25 @@ func ReadLedger(path string) ([]Effect, error) {
 		}
 		all = append(all, e)
 	}
-	return all, lines.Err()
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read ledger: %w", err)
+	}
+	names, err := filepath.Glob(filepath.Join(keysOf(path), "*.json"))
+	if err != nil {
+		return nil, fmt.Errorf("read ledger: %w", err)
+	}
+	for _, name := range names {
+		var e Effect
+		b, err := os.ReadFile(name)
+		if err == nil {
+			err = json.Unmarshal(b, &e)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read ledger: %w", err)
+		}
+		if e.Result != "" { // else the key is refused
+			all = append(all, e)
+		}
+	}
+	return all, nil
 }

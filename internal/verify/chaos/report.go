@@ -45,7 +45,7 @@ type Phase struct {
 }
 
 // sum fills in the figures.
-func (p *Phase) sum(e Evidence, recoveries []Recovery) {
+func (p *Phase) sum(e Evidence) {
 	p.Ended, p.Faults, p.Inside = map[state.Reason]int{}, map[string]int{}, map[string]int{}
 	known := map[string]bool{}
 	committed := 0
@@ -76,6 +76,8 @@ func (p *Phase) sum(e Evidence, recoveries []Recovery) {
 		case effect.Fault != "":
 			p.Inside[effect.Fault]++
 			continue
+		case effect.Hook != "":
+			continue
 		case keys[effect.Key] && startedOnce(effect.Tool):
 			p.RepeatedOnce++
 		case keys[effect.Key]:
@@ -87,7 +89,7 @@ func (p *Phase) sum(e Evidence, recoveries []Recovery) {
 	for _, f := range e.Faults {
 		p.Faults[f.Kind]++
 	}
-	for _, r := range recoveries {
+	for _, r := range e.Recoveries {
 		p.Recovery = append(p.Recovery, r.Took)
 	}
 	slices.Sort(p.Recovery)

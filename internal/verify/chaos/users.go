@@ -43,6 +43,9 @@ type Submitted struct {
 	Deleted time.Time
 	Below   []string
 
+	// Ended is when the run ended, by its last end that somebody saw; zero if nobody did.
+	Ended time.Time
+
 	// Again are the ids that the same submission got when it was sent again.
 	Again []string
 
@@ -158,7 +161,7 @@ func (u *users) one(ctx, stop context.Context) {
 
 // after forks a run that has ended, or deletes it, or neither.
 func (u *users) after(ctx context.Context, s *Submitted) {
-	if s.Unanswered {
+	if s.Unanswered || s.Kind == "kept" { // its time does that
 		return
 	}
 	switch n := u.dice(100); {
@@ -429,6 +432,9 @@ func (u *users) answer(ctx context.Context, s *Submitted) (over bool) {
 	case err != nil:
 		return false
 	case run.Waiting == nil:
+		if run.Terminal() {
+			u.ended(s, run.FinishedAt.Time)
+		}
 		return run.Terminal()
 	}
 	for _, c := range run.Waiting.Calls {
@@ -452,6 +458,15 @@ func (u *users) answer(ctx context.Context, s *Submitted) (over bool) {
 		insist(ctx, u, func(ctx context.Context) (api.Run, error) { return u.door().client.Signal(ctx, s.ID, sig) })
 	}
 	return false
+}
+
+// ended notes when a run ended.
+func (u *users) ended(s *Submitted, at time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if at.After(s.Ended) {
+		s.Ended = at
+	}
 }
 
 // answerAll answers until every run rests, those too that a failover woke up after

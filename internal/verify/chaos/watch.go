@@ -79,6 +79,7 @@ func (w *watch) connect(ctx context.Context, last *int64) (done bool, err error)
 			*last = e.Seq
 		}
 		if e.Type == state.EntryFinished {
+			w.u.ended(w.s, e.At.Time)
 			return true, nil
 		}
 		if w.u.dice(100) < droppedShare {

@@ -1,10 +1,12 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/app/programs"
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -73,6 +76,7 @@ type watcher struct {
 // Call implements hook.Hook.
 func (w watcher) Call(ctx context.Context, r hook.Request) (hook.Answer, error) {
 	e := Effect{At: time.Now(), Worker: w.worker, Run: string(r.Run), Hook: string(r.Point)}
+	seen := r.Error != nil
 	var args struct {
 		Nonce string `json:"nonce"`
 	}
@@ -81,11 +85,11 @@ func (w watcher) Call(ctx context.Context, r hook.Request) (hook.Answer, error) 
 		if err := json.Unmarshal(r.Call.Arguments, &args); err != nil {
 			return hook.Answer{}, err
 		}
-		e.Nonce = args.Nonce
+		e.Call, e.Nonce = r.Call.ID, args.Nonce
 	case r.Output != "":
 		e.Nonce, _, _ = strings.Cut(r.Output, " ")
 	}
-	if e.Nonce != "" {
+	if e.Nonce != "" || seen {
 		if err := w.ledger.Append(e); err != nil {
 			return hook.Answer{}, err
 		}
@@ -100,17 +104,23 @@ func (w watcher) Call(ctx context.Context, r hook.Request) (hook.Answer, error) 
 // slowTool is how long the tool slow takes.
 const slowTool = 600 * time.Millisecond
 
-// act writes the effect of a call to the ledger and returns what the tool answers.
-func act(ledger *Ledger, worker string, c tool.Call) (string, error) {
+// effectOf returns the effect of a call, with what the tool answers.
+func effectOf(worker string, c tool.Call) (Effect, error) {
 	var args struct {
 		Nonce string `json:"nonce"`
 	}
-	if err := json.Unmarshal(c.Arguments, &args); err != nil {
-		return "", err
-	}
-	e := Effect{
+	err := json.Unmarshal(c.Arguments, &args)
+	return Effect{
 		At: time.Now(), Worker: worker, Run: string(c.Run), Call: c.ID, Tool: c.Name, Key: c.IdempotencyKey,
 		Nonce: args.Nonce, Result: ulid.Make().String(),
+	}, err
+}
+
+// act writes the effect of a call to the ledger and returns what the tool answers.
+func act(ledger *Ledger, worker string, c tool.Call) (string, error) {
+	e, err := effectOf(worker, c)
+	if err != nil {
+		return "", err
 	}
 	return e.Result, ledger.Append(e)
 }
@@ -128,7 +138,53 @@ func tools(worker string, ledger *Ledger) map[string]tool.Tool {
 	}
 	return map[string]tool.Tool{
 		"read": effect(0, false), "once": effect(0, false), "slow": effect(slowTool, false), "later": effect(0, true),
+		"sure": sure(worker, ledger), "sure_probe": sureProbe(worker, ledger),
 	}
+}
+
+// sure acts once under each key, and never under a key that its probe has refused. It answers late,
+// so that workers die between the effect and the answer.
+func sure(worker string, ledger *Ledger) tool.Tool {
+	return tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
+		e, err := effectOf(worker, c)
+		if err != nil || !rig.Pause(ctx, slowTool/3) {
+			return tool.Result{}, cmp.Or(err, ctx.Err())
+		}
+		was, err := ledger.Once(e)
+		if err != nil || !rig.Pause(ctx, slowTool/3) {
+			return tool.Result{}, cmp.Or(err, ctx.Err())
+		}
+		if was.Result == "" {
+			return tool.Error("this key is refused"), nil
+		}
+		return tool.Result{Content: was.Result}, nil
+	})
+}
+
+// sureProbe knows what sure did under a key, and refuses the key of a call that was not made.
+func sureProbe(worker string, ledger *Ledger) tool.Tool {
+	return tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+		was, err := ledger.Once(Effect{At: time.Now(), Worker: worker, Run: string(c.Run), Call: c.ID, Key: c.IdempotencyKey})
+		switch {
+		case err != nil:
+			return tool.Result{}, err
+		case was.Result == "":
+			return tool.ProbeNotDone(true), nil
+		default:
+			return tool.ProbeDone(tool.Result{Content: was.Result}), nil
+		}
+	})
+}
+
+// mcpName is the tool of the MCP server.
+const mcpName = "mend"
+
+// mcpServer returns an MCP server whose tool writes to the ledger. It does not know the run: the
+// nonce says which it is.
+func mcpServer(worker string, ledger *Ledger) http.Handler {
+	return testbed.MCPHandler(map[string]testbed.MCPTool{mcpName: func(_ context.Context, key string, arguments json.RawMessage) (string, error) {
+		return act(ledger, worker, tool.Call{Name: mcpName, Arguments: arguments, IdempotencyKey: key})
+	}})
 }
 
 // remoteName is the tool that is a NATS service.

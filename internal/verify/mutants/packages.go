@@ -10,6 +10,10 @@ const (
 	gateway   = "pkg/gateway"
 	worker    = "pkg/worker"
 	natsbus   = "pkg/bus/natsbus"
+	approvals = "pkg/state/approval.go"
+	problems  = "pkg/gateway/problem.go"
+	batches   = "pkg/gateway/batch.go"
+	cancels   = "pkg/gateway/cancelruns.go"
 )
 
 // packages are mistakes that the tests of a package must find, in their short form.
@@ -19,6 +23,58 @@ var packages = []group{
 		{"a turn that wrote entries under an eager claim is taken", lua + "claim.lua", []string{" and redis.call('LLEN', L) == tonumber(base)", ""}, "TestStore/EagerTaken$"},
 		{"the finalized position goes back", lua + "finalized.lua", []string{"math.max(tonumber(finalized), math.min(tonumber(ARGV[2]), len))", "math.min(tonumber(ARGV[2]), len)"}, "TestStore/SweepFinalize$"},
 		{"a deletion leaves the ids of signals", lua + "delete.lua", []string{"redis.call('DEL', R, L, J, I, X, G)", "redis.call('DEL', R, L, J, I, G)"}, "TestDeletionLeavesNothing$"},
+
+		// Of deletions.
+		{"the store deletes a run in flight", lua + "delete.lua", []string{"if not terminal(status) then return {'live', status} end\n", ""}, "TestStore/Delete$"},
+		{"a deleted run is counted", lua + "delete.lua", []string{"redis.call('HINCRBY', C, status, -1)\n", ""}, "TestStore/Delete$"},
+		{"a deleted run stays due", lua + "delete.lua", []string{"redis.call('ZREM', D, ARGV[1])\n", ""}, "TestDeletionLeavesNothing$"},
+		{"a deletion leaves the names of the run in lists", lua + "delete.lua", []string{"for name in string.gmatch(ARGV[2], '[^\\n]+') do redis.call('ZREM', N, listing(tenant, name, ARGV[1])) end\n", ""}, "TestDeletionLeavesNothing$"},
+		{"a deletion leaves the status of the run in lists", lua + "delete.lua", []string{"for name in string.gmatch(listed, '%S+') do redis.call('ZREM', N, listing(tenant, 'status:' .. name, ARGV[1])) end\n", ""}, "TestDeletionLeavesNothing$"},
+		{"a deletion leaves the descendants of the run", lua + "delete.lua", []string{"redis.call('DEL', R, L, J, I, X, G)", "redis.call('DEL', R, L, J, I, X)"}, "TestDeletionLeavesAMarkerOnly$"},
+		{"a deletion leaves no marker", lua + "delete.lua", []string{"mark(R, tenant, ARGV[3])\n", ""}, "TestStore/DeleteMarker$"},
+		{"a marker never expires", lua + "lib.lua", []string{"  redis.call('PEXPIRE', R, lifetime)\n", ""}, "TestDeletionLeavesAMarkerOnly$"},
+		{"a deleted run is created again", lua + "create.lua", []string{"if absent(R) == 'deleted' then return {'deleted'} end\n", ""}, "TestStore/DeleteMarker$"},
+		{"a run that exists gets a marker", lua + "prevent.lua", []string{"if redis.call('EXISTS', R) == 1 then return {'exists'} end\n", ""}, "TestPreventedRunStays$"},
+		{"a deletion frees the key of a newer run", lua + "freekey.lua", []string{"if owner and cjson.decode(owner).run == ARGV[1] then", "if owner then"}, "TestDeletionLeavesTheKeyOfANewerRun$"},
+		{"the record of a batch expires while a run of it is left", lua + "batch.lua", []string{"redis.call('HLEN', B) > tonumber(ARGV[4])", "redis.call('HLEN', B) >= tonumber(ARGV[4])"}, "TestRecordOfADeletedBatch$"},
+		{"the record of a deleted batch never expires", lua + "batch.lua", []string{"if redis.call('HLEN', B) > tonumber(ARGV[4]) then redis.call('PEXPIRE', B, ARGV[5]) end\n", ""}, "TestRecordOfADeletedBatch$"},
+		{"the store seals a run in flight", lua + "seal.lua", []string{"if not terminal(status) then return {'live', status} end\n", ""}, "TestStore/Seal$"},
+		{"a seal of a newer format is written", lua + "seal.lua", []string{"if newer(format) then return {'newer'} end\n", ""}, "TestStore/NewerFormat$"},
+		{"a seal names no run that its root admitted", lua + "seal.lua", []string{"redis.call('SMEMBERS', G)", "{}"}, "TestStore/Seal$"},
+		{"a seal keeps its first token", lua + "seal.lua", []string{"redis.call('HSET', R, 'sl', ARGV[1])", "redis.call('HSETNX', R, 'sl', ARGV[1])"}, "TestStore/Seal$"},
+		{"a deletion takes the seal of another one back", lua + "unseal.lua", []string{"if redis.call('HGET', R, 'sl') == ARGV[1] then redis.call('HDEL', R, 'sl') end", "redis.call('HDEL', R, 'sl')"}, "TestStore/Seal$"},
+		{"a sealed run takes messages in Redis", lua + "signal.lua", []string{"if (sealed or '') ~= '' then return {'deleting'} end\n", ""}, "TestStore/Seal$"},
+
+		// Of signals, aborts and trees.
+		{"a key of a signal stands for any body", lua + "signal.lua", []string{"  if told and not redis.call('ZSCORE', X, mark) then return {'conflict'} end\n", ""}, "TestStore/SignalFingerprint$"},
+		{"a key without a body conflicts with one", lua + "signal.lua", []string{"local told = ARGV[10] ~= '' and redis.call", "local told = redis.call"}, "TestStore/SignalFingerprint$"},
+		{"a signal is taken for which the run does not wait", lua + "signal.lua", []string{"if not ok then return {'closed', status, name} end\n", ""}, "TestStore/SignalRefused$"},
+		{"a signal publishes a turn that runs", lua + "signal.lua", []string{"if status ~= 'waiting' and not terminal(status) then return {'ok', 0, version, lane, tenant, 0} end\n", ""}, "TestStore/SignalDuringTurn$"},
+		{"an inbox takes one signal too many", lua + "signal.lua", []string{"if signals > tonumber(ARGV[8]) or", "if signals > tonumber(ARGV[8]) + 1 or"}, "TestStore$"},
+		{"an inbox that was emptied counts what it held", lua + "signal.lua", []string{"if signals == 0 then inboxBytes = 0 end\n", ""}, "TestStore/InboxLimit$"},
+		{"a run that continues is listed as ended", lua + "signal.lua", []string{"relist(R, N, ARGV[1], tenant, listed, 'queued')\n", ""}, "TestLists$"},
+		{"a later abort replaces the first", lua + "abort.lua", []string{"if abort == '' then redis.call('HSET', R, 'ab', ARGV[2]) end", "redis.call('HSET', R, 'ab', ARGV[2])"}, "TestStore/Abort$"},
+		{"an abort takes what came after it", lua + "claim.lua", []string{"  for i = #inbox, tonumber(abortReach or 0) + 1, -1 do inbox[i] = nil end\n", ""}, "TestStore/AbortAndMessages$"},
+		{"an aborted root admits runs", lua + "admit.lua", []string{"(terminal(status) or abort ~= '')", "terminal(status)"}, "TestStore/Admit$"},
+		{"a tree has a run more than its limit", lua + "admit.lua", []string{"count >= tonumber(ARGV[1])", "count > tonumber(ARGV[1])"}, "TestStore/Admit$"},
+
+		// Of workers that were evicted, and of the sweeper.
+		{"results of a worker that was never evicted are kept", lua + "record.lua", []string{" and wasEvicted(evicted, version, ARGV[1]) then", " then"}, "TestStore/Starts$"},
+		{"a late result is kept of a call that another attempt started", lua + "record.lua", []string{"if start and (start == '1' or cjson.decode(start).token == ARGV[1]) then", "if start then"}, "TestStore/Starts$"},
+		{"a late result replaces the known one", lua + "record.lua", []string{"then redis.call('HSETNX', J, 'r:'", "then redis.call('HSET', J, 'r:'"}, "TestStore/Starts$"},
+		{"a second result replaces the first", lua + "record.lua", []string{"for _ = 1, results do redis.call('HSETNX'", "for _ = 1, results do redis.call('HSET'"}, "TestStore/Record$"},
+		{"a journal is written into a gap of the log", lua + "record.lua", []string{"if not repeated and length ~= from then return {'gap', length} end\n", ""}, "TestStore/Record$"},
+		{"a wait that was answered is opened again", lua + "record.lua", []string{"for _, name in ipairs(decode((parts(s)))) do have[name] = true end", ""}, "TestStore/SignalToOpenedWait$"},
+		{"an abort is not reported to a write to the journal", lua + "record.lua", []string{"return {'ok', abort}", "return {'ok', ''}"}, "TestStore/EagerAbortOnRecord$"},
+		{"a paused worker gives its attempt back twice", lua + "release.lua", []string{"    redis.call('HSET', R, 'ev', table.concat(kept, '\\n'))\n", ""}, "TestStore/Paused$"},
+		{"the sweeper publishes what a backlog explains", lua + "sweep.lua", []string{"return oldest > 0 and at > 0 and at >= oldest", "return false"}, "TestStore/SweepBacklog$"},
+		{"the sweeper looks at the backlog of another lane", lua + "sweep.lua", []string{"lane == 'low' and ARGV[5] or ARGV[4]", "lane == 'low' and ARGV[4] or ARGV[5]"}, "TestStore/SweepBacklog$"},
+		{"the sweeper leaves a released run to the backlog", lua + "sweep.lua", []string{"return oldest > 0 and at > 0 and at >= oldest", "return oldest > 0 and at >= oldest or at == 0"}, "TestStore/SweepBacklog$"},
+		{"the sweeper does not note whose lease it ends", lua + "sweep.lua", []string{"  if status == 'running' then noteEvicted(R, evicted, version, token) end\n", ""}, "TestStore/Paused$"},
+		{"the sweeper looks no more at a run that waits for another", lua + "sweep.lua", []string{" or dependent(status, awaits) then", " then"}, "TestStore/SweepDependent$"},
+		{"the sweeper does not wake a run whose time has come", lua + "sweep.lua", []string{"wake > 0 and wake <= n then", "wake > 0 and wake > n then"}, "TestStore/SweepSchedule$"},
+		{"the sweeper leaves an aborted run in its lane", lua + "sweep.lua", []string{"if abort ~= '' then lane = 'high' end\n", ""}, "TestStore/Abort"},
+		{"the mark of a shard falls", lua + "mark.lua", []string{"if reached < tonumber(to) and not", "if not"}, "TestBehind$"},
 	}},
 	{retention, []mutant{
 		{"the period of a run counts from its creation", pass, []string{"		if s.FinishedAt.After(until) {", "		if s.CreatedAt.After(until) {"}, "TestPeriodCountsFromTheEnd$"},
@@ -26,9 +82,62 @@ var packages = []group{
 		{"the runs above are deleted first", deletion, []string{"cmp.Compare(b.depth, a.depth)", "cmp.Compare(a.depth, b.depth)"}, "TestInterruptedDelete$"},
 		{"failed runs are kept as long as completed ones", cleaner, []string{"rules = append(rules, rule{f, time.Duration(keep.Failed)})", "rules = append(rules, rule{f, time.Duration(keep.Completed)})"}, "TestKeep$|TestPeriodCountsFromTheEnd$"},
 		{"an agent cannot keep its runs for less", cleaner, []string{"		keep := own.Tighter(c.cfg.Keep)\n", "		keep := own.Tighter(c.cfg.Keep)\n		keep = c.cfg.Keep\n"}, "TestKeep$"},
+		{"cancelled runs are kept for ever", cleaner, []string{"state.Incomplete, state.Cancelled}", "state.Incomplete}"}, "TestKeep$"},
+		{"incomplete runs are kept for ever", cleaner, []string{"state.Completed, state.Incomplete, ", "state.Completed, "}, "TestRulesOfAPass$"},
+		{"runs of stored tenants are kept for ever", cleaner, []string{"append(slices.Collect(maps.Keys(stored)), state.DefaultTenant)", "append(slices.Collect(maps.Keys(stored))[:0], state.DefaultTenant)"}, "TestFailedDeletionsKeepNoOther$"},
+		{"an agent that cannot be read keeps the runs of others", cleaner, []string{"return nil //nolint:nilerr // of a newer build", "return err"}, "TestRulesOfAPass$"},
+		{"a pass comes once a minute, however short the periods are", cleaner, []string{"		wait = min(wait, r.keep/10)\n", "		_ = r\n"}, "TestKeep$"},
+		{"a deletion seals its root only", deletion, []string{"			_, err := c.store.Seal(ctx, m.id, token)\n			if errors.Is(err, state.ErrNotFound) {\n				return nil", "			err := error(nil)\n			if err != nil {\n				return nil"}, "TestMessageDuringADeletion$"},
+		{"a refused deletion leaves its seals", deletion, []string{"	if err == nil || !refused(err) {\n		// After", "	if true {\n		// After"}, "TestMessageDuringADeletion$"},
+		{"a deletion that fails takes the seals of another back", deletion, []string{"	if err == nil || !refused(err) {\n		// After", "	if err == nil {\n		// After"}, "TestFailedDeletionLeavesSeals$"},
+		{"a deletion leaves runs that no list has", deletion, []string{"			t.add(memberOf(s))\n		case errors.Is", "			_ = s\n		case errors.Is"}, "TestUnlistedRunOfATree$"},
+		{"a deletion does not wait for a run that is about to be created", deletion, []string{"now.Sub(root.finished) < creationGrace", "now.Sub(root.finished) < 0"}, "TestAdmittedRunRefusesTheDeletion$"},
+		{"a run that was never created refuses the deletion for ever", deletion, []string{" && now.Sub(root.finished) < creationGrace {", " {"}, "TestAdmittedRunRefusesTheDeletion$"},
+		{"a run that was not created by the deletion can be later", deletion, []string{"			err = c.preventCreation(ctx, root, id)\n", "			_ = id\n"}, "TestAdmittedRunRefusesTheDeletion$"},
+		{"a run that is created while it is prevented stays", deletion, []string{"error(&state.NotEndedError{ID: id, Status: s.Status})", "error(nil)"}, "TestRunThatIsCreatedDuringTheDeletion$"},
+		{"a deletion leaves no intent", deletion, []string{"	if err := c.intend(ctx, name, in); err != nil {\n		return nil, err\n	}\n	c.each", "	c.each"}, "TestDeletionIsCompleted$"},
+		{"the intent of a deletion stays", deletion, []string{"	return results, c.intend(context.WithoutCancel(ctx), name, in)", "	return results, nil"}, "TestDeletionIsCompleted$"},
+		{"the intent of a failed deletion goes", deletion, []string{"			in.Roots = append(in.Roots, r.root)\n", "			_ = r\n"}, "TestDeletionIsCompleted$"},
+		{"seals of a gateway that died stay", deletion, []string{"c.deleteRoot(ctx, root, true)", "c.deleteRoot(ctx, root, false)"}, "TestDeletionIsCompleted$"},
+		{"another gateway completes a deletion that is in progress", deletion, []string{"		if now.Sub(in.At.Time) < interrupted {\n", "		if now.Sub(in.At.Time) < 0 {\n"}, "TestDeletionInProgressIsLeftAlone$"},
+		{"what was published during a deletion stays on the bus", deletion, []string{"		return err\n	}\n	if err := c.bus.PurgeRun(ctx, m.tenant, m.id, m.letters); err != nil {\n		return fmt.Errorf(\"delete events of run %s: %w\", m.id, err)\n	}\n", "		return err\n	}\n"}, "TestDeletionLeavesNothingOnTheBus$"},
+		{"a deletion that the bus refuses loses the run", deletion, []string{"error {\n	if err := c.bus.PurgeRun(ctx, m.tenant, m.id, m.letters); err != nil {\n		return fmt.Errorf(\"delete events of run %s: %w\", m.id, err)\n	}\n", "error {\n"}, "TestInterruptedDelete$|TestFailedDeletionsKeepNoOther$"},
+		{"a deletion leaves dead letters", deletion, []string{"letters: s.DeadLettered}", "letters: false}"}, "TestDeletionLeavesNothingOnTheBus$"},
+		{"a deletion reads one page of the runs below", deletion, []string{"if f.Cursor = children.Next; f.Cursor == \"\" {", "if f.Cursor = \"\"; true {"}, "TestDeleteWideTree$"},
+		{"a deletion is not published", deletion, []string{"	c.bus.Deleted(m.tenant, m.id)\n", ""}, "TestDeletionsAreTold$"},
+		{"a deletion is noted before it only", "pkg/retention/noted.go", []string{"	return errors.Join(deletes(), c.note(ctx, tenant))\n", "	return errors.Join(deletes(), nil)\n"}, "TestDeletionIsNotedBeforeAndAfter$"},
+		{"a deletion is noted after it only", "pkg/retention/noted.go", []string{"	if err := c.note(ctx, tenant); err != nil {\n		return err\n	}\n", ""}, "TestDeletionIsNotedBeforeAndAfter$"},
 	}},
 	{gateway, []mutant{
 		{"a repeated submission does not publish what the first could not", submit, []string{"(!existing || st.Version == run.Version)", "!existing"}, "TestRepeatedSubmissionIsPublished$"},
+
+		// Of decisions.
+		{"a decision by id alone counts for a later call of the same id", approvals, []string{"		if !s.decidedBefore(o.ID) {\n", "		if true {\n"}, "TestApprovalOfADecidedID$"},
+		{"a decision makes all ids of a run stale", approvals, []string{"e.Type == EntryDecided && e.CallID == call", "e.Type == EntryDecided"}, "TestApprovalOfADecidedID$"},
+		{"a decision by id alone is not refused as stale", signal, []string{"	if state.AwaitsUnhashed(refused.Name) {\n", "	if false {\n"}, "TestApprovalOfADecidedID$"},
+		{"a stale hash is not refused as stale", signal, []string{"	if state.AwaitsApprovalHash(refused.Name) {\n", "	if false {\n"}, "TestStaleApproval$"},
+		{"the hash of a decision is not looked at", "pkg/state/signal.go", []string{"names = append(names, AwaitApprovalHash(a.CallID, a.Hash))", "_ = a"}, "TestStaleApproval$"},
+		{"a hash is good for the next turn", approvals, []string{"strconv.Itoa(s.Turn)", "strconv.Itoa(0)"}, "TestStaleApproval$"},
+		{"a hash is good for other arguments", approvals, []string{"tool, string(arguments)}", "tool, string(arguments[:0])}"}, "TestDecisionIsOneEvent$"},
+		{"a hash is good for another run", approvals, []string{"{s.Tenant, string(s.ID), ", "{s.Tenant, "}, "TestHashOfAnotherRun$"},
+		{"an edit of another call is checked by the schema of the one that waits", signal, []string{" || a.Hash != \"\" && !showsCall(st, a) {", " {"}, "TestEditThatTheSchemaRefuses$"},
+
+		// Of deletions, batches and cancellations.
+		{"a run that a deletion seals is refused as if the store were away", problems, []string{"	if errors.Is(err, state.ErrDeleting) {\n", "	if false {\n"}, "TestRefusalsOfDeletions$"},
+		{"a tree whose run is about to be created is refused as if the store were away", problems, []string{"errors.AsType[*retention.NotCreatedError](err); ok {", "errors.AsType[*retention.NotCreatedError](err); ok && false {"}, "TestRefusalsOfDeletions$"},
+		{"a run below another is refused as if the store were away", problems, []string{"	if errors.Is(err, retention.ErrChild) {\n", "	if false {\n"}, "TestRefusalsOfDeletions$"},
+		{"deleted runs of a batch are created again when their markers expire", batches, []string{"			if _, gone := deleted[i]; gone {\n", "			if _, gone := deleted[i]; gone && false {\n"}, "TestBatchAfterTheMarkers$"},
+		{"a run of a batch counts twice while it is deleted", batches, []string{"		if !there[index] { // its", "		if true { // its"}, "TestBatchDuringADeletion$"},
+		{"a batch is done when its remaining runs have ended", batches, []string{"	b.Done = ended == b.Total\n", "	b.Done = ended >= len(runs)\n"}, "TestBatchWithDeletedRuns$"},
+		{"a batch is shown to other tenants", batches, []string{"if origin.Size == 0 || origin.Tenant != tenantOf(r) {", "if origin.Size == 0 {"}, "TestBatchOfAnotherTenant$"},
+		{"a batch without its first run is not found", batches, []string{"	origin := deleted.BatchOrigin\n", "	var origin state.BatchOrigin\n"}, "TestBatchWithDeletedRuns$"},
+		{"a batch ends with its client", batches, []string{"context.WithTimeout(context.WithoutCancel(r.Context()), batchTimeout)", "context.WithTimeout(r.Context(), batchTimeout)"}, "TestBatchOutlivesItsClient$"},
+		{"a key of a batch stands for any body", batches, []string{"Key: key, Fingerprint: mark, ", "Key: key, Fingerprint: \"\", "}, "TestBatchIsCompleted$"},
+		{"a cancellation of many reaches other tenants", cancels, []string{"	f.Tenant = caller.Tenant\n", "	_ = caller.Tenant\n"}, "TestCancelRunsOfOneTenant$"},
+		{"a dry run cancels", cancels, []string{"	if req.DryRun {\n", "	if false {\n"}, "TestCancelRuns$"},
+		{"a run that ended meanwhile fails the cancellation of many", cancels, []string{"_, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is", "errors.Is"}, "TestCancelRunsThatEnd$"},
+		{"a run that was deleted meanwhile fails the cancellation of many", cancels, []string{"ended || errors.Is(err, state.ErrNotFound) {", "ended {"}, "TestCancelRunsThatEnd$"},
+		{"an abort over the bus of a deleted run is a dead letter", intake, []string{"	st, err := g.store.Load(ctx, id)\n	if errors.Is(err, state.ErrDeleted) {\n", "	st, err := g.store.Load(ctx, id)\n	if false {\n"}, "TestAbortRequestOfADeletedRun$"},
 	}},
 	{worker, []mutant{
 		{"a redacted part keeps its sealed content", "pkg/worker/redact.go", []string{"rest[i].Text, rest[i].Opaque, rest[i].OpaqueBy, redacted = redacted, nil, \"\", \"\"", "rest[i].Text, redacted = redacted, \"\""}, "TestSpreadSecret$"},

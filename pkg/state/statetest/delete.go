@@ -27,7 +27,10 @@ func testDelete(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	s.commit(t, s.mustClaim(t, run.ID, 1), state.EndCompleted, state.Entry{})
-	kept := s.create(t)
+	kept := s.create(t) // without a key, which would have it sealed first
+	if err := s.Delete(t.Context(), kept.ID); !errors.As(err, &live) || live.ID != kept.ID {
+		t.Errorf("Delete of a queued run without a key = %v", err)
+	}
 	if err := s.Delete(t.Context(), made.State.ID); err != nil {
 		t.Fatal(err)
 	}
