@@ -84,6 +84,15 @@ func TestLists(t *testing.T) {
 			t.Errorf("after a commit %d runs are %s, want %d", len(got), status, len(want))
 		}
 	}
+	more := state.UserText("more")
+	if _, err := s.Signal(t.Context(), id, state.Signal{ID: "more", Message: &more}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	for status, want := range map[state.Status][]state.RunID{state.Completed: nil, state.Queued: queued} {
+		if got, _ := all(t, s, state.Filter{Status: []state.Status{status}}); !slices.Equal(got, want) {
+			t.Errorf("after a message that continues the run %d runs are %s, want %d", len(got), status, len(want))
+		}
+	}
 }
 
 // A list costs by what it returns, and a page that nothing matches ends.
