@@ -358,8 +358,8 @@ func (s *deployment) check() error {
 	if err := s.checkDeleted(); err != nil {
 		return err
 	}
-	if !s.rolledBack && (roots != count(!s.gone) || len(s.accepted) != 1) {
-		return fmt.Errorf("I1: one run was asked for, there are %d", roots)
+	if !s.rolledBack && (roots != s.sc.runs()-count(s.gone) || len(s.accepted) != s.sc.runs()) {
+		return fmt.Errorf("I1: %d runs were asked for, %d accepted, and there are %d", s.sc.runs(), len(s.accepted), roots)
 	}
 	return nil
 }
@@ -386,7 +386,7 @@ func (s *deployment) checkDeleted() error {
 			return fmt.Errorf("I2: %s was deleted and has a dead letter", s.short(id))
 		}
 	}
-	if n := len(s.store.Snapshot().Runs()); s.gone && n > 0 {
+	if n := len(s.store.Snapshot().Runs()) - s.sc.runs() + 1; s.gone && n > 0 {
 		return fmt.Errorf("I1: the deletion was answered, and %d runs of the tree are left", n)
 	}
 	return nil

@@ -23,7 +23,9 @@ type Scenario struct {
 	Cancel bool // somebody may cancel, at any moment
 	Remark bool // somebody may say something, at any moment
 	Delete bool // a user may delete the run, at any moment
+	Twice  bool // and so may another user, at another gateway
 	Ended  bool // remarks and deletions come after its end
+	Batch  bool // the run is the first of a batch of two, of which the second starts after its end
 	Pick   bool // somebody answers the client tool
 	Bus    bool // a service submits and cancels over the bus
 	Hooks  bool // no tool acts before its hook was asked
@@ -47,6 +49,9 @@ type Scenario struct {
 	// other scenarios, in about two minutes, and in as long as it takes.
 	Quick, Short, Full []Bound
 }
+
+// runs is the number of runs that are submitted.
+func (sc *Scenario) runs() int { return 1 + count(sc.Batch) }
 
 // mayFail reports whether a call may end otherwise than it should.
 func (sc *Scenario) mayFail(name string) bool {
@@ -164,6 +169,11 @@ func Scenarios() []Scenario {
 		{Name: "an answer and a cancellation", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Cancel: true, Quick: b(0, 0), Short: b(0, 1, 1, 0), Full: b(1, 2, 2, 0)},
 		{Name: "a deletion and a remark", Agents: one, Agent: "payer", Says: script(), Delete: true, Remark: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 2, 2, 0)},
 		{Name: "a deletion of a tree and a remark", Agents: two, Agent: "boss", Says: family(1), Delete: true, Remark: true, Ended: true, Quick: b(0, 1), Short: b(0, 1), Full: b(0, 2, 1, 0)},
+		{Name: "two deletions of a tree and a remark", Agents: two, Agent: "boss", Says: family(1), Delete: true, Twice: true, Remark: true, Ended: true, Quick: b(0, 0), Short: b(0, 0), Full: b(0, 2, 1, 0)},
+		{
+			Name: "a deletion in a batch", Agents: one, Agent: "payer", Says: script(), Delete: true, Ended: true, Batch: true,
+			Only: []string{"commit R1", "signal R2", "finalized R1", "seal R1", "delete R1", "R2 at"}, Quick: b(0, 0), Short: b(0, 1, 1, 0), Full: b(1, 2, 2, 0),
+		},
 		{Name: "two children", Agents: two, Agent: "boss", Says: family(2, []string{"pay"}), Quick: b(0, 0), Short: b(1, 0), Full: b(1, 2, 2, 0)},
 		{Name: "two children and a cancellation", Agents: two, Agent: "boss", Says: family(2, []string{"pay"}), Cancel: true, Quick: b(0, 0), Short: b(0, 0), Full: b(1, 1, 0, 2)},
 		{Name: "a child and a cancellation", Agents: two, Agent: "boss", Says: family(1, []string{"pay"}, []string{"look"}), Cancel: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 1, 0, 2)},

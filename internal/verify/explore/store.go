@@ -206,6 +206,10 @@ func (s store) Delete(ctx context.Context, id state.RunID) error {
 	})
 }
 
+func (s store) DeletedOfBatch(ctx context.Context, first state.RunID) (state.DeletedBatch, error) {
+	return ask(ctx, s.p, s.read("deleted runs of the batch of", s.p.s.short(first)), func() (state.DeletedBatch, error) { return s.p.s.store.DeletedOfBatch(live(), first) })
+}
+
 func (s store) PreventCreation(ctx context.Context, tenant string, id state.RunID) error {
 	return ask0(ctx, s.p, s.write("prevent the creation of", id, 0), func() error { return s.p.s.store.PreventCreation(live(), tenant, id) })
 }

@@ -96,18 +96,29 @@ func (u *person) submit() {
 	if !u.decides("submit", false, func() bool { return true }) {
 		return
 	}
-	code, body := u.post("/v1/runs", "key", api.SubmitRequest{Agent: u.s.sc.Agent, Input: json.RawMessage(`"go"`)})
+	run := api.SubmitRequest{Agent: u.s.sc.Agent, Input: json.RawMessage(`"go"`)}
+	path, req := "/v1/runs", any(run)
+	if u.s.sc.Batch {
+		path, req = "/v1/runs:batch", api.BatchRequest{Runs: []api.SubmitRequest{run, run}, MaxParallel: 1}
+	}
+	code, body := u.post(path, "key", req)
 	if code == 0 {
 		return
 	}
-	var run api.Run
-	if err := json.Unmarshal(body, &run); err != nil || code != http.StatusAccepted {
+	var answer struct {
+		ID     state.RunID   `json:"id"`
+		RunIDs []state.RunID `json:"run_ids"` // of a batch
+	}
+	if err := json.Unmarshal(body, &answer); err != nil || code != http.StatusAccepted {
 		u.s.violate("I1: a submission is answered %d %s", code, body)
 		return
 	}
 	u.s.mu.Lock()
 	defer u.s.mu.Unlock()
-	u.s.accepted = append(u.s.accepted, state.RunID(run.ID))
+	if !u.s.sc.Batch {
+		answer.RunIDs = []state.RunID{answer.ID}
+	}
+	u.s.accepted = append(u.s.accepted, answer.RunIDs...)
 }
 
 // due reports whether users may act on the run: there is one, and it has ended if they wait for that.
