@@ -39,7 +39,7 @@ const (
 type Queue struct {
 	Lane string `json:"lane"`
 
-	// Backlog is how many turn messages wait or are held by a worker.
+	// Backlog is the number of turns that wait or that a worker has.
 	Backlog int64 `json:"backlog"`
 
 	// OldestAt is since when the oldest waits that no worker has fetched, and OldestSeconds

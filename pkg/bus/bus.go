@@ -57,12 +57,19 @@ type Turns interface {
 	// by one.
 	Lag(ctx context.Context) (int64, error)
 
-	// LagByLane returns the same number for each lane.
-	LagByLane(ctx context.Context) (map[state.Priority]int64, error)
+	// LagByLane returns the messages that Lag counts, by lane.
+	LagByLane(ctx context.Context) (map[state.Priority]LaneLag, error)
 
 	// Backlog returns since when the oldest message of each lane waits that no worker has
 	// fetched.
 	Backlog(ctx context.Context) (state.Backlog, error)
+}
+
+// LaneLag counts the turn messages of a lane. They can be more than its turns: a message that a
+// dead worker fetched stays until its ack wait is over, and its turn was published again.
+type LaneLag struct {
+	Waiting int64 // no worker has fetched them
+	Fetched int64 // workers have fetched them and have not acknowledged them
 }
 
 // QueueKey names a queue of turns: a lane, and whether its tenants are noisy. Whoever comes
@@ -410,6 +417,9 @@ type Heartbeat struct {
 
 	// Slots is how many turns the worker may have in flight.
 	Slots int `json:"slots,omitempty"`
+
+	// Turns is how many turns the worker has in flight, by the lane of their messages.
+	Turns map[state.Priority]int `json:"turns,omitempty"`
 
 	// Version is the build of the process, as it says itself.
 	Version string `json:"version,omitempty"`

@@ -204,7 +204,7 @@ type Gateway struct {
 	waiters   waiters
 	changes   changes
 	shares    shares
-	workers   workers
+	workers   *workers
 	lag       *lag
 	outages   *outages
 	reading   chan struct{} // held by streams while they read from the store
@@ -238,14 +238,15 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	m := newMetrics()
-	lag := newLag(b)
+	heard := &workers{}
+	lag := newLag(b, store, heard)
 	if err := errors.Join(m.register(cfg.Registry, lag, newStatuses(store)), registerWaiting(cfg.Registry, cfg.Restore)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	own := store // of reads that requests share, which have a limit of their own
 	store = budgetStore{store}
 	g := &Gateway{
-		cfg: cfg, store: store, bus: b, lag: lag, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random},
+		cfg: cfg, store: store, bus: b, workers: heard, lag: lag, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random},
 		known:   agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops},
 		tenants: access.NewTenants(store, cfg.Tenant), keys: keysOf(cfg.Auth, store), reading: make(chan struct{}, concurrentReads), latest: newLatest(own), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
 		tenantAdded: make(chan struct{}, 1), outages: &outages{log: cfg.Logger},

@@ -27,6 +27,8 @@ const (
 // ones.
 type lag struct {
 	bus           bus.Bus
+	store         state.Schedule
+	workers       *workers
 	count, oldest *prometheus.Desc
 	writable      *prometheus.Desc
 
@@ -44,10 +46,10 @@ type figures struct {
 	since  state.Backlog
 }
 
-func newLag(b bus.Bus) *lag {
+func newLag(b bus.Bus, store state.Schedule, w *workers) *lag {
 	return &lag{
-		bus:      b,
-		count:    prometheus.NewDesc("turnpike_queue_lag", "Turn messages of the deployment that wait or that a worker has.", []string{"lane"}, nil),
+		bus: b, store: store, workers: w,
+		count:    prometheus.NewDesc("turnpike_queue_lag", "Turns of the deployment that wait or that a worker has.", []string{"lane"}, nil),
 		oldest:   prometheus.NewDesc("turnpike_queue_oldest_seconds", "How long the oldest turn message has waited that no worker has fetched.", []string{"lane"}, nil),
 		writable: prometheus.NewDesc("turnpike_bus_writable", "1 if the bus took the last write of a probe, 0 if not.", nil, nil),
 	}
@@ -108,10 +110,58 @@ func (l *lag) ask() figures {
 	if l.bus.Ready(ctx) != nil {
 		return figures{asked: time.Now()}
 	}
-	lanes, err := l.bus.LagByLane(ctx)
+	messages, err := l.bus.LagByLane(ctx)
 	since, sinceErr := l.bus.Backlog(ctx)
 	if err != nil || sinceErr != nil {
-		lanes, since = nil, nil
+		return figures{asked: time.Now(), writes: true}
 	}
-	return figures{time.Now(), true, lanes, since}
+	return figures{time.Now(), true, l.turns(ctx, messages), since}
+}
+
+// turns returns the number of turns for which there are messages. A message that a dead worker has
+// fetched stays until its ack wait is over, although its turn was published again, so the store
+// says how many turns there are at most. Messages that wait are all counted. Of those that were
+// fetched the gateway counts first what the workers have in flight; the rest are turns of workers
+// that are not heard. Without the store's answer each message counts.
+func (l *lag) turns(ctx context.Context, messages map[state.Priority]bus.LaneLag) map[state.Priority]int64 {
+	lanes, fetched, inFlight := map[state.Priority]int64{}, map[state.Priority]int64{}, map[state.Priority]int64{}
+	var waiting int64
+	held := l.workers.turns(time.Now())
+	for lane, m := range messages {
+		lanes[lane], fetched[lane] = m.Waiting, m.Fetched
+		waiting += m.Waiting
+		inFlight[lane] = min(m.Fetched, held[lane])
+	}
+	most := sum(fetched)
+	if counts, err := l.store.Counts(ctx); err == nil {
+		most = min(most, max(0, counts[state.Queued]+counts[state.Running]-waiting))
+	}
+	for lane, n := range portions(min(most, sum(inFlight)), inFlight) {
+		lanes[lane] += n
+		fetched[lane] -= n
+		most -= n
+	}
+	for lane, n := range portions(most, fetched) {
+		lanes[lane] += n
+	}
+	return lanes
+}
+
+// portions divides n, which is at most the sum of all, in proportion to them.
+func portions(n int64, all map[state.Priority]int64) map[state.Priority]int64 {
+	parts, rest := map[state.Priority]int64{}, sum(all)
+	for lane, of := range all {
+		if of > 0 {
+			parts[lane] = n * of / rest
+			n, rest = n-parts[lane], rest-of
+		}
+	}
+	return parts
+}
+
+func sum(lanes map[state.Priority]int64) (n int64) {
+	for _, of := range lanes {
+		n += of
+	}
+	return n
 }

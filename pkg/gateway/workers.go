@@ -76,6 +76,22 @@ func (w *workers) list(now time.Time) map[string]api.Worker {
 	return all
 }
 
+// turns returns how many turns the workers that are alive have in flight in each lane.
+func (w *workers) turns(now time.Time) map[state.Priority]int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lanes := map[state.Priority]int64{}
+	for _, h := range w.heard {
+		if now.Sub(h.at) > reachableFor {
+			continue
+		}
+		for lane, n := range h.Turns {
+			lanes[lane] += int64(n)
+		}
+	}
+	return lanes
+}
+
 // ofDeployment refuses callers who may not look at the whole deployment: its workers and
 // queues serve all tenants.
 func ofDeployment(r *http.Request, what string) error {

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -123,6 +125,19 @@ func TestAgentVersions(t *testing.T) {
 func TestWorkersAndQueues(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, func(c *worker.Config) { c.Slots, c.Version = 7, "v1.2.3" })
+	taken := make(chan struct{}, 1)
+	stop, err := s.bus.Heartbeats(t.Context(), func(h bus.Heartbeat) {
+		if h.Worker == "w1" && maps.Equal(h.Turns, map[state.Priority]int{state.Normal: 1}) {
+			select {
+			case taken <- struct{}{}:
+			default:
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
 	id := s.submit("slow")
 	find := func(name string) map[string]any {
 		_, _, page := s.call("GET", "/v1/workers", "")
@@ -137,6 +152,7 @@ func TestWorkersAndQueues(t *testing.T) {
 	if w := find("w1"); w["status"] != "alive" || w["slots"] != 7.0 || w["runs"].([]any)[0] != id || w["heard_at"] == nil {
 		t.Errorf("worker = %v", w)
 	}
+	<-taken // its heartbeats have its turns
 	s.bus.SendHeartbeat(bus.Heartbeat{Worker: "w9"}) // and never again
 	eventually(t, "it is unreachable", func() bool { w := find("w9"); return w != nil && w["status"] == "unreachable" })
 	s.bus.SendHeartbeat(bus.Heartbeat{Worker: "w9", Leaving: true})

@@ -209,6 +209,17 @@ func (h *leases) has(l *lease) bool {
 	return h.runs[l.Run] == l
 }
 
+// byLane counts the turns in flight by the lane of their messages.
+func (h *leases) byLane() map[state.Priority]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	lanes := map[state.Priority]int{}
+	for _, l := range h.runs {
+		lanes[l.delivery.Turn().Priority]++
+	}
+	return lanes
+}
+
 // renewLook is how often leases are looked at that have to be renewed.
 const renewLook = 100 * time.Millisecond
 

@@ -77,7 +77,7 @@ func (m *members) hear(h bus.Heartbeat) {
 // sendHeartbeats sends heartbeats until ctx ends, whatever else the worker is busy with.
 func (m *members) sendHeartbeats(ctx context.Context) {
 	for {
-		m.w.bus.SendHeartbeat(bus.Heartbeat{Worker: m.w.cfg.ID, Format: state.Format, Slots: m.w.cfg.Slots, Version: m.w.cfg.Version})
+		m.w.bus.SendHeartbeat(bus.Heartbeat{Worker: m.w.cfg.ID, Format: state.Format, Slots: m.w.cfg.Slots, Turns: m.w.leases.byLane(), Version: m.w.cfg.Version})
 		if !pause(ctx, m.w.cfg.HeartbeatInterval) {
 			return
 		}

@@ -390,15 +390,15 @@ func testMembership(t *testing.T, b bus.Bus) {
 	}
 	defer stop()
 	// Names are what hosts are called: not every one fits into a subject.
-	heartbeats := []bus.Heartbeat{{Worker: "w1.example.org", Format: 1}, {Worker: "w1.example.org", Leaving: true}, {Worker: "a b*>"}}
+	heartbeats := []bus.Heartbeat{{Worker: "w1.example.org", Format: 1, Turns: map[state.Priority]int{state.Low: 2}}, {Worker: "w1.example.org", Leaving: true}, {Worker: "a b*>"}}
 	for _, heartbeat := range heartbeats {
 		b.SendHeartbeat(heartbeat)
 	}
 	for _, want := range heartbeats {
 		select {
 		case heartbeat := <-got:
-			if heartbeat != want {
-				t.Errorf("heartbeat %+v, want %+v", heartbeat, want)
+			if diff := cmp.Diff(want, heartbeat); diff != "" {
+				t.Errorf("heartbeat:\n%s", diff)
 			}
 		case <-time.After(soon):
 			t.Fatal("a heartbeat was not heard")

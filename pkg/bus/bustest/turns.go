@@ -48,7 +48,7 @@ func testTurnUntilAcked(t *testing.T, b bus.Bus) {
 	if n, err := b.Lag(t.Context()); err != nil || n != 1 {
 		t.Errorf("Lag = %d, %v; want 1", n, err)
 	}
-	perLane := map[state.Priority]int64{state.High: 0, state.Normal: 1, state.Low: 0}
+	perLane := map[state.Priority]bus.LaneLag{state.High: {}, state.Normal: {Fetched: 1}, state.Low: {}}
 	if lanes, err := b.LagByLane(t.Context()); err != nil || !maps.Equal(lanes, perLane) {
 		t.Errorf("LagByLane = %v, %v; want %v", lanes, err, perLane)
 	}

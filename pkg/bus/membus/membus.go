@@ -105,11 +105,19 @@ func (b *Bus) Lag(context.Context) (int64, error) {
 }
 
 // LagByLane implements bus.Turns.
-func (b *Bus) LagByLane(context.Context) (map[state.Priority]int64, error) {
-	lanes := map[state.Priority]int64{}
+func (b *Bus) LagByLane(context.Context) (map[state.Priority]bus.LaneLag, error) {
+	lanes := map[state.Priority]bus.LaneLag{}
 	for key, q := range b.queues {
 		q.mu.Lock()
-		lanes[key.Lane] += int64(len(q.items))
+		lag := lanes[key.Lane]
+		for _, it := range q.items {
+			if it.delivered == 0 {
+				lag.Waiting++
+			} else {
+				lag.Fetched++
+			}
+		}
+		lanes[key.Lane] = lag
 		q.mu.Unlock()
 	}
 	return lanes, nil

@@ -47,19 +47,22 @@ func (b *Bus) Lag(ctx context.Context) (int64, error) {
 	lanes, err := b.LagByLane(ctx)
 	var n int64
 	for _, lag := range lanes {
-		n += lag
+		n += lag.Waiting + lag.Fetched
 	}
 	return n, err
 }
 
 // LagByLane implements bus.Turns.
-func (b *Bus) LagByLane(ctx context.Context) (map[state.Priority]int64, error) {
+func (b *Bus) LagByLane(ctx context.Context) (map[state.Priority]bus.LaneLag, error) {
 	var mu sync.Mutex
-	lanes := map[state.Priority]int64{}
+	lanes := map[state.Priority]bus.LaneLag{}
 	return lanes, b.eachQueue(ctx, func(_ context.Context, key bus.QueueKey, info *jetstream.ConsumerInfo) error {
 		mu.Lock()
 		defer mu.Unlock()
-		lanes[key.Lane] += int64(info.NumPending) + int64(info.NumAckPending) //nolint:gosec // a queue of 2^63 messages does not exist
+		lag := lanes[key.Lane]
+		lag.Waiting += int64(info.NumPending) //nolint:gosec // a queue of 2^63 messages does not exist
+		lag.Fetched += int64(info.NumAckPending)
+		lanes[key.Lane] = lag
 		return nil
 	})
 }
