@@ -16,7 +16,6 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
-	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 	"github.com/turnpike-dev/turnpike/pkg/turnpike"
@@ -31,7 +30,7 @@ func Findings(ctx context.Context, cfg turnpike.Config, secretsDir string) []che
 		return []check.Finding{{Name: "nats: login", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named: docs/how-to/secure-a-deployment.md"}}
 	}
 	var findings []check.Finding
-	var named []state.RunID // by turn messages
+	var named namedRuns
 	nc, err := natsbus.Connect(cfg.NATSURL, "turnpike doctor", options...)
 	if err == nil {
 		defer nc.Close()
@@ -63,7 +62,7 @@ func Findings(ctx context.Context, cfg turnpike.Config, secretsDir string) []che
 		found = append(found, waiting)
 	}
 	if !waiting.OK {
-		named = nil // what the store lacks is lost only after the decision
+		named = namedRuns{all: true} // what the store lacks is lost only after the decision
 	}
 	findings = append(findings, withLostRuns(ctx, found, named, s)...)
 	if nc == nil {
@@ -74,23 +73,23 @@ func Findings(ctx context.Context, cfg turnpike.Config, secretsDir string) []che
 
 // busFindings looks at the streams of the deployment.
 // It also returns the runs that turn messages name.
-func busFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config) (findings []check.Finding, named []state.RunID) {
+func busFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config) (findings []check.Finding, named namedRuns) {
 	keys, err := cfg.Keys()
 	if err != nil {
-		return []check.Finding{{Name: "nats: signatures", Fatal: true, Detail: err.Error(), Remedy: "mend TURNPIKE_BUS_KEYS or its file"}}, nil
+		return []check.Finding{{Name: "nats: signatures", Fatal: true, Detail: err.Error(), Remedy: "mend TURNPIKE_BUS_KEYS or its file"}}, named
 	}
 	b, err := natsbus.Open(ctx, nc, natsbus.Config{
 		Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
 		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: zerolog.Nop(), ReadOnly: true,
 	})
 	if err != nil {
-		return []check.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"}}, nil
+		return []check.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"}}, named
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
 	alive, stop := heardWorkers(ctx, b)
 	defer stop()
 	findings = append(b.Check(ctx), b.CheckWrites(ctx))
-	if named, err = b.NamedRuns(ctx, maxNamed); err != nil {
+	if named.runs, named.all, err = b.NamedRuns(ctx, maxNamed); err != nil {
 		findings = append(findings, check.Finding{Name: "nats: turn messages", Detail: err.Error(), Remedy: "let this user read the streams of turns"})
 	}
 	return append(findings, alive()), named
@@ -120,7 +119,7 @@ func kept(p agent.Period) string {
 }
 
 // jetStreamFindings looks at a store in JetStream.
-func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config, secretsDir string, named []state.RunID) []check.Finding {
+func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config, secretsDir string, named namedRuns) []check.Finding {
 	f := check.Finding{Name: "store: JetStream"}
 	s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, Logger: zerolog.Nop(), ReadOnly: true})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

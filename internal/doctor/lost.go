@@ -27,6 +27,12 @@ const (
 	batchNewFor = 5 * time.Minute
 )
 
+// namedRuns are the runs that turn messages name. All says that doctor has read all messages.
+type namedRuns struct {
+	runs []state.RunID
+	all  bool
+}
+
 // lostStore is what doctor asks of a store about lost runs.
 type lostStore interface {
 	state.Runs
@@ -35,7 +41,7 @@ type lostStore interface {
 
 // withLostRuns returns the findings about a store with one about lost runs, unless the store cannot
 // be used.
-func withLostRuns(ctx context.Context, findings []check.Finding, named []state.RunID, store lostStore) []check.Finding {
+func withLostRuns(ctx context.Context, findings []check.Finding, named namedRuns, store lostStore) []check.Finding {
 	if check.Err(findings) != nil {
 		return findings
 	}
@@ -44,10 +50,10 @@ func withLostRuns(ctx context.Context, findings []check.Finding, named []state.R
 
 // lostRuns lists the runs that turn messages, parents and batches name and that the store does not
 // have, without those that were deleted.
-func lostRuns(ctx context.Context, named []state.RunID, store lostStore) check.Finding {
+func lostRuns(ctx context.Context, named namedRuns, store lostStore) check.Finding {
 	f := check.Finding{Name: "store: lost runs", OK: true, Detail: "turn messages, parents and batches name no run that the store lacks"}
-	l := &lostSearch{store: store, looked: map[state.RunID]bool{}}
-	err := l.search(ctx, named)
+	l := &lostSearch{store: store, all: named.all, looked: map[state.RunID]bool{}}
+	err := l.search(ctx, named.runs)
 	if err != nil {
 		return check.Finding{Name: f.Name, Detail: err.Error(), Remedy: "mend the store"}
 	}
@@ -57,9 +63,20 @@ func lostRuns(ctx context.Context, named []state.RunID, store lostStore) check.F
 		if n > shownLost {
 			f.Detail += ", …"
 		}
+		if !l.all {
+			f.Detail += "; " + l.part(len(named.runs))
+		}
 		f.Remedy = "a worker records them as failed, reason lost, and so does a gateway that is asked for their batch: submit them again, and see docs/how-to/troubleshoot.md#lost-runs"
 	}
+	if f.OK && !l.all {
+		f.Detail = "the store lacks no run; " + l.part(len(named.runs))
+	}
 	return f
+}
+
+// part says how much doctor has looked at, of more.
+func (l *lostSearch) part(messages int) string {
+	return fmt.Sprintf("doctor looked at the oldest turn messages, of %d runs, the newest %d runs that wait for others and the newest %d that wait for their time, and not at all", messages, l.parents, l.pending)
 }
 
 // lostSearch finds runs that the store lacks.
@@ -67,6 +84,9 @@ type lostSearch struct {
 	store  lostStore
 	looked map[state.RunID]bool
 	lost   []string
+
+	all              bool // nothing was left out
+	parents, pending int  // how many waiting runs were looked at
 }
 
 func (l *lostSearch) search(ctx context.Context, named []state.RunID) error {
@@ -75,10 +95,10 @@ func (l *lostSearch) search(ctx context.Context, named []state.RunID) error {
 			return err
 		}
 	}
-	if err := l.waiting(ctx, state.WaitingChild, l.children); err != nil {
+	if err := l.waiting(ctx, state.WaitingChild, &l.parents, l.children); err != nil {
 		return err
 	}
-	if err := l.waiting(ctx, state.WaitingSchedule, l.batch); err != nil {
+	if err := l.waiting(ctx, state.WaitingSchedule, &l.pending, l.batch); err != nil {
 		return err
 	}
 	return l.batches(ctx)
@@ -104,14 +124,16 @@ func (l *lostSearch) look(ctx context.Context, id state.RunID, by string) error 
 	}
 }
 
-// waiting calls fn for runs that wait for a reason, and have for some time.
-func (l *lostSearch) waiting(ctx context.Context, reason state.Reason, fn func(context.Context, state.State) error) error {
+// waiting calls fn for runs that wait for a reason, and have for some time. It counts all that it
+// looks at.
+func (l *lostSearch) waiting(ctx context.Context, reason state.Reason, looked *int, fn func(context.Context, state.State) error) error {
 	f := state.Filter{Waiting: reason, Limit: 100}
 	for range maxNamed / f.Limit {
 		page, err := l.store.List(ctx, f)
 		if err != nil {
 			return err
 		}
+		*looked += len(page.Runs)
 		for _, st := range page.Runs {
 			if time.Since(st.UpdatedAt.Time) < newFor {
 				continue
@@ -121,9 +143,10 @@ func (l *lostSearch) waiting(ctx context.Context, reason state.Reason, fn func(c
 			}
 		}
 		if f.Cursor = page.Next; f.Cursor == "" {
-			break
+			return nil
 		}
 	}
+	l.all = false
 	return nil
 }
 

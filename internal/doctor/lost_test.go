@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +78,41 @@ func TestDoctorListsLostRuns(t *testing.T) {
 				t.Errorf("%s: %s is not named: %s", name, id, f.Detail)
 			}
 		}
+	}
+}
+
+// Doctor says what it has looked at when that is not all.
+func TestDoctorSaysWhatItLeavesOut(t *testing.T) {
+	t.Parallel()
+	cfg := turnpike.Config{NATSURL: testbed.NATSServer(t).URL(), RedisURL: testbed.Redis(t), Prefix: "leaves-out"}
+	d, err := turnpike.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	at := state.At(time.Now().Add(-time.Hour))
+	base := state.FirstIDAt(at.Time)
+	run := state.State{ID: base.Plus(1), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "acme", Priority: state.Normal}
+	if run, err = run.Move(state.Submitted, state.Entry{At: at}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	publish := func(from, to int, run state.RunID) {
+		t.Helper()
+		for n := from; n < to; n++ {
+			if err := d.Bus.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, strconv.Itoa(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	publish(0, 1000, run.ID)
+	if f := found(t, cfg, "store: lost runs"); !f.OK || strings.Contains(f.Detail, "not at all") {
+		t.Errorf("of all messages: %+v", f)
+	}
+	publish(1000, 1001, base.Plus(2)) // nobody has it
+	if f := found(t, cfg, "store: lost runs"); !f.OK || !strings.Contains(f.Detail, "the oldest turn messages, of 1 runs") {
+		t.Errorf("of one message more: %+v", f)
 	}
 }

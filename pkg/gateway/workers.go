@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -22,9 +23,8 @@ const (
 	// shownFor is how long one is shown that is not heard any more and holds nothing.
 	shownFor = 10 * time.Minute
 
-	// leasesCounted is how many runs are counted of one worker, and leasesShown how many named.
-	leasesCounted = 100_000
-	leasesShown   = 10
+	// leasesShown is how many runs of a worker are named. All are counted.
+	leasesShown = 10
 )
 
 // workers are those that this gateway has heard of.
@@ -139,7 +139,7 @@ func (g *Gateway) holds(ctx context.Context, worker *api.Worker, some bool) erro
 	if !some {
 		return nil
 	}
-	held, err := g.store.Leases(ctx, worker.ID, leasesCounted)
+	held, err := g.store.Leases(ctx, worker.ID, math.MaxInt)
 	if err != nil {
 		return err
 	}

@@ -4,14 +4,22 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
@@ -152,7 +160,7 @@ func TestWorkersAndQueues(t *testing.T) {
 	if w := find("w1"); w["status"] != "alive" || w["slots"] != 7.0 || w["runs"].([]any)[0] != id || w["heard_at"] == nil {
 		t.Errorf("worker = %v", w)
 	}
-	<-taken // its heartbeats have its turns
+	<-taken                                          // its heartbeats have its turns
 	s.bus.SendHeartbeat(bus.Heartbeat{Worker: "w9"}) // and never again
 	eventually(t, "it is unreachable", func() bool { w := find("w9"); return w != nil && w["status"] == "unreachable" })
 	s.bus.SendHeartbeat(bus.Heartbeat{Worker: "w9", Leaving: true})
@@ -235,5 +243,43 @@ func TestDraftWantsBothRoles(t *testing.T) {
 	}
 	if status, p := s.do("POST", "/v1/drafts", s.key("acme", access.Author, access.Submitter), "", body); status != http.StatusAccepted {
 		t.Errorf("as both: %d %s", status, p.Detail)
+	}
+}
+
+// However many turns a worker has, all are counted.
+func TestWorkerHoldsMany(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Config{}) // no other worker evicts this one
+	g, err := gateway.New(store, membus.New(), gateway.Config{Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g.Handler())
+	t.Cleanup(server.Close)
+	n := 100_001
+	if testing.Short() {
+		n = 1001
+	}
+	first := state.FirstIDAt(time.Now())
+	for i := range n {
+		run, err := state.State{ID: first.Plus(i), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: state.DefaultTenant, Priority: state.Normal}.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		ask := state.ClaimRequest{Run: run.ID, Version: run.Version, Token: "t", Worker: "w8", Lease: time.Hour, RedeliveryDelay: time.Hour}
+		if c, err := store.Claim(t.Context(), ask); err != nil || c.Outcome != state.Claimed {
+			t.Fatalf("claim: %s, %v", c.Outcome, err)
+		}
+	}
+	workers, err := client.New(server.URL).Workers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(workers, func(w api.Worker) bool { return w.ID == "w8" })
+	if i < 0 || workers[i].Holds != n || len(workers[i].Runs) != 10 {
+		t.Errorf("workers = %+v", workers)
 	}
 }

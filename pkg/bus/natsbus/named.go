@@ -15,25 +15,24 @@ import (
 )
 
 // NamedRuns returns the runs that the oldest turn messages name, each once, up to limit messages
-// of each stream. It takes no message off its queue.
-func (b *Bus) NamedRuns(ctx context.Context, limit int) ([]state.RunID, error) {
+// of each stream, and whether those are all messages. It takes no message off its queue.
+func (b *Bus) NamedRuns(ctx context.Context, limit int) (runs []state.RunID, all bool, err error) {
 	seen := map[state.RunID]bool{}
-	var runs []state.RunID
-	err := b.eachTurn(ctx, limit, func(_ int, _ *jetstream.RawStreamMsg, t bus.Turn) error {
+	all, err = b.eachTurn(ctx, limit, func(_ int, _ *jetstream.RawStreamMsg, t bus.Turn) error {
 		if !seen[t.Run] {
 			seen[t.Run] = true
 			runs = append(runs, t.Run)
 		}
 		return nil
 	})
-	return runs, err
+	return runs, all, err
 }
 
 // PendingTurns calls fn for each turn message that is not acknowledged yet. untouched says that
 // no worker has been given it. It takes no message off its queue.
 func (b *Bus) PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bool)) error {
 	delivered := map[string]uint64{} // the sequence up to which a consumer has given messages to workers
-	return b.eachTurn(ctx, 0, func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error {
+	_, err := b.eachTurn(ctx, 0, func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error {
 		queue, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, b.turnSubject(number, "")), ".")
 		stream, name := b.turnStream(number), "workers-"+queue
 		upTo, ok := delivered[stream+" "+name]
@@ -51,11 +50,13 @@ func (b *Bus) PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bo
 		fn(t, m.Sequence > upTo)
 		return nil
 	})
+	return err
 }
 
 // eachTurn calls fn for each of up to limit turn messages of each stream, by the number of the
-// stream; 0 is no limit.
-func (b *Bus) eachTurn(ctx context.Context, limit int, fn func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error) error {
+// stream; 0 is no limit. It reports whether the streams had no others.
+func (b *Bus) eachTurn(ctx context.Context, limit int, fn func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error) (all bool, err error) {
+	all = true
 	l := b.layout.Load()
 	for _, number := range slices.Concat(l.Streams, l.Draining) {
 		s, err := b.js.Stream(ctx, b.turnStream(number))
@@ -63,7 +64,7 @@ func (b *Bus) eachTurn(ctx context.Context, limit int, fn func(number int, m *je
 			continue // it is not there yet, or was drained
 		}
 		if err != nil {
-			return fmt.Errorf("read stream %s: %w", b.turnStream(number), err)
+			return false, fmt.Errorf("read stream %s: %w", b.turnStream(number), err)
 		}
 		next := s.CachedInfo().State.FirstSeq
 		for n := 0; limit == 0 || n < limit; n++ {
@@ -72,16 +73,17 @@ func (b *Bus) eachTurn(ctx context.Context, limit int, fn func(number int, m *je
 				break
 			}
 			if err != nil {
-				return fmt.Errorf("read stream %s: %w", b.turnStream(number), err)
+				return false, fmt.Errorf("read stream %s: %w", b.turnStream(number), err)
 			}
 			var t bus.Turn
 			if json.Unmarshal(m.Data, &t) == nil && t.Run != "" {
 				if err := fn(number, m, t); err != nil {
-					return err
+					return false, err
 				}
 			}
 			next = m.Sequence + 1
+			all = all && (n+1 != limit || next > s.CachedInfo().State.LastSeq)
 		}
 	}
-	return nil
+	return all, nil
 }
