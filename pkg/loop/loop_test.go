@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -284,6 +285,36 @@ func TestReactReplaysJournal(t *testing.T) {
 	if recovered != 1 {
 		t.Fatalf("recovered entries = %d, want 1", recovered)
 	}
+}
+
+// An attempt after a crash is one at the turn that the dead worker had, whether the model had
+// answered in it or not.
+func TestRecoveredNamesItsTurn(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(gated)}, state.Limits{})
+	recovered := func(when string, want int) {
+		t.Helper()
+		header := r.s
+		r.begin(loop.TurnBegan{Attempt: 2})
+		i := slices.IndexFunc(r.s.Log[header.LogLen():], func(e state.Entry) bool { return e.Reason == state.Recovered })
+		if i < 0 {
+			t.Fatalf("%s: no attempt is in the log", when)
+		}
+		if got := r.s.Log[int(header.LogLen())+i].Turn; got != want {
+			t.Errorf("%s: the attempt is of turn %d, want %d", when, got, want)
+		}
+	}
+	recovered("before the first response", 1)
+	r.respond(calls(`refund {"amount":500,"to":"a"}`))
+	r.wantReason(state.WaitingApproval)
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve}}}}})
+	recovered("after an approval", 1)
+	wantEffect[loop.RunTools](r)
+	r.finishTools(ok("c1", "paid"))
+	recovered("before the second response", 2)
+	answered := r.s.Append(state.Entry{Type: state.EntryModel, Turn: 2, Message: &state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: "done"}}}})
+	r.s = answered
+	recovered("after the answer", 2)
 }
 
 // A passing failure of the model gives the turn back for a known time; one that

@@ -68,7 +68,11 @@ func (t *Turn) append(e state.Entry) {
 	if e.At.IsZero() {
 		e.At = t.at
 	}
-	if e.Type != state.EntryModel {
+	switch {
+	case e.Type == state.EntryModel:
+	case e.Reason == state.Recovered:
+		e.Turn = t.s.CurrentTurn() // the attempt may have died before the model answered
+	default:
 		e.Turn = t.s.Turn
 	}
 	t.s = t.s.Append(e)

@@ -381,6 +381,16 @@ func (s State) As(status Status, startedAt Time) State {
 	return s
 }
 
+// CurrentTurn returns the number of the turn that the next attempt makes. It is that of the last
+// model response until the loop has processed the response and its calls, and while the next
+// response belongs to it; else it is that of the next response.
+func (s State) CurrentTurn() int {
+	if len(s.Open) > 0 || s.ResponsePending || s.ContinueTurn {
+		return s.Turn
+	}
+	return s.Turn + 1
+}
+
 // LogLen is the number of entries in the log that s carries.
 func (s State) LogLen() int64 { return int64(len(s.Log)) }
 

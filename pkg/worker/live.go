@@ -38,12 +38,7 @@ func (t *turn) progress(c state.OpenCall) func(text string) {
 // progressEvery bounds the live events about the progress of one call.
 const progressEvery = 200 * time.Millisecond
 
-// liveEvent returns a live event of this attempt. Before the model has answered,
-// the turn that it opens is not counted yet.
+// liveEvent returns a live event of this attempt.
 func (t *turn) liveEvent(typ state.EntryType) api.Live {
-	no := t.s.Turn
-	if len(t.s.Open) == 0 && !t.s.ContinueTurn {
-		no++
-	}
-	return api.Live{Type: typ, Turn: no, Attempt: t.claim.Attempt, At: t.w.clock.now(), Worker: t.w.cfg.ID}
+	return api.Live{Type: typ, Turn: t.s.CurrentTurn(), Attempt: t.claim.Attempt, At: t.w.clock.now(), Worker: t.w.cfg.ID}
 }

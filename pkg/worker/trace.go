@@ -43,7 +43,7 @@ func (t *turn) traceTurn(ctx context.Context, msg bus.Turn) (context.Context, tr
 	}
 	if turn.IsRecording() {
 		turn.SetAttributes(span.Run(t.s)...)
-		turn.SetAttributes(span.RunVersion.Int64(t.claim.Version), span.TurnAttempt.Int(t.claim.Attempt), span.Worker.String(t.w.cfg.ID))
+		turn.SetAttributes(span.RunVersion.Int64(t.claim.Version), span.Turn.Int(t.s.CurrentTurn()), span.TurnAttempt.Int(t.claim.Attempt), span.Worker.String(t.w.cfg.ID))
 	}
 	return ctx, turn
 }

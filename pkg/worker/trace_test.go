@@ -220,3 +220,43 @@ func TestTwoPhaseStreamsTheAnswer(t *testing.T) {
 	s.awaitReason(id, state.EndCompleted)
 	s.await(id, "the answer in pieces", func(state.State) bool { return said.Load() == "Here is the answer." })
 }
+
+// The span of an attempt names the turn that it makes, also of one that was given up.
+func TestSpanOfAnAttemptNamesItsTurn(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	slow := newBlocking()
+	s.tools["slow"] = slow
+	recorder := tracetest.NewSpanRecorder()
+	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(recorder))
+	id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow", Idempotent: true}}, call("slow", "c1"), model.Scripted{Text: "end"})
+	first, second := s.config(), s.config()
+	first.Tracer, second.Tracer = tracer, tracer
+	s.work(first)
+	<-slow.started
+	if due, err := s.store.Evict(t.Context(), first.ID, 100, time.Millisecond); err != nil || len(due) != 1 {
+		t.Fatalf("Evict = %v, %v", due, err)
+	}
+	s.work(second)
+	<-slow.started
+	close(slow.release)
+	s.awaitReason(id, state.EndCompleted)
+	attempts := func() (all []string) {
+		for _, ended := range recorder.Ended() {
+			if ended.Name() != "turn a" {
+				continue
+			}
+			is := map[string]string{}
+			for _, a := range ended.Attributes() {
+				is[string(a.Key)] = a.Value.Emit()
+			}
+			all = append(all, "turn "+is["turnpike.turn"]+" attempt "+is["turnpike.turn.attempt"])
+		}
+		slices.Sort(all)
+		return all
+	}
+	s.await(id, "three spans", func(state.State) bool { return len(attempts()) >= 3 })
+	if diff := gocmp.Diff([]string{"turn 1 attempt 1", "turn 1 attempt 2", "turn 2 attempt 1"}, attempts()); diff != "" {
+		t.Errorf("attempts:\n%s", diff)
+	}
+}

@@ -102,6 +102,9 @@ func TestTurnIsTakenUp(t *testing.T) {
 	for _, e := range log {
 		if e.Reason == state.Recovered {
 			recovered++
+			if e.Turn != 1 {
+				t.Errorf("the attempt is of turn %d, want 1", e.Turn)
+			}
 		}
 	}
 	if recovered == 0 {
