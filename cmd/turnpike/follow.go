@@ -123,7 +123,7 @@ func sum(run api.Run) string {
 		parts = append(parts, "in part estimated")
 	}
 	if !run.FinishedAt.IsZero() {
-		parts = append(parts, run.FinishedAt.Sub(run.CreatedAt.Time).Round(time.Millisecond).String())
+		parts = append(parts, run.Took(run.CreatedAt.Time, time.Now()).Round(time.Millisecond).String())
 	}
 	return "  " + strings.Join(parts, " · ")
 }

@@ -36,6 +36,19 @@ type Run struct {
 	StartedAt        state.Time        `json:"started_at"`
 	UpdatedAt        state.Time        `json:"updated_at"`
 	FinishedAt       state.Time        `json:"finished_at"`
+
+	// IdleMS is the time that the run lay at an end before a replay or a message continued it. It
+	// does not count as duration.
+	IdleMS int64 `json:"idle_ms,omitempty"`
+}
+
+// Took returns how long the run took from its creation or its start to its end, or to now if it has
+// not ended, without the time that it lay at an end.
+func (r Run) Took(since, now time.Time) time.Duration {
+	if !r.FinishedAt.IsZero() {
+		now = r.FinishedAt.Time
+	}
+	return max(0, now.Sub(since)-time.Duration(r.IdleMS)*time.Millisecond)
 }
 
 // Parent names the run and the call that started a child run.
@@ -100,7 +113,7 @@ func RunOf(s state.State, now time.Time) Run {
 		ID: string(s.ID), Agent: s.Agent, AgentVersion: s.AgentVersion, Loop: s.Loop, Tenant: s.Tenant, Priority: string(s.Priority),
 		Metadata: s.Metadata, Parent: s.Parent, Status: string(s.Status), Transition: s.Transition, TurnCount: s.Turn, Version: s.Version,
 		Output: s.Output, StructuredOutput: s.StructuredOutput, Usage: s.Usage, Confidence: s.Facts.Confidence, Error: s.Error,
-		CreatedAt: s.CreatedAt, StartedAt: s.StartedAt, UpdatedAt: s.UpdatedAt, FinishedAt: s.FinishedAt,
+		CreatedAt: s.CreatedAt, StartedAt: s.StartedAt, UpdatedAt: s.UpdatedAt, FinishedAt: s.FinishedAt, IdleMS: s.Idle(now).Milliseconds(),
 		Budget: Budget{
 			MaxTurns: some(s.Limits.MaxTurns), OutputTokens: some(s.Limits.OutputTokens), TotalTokens: some(s.Limits.TotalTokens),
 			CostUSD: some(s.Limits.CostUSD), Deadline: s.Limits.DeadlineAt,

@@ -34,7 +34,7 @@ func (g *Gateway) listVersions(w http.ResponseWriter, r *http.Request) error {
 	runs, examined := map[int][]state.State{}, 0
 	more, err := g.eachRun(r.Context(), state.Filter{Tenant: tenant, Agent: name, Limit: versionRuns}, func(st state.State) {
 		examined++
-		slim := state.State{Status: st.Status, Usage: st.Usage, StartedAt: st.StartedAt, FinishedAt: st.FinishedAt} // a run has up to a megabyte
+		slim := state.State{Status: st.Status, Usage: st.Usage, StartedAt: st.StartedAt, FinishedAt: st.FinishedAt, IdleMS: st.IdleMS} // a run has up to a megabyte
 		runs[st.AgentVersion] = append(runs[st.AgentVersion], slim)
 	})
 	if err != nil {
@@ -74,7 +74,7 @@ func statsOf(runs []state.State) api.RunStats {
 			s.CostUSD += *st.Usage.CostUSD
 		}
 		if st.Status.Terminal() && !st.StartedAt.IsZero() {
-			took = append(took, st.FinishedAt.Sub(st.StartedAt.Time).Milliseconds())
+			took = append(took, max(0, st.FinishedAt.Sub(st.StartedAt.Time).Milliseconds()-st.IdleMS))
 		}
 	}
 	if len(took) > 0 {

@@ -150,7 +150,7 @@ func drawState(t *rapid.T) state.State {
 			DeadlineAt: drawTime(t, "deadline"), WaitMS: rapid.Int64().Draw(t, "wait"), WarnAt: rapid.Float64Range(0, 1).Draw(t, "warn"),
 		},
 		ContinueTurn: rapid.Bool().Draw(t, "reenter"), Failures: rapid.Int().Draw(t, "failures"), CreatedAt: drawTime(t, "created"),
-		StartedAt: drawTime(t, "started"), UpdatedAt: drawTime(t, "updated"), FinishedAt: drawTime(t, "finished"),
+		StartedAt: drawTime(t, "started"), UpdatedAt: drawTime(t, "updated"), FinishedAt: drawTime(t, "finished"), IdleMS: rapid.Int64Range(0, 1<<40).Draw(t, "idle"),
 		Open: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) state.OpenCall {
 			return state.OpenCall{ID: s.Draw(t, "id"), Name: s.Draw(t, "name"), Arguments: arguments().Draw(t, "arguments"), Needs: state.Need(s.Draw(t, "needs"))}
 		}), 0, 3).Draw(t, "open"),

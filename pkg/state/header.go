@@ -131,6 +131,7 @@ func (w *encoder) changing(s *State) {
 	w.TimeOr(`"started_at":`, s.StartedAt.Time)
 	w.Time(`"updated_at":`, s.UpdatedAt.Time)
 	w.TimeOr(`"finished_at":`, s.FinishedAt.Time)
+	w.NumOr(`"idle_ms":`, s.IdleMS)
 	w.transition(s)
 	w.totals(&s.Usage)
 }
@@ -253,6 +254,7 @@ func (d *decoder) changing(s *State) {
 	d.Must(`,"updated_at":`)
 	s.UpdatedAt = Time{d.Time()}
 	d.TimeOr(`,"finished_at":`, &s.FinishedAt.Time)
+	d.NumOr(`,"idle_ms":`, &s.IdleMS)
 	d.transition(s)
 	d.totals(&s.Usage)
 	d.Must(`}`)

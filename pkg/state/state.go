@@ -140,6 +140,10 @@ type State struct {
 	UpdatedAt  Time `json:"updated_at"`
 	FinishedAt Time `json:"finished_at,omitzero"`
 
+	// IdleMS is the time between the ends of the run and what continued it: a replay or a user
+	// message.
+	IdleMS int64 `json:"idle_ms,omitempty"`
+
 	Transition Transition `json:"transition"`
 	Usage      Usage      `json:"usage"`
 
@@ -381,6 +385,16 @@ func (s State) As(status Status, startedAt Time) State {
 	return s
 }
 
+// Idle returns how long the run has lain at its ends, by now, before something continued it. A run
+// that is queued after its end lies there until a worker takes its turn.
+func (s State) Idle(now time.Time) time.Duration {
+	idle := time.Duration(s.IdleMS) * time.Millisecond
+	if !s.Status.Terminal() && s.Transition.Reason.Terminal() {
+		idle += max(0, now.Sub(s.Transition.At.Time))
+	}
+	return idle
+}
+
 // CurrentTurn returns the number of the turn that the next attempt makes. It is that of the last
 // model response until the loop has processed the response and its calls, and while the next
 // response belongs to it; else it is that of the next response.
@@ -460,6 +474,9 @@ func (s State) Move(r Reason, e Entry) (State, error) {
 	to, err := legal(s.Status, r)
 	if err != nil {
 		return State{}, err
+	}
+	if s.Status.Terminal() {
+		s.IdleMS += max(0, e.At.Sub(s.FinishedAt.Time).Milliseconds())
 	}
 	s.Status = to
 	s.Version++

@@ -140,6 +140,30 @@ func TestMoveRecords(t *testing.T) {
 	}
 }
 
+// What lies between an end and what continues the run is idle time, each time that it happens.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	at := func(after time.Duration) state.Time { return state.At(noon.Add(after)) }
+	s := must(t, state.State{}, state.Submitted, state.Entry{At: at(0)})
+	s = must(t, s, state.EndModelError, state.Entry{At: at(time.Second)})
+	if got := s.Idle(noon.Add(time.Hour)); got != 0 {
+		t.Errorf("of a run that has ended: %s", got)
+	}
+	if got := s.As(state.Queued, noon).Idle(noon.Add(time.Minute + time.Second)); got != time.Minute {
+		t.Errorf("of a run that waits for its first turn after an end: %s", got)
+	}
+	s = must(t, s, state.UserMessage, state.Entry{At: at(time.Hour + time.Second)})
+	if got := s.Idle(noon.Add(2 * time.Hour)); got != time.Hour {
+		t.Errorf("of a run that was continued: %s", got)
+	}
+	s = must(t, s, state.EndPoisoned, state.Entry{At: at(time.Hour + 2*time.Second)})
+	s = must(t, s, state.Replayed, state.Entry{At: at(2*time.Hour + 2*time.Second)})
+	s = must(t, s, state.EndCompleted, state.Entry{At: at(2*time.Hour + 3*time.Second)})
+	if got := s.Idle(noon.Add(9 * time.Hour)); got != 2*time.Hour {
+		t.Errorf("of a run that was continued twice: %s", got)
+	}
+}
+
 // A reader sees the scheduler's status, and nothing that only held before it.
 func TestAs(t *testing.T) {
 	t.Parallel()

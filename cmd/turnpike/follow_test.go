@@ -1,0 +1,20 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// The line about a run leaves out the time that the run lay at an end.
+func TestSumWithoutIdleTime(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	run := api.Run{CreatedAt: state.At(began), FinishedAt: state.At(began.Add(time.Hour + 2*time.Second)), IdleMS: time.Hour.Milliseconds()}
+	if got := sum(run); !strings.HasSuffix(got, " · 2s") {
+		t.Errorf("sum = %q", got)
+	}
+}
