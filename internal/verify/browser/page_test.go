@@ -3,6 +3,8 @@
 package browser
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +15,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 // Each thing that people do to runs, from the list and from a run.
@@ -70,6 +74,28 @@ func TestActions(t *testing.T) {
 		b.text(".conversation .note", "not all of it")
 		b.shows("bars with lengths", `!/ -\d/.test(document.querySelector(".timeline").textContent)`)
 		if paid := s.paid(); paid[len(paid)-1].Amount != 100 {
+			t.Errorf("paid: %v", paid)
+		}
+	})
+	t.Run("an edit that the approval rule matches asks again and says why", func(t *testing.T) {
+		b.t, s.t = t, t
+		id := s.submit("refunds", "Pay it back.")
+		s.reaches(id, "waiting")
+		b.goTo("#" + id)
+		b.press(".needs", "Edit arguments")
+		b.write(".needs textarea", `{"order": "A-17", "amount": 200}`)
+		b.press(".needs", "Approve with changes")
+		b.text(".needs .asks-again", "The approval rule of the tool matches the new arguments")
+		b.text(".needs .asks-again .diff", "240")
+		b.text(".toast", "approved with changes, which are checked before it runs")
+		b.text(".conversation .call summary", "amount 200")
+		run := s.reaches(id, "waiting")
+		if again := run.Waiting.Calls[0].Again; again == nil || again.Reason != state.AgainRule {
+			t.Errorf("the API says that it asks again because of %+v", again)
+		}
+		b.press(".needs", "Approve")
+		s.reaches(id, "completed")
+		if paid := s.paid(); paid[len(paid)-1].Amount != 200 {
 			t.Errorf("paid: %v", paid)
 		}
 	})
@@ -219,6 +245,74 @@ func TestWorkerDies(t *testing.T) {
 	b.text(".outcome", "All is converted.")
 	if n := eval[int](b, `[...document.querySelectorAll(".bubble.assistant:not(.gone)")].filter(e => e.innerText.includes("Step 3.")).length`); n != 1 {
 		t.Errorf("step 3 is shown %d times", n)
+	}
+}
+
+// A worker dies with the call that a person has approved. The timeline shows the attempt in the turn
+// of the call, as the events do.
+func TestWorkerDiesAfterApproval(t *testing.T) {
+	s, nats := start(t)
+	calls := make(chan struct{}, 2)
+	release := make(chan struct{})
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- toolkit.Run(ctx, toolkit.Config{URL: nats}, toolkit.Func("refund", "Pays money back.", func(context.Context, toolkit.Call, refund) (string, error) {
+			calls <- struct{}{}
+			<-release
+			return "Paid.", nil
+		}))
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-served
+	})
+	const text = `model:
+  provider: scripted
+  responses:
+    - {tool_calls: [{name: refund, arguments: {order: A-17, amount: 240}}]}
+    - {text: It is done.}
+tools:
+  - name: refund
+    kind: nats
+    idempotent: true
+    approval: args.amount > 100
+    schema: {type: object, properties: {order: {type: string}, amount: {type: number}}}
+`
+	if _, err := s.client.PutAgent(t.Context(), "slow-refunds", []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	id := s.submit("slow-refunds", "Pay it back.")
+	s.reaches(id, "waiting")
+	b := open(t, s.url)
+	b.goTo("#" + id)
+	b.press(".needs", "Approve")
+	<-calls
+	holder := ""
+	eventually(t, "a worker holds the run", func() error {
+		workers, err := s.client.Workers(t.Context())
+		for _, w := range workers {
+			if slices.Contains(w.Runs, id) {
+				holder = w.ID
+				return nil
+			}
+		}
+		return cmp.Or(err, errors.New("none does"))
+	})
+	if err := s.workers[holder].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-calls
+	close(release)
+	s.reaches(id, "completed")
+	b.shows("the death in the row of the first turn", `document.querySelector(".k-lost")?.closest(".tl-row")?.innerText.includes("turn 1")`)
+	for e, err := range s.client.Events(t.Context(), id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Reason == state.Recovered && e.Turn != 1 {
+			t.Errorf("the event says that the attempt is of turn %d", e.Turn)
+		}
 	}
 }
 

@@ -31,6 +31,14 @@ export interface WaitCall {
   args_from_untrusted?: boolean;
   untrusted_seen?: boolean;
   sources?: ArgumentSource[];
+  again?: AskedAgain | null;
+}
+
+// AskedAgain is why a call that an approver has edited waits for approval once more.
+export interface AskedAgain {
+  reason: "rule" | "hook" | "four_eyes";
+  edited_by?: string;
+  original_arguments: JSONValue; // those of the model
 }
 
 // ArgumentSource is where a value of an argument also stands.
@@ -82,6 +90,7 @@ export interface Run {
   started_at: string | null;
   updated_at: string | null;
   finished_at: string | null;
+  idle_ms?: number; // it lay at an end so long before something continued it
 }
 
 export interface Part {

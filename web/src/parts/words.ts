@@ -44,11 +44,11 @@ export function bytes(n: number): string {
 
 export const tokens = (r: Run): number => r.usage.input_tokens + r.usage.output_tokens;
 
-// duration is how long a run took, or has been at it.
+// duration is how long a run took, or has been at it. The time that it lay at an end does not count.
 export function duration(r: Run, now: number): number | null {
   const from = r.started_at ?? r.created_at;
   if (!from) return null;
-  return Math.max(0, (r.finished_at ? Date.parse(r.finished_at) : now) - Date.parse(from));
+  return Math.max(0, (r.finished_at ? Date.parse(r.finished_at) : now) - Date.parse(from) - (r.idle_ms ?? 0));
 }
 
 const reasons: Record<string, string> = {

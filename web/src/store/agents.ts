@@ -3,6 +3,7 @@
 import { batch, computed, effect, signal, type Signal } from "@preact/signals";
 import { type ApiError, errorOf, get, passes, postOnce, request, tenant } from "../api/client";
 import { type Agent, type AgentVersion, type AgentVersions, ended, type JSONValue, type Page, type Run, type RunStats, type Status } from "../api/types";
+import { duration } from "../parts/words";
 import { List } from "./list";
 import { listen } from "./live";
 import { newer } from "./runs";
@@ -89,7 +90,7 @@ function statsOf(runs: Run[]): RunStats {
   for (const r of runs) {
     statuses[r.status] = (statuses[r.status] ?? 0) + 1;
     cost += r.usage.cost_usd ?? 0;
-    if (ended(r.status) && r.started_at && r.finished_at) took.push(Date.parse(r.finished_at) - Date.parse(r.started_at));
+    if (ended(r.status) && r.started_at) took.push(duration(r, 0)!);
   }
   took.sort((a, b) => a - b);
   const share = (p: number): number | null => took[Math.floor((took.length - 1) * p)] ?? null;

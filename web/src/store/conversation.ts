@@ -1,6 +1,6 @@
 // The conversation of a run, out of its events: messages with the results of their calls in
 // them, and notes on what happened between.
-import type { Event, Message } from "../api/types";
+import type { Event, JSONValue, Message } from "../api/types";
 import { changes } from "../parts/schema";
 import { span, words } from "../parts/words";
 
@@ -14,6 +14,7 @@ export interface Item {
   text?: string;
   by?: string;
   results?: Map<string, Event>; // of its calls, by their ids: ids of calls repeat in a run
+  edits?: Map<string, JSONValue>; // the arguments that approvers gave its calls
 }
 
 export function conversationOf(entries: Event[]): Item[] {
@@ -54,6 +55,10 @@ export function conversationOf(entries: Event[]): Item[] {
         break;
       case "approval.decided":
         decided = true;
+        if (e.call_id && e.approval?.decision === "approve" && e.approval.arguments !== undefined) {
+          const caller = callers.get(e.call_id);
+          if (caller) (caller.edits ??= new Map()).set(e.call_id, e.approval.arguments);
+        }
         items.push(decision(e));
         break;
       case "message.tombstoned":

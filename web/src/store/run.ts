@@ -408,6 +408,7 @@ function after(run: Run, e: Event): Run {
     next.structured_output = e.structured_output ?? null;
     next.error = e.error ?? null;
   } else {
+    if (run.finished_at) next.idle_ms = (run.idle_ms ?? 0) + Math.max(0, Date.parse(e.at) - Date.parse(run.finished_at));
     next.finished_at = null;
     if (e.type === "transition") [next.output, next.error] = [null, null];
   }

@@ -1,7 +1,7 @@
 // What a run did when, out of its events: the bars of the timeline.
 import type { Event, Run } from "../api/types";
 import type { LiveTurn } from "./run";
-import { money, plural, span as length, waitsFor, words } from "../parts/words";
+import { duration, money, plural, span as length, waitsFor, words } from "../parts/words";
 
 export interface Bar {
   kind: "model" | "tool" | "wait" | "retry" | "lost" | "child";
@@ -59,7 +59,7 @@ export function lanesOf({ run, entries, live, starts, children, below }: Input):
     let from = end?.duration_ms ? time(end.at) - end.duration_ms : Math.max(since, starts.get(`${turnOf}/${attempt}`)?.at ?? 0);
     // The same turn starts again after a wait: what is before that was in the first part.
     from = Math.max(Math.min(from, segment[0] ? time(segment[0].at) : from), since);
-    if (end?.reason === "recovered") return lost(end, from);
+    let said = since;
     for (const e of segment) {
       const to = time(e.at);
       if (e.type === "model.message" || (e.type === "message.tombstoned" && e.message)) {
@@ -67,7 +67,7 @@ export function lanesOf({ run, entries, live, starts, children, below }: Input):
         const cost = e.usage ? money(e.usage.cost_usd) : "";
         lane(e.turn || 1).bars.push({ kind: "model", from: Math.min(from, to), to, label: `${broken ? "broke off" : "model"} ${length(to - from)}${cost ? " · " + cost : ""}`, tie: "s" + e.seq, at: String(e.seq), bad: broken });
         for (const p of e.message?.parts ?? []) if (p.type === "tool_call" && p.id) callTurn.set(p.id, e.turn);
-        from = to;
+        from = said = to;
       } else if (e.type === "tool.finished" || e.type === "tool.reused") {
         const took = e.duration_ms ?? 0;
         if (!took && children.some((c) => c.parent?.call_id === e.call_id)) continue;
@@ -78,14 +78,14 @@ export function lanesOf({ run, entries, live, starts, children, below }: Input):
       const to = time(end.at);
       lane(turnOf).bars.push({ kind: "model", from: Math.min(from, to), to, label: `model failed ${length(to - Math.min(from, to))}`, tie: "s" + end.seq, at: String(end.seq), bad: true });
     }
+    if (end?.reason === "recovered") lost(end, said);
     if (end) since = time(end.at);
   };
   const lost = (end: Event, from: number): void => {
-    const turn = end.turn + 1;
+    const turn = Math.max(1, end.turn);
     const heard = starts.get(`${turn}/${end.attempt - 1}`);
     const who = heard?.worker || "a worker";
-    lane(turn).bars.push({ kind: "lost", from: Math.max(since, heard?.at ?? from), to: time(end.at), label: `${who} died, ${end.worker ?? "another"} goes on`, tie: "s" + end.seq, at: String(end.seq), ends: "death" });
-    since = time(end.at);
+    lane(turn).bars.push({ kind: "lost", from: Math.max(from, heard?.at ?? 0), to: time(end.at), label: `${who} died, ${end.worker ?? "another"} goes on`, tie: "s" + end.seq, at: String(end.seq), ends: "death" });
   };
 
   for (const e of entries) {
@@ -110,7 +110,7 @@ export function lanesOf({ run, entries, live, starts, children, below }: Input):
 
 // startsTurn is true of an end of a segment in which the model has said nothing: it is about
 // the turn that comes.
-const startsTurn = (e: Event): boolean => e.reason === "recovered" || e.reason === "model_retry" || e.reason === "waiting_schedule";
+const startsTurn = (e: Event): boolean => e.reason === "model_retry" || e.reason === "waiting_schedule";
 
 const failedModel = (e: Event): boolean => !!e.duration_ms && ((e.type === "run.waiting" && e.reason === "waiting_schedule") || (e.type === "run.finished" && e.reason === "model_error"));
 
@@ -144,7 +144,7 @@ function withChildren(lanes: Lane[], children: Run[], below: ReadonlyMap<string,
     const to = c.finished_at ? time(c.finished_at) : null;
     const how = c.status === "waiting" ? "waits for " + waitsFor(c.reason ?? "") : c.status === "failed" ? "failed: " + words(c.error?.code ?? c.reason ?? "") : c.status;
     const kids = below.get(c.id);
-    out.push({ key: c.id, label: c.agent, depth, turn, child: c, unfolded: !!kids, bars: [{ kind: "child", from, to, label: how + (to ? " " + length(to - from) : ""), tie: "c" + c.parent?.call_id, at: "", bad: c.status === "failed" }] });
+    out.push({ key: c.id, label: c.agent, depth, turn, child: c, unfolded: !!kids, bars: [{ kind: "child", from, to, label: how + (to ? " " + length(duration(c, to)!) : ""), tie: "c" + c.parent?.call_id, at: "", bad: c.status === "failed" }] });
     if (depth < 8) for (const k of kids ?? []) add(k, depth + 1, turn);
   };
   for (const l of lanes) {

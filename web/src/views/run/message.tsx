@@ -56,14 +56,14 @@ export function Bubble({ item, run, fork }: { item: Item; run: Run; fork: boolea
         </span>
       </div>
       {parts.map((p, i) => (
-        <PartView key={i} part={p} results={results} run={run} />
+        <PartView key={i} part={p} results={results} edits={item.edits} run={run} />
       ))}
       {e.stop_reason && e.stop_reason !== "end" && e.stop_reason !== "tool_calls" && <p class="soft">stopped: {e.stop_reason}</p>}
     </div>
   );
 }
 
-function PartView({ part, results, run }: { part: Part; results: Map<string, Event>; run: Run }): JSX.Element | null {
+function PartView({ part, results, edits, run }: { part: Part; results: Map<string, Event>; edits?: Map<string, JSONValue> | undefined; run: Run }): JSX.Element | null {
   switch (part.type) {
     case "text":
       return (
@@ -82,7 +82,7 @@ function PartView({ part, results, run }: { part: Part; results: Map<string, Eve
       );
     case "tool_call": {
       const waits = run.waiting?.calls.find((c) => c.id === part.id);
-      return <CallCard id={part.id ?? ""} name={part.name ?? ""} args={part.arguments ?? null} result={results.get(part.id ?? "")} state={waits ? "waits" : run.finished_at ? "none" : "going"} child={waits?.run_id ?? null} />;
+      return <CallCard id={part.id ?? ""} name={part.name ?? ""} args={part.arguments ?? null} edited={edits?.get(part.id ?? "")} result={results.get(part.id ?? "")} state={waits ? "waits" : run.finished_at ? "none" : "going"} child={waits?.run_id ?? null} />;
     }
     case "tool_result":
       return <ResultView content={part.content ?? ""} isError={!!part.is_error} part={part} />;
@@ -108,6 +108,7 @@ interface CardProps {
   id: string;
   name: string;
   args: JSONValue;
+  edited?: JSONValue | undefined; // the arguments that an approver gave
   result?: Event | undefined;
   state: "going" | "waits" | "none" | "writing";
   child?: string | null;
@@ -118,11 +119,12 @@ interface CardProps {
 export const origins = { tool: "said by a tool", web: "from the web", agent: "said by another agent", person: "given by a person" };
 
 // CallCard is a call with its result in it.
-export function CallCard({ id, name, args, result, state, child }: CardProps): JSX.Element {
+export function CallCard({ id, name, args, edited, result, state, child }: CardProps): JSX.Element {
   const bad = !!result && (result.is_error || result.message?.parts?.some((p) => p.is_error));
   const how = result
     ? `${bad ? "failed" : result.type === "tool.reused" ? "reused" : "done"}${result.duration_ms ? " " + span(result.duration_ms) : ""}`
     : { going: "in flight", waits: "waits", none: "no result", writing: "is written" }[state];
+  const used = result?.arguments ?? edited;
   const from = result?.message?.parts?.find((p) => p.origin)?.origin;
   return (
     <Fold
@@ -131,7 +133,7 @@ export function CallCard({ id, name, args, result, state, child }: CardProps): J
       data-call={id}
       summary={
         <>
-          <span class="mono clip">{callText(name, args)}</span>
+          <span class="mono clip">{callText(name, used ?? args)}</span>
           <span class="grow" />
           {from && <span class="origin">{origins[from]}</span>}
           <span class={bad ? "error-text" : "soft"}>{how}</span>
@@ -141,8 +143,8 @@ export function CallCard({ id, name, args, result, state, child }: CardProps): J
       {() => (
         <div class="call-in">
           <h3>Arguments</h3>
-          {result?.arguments !== undefined && <p class="soft">edited before the call: </p>}
-          <JSONTree value={result?.arguments ?? args} open={2} />
+          {used !== undefined && <p class="soft">edited before the call: </p>}
+          <JSONTree value={used ?? args} open={2} />
           {result?.message?.parts?.map((p, i) => <ResultView key={i} content={p.content ?? ""} isError={!!p.is_error} part={p} />)}
           {child && (
             <p>

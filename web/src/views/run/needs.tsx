@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { JSONValue, Run, WaitCall } from "../../api/types";
+import { Again, Changes } from "../../parts/again";
 import { JSONTree } from "../../parts/json";
 import { Provenance } from "../../parts/provenance";
 import { changes, violations } from "../../parts/schema";
@@ -92,7 +93,7 @@ function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitC
   const send = async (decision: "approve" | "deny"): Promise<void> => {
     setBusy(true);
     const args = decision === "approve" && diff.length ? edited : undefined;
-    await attempt(() => decide(run.id, call, { decision, reason, ...(args === undefined ? {} : { args }) }), decision === "approve" ? `${call.tool}: approved` : `${call.tool}: denied`);
+    await attempt(() => decide(run.id, call, { decision, reason, ...(args === undefined ? {} : { args }) }), args !== undefined ? `${call.tool}: approved with changes, which are checked before it runs` : decision === "approve" ? `${call.tool}: approved` : `${call.tool}: denied`);
     setBusy(false);
   };
   const allowed = may("approver");
@@ -101,12 +102,13 @@ function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitC
       <div class="needs-what">
         <strong class="mono">{call.tool}</strong>
         {call.risk && <span class={`risk risk-${call.risk}`}>{risks[call.risk]}</span>}
-        {call.message && <span class="soft">{call.message.startsWith(call.tool + " ") ? call.message.slice(call.tool.length + 1) : call.message}</span>}
+        {call.message && !call.again && <span class="soft">{call.message.startsWith(call.tool + " ") ? call.message.slice(call.tool.length + 1) : call.message}</span>}
         <span class="grow" />
         <button type="button" class="small quiet" aria-expanded={text !== null} onClick={() => setText(text === null ? JSON.stringify(call.arguments, null, 2) : null)}>
-          {text === null ? "Edit arguments" : "As the model wrote them"}
+          {text === null ? "Edit arguments" : call.again ? "As they were edited" : "As the model wrote them"}
         </button>
       </div>
+      <Again call={call} />
       {text === null ? (
         <JSONTree value={call.arguments} open={3} />
       ) : (
@@ -122,15 +124,7 @@ function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitC
               ))}
             </ul>
           )}
-          {!problems.length && diff.length > 0 && (
-            <ul class="diff plain" aria-label="What is changed">
-              {diff.map((d) => (
-                <li key={d.path}>
-                  <span class="mono">{d.path}</span> {d.from !== undefined && <del>{JSON.stringify(d.from)}</del>} {d.to !== undefined && <ins>{JSON.stringify(d.to)}</ins>}
-                </li>
-              ))}
-            </ul>
-          )}
+          {!problems.length && <Changes list={diff} name="What is changed" />}
         </>
       )}
       <Provenance call={call} />

@@ -56,7 +56,7 @@ export function Timeline({ model, run }: { model: RunModel; run: Run }): JSX.Ele
     <section class="timeline" aria-label={`Timeline of ${shortId(run.id)}`}>
       <div class="section-head">
         <h2>Timeline</h2>
-        <span class="soft">{lanes.length > 0 && span(at - start)}</span>
+        <span class="soft">{lanes.length > 0 && span(Math.max(0, at - start - (run.idle_ms ?? 0)))}</span>
         <span class="grow" />
         <div role="group" aria-label="Zoom">
           {zooms.map(([name, text]) => (

@@ -1,6 +1,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { Run } from "../../api/types";
+import { Again } from "../../parts/again";
 import { Dialog } from "../../parts/dialog";
 import { JSONTree } from "../../parts/json";
 import { Provenance } from "../../parts/provenance";
@@ -39,6 +40,7 @@ export function DecisionDialog({ ask, close }: { ask: Ask; close: () => void }):
         <p class="soft">
           {ask.run.agent} · <a href={runHref(ask.run.id)}>{shortId(ask.run.id)}</a> · {call.message}
         </p>
+        <Again call={call} />
         <JSONTree value={call.arguments} open={3} />
         <Provenance call={call} />
         <label>

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-GO75R3TO.js";import"./chunk-MNUPMUZJ.js";import"./chunk-TOWXABQZ.js";import"./chunk-6X2OVRZS.js";import"./chunk-WQHML3AX.js";import"./chunk-GXCH6QAV.js";import"./chunk-KNALR5YD.js";import"./chunk-DCD74VWE.js";import"./chunk-SXGGUOQ3.js";export{a as NewAgentView,b as Workbench};
