@@ -248,7 +248,7 @@ func TestSpanOfAnAttemptNamesItsTurn(t *testing.T) {
 			}
 			is := map[string]string{}
 			for _, a := range ended.Attributes() {
-				is[string(a.Key)] = a.Value.Emit()
+				is[string(a.Key)] = a.Value.String()
 			}
 			all = append(all, "turn "+is["turnpike.turn"]+" attempt "+is["turnpike.turn.attempt"])
 		}
