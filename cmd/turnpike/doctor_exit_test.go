@@ -188,7 +188,7 @@ func TestDoctorExitCode(t *testing.T) {
 		{"a snapshot failed", (*processes).failSnapshot, "redis: test write "},
 		{"memory is full", func(p *processes) { p.setRedis("maxmemory", "100kb") }, "redis: writes "},
 		{"a replica", func(p *processes) {
-			if err := p.redis.SlaveOf(p.t.Context(), "127.0.0.1", "1").Err(); err != nil {
+			if err := p.redis.ReplicaOf(p.t.Context(), "127.0.0.1", "1").Err(); err != nil {
 				p.t.Fatal(err)
 			}
 		}, "redis: writes "},

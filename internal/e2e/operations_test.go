@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -108,6 +110,46 @@ func TestReadinessNamesWhatIsSilent(t *testing.T) {
 	}
 	redis.Kill()
 	s.saysReady(http.StatusServiceUnavailable, "unavailable", "ok", silent)
+}
+
+// A gateway is degraded while any stream takes no writes to which turns or submissions go, although the
+// others do. Its log has one line when that begins, however often it is probed, and one when it ends.
+func TestReadinessLooksAtEachStream(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t, 0, "TURNPIKE_TURN_STREAMS=3")
+	js, err := jetstream.New(s.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := func(stream string, bytes int64) (before int64) {
+		t.Helper()
+		info, err := js.Stream(t.Context(), strings.ToUpper(s.prefix())+"_"+stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := info.CachedInfo().Config
+		before, cfg.MaxBytes = cfg.MaxBytes, bytes
+		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		return before
+	}
+	const lost, back = `"message":"dependency takes no writes"`, `"message":"dependency is ready again"`
+	for i, stream := range []string{"TURNS_3", "SUBMIT"} {
+		before := limit(stream, 1)
+		s.saysReady(http.StatusOK, "degraded", "takes no writes", "ok")
+		for range 10 {
+			s.saysReady(http.StatusOK, "degraded", "takes no writes", "ok")
+		}
+		limit(stream, before)
+		s.saysReady(http.StatusOK, "ok", "ok", "ok")
+		eventually(t, "the log", func() error {
+			if log := s.gateway.log(); strings.Count(log, lost) != i+1 || strings.Count(log, back) != i+1 || !strings.Contains(log, "_"+stream+":") {
+				return fmt.Errorf("of %s it has %d lines that it was lost and %d that it is back, want %d each", stream, strings.Count(log, lost), strings.Count(log, back), i+1)
+			}
+			return nil
+		})
+	}
 }
 
 // With JetStream as the store there is nothing without NATS.
