@@ -29,8 +29,8 @@ func Main[C any](name, description string, run func(ctx context.Context, cfg C) 
 		Version kong.VersionFlag `name:"version" help:"Print the version and exit."`
 	}
 	Parse(&cfg, name, description, kong.Embed(&own), kong.Vars{"version": name + " " + build.Version() + " " + build.GoVersion()})
-	// Files of certificates, keys and passwords are read again when they change or at their next
-	// use. A signal that asks for it only must not end the process.
+	// Files of certificates and passwords are read again when they change or at their next use, and
+	// keys of the bus after this signal. It must not end the process.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx, cfg)
@@ -87,7 +87,30 @@ func Open(ctx context.Context, cfg Config, nc *nats.Conn, service string, regist
 		return nil, err
 	}
 	d.OnClose(closer)
+	if cfg.BusKeysFile != "" {
+		go reloadKeys(ctx, d, cfg.BusKeysFile)
+	}
 	return d, nil
+}
+
+// reloadKeys reads the keys of the bus again after each SIGHUP, until ctx ends.
+func reloadKeys(ctx context.Context, d *turnpike.Deployment, file string) {
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+	log := d.Config().Logger
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-reload:
+		}
+		if err := d.ReloadKeys(); err != nil {
+			log.Error().Err(err).Str("file", file).Str("hint", "the keys of before are still used: mend the file, and send SIGHUP again").Msg("new bus keys refused")
+			continue
+		}
+		log.Info().Str("file", file).Msg("bus keys loaded")
+	}
 }
 
 // describeProcess registers the metrics of Go, of the process and of the build.

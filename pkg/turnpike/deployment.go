@@ -33,6 +33,8 @@ type Deployment struct {
 	watch  *restore.Watch // nil: the store and the bus are one
 	review *restore.Review
 
+	setKeys func(natsbus.Keys) // of the bus; nil: the caller has given a bus
+
 	cfg    Config
 	mu     sync.Mutex
 	closer []func()
@@ -131,9 +133,23 @@ func (d *Deployment) openBus(ctx context.Context) (*natsbus.Bus, []check.Finding
 	if err != nil {
 		return nil, nil, err
 	}
-	d.Bus = b
+	d.Bus, d.setKeys = b, b.SetKeys
 	d.OnClose(func() { _ = b.Close() })
 	return b, b.Check(ctx), nil
+}
+
+// ReloadKeys reads Config.BusKeys again, for keys in a file that has changed. If they are not valid, it
+// returns an error and those of before stay.
+func (d *Deployment) ReloadKeys() error {
+	if d.setKeys == nil {
+		return nil
+	}
+	keys, err := d.cfg.Keys()
+	if err != nil {
+		return err
+	}
+	d.setKeys(keys)
+	return nil
 }
 
 // settled returns an error if a setting of the servers could lose runs, and logs those that could

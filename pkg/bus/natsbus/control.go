@@ -22,7 +22,7 @@ func (b *Bus) PublishAbort(ctx context.Context, a bus.Abort) error {
 		return fmt.Errorf("encode abort: %w", err)
 	}
 	subject := b.subjectOf(a.Tenant, "abort", token(string(a.Run)))
-	m := newMsg(subject, data, "", b.signer.header(senderAborts, a.Version, subject, data, bus.HeaderApplied, "1")...)
+	m := newMsg(subject, data, "", b.signer.Load().header(senderAborts, a.Version, subject, data, bus.HeaderApplied, "1")...)
 	err = b.publish(ctx, m, "")
 	b.intakeWrites.note(target{tenant: b.tenantOf(subject), kind: kindControl}, err)
 	if err != nil {

@@ -37,7 +37,7 @@ func (b *Bus) PublishEvents(ctx context.Context, tenant string, run state.RunID,
 	var trouble error // once one message failed, the rest goes after it
 	for _, e := range events {
 		seq := strconv.FormatInt(e.Seq, 10)
-		s := sent{msg: newMsg(subject, e.Data, ids+seq, b.signer.header(senderFeed, e.Seq, subject, e.Data, headerSeq, seq)...)}
+		s := sent{msg: newMsg(subject, e.Data, ids+seq, b.signer.Load().header(senderFeed, e.Seq, subject, e.Data, headerSeq, seq)...)}
 		if int64(s.msg.Size()) > b.nc.MaxPayload()-headerBytes {
 			// Left out: a run must not stop for it, and the log in the store has it.
 			b.log.Warn().Str("run_id", string(run)).Int64("seq", e.Seq).Int("bytes", len(e.Data)).
@@ -101,7 +101,7 @@ func (b *Bus) LastEvent(ctx context.Context, tenant string, run state.RunID) (in
 		return 0, fmt.Errorf("read last event of run %s: %w", run, err)
 	}
 	n, err := strconv.ParseInt(m.Header.Get(headerSeq), 10, 64)
-	if !b.signer.stored(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, senderFeed, n) {
+	if !b.signer.Load().stored(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, senderFeed, n) {
 		return 0, nil // a forged one: what comes twice is no harm, what is left out is
 	}
 	if err != nil {

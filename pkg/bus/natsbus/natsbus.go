@@ -49,7 +49,7 @@ type Config struct {
 	ReadOnly bool
 
 	// Keys sign live events, heartbeats, aborts and the event feed. The same in every process;
-	// none sign nothing.
+	// none sign nothing. SetKeys replaces them.
 	Keys Keys
 
 	// Limits of the streams beside that of the turns.
@@ -126,7 +126,7 @@ type Bus struct {
 	log zerolog.Logger
 
 	answers  *answers
-	signer   *signer // nil without keys
+	signer   atomic.Pointer[signer] // nil without keys
 	watching watching
 	layout   atomic.Pointer[layout]
 	hints    chan struct{} // holds a token if the layout may have changed
@@ -164,7 +164,8 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	b := &Bus{cfg: cfg, nc: nc, js: js, api: apiPrefix(cfg.Domain), signer: newSigner(cfg.Keys), log: cfg.Logger, open: map[int]func(){}, turnQueues: map[*puller]bus.QueueKey{}, intakes: map[*puller]string{}, hints: make(chan struct{}, 1)}
+	b := &Bus{cfg: cfg, nc: nc, js: js, api: apiPrefix(cfg.Domain), log: cfg.Logger, open: map[int]func(){}, turnQueues: map[*puller]bus.QueueKey{}, intakes: map[*puller]string{}, hints: make(chan struct{}, 1)}
+	b.SetKeys(cfg.Keys)
 	b.tenants.right, b.tenants.closed = map[string]bool{}, map[string]time.Time{}
 	b.slots.asked = cfg.MaxAckPending
 	b.layout.Store(oneStream())

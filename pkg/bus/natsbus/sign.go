@@ -96,6 +96,9 @@ func newSigner(k Keys) *signer {
 	return s
 }
 
+// SetKeys signs with other keys from now on, and believes what they have signed.
+func (b *Bus) SetKeys(k Keys) { b.signer.Store(newSigner(k)) }
+
 // next returns a number that is higher than any before, and tells when it was made.
 func (s *signer) next() int64 {
 	for {
@@ -154,7 +157,7 @@ func (s *signer) stored(m *nats.Msg, kind string, number int64) bool {
 
 // publishSigned sends a message that is not stored, with a signature if there are keys.
 func (b *Bus) publishSigned(subject string, data []byte) error {
-	s := b.signer
+	s := b.signer.Load()
 	if s == nil {
 		return b.nc.Publish(subject, data)
 	}
@@ -172,17 +175,18 @@ func (s *signer) header(kind string, number int64, subject string, data []byte, 
 // hearing believes messages that are not stored: each once, in the order in which they were
 // sent. It is for one goroutine.
 type hearing struct {
-	signer *signer
+	signer *atomic.Pointer[signer]
 	last   map[string]int64 // number of the latest message, by sender
 }
 
-func (b *Bus) hearing() *hearing { return &hearing{signer: b.signer} }
+func (b *Bus) hearing() *hearing { return &hearing{signer: &b.signer} }
 
 func (h *hearing) believe(m *nats.Msg) bool {
-	if h.signer == nil || h.signer.unsigned && m.Header.Get(headerMAC) == "" {
+	s := h.signer.Load()
+	if s == nil || s.unsigned && m.Header.Get(headerMAC) == "" {
 		return true
 	}
-	sender, number, ok := h.signer.signed(m)
+	sender, number, ok := s.signed(m)
 	if !ok || time.Since(time.Unix(0, number)).Abs() > signatureAge || number <= h.last[sender] {
 		return false
 	}
@@ -202,20 +206,20 @@ func (h *hearing) believe(m *nats.Msg) bool {
 
 // checkKeys says what is signed.
 func (b *Bus) checkKeys() check.Finding {
-	f := check.Finding{Name: "nats: signatures", OK: true}
+	f, s := check.Finding{Name: "nats: signatures", OK: true}, b.signer.Load()
 	switch {
-	case b.signer == nil:
+	case s == nil:
 		f.Detail = "none: whoever may publish below " + b.cfg.Prefix + ". can forge live events and heartbeats; TURNPIKE_BUS_KEYS signs them"
-	case b.signer.unsigned:
+	case s.unsigned:
 		f.OK, f.Detail = false, "live events and heartbeats are signed, and believed without"
 		f.Remedy = "take the word unsigned out of TURNPIKE_BUS_KEYS when all gateways and workers have a key"
 	default:
-		f.Detail = fmt.Sprintf("live events and heartbeats, keys: %d", len(b.signer.macs))
+		f.Detail = fmt.Sprintf("live events and heartbeats, keys: %d", len(s.macs))
 	}
 	return f
 }
 
 // applied reports whether an abort says, and may be believed, that it is in the store already.
 func (b *Bus) applied(m *nats.Msg) bool {
-	return m.Header.Get(bus.HeaderApplied) != "" && b.signer.stored(m, senderAborts, -1)
+	return m.Header.Get(bus.HeaderApplied) != "" && b.signer.Load().stored(m, senderAborts, -1)
 }
