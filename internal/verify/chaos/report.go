@@ -29,6 +29,8 @@ type Phase struct {
 	Ended    map[state.Reason]int
 	Turns    int64
 	Effects  int
+	Deleted  int            // by users
+	Expired  int            // by gateways, when their time was over
 	Events   int            // that readers saw
 	Faults   map[string]int // by kind
 	Inside   map[string]int // by kind: what workers did to themselves
@@ -50,6 +52,12 @@ func (p *Phase) sum(e Evidence) {
 	known := map[string]bool{}
 	committed := 0
 	for _, w := range e.Runs {
+		switch {
+		case !w.Deleted.IsZero():
+			p.Deleted++
+		case !w.Found && !w.Ended.IsZero() && w.Kind == "kept":
+			p.Expired++
+		}
 		if !w.Found {
 			continue
 		}
@@ -134,6 +142,7 @@ func (p *Phase) String() string {
 	fmt.Fprintf(&b, "%s: %s\n", p.Name, p.Settings)
 	row("runs", "%d, turns %d, effects of tools %d, events read %d, in %v", p.Runs, p.Turns, p.Effects, p.Events, p.rested.Sub(p.began).Round(time.Second))
 	row("ended", "%s", counts(p.Ended))
+	row("deleted", "%d by users, %d when their time was over", p.Deleted, p.Expired)
 	row("faults", "%d: %s", total(p.Faults), counts(p.Faults))
 	row("inside", "%d: %s", total(p.Inside), counts(p.Inside))
 	row("recovered", "%d interrupted runs, p50 %v, p99 %v, at most %v", len(p.Recovery), quantile(p.Recovery, 0.5), quantile(p.Recovery, 0.99), quantile(p.Recovery, 1))
