@@ -39,7 +39,7 @@ type Run struct {
 
 	// IdleMS is the time that the run lay at an end before a replay or a message continued it. It
 	// does not count as duration.
-	IdleMS int64 `json:"idle_ms,omitempty"`
+	IdleMS int64 `json:"idle_ms"`
 }
 
 // Took returns how long the run took from its creation or its start to its end, or to now if it has
