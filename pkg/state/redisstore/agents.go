@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,6 +17,32 @@ import (
 
 // agentsAtOnce is how many agents are asked about in one message.
 const agentsAtOnce = 1000
+
+// maxLatest bounds the agents whose latest versions are remembered.
+const maxLatest = 10_000
+
+// latest remembers the latest version of each agent as it was read last. A read asks for that
+// definition together with the number of the latest: one round trip, unless the agent has changed.
+type latest struct {
+	mu       sync.Mutex
+	versions map[string]int // by key
+}
+
+// of returns the version that was the latest, or 0.
+func (l *latest) of(key string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.versions[key]
+}
+
+func (l *latest) note(key string, version int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.versions == nil || len(l.versions) >= maxLatest {
+		l.versions = map[string]int{}
+	}
+	l.versions[key] = version
+}
 
 // PutAgent implements state.Agents.
 func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
@@ -34,19 +61,27 @@ func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition js
 func (s *Store) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
 	key := s.keys.agent(tenant, name)
 	missing := fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
+	var r reply[definitionPlace]
 	if version == 0 {
-		r, err := fields[latestPlace](ctx, s, key, latestFields)
+		known := s.latest.of(key)
+		both, err := fields[latestPlace](ctx, s, key, slices.Concat(latestFields, definitionFields(strconv.Itoa(known))))
 		if err != nil {
 			return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
 		}
-		version = int(r.num(latestVersion))
-		if version == 0 || r.flag(latestDeleted) {
+		version = int(both.num(latestVersion))
+		if version == 0 || both.flag(latestDeleted) {
 			return state.AgentVersion{}, missing
 		}
+		if version == known {
+			r = reply[definitionPlace](both[len(latestFields):])
+		}
+		s.latest.note(key, version)
 	}
-	r, err := fields[definitionPlace](ctx, s, key, definitionFields(strconv.Itoa(version)))
-	if err != nil {
-		return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
+	if r == nil {
+		var err error
+		if r, err = fields[definitionPlace](ctx, s, key, definitionFields(strconv.Itoa(version))); err != nil {
+			return state.AgentVersion{}, fmt.Errorf("read agent: %w", err)
+		}
 	}
 	if r.str(definitionText) == "" {
 		return state.AgentVersion{}, missing

@@ -134,6 +134,13 @@ const (
 	createNoisy
 )
 
+type takenPlace int
+
+const (
+	takenWord takenPlace = iota
+	takenOwner
+)
+
 type wakePlace int
 
 const (

@@ -77,6 +77,8 @@ type Store struct {
 	rdb        redis.UniversalClient
 	keys       keys
 	batcher    *batcher // nil: each call by itself
+	oneNode    bool     // scripts may have keys of any slot
+	latest     latest
 	loads      singleflight.Group
 	cache      *logcache.Cache
 	requireAOF bool
@@ -114,8 +116,9 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	if !cfg.NoBatching {
 		batcher = newBatcher(rdb, confirm, keys.marker("all"))
 	}
+	_, oneNode := rdb.(*redis.Client)
 	return &Store{
-		rdb: rdb, batcher: batcher, keys: keys, cache: logcache.New(cfg.CacheBytes), requireAOF: cfg.RequireAOF, confirm: confirm,
+		rdb: rdb, batcher: batcher, oneNode: oneNode, keys: keys, cache: logcache.New(cfg.CacheBytes), requireAOF: cfg.RequireAOF, confirm: confirm,
 	}, nil
 }
 
@@ -176,70 +179,104 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 // create is one try of Create. If the run that the key names was deleted, the answer has its id.
 func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	st := n.State
-	if n.Key != "" {
-		owner, err := s.takeKey(ctx, n)
-		if err != nil {
+	if n.Key == "" {
+		made, _, err := s.createRun(ctx, st, n, nil)
+		return made, err
+	}
+	mine, err := json.Marshal(idempotency{st.ID, n.Fingerprint})
+	if err != nil {
+		return state.Created{}, err
+	}
+	if s.oneNode {
+		made, owner, err := s.createRun(ctx, st, n, mine)
+		if err != nil || owner == "" {
+			return made, err
+		}
+		if st.ID, err = ownerOf(owner, n.Fingerprint); err != nil {
 			return state.Created{}, err
 		}
-		st.ID = owner
+		known, err := s.Load(ctx, st.ID)
+		if !errors.Is(err, state.ErrNotFound) {
+			known.ID = st.ID
+			return state.Created{State: known, Existing: err == nil}, err
+		}
+	} else if st.ID, err = s.takeKey(ctx, n, mine); err != nil {
+		return state.Created{}, err
 	}
+	made, _, err := s.createRun(ctx, st, n, nil)
+	return made, err
+}
+
+// createRun creates a run unless it exists. With take it first takes the idempotency key, which
+// then has that value. If the key has another, createRun returns it and creates nothing.
+func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, take []byte) (made state.Created, owner string, err error) {
 	st = st.Formatted(s.Written())
 	fixed, header, err := state.EncodeHeader(st)
 	if err != nil {
-		return state.Created{}, err
+		return state.Created{}, "", err
 	}
 	entries, err := encodeEntries(st.Log)
 	if err != nil {
-		return state.Created{}, err
+		return state.Created{}, "", err
 	}
 	awaited, err := names(st.Accepts())
 	if err != nil {
-		return state.Created{}, err
+		return state.Created{}, "", err
 	}
 	owned := ""
 	if n.Key != "" {
 		owned = s.keys.idempotency(st.Tenant, n.Key)
 	}
 	k := s.keys.run(st.ID)
+	keys := []string{k.header, k.log, k.due, k.count, k.tenants, k.lists}
+	if take != nil {
+		keys = append(keys, owned)
+	}
 	args := append([]any{
 		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Format, st.Tenant, fixed, waitReason(st), listNames(st), owned,
+		take, int64(keyTTL / time.Second),
 	}, entries...)
-	r, err := createScript.batched(ctx, s, []string{k.header, k.log, k.due, k.count, k.tenants, k.lists}, args...)
+	r, err := createScript.batched(ctx, s, keys, args...)
 	if err != nil {
-		return state.Created{}, fmt.Errorf("create run: %w", err)
+		return state.Created{}, "", fmt.Errorf("create run: %w", err)
 	}
-	if r.str(createWord) == "deleted" {
-		return state.Created{State: state.State{ID: st.ID}}, fmt.Errorf("run %s: %w", st.ID, state.ErrDeleted)
-	}
-	if r.str(createWord) == "exists" {
+	switch r.str(createWord) {
+	case "taken":
+		return state.Created{}, reply[takenPlace](r).str(takenOwner), nil
+	case "deleted":
+		return state.Created{State: state.State{ID: st.ID}}, "", fmt.Errorf("run %s: %w", st.ID, state.ErrDeleted)
+	case "exists":
 		st, err = s.Load(ctx, st.ID)
-		return state.Created{State: st, Existing: true}, err
+		return state.Created{State: st, Existing: true}, "", err
+	default:
+		return state.Created{State: st, Noisy: r.flag(createNoisy)}, "", nil
 	}
-	return state.Created{State: st, Noisy: r.flag(createNoisy)}, nil
 }
 
-func (s *Store) takeKey(ctx context.Context, n state.NewRun) (state.RunID, error) {
-	mine := idempotency{n.State.ID, n.Fingerprint}
-	b, err := json.Marshal(mine)
-	if err != nil {
-		return "", err
-	}
+// takeKey takes the idempotency key of a run on a cluster, where it has a slot of its own, and
+// returns the run that has the key.
+func (s *Store) takeKey(ctx context.Context, n state.NewRun, mine []byte) (state.RunID, error) {
 	name := s.keys.idempotency(n.State.Tenant, n.Key)
-	switch _, err := s.write(ctx, "set", name, b, "ex", int64(keyTTL/time.Second), "nx"); {
+	switch _, err := s.write(ctx, "set", name, mine, "ex", int64(keyTTL/time.Second), "nx"); {
 	case err == nil:
-		return mine.Run, nil
+		return n.State.ID, nil
 	case !errors.Is(err, redis.Nil): // that is that it was taken before
 		return "", fmt.Errorf("take idempotency key: %w", err)
 	}
-	have, err := s.rdb.Get(ctx, name).Bytes()
+	have, err := s.rdb.Get(ctx, name).Result()
 	if err != nil {
 		return "", fmt.Errorf("read idempotency key: %w", err)
 	}
+	return ownerOf(have, n.Fingerprint)
+}
+
+// ownerOf returns the run that an idempotency key names, if it was submitted with a fingerprint.
+func ownerOf(key, fingerprint string) (state.RunID, error) {
 	var owner idempotency
-	if err := json.Unmarshal(have, &owner); err != nil {
+	if err := json.Unmarshal([]byte(key), &owner); err != nil {
 		return "", fmt.Errorf("decode idempotency key: %w", err)
 	}
-	if owner.Fingerprint != n.Fingerprint {
+	if owner.Fingerprint != fingerprint {
 		return "", state.ErrIdempotencyConflict
 	}
 	return owner.Run, nil

@@ -1,13 +1,18 @@
--- KEYS R L D C T N · ARGV run delay(ms) status version header awaited wake(ms) lane format tenant fixed-header wait names idempotency-key entries…
+-- KEYS R L D C T N K · ARGV run delay(ms) status version header awaited wake(ms) lane format tenant fixed-header wait names idempotency-key owner lifetime(s) entries…
 --   names: what lists find the run by, one below the other
--- returns create, verdict {'exists'} or {'deleted'}
-local R, L, D, C, T, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+--   K is the idempotency key, if this script takes it for owner: it does so first, and only if the key is free
+-- returns create, taken {'taken', owner}, verdict {'exists'} or {'deleted'}
+local R, L, D, C, T, N, K = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+if K and not redis.call('SET', K, ARGV[15], 'EX', ARGV[16], 'NX') then
+  local owner = redis.call('GET', K)
+  return {'taken', owner}
+end
 if redis.call('HEXISTS', R, 'st') == 1 then return {'exists'} end
 if absent(R) == 'deleted' then return {'deleted'} end
 redis.call('HSET', R, 'h', ARGV[5], 'st', ARGV[3], 'ver', ARGV[4], 'tok', '', 'own', '', 'lease', 0, 'att', 0, 'sa', 0, 'ab', '',
-  'aw', ARGV[6], 'cid', '', 'cst', '', 'cver', 0, 'ln', ARGV[8], 'fin', 0, 'base', #ARGV - 14, 'wake', ARGV[7], 'sw', 0, 'f', ARGV[9],
+  'aw', ARGV[6], 'cid', '', 'cst', '', 'cver', 0, 'ln', ARGV[8], 'fin', 0, 'base', #ARGV - 16, 'wake', ARGV[7], 'sw', 0, 'f', ARGV[9],
   'hf', ARGV[11], 'tn', ARGV[10], 'qa', ARGV[3] == 'queued' and now() or 0)
-push(L, 15)
+push(L, 17)
 if ARGV[14] ~= '' then redis.call('HSET', R, 'ik', ARGV[14]) end
 enlist(N, ARGV[1], ARGV[10], ARGV[13])
 relist(R, N, ARGV[1], ARGV[10], '', ARGV[3], ARGV[12])
