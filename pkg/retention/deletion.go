@@ -293,6 +293,9 @@ func (c *Cleaner) complete(ctx context.Context, t *tree, admitted []state.RunID)
 		case err == nil:
 			t.add(memberOf(s))
 		case errors.Is(err, state.ErrDeleted):
+			if err := c.purgeDeleted(ctx, t.root().tenant, id); err != nil {
+				return nil, err
+			}
 		case errors.Is(err, state.ErrNotFound):
 			missing = append(missing, id)
 		default:
@@ -369,6 +372,15 @@ func (c *Cleaner) deleteRun(ctx context.Context, m member) error {
 	return nil
 }
 
+// purgeDeleted purges the bus of a run that an earlier deletion has deleted, which may have failed
+// before its last purge.
+func (c *Cleaner) purgeDeleted(ctx context.Context, tenant string, id state.RunID) error {
+	if err := c.bus.PurgeRun(ctx, tenant, id, true); err != nil {
+		return fmt.Errorf("delete events of run %s: %w", id, err)
+	}
+	return nil
+}
+
 // intent names the trees of a deletion that is in progress.
 type intent struct {
 	Tenant string        `json:"tenant"`
@@ -416,7 +428,11 @@ func (c *Cleaner) resume(ctx context.Context) {
 		}
 		left := intent{Tenant: in.Tenant, At: in.At}
 		for _, root := range in.Roots {
-			if _, err := c.deleteRoot(ctx, root, true); err != nil && !refused(err) && !errors.Is(err, state.ErrNotFound) {
+			_, err := c.deleteRoot(ctx, root, true)
+			if errors.Is(err, state.ErrDeleted) {
+				err = c.purgeDeleted(ctx, in.Tenant, root)
+			}
+			if err != nil && !refused(err) && !errors.Is(err, state.ErrNotFound) {
 				warn(fmt.Errorf("run %s: %w", root, err))
 				left.Roots = append(left.Roots, root)
 			}

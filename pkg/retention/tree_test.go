@@ -205,3 +205,57 @@ func TestRulesOfAPass(t *testing.T) {
 		}
 	})
 }
+
+// A gateway that dies anywhere in a deletion leaves nothing on the bus once another one has
+// completed it: not what workers published behind the first purge of a run.
+func TestCompletedDeletionLeavesNothingOnTheBus(t *testing.T) {
+	for at := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDeployment(t)
+			root := d.run("a", nil, "")
+			child := root.Plus(1)
+			if _, err := d.store.Admit(t.Context(), root, []state.RunID{child}, 9); err != nil {
+				t.Fatal(err)
+			}
+			d.child(root, child)
+			d.end(root, state.EndCompleted)
+			killed := &crash{Intake: d.bus}
+			killed.left.Store(int64(at))
+			b := &between{Store: d.store, Intake: killed}
+			b.remove = func(id state.RunID) {
+				if err := d.bus.PublishEvents(t.Context(), "default", id, []bus.Event{{Seq: 1, Data: []byte(`{}`)}}); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := retention.New(b, b, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), root); err == nil {
+				t.Fatal("nothing was interrupted")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { retention.New(d.store, d.bus, retention.Config{Logger: zerolog.Nop()}).Run(ctx); close(done) }()
+			time.Sleep(10 * time.Minute)
+			cancel()
+			<-done
+			for _, id := range []state.RunID{root, child} {
+				last, err := d.bus.LastEvent(t.Context(), "default", id)
+				if err != nil || last != 0 || d.has(id) {
+					t.Errorf("killed at purge %d: run %s is there: %t, and the feed has events of it up to %d, %v", at+1, id, d.has(id), last, err)
+				}
+			}
+		})
+	}
+}
+
+// child stores a run below another that has ended.
+func (d *deployment) child(parent, id state.RunID) {
+	d.t.Helper()
+	s := state.State{ID: id, Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal, Limits: state.Limits{MaxTurns: 20}, Parent: &state.Parent{RunID: parent, CallID: "c", Depth: 1}}
+	s, err := s.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
+	if err == nil {
+		_, err = d.store.Create(d.t.Context(), state.NewRun{State: s, RedeliveryDelay: time.Minute})
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.end(id, state.EndCompleted)
+}

@@ -295,6 +295,18 @@ func testAbort(t *testing.T, s *suite) {
 	if c := s.mustClaim(t, run.ID, v); c.Abort == nil || c.State.Status != state.Waiting {
 		t.Errorf("claim = abort %v, header %s", c.Abort, c.State.Status)
 	}
+
+	// The sweeper's message overtakes others, too.
+	lost := newRun(t)
+	if _, err := s.Create(t.Context(), state.NewRun{State: lost, RedeliveryDelay: short}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Abort(t.Context(), lost.ID, state.Abort{Reason: "x"}, long); err != nil {
+		t.Fatal(err)
+	}
+	if d := s.sweepFor(t, lost.ID, long); !d.NeedsTurn || d.Priority != state.High {
+		t.Errorf("Sweep of an aborted run = %+v, want its turn in the lane high", d)
+	}
 }
 
 // I7: an abort that lands during a turn is seen at the next claim at the latest.
