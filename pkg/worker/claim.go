@@ -209,7 +209,15 @@ func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 			return w.buryLost(ctx, d)
 		}
 	case state.ClaimDeleted:
-		log.Debug().Msg("turn rejected") // a message of before the deletion
+		// A message of before the deletion. Its worker may have died before it removed what it had
+		// published behind the deletion.
+		if w.feed != nil {
+			if err := w.feed.recheck(ctx, msg.Tenant, msg.Run); err != nil {
+				log.Warn().Err(err).Str("hint", "the message is delivered again").Msg("events of a deleted run not removed")
+				return nil
+			}
+		}
+		log.Debug().Msg("turn rejected")
 	case state.ClaimStale, state.ClaimTerminal, state.ClaimWaiting:
 		// Whoever took the turn may have died before it published what follows.
 		if err := w.follow(ctx, c, msg); err != nil {

@@ -225,6 +225,37 @@ func TestFeedOfADeletedRun(t *testing.T) {
 	})
 }
 
+// A worker dies behind the deletion of its run, after it has published an event and before it could
+// remove that: the worker that receives the message of the turn removes it.
+func TestFeedOfADeletedRunWhoseWorkerDied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		id := s.submit(state.Limits{}, nil, model.Scripted{Text: "my password is 1234"})
+		stop := s.work(s.config())
+		s.await(id, "completed", func(st state.State) bool { return st.Status.Terminal() })
+		stop()
+		if _, err := s.cleaner().Delete(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.bus.PublishEvents(t.Context(), state.DefaultTenant, id, []bus.Event{{Seq: 1, Data: []byte(`{}`)}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal, Tenant: state.DefaultTenant}, "again"); err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.config()
+		cfg.EventFeed = true
+		s.work(cfg)
+		time.Sleep(time.Minute)
+		if n, err := s.bus.LastEvent(t.Context(), state.DefaultTenant, id); n != 0 || err != nil {
+			t.Errorf("the feed has %d events of the deleted run, %v", n, err)
+		}
+		if lag, err := s.bus.Lag(t.Context()); lag != 0 || err != nil {
+			t.Errorf("%d messages are left, %v", lag, err)
+		}
+	})
+}
+
 // V2: messages of a deleted run are dropped.
 func TestMessageOfADeletedRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
