@@ -67,7 +67,7 @@ func (b *Bus) eachTurn(ctx context.Context, limit int, fn func(number int, m *je
 			return false, fmt.Errorf("read stream %s: %w", b.turnStream(number), err)
 		}
 		next := s.CachedInfo().State.FirstSeq
-		for n := 0; limit == 0 || n < limit; n++ {
+		for n := 0; ; {
 			m, err := s.GetMsg(ctx, next, jetstream.WithGetMsgSubject(">"))
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				break
@@ -75,14 +75,19 @@ func (b *Bus) eachTurn(ctx context.Context, limit int, fn func(number int, m *je
 			if err != nil {
 				return false, fmt.Errorf("read stream %s: %w", b.turnStream(number), err)
 			}
-			var t bus.Turn
-			if json.Unmarshal(m.Data, &t) == nil && t.Run != "" {
-				if err := fn(number, m, t); err != nil {
-					return false, err
-				}
-			}
 			next = m.Sequence + 1
-			all = all && (n+1 != limit || next > s.CachedInfo().State.LastSeq)
+			var t bus.Turn
+			if json.Unmarshal(m.Data, &t) != nil || t.Run == "" {
+				continue // a probe
+			}
+			if limit > 0 && n == limit {
+				all = false
+				break
+			}
+			n++
+			if err := fn(number, m, t); err != nil {
+				return false, err
+			}
 		}
 	}
 	return all, nil
