@@ -277,14 +277,16 @@ func (g *Gateway) getBatch(w http.ResponseWriter, r *http.Request) error {
 // batchOrigin returns what the runs of a batch of a tenant have in common: nothing if there are none.
 func (g *Gateway) batchOrigin(ctx context.Context, tenant, id string, first state.RunID) (state.BatchOrigin, error) {
 	head, err := g.store.Load(ctx, first) // lists may lag behind
-	if errors.Is(err, state.ErrNotFound) {
-		page, err := g.store.List(ctx, state.Filter{Tenant: tenant, Batch: id, Limit: 1}) // the store may have lost the first
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return state.BatchOrigin{}, err
+	}
+	if err != nil || head.Tenant != tenant {
+		// The store may have lost the first. Of another tenant's batch the answer takes as long.
+		page, err := g.store.List(ctx, state.Filter{Tenant: tenant, Batch: id, Limit: 1})
 		if err != nil || len(page.Runs) == 0 {
 			return state.BatchOrigin{}, err
 		}
 		head = page.Runs[0]
-	} else if err != nil {
-		return state.BatchOrigin{}, err
 	}
 	if head.BatchID() != id {
 		return state.BatchOrigin{}, nil
