@@ -169,7 +169,7 @@ lint: .bin/golangci-lint ## Lint with the pinned golangci-lint
 
 .PHONY: fmt
 fmt: ## Format
-	gofmt -w cmd examples internal pkg
+	gofmt -w cmd examples internal pkg turnpiketest *.go
 
 ESBUILD_VERSION := v0.28.2
 
@@ -199,7 +199,7 @@ generate: page ## Rewrite generated files
 
 .PHONY: verify
 verify: generate ## Fail if anything is not formatted, tidy or generated
-	test -z "$$(gofmt -l cmd examples internal pkg)"
+	test -z "$$(gofmt -l cmd examples internal pkg turnpiketest *.go)"
 	go vet ./...
 	go vet -tags containers ./internal/verify/containers
 	go vet -tags browser ./internal/verify/browser
