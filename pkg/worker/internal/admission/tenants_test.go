@@ -100,6 +100,7 @@ func TestNoisyTurnsAreBounded(t *testing.T) {
 			}()
 		}
 		time.Sleep(time.Second) // of the bubble's clock
+		synctest.Wait()         // nobody writes any more
 		if peak != most || done != all {
 			t.Errorf("%d turns worked at once and %d were done, want %d and %d", peak, done, most, all)
 		}
