@@ -111,7 +111,7 @@ func TestDoctorSaysWhatItLeavesOut(t *testing.T) {
 	if f := found(t, cfg, "store: lost runs"); !f.OK || strings.Contains(f.Detail, "not at all") {
 		t.Errorf("of all messages: %+v", f)
 	}
-	publish(1000, 1001, base.Plus(2)) // nobody has it
+	publish(1000, 1001, base.Plus(2)) // the store lacks this run
 	if f := found(t, cfg, "store: lost runs"); !f.OK || !strings.Contains(f.Detail, "the oldest turn messages, of 1 runs") {
 		t.Errorf("of one message more: %+v", f)
 	}
