@@ -33,10 +33,9 @@ type Config struct {
 const (
 	// rest is how long runs may take to come to rest after the last fault.
 	rest = 90 * time.Second
-	// drain is how long those may take on top that a failover woke up again, and then
-	// messages that are left: a delivery whose worker is gone comes again after a
-	// lease and five seconds.
-	drain = 30 * time.Second
+	// deliveries is how many workers may lose the same message, one after another, before
+	// it counts as left: a worker may die at a delivery after the last fault, too.
+	deliveries = 4
 	// overhead is how long a phase may take beyond that: to deploy, and to look at every run.
 	overhead = 5 * time.Minute
 )
@@ -126,6 +125,7 @@ type campaign struct {
 
 // phase deploys, disturbs, waits until all is at rest, and looks.
 func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
+	drain := c.shape.drain()
 	ctx, cancel := context.WithTimeout(ctx, c.lasts+rest+drain+overhead)
 	s, err := deploy(ctx, c.shape, bin, filepath.Join(c.Dir, c.shape.name), c.Workers, c.model.url)
 	defer s.wait() //nolint:errcheck // what could be said is said
@@ -170,7 +170,7 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 
 // look gathers the evidence, when all is over.
 func (c campaign) look(ctx context.Context, s *deployment, u *users) (Evidence, error) {
-	e := Evidence{Refused: u.refused, Left: left(ctx, s, drain), Answers: c.model.answers()}
+	e := Evidence{Refused: u.refused, Left: left(ctx, s, s.drain()), Answers: c.model.answers()}
 	if c.lasts >= keptFor { // in a shorter phase only those are judged whose time is over by itself
 		u.awaitDeletions(ctx)
 	}

@@ -255,12 +255,16 @@ func (s *deployment) startServers(ctx context.Context, bin string) (err error) {
 }
 
 // lease is that of the workers.
-func (s *deployment) lease() time.Duration {
+func (s shape) lease() time.Duration {
 	if s.name == "long-lease" {
 		return longLease
 	}
 	return lease
 }
+
+// drain is how long messages may take to leave the streams after the runs have ended: NATS
+// delivers a message of a dead worker again after a lease and five seconds.
+func (s shape) drain() time.Duration { return deliveries * (s.lease() + 5*time.Second) }
 
 // fails reports whether there is a Redis to fail over to.
 func (s *deployment) fails() bool { return s.kind == nil && len(s.redis) > 1 }
