@@ -38,9 +38,9 @@ prove-long: ## Prove all that can be proved, for hours
 	@hack/steps.sh prove race-long explore-long mutants simulation linear mcp-conformance chaos load scale fuzz
 
 # Packages in which goroutines of ours meet.
-RACED := ./pkg/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/client ./pkg/gateway ./pkg/hook ./pkg/lookup ./pkg/policy ./pkg/retention \
-	./pkg/state/logcache ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore ./pkg/timelimit ./pkg/tool/mcptool ./pkg/tool/natstool \
-	./pkg/toolkit ./pkg/turnpike ./pkg/worker/... ./internal/devserver ./internal/mockmodel ./internal/telemetry
+RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./internal/gateway ./pkg/hook ./internal/lookup ./internal/policy ./internal/retention \
+	./internal/state/logcache ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore ./internal/timelimit ./internal/tool/mcptool ./internal/tool/natstool \
+	./pkg/toolkit ./internal/deploy ./internal/worker/... ./internal/devserver ./internal/mockmodel ./internal/telemetry
 
 # Long tests whose work one goroutine does, or which count what it allocates: make test has them.
 ONE_GOROUTINE := TestReplay|TestProperties|TestAgree|TestAgreesWithModel|TestQueue|TestHostileChecks
@@ -64,7 +64,7 @@ long: redis ## Run the tests that make test leaves out or shortens, as far as ma
 	go test -count=1 -shuffle=on -timeout 20m -run '^($(LONG)|$(WITH_SHORT_FORM))$$' ./internal/bench ./internal/e2e ./internal/verify/load ./internal/verify/scale
 
 # The suites that say what becomes of runs, whose workers internal/verify/testbed/plain tunes.
-PLAIN := ./pkg/worker ./pkg/gateway ./pkg/turnpike
+PLAIN := ./internal/worker ./internal/gateway ./internal/deploy
 
 .PHONY: test-plain
 test-plain: redis ## Test what becomes of runs without any optimisation of workers; make race has all of them at work
@@ -177,7 +177,7 @@ ESBUILD_VERSION := v0.28.2
 	go install github.com/evanw/esbuild/cmd/esbuild@$(ESBUILD_VERSION)
 
 .PHONY: page
-page: .bin/esbuild ## Build the page from its sources in web into pkg/gateway/ui
+page: .bin/esbuild ## Build the page from its sources in web into internal/gateway/ui
 	web/build.sh
 
 .PHONY: page-types

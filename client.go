@@ -10,7 +10,6 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -39,7 +38,7 @@ type (
 // [Dial] returns one that speaks HTTP. Both have the same results and errors. A Client is safe for
 // concurrent use. Refused requests return an [*Error].
 type Client struct {
-	http    *client.Client
+	http    *api.Client
 	closing context.Context //nolint:containedctx // ends with the Deployment; nil: never
 }
 
@@ -72,14 +71,14 @@ type DialOptions struct {
 // Dial returns a client of the gateway at url, such as https://tp.example.com. It makes no request.
 // The error is ErrInvalid if url cannot be the address of a gateway.
 func Dial(url string, o DialOptions) (*Client, error) {
-	options := []client.Option{client.WithToken(o.Token), client.WithTenant(o.Tenant)}
+	options := []api.Option{api.WithToken(o.Token), api.WithTenant(o.Tenant)}
 	if o.RootCAs != nil {
-		options = append(options, client.WithRootCAs(o.RootCAs))
+		options = append(options, api.WithRootCAs(o.RootCAs))
 	}
 	if o.HTTP == nil {
 		o.HTTP = &http.Client{}
 	}
-	c := &Client{http: client.NewWithHTTP(url, o.HTTP, options...)}
+	c := &Client{http: api.NewWithHTTP(url, o.HTTP, options...)}
 	if err := c.http.Valid(); err != nil {
 		return nil, cause(context.Background(), err)
 	}

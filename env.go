@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
-	"github.com/turnpike-dev/turnpike/pkg/credential"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
@@ -45,18 +44,18 @@ func FromEnv(o *Options) {
 	parse(o, &o.Retention, "RETENTION", agent.ParseRetention)
 
 	n, r := &o.NATS.Login, &o.Redis.Login
-	for name, into := range map[string]*credential.Value{
+	for name, into := range map[string]*Secret{
 		"NATS_CREDS": &n.Creds, "NATS_NKEY": &n.NKey, "NATS_USER": &n.User, "NATS_PASSWORD": &n.Password,
 		"NATS_CA": &n.TLS.CA, "NATS_CERT": &n.TLS.Cert, "NATS_KEY": &n.TLS.Key,
 		"REDIS_USER": &r.User, "REDIS_PASSWORD": &r.Password, "REDIS_SENTINEL_USER": &r.SentinelUser, "REDIS_SENTINEL_PASSWORD": &r.SentinelPassword,
 		"REDIS_CA": &r.TLS.CA, "REDIS_CERT": &r.TLS.Cert, "REDIS_KEY": &r.TLS.Key,
 	} {
-		if into.Text == "" && into.File == "" {
+		if !into.given() {
 			*into = variable(name)
 		}
 	}
 	text(&n.Inbox, "NATS_INBOX")
-	if o.NATS.Keys == (credential.Value{}) {
+	if !o.NATS.Keys.given() {
 		o.NATS.Keys = variable("BUS_KEYS")
 	}
 	if p := &o.OIDC; p.Issuer == "" && p.Audience == "" {
@@ -82,9 +81,9 @@ func FromEnv(o *Options) {
 }
 
 // variable returns the value of a variable, or of the file that its namesake with _FILE names.
-func variable(name string) credential.Value {
+func variable(name string) Secret {
 	name = "TURNPIKE_" + name
-	return credential.Value{Name: name, Text: os.Getenv(name), File: os.Getenv(name + "_FILE")}
+	return Secret{Text: os.Getenv(name), File: os.Getenv(name + "_FILE"), variable: name}
 }
 
 // mebibytes reads a number of MiB, as bytes. -1 is no limit.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/inprocess"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
 // Error is the error with which Turnpike refuses a request: the same from a [Deployment] and from
@@ -88,7 +87,7 @@ func cause(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*Error](err); ok {
 		return err
 	}
-	if errors.Is(err, client.ErrURL) {
+	if errors.Is(err, api.ErrURL) {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if _, ok := errors.AsType[*url.Error](err); ok {

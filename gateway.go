@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/turnpike-dev/turnpike/pkg/access"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
 )
 
 // Auth authenticates the requests of a gateway: [NoAuth], [Deployment.KeyAuth] or an [AuthFunc].
@@ -65,7 +65,7 @@ func unauthenticated(err error) error {
 	return err
 }
 
-// KeyAuth accepts API keys, which the command turnpike and package pkg/client create, and tokens of the
+// KeyAuth accepts API keys, which the command turnpike and package pkg/api create, and tokens of the
 // provider in Options.OIDC. It lets people log in to the page with either.
 func (d *Deployment) KeyAuth() Auth {
 	store := gateway.Budgeted(d.core.Store)
@@ -74,7 +74,7 @@ func (d *Deployment) KeyAuth() Auth {
 	provider, err := o.provider()
 	secret := ""
 	if err == nil {
-		secret, err = o.ClientSecret.Read()
+		secret, err = o.ClientSecret.value("OIDC.ClientSecret").Read()
 	}
 	if err != nil {
 		return AuthFunc(func(*http.Request) (Principal, error) { return Principal{}, fmt.Errorf("OIDC: %w", err) })

@@ -10,10 +10,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/turnpike-dev/turnpike"
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 

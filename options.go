@@ -14,20 +14,17 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/turnpike-dev/turnpike/pkg/access"
+	"github.com/turnpike-dev/turnpike/internal/access"
+	core "github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
-	"github.com/turnpike-dev/turnpike/pkg/credential"
-	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
-	core "github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
 // Models holds providers of models by the name that agents use.
@@ -41,13 +38,13 @@ type NATS struct {
 	// Conn is used in the place of URL and Login. It stays open after Close.
 	Conn *nats.Conn
 
-	Login natslogin.Login
+	Login NATSLogin
 
 	Domain   string // JetStream domain of the streams; default that of the server
 	Replicas int    // of streams; default 1, on a cluster use 3
 
 	// Keys sign live events and heartbeats, as TURNPIKE_BUS_KEYS does. Default: no signatures.
-	Keys credential.Value
+	Keys Secret
 
 	// EventFeed publishes the events of runs as messages, besides the API. Default: no.
 	EventFeed bool
@@ -72,14 +69,14 @@ type OIDC struct {
 	// ClientID, ClientSecret and Scopes are those of the login of the page. Default: the audience,
 	// none, and openid, profile, email.
 	ClientID     string
-	ClientSecret credential.Value
+	ClientSecret Secret
 	Scopes       []string
 }
 
 // Redis says where the checkpoints are. Without a URL, JetStream keeps them.
 type Redis struct {
 	URL   string // such as redis://127.0.0.1:6379
-	Login redisstore.Login
+	Login RedisLogin
 
 	// Confirm names the copies that must have a write before it counts: off, replicas:N, aof or
 	// aof:N. Default off.
@@ -226,13 +223,13 @@ func typedNil(v any) bool {
 	}
 }
 
-// config returns the options as package pkg/turnpike takes them.
+// config returns the options as package internal/deploy takes them.
 func (o Options) config() core.Config {
 	return core.Config{
-		Name: o.Name, NATSURL: o.NATS.URL, NATS: o.NATS.Conn, NATSLogin: o.NATS.Login, NATSDomain: o.NATS.Domain, Replicas: o.NATS.Replicas,
-		RedisURL: o.Redis.URL, RedisLogin: o.Redis.Login, RedisConfirm: o.Redis.Confirm, Store: o.Store, Bus: o.Bus,
+		Name: o.Name, NATSURL: o.NATS.URL, NATS: o.NATS.Conn, NATSLogin: o.NATS.Login.login(), NATSDomain: o.NATS.Domain, Replicas: o.NATS.Replicas,
+		RedisURL: o.Redis.URL, RedisLogin: o.Redis.Login.login(), RedisConfirm: o.Redis.Confirm, Store: o.Store, Bus: o.Bus,
 		Prefix: o.Prefix, Lease: o.LeaseDuration, Retention: o.Retention, MaxResult: o.MaxResult,
-		BusKeys: o.NATS.Keys, EventFeed: o.NATS.EventFeed, StreamLimits: o.NATS.Limits, TurnStreams: o.NATS.TurnStreams, MaxAckPending: o.NATS.MaxAckPending,
+		BusKeys: o.NATS.Keys.value("NATS.Keys"), EventFeed: o.NATS.EventFeed, StreamLimits: o.NATS.Limits, TurnStreams: o.NATS.TurnStreams, MaxAckPending: o.NATS.MaxAckPending,
 		Logger: bridge(o.Logger), Registry: o.Metrics, Tracer: o.Tracer, Meter: o.Meter,
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
@@ -259,7 +258,7 @@ func TestKeyAuth(t *testing.T) {
 	admin := httptest.NewServer(open)
 	defer admin.Close()
 	defer admin.CloseClientConnections()
-	key, err := client.NewWithHTTP(admin.URL, admin.Client()).CreateKey(t.Context(), api.KeyRequest{Name: "vera", Roles: []string{"submitter"}})
+	key, err := api.NewWithHTTP(admin.URL, admin.Client()).CreateKey(t.Context(), api.KeyRequest{Name: "vera", Roles: []string{"submitter"}})
 	if err != nil {
 		t.Fatal(err)
 	}

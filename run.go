@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -96,7 +95,7 @@ func (r *Run) History(ctx context.Context) ([]Message, error) {
 
 // Message adds a message of the user. A run that has ended continues with it.
 func (r *Run) Message(ctx context.Context, text string) error {
-	return r.Signal(ctx, Signal{Message: client.Text(text)})
+	return r.Signal(ctx, Signal{Message: api.Text(text)})
 }
 
 // Answer answers the question that the run waits for.

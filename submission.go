@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -40,7 +39,7 @@ type Submission struct {
 // request returns s as the API takes it.
 func (s Submission) request() (api.SubmitRequest, error) {
 	r := api.SubmitRequest{
-		Agent: s.Agent, AgentVersion: s.Version, Input: client.Text(s.Input), Limits: s.Limits, Priority: string(s.Priority), Metadata: s.Metadata,
+		Agent: s.Agent, AgentVersion: s.Version, Input: api.Text(s.Input), Limits: s.Limits, Priority: string(s.Priority), Metadata: s.Metadata,
 		Delay: model.Duration(s.Delay), OutputSchema: s.OutputSchema,
 	}
 	if s.Deltas {

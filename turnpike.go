@@ -9,19 +9,18 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/turnpike-dev/turnpike/internal/access"
+	core "github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/internal/inprocess"
-	"github.com/turnpike-dev/turnpike/pkg/access"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
-	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
-	core "github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
 // Deployment is this process's part of a deployment: connections to NATS and to the store, and all that
@@ -80,7 +79,7 @@ func Open(ctx context.Context, o Options) (*Deployment, error) {
 // As returns a Client that acts for p, whom the caller has authenticated. Approvals require it: they
 // name a person in the audit.
 func (d *Deployment) As(p Principal) *Client {
-	return &Client{http: client.NewWithHTTP("http://turnpike", &http.Client{Transport: identity{p, d.transport}}), closing: d.transport.Closing()}
+	return &Client{http: api.NewWithHTTP("http://turnpike", &http.Client{Transport: identity{p, d.transport}}), closing: d.transport.Closing()}
 }
 
 // Close disconnects. Every Run of a worker or gateway must have returned. Requests of clients that have

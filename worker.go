@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // WorkerOptions configure a worker. The zero value of each field is its default.

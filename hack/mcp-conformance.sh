@@ -16,4 +16,4 @@ if ! command -v npm >/dev/null; then
 fi
 npm install --prefix .bin/mcp --no-audit --no-fund --loglevel=error \
   node@22.23.3 @modelcontextprotocol/conformance@0.2.0-alpha.12 @modelcontextprotocol/server-everything@2026.8.31 >/dev/null
-TURNPIKE_MCP_NODE_MODULES=$PWD/.bin/mcp/node_modules go test -count=1 -timeout 5m -run 'TestConformance|TestReferenceServer' ./pkg/tool/mcptool
+TURNPIKE_MCP_NODE_MODULES=$PWD/.bin/mcp/node_modules go test -count=1 -timeout 5m -run 'TestConformance|TestReferenceServer' ./internal/tool/mcptool

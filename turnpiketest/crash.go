@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -80,7 +81,7 @@ func (k *Kit) begin() error {
 	}
 	k.life = l
 	k.lives.Go(func() {
-		if err := errors.Join(l.worker.Run(context.Background()), d.Close()); err != nil && l.alive() == nil {
+		if err := errors.Join(l.worker.Run(context.WithValue(context.Background(), lifeKey{}, l)), d.Close()); err != nil && l.alive() == nil {
 			k.t.Errorf("turnpiketest: the worker ends: %v", err)
 		}
 	})
@@ -110,24 +111,46 @@ func (l *life) pass(p Point) error {
 	if !dies {
 		return nil
 	}
+	l.end()
+	return errCrashed
+}
+
+// end cuts the worker off, and starts another one. That one takes over when it finds this one dead.
+func (l *life) end() {
 	l.mu.Lock()
 	twice := l.dead
 	l.dead = true
 	l.mu.Unlock()
-	if !twice {
-		// The next worker starts at once. It takes over when it finds this one dead.
-		k.lives.Go(func() {
-			now, cancel := context.WithCancel(context.Background())
-			cancel()
-			_ = l.worker.Stop(now)
-		})
-		k.lives.Go(func() {
-			if err := k.begin(); err != nil {
-				k.t.Errorf("turnpiketest: start another worker: %v", err)
-			}
-		})
+	if twice {
+		return
 	}
-	return errCrashed
+	k := l.kit
+	k.lives.Go(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = l.worker.Stop(now)
+	})
+	k.lives.Go(func() {
+		if err := k.begin(); err != nil {
+			k.t.Errorf("turnpiketest: start another worker: %v", err)
+		}
+	})
+}
+
+// lifeKey is the key of a worker's life in the contexts of its calls.
+type lifeKey struct{}
+
+// CrashHere makes the worker that calls a tool die inside the call, and ends the goroutine of the tool: it does
+// not return. ctx is the context that the tool got. Another worker starts, and calls the tool again if it is
+// idempotent; a tool that always calls CrashHere kills that worker, too. It panics if no worker of a Kit calls
+// the tool.
+func CrashHere(ctx context.Context) {
+	l, ok := ctx.Value(lifeKey{}).(*life)
+	if !ok {
+		panic("turnpiketest: CrashHere was called outside a tool call of a Kit")
+	}
+	l.end()
+	runtime.Goexit()
 }
 
 // Open starts a Kit: [New] with the test that EachCrash runs.

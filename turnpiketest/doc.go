@@ -20,5 +20,10 @@
 // The worker, the loops, the gateway's checks and the formats are those of a real deployment; only
 // the store and the bus are in memory. The n-th model call of a run gets the n-th [Reply] of its
 // script, also after a crash. A worker that has crashed changes nothing any more, but a goroutine of a
-// tool that it has called may still run: use fakes that honor their context.
+// tool that it has called may still run: use fakes that honor their context, or [CrashHere].
+//
+// # Suites
+//
+// [Store], [Bus], [Loop] and [Provider] test implementations of the contracts in pkg/state, pkg/bus, pkg/loop
+// and pkg/model. The ones that ship with Turnpike pass the same suites.
 package turnpiketest

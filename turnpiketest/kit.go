@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike"
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
-	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )

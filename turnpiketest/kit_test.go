@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 
@@ -135,4 +136,34 @@ func TestContext(t *testing.T) {
 	if key := turnpike.IdempotencyKey(ctx); key != "k" || !ok || c.Tenant != "default" {
 		t.Error(key, ok, c)
 	}
+}
+
+// A worker that dies inside a call leaves the call to the next one, which makes it again under the same key.
+func TestCrashHere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var keys []string
+		pay := turnpike.NewTool("pay", "Pays.", func(ctx context.Context, r Refund) (string, error) {
+			keys = append(keys, turnpike.IdempotencyKey(ctx))
+			if len(keys) == 1 {
+				tt.CrashHere(ctx)
+			}
+			return "paid", nil
+		}, turnpike.Idempotent())
+		k := tt.New(t, turnpike.Options{Tools: []turnpike.Tool{pay}})
+		run := k.Start(turnpike.Agent{Name: "clerk", Tools: turnpike.Use(pay)}, "Order 7", tt.Calls("pay", Refund{"7", 500}), tt.Says("Done."))
+		if i := k.WaitIdle(run); i.Status != "completed" || len(keys) != 2 || keys[0] != keys[1] {
+			t.Error(i.Status, keys)
+		}
+	})
+}
+
+func TestCrashHereNeedsAKit(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if recover() == nil {
+			t.Error("CrashHere returned outside a tool call")
+		}
+	}()
+	tt.CrashHere(t.Context())
 }

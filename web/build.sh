@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds the page from its sources into pkg/gateway/ui, or into the folder that is named.
+# Builds the page from its sources into internal/gateway/ui, or into the folder that is named.
 # The same sources give the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")"
-out=${1:-../pkg/gateway/ui}
+out=${1:-../internal/gateway/ui}
 mkdir -p "$out"
 find "$out" -type f -delete
 cp src/index.html src/favicon.svg "$out"/

@@ -15,11 +15,11 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/app"
-	"github.com/turnpike-dev/turnpike/pkg/access"
+	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
 type keysCmd struct {
@@ -70,7 +70,7 @@ func (c *keysCreateCmd) bootstrap(e *env, expires state.Time) error {
 		settings.NATSURL, settings.RedisURL = dev, ""
 	}
 	app.QuietRedis(settings.Logger)
-	d, err := turnpike.Open(e.ctx, settings)
+	d, err := deploy.Open(e.ctx, settings)
 	if err != nil {
 		return err
 	}

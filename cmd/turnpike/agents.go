@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/lookup"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/lookup"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 

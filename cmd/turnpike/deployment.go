@@ -20,17 +20,18 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/app/equipped"
 	"github.com/turnpike-dev/turnpike/internal/app/programs"
 	"github.com/turnpike-dev/turnpike/internal/bench"
+	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/demo"
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/doctor"
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/internal/watch"
-	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/standard"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike/standard"
 )
 
 type devCmd struct {
@@ -107,7 +108,7 @@ func (c *devCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: c.HTTPAllow, ModelAllow: c.ModelAllow, MCPCommands: c.MCPCommands, Confinement: programs.Dev(c.Programs, c.DataDir, c.SecretsDir), MockResponses: c.MockResponses})
+	w, err := equipped.Worker(d, settings, standard.Config{HTTPAllow: c.HTTPAllow, ModelAllow: c.ModelAllow, MCPCommands: c.MCPCommands, Confinement: programs.Dev(c.Programs, c.DataDir, c.SecretsDir)}, c.MockResponses)
 	if err != nil {
 		return err
 	}
@@ -239,21 +240,21 @@ func devNATS(c app.Config) string {
 }
 
 func (c *doctorCmd) Run(e *env) error {
-	var findings []check.Finding
+	var findings []state.Finding
 	settings := c.Deployment()
 	app.QuietRedis(settings.Logger)
 	confinement := programs.Config(c.Programs)
 	if dev := devNATS(c.Config); dev != "" {
 		confinement = programs.Dev(c.Programs, "")
 		settings.NATSURL, settings.RedisURL, settings.Prefix = dev, "", "turnpike"
-		findings = append(findings, check.Finding{
+		findings = append(findings, state.Finding{
 			Name: "turnpike dev", OK: true, Detail: "runs in this directory, with its own NATS and store; TURNPIKE_NATS_URL names another deployment",
 		})
 	}
 	findings = append(findings, doctor.Findings(e.ctx, settings, c.SecretsDir)...)
 	findings = append(findings, programs.Finding(confinement))
 	findings = append(findings, e.gatewayFinding())
-	text := table("CHECK\tFOUND", findings, func(f check.Finding) string {
+	text := table("CHECK\tFOUND", findings, func(f state.Finding) string {
 		mark := "ok  "
 		if !f.OK && (f.Fatal || f.Broken) {
 			mark = "FAIL"
@@ -276,8 +277,8 @@ func (c *doctorCmd) Run(e *env) error {
 }
 
 // gatewayFinding reports whether a gateway is at work.
-func (e *env) gatewayFinding() check.Finding {
-	f := check.Finding{Name: "gateway: " + e.server, OK: true, Broken: true, Detail: "ready"}
+func (e *env) gatewayFinding() state.Finding {
+	f := state.Finding{Name: "gateway: " + e.server, OK: true, Broken: true, Detail: "ready"}
 	ready, err := e.client.Readiness(e.ctx)
 	switch {
 	case err != nil:
@@ -290,7 +291,7 @@ func (e *env) gatewayFinding() check.Finding {
 }
 
 // summary counts findings, and names those that are not as they should be.
-func summary(findings []check.Finding) string {
+func summary(findings []state.Finding) string {
 	var ok int
 	var warnings, failures []string
 	for _, f := range findings {

@@ -17,13 +17,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/app/equipped"
+	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/worker"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike/standard"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
+	"github.com/turnpike-dev/turnpike/pkg/standard"
 )
 
 // processes is a deployment as doctor finds it: servers, a gateway and a worker.
@@ -52,7 +53,7 @@ func startProcesses(t *testing.T) *processes {
 	p.config.Streams.SubmitMiB, p.config.Streams.ControlMiB, p.config.Streams.DeadMiB, p.config.Streams.EventsMiB = -1, -1, -1, -1
 	settings := p.config.Deployment()
 	settings.Logger = zerolog.Nop()
-	d, err := turnpike.Open(t.Context(), settings)
+	d, err := deploy.Open(t.Context(), settings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func startProcesses(t *testing.T) *processes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := standard.NewWorker(d, worker.Config{ID: "w1", Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond}, standard.Config{})
+	w, err := equipped.Worker(d, worker.Config{ID: "w1", Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond}, standard.Config{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func (p *processes) doctor() (int, string) {
 	p.t.Helper()
 	var out strings.Builder
 	c := doctorCmd{Config: p.config}
-	err := c.Run(&env{ctx: p.t.Context(), out: &out, server: p.url, client: client.New(p.url)})
+	err := c.Run(&env{ctx: p.t.Context(), out: &out, server: p.url, client: api.New(p.url)})
 	code := exitError(0)
 	if err != nil && !errors.As(err, &code) {
 		p.t.Fatal(err)

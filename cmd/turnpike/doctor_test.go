@@ -11,7 +11,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
-	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 // Beside a `turnpike dev` doctor looks at that one, although it listens on a port of its
@@ -28,7 +28,7 @@ func TestDoctorSeesDev(t *testing.T) {
 	}
 	var out strings.Builder
 	c := doctorCmd{Config: app.Config{NATSURL: nats.DefaultURL, RedisURL: "redis://127.0.0.1:1", Prefix: "other"}}
-	err := c.Run(&env{ctx: t.Context(), out: &out, client: client.New("http://127.0.0.1:1")})
+	err := c.Run(&env{ctx: t.Context(), out: &out, client: api.New("http://127.0.0.1:1")})
 	if !errors.Is(err, exitError(1)) || !strings.Contains(out.String(), "FAIL gateway") || !strings.Contains(out.String(), "ok   turnpike dev") || !strings.Contains(out.String(), "store: JetStream") {
 		t.Errorf("doctor = %v:\n%s", err, out.String())
 	}

@@ -13,9 +13,9 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/turnpike-dev/turnpike/internal/lookup"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/lookup"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 

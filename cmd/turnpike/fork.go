@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
 type forkCmd struct {
@@ -56,7 +55,7 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 		errs = append(errs, errors.New("INPUT and --message are the same: give one"))
 	}
 	if said != "" {
-		req.Input = client.Text(said)
+		req.Input = api.Text(said)
 	}
 	if c.AgentVersion != 0 {
 		req.AgentVersion = &c.AgentVersion
@@ -95,7 +94,7 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 			res.CallID, res.Turn = call, &n
 		}
 		if !json.Valid(res.Content) {
-			res.Content = client.Text(content)
+			res.Content = api.Text(content)
 		}
 		req.ToolResults = append(req.ToolResults, res)
 	}

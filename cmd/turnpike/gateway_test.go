@@ -20,21 +20,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // atGateway returns a client of a gateway with a store.
-func atGateway(t *testing.T, store state.Store) *client.Client {
+func atGateway(t *testing.T, store state.Store) *api.Client {
 	t.Helper()
 	g, err := gateway.New(store, membus.New(), gateway.Config{})
 	if err != nil {
@@ -42,11 +41,11 @@ func atGateway(t *testing.T, store state.Store) *client.Client {
 	}
 	server := httptest.NewServer(g.Handler())
 	t.Cleanup(server.Close)
-	return client.New(server.URL)
+	return api.New(server.URL)
 }
 
 // worked returns a client of a gateway with a worker, whose tool echo answers with its arguments.
-func worked(t *testing.T) *client.Client {
+func worked(t *testing.T) *api.Client {
 	t.Helper()
 	store, b := memstore.New(memstore.Config{}), membus.New()
 	g, err := gateway.New(store, b, gateway.Config{})
@@ -68,16 +67,16 @@ func worked(t *testing.T) *client.Client {
 	all.Go(func() { _ = w.Run(ctx) })
 	all.Go(func() { _ = g.Run(ctx) })
 	t.Cleanup(func() { stop(); server.Close(); all.Wait() })
-	return client.New(server.URL)
+	return api.New(server.URL)
 }
 
 // submit starts a run of an agent with this definition, and returns it at its first rest.
-func submit(t *testing.T, c *client.Client, definition string) api.Run {
+func submit(t *testing.T, c *api.Client, definition string) api.Run {
 	t.Helper()
 	if _, err := c.PutAgent(t.Context(), "a", []byte(definition)); err != nil {
 		t.Fatal(err)
 	}
-	run, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "a", Input: client.Text("go")}, "")
+	run, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "a", Input: api.Text("go")}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +87,7 @@ func submit(t *testing.T, c *client.Client, definition string) api.Run {
 }
 
 // says runs a command line and returns what it printed, on both streams.
-func says(t *testing.T, c *client.Client, args ...string) (string, error) {
+func says(t *testing.T, c *api.Client, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	err := execute(t, c, strings.NewReader(""), &out, args...)
@@ -96,7 +95,7 @@ func says(t *testing.T, c *client.Client, args ...string) (string, error) {
 }
 
 // execute runs a command line.
-func execute(t *testing.T, c *client.Client, in io.Reader, out io.Writer, args ...string) error {
+func execute(t *testing.T, c *api.Client, in io.Reader, out io.Writer, args ...string) error {
 	t.Helper()
 	var line cli
 	k, err := kong.New(&line, kong.ExplicitGroups(groups), kong.Vars{"version": ""})
@@ -130,7 +129,7 @@ func TestPsReadsOn(t *testing.T) {
 	}
 	var wanted []string // the newest first
 	for i := range 9 {
-		run, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "a", Input: client.Text("hi"), Metadata: map[string]string{"old": fmt.Sprint(i < 4)}}, "")
+		run, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "a", Input: api.Text("hi"), Metadata: map[string]string{"old": fmt.Sprint(i < 4)}}, "")
 		if err != nil {
 			t.Fatal(err)
 		}

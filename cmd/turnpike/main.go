@@ -24,7 +24,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/build"
 	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
 // cli is the command line.
@@ -102,7 +101,7 @@ var groups = []kong.Group{
 // env is what commands work with.
 type env struct {
 	ctx      context.Context //nolint:containedctx // of this one invocation
-	client   *client.Client
+	client   *api.Client
 	server   string
 	tenant   string // that the caller names, or empty
 	in       io.Reader
@@ -112,12 +111,12 @@ type env struct {
 	terminal bool
 	colour   bool // of lines, by what they say
 
-	options []client.Option // of all clients
+	options []api.Option // of all clients
 }
 
 // clientOf returns a client of the gateway that says who it is with a token.
-func (e *env) clientOf(token string) *client.Client {
-	return client.New(e.server, append(slices.Clip(e.options), client.WithToken(token))...)
+func (e *env) clientOf(token string) *api.Client {
+	return api.New(e.server, append(slices.Clip(e.options), api.WithToken(token))...)
 }
 
 // authorities reads the certificates of a PEM file.
@@ -144,7 +143,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 func main() {
 	var c cli
 	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), kong.Vars{"version": "turnpike " + version()})
-	c.Server = cmp.Or(c.Server, runningDev(), client.DefaultURL)
+	c.Server = cmp.Or(c.Server, runningDev(), api.DefaultURL)
 	token := c.Token
 	if token == "" {
 		tokens, err := readTokens()
@@ -159,13 +158,13 @@ func main() {
 	e := newEnv(os.Stdout, os.Stderr, c.Output == "json", term.IsTerminal(int(os.Stdout.Fd())))
 	e.ctx, e.in = ctx, os.Stdin
 	e.colour = e.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	e.server, e.tenant, e.options = c.Server, c.Tenant, []client.Option{client.WithTenant(c.Tenant)}
+	e.server, e.tenant, e.options = c.Server, c.Tenant, []api.Option{api.WithTenant(c.Tenant)}
 	if c.CAFile != "" {
 		pool, err := authorities(c.CAFile)
 		if err != nil {
 			os.Exit(app.Fail(e.errs, k, err, err.Error()))
 		}
-		e.options = append(e.options, client.WithRootCAs(pool))
+		e.options = append(e.options, api.WithRootCAs(pool))
 	}
 	e.client = e.clientOf(token)
 	err := k.Run(e)
@@ -173,7 +172,7 @@ func main() {
 	if code, ok := errors.AsType[exitError](err); ok {
 		os.Exit(int(code))
 	}
-	if errors.Is(err, client.ErrURL) {
+	if errors.Is(err, api.ErrURL) {
 		err = usagef("%w", err)
 	}
 	if err != nil {

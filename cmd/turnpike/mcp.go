@@ -11,15 +11,15 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/app/programs"
+	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/internal/tool/confine"
+	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
+	"github.com/turnpike-dev/turnpike/internal/tool/mcptool"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
-	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
-	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 type mcpCmd struct {
@@ -139,7 +139,7 @@ func (c *mcpLsCmd) list(ctx context.Context, t tool.Bound) (mcpListing, error) {
 	}
 	cfg := mcptool.Config{Commands: []string{"*"}}
 	if own.URL == "" {
-		if cfg.Confinement, err = confine.New(programs.Dev(c.Programs, c.DataDir, c.SecretsDir)); err != nil {
+		if cfg.Confinement, err = confine.New(confine.Config(programs.Dev(c.Programs, c.DataDir, c.SecretsDir))); err != nil {
 			return mcpListing{}, err
 		}
 	}

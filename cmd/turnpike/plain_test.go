@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 // TestEscapesOnTerminals: what models, tools and callers wrote is text on a terminal, escaped
@@ -46,7 +46,7 @@ func TestEscapesOnTerminals(t *testing.T) {
 		for _, how := range []struct{ asJSON, terminal, raw bool }{{false, false, false}, {false, true, false}, {true, false, true}, {true, true, false}} {
 			var out, errs bytes.Buffer
 			e := newEnv(&out, &errs, how.asJSON, how.terminal)
-			e.ctx, e.client, e.server = t.Context(), client.New(s.URL), s.URL
+			e.ctx, e.client, e.server = t.Context(), api.New(s.URL), s.URL
 			if err := command.Run(e); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}

@@ -13,9 +13,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/keys"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/keys"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -152,7 +151,7 @@ func (s submission) input(in io.Reader) (json.RawMessage, error) {
 		if err == nil && s.Input == "-" && strings.TrimSpace(text) == "" {
 			err = errors.New("standard input is empty: the input - is read from there")
 		}
-		return client.Text(text), err
+		return api.Text(text), err
 	}
 	b, err := os.ReadFile(s.From)
 	if err == nil && !json.Valid(b) {
@@ -172,7 +171,7 @@ func said(text string, in io.Reader) (string, error) {
 
 // deadline reads what the API takes: a duration, a time, or a number of seconds.
 func deadline(text string) (d api.Deadline, err error) {
-	raw := client.Text(text)
+	raw := api.Text(text)
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
 		raw = json.RawMessage(text)
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -93,7 +92,7 @@ func (c *resultCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return send(e, c.ID, api.SignalRequest{ToolResults: []api.ToolResult{{CallID: c.Call, Content: client.Text(text), IsError: c.Error}}})
+	return send(e, c.ID, api.SignalRequest{ToolResults: []api.ToolResult{{CallID: c.Call, Content: api.Text(text), IsError: c.Error}}})
 }
 
 type messageCmd struct {
@@ -106,7 +105,7 @@ func (c *messageCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	run, err := e.client.Signal(e.ctx, c.ID, api.SignalRequest{Message: client.Text(c.Text)})
+	run, err := e.client.Signal(e.ctx, c.ID, api.SignalRequest{Message: api.Text(c.Text)})
 	if err != nil {
 		return err
 	}

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
-	"github.com/turnpike-dev/turnpike/pkg/check"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
@@ -44,7 +44,7 @@ tools:
 	helper := write("helper.yaml", "name: helper\nmodel: {provider: scripted}\n")
 	var out, errs strings.Builder
 	c := agentsPutCmd{File: []string{boss, helper}}
-	if err := c.Run(&env{ctx: t.Context(), out: &out, errs: &errs, client: client.New(server.URL)}); err != nil {
+	if err := c.Run(&env{ctx: t.Context(), out: &out, errs: &errs, client: api.New(server.URL)}); err != nil {
 		t.Fatal(err)
 	}
 	if want := boss + `:8:5: warning: tools[1].agent: there is no agent "missing": calls of this tool fail until one is saved` + "\n"; errs.String() != want {
@@ -57,7 +57,7 @@ tools:
 
 func TestSummary(t *testing.T) {
 	t.Parallel()
-	for want, findings := range map[string][]check.Finding{
+	for want, findings := range map[string][]state.Finding{
 		"2 ok":                                 {{Name: "a", OK: true}, {Name: "b", OK: true}},
 		"1 ok, 1 warning: b":                   {{Name: "a", OK: true}, {Name: "b"}},
 		"0 ok, 1 failure: c, 2 warnings: a, b": {{Name: "a"}, {Name: "b"}, {Name: "c", Fatal: true}},

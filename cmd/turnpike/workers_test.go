@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 func TestWorkersAndVersions(t *testing.T) {
@@ -31,7 +31,7 @@ func TestWorkersAndVersions(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		e := newEnv(&out, &out, false, false)
-		e.ctx, e.client, e.server = t.Context(), client.New(s.URL), s.URL
+		e.ctx, e.client, e.server = t.Context(), api.New(s.URL), s.URL
 		if err := command.Run(e); err != nil {
 			t.Fatal(err)
 		}

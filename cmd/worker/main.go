@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/app/equipped"
 	"github.com/turnpike-dev/turnpike/internal/app/programs"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike/standard"
+	"github.com/turnpike-dev/turnpike/pkg/standard"
 )
 
 type config struct {
@@ -39,7 +40,7 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
-	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: cfg.HTTPAllow, ModelAllow: cfg.ModelAllow, MCPCommands: cfg.MCPCommands, Confinement: programs.Config(cfg.Programs, cfg.SecretsDir), MockResponses: cfg.MockResponses})
+	w, err := equipped.Worker(d, settings, standard.Config{HTTPAllow: cfg.HTTPAllow, ModelAllow: cfg.ModelAllow, MCPCommands: cfg.MCPCommands, Confinement: programs.Config(cfg.Programs, cfg.SecretsDir)}, cfg.MockResponses)
 	if err != nil {
 		return err
 	}

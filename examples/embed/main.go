@@ -13,7 +13,6 @@ import (
 	"github.com/turnpike-dev/turnpike"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
-	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 )
 
 //go:embed traveller.yaml
@@ -22,7 +21,7 @@ var traveller []byte
 // run opens the deployment, works, and follows one run.
 func run(ctx context.Context, o turnpike.Options, out io.Writer) error {
 	o.Tools = []turnpike.Tool{turnpike.NewTool("timetable", "Finds connections.", timetable)}
-	o.Models = turnpike.Models{"scripted": scripted.New()} // or "anthropic": anthropic.New(anthropic.Config{})
+	o.Models = turnpike.Models{"scripted": turnpike.Scripted()} // or "anthropic": anthropic.New(anthropic.Config{})
 	o.Hooks = map[string]hook.Hook{"no_flights": hook.Func(noFlights)}
 	o.Loops = loop.Registry{"checked": checked.Loop}
 	d, err := turnpike.Open(ctx, o)

@@ -8,30 +8,18 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log"
-	"net"
-	"net/http"
 	"os"
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
-
-	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
-	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
-	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 func main() {
@@ -57,51 +45,37 @@ model:
     - {text: "Both steps are done: take the 9:02 from platform 4."}
 `
 
-// run is a whole deployment in memory: a gateway, three workers, and one run.
+// run is a whole deployment in memory: three workers, and one run.
 func run(ctx context.Context, out io.Writer) error {
-	loops := loop.Builtin()
-	loops["planner"] = Planner
-
-	store, bus := memstore.New(memstore.Config{}), membus.New()
+	d, err := turnpike.Open(ctx, turnpike.Options{
+		Store: memstore.New(memstore.Config{}), Bus: membus.New(),
+		Tools:  []turnpike.Tool{turnpike.NewTool("timetable", "Finds trains.", timetable)},
+		Models: turnpike.Models{"scripted": turnpike.Scripted()},
+		Loops:  loop.Registry{"planner": Planner},
+	})
+	if err != nil {
+		return err
+	}
+	defer d.Close() //nolint:errcheck // the process ends
 	ctx, stop := context.WithCancel(ctx)
-	var deployment sync.WaitGroup
-	defer deployment.Wait()
+	var workers sync.WaitGroup
+	defer workers.Wait()
 	defer stop()
 	for i := range 3 {
-		w, err := worker.New(store, bus, worker.Config{
-			ID: fmt.Sprintf("worker-%d", i+1), Loops: loops, Logger: zerolog.Nop(),
-			Providers: map[string]model.Provider{"scripted": scripted.New()},
-			Kinds: toolspec.Kinds(map[string]tool.Tool{"timetable": tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
-				return tool.Result{Content: "9:02 to Lisbon, platform 4"}, nil
-			})}),
-		})
+		w, err := d.NewWorker(turnpike.WorkerOptions{ID: fmt.Sprintf("worker-%d", i+1)})
 		if err != nil {
 			return err
 		}
-		deployment.Go(func() { _ = w.Run(ctx) })
+		workers.Go(func() { _ = w.Run(ctx) })
 	}
-	g, err := gateway.New(store, bus, gateway.Config{Loops: loops.Names()})
+	if _, err := d.PutYAML(ctx, []byte(definition)); err != nil {
+		return err
+	}
+	started, err := d.Submit(ctx, turnpike.Submission{Agent: "traveller", Input: "I want to go to Lisbon."})
 	if err != nil {
 		return err
 	}
-	deployment.Go(func() { _ = g.Run(ctx) })
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	server := &http.Server{Handler: g.Handler(), ReadHeaderTimeout: time.Second}
-	deployment.Go(func() { _ = server.Serve(listener) })
-	defer server.Close()
-
-	c := client.New("http://" + listener.Addr().String())
-	if _, err := c.PutAgent(ctx, "traveller", []byte(definition)); err != nil {
-		return err
-	}
-	started, err := c.Submit(ctx, api.SubmitRequest{Agent: "traveller", Input: json.RawMessage(`"I want to go to Lisbon."`)}, "")
-	if err != nil {
-		return err
-	}
-	for e, err := range c.Events(ctx, started.ID, 0) {
+	for e, err := range started.Events(ctx, 0) {
 		if err != nil {
 			return err
 		}
@@ -116,4 +90,13 @@ func run(ctx context.Context, out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// journey is what the model asks the timetable for.
+type journey struct {
+	To string `json:"to"`
+}
+
+func timetable(_ context.Context, j journey) (string, error) {
+	return "9:02 to " + j.To + ", platform 4", nil
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
-	"github.com/turnpike-dev/turnpike/pkg/loop/looptest"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/turnpiketest"
 )
 
 // D10: a loop of a third party's runs on any worker, without a change elsewhere.
@@ -43,7 +43,7 @@ func loops() loop.Registry {
 // with crashes, aborts and difficult models.
 func TestPlannerIsALoop(t *testing.T) {
 	t.Parallel()
-	looptest.Exercise(t, loops(), agent.Definition{
+	turnpiketest.Loop(t, loops(), agent.Definition{
 		Loop: agent.Loop{Type: "planner"}, Tools: []agent.Tool{{Name: "timetable", Idempotent: true}, {Name: "book"}},
 	})
 }

@@ -1,38 +1,25 @@
 // Toolkind is a kind of tool of a third party's: tools of kind file read the files of
-// a directory. The gateway is given what it must know of the kind (filespec), the
-// worker what it does (filekind); nothing else changes.
+// a directory. Gateways know from package filespec how its definitions read, and workers
+// from package filekind what its calls do; nothing else changes.
 //
 //	go run ./examples/toolkind
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
-	"time"
 
-	"github.com/rs/zerolog"
-
+	"github.com/turnpike-dev/turnpike"
 	"github.com/turnpike-dev/turnpike/examples/toolkind/filekind"
 	"github.com/turnpike-dev/turnpike/examples/toolkind/filespec"
-	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
-	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // definition is an agent with a tool of kind file, and a model that plays a script.
@@ -49,7 +36,7 @@ tools:
   - {name: notes, kind: file, root: %q, description: Reads notes., idempotent: true}
 `
 
-// run is a whole deployment in memory: a gateway, a worker, and one run.
+// run is a whole deployment in memory: a worker, and one run.
 func run(ctx context.Context, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "notes")
 	if err != nil {
@@ -60,45 +47,30 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 
-	store, bus := memstore.New(memstore.Config{}), membus.New()
-	ctx, stop := context.WithCancel(ctx)
-	var deployment sync.WaitGroup
-	defer deployment.Wait()
-	defer stop()
-	w, err := worker.New(store, bus, worker.Config{
-		ID: "worker", Logger: zerolog.Nop(),
-		Providers: map[string]model.Provider{"scripted": scripted.New()},
-		Kinds:     toolspec.Kinds(nil).With(tool.Kinds{filespec.Kind: filekind.New(dir)}),
+	d, err := turnpike.Open(ctx, turnpike.Options{
+		Store: memstore.New(memstore.Config{}), Bus: membus.New(),
+		Models: turnpike.Models{"scripted": turnpike.Scripted()},
+		Kinds:  tool.Kinds{filespec.Kind: filekind.New(dir)},
 	})
 	if err != nil {
 		return err
 	}
-	deployment.Go(func() { _ = w.Run(ctx) })
+	defer d.Close() //nolint:errcheck // the process ends
+	w, err := d.NewWorker(turnpike.WorkerOptions{})
+	if err != nil {
+		return err
+	}
+	go func() { _ = w.Run(ctx) }()
+	defer func() { _ = w.Stop(context.Background()) }()
 
-	kinds := toolspec.Builtin()
-	kinds[filespec.Kind] = filespec.Spec
-	g, err := gateway.New(store, bus, gateway.Config{Kinds: kinds})
+	if _, err := d.PutYAML(ctx, fmt.Appendf(nil, definition, dir)); err != nil {
+		return err
+	}
+	started, err := d.Submit(ctx, turnpike.Submission{Agent: "librarian", Input: "What do I have to do today?"})
 	if err != nil {
 		return err
 	}
-	deployment.Go(func() { _ = g.Run(ctx) })
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	server := &http.Server{Handler: g.Handler(), ReadHeaderTimeout: time.Second}
-	deployment.Go(func() { _ = server.Serve(listener) })
-	defer server.Close() //nolint:errcheck // the process ends
-
-	c := client.New("http://" + listener.Addr().String())
-	if _, err := c.PutAgent(ctx, "librarian", fmt.Appendf(nil, definition, dir)); err != nil {
-		return err
-	}
-	started, err := c.Submit(ctx, api.SubmitRequest{Agent: "librarian", Input: json.RawMessage(`"What do I have to do today?"`)}, "")
-	if err != nil {
-		return err
-	}
-	for e, err := range c.Events(ctx, started.ID, 0) {
+	for e, err := range started.Events(ctx, 0) {
 		if err != nil {
 			return err
 		}

@@ -10,11 +10,11 @@ import (
 
 	"github.com/turnpike-dev/turnpike/examples/toolkind/filekind"
 	"github.com/turnpike-dev/turnpike/examples/toolkind/filespec"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // A kind of tool of a third party's is accepted by a gateway and called by a worker,

@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/turnpike-dev/turnpike/internal/build"
+	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/telemetry"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
 // Main is the main function of a process with settings C: it runs until the process is
@@ -46,7 +46,7 @@ func Main[C any](name, description string, run func(ctx context.Context, cfg C) 
 // The registry, if there is one, gets the metrics of the process, among them those of
 // calls to models; Close sends the last spans and figures. nc, if it is not nil, is a
 // connection to use, which the caller closes.
-func Open(ctx context.Context, cfg Config, nc *nats.Conn, service string, registry *prometheus.Registry) (_ *turnpike.Deployment, err error) {
+func Open(ctx context.Context, cfg Config, nc *nats.Conn, service string, registry *prometheus.Registry) (_ *deploy.Deployment, err error) {
 	undo := []func(){GCHeadroom()}
 	closer := func() {
 		for _, f := range undo {
@@ -82,7 +82,7 @@ func Open(ctx context.Context, cfg Config, nc *nats.Conn, service string, regist
 		settings.Meter = meters.Provider()
 		undo = append(undo, meters.Close)
 	}
-	d, err := turnpike.Open(ctx, settings)
+	d, err := deploy.Open(ctx, settings)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func Open(ctx context.Context, cfg Config, nc *nats.Conn, service string, regist
 }
 
 // reloadKeys reads the keys of the bus again after each SIGHUP, until ctx ends.
-func reloadKeys(ctx context.Context, d *turnpike.Deployment, file string) {
+func reloadKeys(ctx context.Context, d *deploy.Deployment, file string) {
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)

@@ -12,13 +12,13 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
+	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // Config of a process: flags over TURNPIKE_* variables over a YAML file.
@@ -85,8 +85,8 @@ type Feed struct {
 }
 
 // Deployment returns the settings that a deployment has from the configuration.
-func (c Config) Deployment() turnpike.Config {
-	return turnpike.Config{
+func (c Config) Deployment() deploy.Config {
+	return deploy.Config{
 		NATSURL: toolkit.ServerURL(c.NATSURL), NATSLogin: c.NATSLogin.Login(), NATSDomain: c.Domain, BusKeys: value("BUS_KEYS", c.BusKeys, c.BusKeysFile), RedisURL: c.RedisURL, RedisLogin: c.RedisLogin.Login(), RedisConfirm: c.Confirm, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), MaxResult: c.MaxResult, Logger: c.Log.Logger(),
 	}
 }
@@ -184,7 +184,7 @@ type TenantConfig struct {
 }
 
 // Gateway returns the settings of the gateway of a deployment.
-func (c GatewayConfig) Gateway(d *turnpike.Deployment, tenant string) (gateway.Config, error) {
+func (c GatewayConfig) Gateway(d *deploy.Deployment, tenant string) (gateway.Config, error) {
 	limits, err := c.Limits()
 	if err != nil {
 		return gateway.Config{}, err

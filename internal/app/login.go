@@ -1,8 +1,8 @@
 package app
 
 import (
-	"github.com/turnpike-dev/turnpike/pkg/credential"
-	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/internal/credential"
+	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
@@ -60,10 +60,10 @@ type RedisLogin struct {
 // Login returns it with the files not read yet.
 func (l RedisLogin) Login() redisstore.Login {
 	return redisstore.Login{
-		User: value("REDIS_USER", l.RedisUser, l.RedisUserFile), Password: value("REDIS_PASSWORD", l.RedisPassword, l.RedisPasswordFile),
-		SentinelUser: value("REDIS_SENTINEL_USER", l.RedisSentinelUser, l.RedisSentinelUserFile), SentinelPassword: value("REDIS_SENTINEL_PASSWORD", l.RedisSentinelPassword, l.RedisSentinelPasswordFile),
-		TLS: credential.TLS{
-			CA: value("REDIS_CA", l.RedisCA, l.RedisCAFile), Cert: value("REDIS_CERT", l.RedisCert, l.RedisCertFile), Key: value("REDIS_KEY", l.RedisKey, l.RedisKeyFile),
+		User: redisstore.Secret(value("REDIS_USER", l.RedisUser, l.RedisUserFile)), Password: redisstore.Secret(value("REDIS_PASSWORD", l.RedisPassword, l.RedisPasswordFile)),
+		SentinelUser: redisstore.Secret(value("REDIS_SENTINEL_USER", l.RedisSentinelUser, l.RedisSentinelUserFile)), SentinelPassword: redisstore.Secret(value("REDIS_SENTINEL_PASSWORD", l.RedisSentinelPassword, l.RedisSentinelPasswordFile)),
+		TLS: redisstore.TLS{
+			CA: redisstore.Secret(value("REDIS_CA", l.RedisCA, l.RedisCAFile)), Cert: redisstore.Secret(value("REDIS_CERT", l.RedisCert, l.RedisCertFile)), Key: redisstore.Secret(value("REDIS_KEY", l.RedisKey, l.RedisKeyFile)),
 		},
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/turnpike-dev/turnpike/pkg/credential"
+	"github.com/turnpike-dev/turnpike/internal/credential"
 )
 
 // Flags override variables, variables the file, the file the defaults.
@@ -148,7 +148,8 @@ func TestLoginSettings(t *testing.T) {
 		d := got.Deployment()
 		n, r := d.NATSLogin, d.RedisLogin
 		values := []credential.Value{n.Creds, n.NKey, n.User, n.Password, n.TLS.CA, n.TLS.Cert, n.TLS.Key,
-			r.User, r.Password, r.SentinelUser, r.SentinelPassword, r.TLS.CA, r.TLS.Cert, r.TLS.Key}
+			credential.Value(r.User), credential.Value(r.Password), credential.Value(r.SentinelUser), credential.Value(r.SentinelPassword),
+			credential.Value(r.TLS.CA), credential.Value(r.TLS.Cert), credential.Value(r.TLS.Key)}
 		for i, v := range values {
 			if text, err := v.Read(); err != nil || text != want || v.Name != names[i] {
 				t.Errorf("%s%s is %q, %v, by the name %s; want %q", names[i], form, text, err, v.Name, want)

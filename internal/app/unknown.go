@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
-	"github.com/turnpike-dev/turnpike/pkg/keys"
+	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
 // elsewhere are the variables of commands that are no services, by name. A test of

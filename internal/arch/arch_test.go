@@ -22,20 +22,23 @@ const module = "github.com/turnpike-dev/turnpike/"
 // subtree and any lower floor; neighbours on one floor do not know each other. A
 // package on no floor fails the test, so the table stays complete.
 var floors = [][]string{
-	{"internal/build"},
-	{"pkg/credential"},
-	{"pkg/check", "pkg/keys", "pkg/rule", "pkg/secret", "pkg/timelimit", "pkg/toolkit"},
+	{"internal/build", "internal/sse"},
+	{"internal/credential", "internal/state/wire"},
+	{"internal/keys", "internal/rule", "internal/secret", "internal/timelimit", "pkg/toolkit"},
 	{"pkg/state"},
-	{"pkg/provenance"},
-	{"pkg/budget", "pkg/hook", "pkg/model", "pkg/span", "pkg/transcript"},
-	{"pkg/tool"},
+	{"internal/check", "internal/provenance", "internal/state/record", "internal/state/quota", "internal/state/logcache"},
+	{"internal/state/statetest", "pkg/budget", "pkg/hook", "pkg/model", "internal/span", "internal/transcript"},
+	{"pkg/state/memstore", "pkg/state/natsstore", "pkg/state/redisstore"},
+	{"internal/hook", "pkg/tool"},
+	{"internal/tool", "internal/model"},
 	{"pkg/agent"},
 	{"pkg/loop"},
-	{"pkg/bus", "pkg/api"},
-	{"pkg/access", "pkg/dispatch", "pkg/lookup", "pkg/policy", "pkg/restore", "pkg/retention"},
-	{"pkg/worker", "pkg/client"},
-	{"pkg/gateway"},
-	{"pkg/turnpike"},
+	{"pkg/bus", "pkg/api", "internal/loop"},
+	{"internal/bus", "pkg/standard"},
+	{"internal/access", "internal/dispatch", "internal/lookup", "internal/policy", "internal/restore", "internal/retention"},
+	{"internal/worker"},
+	{"internal/gateway"},
+	{"internal/deploy"},
 	{"internal/inprocess"},
 	{"."},
 	{"turnpiketest"},
@@ -53,7 +56,7 @@ var floors = [][]string{
 
 // only narrows what the floors would allow: a package here may import no others of
 // this module but the subtrees that it names.
-var only = map[string][]string{"pkg/client": {"pkg/client", "pkg/api"}, "examples": {"examples", "pkg", ".", "turnpiketest"}}
+var only = map[string][]string{"examples": {"examples", "pkg", ".", "turnpiketest"}}
 
 // sealed lists what pure packages must never see, their adapters below them apart.
 var sealed = []string{
@@ -61,13 +64,13 @@ var sealed = []string{
 	"math/rand", "math/rand/v2", "crypto/rand", "github.com/rs/zerolog",
 }
 
-var pure = []string{"pkg/state", "pkg/state/record", "pkg/state/quota", "pkg/loop", "pkg/budget"}
+var pure = []string{"pkg/state", "internal/state/record", "internal/state/quota", "pkg/loop", "pkg/budget"}
 
 // vendors says where the name of a vendor may appear.
 var vendors = map[string][]string{
-	"github.com/nats-io/":                  {"pkg/bus/natsbus", "pkg/credential/natslogin", "pkg/state/natsstore", "pkg/hook/natshook", "pkg/tool/natstool", "pkg/toolkit", "pkg/turnpike", ".", "internal", "cmd"},
-	"github.com/a2aproject/":               {"pkg/tool/a2atool"},
-	"github.com/modelcontextprotocol/":     {"pkg/tool/mcptool", "internal/verify/testbed"},
+	"github.com/nats-io/":                  {"pkg/bus/natsbus", "internal/credential/natslogin", "pkg/state/natsstore", "internal/hook/natshook", "internal/tool/natstool", "pkg/toolkit", "pkg/standard", "internal/deploy", ".", "internal", "cmd"},
+	"github.com/a2aproject/":               {"internal/tool/a2atool"},
+	"github.com/modelcontextprotocol/":     {"internal/tool/mcptool", "internal/verify/testbed"},
 	"github.com/anishathalye/porcupine":    {"internal/verify/linear"},
 	"github.com/redis/":                    {"pkg/state/redisstore", "internal", "cmd"},
 	"github.com/openai/":                   {"pkg/model/openai"},
@@ -77,9 +80,9 @@ var vendors = map[string][]string{
 	"github.com/chromedp/":                 {"internal/verify/browser"},
 	"github.com/stretchr/testify":          {},
 	"github.com/alecthomas/kong":           {"internal/app", "cmd"},
-	"github.com/cenkalti/backoff/v4":       {"cmd/turnpike", "pkg/bus/natsbus", "pkg/model", "pkg/tool/natstool"},
-	"go.opentelemetry.io/":                 {"pkg/span", "pkg/worker", "pkg/gateway", "pkg/turnpike", ".", "internal"},
-	"github.com/prometheus/client_golang/": {"pkg/worker", "pkg/gateway", "pkg/turnpike", ".", "internal", "cmd"},
+	"github.com/cenkalti/backoff/v4":       {"cmd/turnpike", "pkg/bus/natsbus", "pkg/model", "internal/tool/natstool"},
+	"go.opentelemetry.io/":                 {"internal/span", "internal/worker", "internal/gateway", "internal/deploy", ".", "internal"},
+	"github.com/prometheus/client_golang/": {"internal/worker", "internal/gateway", "internal/deploy", ".", "internal", "cmd"},
 }
 
 // file is one Go file of the module.
@@ -172,10 +175,10 @@ func inside(imp string) (dir string, ours bool) {
 // that a process is given. What they import by way of others counts.
 func TestCoreLinksNoAdapter(t *testing.T) {
 	t.Parallel()
-	core := []string{"pkg/agent", "pkg/loop", "pkg/worker", "pkg/gateway", "pkg/tool/toolspec", "pkg/hook/hookspec"}
+	core := []string{"pkg/agent", "pkg/loop", "internal/worker", "internal/gateway", "internal/tool/toolspec", "internal/hook/hookspec"}
 	adapters := []string{
-		"pkg/tool/httptool", "pkg/tool/mcptool", "pkg/tool/a2atool", "pkg/tool/natstool", "pkg/hook/natshook",
-		"pkg/model/anthropic", "pkg/model/gemini", "pkg/model/openai", "pkg/model/scripted",
+		"internal/tool/httptool", "internal/tool/mcptool", "internal/tool/a2atool", "internal/tool/natstool", "internal/hook/natshook",
+		"pkg/model/anthropic", "pkg/model/gemini", "pkg/model/openai", "internal/model/scripted",
 	}
 	sdks := []string{
 		"github.com/nats-io/", "github.com/redis/", "github.com/a2aproject/", "github.com/modelcontextprotocol/",
@@ -218,16 +221,17 @@ func within(pkg, root string) bool {
 	return pkg == root || strings.HasPrefix(pkg, root+"/")
 }
 
-// locate returns the floor of a package and the name it has there, or -1.
+// locate returns the floor of a package and the longest name it has there, or -1.
 func locate(pkg string) (floor int, house string) {
+	floor = -1
 	for i, names := range floors {
 		for _, name := range names {
-			if within(pkg, name) {
-				return i, name
+			if within(pkg, name) && len(name) > len(house) {
+				floor, house = i, name
 			}
 		}
 	}
-	return -1, ""
+	return floor, house
 }
 
 // D9: pure packages, the loops among them, have no clock: the worker's events carry the time.
@@ -251,13 +255,14 @@ func TestPurePackagesHaveNoClock(t *testing.T) {
 	}
 }
 
-// A turn message is made and published in pkg/dispatch alone.
+// A turn message is made and published in internal/dispatch alone; the root package, turnpiketest and
+// the proofs wrap buses, and publish what they are given.
 func TestTurnsAreMadeInOnePlace(t *testing.T) {
 	t.Parallel()
 	found := 0
 	for _, f := range files(t, false) {
 		home := path.Dir(f.name)
-		if within(home, "pkg/bus/bustest") {
+		if within(home, "internal/bus/bustest") {
 			continue
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
@@ -272,15 +277,15 @@ func TestTurnsAreMadeInOnePlace(t *testing.T) {
 					what = "makes a bus.Turn"
 				}
 			case *ast.CallExpr:
-				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "PublishTurn" && within(home, "pkg") {
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "PublishTurn" && !within(home, "internal/verify") && !within(home, "internal/bench") && !within(home, "turnpiketest") {
 					what = "publishes a bus.Turn"
 				}
 			}
 			if what == "" {
 				return true
 			}
-			if found++; home != "pkg/dispatch" {
-				t.Errorf("%s %s; pkg/dispatch does", f.name, what)
+			if found++; home != "internal/dispatch" {
+				t.Errorf("%s %s; internal/dispatch does", f.name, what)
 			}
 			return true
 		})
@@ -343,7 +348,7 @@ func TestInvariantsAreTested(t *testing.T) {
 	}
 	var b bytes.Buffer
 	for _, f := range append(files(t, true), files(t, false)...) {
-		if strings.HasSuffix(f.name, "_test.go") || within(f.name, "pkg/state/statetest") || within(f.name, "pkg/bus/bustest") {
+		if strings.HasSuffix(f.name, "_test.go") || within(f.name, "internal/state/statetest") || within(f.name, "internal/bus/bustest") {
 			b.Write(f.src)
 		}
 	}

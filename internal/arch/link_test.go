@@ -14,21 +14,22 @@ import (
 // unlinked says what a process, or a package that others build theirs of, must not link:
 // packages of this module and of others, with all below them.
 var unlinked = map[string][]string{
-	"cmd/gateway":   slices.Concat(providers, adapters),
-	".":             slices.Concat(providers, adapters, []string{"go.opentelemetry.io/otel/exporters", "github.com/alecthomas/kong"}),
-	"pkg/turnpike":  slices.Concat(providers, adapters, []string{"go.opentelemetry.io/otel/exporters", "github.com/alecthomas/kong"}),
-	"pkg/worker":    slices.Concat(providers, adapters),
-	"pkg/loop":      slices.Concat(providers, adapters),
-	"pkg/agent":     slices.Concat(providers, adapters),
-	"examples/demo": slices.Concat(sdks, adapters, []string{"go.opentelemetry.io/otel/exporters", "google.golang.org/grpc", "github.com/alecthomas/kong"}),
+	"cmd/gateway":     slices.Concat(providers, adapters),
+	".":               slices.Concat(apis, adapters, []string{"go.opentelemetry.io/otel/exporters", "github.com/alecthomas/kong"}),
+	"internal/deploy": slices.Concat(providers, adapters, []string{"go.opentelemetry.io/otel/exporters", "github.com/alecthomas/kong"}),
+	"internal/worker": slices.Concat(providers, adapters),
+	"pkg/loop":        slices.Concat(providers, adapters),
+	"pkg/agent":       slices.Concat(providers, adapters),
+	"examples/demo":   slices.Concat(sdks, adapters, []string{"go.opentelemetry.io/otel/exporters", "google.golang.org/grpc", "github.com/alecthomas/kong"}),
 }
 
 var (
 	sdks      = []string{"github.com/openai/", "github.com/anthropics/", "google.golang.org/genai"}
-	providers = append([]string{module + "pkg/model/openai", module + "pkg/model/anthropic", module + "pkg/model/gemini", module + "pkg/model/scripted"}, sdks...)
+	apis      = append([]string{module + "pkg/model/openai", module + "pkg/model/anthropic", module + "pkg/model/gemini"}, sdks...)
+	providers = append([]string{module + "internal/model/scripted"}, apis...)
 	adapters  = []string{
-		module + "pkg/tool/a2atool", module + "pkg/tool/httptool", module + "pkg/tool/mcptool", module + "pkg/tool/natstool", module + "pkg/hook/natshook",
-		module + "pkg/turnpike/standard", "github.com/a2aproject/", "github.com/modelcontextprotocol/", "github.com/nats-io/nats-server/",
+		module + "internal/tool/a2atool", module + "internal/tool/httptool", module + "internal/tool/mcptool", module + "internal/tool/natstool", module + "internal/hook/natshook",
+		module + "pkg/standard", "github.com/a2aproject/", "github.com/modelcontextprotocol/", "github.com/nats-io/nats-server/",
 	}
 )
 

@@ -37,7 +37,7 @@ func abort(ctx context.Context, cfg Config, add func(Row)) error {
 }
 
 func aborts(ctx context.Context, cfg Config, n int, add func(Row)) error {
-	f, err := deploy(ctx, cfg.Profile, 1, 100)
+	f, err := startFleet(ctx, cfg.Profile, 1, 100)
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (f *floor) abort(ctx context.Context, i int) (seen, ended time.Duration, er
 // death kills one of two workers and returns when the other had taken up the first of
 // its turns, and all.
 func death(ctx context.Context, cfg Config) (first, all time.Duration, err error) {
-	f, err := deploy(ctx, cfg.Profile, 2, 1000)
+	f, err := startFleet(ctx, cfg.Profile, 2, 1000)
 	if err != nil {
 		return 0, 0, err
 	}

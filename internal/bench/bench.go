@@ -19,16 +19,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // Config of a benchmark.
@@ -194,7 +193,7 @@ func measureTurns(ctx context.Context, cfg Config) (*Turns, error) {
 // deployment is a gateway and a worker in this process, on servers of their own.
 type deployment struct {
 	servers *servers
-	client  *client.Client
+	client  *api.Client
 	store   *redisstore.Store
 	model   *benchModel
 	close   func()
@@ -246,7 +245,7 @@ func openWith(ctx context.Context, servers *servers, as func(*redisstore.Store) 
 	group.Go(func() error {
 		return g.Serve(ctx, listener)
 	})
-	s.client = client.New("http://" + listener.Addr().String())
+	s.client = api.New("http://" + listener.Addr().String())
 	s.close = func() {
 		cancel()
 		_ = group.Wait() // the measurement is over

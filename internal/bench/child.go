@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
+	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // Child is a gateway or a worker of a measurement, as a process of its own.
@@ -38,7 +38,7 @@ const (
 	subjectCalls     = "bench.calls."
 )
 
-func (c Child) open(ctx context.Context) (*turnpike.Deployment, error) {
+func (c Child) open(ctx context.Context) (*deploy.Deployment, error) {
 	return app.Open(ctx, app.Config{NATSURL: c.NATSURL, RedisURL: c.RedisURL, Log: app.Log{LogLevel: "error"}}, nil, "bench "+c.ID, nil)
 }
 
@@ -66,7 +66,7 @@ func (c Child) Run(ctx context.Context, out io.Writer) error {
 
 // work is a worker whose model is the scripted one, in its process, so that nothing
 // but Turnpike is measured.
-func (c Child) work(ctx context.Context, d *turnpike.Deployment) error {
+func (c Child) work(ctx context.Context, d *deploy.Deployment) error {
 	m := &watchedModel{Provider: scripted.New(), nc: d.NATS}
 	w, err := d.NewWorker(worker.Config{
 		ID: c.ID, Slots: c.Slots, Providers: map[string]model.Provider{"scripted": m}, ShutdownGrace: time.Second,

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 // load is how somebody else's long runs are queued, and the lane of the short one.
@@ -42,7 +42,7 @@ func fair(ctx context.Context, cfg Config, add func(Row)) error {
 
 func (c load) measure(ctx context.Context, cfg Config, queued int, add func(Row)) error {
 	const delay = 200 * time.Millisecond
-	f, err := deploy(ctx, cfg.Profile, 2, 50)
+	f, err := startFleet(ctx, cfg.Profile, 2, 50)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (c load) measure(ctx context.Context, cfg Config, queued int, add func(Row)
 }
 
 // short submits a short run so many times and returns how long it took.
-func short(ctx context.Context, c *client.Client, lane string, tries int) (Latency, error) {
+func short(ctx context.Context, c *api.Client, lane string, tries int) (Latency, error) {
 	var took []float64
 	for range tries {
 		began := time.Now()

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
@@ -29,7 +28,7 @@ type fleet struct {
 	*servers
 
 	url     string
-	client  *client.Client
+	client  *api.Client
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	store   *redisstore.Store // to look at, past the gateway
@@ -69,8 +68,8 @@ func spawn(ctx context.Context, wantLine bool, args ...string) (*exec.Cmd, strin
 	return cmd, strings.TrimSpace(line), nil
 }
 
-// deploy starts servers, a gateway and workers with so many slots each.
-func deploy(ctx context.Context, profile string, workers, slots int) (f *fleet, err error) {
+// startFleet starts servers, a gateway and workers with so many slots each.
+func startFleet(ctx context.Context, profile string, workers, slots int) (f *fleet, err error) {
 	f = &fleet{slots: slots}
 	defer func() {
 		if err != nil {
@@ -101,12 +100,12 @@ func deploy(ctx context.Context, profile string, workers, slots int) (f *fleet, 
 	return f, nil
 }
 
-func clientOf(url string) *client.Client {
-	return client.NewWithHTTP(url, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}})
+func clientOf(url string) *api.Client {
+	return api.NewWithHTTP(url, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}})
 }
 
 // admit starts a gateway of another tenant and returns a client of it.
-func (f *fleet) admit(ctx context.Context, tenant string) (*client.Client, error) {
+func (f *fleet) admit(ctx context.Context, tenant string) (*api.Client, error) {
 	g, url, err := spawn(ctx, true, "bench-child", f.natsURL, f.redisURL, "--gateway-tenant", tenant)
 	if err != nil {
 		return nil, fmt.Errorf("start gateway of %s: %w", tenant, err)

@@ -30,7 +30,7 @@ func parked(ctx context.Context, cfg Config, add func(Row)) error {
 }
 
 func parkedAt(ctx context.Context, cfg Config, n int, target string, add func(Row)) error {
-	f, err := deploy(ctx, cfg.Profile, 1, n+n/10)
+	f, err := startFleet(ctx, cfg.Profile, 1, n+n/10)
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/internal/sse"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/api/sse"
 )
 
 // readers opens event streams of live runs and looks how soon the first event is
@@ -21,7 +21,7 @@ func readers(ctx context.Context, cfg Config, add func(Row)) error {
 	if cfg.Short {
 		n, runs, perSecond, watch = 50, 5, 100, time.Second
 	}
-	f, err := deploy(ctx, cfg.Profile, 1, 1000)
+	f, err := startFleet(ctx, cfg.Profile, 1, 1000)
 	if err != nil {
 		return err
 	}

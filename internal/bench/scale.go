@@ -56,7 +56,7 @@ type scaled struct{ rate, spread float64 }
 
 // saturate keeps n workers busy for a while and counts.
 func saturate(ctx context.Context, cfg Config, n, slots int, delay, span time.Duration) (scaled, error) {
-	f, err := deploy(ctx, cfg.Profile, n, slots)
+	f, err := startFleet(ctx, cfg.Profile, n, slots)
 	if err != nil {
 		return scaled{}, err
 	}
@@ -112,7 +112,7 @@ func spreadOf(taken []int) float64 {
 // burst submits runs to n idle workers that have slots for all of them, and returns how
 // evenly they were taken.
 func burst(ctx context.Context, cfg Config, n int) (float64, error) {
-	f, err := deploy(ctx, cfg.Profile, n, 1000)
+	f, err := startFleet(ctx, cfg.Profile, n, 1000)
 	if err != nil {
 		return 0, err
 	}

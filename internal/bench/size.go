@@ -32,7 +32,7 @@ tools: [{name: ask, kind: human}]`
 }
 
 func sizeOf(ctx context.Context, cfg Config, definition string, end state.Status, name string, steps []int, add func(Row)) error {
-	f, err := deploy(ctx, cfg.Profile, 1, 1000)
+	f, err := startFleet(ctx, cfg.Profile, 1, 1000)
 	if err != nil {
 		return err
 	}

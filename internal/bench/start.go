@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 // start measures how long `turnpike dev` and `turnpike demo` take to be ready, how large
@@ -60,7 +60,7 @@ func start(ctx context.Context, cfg Config, add func(Row)) error {
 		add(Row{What: what + " at the start, resident", Value: mib(p.resident), Unit: "MiB", Note: fmt.Sprintf("%.1f MiB of its own; the rest is the program's file, which processes share", mib(p.own))})
 	}
 	resident("turnpike dev", dev)
-	f, err := deploy(ctx, cfg.Profile, 1, 1000)
+	f, err := startFleet(ctx, cfg.Profile, 1, 1000)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func startDev(ctx context.Context, self, data string) (process, error) {
 		return process{}, err
 	}
 	defer kill(cmd)
-	c := client.New("http://" + addr)
+	c := api.New("http://" + addr)
 	if err := until(ctx, "turnpike dev is ready", func() (bool, error) { return c.Ready(ctx) == nil, nil }); err != nil {
 		return process{}, err
 	}

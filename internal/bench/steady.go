@@ -18,7 +18,7 @@ func steady(ctx context.Context, cfg Config, add func(Row)) error {
 		n, call = 200, 500*time.Millisecond
 	}
 	const each, pieces = 5, 100
-	f, err := deploy(ctx, cfg.Profile, 1, n+n/10)
+	f, err := startFleet(ctx, cfg.Profile, 1, n+n/10)
 	if err != nil {
 		return err
 	}

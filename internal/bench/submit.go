@@ -18,7 +18,7 @@ func submit(ctx context.Context, cfg Config, add func(Row)) error {
 	if cfg.Short {
 		span, rate = 300*time.Millisecond, 200
 	}
-	f, err := deploy(ctx, cfg.Profile, 0, 0)
+	f, err := startFleet(ctx, cfg.Profile, 0, 0)
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // withoutVariable carries Config.Without to the processes that a measurement starts.

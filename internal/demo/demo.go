@@ -18,19 +18,18 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/term"
 
+	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/devserver"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/internal/watch"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 const definition = `
@@ -86,7 +85,7 @@ func Run(ctx context.Context, p *watch.Printer) (err error) {
 		return err
 	}
 	defer nc.Close()
-	d, err := turnpike.Open(ctx, turnpike.Config{NATS: nc})
+	d, err := deploy.Open(ctx, deploy.Config{NATS: nc})
 	if err != nil {
 		return err
 	}
@@ -115,11 +114,11 @@ func Run(ctx context.Context, p *watch.Printer) (err error) {
 		return err
 	}
 	fmt.Fprintf(p.Out, "%d workers, each a process of its own; NATS and the store are embedded.\n\n", workers)
-	return play(ctx, p, client.New("http://"+listener.Addr().String()), staff, ledger)
+	return play(ctx, p, api.New("http://"+listener.Addr().String()), staff, ledger)
 }
 
 // play submits the run, kills the worker that books, and checks the outcome.
-func play(ctx context.Context, p *watch.Printer, c *client.Client, staff staff, ledger string) error {
+func play(ctx context.Context, p *watch.Printer, c *api.Client, staff staff, ledger string) error {
 	if _, err := c.PutAgent(ctx, "traveller", []byte(definition)); err != nil {
 		return err
 	}
@@ -240,7 +239,7 @@ func (s staff) dismiss() {
 // ledger.
 func Worker(ctx context.Context, url, id, ledger string) error {
 	log := zerolog.New(os.Stderr).Level(zerolog.ErrorLevel)
-	d, err := turnpike.Open(ctx, turnpike.Config{NATSURL: url, Name: id, Logger: log})
+	d, err := deploy.Open(ctx, deploy.Config{NATSURL: url, Name: id, Logger: log})
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
-	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 // root is the repository.
@@ -73,7 +73,7 @@ type session struct {
 	dir    string
 	bin    string // shims, first on the PATH
 	env    []string
-	client *client.Client
+	client *api.Client
 
 	mu    sync.Mutex
 	ports map[string]string // what a page names: what it is here
@@ -112,7 +112,7 @@ func newSession(t *testing.T, commands string) *session {
 	s.copyRoot(t)
 	s.shims(t, commands)
 	gateway := s.local(t, "127.0.0.1:7070")
-	s.client = client.New("http://" + gateway)
+	s.client = api.New("http://" + gateway)
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		// A key of the machine's must not make a page pass that needs one.

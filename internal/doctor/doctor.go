@@ -12,31 +12,32 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"github.com/turnpike-dev/turnpike/internal/check"
+	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
-	"github.com/turnpike-dev/turnpike/pkg/check"
-	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
 // Findings looks at everything that a deployment depends on, without its gateways. It creates
 // nothing that stays: what gateways and workers create at their start is reported as not there
 // yet, and what it writes to test Redis and NATS expires. Secrets are looked for as a worker with secretsDir would.
-func Findings(ctx context.Context, cfg turnpike.Config, secretsDir string) []check.Finding {
+func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state.Finding {
 	options, err := cfg.NATSLogin.Options()
 	if err != nil {
-		return []check.Finding{{Name: "nats: login", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named: docs/how-to/secure-a-deployment.md"}}
+		return []state.Finding{{Name: "nats: login", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named: docs/how-to/secure-a-deployment.md"}}
 	}
-	var findings []check.Finding
+	var findings []state.Finding
 	var named namedRuns
 	nc, err := natsbus.Connect(cfg.NATSURL, "turnpike doctor", options...)
 	if err == nil {
 		defer nc.Close()
 		findings, named = busFindings(ctx, nc, cfg)
 	} else {
-		findings = append(findings, check.Finding{Name: "nats: server", Fatal: true, Detail: err.Error(), Remedy: cmp.Or(
+		findings = append(findings, state.Finding{Name: "nats: server", Fatal: true, Detail: err.Error(), Remedy: cmp.Or(
 			natslogin.Remedy(err), "start nats-server with -js, or set TURNPIKE_NATS_URL; the server of a `turnpike dev` is found in the directory where that was started",
 		)})
 	}
@@ -49,14 +50,14 @@ func Findings(ctx context.Context, cfg turnpike.Config, secretsDir string) []che
 	}
 	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
 	if err != nil {
-		return append(findings, check.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named, TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
+		return append(findings, state.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named, TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
 	}
 	defer s.Close()
 	found := s.Check(ctx)
 	if !check.Failed(found) {
 		found = append(found, s.CheckWrites(ctx))
 	}
-	waiting := check.Finding{OK: true}
+	waiting := state.Finding{OK: true}
 	if nc != nil && check.Err(found) == nil {
 		waiting = restoreFinding(ctx, nc, cfg, s)
 		found = append(found, waiting)
@@ -73,31 +74,31 @@ func Findings(ctx context.Context, cfg turnpike.Config, secretsDir string) []che
 
 // busFindings looks at the streams of the deployment.
 // It also returns the runs that turn messages name.
-func busFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config) (findings []check.Finding, named namedRuns) {
+func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config) (findings []state.Finding, named namedRuns) {
 	keys, err := cfg.Keys()
 	if err != nil {
-		return []check.Finding{{Name: "nats: signatures", Fatal: true, Detail: err.Error(), Remedy: "mend TURNPIKE_BUS_KEYS or its file"}}, named
+		return []state.Finding{{Name: "nats: signatures", Fatal: true, Detail: err.Error(), Remedy: "mend TURNPIKE_BUS_KEYS or its file"}}, named
 	}
 	b, err := natsbus.Open(ctx, nc, natsbus.Config{
 		Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
 		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: zerolog.Nop(), ReadOnly: true,
 	})
 	if err != nil {
-		return []check.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"}}, named
+		return []state.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"}}, named
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
 	alive, stop := heardWorkers(ctx, b)
 	defer stop()
 	findings = append(b.Check(ctx), b.CheckWrites(ctx))
 	if named.runs, named.all, err = b.NamedRuns(ctx, maxNamed); err != nil {
-		findings = append(findings, check.Finding{Name: "nats: turn messages", Detail: err.Error(), Remedy: "let this user read the streams of turns"})
+		findings = append(findings, state.Finding{Name: "nats: turn messages", Detail: err.Error(), Remedy: "let this user read the streams of turns"})
 	}
 	return append(findings, alive()), named
 }
 
 // storeWrites writes to a store in JetStream, and reports whether it takes writes.
-func storeWrites(ctx context.Context, s *natsstore.Store) check.Finding {
-	f := check.Finding{Name: "store: writes", OK: true, Broken: true, Detail: "taken"}
+func storeWrites(ctx context.Context, s *natsstore.Store) state.Finding {
+	f := state.Finding{Name: "store: writes", OK: true, Broken: true, Detail: "taken"}
 	if err := s.Ready(ctx); err != nil {
 		f.OK, f.Detail, f.Remedy = false, err.Error(), "see the log of nats-server: is its disk full, or max_file_store reached?"
 	}
@@ -105,8 +106,8 @@ func storeWrites(ctx context.Context, s *natsstore.Store) check.Finding {
 }
 
 // keeping says what is kept for ever.
-func keeping(r agent.Retention) check.Finding {
-	f := check.Finding{Name: "retention", OK: true, Detail: fmt.Sprintf("completed runs %s, failed runs %s", kept(r.Completed), kept(r.Failed))}
+func keeping(r agent.Retention) state.Finding {
+	f := state.Finding{Name: "retention", OK: true, Detail: fmt.Sprintf("completed runs %s, failed runs %s", kept(r.Completed), kept(r.Failed))}
 	f.Detail += ", by TURNPIKE_RETENTION as it is here: gateways go by their own"
 	return f
 }
@@ -119,16 +120,16 @@ func kept(p agent.Period) string {
 }
 
 // jetStreamFindings looks at a store in JetStream.
-func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config, secretsDir string, named namedRuns) []check.Finding {
-	f := check.Finding{Name: "store: JetStream"}
+func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, named namedRuns) []state.Finding {
+	f := state.Finding{Name: "store: JetStream"}
 	s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, Logger: zerolog.Nop(), ReadOnly: true})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		f.Detail, f.Remedy = "not there yet", "start a gateway or a worker, which create its streams"
-		return []check.Finding{f}
+		return []state.Finding{f}
 	}
 	if err != nil {
 		f.Fatal, f.Detail, f.Remedy = true, err.Error(), "mend the setting named"
-		return []check.Finding{f}
+		return []state.Finding{f}
 	}
 	defer s.Close()
 	found := append(s.Check(ctx), storeWrites(ctx, s))

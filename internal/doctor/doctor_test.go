@@ -11,10 +11,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/turnpike-dev/turnpike/internal/check"
+	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/doctor"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
-	"github.com/turnpike-dev/turnpike/pkg/check"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // replicas returns the replicas of each stream that there is.
@@ -47,10 +48,10 @@ func replicas(t *testing.T, url string) map[string]int {
 }
 
 // found returns the finding of a name, which must be there.
-func found(t *testing.T, cfg turnpike.Config, name string) check.Finding {
+func found(t *testing.T, cfg deploy.Config, name string) state.Finding {
 	t.Helper()
 	findings := doctor.Findings(t.Context(), cfg, "")
-	i := slices.IndexFunc(findings, func(f check.Finding) bool { return f.Name == name })
+	i := slices.IndexFunc(findings, func(f state.Finding) bool { return f.Name == name })
 	if i < 0 {
 		t.Fatalf("doctor says nothing of %q: %+v", name, findings)
 	}
@@ -58,9 +59,9 @@ func found(t *testing.T, cfg turnpike.Config, name string) check.Finding {
 }
 
 // start opens a deployment as gateways and workers do, and closes it.
-func start(t *testing.T, cfg turnpike.Config) {
+func start(t *testing.T, cfg deploy.Config) {
 	t.Helper()
-	d, err := turnpike.Open(t.Context(), cfg)
+	d, err := deploy.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestDoctorCreatesNothing(t *testing.T) {
 	t.Parallel()
 	url := testbed.NATSServer(t).URL()
 	for name, redis := range map[string]string{"JetStream": "", "Redis": testbed.Redis(t)} {
-		cfg := turnpike.Config{NATSURL: url, RedisURL: redis, Prefix: "looked-at", EventFeed: true}
+		cfg := deploy.Config{NATSURL: url, RedisURL: redis, Prefix: "looked-at", EventFeed: true}
 		findings := doctor.Findings(t.Context(), cfg, "")
 		if have := replicas(t, url); len(have) > 0 {
 			t.Errorf("%s: doctor has created %v", name, have)
@@ -84,9 +85,9 @@ func TestDoctorCreatesNothing(t *testing.T) {
 			}
 		}
 	}
-	start(t, turnpike.Config{NATSURL: url, Prefix: "looked-at", EventFeed: true})
+	start(t, deploy.Config{NATSURL: url, Prefix: "looked-at", EventFeed: true})
 	before := replicas(t, url)
-	if err := check.Err(doctor.Findings(t.Context(), turnpike.Config{NATSURL: url, Prefix: "looked-at", EventFeed: true}, "")); err != nil {
+	if err := check.Err(doctor.Findings(t.Context(), deploy.Config{NATSURL: url, Prefix: "looked-at", EventFeed: true}, "")); err != nil {
 		t.Errorf("doctor of a deployment that is there: %v", err)
 	}
 	if after := replicas(t, url); len(after) != len(before) {
@@ -99,7 +100,7 @@ func TestDoctorCreatesNothing(t *testing.T) {
 func TestReplicasOnACluster(t *testing.T) {
 	t.Parallel()
 	url := testbed.URLs(testbed.NATSCluster(t, 3))
-	cfg := turnpike.Config{NATSURL: url, Prefix: "three"}
+	cfg := deploy.Config{NATSURL: url, Prefix: "three"}
 	start(t, cfg)
 	if f := found(t, cfg, "nats: replicas"); f.OK || f.Fatal || !strings.Contains(f.Remedy, "TURNPIKE_NATS_REPLICAS=3") {
 		t.Errorf("one replica on three servers: %+v", f)
@@ -141,7 +142,7 @@ func TestReplicasOnACluster(t *testing.T) {
 func TestDoctorBeforeTheFirstStart(t *testing.T) {
 	t.Parallel()
 	url := testbed.URLs(testbed.NATSCluster(t, 3))
-	cfg := turnpike.Config{NATSURL: url, Prefix: "first", Replicas: 3}
+	cfg := deploy.Config{NATSURL: url, Prefix: "first", Replicas: 3}
 	doctor.Findings(t.Context(), cfg, "")
 	start(t, cfg)
 	for name, n := range replicas(t, url) {
@@ -164,7 +165,7 @@ func connect(t *testing.T, url string) *nats.Conn {
 // Doctor says what must have a write, and whether there are as many.
 func TestDoctorConfirm(t *testing.T) {
 	t.Parallel()
-	cfg := turnpike.Config{NATSURL: testbed.NATSServer(t).URL(), RedisURL: testbed.RedisProcess(t, "--appendonly", "yes").URL, Prefix: "confirm", RedisConfirm: "replicas:1"}
+	cfg := deploy.Config{NATSURL: testbed.NATSServer(t).URL(), RedisURL: testbed.RedisProcess(t, "--appendonly", "yes").URL, Prefix: "confirm", RedisConfirm: "replicas:1"}
 	f := found(t, cfg, "redis: confirm")
 	if f.OK || f.Detail != "replicas:1, 0 replicas connected" || !strings.Contains(f.Remedy, "start replicas") {
 		t.Errorf("%+v", f)
@@ -178,8 +179,8 @@ func TestDoctorConfirm(t *testing.T) {
 // Doctor says what agents refer to that nobody has, each thing once.
 func TestDoctorLooksForWhatAgentsReferTo(t *testing.T) {
 	t.Parallel()
-	cfg := turnpike.Config{NATSURL: testbed.NATSServer(t).URL(), Prefix: "refers"}
-	d, err := turnpike.Open(t.Context(), cfg)
+	cfg := deploy.Config{NATSURL: testbed.NATSServer(t).URL(), Prefix: "refers"}
+	d, err := deploy.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -41,7 +41,7 @@ type lostStore interface {
 
 // withLostRuns returns the findings about a store with one about lost runs, unless the store cannot
 // be used.
-func withLostRuns(ctx context.Context, findings []check.Finding, named namedRuns, store lostStore) []check.Finding {
+func withLostRuns(ctx context.Context, findings []state.Finding, named namedRuns, store lostStore) []state.Finding {
 	if check.Err(findings) != nil {
 		return findings
 	}
@@ -50,12 +50,12 @@ func withLostRuns(ctx context.Context, findings []check.Finding, named namedRuns
 
 // lostRuns lists the runs that turn messages, parents and batches name and that the store does not
 // have, without those that were deleted.
-func lostRuns(ctx context.Context, named namedRuns, store lostStore) check.Finding {
-	f := check.Finding{Name: "store: lost runs", OK: true, Detail: "turn messages, parents and batches name no run that the store lacks"}
+func lostRuns(ctx context.Context, named namedRuns, store lostStore) state.Finding {
+	f := state.Finding{Name: "store: lost runs", OK: true, Detail: "turn messages, parents and batches name no run that the store lacks"}
 	l := &lostSearch{store: store, all: named.all, looked: map[state.RunID]bool{}}
 	err := l.search(ctx, named.runs)
 	if err != nil {
-		return check.Finding{Name: f.Name, Detail: err.Error(), Remedy: "mend the store"}
+		return state.Finding{Name: f.Name, Detail: err.Error(), Remedy: "mend the store"}
 	}
 	if n := len(l.lost); n > 0 {
 		f.OK = false

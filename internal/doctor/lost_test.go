@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
 // Doctor lists the runs that turn messages, parents and batches name and the store lacks.
@@ -17,8 +17,8 @@ func TestDoctorListsLostRuns(t *testing.T) {
 	t.Parallel()
 	url := testbed.NATSServer(t).URL()
 	for name, redis := range map[string]string{"JetStream": "", "Redis": testbed.Redis(t)} {
-		cfg := turnpike.Config{NATSURL: url, RedisURL: redis, Prefix: "lost-" + strings.ToLower(name)}
-		d, err := turnpike.Open(t.Context(), cfg)
+		cfg := deploy.Config{NATSURL: url, RedisURL: redis, Prefix: "lost-" + strings.ToLower(name)}
+		d, err := deploy.Open(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,8 +84,8 @@ func TestDoctorListsLostRuns(t *testing.T) {
 // Doctor says what it has looked at when that is not all.
 func TestDoctorSaysWhatItLeavesOut(t *testing.T) {
 	t.Parallel()
-	cfg := turnpike.Config{NATSURL: testbed.NATSServer(t).URL(), RedisURL: testbed.Redis(t), Prefix: "leaves-out"}
-	d, err := turnpike.Open(t.Context(), cfg)
+	cfg := deploy.Config{NATSURL: testbed.NATSServer(t).URL(), RedisURL: testbed.Redis(t), Prefix: "leaves-out"}
+	d, err := deploy.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,19 +6,19 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 
+	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
-	"github.com/turnpike-dev/turnpike/pkg/check"
-	"github.com/turnpike-dev/turnpike/pkg/restore"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
 // restoreFinding reports whether Redis is an older copy than NATS knows of.
-func restoreFinding(ctx context.Context, nc *nats.Conn, cfg turnpike.Config, s *redisstore.Store) check.Finding {
-	f := check.Finding{Name: "store: restore", OK: true, Detail: "the store is as new as NATS knows"}
+func restoreFinding(ctx context.Context, nc *nats.Conn, cfg deploy.Config, s *redisstore.Store) state.Finding {
+	f := state.Finding{Name: "store: restore", OK: true, Detail: "the store is as new as NATS knows"}
 	b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Logger: zerolog.Nop(), ReadOnly: true})
 	if err != nil {
-		return check.Finding{Name: f.Name, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"}
+		return state.Finding{Name: f.Name, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"}
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
 	status, err := restore.Compare(ctx, s, b)

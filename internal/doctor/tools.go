@@ -11,16 +11,15 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/lookup"
+	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/internal/tool/natstool"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
-	"github.com/turnpike-dev/turnpike/pkg/check"
-	"github.com/turnpike-dev/turnpike/pkg/lookup"
-	"github.com/turnpike-dev/turnpike/pkg/policy"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // Definitions is where agents and tenants are.
@@ -59,10 +58,10 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 // agentFindings looks for what agents of all tenants that have settings refer to, in their latest
 // versions: services of tools and hooks, agents, secrets. None is fatal: somebody may have it in
 // a moment.
-func agentFindings(ctx context.Context, nc *nats.Conn, cfg turnpike.Config, secretsDir string, store Definitions) []check.Finding {
+func agentFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, store Definitions) []state.Finding {
 	tenants, err := store.Documents(ctx, state.TenantDocument)
 	if err != nil {
-		return []check.Finding{{Name: "agents", Detail: err.Error(), Remedy: "mend the store"}}
+		return []state.Finding{{Name: "agents", Detail: err.Error(), Remedy: "mend the store"}}
 	}
 	delete(tenants, state.DefaultTenant)
 	finder := Finder(nc, cfg.Prefix, store, secretsDir)
@@ -85,8 +84,8 @@ func of(tenant string) string {
 
 // missingOf tells what nobody has of what the agents of a tenant refer to, tools apart, which
 // toolsOf has with their versions.
-func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents state.Agents, left *int) []check.Finding {
-	var findings []check.Finding
+func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents state.Agents, left *int) []state.Finding {
+	var findings []state.Finding
 	places := map[string]int{} // in findings, by name
 	err := state.EachAgent(ctx, agents, tenant, func(v state.AgentVersion) error {
 		if *left--; *left < 0 {
@@ -98,7 +97,7 @@ func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents
 			if !there {
 				i = len(findings)
 				places[name] = i
-				findings = append(findings, check.Finding{Name: name, Detail: m.Why, Remedy: remedies[m.Kind]})
+				findings = append(findings, state.Finding{Name: name, Detail: m.Why, Remedy: remedies[m.Kind]})
 			}
 			if who := " (" + v.Name + ": " + m.At + ")"; len(findings[i].Detail) < 1000 {
 				findings[i].Detail += who
@@ -107,7 +106,7 @@ func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents
 		return nil
 	})
 	if errors.Is(err, errEnough) {
-		return append(findings, check.Finding{Name: "agents" + of(tenant), Detail: fmt.Sprintf("there are more than %d: the rest was not looked at", maxAgents), Remedy: "remove agents that nobody uses: turnpike agents rm"})
+		return append(findings, state.Finding{Name: "agents" + of(tenant), Detail: fmt.Sprintf("there are more than %d: the rest was not looked at", maxAgents), Remedy: "remove agents that nobody uses: turnpike agents rm"})
 	}
 	return findings // of another error toolsOf tells
 }
@@ -135,11 +134,11 @@ var remedies = map[lookup.Kind]string{
 }
 
 // toolsOf looks whether somebody serves each NATS tool of the agents of a tenant.
-func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents state.Agents) []check.Finding {
+func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents state.Agents) []state.Finding {
 	whose := of(tenant)
 	used, err := natsTools(ctx, agents, tenant)
 	if err != nil {
-		return []check.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "mend the store"}}
+		return []state.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "mend the store"}}
 	}
 	if len(used) == 0 {
 		return nil
@@ -147,11 +146,11 @@ func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents s
 	services, err := natstool.Discover(ctx, nc, prefix, tenant)
 	if err != nil {
 		asked := toolkit.DiscoverySubject(micro.InfoVerb, prefix, tenant) + " and " + toolkit.DiscoverySubject(micro.StatsVerb, prefix, tenant)
-		return []check.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "allow requests to " + asked}}
+		return []state.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "allow requests to " + asked}}
 	}
-	var findings []check.Finding
+	var findings []state.Finding
 	for _, name := range slices.Sorted(maps.Keys(used)) {
-		f := check.Finding{Name: "tool: " + name + whose}
+		f := state.Finding{Name: "tool: " + name + whose}
 		i := slices.IndexFunc(services, func(s natstool.Service) bool { return s.Name == name })
 		if i < 0 {
 			f.Detail = "no instance is found; agents with it: " + strings.Join(used[name], ", ")

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // workerPatience is how long doctor waits for a heartbeat. A worker sends several a second.
@@ -15,8 +15,8 @@ const workerPatience = 3 * time.Second
 
 // heardWorkers listens to the heartbeats of workers until stop is called. The finding waits for the
 // first one.
-func heardWorkers(ctx context.Context, b bus.Membership) (finding func() check.Finding, stop func()) {
-	f := check.Finding{Name: "workers", Broken: true, Detail: "no worker sends heartbeats", Remedy: "start one: worker, or turnpike dev"}
+func heardWorkers(ctx context.Context, b bus.Membership) (finding func() state.Finding, stop func()) {
+	f := state.Finding{Name: "workers", Broken: true, Detail: "no worker sends heartbeats", Remedy: "start one: worker, or turnpike dev"}
 	var mu sync.Mutex
 	var once sync.Once
 	alive, first := map[string]bool{}, make(chan struct{})
@@ -35,9 +35,9 @@ func heardWorkers(ctx context.Context, b bus.Membership) (finding func() check.F
 	})
 	if err != nil {
 		f.Detail, f.Remedy = "unknown: "+err.Error(), "see whether NATS answers"
-		return func() check.Finding { return f }, func() {}
+		return func() state.Finding { return f }, func() {}
 	}
-	return func() check.Finding {
+	return func() state.Finding {
 		select {
 		case <-first:
 		case <-end.C:
@@ -46,7 +46,7 @@ func heardWorkers(ctx context.Context, b bus.Membership) (finding func() check.F
 		mu.Lock()
 		defer mu.Unlock()
 		if n := len(alive); n > 0 {
-			return check.Finding{Name: f.Name, OK: true, Detail: fmt.Sprintf("%d at work", n)}
+			return state.Finding{Name: f.Name, OK: true, Detail: fmt.Sprintf("%d at work", n)}
 		}
 		return f
 	}, stopListening

@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
 // An operator bootstraps a deployment of processes whose callers say who they are, and two
@@ -50,17 +49,17 @@ func TestTenantsOfOneDeployment(t *testing.T) {
 		})
 	}
 	admin := cli("", "keys", "create", "--bootstrap")
-	of := func(tenant string) *client.Client {
+	of := func(tenant string) *api.Client {
 		key := cli(admin, "--tenant", tenant, "keys", "create", "--role", "author,submitter,approver,operator,admin", "--name", "all of "+tenant)
-		return client.New(s.url, client.WithToken(key))
+		return api.New(s.url, api.WithToken(key))
 	}
 	one, two := of("one"), of("two")
-	for name, c := range map[string]*client.Client{"one": one, "two": two} {
+	for name, c := range map[string]*api.Client{"one": one, "two": two} {
 		definition := fmt.Sprintf("model: {provider: scripted, responses: [{text: answer of %s, delay: 1ms}]}", name)
 		if _, err := c.PutAgent(t.Context(), "a", []byte(definition)); err != nil {
 			t.Fatal(err)
 		}
-		run, events, err := c.Do(t.Context(), api.SubmitRequest{Agent: "a", Input: client.Text("x")}, "", nil)
+		run, events, err := c.Do(t.Context(), api.SubmitRequest{Agent: "a", Input: api.Text("x")}, "", nil)
 		if err != nil || run.Output == nil || *run.Output != "answer of "+name || run.Tenant != name {
 			t.Fatalf("run of tenant %s = %+v, %v", name, run, err)
 		}
@@ -107,7 +106,7 @@ func TestTenantsOfOneDeployment(t *testing.T) {
 	if _, err := two.PutAgent(t.Context(), "slow", []byte("model: {provider: scripted, responses: [{text: late, delay: 1h}]}")); err != nil {
 		t.Fatal(err)
 	}
-	run, err := two.Submit(t.Context(), api.SubmitRequest{Agent: "slow", Input: client.Text("x")}, "")
+	run, err := two.Submit(t.Context(), api.SubmitRequest{Agent: "slow", Input: api.Text("x")}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
 // What one request, message or run may cost a process at most.
@@ -139,7 +138,7 @@ func (d doors) refused(method, path, body string) {
 // run submits a run, and returns it when it has ended or waits for somebody.
 func (d doors) run(agent, input string, schema string) api.Run {
 	d.t.Helper()
-	req := api.SubmitRequest{Agent: agent, Input: client.Text(input)}
+	req := api.SubmitRequest{Agent: agent, Input: api.Text(input)}
 	if schema != "" {
 		req.OutputSchema = json.RawMessage(schema)
 	}

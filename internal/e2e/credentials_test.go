@@ -9,10 +9,10 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/doctor"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
 // startNATS starts a server that asks for a password, and returns its address.
@@ -24,7 +24,7 @@ func startNATS(t *testing.T) string {
 // A process that does not get in says where, and not with what.
 func TestCredentialsAreRedacted(t *testing.T) {
 	t.Parallel()
-	for _, cfg := range []turnpike.Config{
+	for _, cfg := range []deploy.Config{
 		{NATSURL: "nats://site:" + core + "@127.0.0.1:1"},
 		{NATSURL: "nats://" + core + "@127.0.0.1:1,nats://site:" + core + "@127.0.0.1:2"},
 		{NATSURL: "nats://site:" + core + "/x@127.0.0.1:1"},
@@ -32,7 +32,7 @@ func TestCredentialsAreRedacted(t *testing.T) {
 		{NATSURL: "site:" + core + "@127.0.0.1:port"},
 		{NATSURL: "nats://site:" + core + "@" + startNATS(t)},
 	} {
-		if _, err := turnpike.Open(t.Context(), cfg); err == nil || leak(err.Error()) >= 0 {
+		if _, err := deploy.Open(t.Context(), cfg); err == nil || leak(err.Error()) >= 0 {
 			t.Errorf("open %s: %v", cfg.NATSURL, err)
 		}
 		if findings := fmt.Sprint(doctor.Findings(t.Context(), cfg, "")); leak(findings) >= 0 {
@@ -48,8 +48,8 @@ func TestCredentialsAreRedacted(t *testing.T) {
 		"redis://:" + core + "@127.0.0.1:1", "redis://:" + core + "/x@127.0.0.1:1", "redis://:" + core + "%zz@127.0.0.1", core + "@127.0.0.1:6379", "http://:" + core + "@127.0.0.1",
 		"redis://:" + core + "@127.0.0.1:1?" + core, "redis://:" + core + "@" + strings.TrimPrefix(testbed.RedisProcess(t, "--requirepass", redisPassword).URL, "redis://"),
 	} {
-		cfg := turnpike.Config{NATSURL: at, RedisURL: store, Prefix: "x"}
-		if _, err := turnpike.Open(t.Context(), cfg); err == nil || leak(err.Error()) >= 0 {
+		cfg := deploy.Config{NATSURL: at, RedisURL: store, Prefix: "x"}
+		if _, err := deploy.Open(t.Context(), cfg); err == nil || leak(err.Error()) >= 0 {
 			t.Errorf("open %s: %v", store, err)
 		}
 		if findings := fmt.Sprint(doctor.Findings(t.Context(), cfg, "")); leak(findings) >= 0 {

@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
-	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 // built is the directory of the compiled commands, if any test needed them.
@@ -161,7 +161,7 @@ type deployment struct {
 	t       *testing.T
 	env     []string
 	nats    *nats.Conn
-	client  *client.Client
+	client  *api.Client
 	url     string
 	gateway *process
 	workers []*process
@@ -191,7 +191,7 @@ func newDeployment(t *testing.T, workers int, env ...string) *deployment {
 	}
 	t.Cleanup(conn.Close)
 	s.nats = conn
-	s.client = client.New(s.url)
+	s.client = api.New(s.url)
 	s.gateway = spawn(t, "gateway", s.env)
 	eventually(t, "gateway is ready", func() error {
 		resp, err := http.Get(s.url + "/readyz")

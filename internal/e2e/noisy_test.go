@@ -11,17 +11,16 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/rs/zerolog"
 
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // order is a model that notes whose calls it gets, one after the other.
@@ -51,7 +50,7 @@ func (o *order) before(id state.RunID) int {
 }
 
 // tenant serves the API of one tenant.
-func tenant(t *testing.T, store state.Store, b bus.Bus, name string) *client.Client {
+func tenant(t *testing.T, store state.Store, b bus.Bus, name string) *api.Client {
 	t.Helper()
 	g, err := gateway.New(store, b, gateway.Config{Tenant: name, Logger: zerolog.Nop()})
 	if err != nil {
@@ -59,7 +58,7 @@ func tenant(t *testing.T, store state.Store, b bus.Bus, name string) *client.Cli
 	}
 	server := httptest.NewServer(g.Handler())
 	t.Cleanup(server.Close)
-	return client.New(server.URL)
+	return api.New(server.URL)
 }
 
 // A thousand long runs of one tenant are queued in one lane, and one worker has one
@@ -75,7 +74,7 @@ func TestNoisyTenantIsOvertaken(t *testing.T) {
 			b, store := openOn(t, name, nc, prefix)
 			many, few := tenant(t, store, b, "many"), tenant(t, store, b, "few")
 			for agent, turns := range map[string]string{"long": `{"tool_calls":[{"name":"noop"}]},{"tool_calls":[{"name":"noop"}]},`, "short": `{"tool_calls":[{"name":"noop"}]},`} {
-				for _, c := range []*client.Client{many, few} {
+				for _, c := range []*api.Client{many, few} {
 					if _, err := c.PutAgent(t.Context(), agent, fmt.Appendf(nil, `{"name":%q,"model":{"provider":"scripted","responses":[%s{"text":"done"}]},"tools":[{"name":"noop"}]}`, agent, turns)); err != nil {
 						t.Fatal(err)
 					}

@@ -27,29 +27,29 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/internal/hook/natshook"
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
+	"github.com/turnpike-dev/turnpike/internal/secret"
+	"github.com/turnpike-dev/turnpike/internal/tool/a2atool"
+	"github.com/turnpike-dev/turnpike/internal/tool/confine"
+	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
+	"github.com/turnpike-dev/turnpike/internal/tool/mcptool"
+	"github.com/turnpike-dev/turnpike/internal/tool/natstool"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/worker"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
-	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
-	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
 	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
 	"github.com/turnpike-dev/turnpike/pkg/model/openai"
-	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
-	"github.com/turnpike-dev/turnpike/pkg/secret"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/a2atool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
-	"github.com/turnpike-dev/turnpike/pkg/tool/httptool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/mcptool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // core is in every canary. No escaping changes it, so whatever holds a canary in
@@ -145,7 +145,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	registry := prometheus.NewRegistry()
 	spans, meter := tracetest.NewSpanRecorder(), sdkmetric.NewManualReader()
-	d, err := turnpike.Open(ctx, turnpike.Config{NATS: conn, RedisURL: redisURL, Prefix: "secrets", EventFeed: true, Logger: zerolog.New(&logs).Level(zerolog.DebugLevel), Registry: registry})
+	d, err := deploy.Open(ctx, deploy.Config{NATS: conn, RedisURL: redisURL, Prefix: "secrets", EventFeed: true, Logger: zerolog.New(&logs).Level(zerolog.DebugLevel), Registry: registry})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	base := "http://" + listener.Addr().String()
-	c := client.New(base)
+	c := api.New(base)
 
 	parrots := mcpParrots(t)
 

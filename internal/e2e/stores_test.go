@@ -15,21 +15,20 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/rs/zerolog"
 
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // pair is two gateways of one deployment, each with its own connections, and a worker.
-type pair struct{ one, other *client.Client }
+type pair struct{ one, other *api.Client }
 
 // onEachStore runs a test with checkpoints in Redis and in JetStream, on real servers.
 func onEachStore(t *testing.T, test func(t *testing.T, p pair)) {
@@ -57,7 +56,7 @@ func onEachStore(t *testing.T, test func(t *testing.T, p pair)) {
 	}
 }
 
-func gatewayOn(t *testing.T, kind, at, prefix string) (*client.Client, state.Store, *natsbus.Bus) {
+func gatewayOn(t *testing.T, kind, at, prefix string) (*api.Client, state.Store, *natsbus.Bus) {
 	t.Helper()
 	nc, err := nats.Connect(at)
 	if err != nil {
@@ -74,7 +73,7 @@ func gatewayOn(t *testing.T, kind, at, prefix string) (*client.Client, state.Sto
 		server.CloseClientConnections()
 		server.Close()
 	})
-	return client.New(server.URL), store, b
+	return api.New(server.URL), store, b
 }
 
 // openOn opens a bus and a store with checkpoints in Redis or in JetStream.
@@ -217,7 +216,7 @@ func TestBatchesAreListed(t *testing.T) {
 		for n := range 3 {
 			runs := make([]api.SubmitRequest, n+1)
 			for i := range runs {
-				runs[i] = api.SubmitRequest{Agent: "hello", Input: client.Text("x")}
+				runs[i] = api.SubmitRequest{Agent: "hello", Input: api.Text("x")}
 			}
 			made, err := p.one.SubmitBatch(t.Context(), api.BatchRequest{Runs: runs}, "")
 			if err != nil {
@@ -270,7 +269,7 @@ func TestForkIsMadeOnce(t *testing.T) {
 		}
 		turn, instructions := 0, "Be kind."
 		req := api.ForkRequest{
-			Turn: &turn, Instructions: &instructions, Input: client.Text("three"),
+			Turn: &turn, Instructions: &instructions, Input: api.Text("three"),
 			Messages: []api.ForkMessage{{ID: messages[0].ID, Parts: []json.RawMessage{[]byte(`{"type":"text","text":"two"}`)}}},
 		}
 		first, err := p.one.ForkWithKey(t.Context(), source.ID, req, "key")

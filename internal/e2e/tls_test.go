@@ -17,7 +17,6 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
 // A gateway and a worker with a certificate of a company's own authority: everything that they
@@ -125,11 +124,11 @@ func TestTLS(t *testing.T) {
 	}
 
 	// A stream that is open while the certificate is replaced.
-	c := client.New("https://"+addr, client.WithToken(key), client.WithRootCAs(pool))
+	c := api.New("https://"+addr, api.WithToken(key), api.WithRootCAs(pool))
 	if _, err := c.PutAgent(t.Context(), "slow", []byte("model: {provider: scripted, responses: [{text: late, delay: 1h}]}")); err != nil {
 		t.Fatal(err)
 	}
-	run, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "slow", Input: client.Text("x")}, "")
+	run, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "slow", Input: api.Text("x")}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
+	"github.com/turnpike-dev/turnpike/internal/tool/natstool"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 

@@ -13,10 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
 )
 
 // buildNext compiles the services as a build would be whose format is one higher, into
@@ -75,7 +74,7 @@ func TestTwoBuilds(t *testing.T) {
 type twoBuilds struct {
 	*deployment
 	front   *process // the next build's gateway
-	newer   *client.Client
+	newer   *api.Client
 	workers []*process // two of each build, the older ones first
 }
 
@@ -96,7 +95,7 @@ func newTwoBuilds(t *testing.T, env []string) *twoBuilds {
 	// Behind one address, either gateway may answer.
 	addr := freeAddr(t)
 	b.front = spawn(t, next+"gateway", append(slices.Clone(b.env), "TURNPIKE_ADDR="+addr))
-	b.newer = client.New("http://" + addr)
+	b.newer = api.New("http://" + addr)
 	eventually(t, "the next build's gateway is ready", func() error { return b.newer.Ready(t.Context()) })
 	for _, id := range []string{"old-0", "old-1", "next-0", "next-1"} {
 		build := ""
@@ -183,7 +182,7 @@ func (b *twoBuilds) apart(t *testing.T) {
 	for _, p := range b.workers[:2] {
 		p.kill()
 	}
-	d, err := turnpike.Open(t.Context(), turnpike.Config{NATS: b.nats, RedisURL: b.redisURL(), Prefix: b.prefix()})
+	d, err := deploy.Open(t.Context(), deploy.Config{NATS: b.nats, RedisURL: b.redisURL(), Prefix: b.prefix()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +262,7 @@ func stands(run api.Run) string {
 
 // answerAll gives runs, and those they have started, what they wait for until n of them
 // have ended.
-func answerAll(t *testing.T, c *client.Client, ids []string, n int) {
+func answerAll(t *testing.T, c *api.Client, ids []string, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d runs end", n), func() error {
 		page, err := c.List(t.Context(), map[string][]string{"limit": {"100"}})

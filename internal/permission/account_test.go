@@ -16,7 +16,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/permission"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
 // JetStream answers a submission on any subject. An answer on the subject of an abort, of whatever
@@ -95,7 +94,7 @@ func TestAccountOfClients(t *testing.T) {
 	if _, err := c.PutTenant(t.Context(), "acme", api.TenantSettings{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.New(at, client.WithTenant("acme")).PutAgent(t.Context(), "slow", []byte(slow)); err != nil {
+	if _, err := api.New(at, api.WithTenant("acme")).PutAgent(t.Context(), "slow", []byte(slow)); err != nil {
 		t.Fatal(err)
 	}
 	if ended := d.submits("client-acme", "turnpike.t.acme.", "slow", true); ended.Status != "cancelled" || ended.Tenant != "acme" {

@@ -15,22 +15,22 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/turnpike-dev/turnpike/internal/app/equipped"
+	"github.com/turnpike-dev/turnpike/internal/credential"
+	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/doctor"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/hook/natshook"
 	"github.com/turnpike-dev/turnpike/internal/permission"
+	"github.com/turnpike-dev/turnpike/internal/tool/natstool"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
-	"github.com/turnpike-dev/turnpike/pkg/credential"
-	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
-	"github.com/turnpike-dev/turnpike/pkg/hook/natshook"
+	"github.com/turnpike-dev/turnpike/pkg/standard"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
-	"github.com/turnpike-dev/turnpike/pkg/tool/natstool"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike/standard"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // users are those of the tests, each with its role and its tenant.
@@ -109,13 +109,13 @@ func (d deployment) connect(name string) (*nats.Conn, <-chan error) {
 
 // runs starts a gateway and a worker with their own users, and returns a client of the gateway.
 // Nothing may be refused to them while the test lasts.
-func (d deployment) runs(store func(role string) turnpike.Config) (c *client.Client, gatewayAt string) {
+func (d deployment) runs(store func(role string) deploy.Config) (c *api.Client, gatewayAt string) {
 	d.t.Helper()
-	open := func(role string) *turnpike.Deployment {
+	open := func(role string) *deploy.Deployment {
 		cfg := store(role)
 		nc, refused := d.connect(role)
 		cfg.NATS, cfg.EventFeed = nc, true
-		opened, err := turnpike.Open(d.t.Context(), cfg)
+		opened, err := deploy.Open(d.t.Context(), cfg)
 		if err != nil {
 			d.t.Fatalf("%s: %v", role, err)
 		}
@@ -137,13 +137,13 @@ func (d deployment) runs(store func(role string) turnpike.Config) (c *client.Cli
 		d.t.Fatal(err)
 	}
 	d.goes(func(ctx context.Context) error { return g.Serve(ctx, listener) })
-	w, err := standard.NewWorker(open("worker"), worker.Config{}, standard.Config{})
+	w, err := equipped.Worker(open("worker"), worker.Config{}, standard.Config{}, "")
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	d.goes(w.Run)
 	at := "http://" + listener.Addr().String()
-	return client.New(at), at
+	return api.New(at), at
 }
 
 func (d deployment) goes(run func(ctx context.Context) error) {
@@ -178,12 +178,12 @@ model: {provider: scripted, responses: [{tool_calls: [{name: pick, arguments: {}
 // with JetStream.
 func TestRuns(t *testing.T) {
 	t.Parallel()
-	for name, store := range map[string]func(*testing.T) func(string) turnpike.Config{"jetstream": noRedis, "redis": withRedis} {
+	for name, store := range map[string]func(*testing.T) func(string) deploy.Config{"jetstream": noRedis, "redis": withRedis} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := start(t)
 			c, at := d.runs(store(t))
-			for tenant, client := range map[string]*client.Client{"default": c, "acme": client.New(at, client.WithTenant("acme"))} {
+			for tenant, client := range map[string]*api.Client{"default": c, "acme": api.New(at, api.WithTenant("acme"))} {
 				if tenant == "acme" {
 					if _, err := c.PutTenant(t.Context(), tenant, api.TenantSettings{}); err != nil {
 						t.Fatal(err)
@@ -194,7 +194,7 @@ func TestRuns(t *testing.T) {
 				}
 			}
 			for tenant, service := range map[string]string{"default": "tool-named", "acme": "tool-acme"} {
-				d.converts(client.New(at, client.WithTenant(tenant)), tenant, service)
+				d.converts(api.New(at, api.WithTenant(tenant)), tenant, service)
 			}
 			if ended := d.submits("client", "turnpike.", "slow", true); ended.Status != "cancelled" {
 				t.Errorf("the aborted run ended %+v", ended)
@@ -218,7 +218,7 @@ func TestRuns(t *testing.T) {
 
 // converts has a run of a tenant whose tool and hook a service of that tenant serves, while one
 // of another tenant serves a tool of the same name. Nothing is refused to the service.
-func (d deployment) converts(c *client.Client, tenant, service string) {
+func (d deployment) converts(c *api.Client, tenant, service string) {
 	d.t.Helper()
 	root := toolkit.Root("turnpike", tenant)
 	if _, err := c.PutAgent(d.t.Context(), "converter", fmt.Appendf(nil, converter, root)); err != nil {
@@ -329,12 +329,12 @@ func (d deployment) submits(user, root, agent string, abort bool) (ended api.Run
 	return ended
 }
 
-func noRedis(*testing.T) func(string) turnpike.Config {
-	return func(string) turnpike.Config { return turnpike.Config{} }
+func noRedis(*testing.T) func(string) deploy.Config {
+	return func(string) deploy.Config { return deploy.Config{} }
 }
 
 // withRedis starts a Redis with the users of the roles.
-func withRedis(t *testing.T) func(string) turnpike.Config {
+func withRedis(t *testing.T) func(string) deploy.Config {
 	t.Helper()
 	var acl strings.Builder
 	acl.WriteString(permission.RedisDefaultUser)
@@ -350,9 +350,9 @@ func withRedis(t *testing.T) func(string) turnpike.Config {
 		t.Fatal(err)
 	}
 	url := testbed.RedisProcess(t, "--aclfile", path, "--appendonly", "yes").URL
-	return func(role string) turnpike.Config {
-		return turnpike.Config{RedisURL: url, RedisLogin: redisstore.Login{
-			User: credential.Value{Name: "USER", Text: "its-" + role}, Password: credential.Value{Name: "PASSWORD", Text: "of-" + role},
+	return func(role string) deploy.Config {
+		return deploy.Config{RedisURL: url, RedisLogin: redisstore.Login{
+			User: redisstore.Secret{Name: "USER", Text: "its-" + role}, Password: redisstore.Secret{Name: "PASSWORD", Text: "of-" + role},
 		}}
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/turnpike-dev/turnpike/internal/credential"
+	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/internal/permission"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
-	"github.com/turnpike-dev/turnpike/pkg/credential"
-	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
 )
 
 // The secrets of a deployment serve its servers, and those that are there stay.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/turnpike-dev/turnpike/pkg/rule"
+	"github.com/turnpike-dev/turnpike/internal/rule"
 )
 
 // Bounds of what a schema costs.

@@ -5,8 +5,8 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/keys"
 	"github.com/turnpike-dev/turnpike/pkg/budget"
-	"github.com/turnpike-dev/turnpike/pkg/keys"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"

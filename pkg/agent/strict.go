@@ -15,7 +15,7 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
-	"github.com/turnpike-dev/turnpike/pkg/keys"
+	"github.com/turnpike-dev/turnpike/internal/keys"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 

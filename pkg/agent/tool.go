@@ -7,8 +7,8 @@ import (
 
 	"cel.dev/cel-go/cel"
 
-	"github.com/turnpike-dev/turnpike/pkg/provenance"
-	"github.com/turnpike-dev/turnpike/pkg/rule"
+	"github.com/turnpike-dev/turnpike/internal/provenance"
+	"github.com/turnpike-dev/turnpike/internal/rule"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )

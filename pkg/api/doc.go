@@ -1,22 +1,37 @@
-// Package api holds the types of the HTTP API: what gateway, clients and the event stream send
-// each other. Their JSON is the contract; docs/reference/http.md describes it.
+// Package api holds the types of the HTTP API and a client. Their JSON is the contract;
+// docs/reference/http.md describes it. It links neither worker nor broker.
 //
 //   - [SubmitRequest], [SignalRequest], [BatchRequest] and [ForkRequest] are what clients send.
-//   - [Run], [Turn], [Message], [Batch] and [DeadLetter] are what a gateway answers.
+//   - [Run], [Turn], [Message], [Batch] and [DeadLetter] are what a gateway responds with.
 //   - [Event] is one event of a run, committed (it has a number) or live.
 //   - [Problem] is an error, as application/problem+json with a code.
 //
-// A program that does not use package client reads answers like this:
+// A [Client] has a method for each request:
 //
-//	var run api.Run
-//	if err := json.Unmarshal(body, &run); err != nil {
+//	c := api.New("http://127.0.0.1:7070")
+//	run, err := c.Submit(ctx, api.SubmitRequest{Agent: "hello", Input: api.Text("Hi")}, "order-17")
+//	if err != nil {
 //		return err
 //	}
-//	done := run.Terminal()
+//	for event, err := range c.Events(ctx, run.ID, 0) {
+//		if err != nil {
+//			return err
+//		}
+//		fmt.Println(event.Seq, event.Type)
+//	}
+//
+// Most Go programs use turnpike.Dial of the module root instead, which returns typed results.
 //
 // # Guarantees
 //
-//   - A field is never renamed and never changes its meaning. New ones may come, so readers
+//   - A field is never renamed and never changes its meaning. New ones may appear, so readers
 //     ignore those that they do not know.
-//   - Requests are read by [Decode]: unknown keys are refused, and the place of a mistake is named.
+//   - Requests are read by [Decode]: unknown keys are refused, and the error names the place of a mistake.
+//   - A submission with a key may be repeated: the same key returns the same run.
+//   - [Client.Events] reconnects by itself. It returns every committed event once, in order; live events
+//     that occur while it reconnects are missed.
+//   - [Client.Changes] reconnects by itself. It then reports the runs that changed meanwhile, or that it
+//     cannot ([ChangesLost]).
+//   - An error of the gateway is a *[Problem], with a code from docs/reference/errors.md.
+//   - A Client is safe for concurrent use.
 package api

@@ -145,8 +145,8 @@ type CancelRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Text returns the text of a JSON string, and any other JSON as it stands.
-func Text(raw json.RawMessage) string {
+// PlainText returns the text of a JSON string, and any other JSON as it stands. [Text] is its opposite.
+func PlainText(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
 		return s

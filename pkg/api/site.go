@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -25,7 +24,7 @@ type Readiness struct {
 	Bus      string          `json:"bus"`    // ok, or what is wrong
 	Store    string          `json:"store"`
 	Restore  string          `json:"restore"` // ok, or waiting_restore with what is to do
-	Findings []check.Finding `json:"findings"`
+	Findings []state.Finding `json:"findings"`
 }
 
 // The statuses of a worker. An unreachable one was not heard for a while, and may still hold

@@ -45,7 +45,7 @@ const (
 // with many runs.
 type Turns interface {
 	// PublishTurn stores a turn message. While the server remembers id, a second
-	// message with it is dropped without an error. Only pkg/dispatch calls it: it owns
+	// message with it is dropped without an error. Only internal/dispatch calls it: it owns
 	// the ids.
 	PublishTurn(ctx context.Context, t Turn, id string) error
 

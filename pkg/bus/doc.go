@@ -28,6 +28,6 @@
 //   - Losing, doubling or reordering any message costs time and never correctness.
 //   - A turn is delivered until it is acknowledged, to one worker at a time while that one
 //     answers within the ack wait.
-//   - Only pkg/dispatch publishes turns.
+//   - Only internal/dispatch publishes turns.
 //   - Implementations pass bustest.Exercise.
 package bus

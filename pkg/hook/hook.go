@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/turnpike-dev/turnpike/pkg/provenance"
+	"github.com/turnpike-dev/turnpike/internal/provenance"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 

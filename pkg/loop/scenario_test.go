@@ -4,8 +4,8 @@ import (
 	"flag"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/loop/looptest"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
-	"github.com/turnpike-dev/turnpike/pkg/loop/looptest"
 )
 
 var update = flag.Bool("update", false, "rewrite what the loops decide in the scenarios")

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/turnpike-dev/turnpike/pkg/provenance"
+	"github.com/turnpike-dev/turnpike/internal/provenance"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 

@@ -6,14 +6,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/internal/loop/looptest"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/budget"
-	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
-	"github.com/turnpike-dev/turnpike/pkg/loop/looptest"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 )
 
 // I2, I5, A1, A2, A4: what must be true of every loop, in random histories.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
 	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
 	"github.com/turnpike-dev/turnpike/pkg/model/openai"
-	"github.com/turnpike-dev/turnpike/pkg/model/scripted"
 )
 
 // deaf embeds a cancelable provider, but is not cancelable.

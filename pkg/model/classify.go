@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/turnpike-dev/turnpike/pkg/secret"
+	"github.com/turnpike-dev/turnpike/internal/secret"
 )
 
 // rule is one row of the table below: an answer that matches all that the row

@@ -17,7 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/turnpike-dev/turnpike/pkg/secret"
+	"github.com/turnpike-dev/turnpike/internal/secret"
 )
 
 // longestRetryAfter caps what a server may ask for.

@@ -7,7 +7,7 @@ import (
 	"math/big"
 	"time"
 
-	"github.com/turnpike-dev/turnpike/pkg/state/internal/wire"
+	"github.com/turnpike-dev/turnpike/internal/state/wire"
 )
 
 // Time is an instant in UTC that encodes as RFC 3339 with milliseconds.

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/turnpike-dev/turnpike/pkg/state/internal/wire"
+	"github.com/turnpike-dev/turnpike/internal/state/wire"
 )
 
 // decoder reads what an encoder writes, and nothing else: encoding/json reads the rest.

@@ -25,7 +25,7 @@ var (
 	ErrDeleting = errors.New("the run is being deleted")
 )
 
-// Deletions removes runs. pkg/retention is the only caller: it seals all runs of a tree, and
+// Deletions removes runs. internal/retention is the only caller: it seals all runs of a tree, and
 // deletes them only if it could seal all of them.
 type Deletions interface {
 	// Seal begins the deletion of a run that has ended: until Unseal the run takes no message,

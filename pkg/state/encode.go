@@ -3,7 +3,7 @@ package state
 import (
 	"strconv"
 
-	"github.com/turnpike-dev/turnpike/pkg/state/internal/wire"
+	"github.com/turnpike-dev/turnpike/internal/state/wire"
 )
 
 // encoder writes what is stored of a run, as encoding/json does without escaping HTML.

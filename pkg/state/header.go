@@ -1,6 +1,6 @@
 package state
 
-import "github.com/turnpike-dev/turnpike/pkg/state/internal/wire"
+import "github.com/turnpike-dev/turnpike/internal/state/wire"
 
 // A header has two parts: what is fixed at submission, and what turns change. A store that
 // writes them apart writes the first one once. The encoder leaves out empty fields, and

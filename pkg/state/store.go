@@ -259,7 +259,7 @@ const (
 	ClaimWaiting           Outcome = "waiting"  // the run waits for a signal
 	ClaimBusy              Outcome = "busy"     // somebody else holds the lease
 	ClaimDeferred          Outcome = "deferred" // it would be an attempt that was to be refused
-	ClaimBehind            Outcome = "behind"   // the store is an older copy, and an operator has to decide: see pkg/restore
+	ClaimBehind            Outcome = "behind"   // the store is an older copy, and an operator has to decide: see internal/restore
 )
 
 // Claim is the result of a ClaimRequest. Status, Version, Priority, FinalizedSeq and LogLen

@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/turnpike-dev/turnpike/pkg/keys"
+	"github.com/turnpike-dev/turnpike/internal/keys"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/turnpike-dev/turnpike/pkg/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
 )
 
 // Config says where tools are served.

@@ -8,21 +8,22 @@ import (
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
-	"github.com/turnpike-dev/turnpike/pkg/check"
-	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
+	"github.com/turnpike-dev/turnpike/internal/tool/confine"
+	"github.com/turnpike-dev/turnpike/pkg/standard"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Config returns the confinement that a worker is told. No program sees what is in the withheld
 // paths.
-func Config(p app.Programs, withheld ...string) confine.Config {
-	return confine.Config{Mode: confine.Mode(p.Confinement), Network: p.Network, Read: p.Read, Write: p.Write, Home: p.Home, Memory: p.MemoryMiB << 20, Withheld: withheld}
+func Config(p app.Programs, withheld ...string) standard.Confinement {
+	return standard.Confinement{Mode: p.Confinement, Network: p.Network, Read: p.Read, Write: p.Write, Home: p.Home, Memory: p.MemoryMiB << 20, Withheld: withheld}
 }
 
 // Dev returns the confinement of programs that somebody starts on their own machine: where
 // the settings say nothing of it they have the network, as most of them are downloaded, read
 // the working directory, where they are written, and have a home below that of the data, so
 // that they are downloaded once.
-func Dev(p app.Programs, dataDir string, withheld ...string) confine.Config {
+func Dev(p app.Programs, dataDir string, withheld ...string) standard.Confinement {
 	if p.Network == nil {
 		p.Network = []string{"*"}
 	}
@@ -49,9 +50,9 @@ func workingDirectory() []string {
 }
 
 // Finding says how programs are confined where it is asked.
-func Finding(cfg confine.Config) check.Finding {
-	f := check.Finding{Name: "MCP programs"}
-	c, err := confine.New(cfg)
+func Finding(cfg standard.Confinement) state.Finding {
+	f := state.Finding{Name: "MCP programs"}
+	c, err := confine.New(confine.Config(cfg))
 	if err != nil {
 		f.Detail, f.Remedy = err.Error(), "mend the setting named"
 		return f

@@ -21,7 +21,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
@@ -49,7 +48,7 @@ func TestMain(m *testing.M) {
 type deployment struct {
 	t       *testing.T
 	url     string
-	client  *client.Client
+	client  *api.Client
 	workers map[string]*exec.Cmd
 
 	mu      sync.Mutex
@@ -79,7 +78,7 @@ func start(t *testing.T, env ...string) (*deployment, string) {
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
 	s := &deployment{t: t, url: "http://" + addr, workers: map[string]*exec.Cmd{}}
-	s.client = client.New(s.url)
+	s.client = api.New(s.url)
 	env = append(env, "TURNPIKE_NATS_URL="+server.URL(), "TURNPIKE_ADDR="+addr)
 	s.spawn("gateway", env)
 	eventually(t, "the gateway is ready", func() error {

@@ -19,7 +19,6 @@ import (
 	people "github.com/zitadel/oidc/v3/example/server/storage"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
 // provider is a real OpenID provider. It answers nobody until it knows its client.
@@ -81,7 +80,7 @@ func TestLogInThroughProvider(t *testing.T) {
 	admin := firstKey(t, address)
 	const agent = "model: {provider: scripted, responses: [{text: Done.}]}\n"
 	for _, tenant := range []string{"acme", "globex"} {
-		c := client.New(s.url, client.WithToken(admin), client.WithTenant(tenant))
+		c := api.New(s.url, api.WithToken(admin), api.WithTenant(tenant))
 		if _, err := c.PutAgent(t.Context(), "of-"+tenant, []byte(agent)); err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +156,7 @@ func TestLogInThroughProvider(t *testing.T) {
 // whatever the tab was about before.
 func TestRevokedKey(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
-	admin := client.New(s.url, client.WithToken(firstKey(t, address)))
+	admin := api.New(s.url, api.WithToken(firstKey(t, address)))
 	key := func(tenant string) api.NewKey {
 		t.Helper()
 		made, err := admin.CreateKey(t.Context(), api.KeyRequest{Name: "ann", Tenant: tenant, Roles: []string{"viewer"}})

@@ -24,7 +24,7 @@ import (
 
 const (
 	answersFile = "testdata/layout/answers.json"
-	pageDir     = "../../../pkg/gateway/ui"
+	pageDir     = "../../../internal/gateway/ui"
 )
 
 // recorded is what a gateway answered to a GET of the page. Streams have a text.

@@ -8,13 +8,12 @@ import (
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
 // One person writes a definition, and another one who has looked at exactly that publishes it.
 func TestReview(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
-	admin := client.New(s.url, client.WithToken(firstKey(t, address)))
+	admin := api.New(s.url, api.WithToken(firstKey(t, address)))
 	if _, err := admin.PutTenant(t.Context(), "default", api.TenantSettings{Review: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +29,7 @@ func TestReview(t *testing.T) {
 	writes := func(answer string) {
 		t.Helper()
 		text := fmt.Sprintf("model: {provider: scripted, responses: [{text: %s}]}\n", answer)
-		if _, err := client.New(s.url, client.WithToken(ann)).PutAgent(t.Context(), "a", []byte(text)); err != nil {
+		if _, err := api.New(s.url, api.WithToken(ann)).PutAgent(t.Context(), "a", []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}

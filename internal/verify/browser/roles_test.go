@@ -9,14 +9,13 @@ import (
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
 // The page offers what the gateway lets each role do, and nothing else: no role includes
 // another but viewer.
 func TestRoles(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
-	s.client = client.New(s.url, client.WithToken(firstKey(t, address)))
+	s.client = api.New(s.url, api.WithToken(firstKey(t, address)))
 	for _, name := range []string{"asks", "picks", "refunds"} {
 		text, err := os.ReadFile("testdata/agents/" + name + ".yaml")
 		if err != nil {
@@ -79,7 +78,7 @@ func TestRoles(t *testing.T) {
 	b.press("#who", "Log out")
 
 	submitter := key("submitter")
-	own, err := client.New(s.url, client.WithToken(submitter)).Submit(t.Context(), api.SubmitRequest{Agent: "asks", Input: []byte(`"Another one."`)}, "")
+	own, err := api.New(s.url, api.WithToken(submitter)).Submit(t.Context(), api.SubmitRequest{Agent: "asks", Input: []byte(`"Another one."`)}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
@@ -76,7 +75,7 @@ func recordScreens(t *testing.T) {
 	env := []string{"TURNPIKE_AUTH=keys", "TURNPIKE_PRICES=" + prices}
 	s, address := start(t, env...)
 	key := firstKey(t, address)
-	s.client = client.New(s.url, client.WithToken(key))
+	s.client = api.New(s.url, api.WithToken(key))
 	serveShop(t, address)
 	ids := map[string]string{}
 	put := func(name, text string) {
@@ -267,7 +266,7 @@ func (s *deployment) drafts(text string) {
 			continue
 		}
 		text = strings.Replace(text, "Books tables.", "Books tables, and moves them if it rains.", 1)
-		if _, err := client.New(s.url, client.WithToken(made.Key)).PutAgent(s.t.Context(), "booking", []byte(text)); err != nil {
+		if _, err := api.New(s.url, api.WithToken(made.Key)).PutAgent(s.t.Context(), "booking", []byte(text)); err != nil {
 			s.t.Fatal(err)
 		}
 	}

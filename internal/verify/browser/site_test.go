@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 )
 
 // inEditor looks into the shadow root of the editor.
@@ -133,7 +132,7 @@ func TestManyDeadLetters(t *testing.T) {
 // Whoever lacks a role is told so, and sees nothing of what is not theirs.
 func TestForbidden(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
-	admin := client.New(s.url, client.WithToken(firstKey(t, address)))
+	admin := api.New(s.url, api.WithToken(firstKey(t, address)))
 	made, err := admin.CreateKey(t.Context(), api.KeyRequest{Name: "<img src=x onerror=alert(1)>", Tenant: "default", Roles: []string{"viewer"}})
 	if err != nil {
 		t.Fatal(err)

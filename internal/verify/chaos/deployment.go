@@ -20,7 +20,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -88,7 +87,7 @@ type deployment struct {
 type door struct {
 	*node
 	url    string
-	client *client.Client
+	client *api.Client
 }
 
 // node is a process of Turnpike's own, behind its proxies.
@@ -125,7 +124,7 @@ func deploy(ctx context.Context, d shape, bin, dir string, workers int, modelURL
 		if err != nil {
 			return s, err
 		}
-		s.doors = append(s.doors, door{n, "http://" + addr, client.New("http://" + addr)})
+		s.doors = append(s.doors, door{n, "http://" + addr, api.New("http://" + addr)})
 		if err := rig.Until(ctx, ready, n.Name+" is ready", s.doors[i].client.Ready); err != nil {
 			return s, err
 		}

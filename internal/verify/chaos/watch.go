@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/sse"
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/api/sse"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 

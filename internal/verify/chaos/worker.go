@@ -15,16 +15,17 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/internal/app/equipped"
 	"github.com/turnpike-dev/turnpike/internal/app/programs"
+	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
-	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/pkg/standard"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
-	"github.com/turnpike-dev/turnpike/pkg/turnpike/standard"
 )
 
 // WorkerConfig is what a worker process of a campaign is told, through the
@@ -59,7 +60,7 @@ func Work(ctx context.Context, cfg WorkerConfig) error {
 	}
 	settings.Hooks = hookspec.Kinds(map[string]hook.Hook{"watcher": watcher{cfg.ID, ledger}})
 	settings.Kinds = toolspec.Kinds(tools(cfg.ID, ledger))
-	w, err := standard.NewWorker(d, settings, standard.Config{HTTPAllow: cfg.HTTPAllow, ModelAllow: cfg.ModelAllow, MCPCommands: cfg.MCPCommands, Confinement: programs.Config(cfg.Programs, cfg.SecretsDir), MockResponses: cfg.MockResponses})
+	w, err := equipped.Worker(d, settings, standard.Config{HTTPAllow: cfg.HTTPAllow, ModelAllow: cfg.ModelAllow, MCPCommands: cfg.MCPCommands, Confinement: programs.Config(cfg.Programs, cfg.SecretsDir)}, cfg.MockResponses)
 	if err != nil {
 		return err
 	}

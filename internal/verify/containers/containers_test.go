@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -32,7 +32,7 @@ func TestContainers(t *testing.T) {
 	tools := l.serve(t, s)
 	u := &users{finished: make(chan struct{}, 1<<16)}
 	for _, g := range s.gateways {
-		u.clients = append(u.clients, client.New("http://"+g.at(7070)))
+		u.clients = append(u.clients, api.New("http://"+g.at(7070)))
 	}
 	if _, err := u.clients[0].PutAgent(ctx, "payer", []byte(definition)); err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ type figures struct {
 // delays of the runs that were submitted in a phase, beyond their work.
 type delays struct{ runs, readers []time.Duration }
 
-func (f *figures) checkRun(ctx context.Context, t *testing.T, c *client.Client, r *followed, l *ledger) {
+func (f *figures) checkRun(ctx context.Context, t *testing.T, c *api.Client, r *followed, l *ledger) {
 	t.Helper()
 	run, err := c.Get(ctx, r.id)
 	if err != nil {
@@ -211,7 +211,7 @@ func (f *figures) report(t *testing.T, runs int) {
 }
 
 // count counts the runs that the deployment knows.
-func count(ctx context.Context, t *testing.T, c *client.Client) int {
+func count(ctx context.Context, t *testing.T, c *api.Client) int {
 	t.Helper()
 	n := 0
 	for q := (url.Values{"agent": {"payer"}}); ; {

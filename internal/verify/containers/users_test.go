@@ -18,7 +18,6 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
@@ -41,7 +40,7 @@ const work = 900 * time.Millisecond
 
 // users submit runs and follow each to its end.
 type users struct {
-	clients  []*client.Client
+	clients  []*api.Client
 	finished chan struct{} // has one for each run that was followed to its end
 
 	mu    sync.Mutex

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/state/record"
 	"github.com/turnpike-dev/turnpike/internal/verify/invariant"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/record"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -342,8 +342,8 @@ func (s *deployment) check() error {
 	snap := s.store.Snapshot()
 	roots := 0
 	for _, id := range snap.Runs() {
-		r, err := snap.Record(id)
-		if err != nil {
+		var r record.Record
+		if err := snap.Record(id, &r); err != nil {
 			return err
 		}
 		log, err := snap.Log(id)

@@ -12,17 +12,17 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/internal/state/record"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
-	"github.com/turnpike-dev/turnpike/pkg/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
-	"github.com/turnpike-dev/turnpike/pkg/state/record"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/tool/toolspec"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 const (
@@ -204,7 +204,8 @@ func (s *deployment) record(id state.RunID) (record.Record, bool) {
 	if r, ok := s.known[id]; ok {
 		return r, true
 	}
-	r, err := s.store.Snapshot().Record(id)
+	var r record.Record
+	err := s.store.Snapshot().Record(id, &r)
 	if err == nil {
 		s.known[id] = r
 	}

@@ -1,4 +1,4 @@
-// Package explore drives the code that runs, pkg/worker and pkg/gateway, through every
+// Package explore drives the code that runs, internal/worker and internal/gateway, through every
 // order of steps and faults within a bound.
 //
 // A deployment of a gateway, two workers and a person lives in a bubble of testing/synctest.

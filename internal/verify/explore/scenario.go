@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
 )
 
 // Scenario is what is asked of a deployment.

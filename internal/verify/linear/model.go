@@ -1,6 +1,6 @@
 // Package linear checks that stores are linearizable: that whatever many clients
 // did to a run at once, over connections that break and servers that restart, can be
-// put into one order in which the record of the run (pkg/state/record) gives every
+// put into one order in which the record of the run (internal/state/record) gives every
 // one of them the answer that it got.
 package linear
 
@@ -14,8 +14,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/turnpike-dev/turnpike/internal/state/record"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/record"
 )
 
 // Call is one operation that a client asked for. Exactly one field beside Run and At

@@ -1,27 +1,27 @@
 package main
 
 const (
-	turn     = "pkg/worker/turn.go"
-	claim    = "pkg/worker/claim.go"
-	act      = "pkg/worker/act.go"
-	journal  = "pkg/worker/journal.go"
-	commit   = "pkg/worker/commit.go"
-	eager    = "pkg/worker/eager.go"
-	leases   = "pkg/worker/lease.go"
-	finalize = "pkg/worker/finalize.go"
-	children = "pkg/worker/children.go"
-	sweep    = "pkg/worker/sweep.go"
-	tools    = "pkg/worker/tools.go"
-	hooks    = "pkg/worker/hooks.go"
-	probe    = "pkg/worker/probe.go"
-	spent    = "pkg/worker/spent.go"
-	members  = "pkg/worker/membership.go"
-	messages = "pkg/dispatch/dispatch.go"
-	rules    = "pkg/state/record/record.go"
+	turn     = "internal/worker/turn.go"
+	claim    = "internal/worker/claim.go"
+	act      = "internal/worker/act.go"
+	journal  = "internal/worker/journal.go"
+	commit   = "internal/worker/commit.go"
+	eager    = "internal/worker/eager.go"
+	leases   = "internal/worker/lease.go"
+	finalize = "internal/worker/finalize.go"
+	children = "internal/worker/children.go"
+	sweep    = "internal/worker/sweep.go"
+	tools    = "internal/worker/tools.go"
+	hooks    = "internal/worker/hooks.go"
+	probe    = "internal/worker/probe.go"
+	spent    = "internal/worker/spent.go"
+	members  = "internal/worker/membership.go"
+	messages = "internal/dispatch/dispatch.go"
+	rules    = "internal/state/record/record.go"
 	memory   = "pkg/state/memstore/memstore.go"
-	submit   = "pkg/gateway/submit.go"
-	intake   = "pkg/gateway/intake.go"
-	signal   = "pkg/gateway/signals.go"
+	submit   = "internal/gateway/submit.go"
+	intake   = "internal/gateway/intake.go"
+	signal   = "internal/gateway/signals.go"
 )
 
 // all are the mistakes.
@@ -68,7 +68,7 @@ var all = []mutant{
 	{"a signal that is repeated is taken twice", rules, []string{"	if slices.Contains(r.Seen, key) {\n", "	if false {\n"}, "TestExplore/^a_remark$"},
 	{"a release counts the attempt", rules, []string{"	r.Attempts--\n", ""}, "TestExplore/^tools"},
 
-	{"a deleted run holds up its batch", "pkg/worker/batch.go", []string{"		case errors.Is(err, state.ErrNotFound):\n			gone", "		case errors.Is(err, state.ErrNotFound) && id == \"\":\n			gone"}, "TestExplore/^a_deletion_in_a_batch$"},
+	{"a deleted run holds up its batch", "internal/worker/batch.go", []string{"		case errors.Is(err, state.ErrNotFound):\n			gone", "		case errors.Is(err, state.ErrNotFound) && id == \"\":\n			gone"}, "TestExplore/^a_deletion_in_a_batch$"},
 	{"a run that another deletion deleted counts as one that is about to be created", deletion, []string{"		case errors.Is(err, state.ErrDeleted):\n			if err := c.purgeDeleted", "		case err == nil:\n			if err := c.purgeDeleted"}, "TestExplore/^two_deletions_of_a_tree_and_a_remark$"},
 
 	// Of probes.

@@ -3,17 +3,17 @@ package main
 const (
 	lua       = "pkg/state/redisstore/scripts/"
 	redis     = "pkg/state/redisstore"
-	cleaner   = "pkg/retention/cleaner.go"
-	pass      = "pkg/retention/pass.go"
-	deletion  = "pkg/retention/deletion.go"
-	retention = "pkg/retention"
-	gateway   = "pkg/gateway"
-	worker    = "pkg/worker"
+	cleaner   = "internal/retention/cleaner.go"
+	pass      = "internal/retention/pass.go"
+	deletion  = "internal/retention/deletion.go"
+	retention = "internal/retention"
+	gateway   = "internal/gateway"
+	worker    = "internal/worker"
 	natsbus   = "pkg/bus/natsbus"
 	approvals = "pkg/state/approval.go"
-	problems  = "pkg/gateway/problem.go"
-	batches   = "pkg/gateway/batch.go"
-	cancels   = "pkg/gateway/cancelruns.go"
+	problems  = "internal/gateway/problem.go"
+	batches   = "internal/gateway/batch.go"
+	cancels   = "internal/gateway/cancelruns.go"
 )
 
 // packages are mistakes that the tests of a package must find, in their short form.
@@ -105,8 +105,8 @@ var packages = []group{
 		{"a deletion leaves dead letters", deletion, []string{"letters: s.DeadLettered}", "letters: false}"}, "TestDeletionLeavesNothingOnTheBus$"},
 		{"a deletion reads one page of the runs below", deletion, []string{"if f.Cursor = children.Next; f.Cursor == \"\" {", "if f.Cursor = \"\"; true {"}, "TestDeleteWideTree$"},
 		{"a deletion is not published", deletion, []string{"	c.bus.Deleted(m.tenant, m.id)\n", ""}, "TestDeletionsAreTold$"},
-		{"a deletion is noted before it only", "pkg/retention/noted.go", []string{"	return errors.Join(deletes(), c.note(ctx, tenant))\n", "	return errors.Join(deletes(), nil)\n"}, "TestDeletionIsNotedBeforeAndAfter$"},
-		{"a deletion is noted after it only", "pkg/retention/noted.go", []string{"	if err := c.note(ctx, tenant); err != nil {\n		return err\n	}\n", ""}, "TestDeletionIsNotedBeforeAndAfter$"},
+		{"a deletion is noted before it only", "internal/retention/noted.go", []string{"	return errors.Join(deletes(), c.note(ctx, tenant))\n", "	return errors.Join(deletes(), nil)\n"}, "TestDeletionIsNotedBeforeAndAfter$"},
+		{"a deletion is noted after it only", "internal/retention/noted.go", []string{"	if err := c.note(ctx, tenant); err != nil {\n		return err\n	}\n", ""}, "TestDeletionIsNotedBeforeAndAfter$"},
 	}},
 	{gateway, []mutant{
 		{"a repeated submission does not publish what the first could not", submit, []string{"(!existing || st.Version == run.Version)", "!existing"}, "TestRepeatedSubmissionIsPublished$"},
@@ -140,7 +140,7 @@ var packages = []group{
 		{"an abort over the bus of a deleted run is a dead letter", intake, []string{"	st, err := g.store.Load(ctx, id)\n	if errors.Is(err, state.ErrDeleted) {\n", "	st, err := g.store.Load(ctx, id)\n	if false {\n"}, "TestAbortRequestOfADeletedRun$"},
 	}},
 	{worker, []mutant{
-		{"a redacted part keeps its sealed content", "pkg/worker/redact.go", []string{"rest[i].Text, rest[i].Opaque, rest[i].OpaqueBy, redacted = redacted, nil, \"\", \"\"", "rest[i].Text, redacted = redacted, \"\""}, "TestSpreadSecret$"},
+		{"a redacted part keeps its sealed content", "internal/worker/redact.go", []string{"rest[i].Text, rest[i].Opaque, rest[i].OpaqueBy, redacted = redacted, nil, \"\", \"\"", "rest[i].Text, redacted = redacted, \"\""}, "TestSpreadSecret$"},
 		{"an eager claim never ages", eager, []string{"	return c, time.Since(c.since) < eagerFor\n", "	return c, true\n"}, "TestEagerClaimAges$"},
 		{"an eager claim is used twice", eager, []string{"	delete(e.runs, msg.Run)\n	return c, time", "	return c, time"}, "TestEagerClaimIsUsedOnce$"},
 		{"a worker that stops keeps its eager claims", eager, []string{"		if c.since.After(since) {\n", "		if false {\n"}, "TestEagerClaimIsReleased$"},

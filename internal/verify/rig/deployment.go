@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
-	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 // Config of a Deployment. The zero value of each field but the directories gives its
@@ -46,7 +46,7 @@ type Deployment struct {
 	Gateway *Process
 	Workers []*Process
 	URL     string
-	Client  *client.Client
+	Client  *api.Client
 	Conn    *nats.Conn // past the proxies
 
 	dir, worker string   // of logs, and the program
@@ -82,7 +82,7 @@ func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
 		env = append(env, "TURNPIKE_REDIS_URL=redis://"+s.ToRedis.Addr()+"/0")
 	}
 	// Many requests at once from one program need as many connections.
-	s.URL, s.Client = "http://"+addr, client.NewWithHTTP("http://"+addr, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}})
+	s.URL, s.Client = "http://"+addr, api.NewWithHTTP("http://"+addr, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}})
 	s.Gateway = &Process{Name: "gateway", Path: filepath.Join(cfg.Bin, "gateway"), Env: env}
 	s.start(ctx, cfg.Dir, s.Gateway)
 	if err := Until(ctx, ready, "the gateway is ready", s.Client.Ready); err != nil {
@@ -105,7 +105,7 @@ func (s *Deployment) StartGateway(ctx context.Context, name string, env ...strin
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
 	s.start(ctx, s.dir, &Process{Name: name, Path: s.Gateway.Path, Env: slices.Concat(s.env, []string{"TURNPIKE_ADDR=" + addr}, env)})
 	url = "http://" + addr
-	return url, Until(ctx, ready, name+" is ready", client.New(url).Ready)
+	return url, Until(ctx, ready, name+" is ready", api.New(url).Ready)
 }
 
 // StartWorkers starts n workers more, with more variables than the others have, and returns

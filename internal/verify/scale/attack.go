@@ -14,10 +14,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
-	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
@@ -53,7 +52,7 @@ func attack(ctx context.Context, s *scene) error {
 	if err != nil {
 		return err
 	}
-	hostile := client.New(s.URL, client.WithToken(evil))
+	hostile := api.New(s.URL, api.WithToken(evil))
 	tool := fmt.Sprintf("{name: large, kind: http, url: 'http://%s/', idempotent: true, reuse: false, max_result: 4194304}", host)
 	definition := fmt.Sprintf("model: {provider: scripted, responses: [{tool_calls: [%s]}, {text: done}]}\ntools: [%s]", strings.TrimSuffix(strings.Repeat("{name: large}, ", 32), ", "), tool)
 	if _, err := hostile.PutAgent(ctx, "greedy", []byte(definition)); err != nil {
@@ -62,7 +61,7 @@ func attack(ctx context.Context, s *scene) error {
 	gateway, worker := s.Gateway.Resident(), s.Workers[0].Resident()
 	reading, stop := context.WithCancel(ctx)
 	took := make(chan []time.Duration, 1)
-	go func() { took <- lists(reading, client.New(s.URL, client.WithToken(quiet))) }()
+	go func() { took <- lists(reading, api.New(s.URL, api.WithToken(quiet))) }()
 
 	flood := s.flood(ctx, evil)
 	req := api.BatchRequest{}
@@ -129,7 +128,7 @@ func answering(ctx context.Context) (host string, err error) {
 }
 
 // lists reads lists until ctx ends, and returns what each took.
-func lists(ctx context.Context, c *client.Client) (took []time.Duration) {
+func lists(ctx context.Context, c *api.Client) (took []time.Duration) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		if _, err := c.List(ctx, url.Values{}); err == nil {

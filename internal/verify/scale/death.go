@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
-	"github.com/turnpike-dev/turnpike/pkg/worker"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 )
 
 const (

@@ -10,9 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
-	"github.com/turnpike-dev/turnpike/pkg/access"
-	"github.com/turnpike-dev/turnpike/pkg/client"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
@@ -35,12 +35,12 @@ func intake(ctx context.Context, s *scene) error {
 	}
 	defer store.Close()
 	keys := access.NewKeys(store)
-	of := func(tenant string) (*client.Client, error) {
+	of := func(tenant string) (*api.Client, error) {
 		key, _, err := keys.Create(ctx, access.KeySpec{Tenant: tenant, Roles: access.Roles()})
 		if err != nil {
 			return nil, err
 		}
-		c := client.New(s.URL, client.WithToken(key))
+		c := api.New(s.URL, api.WithToken(key))
 		_, err = c.PutAgent(ctx, "taken", []byte("model: {provider: scripted, responses: [{text: done}]}"))
 		return c, err
 	}
@@ -120,8 +120,8 @@ func pending(ctx context.Context, js jetstream.JetStream, tenant string) (uint64
 }
 
 // manyTenants has each of many tenants submit once over NATS, and waits for all their runs.
-func (s *scene) manyTenants(ctx context.Context, js jetstream.JetStream, of func(tenant string) (*client.Client, error)) error {
-	clients := make([]*client.Client, s.Tenants)
+func (s *scene) manyTenants(ctx context.Context, js jetstream.JetStream, of func(tenant string) (*api.Client, error)) error {
+	clients := make([]*api.Client, s.Tenants)
 	before := s.Gateway.Resident()
 	for i := range clients {
 		var err error

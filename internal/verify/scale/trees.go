@@ -8,11 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
-	"github.com/turnpike-dev/turnpike/pkg/access"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
@@ -83,12 +82,12 @@ func trees(ctx context.Context, s *scene) error {
 }
 
 // tenant returns a client of a tenant that has one agent.
-func tenant(ctx context.Context, s *scene, keys *access.Keys, name, agent, definition string) (*client.Client, error) {
+func tenant(ctx context.Context, s *scene, keys *access.Keys, name, agent, definition string) (*api.Client, error) {
 	key, _, err := keys.Create(ctx, access.KeySpec{Tenant: name, Roles: access.Roles()})
 	if err != nil {
 		return nil, err
 	}
-	c := client.New(s.URL, client.WithToken(key))
+	c := api.New(s.URL, api.WithToken(key))
 	_, err = c.PutAgent(ctx, agent, []byte(definition))
 	return c, err
 }
@@ -108,7 +107,7 @@ func selfDelegating(name string, delay time.Duration) string {
 }
 
 // shortRuns makes runs one after the other for a time, and returns what each took.
-func shortRuns(ctx context.Context, c *client.Client, lasts time.Duration) (took []time.Duration, err error) {
+func shortRuns(ctx context.Context, c *api.Client, lasts time.Duration) (took []time.Duration, err error) {
 	for end := time.Now().Add(lasts); time.Now().Before(end); rig.Pause(ctx, 20*time.Millisecond) {
 		began := time.Now()
 		run, err := c.Submit(ctx, api.SubmitRequest{Agent: "short", Input: json.RawMessage(`"go"`)}, "")

@@ -13,7 +13,6 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/verify/invariant"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -76,11 +75,11 @@ func Run(cfg Config) (Report, error) {
 	}
 	s := &Deployment{
 		cfg: cfg, outside: newOutside(), began: time.Now(), workers: make([]*process, cfg.Workers),
-		counts: map[fault]int{}, events: map[state.RunID]int64{}, world: newWorld(), unwanted: map[state.RunID]bool{}, clients: map[string]*client.Client{}, batched: map[string][]string{},
+		counts: map[fault]int{}, events: map[state.RunID]int64{}, world: newWorld(), unwanted: map[state.RunID]bool{}, clients: map[string]*api.Client{}, batched: map[string][]string{},
 	}
 	transport := &http.Transport{DialContext: s.dial, DisableKeepAlives: true}
 	for _, tenant := range tenants {
-		s.clients[tenant] = client.NewWithHTTP("http://gateway", &http.Client{Transport: transport}, client.WithTenant(tenant))
+		s.clients[tenant] = api.NewWithHTTP("http://gateway", &http.Client{Transport: transport}, api.WithTenant(tenant))
 	}
 	err := s.start()
 	if err == nil {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/client"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -35,7 +34,7 @@ const every = 4 * time.Second
 // patience is how long a user waits after the faults have ended.
 const patience = 3 * time.Hour
 
-func (u *user) client() *client.Client { return u.s.clients[u.tenant] }
+func (u *user) client() *api.Client { return u.s.clients[u.tenant] }
 
 func (u *user) live(ctx context.Context) error {
 	time.Sleep(u.dice.between(0, u.s.cfg.Strike))
@@ -250,7 +249,7 @@ func (u *user) fork(ctx context.Context) error {
 }
 
 // tree returns a run and all below it.
-func (s *Deployment) tree(ctx context.Context, c *client.Client, root string) (map[string]bool, error) {
+func (s *Deployment) tree(ctx context.Context, c *api.Client, root string) (map[string]bool, error) {
 	all := map[string]bool{root: true}
 	for above := []string{root}; len(above) > 0; {
 		page, err := c.List(ctx, url.Values{"parent": {above[0]}, "limit": {"100"}})

@@ -3,7 +3,7 @@ package testbed
 import (
 	"testing"
 
-	"github.com/turnpike-dev/turnpike/pkg/tool/confine"
+	"github.com/turnpike-dev/turnpike/internal/tool/confine"
 )
 
 // Confinement returns a confinement of programs for tests that are about something else: one
@@ -31,5 +31,5 @@ func ConfinementSetting(tb testing.TB) string {
 	if Confinement(tb, confine.Config{}).Report().Mode == confine.Off {
 		mode = confine.Off
 	}
-	return "TURNPIKE_MCP_CONFINEMENT=" + string(mode)
+	return "TURNPIKE_MCP_CONFINEMENT=" + mode
 }

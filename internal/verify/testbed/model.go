@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
+	"github.com/turnpike-dev/turnpike/internal/model/modeltest"
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/model/modeltest"
 )
 
 // Model serves a script of the suite of providers in all of their formats, for requests

@@ -3,16 +3,15 @@ package membus_test
 import (
 	"testing"
 
-	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/bus/bustest"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/turnpiketest"
 )
 
 func TestBus(t *testing.T) {
 	t.Parallel()
-	bustest.Exercise(t, func(*testing.T) bus.Bus {
+	turnpiketest.Bus(t, func(*testing.T) turnpiketest.TestBus {
 		b := membus.New()
-		b.AckWait = bustest.AckWait
+		b.AckWait = turnpiketest.BusAckWait
 		return b
 	})
 }

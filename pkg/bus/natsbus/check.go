@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // wantPayload is the smallest max_payload that carries whatever the gateway takes.
@@ -18,14 +18,14 @@ const wantPayload = 1 << 20
 
 // Check looks at the server, the streams and the consumers, for doctor and at
 // start-up.
-func (b *Bus) Check(ctx context.Context) []check.Finding {
+func (b *Bus) Check(ctx context.Context) []state.Finding {
 	if !b.nc.IsConnected() {
-		return []check.Finding{{
+		return []state.Finding{{
 			Name: "nats: server", Fatal: true, Detail: "not connected", Remedy: "start nats-server with -js, and see that the URL is right",
 		}}
 	}
 	jet := b.checkJetStream(ctx)
-	findings := []check.Finding{checkVersion(b.nc.ConnectedServerVersion()), b.checkPayload(), b.checkReplicas(), b.checkKeys(), jet}
+	findings := []state.Finding{checkVersion(b.nc.ConnectedServerVersion()), b.checkPayload(), b.checkReplicas(), b.checkKeys(), jet}
 	if !jet.OK {
 		return findings
 	}
@@ -40,8 +40,8 @@ func (b *Bus) Check(ctx context.Context) []check.Finding {
 }
 
 // CheckWrites writes to each stream of turns, as Ready does, and reports whether they take writes.
-func (b *Bus) CheckWrites(ctx context.Context) check.Finding {
-	f := check.Finding{Name: "nats: writes", OK: true, Broken: true, Detail: fmt.Sprintf("taken, streams of turns: %d", len(b.layout.Load().Streams))}
+func (b *Bus) CheckWrites(ctx context.Context) state.Finding {
+	f := state.Finding{Name: "nats: writes", OK: true, Broken: true, Detail: fmt.Sprintf("taken, streams of turns: %d", len(b.layout.Load().Streams))}
 	if _, err := b.js.Stream(ctx, b.turnStream(firstStream)); errors.Is(err, jetstream.ErrStreamNotFound) {
 		f.OK, f.Broken, f.Detail, f.Remedy = false, false, "there are no streams yet", "start a gateway or a worker, which create them"
 		return f
@@ -56,8 +56,8 @@ func (b *Bus) CheckWrites(ctx context.Context) check.Finding {
 	return f
 }
 
-func checkVersion(version string) check.Finding {
-	f := check.Finding{Name: "nats: version", OK: true, Detail: "nats-server " + version}
+func checkVersion(version string) state.Finding {
+	f := state.Finding{Name: "nats: version", OK: true, Detail: "nats-server " + version}
 	major, minor := parseVersion(version)
 	switch {
 	case major < 2 || major == 2 && minor < 12:
@@ -82,9 +82,9 @@ func parseVersion(v string) (major, minor int) {
 	return major, minor
 }
 
-func (b *Bus) checkPayload() check.Finding {
+func (b *Bus) checkPayload() state.Finding {
 	n := b.nc.MaxPayload()
-	f := check.Finding{Name: "nats: max_payload", OK: n >= wantPayload, Detail: fmt.Sprintf("%d bytes", n)}
+	f := state.Finding{Name: "nats: max_payload", OK: n >= wantPayload, Detail: fmt.Sprintf("%d bytes", n)}
 	if !f.OK {
 		f.Remedy = fmt.Sprintf("set max_payload to %d or more: larger events are left out of the stream", wantPayload)
 	}
@@ -92,9 +92,9 @@ func (b *Bus) checkPayload() check.Finding {
 }
 
 // checkReplicas warns of streams that stand on one server of a cluster.
-func (b *Bus) checkReplicas() check.Finding {
+func (b *Bus) checkReplicas() state.Finding {
 	cluster := b.nc.ConnectedClusterName()
-	f := check.Finding{Name: "nats: replicas", OK: cluster == "" || b.cfg.Replicas > 1, Detail: fmt.Sprintf("%d, on a server of its own", b.cfg.Replicas)}
+	f := state.Finding{Name: "nats: replicas", OK: cluster == "" || b.cfg.Replicas > 1, Detail: fmt.Sprintf("%d, on a server of its own", b.cfg.Replicas)}
 	if cluster != "" {
 		f.Detail = fmt.Sprintf("%d, on servers of the cluster %s", b.cfg.Replicas, cluster)
 	}
@@ -104,8 +104,8 @@ func (b *Bus) checkReplicas() check.Finding {
 	return f
 }
 
-func (b *Bus) checkJetStream(ctx context.Context) check.Finding {
-	f := check.Finding{Name: "nats: jetstream", OK: true, Fatal: true}
+func (b *Bus) checkJetStream(ctx context.Context) state.Finding {
+	f := state.Finding{Name: "nats: jetstream", OK: true, Fatal: true}
 	info, err := b.js.AccountInfo(ctx)
 	if err != nil {
 		f.OK, f.Detail, f.Remedy = false, err.Error(), "start nats-server with -js, enable JetStream for the account, and allow $JS.API.INFO"
@@ -116,13 +116,13 @@ func (b *Bus) checkJetStream(ctx context.Context) check.Finding {
 }
 
 // checkLayout says over which streams the turns are spread.
-func (b *Bus) checkLayout(ctx context.Context) check.Finding {
+func (b *Bus) checkLayout(ctx context.Context) state.Finding {
 	l := b.layout.Load()
 	names := make([]string, len(l.Streams))
 	for i, number := range l.Streams {
 		names[i] = b.turnStream(number)
 	}
-	f := check.Finding{Name: "nats: turn streams", OK: true, Detail: fmt.Sprintf("%d: %s", len(names), strings.Join(names, ", "))}
+	f := state.Finding{Name: "nats: turn streams", OK: true, Detail: fmt.Sprintf("%d: %s", len(names), strings.Join(names, ", "))}
 	for _, number := range l.Draining {
 		if s, err := b.js.Stream(ctx, b.turnStream(number)); err == nil {
 			f.Detail += fmt.Sprintf("; %s has %d messages left and is then deleted", b.turnStream(number), s.CachedInfo().State.Msgs)
@@ -135,8 +135,8 @@ func (b *Bus) checkLayout(ctx context.Context) check.Finding {
 	return f
 }
 
-func (b *Bus) checkStream(ctx context.Context, want jetstream.StreamConfig) check.Finding {
-	f := check.Finding{Name: "nats: stream " + want.Name, OK: true, Detail: "settings are right"}
+func (b *Bus) checkStream(ctx context.Context, want jetstream.StreamConfig) state.Finding {
+	f := state.Finding{Name: "nats: stream " + want.Name, OK: true, Detail: "settings are right"}
 	s, err := b.js.Stream(ctx, want.Name)
 	if b.cfg.ReadOnly && errors.Is(err, jetstream.ErrStreamNotFound) {
 		f.OK, f.Detail, f.Remedy = false, "not there yet", "start a gateway or a worker, which create it"
@@ -164,8 +164,8 @@ func (b *Bus) checkStream(ctx context.Context, want jetstream.StreamConfig) chec
 	return f
 }
 
-func (b *Bus) checkConsumer(ctx context.Context, want consumerSpec) check.Finding {
-	f := check.Finding{Name: fmt.Sprintf("nats: consumer %s of %s", want.config.Durable, want.stream), OK: true, Detail: "settings are right"}
+func (b *Bus) checkConsumer(ctx context.Context, want consumerSpec) state.Finding {
+	f := state.Finding{Name: fmt.Sprintf("nats: consumer %s of %s", want.config.Durable, want.stream), OK: true, Detail: "settings are right"}
 	c, err := b.js.Consumer(ctx, want.stream, want.config.Durable)
 	if b.cfg.ReadOnly && isMissing(err) {
 		f.OK, f.Detail, f.Remedy = false, "not there yet", "start a gateway or a worker, which create it"

@@ -12,10 +12,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
-	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -169,7 +169,7 @@ func TestLimitsOfStreamsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	openWith := func(submit, dead int64) []check.Finding {
+	openWith := func(submit, dead int64) []state.Finding {
 		t.Helper()
 		b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Limits: natsbus.Limits{Submit: submit, Control: -1, Dead: dead}, Logger: zerolog.Nop()})
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Keys sign what processes of a deployment tell each other and nobody looks up in the store:
@@ -205,8 +205,8 @@ func (h *hearing) believe(m *nats.Msg) bool {
 }
 
 // checkKeys says what is signed.
-func (b *Bus) checkKeys() check.Finding {
-	f, s := check.Finding{Name: "nats: signatures", OK: true}, b.signer.Load()
+func (b *Bus) checkKeys() state.Finding {
+	f, s := state.Finding{Name: "nats: signatures", OK: true}, b.signer.Load()
 	switch {
 	case s == nil:
 		f.Detail = "none: whoever may publish below " + b.cfg.Prefix + ". can forge live events and heartbeats; TURNPIKE_BUS_KEYS signs them"

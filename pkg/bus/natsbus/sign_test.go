@@ -11,7 +11,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
-	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -235,7 +234,7 @@ func TestUnsigned(t *testing.T) {
 	}
 	for b, want := range map[*natsbus.Bus]string{before: "can forge", between: "believed without", after: "keys: 1"} {
 		findings := b.Check(t.Context())
-		i := slices.IndexFunc(findings, func(f check.Finding) bool { return f.Name == "nats: signatures" })
+		i := slices.IndexFunc(findings, func(f state.Finding) bool { return f.Name == "nats: signatures" })
 		if i < 0 || !strings.Contains(findings[i].Detail, want) {
 			t.Errorf("check says %+v, want %q", findings, want)
 		}

@@ -37,7 +37,7 @@ var intakeKinds = []string{kindSubmit, kindControl}
 // kindOf returns the kind of stream that has the subjects of a word.
 var kindOf = map[string]string{"submit": kindSubmit, "abort": kindControl, "dead": kindDead, "events": kindEvents}
 
-// tenantName is that of pkg/access. The names of other streams have none of its letters.
+// tenantName is that of internal/access. The names of other streams have none of its letters.
 var tenantName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
 // tenantSet is what this process knows of the streams of tenants.

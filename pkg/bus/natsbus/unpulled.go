@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // unpulledAge is how old a message of the intake is before it counts as one that no process pulls: a
@@ -76,8 +76,8 @@ func (b *Bus) intakeKind(name string) (kind string, ok bool) {
 }
 
 // checkUnpulled reports messages that no process asks for.
-func (b *Bus) checkUnpulled(ctx context.Context) check.Finding {
-	f := check.Finding{Name: "nats: messages that no process pulls", OK: true, Detail: "none"}
+func (b *Bus) checkUnpulled(ctx context.Context) state.Finding {
+	f := state.Finding{Name: "nats: messages that no process pulls", OK: true, Detail: "none"}
 	all, err := b.Unpulled(ctx)
 	if err != nil {
 		if isMissing(err) {
@@ -102,8 +102,8 @@ func (b *Bus) checkUnpulled(ctx context.Context) check.Finding {
 }
 
 // checkTenants reports streams of tenants with other settings than they should have.
-func (b *Bus) checkTenants(ctx context.Context) check.Finding {
-	f := check.Finding{Name: "nats: streams of tenants", OK: true}
+func (b *Bus) checkTenants(ctx context.Context) state.Finding {
+	f := state.Finding{Name: "nats: streams of tenants", OK: true}
 	streams := b.js.ListStreams(ctx)
 	n, unlimited, first := 0, 0, error(nil)
 	for info := range streams.Info() {

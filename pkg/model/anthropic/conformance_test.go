@@ -3,10 +3,10 @@ package anthropic_test
 import (
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/model/modeltest"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
-	"github.com/turnpike-dev/turnpike/pkg/model/modeltest"
 )
 
 // The provider's own SDK talks real HTTP to the mock model server.

@@ -3,9 +3,9 @@ package anthropic_test
 import (
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/model/modeltest"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
-	"github.com/turnpike-dev/turnpike/pkg/model/modeltest"
 )
 
 // I3, A4: streams as they come, and spoilt in every way.

@@ -3,9 +3,9 @@ package openai_test
 import (
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/model/modeltest"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/model/modeltest"
 	"github.com/turnpike-dev/turnpike/pkg/model/openai"
 )
 

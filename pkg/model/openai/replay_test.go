@@ -3,8 +3,8 @@ package openai_test
 import (
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/model/modeltest"
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/model/modeltest"
 	"github.com/turnpike-dev/turnpike/pkg/model/openai"
 )
 

@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/state/quota"
+	"github.com/turnpike-dev/turnpike/internal/state/record"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/quota"
-	"github.com/turnpike-dev/turnpike/pkg/state/record"
 )
 
 // Config of a Store.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/state/quota"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/quota"
 )
 
 // bucket applies change to a quota in one step.

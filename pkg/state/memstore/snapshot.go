@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/state/record"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/record"
 )
 
 // Snapshot is a copy of a Store. Quotas are not in it. It does not change.
@@ -51,16 +51,17 @@ func (s *Store) Restore(c *Snapshot) {
 // Runs returns the ids of all runs, sorted.
 func (c *Snapshot) Runs() []state.RunID { return slices.Sorted(maps.Keys(c.runs)) }
 
-// Record returns what is kept of a run beside its log, or state.ErrNotFound.
-func (c *Snapshot) Record(id state.RunID) (rec record.Record, err error) {
+// Record decodes into v, as JSON, what the store keeps of a run beside its log. The error wraps
+// state.ErrNotFound if there is no such run.
+func (c *Snapshot) Record(id state.RunID, v any) error {
 	r, ok := c.runs[id]
 	if !ok {
-		return rec, fmt.Errorf("run %s: %w", id, state.ErrNotFound)
+		return fmt.Errorf("run %s: %w", id, state.ErrNotFound)
 	}
-	if err := json.Unmarshal(r.record, &rec); err != nil {
-		return rec, fmt.Errorf("decode run %s: %w", id, err)
+	if err := json.Unmarshal(r.record, v); err != nil {
+		return fmt.Errorf("decode run %s: %w", id, err)
 	}
-	return rec, nil
+	return nil
 }
 
 // Log returns the whole log of a run. Of a run that there is not it is empty.

@@ -5,9 +5,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/internal/state/record"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/record"
 )
 
 // LogBytes is what the store keeps of logs in memory.
@@ -38,4 +37,4 @@ func (s *Store) Learn(st state.State, seq uint64) {
 func (s *Store) Forget(id state.RunID) { s.forget(id) }
 
 // CheckRuns is what doctor says of the number of runs.
-func (s *Store) CheckRuns() check.Finding { return s.checkRuns() }
+func (s *Store) CheckRuns() state.Finding { return s.checkRuns() }

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/internal/state/record"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/record"
 )
 
 const (
@@ -248,11 +247,11 @@ func (s *Store) tooMany() {
 const remedyMany = "keep checkpoints in Redis (TURNPIKE_REDIS_URL), or delete what has ended: TURNPIKE_RETENTION, turnpike gc"
 
 // checkRuns says how many runs there are.
-func (s *Store) checkRuns() check.Finding {
+func (s *Store) checkRuns() state.Finding {
 	s.mu.Lock()
 	n := len(s.index)
 	s.mu.Unlock()
-	f := check.Finding{Name: "store: runs", OK: n <= manyRuns, Detail: fmt.Sprintf("%d, and checkpoints in JetStream are for up to %d: every process has all in memory", n, manyRuns)}
+	f := state.Finding{Name: "store: runs", OK: n <= manyRuns, Detail: fmt.Sprintf("%d, and checkpoints in JetStream are for up to %d: every process has all in memory", n, manyRuns)}
 	if !f.OK {
 		f.Remedy = remedyMany
 	}

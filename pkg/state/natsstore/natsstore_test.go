@@ -10,10 +10,10 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/turnpike-dev/turnpike/internal/devserver"
+	"github.com/turnpike-dev/turnpike/internal/state/statetest"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
-	"github.com/turnpike-dev/turnpike/pkg/state/statetest"
 )
 
 func open(tb testing.TB, nc *nats.Conn, prefix string) *natsstore.Store {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // ensure opens a stream, creates it if it is missing, raises its replicas if it has
@@ -50,22 +50,22 @@ func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstr
 }
 
 // Check looks at the streams, for doctor and at start-up.
-func (s *Store) Check(ctx context.Context) []check.Finding {
-	f := check.Finding{Name: "store: JetStream", OK: true, Fatal: true}
+func (s *Store) Check(ctx context.Context) []state.Finding {
+	f := state.Finding{Name: "store: JetStream", OK: true, Fatal: true}
 	info, err := s.stream.Info(ctx)
 	if err != nil {
 		f.OK, f.Detail, f.Remedy = false, err.Error(), "start nats-server with -js, or set TURNPIKE_NATS_URL"
-		return []check.Finding{f}
+		return []state.Finding{f}
 	}
 	f.Detail = fmt.Sprintf("stream %s, %d messages, %d bytes", info.Config.Name, info.State.Msgs, info.State.Bytes)
-	findings := []check.Finding{f, s.checkRuns()}
+	findings := []state.Finding{f, s.checkRuns()}
 	quota, err := s.quotas.stream.Info(ctx)
 	if err != nil {
-		return append(findings, check.Finding{Name: "store: rate limits", Detail: err.Error(), Remedy: "restart a gateway or a worker, which create the stream"})
+		return append(findings, state.Finding{Name: "store: rate limits", Detail: err.Error(), Remedy: "restart a gateway or a worker, which create the stream"})
 	}
 	for _, have := range []jetstream.StreamConfig{info.Config, quota.Config} {
 		if have.Replicas < s.cfg.Replicas {
-			findings = append(findings, check.Finding{
+			findings = append(findings, state.Finding{
 				Name: "store: stream " + have.Name, Detail: fmt.Sprintf("replicas is %d, want %d", have.Replicas, s.cfg.Replicas),
 				Remedy: fmt.Sprintf("restart a gateway or a worker, which raises it, or: nats stream edit %s --replicas %d", have.Name, s.cfg.Replicas),
 			})

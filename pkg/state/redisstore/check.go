@@ -13,8 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/turnpike-dev/turnpike/pkg/check"
-	"github.com/turnpike-dev/turnpike/pkg/credential"
+	"github.com/turnpike-dev/turnpike/internal/credential"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -23,13 +22,13 @@ const maxSkew = 5 * time.Second
 
 // Check looks at the server, for doctor and at start-up; in a cluster, at every
 // master.
-func (s *Store) Check(ctx context.Context) []check.Finding {
+func (s *Store) Check(ctx context.Context) []state.Finding {
 	cluster, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
 		return s.checkServer(ctx, s.rdb, "")
 	}
 	var mu sync.Mutex
-	var all []check.Finding
+	var all []state.Finding
 	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		found := s.checkServer(ctx, node, " at "+node.Options().Addr)
 		mu.Lock()
@@ -38,27 +37,27 @@ func (s *Store) Check(ctx context.Context) []check.Finding {
 		return nil
 	})
 	if err != nil {
-		return []check.Finding{unreachable("redis: cluster", err)}
+		return []state.Finding{unreachable("redis: cluster", err)}
 	}
-	slices.SortFunc(all, func(a, b check.Finding) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b state.Finding) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
-func unreachable(name string, err error) check.Finding {
+func unreachable(name string, err error) state.Finding {
 	remedy := cmp.Or(credential.TLSRemedy(err, "TURNPIKE_REDIS"), "start redis-server, or set TURNPIKE_REDIS_URL")
 	if text := err.Error(); strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") {
 		remedy = "log in as a user of the server: TURNPIKE_REDIS_USER and TURNPIKE_REDIS_PASSWORD"
 	}
-	return check.Finding{Name: name, Fatal: true, Detail: err.Error(), Remedy: remedy}
+	return state.Finding{Name: name, Fatal: true, Detail: err.Error(), Remedy: remedy}
 }
 
 // checkServer looks at one server; at says where it is if there are several.
-func (s *Store) checkServer(ctx context.Context, node redis.Cmdable, at string) []check.Finding {
-	server := check.Finding{Name: "redis: server" + at, OK: true, Fatal: true}
+func (s *Store) checkServer(ctx context.Context, node redis.Cmdable, at string) []state.Finding {
+	server := state.Finding{Name: "redis: server" + at, OK: true, Fatal: true}
 	// All sections: servers before 7.0 do not take a list, and are to be told so.
 	info := node.InfoMap(ctx)
 	if err := info.Err(); err != nil {
-		return []check.Finding{unreachable(server.Name, err)}
+		return []state.Finding{unreachable(server.Name, err)}
 	}
 	version := info.Item("Server", "redis_version")
 	server.Detail = "version " + version
@@ -66,17 +65,17 @@ func (s *Store) checkServer(ctx context.Context, node redis.Cmdable, at string) 
 	if _, err := fmt.Sscanf(version, "%d.", &major); err != nil || major < 7 {
 		server.OK, server.Remedy = false, "upgrade to Redis 7.0 or later"
 	}
-	policy := check.Finding{Name: "redis: maxmemory-policy" + at, OK: true, Fatal: true, Detail: info.Item("Memory", "maxmemory_policy")}
+	policy := state.Finding{Name: "redis: maxmemory-policy" + at, OK: true, Fatal: true, Detail: info.Item("Memory", "maxmemory_policy")}
 	if policy.Detail != "noeviction" {
 		policy.OK, policy.Remedy = false, "runs would vanish when memory is full: set `maxmemory-policy noeviction`"
 	}
-	return []check.Finding{server, policy, checkWrites(info, at), s.checkAOF(ctx, node, info, at), checkClock(ctx, node, at), s.checkConfirm(info, at)}
+	return []state.Finding{server, policy, checkWrites(info, at), s.checkAOF(ctx, node, info, at), checkClock(ctx, node, at), s.checkConfirm(info, at)}
 }
 
 // checkWrites reports why the server refuses writes, if it does, by what the server says of itself:
 // the user of doctor may not write.
-func checkWrites(info *redis.InfoCmd, at string) check.Finding {
-	f := check.Finding{Name: "redis: writes" + at, OK: true, Broken: true, Detail: "taken"}
+func checkWrites(info *redis.InfoCmd, at string) state.Finding {
+	f := state.Finding{Name: "redis: writes" + at, OK: true, Broken: true, Detail: "taken"}
 	number := func(section, key string) int64 {
 		n, _ := strconv.ParseInt(info.Item(section, key), 10, 64)
 		return n
@@ -104,8 +103,8 @@ func checkWrites(info *redis.InfoCmd, at string) check.Finding {
 
 // CheckWrites writes a key that expires, in a cluster one of each shard, and reports whether the server
 // takes them.
-func (s *Store) CheckWrites(ctx context.Context) check.Finding {
-	f := check.Finding{Name: "redis: test write", OK: true, Broken: true, Detail: "taken"}
+func (s *Store) CheckWrites(ctx context.Context) state.Finding {
+	f := state.Finding{Name: "redis: test write", OK: true, Broken: true, Detail: "taken"}
 	shards := 1
 	if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
 		shards = state.Shards // on all masters
@@ -138,8 +137,8 @@ var refusals = map[string]string{
 	"NOPERM":     "log in to Redis as a gateway",
 }
 
-func (s *Store) checkAOF(ctx context.Context, node redis.Cmdable, info *redis.InfoCmd, at string) check.Finding {
-	f := check.Finding{Name: "redis: appendonly" + at, OK: true, Fatal: s.requireAOF}
+func (s *Store) checkAOF(ctx context.Context, node redis.Cmdable, info *redis.InfoCmd, at string) state.Finding {
+	f := state.Finding{Name: "redis: appendonly" + at, OK: true, Fatal: s.requireAOF}
 	if info.Item("Persistence", "aof_enabled") != "1" {
 		f.OK, f.Detail, f.Remedy = false, "off", "a restart loses runs: set `appendonly yes` and `appendfsync always`"
 		return f
@@ -153,8 +152,8 @@ func (s *Store) checkAOF(ctx context.Context, node redis.Cmdable, info *redis.In
 	return f
 }
 
-func checkClock(ctx context.Context, node redis.Cmdable, at string) check.Finding {
-	f := check.Finding{Name: "redis: clock" + at, OK: true, Fatal: true, Detail: "in step"}
+func checkClock(ctx context.Context, node redis.Cmdable, at string) state.Finding {
+	f := state.Finding{Name: "redis: clock" + at, OK: true, Fatal: true, Detail: "in step"}
 	asked := time.Now()
 	now, err := node.Time(ctx).Result()
 	if err != nil {

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
-	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
@@ -28,7 +29,7 @@ func TestFullServer(t *testing.T) {
 			t.Errorf("maxmemory %s: Ready = %v", c.maxmemory, err)
 		}
 		findings := store.Check(t.Context())
-		i := slices.IndexFunc(findings, func(f check.Finding) bool { return f.Name == "redis: writes" })
+		i := slices.IndexFunc(findings, func(f state.Finding) bool { return f.Name == "redis: writes" })
 		if i < 0 || findings[i].OK != c.ok || check.Failed(findings[i:i+1]) == c.ok {
 			t.Errorf("maxmemory %s: findings %+v", c.maxmemory, findings)
 		}

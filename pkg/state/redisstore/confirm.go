@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -177,7 +176,7 @@ func (s *Store) write(ctx context.Context, command, key string, args ...any) (an
 }
 
 // checkConfirm says what must have a write before it counts, and whether it can.
-func (s *Store) checkConfirm(info *redis.InfoCmd, at string) check.Finding {
+func (s *Store) checkConfirm(info *redis.InfoCmd, at string) state.Finding {
 	c := s.confirm
 	online := 0
 	for name, value := range info.Val()["Replication"] {
@@ -185,7 +184,7 @@ func (s *Store) checkConfirm(info *redis.InfoCmd, at string) check.Finding {
 			online++
 		}
 	}
-	f := check.Finding{Name: "redis: confirm" + at, OK: true, Detail: fmt.Sprintf("%s, %d replicas connected", c, online)}
+	f := state.Finding{Name: "redis: confirm" + at, OK: true, Detail: fmt.Sprintf("%s, %d replicas connected", c, online)}
 	switch {
 	case c.aof && !waitsForAOF(info):
 		f.OK, f.Fatal = false, true

@@ -13,11 +13,10 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/turnpike-dev/turnpike/internal/state/statetest"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
-	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
-	"github.com/turnpike-dev/turnpike/pkg/state/statetest"
 )
 
 // pair is a primary and a replica that follows it.
@@ -200,14 +199,14 @@ func TestUnconfirmed(t *testing.T) {
 func TestCheckConfirm(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	found := func(confirm string) check.Finding {
+	found := func(confirm string) state.Finding {
 		for _, f := range p.open(t, redisstore.Config{Confirm: confirm}).Check(t.Context()) {
 			if f.Name == "redis: confirm" {
 				return f
 			}
 		}
 		t.Fatal("doctor says nothing of TURNPIKE_REDIS_CONFIRM")
-		return check.Finding{}
+		return state.Finding{}
 	}
 	for _, c := range []struct {
 		confirm string

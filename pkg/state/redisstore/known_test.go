@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/turnpike-dev/turnpike/internal/state/logcache"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/logcache"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 

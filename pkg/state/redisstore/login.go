@@ -10,20 +10,48 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/turnpike-dev/turnpike/pkg/credential"
+	"github.com/turnpike-dev/turnpike/internal/credential"
 )
 
 // Login is how to log in to Redis. The zero value shows nothing but what is in the URL, which
 // comes before what is here. Certificates need a URL that begins with rediss:.
 type Login struct {
-	User, Password                 credential.Value
-	SentinelUser, SentinelPassword credential.Value
-	TLS                            credential.TLS
+	User, Password                 Secret
+	SentinelUser, SentinelPassword Secret
+	TLS                            TLS
+}
+
+// Secret is a password, a key or a certificate: its text, or the name of a file that has it. Files are read again
+// for each connection. The zero value is no secret.
+type Secret struct {
+	Name string // of the setting, for errors
+	Text string
+	File string
+}
+
+// TLS holds PEM: the certificates that a connection trusts instead of the system's, and the certificate and key
+// with which it identifies itself.
+type TLS struct {
+	CA, Cert, Key Secret
+}
+
+// login is a Login with what reads its secrets.
+type login struct {
+	User, Password, SentinelUser, SentinelPassword credential.Value
+	TLS                                            credential.TLS
+}
+
+func (l Login) login() login {
+	value := func(s Secret) credential.Value { return credential.Value(s) }
+	return login{
+		User: value(l.User), Password: value(l.Password), SentinelUser: value(l.SentinelUser), SentinelPassword: value(l.SentinelPassword),
+		TLS: credential.TLS{CA: value(l.TLS.CA), Cert: value(l.TLS.Cert), Key: value(l.TLS.Key)},
+	}
 }
 
 // apply adds it to options that were made of a URL. Files of user and password are read again
 // for each connection.
-func (l Login) apply(o *redis.UniversalOptions) error {
+func (l login) apply(o *redis.UniversalOptions) error {
 	switch {
 	case l.TLS.Given() && o.TLSConfig == nil:
 		return fmt.Errorf("%s, %s or %s is set, but the URL of Redis begins with redis:, which is without TLS: write rediss:", l.TLS.CA.Name, l.TLS.Cert.Name, l.TLS.Key.Name)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/turnpike-dev/turnpike/internal/state/quota"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/quota"
 )
 
 // quota runs the script of quotas on one bucket, once however often the client repeats it. at

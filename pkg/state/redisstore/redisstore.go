@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/turnpike-dev/turnpike/pkg/check"
+	"github.com/turnpike-dev/turnpike/internal/check"
+	"github.com/turnpike-dev/turnpike/internal/state/logcache"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/logcache"
 )
 
 const (
@@ -101,7 +101,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	}
 	opts, err := options(cfg.URL)
 	if err == nil {
-		err = cfg.Login.apply(opts)
+		err = cfg.Login.login().apply(opts)
 	}
 	if err != nil {
 		return nil, err

@@ -9,12 +9,12 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/turnpike-dev/turnpike/internal/check"
+	"github.com/turnpike-dev/turnpike/internal/state/statetest"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
-	"github.com/turnpike-dev/turnpike/pkg/check"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
-	"github.com/turnpike-dev/turnpike/pkg/state/statetest"
 )
 
 func open(tb testing.TB, url string) *redisstore.Store {
@@ -63,7 +63,7 @@ func TestStore(t *testing.T) {
 	statetest.ManySignals(t, open(t, url))
 }
 
-// The scripts and pkg/state/record are two writings of one protocol.
+// The scripts and internal/state/record are two writings of one protocol.
 func TestAgreesWithModel(t *testing.T) {
 	t.Parallel()
 	url := testbed.Redis(t)
@@ -72,7 +72,7 @@ func TestAgreesWithModel(t *testing.T) {
 		func(*testing.T) state.Store { return memstore.New(memstore.Config{}) })
 }
 
-// The script of quotas and pkg/state/quota are two writings of one arithmetic.
+// The script of quotas and internal/state/quota are two writings of one arithmetic.
 func TestQuotasAgreeWithModel(t *testing.T) {
 	t.Parallel()
 	url := testbed.Redis(t)

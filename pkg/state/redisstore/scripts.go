@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The scripts are the reimplementation of the turn protocol; pkg/state/record is the
+// The scripts are the reimplementation of the turn protocol; internal/state/record is the
 // first, and statetest holds both to the same behaviour.
 var (
 	//go:embed scripts/lib.lua

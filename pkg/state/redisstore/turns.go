@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/state/logcache"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/state/logcache"
 )
 
 // Claim implements state.Turns. An eager claim that was made here is answered from memory. Of

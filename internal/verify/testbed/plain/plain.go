@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/turnpike-dev/turnpike/pkg/worker"
+	"github.com/turnpike-dev/turnpike/internal/worker"
 )
 
 // Without names the optimisations that a suite is to do without: TURNPIKE_TEST_WITHOUT has

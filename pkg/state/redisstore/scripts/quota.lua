@@ -1,4 +1,4 @@
--- pkg/state/quota reimplemented, line by line.
+-- internal/state/quota reimplemented, line by line.
 -- KEYS B K · ARGV kept for(ms) now(µs, '' is the server's) · then one of
 --   take requests/min tokens/min tokens reservation unreserved(0/1)
 --   correct requests/min tokens/min tokens

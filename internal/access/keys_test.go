@@ -1,0 +1,108 @@
+package access_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+// The store has a key without its secret, and only the whole text opens anything.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Config{})
+	keys := access.NewKeys(store)
+	text, key, err := keys.Create(t.Context(), access.KeySpec{Name: "n", Tenant: "acme", Roles: []access.Role{access.Approver}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := text[strings.LastIndexByte(text, '_')+1:]
+	if !strings.HasPrefix(text, "tp_"+key.ID+"_") || len(secret) < 50 {
+		t.Errorf("the text of a key is %q, its id %q", text, key.ID)
+	}
+	stored, err := store.Documents(t.Context(), state.KeyDocument)
+	if all, _ := json.Marshal(stored); err != nil || strings.Contains(string(all), secret) { //nolint:errchkjson // raw JSON
+		t.Errorf("the store has the secret: %s, %v", all, err)
+	}
+	who, err := keys.Authenticate(t.Context(), text)
+	if err != nil || who.Name != "key:"+key.ID {
+		t.Fatalf("Authenticate = %+v, %v", who, err)
+	}
+	caller, err := who.In("", state.DefaultTenant)
+	if err != nil || caller.Tenant != "acme" || !caller.May(access.Approver) || !caller.May(access.Viewer) || caller.May(access.Submitter, access.Admin) {
+		t.Errorf("In = %+v, %v", caller, err)
+	}
+	for _, wrong := range []string{"", "tp_", text[:len(text)-1], text + "x", "tp_" + key.ID + "_", "tp_aaaaaaaaaaaaaaaa_" + secret, strings.ToUpper(text), strings.Repeat(text, 100)} {
+		if who, err := keys.Authenticate(t.Context(), wrong); !errors.Is(err, access.ErrUnauthenticated) {
+			t.Errorf("Authenticate(%.80q) = %+v, %v", wrong, who, err)
+		}
+	}
+	if _, err := keys.Get(t.Context(), "other", key.ID); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("a key of another tenant: %v", err)
+	}
+	if _, err := keys.Revoke(t.Context(), "other", key.ID); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("another tenant revokes a key: %v", err)
+	}
+	if _, err := keys.Revoke(t.Context(), "acme", key.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keys.Authenticate(t.Context(), text); !errors.Is(err, access.ErrUnauthenticated) {
+		t.Errorf("a revoked key: %v", err)
+	}
+}
+
+func TestKeyExpires(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		keys := access.NewKeys(memstore.New(memstore.Config{}))
+		past := state.At(time.Now().Add(-time.Hour))
+		if _, _, err := keys.Create(t.Context(), access.KeySpec{Tenant: "acme", Roles: access.Roles(), ExpiresAt: past}); err == nil {
+			t.Error("a key that has expired is made")
+		}
+		soon := state.At(time.Now().Add(20 * time.Millisecond))
+		text, _, err := keys.Create(t.Context(), access.KeySpec{Tenant: "acme", Roles: access.Roles(), ExpiresAt: soon})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(21 * time.Millisecond)
+		if _, err := keys.Authenticate(t.Context(), text); !errors.Is(err, access.ErrUnauthenticated) || !strings.Contains(err.Error(), "expired") {
+			t.Errorf("Authenticate with an expired key = %v", err)
+		}
+	})
+}
+
+// Roles of one tenant are none in another.
+func TestPrincipalIn(t *testing.T) {
+	t.Parallel()
+	both := access.Principal{Name: "p", Grants: []access.Grant{{Tenant: "one", Roles: []access.Role{access.Admin}}, {Tenant: "two", Roles: []access.Role{access.Viewer}}}}
+	everywhere := access.Principal{Name: "p", Grants: []access.Grant{{Tenant: access.AnyTenant, Roles: []access.Role{access.Operator}}}}
+	tests := []struct {
+		who    access.Principal
+		tenant string
+		want   string // the tenant, or empty if refused
+		admin  bool
+	}{
+		{both, "one", "one", true},
+		{both, "two", "two", false},
+		{both, "", "", false}, // the default tenant is none of the two
+		{both, "three", "", false},
+		{both, "*", "", false},
+		{everywhere, "any", "any", false},
+		{everywhere, "", state.DefaultTenant, false},
+		{everywhere, "*", "", false},
+		{everywhere, "A B", "", false},
+		{access.Principal{}, "one", "", false},
+	}
+	for _, tt := range tests {
+		c, err := tt.who.In(tt.tenant, state.DefaultTenant)
+		if _, refused := errors.AsType[*access.TenantError](err); refused != (tt.want == "") || c.Tenant != tt.want || c.May(access.Admin) != tt.admin {
+			t.Errorf("%+v in %q = %+v, %v; want %q", tt.who.Grants, tt.tenant, c, err, tt.want)
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"cel.dev/cel-go/cel"
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/sync/singleflight"
+	"golang.org/x/time/rate"
+
+	"github.com/turnpike-dev/turnpike/internal/rule"
+)
+
+// ClaimsByDefault finds tenant and roles in claims of these names.
+const ClaimsByDefault = `{"tenant": claims.tenant, "roles": claims.roles}`
+
+// OIDCConfig names an OpenID provider.
+type OIDCConfig struct {
+	Issuer   string // its URL, as in the iss claim; /.well-known/openid-configuration is below it
+	Audience string // what the aud claim must have
+
+	// Claims is a CEL expression over claims that gives an object with tenant and roles, or
+	// with grants, a list of such objects. Default: ClaimsByDefault.
+	Claims string
+
+	HTTP *http.Client // default: one with a time-out
+}
+
+// clockTolerance is by how much the clock of a provider may differ.
+const clockTolerance = 30 * time.Second
+
+// maxToken bounds a token, in bytes.
+const maxToken = 16 << 10
+
+// signed are the algorithms of tokens that are accepted: with a public key each. What a
+// token says of itself chooses among these only.
+var signed = []string{
+	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
+}
+
+// OIDC checks tokens of an OpenID provider. It reads the provider's settings at its first
+// use, and its keys anew when a token is signed with one that it does not know.
+type OIDC struct {
+	cfg    OIDCConfig
+	keys   *http.Client // reads the provider's settings and its key set
+	grants rule.Object
+
+	asking singleflight.Group
+
+	mu       sync.Mutex
+	provider *oidc.Provider
+	tried    time.Time
+	failed   error
+}
+
+// NewOIDC returns a check for tokens of a provider, which need not answer yet.
+func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
+	if cfg.Issuer == "" || cfg.Audience == "" {
+		return nil, errors.New("an OpenID provider needs an issuer and an audience: TURNPIKE_OIDC_ISSUER, TURNPIKE_OIDC_AUDIENCE")
+	}
+	if cfg.Claims == "" {
+		cfg.Claims = ClaimsByDefault
+	}
+	if cfg.HTTP == nil {
+		cfg.HTTP = &http.Client{Timeout: 5 * time.Second}
+	}
+	grants, err := rule.CompileObject(cfg.Claims, cel.Variable("claims", cel.MapType(cel.StringType, cel.DynType)))
+	if err != nil {
+		return nil, fmt.Errorf("claims of the OpenID provider: %w", err)
+	}
+	keys := *cfg.HTTP
+	keys.Transport = keyFetches{base: keys.Transport, limit: rate.NewLimiter(rate.Every(keyFetchInterval), keyFetchBurst)}
+	return &OIDC{cfg: cfg, keys: &keys, grants: grants}, nil
+}
+
+// Limits of fetches of the provider's key set. Each token with an unknown key id or a wrong
+// signature asks for one, and anyone can send such tokens. A rotated key is known after
+// keyFetchInterval at the latest, because each fetch renews the whole set.
+const (
+	keyFetchBurst    = 3
+	keyFetchInterval = 10 * time.Second
+)
+
+var errKeyFetches = fmt.Errorf("the key set was fetched %d times in a short time: try again in %s", keyFetchBurst, keyFetchInterval)
+
+// keyFetches is a transport that limits requests for the key set. Requests for the provider's
+// settings pass.
+type keyFetches struct {
+	base  http.RoundTripper // nil: http.DefaultTransport
+	limit *rate.Limiter
+}
+
+// RoundTrip implements http.RoundTripper.
+func (k keyFetches) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Path, "/.well-known/openid-configuration") && !k.limit.Allow() {
+		return nil, errKeyFetches
+	}
+	if k.base == nil {
+		return http.DefaultTransport.RoundTrip(r)
+	}
+	return k.base.RoundTrip(r)
+}
+
+// ProviderError reports an OpenID provider that does not answer as it should.
+type ProviderError struct {
+	Issuer string
+	err    error
+}
+
+func (e *ProviderError) Error() string {
+	return fmt.Sprintf("the OpenID provider %s does not answer as it should: %v", e.Issuer, e.err)
+}
+
+// Unwrap returns what went wrong.
+func (e *ProviderError) Unwrap() error { return e.err }
+
+// retryProvider is how long a provider that did not answer is left alone.
+const retryProvider = 2 * time.Second
+
+// Provider returns the provider, once it has answered.
+func (o *OIDC) Provider(ctx context.Context) (*oidc.Provider, error) {
+	o.mu.Lock()
+	provider, tried, failed := o.provider, o.tried, o.failed
+	o.mu.Unlock()
+	if provider != nil || time.Since(tried) < retryProvider {
+		return provider, failed
+	}
+	asked := o.asking.DoChan("", func() (any, error) {
+		// The provider keeps the context, for its keys: it must outlive the request.
+		p, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), o.keys), o.cfg.Issuer)
+		if err != nil {
+			err = &ProviderError{o.cfg.Issuer, err}
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.provider, o.tried, o.failed = p, time.Now(), err
+		return p, err
+	})
+	select {
+	case r := <-asked:
+		p, _ := r.Val.(*oidc.Provider)
+		return p, r.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Authenticate implements Authenticator.
+func (o *OIDC) Authenticate(ctx context.Context, token string) (Principal, error) {
+	if len(token) > maxToken {
+		return Principal{}, unauthenticated("the token has %d bytes, at most %d are allowed", len(token), maxToken)
+	}
+	provider, err := o.Provider(ctx)
+	if err != nil {
+		return Principal{}, err
+	}
+	verified, err := o.verify(oidc.ClientContext(ctx, o.cfg.HTTP), provider, o.cfg.Audience, token)
+	if err != nil {
+		return Principal{}, err
+	}
+	return o.principal(verified)
+}
+
+// verify checks a token for an audience.
+func (*OIDC) verify(ctx context.Context, provider *oidc.Provider, audience, token string) (*oidc.IDToken, error) {
+	verifier := provider.Verifier(&oidc.Config{
+		ClientID: audience, SupportedSigningAlgs: signed,
+		// What has expired by less than the tolerance counts.
+		Now: func() time.Time { return time.Now().Add(-clockTolerance) },
+	})
+	verified, err := verifier.Verify(ctx, token)
+	if err != nil {
+		return nil, unauthenticated("the token is not valid: %.300v", err)
+	}
+	return verified, nil
+}
+
+// maxSubject bounds the sub claim, in bytes: OpenID Connect Core 1.0, section 2.
+const maxSubject = 255
+
+// checkSubject refuses a sub claim that does not name one principal. Audit, run ownership and four
+// eyes compare principals by it, and it appears in logs.
+func checkSubject(sub string) error {
+	switch {
+	case sub == "":
+		return unauthenticated("the token has no sub claim: have the OpenID provider name the subject")
+	case len(sub) > maxSubject:
+		return unauthenticated("the sub claim of the token has %d bytes, at most %d are allowed: have the OpenID provider send a shorter one", len(sub), maxSubject)
+	case !utf8.ValidString(sub) || strings.ContainsFunc(sub, unprintable):
+		return unauthenticated("the sub claim %.100q of the token has control characters: have the OpenID provider send one without", sub)
+	}
+	return nil
+}
+
+// unprintable reports control and format characters, which can make two principals look alike.
+func unprintable(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
+}
+
+// principal returns the principal that the claims of a token name.
+func (o *OIDC) principal(verified *oidc.IDToken) (Principal, error) {
+	if err := checkSubject(verified.Subject); err != nil {
+		return Principal{}, err
+	}
+	var claims map[string]any
+	if err := verified.Claims(&claims); err != nil {
+		return Principal{}, unauthenticated("the claims of the token cannot be read: %.300v", err)
+	}
+	grants, err := o.grantsOf(claims)
+	if err != nil {
+		return Principal{}, unauthenticated("the claims of %.100q at the OpenID provider give no tenant and roles here: %.300v: TURNPIKE_OIDC_CLAIMS says where they are looked for", verified.Subject, err)
+	}
+	return Principal{Name: "oidc:" + verified.Subject, Via: viaOIDC, Grants: grants}, nil
+}
+
+func (o *OIDC) grantsOf(claims map[string]any) ([]Grant, error) {
+	text, err := o.grants(map[string]any{"claims": claims})
+	if err != nil {
+		return nil, err
+	}
+	type grant struct {
+		Tenant string   `json:"tenant"`
+		Roles  []string `json:"roles"`
+	}
+	var found struct {
+		grant
+
+		Grants []grant `json:"grants"`
+	}
+	if err := json.Unmarshal(text, &found); err != nil {
+		return nil, err
+	}
+	if found.Tenant != "" || len(found.Grants) == 0 {
+		found.Grants = append(found.Grants, found.grant)
+	}
+	var grants []Grant
+	for _, g := range found.Grants {
+		if g.Tenant != AnyTenant {
+			if err := CheckTenant(g.Tenant); err != nil {
+				return nil, err
+			}
+		}
+		// Groups that are no roles here are other systems' business.
+		var roles []string
+		for _, r := range g.Roles {
+			if _, err := ParseRoles([]string{r}); err == nil {
+				roles = append(roles, r)
+			}
+		}
+		parsed, err := ParseRoles(roles)
+		if err != nil {
+			return nil, err
+		}
+		grants = append(grants, Grant{g.Tenant, parsed})
+	}
+	return grants, nil
+}

@@ -1,0 +1,49 @@
+// Package equipped makes the worker that the commands run: one with the standard set of models,
+// tools and hooks, beside what a program adds.
+package equipped
+
+import (
+	"maps"
+
+	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/internal/worker"
+	"github.com/turnpike-dev/turnpike/pkg/standard"
+)
+
+// Worker returns a worker that has the standard set beside what w has; where both name the same, w
+// prevails. mock, a JSON array of responses, replaces the model of every agent unless it is empty.
+// Sessions with MCP servers end when the deployment is closed.
+func Worker(d *deploy.Deployment, w worker.Config, cfg standard.Config, mock string) (*worker.Worker, error) {
+	cfg.NATS, cfg.Prefix = d.NATS, d.Config().Prefix
+	set, err := standard.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d.OnClose(set.Close)
+	if mock != "" {
+		if w.MockResponses, err = scripted.FromEnv(mock); err != nil {
+			return nil, err
+		}
+	}
+	if len(cfg.MCPCommands) > 0 {
+		log := d.Config().Logger
+		if how, confined := set.Confined(); confined {
+			log.Info().Str("how", how).Msg("programs of MCP tools are confined")
+		} else {
+			log.Warn().Str("found", how).Str("hint", "docs/how-to/mcp-tools.md#confinement says what a system needs").Msg("programs of MCP tools are not confined, or refused")
+		}
+	}
+	w.Providers, w.Keys = with(set.Models, w.Providers), with(standard.Keys(), w.Keys)
+	w.Kinds = toolspec.Kinds(nil).With(set.Kinds).With(w.Kinds)
+	w.Hooks = hookspec.Kinds(nil).With(set.HookKinds).With(w.Hooks)
+	return d.NewWorker(w)
+}
+
+// with returns the entries of both; more prevails.
+func with[V any](all, more map[string]V) map[string]V {
+	maps.Copy(all, more)
+	return all
+}

@@ -1,0 +1,147 @@
+package natslogin
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"github.com/turnpike-dev/turnpike/internal/credential"
+)
+
+// Login is how to log in. The zero value shows nothing but what is in the URL of the server,
+// whose user and password come before those here. Creds, NKey and User exclude each other.
+type Login struct {
+	Creds    credential.Value // what `nsc` writes: a JWT and its seed
+	NKey     credential.Value // the seed of an nkey
+	User     credential.Value
+	Password credential.Value
+	TLS      credential.TLS
+
+	// Inbox is what subjects of answers begin with, for a user who may not hear all of
+	// _INBOX.>; empty is _INBOX.
+	Inbox string
+}
+
+// Options returns the options of a connection that logs in so. They read files again at each
+// time that the connection is made anew.
+func (l Login) Options() ([]nats.Option, error) {
+	var options []nats.Option
+	var ways int
+	for _, v := range []credential.Value{l.Creds, l.NKey, l.User} {
+		if v.Given() {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		return nil, fmt.Errorf("more than one of %s, %s and %s is set: they are different ways to log in", l.Creds.Name, l.NKey.Name, l.User.Name)
+	case l.Password.Given() && !l.User.Given():
+		return nil, fmt.Errorf("%s is set without %s", l.Password.Name, l.User.Name)
+	case l.Creds.Given():
+		if err := l.checkCreds(); err != nil {
+			return nil, err
+		}
+		options = append(options, nats.UserJWT(l.jwt, l.signWithCreds))
+	case l.NKey.Given():
+		pair, err := l.pair(l.NKey)
+		if err != nil {
+			return nil, err
+		}
+		public, err := pair.PublicKey()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", l.NKey.Name, err)
+		}
+		options = append(options, nats.Nkey(public, func(nonce []byte) ([]byte, error) { return l.sign(l.NKey, nonce) }))
+	case l.User.Given():
+		if err := errors.Join(l.User.Validate(), l.Password.Validate()); err != nil {
+			return nil, err
+		}
+		options = append(options, nats.UserInfoHandler(func() (string, string) {
+			user, _ := l.User.Read()
+			password, _ := l.Password.Read() // a file that is gone is a wrong password, and is tried again
+			return user, password
+		}))
+	}
+	config, err := l.TLS.Config()
+	if err != nil {
+		return nil, err
+	}
+	if config != nil {
+		options = append(options, nats.Secure(config))
+	}
+	if l.Inbox != "" {
+		options = append(options, nats.CustomInboxPrefix(l.Inbox))
+	}
+	return options, nil
+}
+
+// checkCreds sees that there is a JWT and a seed.
+func (l Login) checkCreds() error {
+	if _, err := l.jwt(); err != nil {
+		return err
+	}
+	_, err := l.pair(l.Creds)
+	return err
+}
+
+func (l Login) jwt() (string, error) {
+	text, err := l.Creds.Read()
+	if err != nil {
+		return "", err
+	}
+	token, err := nkeys.ParseDecoratedJWT([]byte(text))
+	if err != nil || token == "" {
+		return "", fmt.Errorf("%s: there is no JWT of a user in it: it must be what `nsc generate creds` writes", l.Creds.Name)
+	}
+	return token, nil
+}
+
+func (l Login) signWithCreds(nonce []byte) ([]byte, error) { return l.sign(l.Creds, nonce) }
+
+func (l Login) sign(v credential.Value, nonce []byte) ([]byte, error) {
+	pair, err := l.pair(v)
+	if err != nil {
+		return nil, err
+	}
+	defer pair.Wipe()
+	return pair.Sign(nonce)
+}
+
+// pair returns the key of a seed, which stands alone or in a creds file.
+func (Login) pair(v credential.Value) (nkeys.KeyPair, error) {
+	text, err := v.Read()
+	if err != nil {
+		return nil, err
+	}
+	pair, err := nkeys.ParseDecoratedUserNKey([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: there is no seed of a user in it: it begins with SU", v.Name)
+	}
+	return pair, nil
+}
+
+// Environment returns what the variables of the environment say: those of the settings of
+// gateways and workers.
+func Environment() Login {
+	read := func(name string) credential.Value {
+		return credential.Value{Name: name, Text: os.Getenv(name), File: os.Getenv(name + "_FILE")}
+	}
+	return Login{
+		Creds: read("TURNPIKE_NATS_CREDS"), NKey: read("TURNPIKE_NATS_NKEY"),
+		User: read("TURNPIKE_NATS_USER"), Password: read("TURNPIKE_NATS_PASSWORD"),
+		TLS:   credential.TLS{CA: read("TURNPIKE_NATS_CA"), Cert: read("TURNPIKE_NATS_CERT"), Key: read("TURNPIKE_NATS_KEY")},
+		Inbox: os.Getenv("TURNPIKE_NATS_INBOX"),
+	}
+}
+
+// Remedy says what to do about a server that did not let a connection in, or nothing if that
+// is not what the error says.
+func Remedy(err error) string {
+	if errors.Is(err, nats.ErrAuthorization) {
+		return "log in as a user of the server: TURNPIKE_NATS_CREDS, TURNPIKE_NATS_NKEY, or TURNPIKE_NATS_USER and TURNPIKE_NATS_PASSWORD, each also as _FILE"
+	}
+	return credential.TLSRemedy(err, "TURNPIKE_NATS")
+}

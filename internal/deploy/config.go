@@ -1,0 +1,162 @@
+package deploy
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/turnpike-dev/turnpike/internal/credential"
+	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
+)
+
+// Config says where a deployment is. The zero value of each field gives its default.
+// Prefix, Lease, RedisURL and EventFeed must be the same in all processes of a
+// deployment.
+type Config struct {
+	// NATSURL is the address of a NATS server with JetStream, or several by commas.
+	// Default nats://127.0.0.1:4222.
+	NATSURL string
+
+	// NATSLogin is how to log in there. A user and a password in the URL come before it.
+	NATSLogin natslogin.Login
+
+	// NATSDomain is the JetStream domain that has the streams. Default: that of the server
+	// that is spoken to.
+	NATSDomain string
+
+	// NATS is a connection to use instead of one to NATSURL. It stays the caller's:
+	// Close leaves it open.
+	NATS *nats.Conn
+
+	// Store and Bus are used in the place of those on Redis and NATS. They stay the caller's:
+	// Close leaves them open. With a Bus, Open connects to NATS only if NATS or NATSURL is set,
+	// and there must be a Store or a RedisURL.
+	Store state.Store
+	Bus   bus.Bus
+
+	// BusKeys sign live events and heartbeats, as natsbus.ParseKeys reads them; the same in
+	// every process. Default: nothing is signed.
+	BusKeys credential.Value
+
+	// RedisURL is the address of the Redis server that keeps checkpoints, such as
+	// redis://127.0.0.1:6379. Without it JetStream keeps them.
+	RedisURL string
+
+	// RedisLogin is how to log in there. What the URL says comes before it.
+	RedisLogin redisstore.Login
+
+	// RedisConfirm says which copies of Redis must have a write before it is acknowledged:
+	// redisstore.Config.Confirm. Default "off".
+	RedisConfirm string
+
+	// Prefix begins the names of subjects, streams and keys. Default "turnpike".
+	Prefix string
+
+	// Replicas of streams. Open raises those that exist with fewer. Default 1; on a
+	// cluster of three NATS servers or more it should be 3.
+	Replicas int
+
+	// TurnStreams is over how many streams turns are spread; see natsbus.Config. The process
+	// that opens the deployment last decides for all. Default 0: as it is.
+	TurnStreams int
+
+	// MaxAckPending is how many messages of a queue of turns NATS hands out at once, for each
+	// stream. Default 0: as many as the slots of the workers that are heard ask for.
+	MaxAckPending int
+
+	// StreamLimits bound the streams beside that of the turns, in bytes.
+	StreamLimits natsbus.Limits
+
+	// Retention is how long runs, and the event feed, are kept. An agent may keep its runs for
+	// less. Gateways delete what is older; the zero value keeps for ever.
+	Retention agent.Retention
+
+	// MaxResult bounds the max_result of tools, in bytes. Default 4 MiB.
+	MaxResult int
+
+	// Lease is how long a worker that gives no sign of life keeps its turns.
+	// Default 25 s.
+	Lease time.Duration
+
+	// EventFeed has the events of runs published on PREFIX.events.> as well, one JSON
+	// message an event. The API does not need it.
+	EventFeed bool
+
+	// Name is what NATS calls the connection. Default "turnpike".
+	Name string
+
+	// Logger gets what the parts of the deployment have to say. The zero value says
+	// nothing.
+	Logger zerolog.Logger
+
+	// Registry gets the metrics of the worker and of the gateway that this process
+	// has; it has one of each at most. Default: one for each part.
+	Registry *prometheus.Registry
+
+	// Tracer makes the spans of gateways and workers. TraceContent puts into them what
+	// was said. Default: none, at no cost.
+	Tracer       trace.TracerProvider
+	TraceContent bool
+
+	// Meter makes the metrics of workers that follow the conventions for generative AI.
+	// Default: none.
+	Meter metric.MeterProvider
+}
+
+func (c Config) withDefaults() Config {
+	if c.NATSURL == "" && c.Bus == nil {
+		c.NATSURL = nats.DefaultURL
+	}
+	if c.Prefix == "" {
+		c.Prefix = "turnpike"
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+	}
+	if c.Lease == 0 {
+		c.Lease = 25 * time.Second
+	}
+	if c.Name == "" {
+		c.Name = "turnpike"
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Replicas < 0 {
+		errs = append(errs, fmt.Errorf("replicas is %d, want at least 1", c.Replicas))
+	}
+	if c.Lease < 0 {
+		errs = append(errs, fmt.Errorf("lease is %s, want more than 0", c.Lease))
+	}
+	if c.Bus != nil && c.Store == nil && c.RedisURL == "" {
+		errs = append(errs, errors.New("there is a Bus and no Store: set Store or RedisURL"))
+	}
+	return errors.Join(errs...)
+}
+
+// Keys reads BusKeys.
+func (c Config) Keys() (natsbus.Keys, error) {
+	text, err := c.BusKeys.Read()
+	if err != nil {
+		return natsbus.Keys{}, err
+	}
+	return natsbus.ParseKeys(text)
+}
+
+// AckWait is how long NATS waits for the acknowledgement of a turn's message: a little
+// longer than the lease, so that the worker that gets the message again may take the
+// turn.
+func (c Config) AckWait() time.Duration { return c.withDefaults().Lease + 5*time.Second }

@@ -1,0 +1,240 @@
+package deploy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/internal/check"
+	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/internal/restore"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
+	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
+)
+
+// Deployment is this process's connection to a store and a bus. NewWorker and
+// NewGateway make parts that share them; any number of processes may do so.
+type Deployment struct {
+	// Store and Bus may be replaced, by a wrapper of them, before the first part is
+	// made.
+	Store state.Store
+	Bus   bus.Bus
+
+	NATS *nats.Conn
+
+	watch  *restore.Watch // nil: the store and the bus are one
+	review *restore.Review
+
+	setKeys func(natsbus.Keys) // of the bus; nil: the caller has given a bus
+
+	cfg    Config
+	mu     sync.Mutex
+	closer []func()
+}
+
+// Open connects to NATS and to the store, creates streams that are not there yet, and
+// checks the settings of both. It refuses servers whose settings could lose runs, with
+// one line for each finding. Errors never repeat credentials.
+func Open(ctx context.Context, cfg Config) (*Deployment, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	d := &Deployment{cfg: cfg, NATS: cfg.NATS}
+	if d.NATS == nil && cfg.NATSURL != "" {
+		options, err := cfg.NATSLogin.Options()
+		if err != nil {
+			return nil, err
+		}
+		nc, err := natsbus.Connect(cfg.NATSURL, cfg.Name, append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			cfg.Logger.Warn().Err(err).Str("hint", "a subscription fell behind or lacks permission: docs/reference/nats.md#permissions").Msg("NATS reports an error")
+		}))...)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s", err, cmp.Or(natslogin.Remedy(err), fmt.Sprintf("is nats-server running with -js at %s? TURNPIKE_NATS_URL sets the address", natsbus.Hosts(cfg.NATSURL))))
+		}
+		d.NATS = nc
+		d.OnClose(nc.Close)
+	}
+	err := d.open(ctx)
+	if err == nil {
+		err = d.monitor()
+	}
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Deployment) open(ctx context.Context) error {
+	cfg := d.cfg
+	b, findings, err := d.openBus(ctx)
+	if err != nil {
+		return err
+	}
+	if cfg.Store != nil {
+		d.Store = cfg.Store
+		return d.settled(findings)
+	}
+	var store interface {
+		state.Store
+		Check(ctx context.Context) []state.Finding
+		Close() error
+	}
+	if cfg.RedisURL != "" {
+		store, err = redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
+	} else {
+		store, err = patiently(ctx, func(ctx context.Context) (*natsstore.Store, error) {
+			return natsstore.Open(ctx, d.NATS, natsstore.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, Logger: cfg.Logger})
+		})
+	}
+	if err != nil {
+		return err
+	}
+	d.Store = store
+	d.OnClose(func() { _ = store.Close() })
+	findings = append(findings, store.Check(ctx)...)
+	if err := d.settled(findings); err != nil {
+		return err
+	}
+	if redis, ok := store.(*redisstore.Store); ok && b != nil {
+		d.warnOfTwoStores(ctx)
+		d.guard(ctx, redis, b)
+	}
+	return nil
+}
+
+// openBus opens the bus on NATS and checks its settings. It returns nil if the caller has given one.
+func (d *Deployment) openBus(ctx context.Context) (*natsbus.Bus, []state.Finding, error) {
+	cfg := d.cfg
+	if cfg.Bus != nil {
+		d.Bus = cfg.Bus
+		return nil, nil, nil
+	}
+	keys, err := cfg.Keys()
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := patiently(ctx, func(ctx context.Context) (*natsbus.Bus, error) {
+		cfg.StreamLimits.EventsAge = cmp.Or(time.Duration(cfg.Retention.Events), cfg.StreamLimits.EventsAge)
+		return natsbus.Open(ctx, d.NATS, natsbus.Config{
+			Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
+			TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: cfg.Logger,
+		})
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	d.Bus, d.setKeys = b, b.SetKeys
+	d.OnClose(func() { _ = b.Close() })
+	return b, b.Check(ctx), nil
+}
+
+// ReloadKeys reads Config.BusKeys again, for keys in a file that has changed. If they are not valid, it
+// returns an error and those of before stay.
+func (d *Deployment) ReloadKeys() error {
+	if d.setKeys == nil {
+		return nil
+	}
+	keys, err := d.cfg.Keys()
+	if err != nil {
+		return err
+	}
+	d.setKeys(keys)
+	return nil
+}
+
+// settled returns an error if a setting of the servers could lose runs, and logs those that could
+// be better.
+func (d *Deployment) settled(findings []state.Finding) error {
+	if err := check.Err(findings); err != nil {
+		return fmt.Errorf("refused to start:\n%w", err)
+	}
+	for _, f := range findings {
+		if !f.OK {
+			d.cfg.Logger.Warn().Str("check", f.Name).Str("found", f.Detail).Str("hint", f.Remedy).Msg("a setting could be better")
+		}
+	}
+	return nil
+}
+
+// guard has the deployment wait for an operator if Redis is an older copy of itself. Without an
+// answer the process starts all the same, and looks again.
+func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *natsbus.Bus) {
+	d.watch = restore.NewWatch(store, b, d.cfg.Logger)
+	d.review = restore.NewReview(d.watch, store, b)
+	if err := d.watch.Look(ctx); err != nil {
+		d.cfg.Logger.Warn().Err(err).Str("hint", "it is tried again").Msg("mark of the deployment not read")
+	}
+	d.Store, d.Bus = d.watch.Store(store), d.watch.Bus(b)
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.watch.Run(watching)
+	}()
+	d.OnClose(func() { stop(); <-done })
+}
+
+// WaitingRestore returns nil, or an error that says that the deployment waits for the decision of
+// an operator about an older copy of its store.
+func (d *Deployment) WaitingRestore() error { return d.watch.Err() }
+
+// warnOfTwoStores says so where JetStream keeps checkpoints under this prefix, too: then
+// another process, such as a `turnpike dev`, works without Redis, and the two take each
+// other's turns off the queue. What cannot be found out is not said.
+func (d *Deployment) warnOfTwoStores(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	js, err := natsbus.JetStream(d.NATS, d.cfg.NATSDomain)
+	if err != nil {
+		return
+	}
+	if stream, err := js.StreamNameBySubject(ctx, d.cfg.Prefix+".state.>"); err == nil {
+		d.cfg.Logger.Warn().Str("prefix", d.cfg.Prefix).Str("stream", stream).
+			Str("hint", "use another TURNPIKE_PREFIX or NATS server, or the same TURNPIKE_REDIS_URL in every process; remove the stream if nobody uses it any more").
+			Msg("this prefix has checkpoints in JetStream, and this process has its own in Redis")
+	}
+}
+
+// patiently opens again what got no answer, a few times: a cluster does not answer
+// questions about a stream that another process has just created until it has a leader.
+func patiently[T any](ctx context.Context, open func(context.Context) (T, error)) (opened T, err error) {
+	for range 5 {
+		opened, err = open(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			break
+		}
+	}
+	return opened, err
+}
+
+// Config returns the settings of the deployment, with defaults filled in.
+func (d *Deployment) Config() Config { return d.cfg }
+
+// OnClose has Close call f before it lets go of what was opened earlier.
+func (d *Deployment) OnClose(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closer = append(d.closer, f)
+}
+
+// Close lets go of the connections. Workers and gateways of the deployment must have
+// returned from Run and Serve by then.
+func (d *Deployment) Close() {
+	d.mu.Lock()
+	closer := d.closer
+	d.closer = nil
+	d.mu.Unlock()
+	for i := len(closer) - 1; i >= 0; i-- {
+		closer[i]()
+	}
+}

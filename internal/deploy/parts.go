@@ -1,0 +1,81 @@
+package deploy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/lookup"
+	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/internal/worker"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
+)
+
+// NewWorker returns a worker of the deployment, which takes turns while its Run does.
+// cfg configures this worker's tools, loops, hooks and models. LeaseDuration and Logger are
+// the deployment's; so are Registry, Tracer and Meter if cfg has none. Without an ID
+// the worker is named after the host, with a random part.
+func (d *Deployment) NewWorker(cfg worker.Config) (*worker.Worker, error) {
+	if cfg.LeaseDuration != 0 && cfg.LeaseDuration != d.cfg.Lease {
+		return nil, fmt.Errorf("lease is %s, want %s: all workers of a deployment have the same", cfg.LeaseDuration, d.cfg.Lease)
+	}
+	if err := relations(d.cfg, cfg); err != nil {
+		return nil, err
+	}
+	cfg.LeaseDuration, cfg.EventFeed, cfg.Logger = d.cfg.Lease, d.cfg.EventFeed, d.cfg.Logger
+	if cfg.ID == "" {
+		cfg.ID = newID()
+	}
+	if cfg.Policy == nil {
+		cfg.Policy = policy.NewReader(d.Store).Of
+	}
+	cfg.Restore = d.watch
+	cfg.MaxResult = cmp.Or(cfg.MaxResult, d.cfg.MaxResult)
+	if cfg.Registry == nil {
+		cfg.Registry = d.cfg.Registry
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer, cfg.TraceContent = d.cfg.Tracer, d.cfg.TraceContent
+	}
+	if cfg.Meter == nil {
+		cfg.Meter = d.cfg.Meter
+	}
+	return worker.New(d.Store, d.Bus, cfg)
+}
+
+// newID returns a name that no other worker has.
+func newID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "worker"
+	}
+	id := ulid.Make().String()
+	return host + "-" + id[len(id)-6:]
+}
+
+// NewGateway returns a gateway of the deployment. Its Serve answers on a listener; its
+// Handler and Run do the same inside a server of the caller's. Prefix and Logger are the
+// deployment's; so are Registry and Tracer where cfg has none. If workers have kinds of
+// tool, kinds of hook, providers or loops beside the built-in ones, cfg must name them:
+// definitions that use others are refused.
+func (d *Deployment) NewGateway(cfg gateway.Config) (*gateway.Gateway, error) {
+	cfg.Prefix, cfg.Logger, cfg.Retention = d.cfg.Prefix, d.cfg.Logger, cfg.Retention.Tighter(d.cfg.Retention)
+	cfg.MaxResult = cmp.Or(cfg.MaxResult, d.cfg.MaxResult)
+	cfg.Restore = d.review
+	if cfg.Registry == nil {
+		cfg.Registry = d.cfg.Registry
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = d.cfg.Tracer
+	}
+	if cfg.Services == nil && d.NATS != nil {
+		cfg.Services = lookup.NewServices(func(ctx context.Context, tenant string) ([]string, error) {
+			return toolkit.ServedSubjects(ctx, d.NATS, d.cfg.Prefix, tenant)
+		}).Of
+	}
+	return gateway.New(d.Store, d.Bus, cfg)
+}

@@ -1,0 +1,54 @@
+package deploy_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/worker"
+)
+
+// Settings that are wrong together are refused by the names of both.
+func TestRelationsOfSettings(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	for name, c := range map[string]struct {
+		deployment deploy.Config
+		worker     worker.Config
+		want       []string // in the error; none: they are right
+	}{
+		"defaults":                          {deploy.Config{}, worker.Config{}, nil},
+		"a short lease":                     {deploy.Config{Lease: 3 * time.Second}, worker.Config{}, nil},
+		"lease under four heartbeats":       {deploy.Config{Lease: time.Second}, worker.Config{}, []string{"lease is 1s", "1.2s", "TURNPIKE_LEASE", "TURNPIKE_HEARTBEAT"}},
+		"lease that fits fast heartbeats":   {deploy.Config{Lease: time.Second}, worker.Config{HeartbeatInterval: 100 * time.Millisecond}, nil},
+		"heartbeats too slow for the lease": {deploy.Config{}, worker.Config{HeartbeatInterval: 10 * time.Second, LateResults: time.Minute}, []string{"lease is 25s", "every 10s", "TURNPIKE_HEARTBEAT"}},
+		"heartbeats too fast":               {deploy.Config{}, worker.Config{HeartbeatInterval: time.Millisecond}, []string{"heartbeat is 1ms", "TURNPIKE_HEARTBEAT"}},
+		"late results within a heartbeat":   {deploy.Config{}, worker.Config{HeartbeatInterval: 5 * time.Second}, []string{"3s", "TURNPIKE_LATE_RESULTS", "TURNPIKE_HEARTBEAT"}},
+		"no late results":                   {deploy.Config{}, worker.Config{HeartbeatInterval: 5 * time.Second, LateResults: -1}, nil},
+		"negative grace":                    {deploy.Config{}, worker.Config{ShutdownGrace: -time.Second}, []string{"TURNPIKE_SHUTDOWN_GRACE"}},
+		"fewer messages than slots":         {deploy.Config{MaxAckPending: 500}, worker.Config{}, []string{"max ack pending is 500", "1000 slots", "TURNPIKE_MAX_ACK_PENDING", "TURNPIKE_SLOTS"}},
+		"several streams":                   {deploy.Config{MaxAckPending: 500, TurnStreams: 2}, worker.Config{}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.deployment.NATS = nc
+			c.deployment.Prefix = strings.ReplaceAll(name, " ", "-")
+			d, err := deploy.Open(t.Context(), c.deployment)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			_, err = d.NewWorker(c.worker)
+			if (err == nil) != (c.want == nil) {
+				t.Fatalf("NewWorker = %v, want %q in it", err, c.want)
+			}
+			for _, part := range c.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("NewWorker = %v, want %q in it", err, part)
+				}
+			}
+		})
+	}
+}

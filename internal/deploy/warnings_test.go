@@ -1,0 +1,107 @@
+package deploy_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/hook/natshook"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
+)
+
+const lonely = `model: {provider: openai, name: m, api_key: "secret://HAVE", base_url: "https://models.example.com"}
+tools:
+  - {name: convert, kind: nats, schema: {type: object}}
+  - {name: research, kind: agent, agent: researcher}
+  - name: fetch
+    kind: http
+    url: https://example.com
+    headers: {Authorization: "Bearer secret://LACK"}
+hooks:
+  pre_tool: [{kind: nats, subject: ROOT.hook.policy}]
+`
+
+// Who saves a definition is told where it refers to what nobody of the tenant has: at its line,
+// and no longer once somebody has it. What another tenant has does not count.
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	d, err := deploy.Open(t.Context(), deploy.Config{NATS: testbed.NATS(t), Prefix: "tp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	// save uses a gateway of its own, which remembers nothing.
+	save := func(tenant, name, definition string) []api.Warning {
+		t.Helper()
+		g, err := d.NewGateway(gateway.Config{Secret: func(_ context.Context, _, name, host string) error {
+			if name == "HAVE" && host == "models.example.com:443" {
+				return nil
+			}
+			return errors.New("secret " + name + " is not declared for " + host)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewServer(g.Handler())
+		defer server.Close()
+		a, err := api.New(server.URL, api.WithTenant(tenant)).PutAgent(t.Context(), name, []byte(definition))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Warnings
+	}
+	places := func(warnings []api.Warning) (all []string) {
+		for _, w := range warnings {
+			if w.Line == 0 || w.Column == 0 || w.Detail == "" {
+				t.Errorf("warning without a place or words: %+v", w)
+			}
+			all = append(all, w.Kind+" "+w.Name+" "+w.At)
+		}
+		return all
+	}
+	serve := func(tenant string) {
+		t.Helper()
+		root := toolkit.Root("tp", tenant)
+		stopTool, err := toolkit.ServeTenant(d.NATS, "tp", tenant, toolkit.Func("convert", "", func(context.Context, toolkit.Call, struct{}) (string, error) { return "", nil }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopHook, err := natshook.Serve(d.NATS, root+".hook.policy", hook.Func(func(context.Context, hook.Request) (hook.Answer, error) { return hook.Answer{}, nil }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = stopTool(), stopHook() })
+		if err := d.NATS.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	definition := func(tenant string) string { return strings.ReplaceAll(lonely, "ROOT", toolkit.Root("tp", tenant)) }
+	all := func(tenant string) []string {
+		return []string{
+			"tool convert tools[0].name", "agent researcher tools[1].agent", "secret LACK tools[2].headers",
+			"hook " + toolkit.Root("tp", tenant) + ".hook.policy hooks.pre_tool[0].subject",
+		}
+	}
+	serve("acme")
+	save("acme", "researcher", `{model: {provider: scripted, responses: [{text: x}]}}`)
+	if diff := cmp.Diff(all("default"), places(save("default", "lonely", definition("default")))); diff != "" {
+		t.Errorf("nobody of the tenant has anything:\n%s", diff)
+	}
+	if diff := cmp.Diff(all("acme")[2:3], places(save("acme", "lonely", definition("acme")))); diff != "" {
+		t.Errorf("the other tenant:\n%s", diff)
+	}
+	serve("default")
+	save("default", "researcher", `{model: {provider: scripted, responses: [{text: x}]}}`)
+	if diff := cmp.Diff(all("default")[2:3], places(save("default", "lonely", definition("default")))); diff != "" {
+		t.Errorf("somebody has it:\n%s", diff)
+	}
+}

@@ -1,0 +1,132 @@
+package dispatch_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const run = state.RunID("run_01JD3X9K3W8Q4V5N6M7P8R9S0T")
+
+// record notes what is published.
+type record struct {
+	ids    []string
+	turns  []bus.Turn
+	aborts []bus.Abort
+}
+
+func (r *record) PublishTurn(_ context.Context, t bus.Turn, id string) error {
+	r.ids, r.turns = append(r.ids, id), append(r.turns, t)
+	return nil
+}
+
+func (r *record) PublishAbort(_ context.Context, a bus.Abort) error {
+	r.aborts = append(r.aborts, a)
+	return nil
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A turn has one id, whoever publishes it; only one that is published again because the
+// first was lost, or to overtake it, has another.
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	d := dispatch.New(r, nil)
+	wake := state.Wake{Publish: true, Version: 7, Priority: state.Normal}
+	must(t, d.Publish(t.Context(), dispatch.Turn{Run: run, Version: 7, Priority: state.Normal}))
+	must(t, d.Wake(t.Context(), run, wake, ""))
+	must(t, d.Follow(t.Context(), bus.Turn{Run: run, Version: 6}, 7, state.Normal))
+	must(t, d.Abort(t.Context(), run, "acme", "enough", wake, ""))
+	for range 2 {
+		must(t, d.Republish(t.Context(), state.Due{Run: run, Version: 7, Priority: state.Normal, Sweeps: 3}, dispatch.Swept()))
+	}
+	must(t, d.Republish(t.Context(), state.Due{Run: run, Version: 7, Priority: state.Normal, Sweeps: 1, Covered: true}, dispatch.Swept()))
+	canonical := string(run) + ":7"
+	if last := len(r.ids) - 1; r.ids[last] != canonical {
+		t.Errorf("the id of a turn that the backlog covers is %s, want %s", r.ids[last], canonical)
+	} else {
+		r.ids = r.ids[:last]
+	}
+	if diff := cmp.Diff([]string{canonical, canonical, canonical, canonical + ":abort"}, r.ids[:4]); diff != "" {
+		t.Errorf("ids:\n%s", diff)
+	}
+	for _, id := range r.ids[4:] {
+		if !strings.HasPrefix(id, canonical+":s3:") {
+			t.Errorf("id of a turn that is published again: %s", id)
+		}
+	}
+	if r.ids[4] == r.ids[5] {
+		t.Errorf("two republications have one id: %s", r.ids[4])
+	}
+	if diff := cmp.Diff([]bus.Abort{{Run: run, Tenant: "acme", Reason: "enough", Version: 7}}, r.aborts); diff != "" {
+		t.Errorf("aborts:\n%s", diff)
+	}
+}
+
+// A turn waits in the queue for noisy tenants if the store or this process says so, and an
+// abort overtakes in any case.
+func TestQueues(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	d := dispatch.New(r, func(tenant string) bool { return tenant == "loud" })
+	for _, turn := range []dispatch.Turn{
+		{Run: run, Version: 1, Priority: state.Low, Tenant: "quiet"},
+		{Run: run, Version: 1, Priority: state.Low, Tenant: "quiet", Noisy: true},
+		{Run: run, Version: 1, Priority: state.Low, Tenant: "loud"},
+	} {
+		must(t, d.Publish(t.Context(), turn))
+	}
+	must(t, d.Wake(t.Context(), run, state.Wake{Publish: true, Version: 1, Priority: state.Low, Tenant: "loud"}, ""))
+	must(t, d.WakeAborted(t.Context(), run, state.Wake{Publish: true, Version: 1, Priority: state.Low, Tenant: "loud"}, ""))
+	var got []bus.QueueKey
+	for _, turn := range r.turns {
+		got = append(got, turn.Queue())
+	}
+	want := []bus.QueueKey{{Lane: state.Low}, {Lane: state.Low, Noisy: true}, {Lane: state.Low, Noisy: true}, {Lane: state.Low, Noisy: true}, {Lane: state.High}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("queues:\n%s", diff)
+	}
+}
+
+// Every turn message says whose run it is, whatever published it.
+func TestTenant(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	d := dispatch.New(r, nil)
+	wake := state.Wake{Publish: true, Version: 7, Priority: state.Normal, Tenant: "acme"}
+	must(t, d.Publish(t.Context(), dispatch.Turn{Run: run, Version: 7, Priority: state.Normal, Tenant: "acme"}))
+	must(t, d.Wake(t.Context(), run, wake, ""))
+	must(t, d.WakeAborted(t.Context(), run, wake, ""))
+	must(t, d.Follow(t.Context(), bus.Turn{Run: run, Version: 6, Tenant: "acme"}, 7, state.Normal))
+	must(t, d.Abort(t.Context(), run, "acme", "enough", wake, ""))
+	must(t, d.Republish(t.Context(), state.Due{Run: run, Version: 7, Priority: state.Normal, Tenant: "acme"}, dispatch.Swept()))
+	for i, turn := range r.turns {
+		if turn.Tenant != "acme" {
+			t.Errorf("message %d, %s, has the tenant %q", i, r.ids[i], turn.Tenant)
+		}
+	}
+}
+
+// Nothing is published for a run that needs no turn.
+func TestNoWake(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	d := dispatch.New(r, nil)
+	must(t, d.Wake(t.Context(), run, state.Wake{Version: 3}, ""))
+	must(t, d.WakeAborted(t.Context(), run, state.Wake{Version: 3}, ""))
+	if len(r.ids) > 0 {
+		t.Errorf("published %v", r.ids)
+	}
+}

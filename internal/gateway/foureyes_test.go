@@ -1,0 +1,286 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/internal/worker"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// patient is a provider whose model "patient" says when a run calls it first, and answers that
+// call after release.
+type patient struct {
+	model.Provider
+
+	begun, release chan struct{}
+}
+
+func (p patient) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	if r.Model == "patient" && r.Call == 0 {
+		p.begun <- struct{}{}
+		select {
+		case <-p.release:
+		case <-ctx.Done():
+		}
+	}
+	return p.Provider.Generate(ctx, r, onDelta)
+}
+
+// newWorked returns a gateway that asks for keys, with a worker that has the tool pay.
+func newWorked(t *testing.T) *guarded {
+	t.Helper()
+	return newWorkedBy(t, scripted.New())
+}
+
+// newWorkedBy is newWorked with a provider of models.
+func newWorkedBy(t *testing.T, provider model.Provider) *guarded {
+	t.Helper()
+	store, b := memstore.New(memstore.Config{}), membus.New()
+	keys := access.NewKeys(store)
+	g, err := gateway.New(store, b, gateway.Config{Auth: access.Chain{Keys: keys}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := worker.New(store, b, worker.Config{
+		ID: "w1", Providers: map[string]model.Provider{"scripted": provider}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond,
+		Kinds: toolspec.Kinds(map[string]tool.Tool{"pay": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "paid"}, nil })}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g.Handler())
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { _ = w.Run(ctx) })
+	all.Go(func() { _ = g.Run(ctx) })
+	t.Cleanup(func() { stop(); server.Close(); all.Wait() })
+	return &guarded{t: t, url: server.URL, keys: keys, store: &countingStore{Store: store}, bus: b}
+}
+
+// await waits until a run has changed for a reason.
+func (s *guarded) await(c *api.Client, id, reason string) {
+	s.t.Helper()
+	awaitSetting(s.t, func() bool {
+		run, err := c.Get(s.t.Context(), id)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return run.Reason != nil && *run.Reason == reason
+	})
+}
+
+// Nobody approves what they have asked for: not in a run to which they said it, nor in one that
+// such a run has started.
+func TestFourEyes(t *testing.T) {
+	t.Parallel()
+	held := patient{scripted.New(), make(chan struct{}, 10), make(chan struct{})}
+	s := newWorkedBy(t, held)
+	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{FourEyes: true}); err != nil {
+		t.Fatal(err)
+	}
+	both := []access.Role{access.Author, access.Submitter, access.Approver}
+	ann, bob := s.client("acme", both...), s.client("acme", both...)
+	for name, definition := range map[string]string{
+		"payer":  `{"model":{"provider":"scripted","responses":[{"text":"hello"},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
+		"child":  `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
+		"busy":   `{"model":{"provider":"scripted","name":"patient","responses":[{"text":"hello"},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
+		"asker":  `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"ask_user","id":"q1","arguments":{"question":"What?"}}]},{"text":"done"}]},"tools":[{"name":"ask_user","kind":"human"}]}`,
+		"asks":   `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"sub","id":"d1","arguments":{"task":"ask"}}]},{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"sub","kind":"agent","agent":"asker"},{"name":"pay","approval":"always"}]}`,
+		"parent": `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"ask","id":"d1","arguments":{"task":"pay"}}]},{"text":"done"}]},"tools":[{"name":"ask","kind":"agent","agent":"child"}]}`,
+	} {
+		if _, err := ann.PutAgent(t.Context(), name, []byte(definition)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await := func(id, reason string) { t.Helper(); s.await(ann, id, reason) }
+	submit := func(c *api.Client, agent string) api.Run {
+		t.Helper()
+		run, err := c.Submit(t.Context(), api.SubmitRequest{Agent: agent, Input: api.Text("x")}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run
+	}
+	// child is the run that a run has started, which it has a moment after it waits for it.
+	child := func(parent string) (id string) {
+		t.Helper()
+		awaitSetting(t, func() bool {
+			page, err := ann.List(t.Context(), url.Values{"parent": {parent}})
+			if err == nil && len(page.Items) == 1 {
+				id = page.Items[0].ID
+			}
+			return id != ""
+		})
+		return id
+	}
+	approve := func(c *api.Client, id string) error {
+		_, err := c.Signal(t.Context(), id, api.SignalRequest{Approvals: []api.Approval{{CallID: "c1", Decision: "approve"}}})
+		return err
+	}
+	decide := func(what, id string) {
+		t.Helper()
+		if p, ok := errors.AsType[*api.Problem](approve(ann, id)); !ok || p.Code != api.CodeForbidden {
+			t.Errorf("%s: who asked for it approves it: %v", what, p)
+		}
+		if err := approve(bob, id); err != nil {
+			t.Errorf("%s: somebody else approves: %v", what, err)
+		}
+		await(id, "completed")
+	}
+
+	// Bob has submitted the run, and Ann has said to it what is to be done.
+	run := submit(bob, "payer")
+	await(run.ID, "completed")
+	if _, err := ann.Signal(t.Context(), run.ID, api.SignalRequest{Message: api.Text("pay me")}); err != nil {
+		t.Fatal(err)
+	}
+	await(run.ID, "waiting_approval")
+	if p, ok := errors.AsType[*api.Problem](approve(bob, run.ID)); !ok || p.Code != api.CodeForbidden {
+		t.Errorf("who submitted the run approves: %v", p)
+	}
+	if p, ok := errors.AsType[*api.Problem](approve(ann, run.ID)); !ok || p.Code != api.CodeForbidden {
+		t.Errorf("who asked for the payment approves it: %v", p)
+	}
+
+	// Bob's run starts later, and Ann has said something to it before.
+	var later api.Run
+	var err error
+	for ahead := time.Second; later.Reason == nil || *later.Reason != string(state.WaitingSchedule); ahead *= 2 {
+		if later, err = bob.Submit(t.Context(), api.SubmitRequest{Agent: "child", Input: api.Text("x"), StartAt: new(state.At(time.Now().Add(ahead)))}, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = ann.Signal(t.Context(), later.ID, api.SignalRequest{Message: api.Text("pay me")}); err != nil {
+			t.Fatal(err)
+		}
+		if later, err = ann.Get(t.Context(), later.ID); err != nil { // On a busy machine it may have started.
+			t.Fatal(err)
+		}
+	}
+	await(later.ID, "waiting_approval")
+	if p, ok := errors.AsType[*api.Problem](approve(ann, later.ID)); !ok || p.Code != api.CodeForbidden {
+		t.Errorf("who asked for the payment before the start approves it: %v", p)
+	}
+
+	// Somebody else forks what Ann has asked for, and forks that.
+	var forked api.Run
+	carl, from := s.client("acme", both...), map[string]string{"who submitted": submit(ann, "child").ID, "who sent a message": run.ID}
+	await(from["who submitted"], "waiting_approval")
+	for what, id := range from {
+		for range 2 {
+			var err error
+			if forked, err = carl.Fork(t.Context(), id, api.ForkRequest{Turn: new(0)}); err != nil {
+				t.Fatal(err)
+			}
+			id = forked.ID
+		}
+		if what == "who submitted" {
+			await(forked.ID, "waiting_approval")
+			decide("a fork of a fork", forked.ID)
+			continue
+		}
+		await(forked.ID, "completed")
+		if _, err := carl.Signal(t.Context(), forked.ID, api.SignalRequest{Message: api.Text("pay her")}); err != nil {
+			t.Fatal(err)
+		}
+		await(forked.ID, "waiting_approval")
+		if p, ok := errors.AsType[*api.Problem](approve(ann, forked.ID)); !ok || p.Code != api.CodeForbidden {
+			t.Errorf("a fork: %s before approves: %v", what, p)
+		}
+	}
+
+	// Ann and Carl have said something while the model of Bob's run was at work, which takes in
+	// both at once: both have asked.
+	busy := submit(bob, "busy")
+	<-held.begun
+	for _, c := range []*api.Client{carl, ann} {
+		if _, err := c.Signal(t.Context(), busy.ID, api.SignalRequest{Message: api.Text("pay me")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(held.release)
+	await(busy.ID, "waiting_approval")
+	for who, c := range map[string]*api.Client{"the first": carl, "the second": ann} {
+		if p, ok := errors.AsType[*api.Problem](approve(c, busy.ID)); !ok || p.Code != api.CodeForbidden {
+			t.Errorf("%s who asked while the model was at work approves: %v", who, p)
+		}
+	}
+
+	// Bob's run has another agent ask, to which Ann says what is to be paid.
+	asks := submit(bob, "asks")
+	await(asks.ID, "waiting_child")
+	asked := child(asks.ID)
+	await(asked, "waiting_human_input")
+	if _, err := ann.Signal(t.Context(), asked, api.SignalRequest{Answer: new("pay me")}); err != nil {
+		t.Fatal(err)
+	}
+	await(asks.ID, "waiting_approval")
+	if p, ok := errors.AsType[*api.Problem](approve(ann, asks.ID)); !ok || p.Code != api.CodeForbidden {
+		t.Errorf("who answered a run below approves: %v", p)
+	}
+	if err := approve(carl, asks.ID); err != nil {
+		t.Errorf("somebody else approves: %v", err)
+	}
+
+	// Ann's run has another agent pay.
+	above := submit(ann, "parent")
+	await(above.ID, "waiting_child")
+	below := child(above.ID)
+	await(below, "waiting_approval")
+	decide("a run below", below)
+	if forked, err = carl.Fork(t.Context(), below, api.ForkRequest{Turn: new(0)}); err != nil {
+		t.Fatal(err)
+	}
+	await(forked.ID, "waiting_approval")
+	decide("a fork of a run below", forked.ID)
+}
+
+// Who has sent a submission that was refused has asked for the run, whoever replays it.
+func TestFourEyesOfReplayed(t *testing.T) {
+	t.Parallel()
+	s := newWorked(t)
+	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{FourEyes: true}); err != nil {
+		t.Fatal(err)
+	}
+	key := s.key("acme", access.Submitter, access.Approver)
+	ann, carl := api.New(s.url, api.WithToken(key)), s.client("acme", access.Author, access.Operator, access.Approver)
+	s.bus.Submit("acme", "payer", []byte(`{"input":"pay me"}`), map[string]string{"Turnpike-Token": key})
+	var letters []bus.DeadLetter
+	awaitSetting(t, func() (found bool) {
+		var err error
+		letters, err = s.bus.DeadLetters(t.Context(), "acme", 0, 10)
+		return err == nil && len(letters) == 1
+	})
+	if _, err := carl.PutAgent(t.Context(), "payer", []byte(`{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	replayed, err := carl.Replay(t.Context(), letters[0].Seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := replayed.Replay.RunID
+	s.await(carl, id, "waiting_approval")
+	for who, c := range map[string]*api.Client{"who sent it": ann, "who replayed it": carl} {
+		_, err := c.Signal(t.Context(), id, api.SignalRequest{Approvals: []api.Approval{{CallID: "c1", Decision: "approve"}}})
+		if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeForbidden {
+			t.Errorf("%s approves: %v", who, err)
+		}
+	}
+}

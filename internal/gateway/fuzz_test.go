@@ -1,0 +1,176 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+// attacked is a gateway with the agent a, to which a fuzzer may say anything.
+type attacked struct {
+	g   *gateway.Gateway
+	run string // of the agent
+	n   int    // inputs that it has had
+}
+
+func newAttacked(f *testing.F) *attacked {
+	f.Helper()
+	a := &attacked{}
+	a.fresh(f)
+	return a
+}
+
+// fresh is a gateway of which nothing is known yet: what is submitted stays in memory.
+func (a *attacked) fresh(tb testing.TB) {
+	tb.Helper()
+	g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{Logger: zerolog.Nop(), MaxBody: 64 << 10})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	a.g, a.n = g, 0
+	if w := a.ask(tb, http.MethodPut, "/v1/agents/a", []byte(`{"model":{"provider":"scripted"},"tools":[{"name":"t","kind":"client","schema":{"type":"object"}}]}`), nil); w.Code != http.StatusCreated && w.Code != http.StatusOK {
+		tb.Fatalf("PUT = %d %s", w.Code, w.Body)
+	}
+	w := a.ask(tb, http.MethodPost, "/v1/runs", []byte(`{"agent":"a","input":"x"}`), nil)
+	var run api.Run
+	if err := json.Unmarshal(w.Body.Bytes(), &run); err != nil || run.ID == "" {
+		tb.Fatalf("POST = %d %s", w.Code, w.Body)
+	}
+	a.run = run.ID
+}
+
+// next begins with another input.
+func (a *attacked) next(tb testing.TB) {
+	tb.Helper()
+	if a.n++; a.n > 500 {
+		a.fresh(tb)
+	}
+}
+
+// ask makes a request. No answer is a mistake of the gateway's, and none that refuses is long.
+func (a *attacked) ask(tb testing.TB, method, target string, body []byte, header http.Header) *httptest.ResponseRecorder {
+	tb.Helper()
+	u, err := url.Parse(target)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := httptest.NewRequest(method, "http://127.0.0.1:7070/", strings.NewReader(string(body)))
+	r.URL.Path, r.URL.RawQuery, r.RequestURI = u.Path, u.RawQuery, target
+	for name, values := range header {
+		r.Header[name] = values
+	}
+	w := httptest.NewRecorder()
+	a.g.Handler().ServeHTTP(w, r)
+	if w.Code >= http.StatusInternalServerError {
+		tb.Fatalf("%s %q %q = %d %s", method, target, body, w.Code, w.Body)
+	}
+	if w.Code >= http.StatusBadRequest {
+		var p api.Problem
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Code == "" || w.Body.Len() > 64<<10 {
+			tb.Fatalf("%s %q %q = %d with %d bytes %.300s: %v", method, target, body, w.Code, w.Body.Len(), w.Body, err)
+		}
+	}
+	return w
+}
+
+// Whatever is submitted, a run is stored and can be read, or the caller is told why not.
+func FuzzSubmit(f *testing.F) {
+	f.Add([]byte(`{"agent":"a","input":"x"}`), "")
+	f.Add([]byte(`{"agent":"a","input":[{"role":"user","content":"x"}],"limits":{"max_turns":3,"cost_usd":0.5,"deadline":"10m"},"priority":"high","metadata":{"k":"v"},"stream":"deltas"}`), "key")
+	f.Add([]byte(`{"agent":"a","input":"x","output_schema":{"$ref":"#/$defs/a","$defs":{"a":{"allOf":[{"$ref":"#/$defs/a"}]}}}}`), "k k")
+	f.Add([]byte(`{"agent":"a","input":"x","start_at":"9999-12-31T23:59:59Z","limits":{"deadline":"-1s","max_turns":1e400}}`), "")
+	a := newAttacked(f)
+	f.Fuzz(func(t *testing.T, body []byte, key string) {
+		a.next(t)
+		header := http.Header{}
+		if key != "" {
+			header.Set("Idempotency-Key", key)
+		}
+		w := a.ask(t, http.MethodPost, "/v1/runs", body, header)
+		if w.Code >= http.StatusBadRequest {
+			return
+		}
+		var run api.Run
+		if err := json.Unmarshal(w.Body.Bytes(), &run); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"", "/messages?view=full", "/turns"} {
+			if w := a.ask(t, http.MethodGet, "/v1/runs/"+run.ID+path, nil, nil); w.Code != http.StatusOK {
+				t.Errorf("%q was taken, and GET %s is %d %s", body, path, w.Code, w.Body)
+			}
+		}
+	})
+}
+
+// Whatever a signal says, it is taken or refused, and the run can be read.
+func FuzzSignal(f *testing.F) {
+	f.Add([]byte(`{"message":"x"}`), "")
+	f.Add([]byte(`{"message":{"role":"user","parts":[{"type":"text","text":"x"}]}}`), "k")
+	f.Add([]byte(`{"approvals":[{"call_id":"c","decision":"approve","arguments":{"a":1},"reason":"r"}]}`), "")
+	f.Add([]byte(`{"tool_results":[{"call_id":"c","content":"x","is_error":true}],"signal_id":"s"}`), "")
+	f.Add([]byte(`{"answer":"x","message":"y"}`), "")
+	a := newAttacked(f)
+	f.Fuzz(func(t *testing.T, body []byte, key string) {
+		a.next(t)
+		header := http.Header{}
+		if key != "" {
+			header.Set("Idempotency-Key", key)
+		}
+		a.ask(t, http.MethodPost, "/v1/runs/"+a.run+"/signals", body, header)
+		if w := a.ask(t, http.MethodGet, "/v1/runs/"+a.run, nil, nil); w.Code != http.StatusOK {
+			t.Errorf("after %q the run is %d %s", body, w.Code, w.Body)
+		}
+	})
+}
+
+// Whatever a reader says it has, it gets a page or a refusal.
+func FuzzLastEventID(f *testing.F) {
+	for _, id := range []string{"", "0", "1", "-1", "9223372036854775807", "9223372036854775808", "1e3", "0x1", " 1", "+1", "١"} {
+		f.Add(id, "")
+		f.Add("", "after="+id+"&limit=3")
+	}
+	f.Add("", "cursor=%zz&limit=99999999999999999999")
+	a := newAttacked(f)
+	f.Fuzz(func(t *testing.T, id, query string) {
+		a.next(t)
+		header := http.Header{"Accept": {"application/json"}, "Last-Event-Id": {id}}
+		w := a.ask(t, http.MethodGet, "/v1/runs/"+a.run+"/events", nil, header)
+		if w.Code != http.StatusOK && w.Code != http.StatusBadRequest {
+			t.Errorf("after %q: %d %s", id, w.Code, w.Body)
+		}
+		r := "/v1/runs/" + a.run + "/events?" + url.PathEscape(query)
+		a.ask(t, http.MethodGet, r, nil, http.Header{"Accept": {"application/json"}})
+	})
+}
+
+// Whatever a list is asked for, its page can be gone on with.
+func FuzzLists(f *testing.F) {
+	f.Add("status=completed&agent=a", "")
+	f.Add("metadata.k=v&parent=run_01JD3X9K3W8Q4V5N6M7P8R9S0T", "created_after=2026-01-01T00:00:00Z")
+	f.Add("limit=1", "cursor=AAAA")
+	f.Add("cursor=%00&limit=-1", "waiting_reason=x")
+	a := newAttacked(f)
+	f.Fuzz(func(t *testing.T, one, two string) {
+		a.next(t)
+		if _, err := url.Parse("/?" + one + "&" + two); err != nil {
+			return
+		}
+		for _, path := range []string{"/v1/runs?", "/v1/dead?", "/v1/audit?", "/v1/runs/" + a.run + "/messages?"} {
+			w := a.ask(t, http.MethodGet, path+one+"&"+two, nil, nil)
+			var page api.Page[json.RawMessage]
+			if err := json.Unmarshal(w.Body.Bytes(), &page); w.Code == http.StatusOK && err != nil && !strings.Contains(path, "messages") {
+				t.Errorf("GET %s%s&%s is no page: %v", path, one, two, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,125 @@
+package gateway_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/sse"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+// A client that follows a run which the store loses sees it fail, and so does everybody who asks
+// for it afterwards.
+func TestReaderOfALostRun(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	memory := s.store.Store.(*memstore.Store) //nolint:forcetypeassert // newDeployment made it
+	before := memory.Snapshot()
+	id := s.submit("gated")
+	eventually(t, "the run waits", func() bool {
+		st, err := s.store.Load(t.Context(), state.RunID(id))
+		return err == nil && st.Status == state.Waiting
+	})
+	frames := make(chan []sse.Event)
+	go func() { frames <- s.frames("/v1/runs/" + id + "/events") }()
+	eventually(t, "the reader is there", func() bool { return s.readers() > 0 })
+	memory.Restore(before)
+	all := <-frames
+	if last := all[len(all)-1]; last.Type != "run.finished" || !strings.Contains(string(last.Data), `"reason":"lost"`) {
+		t.Errorf("the last event is %s: %s", last.Type, last.Data)
+	}
+	_, _, run := s.call("GET", "/v1/runs/"+id, "")
+	if run["status"] != "failed" || run["reason"] != "lost" || run["agent"] != "gated" || run["error"] == nil {
+		t.Errorf("the run is %v", run)
+	}
+	for _, after := range []string{"", "?after=1", "?after=3"} {
+		all := s.frames("/v1/runs/" + id + "/events" + after)
+		n := 0
+		for _, e := range all {
+			if e.Type == "run.finished" {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("a reader that comes back with %q reads %d ends", after, n)
+		}
+	}
+	if code, _, p := s.call("POST", "/v1/runs/"+id+"/signals", `{"message": "go on"}`); code != http.StatusConflict || p["code"] != "not_supported" {
+		t.Errorf("a message: %d %v", code, p)
+	}
+}
+
+// A request that waits for a run which the store loses is answered with the run, failed.
+func TestWaitForALostRun(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	memory := s.store.Store.(*memstore.Store) //nolint:forcetypeassert // newDeployment made it
+	before := memory.Snapshot()
+	answers := make(chan map[string]any)
+	go func() {
+		_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent": "slow", "input": "x"}`)
+		answers <- run
+	}()
+	eventually(t, "the run runs", func() bool {
+		page, err := s.store.List(t.Context(), state.Filter{Status: []state.Status{state.Running}})
+		return err == nil && len(page.Runs) == 1
+	})
+	memory.Restore(before)
+	if run := <-answers; run["status"] != "failed" || run["reason"] != "lost" {
+		t.Errorf("the answer is %v", run)
+	}
+}
+
+// An old batch of which the store has lost runs is done once the others have ended: in its list
+// the lost ones have failed. Until it is old, a run that is missing may be about to be stored.
+func TestBatchWithLostRuns(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string][]int{"first": {0}, "middle": {1}, "last": {2}, "two": {0, 2}} {
+		for _, parallel := range []int{1, 3} {
+			s := newDeployment(t)
+			for _, age := range []time.Duration{time.Minute, time.Hour} {
+				at := state.At(time.Now().Add(-age))
+				first := state.FirstIDAt(at.Time)
+				for i := range 3 {
+					if slices.Contains(lost, i) {
+						continue
+					}
+					run := state.State{
+						ID: first.Plus(i), Agent: "hello", AgentVersion: 1, Loop: "react", Tenant: state.DefaultTenant, Priority: state.Normal, CreatedAt: at,
+						Batch: &state.Batch{Index: i, Size: 3, MaxParallel: parallel},
+					}
+					run, err := run.Move(state.Submitted, state.Entry{At: at})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := s.store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				id := state.BatchPrefix + strings.TrimPrefix(string(first), state.RunPrefix)
+				for range 2 {
+					code, _, b := s.call("GET", "/v1/batches/"+id, "")
+					counts, _ := b["counts"].(map[string]any)
+					failed, _ := counts["failed"].(float64)
+					want := 0
+					if age == time.Hour {
+						want = len(lost)
+					}
+					if code != http.StatusOK || b["total"] != 3.0 || int(failed) != want {
+						t.Errorf("%s of lanes %d, %s old: %d, total %v, failed %v, want %d", name, parallel, age, code, b["total"], failed, want)
+					}
+				}
+				for _, i := range lost {
+					code, _, run := s.call("GET", "/v1/runs/"+string(first.Plus(i)), "")
+					if age == time.Hour && (code != http.StatusOK || run["reason"] != "lost") || age != time.Hour && code != http.StatusNotFound {
+						t.Errorf("%s of lanes %d, %s old: run %d is %d %v", name, parallel, age, i, code, run["reason"])
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package gateway_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// What the agents of a tenant may use is an admin's to say, is checked itself, and holds when a
+// definition is saved.
+func TestAgentsUseWhatTheirTenantMay(t *testing.T) {
+	t.Parallel()
+	s := newGuarded(t)
+	admin, author := s.key("*", access.Admin), s.key("acme", access.Author)
+	const definition = `{"model": {"provider": "openai", "name": "gpt-5", "base_url": "https://models.example/v1", "api_key": "secret://K"},
+		"tools": [{"name": "t", "kind": "http", "url": "https://tools.example/", "headers": {"X-Key": "secret://K"}}, {"kind": "mcp", "command": ["sh", "-c", "x"]}]}`
+	if status, p := s.do(http.MethodPut, "/v1/agents/a", author, "", definition); status != http.StatusCreated {
+		t.Fatalf("without settings: %d %+v", status, p)
+	}
+	for settings, want := range map[string]string{
+		`{"hosts": ["tools.example"]}`:                              "model.base_url: host models.example:443",
+		`{"models": ["claude-*"]}`:                                  "model: model openai/gpt-5 is not among those",
+		`{"mcp_commands": []}`:                                      `tools[1].command: program "sh"`,
+		`{"secrets": [{"name": "K", "hosts": ["models.example"]}]}`: "tools[0]: secret K is bound to models.example and is not sent to tools.example:443",
+	} {
+		if status, p := s.do(http.MethodPut, "/v1/tenants/acme", admin, "", settings); status != http.StatusOK {
+			t.Fatalf("settings %s: %d %+v", settings, status, p)
+		}
+		field, _, _ := strings.Cut(strings.Trim(settings, `{"`), `"`)
+		status, p := s.do(http.MethodPut, "/v1/agents/a", author, "", definition)
+		if status != http.StatusForbidden || p.Code != api.CodeNotPermitted || !strings.Contains(p.Detail, want) || !strings.Contains(p.Detail, "changes "+field+" of tenant acme") {
+			t.Errorf("%s: %d %s; want a refusal with %q", settings, status, p.Detail, want)
+		}
+		if status, _ := s.do(http.MethodPut, "/v1/agents/a", s.key("other", access.Author), "", definition); status >= 300 {
+			t.Errorf("%s: %d for another tenant", settings, status)
+		}
+	}
+	if status, p := s.do(http.MethodPut, "/v1/tenants/acme", admin, "", `{"hosts": ["http://x"]}`); status != http.StatusBadRequest || !strings.Contains(p.Detail, "hosts[0]") {
+		t.Errorf("a pattern that is none: %d %+v", status, p)
+	}
+	tenant, err := s.client("*", access.Admin).Tenant(t.Context(), "acme")
+	if err != nil || tenant.Hosts != nil && tenant.Models != nil {
+		t.Errorf("tenant %+v, %v", tenant, err)
+	}
+}

@@ -1,0 +1,171 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
+)
+
+// counter is a proxy before Redis that counts round trips: on each connection what is sent after
+// a reply, or first. A pipeline is one, and so is a script.
+type counter struct{ trips atomic.Int64 }
+
+// countRoundTrips returns a counter and the URL of Redis behind it.
+func countRoundTrips(t *testing.T) (*counter, string) {
+	t.Helper()
+	u, err := url.Parse(testbed.Redis(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := u.Host
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, all := &counter{}, &sync.WaitGroup{}
+	all.Go(func() {
+		for {
+			down, err := l.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = down.Close()
+				return
+			}
+			asked := &atomic.Bool{} // and not answered
+			all.Go(func() { c.copy(up, down, func() { c.ask(asked) }) })
+			all.Go(func() { c.copy(down, up, func() { asked.Store(false) }) })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); all.Wait() })
+	u.Host = l.Addr().String()
+	return c, u.String()
+}
+
+func (c *counter) ask(asked *atomic.Bool) {
+	if !asked.Swap(true) {
+		c.trips.Add(1)
+	}
+}
+
+func (c *counter) copy(to, from net.Conn, passed func()) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 1<<20)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			passed()
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Where the store is far away, a request takes as long as its round trips to it.
+func TestRoundTripsToRedis(t *testing.T) {
+	t.Parallel()
+	count, redis := countRoundTrips(t)
+	store, err := redisstore.Open(t.Context(), redisstore.Config{URL: redis, Prefix: "t-" + strings.ToLower(ulid.Make().String())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	g, err := gateway.New(store, membus.New(), gateway.Config{Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g.Handler())
+	t.Cleanup(server.Close)
+	c := api.New(server.URL)
+	if _, err := c.PutAgent(t.Context(), "a", []byte(`{"model":{"provider":"scripted","responses":[{"text":"x"}]}}`)); err != nil {
+		t.Fatal(err)
+	}
+	one := api.SubmitRequest{Agent: "a", Input: json.RawMessage(`"go"`)}
+	submit := func(key string) func() error {
+		return func() error { _, err := c.Submit(t.Context(), one, key); return err }
+	}
+	for _, warm := range []string{"", "warm", "warm"} { // connections, scripts and the store's clock
+		if err := submit(warm)(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run, err := c.Submit(t.Context(), one, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := func(query string) func() error {
+		return func() error {
+			resp, err := http.Get(server.URL + "/v1/runs" + query)
+			if err == nil {
+				_, err = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+			return err
+		}
+	}
+	messages := func() error { _, err := c.Messages(t.Context(), run.ID); return err }
+	if err := messages(); err != nil { // a pipeline may have a connection of its own
+		t.Fatal(err)
+	}
+	batch := api.BatchRequest{Runs: make([]api.SubmitRequest, 100)}
+	for i := range batch.Runs {
+		batch.Runs[i] = one
+	}
+	for _, tt := range []struct {
+		what string
+		want int64 // 0: of a pipeline that one write does not hold, so the proxy may see more
+		do   func() error
+	}{
+		{"submit", 2, submit("")},
+		{"submit with a new key", 2, submit("key")},
+		{"submit with a known key", 3, submit("key")},
+		{"get", 1, func() error { _, err := c.Get(t.Context(), run.ID); return err }},
+		{"messages", 2, messages},
+		{"list", 0, list("")},
+		{"list by status", 0, list("?status=queued")},
+		{"list by agent and status", 0, list("?agent=a&status=queued")},
+	} {
+		before := count.trips.Load()
+		if err := tt.do(); err != nil {
+			t.Fatalf("%s: %v", tt.what, err)
+		}
+		n := count.trips.Load() - before
+		t.Logf("%s: %d round trips to Redis", tt.what, n)
+		if tt.want > 0 && n != tt.want {
+			t.Errorf("%s makes %d round trips to Redis, want %d", tt.what, n, tt.want)
+		}
+	}
+	before := count.trips.Load()
+	if _, err := c.SubmitBatch(t.Context(), batch, ""); err != nil {
+		t.Fatal(err)
+	}
+	// Its runs are created several at a time, and those that come together travel together.
+	n := count.trips.Load() - before
+	t.Logf("a batch of 100 makes %d round trips to Redis", n)
+	if n > 102 {
+		t.Errorf("a batch of 100 makes %d round trips to Redis, want one for each run and two more at most", n)
+	}
+}

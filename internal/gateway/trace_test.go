@@ -1,0 +1,121 @@
+package gateway_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+const callerIn = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+// newGateway is a gateway without workers.
+func newGateway(t *testing.T, cfg gateway.Config) (url string, store state.Store) {
+	t.Helper()
+	store = memstore.New(memstore.Config{})
+	cfg.Logger = zerolog.Nop()
+	g, err := gateway.New(store, membus.New(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g.Handler())
+	t.Cleanup(server.Close)
+	if _, err := api.New(server.URL).PutAgent(t.Context(), "a", []byte(`{"name":"a","model":{"provider":"scripted","responses":[{"text":"x"}]}}`)); err != nil {
+		t.Fatal(err)
+	}
+	return server.URL, store
+}
+
+// post sends a request under a trace context and returns the path of what it made.
+func post(t *testing.T, url, body, parent string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Traceparent", parent)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	return resp.Header.Get("Location")
+}
+
+func traceOf(t *testing.T, store state.Store, path string) string {
+	t.Helper()
+	st, err := store.Load(context.WithoutCancel(t.Context()), state.RunID(strings.TrimPrefix(path, "/v1/runs/")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.TraceSpan
+}
+
+// A gateway that makes no spans keeps the caller's trace, and only what is one.
+func TestTraceIsKept(t *testing.T) {
+	t.Parallel()
+	url, store := newGateway(t, gateway.Config{})
+	for sent, want := range map[string]string{callerIn: callerIn, "": "", "not a trace": "", callerIn + strings.Repeat("0", 4000): ""} {
+		if got := traceOf(t, store, post(t, url+"/v1/runs", `{"agent":"a","input":"x"}`, sent)); got != want {
+			t.Errorf("sent %.80q, kept %q", sent, got)
+		}
+	}
+}
+
+// F6: submissions stand below their caller, and the run below its submission; what a
+// caller decided about sampling holds; failures tell their class and no words.
+func TestSubmissionSpans(t *testing.T) {
+	t.Parallel()
+	recorder := tracetest.NewSpanRecorder()
+	url, store := newGateway(t, gateway.Config{Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(recorder))})
+	path := post(t, url+"/v1/runs", `{"agent":"a","input":"x"}`, callerIn)
+	if got := traceOf(t, store, path); got[:35] != callerIn[:35] || got[36:52] == callerIn[36:52] {
+		t.Errorf("the run is at %q", got)
+	}
+	post(t, url+path+"/fork", `{"turn":0}`, "")
+	post(t, url+path+"/cancel", `{}`, "")
+	post(t, url+"/v1/runs", `{"agent":"canary","input":"x"}`, "")
+	unsampled := strings.TrimSuffix(callerIn, "1") + "0"
+	if got := traceOf(t, store, post(t, url+"/v1/runs", `{"agent":"a","input":"x"}`, unsampled)); got[:35] != callerIn[:35] || !strings.HasSuffix(got, "-00") {
+		t.Errorf("the run whose caller is not sampled is at %q", got)
+	}
+	names := map[string]string{"b7ad6b7169203331": "caller", "0000000000000000": "nothing"}
+	for _, s := range recorder.Ended() {
+		names[s.SpanContext().SpanID().String()] = s.Name()
+	}
+	var got []string
+	for _, s := range recorder.Ended() {
+		line := s.Name() + " < " + names[s.Parent().SpanID().String()]
+		for _, link := range s.Links() {
+			line += " ~ " + names[link.SpanContext.SpanID().String()]
+		}
+		got = append(got, line)
+		for _, kv := range s.Attributes() {
+			if strings.Contains(kv.Value.String(), "canary") {
+				t.Errorf("%s says %s", s.Name(), kv.Value.String())
+			}
+		}
+	}
+	slices.Sort(got)
+	want := []string{
+		"POST /v1/runs < caller", "POST /v1/runs < nothing", "POST /v1/runs/{id}/cancel < nothing ~ submit a",
+		"POST /v1/runs/{id}/fork < nothing ~ submit a", "PUT /v1/agents/{name} < nothing",
+		"submit a < POST /v1/runs", "submit a < POST /v1/runs/{id}/fork",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("spans:\n%s", diff)
+	}
+}

@@ -1,0 +1,129 @@
+// Package hookcall calls the hooks of one point, with their time limits, and joins their answers.
+package hookcall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/timelimit"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+)
+
+// Default time-outs.
+const (
+	DefaultTimeout             = 10 * time.Second
+	DefaultPostSamplingTimeout = 5 * time.Second
+)
+
+// Bound is a hook as an agent uses it.
+type Bound struct {
+	Name    string // in errors and in what the model is told
+	Hook    hook.Hook
+	Timeout time.Duration // 0 means the default of the point
+
+	// Objects makes a failure of the hook an objection: before a tool the call is denied, at
+	// a stop the run fails (Answer.Failed). Without it Ask ignores the failure. Hooks of the
+	// other points have nothing to object to.
+	Objects bool
+}
+
+// Ask asks hooks and returns what they say together, and their failures joined. A
+// hook that hangs is given up when its time is over, or when ctx ends, and calls counts
+// it until it returns; one that panics has failed.
+//
+// Before a tool they are asked in order: the first denial counts, approvals add up,
+// edited arguments go on to the next. At a stop the first that blocks or prevents
+// counts. At the other points all are asked at once, and their notes keep the
+// order of the hooks.
+func Ask(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r hook.Request) (hook.Answer, error) {
+	if r.Point == hook.PreTool || r.Point == hook.Stop {
+		return inOrder(ctx, calls, hooks, r)
+	}
+	answers, errs := make([]hook.Answer, len(hooks)), make([]error, len(hooks))
+	var asked sync.WaitGroup
+	for i, h := range hooks {
+		asked.Go(func() { answers[i], errs[i] = h.ask(ctx, calls, r) })
+	}
+	asked.Wait()
+	var all hook.Answer
+	for _, a := range answers {
+		all.Notes = append(all.Notes, a.Notes...)
+	}
+	return all, errors.Join(errs...)
+}
+
+func inOrder(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r hook.Request) (hook.Answer, error) {
+	var all hook.Answer
+	var errs []error
+	for _, h := range hooks {
+		if ctx.Err() != nil {
+			return hook.Answer{}, errors.Join(append(errs, context.Cause(ctx))...)
+		}
+		a, err := h.ask(ctx, calls, r)
+		if err != nil {
+			errs = append(errs, err)
+			if ctx.Err() != nil || !h.Objects {
+				continue
+			}
+			a = objection(r.Point, err)
+		}
+		all.Approval = all.Approval || a.Approval
+		if len(a.Arguments) > 0 && r.Call != nil {
+			all.Arguments = a.Arguments
+			edited := *r.Call
+			edited.Arguments = a.Arguments
+			r.Call = &edited
+		}
+		all.Deny, all.Block, all.Prevent, all.Failed = a.Deny, a.Block, a.Prevent, a.Failed
+		if a.Deny != nil || a.Block != nil || a.Prevent != nil || a.Failed != nil {
+			break
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+func objection(p hook.Point, err error) hook.Answer {
+	text := err.Error()
+	if p == hook.Stop {
+		return hook.Answer{Failed: &text}
+	}
+	return hook.Answer{Deny: &text}
+}
+
+// ask asks one hook.
+func (b Bound) ask(ctx context.Context, calls *timelimit.Calls, r hook.Request) (hook.Answer, error) {
+	timeout := b.Timeout
+	if timeout == 0 {
+		timeout = DefaultTimeout
+		if r.Point == hook.PostSampling {
+			timeout = DefaultPostSamplingTimeout
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+	defer cancel()
+	type outcome struct {
+		answer hook.Answer
+		err    error
+	}
+	o, ok := timelimit.Call(ctx, calls, 0, func() (o outcome) {
+		defer func() {
+			if p := recover(); p != nil {
+				o = outcome{err: fmt.Errorf("it panicked: %v", p)}
+			}
+		}()
+		if o.answer, o.err = b.Hook.Call(ctx, r); o.err == nil {
+			o.err = o.answer.Check(r.Point)
+		}
+		return o
+	})
+	if !ok || o.err != nil && ctx.Err() != nil {
+		o.err = context.Cause(ctx)
+	}
+	if o.err != nil {
+		return hook.Answer{}, fmt.Errorf("hook %s failed: %w", b.Name, o.err)
+	}
+	return o.answer, nil
+}

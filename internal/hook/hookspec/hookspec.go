@@ -1,0 +1,192 @@
+package hookspec
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+
+	"github.com/turnpike-dev/turnpike/internal/rule"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Names of the kinds.
+const (
+	Go   = "go"   // a function registered with the worker
+	NATS = "nats" // a service that answers on a subject
+	CEL  = "cel"  // an expression in the definition
+)
+
+// Builtin returns the kinds that ship with Turnpike. A third party adds its own to the
+// map; a gateway needs nothing else.
+func Builtin() hook.Specs { return hook.Specs{Go: goSpec, NATS: NATSSpec, CEL: celSpec} }
+
+// Kinds returns the kinds that need nobody outside: functions in Go, by name, and
+// expressions. A worker adds others to the map.
+func Kinds(functions map[string]hook.Hook) hook.Kinds {
+	return hook.Kinds{
+		Go: hook.KindOf(goSpec, func(ctx context.Context, s *Function, r hook.Request) (hook.Answer, error) {
+			h := functions[s.Name]
+			if h == nil {
+				return hook.Answer{}, errors.New("this worker has no hook of kind go and this name")
+			}
+			return h.Call(ctx, r)
+		}),
+		CEL: hook.KindOf(celSpec, func(_ context.Context, e *Expression, r hook.Request) (hook.Answer, error) { return e.ask(r) }),
+	}
+}
+
+// Function is the settings of the kind Go.
+type Function struct {
+	Name string `json:"name,omitempty"` // as it is registered with the worker
+}
+
+var goSpec = hook.SpecOf(func(_ hook.Point, s *Function) (string, error) {
+	if s.Name == "" {
+		return "", &hook.Mistake{Key: "name", Text: "the name under which the worker has the hook is missing"}
+	}
+	return s.Name, nil
+})
+
+// Service is the settings of the kind NATS.
+type Service struct {
+	Subject string `json:"subject,omitempty"`
+}
+
+// NATSSpec is the Spec of the kind NATS, with the settings Service.
+var NATSSpec = hook.SpecOf(func(_ hook.Point, s *Service) (string, error) {
+	if why := badSubject(s.Subject); why != "" {
+		return "", &hook.Mistake{Key: "subject", Text: fmt.Sprintf("%q %s", s.Subject, why)}
+	}
+	return s.Subject, nil
+})
+
+// CheckTenant implements hook.Tenanted. Hooks of a tenant answer below <prefix>.t.<tenant>.hook.;
+// those of the default tenant below <prefix>.hook., or on a subject without the prefix. Any
+// other is a place where a request would be taken for something else, or be another tenant's.
+func (s *Service) CheckTenant(prefix, tenant string) error {
+	root := prefix
+	if tenant != "" && tenant != state.DefaultTenant {
+		root += ".t." + tenant
+	}
+	switch {
+	case strings.HasPrefix(s.Subject, root+".hook."):
+		return nil
+	case root != prefix:
+		return &hook.Mistake{Key: "subject", Text: fmt.Sprintf("%q does not begin with %s.hook., as hooks of tenant %s do", s.Subject, root, tenant)}
+	case s.Subject == prefix || strings.HasPrefix(s.Subject, prefix+"."):
+		return &hook.Mistake{Key: "subject", Text: fmt.Sprintf("%q is a subject of the deployment: below %s hooks begin with %s.hook.", s.Subject, prefix, prefix)}
+	default:
+		return nil
+	}
+}
+
+// maxSubject bounds a subject, in bytes. A NATS server drops the connection of
+// whoever names one beyond its max_control_line.
+const maxSubject = 1024
+
+// badSubject says why a subject cannot be that of a service.
+func badSubject(s string) string {
+	switch {
+	case s == "":
+		return "is empty"
+	case len(s) > maxSubject:
+		return fmt.Sprintf("is longer than %d bytes", maxSubject)
+	case strings.ContainsAny(s, "*> \t\r\n"):
+		return "has a wildcard or a space"
+	case strings.HasPrefix(s, "$") || strings.HasPrefix(s, "_INBOX."):
+		return "is reserved by NATS"
+	case slices.Contains(strings.Split(s, "."), ""):
+		return "has an empty token"
+	default:
+		return ""
+	}
+}
+
+// Expression is the settings of the kind CEL: if When holds, Then is what happens:
+// approve (a person is asked) or deny before a tool, block (the run goes on) or
+// prevent (it ends) at a stop. When is an expression over tool, args,
+// args_from_untrusted, untrusted_seen, turn and metadata, or over output, turn and metadata.
+type Expression struct {
+	When    string `json:"when,omitempty"`
+	Then    string `json:"then,omitempty"`
+	Message string `json:"message,omitempty"`
+
+	holds rule.Condition
+}
+
+var celSpec = hook.SpecOf(func(p hook.Point, e *Expression) (string, error) {
+	return fmt.Sprintf("%q", e.When), e.compile(p)
+})
+
+func (e *Expression) compile(p hook.Point) (err error) {
+	vars := []cel.EnvOption{cel.Variable("turn", cel.IntType), cel.Variable("metadata", cel.MapType(cel.StringType, cel.StringType))}
+	var fits []string
+	switch p {
+	case hook.PreTool:
+		fits = []string{"approve", "deny"}
+		vars = append(vars, cel.Variable("tool", cel.StringType), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)),
+			cel.Variable("args_from_untrusted", cel.BoolType), cel.Variable("untrusted_seen", cel.BoolType))
+	case hook.Stop:
+		fits = []string{"block", "prevent"}
+		vars = append(vars, cel.Variable("output", cel.StringType))
+	default:
+		return fmt.Errorf("an expression decides before a tool or at a stop, %s only watches", p)
+	}
+	if !slices.Contains(fits, e.Then) {
+		return fmt.Errorf("then: %q is not one of %s, which is what %s can do", e.Then, strings.Join(fits, ", "), p)
+	}
+	if e.When == "" {
+		return errors.New("when: the expression is missing")
+	}
+	if e.holds, err = rule.Compile(e.When, vars...); err != nil {
+		return fmt.Errorf("when: %w", err)
+	}
+	return nil
+}
+
+func (e *Expression) ask(r hook.Request) (hook.Answer, error) {
+	metadata := r.Metadata
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	values := map[string]any{"turn": r.Turn, "metadata": metadata, "output": r.Output}
+	if r.Call != nil {
+		var args map[string]any
+		if err := json.Unmarshal(r.Call.Arguments, &args); err != nil {
+			return hook.Answer{}, err
+		}
+		values["tool"], values["args"] = r.Call.Tool, args
+		// Functions are called where the expression asks for their value, and not otherwise.
+		values["args_from_untrusted"] = func() any { return r.ArgsFromUntrusted() }
+		values["untrusted_seen"] = func() any { return r.UntrustedSeen() }
+	}
+	yes, err := e.holds(values)
+	if err != nil || !yes {
+		return hook.Answer{}, err
+	}
+	return e.consequence(), nil
+}
+
+// consequence is what an expression that holds means.
+func (e *Expression) consequence() hook.Answer {
+	text := e.Message
+	if text == "" {
+		text = "a policy of this agent says so: " + e.When
+	}
+	switch e.Then {
+	case "approve":
+		return hook.Answer{Approval: true}
+	case "deny":
+		return hook.Answer{Deny: &text}
+	case "block":
+		return hook.Answer{Block: &text}
+	default:
+		return hook.Answer{Prevent: &text}
+	}
+}

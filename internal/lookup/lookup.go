@@ -1,0 +1,210 @@
+package lookup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+const (
+	// MaxWarnings is how many warnings there are of one definition at most.
+	MaxWarnings = 50
+
+	// maxAsked bounds the agents and secrets that are looked for, for one definition.
+	maxAsked = 100
+)
+
+// Kind says what a Reference names.
+type Kind string
+
+// What a definition may refer to.
+const (
+	Tool   Kind = "tool"   // of a NATS service
+	Hook   Kind = "hook"   // of a NATS service
+	Agent  Kind = "agent"  // to which a tool delegates
+	Secret Kind = "secret" // of the workers
+)
+
+// Reference is one place of a definition that names something outside it.
+type Reference struct {
+	Kind Kind
+	Name string // of a hook, its subject
+	At   string // the place in the definition
+
+	subject string // of a service
+	host    string // to which a secret would be sent; "" is a program
+	usual   bool   // the workers' own key of a provider
+}
+
+var secretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
+
+// References returns what the definition of a tenant's agent refers to, in a deployment with a
+// prefix.
+func References(a *agent.Agent, providers model.Specs, prefix, tenant string) []Reference {
+	all := modelSecrets("model", a.Definition.Model, providers)
+	for i, m := range a.Definition.Model.Fallback {
+		all = append(all, modelSecrets(fmt.Sprintf("model.fallback[%d]", i), m, providers)...)
+	}
+	for place, t := range a.All() {
+		all = append(all, ofTool(place, t, prefix, tenant)...)
+	}
+	for _, p := range []hook.Point{hook.PreTool, hook.Stop, hook.StopFailure, hook.PostSampling} {
+		for i, h := range a.Hooks(p) {
+			if s, ok := h.Settings.(*hookspec.Service); ok {
+				all = append(all, Reference{Kind: Hook, Name: s.Subject, At: fmt.Sprintf("hooks.%s[%d].subject", p, i), subject: s.Subject})
+			}
+		}
+	}
+	return all
+}
+
+func modelSecrets(place string, m agent.Model, providers model.Specs) []Reference {
+	host := providers[m.Provider].Host
+	if key := providers[m.Provider].Key; m.APIKey == "" && m.BaseURL == "" && key != "" {
+		return []Reference{{Kind: Secret, Name: key, At: place + ".provider", host: host, usual: true}}
+	}
+	name, ok := strings.CutPrefix(m.APIKey, "secret://")
+	if !ok {
+		return nil
+	}
+	if m.BaseURL != "" {
+		host = toolspec.HostPort(m.BaseURL)
+	}
+	return []Reference{{Kind: Secret, Name: name, At: place + ".api_key", host: host}}
+}
+
+func ofTool(place string, t *agent.CompiledTool, prefix, tenant string) (all []Reference) {
+	if t.Kind == toolspec.NATS {
+		all = append(all, Reference{Kind: Tool, Name: t.Name, At: place + ".name", subject: toolSubject(prefix, tenant, t.Name)})
+	}
+	if t.By == tool.ByChild {
+		all = append(all, Reference{Kind: Agent, Name: t.Agent, At: place + ".agent"})
+	}
+	var own map[string]json.RawMessage
+	if json.Unmarshal(t.Own, &own) != nil {
+		return all
+	}
+	host := ""
+	if len(t.Hosts) > 0 {
+		host = t.Hosts[0]
+	}
+	for _, key := range slices.Sorted(maps.Keys(own)) {
+		for _, m := range secretRef.FindAllSubmatch(own[key], -1) {
+			all = append(all, Reference{Kind: Secret, Name: string(m[1]), At: place + "." + key, host: host})
+		}
+	}
+	return all
+}
+
+// toolSubject is the subject on which a tool of a tenant answers.
+func toolSubject(prefix, tenant, name string) string {
+	if tenant != "" && tenant != state.DefaultTenant {
+		prefix += ".t." + tenant
+	}
+	return prefix + ".tool." + name
+}
+
+// Agents is where definitions are.
+type Agents interface {
+	Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error)
+}
+
+// Finder looks for what definitions refer to. Nothing of one tenant is said to another: agents
+// are looked for among the tenant's, services below the root of its subjects.
+type Finder struct {
+	Prefix    string // of the deployment
+	Providers model.Specs
+	Agents    Agents
+
+	// Services returns the subjects on which somebody answers a tenant; nil: services are not
+	// looked for.
+	Services func(ctx context.Context, tenant string) (map[string]bool, error)
+
+	// Key returns nil if the workers have a secret that is their own key of a provider, for a
+	// tenant's models that name none, and otherwise what to do; nil: keys are not looked for.
+	Key func(ctx context.Context, tenant, name, host string) error
+
+	// Secret returns nil if a tenant has a secret for a host, and otherwise what to do; nil:
+	// secrets are not looked for.
+	Secret func(ctx context.Context, tenant, name, host string) error
+}
+
+// Missing is a Reference to what nobody has.
+type Missing struct {
+	Reference
+
+	Why string // and what to do
+}
+
+// Missing returns what nobody has of what an agent refers to, at most MaxWarnings. What cannot
+// be found out is not said to be missing.
+func (f *Finder) Missing(ctx context.Context, tenant string, a *agent.Agent) []Missing {
+	var missing []Missing
+	known := map[Reference]string{}
+	var services map[string]bool
+	var asked bool
+	for _, r := range References(a, f.Providers, f.Prefix, tenant) {
+		if len(missing) == MaxWarnings {
+			break
+		}
+		what := Reference{Kind: r.Kind, Name: r.Name, host: r.host, usual: r.usual}
+		why, done := known[what]
+		switch {
+		case done:
+		case len(known) >= maxAsked:
+			continue
+		case r.subject != "":
+			if !asked && f.Services != nil {
+				services, _ = f.Services(ctx, tenant) // nil: it could not be found out
+			}
+			asked = true
+			if services != nil && !services[r.subject] {
+				why = noService(r)
+			}
+		case r.Kind == Agent && r.Name != a.Name:
+			if _, err := f.Agents.Agent(ctx, tenant, r.Name, 0); errors.Is(err, state.ErrNotFound) {
+				why = fmt.Sprintf("there is no agent %q: calls of this tool fail until one is saved", r.Name)
+			}
+		case r.Kind == Secret:
+			find := f.Secret
+			if r.usual {
+				find = f.Key
+			}
+			if find == nil {
+				break
+			}
+			if err := find(ctx, tenant, r.Name, r.host); err != nil {
+				why = err.Error()
+			}
+		}
+		known[what] = why
+		if why != "" {
+			missing = append(missing, Missing{r, why})
+		}
+	}
+	return missing
+}
+
+func noService(r Reference) string {
+	page := "docs/how-to/nats-tools.md"
+	if r.Kind == Hook {
+		page = "docs/how-to/hooks.md"
+	}
+	return fmt.Sprintf("no service is found for the %s %s, on the subject %s: start it, %s. One without the discovery protocol of NATS micro works, but is not found", r.Kind, r.Name, r.subject, page)
+}
+
+// Fault returns it as a fault of the definition, whose place agent.Locate finds.
+func (m Missing) Fault() *agent.Fault { return &agent.Fault{At: m.At, Text: m.Why} }

@@ -1,0 +1,261 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+)
+
+// Policy is what the agents of one tenant may use. It does not change. The zero value allows
+// everything.
+type Policy struct {
+	tenant   string
+	settings *api.TenantSettings // nil: nothing is forbidden
+}
+
+// Of returns the policy of a tenant with settings that pass CheckSettings.
+func Of(tenant string, settings api.TenantSettings) Policy {
+	if settings.Hosts == nil && settings.Models == nil && settings.MCPCommands == nil && settings.Secrets == nil {
+		return Policy{tenant: tenant}
+	}
+	return Policy{tenant, &settings}
+}
+
+// RefusedError says what a tenant's agents may not use.
+type RefusedError struct {
+	Tenant string
+	Field  string // of the settings of the tenant, such as hosts
+	Text   string
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("%s: an admin of the deployment changes %s of tenant %s", e.Text, e.Field, e.Tenant)
+}
+
+func (p Policy) refuse(field, format string, args ...any) error {
+	return &RefusedError{Tenant: p.tenant, Field: field, Text: fmt.Sprintf(format, args...)}
+}
+
+// Host returns nil if agents may send requests to a "host:port".
+func (p Policy) Host(hostport string) error {
+	if p.settings == nil || p.settings.Hosts == nil || matches(p.settings.Hosts, hostport) {
+		return nil
+	}
+	return p.refuse("hosts", "host %.200s is not among those that agents of tenant %s may reach (%s)", hostport, p.tenant, listed(p.settings.Hosts))
+}
+
+func matches(patterns []string, hostport string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return MatchHost(pattern, hostport) })
+}
+
+// Model returns nil if agents may use a model of a provider. A pattern with a / is one of
+// "provider/name", others are of names; * in them stands for any text.
+func (p Policy) Model(provider, name string) error {
+	if p.settings == nil || p.settings.Models == nil {
+		return nil
+	}
+	whole := provider + "/" + name
+	if name == "" {
+		name = provider // of a script, which needs no name
+	}
+	for _, pattern := range p.settings.Models {
+		if glob(pattern, whole) || !strings.Contains(pattern, "/") && glob(pattern, name) {
+			return nil
+		}
+	}
+	return p.refuse("models", "model %.200s is not among those that agents of tenant %s may use (%s)", whole, p.tenant, listed(p.settings.Models))
+}
+
+// glob reports whether a pattern, in which * is any text, is text.
+func glob(pattern, text string) bool {
+	first, rest, more := strings.Cut(pattern, "*")
+	if !more {
+		return pattern == text
+	}
+	text, ok := strings.CutPrefix(text, first)
+	if !ok {
+		return false
+	}
+	parts := strings.Split(rest, "*")
+	last := len(parts) - 1
+	for _, part := range parts[:last] {
+		_, after, found := strings.Cut(text, part)
+		if !found {
+			return false
+		}
+		text = after
+	}
+	return strings.HasSuffix(text, parts[last])
+}
+
+// Command returns nil if agents may have a program started, as it stands first in a command.
+func (p Policy) Command(program string) error {
+	if p.settings == nil || p.settings.MCPCommands == nil || slices.Contains(p.settings.MCPCommands, program) || slices.Contains(p.settings.MCPCommands, "*") {
+		return nil
+	}
+	return p.refuse("mcp_commands", "program %.200q is not among those that agents of tenant %s may have started (%s)", program, p.tenant, listed(p.settings.MCPCommands))
+}
+
+// Secret returns nil if agents may name a secret, and send it to a "host:port"; "" is a program
+// that the worker starts.
+func (p Policy) Secret(name, hostport string) error {
+	if p.settings == nil || p.settings.Secrets == nil {
+		return nil
+	}
+	b := p.binding(name)
+	switch {
+	case b == nil:
+		return p.refuse("secrets", "secret %s is not among those of tenant %s", name, p.tenant)
+	case len(b.Hosts) == 0 || matches(b.Hosts, hostport):
+		return nil
+	default:
+		return p.refuse("secrets", "%v", Bound(name, hostport, b.Hosts))
+	}
+}
+
+// Names reports whether an admin has listed a secret for the tenant.
+func (p Policy) Names(name string) bool {
+	return p.settings != nil && p.binding(name) != nil
+}
+
+func (p Policy) binding(name string) *api.TenantSecret {
+	for i, b := range p.settings.Secrets {
+		if b.Name == name {
+			return &p.settings.Secrets[i]
+		}
+	}
+	return nil
+}
+
+// Bound is the error for a secret that is bound to other hosts than the one that it was to be
+// sent to; "" is a program.
+func Bound(name, hostport string, hosts []string) error {
+	to := "sent to " + hostport
+	if hostport == "" {
+		to = "given to a program"
+	}
+	return fmt.Errorf("secret %s is bound to %s and is not %.200s", name, strings.Join(hosts, ", "), to)
+}
+
+func listed(all []string) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	const most = 10
+	if len(all) > most {
+		return strings.Join(all[:most], ", ") + ", …"
+	}
+	return strings.Join(all, ", ")
+}
+
+var secretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
+
+// Check returns nil if a tenant may have an agent, whose models are of providers, and otherwise
+// an error that joins all that it may not use, each with its place in the definition.
+func (p Policy) Check(a *agent.Agent, providers model.Specs) error {
+	if p.settings == nil {
+		return nil
+	}
+	var errs []error
+	fault := func(place string, err error) {
+		if err != nil && len(errs) < maxFaults {
+			errs = append(errs, fmt.Errorf("%s: %w", place, err))
+		}
+	}
+	models := func(place string, m agent.Model) {
+		fault(place, p.Model(m.Provider, m.Name))
+		host := providers[m.Provider].Host
+		if m.BaseURL != "" {
+			host = toolspec.HostPort(m.BaseURL)
+			fault(place+".base_url", p.Host(host))
+		}
+		if name, ok := strings.CutPrefix(m.APIKey, "secret://"); ok {
+			fault(place+".api_key", p.Secret(name, host))
+		}
+	}
+	models("model", a.Definition.Model)
+	for i, m := range a.Definition.Model.Fallback {
+		models("model.fallback["+strconv.Itoa(i)+"]", m)
+	}
+	for place, t := range a.All() {
+		if t.Command != "" {
+			fault(place+".command", p.Command(t.Command))
+		}
+		to := t.Hosts
+		for _, host := range to {
+			fault(place+".url", p.Host(host))
+		}
+		if len(to) == 0 {
+			to = []string{""}
+		}
+		for _, name := range secretsIn(t.Own) {
+			for _, host := range to {
+				fault(place, p.Secret(name, host))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// maxFaults bounds the mistakes that an error names.
+const maxFaults = 50
+
+// secretsIn returns the names of the secrets that the settings of a tool refer to.
+func secretsIn(own json.RawMessage) []string {
+	var names []string
+	for _, m := range secretRef.FindAllSubmatch(own, -1) {
+		if name := string(m[1]); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+var secretName = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$`)
+
+// CheckSettings returns what is wrong with what the settings of a tenant allow, with the names
+// of the fields.
+func CheckSettings(s api.TenantSettings) error {
+	var errs []error
+	fault := func(place string, i int, err error) {
+		if err != nil && len(errs) < maxFaults {
+			errs = append(errs, fmt.Errorf("%s[%d]: %w", place, i, err))
+		}
+	}
+	for i, pattern := range s.Hosts {
+		fault("hosts", i, CheckPattern(pattern))
+	}
+	for i, pattern := range s.Models {
+		if strings.TrimSpace(pattern) == "" {
+			fault("models", i, errors.New("a pattern is missing: write claude-*, openai/* or *"))
+		}
+	}
+	for i, program := range s.MCPCommands {
+		if program == "" {
+			fault("mcp_commands", i, errors.New("the program is missing, as it stands first in a command; * is any"))
+		}
+	}
+	for i, secret := range s.Secrets {
+		if !secretName.MatchString(secret.Name) {
+			fault("secrets", i, fmt.Errorf("name: %.200q is not the name of a secret", secret.Name))
+		}
+		if slices.ContainsFunc(s.Secrets[:i], func(before api.TenantSecret) bool { return before.Name == secret.Name }) {
+			fault("secrets", i, fmt.Errorf("name: %.200q is there twice", secret.Name))
+		}
+		for n, pattern := range secret.Hosts {
+			if err := CheckPattern(pattern); err != nil {
+				fault("secrets", i, fmt.Errorf("hosts[%d]: %w", n, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

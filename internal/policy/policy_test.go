@@ -1,0 +1,188 @@
+package policy_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const everything = `{"name": "a",
+	"model": {"provider": "openai", "name": "gpt-5-mini", "api_key": "secret://OWN", "fallback": [
+		{"provider": "openai", "name": "qwen", "base_url": "http://10.0.0.7:8000/v1", "api_key": "secret://LOCAL"}]},
+	"tools": [
+		{"name": "web", "kind": "http", "url": "https://Web.example.com/{p}", "headers": {"X-Key": "secret://WEB"}},
+		{"name": "partner", "kind": "a2a", "url": "https://partner.example", "token": "secret://PARTNER"},
+		{"name": "db", "kind": "mcp", "command": ["db-mcp", "-x"], "env": {"DSN": "secret://DSN"}},
+		{"name": "far", "kind": "mcp", "url": "https://mcp.example.com:8443/mcp"},
+		{"name": "pay", "kind": "nats", "probe": {"kind": "http", "url": "https://probe.example/{id}"}}]}`
+
+func compiled(t *testing.T) *agent.Agent {
+	t.Helper()
+	known := agent.Builtin()
+	def, err := known.Parse([]byte(everything))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := known.Compile(def, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// A definition that uses what its tenant may not is refused with each place and field.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	a := compiled(t)
+	for name, test := range map[string]struct {
+		settings string
+		want     []string // parts of the lines of the error, in order
+	}{
+		"everything": {`{}`, nil},
+		"all listed": {`{"hosts": ["*.example.com", "partner.example", "probe.example", "10.0.0.0/8"], "models": ["gpt-*", "openai/qwen"], "mcp_commands": ["db-mcp"],
+			"secrets": [{"name": "OWN", "hosts": ["api.openai.com"]}, {"name": "LOCAL", "hosts": ["10.0.0.7:8000"]}, {"name": "WEB"}, {"name": "PARTNER"}, {"name": "DSN"}]}`, nil},
+		"no hosts": {`{"hosts": []}`, []string{
+			"model.fallback[0].base_url: host 10.0.0.7:8000", "tools[0].url: host Web.example.com:443", "tools[1].url: host partner.example:443",
+			"tools[4].probe.url: host probe.example:443", "tools[3].url: host mcp.example.com:8443",
+		}},
+		"a host of another port": {`{"hosts": ["*.example.com:443", "partner.example", "10.0.0.7", "probe.example"]}`, []string{"tools[3].url: host mcp.example.com:8443"}},
+		"models":                 {`{"models": ["gpt-5"]}`, []string{"model: model openai/gpt-5-mini", "model.fallback[0]: model openai/qwen"}},
+		"commands":               {`{"mcp_commands": ["npx"]}`, []string{"tools[2].command: program \"db-mcp\" is not among those that agents of tenant acme may have started (npx)"}},
+		"secrets": {`{"secrets": [{"name": "OWN"}, {"name": "LOCAL"}, {"name": "WEB", "hosts": ["elsewhere.example"]}, {"name": "DSN", "hosts": ["db.example"]}]}`, []string{
+			"tools[0]: secret WEB is bound to elsewhere.example and is not sent to Web.example.com:443", "tools[1]: secret PARTNER is not among", "tools[2]: secret DSN is bound to db.example and is not given to a program",
+		}},
+	} {
+		var settings api.TenantSettings
+		if err := json.Unmarshal([]byte(test.settings), &settings); err != nil {
+			t.Fatal(err)
+		}
+		if err := policy.CheckSettings(settings); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		err := policy.Of("acme", settings).Check(a, model.BuiltinSpecs())
+		var lines []string
+		if err != nil {
+			lines = strings.Split(err.Error(), "\n")
+		}
+		if len(lines) != len(test.want) {
+			t.Errorf("%s: %d mistakes, want %d:\n%v", name, len(lines), len(test.want), err)
+			continue
+		}
+		for i, line := range lines {
+			if !strings.HasPrefix(line, test.want[i]) || !strings.Contains(line, " of tenant acme") {
+				t.Errorf("%s: %s; want %s", name, line, test.want[i])
+			}
+		}
+	}
+}
+
+func TestModels(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		pattern, provider, name string
+		want                    bool
+	}{
+		{"*", "openai", "x", true},
+		{"claude-*", "anthropic", "claude-haiku-4-5", true},
+		{"claude-*", "openai", "my-claude-x", false},
+		{"*-mini", "openai", "gpt-5-mini", true},
+		{"g*5*i", "openai", "gpt-5-mini", true},
+		{"g*6*i", "openai", "gpt-5-mini", false},
+		{"mini-*-mini", "openai", "mini-mini", false},
+		{"openai/*", "openai", "x", true},
+		{"openai/*", "anthropic", "openai", false},
+		{"scripted", "scripted", "", true},
+		{"openai", "openai", "gpt-5", false},
+	} {
+		err := policy.Of("t", api.TenantSettings{Models: []string{test.pattern}}).Model(test.provider, test.name)
+		if (err == nil) != test.want {
+			t.Errorf("%s of %s by %s: %v", test.name, test.provider, test.pattern, err)
+		}
+	}
+}
+
+func TestCheckSettings(t *testing.T) {
+	t.Parallel()
+	for settings, want := range map[string]string{
+		`{"hosts": ["https://a.example"]}`:                        "hosts[0]",
+		`{"hosts": ["a.example", "a b"]}`:                         "hosts[1]",
+		`{"hosts": ["a.*.example"]}`:                              "hosts[0]",
+		`{"hosts": [""]}`:                                         "hosts[0]",
+		`{"models": [""]}`:                                        "models[0]",
+		`{"mcp_commands": [""]}`:                                  "mcp_commands[0]",
+		`{"secrets": [{"name": "a/b"}]}`:                          "secrets[0]: name",
+		`{"secrets": [{"name": "A"}, {"name": "A"}]}`:             "secrets[1]: name: \"A\" is there twice",
+		`{"secrets": [{"name": "A", "hosts": ["*", "http://"]}]}`: "secrets[0]: hosts[1]",
+	} {
+		var s api.TenantSettings
+		if err := json.Unmarshal([]byte(settings), &s); err != nil {
+			t.Fatal(err)
+		}
+		if err := policy.CheckSettings(s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", settings, err, want)
+		}
+	}
+}
+
+type others interface{ state.Documents }
+
+// documents are the settings of tenants in a store that counts its reads.
+type documents struct {
+	others
+
+	settings string
+	fails    error
+	reads    int
+}
+
+func (d *documents) Document(context.Context, state.DocumentKind, string) (json.RawMessage, error) {
+	d.reads++
+	if d.fails != nil {
+		return nil, d.fails
+	}
+	if d.settings == "" {
+		return nil, state.ErrNotFound
+	}
+	return json.RawMessage(d.settings), nil
+}
+
+// A policy is read once in two seconds, and stays what it was for half a minute while the
+// store is away.
+func TestReader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		docs := &documents{}
+		r := policy.NewReader(docs)
+		check := func(host string, reads int, allowed bool) {
+			t.Helper()
+			p, err := r.Of(t.Context(), "acme")
+			if err != nil || (p.Host(host) == nil) != allowed || docs.reads != reads {
+				t.Errorf("%s: %v, %v after %d reads; want allowed %t after %d", host, p.Host(host), err, docs.reads, allowed, reads)
+			}
+		}
+		check("a.example:443", 1, true)
+		docs.settings = `{"hosts": ["b.example"]}`
+		check("a.example:443", 1, true)
+		time.Sleep(2 * time.Second)
+		check("a.example:443", 2, false)
+		check("b.example:443", 2, true)
+		docs.fails = errors.New("away")
+		time.Sleep(3 * time.Second)
+		check("a.example:443", 3, false)
+		check("a.example:443", 3, false)
+		time.Sleep(30 * time.Second)
+		if _, err := r.Of(t.Context(), "acme"); err == nil {
+			t.Error("the store is away for too long, and nobody says so")
+		}
+	})
+}

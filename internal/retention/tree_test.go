@@ -1,0 +1,261 @@
+package retention_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/internal/retention"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// A deletion reads all pages of the runs below another.
+func TestDeleteWideTree(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	root := d.run("a", nil, state.EndCompleted)
+	const children = 450
+	for i := range children {
+		d.run("b", &state.Parent{RunID: root, CallID: fmt.Sprint("c", i), Depth: 1}, state.EndCompleted)
+	}
+	n, err := retention.New(d.store, d.bus, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), root)
+	if n != 1+children || err != nil {
+		t.Errorf("Delete = %d, %v; want %d", n, err, 1+children)
+	}
+	if page, err := d.store.List(t.Context(), state.Filter{}); err != nil || len(page.Runs) > 0 {
+		t.Errorf("%d runs are left, %v", len(page.Runs), err)
+	}
+}
+
+// What a worker publishes while its run is deleted goes too: events, and dead letters of a run
+// that has some.
+func TestDeletionLeavesNothingOnTheBus(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	poisoned := d.run("a", nil, "")
+	c, err := d.store.Claim(t.Context(), state.ClaimRequest{Run: poisoned, Version: 1, Token: "t", Worker: "w", Lease: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.State.Move(state.EndPoisoned, state.Entry{At: state.At(time.Now())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.DeadLettered = true
+	if _, err := d.store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: s, From: c.State.LogLen()}); err != nil {
+		t.Fatal(err)
+	}
+	b := &between{Store: d.store, Intake: d.bus}
+	b.remove = func(id state.RunID) {
+		if err := d.bus.PublishEvents(t.Context(), "default", id, []bus.Event{{Seq: 1, Data: []byte(`{}`)}}); err != nil {
+			t.Error(err)
+		}
+		if err := d.bus.DeadLetter(t.Context(), bus.DeadLetter{Kind: bus.DeadPoisoned, Tenant: "default", Run: id, Version: 1}); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := retention.New(b, b, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), poisoned); err != nil {
+		t.Fatal(err)
+	}
+	if last, err := d.bus.LastEvent(t.Context(), "default", poisoned); err != nil || last != 0 {
+		t.Errorf("the feed has events of the deleted run up to %d, %v", last, err)
+	}
+	if letters, err := d.bus.DeadLetters(t.Context(), "default", 0, 10); err != nil || len(letters) > 0 {
+		t.Errorf("dead letters of the deleted run: %+v, %v", letters, err)
+	}
+}
+
+// prevents is a store with which something happens before a creation is prevented.
+type prevents struct {
+	state.Store
+
+	before func()
+}
+
+func (p prevents) PreventCreation(ctx context.Context, tenant string, id state.RunID) error {
+	p.before()
+	return p.Store.PreventCreation(ctx, tenant, id)
+}
+
+// A run that is created at the last moment, before the deletion prevents it, refuses the deletion
+// of its tree.
+func TestRunThatIsCreatedDuringTheDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeployment(t)
+		root := d.run("a", nil, "")
+		child := root.Plus(1)
+		if _, err := d.store.Admit(t.Context(), root, []state.RunID{child}, 9); err != nil {
+			t.Fatal(err)
+		}
+		d.end(root, state.EndAbortedStreaming)
+		time.Sleep(2 * time.Minute)
+		create := func() {
+			s := state.State{ID: child, Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal, Limits: state.Limits{MaxTurns: 20}, Parent: &state.Parent{RunID: root, CallID: "c", Depth: 1}}
+			s, err := s.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
+			if err == nil {
+				_, err = d.store.Create(t.Context(), state.NewRun{State: s, RedeliveryDelay: time.Minute})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		_, err := retention.New(prevents{d.store, create}, d.bus, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), root)
+		if live, ok := errors.AsType[*state.NotEndedError](err); !ok || live.ID != child || !d.has(root) || !d.has(child) {
+			t.Errorf("Delete = %v; the root is there: %t, its child: %t", err, d.has(root), d.has(child))
+		}
+		if err := d.say(root); err != nil {
+			t.Errorf("after the refused deletion: %v", err)
+		}
+	})
+}
+
+// A gateway leaves a deletion alone that another one has begun a moment ago.
+func TestDeletionInProgressIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeployment(t)
+		root := d.run("a", nil, state.EndCompleted)
+		hold := make(chan struct{})
+		mine := &between{Store: d.store, Intake: d.bus, forget: func(state.RunID) { <-hold }}
+		var deleting sync.WaitGroup
+		deleting.Go(func() {
+			if _, err := retention.New(mine, mine, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), root); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		other := &between{Store: d.store, Intake: d.bus}
+		other.seal = func(id state.RunID) { t.Errorf("another gateway seals run %s, whose deletion is in progress", id) }
+		ctx, cancel := context.WithCancel(t.Context())
+		deleting.Go(func() { retention.New(other, other, retention.Config{Logger: zerolog.Nop()}).Run(ctx) })
+		synctest.Wait()
+		cancel()
+		close(hold)
+		deleting.Wait()
+		if d.has(root) {
+			t.Error("the run is left")
+		}
+	})
+}
+
+// The note of a tenant's last deletion is there before anything goes, and a deletion that takes
+// long moves it: who reads at any moment knows that runs may be missing.
+func TestDeletionIsNotedBeforeAndAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeployment(t)
+		root := d.run("a", nil, state.EndCompleted)
+		noted := func() time.Time {
+			t.Helper()
+			at, err := retention.LastDeletion(t.Context(), d.store, "default")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return at
+		}
+		var before time.Time
+		b := &between{Store: d.store, Intake: d.bus}
+		b.remove = func(state.RunID) {
+			before = noted()
+			time.Sleep(10 * time.Second)
+		}
+		if _, err := retention.New(b, b, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), root); err != nil {
+			t.Fatal(err)
+		}
+		if before.IsZero() {
+			t.Error("a run is deleted, and no deletion is noted")
+		}
+		if late := time.Since(noted()); late > retention.NotedEvery {
+			t.Errorf("the note is %v behind the last deletion", late)
+		}
+	})
+}
+
+// Runs that ended as incomplete are kept as long as completed ones, and an agent whose definition
+// this build cannot read keeps no other agent's runs.
+func TestRulesOfAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeployment(t)
+		for name, keep := range map[string]string{"alien": `"until further notice"`, "brief": `{"completed":"10m"}`} {
+			def := fmt.Appendf(nil, `{"name":%q,"retention":%s}`, name, keep)
+			if _, err := d.store.PutAgent(t.Context(), state.DefaultTenant, name, json.RawMessage(def)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Hour)}, Logger: zerolog.Nop()})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { c.Run(ctx); close(done) }()
+		defer func() { cancel(); <-done }()
+		brief, other := d.run("brief", nil, state.EndMaxTurns), d.run("alien", nil, state.EndMaxTurns)
+		time.Sleep(15 * time.Minute)
+		if d.has(brief) || !d.has(other) {
+			t.Errorf("after a quarter of an hour the run that is kept for ten minutes is there: %t, the one that is kept for an hour: %t", d.has(brief), d.has(other))
+		}
+		time.Sleep(time.Hour)
+		if d.has(other) {
+			t.Error("the run that is kept for an hour is there after an hour and a quarter")
+		}
+	})
+}
+
+// A gateway that dies anywhere in a deletion leaves nothing on the bus once another one has
+// completed it: not what workers published behind the first purge of a run.
+func TestCompletedDeletionLeavesNothingOnTheBus(t *testing.T) {
+	for at := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDeployment(t)
+			root := d.run("a", nil, "")
+			child := root.Plus(1)
+			if _, err := d.store.Admit(t.Context(), root, []state.RunID{child}, 9); err != nil {
+				t.Fatal(err)
+			}
+			d.child(root, child)
+			d.end(root, state.EndCompleted)
+			killed := &crash{Intake: d.bus}
+			killed.left.Store(int64(at))
+			b := &between{Store: d.store, Intake: killed}
+			b.remove = func(id state.RunID) {
+				if err := d.bus.PublishEvents(t.Context(), "default", id, []bus.Event{{Seq: 1, Data: []byte(`{}`)}}); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := retention.New(b, b, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), root); err == nil {
+				t.Fatal("nothing was interrupted")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { retention.New(d.store, d.bus, retention.Config{Logger: zerolog.Nop()}).Run(ctx); close(done) }()
+			time.Sleep(10 * time.Minute)
+			cancel()
+			<-done
+			for _, id := range []state.RunID{root, child} {
+				last, err := d.bus.LastEvent(t.Context(), "default", id)
+				if err != nil || last != 0 || d.has(id) {
+					t.Errorf("killed at purge %d: run %s is there: %t, and the feed has events of it up to %d, %v", at+1, id, d.has(id), last, err)
+				}
+			}
+		})
+	}
+}
+
+// child stores a run below another that has ended.
+func (d *deployment) child(parent, id state.RunID) {
+	d.t.Helper()
+	s := state.State{ID: id, Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal, Limits: state.Limits{MaxTurns: 20}, Parent: &state.Parent{RunID: parent, CallID: "c", Depth: 1}}
+	s, err := s.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
+	if err == nil {
+		_, err = d.store.Create(d.t.Context(), state.NewRun{State: s, RedeliveryDelay: time.Minute})
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.end(id, state.EndCompleted)
+}

@@ -1,0 +1,129 @@
+package logcache_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/state/logcache"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func entries(n int) []state.Entry {
+	list := make([]state.Entry, n)
+	for i := range list {
+		list[i] = state.Entry{Seq: int64(i + 1)}
+	}
+	return list
+}
+
+func length(c *logcache.Cache, run state.RunID) int {
+	return len(c.Get(run).Entries)
+}
+
+func TestPut(t *testing.T) {
+	t.Parallel()
+	c := logcache.New(1 << 20)
+	if got := c.Get("r"); got.Entries != nil || got.Sum != "" || got.Header.Commit != "" {
+		t.Errorf("Get from an empty cache = %+v", got)
+	}
+	// The last one is shorter: a failover rolled the run back, or somebody came late.
+	for _, n := range []int{2, 3, 1} {
+		last := []byte{byte(n)}
+		h := logcache.Header{Commit: fmt.Sprint("c", n), State: state.State{Turn: n, Log: entries(n)}}
+		c.Put("r", entries(n), last, h)
+		got := c.Get("r")
+		if len(got.Entries) != n || got.Sum != logcache.Sum(last) || got.Header.Commit != h.Commit || got.Header.State.Turn != n {
+			t.Errorf("Get = %d entries, %q, turn %d of commit %s; want %d", len(got.Entries), got.Sum, got.Header.State.Turn, got.Header.Commit, n)
+		}
+		if got.Header.State.Log != nil {
+			t.Error("the header keeps a log beside that of the cache")
+		}
+	}
+}
+
+// Appending to what Get returns does not write into the cache, nor into what another
+// caller has got.
+func TestGetSharesNoTail(t *testing.T) {
+	t.Parallel()
+	c := logcache.New(1 << 20)
+	c.Put("r", append(make([]state.Entry, 0, 9), entries(2)...), []byte("b"), logcache.Header{})
+	one, two := c.Get("r").Entries, c.Get("r").Entries
+	if cap(one) != 9 || cap(two) != 2 {
+		t.Errorf("the callers get capacity for %d and %d entries, want 9 and 2", cap(one), cap(two))
+	}
+	one, two = append(one, state.Entry{Seq: 10}), append(two, state.Entry{Seq: 20})
+	if one[2].Seq != 10 || two[2].Seq != 20 {
+		t.Errorf("two readers write into one log: %d, %d", one[2].Seq, two[2].Seq)
+	}
+}
+
+func TestBound(t *testing.T) {
+	t.Parallel()
+	one := logcache.New(1)
+	one.Put("a", entries(9), nil, logcache.Header{})
+	one.Put("b", entries(9), nil, logcache.Header{})
+	if length(one, "a") != 0 || length(one, "b") != 9 {
+		t.Error("a log above the bound is kept beside others, or not at all")
+	}
+
+	text := strings.Repeat("x", 10_000)
+	said := func(n int) []state.Entry {
+		list := entries(n)
+		for i := range list {
+			list[i].Message = &state.Message{Parts: []state.Part{{Type: state.PartText, Text: text}}}
+		}
+		return list
+	}
+	c := logcache.New(35_000)
+	c.Put("a", said(1), nil, logcache.Header{})
+	c.Put("b", said(1), nil, logcache.Header{})
+	c.Get("a")
+	c.Put("c", said(1), nil, logcache.Header{})
+	c.Put("d", said(1), nil, logcache.Header{}) // b was used the longest ago
+	if length(c, "b") != 0 || length(c, "a") != 1 || length(c, "c") != 1 || length(c, "d") != 1 {
+		t.Errorf("a, b, c, d have %d, %d, %d, %d entries; want 1, 0, 1, 1", length(c, "a"), length(c, "b"), length(c, "c"), length(c, "d"))
+	}
+	// A log that is put again is not counted twice, nor is what it began with.
+	for range 9 {
+		c.Put("d", said(1), nil, logcache.Header{})
+	}
+	if length(c, "a") != 1 {
+		t.Error("a log that was put again has pushed another out")
+	}
+	c.Put("d", said(2), nil, logcache.Header{})
+	if length(c, "a")+length(c, "c") != 1 || length(c, "d") != 2 {
+		t.Errorf("a, c, d have %d, %d, %d entries; want one of a and c, and d", length(c, "a"), length(c, "c"), length(c, "d"))
+	}
+}
+
+// Many turns of few runs at once: what each holds stays as it got it.
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	c := logcache.New(4000)
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range 500 {
+				run := state.RunID(fmt.Sprint("r", (w+i)%7))
+				list := c.Get(run).Entries
+				s := state.State{Log: list}
+				for range 3 {
+					s = s.Append(state.Entry{Type: state.EntryTransition, Turn: w})
+				}
+				for i, e := range s.Log[len(list):] {
+					if e.Seq != int64(len(list)+i+1) || e.Turn != w {
+						t.Errorf("entry %d of worker %d has number %d and is of worker %d", len(list)+i+1, w, e.Seq, e.Turn)
+					}
+				}
+				if len(s.Log) < 30 {
+					c.Put(run, s.Log, []byte("x"), logcache.Header{})
+				} else {
+					c.Put(run, entries(1), []byte("x"), logcache.Header{})
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

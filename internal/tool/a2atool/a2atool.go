@@ -1,0 +1,258 @@
+package a2atool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2aclient"
+	"github.com/a2aproject/a2a-go/v2/a2aclient/agentcard"
+
+	"github.com/turnpike-dev/turnpike/internal/secret"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+const (
+	discovery = 5 * time.Second // to read the agent's card
+	pollEvery = time.Second     // of an agent that answers before it has finished
+	goodbye   = 2 * time.Second // to cancel a task
+)
+
+type remote struct {
+	url    string
+	token  string
+	client *http.Client
+}
+
+// Caller is the kind of tools behind which agents stand that speak A2A.
+type Caller struct {
+	tool.Plain
+
+	client *http.Client
+}
+
+var _ tool.Kind = (*Caller)(nil)
+
+// New returns a Caller. Every request goes through client: one that keeps tools from
+// what only the worker can reach.
+func New(client *http.Client) *Caller { return &Caller{client: client} }
+
+// Spec implements tool.Kind.
+func (*Caller) Spec() tool.Spec { return toolspec.A2ASpec }
+
+// Call implements tool.Kind.
+func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.Result, error) {
+	s, ok := t.Settings.(*toolspec.Remote)
+	if !ok {
+		return tool.Result{}, fmt.Errorf("settings are %T", t.Settings)
+	}
+	token := ""
+	if name, ok := strings.CutPrefix(s.Token, "secret://"); ok {
+		var err error
+		if token, err = t.Secret(name, toolspec.HostPort(s.URL)); err != nil {
+			return tool.Error(err.Error()), nil
+		}
+	}
+	return c.Agent(s.URL, token).Call(ctx, call)
+}
+
+// Agent returns the tool of the agent whose card is at an address. A token, if not
+// empty, is sent as a bearer token, to that host alone.
+func (c *Caller) Agent(address, token string) tool.Tool {
+	next := c.client.Transport
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	own := *c.client
+	own.Transport = &transport{token, next}
+	// A redirect would carry the task, and the token, elsewhere.
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &remote{address, token, &own}
+}
+
+// transport adds the token and bounds answers.
+type transport struct {
+	token string
+	next  http.RoundTripper
+}
+
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if t.token != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+t.token)
+	}
+	if parent, _ := r.Context().Value(traceKey{}).(string); parent != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Traceparent", parent)
+	}
+	resp, err := t.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	limit, _ := r.Context().Value(limitKey{}).(int)
+	resp.Body = tool.LimitBody(resp.Body, tool.AnswerBytes(limit))
+	return resp, nil
+}
+
+// traceKey is the key of the W3C trace context of a call, for its requests, and limitKey that of
+// the bytes that its result may have.
+type (
+	traceKey struct{}
+	limitKey struct{}
+)
+
+// Call sends the task and waits until the agent has done it. An agent that repeats
+// the token does not get it into the result.
+func (r *remote) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
+	ctx = context.WithValue(ctx, limitKey{}, c.Limit())
+	result, err := r.call(context.WithValue(ctx, traceKey{}, c.TraceParent), c)
+	result.Content = secret.Redact(result.Content, r.token)
+	return result, err
+}
+
+func (r *remote) call(ctx context.Context, c tool.Call) (tool.Result, error) {
+	client, err := r.connect(ctx)
+	if err != nil {
+		return r.failed(ctx, err)
+	}
+	defer func() { _ = client.Destroy() }()
+	message := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewTextPart(task(c.Arguments)))
+	message.ID, message.ContextID = c.IdempotencyKey, ""
+	answer, err := client.SendMessage(ctx, &a2a.SendMessageRequest{Message: message})
+	if err != nil {
+		return r.failed(ctx, err)
+	}
+	switch answer := answer.(type) {
+	case *a2a.Message:
+		return tool.Result{Content: text(answer.Parts)}, nil
+	case *a2a.Task:
+		return r.follow(ctx, client, answer)
+	default:
+		return tool.Error(fmt.Sprintf("The agent at %s answered with %T", r.url, answer)), nil
+	}
+}
+
+// connect reads the agent's card and goes by it, as far as it stays on the host
+// that the definition names: a card may not send tasks elsewhere.
+func (r *remote) connect(ctx context.Context) (*a2aclient.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, discovery)
+	defer cancel()
+	card, err := agentcard.NewResolver(r.client).Resolve(ctx, r.url)
+	if err != nil {
+		return nil, fmt.Errorf("read its card: %w", err)
+	}
+	home, err := url.Parse(r.url)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range card.SupportedInterfaces {
+		if at, err := url.Parse(i.URL); err != nil || at.Host != home.Host || at.Scheme != home.Scheme {
+			return nil, fmt.Errorf("its card sends tasks to %s, another place than %s", i.URL, home.Host)
+		}
+	}
+	return a2aclient.NewFromCard(ctx, card, a2aclient.WithJSONRPCTransport(r.client), a2aclient.WithRESTTransport(r.client))
+}
+
+// follow waits for the end of a task.
+func (r *remote) follow(ctx context.Context, client *a2aclient.Client, t *a2a.Task) (tool.Result, error) {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		switch state := t.Status.State; {
+		case state == a2a.TaskStateCompleted:
+			return tool.Result{Content: result(t)}, nil
+		case state == a2a.TaskStateInputRequired || state == a2a.TaskStateAuthRequired:
+			r.cancel(ctx, client, t.ID)
+			return tool.Error("The agent cannot go on by itself: " + result(t)), nil
+		case state.Terminal():
+			return tool.Error(fmt.Sprintf("The agent ended %s: %s", strings.ToLower(strings.TrimPrefix(string(state), "TASK_STATE_")), result(t))), nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			r.cancel(ctx, client, t.ID)
+			return tool.Result{}, ctx.Err()
+		}
+		next, err := client.GetTask(ctx, &a2a.GetTaskRequest{ID: t.ID})
+		if err != nil {
+			if ctx.Err() != nil {
+				r.cancel(ctx, client, t.ID)
+			}
+			return r.failed(ctx, err)
+		}
+		t = next
+	}
+}
+
+// cancel is a courtesy to an agent whose answer nobody waits for.
+func (r *remote) cancel(ctx context.Context, client *a2aclient.Client, id a2a.TaskID) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer stop()
+	_, _ = client.CancelTask(ctx, &a2a.CancelTaskRequest{ID: id})
+}
+
+// failed turns a failure of the way into words for the model (A7).
+func (r *remote) failed(ctx context.Context, err error) (tool.Result, error) {
+	if ctx.Err() != nil {
+		return tool.Result{}, ctx.Err()
+	}
+	var status *agentcard.ErrStatusNotOK
+	if errors.As(err, &status) {
+		return tool.Error(fmt.Sprintf("The agent at %s has no card: %s", r.url, status.Status)), nil
+	}
+	if large, ok := errors.AsType[*tool.TooLargeError](err); ok {
+		err = large
+	}
+	return tool.Error(fmt.Sprintf("The agent at %s did not answer: %v", r.url, err)), nil
+}
+
+// task is what the agent is told: the task alone, or all arguments if there are
+// others.
+func task(arguments json.RawMessage) string {
+	var args map[string]any
+	if json.Unmarshal(arguments, &args) == nil && len(args) == 1 {
+		if text, ok := args["task"].(string); ok {
+			return text
+		}
+	}
+	return string(arguments)
+}
+
+// result is what a task came to: its artifacts, or the last words of its status.
+func result(t *a2a.Task) string {
+	var all []string
+	for _, a := range t.Artifacts {
+		if said := text(a.Parts); said != "" {
+			all = append(all, said)
+		}
+	}
+	if len(all) == 0 && t.Status.Message != nil {
+		return text(t.Status.Message.Parts)
+	}
+	return strings.Join(all, "\n")
+}
+
+// text joins parts: texts as they are, data as JSON, files by their address.
+func text(parts []*a2a.Part) string {
+	var all []string
+	for _, p := range parts {
+		switch {
+		case p.Text() != "":
+			all = append(all, p.Text())
+		case p.Data() != nil:
+			if b, err := json.Marshal(p.Data()); err == nil {
+				all = append(all, string(b))
+			}
+		case p.URL() != "":
+			all = append(all, string(p.URL()))
+		}
+	}
+	return strings.Join(all, "\n")
+}

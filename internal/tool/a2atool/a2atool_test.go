@@ -1,0 +1,203 @@
+package a2atool_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2asrv"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/internal/tool/a2atool"
+	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// executor is an agent that does what the task says.
+type executor struct {
+	asked     chan *a2a.Message
+	working   chan struct{} // closed when it hangs
+	cancelled chan struct{}
+}
+
+func (e *executor) Execute(ctx context.Context, c *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
+	return func(yield func(a2a.Event, error) bool) {
+		e.asked <- c.Message
+		what := c.Message.Parts[0].Text()
+		status := func(s a2a.TaskState, words string) bool {
+			return yield(a2a.NewStatusUpdateEvent(c, s, a2a.NewMessage(a2a.MessageRoleAgent, a2a.NewTextPart(words))), nil)
+		}
+		if what == "say" {
+			yield(a2a.NewMessage(a2a.MessageRoleAgent, a2a.NewTextPart("said")), nil)
+			return
+		}
+		if !yield(a2a.NewSubmittedTask(c, c.Message), nil) {
+			return
+		}
+		switch what {
+		case "work":
+			if !yield(a2a.NewArtifactEvent(c, a2a.NewTextPart("first"), a2a.NewDataPart(map[string]any{"n": 1})), nil) {
+				return
+			}
+			status(a2a.TaskStateCompleted, "done")
+		case "fail":
+			status(a2a.TaskStateFailed, "no ink left")
+		case "ask":
+			status(a2a.TaskStateInputRequired, "which colour?")
+		case "hang":
+			if !status(a2a.TaskStateWorking, "wait") {
+				return
+			}
+			close(e.working)
+			<-ctx.Done()
+		}
+	}
+}
+
+func (e *executor) Cancel(_ context.Context, c *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
+	return func(yield func(a2a.Event, error) bool) {
+		if yield(a2a.NewStatusUpdateEvent(c, a2a.TaskStateCanceled, nil), nil) && e.cancelled != nil {
+			close(e.cancelled)
+		}
+	}
+}
+
+// serve runs a real A2A server, and returns its address.
+func serve(t *testing.T, e *executor, protocol a2a.TransportProtocol) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	handler := a2asrv.NewHandler(e)
+	if protocol == a2a.TransportProtocolJSONRPC {
+		mux.Handle("/rpc", a2asrv.NewJSONRPCHandler(handler))
+	} else {
+		mux.Handle("/", a2asrv.NewRESTHandler(handler))
+	}
+	path := map[a2a.TransportProtocol]string{a2a.TransportProtocolJSONRPC: "/rpc"}[protocol]
+	mux.Handle(a2asrv.WellKnownAgentCardPath, a2asrv.NewStaticAgentCardHandler(&a2a.AgentCard{
+		Name: "test", SupportedInterfaces: []*a2a.AgentInterface{a2a.NewAgentInterface(server.URL+path, protocol)},
+	}))
+	return server.URL
+}
+
+func call(task string) tool.Call {
+	args, _ := json.Marshal(map[string]string{"task": task})
+	return tool.Call{ID: "c1", Name: "partner", Arguments: args, IdempotencyKey: "key-" + task}
+}
+
+// F6: whoever is asked learns to which trace the request belongs.
+func TestTraceParent(t *testing.T) {
+	t.Parallel()
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	asked := make(chan string, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Header.Get("Traceparent")
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	for _, want := range []string{parent, ""} {
+		c := call("say")
+		c.TraceParent = want
+		if r, err := a2atool.New(http.DefaultClient).Agent(server.URL, "").Call(t.Context(), c); err != nil || !r.IsError {
+			t.Errorf("Call = %+v, %v", r, err)
+		}
+		if got := <-asked; got != want {
+			t.Errorf("traceparent = %q, want %q", got, want)
+		}
+	}
+}
+
+// K7: a remote agent does a task, over both bindings; its failures are results.
+func TestCall(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []a2a.TransportProtocol{a2a.TransportProtocolJSONRPC, a2a.TransportProtocolHTTPJSON} {
+		e := &executor{asked: make(chan *a2a.Message, 1)}
+		partner := a2atool.New(http.DefaultClient).Agent(serve(t, e, protocol), "")
+		for task, want := range map[string]tool.Result{
+			"say":  {Content: "said"},
+			"work": {Content: "first\n{\"n\":1}"},
+			"fail": tool.Error("The agent ended failed: no ink left"),
+			"ask":  tool.Error("The agent cannot go on by itself: which colour?"),
+		} {
+			got, err := partner.Call(t.Context(), call(task))
+			if err != nil || !cmp.Equal(got, want) {
+				t.Errorf("%s over %s = %+v, %v; want %+v", task, protocol, got, err, want)
+			}
+			if m := <-e.asked; m.ID != "key-"+task {
+				t.Errorf("message id = %q, want the idempotency key", m.ID)
+			}
+		}
+	}
+}
+
+// A5: an abort ends the call.
+func TestAbort(t *testing.T) {
+	t.Parallel()
+	e := &executor{asked: make(chan *a2a.Message, 1), working: make(chan struct{})}
+	partner := a2atool.New(http.DefaultClient).Agent(serve(t, e, a2a.TransportProtocolJSONRPC), "")
+	ctx, abort := context.WithCancel(t.Context())
+	go func() { <-e.working; abort() }()
+	if r, err := partner.Call(ctx, call("hang")); !errors.Is(err, context.Canceled) {
+		t.Errorf("Call = %+v, %v; want it cancelled", r, err)
+	}
+}
+
+// What is wrong with a partner is told to the model; a card may not lead elsewhere,
+// and the token goes to the partner's host only.
+func TestPartners(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(other.Close)
+	card := func(t *testing.T, address string) string {
+		t.Helper()
+		mux := http.NewServeMux()
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		mux.HandleFunc(a2asrv.WellKnownAgentCardPath, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer sesame" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			a2asrv.NewStaticAgentCardHandler(&a2a.AgentCard{
+				Name: "x", SupportedInterfaces: []*a2a.AgentInterface{a2a.NewAgentInterface(address, a2a.TransportProtocolJSONRPC)},
+			}).ServeHTTP(w, r)
+		})
+		return server.URL
+	}
+	elsewhere := card(t, other.URL)
+	for name, tt := range map[string]struct{ url, token, want string }{
+		"nobody":    {"http://127.0.0.1:1", "", "did not answer"},
+		"no card":   {other.URL, "", "has no card: 404"},
+		"no token":  {elsewhere, "", "has no card: 401"},
+		"elsewhere": {elsewhere, "sesame", "another place than"},
+	} {
+		r, err := a2atool.New(http.DefaultClient).Agent(tt.url, tt.token).Call(t.Context(), call("say"))
+		if err != nil || !r.IsError || !strings.Contains(r.Content, tt.want) {
+			t.Errorf("%s: Call = %+v, %v; want %q", name, r, err, tt.want)
+		}
+	}
+}
+
+// An address that the guard refuses is told with who may allow it.
+func TestRefusedAddress(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	guard, err := httptool.NewGuard(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, url := range []string{server.URL, "https://" + server.Listener.Addr().String()} {
+		r, err := a2atool.New(guard.Client()).Agent(url, "").Call(t.Context(), call("say"))
+		if err != nil || !r.IsError || !strings.Contains(r.Content, "TURNPIKE_HTTP_ALLOW") {
+			t.Errorf("%s: Call = %+v, %v", url, r, err)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+)
+
+// Auto takes the first of Namespaces and Landlock that the system has, and refuses
+// programs where it has neither. Off confines nothing.
+const (
+	Auto       = "auto"
+	Namespaces = "namespaces"
+	Landlock   = "landlock"
+	Off        = "off"
+)
+
+// Modes lists them.
+var Modes = []string{Auto, Namespaces, Landlock, Off}
+
+const (
+	// DefaultMemory and MinMemory bound the memory of a program, in bytes.
+	DefaultMemory = 512 << 20
+	MinMemory     = 64 << 20
+
+	// maxProcesses bounds the processes of a program, threads included, where there are cgroups or
+	// namespaces.
+	maxProcesses = 512
+
+	// maxFiles bounds the files that one of its processes has open.
+	maxFiles = 4096
+)
+
+// Config of a Confinement. The zero value confines as much as the system can.
+type Config struct {
+	Mode string // default Auto
+
+	// Network are the programs that have the network of this process; "*" is any.
+	Network []string
+
+	// Read and Write are paths that programs may read, and write, beside the system's own.
+	Read, Write []string
+
+	// Withheld are paths that no program sees, even where they lie below one that it may read.
+	Withheld []string
+
+	// Home is the home directory of programs, which they write to and which stays; it is
+	// made if it is not there. Without it home is the temporary directory.
+	Home string
+
+	// Memory is how much a program may have, in bytes; default DefaultMemory.
+	Memory int64
+}
+
+// ErrRefused is the error of programs that the system cannot confine.
+var ErrRefused = errors.New("MCP programs are refused")
+
+// Report says how programs are confined.
+type Report struct {
+	Mode    string // Namespaces, Landlock or Off; empty if programs are refused
+	Network string // who has it
+	Memory  string // how it is bounded
+	Err     error  // why programs are refused, with what to do; or nil
+}
+
+// String is one line for people.
+func (r Report) String() string {
+	switch {
+	case r.Err != nil:
+		return r.Err.Error()
+	case r.Mode == Off:
+		return "not confined: they have the rights of the worker"
+	default:
+		return r.Mode + ", " + r.Network + ", " + r.Memory
+	}
+}
+
+// Confinement starts programs.
+type Confinement struct {
+	cfg   Config
+	try   func(mode string) error // starts nothing, confined
+	group *cgroup                 // where groups for programs are made; nil if this process may not
+	why   string                  // group is nil
+	count atomic.Int64
+
+	report func() Report
+}
+
+// Default returns the confinement of the zero value of Config.
+func Default() *Confinement { return with(Config{Mode: Auto, Memory: DefaultMemory}) }
+
+// New returns a confinement. A path of the configuration must be there.
+func New(cfg Config) (*Confinement, error) {
+	if cfg.Mode == "" {
+		cfg.Mode = Auto
+	}
+	if !slices.Contains(Modes, cfg.Mode) {
+		return nil, fmt.Errorf("confinement of MCP programs is %q, want one of %q: mend TURNPIKE_MCP_CONFINEMENT", cfg.Mode, Modes)
+	}
+	if cfg.Memory == 0 {
+		cfg.Memory = DefaultMemory
+	}
+	if cfg.Memory < MinMemory {
+		return nil, fmt.Errorf("memory of MCP programs is %d MiB, want at least %d: mend TURNPIKE_MCP_MEMORY_MIB", cfg.Memory>>20, MinMemory>>20)
+	}
+	if cfg.Home != "" {
+		if err := os.MkdirAll(cfg.Home, 0o700); err != nil {
+			return nil, fmt.Errorf("home of MCP programs: %w: mend TURNPIKE_MCP_HOME", err)
+		}
+	}
+	for name, paths := range map[string]*[]string{"TURNPIKE_MCP_READ": &cfg.Read, "TURNPIKE_MCP_WRITE": &cfg.Write, "": &cfg.Withheld} {
+		var err error
+		if *paths, err = absolute(*paths); err != nil && name != "" {
+			return nil, fmt.Errorf("%w: mend %s", err, name)
+		}
+	}
+	if cfg.Home != "" {
+		home, err := filepath.Abs(cfg.Home)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Home = home
+	}
+	return with(cfg), nil
+}
+
+func with(cfg Config) *Confinement {
+	c := &Confinement{cfg: cfg}
+	c.try = c.probe
+	c.report = sync.OnceValue(c.decide)
+	return c
+}
+
+// absolute returns paths that there are, from the root. Those that are not there are left
+// out, and are an error.
+func absolute(paths []string) ([]string, error) {
+	var all []string
+	var errs []error
+	for _, p := range paths {
+		if p == "" {
+			continue
+		}
+		p, err := filepath.Abs(p)
+		if err == nil {
+			_, err = os.Stat(p)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		all = append(all, p)
+	}
+	return all, errors.Join(errs...)
+}
+
+// Report says how programs are confined here. It finds out once, by starting one that does
+// nothing.
+func (c *Confinement) Report() Report { return c.report() }
+
+// decide takes the first way that works.
+func (c *Confinement) decide() Report {
+	if c.cfg.Mode == Off {
+		return Report{Mode: Off}
+	}
+	ways := []string{c.cfg.Mode}
+	if c.cfg.Mode == Auto {
+		ways = []string{Namespaces, Landlock}
+	}
+	r := Report{Network: "no network"}
+	if slices.Contains(c.cfg.Network, "*") {
+		r.Network = "the worker's network"
+	} else if len(c.cfg.Network) > 0 {
+		r.Network = "no network but for " + strings.Join(c.cfg.Network, ", ")
+	}
+	var reasons []string
+	for _, way := range ways {
+		err := c.try(way)
+		if err == nil {
+			r.Mode = way
+			r.Memory = c.bound()
+			return r
+		}
+		reasons = append(reasons, fmt.Sprintf("no %s (%v)", way, err))
+	}
+	r.Err = fmt.Errorf("%w, as they cannot be confined here: %s. Run the worker where one of them works, or start programs with all rights of the worker by TURNPIKE_MCP_CONFINEMENT=off", ErrRefused, strings.Join(reasons, ", "))
+	return r
+}
+
+// bound says how memory is bounded.
+func (c *Confinement) bound() string {
+	if c.group != nil {
+		return fmt.Sprintf("%d MiB of memory by cgroup", c.cfg.Memory>>20)
+	}
+	return fmt.Sprintf("%d MiB of memory, measured every %v (%s)", c.cfg.Memory>>20, measureInterval, c.why)
+}
+
+// Process is a program that was started.
+type Process struct {
+	kill func()
+	undo []func()
+	once sync.Once
+	over atomic.Pointer[error]
+}
+
+// Err returns why the confinement ended the program, or nil if it did not.
+func (p *Process) Err() error {
+	if err := p.over.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Kill ends the program at once, with all that it has started.
+func (p *Process) Kill() {
+	if p.kill != nil {
+		p.kill()
+	}
+}
+
+// Close removes what the program has left behind. It is called once it has ended.
+func (p *Process) Close() {
+	p.once.Do(func() {
+		for _, f := range p.undo {
+			f()
+		}
+	})
+}
+
+// networked reports whether a program has the network, by its name in Config.Network.
+func (c *Confinement) networked(name string) bool {
+	return slices.Contains(c.cfg.Network, name) || slices.Contains(c.cfg.Network, "*")
+}
+
+// environ adds HOME and TMPDIR to the variables of a command, where it does not have its own.
+func environ(cmd *exec.Cmd, home, tmp string) {
+	for name, value := range map[string]string{"HOME": home, "TMPDIR": tmp} {
+		if value != "" && !slices.ContainsFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, name+"=") }) {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
+}
+
+// plain starts a command as it is, in a process group of its own.
+func plain(cmd *exec.Cmd) (*Process, error) {
+	environ(cmd, os.Getenv("HOME"), os.Getenv("TMPDIR"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &Process{kill: func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }}, nil
+}
+
+// missing reports whether a path is not there.
+func missing(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,254 @@
+package httptool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/turnpike-dev/turnpike/internal/tool/a2atool"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// names answers DNS questions about hosts that somebody else's server may point
+// wherever it likes: each question gets the next address of its name, the last for
+// ever.
+func names(t *testing.T, hosts map[string][]string) *net.Resolver {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	go func() {
+		asked := map[string]int{}
+		buf := make([]byte, 1500)
+		for {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
+				continue
+			}
+			q := m.Questions[0]
+			addresses := hosts[strings.TrimSuffix(q.Name.String(), ".")]
+			m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
+			if len(addresses) == 0 {
+				m.RCode = dnsmessage.RCodeNameError
+			} else {
+				key := q.Name.String() + q.Type.String()
+				ip := netip.MustParseAddr(addresses[min(asked[key], len(addresses)-1)])
+				asked[key]++
+				head := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
+				switch {
+				case ip.Is4() && q.Type == dnsmessage.TypeA:
+					m.Answers = []dnsmessage.Resource{{Header: head, Body: &dnsmessage.AResource{A: ip.As4()}}}
+				case ip.Is6() && q.Type == dnsmessage.TypeAAAA:
+					m.Answers = []dnsmessage.Resource{{Header: head, Body: &dnsmessage.AAAAResource{AAAA: ip.As16()}}}
+				}
+			}
+			if out, err := m.Pack(); err == nil {
+				_, _ = conn.WriteTo(out, from)
+			}
+		}
+	}()
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}
+}
+
+// meeting remembers what became of the last request.
+type meeting struct {
+	http.RoundTripper
+	err error
+}
+
+func (m *meeting) RoundTrip(r *http.Request) (resp *http.Response, err error) {
+	resp, m.err = m.RoundTripper.RoundTrip(r)
+	return resp, m.err
+}
+
+func get(client *http.Client, target string) error {
+	resp, err := client.Get(target)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+func delegate(client *http.Client, target string) error {
+	r, err := a2atool.New(client).Agent(target, "token").Call(context.Background(), tool.Call{Arguments: json.RawMessage(`{"task":"x"}`)})
+	if err == nil && r.IsError {
+		err = errors.New(r.Content)
+	}
+	return err
+}
+
+// What only the worker can reach is not dialled, however it is written, whatever a
+// name points to, and wherever a redirect leads.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int32
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	t.Cleanup(server.Close)
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+
+	g, err := NewGuard(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.resolver = names(t, map[string][]string{
+		"inside.test": {"10.1.2.3"}, "inside6.test": {"fd00::1"}, "mapped.test": {"::ffff:127.0.0.1"}, "metadata.test": {"169.254.169.254"},
+		"home.test": {"127.0.0.1"}, "home6.test": {"::1"}, "nat64.test": {"64:ff9b::a00:1"},
+	})
+	for _, target := range []string{
+		// Loopback, in every spelling that some resolver knows.
+		"https://127.0.0.1/", "https://127.0.0.1:" + port + "/", "https://localhost/", "https://localhost.:" + port + "/", "https://127.1/", "https://127.0.1/",
+		"https://2130706433/", "https://0x7f000001/", "https://0x7f.0.0.1/", "https://0177.0.0.1/", "https://127.255.255.254/", "https://[::1]/", "https://[::1]:" + port + "/",
+		"https://[::ffff:127.0.0.1]/", "https://[::ffff:7f00:1]/", "https://[0:0:0:0:0:ffff:7f00:0001]/", "https://[::127.0.0.1]/", "https://0.0.0.0/", "https://0/", "https://[::]/",
+		// Networks of the site, its carrier and its cloud.
+		"https://10.0.0.1/", "https://172.16.0.1/", "https://172.31.255.255/", "https://192.168.1.1/", "https://169.254.169.254/latest/meta-data/", "https://[fe80::1]/", "https://[fe80::1%25lo]/",
+		"https://[fd00:ec2::254]/", "https://[fc00::1]/", "https://[fec0::1]/", "https://100.64.0.1/", "https://100.127.255.254/", "https://192.0.0.170/", "https://198.18.0.1/",
+		"https://224.0.0.1/", "https://255.255.255.255/", "https://[ff02::1]/",
+		// IPv4 inside IPv6.
+		"https://[64:ff9b::7f00:1]/", "https://[2002:7f00:1::]/", "https://[2001:0:7f00:1::]/", "https://[::ffff:169.254.169.254]/",
+		// A user who is none, and a user who hides the host.
+		"https://example.com@127.0.0.1/", "https://127.0.0.1:443@127.0.0.1/",
+		// Names.
+		"https://inside.test/", "https://inside6.test/", "https://mapped.test/", "https://metadata.test/", "https://home.test:" + port + "/", "https://home6.test/", "https://nat64.test/",
+	} {
+		// Whether it is an HTTP tool or a remote agent that is asked.
+		for asker, ask := range map[string]func(*http.Client, string) error{"request": get, "agent": delegate} {
+			client := g.Client()
+			met := &meeting{RoundTripper: client.Transport}
+			client.Transport = met
+			if err := ask(client, target); err == nil {
+				t.Errorf("%s: the %s was answered", target, asker)
+			}
+			// Odd spellings are names that nobody knows, unless the system's resolver
+			// reads them.
+			if dns := (&net.DNSError{}); !errors.Is(met.err, errForbidden) && !errors.As(met.err, &dns) {
+				t.Errorf("%s: %s: %v, want it refused", asker, target, met.err)
+			}
+		}
+	}
+	if n := reached.Load(); n > 0 {
+		t.Errorf("%d requests came through", n)
+	}
+
+	for target, want := range map[string]error{
+		"93.184.215.14:443": nil, "[2606:2800:21f:cb07:6820:80da:af6b:8b2c]:443": nil,
+		"93.184.215.14:22": errPort, "93.184.215.14:80": errPort, "not an address": errForbidden,
+	} {
+		if err := g.check("example.com:443", target); !errors.Is(err, want) {
+			t.Errorf("check(%s) = %v, want %v", target, err, want)
+		}
+	}
+	for _, scheme := range []string{"unix:///var/run/docker.sock", "file:///etc/passwd", "gopher://127.0.0.1/", "ftp://127.0.0.1/"} {
+		if err := (Request{URL: scheme}).Check(); err == nil {
+			t.Errorf("a template may be %s", scheme)
+		}
+	}
+}
+
+// A name that may be asked when it is looked at first and not when it is dialled
+// again: there is one look-up for each connection, and the address that it gave is
+// judged.
+func TestRebinding(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	t.Cleanup(server.Close)
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	g, err := NewGuard([]string{"127.0.0.1/32"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.resolver = names(t, map[string][]string{"rebind.test": {"127.0.0.1", "10.1.2.3"}})
+	client := g.Client()
+	transport := client.Transport.(*guarded).Transport //nolint:forcetypeassert // as Client makes it
+	for n := range 3 {
+		// Below the check of TLS, which goes by the URL: it is the address that counts.
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://rebind.test:"+port+"/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Close = true // another connection each time
+		resp, err := transport.RoundTrip(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		if n == 0 && err != nil || n > 0 && !errors.Is(err, errForbidden) {
+			t.Errorf("request %d: %v", n+1, err)
+		}
+	}
+	if n := reached.Load(); n != 1 {
+		t.Errorf("%d requests came through, want the first", n)
+	}
+}
+
+// The proxy of the environment is not for tools: it would be the one to look names up.
+func TestNoProxy(t *testing.T) {
+	var reached atomic.Int32
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	t.Cleanup(proxy.Close)
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"} {
+		t.Setenv(name, proxy.URL)
+	}
+	// The proxy's own address may be asked, so nothing else keeps a request from it.
+	g, err := NewGuard([]string{"127.0.0.0/8", "nowhere.test:80"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.resolver = names(t, nil)
+	for _, target := range []string{"http://nowhere.test/", "https://nowhere.test/"} {
+		if err := get(g.Client(), target); err == nil {
+			t.Errorf("%s was answered", target)
+		}
+	}
+	if n := reached.Load(); n > 0 {
+		t.Errorf("%d requests went to the proxy", n)
+	}
+}
+
+// A redirect is an answer, and its target is not asked.
+func TestRedirect(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int32
+	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	t.Cleanup(inside.Close)
+	outside := httptest.NewServer(http.RedirectHandler(inside.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(outside.Close)
+	g, err := NewGuard([]string{outside.Listener.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := g.Client().Get(outside.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusTemporaryRedirect {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+	if err := delegate(g.Client(), outside.URL); err == nil {
+		t.Error("a redirect is an agent's answer")
+	}
+	if err := delegate(g.Client(), inside.URL); err == nil || !strings.Contains(err.Error(), errPlain.Error()) {
+		t.Errorf("an agent without TLS: %v", err)
+	}
+	if n := reached.Load(); n > 0 {
+		t.Errorf("%d requests inside", n)
+	}
+}

@@ -1,0 +1,311 @@
+package httptool
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/turnpike-dev/turnpike/internal/secret"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// overlap is how many bytes beyond the limit are read, so that a secret which the limit cuts is
+// redacted before the cut.
+const overlap = 4 << 10
+
+// maxSkipped bounds what is read, and not kept, of an answer that is too long: to say how long
+// it is.
+const maxSkipped = 4 << 20
+
+// pictures are the types of images that models take.
+var pictures = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
+
+// Request is the template of a request.
+type Request = toolspec.Request
+
+var (
+	argument  = toolspec.Argument
+	secretRef = toolspec.SecretRef
+)
+
+// Caller is the kind of tools that are HTTP requests, all under one guard.
+type Caller struct {
+	tool.Plain
+
+	client *http.Client
+}
+
+// Spec implements tool.Kind.
+func (*Caller) Spec() tool.Spec { return toolspec.HTTPSpec }
+
+// Call implements tool.Kind.
+func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.Result, error) {
+	r, ok := t.Settings.(*Request)
+	if !ok {
+		return tool.Result{}, fmt.Errorf("settings are %T", t.Settings)
+	}
+	return c.call(ctx, *r, t.Secret, call)
+}
+
+// New returns a caller.
+func New(g *Guard) *Caller { return &Caller{client: g.Client()} }
+
+// Tool returns the tool of a template that passes Check. resolve turns the name of a
+// secret into its value for a host, at each call.
+func (c *Caller) Tool(r Request, resolve func(name, host string) (string, error)) tool.Tool {
+	return tool.Func(func(ctx context.Context, call tool.Call) (tool.Result, error) { return c.call(ctx, r, resolve, call) })
+}
+
+func (c *Caller) call(ctx context.Context, r Request, resolve func(name, host string) (string, error), call tool.Call) (tool.Result, error) {
+	f := filler{resolve: resolve, host: toolspec.HostPort(r.URL), used: map[string]bool{}}
+	dec := json.NewDecoder(bytes.NewReader(call.Arguments))
+	dec.UseNumber() // digits stay as they are
+	if err := dec.Decode(&f.args); err != nil {
+		return tool.Error("the arguments must be a JSON object"), nil
+	}
+	req, err := c.request(ctx, r, &f, call)
+	if err != nil {
+		return tool.Error(f.redact(err.Error())), nil
+	}
+	return c.send(req, &f, call)
+}
+
+// request fills a template in.
+func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Call) (*http.Request, error) {
+	path, query, _ := strings.Cut(r.URL, "?")
+	path = f.fill(path, func(v string) string {
+		if v == "." || v == ".." {
+			f.fail(fmt.Errorf("%q cannot be part of a path", v))
+		}
+		return url.PathEscape(v)
+	})
+	query = f.fillSecret(query, url.QueryEscape, url.QueryEscape)
+	more := url.Values{}
+	for _, name := range slices.Sorted(maps.Keys(r.Query)) {
+		more.Set(name, f.fillSecret(r.Query[name], oneLine, asIs))
+	}
+	headers := http.Header{}
+	for name, value := range r.Headers {
+		headers.Set(name, f.fillSecret(value, oneLine, asIs))
+	}
+	rest := f.rest()
+	var body io.Reader
+	switch r.Verb() {
+	case http.MethodGet, http.MethodDelete:
+		for name, value := range rest {
+			more.Set(name, plain(value))
+		}
+	default:
+		data, err := json.Marshal(rest)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(data)
+		if headers.Get("Content-Type") == "" {
+			headers.Set("Content-Type", "application/json")
+		}
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	target := path
+	if all := strings.Trim(query+"&"+more.Encode(), "&"); all != "" {
+		target += "?" + all
+	}
+	req, err := http.NewRequestWithContext(ctx, r.Verb(), target, body)
+	if err != nil {
+		return nil, errors.New("the URL that comes of these arguments is not valid")
+	}
+	req.Header = headers
+	if req.Header.Get("User-Agent") == "" {
+		req.Header.Set("User-Agent", "turnpike")
+	}
+	if call.TraceParent != "" && req.Header.Get("Traceparent") == "" {
+		req.Header.Set("Traceparent", call.TraceParent)
+	}
+	if req.Header.Get("Idempotency-Key") == "" {
+		req.Header.Set("Idempotency-Key", call.IdempotencyKey)
+	}
+	return req, nil
+}
+
+// send makes the request and reads the answer. Errors that prove that nothing was
+// sent, and answers of any status, are results (A7).
+func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result, error) {
+	resp, err := c.client.Do(req)
+	if err != nil {
+		if ctx := req.Context(); ctx.Err() != nil {
+			return tool.Result{}, ctx.Err()
+		}
+		if why := Refusal(err); why != nil {
+			return tool.Error(fmt.Sprintf("%s was not asked: %v", HostPort(req.URL), why)), nil
+		}
+		// The text of a url.Error has the URL in it, and with it perhaps a secret.
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		return tool.Error(f.redact(fmt.Sprintf("%s did not answer: %v", req.URL.Hostname(), err))), nil
+	}
+	defer resp.Body.Close()
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	picture, limit := resp.StatusCode < 300 && slices.Contains(pictures, media), call.Limit()
+	if picture {
+		limit = base64.StdEncoding.DecodedLen(tool.MaxImageBytes)
+		if call.Grow != nil && !call.Grow(2*tool.MaxImageBytes) {
+			return tool.Error(req.URL.Hostname() + " answered with an image, for which the worker has no memory now: try again later"), nil
+		}
+	}
+	body, size, err := read(resp, limit+overlap)
+	if err != nil {
+		if ctx := req.Context(); ctx.Err() != nil {
+			return tool.Result{}, ctx.Err()
+		}
+		return tool.Error(f.redact(fmt.Sprintf("%s broke off its answer: %v", req.URL.Hostname(), err))), nil
+	}
+	body = []byte(f.redact(string(body))) // of pictures also: a server may send anything as one
+	if picture {
+		if size > limit {
+			return tool.Error(fmt.Sprintf("%s answered with an image of %d bytes, at most %d are allowed: ask for a smaller one, or for its url", req.URL.Hostname(), size, limit)), nil
+		}
+		return tool.Result{Images: []state.Image{{MediaType: media, Data: base64.StdEncoding.EncodeToString(body)}}}, nil
+	}
+	text, status := string(body), f.redact(resp.Status)
+	if size > limit {
+		text = wholeRunes(text[:min(limit, len(text))])
+	} else {
+		size = 0
+	}
+	switch {
+	case resp.StatusCode >= 300 && resp.StatusCode < 400:
+		return tool.Error(fmt.Sprintf("%s answered %s; redirects are not followed", req.URL.Hostname(), status)), nil
+	case !utf8.ValidString(text):
+		return tool.Error(fmt.Sprintf("%s answered %s with %d bytes that are no text (%s)", req.URL.Hostname(), status, max(size, len(body)), f.redact(resp.Header.Get("Content-Type")))), nil
+	case resp.StatusCode >= 400:
+		return tool.Error(fmt.Sprintf("%s answered %s: %s", req.URL.Hostname(), status, text)), nil
+	default:
+		return tool.Result{Content: text, Bytes: size}, nil
+	}
+}
+
+// read returns the first limit bytes of an answer, and how many it has. Of those beyond
+// maxSkipped it does not know.
+func read(resp *http.Response, limit int) (body []byte, size int, err error) {
+	var buf bytes.Buffer
+	if n := resp.ContentLength; n > 0 {
+		buf.Grow(min(int(min(n, int64(limit))), limit) + bytes.MinRead)
+	}
+	if _, err := buf.ReadFrom(io.LimitReader(resp.Body, int64(limit))); err != nil {
+		return nil, 0, err
+	}
+	more, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxSkipped))
+	return buf.Bytes(), buf.Len() + int(more), err
+}
+
+// wholeRunes cuts a rune off that an answer ends within.
+func wholeRunes(text string) string {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if at := len(text) - n; utf8.RuneStart(text[at]) {
+			if !utf8.FullRuneInString(text[at:]) {
+				return text[:at]
+			}
+			break
+		}
+	}
+	return text
+}
+
+// filler fills templates in and remembers what it used.
+type filler struct {
+	args    map[string]any
+	used    map[string]bool
+	resolve func(name, host string) (string, error)
+	host    string // that the request goes to
+	secrets []string
+	err     error
+}
+
+func (f *filler) fail(err error) {
+	if f.err == nil {
+		f.err = err
+	}
+}
+
+func (f *filler) fill(text string, escape func(string) string) string {
+	return argument.ReplaceAllStringFunc(text, func(m string) string {
+		name := m[1 : len(m)-1]
+		f.used[name] = true
+		v, ok := f.args[name]
+		if !ok || v == nil || v == "" {
+			f.fail(fmt.Errorf("the argument %q is missing", name))
+			return ""
+		}
+		return escape(plain(v))
+	})
+}
+
+// fillSecret fills in arguments and secrets, each written as its place wants it. What
+// the model wrote never names a secret.
+func (f *filler) fillSecret(text string, escape, escapeSecret func(string) string) string {
+	var out strings.Builder
+	for text != "" {
+		at := secretRef.FindStringSubmatchIndex(text)
+		if at == nil {
+			out.WriteString(f.fill(text, escape))
+			break
+		}
+		out.WriteString(f.fill(text[:at[0]], escape))
+		value, err := f.resolve(text[at[2]:at[3]], f.host)
+		if err != nil {
+			f.fail(err)
+		}
+		f.secrets = append(f.secrets, value)
+		out.WriteString(escapeSecret(value))
+		text = text[at[1]:]
+	}
+	return out.String()
+}
+
+// asIs writes what must not be changed, even where it is then refused.
+func asIs(v string) string { return v }
+
+// oneLine keeps an argument from beginning another header.
+func oneLine(v string) string { return strings.NewReplacer("\r", " ", "\n", " ").Replace(v) }
+
+func (f *filler) rest() map[string]any {
+	rest := map[string]any{}
+	for name, v := range f.args {
+		if !f.used[name] {
+			rest[name] = v
+		}
+	}
+	return rest
+}
+
+// redact takes the secrets of the call out of a text, in case they came back.
+func (f *filler) redact(text string) string { return secret.Redact(text, f.secrets...) }
+
+// plain is a value as text: strings as they are, others as JSON.
+func plain(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}

@@ -1,0 +1,108 @@
+package mcptool
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+const (
+	pinTries = 3
+	pinPause = time.Second
+)
+
+var _ tool.Kind = (*Caller)(nil)
+
+// one is a tool of a server, with the listing that the agent's version has pinned.
+type one struct {
+	name    string // that the server gives it
+	listing Listing
+}
+
+// Spec implements tool.Kind.
+func (*Caller) Spec() tool.Spec { return toolspec.MCPSpec }
+
+// Describe knows nothing that a pin does not say.
+func (*Caller) Describe(context.Context, []tool.Bound) map[string]tool.Description { return nil }
+
+// Pin asks the server, which may just be starting, for the tools that t allows. A
+// server that is down later does not keep a run from going on.
+func (c *Caller) Pin(ctx context.Context, t tool.Bound) (json.RawMessage, error) {
+	s, err := settings(t)
+	if err != nil {
+		return nil, err
+	}
+	for try := 1; ; try++ {
+		l, err := c.List(ctx, s.Server, t.Secret)
+		if err == nil {
+			if l, err = l.Pick(s.Allow); err == nil {
+				return json.Marshal(l)
+			}
+			try = pinTries
+		}
+		if try == pinTries || !pause(ctx, pinPause) {
+			return nil, fmt.Errorf("the tools of MCP server %q are not known: %w", s.Server, err)
+		}
+	}
+}
+
+// Expand implements tool.Kind.
+func (*Caller) Expand(t tool.Bound, pinned json.RawMessage) ([]tool.Definition, error) {
+	var l Listing
+	if err := json.Unmarshal(pinned, &l); err != nil {
+		return nil, fmt.Errorf("decode pinned tools of MCP server: %w", err)
+	}
+	tools := make([]tool.Definition, len(l))
+	for i, listed := range l {
+		tools[i] = *t.Definition
+		tools[i].Name, tools[i].Description, tools[i].Schema = givenName(t.Name, listed.Name), listed.Description, listed.Schema
+		tools[i].Listed = one{listed.Name, l}
+	}
+	return tools, nil
+}
+
+// Call implements tool.Kind.
+func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.Result, error) {
+	s, err := settings(t)
+	if err != nil {
+		return tool.Result{}, err
+	}
+	of, ok := t.Listed.(one)
+	if !ok {
+		return tool.Result{}, fmt.Errorf("the tool %q was listed by %T", t.Name, t.Listed)
+	}
+	return c.Tool(s.Server, of.name, s.Allow, of.listing, t.Secret).Call(ctx, call)
+}
+
+func settings(t tool.Bound) (toolspec.Servers, error) {
+	s, ok := t.Settings.(*toolspec.Servers)
+	if !ok {
+		return toolspec.Servers{}, fmt.Errorf("settings are %T", t.Settings)
+	}
+	return *s, nil
+}
+
+var unfit = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
+
+// givenName returns the name under which a model knows the tool of a server. Models
+// take fewer names than servers give; one that had to be changed ends with a part of
+// its hash, so it stays different from others.
+func givenName(prefix, name string) string {
+	whole := name
+	if prefix != "" {
+		whole = prefix + "_" + name
+	}
+	if tool.CheckName(whole) == nil && whole != tool.AskUser {
+		return whole
+	}
+	sum := sha256.Sum256([]byte(whole))
+	fit := unfit.ReplaceAllString(whole, "_")
+	return fit[:min(len(fit), 55)] + "_" + hex.EncodeToString(sum[:4])
+}

@@ -1,0 +1,153 @@
+package mcptool
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/turnpike-dev/turnpike/internal/secret"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// Bounds of what a server may list.
+const (
+	maxTools   = 1000
+	maxListing = 512 << 10 // bytes of JSON, to fit into a NATS message
+)
+
+// Listed is a tool as a server lists it.
+type Listed struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Schema      json.RawMessage `json:"schema"`
+	Output      json.RawMessage `json:"output,omitempty"` // schema of structured results
+}
+
+// Listing is the tools of a server, sorted by name: their order is the same however
+// the server puts them.
+type Listing []Listed
+
+// Hash identifies a listing: names, descriptions and schemas.
+func (l Listing) Hash() string {
+	h := sha256.New()
+	for _, t := range l {
+		for _, part := range []string{t.Name, t.Description, string(t.Schema), string(t.Output)} {
+			fmt.Fprintf(h, "%d:%s,", len(part), part)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Pick returns those tools that allow names; all if it names none.
+func (l Listing) Pick(allow []string) (Listing, error) {
+	if len(allow) == 0 {
+		return l, nil
+	}
+	var picked Listing
+	var have []string
+	for _, t := range l {
+		have = append(have, t.Name)
+		if slices.Contains(allow, t.Name) {
+			picked = append(picked, t)
+		}
+	}
+	for _, name := range allow {
+		if !slices.Contains(have, name) {
+			return nil, fmt.Errorf("the server has no tool %q; it has %s", name, strings.Join(have, ", "))
+		}
+	}
+	return picked, nil
+}
+
+// verify returns an error that says what has changed between a pinned listing and
+// what the server lists now.
+func (l Listing) verify(s Server, allow []string, now Listing) error {
+	picked, err := now.Pick(allow)
+	if err == nil && l.Hash() == picked.Hash() {
+		return nil
+	}
+	if err != nil {
+		picked = now
+		picked = slices.DeleteFunc(slices.Clone(picked), func(t Listed) bool { return !slices.Contains(allow, t.Name) })
+	}
+	return fmt.Errorf("the tools of MCP server %q are not those that this version of the agent has pinned (%s): %s. "+
+		"If that is intended, save the agent again: its next version pins what the server lists now (%s)",
+		s, l.Hash()[:12], l.changes(picked), picked.Hash()[:12])
+}
+
+// changes says what differs between l and now.
+func (l Listing) changes(now Listing) string {
+	var parts []string
+	was := map[string]Listed{}
+	for _, t := range l {
+		was[t.Name] = t
+	}
+	for _, t := range now {
+		old, known := was[t.Name]
+		delete(was, t.Name)
+		switch {
+		case !known:
+			parts = append(parts, fmt.Sprintf("%q is new", t.Name))
+		case old.Description != t.Description:
+			parts = append(parts, fmt.Sprintf("the description of %q has changed", t.Name))
+		case !bytes.Equal(old.Schema, t.Schema) || !bytes.Equal(old.Output, t.Output):
+			parts = append(parts, fmt.Sprintf("the schema of %q has changed", t.Name))
+		}
+	}
+	for _, t := range l {
+		if _, gone := was[t.Name]; gone {
+			parts = append(parts, fmt.Sprintf("%q is gone", t.Name))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// list asks a server for its tools. They are shown to models and kept with the agent,
+// so what the server says of them is without the secrets that it was told.
+func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Redactor) (Listing, error) {
+	var l Listing
+	size := 0
+	for t, err := range cs.Tools(ctx, nil) {
+		if err != nil {
+			return nil, fmt.Errorf("list tools: %w", err)
+		}
+		listed := Listed{Name: secrets.Redact(t.Name), Description: secrets.Redact(t.Description)}
+		if listed.Schema, err = canonical(t.InputSchema); err != nil {
+			return nil, fmt.Errorf("list tools: schema of %q: %w", t.Name, err)
+		}
+		if t.OutputSchema != nil {
+			if listed.Output, err = canonical(t.OutputSchema); err != nil {
+				return nil, fmt.Errorf("list tools: output schema of %q: %w", t.Name, err)
+			}
+		}
+		listed.Schema = json.RawMessage(secrets.Redact(string(listed.Schema)))
+		if listed.Output != nil {
+			listed.Output = json.RawMessage(secrets.Redact(string(listed.Output)))
+		}
+		size += len(listed.Name) + len(listed.Description) + len(listed.Schema) + len(listed.Output) + 64
+		if len(l) == maxTools || size > maxListing {
+			return nil, fmt.Errorf("list tools: the server lists more than %d tools or %d bytes", maxTools, maxListing)
+		}
+		if slices.ContainsFunc(l, func(o Listed) bool { return o.Name == listed.Name }) {
+			return nil, fmt.Errorf("list tools: the server lists %q twice", t.Name)
+		}
+		l = append(l, listed)
+	}
+	slices.SortFunc(l, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
+	return l, nil
+}
+
+func canonical(v any) (json.RawMessage, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return tool.Canonical(b), nil
+}

@@ -1,0 +1,156 @@
+package mcptool
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/turnpike-dev/turnpike/internal/secret"
+	"github.com/turnpike-dev/turnpike/internal/tool/confine"
+	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// Server says where an MCP server is.
+type Server = toolspec.Server
+
+// Config of a Caller. The zero value of each field gives its default.
+type Config struct {
+	// Commands are the programs that may be started, as they stand first in a command;
+	// "*" is any. Whoever may define an agent may run them on the worker, so there is
+	// none by default.
+	Commands []string
+
+	// Processes bounds the processes of one server, and with them the calls that it has
+	// at a time; others wait. Default 8. Sessions is the same for servers over HTTP;
+	// default 64.
+	Processes int
+	Sessions  int
+
+	// Confinement starts the programs; by default it confines them as much as the system
+	// can, without a network, and refuses them where it cannot.
+	Confinement *confine.Confinement
+
+	// Idle is how long a session without calls is kept. Default 1 minute.
+	Idle time.Duration
+}
+
+// Caller talks to MCP servers. Each call has a session to itself; sessions are kept
+// for the next call of the same server.
+type Caller struct {
+	guard  *httptool.Guard
+	client *http.Client
+	cfg    Config
+
+	mu     sync.Mutex
+	pools  map[string]*pool
+	closed bool
+
+	closing sync.WaitGroup // calls in flight, and sessions that come to their end
+}
+
+// New returns a caller. HTTP goes through g.
+func New(g *httptool.Guard, cfg Config) *Caller {
+	if cfg.Confinement == nil {
+		cfg.Confinement = confine.Default()
+	}
+	if cfg.Processes == 0 {
+		cfg.Processes = 8
+	}
+	if cfg.Sessions == 0 {
+		cfg.Sessions = 64
+	}
+	if cfg.Idle == 0 {
+		cfg.Idle = time.Minute
+	}
+	return &Caller{guard: g, client: g.Client(), cfg: cfg, pools: map[string]*pool{}}
+}
+
+// Resolve turns the name of a secret into its value for a "host:port"; "" is a program.
+type Resolve func(name, host string) (string, error)
+
+// List returns the tools of a server.
+func (c *Caller) List(ctx context.Context, s Server, resolve Resolve) (Listing, error) {
+	l, err := c.acquire(ctx, s, resolve)
+	if err != nil {
+		return nil, err
+	}
+	defer l.release(false)
+	return l.session.listing, nil
+}
+
+// Tool returns the tool that a server knows by a name. Listing is what the server
+// listed when its tools were pinned, of those that allow names (all if it names none):
+// a call is not made once the server lists anything else.
+func (c *Caller) Tool(s Server, name string, allow []string, pinned Listing, resolve Resolve) tool.Tool {
+	return tool.Func(func(ctx context.Context, call tool.Call) (tool.Result, error) {
+		p, again := pendingOf(call)
+		if again != nil {
+			return *again, nil
+		}
+		r, err := c.call(ctx, s, name, call, p, resolve, func(now Listing) error { return pinned.verify(s, allow, now) })
+		switch {
+		case err == nil:
+			return r, nil
+		case ctx.Err() != nil:
+			return tool.Result{}, ctx.Err()
+		default:
+			return tool.Error(err.Error()), nil
+		}
+	})
+}
+
+// call makes one call. A session that a server has forgotten was not used for
+// anything, so the call is made in a new one.
+func (c *Caller) call(ctx context.Context, s Server, name string, call tool.Call, p *pending, resolve Resolve, verify func(Listing) error) (tool.Result, error) {
+	for again := false; ; again = true {
+		l, err := c.acquire(ctx, s, resolve)
+		if err != nil {
+			return tool.Result{}, err
+		}
+		r, err := l.call(ctx, name, call, p, verify)
+		l.release(err != nil)
+		if errors.Is(err, mcp.ErrSessionMissing) && !again {
+			continue
+		}
+		if err != nil {
+			return tool.Result{}, errors.New(l.target.secrets.Redact(l.session.explain(s, err)))
+		}
+		return redacted(r, l.target.secrets), nil
+	}
+}
+
+// redacted returns a result without the secrets that its server has repeated.
+func redacted(r tool.Result, secrets *secret.Redactor) tool.Result {
+	r.Content = secrets.Redact(r.Content)
+	for i := range r.Images {
+		// An image with a secret in it is none any more, and is left out.
+		r.Images[i].MediaType, r.Images[i].Data = secrets.Redact(r.Images[i].MediaType), secrets.Redact(r.Images[i].Data)
+	}
+	return r
+}
+
+// Close returns when the calls in flight have ended and all sessions, with their
+// processes, are gone.
+func (c *Caller) Close() {
+	c.mu.Lock()
+	c.closed = true
+	var idle []*session
+	for key, p := range c.pools {
+		idle = append(idle, p.idle...)
+		p.idle = nil
+		delete(c.pools, key)
+	}
+	for _, s := range idle {
+		s.timer.Stop()
+		c.closing.Go(s.close)
+	}
+	c.mu.Unlock()
+	c.closing.Wait()
+	c.client.CloseIdleConnections()
+}

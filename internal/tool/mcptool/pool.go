@@ -1,0 +1,176 @@
+package mcptool
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/secret"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+)
+
+// pool is the sessions of one server with one set of secrets.
+type pool struct {
+	slots chan struct{} // one for each call that has a session
+	users int           // calls that have a session or wait for one
+	idle  []*session    // the last used at the end
+}
+
+// target is a server with its secrets filled in.
+type target struct {
+	Server
+
+	secrets *secret.Redactor
+}
+
+// lease is a session in the hands of one call.
+type lease struct {
+	c       *Caller
+	key     string
+	pool    *pool
+	session *session
+	target  target
+}
+
+// fill resolves the secrets of a server.
+func fill(s Server, resolve Resolve) (target, error) {
+	t := target{Server: s}
+	var secrets []string
+	replace := func(values map[string]string) (map[string]string, error) {
+		out := maps.Clone(values)
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			var failed error
+			out[name] = toolspec.SecretRef.ReplaceAllStringFunc(values[name], func(ref string) string {
+				v, err := resolve(strings.TrimPrefix(ref, "secret://"), toolspec.HostPort(s.URL))
+				failed = cmp.Or(failed, err)
+				secrets = append(secrets, v)
+				return v
+			})
+			if failed != nil {
+				return nil, failed
+			}
+		}
+		return out, nil
+	}
+	var err error
+	if t.Env, err = replace(s.Env); err != nil {
+		return target{}, err
+	}
+	if t.Headers, err = replace(s.Headers); err != nil {
+		return target{}, err
+	}
+	t.secrets = secret.New(secrets...)
+	return t, nil
+}
+
+// key identifies what a session may be used for. A new value of a secret is another
+// server.
+func (t target) key() string {
+	h := sha256.New()
+	for _, part := range append([]string{t.URL}, t.Command...) {
+		fmt.Fprintf(h, "%d:%s,", len(part), part)
+	}
+	for _, values := range []map[string]string{t.Env, t.Headers} {
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			fmt.Fprintf(h, "%s=%d:%s,", name, len(values[name]), values[name])
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// acquire returns a session that nobody else uses.
+func (c *Caller) acquire(ctx context.Context, s Server, resolve Resolve) (*lease, error) {
+	t, err := fill(s, resolve)
+	if err != nil {
+		return nil, err
+	}
+	l := &lease{c: c, key: t.key(), target: t}
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, errors.New("the worker is shutting down")
+	}
+	l.pool = c.pools[l.key]
+	if l.pool == nil {
+		size := c.cfg.Sessions
+		if s.URL == "" {
+			size = c.cfg.Processes
+		}
+		l.pool = &pool{slots: make(chan struct{}, size)}
+		c.pools[l.key] = l.pool
+	}
+	l.pool.users++
+	c.closing.Add(1)
+	c.mu.Unlock()
+
+	select {
+	case l.pool.slots <- struct{}{}:
+	case <-ctx.Done():
+		l.leave()
+		return nil, fmt.Errorf("wait for MCP server %q, which has %d calls in flight: %w", s, cap(l.pool.slots), context.Cause(ctx))
+	}
+	if l.session = l.reuse(); l.session != nil {
+		return l, nil
+	}
+	l.session, err = c.connect(ctx, t)
+	if err != nil {
+		<-l.pool.slots
+		l.leave()
+		return nil, errors.New(t.secrets.Redact(fmt.Sprintf("MCP server %q cannot be used: %v", s, err)))
+	}
+	return l, nil
+}
+
+// reuse takes an idle session that is alive out of the pool, or returns nil.
+func (l *lease) reuse() *session {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	for len(l.pool.idle) > 0 {
+		last := len(l.pool.idle) - 1
+		s := l.pool.idle[last]
+		l.pool.idle = l.pool.idle[:last]
+		s.timer.Stop()
+		if s.alive() {
+			return s
+		}
+		l.c.closing.Go(s.close)
+	}
+	return nil
+}
+
+// release gives the session back. One that is broken, or of which nobody knows what it
+// is still doing, is closed.
+func (l *lease) release(broken bool) {
+	l.c.mu.Lock()
+	if s := l.session; broken || s.spent.Load() || l.c.closed || !s.alive() {
+		l.c.closing.Go(s.close)
+	} else {
+		l.pool.idle = append(l.pool.idle, s)
+		s.timer = afterIdle(l, s)
+	}
+	l.c.mu.Unlock()
+	<-l.pool.slots
+	l.leave()
+}
+
+// leave notes that a call has done with the pool.
+func (l *lease) leave() {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	l.pool.users--
+	l.c.tidy(l.key, l.pool)
+	l.c.closing.Done()
+}
+
+// tidy forgets a pool that holds nothing.
+func (c *Caller) tidy(key string, p *pool) {
+	if p.users == 0 && len(p.idle) == 0 && c.pools[key] == p {
+		delete(c.pools, key)
+	}
+}

@@ -1,0 +1,207 @@
+package mcptool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/turnpike-dev/turnpike/internal/secret"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// What a person may do with a question.
+const (
+	actionAccept  = "accept"
+	actionDecline = "decline"
+	actionCancel  = "cancel"
+)
+
+// maxPending bounds what a question puts into the checkpoint, in bytes.
+const maxPending = 64 << 10
+
+// exchange is a question with its answer; none yet if it is nil.
+type exchange struct {
+	Key    string            `json:"key,omitempty"` // that the server gave it
+	Asked  *mcp.ElicitParams `json:"asked"`
+	Answer *mcp.ElicitResult `json:"answer,omitempty"`
+}
+
+// pending is a call that waits for answers. It lies in the checkpoint, so any worker
+// can go on with it.
+type pending struct {
+	// RequestState is the server's own, given back to it with the answers.
+	RequestState string `json:"request_state,omitempty"`
+
+	// Inline says that the server asks in the middle of a call: it gets its answers
+	// when it asks again.
+	Inline bool `json:"inline,omitempty"`
+
+	// Barred says that the server has not begun the call, and does so only once a person
+	// has been where it sends them.
+	Barred bool `json:"barred,omitempty"`
+
+	Exchanges []exchange `json:"exchanges"`
+}
+
+// pendingFrom reads what a result asks for. What the server wants back as it is cannot
+// be kept if it holds a secret.
+func pendingFrom(r *mcp.CallToolResult, secrets *secret.Redactor) (*pending, error) {
+	p := &pending{RequestState: r.RequestState}
+	for _, key := range append(slices.Sorted(maps.Keys(r.InputRequests)), r.RequestState) {
+		if secrets.Redact(key) != key {
+			return nil, errors.New("the server asks something, and put a secret that it was told into the state of its request: it must not be kept")
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.InputRequests)) {
+		asked, ok := r.InputRequests[key].(*mcp.ElicitParams)
+		if !ok {
+			return nil, fmt.Errorf("the server asks for %T, which is not supported: only people are asked", r.InputRequests[key])
+		}
+		asked, err := withoutSecrets(asked, secrets)
+		if err != nil {
+			return nil, err
+		}
+		p.Exchanges = append(p.Exchanges, exchange{Key: key, Asked: asked})
+	}
+	return p, nil
+}
+
+// barred reads from a refusal what a person has to do before the call can be made; nil
+// if it is another one.
+func barred(refusal *jsonrpc.Error, secrets *secret.Redactor) *pending {
+	var data struct {
+		Elicitations []*mcp.ElicitParams `json:"elicitations"`
+	}
+	if refusal.Code != mcp.CodeURLElicitationRequired || json.Unmarshal([]byte(secrets.Redact(string(tool.Canonical(refusal.Data)))), &data) != nil {
+		return nil
+	}
+	p := &pending{Barred: true}
+	for _, asked := range data.Elicitations {
+		if asked != nil {
+			p.Exchanges = append(p.Exchanges, exchange{Asked: asked})
+		}
+	}
+	if p.open() == nil {
+		return nil
+	}
+	return p
+}
+
+// withoutSecrets returns a question without the secrets that its server has repeated:
+// it is put to people, and kept.
+func withoutSecrets(asked *mcp.ElicitParams, secrets *secret.Redactor) (*mcp.ElicitParams, error) {
+	b, err := json.Marshal(asked)
+	if err != nil {
+		return nil, fmt.Errorf("read question: %w", err)
+	}
+	var out mcp.ElicitParams
+	if err := json.Unmarshal([]byte(secrets.Redact(string(b))), &out); err != nil {
+		return nil, fmt.Errorf("read question without its secrets: %w", err)
+	}
+	return &out, nil
+}
+
+func (p *pending) open() *exchange {
+	for i := range p.Exchanges {
+		if p.Exchanges[i].Answer == nil {
+			return &p.Exchanges[i]
+		}
+	}
+	return nil
+}
+
+func (p *pending) responses() mcp.InputResponseMap {
+	m := mcp.InputResponseMap{}
+	for _, e := range p.Exchanges {
+		m[e.Key] = e.Answer
+	}
+	return m
+}
+
+// ask puts the open question to a person. complaint, if not empty, says what was wrong
+// with the last answer.
+func (p *pending) ask(complaint string) (tool.Result, error) {
+	// What is shown to people, some will open.
+	if at := p.open().Asked.URL; at != "" {
+		if u, err := url.Parse(at); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+			return tool.Error(fmt.Sprintf("The server sends people to %q, which is no web page: nobody was asked", tool.Truncate(at, 200))), nil
+		}
+	}
+	state, err := json.Marshal(p)
+	if err != nil {
+		return tool.Result{}, fmt.Errorf("encode question: %w", err)
+	}
+	if len(state) > maxPending {
+		return tool.Error(fmt.Sprintf("The server asks with %d bytes, at most %d are kept", len(state), maxPending)), nil
+	}
+	text := question(p.open().Asked)
+	if complaint != "" {
+		text = complaint + "\n" + text
+	}
+	return tool.Result{Ask: &tool.Ask{Question: text, State: state}}, nil
+}
+
+// pendingOf returns the call that c goes on with, all of its questions answered; nil if
+// it is a new one. Otherwise it returns what to say instead of making the call.
+func pendingOf(c tool.Call) (*pending, *tool.Result) {
+	if c.Resume == nil {
+		return nil, nil
+	}
+	var p pending
+	if err := json.Unmarshal(c.Resume.State, &p); err != nil || p.open() == nil {
+		r := tool.Error("the checkpoint of the call cannot be read")
+		return nil, &r
+	}
+	var complaint string
+	e := p.open()
+	answer, err := answerOf(e.Asked, c.Resume.Answer)
+	if err != nil {
+		complaint = fmt.Sprintf("That was no answer: %v.", err)
+	} else {
+		e.Answer = answer
+	}
+	if p.Barred && e.Answer != nil && e.Answer.Action != actionAccept {
+		r := tool.Error(fmt.Sprintf("A person was asked %q and answered: %s. The call was not made", e.Asked.Message, e.Answer.Action))
+		return nil, &r
+	}
+	if p.open() == nil {
+		return &p, nil
+	}
+	r, err := p.ask(complaint)
+	if err != nil {
+		r = tool.Error(err.Error())
+	}
+	return nil, &r
+}
+
+// question says in words what a server wants to know, and how to answer.
+func question(asked *mcp.ElicitParams) string {
+	var b strings.Builder
+	b.WriteString(asked.Message)
+	if asked.URL != "" {
+		fmt.Fprintf(&b, "\nOpen %s and answer %s when you have done what it asks for", asked.URL, actionAccept)
+	}
+	list := fields(asked)
+	switch len(list) {
+	case 0:
+		if asked.URL == "" {
+			fmt.Fprintf(&b, "\nAnswer %s", actionAccept)
+		}
+	case 1:
+		fmt.Fprintf(&b, "\nAnswer with %s", list[0])
+	default:
+		b.WriteString("\nAnswer with a JSON object of")
+		for _, f := range list {
+			fmt.Fprintf(&b, "\n- %s", f)
+		}
+	}
+	fmt.Fprintf(&b, "\nor with %s or %s.", actionDecline, actionCancel)
+	return b.String()
+}

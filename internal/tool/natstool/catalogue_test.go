@@ -1,0 +1,49 @@
+package natstool_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/internal/tool/natstool"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
+)
+
+// What a service says of its tool is known as soon as it is asked for, and stays
+// known when the service goes.
+func TestCatalogue(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	schema := json.RawMessage(`{"type":"object","properties":{"x":{"type":"integer"}}}`)
+	stop := serve(t, nc, toolkit.Tool{Name: "a", Description: "the tool a", Schema: schema, Handler: func(context.Context, toolkit.Call) (toolkit.Result, error) {
+		return toolkit.Result{}, nil
+	}})
+	c := natstool.NewCatalogue(nc, prefix)
+	want := map[string]tool.Description{"a": {Text: "the tool a", Schema: schema}}
+	said := make(chan map[string]tool.Description)
+	for range 3 {
+		go func() { said <- c.Describe(t.Context(), "", []string{"a", "gone"}) }()
+	}
+	for range 3 {
+		if diff := cmp.Diff(want, <-said); diff != "" {
+			t.Errorf("Describe:\n%s", diff)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, c.Describe(t.Context(), "", []string{"a"})); diff != "" {
+		t.Errorf("Describe without the service:\n%s", diff)
+	}
+
+	// Who has no time is not held up.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := natstool.NewCatalogue(nc, prefix).Describe(ctx, "", []string{"a"}); len(got) != 0 {
+		t.Errorf("Describe = %+v, want nothing", got)
+	}
+}

@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/turnpike-dev/turnpike/internal/timelimit"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// undescribed is the tools of one kind whose definitions leave it to whoever serves
+// them to say what they are.
+type undescribed struct {
+	kind  tool.Kind
+	tools []tool.Bound
+}
+
+func (a *agents) undescribed(tenant string, of *agent.Agent) []undescribed {
+	var all []undescribed
+	for _, name := range a.kinds.Names() {
+		u := undescribed{kind: a.kinds[name]}
+		for _, d := range of.Definition.Tools {
+			if t := of.Tool(d.Name); t != nil && t.Kind == name && t.Described && (d.Description == "" || len(d.Schema) == 0) {
+				u.tools = append(u.tools, t.Bound(tenant, a.secretOf(tenant)))
+			}
+		}
+		if len(u.tools) > 0 {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+// described returns an agent whose tools are described by whoever serves them where
+// its definition does not. What they say may change from turn to turn; an author who
+// does not want that writes it into the definition.
+func (a *agents) described(ctx context.Context, key agentKey, b *bound) (*bound, error) {
+	if len(b.undescribed) == 0 {
+		return b, nil
+	}
+	said := map[string]tool.Description{}
+	for _, u := range b.undescribed {
+		maps.Copy(said, a.ask(ctx, u))
+	}
+	if maps.EqualFunc(said, b.said, func(x, y tool.Description) bool { return x.Text == y.Text && bytes.Equal(x.Schema, y.Schema) }) {
+		return b, nil
+	}
+	def := b.def
+	def.Tools = slices.Clone(def.Tools)
+	for i, t := range def.Tools {
+		d, ok := said[t.Name]
+		if !ok || !b.leavesOpen(t.Name) {
+			continue
+		}
+		if t.Description == "" {
+			def.Tools[i].Description = d.Text
+		}
+		// A schema that cannot be used is none: the service still checks what it gets.
+		if len(t.Schema) == 0 && agent.CheckArguments(d.Schema) == nil {
+			def.Tools[i].Schema = d.Schema
+		}
+	}
+	next, err := a.compile(key, def)
+	if err != nil {
+		return nil, fmt.Errorf("describe tools: %w", err)
+	}
+	next.def, next.undescribed, next.said = b.def, b.undescribed, said
+	a.put(key, next)
+	return next, nil
+}
+
+// ask asks a kind what its tools are. One that does not come back in time, or panics, has said
+// nothing: its tools are offered as the definition has them.
+func (a *agents) ask(ctx context.Context, u undescribed) (said map[string]tool.Description) {
+	ctx, cancel := context.WithTimeout(ctx, agent.DefaultToolTimeout)
+	defer cancel()
+	defer func() {
+		if p := timelimit.Caught(recover()); p != nil {
+			a.log.Error().Interface("panic", p.Value).Str("kind", u.tools[0].Kind).Bytes("stack", p.Stack).
+				Str("hint", "a defect of the kind of tool; its tools are offered as the definition has them").Msg("kind of tool panicked")
+		}
+	}()
+	said, _ = timelimit.Call(ctx, a.calls, straggle, func() map[string]tool.Description { return u.kind.Describe(ctx, u.tools) })
+	return said
+}
+
+// leavesOpen reports whether others say what a tool is.
+func (b *bound) leavesOpen(name string) bool {
+	return slices.ContainsFunc(b.undescribed, func(u undescribed) bool {
+		return slices.ContainsFunc(u.tools, func(t tool.Bound) bool { return t.Name == name })
+	})
+}

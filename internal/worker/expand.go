@@ -1,0 +1,129 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// expand compiles a definition, or returns an *invalidAgentError, with the tools for which its sources stand. The first
+// worker that needs them asks the kind and pins what it says; all others, and all runs
+// of that version of the agent, go by the pin, so the model always sees the same tools.
+func (a *agents) expand(ctx context.Context, key agentKey, def agent.Definition) (*bound, error) {
+	b, err := a.compile(key, def)
+	if err != nil {
+		return nil, &invalidAgentError{err}
+	}
+	if def, err = a.probes(ctx, key, def, b.agent.ProbeSources()); err != nil {
+		return nil, err
+	}
+	if !b.agent.Pins() {
+		return b, nil
+	}
+	listed := map[int][]agent.Tool{}
+	for _, s := range b.agent.Sources() {
+		if err := a.mayAsk(ctx, key.tenant, s); err != nil {
+			return nil, err
+		}
+		kind, source := a.kinds[s.Kind], s.Bound(key.tenant, a.secretOf(key.tenant))
+		pin, err := a.pinned(ctx, key.pin(s), kind, source)
+		if err != nil {
+			return nil, err
+		}
+		if listed[s.Index], err = kind.Expand(source, pin); err != nil {
+			return nil, err
+		}
+		for i := range listed[s.Index] {
+			listed[s.Index][i].Probe = def.Tools[s.Index].Probe
+		}
+	}
+	if b, err = a.compile(key, def.Expand(listed)); err != nil {
+		return nil, &invalidAgentError{err}
+	}
+	return b, nil
+}
+
+// probes returns a definition in which each probe that is a source is the one tool for which
+// it stands, or an *invalidAgentError.
+func (a *agents) probes(ctx context.Context, key agentKey, def agent.Definition, sources []agent.Source) (agent.Definition, error) {
+	if len(sources) == 0 {
+		return def, nil
+	}
+	def.Tools = slices.Clone(def.Tools)
+	for _, s := range sources {
+		if err := a.mayAsk(ctx, key.tenant, s); err != nil {
+			return def, err
+		}
+		kind, source := a.kinds[s.Kind], s.Bound(key.tenant, a.secretOf(key.tenant))
+		pin, err := a.pinned(ctx, key.pin(s)+"/probe", kind, source)
+		if err != nil {
+			return def, err
+		}
+		tools, err := kind.Expand(source, pin)
+		if err != nil {
+			return def, err
+		}
+		if len(tools) != 1 {
+			return def, &invalidAgentError{fmt.Errorf("tools[%d].probe: it stands for %d tools, and one can be asked: name it with allow", s.Index, len(tools))}
+		}
+		probe := *def.Tools[s.Index].Probe
+		probe.Listed = tools[0].Listed
+		def.Tools[s.Index].Probe = &probe
+	}
+	return def, nil
+}
+
+// mayAsk returns nil if a tenant's agents may use a source of tools, or an *invalidAgentError.
+func (a *agents) mayAsk(ctx context.Context, tenant string, s agent.Source) error {
+	err := a.permitted(ctx, tenant, s.Needs)
+	if _, refused := errors.AsType[*policy.RefusedError](err); refused {
+		return &invalidAgentError{fmt.Errorf("tools[%d]: %w", s.Index, err)}
+	}
+	return err
+}
+
+// pin names what a version of an agent pins for a source of tools. That of the default tenant
+// has the name that it had before agents were of tenants.
+func (k agentKey) pin(s agent.Source) string {
+	name := fmt.Sprintf("%s/%s/%d/%d", s.Kind, k.name, k.version, s.Index)
+	if k.tenant != state.DefaultTenant {
+		name = k.tenant + "/" + name
+	}
+	return name
+}
+
+// pinned returns what a version of an agent has pinned under a key, or an
+// *invalidAgentError if that is nothing yet and nothing can be had. What one turn asks
+// for, others that come meanwhile get, too.
+func (a *agents) pinned(ctx context.Context, key string, kind tool.Kind, source tool.Bound) (json.RawMessage, error) {
+	found := a.pins.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), agent.DefaultToolTimeout)
+		defer cancel()
+		kept, err := a.store.Pin(ctx, key, nil)
+		if err != nil || len(kept) > 0 {
+			return kept, err
+		}
+		pin, err := kind.Pin(ctx, source)
+		if err != nil {
+			return nil, &invalidAgentError{err}
+		}
+		return a.store.Pin(ctx, key, pin)
+	})
+	select {
+	case r := <-found:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		pin, _ := r.Val.([]byte)
+		return pin, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

@@ -1,0 +1,86 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/worker/internal/admission"
+)
+
+func reserve(t *testing.T, a *admission.Answers, tenant string, n int64) *admission.Reservation {
+	t.Helper()
+	r, err := a.Reserve(t.Context(), tenant, n, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// waits reports whether a reservation has to wait.
+func waits(t *testing.T, a *admission.Answers, tenant string, n int64) bool {
+	t.Helper()
+	refused := errors.New("it waits")
+	r, err := a.Reserve(t.Context(), tenant, n, func() error { return refused })
+	r.Release()
+	return errors.Is(err, refused)
+}
+
+func TestAnswersOfATenantLeaveSomeForOthers(t *testing.T) {
+	t.Parallel()
+	a := admission.NewAnswers(100)
+	first := reserve(t, a, "noisy", 40)
+	if !waits(t, a, "noisy", 20) {
+		t.Error("a tenant got 60 of 100 bytes")
+	}
+	if waits(t, a, "quiet", 50) {
+		t.Error("another tenant had to wait for 50 of 60 free bytes")
+	}
+	if waits(t, a, "noisy", 10) {
+		t.Error("a tenant had to wait for 10 bytes more of its 50")
+	}
+	if first.Grow(20) || !first.Grow(10) || a.Bytes() != 50 {
+		t.Errorf("%d bytes are reserved, want 50 after growing by 10 and not by 20", a.Bytes())
+	}
+	first.Shrink(5)
+	first.Shrink(30)
+	if a.Bytes() != 5 {
+		t.Errorf("%d bytes are reserved, want 5", a.Bytes())
+	}
+	first.Release()
+	first.Release()
+	all := reserve(t, a, "large", 1000)
+	if a.Bytes() != 100 {
+		t.Errorf("%d bytes are reserved for one that wants 1000, want the whole budget", a.Bytes())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := a.Reserve(ctx, "other", 1, func() error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("a canceled wait ended with %v", err)
+	}
+	all.Release()
+	if a.Bytes() != 0 {
+		t.Errorf("%d bytes are reserved at the end", a.Bytes())
+	}
+}
+
+// Many turns share a budget of one answer: each gets it, one after another.
+func TestAnswersOneAtATime(t *testing.T) {
+	t.Parallel()
+	a := admission.NewAnswers(10)
+	var all sync.WaitGroup
+	for i := range 200 {
+		tenant := string(rune('a' + i%3))
+		all.Go(func() {
+			r, err := a.Reserve(t.Context(), tenant, 10, nil)
+			if err != nil || a.Bytes() != 10 {
+				t.Errorf("%v, %d bytes are reserved, want 10", err, a.Bytes())
+			}
+			r.Release()
+		})
+	}
+	all.Wait()
+	if a.Bytes() != 0 {
+		t.Errorf("%d bytes are reserved at the end", a.Bytes())
+	}
+}

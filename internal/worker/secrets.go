@@ -1,0 +1,188 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// secretScheme starts a reference to a secret.
+const secretScheme = "secret://"
+
+// declared begins the names of the variables that are secrets of agents. Nothing else of the
+// environment is.
+const declared = "TURNPIKE_SECRET_"
+
+// maxTenants bounds the tenants for which something is remembered.
+const maxTenants = 10_000
+
+// builtin are the providers whose keys workers read from variables of their own.
+var builtin = model.BuiltinSpecs()
+
+// Secrets finds what the operator of a worker has declared to be a secret.
+type Secrets struct {
+	// Dir has one file a secret: those of a tenant in a directory of its name, those of the
+	// deployment directly below. Empty: there are none.
+	Dir string
+}
+
+// Find returns the value of a secret for a "host:port", which is all that it may be sent to; ""
+// is a program of the worker. A tenant has the secrets in its directory; the tenant default has
+// those of the deployment, too, and others have those that the policy names. The variables with
+// the keys of the three providers every tenant has, for the hosts of these.
+func (s Secrets) Find(tenant, name, host string, p policy.Policy) (string, error) {
+	if err := p.Secret(name, host); err != nil {
+		return "", fmt.Errorf("secret %s was not sent: %w", name, err)
+	}
+	return s.find(tenant, name, host, tenant == state.DefaultTenant || p.Names(name))
+}
+
+// Key returns the value of a secret that is the workers' own key of a provider, for a model of a
+// tenant that names none.
+func (s Secrets) Key(tenant, name, host string) (string, error) {
+	key, err := s.find(tenant, name, host, true)
+	if err != nil {
+		return "", fmt.Errorf("the model names no api_key: %w", err)
+	}
+	return key, nil
+}
+
+// find looks in the places of a tenant and, if shared, in those of the deployment.
+func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
+	if name == "" || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, ".") {
+		return "", errors.New("a secret is named by a reference such as secret://OPENAI_API_KEY")
+	}
+	if filepath.IsLocal(tenant) && !strings.ContainsAny(tenant, `/\`) {
+		if v, err := s.file(tenant, name); v != "" || err != nil {
+			return v, err
+		}
+	}
+	if shared {
+		if v := os.Getenv(declared + name); v != "" {
+			return v, nil
+		}
+		if v, err := s.file(name); v != "" || err != nil {
+			return v, err
+		}
+	}
+	hosts := builtin.HostsOfKey(name)
+	if len(hosts) > 0 {
+		if v := os.Getenv(name); v != "" {
+			if !slices.ContainsFunc(hosts, func(h string) bool { return policy.MatchHost(h, host) }) {
+				return "", fmt.Errorf("%w: set %s%s on the workers for other hosts", policy.Bound(name, host, hosts), declared, name)
+			}
+			return v, nil
+		}
+	}
+	if !shared {
+		return "", fmt.Errorf("secret %s is not one of tenant %s: put a file of that name into TURNPIKE_SECRETS_DIR/%s, or have an admin name it in `secrets` of the tenant", name, tenant, tenant)
+	}
+	if len(hosts) > 0 {
+		return "", fmt.Errorf("secret %s is not declared: set %s in the environment of the workers, or of turnpike dev, and start them again; or put a file of that name into TURNPIKE_SECRETS_DIR", name, name)
+	}
+	return "", fmt.Errorf("secret %s is not declared: set %s%s on the workers, or put a file of that name into TURNPIKE_SECRETS_DIR", name, declared, name)
+}
+
+// file reads a secret; "" if there is none.
+func (s Secrets) file(elem ...string) (string, error) {
+	if s.Dir == "" {
+		return "", nil
+	}
+	name := filepath.Join(append([]string{s.Dir}, elem...)...)
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return "", nil // of a tenant
+	}
+	b, err := os.ReadFile(name)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return strings.TrimSpace(string(b)), nil
+	}
+	return "", fmt.Errorf("secret %s cannot be read: %w", elem[len(elem)-1], cmp.Or(errors.Unwrap(err), err)) // without the path
+}
+
+// secret returns the value of a tenant's secret at the moment of its use.
+func (w *Worker) secret(tenant, name, host string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.LeaseDuration/2)
+	defer cancel()
+	p, err := w.policyOf(ctx, tenant)
+	if err != nil {
+		return "", err
+	}
+	return Secrets{w.cfg.SecretsDir}.Find(tenant, name, host, p)
+}
+
+// modelKey returns the key that a model names, or else the worker's own for its
+// provider, which goes to the provider's own address only and must be there then.
+// Other addresses may want none.
+func (w *Worker) modelKey(tenant string, m agent.Model) (string, error) {
+	host := w.modelHost(m)
+	if m.APIKey != "" {
+		return w.secret(tenant, strings.TrimPrefix(m.APIKey, secretScheme), host)
+	}
+	ref := w.cfg.Keys[m.Provider]
+	if ref == "" || m.BaseURL != "" {
+		return "", nil
+	}
+	if !strings.HasPrefix(ref, secretScheme) {
+		return ref, nil
+	}
+	return Secrets{w.cfg.SecretsDir}.Key(tenant, strings.TrimPrefix(ref, secretScheme), host)
+}
+
+// policyOf returns what the agents of a tenant may use now.
+func (w *Worker) policyOf(ctx context.Context, tenant string) (policy.Policy, error) {
+	if w.cfg.Policy == nil {
+		return policy.Policy{}, nil
+	}
+	return w.cfg.Policy(ctx, tenant)
+}
+
+// permit returns nil if a tenant's agents may use what calls of a tool need.
+func permit(p policy.Policy, needs tool.Needs) error {
+	if needs.Command != "" {
+		if err := p.Command(needs.Command); err != nil {
+			return err
+		}
+	}
+	for _, host := range needs.Hosts {
+		if err := p.Host(host); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// permitted returns nil if a tenant's agents may use what calls of a tool need now.
+func (a *agents) permitted(ctx context.Context, tenant string, needs tool.Needs) error {
+	if a.policy == nil || needs.Command == "" && len(needs.Hosts) == 0 {
+		return nil
+	}
+	p, err := a.policy(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	return permit(p, needs)
+}
+
+// permittedModel returns nil if a tenant's agents may use a model now.
+func (w *Worker) permittedModel(ctx context.Context, tenant string, m agent.Model) error {
+	p, err := w.policyOf(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	if err := p.Model(m.Provider, m.Name); err != nil || m.BaseURL == "" {
+		return err
+	}
+	return p.Host(w.modelHost(m))
+}

@@ -1,0 +1,73 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// A reference reaches what is declared a secret of the tenant, for the hosts that it is bound
+// to, and nothing else of the worker's environment and disk.
+func TestSecrets(t *testing.T) {
+	dir := t.TempDir()
+	for name, value := range map[string]string{"FILE": "of-file\n", "acme/OWN": "of-acme", "other/OTHERS": "of-other", "BOUND": "of-bound"} {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("TURNPIKE_SECRET_DECLARED", "of-variable")
+	t.Setenv("UNDECLARED", "c4n4ry")
+	t.Setenv("OPENAI_API_KEY", "of-openai")
+	listing := func(all ...api.TenantSecret) policy.Policy {
+		return policy.Of("acme", api.TenantSettings{Secrets: all})
+	}
+	bound := listing(api.TenantSecret{Name: "BOUND", Hosts: []string{"*.example.com", "api.example.org:8443"}})
+	for _, test := range []struct {
+		tenant, name, host string
+		policy             policy.Policy
+		want               string // the value, or a part of the error behind a !
+	}{
+		{"default", "DECLARED", "a.example:443", policy.Policy{}, "of-variable"},
+		{"default", "FILE", "", policy.Policy{}, "of-file"},
+		{"default", "UNDECLARED", "a.example:443", policy.Policy{}, "!set TURNPIKE_SECRET_UNDECLARED"},
+		{"default", "PATH", "", policy.Policy{}, "!not declared"},
+		{"default", "TURNPIKE_SECRET_DECLARED", "", policy.Policy{}, "!not declared"},
+		{"default", "acme", "", policy.Policy{}, "!not declared"},
+		{"default", "acme/OWN", "", policy.Policy{}, "!reference"},
+		{"..", "passwd", "", policy.Policy{}, "!not one of"},
+		{"default", "OPENAI_API_KEY", "api.openai.com:443", policy.Policy{}, "of-openai"},
+		{"acme", "OPENAI_API_KEY", "api.openai.com:443", policy.Policy{}, "of-openai"},
+		{"default", "OPENAI_API_KEY", "evil.example:443", policy.Policy{}, "!secret OPENAI_API_KEY is bound to api.openai.com, *.api.openai.com and is not sent to evil.example:443: set TURNPIKE_SECRET_OPENAI_API_KEY"},
+		{"default", "OPENAI_API_KEY", "api.openai.com.evil.example:443", policy.Policy{}, "!bound"},
+		{"default", "OPENAI_API_KEY", "", policy.Policy{}, "!given to a program"},
+		{"acme", "OWN", "a.example:443", policy.Policy{}, "of-acme"},
+		{"acme", "OTHERS", "a.example:443", policy.Policy{}, "!TURNPIKE_SECRETS_DIR/acme"},
+		{"acme", "DECLARED", "a.example:443", policy.Policy{}, "!not one of tenant acme"},
+		{"acme", "FILE", "a.example:443", policy.Policy{}, "!not one of tenant acme"},
+		{"acme", "DECLARED", "a.example:443", listing(api.TenantSecret{Name: "DECLARED"}), "of-variable"},
+		{"acme", "OWN", "a.example:443", listing(api.TenantSecret{Name: "DECLARED"}), "!secrets of tenant acme"},
+		{"acme", "OWN", "a.example:443", listing([]api.TenantSecret{}...), "!secrets of tenant acme"},
+		{"acme", "BOUND", "a.example.com:443", bound, "of-bound"},
+		{"acme", "BOUND", "API.example.org.:8443", bound, "of-bound"},
+		{"acme", "BOUND", "api.example.org:443", bound, "!bound to *.example.com, api.example.org:8443 and is not sent to api.example.org:443"},
+		{"acme", "BOUND", "example.com:443", bound, "!bound"},
+		{"acme", "BOUND", "badexample.com:443", bound, "!bound"},
+		{"acme", "BOUND", "", bound, "!given to a program"},
+	} {
+		got, err := Secrets{dir}.Find(test.tenant, test.name, test.host, test.policy)
+		if wrong, fails := strings.CutPrefix(test.want, "!"); fails {
+			if got != "" || err == nil || !strings.Contains(err.Error(), wrong) {
+				t.Errorf("%s of %s for %q = %q, %v; want an error with %q", test.name, test.tenant, test.host, got, err, wrong)
+			}
+		} else if got != test.want || err != nil {
+			t.Errorf("%s of %s for %q = %q, %v; want %q", test.name, test.tenant, test.host, got, err, test.want)
+		}
+	}
+}

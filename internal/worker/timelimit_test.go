@@ -1,0 +1,104 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/turnpike-dev/turnpike/internal/worker"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// A tool in Go that does not look at its context keeps nobody: the turn goes on, the
+// worker counts the call, and says so when there are too many.
+func TestToolIgnoresItsTimeLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		release := make(chan struct{})
+		s.tools["deaf"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
+			<-release
+			return tool.Result{Content: "late"}, nil
+		})
+		cfg := s.config()
+		cfg.MaxAbandoned, cfg.Registry = 1, prometheus.NewRegistry()
+		w, err := worker.New(s.store, s.bus, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.run(w)
+		deaf := []agent.Tool{{Name: "deaf", Timeout: model.Duration(200 * time.Millisecond)}}
+		for range 2 {
+			id := s.submit(state.Limits{}, deaf, call("deaf", "c1"), model.Scripted{Text: "done"})
+			st := s.awaitReason(id, state.EndCompleted)
+			if told := strings.Join(s.transcript(id), "\n"); !strings.Contains(told, "timed out after 200ms") {
+				t.Errorf("run %s is %s, the model was told %q", id, st.Status, told)
+			}
+		}
+		if n := gauge(t, cfg.Registry, "turnpike_abandoned_calls"); n != 2 {
+			t.Errorf("turnpike_abandoned_calls is %v", n)
+		}
+		if err := w.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "2 calls") {
+			t.Errorf("a worker with two abandoned calls of one that it may have says %v", err)
+		}
+		close(release)
+		synctest.Wait()
+		if err := w.Ready(t.Context()); err != nil {
+			t.Errorf("after the calls have returned it says %v", err)
+		}
+	})
+}
+
+func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// stuck is a provider that ignores its context, and streams when nobody listens any more.
+type stuck struct{ release chan struct{} }
+
+func (p stuck) Generate(_ context.Context, _ model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	<-p.release
+	if onDelta != nil {
+		onDelta(model.Delta{Text: "late"})
+	}
+	return model.Response{}, nil
+}
+
+// So does a provider.
+func TestModelIgnoresItsTimeLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		p := stuck{make(chan struct{})}
+		defer close(p.release)
+		s.model = p
+		s.work(s.config())
+		id := s.submitTo(agent.Definition{Name: "a", Model: agent.Model{Provider: "scripted", Timeout: model.Duration(time.Second), Responses: []model.Scripted{{Text: "done"}}}})
+		s.await(id, "tried again later", func(st state.State) bool { return st.Status == state.Waiting })
+		log, err := s.store.Log(t.Context(), id, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(log)
+		if err != nil || !strings.Contains(string(b), "(timeout)") {
+			t.Errorf("the log says %s, %v", b, err)
+		}
+	})
+}

@@ -1,0 +1,176 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// bomb submits a run that delegates to itself 32 times in each of some turns, as its child
+// runs do.
+func (s *deployment) bomb(turns, runs int) state.RunID {
+	s.t.Helper()
+	var responses []model.Scripted
+	for n := range turns {
+		var calls []model.ScriptedCall
+		for i := range agent.MaxChildren {
+			calls = append(calls, model.ScriptedCall{Name: "again", ID: fmt.Sprintf("c%d_%d", n, i), Arguments: []byte(`{"task": "again"}`)})
+		}
+		responses = append(responses, model.Scripted{ToolCalls: calls, Delay: model.Duration(200 * time.Millisecond)})
+	}
+	responses = append(responses, model.Scripted{Text: "done"})
+	again := []agent.Tool{{Name: "again", Kind: toolspec.Agent, Own: tool.EncodeSettings(toolspec.Delegate{Agent: "bomb"})}}
+	s.define(agent.Definition{Name: "bomb", Model: agent.Model{Provider: "scripted", Responses: responses}, Tools: again})
+	return s.submit(state.Limits{MaxTurns: 20, Runs: runs}, again, responses...)
+}
+
+// tree returns the runs of the store but for one, by whether they have ended.
+func (s *deployment) tree(root state.RunID) (ended, going int) {
+	s.t.Helper()
+	f := state.Filter{Limit: 100}
+	for {
+		page, err := s.store.List(s.t.Context(), f)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, r := range page.Runs {
+			switch {
+			case r.ID == root:
+			case r.Status.Terminal():
+				ended++
+			default:
+				going++
+			}
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			return ended, going
+		}
+	}
+}
+
+// A tree of runs has no more descendants than limits.runs of its root says, and the calls
+// beyond are errors that the model can go on with.
+func TestTreeLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		for range 2 {
+			cfg := s.config()
+			cfg.SweepInterval, cfg.RedeliveryDelay, cfg.HeartbeatInterval, cfg.ShutdownGrace = time.Second, 5*time.Second, 300*time.Millisecond, time.Second
+			s.work(cfg)
+		}
+		id := s.bomb(1, 100)
+		s.awaitReason(id, state.EndCompleted)
+		if ended, going := s.tree(id); ended != 100 || going != 0 {
+			t.Errorf("the tree has %d runs that ended and %d that go on, want 100 and none", ended, going)
+		}
+	})
+}
+
+// A cancelled root stops a tree that grows as fast as it can.
+func TestCancelledTreeStopsGrowing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		for range 2 {
+			cfg := s.config()
+			cfg.SweepInterval, cfg.RedeliveryDelay, cfg.HeartbeatInterval, cfg.ShutdownGrace = time.Second, 5*time.Second, 300*time.Millisecond, time.Second
+			s.work(cfg)
+		}
+		id := s.bomb(5, 0)
+		for {
+			if ended, going := s.tree(id); ended+going > 100 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond) // the bubble's
+		}
+		s.abort(id)
+		time.Sleep(time.Second)
+		before, going := s.tree(id)
+		before += going
+		time.Sleep(9 * time.Second)
+		ended, going := s.tree(id)
+		if ended+going != before || going != 0 {
+			t.Errorf("the tree had %d runs a second after the abort, and nine later %d that ended and %d that go on", before, ended, going)
+		}
+		if st, err := s.store.Load(t.Context(), id); err != nil || st.Status != state.Cancelled {
+			t.Errorf("the root is %s, %v", st.Status, err)
+		}
+	})
+}
+
+// slowCreates is a store that creates child runs when it is told to.
+type slowCreates struct {
+	state.Store
+
+	arrived, release chan struct{}
+}
+
+func (s *slowCreates) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
+	if n.State.Parent != nil {
+		s.arrived <- struct{}{}
+		<-s.release
+	}
+	return s.Store.Create(ctx, n)
+}
+
+// An abort overtakes children that were admitted before it: the worker creates those that it has
+// begun, and no others.
+func TestAbortOvertakesAdmittedChildren(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "found"}}}})
+	store := &slowCreates{s.store, make(chan struct{}, agent.MaxChildren), make(chan struct{})}
+	stop := s.workOn(store, s.config())
+	id := s.submit(state.Limits{}, []agent.Tool{researcher}, delegation(make([]string, agent.MaxChildren)...), model.Scripted{Text: "done"})
+	<-store.arrived
+	s.abort(id)
+	s.awaitReason(id, state.EndAbortedWaiting)
+	close(store.release)
+	stop()
+	if n := len(s.children(id)); n == 0 || n > 8 {
+		t.Errorf("%d of %d children were created, want those that had begun", n, agent.MaxChildren)
+	}
+}
+
+// signalCounts is a store that counts signals.
+type signalCounts struct {
+	state.Store
+
+	signals atomic.Int64
+}
+
+func (c *signalCounts) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
+	c.signals.Add(1)
+	return c.Store.Signal(ctx, id, sig, delay)
+}
+
+// The calls that limits.runs refuses are answered together: a tree at its limit refuses all calls
+// of each of its runs.
+func TestRefusedCallsAreAnsweredTogether(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	store := &signalCounts{Store: s.store}
+	s.workOn(store, s.config())
+	id := s.bomb(1, 1)
+	s.awaitReason(id, state.EndCompleted)
+	// One of each run for the refused calls, and one of the child.
+	if n := store.signals.Load(); n > 3 {
+		t.Errorf("%d signals were sent", n)
+	}
+	refused := 0
+	for _, m := range s.transcript(id) {
+		refused += strings.Count(m, "No run was started")
+	}
+	if refused != agent.MaxChildren-1 {
+		t.Errorf("%d calls were refused, want %d", refused, agent.MaxChildren-1)
+	}
+}

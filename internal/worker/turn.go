@@ -1,0 +1,161 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/timelimit"
+	"github.com/turnpike-dev/turnpike/internal/worker/internal/admission"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// takeTurn takes one run through one turn, in the order of durability: claim, decide, act,
+// commit, publish, ack. It is the whole protocol; what the steps do is in claim.go, act.go,
+// commit.go and finalize.go. An error is that of an answer to the message, which is delivered
+// again then. A turn that is dropped leaves its message: the lease runs out, or the sweeper
+// finds the run due.
+//
+// load says when the turn works and when it rests: while it acts it waits for others.
+func (w *Worker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admission.Turn) error {
+	// Claim. From here to the commit the lease keeps every other worker out.
+	t, ctx, err := w.claim(ctx, d)
+	if t == nil {
+		return err
+	}
+	defer t.end()
+
+	// Decide and act. The loop says what to do, and the worker does it, until the loop has made
+	// a transition. Nothing that others see starts before what led to it is journaled, and the
+	// turn waits for nothing while a result is in memory only.
+	load.Rest()
+	acting, stop := t.untilDeadline(ctx)
+	defer stop()
+	effect, err := t.open(acting)
+	for effect != nil && err == nil {
+		effect, err = t.perform(acting, effect)
+	}
+	if err != nil {
+		return t.giveUp(ctx, err)
+	}
+	t.takeNotes(ctx)
+	load.Work(ctx)
+
+	// From here on neither an abort nor a shutdown may cut the turn short: the work is
+	// done, and only has to be written down.
+	running := ctx
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.LeaseDuration)
+	defer cancel()
+
+	// Commit. Before it, children of a run that ends are aborted: after a crash here the next
+	// attempt does it again, and nothing would after the commit.
+	if err := t.abortChildren(ctx); err != nil {
+		return t.giveUp(ctx, err)
+	}
+	done, err := t.commit(ctx)
+	if err != nil {
+		return t.giveUp(ctx, err)
+	}
+	t.runFailureHooks(running)
+
+	// Publish what follows: the next turn, or what others wait for.
+	if done.Status == state.Queued {
+		err = w.dispatch.Publish(ctx, t.next(ctx, done))
+	} else {
+		err = t.finalize(ctx)
+	}
+	if err != nil {
+		return t.leaveToSweeper(err)
+	}
+
+	// Ack. A crash before it has the message delivered again, too late for the turn.
+	return t.ack()
+}
+
+// turn is one claimed turn on its way through the protocol.
+type turn struct {
+	w        *Worker
+	delivery bus.TurnDelivery
+	lease    *lease
+	claim    claimed
+	started  time.Time
+	span     trace.Span
+	admitted func() // ends what the quarantine has admitted
+	gaveUp   error  // why the turn was given up
+
+	journal journal
+
+	aborted bool             // the children of the run were aborted
+	missing []state.OpenCall // those that did not exist then
+
+	answers *admission.Reservation // for the answers of its calls
+	pending int64                  // bytes of it for calls that have not answered
+
+	again  map[string]bool  // calls to start again; true if their idempotency keys are refused
+	starts map[string]start // of calls whose tools have probes
+	putOff time.Duration    // how long a turn that is released is to be left alone
+
+	loop loop.Loop
+	s    state.State // as the loop last decided
+
+	failure  *model.Error    // of the model, if it answered last with one
+	watchers *agent.Agent    // whose post_sampling hooks are called once the response is journaled
+	notes    <-chan []string // what they say about it
+}
+
+// claimed is what a claim says beside the state. A turn that waits for its model holds
+// no second copy of that.
+type claimed struct {
+	Attempt int
+	Paused  int
+	Version int64
+	Base    int64 // entries of the log that were committed
+
+	FinalizedSeq int64 // see state.Schedule; 0 if the store did not look
+
+	Journal state.Journal
+	Signals []state.Signal
+	Abort   *state.Abort
+
+	Open  []state.OpenCall // of the state
+	Usage state.Usage      // of the state
+}
+
+// take takes a turn, and survives it. A turn that panics every time ends poisoned: the
+// lease runs out and the attempt counts.
+func (w *Worker) take(ctx context.Context, d bus.TurnDelivery, load *admission.Turn) {
+	defer w.survive(d.Turn().Run)
+	w.check(w.takeTurn(ctx, d, load), "answer turn message")
+}
+
+// survive is deferred: a panic ends what was done for a run, and nothing else.
+func (w *Worker) survive(run state.RunID) {
+	p := timelimit.Caught(recover())
+	if p == nil {
+		return
+	}
+	w.runLog(run).Error().Interface("panic", p.Value).Bytes("stack", p.Stack).
+		Str("hint", "a defect of a loop, of something that the process was given, or of Turnpike; it is tried again").Msg("turn panicked")
+}
+
+// agent returns the definition of the run.
+func (t *turn) agent(ctx context.Context) (*agent.Agent, error) {
+	a, err := t.w.agents.get(ctx, t.s.Tenant, t.s.Agent, t.s.AgentVersion)
+	if err != nil {
+		return nil, t.notLoaded(ctx, err)
+	}
+	return a, nil
+}
+
+// next is the turn that follows a commit.
+func (t *turn) next(ctx context.Context, done state.Committed) dispatch.Turn {
+	return dispatch.Turn{
+		Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Tenant: t.s.Tenant, Noisy: done.Noisy, TraceParent: traceParent(ctx, t.s),
+	}
+}

@@ -1,0 +1,362 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/timelimit"
+	"github.com/turnpike-dev/turnpike/internal/worker/internal/admission"
+	"github.com/turnpike-dev/turnpike/internal/worker/internal/executor"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Worker takes turns. Any number of workers share the runs of a deployment, and
+// none of them keeps anything that the others lack.
+type Worker struct {
+	cfg     Config
+	store   state.Store
+	bus     bus.Bus
+	log     zerolog.Logger
+	metrics *metrics
+	meters  *meters      // nil: none
+	tracer  trace.Tracer // nil: no spans
+	agents  *agents
+
+	dispatch *dispatch.Dispatcher
+	watchers bus.Watchers    // set by Run
+	members  *members        // set by Run
+	lifetime context.Context //nolint:containedctx // of Run: it ends what outlives its turn
+	feed     *feed           // nil: the deployment has none
+
+	slots      *admission.Slots
+	tenants    *admission.Tenants
+	quarantine *admission.Quarantine // nil: taken out
+	answers    *admission.Answers
+	executor   executor.Executor
+
+	breakers *model.Breakers // of the models that this worker asks
+	quotas   *quotas
+	refused  refused
+	random   random
+
+	leases   leases
+	eager    *eagerClaims
+	inFlight atomic.Int64 // turns
+	clock    *clock
+	calls    *timelimit.Calls // of tools, hooks and models
+	turns    sync.WaitGroup
+	released chan struct{} // closed by Release
+	release  func()
+	creating chan struct{} // has an element for each group of children that is being created
+	finding  chan struct{} // has an element for each child that is being looked for
+}
+
+// fewTurns is how many turns may be in flight with stacks of their own: they take some 8
+// MiB.
+var fewTurns int64 = 512 // tests change it
+
+// New returns a worker that reads turns from b and keeps runs in store.
+func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	calls, answers := &timelimit.Calls{}, admission.NewAnswers(cfg.AnswerMemory)
+	m, err := newMetrics(cfg.Registry, calls, answers, cfg.Restore)
+	if err != nil {
+		return nil, err
+	}
+	meters, err := newMeters(cfg.Meter, cfg.Prices)
+	if err != nil {
+		return nil, fmt.Errorf("make metrics: %w", err)
+	}
+	w := &Worker{
+		cfg: cfg, bus: b,
+		log:     cfg.Logger.With().Str("worker", cfg.ID).Logger(),
+		metrics: m, meters: meters,
+		slots:    admission.NewSlots(cfg.Slots),
+		tenants:  admission.NewTenants(cfg.Slots, cfg.MaxNoisyTurns),
+		answers:  answers,
+		executor: executor.Inline{},
+		breakers: model.NewBreakers(cfg.Breakers),
+		quotas:   newQuotas(store, cfg.RateLimits, m, random{cfg.Random}),
+		random:   random{cfg.Random},
+		eager:    &eagerClaims{},
+		calls:    calls,
+		clock:    &clock{},
+		lifetime: context.Background(),
+		creating: make(chan struct{}, maxCreating),
+		finding:  make(chan struct{}, maxFinding),
+		released: make(chan struct{}),
+	}
+	w.release = sync.OnceFunc(func() { close(w.released) })
+	if !cfg.Without.Quarantine {
+		w.quarantine = admission.NewQuarantine(cfg.Slots, cfg.MaxAttempts)
+	}
+	w.store, w.dispatch = store, dispatch.New(b, w.tenants.Noisy)
+	if !cfg.Without.Executor {
+		w.executor = executor.NewPool(func() bool { return w.inFlight.Load() <= fewTurns })
+		w.store = offloadedStore{store, w.executor}
+		w.dispatch = dispatch.New(offloadedBus{b, w.executor}, w.tenants.Noisy)
+	}
+	if cfg.EventFeed {
+		w.feed = newFeed(store, b, w.log)
+	}
+	w.agents = newAgents(store, cfg, calls, w.secret)
+	if cfg.Tracer != nil {
+		w.tracer = cfg.Tracer.Tracer(tracerName)
+	}
+	return w, nil
+}
+
+// errShutdown is the cause with which turns end that outlive the shutdown grace.
+var errShutdown = errors.New("worker shuts down")
+
+// Run takes turns until ctx ends, then stops pulling, lets turns in flight finish
+// within the shutdown grace, releases the rest without counting an attempt, and
+// returns nil. It returns an error only if it cannot subscribe at the start.
+func (w *Worker) Run(ctx context.Context) error {
+	// Turns outlive ctx: they end by themselves, or when stop is called.
+	turnCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	w.lifetime = turnCtx
+	defer w.executor.Close()
+
+	watchers, err := w.bus.Watchers(turnCtx)
+	if err != nil {
+		return fmt.Errorf("subscribe to watched runs: %w", err)
+	}
+	defer watchers.Stop()
+	w.watchers = watchers
+
+	stopAborts, err := w.bus.Aborts(turnCtx, w.hearAbort)
+	if err != nil {
+		return fmt.Errorf("subscribe to aborts: %w", err)
+	}
+	defer stopAborts()
+
+	if w.members, err = w.joinMembers(turnCtx); err != nil {
+		return fmt.Errorf("subscribe to heartbeats: %w", err)
+	}
+	defer w.members.stop()
+
+	queues, err := w.openQueues(ctx)
+	if err != nil {
+		return err
+	}
+	w.evictFormerSelf(ctx)
+
+	background, stopBackground := context.WithCancel(turnCtx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stopBackground()
+	running.Go(func() { w.renewLeases(background) })
+	running.Go(func() { w.members.sendHeartbeats(background) })
+	running.Go(func() { w.members.writeHeartbeats(background) })
+	running.Go(func() { w.members.watch(background) })
+	if w.feed != nil {
+		running.Go(func() { w.feed.run(background) })
+	}
+
+	ended := w.pullUntil(ctx, turnCtx, queues)
+	w.finish(ctx, ended, stop)
+	return nil
+}
+
+// Release ends the shutdown grace: once the context of Run has ended, Run waits for turns in flight
+// no longer and releases them. It may be called more than once.
+func (w *Worker) Release() { w.release() }
+
+// openQueues opens the queues of turns: all, or none.
+func (w *Worker) openQueues(ctx context.Context) (map[bus.QueueKey]bus.TurnQueue, error) {
+	queues := map[bus.QueueKey]bus.TurnQueue{}
+	for _, key := range bus.QueueKeys() {
+		queue, err := w.bus.Turns(ctx, key)
+		if err != nil {
+			err = fmt.Errorf("subscribe to %s turns: %w", key, err)
+			for _, opened := range queues {
+				err = errors.Join(err, opened.Close())
+			}
+			return nil, err
+		}
+		queues[key] = queue
+	}
+	return queues, nil
+}
+
+// pullUntil takes turns from the queues, and sweeps, until ctx ends. It returns when that was.
+func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey]bus.TurnQueue) (ended time.Time) {
+	pulling, pullCtx := errgroup.WithContext(ctx)
+	for key, queue := range queues {
+		pulling.Go(func() error {
+			w.pull(pullCtx, turnCtx, key, queue)
+			return queue.Close()
+		})
+	}
+	pulling.Go(func() error {
+		w.sweep(pullCtx)
+		return nil
+	})
+	w.log.Info().Int("slots", w.cfg.Slots).Msg("worker started")
+	<-ctx.Done()
+	w.eager.stop()
+	ended = time.Now()
+	if err := pulling.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		w.log.Warn().Err(err).Str("hint", "messages that were fetched are delivered again").Msg("turn queues not closed")
+	}
+	return ended
+}
+
+// finish waits for the turns in flight as long as the shutdown grace lasts, and releases the
+// others.
+func (w *Worker) finish(ctx context.Context, ended time.Time, stop context.CancelCauseFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.ShutdownGrace+w.cfg.RedeliveryDelay)
+	defer cancel()
+	finished := make(chan struct{})
+	go func() { w.turns.Wait(); close(finished) }()
+	grace := time.NewTimer(w.cfg.ShutdownGrace)
+	defer grace.Stop()
+	select {
+	case <-finished:
+	case <-grace.C:
+		stop(errShutdown)
+		<-finished
+	case <-w.released:
+		stop(errShutdown)
+		<-finished
+	}
+	w.releaseEager(ctx, ended.Add(-w.cfg.RedeliveryDelay))
+	if w.feed != nil {
+		w.feed.flushAll(ctx)
+	}
+	w.bus.SendHeartbeat(bus.Heartbeat{Worker: w.cfg.ID, Leaving: true})
+	w.log.Info().Msg("worker stopped")
+}
+
+// pull hands the messages of one queue to turns.
+func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.TurnQueue) {
+	for {
+		d, err := w.next(ctx, key, queue)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
+				return
+			}
+			w.log.Warn().Err(err).Stringer("queue", key).Str("hint", "is NATS reachable? it is asked again").Msg("no turn messages from the bus")
+			if !pause(ctx, w.cfg.SweepInterval) {
+				return
+			}
+			continue
+		}
+		w.inFlight.Add(1)
+		w.turns.Go(func() {
+			defer w.slots.Release()
+			defer w.inFlight.Add(-1)
+			load := w.tenants.Enter(d.Turn().Tenant, key.Noisy)
+			defer load.Leave()
+			w.take(turnCtx, d, load)
+		})
+	}
+}
+
+// slotWait is how long a slot that others want is held while the bus is asked: longer than
+// it takes to answer, and nothing beside a turn. A queue that has run dry costs it once. A
+// message waits as long for a slot.
+const slotWait = 2 * time.Millisecond
+
+// next returns a message of a queue, with a slot for it. It asks for no more messages than
+// slots are free, and of noisy tenants for no more than may work, so that an idle worker
+// elsewhere gets what this one could only hold.
+func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (bus.TurnDelivery, error) {
+	for {
+		if key.Noisy && w.tenants.Free() == 0 {
+			queue.SetPrefetch(0)
+			if err := w.tenants.Await(ctx); err != nil {
+				return nil, err
+			}
+		}
+		waited, err := w.slot(ctx, key, queue)
+		if err != nil {
+			return nil, err
+		}
+		ahead := w.cfg.Slots - int(w.inFlight.Load())
+		if key.Noisy {
+			ahead = min(ahead, w.tenants.Free())
+		}
+		queue.SetPrefetch(ahead - 1)
+		if waited {
+			// Others want this slot, too. Given up before it is known what the queue has, it
+			// would be theirs, and each queue would get every other slot whatever its weight.
+			brief, cancel := context.WithTimeout(ctx, slotWait)
+			d, err := queue.Next(brief)
+			cancel()
+			if err == nil {
+				return d, nil
+			}
+		}
+		w.slots.Release()
+		d, err := queue.Next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if w.slots.TryAcquire() {
+			return d, nil
+		}
+		// The other queues have taken all slots since this one asked. Until one is free
+		// again, which may be long, the message is for others.
+		queue.SetPrefetch(0)
+		brief, cancel := context.WithTimeout(ctx, slotWait)
+		err = w.slots.Acquire(brief, key)
+		cancel()
+		if err == nil {
+			return d, nil
+		}
+		w.check(d.Nak(0), "nak")
+	}
+}
+
+// slot takes a slot, and reports whether it had to wait. While none is free, the queue
+// fetches nothing for this worker.
+func (w *Worker) slot(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (waited bool, err error) {
+	if w.slots.TryAcquire() {
+		return false, nil
+	}
+	queue.SetPrefetch(0)
+	return true, w.slots.Acquire(ctx, key)
+}
+
+// pause waits for d and reports whether ctx is still alive.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// check logs an error that changes nothing: a lost ack is one more delivery.
+func (w *Worker) check(err error, what string) {
+	if err != nil {
+		w.log.Debug().Err(err).Msg(what)
+	}
+}
+
+// runLog returns the logger of a run. It is made anew each time: a turn logs little and
+// lasts long.
+func (w *Worker) runLog(run state.RunID) *zerolog.Logger {
+	log := w.log.With().Str("run_id", string(run)).Logger()
+	return &log
+}

@@ -1,0 +1,76 @@
+package turnpike
+
+import (
+	"cmp"
+
+	"github.com/turnpike-dev/turnpike/internal/credential"
+	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
+)
+
+// Secret is a password, a key or a certificate: its text, or the name of a file that has it. A file is read again
+// at each use, so it may be replaced while the program runs. The zero value is no secret.
+type Secret struct {
+	Text string
+	File string
+
+	variable string // that FromEnv read, for errors
+}
+
+// given reports whether there is one.
+func (s Secret) given() bool { return s.Text != "" || s.File != "" }
+
+// value returns the secret, named for errors by the variable it came from or by its field.
+func (s Secret) value(field string) credential.Value {
+	return credential.Value{Name: cmp.Or(s.variable, field), Text: s.Text, File: s.File}
+}
+
+// TLS holds PEM: the certificates that a connection trusts instead of the system's, and the certificate and key
+// with which it identifies itself. Cert and Key go together. CA is read once, when the connection opens.
+type TLS struct {
+	CA, Cert, Key Secret
+}
+
+func (t TLS) credential(field string) credential.TLS {
+	return credential.TLS{CA: t.CA.value(field + ".CA"), Cert: t.Cert.value(field + ".Cert"), Key: t.Key.value(field + ".Key")}
+}
+
+// NATSLogin identifies this process to NATS. User and password in the URL take precedence. Creds, NKey and User
+// exclude each other.
+type NATSLogin struct {
+	Creds    Secret // a JWT and its seed, as nsc writes them
+	NKey     Secret // the seed of an nkey
+	User     Secret
+	Password Secret
+	TLS      TLS
+
+	// Inbox is the prefix of reply subjects, for a user who may not subscribe to all of _INBOX.>. Default _INBOX.
+	Inbox string
+}
+
+func (l NATSLogin) login() natslogin.Login {
+	const field = "NATS.Login"
+	return natslogin.Login{
+		Creds: l.Creds.value(field + ".Creds"), NKey: l.NKey.value(field + ".NKey"),
+		User: l.User.value(field + ".User"), Password: l.Password.value(field + ".Password"),
+		TLS: l.TLS.credential(field + ".TLS"), Inbox: l.Inbox,
+	}
+}
+
+// RedisLogin identifies this process to Redis and to its Sentinels. User and password in the URL take precedence.
+// TLS requires a URL that begins with rediss:.
+type RedisLogin struct {
+	User, Password                 Secret
+	SentinelUser, SentinelPassword Secret
+	TLS                            TLS
+}
+
+func (l RedisLogin) login() redisstore.Login {
+	const field = "Redis.Login"
+	secret := func(s Secret, name string) redisstore.Secret { return redisstore.Secret(s.value(field + name)) }
+	return redisstore.Login{
+		User: secret(l.User, ".User"), Password: secret(l.Password, ".Password"),
+		SentinelUser: secret(l.SentinelUser, ".SentinelUser"), SentinelPassword: secret(l.SentinelPassword, ".SentinelPassword"),
+		TLS: redisstore.TLS{CA: secret(l.TLS.CA, ".TLS.CA"), Cert: secret(l.TLS.Cert, ".TLS.Cert"), Key: secret(l.TLS.Key, ".TLS.Key")},
+	}
+}

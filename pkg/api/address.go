@@ -1,0 +1,106 @@
+package api
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// DefaultURL is where `turnpike dev` serves the API.
+const DefaultURL = "http://127.0.0.1:7070"
+
+// addressError reports an address that can be no gateway's.
+type addressError struct {
+	text  string
+	given bool // it is wrong as it stands, whoever listens
+}
+
+func (e *addressError) Error() string { return "address of the gateway: " + e.text }
+
+// Is reports whether it is an ErrURL.
+func (e *addressError) Is(target error) bool { return e.given && target == ErrURL } //nolint:errorlint // Is compares
+
+// ErrURL is what the errors of a [Client] are that was given what can be no URL of a gateway.
+var ErrURL = errors.New("no URL of a gateway")
+
+// foreignError reports an answer that is not of a gateway.
+type foreignError struct {
+	status int
+	text   string
+}
+
+func (e *foreignError) Error() string { return e.text }
+
+// addressOf returns the base of a gateway's URLs, or why there is none.
+func addressOf(given string) (string, error) {
+	if given == "" {
+		return DefaultURL, nil
+	}
+	u, err := url.Parse(given)
+	switch {
+	case err != nil && !strings.Contains(given, "://"), err == nil && u.Host == "" && !strings.Contains(given, "@"):
+		return "", &addressError{fmt.Sprintf("%q is no URL: write it like http://127.0.0.1:7070", given), true}
+	case err != nil, u.Host == "":
+		return "", &addressError{"it cannot be read: write it like http://127.0.0.1:7070", true} // it may hold a password
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "", &addressError{fmt.Sprintf("%s:// is not spoken: write http:// or https://", u.Scheme), true}
+	case u.RawQuery != "" || u.Fragment != "":
+		return "", &addressError{fmt.Sprintf("%s has more than a path: write it like http://127.0.0.1:7070", u.Redacted()), true}
+	}
+	base := strings.TrimRight(given, "/")
+	if strings.HasSuffix(base, "/v1") {
+		return "", &addressError{fmt.Sprintf("%s ends with /v1, which every request adds: leave it out", u.Redacted()), true}
+	}
+	return base, nil
+}
+
+// unreachable makes a connection's error say what to do, where it is known.
+func unreachable(err error) error {
+	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") { // net/http has no type for it
+		return &addressError{text: "there is no TLS at " + hostOf(err) + ": write http://"}
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return &addressError{text: "the certificate of " + hostOf(err) + " is of an authority that is not known here: name the authority's file in TURNPIKE_CA_FILE, or --ca-file; in Go, client.WithRootCAs"}
+	}
+	return err
+}
+
+func hostOf(err error) string {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		if u, parseErr := url.Parse(e.URL); parseErr == nil {
+			return u.Host
+		}
+	}
+	return "this address"
+}
+
+// foreign is the error for an answer that no gateway gives.
+func foreign(resp *http.Response, body []byte) error {
+	const most = 100
+	begins := []rune(string(bytes.Join(bytes.Fields(body), []byte(" "))))
+	if len(begins) > most {
+		begins = append(begins[:most], '…')
+	}
+	text := fmt.Sprintf("%s answers %s, and not as a gateway does: does --server, TURNPIKE_URL or client.New name a gateway?", resp.Request.URL.Host, resp.Status)
+	if len(begins) > 0 {
+		text += " It says: " + string(begins)
+	}
+	if resp.StatusCode == http.StatusBadRequest && strings.Contains(string(begins), "HTTP request to an HTTPS server") {
+		return &addressError{text: "there is TLS at " + resp.Request.URL.Host + ": write https://"}
+	}
+	return &foreignError{resp.StatusCode, text}
+}
+
+// answerOf reads an answer that is not an error.
+func answerOf(resp *http.Response) ([]byte, error) {
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read answer of %s %s: %w", resp.Request.Method, resp.Request.URL.Path, err)
+	}
+	return b, nil
+}

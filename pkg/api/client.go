@@ -1,0 +1,344 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strconv"
+)
+
+// Client is a gateway's client. It is safe for concurrent use. Errors that the
+// gateway answers with are *Problem.
+type Client struct {
+	url    string
+	bad    error // why url is none
+	http   *http.Client
+	token  string
+	tenant string
+}
+
+// Option changes a Client that is made.
+type Option func(*Client)
+
+// WithToken has a client say who it is: with an API key, or a token of the OpenID provider of
+// the gateway.
+func WithToken(token string) Option { return func(c *Client) { c.token = token } }
+
+// WithTenant names the tenant that requests are about, for those who have a role in more
+// than one.
+func WithTenant(tenant string) Option { return func(c *Client) { c.tenant = tenant } }
+
+// WithRootCAs has a client trust the certificates of these authorities, and no others, when
+// it speaks TLS. A transport of the caller's must be an *http.Transport; it is not changed.
+func WithRootCAs(pool *x509.CertPool) Option {
+	return func(c *Client) {
+		transport, ok := cmp.Or(c.http.Transport, http.DefaultTransport).(*http.Transport)
+		if !ok {
+			c.bad = fmt.Errorf("client.WithRootCAs does not know how a %T trusts: have it trust them itself", c.http.Transport)
+			return
+		}
+		transport = transport.Clone()
+		if transport.TLSClientConfig == nil {
+			transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		transport.TLSClientConfig.RootCAs = pool
+		own := *c.http
+		own.Transport = transport
+		c.http = &own
+	}
+}
+
+// New returns a client of the gateway at url, as in http://127.0.0.1:7070, which is also
+// what an empty url is. Each call reports a url that can be no gateway's.
+func New(url string, options ...Option) *Client {
+	return NewWithHTTP(url, &http.Client{}, options...)
+}
+
+// NewWithHTTP is New with an HTTP client of the caller's, for certificates, proxies
+// and credentials. A timeout of its would end streams of events, too.
+func NewWithHTTP(url string, h *http.Client, options ...Option) *Client {
+	base, err := addressOf(url)
+	c := &Client{url: base, bad: err, http: h}
+	for _, set := range options {
+		set(c)
+	}
+	return c
+}
+
+// sign says in a request who asks, and about which tenant.
+func (c *Client) sign(r *http.Request) {
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if c.tenant != "" {
+		r.Header.Set("Turnpike-Tenant", c.tenant)
+	}
+}
+
+// Text is a plain text as JSON: the input of a submission, or a message.
+func Text(text string) json.RawMessage {
+	b, _ := json.Marshal(text) //nolint:errchkjson // a string has a form in JSON
+	return b
+}
+
+// encode is what a request says, as JSON.
+func encode(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if e, ok := errors.AsType[*json.MarshalerError](err); ok && e.Type == reflect.TypeFor[json.RawMessage]() {
+		return nil, fmt.Errorf("the request has a part that is not JSON (%w): api.Text makes JSON of a plain text", e.Err)
+	}
+	return b, err
+}
+
+// do makes one request and decodes the answer into out, if not nil.
+func (c *Client) do(ctx context.Context, method, path string, header http.Header, body []byte, out any) error {
+	if c.bad != nil {
+		return c.bad
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	if body != nil && req.Header.Get("Content-Type") == "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	c.sign(req)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return unreachable(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusBadRequest {
+		return problemOf(resp)
+	}
+	if out == nil || resp.StatusCode == http.StatusNoContent {
+		return nil
+	}
+	b, err := answerOf(resp)
+	if err != nil {
+		return err
+	}
+	if json.Unmarshal(b, out) != nil {
+		return foreign(resp, b)
+	}
+	return nil
+}
+
+func problemOf(resp *http.Response) error {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return err
+	}
+	p := &Problem{}
+	if json.Unmarshal(b, p) != nil || p.Code == "" {
+		return foreign(resp, b)
+	}
+	p.RetryAfter, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
+	return p
+}
+
+func send[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
+	var out T
+	b, err := encode(in)
+	if err != nil {
+		return out, err
+	}
+	return out, c.do(ctx, method, path, nil, b, &out)
+}
+
+func get[T any](ctx context.Context, c *Client, path string) (T, error) {
+	var out T
+	return out, c.do(ctx, http.MethodGet, path, nil, nil, &out)
+}
+
+// pages gets all pages of a list that the gateway ends early if it is large.
+func pages[T any](ctx context.Context, c *Client, path string, query url.Values) (items []T, err error) {
+	for {
+		page, err := get[Page[T]](ctx, c, path+"?"+query.Encode())
+		if err != nil {
+			return items, err
+		}
+		items = append(items, page.Items...)
+		if page.NextCursor == nil {
+			return items, nil
+		}
+		query.Set("cursor", *page.NextCursor)
+	}
+}
+
+func runPath(id string) string { return "/v1/runs/" + url.PathEscape(id) }
+
+// Submit submits a run. With a key, submitting again gives the same run.
+func (c *Client) Submit(ctx context.Context, r SubmitRequest, key string) (Run, error) {
+	var out Run
+	b, err := encode(r)
+	if err != nil {
+		return out, err
+	}
+	return out, c.do(ctx, http.MethodPost, "/v1/runs", keyHeader(key), b, &out)
+}
+
+func keyHeader(key string) http.Header {
+	header := http.Header{}
+	if key != "" {
+		header.Set("Idempotency-Key", key)
+	}
+	return header
+}
+
+// Get reads a run.
+func (c *Client) Get(ctx context.Context, id string) (Run, error) {
+	return get[Run](ctx, c, runPath(id))
+}
+
+// List reads one page of runs. query has the parameters of GET /v1/runs.
+func (c *Client) List(ctx context.Context, query url.Values) (Page[Run], error) {
+	return get[Page[Run]](ctx, c, "/v1/runs?"+query.Encode())
+}
+
+// Messages reads the transcript as the model sees it.
+func (c *Client) Messages(ctx context.Context, id string) ([]Message, error) {
+	page, err := get[Page[Message]](ctx, c, runPath(id)+"/messages")
+	return page.Items, err
+}
+
+// AllMessages reads everything that was ever said, with what the model no longer
+// sees marked.
+func (c *Client) AllMessages(ctx context.Context, id string) ([]Message, error) {
+	page, err := get[Page[Message]](ctx, c, runPath(id)+"/messages?view=full")
+	return page.Items, err
+}
+
+// SessionEvents reads the transcript in the words of its participants: what was said to the
+// run, its calls with their results, delegations with their responses, and its answer.
+func (c *Client) SessionEvents(ctx context.Context, id string) ([]SessionEvent, error) {
+	page, err := get[Page[SessionEvent]](ctx, c, runPath(id)+"/messages?view=session")
+	return page.Items, err
+}
+
+// Fork starts a run that shares the history of another up to a turn, with the changes that
+// are named.
+func (c *Client) Fork(ctx context.Context, id string, r ForkRequest) (Run, error) {
+	return c.ForkWithKey(ctx, id, r, "")
+}
+
+// ForkWithKey is Fork; asking again with the key gives the same run.
+func (c *Client) ForkWithKey(ctx context.Context, id string, r ForkRequest, key string) (Run, error) {
+	var out Run
+	b, err := encode(r)
+	if err != nil {
+		return out, err
+	}
+	return out, c.do(ctx, http.MethodPost, runPath(id)+"/fork", keyHeader(key), b, &out)
+}
+
+// Export reads the transcript in another format, openai or anthropic. It can be the
+// input of a submission.
+func (c *Client) Export(ctx context.Context, id, format string) (json.RawMessage, error) {
+	return get[json.RawMessage](ctx, c, runPath(id)+"/messages?format="+url.QueryEscape(format))
+}
+
+// Turns reads the audit trail.
+func (c *Client) Turns(ctx context.Context, id string) ([]Turn, error) {
+	page, err := get[Page[Turn]](ctx, c, runPath(id)+"/turns")
+	return page.Items, err
+}
+
+// Cancel aborts a run.
+func (c *Client) Cancel(ctx context.Context, id, reason string) (Run, error) {
+	return send[Run](ctx, c, http.MethodPost, runPath(id)+"/cancel", CancelRequest{Reason: reason})
+}
+
+// Delete forgets a run that has ended, with all runs below it.
+func (c *Client) Delete(ctx context.Context, id string) error {
+	return c.do(ctx, http.MethodDelete, runPath(id), nil, nil, nil)
+}
+
+// Signal sends a signal to a run.
+func (c *Client) Signal(ctx context.Context, id string, s SignalRequest) (Run, error) {
+	return send[Run](ctx, c, http.MethodPost, runPath(id)+"/signals", s)
+}
+
+// PutAgent defines an agent, in JSON or YAML.
+func (c *Client) PutAgent(ctx context.Context, name string, definition []byte) (SavedAgent, error) {
+	var out SavedAgent
+	return out, c.do(ctx, http.MethodPut, "/v1/agents/"+url.PathEscape(name), nil, definition, &out)
+}
+
+// AgentDrafts lists the definitions that wait for review.
+func (c *Client) AgentDrafts(ctx context.Context) ([]AgentDraft, error) {
+	return pages[AgentDraft](ctx, c, "/v1/agents", url.Values{"status": {StatusDraft}})
+}
+
+// AgentDraft reads the definition of an agent that waits for review.
+func (c *Client) AgentDraft(ctx context.Context, name string) (AgentDraft, error) {
+	return get[AgentDraft](ctx, c, "/v1/agents/"+url.PathEscape(name)+"/draft")
+}
+
+// PublishAgent makes the draft with this hash a version that runs may use. Whoever wrote it
+// may not.
+func (c *Client) PublishAgent(ctx context.Context, name, hash string) (Agent, error) {
+	return send[Agent](ctx, c, http.MethodPost, "/v1/agents/"+url.PathEscape(name)+"/publish", PublishRequest{Hash: hash})
+}
+
+// DiscardAgentDraft removes a draft.
+func (c *Client) DiscardAgentDraft(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/agents/"+url.PathEscape(name)+"/draft", nil, nil, nil)
+}
+
+// Agent reads the latest version of an agent.
+func (c *Client) Agent(ctx context.Context, name string) (Agent, error) {
+	return get[Agent](ctx, c, "/v1/agents/"+url.PathEscape(name))
+}
+
+// Agents lists the agents.
+func (c *Client) Agents(ctx context.Context) ([]Agent, error) {
+	return pages[Agent](ctx, c, "/v1/agents", url.Values{})
+}
+
+// DeleteAgent removes an agent.
+func (c *Client) DeleteAgent(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/agents/"+url.PathEscape(name), nil, nil, nil)
+}
+
+// Ready returns nil if the gateway and what it depends on answer.
+func (c *Client) Ready(ctx context.Context) error {
+	return c.do(ctx, http.MethodGet, "/readyz", nil, nil, nil)
+}
+
+// Readiness returns what a gateway that is ready says of its dependencies: "degraded" without a bus.
+func (c *Client) Readiness(ctx context.Context) (Readiness, error) {
+	return get[Readiness](ctx, c, "/readyz")
+}
+
+// Dead lists the dead letters after number `after`, the oldest first, up to limit; 0
+// is the gateway's own.
+func (c *Client) Dead(ctx context.Context, after uint64, limit int) (Page[DeadLetter], error) {
+	q := url.Values{"after": {strconv.FormatUint(after, 10)}}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	return get[Page[DeadLetter]](ctx, c, "/v1/dead?"+q.Encode())
+}
+
+// DeadLetter reads one dead letter.
+func (c *Client) DeadLetter(ctx context.Context, seq uint64) (DeadLetter, error) {
+	return get[DeadLetter](ctx, c, fmt.Sprintf("/v1/dead/%d", seq))
+}
+
+// Replay takes up what was given up on. Replaying a letter again changes nothing.
+func (c *Client) Replay(ctx context.Context, seq uint64) (DeadLetter, error) {
+	return send[DeadLetter](ctx, c, http.MethodPost, fmt.Sprintf("/v1/dead/%d/replay", seq), struct{}{})
+}

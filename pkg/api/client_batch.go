@@ -1,0 +1,93 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// batchEvery is how often WaitBatch looks.
+const batchEvery = 250 * time.Millisecond
+
+// SubmitBatch submits up to 1,000 runs at once, all or none (L8). With a key,
+// submitting again gives the same batch, and completes one that a gateway could not.
+func (c *Client) SubmitBatch(ctx context.Context, r BatchRequest, key string) (BatchAccepted, error) {
+	var out BatchAccepted
+	b, err := encode(r)
+	if err != nil {
+		return out, err
+	}
+	return out, c.do(ctx, http.MethodPost, "/v1/runs:batch", keyHeader(key), b, &out)
+}
+
+// Batch reads how a batch stands, with all of its runs.
+func (c *Client) Batch(ctx context.Context, id string) (Batch, error) {
+	return get[Batch](ctx, c, "/v1/batches/"+url.PathEscape(id))
+}
+
+// Batches lists batches, the newest first, without their runs; cursor is empty, or from the page
+// before. A page may have fewer than limit, at most 20.
+func (c *Client) Batches(ctx context.Context, cursor string, limit int) (Page[BatchSummary], error) {
+	return get[Page[BatchSummary]](ctx, c, "/v1/batches?"+pageQuery(cursor, limit).Encode())
+}
+
+// WaitBatch returns a batch once all of its runs have ended, or the error with which
+// ctx ends. It tells each, if not nil, of every run that has ended, once, and of
+// every run that was found to wait for somebody outside, with the batch as it stands
+// (L8).
+//
+// A gateway that does not answer for a while is waited for.
+func (c *Client) WaitBatch(ctx context.Context, id string, each func(Batch, Run)) (Batch, error) {
+	reported := map[string]string{} // the status that was told, by run
+	var last Batch
+	var link connection
+	for {
+		b, err := c.Batch(ctx, id)
+		if err == nil {
+			last = b
+			link.stands()
+			err = c.report(ctx, b, reported, each)
+		}
+		switch {
+		case err == nil && b.Done:
+			return b, nil
+		case ctx.Err() != nil:
+			return last, ctx.Err()
+		case err != nil && link.permanent(err):
+			return last, err
+		}
+		timer := time.NewTimer(batchEvery)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// report calls each for the runs of a batch of which it was not told.
+func (c *Client) report(ctx context.Context, b Batch, reported map[string]string, each func(Batch, Run)) error {
+	if each == nil {
+		return nil
+	}
+	for _, r := range b.Items {
+		if !r.Terminal() && !r.Asks() {
+			delete(reported, r.ID)
+			continue
+		}
+		if reported[r.ID] == r.Status {
+			continue
+		}
+		run, err := c.Get(ctx, r.ID)
+		if err != nil {
+			return err
+		}
+		if run.Terminal() != r.Terminal() {
+			continue // it has moved on; the next look will tell
+		}
+		reported[r.ID] = r.Status
+		each(b, run)
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// CancelRuns aborts the runs in flight that match a filter, the newest first, at most 1,000
+// with one call. While the answer has a NextCursor there are more: ask again with it as the
+// Cursor. A request may be repeated, and one that fails may have cancelled some.
+//
+// With DryRun it says which they are and cancels none. A filter that names nothing, or a
+// status of runs that have ended, is refused with CodeInvalidRequest.
+func (c *Client) CancelRuns(ctx context.Context, r CancelRunsRequest) (CanceledRuns, error) {
+	return send[CanceledRuns](ctx, c, http.MethodPost, "/v1/runs:cancel", r)
+}
+
+// SubmitDraft submits a run of a definition that is not saved: no list of agents has it, and
+// the agent of the same name stays as it is. Text makes a definition of YAML. With a key,
+// submitting again gives the same run.
+//
+// A definition with mistakes is refused with CodeInvalidAgent and all of them in Errors.
+// A tenant that wants definitions reviewed takes no drafts: CodeForbidden.
+func (c *Client) SubmitDraft(ctx context.Context, r DraftRequest, key string) (Run, error) {
+	var out Run
+	b, err := encode(r)
+	if err != nil {
+		return out, err
+	}
+	return out, c.do(ctx, http.MethodPost, "/v1/drafts", keyHeader(key), b, &out)
+}
+
+// AgentVersion reads one version of an agent, by its number from 1. An agent that was removed
+// has none: CodeAgentNotFound, as for a number that there is not.
+func (c *Client) AgentVersion(ctx context.Context, name string, version int) (Agent, error) {
+	return get[Agent](ctx, c, "/v1/agents/"+url.PathEscape(name)+"?version="+strconv.Itoa(version))
+}
+
+// AgentVersions reads a page of the versions of an agent, the newest first, each with what came
+// of its runs: how many stand where, their cost, and how long they took, in milliseconds. The
+// newest 1,000 runs of the agent are looked at; Complete says that these are all.
+//
+// An empty cursor begins with the newest version; limit 0 is the gateway's own.
+func (c *Client) AgentVersions(ctx context.Context, name, cursor string, limit int) (AgentVersions, error) {
+	return get[AgentVersions](ctx, c, "/v1/agents/"+url.PathEscape(name)+"/versions?"+pageQuery(cursor, limit).Encode())
+}
+
+// Workers lists the workers of the deployment, by their ids. A gateway knows those that it has
+// heard within ten minutes, and those that hold runs; right after its start it may know of none
+// yet. Only viewers of the whole deployment may ask: CodeForbidden.
+func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
+	page, err := get[Page[Worker]](ctx, c, "/v1/workers")
+	return page.Items, err
+}
+
+// Queues says what waits in each lane of the queue of turns, and how many runs of the
+// deployment stand where. Only viewers of the whole deployment may ask: CodeForbidden.
+func (c *Client) Queues(ctx context.Context) (Queues, error) {
+	return get[Queues](ctx, c, "/v1/queues")
+}
+
+// pageQuery asks for a page; an empty cursor and limit 0 are left to the gateway.
+func pageQuery(cursor string, limit int) url.Values {
+	q := url.Values{}
+	if cursor != "" {
+		q.Set("cursor", cursor)
+	}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	return q
+}

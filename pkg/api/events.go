@@ -1,0 +1,222 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/sse"
+)
+
+// Reconnects of a stream: how long between them, how many in a row, and how long a connection
+// that stands counts as no failure. What stands before a gateway may cut it again and again.
+const (
+	reconnectEvery = 250 * time.Millisecond
+	reconnectLimit = 120
+	stoodFor       = time.Second
+)
+
+// Events follows a run's events after number after, until the run has ended or ctx
+// ends. It comes back by itself when the connection breaks: committed events come
+// without gap or double, live ones of the meantime are missed. The last pair has
+// the error, if there is one.
+func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[Event, error] {
+	return c.Follow(ctx, id, after, nil)
+}
+
+// Follow is Events that also tells how its connection stands: it calls notice with an
+// error when the gateway cannot be reached, and with nil when it can again.
+func (c *Client) Follow(ctx context.Context, id string, after int64, notice func(lost error)) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		link := connection{notice: notice}
+		for failures := 0; ; failures++ {
+			last, enough, err := c.follow(ctx, id, after, &link, func(e Event) bool { return yield(e, nil) })
+			if enough {
+				return
+			}
+			if last > after || link.stood {
+				after, failures = last, 0
+			}
+			if ctx.Err() == nil && c.ended(ctx, id, after) {
+				return
+			}
+			if ctx.Err() != nil || failures == reconnectLimit || link.permanent(err) {
+				yield(Event{}, errors.Join(err, ctx.Err()))
+				return
+			}
+			beforeNext(ctx)
+		}
+	}
+}
+
+// ended reports whether a run has ended and has no event after number after. That
+// its stream ended proves neither: a gateway that shuts down ends it just so.
+func (c *Client) ended(ctx context.Context, id string, after int64) bool {
+	run, err := c.Get(ctx, id)
+	if err != nil || !run.Terminal() {
+		return false
+	}
+	var rest Page[json.RawMessage]
+	path := runPath(id) + "/events?limit=1&after=" + strconv.FormatInt(after, 10)
+	err = c.do(ctx, http.MethodGet, path, http.Header{"Accept": {"application/json"}}, nil, &rest)
+	return err == nil && len(rest.Items) == 0
+}
+
+// beforeNext waits until a lost connection is tried again, or ctx has ended.
+func beforeNext(ctx context.Context) {
+	timer := time.NewTimer(reconnectEvery)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// connection is how a stream of events stands.
+type connection struct {
+	notice func(lost error)
+	lost   bool
+	worked bool // it stood at least once
+	stood  bool // the last one did for a while
+}
+
+func (l *connection) fails(ctx context.Context, err error) {
+	if l.notice != nil && !l.lost && ctx.Err() == nil && !l.permanent(err) {
+		l.notice(err)
+	}
+	l.lost = true
+}
+
+func (l *connection) stands() {
+	if l.notice != nil && l.lost {
+		l.notice(nil)
+	}
+	l.lost, l.worked = false, true
+}
+
+// permanent reports whether the gateway refused for a reason that will not pass. What
+// stands before a gateway may answer for it while it starts.
+func (l *connection) permanent(err error) bool {
+	if p, ok := errors.AsType[*Problem](err); ok {
+		return p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests
+	}
+	if f, ok := errors.AsType[*foreignError](err); ok {
+		return !l.worked && f.status < http.StatusInternalServerError
+	}
+	_, bad := errors.AsType[*addressError](err)
+	return bad
+}
+
+// follow reads one connection's worth of events. It reports the number of the last
+// committed one and whether the caller has seen enough.
+func (c *Client) follow(ctx context.Context, id string, after int64, link *connection, see func(Event) bool) (last int64, enough bool, err error) {
+	err = c.frames(ctx, runPath(id)+"/events", strconv.FormatInt(after, 10), link, func(frame sse.Event) (bool, error) {
+		e, err := DecodeEvent(frame.Data)
+		if err != nil {
+			return false, err
+		}
+		if e.Seq > 0 && e.Seq <= after {
+			return true, nil // nothing is seen twice, whatever is in between
+		}
+		after = max(after, e.Seq)
+		enough = !see(e)
+		return !enough, nil
+	})
+	return after, enough, err
+}
+
+// frames reads one connection's worth of a stream, from behind the event with the id last, until
+// see wants no more.
+func (c *Client) frames(ctx context.Context, path, last string, link *connection, see func(sse.Event) (bool, error)) error {
+	link.stood = false
+	if c.bad != nil {
+		return c.bad
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	c.sign(req)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		err = unreachable(err)
+		link.fails(ctx, err)
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		err := problemOf(resp)
+		link.fails(ctx, err)
+		return err
+	}
+	link.stands()
+	began := time.Now()
+	defer func() { link.stood = time.Since(began) >= stoodFor }()
+	for in := sse.NewReader(resp.Body); ; {
+		frame, err := in.Next()
+		if err != nil {
+			return err
+		}
+		if more, err := see(frame); err != nil || !more {
+			return err
+		}
+	}
+}
+
+// Wait returns a run once it has ended or waits for somebody, or the error with
+// which ctx ends.
+func (c *Client) Wait(ctx context.Context, id string) (Run, error) {
+	run, err := c.Get(ctx, id)
+	if err != nil || atRest(run) {
+		return run, err
+	}
+	for e, err := range c.Events(ctx, id, 0) {
+		if err != nil {
+			return run, err
+		}
+		if e.Type != "run.waiting" && e.Type != "run.finished" {
+			continue
+		}
+		// The event may be of an earlier rest.
+		if run, err = c.Get(ctx, id); err != nil || atRest(run) {
+			return run, err
+		}
+	}
+	return c.Get(ctx, id)
+}
+
+// atRest reports whether the run has ended or waits, and not only for its own
+// child runs.
+func atRest(r Run) bool {
+	return r.Terminal() || r.Waiting != nil && r.Waiting.Reason != "waiting_child"
+}
+
+// Do submits a run, tells each of its events as they come (each may be nil), and
+// returns the run and all its events when it has ended (L8). A run that waits for
+// somebody is waited for; ctx bounds the whole.
+func (c *Client) Do(ctx context.Context, r SubmitRequest, key string, each func(Event)) (Run, []Event, error) {
+	run, err := c.Submit(ctx, r, key)
+	if err != nil {
+		return run, nil, err
+	}
+	var all []Event
+	for e, err := range c.Events(ctx, run.ID, 0) {
+		if err != nil {
+			return run, all, err
+		}
+		if each != nil {
+			each(e)
+		}
+		all = append(all, e)
+	}
+	run, err = c.Get(ctx, run.ID)
+	return run, all, err
+}

@@ -1,0 +1,51 @@
+package standard
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
+	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
+	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
+	"github.com/turnpike-dev/turnpike/pkg/model/openai"
+)
+
+// Providers returns the providers of models by the names that agents use. The base_url of a
+// model may have public addresses with TLS, and those of allow: host:port, or networks such as
+// 10.1.0.0/16.
+func Providers(allow ...string) (map[string]model.Provider, error) {
+	guard, err := httptool.NewGuard(allow)
+	if err != nil {
+		return nil, fmt.Errorf("TURNPIKE_MODEL_ALLOW: %w", err)
+	}
+	own := map[string]bool{}
+	for _, spec := range model.BuiltinSpecs() {
+		own[spec.Host] = true
+	}
+	client := &http.Client{Transport: &transport{own: own, direct: http.DefaultTransport, guarded: guard.Client().Transport}}
+	return map[string]model.Provider{
+		"scripted": scripted.New(), "openai": openai.New(openai.Config{Client: client}), "anthropic": anthropic.New(anthropic.Config{Client: client}),
+		"gemini": gemini.New(gemini.Config{Client: client}),
+	}, nil
+}
+
+// transport sends the providers' own APIs what is meant for them, through the proxy that the
+// environment may name, and everything else through a guard.
+type transport struct {
+	own             map[string]bool // "host:port"
+	direct, guarded http.RoundTripper
+}
+
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme == "https" && t.own[httptool.HostPort(r.URL)] {
+		return t.direct.RoundTrip(r)
+	}
+	resp, err := t.guarded.RoundTrip(r)
+	if why := httptool.Refusal(err); why != nil {
+		// To try it again does not help.
+		return nil, &model.Error{Class: model.InvalidRequest, Message: fmt.Sprintf("base_url: %s was not asked: %v, TURNPIKE_MODEL_ALLOW those for models alone", httptool.HostPort(r.URL), why)}
+	}
+	return resp, err
+}

@@ -1,0 +1,83 @@
+package turnpiketest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/bus/bustest"
+	"github.com/turnpike-dev/turnpike/internal/loop/looptest"
+	"github.com/turnpike-dev/turnpike/internal/model/modeltest"
+	"github.com/turnpike-dev/turnpike/internal/state/statetest"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Store tests that a store keeps the contract of state.Store. open returns an empty store, which shares nothing
+// with those of other calls. Tests run in parallel.
+func Store(t *testing.T, open func(t *testing.T) state.Store) {
+	t.Helper()
+	statetest.Exercise(t, open)
+}
+
+// BusAckWait is the time after which the buses of the suite [Bus] must deliver an unacknowledged message again.
+const BusAckWait = bustest.AckWait
+
+// A TestBus is a bus under test. Submit puts a submission into its intake, as a service does that publishes it.
+type TestBus interface {
+	bus.Bus
+
+	Submit(tenant, agent string, data []byte, headers map[string]string)
+}
+
+// Bus tests that a bus keeps the contract of bus.Bus. open returns a bus with the ack wait [BusAckWait], which
+// shares nothing with those of other calls. Tests run in parallel.
+func Bus(t *testing.T, open func(t *testing.T) TestBus) {
+	t.Helper()
+	bustest.Exercise(t, func(t *testing.T) bus.Bus {
+		t.Helper()
+		return open(t)
+	})
+}
+
+// Loop walks the loops of agents through random histories, with models, tools, hooks, people, aborts and crashes
+// as difficult as they come, and tests after each step what must be true of every loop: [loop.Loop] says what. Each
+// definition names one of the loops. It walks as often as -rapid.checks says for each definition.
+func Loop(t *testing.T, loops loop.Registry, definitions ...agent.Definition) {
+	t.Helper()
+	looptest.Exercise(t, loops, definitions...)
+}
+
+// ProviderKey is the API key of the requests of the suite [Provider]. No error may repeat it.
+const ProviderKey = modeltest.Key
+
+// ProviderFeatures says what a provider can do.
+type ProviderFeatures struct {
+	Name string // Response.Provider
+
+	Wire       bool // responses come over a connection that can break
+	Signed     bool // thinking has a signature, which must be sent back
+	WholeCalls bool // a tool call comes in one piece
+
+	CacheRead, CacheWrite bool // usage counts cached tokens apart
+}
+
+// ProviderScript is what the API behind a provider does: the n-th call of a run gets the n-th response.
+type ProviderScript struct {
+	Responses []model.Scripted
+	Pace      time.Duration // between the pieces of a stream
+	CutAfter  int64         // bytes after which the connection breaks; 0: never
+}
+
+// Provider tests that a provider keeps the contract of model.Provider. open returns a provider whose API follows a
+// script, and the request that reaches it, with [ProviderKey] as API key. Tests run in parallel.
+func Provider(t *testing.T, f ProviderFeatures, open func(t *testing.T, s ProviderScript) (model.Provider, model.Request)) {
+	t.Helper()
+	features := modeltest.Features{Name: f.Name, Wire: f.Wire, Signed: f.Signed, WholeCalls: f.WholeCalls, CacheRead: f.CacheRead, CacheWrite: f.CacheWrite}
+	modeltest.Exercise(t, features, func(t *testing.T, s modeltest.Script) (model.Provider, model.Request) {
+		t.Helper()
+		return open(t, ProviderScript(s))
+	})
+}
