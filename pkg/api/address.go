@@ -65,7 +65,7 @@ func unreachable(err error) error {
 		return &addressError{text: "there is no TLS at " + hostOf(err) + ": write http://"}
 	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return &addressError{text: "the certificate of " + hostOf(err) + " is of an authority that is not known here: name the authority's file in TURNPIKE_CA_FILE, or --ca-file; in Go, client.WithRootCAs"}
+		return &addressError{text: "the certificate of " + hostOf(err) + " is of an authority that is not known here: name the authority's file in TURNPIKE_CA_FILE, or --ca-file; in Go, api.WithRootCAs"}
 	}
 	return err
 }
@@ -86,7 +86,7 @@ func foreign(resp *http.Response, body []byte) error {
 	if len(begins) > most {
 		begins = append(begins[:most], '…')
 	}
-	text := fmt.Sprintf("%s answers %s, and not as a gateway does: does --server, TURNPIKE_URL or client.New name a gateway?", resp.Request.URL.Host, resp.Status)
+	text := fmt.Sprintf("%s answers %s, and not as a gateway does: does --server, TURNPIKE_URL or api.New name a gateway?", resp.Request.URL.Host, resp.Status)
 	if len(begins) > 0 {
 		text += " It says: " + string(begins)
 	}
