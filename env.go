@@ -17,7 +17,8 @@ import (
 // FromEnv sets fields of o that are unset from the variables TURNPIKE_* that the commands have: NATS,
 // Redis, their logins and limits, OIDC, prefix, tenant, lease, results and retention. It also takes the API keys of
 // the models of o and of the built-in providers from NAME_API_KEY, such as ANTHROPIC_API_KEY; workers
-// use them if WorkerOptions.Keys has none. [Open] reports values that cannot be read. Set Models
+// use them if WorkerOptions.Keys has none. Workers look for the secret secret://NAME of an agent in
+// TURNPIKE_SECRET_NAME. [Open] reports values that cannot be read. Set Models
 // before the call. No other function of this package reads the environment.
 func FromEnv(o *Options) {
 	text := func(into *string, name string) {
@@ -69,6 +70,7 @@ func FromEnv(o *Options) {
 		}
 	}
 
+	o.getenv = os.Getenv
 	o.keys = maps.Clone(o.keys)
 	if o.keys == nil {
 		o.keys = map[string]string{}

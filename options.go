@@ -127,8 +127,9 @@ type Options struct {
 	Tracer  trace.TracerProvider // default: no spans
 	Meter   metric.MeterProvider // default: no metrics of OpenTelemetry
 
-	keys   map[string]string // API keys by provider, from FromEnv
-	faults []error           // of FromEnv
+	keys   map[string]string        // API keys by provider, from FromEnv
+	getenv func(name string) string // finds secrets in variables; from FromEnv
+	faults []error                  // of FromEnv
 }
 
 // checked returns the kind of the tools in Go, or all mistakes of the options, joined.

@@ -25,13 +25,13 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/bench"
 	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/demo"
+	"github.com/turnpike-dev/turnpike/internal/devaddr"
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/doctor"
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/standard"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 type devCmd struct {
@@ -236,7 +236,7 @@ func devNATS(c app.Config) string {
 	if os.Getenv("TURNPIKE_NATS_URL") != "" || c.NATSURL != nats.DefaultURL {
 		return ""
 	}
-	return toolkit.DevURL()
+	return devaddr.Dev()
 }
 
 func (c *doctorCmd) Run(e *env) error {

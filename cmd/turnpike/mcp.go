@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -120,7 +121,7 @@ func (c *mcpLsCmd) sourcesOf(file string) ([]tool.Bound, error) {
 }
 
 func (c *mcpLsCmd) secret(name, host string) (string, error) {
-	return worker.Secrets{Dir: c.SecretsDir}.Find(state.DefaultTenant, name, host, policy.Policy{})
+	return worker.Secrets{Dir: c.SecretsDir, Getenv: os.Getenv}.Find(state.DefaultTenant, name, host, policy.Policy{})
 }
 
 func (c *mcpLsCmd) list(ctx context.Context, t tool.Bound) (mcpListing, error) {

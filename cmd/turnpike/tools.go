@@ -17,11 +17,11 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/internal/devaddr"
 	"github.com/turnpike-dev/turnpike/internal/tool/natstool"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
-	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 type toolsCmd struct {
@@ -39,7 +39,7 @@ type toolServer struct {
 }
 
 func (s toolServer) connect() (*nats.Conn, error) {
-	address := toolkit.ServerURL(s.NATSURL)
+	address := devaddr.Server(s.NATSURL)
 	options, err := s.Login.Login().Options()
 	if err != nil {
 		return nil, err

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/term"
 
 	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/devaddr"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 // Config of a process: flags over TURNPIKE_* variables over a YAML file.
@@ -87,7 +87,7 @@ type Feed struct {
 // Deployment returns the settings that a deployment has from the configuration.
 func (c Config) Deployment() deploy.Config {
 	return deploy.Config{
-		NATSURL: toolkit.ServerURL(c.NATSURL), NATSLogin: c.NATSLogin.Login(), NATSDomain: c.Domain, BusKeys: value("BUS_KEYS", c.BusKeys, c.BusKeysFile), RedisURL: c.RedisURL, RedisLogin: c.RedisLogin.Login(), RedisConfirm: c.Confirm, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), MaxResult: c.MaxResult, Logger: c.Log.Logger(),
+		NATSURL: devaddr.Server(c.NATSURL), NATSLogin: c.NATSLogin.Login(), NATSDomain: c.Domain, BusKeys: value("BUS_KEYS", c.BusKeys, c.BusKeysFile), RedisURL: c.RedisURL, RedisLogin: c.RedisLogin.Login(), RedisConfirm: c.Confirm, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), MaxResult: c.MaxResult, Logger: c.Log.Logger(),
 	}
 }
 
@@ -237,7 +237,7 @@ type Programs struct {
 // Worker returns the settings of the worker, with the files read that they name. What
 // its kinds of tools and its models are told is not among them.
 func (c WorkerConfig) Worker() (worker.Config, error) {
-	cfg := worker.Config{AnswerMemory: c.AnswersMiB << 20, ID: c.ID, Slots: c.Slots, MaxNoisyTurns: c.NoisyTurns, SecretsDir: c.SecretsDir, ShutdownGrace: c.ShutdownGrace, HeartbeatInterval: c.Heartbeat, LateResults: c.LateResults}
+	cfg := worker.Config{AnswerMemory: c.AnswersMiB << 20, ID: c.ID, Slots: c.Slots, MaxNoisyTurns: c.NoisyTurns, SecretsDir: c.SecretsDir, Getenv: os.Getenv, ShutdownGrace: c.ShutdownGrace, HeartbeatInterval: c.Heartbeat, LateResults: c.LateResults}
 	if c.Slots < 1 {
 		return cfg, fmt.Errorf("slots is %d, want at least 1: TURNPIKE_SLOTS or --slots says how many turns are in flight at once", c.Slots)
 	}

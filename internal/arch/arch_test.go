@@ -23,7 +23,7 @@ const module = "github.com/turnpike-dev/turnpike/"
 // package on no floor fails the test, so the table stays complete.
 var floors = [][]string{
 	{"internal/build", "internal/sse"},
-	{"internal/credential", "internal/state/wire"},
+	{"internal/credential", "internal/devaddr", "internal/state/wire"},
 	{"internal/keys", "internal/rule", "internal/secret", "internal/timelimit", "pkg/toolkit"},
 	{"pkg/state"},
 	{"internal/check", "internal/provenance", "internal/state/record", "internal/state/quota", "internal/state/logcache"},
@@ -68,7 +68,7 @@ var pure = []string{"pkg/state", "internal/state/record", "internal/state/quota"
 
 // vendors says where the name of a vendor may appear.
 var vendors = map[string][]string{
-	"github.com/nats-io/":                  {"pkg/bus/natsbus", "internal/credential/natslogin", "pkg/state/natsstore", "internal/hook/natshook", "internal/tool/natstool", "pkg/toolkit", "pkg/standard", "internal/deploy", ".", "internal", "cmd"},
+	"github.com/nats-io/":                  {"pkg/bus/natsbus", "internal/credential/natslogin", "internal/devaddr", "pkg/state/natsstore", "internal/hook/natshook", "internal/tool/natstool", "pkg/toolkit", "pkg/standard", "internal/deploy", ".", "internal", "cmd"},
 	"github.com/a2aproject/":               {"internal/tool/a2atool"},
 	"github.com/modelcontextprotocol/":     {"internal/tool/mcptool", "internal/verify/testbed"},
 	"github.com/anishathalye/porcupine":    {"internal/verify/linear"},

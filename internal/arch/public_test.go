@@ -35,6 +35,37 @@ func TestPublicPackages(t *testing.T) {
 	}
 }
 
+// readers may read the environment: the commands, what they are made of, and the functions that callers
+// ask to read it. A library that reads it by itself surprises whoever embeds it.
+var readers = []string{
+	"cmd", "hack", "examples", "internal/app", "internal/telemetry", "internal/doctor", "internal/bench", "internal/verify",
+	"env.go",                                                      // turnpike.FromEnv
+	"pkg/toolkit/run.go",                                          // toolkit.FromEnv
+	"internal/credential/natslogin",                               // Environment, for toolkit.FromEnv
+	"internal/devaddr",                                            // where a `turnpike dev` writes its address
+	"internal/tool/mcptool/transport.go", "internal/tool/confine", // what a program gets of it: PATH and the like
+	"internal/model/modeltest", // where recorded data is
+}
+
+func TestOnlyCommandsReadTheEnvironment(t *testing.T) {
+	t.Parallel()
+	for _, f := range files(t, false) {
+		if slices.ContainsFunc(readers, func(place string) bool { return within(f.name, place) }) {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == "os" && slices.Contains([]string{"Getenv", "LookupEnv", "Environ", "ExpandEnv"}, sel.Sel.Name) {
+				t.Errorf("%s reads the environment with os.%s", f.name, sel.Sel.Name)
+			}
+			return true
+		})
+	}
+}
+
 // A caller outside this module cannot name an internal type, so no exported declaration has one.
 func TestPublicDeclarationsNameNoInternalType(t *testing.T) {
 	t.Parallel()

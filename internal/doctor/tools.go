@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -41,7 +42,7 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 			return toolkit.ServedSubjects(ctx, nc, prefix, tenant)
 		}).Of,
 		Key: func(_ context.Context, tenant, name, host string) error {
-			_, err := worker.Secrets{Dir: secretsDir}.Key(tenant, name, host)
+			_, err := worker.Secrets{Dir: secretsDir, Getenv: os.Getenv}.Key(tenant, name, host)
 			return err
 		},
 		Secret: func(ctx context.Context, tenant, name, host string) error {
@@ -49,7 +50,7 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 			if err != nil {
 				return nil //nolint:nilerr // nobody knows, so nothing is missing
 			}
-			_, err = worker.Secrets{Dir: secretsDir}.Find(tenant, name, host, p)
+			_, err = worker.Secrets{Dir: secretsDir, Getenv: os.Getenv}.Find(tenant, name, host, p)
 			return err
 		},
 	}

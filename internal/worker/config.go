@@ -74,8 +74,9 @@ type Config struct {
 	// Loops by name. Default loop.Builtin().
 	Loops loop.Registry
 
-	// SecretsDir holds one file a secret: see Secrets.
+	// SecretsDir holds one file a secret, and Getenv reads those in variables: see Secrets.
 	SecretsDir string
+	Getenv     func(name string) string
 
 	// Policy says what the agents of a tenant may use, and is asked before each call of a
 	// model, and of a tool that has hosts or a program. Default: they may use everything.

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -58,6 +59,7 @@ func TestRemoteAgent(t *testing.T) {
 
 	s := newDeployment(t)
 	cfg := s.config()
+	cfg.Getenv = os.Getenv
 	cfg.Kinds[toolspec.A2A] = a2atool.New(http.DefaultClient)
 	stop := s.work(cfg)
 	id := s.submitTo(agent.Definition{
@@ -100,6 +102,7 @@ func TestHTTPTool(t *testing.T) {
 	var logged bytes.Buffer
 	s := newDeployment(t)
 	cfg := s.config()
+	cfg.Getenv = os.Getenv
 	cfg.Kinds[toolspec.HTTP] = httptool.New(guard)
 	cfg.Logger = zerolog.New(zerolog.SyncWriter(&logged))
 	stop := s.work(cfg)
@@ -147,6 +150,7 @@ func TestOwnCredentialsAreNoSecrets(t *testing.T) {
 	}
 	s := newDeployment(t)
 	cfg := s.config()
+	cfg.Getenv = os.Getenv
 	cfg.Kinds[toolspec.HTTP] = httptool.New(guard)
 	s.work(cfg)
 	id := s.submitTo(agent.Definition{

@@ -36,6 +36,17 @@ type Secrets struct {
 	// Dir has one file a secret: those of a tenant in a directory of its name, those of the
 	// deployment directly below. Empty: there are none.
 	Dir string
+
+	// Getenv returns the value of an environment variable. Nil: no secret is in variables.
+	Getenv func(name string) string
+}
+
+// variable returns the value of a variable, or "".
+func (s Secrets) variable(name string) string {
+	if s.Getenv == nil {
+		return ""
+	}
+	return s.Getenv(name)
 }
 
 // Find returns the value of a secret for a "host:port", which is all that it may be sent to; ""
@@ -70,7 +81,7 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 		}
 	}
 	if shared {
-		if v := os.Getenv(declared + name); v != "" {
+		if v := s.variable(declared + name); v != "" {
 			return v, nil
 		}
 		if v, err := s.file(name); v != "" || err != nil {
@@ -79,7 +90,7 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 	}
 	hosts := builtin.HostsOfKey(name)
 	if len(hosts) > 0 {
-		if v := os.Getenv(name); v != "" {
+		if v := s.variable(name); v != "" {
 			if !slices.ContainsFunc(hosts, func(h string) bool { return policy.MatchHost(h, host) }) {
 				return "", fmt.Errorf("%w: set %s%s on the workers for other hosts", policy.Bound(name, host, hosts), declared, name)
 			}
@@ -119,7 +130,7 @@ func (w *Worker) secret(tenant, name, host string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return Secrets{w.cfg.SecretsDir}.Find(tenant, name, host, p)
+	return Secrets{w.cfg.SecretsDir, w.cfg.Getenv}.Find(tenant, name, host, p)
 }
 
 // modelKey returns the key that a model names, or else the worker's own for its
@@ -137,7 +148,7 @@ func (w *Worker) modelKey(tenant string, m agent.Model) (string, error) {
 	if !strings.HasPrefix(ref, secretScheme) {
 		return ref, nil
 	}
-	return Secrets{w.cfg.SecretsDir}.Key(tenant, strings.TrimPrefix(ref, secretScheme), host)
+	return Secrets{w.cfg.SecretsDir, w.cfg.Getenv}.Key(tenant, strings.TrimPrefix(ref, secretScheme), host)
 }
 
 // policyOf returns what the agents of a tenant may use now.

@@ -61,7 +61,7 @@ func TestSecrets(t *testing.T) {
 		{"acme", "BOUND", "badexample.com:443", bound, "!bound"},
 		{"acme", "BOUND", "", bound, "!given to a program"},
 	} {
-		got, err := Secrets{dir}.Find(test.tenant, test.name, test.host, test.policy)
+		got, err := Secrets{dir, os.Getenv}.Find(test.tenant, test.name, test.host, test.policy)
 		if wrong, fails := strings.CutPrefix(test.want, "!"); fails {
 			if got != "" || err == nil || !strings.Contains(err.Error(), wrong) {
 				t.Errorf("%s of %s for %q = %q, %v; want an error with %q", test.name, test.tenant, test.host, got, err, wrong)

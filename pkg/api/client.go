@@ -43,7 +43,7 @@ func WithRootCAs(pool *x509.CertPool) Option {
 	return func(c *Client) {
 		transport, ok := cmp.Or(c.http.Transport, http.DefaultTransport).(*http.Transport)
 		if !ok {
-			c.bad = fmt.Errorf("client.WithRootCAs does not know how a %T trusts: have it trust them itself", c.http.Transport)
+			c.bad = fmt.Errorf("api.WithRootCAs does not know how a %T trusts: have it trust them itself", c.http.Transport)
 			return
 		}
 		transport = transport.Clone()

@@ -7,7 +7,9 @@
 //	func main() {
 //		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 //		defer stop()
-//		if err := toolkit.Run(ctx, toolkit.Config{}, toolkit.Func("convert", "Converts quantities.", convert)); err != nil {
+//		var cfg toolkit.Config
+//		toolkit.FromEnv(&cfg)
+//		if err := toolkit.Run(ctx, cfg, toolkit.Func("convert", "Converts quantities.", convert)); err != nil {
 //			log.Fatal(err)
 //		}
 //	}

@@ -12,38 +12,43 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/internal/devaddr"
 )
 
 // Config says where tools are served.
 type Config struct {
-	// URL of the NATS server; empty is DefaultURL.
-	URL string
+	URL string // of the NATS server; default nats://127.0.0.1:4222
 
-	// Prefix of the deployment's subjects; empty is the variable TURNPIKE_PREFIX, and
-	// without it turnpike.
-	Prefix string
+	Prefix string // of the deployment's subjects; default turnpike
+	Tenant string // whose runs call the tools; default the tenant default
 
-	// Tenant whose runs call the tools; empty is the variable TURNPIKE_TENANT, and without it
-	// the default tenant.
-	Tenant string
-
-	// Options of the connection, such as nats.UserCredentials. They come after what the
-	// variables TURNPIKE_NATS_CREDS, _NKEY, _USER, _PASSWORD, _CA, _CERT and _KEY say, each of
-	// which may end in _FILE.
+	// Options of the connection, such as nats.UserCredentials. They take precedence over the login
+	// that FromEnv finds.
 	Options []nats.Option
+
+	login natslogin.Login // from FromEnv
 }
 
-// Run connects and serves tools until ctx ends; then it takes no more calls, waits
-// for those that it has, and returns nil. A server that is gone is waited for, as
-// long as it takes, but must be there at the start.
+// FromEnv sets fields of cfg that are unset from TURNPIKE_NATS_URL, TURNPIKE_PREFIX and
+// TURNPIKE_TENANT, and the login from TURNPIKE_NATS_CREDS, _NKEY, _USER, _PASSWORD, _CA, _CERT and
+// _KEY, each of which may end in _FILE. Without a URL it finds the NATS server of a `turnpike dev`
+// that runs in the working directory. [Run] reports a login that it cannot use. No other function of
+// this package reads the environment.
+func FromEnv(cfg *Config) {
+	cfg.URL = devaddr.Server(cmp.Or(cfg.URL, os.Getenv("TURNPIKE_NATS_URL")))
+	cfg.Prefix = cmp.Or(cfg.Prefix, os.Getenv("TURNPIKE_PREFIX"))
+	cfg.Tenant = cmp.Or(cfg.Tenant, os.Getenv("TURNPIKE_TENANT"))
+	cfg.login = natslogin.Environment()
+}
+
+// Run connects and serves tools until ctx ends. Then it takes no more calls, waits for those in
+// flight, and returns nil. The server must be reachable when Run begins; if the connection breaks
+// later, Run reconnects for as long as it takes.
 func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	if len(tools) == 0 {
 		return errors.New("serve tools: there are none")
 	}
-	address := ServerURL(cmp.Or(cfg.URL, os.Getenv("TURNPIKE_NATS_URL")))
-	prefix := cmp.Or(cfg.Prefix, os.Getenv("TURNPIKE_PREFIX"), "turnpike")
-	tenant := cmp.Or(cfg.Tenant, os.Getenv("TURNPIKE_TENANT"))
-	login, err := natslogin.Environment().Options()
+	login, err := cfg.login.Options()
 	if err != nil {
 		return err
 	}
@@ -51,15 +56,15 @@ func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 		nats.Name("tool " + tools[0].Name), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second),
 		nats.IgnoreAuthErrorAbort(), // rotated credentials may need a while to be known everywhere
 	}, append(login, cfg.Options...)...)
-	nc, err := nats.Connect(address, options...)
+	nc, err := nats.Connect(cmp.Or(cfg.URL, nats.DefaultURL), options...)
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		err = errors.New("the URL cannot be read") // its error repeats it, with the password in it
 	}
 	if err != nil {
-		return fmt.Errorf("connect to NATS: %w: %s", err, cmp.Or(natslogin.Remedy(err), "TURNPIKE_NATS_URL sets the address"))
+		return fmt.Errorf("connect to NATS: %w: %s", err, cmp.Or(natslogin.Remedy(err), "set TURNPIKE_NATS_URL, or Config.URL, to the address of a server that runs"))
 	}
 	defer nc.Close()
-	stop, err := ServeTenant(nc, prefix, tenant, tools...)
+	stop, err := ServeTenant(nc, cmp.Or(cfg.Prefix, "turnpike"), cfg.Tenant, tools...)
 	if err != nil {
 		return err
 	}

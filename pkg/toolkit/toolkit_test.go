@@ -232,7 +232,7 @@ func TestStopAfterTheConnection(t *testing.T) {
 	}
 }
 
-// Run logs in as the variables of the environment say.
+// Run logs in as the variables of the environment say, if FromEnv has read them.
 func TestRunLogsIn(t *testing.T) {
 	url := testbed.NATSWith(t, func(o *natsserver.Options) { o.Users = []*natsserver.User{{Username: "tool", Password: "of-the-tool"}} }).ClientURL()
 	path := filepath.Join(t.TempDir(), "password")
@@ -240,17 +240,25 @@ func TestRunLogsIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	tool := toolkit.Tool{Name: "t", Handler: nothing}
+	fromEnv := func() toolkit.Config {
+		cfg := toolkit.Config{URL: url}
+		toolkit.FromEnv(&cfg)
+		return cfg
+	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	t.Setenv("TURNPIKE_NATS_USER", "tool")
 	t.Setenv("TURNPIKE_NATS_PASSWORD", "wrong")
-	if err := toolkit.Run(ended, toolkit.Config{URL: url}, tool); err == nil || !strings.Contains(err.Error(), "Authorization Violation") {
+	if err := toolkit.Run(ended, fromEnv(), tool); err == nil || !strings.Contains(err.Error(), "Authorization Violation") {
 		t.Errorf("with a wrong password: %v", err)
 	}
 	t.Setenv("TURNPIKE_NATS_PASSWORD", "")
 	t.Setenv("TURNPIKE_NATS_PASSWORD_FILE", path)
-	if err := toolkit.Run(ended, toolkit.Config{URL: url}, tool); err != nil {
+	if err := toolkit.Run(ended, fromEnv(), tool); err != nil {
 		t.Errorf("with the password in a file: %v", err)
+	}
+	if err := toolkit.Run(ended, toolkit.Config{URL: url}, tool); err == nil {
+		t.Error("Run logs in as the environment says, without FromEnv")
 	}
 }
 
@@ -298,41 +306,4 @@ func TestRun(t *testing.T) {
 	if err := errors.Join(<-reply, <-done); err != nil {
 		t.Error(err)
 	}
-}
-
-// Whoever names no server gets that of the `turnpike dev` that runs here, as long as it does.
-func TestDefaultURL(t *testing.T) {
-	t.Chdir(t.TempDir())
-	t.Setenv("TURNPIKE_NATS_URL", "")
-	t.Setenv("TURNPIKE_DATA_DIR", "")
-	want := func(what, url string) {
-		t.Helper()
-		if got := toolkit.DefaultURL(); got != url {
-			t.Errorf("%s: %q, want %q", what, got, url)
-		}
-	}
-	want("nothing is there", nats.DefaultURL)
-	dev := testbed.NATSServer(t).URL()
-	if err := os.Mkdir(".turnpike", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct{ written, found string }{{"nats://127.0.0.1:1", nats.DefaultURL}, {dev, dev}} {
-		if err := os.WriteFile(".turnpike/nats.url", []byte(c.written+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		want("dev at "+c.written, c.found)
-	}
-	// The address of the dev that is here needs no password, wherever it comes from.
-	if err := os.WriteFile(".turnpike/nats.url", []byte("nats://turnpike:secret@127.0.0.1:1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for named, found := range map[string]string{
-		"nats://127.0.0.1:1": "nats://turnpike:secret@127.0.0.1:1", "nats://me:x@127.0.0.1:1": "nats://me:x@127.0.0.1:1",
-		"nats://127.0.0.1:2": "nats://127.0.0.1:2", "nats://127.0.0.1:1,nats://evil:1": "nats://127.0.0.1:1,nats://evil:1",
-	} {
-		t.Setenv("TURNPIKE_NATS_URL", named)
-		want(named, found)
-	}
-	t.Setenv("TURNPIKE_NATS_URL", "nats://other")
-	want("a variable", "nats://other")
 }

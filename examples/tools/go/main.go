@@ -75,7 +75,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	tool := toolkit.Func("convert", "Converts a length, a mass or a temperature to another unit.", convert)
-	if err := toolkit.Run(ctx, toolkit.Config{}, tool); err != nil {
+	var cfg toolkit.Config
+	toolkit.FromEnv(&cfg)
+	if err := toolkit.Run(ctx, cfg, tool); err != nil {
 		log.Fatal(err) //nolint:gocritic // nothing is left to stop
 	}
 }

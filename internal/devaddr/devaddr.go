@@ -1,4 +1,5 @@
-package toolkit
+// Package devaddr finds the NATS server of a `turnpike dev` that runs in the working directory.
+package devaddr
 
 import (
 	"cmp"
@@ -15,17 +16,12 @@ import (
 // dialTimeout bounds the look whether a `turnpike dev` still runs, on this machine.
 const dialTimeout = time.Second
 
-// DefaultURL returns the NATS server of programs that name none: that of the variable
-// TURNPIKE_NATS_URL, else that of a `turnpike dev` which runs in the working directory,
-// else nats://127.0.0.1:4222.
-func DefaultURL() string { return ServerURL(os.Getenv("TURNPIKE_NATS_URL")) }
-
-// ServerURL returns the NATS server that is named, and where none is, that of DefaultURL without
-// the variable. The address of the `turnpike dev` in the working directory gets the password of
-// that, if it has none.
-func ServerURL(named string) string {
+// Server returns the URL of the NATS server that is named. If none is, it returns that of the `turnpike
+// dev` that runs in the working directory, or nats://127.0.0.1:4222. The address of a `turnpike dev`
+// in the working directory gets its password, if it has none.
+func Server(named string) string {
 	if named == "" {
-		return cmp.Or(DevURL(), nats.DefaultURL)
+		return cmp.Or(Dev(), nats.DefaultURL)
 	}
 	u, err := url.Parse(named)
 	if err != nil || u.User != nil {
@@ -37,10 +33,10 @@ func ServerURL(named string) string {
 	return named
 }
 
-// DevURL returns the NATS server of a `turnpike dev` that runs in the working directory,
+// Dev returns the NATS server of a `turnpike dev` that runs in the working directory,
 // which writes it to .turnpike/nats.url, or to nats.url in the directory that
 // TURNPIKE_DATA_DIR names. It is empty if none is there, or none listens any more.
-func DevURL() string {
+func Dev() string {
 	u := writtenURL()
 	if u == nil {
 		return ""
