@@ -26,7 +26,7 @@ var floors = [][]string{
 	{"internal/credential", "internal/devaddr", "internal/state/wire"},
 	{"internal/keys", "internal/rule", "internal/secret", "internal/timelimit", "pkg/toolkit"},
 	{"pkg/state"},
-	{"internal/check", "internal/provenance", "internal/state/record", "internal/state/quota", "internal/state/logcache"},
+	{"internal/jsonschema", "internal/check", "internal/provenance", "internal/state/record", "internal/state/quota", "internal/state/logcache"},
 	{"internal/state/statetest", "pkg/budget", "pkg/hook", "pkg/model", "internal/span", "internal/transcript"},
 	{"pkg/state/memstore", "pkg/state/natsstore", "pkg/state/redisstore"},
 	{"internal/hook", "pkg/tool"},

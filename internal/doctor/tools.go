@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/internal/lookup"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/tool/natstool"
@@ -159,7 +160,7 @@ func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents s
 		} else {
 			s := services[i]
 			f.OK, f.Detail = true, fmt.Sprintf("%d found, of version %s", len(s.Instances), strings.Join(s.Versions(), ", "))
-			if err := agent.CheckArguments(s.Schema); len(s.Schema) > 0 && err != nil {
+			if err := jsonschema.CheckArguments(s.Schema); len(s.Schema) > 0 && err != nil {
 				f.OK, f.Detail = false, f.Detail+"; the schema in its metadata is of no use: "+err.Error()
 				f.Remedy = "mend the schema in the service, or give one in the definition of the agent"
 			}

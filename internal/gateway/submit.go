@@ -20,6 +20,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -281,7 +282,7 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 		if a.Loop.Type != "single_call" {
 			return invalid("output_schema needs an agent with the loop single_call, %q uses %s", a.Name, a.Loop.Type)
 		}
-		if err := agent.CheckSchema(req.OutputSchema); err != nil {
+		if err := jsonschema.Check(req.OutputSchema); err != nil {
 			return invalid("output_schema: %v", err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -60,7 +61,7 @@ func (a *agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 			def.Tools[i].Description = d.Text
 		}
 		// A schema that cannot be used is none: the service still checks what it gets.
-		if len(t.Schema) == 0 && agent.CheckArguments(d.Schema) == nil {
+		if len(t.Schema) == 0 && jsonschema.CheckArguments(d.Schema) == nil {
 			def.Tools[i].Schema = d.Schema
 		}
 	}

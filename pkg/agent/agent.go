@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/pkg/budget"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -45,7 +46,7 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 	}
 	a.OutputSchema = given(def.OutputSchema)
 
-	c := &checker{known: known, patterns: maxAllPatterns}
+	c := &checker{known: known, patterns: jsonschema.MaxAllPatterns}
 	if !namePattern.MatchString(def.Name) {
 		c.fault("name", "%q must match %s", def.Name, namePattern)
 	}
@@ -59,7 +60,7 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 		if a.Loop.Type != loopSingle {
 			c.fault("output_schema", "structured output needs the loop single_call, this agent uses %s", a.Loop.Type)
 		}
-		if _, err := compileSchema(a.OutputSchema, &c.patterns); err != nil {
+		if _, err := jsonschema.Compile(a.OutputSchema, &c.patterns); err != nil {
 			c.fault("output_schema", "%v", err)
 		}
 	}

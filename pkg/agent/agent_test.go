@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -391,12 +392,12 @@ func TestLoad(t *testing.T) {
 func TestValidateOutput(t *testing.T) {
 	t.Parallel()
 	schema := json.RawMessage(`{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}`)
-	got, err := agent.ValidateOutput(schema, ` { "n": 9007199254740993 } `)
+	got, err := jsonschema.ValidateOutput(schema, ` { "n": 9007199254740993 } `)
 	if err != nil || string(got) != `{"n":9007199254740993}` {
 		t.Errorf("ValidateOutput = %s, %v", got, err)
 	}
 	for _, bad := range []string{``, `{}`, `{"n":1.5}`, `{"n":1} and more`} {
-		if _, err := agent.ValidateOutput(schema, bad); err == nil {
+		if _, err := jsonschema.ValidateOutput(schema, bad); err == nil {
 			t.Errorf("ValidateOutput(%s) accepts it", bad)
 		}
 	}
@@ -441,9 +442,9 @@ func TestSchemaBounds(t *testing.T) {
 		{strings.Repeat(`{"not":`, 150) + "{}" + strings.Repeat("}", 150), "more than 100 schemas"},
 	}
 	for _, tt := range tests {
-		err := agent.CheckSchema(json.RawMessage(tt.schema))
+		err := jsonschema.Check(json.RawMessage(tt.schema))
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("CheckSchema(%.150s) = %v, want %q", tt.schema, err, tt.want)
+			t.Errorf("Check(%.150s) = %v, want %q", tt.schema, err, tt.want)
 		}
 	}
 	a, err := parse(t, scripted+`tools: [{name: t, schema: {type: object, properties: {in: {$ref: "#"}}}}]`)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
+	"github.com/turnpike-dev/turnpike/internal/keys"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -77,11 +79,11 @@ func (c *checker) condition(place string, bytes int) bool {
 // room counts the values of one more schema, and reports whether it may be compiled.
 func (c *checker) room(place string, schema json.RawMessage) bool {
 	before := c.values
-	c.values += valuesOf(schema)
-	if before <= maxSchemaValues && c.values > maxSchemaValues {
-		c.fault(place, "the schemas of the definition have more than %d values", maxSchemaValues)
+	c.values += jsonschema.Values(schema)
+	if before <= jsonschema.MaxValues && c.values > jsonschema.MaxValues {
+		c.fault(place, "the schemas of the definition have more than %d values", jsonschema.MaxValues)
 	}
-	return c.values <= maxSchemaValues
+	return c.values <= jsonschema.MaxValues
 }
 
 func (c *checker) fault(place, format string, args ...any) {
@@ -91,7 +93,7 @@ func (c *checker) fault(place, format string, args ...any) {
 	}
 	for i, arg := range args {
 		if text, ok := arg.(string); ok && len(text) > maxFault {
-			args[i] = text[:maxEcho-60] + "…" + text[len(text)-60:] // what is wrong may stand at its end
+			args[i] = text[:keys.MaxClip-60] + "…" + text[len(text)-60:] // what is wrong may stand at its end
 		}
 	}
 	text := fmt.Sprintf(format, args...)
@@ -460,10 +462,10 @@ func (c *checker) schema(place string, t *CompiledTool) {
 		return
 	}
 	var err error
-	if t.schema, err = compileArguments(t.Schema, &c.patterns); err != nil && t.Listed != nil {
+	if t.schema, err = jsonschema.CompileArguments(t.Schema, &c.patterns); err != nil && t.Listed != nil {
 		// Whoever listed it checks what it is given, by a schema that is its own affair.
 		t.open = true
-		t.schema, err = compileArguments(json.RawMessage(anyObject), &c.patterns)
+		t.schema, err = jsonschema.CompileArguments(json.RawMessage(anyObject), &c.patterns)
 	}
 	if err != nil {
 		c.fault(place+".schema", "%v", err)

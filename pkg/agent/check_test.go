@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 )
 
@@ -79,7 +80,7 @@ func TestHostileChecks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err := agent.ValidateOutput([]byte(c.schema), c.value)
+			_, err := jsonschema.ValidateOutput([]byte(c.schema), c.value)
 			runtime.ReadMemStats(&after)
 			allocated := (after.TotalAlloc - before.TotalAlloc) >> 20
 			t.Logf("%d kB, %d kB: %d MiB allocated: %.200v", len(c.schema)>>10, len(c.value)>>10, allocated, err)

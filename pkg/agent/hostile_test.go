@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 )
 
@@ -111,7 +112,7 @@ func TestHostileValues(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			_, err := agent.ValidateOutput([]byte(c.schema), c.value)
+			_, err := jsonschema.ValidateOutput([]byte(c.schema), c.value)
 			t.Log(time.Since(began))
 			if err == nil || !strings.Contains(err.Error(), "500000 steps") {
 				t.Errorf("it gave %.300v, want that it takes too many steps", err)
@@ -125,7 +126,7 @@ func TestHostileValues(t *testing.T) {
 		"choices": {`{"items":{"oneOf":[{"type":"string"},{"type":"integer"}]}}`, list},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := agent.ValidateOutput([]byte(c.schema), c.value); err != nil {
+			if _, err := jsonschema.ValidateOutput([]byte(c.schema), c.value); err != nil {
 				t.Errorf("an ordinary schema: %.300v", err)
 			}
 		})
@@ -162,7 +163,7 @@ func FuzzSchema(f *testing.F) {
 	f.Add(`{"items":{"anyOf":[{"type":"integer"},{"enum":["a",null]}]},"uniqueItems":true}`, `[1,"a",null]`)
 	f.Add(`{"properties":{"a":{"allOf":[{"$ref":"#"},{"$ref":"#"}]}}}`, `{"a":{"a":{"a":{}}}}`)
 	f.Fuzz(func(t *testing.T, schema, text string) {
-		value, err := agent.ValidateOutput([]byte(schema), text)
+		value, err := jsonschema.ValidateOutput([]byte(schema), text)
 		if err == nil && !json.Valid(value) {
 			t.Errorf("%q was admitted as %q, which is not JSON", text, value)
 		}

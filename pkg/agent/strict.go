@@ -358,7 +358,7 @@ func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
 // meant is what a message says of the name that a misspelt one was meant to be; "" if none is
 // like it.
 func meant(name string, names []string) string {
-	if near := keys.Nearest(clip(name), names); near != "" {
+	if near := keys.Nearest(keys.Clip(name), names); near != "" {
 		return fmt.Sprintf("; did you mean %s?", near)
 	}
 	return ""
@@ -396,16 +396,16 @@ func described(v any) string {
 	case string:
 		return "a text"
 	default:
-		return clip(fmt.Sprintf("%v", v))
+		return keys.Clip(fmt.Sprintf("%v", v))
 	}
 }
 
 func join(place, key string) string {
-	key = clip(key)
+	key = keys.Clip(key)
 	switch {
 	case place == "":
 		return key
-	case len(place) > 2*maxEcho:
+	case len(place) > 2*keys.MaxClip:
 		return place // long enough to find it, and not longer with each level
 	default:
 		return place + "." + key

@@ -7,6 +7,7 @@ import (
 
 	"cel.dev/cel-go/cel"
 
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/internal/provenance"
 	"github.com/turnpike-dev/turnpike/internal/rule"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -26,7 +27,7 @@ type CompiledTool struct {
 	// model sees it.
 	ProbeTool *CompiledTool
 
-	schema *schema
+	schema *jsonschema.Schema
 	open   bool // the schema is anyObject
 	rule   approvalRule
 }
@@ -58,6 +59,12 @@ func (t *CompiledTool) NeedsApproval(arguments string, log []state.Entry) bool {
 	return yes || err != nil
 }
 
+// Steps bounds the work of checking the calls of one turn against their schemas. The zero value allows none.
+type Steps struct{ steps jsonschema.Steps }
+
+// TurnSteps returns the steps of one turn.
+func TurnSteps() *Steps { return &Steps{*jsonschema.TurnSteps()} }
+
 // Validate returns nil if arguments is a JSON object that the tool's schema
 // admits, and otherwise an error whose text a model can act on. It takes a bounded number
 // of steps, whatever the schema and the arguments are.
@@ -70,17 +77,17 @@ func (t *CompiledTool) Validate(arguments string) error {
 func (t *CompiledTool) ValidateWithin(arguments string, left *Steps) error {
 	var args map[string]any
 	if t.open {
-		if data := []byte(arguments); bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) && !tooDeep(data) && json.Valid(data) {
+		if data := []byte(arguments); bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) && !jsonschema.TooDeep(data) && json.Valid(data) {
 			return nil // there is nothing else to look at
 		}
 	}
 	if err := json.Unmarshal([]byte(arguments), &args); err != nil || args == nil {
 		return fmt.Errorf("Invalid arguments for tool %q: they must be a JSON object", t.Name) //nolint:staticcheck // a sentence for the model
 	}
-	if tooDeep([]byte(arguments)) {
-		return fmt.Errorf("Invalid arguments for tool %q: they are nested more than %d levels deep", t.Name, maxDepth) //nolint:staticcheck // a sentence for the model
+	if jsonschema.TooDeep([]byte(arguments)) {
+		return fmt.Errorf("Invalid arguments for tool %q: they are nested more than %d levels deep", t.Name, jsonschema.MaxDepth) //nolint:staticcheck // a sentence for the model
 	}
-	if err := t.schema.validate(args, left); err != nil {
+	if err := t.schema.Validate(args, &left.steps); err != nil {
 		return fmt.Errorf("Invalid arguments for tool %q: %w", t.Name, err) //nolint:staticcheck // a sentence for the model
 	}
 	return nil

@@ -3,6 +3,7 @@ package loop
 import (
 	"fmt"
 
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -70,7 +71,7 @@ func (l singleCall) responded(t *Turn, ev ModelResponded) Decision {
 	if len(schema) == 0 {
 		return t.move(state.EndCompleted, state.Entry{Output: &text})
 	}
-	value, err := agent.ValidateOutput(schema, text)
+	value, err := jsonschema.ValidateOutput(schema, text)
 	if err != nil {
 		return t.move(state.EndInvalidOutput, state.Entry{
 			Output: &text, Detail: err.Error(),

@@ -1,4 +1,4 @@
-package agent
+package jsonschema
 
 import (
 	"bytes"
@@ -9,15 +9,15 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// compileSchema compiles a JSON Schema. Nothing is loaded from anywhere, and
+// Compile compiles a JSON Schema. Nothing is loaded from anywhere, and
 // checking a value that is not too deep against the result ends. It takes the instructions of the
 // schema's regular expressions from left, and compiles none of them if they exceed it.
-func compileSchema(raw json.RawMessage, left *int) (*schema, error) {
+func Compile(raw json.RawMessage, left *int) (*Schema, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
 		return nil, errors.New("not a JSON Schema: it must be an object such as {\"type\": \"object\"}")
 	}
-	if tooDeep(raw) {
-		return nil, fmt.Errorf("not a usable JSON Schema: it is nested more than %d levels deep", maxDepth)
+	if TooDeep(raw) {
+		return nil, fmt.Errorf("not a usable JSON Schema: it is nested more than %d levels deep", MaxDepth)
 	}
 	if err := boundSize(raw); err != nil {
 		return nil, fmt.Errorf("not a usable JSON Schema: %w", err)
@@ -39,9 +39,9 @@ func compileSchema(raw json.RawMessage, left *int) (*schema, error) {
 	return refs.compile(&s, left)
 }
 
-// compileArguments compiles the schema of a tool's arguments, which are an object.
-func compileArguments(raw json.RawMessage, left *int) (*schema, error) {
-	r, err := compileSchema(raw, left)
+// CompileArguments compiles the schema of a tool's arguments, which are an object.
+func CompileArguments(raw json.RawMessage, left *int) (*Schema, error) {
+	r, err := Compile(raw, left)
 	if err != nil {
 		return nil, err
 	}
@@ -59,30 +59,30 @@ func alone() *int {
 
 // CheckArguments returns an error if raw is no JSON Schema of a tool's arguments.
 func CheckArguments(raw json.RawMessage) error {
-	_, err := compileArguments(raw, alone())
+	_, err := CompileArguments(raw, alone())
 	return err
 }
 
-// CheckSchema returns an error if raw is no JSON Schema.
-func CheckSchema(raw json.RawMessage) error {
-	_, err := compileSchema(raw, alone())
+// Check returns an error if raw is no JSON Schema.
+func Check(raw json.RawMessage) error {
+	_, err := Compile(raw, alone())
 	return err
 }
 
 // ValidateOutput returns text as a JSON value if schema admits it.
 func ValidateOutput(schema json.RawMessage, text string) (json.RawMessage, error) {
-	r, err := compileSchema(schema, alone())
+	r, err := Compile(schema, alone())
 	if err != nil {
 		return nil, err
 	}
-	if tooDeep([]byte(text)) {
-		return nil, fmt.Errorf("the output is nested more than %d levels deep", maxDepth)
+	if TooDeep([]byte(text)) {
+		return nil, fmt.Errorf("the output is nested more than %d levels deep", MaxDepth)
 	}
 	var v any
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
 		return nil, fmt.Errorf("the output is not JSON: %w", err)
 	}
-	if err := r.validate(v, TurnSteps()); err != nil {
+	if err := r.Validate(v, TurnSteps()); err != nil {
 		return nil, fmt.Errorf("the output does not match the schema: %w", err)
 	}
 	// Compacted, not encoded anew: large numbers keep their digits.

@@ -1,4 +1,4 @@
-package agent
+package jsonschema
 
 import (
 	"fmt"
@@ -11,17 +11,19 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
-// schema is a compiled JSON Schema.
-type schema struct {
+// Schema is a compiled JSON Schema.
+type Schema struct {
 	root *part
 	seen bool // some part asks what others have looked at
 }
 
-// validate returns an error if the schema does not admit a value, or if nobody could tell
+// Validate returns an error if the schema does not admit a value, or if nobody could tell
 // within a bounded number of steps. It takes the steps from those that are left.
-func (s *schema) validate(v any, left *Steps) error {
+func (s *Schema) Validate(v any, left *Steps) error {
 	if left.left <= 0 {
 		return fmt.Errorf("checking the calls of this turn takes more than %d steps together: make fewer of them at once", maxTurnSteps)
 	}
@@ -159,14 +161,14 @@ type link struct {
 
 // compile returns the parts of a schema that the library has understood, and whose
 // references stay inside.
-func (r *references) compile(s *jsonschema.Schema, left *int) (*schema, error) {
+func (r *references) compile(s *jsonschema.Schema, left *int) (*Schema, error) {
 	c := compiler{refs: r, parts: map[string]*part{}, left: maxPatterns, all: left}
 	switch strings.TrimSuffix(s.Schema, "#") {
 	case "", "https://json-schema.org/draft/2020-12/schema":
 	case "http://json-schema.org/draft-07/schema", "https://json-schema.org/draft-07/schema":
 		c.draft7 = true
 	default:
-		return nil, fmt.Errorf("not a usable JSON Schema: $schema %q: only draft-07 and draft 2020-12 are supported", clip(s.Schema))
+		return nil, fmt.Errorf("not a usable JSON Schema: $schema %q: only draft-07 and draft 2020-12 are supported", keys.Clip(s.Schema))
 	}
 	root, err := c.part(s, "")
 	if err != nil {
@@ -178,7 +180,7 @@ func (r *references) compile(s *jsonschema.Schema, left *int) (*schema, error) {
 	if err := c.link(); err != nil {
 		return nil, fmt.Errorf("not a usable JSON Schema: %w", err)
 	}
-	return &schema{root: root, seen: c.seen}, nil
+	return &Schema{root: root, seen: c.seen}, nil
 }
 
 // link compiles the patterns and joins the references to what they refer to.
@@ -189,7 +191,7 @@ func (c *compiler) link() error {
 			return err
 		}
 		if l.from.ref = c.parts[place]; l.from.ref == nil {
-			return fmt.Errorf("$ref %q: there is no schema at this place", clip(l.ref))
+			return fmt.Errorf("$ref %q: there is no schema at this place", keys.Clip(l.ref))
 		}
 	}
 	for _, p := range c.patterns {
@@ -205,7 +207,7 @@ func (c *compiler) link() error {
 // part returns the part for a schema.
 func (c *compiler) part(s *jsonschema.Schema, place string) (*part, error) {
 	if s == nil {
-		return nil, fmt.Errorf("there is no schema at #%s", clip(place))
+		return nil, fmt.Errorf("there is no schema at #%s", keys.Clip(place))
 	}
 	n := &part{
 		place: place, only: c.draft7, constant: s.Const, choice: s.Enum != nil, enum: s.Enum,
@@ -252,7 +254,7 @@ func (n *part) typed(s *jsonschema.Schema) {
 	for _, t := range list {
 		n.types |= kinds[t]
 	}
-	n.wanted = clip(strings.Join(list, " or "))
+	n.wanted = keys.Clip(strings.Join(list, " or "))
 }
 
 // pattern returns how many instructions a regular expression has, which is compiled later.

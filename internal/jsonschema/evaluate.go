@@ -1,4 +1,4 @@
-package agent
+package jsonschema
 
 import (
 	"cmp"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
 // steps is what is left of the work that checking a value may take. The library that reads
@@ -31,7 +33,7 @@ type fault struct {
 }
 
 func (f *fault) Error() string {
-	return fmt.Sprintf("%s: %s (schema: #%s)", cmp.Or(f.way, "the value"), f.text, clip(f.place))
+	return fmt.Sprintf("%s: %s (schema: #%s)", cmp.Or(f.way, "the value"), f.text, keys.Clip(f.place))
 }
 
 // mismatch is the fault of a part that nobody reads.
@@ -55,7 +57,7 @@ func (s *steps) fault(n *part, format string, args ...any) *fault {
 // in returns a fault of a part as one of what it is in.
 func (f *fault) in(name string) *fault {
 	if f != nil && f != mismatch && len(f.way) < maxWay {
-		f.way = "/" + clip(name) + f.way
+		f.way = "/" + keys.Clip(name) + f.way
 	}
 	return f
 }
@@ -194,7 +196,7 @@ func (s *steps) constants(n *part, v any) *fault {
 	}
 	var list string
 	for i, e := range n.enum {
-		if s.quiet > 0 || len(list) > maxEcho {
+		if s.quiet > 0 || len(list) > keys.MaxClip {
 			list += ", …"
 			break
 		}
@@ -241,7 +243,7 @@ func (s *steps) text(n *part, v string) *fault {
 	case n.maxText != nil && count > *n.maxText:
 		return s.fault(n, "it has %d characters, %d or fewer are wanted", count, *n.maxText)
 	case n.pattern != nil && !n.pattern.MatchString(v):
-		return s.fault(n, "%s does not match %q", show(v), clip(n.pattern.String()))
+		return s.fault(n, "%s does not match %q", show(v), keys.Clip(n.pattern.String()))
 	}
 	return nil
 }
@@ -317,7 +319,7 @@ func (s *steps) anyOf(n *part, v any, own *noted) *fault {
 		case f.spent:
 			return f
 		case f != mismatch:
-			reasons += "; " + clip(f.Error())
+			reasons += "; " + keys.Clip(f.Error())
 		}
 		if matched && !s.seen {
 			return nil

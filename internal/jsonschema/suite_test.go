@@ -1,4 +1,4 @@
-package agent_test
+package jsonschema_test
 
 import (
 	"bytes"
@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/jsonschema-go/jsonschema"
+	google "github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 )
 
 // byLibrary is what the library that reads schemas says of a value.
 func byLibrary(t testing.TB, schema, value []byte) (valid, usable bool) {
-	var s jsonschema.Schema
+	var s google.Schema
 	if json.Unmarshal(schema, &s) != nil {
 		return false, false
 	}
@@ -82,7 +82,7 @@ func TestSchemaSuite(t *testing.T) {
 					}
 				}
 				for _, c := range g.Tests {
-					_, err := agent.ValidateOutput(schema, string(c.Data))
+					_, err := jsonschema.ValidateOutput(schema, string(c.Data))
 					if refusedSchema(err) {
 						refused++
 						continue
@@ -121,7 +121,7 @@ func FuzzSchemaAgrees(f *testing.F) {
 		if len(schema)+len(value) > 2000 || !json.Valid([]byte(value)) {
 			return
 		}
-		_, err := agent.ValidateOutput([]byte(schema), value)
+		_, err := jsonschema.ValidateOutput([]byte(schema), value)
 		if refusedSchema(err) || err != nil && (strings.Contains(err.Error(), "steps") || strings.Contains(err.Error(), "levels deep")) {
 			return
 		}

@@ -1,4 +1,4 @@
-package agent
+package jsonschema
 
 import (
 	"encoding/json"
@@ -7,13 +7,15 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
 // Bounds of schemas and of what is checked against them. Checking one value takes
 // stack for each level of the value times the schemas that apply to it in a
 // chain, and a stack that overflows takes the process with it.
 const (
-	maxDepth = 200  // levels of a schema, or of a value
+	MaxDepth = 200  // levels of a schema, or of a value
 	maxChain = 100  // schemas that apply to one value, each by way of the one before
 	maxPlace = 1024 // bytes of the way to a part of a schema
 )
@@ -55,7 +57,7 @@ func (r *references) find(place string, v any) error {
 	switch v := v.(type) {
 	case map[string]any:
 		if len(place) > maxPlace {
-			return fmt.Errorf("the way to #%s… is longer than %d bytes", clip(place), maxPlace)
+			return fmt.Errorf("the way to #%s… is longer than %d bytes", keys.Clip(place), maxPlace)
 		}
 		r.places = append(r.places, place)
 		if _, ok := v["$id"].(string); ok && place != "" {
@@ -69,7 +71,7 @@ func (r *references) find(place string, v any) error {
 		for _, key := range []string{"$anchor", "$dynamicAnchor"} {
 			name, ok := v[key].(string)
 			if _, twice := r.anchors[name]; ok && twice {
-				return fmt.Errorf("the anchor %q is there twice", clip(name))
+				return fmt.Errorf("the anchor %q is there twice", keys.Clip(name))
 			}
 			if ok {
 				r.anchors[name] = place
@@ -94,7 +96,7 @@ func (r *references) find(place string, v any) error {
 func (r *references) height(place string, above int) (int, error) {
 	switch h, seen := r.heights[place]; {
 	case seen && h == 0:
-		return 0, fmt.Errorf("the schema at #%s applies to a value by way of itself, without end", clip(place))
+		return 0, fmt.Errorf("the schema at #%s applies to a value by way of itself, without end", keys.Clip(place))
 	case above+h > maxChain:
 		return 0, fmt.Errorf("more than %d schemas apply to one value by way of each other", maxChain)
 	case seen:
@@ -156,18 +158,18 @@ func (r *references) next(place string) ([]string, error) {
 func (r *references) target(ref string) (string, error) {
 	fragment, ok := strings.CutPrefix(ref, "#")
 	if !ok {
-		return "", fmt.Errorf("$ref %q: a reference must stay inside the schema and start with #", clip(ref))
+		return "", fmt.Errorf("$ref %q: a reference must stay inside the schema and start with #", keys.Clip(ref))
 	}
 	fragment, err := url.PathUnescape(fragment)
 	if err != nil {
-		return "", fmt.Errorf("$ref %q: it is no way to a part of the schema", clip(ref))
+		return "", fmt.Errorf("$ref %q: it is no way to a part of the schema", keys.Clip(ref))
 	}
 	place, known := fragment, true
 	if fragment != "" && fragment[0] != '/' {
 		place, known = r.anchors[fragment]
 	}
 	if _, there := r.at(place); !known || !there {
-		return "", fmt.Errorf("$ref %q: there is no such place in the schema", clip(ref))
+		return "", fmt.Errorf("$ref %q: there is no such place in the schema", keys.Clip(ref))
 	}
 	return place, nil
 }
@@ -204,8 +206,8 @@ func below(place, token string) string {
 	return place + "/" + strings.ReplaceAll(strings.ReplaceAll(token, "~", "~0"), "/", "~1")
 }
 
-// tooDeep reports whether JSON is nested more than maxDepth levels deep.
-func tooDeep(data []byte) bool {
+// TooDeep reports whether JSON is nested more than MaxDepth levels deep.
+func TooDeep(data []byte) bool {
 	depth, text, escaped := 0, false, false
 	for _, b := range data {
 		switch {
@@ -217,7 +219,7 @@ func tooDeep(data []byte) bool {
 			text = !text
 		case text:
 		case b == '{' || b == '[':
-			if depth++; depth > maxDepth {
+			if depth++; depth > MaxDepth {
 				return true
 			}
 		case b == '}' || b == ']':

@@ -1,4 +1,4 @@
-package agent
+package jsonschema
 
 import (
 	"encoding/binary"
@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
 // unique returns a fault if two items are equal.
@@ -115,7 +117,7 @@ func show(v any) string {
 	case nil:
 		return "null"
 	case string:
-		return strconv.Quote(clip(v))
+		return strconv.Quote(keys.Clip(v))
 	case []any:
 		return fmt.Sprintf("a list of %d", len(v))
 	case map[string]any:

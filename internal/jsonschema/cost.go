@@ -1,27 +1,27 @@
-package agent
+package jsonschema
 
 import (
 	"fmt"
-	"unicode/utf8"
 
+	"github.com/turnpike-dev/turnpike/internal/keys"
 	"github.com/turnpike-dev/turnpike/internal/rule"
 )
 
 // Bounds of what a schema costs.
 const (
-	maxSchemaValues = 10_000     // values in a schema; each costs the library about a kilobyte
+	MaxValues       = 10_000     // values in a schema; each costs the library about a kilobyte
 	maxSchemaWeight = 16_000_000 // bytes of a schema times the levels that they are below
 	maxPattern      = 10_000     // instructions of one regular expression
 	maxPatterns     = 50_000     // instructions of all those of a schema
-	maxAllPatterns  = 200_000    // instructions of all those of a definition; they compile in some 0.2 s
+	MaxAllPatterns  = 200_000    // instructions of all those of a definition; they compile in some 0.2 s
 	maxSteps        = 500_000    // of one check of a value
 	maxTurnSteps    = 1_000_000  // of all checks of the calls of one turn
 	patternSteps    = 16         // instructions of a regular expression, for a byte, that are a step
 	textSteps       = 64         // bytes of a text that are one
 )
 
-// valuesOf returns how many values a schema has.
-func valuesOf(raw []byte) int {
+// Values returns how many values a schema has.
+func Values(raw []byte) int {
 	values, text, escaped := 1, false, false
 	for _, b := range raw {
 		switch {
@@ -58,8 +58,8 @@ func boundSize(raw []byte) error {
 			depth--
 		}
 	}
-	if valuesOf(raw) > maxSchemaValues {
-		return fmt.Errorf("it has more than %d values", maxSchemaValues)
+	if Values(raw) > MaxValues {
+		return fmt.Errorf("it has more than %d values", MaxValues)
 	}
 	if weight > maxSchemaWeight {
 		return fmt.Errorf("it is too large for how deep it is nested: %d bytes below each other, %d are allowed", weight, maxSchemaWeight)
@@ -67,7 +67,7 @@ func boundSize(raw []byte) error {
 	return nil
 }
 
-var errAllPatterns = fmt.Errorf("the patterns of all schemas of the definition come to more than %d instructions: use fewer, or repeat less", maxAllPatterns)
+var errAllPatterns = fmt.Errorf("the patterns of all schemas of the definition come to more than %d instructions: use fewer, or repeat less", MaxAllPatterns)
 
 // sizeOf returns how many instructions a regular expression has, and takes them from what is
 // left of those that a schema may have, and of those that all schemas of its definition may have.
@@ -79,7 +79,7 @@ func sizeOf(text string, left, all *int) (int, error) {
 	*left -= size
 	*all -= size
 	if size > maxPattern {
-		return 0, fmt.Errorf("the pattern %q comes to more than %d instructions: repeat less", clip(text), maxPattern)
+		return 0, fmt.Errorf("the pattern %q comes to more than %d instructions: repeat less", keys.Clip(text), maxPattern)
 	}
 	if *left < 0 {
 		return 0, fmt.Errorf("its patterns come to more than %d instructions: use fewer, or repeat less", maxPatterns)
@@ -88,19 +88,4 @@ func sizeOf(text string, left, all *int) (int, error) {
 		return 0, errAllPatterns
 	}
 	return size, nil
-}
-
-// maxEcho is how many bytes of what somebody has written an error shows.
-const maxEcho = 200
-
-// clip returns the beginning of a text that a caller wrote.
-func clip(text string) string {
-	if len(text) <= maxEcho {
-		return text
-	}
-	end := maxEcho
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
 }
