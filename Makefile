@@ -20,6 +20,9 @@ build: ## Build the three commands into .bin
 LONG := TestTwoBuilds|TestDegraded|TestScale|TestRedisKinds.*
 WITH_SHORT_FORM := TestShort|TestLoad
 
+# Many tests wait for processes, so one package more than there are processors runs at once.
+AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+
 .PHONY: test
 test: ## Test every package, some in a short form: 3 to 8 minutes
 	@echo "make test: every package, without the race detector; long tests in their short form. make prove has the rest."
@@ -27,7 +30,7 @@ test: ## Test every package, some in a short form: 3 to 8 minutes
 	@echo "It takes up to three minutes on two cores, eight if nothing is compiled yet. What is unchanged is not tested again."
 	@hack/ensure-redis.sh
 	@$(if $(CI),hack/ensure-languages.sh)
-	go test -short -skip '^($(LONG)|TestRecordedConversations)$$' ./...
+	go test -p $(AT_ONCE) -short -skip '^($(LONG)|TestRecordedConversations)$$' ./...
 
 .PHONY: prove
 prove: ## Prove more in some 15 minutes: data races, every protocol fault, simulation, chaos, containers
@@ -38,7 +41,7 @@ prove-long: ## Prove all that can be proved, for hours
 	@hack/steps.sh prove race-long explore-long mutants simulation linear mcp-conformance chaos load scale fuzz
 
 # Packages in which goroutines of ours meet.
-RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./internal/gateway ./pkg/hook ./internal/lookup ./internal/policy ./internal/retention \
+RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./internal/gateway ./internal/hook/hookcall ./internal/lookup ./internal/policy ./internal/retention \
 	./internal/state/logcache ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore ./internal/timelimit ./internal/tool/mcptool ./internal/tool/natstool \
 	./pkg/toolkit ./internal/deploy ./internal/worker/... ./internal/devserver ./internal/mockmodel ./internal/telemetry
 

@@ -180,19 +180,20 @@ func TestTenantsTakeTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A busy server may deliver the first message of a stream that was empty late, while the others
-	// have hundreds of messages left. From then on the stream has its turn.
-	for taken := range 10 {
-		most := 8
-		if taken == 0 {
-			most = 400
-		}
-		takes := 1
+	// A busy server may deliver a message late, of a stream that was empty above all, while the others
+	// have hundreds of messages left. Otherwise the stream has its turn after one or two of each.
+	late := 0
+	for n := range 10 {
+		others := 0
 		for takeMessage(t, q).Tenant() != "quiet" {
-			takes++
+			others++
 		}
-		if takes > most {
-			t.Errorf("message %d of the quiet tenant came after %d of the other two", taken+1, takes-1)
+		if others > 7 {
+			late++
+			t.Logf("message %d of the quiet tenant came after %d of the other two", n+1, others)
+		}
+		if others > 400 || late > 2 {
+			t.Fatalf("%d messages of the quiet tenant came late, the last after %d of the other two", late, others)
 		}
 	}
 	seen := map[string]int{}
