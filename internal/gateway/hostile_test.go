@@ -168,6 +168,9 @@ func TestProblemsAreBounded(t *testing.T) {
 		{http.MethodPut, "/v1/agents/a", `{"model":{"provider":"` + long + `"}}`},
 	} {
 		resp, text, _ := ask(t, c.method, s.URL+c.path, c.body, nil)
+		for again := 0; resp.StatusCode == http.StatusServiceUnavailable && again < 5; again++ { // a busy machine
+			resp, text, _ = ask(t, c.method, s.URL+c.path, c.body, nil)
+		}
 		if resp.StatusCode < 400 || resp.StatusCode >= 500 || len(text) > 2500 || strings.Count(text, "k") > 1000 {
 			t.Errorf("%s %.60s %.60s was answered %d with %d bytes: %.300s", c.method, c.path, c.body, resp.StatusCode, len(text), text)
 		}
