@@ -43,7 +43,7 @@ prove-long: ## Prove all that can be proved, for hours
 # Packages in which goroutines of ours meet.
 RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./internal/gateway ./internal/hook/hookcall ./internal/lookup ./internal/policy ./internal/retention \
 	./internal/state/logcache ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore ./internal/timelimit ./internal/tool/mcptool ./internal/tool/natstool \
-	./pkg/toolkit ./internal/deploy ./internal/worker/... ./internal/devserver ./internal/mockmodel ./internal/telemetry
+	./pkg/toolkit ./internal/deploy ./internal/engine/... ./internal/worker ./internal/devserver ./internal/mockmodel ./internal/telemetry
 
 # Long tests whose work one goroutine does, or which count what it allocates: make test has them.
 ONE_GOROUTINE := TestReplay|TestProperties|TestAgree|TestAgreesWithModel|TestQueue|TestHostileChecks

@@ -12,12 +12,12 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/app/programs"
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/tool/confine"
 	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
 	"github.com/turnpike-dev/turnpike/internal/tool/mcptool"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
-	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -121,7 +121,7 @@ func (c *mcpLsCmd) sourcesOf(file string) ([]tool.Bound, error) {
 }
 
 func (c *mcpLsCmd) secret(name, host string) (string, error) {
-	return worker.Secrets{Dir: c.SecretsDir, Getenv: os.Getenv}.Find(state.DefaultTenant, name, host, policy.Policy{})
+	return definition.Secrets{Dir: c.SecretsDir, Getenv: os.Getenv}.Find(state.DefaultTenant, name, host, policy.Policy{})
 }
 
 func (c *mcpLsCmd) list(ctx context.Context, t tool.Bound) (mcpListing, error) {

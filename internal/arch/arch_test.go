@@ -36,6 +36,9 @@ var floors = [][]string{
 	{"pkg/bus", "pkg/api", "internal/loop"},
 	{"internal/bus", "pkg/standard"},
 	{"internal/access", "internal/dispatch", "internal/lookup", "internal/policy", "internal/restore", "internal/retention"},
+	{"internal/engine/admission", "internal/engine/clock", "internal/engine/executor", "internal/engine/random", "internal/engine/series"},
+	{"internal/engine/definition"},
+	{"internal/engine/upkeep"},
 	{"internal/worker"},
 	{"internal/gateway"},
 	{"internal/deploy"},
@@ -81,8 +84,8 @@ var vendors = map[string][]string{
 	"github.com/stretchr/testify":          {},
 	"github.com/alecthomas/kong":           {"internal/app", "cmd"},
 	"github.com/cenkalti/backoff/v4":       {"cmd/turnpike", "pkg/bus/natsbus", "pkg/model", "internal/tool/natstool"},
-	"go.opentelemetry.io/":                 {"internal/span", "internal/worker", "internal/gateway", "internal/deploy", ".", "internal"},
-	"github.com/prometheus/client_golang/": {"internal/worker", "internal/gateway", "internal/deploy", ".", "internal", "cmd"},
+	"go.opentelemetry.io/":                 {"internal/span", "internal/engine", "internal/worker", "internal/gateway", "internal/deploy", ".", "internal"},
+	"github.com/prometheus/client_golang/": {"internal/engine", "internal/worker", "internal/gateway", "internal/deploy", ".", "internal", "cmd"},
 }
 
 // file is one Go file of the module.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/worker"
 )
 
@@ -16,7 +17,7 @@ const leastHeartbeat = 20 * time.Millisecond
 // errors name both, and say how to mend them.
 func relations(d Config, w worker.Config) error {
 	w = w.Defaults()
-	lease, dead := d.withDefaults().Lease, worker.MissedHeartbeats*w.HeartbeatInterval
+	lease, dead := d.withDefaults().Lease, upkeep.MissedHeartbeats*w.HeartbeatInterval
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if w.HeartbeatInterval < leastHeartbeat {

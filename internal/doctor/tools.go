@@ -13,12 +13,12 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/internal/lookup"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/tool/natstool"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
-	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
@@ -43,7 +43,7 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 			return toolkit.ServedSubjects(ctx, nc, prefix, tenant)
 		}).Of,
 		Key: func(_ context.Context, tenant, name, host string) error {
-			_, err := worker.Secrets{Dir: secretsDir, Getenv: os.Getenv}.Key(tenant, name, host)
+			_, err := definition.Secrets{Dir: secretsDir, Getenv: os.Getenv}.Key(tenant, name, host)
 			return err
 		},
 		Secret: func(ctx context.Context, tenant, name, host string) error {
@@ -51,7 +51,7 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 			if err != nil {
 				return nil //nolint:nilerr // nobody knows, so nothing is missing
 			}
-			_, err = worker.Secrets{Dir: secretsDir, Getenv: os.Getenv}.Find(tenant, name, host, p)
+			_, err = definition.Secrets{Dir: secretsDir, Getenv: os.Getenv}.Find(tenant, name, host, p)
 			return err
 		},
 	}

@@ -53,6 +53,10 @@ type result[T any] struct {
 	failed *Panic
 }
 
+// Straggle is how long the caller of a tool or a model waits after its time limit, in case it notices
+// the limit late.
+const Straggle = time.Second
+
 // Call calls f on a goroutine of its own and returns its value. When ctx has ended, f has
 // patience to return; after that it is abandoned, and ok is false. A panic of f becomes
 // one of the caller, with a *Panic.

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -19,12 +22,15 @@ var (
 	errRelease = errors.New("turn released")
 )
 
+// errDeadline is the cause with which the run's deadline ends a turn's context.
+var errDeadline = errors.New("run deadline has passed")
+
 // untilDeadline ends ctx when the run's deadline has passed, if it has one.
 func (t *turn) untilDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t.s.Limits.DeadlineAt.IsZero() {
 		return ctx, func() {}
 	}
-	return context.WithDeadlineCause(ctx, t.w.clock.local(t.s.Limits.DeadlineAt), errDeadline)
+	return context.WithDeadlineCause(ctx, t.w.clock.Local(t.s.Limits.DeadlineAt), errDeadline)
 }
 
 // open asks the loop of the run how the turn begins. Without an effect the turn has come
@@ -38,12 +44,12 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 		t.live(t.liveEvent(state.LiveTurnStarted))
 	}
 	// Not on the executor: servers may have to be asked what the agent's tools are.
-	a, err := t.w.agents.get(ctx, t.s.Tenant, t.s.Agent, t.s.AgentVersion)
+	a, err := t.w.agents.Get(ctx, t.s.Tenant, t.s.Agent, t.s.AgentVersion)
 	if err == nil {
-		t.loop, err = t.w.agents.loop(ctx, t.s)
+		t.loop, err = t.w.agents.Loop(ctx, t.s)
 	}
-	if invalid, ok := errors.AsType[*invalidAgentError](err); ok {
-		t.s = loop.Fail(t.s, t.w.clock.now(), state.EndInvalidAgent, invalid.Error()).Next
+	if invalid, ok := errors.AsType[*definition.InvalidError](err); ok {
+		t.s = loop.Fail(t.s, t.w.clock.Now(), state.EndInvalidAgent, invalid.Error()).Next
 		return nil, nil
 	}
 	if err != nil {
@@ -138,7 +144,7 @@ func (t *turn) act(ctx context.Context, effect loop.Effect) (ev loop.Event, err 
 // began is the event with which a turn begins: what the claim has found.
 func (t *turn) began() loop.TurnBegan {
 	began := loop.TurnBegan{
-		At: t.w.clock.now(), Worker: t.w.cfg.ID, Attempt: t.claim.Attempt, Signals: t.claim.Signals, Abort: t.claim.Abort,
+		At: t.w.clock.Now(), Worker: t.w.cfg.ID, Attempt: t.claim.Attempt, Signals: t.claim.Signals, Abort: t.claim.Abort,
 		Poisoned: t.claim.Attempt-t.claim.Paused > t.w.cfg.MaxAttempts,
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.claim.Journal.Results)) {
@@ -167,10 +173,10 @@ func contentOf(e state.Entry) string {
 // (an abort, the deadline), or that the turn is given up.
 func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (_ loop.Event, err error) {
 	cause := context.Cause(ctx)
-	var abort *abortError
+	var abort *upkeep.AbortError
 	switch {
 	case errors.As(cause, &abort):
-		said := abort.abort
+		said := abort.Abort
 		if ev.Signals, err = t.lateSignals(ctx, &said); err != nil {
 			return nil, err
 		}
@@ -182,7 +188,7 @@ func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (_ loop.Event, 
 	default:
 		return nil, fmt.Errorf("%w: %w", errDrop, cause)
 	}
-	ev.At = t.w.clock.now()
+	ev.At = t.w.clock.Now()
 	return ev, nil
 }
 
@@ -216,7 +222,7 @@ func (t *turn) claimAgain(ctx context.Context) (state.Claim, error) {
 			return c, nil
 		case err == nil:
 			return c, fmt.Errorf("%w: the run is %s", errDrop, c.Outcome)
-		case !pause(ctx, storePause):
+		case !clock.Pause(ctx, storePause):
 			return c, fmt.Errorf("%w: claim again: %w", errDrop, err)
 		}
 	}
@@ -229,13 +235,7 @@ const storePause = 100 * time.Millisecond
 func final(err error) bool {
 	_, full := errors.AsType[*state.TooLargeError](err)
 	_, gap := errors.AsType[*state.GapError](err)
-	return full || gap || leaseOver(err)
-}
-
-// leaseOver reports whether the store says that a lease is over: another has it, or the run is
-// lost with all that a store had written since its copy was made.
-func leaseOver(err error) bool {
-	return errors.Is(err, state.ErrFenced) || errors.Is(err, state.ErrNotFound)
+	return full || gap || upkeep.LeaseOver(err)
 }
 
 // recordResponse journals a response that post_sampling hooks wait for.
@@ -260,7 +260,7 @@ func (t *turn) logGrown(ctx context.Context, from, length int64) {
 	if from != length {
 		t.w.bus.NotifyAppended(t.s.Tenant, t.s.ID, from, length)
 		if t.w.feed != nil {
-			t.w.feed.grown(t.s.Tenant, t.s.ID, length)
+			t.w.feed.Grown(t.s.Tenant, t.s.ID, length)
 		}
 	}
 	t.showResponse(ctx)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -13,15 +15,16 @@ import (
 // left to be delivered again.
 func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.Context, error) {
 	msg := d.Turn()
-	expected := w.leases.expect(msg.Run)
-	defer expected() // after leases.add: an abort in between would be missed
+	expected := w.leases.Expect(msg.Run)
+	defer expected() // after Add, so that no abort in between is missed
 	ask := state.ClaimRequest{
-		Run: msg.Run, Version: msg.Version, Token: w.random.token(), Worker: w.cfg.ID, Lease: w.cfg.LeaseDuration, RedeliveryDelay: w.cfg.RedeliveryDelay,
+		Run: msg.Run, Version: msg.Version, Token: w.random.Token(), Worker: w.cfg.ID, Lease: w.cfg.LeaseDuration, RedeliveryDelay: w.cfg.RedeliveryDelay,
 	}
 	ask.Refuse.From, ask.Refuse.To = w.quarantine.Refused()
-	own, eager := w.eager.take(msg)
+	at := time.Now()
+	own, claimed, eager := w.leases.TakeEager(msg)
 	if eager {
-		ask.Token = own.lease.Token
+		ask.Token, at = own.Token, claimed
 	}
 	c, err := w.store.Claim(ctx, ask)
 	if err != nil {
@@ -29,7 +32,7 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 		w.disclaim(ctx, ask)
 		return nil, ctx, d.Nak(w.retryDelay(d.Delivered()))
 	}
-	w.clock.hear(c.Now)
+	w.clock.Hear(c.Now)
 	w.metrics.claims.WithLabelValues(string(c.Outcome)).Inc()
 	if d.Delivered() > 1 {
 		w.metrics.redeliveries.Inc()
@@ -45,20 +48,13 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 		return nil, ctx, w.deferTurn(ctx, d, c)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	l := newLease(c.Lease, d, cancel)
-	l.ends = c.Abort != nil
-	if eager {
-		l.startEager(own.since, w.cfg.RedeliveryDelay)
-	} else {
-		l.start(time.Now(), w.cfg.LeaseDuration)
-	}
+	l := upkeep.NewLease(c.Lease, c.State.Tenant, d, c.Abort != nil, cancel)
 	t := w.newTurn(d, c, l)
 	t.admitted = admitted
-	l.tenant = t.s.Tenant
 	ctx, t.span = t.traceTurn(ctx, msg)
-	// From here on an abort is for this turn. Expected until its end it would strike the
-	// next one, too.
-	w.leases.add(l)
+	// From here on an abort is for this turn. If the claim were expected until the turn's end, an
+	// abort would end the next turn, too.
+	w.leases.Add(l, at, eager)
 	w.metrics.inFlight.Inc()
 	return t, ctx, nil
 }
@@ -67,14 +63,13 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 func (t *turn) end() {
 	t.endSpan()
 	t.w.metrics.inFlight.Dec()
-	t.w.leases.remove(t.lease)
-	t.lease.cancel(nil)
+	t.w.leases.End(t.lease)
 	t.answers.Release()
 	t.admitted()
 }
 
 // newTurn returns the turn that was claimed.
-func (w *Worker) newTurn(d bus.TurnDelivery, c state.Claim, l *lease) *turn {
+func (w *Worker) newTurn(d bus.TurnDelivery, c state.Claim, l *upkeep.Lease) *turn {
 	t := &turn{
 		w: w, delivery: d, lease: l, started: time.Now(), s: replayed(c),
 		claim: claimed{
@@ -136,7 +131,7 @@ func (w *Worker) stillLate(msg bus.Turn, c state.Claim) time.Duration {
 		return 0
 	}
 	until := c.TakenOver.Add(w.cfg.LateResults)
-	if w.members.back(msg.TakenFrom) {
+	if w.members.Back(msg.TakenFrom) {
 		until = c.TakenOver.Add(lateTimes * w.cfg.LateResults)
 	}
 	return min(w.cfg.LateResults, until.Sub(c.Now))
@@ -162,7 +157,7 @@ func (w *Worker) disclaim(ctx context.Context, q state.ClaimRequest) {
 	l := state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker}
 	for {
 		err := w.store.Release(ctx, l, 0)
-		if err == nil || leaseOver(err) || !pause(ctx, storePause) {
+		if err == nil || upkeep.LeaseOver(err) || !clock.Pause(ctx, storePause) {
 			return
 		}
 	}
@@ -206,13 +201,13 @@ func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 		}
 		log.Warn().Str("hint", "docs/how-to/troubleshoot.md#lost-runs").Msg("store is older than the message")
 		if c.Outcome == state.ClaimMissing {
-			return w.buryLost(ctx, d)
+			return w.finalizer.BuryLost(ctx, d)
 		}
 	case state.ClaimDeleted:
 		// A message of before the deletion. Its worker may have died before it removed what it had
 		// published behind the deletion.
 		if w.feed != nil {
-			if err := w.feed.recheck(ctx, msg.Tenant, msg.Run); err != nil {
+			if err := w.feed.Recheck(ctx, msg.Tenant, msg.Run); err != nil {
 				log.Warn().Err(err).Str("hint", "the message is delivered again").Msg("events of a deleted run not removed")
 				return nil
 			}
@@ -240,6 +235,16 @@ func (w *Worker) follow(ctx context.Context, c state.Claim, msg bus.Turn) error 
 	case c.Status == state.Running || c.FinalizedSeq == c.LogLen:
 		return nil
 	default:
-		return w.finalizeRun(ctx, msg.Run, c.FinalizedSeq)
+		return w.finalizer.FinalizeRun(ctx, msg.Run, c.FinalizedSeq)
 	}
+}
+
+// catchUpDelay is how long the message of a run stays away whose store is older. For a run that
+// is missing it is longer: a run that waits for it says more of it when it is looked at.
+func (w *Worker) catchUpDelay(d bus.TurnDelivery, c state.Claim) time.Duration {
+	delay := time.Duration(d.Delivered()) * w.cfg.SweepInterval
+	if c.Outcome == state.ClaimMissing {
+		delay = max(delay, w.cfg.RedeliveryDelay)
+	}
+	return delay
 }

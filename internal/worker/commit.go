@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -18,9 +20,9 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 		ID: t.lease.Token, State: t.s, From: t.journal.length, Consumed: len(t.claim.Signals), RequireInboxConsumed: true, RedeliveryDelay: t.w.cfg.RedeliveryDelay,
 	}
 	began := time.Now()
-	if t.s.Status == state.Queued && t.w.claimsEagerly() {
-		c.EagerClaim = t.w.random.token()
-		defer t.w.leases.expect(t.s.ID)()
+	if t.s.Status == state.Queued && t.w.hasSlot() && t.w.leases.ClaimsEagerly() {
+		c.EagerClaim = t.w.random.Token()
+		defer t.w.leases.Expect(t.s.ID)()
 	}
 	for {
 		done, err := t.w.store.Commit(ctx, t.lease.Lease, c)
@@ -28,8 +30,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 			t.observe(done)
 			t.journal.Committed(ctx, t.s.Log)
 			if done.Claimed {
-				next := state.Lease{Run: t.s.ID, Token: c.EagerClaim, Version: done.Version, Worker: t.w.cfg.ID}
-				t.w.leases.unlessAborted(t.s.ID, func() { t.w.eager.note(next, began) }) // I7
+				t.w.leases.NoteEager(state.Lease{Run: t.s.ID, Token: c.EagerClaim, Version: done.Version, Worker: t.w.cfg.ID}, began)
 			}
 			return done, nil
 		}
@@ -40,7 +41,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 			c.State, c.Consumed = t.s, len(t.claim.Signals)
 			continue
 		}
-		if final(err) || t.w.leases.age(t.lease) > t.w.cfg.LeaseDuration || !pause(ctx, storePause) {
+		if final(err) || t.w.leases.Age(t.lease) > t.w.cfg.LeaseDuration || !clock.Pause(ctx, storePause) {
 			return state.Committed{}, fmt.Errorf("%w: commit: %w", errDrop, err)
 		}
 	}
@@ -68,7 +69,7 @@ func (t *turn) hear(ctx context.Context) error {
 		return fmt.Errorf("%w: the store knows of a signal, and does not show it", errRelease)
 	}
 	t.claim.Signals = c.Signals
-	t.s = loop.ApplyLateSignals(t.s, t.w.clock.now(), late, c.Abort != nil)
+	t.s = loop.ApplyLateSignals(t.s, t.w.clock.Now(), late, c.Abort != nil)
 	t.sign()
 	return nil
 }
@@ -119,7 +120,7 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 func (t *turn) handIn(ctx context.Context, fenced bool) {
 	err := t.journal.Late(ctx, t.w.cfg.LeaseDuration+max(0, t.w.cfg.LateResults))
 	t.w.check(err, "hand in late results")
-	if fenced || leaseOver(err) {
+	if fenced || upkeep.LeaseOver(err) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.LeaseDuration)
 		defer cancel()
 		t.w.check(t.w.store.Release(ctx, t.lease.Lease, 0), "say that the worker was paused")

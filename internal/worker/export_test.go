@@ -2,7 +2,7 @@ package worker
 
 // ClaimEagerly lets a worker claim eagerly from its start: it knows that all others take over
 // what it has claimed.
-func (w *Worker) ClaimEagerly() { w.eager.allow(true) }
+func (w *Worker) ClaimEagerly() { w.leases.AllowEager(true) }
 
 // UseExecutor has every step that needs a deep stack run on the executor, however few turns
 // are in flight.

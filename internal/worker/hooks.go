@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/hook/hookcall"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -80,7 +81,7 @@ func (t *turn) runHooks(ctx context.Context, effect loop.RunHooks) (loop.Event, 
 	if ctx.Err() != nil {
 		return t.interrupted(ctx, loop.Aborted{})
 	}
-	return loop.HooksAnswered{At: t.w.clock.now(), Asked: effect, Answers: answers}, nil
+	return loop.HooksAnswered{At: t.w.clock.Now(), Asked: effect, Answers: answers}, nil
 }
 
 func (t *turn) hookRequest(p hook.Point) hook.Request {
@@ -150,7 +151,7 @@ func (w *Worker) aside(ctx context.Context, run state.RunID, f func(context.Cont
 	})
 	shutDown := context.AfterFunc(w.lifetime, cancel)
 	w.turns.Go(func() {
-		defer w.survive(run)
+		defer upkeep.Survive(w.log, run)
 		defer cancel()
 		defer aborted()
 		defer shutDown()

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -29,7 +31,7 @@ type readers interface {
 // a journal.
 type journal struct {
 	store   recorder
-	lease   *lease
+	lease   *upkeep.Lease
 	attempt int
 	timeout time.Duration // of one verb
 	readers readers
@@ -125,7 +127,7 @@ func (j *journal) Late(ctx context.Context, patience time.Duration) error {
 		return nil
 	}
 	for {
-		if _, err := j.store.Record(ctx, j.lease.Lease, late); err == nil || final(err) || !pause(ctx, storePause) {
+		if _, err := j.store.Record(ctx, j.lease.Lease, late); err == nil || final(err) || !clock.Pause(ctx, storePause) {
 			return err
 		}
 	}
@@ -162,11 +164,11 @@ func (j *journal) write(ctx context.Context, log []state.Entry, r state.Record) 
 	for {
 		abort, err := j.store.Record(within, j.lease.Lease, r)
 		if err == nil {
-			j.lease.interrupt(abort)
+			j.lease.Interrupt(abort)
 			j.grown(ctx, int64(len(log)))
 			return nil
 		}
-		if final(err) || !pause(within, storePause) {
+		if final(err) || !clock.Pause(within, storePause) {
 			return fmt.Errorf("%w: record: %w", errDrop, err)
 		}
 	}

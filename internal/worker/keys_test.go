@@ -5,11 +5,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
+
+// elsewhere is a provider at p.example.
+type elsewhere struct{ answering }
+
+func (elsewhere) Spec() model.Spec { return model.Spec{Host: "p.example:443"} }
 
 // A model without a key has the worker's, but only towards its provider's own
 // address: no definition gets a key sent elsewhere without naming it.
@@ -21,10 +28,11 @@ func TestDefaultKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := &Worker{agents: &agents{known: agent.Known{Providers: model.Specs{"p": {Host: "p.example:443"}}}}, cfg: Config{
-		SecretsDir: dir, Providers: map[string]model.Provider{"p": answering(nil), "q": answering(nil)},
+	providers := map[string]model.Provider{"p": elsewhere{}, "q": answering(nil)}
+	w := &Worker{cfg: Config{Providers: providers}, agents: definition.New(nil, definition.Config{
+		Secrets: definition.Secrets{Dir: dir}, Providers: providers, Patience: time.Second,
 		Keys: map[string]string{"p": "secret://USUAL_KEY", "q": "secret://MISSING_KEY"},
-	}}
+	})}
 	for _, test := range []struct {
 		model agent.Model
 		want  string

@@ -30,7 +30,7 @@ func (t *turn) progress(c state.OpenCall) func(text string) {
 			return
 		}
 		last = time.Now()
-		l.At, l.Progress = t.w.clock.now(), text
+		l.At, l.Progress = t.w.clock.Now(), text
 		t.w.live(id, l)
 	}
 }
@@ -40,5 +40,5 @@ const progressEvery = 200 * time.Millisecond
 
 // liveEvent returns a live event of this attempt.
 func (t *turn) liveEvent(typ state.EntryType) api.Live {
-	return api.Live{Type: typ, Turn: t.s.CurrentTurn(), Attempt: t.claim.Attempt, At: t.w.clock.now(), Worker: t.w.cfg.ID}
+	return api.Live{Type: typ, Turn: t.s.CurrentTurn(), Attempt: t.claim.Attempt, At: t.w.clock.Now(), Worker: t.w.cfg.ID}
 }

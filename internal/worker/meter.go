@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/series"
 	"github.com/turnpike-dev/turnpike/internal/span"
-	"github.com/turnpike-dev/turnpike/internal/worker/internal/series"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"

@@ -6,9 +6,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/admission"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
-	"github.com/turnpike-dev/turnpike/internal/worker/internal/admission"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 

@@ -13,7 +13,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/secret"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
-	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -79,7 +78,7 @@ func (t *turn) prepare(ctx context.Context, effect loop.CallModel) (*modelCall, 
 	ctx, span := t.traceModel(ctx, *m, effect)
 	c := &modelCall{t: t, span: span, of: m, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.s.ModelRequests - t.s.FallbackBase}
 	if c.provider, c.req, err = t.w.request(ctx, t.s.Tenant, *m, effect); err != nil {
-		ev := loop.ModelFailed{At: t.w.clock.now(), Err: asModelError(err), Purpose: effect.Purpose}
+		ev := loop.ModelFailed{At: t.w.clock.Now(), Err: asModelError(err), Purpose: effect.Purpose}
 		t.endModel(span, ev)
 		return nil, nil, ev, nil
 	}
@@ -139,7 +138,7 @@ func (c *modelCall) generate(ctx context.Context) error {
 		return c.direct(ctx)
 	}
 	a := &answer{provider: c.provider, req: c.req, stream: c.deltas}
-	if _, ok := timelimit.Call(ctx, c.t.w.calls, straggle, func() struct{} { a.ask(ctx); return struct{}{} }); !ok {
+	if _, ok := timelimit.Call(ctx, c.t.w.calls, timelimit.Straggle, func() struct{} { a.ask(ctx); return struct{}{} }); !ok {
 		a.abandoned()
 		c.blind = true
 		class := model.Cancelled
@@ -272,13 +271,13 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 		if c.failed > 0 && e != asModelError(c.last) {
 			c.lose() // refused before it was made
 		}
-		return loop.ModelFailed{At: t.w.clock.now(), Err: e, Failed: c.failed, Lost: c.lost, Spent: c.spent, Purpose: c.purpose}, nil
+		return loop.ModelFailed{At: t.w.clock.Now(), Err: e, Failed: c.failed, Lost: c.lost, Spent: c.spent, Purpose: c.purpose}, nil
 	}
 	c.lose()
 	resp.Usage.CostUSD = t.w.cfg.Prices.Cost(resp.Model, resp.Usage)
 	t.w.meters.responded(ctx, t.s.Tenant, c.of, took, resp.Usage)
 	t.w.metrics.spent(resp.Usage)
-	return loop.ModelResponded{At: t.w.clock.now(), Attempt: t.claim.Attempt, Response: resp, Failed: c.failed, Lost: c.lost, Purpose: c.purpose}, nil
+	return loop.ModelResponded{At: t.w.clock.Now(), Attempt: t.claim.Attempt, Response: resp, Failed: c.failed, Lost: c.lost, Purpose: c.purpose}, nil
 }
 
 // request completes what the loop asks for with what only the worker knows.
@@ -298,14 +297,14 @@ func (w *Worker) request(ctx context.Context, tenant string, m agent.Model, effe
 		}
 	}
 	if w.cfg.MockResponses == nil {
-		if err := w.permittedModel(ctx, tenant, m); err != nil {
+		if err := w.agents.PermittedModel(ctx, tenant, m); err != nil {
 			class := model.Transport // of the store
 			if _, refused := errors.AsType[*policy.RefusedError](err); refused {
 				class = model.InvalidRequest
 			}
 			return nil, model.Request{}, &model.Error{Class: class, Provider: name, Message: err.Error()}
 		}
-		key, err := w.modelKey(tenant, m)
+		key, err := w.agents.ModelKey(tenant, m)
 		if err != nil {
 			return nil, model.Request{}, &model.Error{Class: model.Auth, Provider: name, Message: err.Error()}
 		}
@@ -315,15 +314,6 @@ func (w *Worker) request(ctx context.Context, tenant string, m agent.Model, effe
 		}
 	}
 	return provider, req, nil
-}
-
-// modelHost returns the "host:port" to which calls of a model go; "" if its provider does not
-// say.
-func (w *Worker) modelHost(m agent.Model) string {
-	if m.BaseURL != "" {
-		return toolspec.HostPort(m.BaseURL)
-	}
-	return w.agents.known.Providers[m.Provider].Host
 }
 
 func failureOf(err error) *model.Error {

@@ -3,7 +3,7 @@ package worker
 import (
 	"context"
 
-	"github.com/turnpike-dev/turnpike/internal/worker/internal/executor"
+	"github.com/turnpike-dev/turnpike/internal/engine/executor"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )

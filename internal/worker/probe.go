@@ -12,6 +12,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -47,7 +49,7 @@ func (t *turn) startOf(spec *agent.CompiledTool, c state.OpenCall) (state.Start,
 	refused, again := t.again[c.ID]
 	limit := spec.TimeLimit()
 	s := start{
-		Start: state.Start{CallID: c.ID, Key: t.keyOf(c, refused), Until: state.At(t.w.clock.now().Add(limit)), Again: again},
+		Start: state.Start{CallID: c.ID, Key: t.keyOf(c, refused), Until: state.At(t.w.clock.Now().Add(limit)), Again: again},
 		ends:  time.Now().Add(limit),
 	}
 	if c.Edited {
@@ -139,7 +141,7 @@ func (t *turn) settle(ctx context.Context, a *agent.Agent, began *loop.TurnBegan
 		began.Started = slices.DeleteFunc(began.Started, func(id string) bool { return id == l.call.ID })
 	}
 	if !until.IsZero() && ctx.Err() == nil {
-		t.putOff = max(until.Sub(t.w.clock.now().Time), t.w.cfg.SweepInterval)
+		t.putOff = max(until.Sub(t.w.clock.Now().Time), t.w.cfg.SweepInterval)
 		return fmt.Errorf("%w: a call that was not done may still be done until %s", errRelease, until.Format(time.RFC3339))
 	}
 	return nil
@@ -148,7 +150,7 @@ func (t *turn) settle(ctx context.Context, a *agent.Agent, began *loop.TurnBegan
 // cutShort returns why a turn must not go on to the loop although its context has ended; nil
 // if the loop has to end the run.
 func cutShort(ctx context.Context) error {
-	var abort *abortError
+	var abort *upkeep.AbortError
 	switch cause := context.Cause(ctx); {
 	case cause == nil, errors.As(cause, &abort), errors.Is(cause, errDeadline):
 		return nil
@@ -179,10 +181,10 @@ func (t *turn) find(ctx context.Context, l lost) (f finding) {
 	defer func() { f.took = time.Since(began) }()
 	f.Outcome = tool.Unknown
 	for try := range probeTries {
-		if try > 0 && !pause(ctx, probePause<<(try-1)) || ctx.Err() != nil {
+		if try > 0 && !clock.Pause(ctx, probePause<<(try-1)) || ctx.Err() != nil {
 			break
 		}
-		asked := t.w.clock.now()
+		asked := t.w.clock.Now()
 		if f.ProbeAnswer, f.err = t.ask(ctx, l); f.Outcome != tool.Unknown {
 			f.counts = f.Refused || !asked.Before(t.over(l.start).Time)
 			return f
@@ -212,10 +214,10 @@ func (t *turn) ask(ctx context.Context, l lost) (answer tool.ProbeAnswer, err er
 	ctx, cancel := context.WithTimeout(ctx, l.spec.TimeLimit())
 	defer cancel()
 	deadline, _ := ctx.Deadline()
-	if err := t.w.agents.permitted(ctx, t.s.Tenant, probe.Needs); err != nil {
+	if err := t.w.agents.Permitted(ctx, t.s.Tenant, probe.Needs); err != nil {
 		return unknown, err
 	}
-	kind, settings := t.w.cfg.Kinds[probe.Kind], probe.Bound(t.s.Tenant, t.w.agents.secretOf(t.s.Tenant))
+	kind, settings := t.w.cfg.Kinds[probe.Kind], probe.Bound(t.s.Tenant, t.w.agents.SecretOf(t.s.Tenant))
 	call := tool.Call{
 		Run: t.s.ID, ID: l.call.ID, Name: probe.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(l.call.Arguments), Deadline: deadline,
 		TraceParent: span.Parent(ctx), IdempotencyKey: l.start.Key, Idempotent: true,
@@ -224,7 +226,7 @@ func (t *turn) ask(ctx context.Context, l lost) (answer tool.ProbeAnswer, err er
 		result tool.Result
 		err    error
 	}
-	got, ok := timelimit.Call(ctx, t.w.calls, straggle, func() (a answered) {
+	got, ok := timelimit.Call(ctx, t.w.calls, timelimit.Straggle, func() (a answered) {
 		a.result, a.err = kind.Call(ctx, settings, call)
 		return a
 	})

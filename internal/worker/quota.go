@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/random"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -34,13 +36,13 @@ type quotas struct {
 	store   state.Quotas
 	limits  model.RateLimits
 	metrics *metrics
-	random  random
+	random  random.Source
 
 	mu   sync.Mutex
 	slow map[string]bool // keys that a provider's 429 has slowed down
 }
 
-func newQuotas(store state.Quotas, limits model.RateLimits, m *metrics, r random) *quotas {
+func newQuotas(store state.Quotas, limits model.RateLimits, m *metrics, r random.Source) *quotas {
 	return &quotas{store: store, limits: limits, metrics: m, random: r, slow: map[string]bool{}}
 }
 
@@ -127,7 +129,7 @@ func (p *reservation) enter(ctx context.Context, again bool) error {
 		case err != nil && again:
 			return errNoCapacity
 		case err != nil:
-			return p.delayed(blindWait+p.random.upTo(blindWait), p.at, "rate limits are out of reach: "+err.Error())
+			return p.delayed(blindWait+p.random.UpTo(blindWait), p.at, "rate limits are out of reach: "+err.Error())
 		case got.Wait == 0:
 			p.at = 0
 			return nil
@@ -137,7 +139,7 @@ func (p *reservation) enter(ctx context.Context, again bool) error {
 			if got.Reservation != 0 {
 				p.at = got.Reservation
 			}
-			if !pause(ctx, got.Wait) {
+			if !clock.Pause(ctx, got.Wait) {
 				return ctx.Err()
 			}
 			continue
@@ -168,7 +170,7 @@ func (p *reservation) refused(got state.Taken, again bool) error {
 		detail = p.who + " has enough for now"
 	}
 	if got.Reservation == 0 {
-		wait += p.random.upTo(wait)
+		wait += p.random.UpTo(wait)
 	}
 	p.metrics.waited("schedule", wait)
 	return p.delayed(wait, got.Reservation, detail)
@@ -260,5 +262,5 @@ func expectedAnswer(req model.Request, log []state.Entry) int64 {
 
 // modelDelayed is the event of a call that has to wait.
 func (t *turn) modelDelayed(e *delayedError, purpose loop.Purpose) loop.ModelDelayed {
-	return loop.ModelDelayed{At: t.w.clock.now(), Wait: e.wait, Reservation: e.at, Detail: e.detail, Purpose: purpose}
+	return loop.ModelDelayed{At: t.w.clock.Now(), Wait: e.wait, Reservation: e.at, Detail: e.detail, Purpose: purpose}
 }

@@ -59,7 +59,7 @@ func (t *turn) cutModel(ctx context.Context, ev loop.Aborted) (loop.Event, error
 	if !errors.Is(err, errRelease) {
 		return cut, err
 	}
-	t.s = loop.RecordFailedCalls(t.s, t.w.clock.now(), append(slices.Clip(ev.Lost), loop.Lost{Text: ev.Partial, Spent: ev.Spent}))
+	t.s = loop.RecordFailedCalls(t.s, t.w.clock.Now(), append(slices.Clip(ev.Lost), loop.Lost{Text: ev.Partial, Spent: ev.Spent}))
 	if t.s.LogLen() > t.journal.length {
 		t.w.check(t.journal.Spent(ctx, t.s.Log), "note what a model call has cost")
 	}

@@ -17,10 +17,6 @@ import (
 )
 
 const (
-	// straggle is how long a turn waits for tools and models that have not noticed that
-	// their time is over.
-	straggle = time.Second
-
 	// smallTurn is how many bytes of results a turn may have for the last of them to
 	// be held for the commit. With more, the journal says whether they fit.
 	smallTurn = 32 << 10
@@ -100,7 +96,7 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 			if t.warnOver(over); err != nil && failed == nil {
 				// The other calls of the batch may have returned, or do so soon.
 				failed = err
-				t.w.fence(t.lease)
+				t.w.leases.Fence(t.lease)
 			}
 		}
 		if failed != nil {
@@ -113,7 +109,7 @@ func (t *turn) runTools(ctx context.Context, effect loop.RunTools) (loop.Event, 
 		}
 		return t.interrupted(ctx, loop.Aborted{Started: true, Results: t.journal.results})
 	}
-	return loop.ToolsFinished{At: t.w.clock.now(), Results: t.journal.results}, nil
+	return loop.ToolsFinished{At: t.w.clock.Now(), Results: t.journal.results}, nil
 }
 
 // marks returns what must be written before the calls of a batch start: the marks
@@ -177,7 +173,7 @@ func (t *turn) resultOf(spec *agent.CompiledTool, c state.OpenCall, r tool.Resul
 	images, omitted := tool.CheckImages(r.Images)
 	return loop.ToolResult{
 		CallID: c.ID, Name: c.Name, Content: tool.TruncateOf(r.Content, t.w.maxResult(spec), r.Bytes) + omitted, Images: images, IsError: r.IsError, Pending: r.Pending, Ask: r.Ask,
-		Duration: took, At: t.w.clock.now(),
+		Duration: took, At: t.w.clock.Now(),
 	}
 }
 
@@ -189,7 +185,7 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 	if err := spec.Validate(c.Arguments); err != nil {
 		return tool.Error(err.Error()), true
 	}
-	if err := t.w.agents.permitted(ctx, t.s.Tenant, spec.Needs); err != nil {
+	if err := t.w.agents.Permitted(ctx, t.s.Tenant, spec.Needs); err != nil {
 		return tool.Error(fmt.Sprintf("Tool %q was not called: %v", c.Name, err)), ctx.Err() == nil
 	}
 	timeout := spec.TimeLimit()
@@ -222,17 +218,17 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 		result tool.Result
 		err    error
 	}
-	kind, settings := t.w.cfg.Kinds[spec.Kind], spec.Bound(t.s.Tenant, t.w.agents.secretOf(t.s.Tenant))
+	kind, settings := t.w.cfg.Kinds[spec.Kind], spec.Bound(t.s.Tenant, t.w.agents.SecretOf(t.s.Tenant))
 	call := tool.Call{
 		Run: t.s.ID, ID: c.ID, Name: c.Name, Tenant: t.s.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: started.ends, TraceParent: span.Parent(ctx),
 		IdempotencyKey: started.Key, Idempotent: spec.Idempotent, MaxResult: t.w.maxResult(spec), Grow: t.answers.Grow,
 		Resume: resumeOf(c.AskState, c.Answer), Progress: t.progress(c),
 	}
 	if !spec.Idempotent {
-		t.lease.calls.Add(1)
-		defer t.lease.calls.Add(-1)
+		t.lease.Calls.Add(1)
+		defer t.lease.Calls.Add(-1)
 	}
-	o, ok := timelimit.Call(callCtx, t.w.calls, straggle, func() (o outcome) {
+	o, ok := timelimit.Call(callCtx, t.w.calls, timelimit.Straggle, func() (o outcome) {
 		o.result, o.err = kind.Call(callCtx, settings, call)
 		return o
 	})

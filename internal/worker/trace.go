@@ -69,33 +69,6 @@ func (t *turn) endSpan() {
 	}
 }
 
-// traceChild starts the span of the submission of a child run: below the turn that
-// asked for it, or below the submission of its parent where another worker has made
-// that turn.
-func (w *Worker) traceChild(ctx context.Context, child state.State, o state.OpenCall) (context.Context, trace.Span) {
-	if w.tracer == nil {
-		return ctx, noop.Span{}
-	}
-	if !trace.SpanContextFromContext(ctx).IsValid() {
-		ctx = span.Under(ctx, child.TraceSpan)
-	}
-	ctx, submit := span.Submit(ctx, w.tracer, child.Agent)
-	if submit.IsRecording() {
-		submit.SetAttributes(span.Run(child)...)
-		submit.SetAttributes(span.ToolCallID.String(o.ID))
-	}
-	return ctx, submit
-}
-
-// traceParent returns what a message of the run carries: the span of ctx, or its
-// place in the trace where this worker makes no spans.
-func traceParent(ctx context.Context, s state.State) string {
-	if parent := span.Parent(ctx); parent != "" {
-		return parent
-	}
-	return s.TraceSpan
-}
-
 // traceModel starts the span of a model call, its retries included.
 func (t *turn) traceModel(ctx context.Context, m agent.Model, effect loop.CallModel) (context.Context, trace.Span) {
 	if t.w.tracer == nil {
@@ -142,6 +115,9 @@ func asked(m agent.Model) []attribute.KeyValue {
 	}
 	return append(set, span.ServerAddress.String(u.Hostname()), span.ServerPort.Int(port))
 }
+
+// builtin are the providers that ship with Turnpike.
+var builtin = model.BuiltinSpecs()
 
 // providerName returns a provider's name in the OpenTelemetry conventions.
 func providerName(name string) string { return cmp.Or(builtin[name].System, name) }

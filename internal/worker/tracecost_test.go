@@ -6,6 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
@@ -21,7 +22,7 @@ func spans(ctx context.Context, t *turn, ev loop.Event, result outcome) {
 	t.endModel(call, ev)
 	_, call = t.traceTool(ctx, &agent.Agent{}, state.OpenCall{ID: "c1", Name: "add"})
 	t.endTool(call, result)
-	_ = traceParent(ctx, t.s)
+	_ = span.Carried(ctx, t.s.TraceSpan)
 	t.span = of
 	t.endSpan()
 }

@@ -7,8 +7,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
-	"github.com/turnpike-dev/turnpike/internal/timelimit"
-	"github.com/turnpike-dev/turnpike/internal/worker/internal/admission"
+	"github.com/turnpike-dev/turnpike/internal/engine/admission"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
@@ -82,7 +83,7 @@ func (w *Worker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admissi
 type turn struct {
 	w        *Worker
 	delivery bus.TurnDelivery
-	lease    *lease
+	lease    *upkeep.Lease
 	claim    claimed
 	started  time.Time
 	span     trace.Span
@@ -130,23 +131,13 @@ type claimed struct {
 // take takes a turn, and survives it. A turn that panics every time ends poisoned: the
 // lease runs out and the attempt counts.
 func (w *Worker) take(ctx context.Context, d bus.TurnDelivery, load *admission.Turn) {
-	defer w.survive(d.Turn().Run)
+	defer upkeep.Survive(w.log, d.Turn().Run)
 	w.check(w.takeTurn(ctx, d, load), "answer turn message")
-}
-
-// survive is deferred: a panic ends what was done for a run, and nothing else.
-func (w *Worker) survive(run state.RunID) {
-	p := timelimit.Caught(recover())
-	if p == nil {
-		return
-	}
-	w.runLog(run).Error().Interface("panic", p.Value).Bytes("stack", p.Stack).
-		Str("hint", "a defect of a loop, of something that the process was given, or of Turnpike; it is tried again").Msg("turn panicked")
 }
 
 // agent returns the definition of the run.
 func (t *turn) agent(ctx context.Context) (*agent.Agent, error) {
-	a, err := t.w.agents.get(ctx, t.s.Tenant, t.s.Agent, t.s.AgentVersion)
+	a, err := t.w.agents.Get(ctx, t.s.Tenant, t.s.Agent, t.s.AgentVersion)
 	if err != nil {
 		return nil, t.notLoaded(ctx, err)
 	}
@@ -156,6 +147,6 @@ func (t *turn) agent(ctx context.Context) (*agent.Agent, error) {
 // next is the turn that follows a commit.
 func (t *turn) next(ctx context.Context, done state.Committed) dispatch.Turn {
 	return dispatch.Turn{
-		Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Tenant: t.s.Tenant, Noisy: done.Noisy, TraceParent: traceParent(ctx, t.s),
+		Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Tenant: t.s.Tenant, Noisy: done.Noisy, TraceParent: span.Carried(ctx, t.s.TraceSpan),
 	}
 }

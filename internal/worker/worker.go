@@ -13,9 +13,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/engine/admission"
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
+	"github.com/turnpike-dev/turnpike/internal/engine/executor"
+	"github.com/turnpike-dev/turnpike/internal/engine/random"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
-	"github.com/turnpike-dev/turnpike/internal/worker/internal/admission"
-	"github.com/turnpike-dev/turnpike/internal/worker/internal/executor"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -31,13 +35,17 @@ type Worker struct {
 	metrics *metrics
 	meters  *meters      // nil: none
 	tracer  trace.Tracer // nil: no spans
-	agents  *agents
+	agents  *definition.Agents
 
 	dispatch *dispatch.Dispatcher
 	watchers bus.Watchers    // set by Run
-	members  *members        // set by Run
 	lifetime context.Context //nolint:containedctx // of Run: it ends what outlives its turn
-	feed     *feed           // nil: the deployment has none
+
+	leases    *upkeep.Leases
+	members   *upkeep.Members
+	sweeper   *upkeep.Sweeper
+	finalizer *upkeep.Finalizer
+	feed      *upkeep.Feed // nil: the deployment has none
 
 	slots      *admission.Slots
 	tenants    *admission.Tenants
@@ -47,19 +55,14 @@ type Worker struct {
 
 	breakers *model.Breakers // of the models that this worker asks
 	quotas   *quotas
-	refused  refused
-	random   random
+	random   random.Source
 
-	leases   leases
-	eager    *eagerClaims
 	inFlight atomic.Int64 // turns
-	clock    *clock
+	clock    *clock.Clock
 	calls    *timelimit.Calls // of tools, hooks and models
 	turns    sync.WaitGroup
 	released chan struct{} // closed by Release
 	release  func()
-	creating chan struct{} // has an element for each group of children that is being created
-	finding  chan struct{} // has an element for each child that is being looked for
 }
 
 // fewTurns is how many turns may be in flight with stacks of their own: they take some 8
@@ -90,14 +93,11 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		answers:  answers,
 		executor: executor.Inline{},
 		breakers: model.NewBreakers(cfg.Breakers),
-		quotas:   newQuotas(store, cfg.RateLimits, m, random{cfg.Random}),
-		random:   random{cfg.Random},
-		eager:    &eagerClaims{},
+		quotas:   newQuotas(store, cfg.RateLimits, m, random.Source{R: cfg.Random}),
+		random:   random.Source{R: cfg.Random},
 		calls:    calls,
-		clock:    &clock{},
+		clock:    &clock.Clock{},
 		lifetime: context.Background(),
-		creating: make(chan struct{}, maxCreating),
-		finding:  make(chan struct{}, maxFinding),
 		released: make(chan struct{}),
 	}
 	w.release = sync.OnceFunc(func() { close(w.released) })
@@ -110,14 +110,34 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		w.store = offloadedStore{store, w.executor}
 		w.dispatch = dispatch.New(offloadedBus{b, w.executor}, w.tenants.Noisy)
 	}
-	if cfg.EventFeed {
-		w.feed = newFeed(store, b, w.log)
-	}
-	w.agents = newAgents(store, cfg, calls, w.secret)
 	if cfg.Tracer != nil {
 		w.tracer = cfg.Tracer.Tracer(tracerName)
 	}
+	w.agents = definition.New(store, definition.Config{
+		Kinds: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops, Policy: cfg.Policy,
+		Secrets: definition.Secrets{Dir: cfg.SecretsDir, Getenv: cfg.Getenv}, Keys: cfg.Keys, Patience: cfg.LeaseDuration / 2, Calls: calls, Log: w.log,
+	})
+	w.keepUp()
 	return w, nil
+}
+
+// keepUp makes the parts of the worker that keep the deployment going beside its turns.
+func (w *Worker) keepUp() {
+	cfg := w.cfg
+	periods := upkeep.Periods{
+		Lease: cfg.LeaseDuration, RedeliveryDelay: cfg.RedeliveryDelay, Sweep: cfg.SweepInterval, Heartbeat: cfg.HeartbeatInterval, LateResults: cfg.LateResults,
+	}
+	if cfg.EventFeed {
+		w.feed = upkeep.NewFeed(w.store, w.bus, w.log)
+	}
+	w.leases = upkeep.NewLeases(w.store, periods, !cfg.Without.EagerClaims, w.log)
+	w.finalizer = upkeep.NewFinalizer(w.store, w.bus, upkeep.FinalizerConfig{
+		Dispatch: w.dispatch, Agents: w.agents, Clock: w.clock, Feed: w.feed, Tracer: w.tracer,
+		RedeliveryDelay: cfg.RedeliveryDelay, ToolOutput: cfg.ToolOutput, Log: w.log,
+	})
+	w.sweeper = upkeep.NewSweeper(w.store, w.bus, w.dispatch, w.finalizer, periods, w.metrics.swept, w.log)
+	self := upkeep.Self{ID: cfg.ID, Version: cfg.Version, Slots: cfg.Slots}
+	w.members = upkeep.NewMembers(self, w.store, w.bus, w.leases, w.sweeper, periods, w.log)
 }
 
 // errShutdown is the cause with which turns end that outlive the shutdown grace.
@@ -140,33 +160,32 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer watchers.Stop()
 	w.watchers = watchers
 
-	stopAborts, err := w.bus.Aborts(turnCtx, w.hearAbort)
+	stopAborts, err := w.bus.Aborts(turnCtx, w.leases.HearAbort)
 	if err != nil {
 		return fmt.Errorf("subscribe to aborts: %w", err)
 	}
 	defer stopAborts()
 
-	if w.members, err = w.joinMembers(turnCtx); err != nil {
+	stopListening, err := w.members.Join(turnCtx)
+	if err != nil {
 		return fmt.Errorf("subscribe to heartbeats: %w", err)
 	}
-	defer w.members.stop()
+	defer stopListening()
 
 	queues, err := w.openQueues(ctx)
 	if err != nil {
 		return err
 	}
-	w.evictFormerSelf(ctx)
+	w.members.EvictFormerSelf(ctx)
 
 	background, stopBackground := context.WithCancel(turnCtx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stopBackground()
-	running.Go(func() { w.renewLeases(background) })
-	running.Go(func() { w.members.sendHeartbeats(background) })
-	running.Go(func() { w.members.writeHeartbeats(background) })
-	running.Go(func() { w.members.watch(background) })
+	running.Go(func() { w.leases.Run(background) })
+	running.Go(func() { w.members.Run(background) })
 	if w.feed != nil {
-		running.Go(func() { w.feed.run(background) })
+		running.Go(func() { w.feed.Run(background) })
 	}
 
 	ended := w.pullUntil(ctx, turnCtx, queues)
@@ -205,12 +224,12 @@ func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey
 		})
 	}
 	pulling.Go(func() error {
-		w.sweep(pullCtx)
+		w.sweeper.Run(pullCtx, w.refreshQuotas)
 		return nil
 	})
 	w.log.Info().Int("slots", w.cfg.Slots).Msg("worker started")
 	<-ctx.Done()
-	w.eager.stop()
+	w.leases.StopEager()
 	ended = time.Now()
 	if err := pulling.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		w.log.Warn().Err(err).Str("hint", "messages that were fetched are delivered again").Msg("turn queues not closed")
@@ -236,11 +255,11 @@ func (w *Worker) finish(ctx context.Context, ended time.Time, stop context.Cance
 		stop(errShutdown)
 		<-finished
 	}
-	w.releaseEager(ctx, ended.Add(-w.cfg.RedeliveryDelay))
+	w.leases.ReleaseEager(ctx, ended.Add(-w.cfg.RedeliveryDelay))
 	if w.feed != nil {
-		w.feed.flushAll(ctx)
+		w.feed.FlushAll(ctx)
 	}
-	w.bus.SendHeartbeat(bus.Heartbeat{Worker: w.cfg.ID, Leaving: true})
+	w.members.Leave()
 	w.log.Info().Msg("worker stopped")
 }
 
@@ -253,7 +272,7 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 				return
 			}
 			w.log.Warn().Err(err).Stringer("queue", key).Str("hint", "is NATS reachable? it is asked again").Msg("no turn messages from the bus")
-			if !pause(ctx, w.cfg.SweepInterval) {
+			if !clock.Pause(ctx, w.cfg.SweepInterval) {
 				return
 			}
 			continue
@@ -325,6 +344,16 @@ func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 	}
 }
 
+// hasSlot reports whether the worker has a slot for one more turn.
+func (w *Worker) hasSlot() bool { return w.inFlight.Load() < int64(w.cfg.Slots) }
+
+// refreshQuotas learns which models other workers were told to leave alone.
+func (w *Worker) refreshQuotas(ctx context.Context) {
+	if err := w.quotas.refresh(ctx); err != nil && ctx.Err() == nil {
+		w.log.Warn().Err(err).Str("hint", "check that the store is reachable; the worker retries").Msg("rate limits not read")
+	}
+}
+
 // slot takes a slot, and reports whether it had to wait. While none is free, the queue
 // fetches nothing for this worker.
 func (w *Worker) slot(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (waited bool, err error) {
@@ -333,18 +362,6 @@ func (w *Worker) slot(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 	}
 	queue.SetPrefetch(0)
 	return true, w.slots.Acquire(ctx, key)
-}
-
-// pause waits for d and reports whether ctx is still alive.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // check logs an error that changes nothing: a lost ack is one more delivery.

@@ -6,16 +6,16 @@ const (
 	act      = "internal/worker/act.go"
 	journal  = "internal/worker/journal.go"
 	commit   = "internal/worker/commit.go"
-	eager    = "internal/worker/eager.go"
-	leases   = "internal/worker/lease.go"
-	finalize = "internal/worker/finalize.go"
-	children = "internal/worker/children.go"
-	sweep    = "internal/worker/sweep.go"
+	eager    = "internal/engine/upkeep/eager.go"
+	leases   = "internal/engine/upkeep/leases.go"
+	finalize = "internal/engine/upkeep/finalizer.go"
+	rest     = "internal/worker/rest.go"
+	sweep    = "internal/engine/upkeep/sweeper.go"
 	tools    = "internal/worker/tools.go"
 	hooks    = "internal/worker/hooks.go"
 	probe    = "internal/worker/probe.go"
 	spent    = "internal/worker/spent.go"
-	members  = "internal/worker/membership.go"
+	members  = "internal/engine/upkeep/members.go"
 	messages = "internal/dispatch/dispatch.go"
 	rules    = "internal/state/record/record.go"
 	memory   = "pkg/state/memstore/memstore.go"
@@ -28,11 +28,11 @@ const (
 var all = []mutant{
 	// Those that a model of the protocol was held to, before the code itself was explored.
 	{"tools start before the response is written down", journal, []string{
-		"		abort, err := j.store.Record(within, j.lease.Lease, r)\n		if err == nil {\n			j.lease.interrupt(abort)\n			j.grown(ctx, int64(len(log)))\n", "		abort, err := (*state.Abort)(nil), error(nil)\n		if err == nil {\n			j.lease.interrupt(abort)\n",
+		"		abort, err := j.store.Record(within, j.lease.Lease, r)\n		if err == nil {\n			j.lease.Interrupt(abort)\n			j.grown(ctx, int64(len(log)))\n", "		abort, err := (*state.Abort)(nil), error(nil)\n		if err == nil {\n			j.lease.Interrupt(abort)\n",
 	}, "TestExplore/^tools$"},
 	{"nobody notes that a tool was started", tools, []string{"		if !spec.Idempotent {\n", "		if false {\n"}, "TestExplore/^tools$"},
-	{"tokens can be foreseen", claim, []string{"Token: w.random.token(),", "Token: fmt.Sprint(msg.Version),"}, "TestExplore/^tools$"},
-	{"nobody sweeps", sweep, []string{"refused := w.republish(ctx, due, dispatch.Swept())", "refused := 0"}, "TestExplore/^tools$"},
+	{"tokens can be foreseen", claim, []string{"Token: w.random.Token(),", "Token: fmt.Sprint(msg.Version),"}, "TestExplore/^tools$"},
+	{"nobody sweeps", sweep, []string{"refused := s.Republish(ctx, due, dispatch.Swept())", "refused := 0"}, "TestExplore/^tools$"},
 	{"the sweeper publishes under the turn's own id", messages, []string{
 		`fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause.letter, due.Sweeps, time.Now().UnixNano())`, `id(due.Run, due.Version)+fmt.Sprintf("%.0s", time.Now())`,
 	}, "TestExplore/^tools$"},
@@ -47,7 +47,7 @@ var all = []mutant{
 	{"the start marks of earlier attempts are not looked at", act, []string{"		if _, done := t.claim.Journal.Results[id]; !done {\n", "		if false {\n"}, "TestExplore/^tools$"},
 	{"the results of earlier attempts are not looked at", act, []string{"range slices.Sorted(maps.Keys(t.claim.Journal.Results)) {", "range []string{} {"}, "TestExplore/^tools$"},
 	{"a worker that stops does not release its turns", commit, []string{"	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease, t.putOff); err != nil {", "	if err := error(nil); err != nil {"}, "TestExplore/^tools"},
-	{"leases are never renewed", leases, []string{"			asked.Go(func() { w.renew(ctx, l) })\n", "			_ = l\n"}, "TestExplore/^tools"},
+	{"leases are never renewed", leases, []string{"			asked.Go(func() { h.renew(ctx, l) })\n", "			_ = l\n"}, "TestExplore/^tools"},
 	{"nobody helps a turn that was committed and not published", claim, []string{"		return w.dispatch.Follow(ctx, msg, c.Version, c.Priority)\n", "		return nil\n"}, "TestExplore/^nobody_sweeps,_no_optimisations$"},
 	{"the next turn is not published", turn, []string{"		err = w.dispatch.Publish(ctx, t.next(ctx, done))\n", "		err = nil\n"}, "TestExplore/^one_turn$|TestExplore/^tools$"},
 	{"a run that comes to rest is not finalized", turn, []string{"		err = t.finalize(ctx)\n", "		err = nil\n"}, "TestExplore/^two_children$"},
@@ -60,7 +60,7 @@ var all = []mutant{
 	{"a commit that is repeated is made again", rules, []string{"if r.CommitID == c.ID && c.ID != \"\" {", "if false {"}, "TestExplore/^tools$"},
 	{"a run ends although something has come in during its last turn", commit, []string{"RequireInboxConsumed: true, ", ""}, "TestExplore/^a_remark$"},
 	{"the store ends a run although something has come in", rules, []string{"	return reach > c.Consumed\n", "	return reach < 0\n"}, "TestExplore/^a_remark$"},
-	{"what has come in during the last turn is dropped", commit, []string{"	t.s = loop.ApplyLateSignals(t.s, t.w.clock.now(), late, c.Abort != nil)\n", "	_ = loop.ApplyLateSignals\n"}, "TestExplore/^a_remark$"},
+	{"what has come in during the last turn is dropped", commit, []string{"	t.s = loop.ApplyLateSignals(t.s, t.w.clock.Now(), late, c.Abort != nil)\n", "	_ = loop.ApplyLateSignals\n"}, "TestExplore/^a_remark$"},
 	{"model calls of workers that died are not counted", act, []string{"	if began.Attempt > 1 {\n", "	if false {\n"}, "TestExplore/^tools,_no_optimisations$"},
 	{"a model call is not counted where an attempt has journaled nothing", spent, []string{"	if attempts <= known {\n", "	if attempts <= known+1 {\n"}, "TestExplore/^tools,_no_optimisations$"},
 	{"a sealed run takes messages", rules, []string{"	if r.Sealed != \"\" {\n		return state.Wake{}, state.ErrDeleting", "	if false {\n		return state.Wake{}, state.ErrDeleting"}, "TestExplore/^a_deletion_of_a_tree"},
@@ -68,7 +68,7 @@ var all = []mutant{
 	{"a signal that is repeated is taken twice", rules, []string{"	if slices.Contains(r.Seen, key) {\n", "	if false {\n"}, "TestExplore/^a_remark$"},
 	{"a release counts the attempt", rules, []string{"	r.Attempts--\n", ""}, "TestExplore/^tools"},
 
-	{"a deleted run holds up its batch", "internal/worker/batch.go", []string{"		case errors.Is(err, state.ErrNotFound):\n			gone", "		case errors.Is(err, state.ErrNotFound) && id == \"\":\n			gone"}, "TestExplore/^a_deletion_in_a_batch$"},
+	{"a deleted run holds up its batch", "internal/engine/upkeep/batch.go", []string{"		case errors.Is(err, state.ErrNotFound):\n			gone", "		case errors.Is(err, state.ErrNotFound) && id == \"\":\n			gone"}, "TestExplore/^a_deletion_in_a_batch$"},
 	{"a run that another deletion deleted counts as one that is about to be created", deletion, []string{"		case errors.Is(err, state.ErrDeleted):\n			if err := c.purgeDeleted", "		case err == nil:\n			if err := c.purgeDeleted"}, "TestExplore/^two_deletions_of_a_tree_and_a_remark$"},
 
 	// Of probes.
@@ -99,17 +99,17 @@ var all = []mutant{
 	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			g.answer(ctx, m, kind, g.guarded(func() error { return take(ctx, m) })())\n", "			_ = m.Ack()\n			g.answer(ctx, m, kind, g.guarded(func() error { return take(ctx, m) })())\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"a submission over the bus loses its key", intake, []string{"key: m.Header(headerMsgID), message: m.ID(), ", ""}, "TestExplore/^a_service,_over_the_bus$"},
 	{"an abort over the bus is not noted in the store", intake, []string{"	wake, err := g.store.Abort(ctx, id, a, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n"}, "TestExplore/^a_service,_over_the_bus$"},
-	{"a service is not told of the end", finalize, []string{"		if err := w.reply(ctx, s); err != nil {\n", "		if err := error(nil); err != nil {\n"}, "TestExplore/^a_service,_over_the_bus$"},
+	{"a service is not told of the end", finalize, []string{"		if err := f.reply(ctx, s); err != nil {\n", "		if err := error(nil); err != nil {\n"}, "TestExplore/^a_service,_over_the_bus$"},
 
 	// Of aborts.
 	{"a turn does not see that its run was aborted", act, []string{"Signals: t.claim.Signals, Abort: t.claim.Abort,", "Signals: t.claim.Signals,"}, "TestExplore/^a_cancellation$"},
-	{"an abort does not interrupt a turn", leases, []string{"		l.cancel(&abortError{state.Abort{Reason: a.Reason, By: state.OnBus(a.Tenant)}})\n", "		return\n"}, "TestExplore/^a_cancellation$"},
+	{"an abort does not interrupt a turn", leases, []string{"		l.cancel(&AbortError{state.Abort{Reason: a.Reason, By: state.OnBus(a.Tenant)}})\n", "		return\n"}, "TestExplore/^a_cancellation$"},
 	{"an abort between a claim and the note of it is missed", leases, []string{"		for _, a := range c.aborts {\n			l.abort(a)\n", "		for range c.aborts {\n"}, "TestExplore/^a_cancellation$"},
-	{"a turn that ends an aborted run is interrupted by the abort", leases, []string{"if a.AppliesTo(l.Version) && a.Tenant == l.tenant && !l.ends {", "if a.AppliesTo(l.Version) {"}, "TestAbortOfTwoClaims|TestExplore/^a_cancellation$"},
-	{"an eager claim outlives an abort", leases, []string{"	w.eager.forget(a.Run) // the store is asked, and tells of the abort\n", ""}, "TestExplore/^a_cancellation$"},
+	{"a turn that ends an aborted run is interrupted by the abort", leases, []string{"if a.AppliesTo(l.Version) && a.Tenant == l.tenant && !l.ending {", "if a.AppliesTo(l.Version) {"}, "TestAbortOfTwoClaims|TestExplore/^a_cancellation$"},
+	{"an eager claim outlives an abort", leases, []string{"	h.eager.forget(a.Run) // the worker asks the store, which reports the abort\n", ""}, "TestExplore/^a_cancellation$"},
 	{"an abort is not noted in the store", signal, []string{"	wake, err := g.store.Abort(ctx, st.ID, abort, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n	_ = abort\n"}, "TestExplore/^a_cancellation$"},
 
-	{"a worker does not heed the abort that its write to the journal reports", journal, []string{"			j.lease.interrupt(abort)\n", "			_ = abort\n"}, "TestExplore/^a_cancellation$"},
+	{"a worker does not heed the abort that its write to the journal reports", journal, []string{"			j.lease.Interrupt(abort)\n", "			_ = abort\n"}, "TestExplore/^a_cancellation$"},
 	{"the store does not report an abort to a write to the journal", memory, []string{"			abort = rec.Abort\n", ""}, "TestExplore/^a_cancellation$"},
 
 	// Of children.
@@ -117,8 +117,8 @@ var all = []mutant{
 	{"children start before their parent's turn is committed", turn, []string{
 		"	done, err := t.commit(ctx)\n", "	if err := t.w.startChildren(ctx, t.s, nil); err != nil {\n		return err\n	}\n	done, err := t.commit(ctx)\n",
 	}, "TestExplore/^two_children$"},
-	{"an abort is not passed to children", children, []string{"	t.missing, err = t.w.abortAll(ctx, t.s.Tenant, calls)\n", "	_ = calls\n"}, "TestExplore/^a_child_and_a_cancellation$"},
-	{"a child does not ask whether its parent has ended", finalize, []string{"	case parent.Status.Terminal():\n", "	case parent.Status == \"\":\n"}, "TestOrphan"},
+	{"an abort is not passed to children", rest, []string{"	t.missing, err = t.w.finalizer.AbortChildren(ctx, t.s.Tenant, calls)\n", "	_ = calls\n"}, "TestExplore/^a_child_and_a_cancellation$"},
+	{"a child does not ask whether its parent has ended", rest, []string{"	case parent.Status.Terminal():\n", "	case parent.Status == \"\":\n"}, "TestOrphan"},
 
 	// Of the gateway.
 	{"a submission's key is dropped", submit, []string{"Key: sub.storeKey(), Fingerprint", "Fingerprint"}, "TestExplore/^one_turn$"},

@@ -146,8 +146,8 @@ var packages = []group{
 		{"a worker that stops keeps its eager claims", eager, []string{"		if c.since.After(since) {\n", "		if false {\n"}, "TestEagerClaimIsReleased$"},
 		{"a deaf worker judges others", members, []string{"	if m.deaf(m.unreachableAfter() / 2) {\n", "	if false {\n", " || m.deaf(2*every)", ""}, "TestDeafWorkerEvictsNoOther$"},
 		{"an eviction that failed is not repeated", members, []string{"if _, heard := m.seen[id]; !heard && !done {", "if false {", "			if done && m.unheard(id) {", "			if m.unheard(id) {"}, "TestEvictionIsTriedAgain$"},
-		{"a worker that restarts leaves its turns to their leases", members, []string{"due, err := w.store.Evict(ctx, w.cfg.ID, evictPart, w.cfg.RedeliveryDelay)", "var due []state.Due; var err error"}, "TestRestartUnderTheSameID$"},
-		{"a worker claims eagerly beside one that takes nothing over", members, []string{"	if !other.takesOver {\n		m.w.eager.allow(false)\n	}\n", "", "		known = known && other.takesOver\n", "		_ = other\n"}, "TestNoEagerClaim"},
+		{"a worker that restarts leaves its turns to their leases", members, []string{"due, err := m.store.Evict(ctx, m.self.ID, evictPart, m.periods.RedeliveryDelay)", "var due []state.Due; var err error"}, "TestRestartUnderTheSameID$"},
+		{"a worker claims eagerly beside one that takes nothing over", members, []string{"	if !other.takesOver {\n		m.leases.AllowEager(false)\n	}\n", "", "		known = known && other.takesOver\n", "		_ = other\n"}, "TestNoEagerClaim"},
 	}},
 	{natsbus, []mutant{
 		{"a watch never expires", "pkg/bus/natsbus/events.go", []string{"return ok && time.Now().Before(until)", "_ = until\n	return ok"}, "TestWatchesExpire$"},

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
-	"github.com/turnpike-dev/turnpike/internal/worker"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 	asleep = 3 * time.Second
 
 	// unheard is for how long a worker at its defaults is silent before it is dead.
-	unheard = worker.MissedHeartbeats * 300 * time.Millisecond
+	unheard = upkeep.MissedHeartbeats * 300 * time.Millisecond
 )
 
 // crowd is three workers with runs in flight: as many in the first as it has slots, and

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/turnpike-dev/turnpike/internal/worker/internal/admission"
+	"github.com/turnpike-dev/turnpike/internal/engine/admission"
 )
 
 func reserve(t *testing.T, a *admission.Answers, tenant string, n int64) *admission.Reservation {

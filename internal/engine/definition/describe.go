@@ -1,4 +1,4 @@
-package worker
+package definition
 
 import (
 	"bytes"
@@ -20,13 +20,13 @@ type undescribed struct {
 	tools []tool.Bound
 }
 
-func (a *agents) undescribed(tenant string, of *agent.Agent) []undescribed {
+func (a *Agents) undescribed(tenant string, of *agent.Agent) []undescribed {
 	var all []undescribed
-	for _, name := range a.kinds.Names() {
-		u := undescribed{kind: a.kinds[name]}
+	for _, name := range a.cfg.Kinds.Names() {
+		u := undescribed{kind: a.cfg.Kinds[name]}
 		for _, d := range of.Definition.Tools {
 			if t := of.Tool(d.Name); t != nil && t.Kind == name && t.Described && (d.Description == "" || len(d.Schema) == 0) {
-				u.tools = append(u.tools, t.Bound(tenant, a.secretOf(tenant)))
+				u.tools = append(u.tools, t.Bound(tenant, a.SecretOf(tenant)))
 			}
 		}
 		if len(u.tools) > 0 {
@@ -39,7 +39,7 @@ func (a *agents) undescribed(tenant string, of *agent.Agent) []undescribed {
 // described returns an agent whose tools are described by whoever serves them where
 // its definition does not. What they say may change from turn to turn; an author who
 // does not want that writes it into the definition.
-func (a *agents) described(ctx context.Context, key agentKey, b *bound) (*bound, error) {
+func (a *Agents) described(ctx context.Context, key agentKey, b *bound) (*bound, error) {
 	if len(b.undescribed) == 0 {
 		return b, nil
 	}
@@ -76,16 +76,16 @@ func (a *agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 
 // ask asks a kind what its tools are. One that does not come back in time, or panics, has said
 // nothing: its tools are offered as the definition has them.
-func (a *agents) ask(ctx context.Context, u undescribed) (said map[string]tool.Description) {
+func (a *Agents) ask(ctx context.Context, u undescribed) (said map[string]tool.Description) {
 	ctx, cancel := context.WithTimeout(ctx, agent.DefaultToolTimeout)
 	defer cancel()
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
-			a.log.Error().Interface("panic", p.Value).Str("kind", u.tools[0].Kind).Bytes("stack", p.Stack).
+			a.cfg.Log.Error().Interface("panic", p.Value).Str("kind", u.tools[0].Kind).Bytes("stack", p.Stack).
 				Str("hint", "a defect of the kind of tool; its tools are offered as the definition has them").Msg("kind of tool panicked")
 		}
 	}()
-	said, _ = timelimit.Call(ctx, a.calls, straggle, func() map[string]tool.Description { return u.kind.Describe(ctx, u.tools) })
+	said, _ = timelimit.Call(ctx, a.cfg.Calls, timelimit.Straggle, func() map[string]tool.Description { return u.kind.Describe(ctx, u.tools) })
 	return said
 }
 

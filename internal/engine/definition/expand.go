@@ -1,4 +1,4 @@
-package worker
+package definition
 
 import (
 	"context"
@@ -13,13 +13,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// expand compiles a definition, or returns an *invalidAgentError, with the tools for which its sources stand. The first
+// expand compiles a definition, or returns an *InvalidError, with the tools for which its sources stand. The first
 // worker that needs them asks the kind and pins what it says; all others, and all runs
 // of that version of the agent, go by the pin, so the model always sees the same tools.
-func (a *agents) expand(ctx context.Context, key agentKey, def agent.Definition) (*bound, error) {
+func (a *Agents) expand(ctx context.Context, key agentKey, def agent.Definition) (*bound, error) {
 	b, err := a.compile(key, def)
 	if err != nil {
-		return nil, &invalidAgentError{err}
+		return nil, &InvalidError{err}
 	}
 	if def, err = a.probes(ctx, key, def, b.agent.ProbeSources()); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (a *agents) expand(ctx context.Context, key agentKey, def agent.Definition)
 		if err := a.mayAsk(ctx, key.tenant, s); err != nil {
 			return nil, err
 		}
-		kind, source := a.kinds[s.Kind], s.Bound(key.tenant, a.secretOf(key.tenant))
+		kind, source := a.cfg.Kinds[s.Kind], s.Bound(key.tenant, a.SecretOf(key.tenant))
 		pin, err := a.pinned(ctx, key.pin(s), kind, source)
 		if err != nil {
 			return nil, err
@@ -45,14 +45,14 @@ func (a *agents) expand(ctx context.Context, key agentKey, def agent.Definition)
 		}
 	}
 	if b, err = a.compile(key, def.Expand(listed)); err != nil {
-		return nil, &invalidAgentError{err}
+		return nil, &InvalidError{err}
 	}
 	return b, nil
 }
 
 // probes returns a definition in which each probe that is a source is the one tool for which
-// it stands, or an *invalidAgentError.
-func (a *agents) probes(ctx context.Context, key agentKey, def agent.Definition, sources []agent.Source) (agent.Definition, error) {
+// it stands, or an *InvalidError.
+func (a *Agents) probes(ctx context.Context, key agentKey, def agent.Definition, sources []agent.Source) (agent.Definition, error) {
 	if len(sources) == 0 {
 		return def, nil
 	}
@@ -61,7 +61,7 @@ func (a *agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 		if err := a.mayAsk(ctx, key.tenant, s); err != nil {
 			return def, err
 		}
-		kind, source := a.kinds[s.Kind], s.Bound(key.tenant, a.secretOf(key.tenant))
+		kind, source := a.cfg.Kinds[s.Kind], s.Bound(key.tenant, a.SecretOf(key.tenant))
 		pin, err := a.pinned(ctx, key.pin(s)+"/probe", kind, source)
 		if err != nil {
 			return def, err
@@ -71,7 +71,7 @@ func (a *agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 			return def, err
 		}
 		if len(tools) != 1 {
-			return def, &invalidAgentError{fmt.Errorf("tools[%d].probe: it stands for %d tools, and one can be asked: name it with allow", s.Index, len(tools))}
+			return def, &InvalidError{fmt.Errorf("tools[%d].probe: it stands for %d tools, and one can be asked: name it with allow", s.Index, len(tools))}
 		}
 		probe := *def.Tools[s.Index].Probe
 		probe.Listed = tools[0].Listed
@@ -80,11 +80,11 @@ func (a *agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 	return def, nil
 }
 
-// mayAsk returns nil if a tenant's agents may use a source of tools, or an *invalidAgentError.
-func (a *agents) mayAsk(ctx context.Context, tenant string, s agent.Source) error {
-	err := a.permitted(ctx, tenant, s.Needs)
+// mayAsk returns nil if a tenant's agents may use a source of tools, or an *InvalidError.
+func (a *Agents) mayAsk(ctx context.Context, tenant string, s agent.Source) error {
+	err := a.Permitted(ctx, tenant, s.Needs)
 	if _, refused := errors.AsType[*policy.RefusedError](err); refused {
-		return &invalidAgentError{fmt.Errorf("tools[%d]: %w", s.Index, err)}
+		return &InvalidError{fmt.Errorf("tools[%d]: %w", s.Index, err)}
 	}
 	return err
 }
@@ -100,9 +100,9 @@ func (k agentKey) pin(s agent.Source) string {
 }
 
 // pinned returns what a version of an agent has pinned under a key, or an
-// *invalidAgentError if that is nothing yet and nothing can be had. What one turn asks
+// *InvalidError if that is nothing yet and nothing can be had. What one turn asks
 // for, others that come meanwhile get, too.
-func (a *agents) pinned(ctx context.Context, key string, kind tool.Kind, source tool.Bound) (json.RawMessage, error) {
+func (a *Agents) pinned(ctx context.Context, key string, kind tool.Kind, source tool.Bound) (json.RawMessage, error) {
 	found := a.pins.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), agent.DefaultToolTimeout)
 		defer cancel()
@@ -112,7 +112,7 @@ func (a *agents) pinned(ctx context.Context, key string, kind tool.Kind, source 
 		}
 		pin, err := kind.Pin(ctx, source)
 		if err != nil {
-			return nil, &invalidAgentError{err}
+			return nil, &InvalidError{err}
 		}
 		return a.store.Pin(ctx, key, pin)
 	})

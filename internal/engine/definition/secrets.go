@@ -1,8 +1,7 @@
-package worker
+package definition
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,10 +11,8 @@ import (
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/internal/policy"
-	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // secretScheme starts a reference to a secret.
@@ -31,7 +28,7 @@ const maxTenants = 10_000
 // builtin are the providers whose keys workers read from variables of their own.
 var builtin = model.BuiltinSpecs()
 
-// Secrets finds what the operator of a worker has declared to be a secret.
+// Secrets finds the values that the operator of a process has declared to be secrets.
 type Secrets struct {
 	// Dir has one file a secret: those of a tenant in a directory of its name, those of the
 	// deployment directly below. Empty: there are none.
@@ -120,80 +117,4 @@ func (s Secrets) file(elem ...string) (string, error) {
 		return strings.TrimSpace(string(b)), nil
 	}
 	return "", fmt.Errorf("secret %s cannot be read: %w", elem[len(elem)-1], cmp.Or(errors.Unwrap(err), err)) // without the path
-}
-
-// secret returns the value of a tenant's secret at the moment of its use.
-func (w *Worker) secret(tenant, name, host string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.LeaseDuration/2)
-	defer cancel()
-	p, err := w.policyOf(ctx, tenant)
-	if err != nil {
-		return "", err
-	}
-	return Secrets{w.cfg.SecretsDir, w.cfg.Getenv}.Find(tenant, name, host, p)
-}
-
-// modelKey returns the key that a model names, or else the worker's own for its
-// provider, which goes to the provider's own address only and must be there then.
-// Other addresses may want none.
-func (w *Worker) modelKey(tenant string, m agent.Model) (string, error) {
-	host := w.modelHost(m)
-	if m.APIKey != "" {
-		return w.secret(tenant, strings.TrimPrefix(m.APIKey, secretScheme), host)
-	}
-	ref := w.cfg.Keys[m.Provider]
-	if ref == "" || m.BaseURL != "" {
-		return "", nil
-	}
-	if !strings.HasPrefix(ref, secretScheme) {
-		return ref, nil
-	}
-	return Secrets{w.cfg.SecretsDir, w.cfg.Getenv}.Key(tenant, strings.TrimPrefix(ref, secretScheme), host)
-}
-
-// policyOf returns what the agents of a tenant may use now.
-func (w *Worker) policyOf(ctx context.Context, tenant string) (policy.Policy, error) {
-	if w.cfg.Policy == nil {
-		return policy.Policy{}, nil
-	}
-	return w.cfg.Policy(ctx, tenant)
-}
-
-// permit returns nil if a tenant's agents may use what calls of a tool need.
-func permit(p policy.Policy, needs tool.Needs) error {
-	if needs.Command != "" {
-		if err := p.Command(needs.Command); err != nil {
-			return err
-		}
-	}
-	for _, host := range needs.Hosts {
-		if err := p.Host(host); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// permitted returns nil if a tenant's agents may use what calls of a tool need now.
-func (a *agents) permitted(ctx context.Context, tenant string, needs tool.Needs) error {
-	if a.policy == nil || needs.Command == "" && len(needs.Hosts) == 0 {
-		return nil
-	}
-	p, err := a.policy(ctx, tenant)
-	if err != nil {
-		return err
-	}
-	return permit(p, needs)
-}
-
-// permittedModel returns nil if a tenant's agents may use a model now.
-func (w *Worker) permittedModel(ctx context.Context, tenant string, m agent.Model) error {
-	p, err := w.policyOf(ctx, tenant)
-	if err != nil {
-		return err
-	}
-	if err := p.Model(m.Provider, m.Name); err != nil || m.BaseURL == "" {
-		return err
-	}
-	return p.Host(w.modelHost(m))
 }

@@ -1,4 +1,4 @@
-package worker
+package upkeep
 
 import (
 	"context"
@@ -17,11 +17,11 @@ import (
 // A run that was cancelled while it was pending has freed nothing. A run before it
 // starts the one behind it when it leaves the lane; the cancelled run does so only if that
 // has happened already.
-func (w *Worker) startNext(ctx context.Context, s state.State) error {
+func (f *Finalizer) startNext(ctx context.Context, s state.State) error {
 	if s.Batch == nil || !s.PendingInBatch() && !s.LeftLane() {
 		return nil
 	}
-	l := lane{w: w, s: s}
+	l := lane{f: f, s: s}
 	if s.PendingInBatch() || s.Batch.Skipped {
 		if free, err := l.free(ctx); err != nil || !free {
 			return err
@@ -44,7 +44,7 @@ func (w *Worker) startNext(ctx context.Context, s state.State) error {
 
 // lane is the lane of a run of a batch.
 type lane struct {
-	w       *Worker
+	f       *Finalizer
 	s       state.State
 	deleted *state.DeletedBatch // nil: not read yet
 }
@@ -58,7 +58,7 @@ func (l *lane) gone(ctx context.Context, err error, step int) (bool, error) {
 	}
 	if l.deleted == nil {
 		first, _, _ := l.s.BatchOrigin()
-		b, err := l.w.store.DeletedOfBatch(ctx, first)
+		b, err := l.f.store.DeletedOfBatch(ctx, first)
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
 			return false, err
 		}
@@ -76,7 +76,7 @@ func (l *lane) free(ctx context.Context) (bool, error) {
 		if !ok {
 			return true, nil
 		}
-		before, err := l.w.store.Load(ctx, id)
+		before, err := l.f.store.Load(ctx, id)
 		switch {
 		case errors.Is(err, state.ErrNotFound):
 			gone, err := l.gone(ctx, err, step)
@@ -101,8 +101,8 @@ func (l *lane) free(ctx context.Context) (bool, error) {
 // start lets a pending run go, and reports whether it has ended, so that the one
 // behind it may start instead.
 func (l *lane) start(ctx context.Context, id state.RunID, step int) (ended bool, err error) {
-	w := l.w
-	wake, err := w.store.Signal(ctx, id, state.Signal{ID: "start:" + string(id), Start: true, At: w.clock.now()}, w.cfg.RedeliveryDelay)
+	f := l.f
+	wake, err := f.store.Signal(ctx, id, state.Signal{ID: "start:" + string(id), Start: true, At: f.cfg.Clock.Now()}, f.cfg.RedeliveryDelay)
 	if closed, ok := errors.AsType[*state.NotWaitingError](err); ok {
 		return closed.Status.Terminal(), nil
 	}
@@ -116,7 +116,7 @@ func (l *lane) start(ctx context.Context, id state.RunID, step int) (ended bool,
 	if err != nil {
 		return false, fmt.Errorf("start run %s: %w", id, err)
 	}
-	if err := w.dispatch.Wake(ctx, id, wake, ""); err != nil {
+	if err := f.cfg.Dispatch.Wake(ctx, id, wake, ""); err != nil {
 		return false, fmt.Errorf("publish turn of run %s: %w", id, err)
 	}
 	return false, nil
@@ -130,7 +130,7 @@ func (l *lane) lost(ctx context.Context, id state.RunID, step int) (bool, error)
 		if !ok {
 			return false, nil
 		}
-		switch _, err := l.w.store.Load(ctx, next); {
+		switch _, err := l.f.store.Load(ctx, next); {
 		case err == nil:
 			return true, l.recordLost(ctx, step)
 		case !errors.Is(err, state.ErrNotFound):
@@ -142,5 +142,5 @@ func (l *lane) lost(ctx context.Context, id state.RunID, step int) (bool, error)
 // recordLost records that the store has lost the run that is step places behind.
 func (l *lane) recordLost(ctx context.Context, step int) error {
 	known := l.s.LostInBatch(l.s.Batch.Index + step*l.s.Batch.MaxParallel)
-	return l.w.recordLost(ctx, known, "the run "+string(l.s.ID)+" of its batch waits for it")
+	return l.f.recordLost(ctx, known, "the run "+string(l.s.ID)+" of its batch waits for it")
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/turnpike-dev/turnpike/internal/worker/internal/series"
+	"github.com/turnpike-dev/turnpike/internal/engine/series"
 )
 
 func admitted(p *series.Limiter, tenant string, names int) (n int) {

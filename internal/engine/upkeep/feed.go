@@ -1,4 +1,4 @@
-package worker
+package upkeep
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -32,12 +33,11 @@ const (
 	feedPage = 256
 )
 
-// feed publishes the logs of runs as events, behind their turns: what a service reads there
-// is the log, a moment later. No run waits for it; one that comes to rest is finalized when its
-// events are stored, so a crash loses none (I9). Events are published
-// from the log, and how far it is published is asked of the feed.
-type feed struct {
-	store state.Store
+// Feed publishes the logs of runs as events after their turns. No turn waits for it. A run that comes
+// to rest is finalized only when its events are stored, so a crash loses none (I9). The feed itself
+// knows how much of a log it has. A Feed is safe for concurrent use.
+type Feed struct {
+	store feedStore
 	bus   feedBus
 	log   zerolog.Logger
 	wake  chan struct{}
@@ -48,7 +48,11 @@ type feed struct {
 	fed     map[state.RunID]fed
 }
 
-// feedBus is what a feed needs of a bus.
+type feedStore interface {
+	Log(ctx context.Context, run state.RunID, after int64, limit int) ([]state.Entry, error)
+	Load(ctx context.Context, run state.RunID) (state.State, error)
+}
+
 type feedBus interface {
 	bus.Feed
 
@@ -75,15 +79,16 @@ type feedLock struct {
 	users int
 }
 
-func newFeed(store state.Store, b feedBus, log zerolog.Logger) *feed {
-	return &feed{
+// NewFeed returns the feed of the runs in store.
+func NewFeed(store feedStore, b feedBus, log zerolog.Logger) *Feed {
+	return &Feed{
 		store: store, bus: b, log: log, wake: make(chan struct{}, 1),
 		pending: map[state.RunID]wanted{}, locks: map[state.RunID]*feedLock{}, fed: map[state.RunID]fed{},
 	}
 }
 
-// grown asks for the entries of a run up to a number to be published soon.
-func (f *feed) grown(tenant string, run state.RunID, upTo int64) {
+// Grown has the entries of a run up to a number published soon.
+func (f *Feed) Grown(tenant string, run state.RunID, upTo int64) {
 	f.mu.Lock()
 	f.pending[run] = wanted{tenant, max(f.pending[run].upTo, upTo)}
 	f.mu.Unlock()
@@ -93,20 +98,21 @@ func (f *feed) grown(tenant string, run state.RunID, upTo int64) {
 	}
 }
 
-// run publishes what is asked for until ctx ends.
-func (f *feed) run(ctx context.Context) {
+// Run publishes entries until ctx ends.
+func (f *Feed) Run(ctx context.Context) {
 	for {
 		select {
 		case <-f.wake:
-			f.flushAll(ctx)
+			f.FlushAll(ctx)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// flushAll publishes what was asked for so far.
-func (f *feed) flushAll(ctx context.Context) {
+// FlushAll publishes the entries of all earlier calls of Grown. It logs failures: those events are
+// published with the run's next turn, or when it comes to rest.
+func (f *Feed) FlushAll(ctx context.Context) {
 	f.mu.Lock()
 	pending := f.pending
 	f.pending = map[state.RunID]wanted{}
@@ -115,7 +121,7 @@ func (f *feed) flushAll(ctx context.Context) {
 	group.SetLimit(concurrentFeeds)
 	for run, w := range pending {
 		group.Go(func() error {
-			if err := f.flush(ctx, w.tenant, run, w.upTo); err != nil && ctx.Err() == nil {
+			if err := f.Flush(ctx, w.tenant, run, w.upTo); err != nil && ctx.Err() == nil {
 				f.log.Warn().Err(err).Str("run_id", string(run)).Str("hint", "the feed gets these events when the run goes on or comes to rest").Msg("events not published")
 			}
 			return nil
@@ -124,9 +130,9 @@ func (f *feed) flushAll(ctx context.Context) {
 	_ = group.Wait() // each has logged its own
 }
 
-// flush publishes the entries of a run up to a number, as far as the feed lacks them, and
-// returns when they are stored.
-func (f *feed) flush(ctx context.Context, tenant string, run state.RunID, upTo int64) error {
+// Flush publishes the entries of a run up to a number, except those that the feed has, and returns
+// when they are stored. It publishes nothing of a deleted run, and returns nil then.
+func (f *Feed) Flush(ctx context.Context, tenant string, run state.RunID, upTo int64) error {
 	unlock, err := f.lock(ctx, run)
 	if err != nil {
 		return err
@@ -145,16 +151,16 @@ func (f *feed) flush(ctx context.Context, tenant string, run state.RunID, upTo i
 		}
 	}
 	if errors.Is(err, state.ErrDeleted) || after > began {
-		return cmp.Or(f.recheck(ctx, tenant, run), ignoreDeleted(err))
+		return cmp.Or(f.Recheck(ctx, tenant, run), ignoreDeleted(err))
 	}
 	return err
 }
 
-// recheck removes what was published of a run that was deleted meanwhile: the deletion has
-// purged the feed before these events were stored.
-func (f *feed) recheck(ctx context.Context, tenant string, run state.RunID) error {
+// Recheck removes the events of a run if it was deleted: the deletion may have purged the feed before
+// they were stored.
+func (f *Feed) Recheck(ctx context.Context, tenant string, run state.RunID) error {
 	_, err := f.store.Load(ctx, run)
-	for err != nil && !errors.Is(err, state.ErrNotFound) && pause(ctx, storePause) {
+	for err != nil && !errors.Is(err, state.ErrNotFound) && clock.Pause(ctx, storePause) {
 		_, err = f.store.Load(ctx, run)
 	}
 	if !errors.Is(err, state.ErrDeleted) {
@@ -176,7 +182,7 @@ func ignoreDeleted(err error) error {
 	return err
 }
 
-func (f *feed) publish(ctx context.Context, tenant string, run state.RunID, entries []state.Entry) error {
+func (f *Feed) publish(ctx context.Context, tenant string, run state.RunID, entries []state.Entry) error {
 	events := make([]bus.Event, len(entries))
 	for i, e := range entries {
 		data, err := api.EncodeEvent(run, e)
@@ -189,7 +195,7 @@ func (f *feed) publish(ctx context.Context, tenant string, run state.RunID, entr
 }
 
 // published returns how many entries of a run the feed has.
-func (f *feed) published(ctx context.Context, tenant string, run state.RunID) (int64, error) {
+func (f *Feed) published(ctx context.Context, tenant string, run state.RunID) (int64, error) {
 	f.mu.Lock()
 	known, ok := f.fed[run]
 	f.mu.Unlock()
@@ -199,7 +205,7 @@ func (f *feed) published(ctx context.Context, tenant string, run state.RunID) (i
 	return f.bus.LastEvent(ctx, tenant, run)
 }
 
-func (f *feed) note(run state.RunID, n int64) {
+func (f *Feed) note(run state.RunID, n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.fed) >= maxFed {
@@ -209,7 +215,7 @@ func (f *feed) note(run state.RunID, n int64) {
 }
 
 // lock has the caller alone publish a run until unlock.
-func (f *feed) lock(ctx context.Context, run state.RunID) (unlock func(), err error) {
+func (f *Feed) lock(ctx context.Context, run state.RunID) (unlock func(), err error) {
 	f.mu.Lock()
 	l := f.locks[run]
 	if l == nil {

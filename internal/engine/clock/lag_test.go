@@ -1,4 +1,4 @@
-package worker
+package clock
 
 import (
 	"testing"
@@ -11,20 +11,20 @@ import (
 func TestClockKeepsQuickAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var c clock
+		var c Clock
 		store := func() time.Time { return time.Now().Add(time.Hour) }
-		off := func() time.Duration { return store().Sub(c.now().Time) }
-		c.hear(store())
-		c.hear(store().Add(-time.Second))
+		off := func() time.Duration { return store().Sub(c.Now().Time) }
+		c.Hear(store())
+		c.Hear(store().Add(-time.Second))
 		if off() != 0 {
 			t.Errorf("after a slow answer the clock is off by %s", off())
 		}
 		time.Sleep(clockFor + time.Second)
-		c.hear(store().Add(-time.Second))
+		c.Hear(store().Add(-time.Second))
 		if off() != time.Second {
 			t.Errorf("after %s the last answer does not count: off by %s", clockFor, off())
 		}
-		c.hear(store())
+		c.Hear(store())
 		if off() != 0 {
 			t.Errorf("after a quick answer the clock is off by %s", off())
 		}

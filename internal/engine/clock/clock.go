@@ -1,0 +1,60 @@
+// Package clock keeps the store's clock for a worker, which may be off by seconds, and waits.
+package clock
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Clock is the store's clock, as the store's answers to claims show it. A turn decides by time only
+// with this clock, because it is the one that has woken the run. It lags by as long as the answer
+// took. Of the answers of the last clockFor the quickest one counts, because a claim may have waited
+// for others in the same batch. The zero value shows the time of this process. A Clock is safe for
+// concurrent use.
+type Clock struct {
+	offset atomic.Int64 // of the store's clock from this process's
+	heard  atomic.Int64 // when that was measured, by this process's clock; 0: never
+}
+
+// clockFor is how long a quick answer counts more than a slow one.
+const clockFor = 10 * time.Second
+
+// Hear sets the clock by an answer of the store that has arrived just now; the zero time has no
+// effect.
+func (c *Clock) Hear(store time.Time) {
+	if store.IsZero() {
+		return
+	}
+	now := time.Now()
+	offset, heard := int64(store.Sub(now)), c.heard.Load()
+	age := now.UnixNano() - heard
+	if heard == 0 || offset >= c.offset.Load() || age > int64(clockFor) || age < 0 {
+		c.offset.Store(offset)
+		c.heard.Store(now.UnixNano())
+	}
+}
+
+// Now returns the time of the store.
+func (c *Clock) Now() state.Time {
+	return state.At(time.Now().Add(time.Duration(c.offset.Load())))
+}
+
+// Local returns the time that this process's clock shows when the store's clock shows t.
+func (c *Clock) Local(t state.Time) time.Time {
+	return t.Add(-time.Duration(c.offset.Load()))
+}
+
+// Pause waits for d, or until ctx ends. It reports whether ctx is still alive.
+func Pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

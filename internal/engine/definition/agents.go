@@ -1,0 +1,198 @@
+package definition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/internal/timelimit"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// maxAgents bounds the compiled agents that are kept. Versions never change, so
+// what is dropped is only compiled again.
+const maxAgents = 1024
+
+// storePause is the time between attempts at a store that does not answer.
+const storePause = 100 * time.Millisecond
+
+// Config of Agents. All fields but Policy and Keys are required.
+type Config struct {
+	Kinds     tool.Kinds
+	Hooks     hook.Kinds
+	Providers map[string]model.Provider
+	Loops     loop.Registry
+
+	// Policy returns what the agents of a tenant may use now. Nil: everything.
+	Policy func(ctx context.Context, tenant string) (policy.Policy, error)
+
+	// Secrets are those of the process, and Keys its API keys by provider, or references to them,
+	// for models that name neither a key nor an address.
+	Secrets Secrets
+	Keys    map[string]string
+
+	Patience time.Duration    // for a store that does not answer
+	Calls    *timelimit.Calls // counts calls of kinds that ignore their time limit
+	Log      zerolog.Logger
+}
+
+// Agents compiles and caches the agents of runs, and says what each may use. It is safe for
+// concurrent use.
+type Agents struct {
+	cfg   Config
+	store state.Agents
+	known agent.Known
+
+	mu      sync.Mutex
+	cache   map[agentKey]*bound
+	secrets map[string]func(name, host string) (string, error) // by tenant
+
+	pins singleflight.Group
+}
+
+type agentKey struct {
+	tenant  string
+	name    string
+	version int
+}
+
+// bound is a version of an agent with its loops. It does not change.
+type bound struct {
+	agent *agent.Agent
+	loops map[string]loop.Loop
+
+	def         agent.Definition
+	undescribed []undescribed
+	said        map[string]tool.Description
+}
+
+// InvalidError reports that the agent of a run cannot be used, and that no retry changes that.
+type InvalidError struct{ err error }
+
+func (e *InvalidError) Error() string { return e.err.Error() }
+func (e *InvalidError) Unwrap() error { return e.err }
+
+// New returns an empty cache of the agents in store.
+func New(store state.Agents, cfg Config) *Agents {
+	return &Agents{
+		cfg: cfg, store: store,
+		known: agent.Known{Tools: cfg.Kinds.Specs(), Hooks: cfg.Hooks.Specs(), Providers: model.SpecsOf(cfg.Providers), Loops: cfg.Loops.Names()},
+		cache: map[agentKey]*bound{}, secrets: map[string]func(name, host string) (string, error){},
+	}
+}
+
+// Get returns a version of an agent. The error is an *InvalidError if no retry changes it.
+func (a *Agents) Get(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
+	b, err := a.load(ctx, agentKey{tenant, name, version})
+	if err != nil {
+		return nil, err
+	}
+	return b.agent, nil
+}
+
+// Loop returns the loop of a run, bound to its agent. Errors are as for Get.
+func (a *Agents) Loop(ctx context.Context, s state.State) (loop.Loop, error) {
+	b, err := a.load(ctx, agentKey{s.Tenant, s.Agent, s.AgentVersion})
+	if err != nil {
+		return nil, err
+	}
+	l := b.loops[s.Loop]
+	if l == nil {
+		return nil, &InvalidError{fmt.Errorf("this worker has no loop %q; it has %s", s.Loop, strings.Join(a.cfg.Loops.Names(), ", "))}
+	}
+	return l, nil
+}
+
+func (a *Agents) load(ctx context.Context, key agentKey) (*bound, error) {
+	a.mu.Lock()
+	b, ok := a.cache[key]
+	a.mu.Unlock()
+	if ok {
+		return a.described(ctx, key, b)
+	}
+	record, err := a.read(ctx, key)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil, &InvalidError{fmt.Errorf("agent %s version %d: %w", key.name, key.version, err)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read agent %s version %d: %w", key.name, key.version, err)
+	}
+	def, err := agent.Parse(record.Definition)
+	if err != nil {
+		return nil, &InvalidError{err}
+	}
+	if b, err = a.expand(ctx, key, def); err != nil {
+		return nil, err
+	}
+	b.undescribed = a.undescribed(key.tenant, b.agent)
+	a.put(key, b)
+	return a.described(ctx, key, b)
+}
+
+// read asks a store that does not answer again: the turn has been claimed, and would
+// wait for the end of its lease.
+func (a *Agents) read(ctx context.Context, key agentKey) (state.AgentVersion, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Patience)
+	defer cancel()
+	for {
+		record, err := a.store.Agent(ctx, key.tenant, key.name, key.version)
+		if errors.Is(err, state.ErrNotFound) && key.tenant != state.DefaultTenant {
+			// The run is of a build in which agents were of no tenant. A later one is
+			// stored with a version that its own tenant has.
+			record, err = a.store.Agent(ctx, state.DefaultTenant, key.name, key.version)
+		}
+		if err == nil || errors.Is(err, state.ErrNotFound) || !clock.Pause(ctx, storePause) {
+			return record, err
+		}
+	}
+}
+
+func (a *Agents) compile(key agentKey, def agent.Definition) (*bound, error) {
+	compiled, err := a.known.Compile(def, key.version)
+	if err != nil {
+		return nil, err
+	}
+	b := &bound{agent: compiled, def: def, loops: make(map[string]loop.Loop, len(a.cfg.Loops))}
+	for name, factory := range a.cfg.Loops {
+		b.loops[name] = factory(compiled)
+	}
+	return b, nil
+}
+
+// SecretOf returns the function with which the tools of a tenant's agents read their secrets. It is
+// the same function for each call.
+func (a *Agents) SecretOf(tenant string) func(name, host string) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	secret, ok := a.secrets[tenant]
+	if !ok {
+		if len(a.secrets) >= maxTenants {
+			clear(a.secrets)
+		}
+		secret = func(name, host string) (string, error) { return a.secret(tenant, name, host) }
+		a.secrets[tenant] = secret
+	}
+	return secret
+}
+
+func (a *Agents) put(key agentKey, b *bound) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.cache) >= maxAgents {
+		clear(a.cache)
+	}
+	a.cache[key] = b
+}

@@ -1,0 +1,6 @@
+// Package definition turns stored definitions into compiled agents for the rest of the engine.
+//
+// [Agents] caches each version with its loops, pins the tools for which its sources stand, and asks
+// the kinds of tool for the descriptions that a definition leaves open. It also says what an agent of
+// a tenant may use at this moment: hosts, models, programs and secrets.
+package definition

@@ -1,0 +1,33 @@
+// Package random makes the random values of a worker from one source, so that a test that provides the
+// source knows the values.
+package random
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Source makes random values. It is safe for concurrent use if R is.
+type Source struct{ R io.Reader }
+
+func (r Source) bytes() (b [16]byte) {
+	if _, err := io.ReadFull(r.R, b[:]); err != nil {
+		panic(fmt.Sprintf("read random bytes: %v", err)) // a token that is not random would be no fence
+	}
+	return b
+}
+
+// Token returns 128 random bits for one claim.
+func (r Source) Token() string {
+	b := r.bytes()
+	return hex.EncodeToString(b[:])
+}
+
+// UpTo returns a duration from 0 up to, but not including, d.
+func (r Source) UpTo(d time.Duration) time.Duration {
+	b := r.bytes()
+	return time.Duration(binary.LittleEndian.Uint64(b[:]) % uint64(max(1, d))) //nolint:gosec // what is below d fits
+}

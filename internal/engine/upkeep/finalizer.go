@@ -1,0 +1,234 @@
+package upkeep
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/span"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// ParentEnded is the reason of aborts of child runs whose parent has ended.
+const ParentEnded = "the run that waited for it has ended"
+
+type finalizerStore interface {
+	Create(ctx context.Context, run state.NewRun) (state.Created, error)
+	Load(ctx context.Context, id state.RunID) (state.State, error)
+	Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
+	Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error)
+	Abort(ctx context.Context, id state.RunID, abort state.Abort, delay time.Duration) (state.Wake, error)
+	Admit(ctx context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error)
+	DeletedOfBatch(ctx context.Context, first state.RunID) (state.DeletedBatch, error)
+	Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error)
+	MarkFinalized(ctx context.Context, id state.RunID, seq int64) error
+}
+
+type finalizerBus interface {
+	Reply(ctx context.Context, tenant, subject string, data []byte) error
+	DeadLetter(ctx context.Context, d bus.DeadLetter) error
+	PurgeRun(ctx context.Context, tenant string, run state.RunID, letters bool) error
+	NotifyAppended(tenant string, run state.RunID, from, to int64)
+}
+
+// agents are the compiled agents of runs.
+type agents interface {
+	Get(ctx context.Context, tenant, name string, version int) (*agent.Agent, error)
+}
+
+// FinalizerConfig says what a Finalizer works with. Feed and Tracer may be nil.
+type FinalizerConfig struct {
+	Dispatch *dispatch.Dispatcher
+	Agents   agents
+	Clock    *clock.Clock
+	Feed     *Feed
+	Tracer   trace.Tracer
+
+	RedeliveryDelay time.Duration
+	ToolOutput      int // bytes that a parent gets of a child's answer
+	Log             zerolog.Logger
+}
+
+// Finalizer does what follows when a run comes to rest. Each step may be repeated, here or at another
+// worker. The schedule forgets the run when all steps are done, so a sweeper finishes what a crash
+// interrupts. A Finalizer is safe for concurrent use.
+type Finalizer struct {
+	cfg      FinalizerConfig
+	store    finalizerStore
+	bus      finalizerBus
+	children children
+}
+
+// NewFinalizer returns a finalizer of the runs in store.
+func NewFinalizer(store finalizerStore, b finalizerBus, cfg FinalizerConfig) *Finalizer {
+	f := &Finalizer{cfg: cfg, store: store, bus: b}
+	f.children = children{f: f, creating: make(chan struct{}, maxCreating), finding: make(chan struct{}, maxFinding)}
+	return f
+}
+
+// FinalizeRun finalizes a run for the worker that has brought it to rest. done is the number of entries
+// of its log that are known to be finalized. A run that is not at rest, or was deleted, stays as it is.
+func (f *Finalizer) FinalizeRun(ctx context.Context, id state.RunID, done int64) error {
+	// The log first: entries that the run adds between the two reads are not finalized.
+	entries, err := f.store.Log(ctx, id, done, 0)
+	if errors.Is(err, state.ErrDeleted) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read log: %w", err)
+	}
+	s, err := f.store.Load(ctx, id)
+	if errors.Is(err, state.ErrDeleted) {
+		return nil // since its log was read
+	}
+	if err != nil {
+		return fmt.Errorf("load run: %w", err)
+	}
+	if s.Status != state.Waiting && !s.Status.Terminal() {
+		return nil // it was woken meanwhile
+	}
+	var started []state.OpenCall
+	if s.Status == state.Waiting && done > 0 && len(entries) == 0 {
+		started = s.Open // this rest was finalized before, so all its children were created
+		if err := f.children.find(ctx, s); err != nil {
+			return fmt.Errorf("find child runs: %w", err)
+		}
+	}
+	return f.Finalize(ctx, s, done+int64(len(entries)), started)
+}
+
+// Finalize does what follows when a run comes to rest with a number of entries in its log: it starts
+// the runs that the run waits for, answers the run's parent and submitter, and publishes the rest of
+// its events. started are the calls whose child runs were started before.
+func (f *Finalizer) Finalize(ctx context.Context, s state.State, entries int64, started []state.OpenCall) error {
+	if s.Status == state.Waiting {
+		if err := f.children.start(ctx, s, started); err != nil {
+			return fmt.Errorf("start child runs: %w", err)
+		}
+	}
+	if s.Status.Terminal() {
+		if err := f.bury(ctx, s, entries); err != nil {
+			return fmt.Errorf("dead letter: %w", err)
+		}
+		if err := f.answerParent(ctx, s); err != nil {
+			return fmt.Errorf("answer parent run: %w", err)
+		}
+		if err := f.reply(ctx, s); err != nil {
+			return fmt.Errorf("reply: %w", err)
+		}
+	}
+	if err := f.startNext(ctx, s); err != nil {
+		return fmt.Errorf("start next of batch: %w", err)
+	}
+	if f.cfg.Feed != nil { // the last step, so that no run waits for the feed
+		if err := f.cfg.Feed.Flush(ctx, s.Tenant, s.ID, entries); err != nil {
+			return fmt.Errorf("event feed: %w", err)
+		}
+	}
+	if err := f.store.MarkFinalized(ctx, s.ID, entries); err != nil && !errors.Is(err, state.ErrDeleted) {
+		return fmt.Errorf("note that the run is finalized: %w", err)
+	}
+	return nil
+}
+
+// AbortChildren aborts the child runs that answer calls. It returns the calls whose runs do not exist.
+func (f *Finalizer) AbortChildren(ctx context.Context, tenant string, calls []state.OpenCall) ([]state.OpenCall, error) {
+	return f.children.abortAll(ctx, tenant, calls)
+}
+
+// reply sends the finished run to the subject that its submitter named.
+func (f *Finalizer) reply(ctx context.Context, s state.State) error {
+	if s.ReplyTo == "" || !s.Status.Terminal() {
+		return nil
+	}
+	data, err := json.Marshal(api.RunOf(s, f.cfg.Clock.Now().Time))
+	if err != nil {
+		return fmt.Errorf("encode run: %w", err)
+	}
+	return f.bus.Reply(ctx, s.Tenant, s.ReplyTo, data)
+}
+
+// bury dead-letters the last turn of a run that only a replay can continue, with the cause.
+func (f *Finalizer) bury(ctx context.Context, s state.State, events int64) error {
+	if s.Poison == nil {
+		return nil
+	}
+	kind := bus.DeadPoisoned
+	if s.Transition.Reason == state.EndStopHookFailed {
+		kind = bus.DeadStopHook
+	}
+	if err := f.bus.DeadLetter(ctx, bus.DeadLetter{
+		Kind: kind, Tenant: s.Tenant, Lane: s.Priority, Run: s.ID, Version: s.Version, Events: events, Attempts: s.Poison.Attempts,
+		Cause: string(s.Transition.Reason) + ": " + s.Transition.Detail, At: s.UpdatedAt,
+		Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, s.ID, s.Version-1),
+	}); err != nil {
+		return err
+	}
+	if _, err := f.store.Load(ctx, s.ID); errors.Is(err, state.ErrDeleted) {
+		return f.bus.PurgeRun(ctx, s.Tenant, s.ID, true) // the deletion has removed dead letters before
+	}
+	return nil
+}
+
+// answerParent gives the outcome of a child run to the run that waits for it.
+func (f *Finalizer) answerParent(ctx context.Context, s state.State) error {
+	if s.Parent == nil {
+		return nil
+	}
+	result := loop.ChildResult(s)
+	asked, err := f.askers(ctx, s.ID)
+	if err != nil {
+		return err
+	}
+	result.Requesters = asked
+	result.Content = tool.Truncate(result.Content, f.cfg.ToolOutput)
+	return f.signalParent(ctx, s.Parent.RunID, state.Signal{ID: "child:" + string(s.ID), Child: &result})
+}
+
+// askers returns who has asked for something in a run: its parent must know, as nobody may
+// approve there what they had a child say.
+func (f *Finalizer) askers(ctx context.Context, id state.RunID) (all []string, err error) {
+	const page = 256
+	for after := int64(0); ; after += page {
+		log, err := f.store.Log(ctx, id, after, page)
+		if err != nil {
+			return nil, fmt.Errorf("read who asked: %w", err)
+		}
+		if all = state.Askers(all, log); len(log) < page {
+			return all, nil
+		}
+	}
+}
+
+func (f *Finalizer) signalParent(ctx context.Context, parent state.RunID, sig state.Signal) error {
+	sig.At = f.cfg.Clock.Now()
+	wake, err := f.store.Signal(ctx, parent, sig, f.cfg.RedeliveryDelay)
+	if _, closed := errors.AsType[*state.NotWaitingError](err); closed || errors.Is(err, state.ErrNotFound) {
+		return nil // it ended, or was answered by an earlier end of this child
+	}
+	if err != nil {
+		return err
+	}
+	return f.cfg.Dispatch.Wake(ctx, parent, wake, span.Parent(ctx))
+}
+
+// answerFor gives the outcome of a child that has ended to the run that waits for it. The record
+// of a lost run may not have its parent.
+func (f *Finalizer) answerFor(ctx context.Context, s state.State, o state.OpenCall, child state.State) error {
+	if child.Parent == nil {
+		return f.signalParent(ctx, s.ID, lostChild(o))
+	}
+	return f.answerParent(ctx, child)
+}

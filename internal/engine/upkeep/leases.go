@@ -1,0 +1,322 @@
+package upkeep
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// AbortError is the cause with which an abort ends the context of a turn.
+type AbortError struct{ Abort state.Abort }
+
+func (e *AbortError) Error() string { return "run aborted: " + e.Abort.Reason }
+
+// Lease is a claim that a turn of this worker holds.
+type Lease struct {
+	state.Lease
+
+	// Calls counts the calls in flight of tools that must not be called twice. While there are some,
+	// a fenced turn gets LateResults to receive their results.
+	Calls atomic.Int32
+
+	delivery delivery
+	tenant   string                  // of the run
+	cancel   context.CancelCauseFunc // ends the turn
+	ending   bool                    // the claim reported the abort: the turn ends the run
+
+	// Guarded by Leases.mu.
+	renewed time.Time     // start of the current term
+	lasts   time.Duration // the current term
+	renewAt time.Time
+	asked   bool // a renewal is in flight, or the store has reported the lease as over
+	eager   bool // claimed by the commit before, and not renewed yet
+}
+
+// delivery is the message of a turn.
+type delivery interface {
+	Turn() bus.Turn
+	InProgress() error
+}
+
+// NewLease returns the lease of a turn of a tenant, whose context cancel ends. ending says that the
+// turn knows of the run's abort already, so that no abort interrupts it.
+func NewLease(l state.Lease, tenant string, d delivery, ending bool, cancel context.CancelCauseFunc) *Lease {
+	return &Lease{Lease: l, delivery: d, tenant: tenant, cancel: cancel, ending: ending}
+}
+
+// start begins a term at the time of the request to the store. The lease is renewed after a third of
+// the term.
+func (l *Lease) start(at time.Time, lasts time.Duration) {
+	l.renewed, l.lasts, l.renewAt, l.eager = at, lasts, at.Add(lasts/3), false
+}
+
+// abort ends the turn if a is for it, unless the turn knows of the abort: interrupted again and again,
+// it would never end its run.
+func (l *Lease) abort(a bus.Abort) {
+	if a.AppliesTo(l.Version) && a.Tenant == l.tenant && !l.ending {
+		l.cancel(&AbortError{state.Abort{Reason: a.Reason, By: state.OnBus(a.Tenant)}})
+	}
+}
+
+// Interrupt ends the turn because of an abort that the store has reported; nil has no effect.
+func (l *Lease) Interrupt(a *state.Abort) {
+	if a != nil && !l.ending {
+		l.cancel(&AbortError{*a})
+	}
+}
+
+type leaseStore interface {
+	Renew(ctx context.Context, l state.Lease, lease, delay time.Duration) (*state.Abort, error)
+	Release(ctx context.Context, l state.Lease, delay time.Duration) error
+}
+
+// Leases are the leases of a worker, and the runs that it is about to claim: an abort between a claim
+// and Add must not be missed (I7). Leases is safe for concurrent use.
+type Leases struct {
+	store   leaseStore
+	periods Periods
+	log     zerolog.Logger
+	eager   *eagerClaims
+
+	mu       sync.Mutex
+	runs     map[state.RunID]*Lease
+	claiming map[state.RunID]*claiming
+}
+
+// NewLeases returns an empty set. Without eager the worker never claims eagerly.
+func NewLeases(store leaseStore, periods Periods, eager bool, log zerolog.Logger) *Leases {
+	return &Leases{
+		store: store, periods: periods, log: log, runs: map[state.RunID]*Lease{}, claiming: map[state.RunID]*claiming{},
+		eager: &eagerClaims{never: !eager || periods.RedeliveryDelay < 4*eagerFor},
+	}
+}
+
+type claiming struct {
+	claims int
+	aborts []bus.Abort
+}
+
+// Expect registers a claim of a run before the store is asked. The caller must call done after Add, or
+// once the claim has failed; more calls of it have no effect.
+func (h *Leases) Expect(run state.RunID) (done func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.claiming[run]
+	if c == nil {
+		c = &claiming{}
+		h.claiming[run] = c
+	}
+	c.claims++
+	return sync.OnceFunc(func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if c.claims--; c.claims == 0 {
+			delete(h.claiming, run)
+		}
+	})
+}
+
+// Add adds a lease whose claim the store was asked for at a time. An eager claim is short, and another
+// worker may take it over, until the store hears from this one.
+func (h *Leases) Add(l *Lease, at time.Time, eager bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if eager {
+		l.startEager(at, h.periods.RedeliveryDelay)
+	} else {
+		l.start(at, h.periods.Lease)
+	}
+	if old := h.runs[l.Run]; old != nil {
+		if l.eager && old.Version >= l.Version {
+			// The message came twice. An eager claim is as old as its commit, and any later claim
+			// replaces it.
+			l.cancel(state.ErrFenced)
+			return
+		}
+		// This worker was found dead and has claimed its own run again: the old turn is fenced.
+		old.cancel(state.ErrFenced)
+	}
+	h.runs[l.Run] = l
+	if c := h.claiming[l.Run]; c != nil {
+		for _, a := range c.aborts {
+			l.abort(a)
+		}
+	}
+}
+
+// End removes a lease and ends the context of its turn.
+func (h *Leases) End(l *Lease) {
+	h.remove(l)
+	l.cancel(nil)
+}
+
+func (h *Leases) remove(l *Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.runs[l.Run] == l {
+		delete(h.runs, l.Run)
+	}
+}
+
+// HearAbort interrupts the turn that an abort is for, if this worker holds it.
+func (h *Leases) HearAbort(a bus.Abort) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.eager.forget(a.Run) // the worker asks the store, which reports the abort
+	if c := h.claiming[a.Run]; c != nil {
+		c.aborts = append(c.aborts, a)
+	}
+	if l := h.runs[a.Run]; l != nil {
+		l.abort(a)
+	}
+}
+
+// due returns the leases to renew now. The caller calls answered for each.
+func (h *Leases) due() []*Lease {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	var due []*Lease
+	for _, l := range h.runs {
+		if !l.asked && !now.Before(l.renewAt) {
+			l.asked = true
+			due = append(due, l)
+		}
+	}
+	slices.SortFunc(due, func(a, b *Lease) int { return cmp.Compare(a.Run, b.Run) })
+	return due
+}
+
+// Age returns the time since the last successful request for a lease.
+func (h *Leases) Age(l *Lease) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Since(l.renewed)
+}
+
+func (h *Leases) renewed(l *Lease, at time.Time, lasts time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.start(at, lasts)
+}
+
+func (h *Leases) answered(l *Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.asked = false
+}
+
+// term returns how long a lease lasts without a renewal, and until when its turn may continue. The
+// margin prevents that two workers have effects at once.
+func (h *Leases) term(l *Lease) (lasts time.Duration, safe time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return l.lasts, l.renewed.Add(l.lasts * 4 / 5)
+}
+
+// has reports whether the turn of a lease is in flight.
+func (h *Leases) has(l *Lease) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.runs[l.Run] == l
+}
+
+// Lanes counts the turns in flight by the lane of their messages.
+func (h *Leases) Lanes() map[state.Priority]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	lanes := map[state.Priority]int{}
+	for _, l := range h.runs {
+		lanes[l.delivery.Turn().Priority]++
+	}
+	return lanes
+}
+
+// renewLook is the longest time between two looks for leases to renew.
+const renewLook = 100 * time.Millisecond
+
+// Run renews leases until ctx ends. One goroutine serves all turns, so a waiting turn needs no timer. A
+// renewal without an answer delays no other.
+func (h *Leases) Run(ctx context.Context) {
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	for clock.Pause(ctx, min(h.periods.Lease/12, renewLook)) {
+		for _, l := range h.due() {
+			asked.Go(func() { h.renew(ctx, l) })
+		}
+	}
+}
+
+// errOver says that a lease is over.
+var errOver = errors.New("the lease is over")
+
+// Fence ends a turn whose lease is over, or may be. Calls that must not be made twice may return first,
+// within LateResults: their answers may have arrived unread while this process was paused, and no other
+// worker can get them. The turn starts nothing more, because each next step begins at the store.
+func (h *Leases) Fence(l *Lease) {
+	if l.Calls.Load() == 0 || h.periods.LateResults <= 0 {
+		l.cancel(state.ErrFenced)
+		return
+	}
+	time.AfterFunc(h.periods.LateResults, func() { l.cancel(state.ErrFenced) })
+}
+
+// renew asks for a lease until the store has answered, or the turn has ended or must end.
+func (h *Leases) renew(ctx context.Context, l *Lease) {
+	over := false
+	defer func() {
+		if !over {
+			h.answered(l)
+		}
+	}()
+	lasts, safe := h.term(l)
+	for h.has(l) {
+		// Counted from before the request: the lease in the store starts later, never earlier.
+		asked := time.Now()
+		patience := lasts / 6
+		if left := safe.Sub(asked); left > 0 { // else this process was paused, and the store may still renew the lease
+			patience = min(patience, left)
+		}
+		err := h.askFor(ctx, l, asked, patience)
+		if over = errors.Is(err, errOver); err == nil || over {
+			return
+		}
+		h.log.Warn().Err(err).Str("run_id", string(l.Run)).Str("hint", "check that the store is reachable; the worker retries").Msg("lease not renewed")
+		if !clock.Pause(ctx, min(h.periods.Sweep, time.Until(safe))) {
+			return
+		}
+		// Without proof of the lease the turn must end before another worker may begin.
+		if !time.Now().Before(safe) {
+			h.Fence(l)
+			return
+		}
+	}
+}
+
+// askFor renews a lease, and passes the answer of the store to its turn.
+func (h *Leases) askFor(ctx context.Context, l *Lease, asked time.Time, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	abort, err := h.store.Renew(ctx, l.Lease, h.periods.Lease, h.periods.RedeliveryDelay)
+	if LeaseOver(err) {
+		h.Fence(l)
+		return errOver
+	}
+	if err != nil {
+		return err
+	}
+	h.renewed(l, asked, h.periods.Lease)
+	debug(h.log, l.delivery.InProgress(), "in progress")
+	l.Interrupt(abort)
+	return nil
+}

@@ -1,0 +1,113 @@
+package upkeep
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// recordLost records that the store has lost the checkpoint of a run, and finalizes the run. known is
+// what the caller knows of it. A run that the store has again stays as it is, and a deleted run is not
+// lost.
+func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail string) error {
+	lost, err := known.Lost(f.cfg.Clock.Now(), detail)
+	if err != nil {
+		return err
+	}
+	made, err := f.store.Create(ctx, state.NewRun{State: lost, RedeliveryDelay: f.cfg.RedeliveryDelay})
+	if errors.Is(err, state.ErrDeleted) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("record the loss of run %s: %w", known.ID, err)
+	}
+	if !made.Existing {
+		f.cfg.Log.Error().Str("run_id", string(known.ID)).Str("tenant", lost.Tenant).Str("detail", detail).Str("hint", "docs/how-to/troubleshoot.md#lost-runs").Msg("the store has lost a run")
+		f.bus.NotifyAppended(lost.Tenant, lost.ID, 0, lost.LogLen())
+	}
+	return f.FinalizeRun(ctx, known.ID, 0)
+}
+
+// BuryLost ends the turn message of a run that the store has lost: the run becomes failed, and the
+// message a dead letter of its tenant. A message older than the markers of deleted runs is dropped
+// instead, because its run was more likely deleted. After an error the message is delivered again.
+func (f *Finalizer) BuryLost(ctx context.Context, d bus.TurnDelivery) error {
+	msg := d.Turn()
+	if age := f.cfg.Clock.Now().Sub(d.PublishedAt()); age > state.MarkerLifetime {
+		f.cfg.Log.Warn().Str("run_id", string(msg.Run)).Dur("age", age).Str("hint", "docs/how-to/troubleshoot.md#lost-runs").Msg("the store lacks the run of an old message, which is dropped")
+		return d.Ack()
+	}
+	known := state.State{ID: msg.Run, Tenant: msg.Tenant, Priority: msg.Priority}
+	err := f.recordLost(ctx, known, "a turn message names the run")
+	if err == nil {
+		err = f.bus.DeadLetter(ctx, bus.DeadLetter{
+			Kind: bus.DeadLost, Tenant: msg.Tenant, Lane: msg.Priority, Run: msg.Run, Cause: string(state.EndLost), At: f.cfg.Clock.Now(),
+			Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, msg.Run, msg.Version),
+		})
+	}
+	if err != nil {
+		f.cfg.Log.Warn().Str("run_id", string(msg.Run)).Err(err).Str("hint", "the message is delivered again").Msg("lost run not recorded")
+		return nil
+	}
+	return d.Ack()
+}
+
+// find looks for the child runs that a waiting run has started. It repeats the answer of a child that
+// has ended, because the answer may be lost. A missing child is recorded as lost.
+func (c *children) find(ctx context.Context, s state.State) error {
+	var group errgroup.Group
+	group.SetLimit(childrenPerCheck)
+	for _, o := range s.Open {
+		if o.Needs == state.NeedChild {
+			group.Go(func() error {
+				c.finding <- struct{}{}
+				defer func() { <-c.finding }()
+				return c.findOne(ctx, s, o)
+			})
+		}
+	}
+	return group.Wait()
+}
+
+func (c *children) findOne(ctx context.Context, s state.State, o state.OpenCall) error {
+	child, err := c.f.store.Load(ctx, o.Child)
+	switch {
+	case errors.Is(err, state.ErrNotFound):
+		if err := c.f.recordLost(ctx, c.childOf(ctx, s, o), "the run "+string(s.ID)+" waits for it"); err != nil {
+			return err
+		}
+		return c.f.signalParent(ctx, s.ID, lostChild(o)) // without effect if its end has answered
+	case err != nil:
+		return fmt.Errorf("load child run %s: %w", o.Child, err)
+	case child.Status.Terminal():
+		return c.f.answerFor(ctx, s, o, child)
+	default:
+		return nil
+	}
+}
+
+// childOf returns what a run knows of the child run of a call.
+func (c *children) childOf(ctx context.Context, s state.State, o state.OpenCall) state.State {
+	depth := 1
+	if s.Parent != nil {
+		depth += s.Parent.Depth
+	}
+	child := state.State{ID: o.Child, Tenant: s.Tenant, Priority: s.Priority, Parent: &state.Parent{RunID: s.ID, CallID: o.ID, Depth: depth}}
+	if parent, err := c.f.cfg.Agents.Get(ctx, s.Tenant, s.Agent, s.AgentVersion); err == nil {
+		if spec := parent.Tool(o.Name); spec != nil {
+			child.Agent = spec.Agent
+		}
+	}
+	child.Agent = cmp.Or(child.Agent, o.Name)
+	return child
+}
+
+func lostChild(o state.OpenCall) state.Signal {
+	return failedChild(o, "The store has lost the run %s: its outcome is unknown", o.Child)
+}

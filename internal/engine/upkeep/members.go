@@ -1,0 +1,317 @@
+package upkeep
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// MissedHeartbeats is how many heartbeats a worker may miss before the others find it dead.
+const MissedHeartbeats = 4
+
+// evictPart is how many leases of a dead worker are ended at once. Other workers evict further parts
+// at the same time.
+const evictPart = 256
+
+type memberStore interface {
+	SetFormat(format int)
+	Heartbeat(ctx context.Context, worker string, lasts time.Duration) error
+	Alive(ctx context.Context, worker string) (bool, error)
+	Owners(ctx context.Context) ([]string, error)
+	Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error)
+}
+
+type memberBus interface {
+	SendHeartbeat(h bus.Heartbeat)
+	Heartbeats(ctx context.Context, fn func(bus.Heartbeat)) (stop func(), err error)
+}
+
+// Members are the workers of the deployment, as their heartbeats show them. They notice a dead worker
+// long before its leases run out. A worker that was only paused is evicted, too, and fenced by its
+// tokens.
+//
+// A heartbeat goes to the other workers and to the store. A worker is dead if nobody has heard it for
+// MissedHeartbeats periods and it has not reached the store either, which neither a slow listener nor a
+// slow bus can fake. Members check this again before each part of an eviction. Members are safe for
+// concurrent use.
+type Members struct {
+	self    Self
+	store   memberStore
+	bus     memberBus
+	leases  *Leases
+	sweeper *Sweeper
+	periods Periods
+	log     zerolog.Logger
+	formats *bus.Formats
+
+	mu       sync.Mutex
+	seen     map[string]member
+	evicting map[string]bool
+	evicts   sync.WaitGroup
+}
+
+// Self is what a worker says of itself in its heartbeats.
+type Self struct {
+	ID      string
+	Version string
+	Slots   int
+}
+
+// NewMembers returns the members of a deployment, as the worker self sees them. It has heard nobody
+// yet. sweeper publishes the turns of evicted workers.
+func NewMembers(self Self, store memberStore, b memberBus, leases *Leases, sweeper *Sweeper, periods Periods, log zerolog.Logger) *Members {
+	return &Members{
+		self: self, store: store, bus: b, leases: leases, sweeper: sweeper, periods: periods, log: log,
+		formats: bus.NewFormats(state.Format, store.SetFormat), seen: map[string]member{}, evicting: map[string]bool{},
+	}
+}
+
+// member is the last heartbeat of a worker.
+type member struct {
+	at        time.Time
+	takesOver bool
+}
+
+// takesOver reports whether a worker can take over any turn that this one claims eagerly. A worker does
+// not claim runs of a newer format than it can read, so such a turn would wait for the end of the lease.
+func takesOver(h bus.Heartbeat) bool { return h.Format >= state.Format }
+
+// Join listens to the heartbeats of others until stop is called.
+func (m *Members) Join(ctx context.Context) (stop func(), err error) {
+	return m.bus.Heartbeats(ctx, m.hear)
+}
+
+// Run sends heartbeats and evicts dead workers until ctx ends.
+func (m *Members) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { m.sendHeartbeats(ctx) })
+	running.Go(func() { m.writeHeartbeats(ctx) })
+	m.watch(ctx)
+}
+
+// Leave tells the others that this worker stops.
+func (m *Members) Leave() { m.bus.SendHeartbeat(bus.Heartbeat{Worker: m.self.ID, Leaving: true}) }
+
+func (m *Members) hear(h bus.Heartbeat) {
+	m.formats.Hear(h, time.Now())
+	if h.Gateway {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h.Leaving {
+		delete(m.seen, h.Worker)
+		return
+	}
+	other := member{time.Now(), takesOver(h)}
+	m.seen[h.Worker] = other
+	if !other.takesOver {
+		m.leases.AllowEager(false)
+	}
+}
+
+// sendHeartbeats sends heartbeats until ctx ends. Nothing else delays it.
+func (m *Members) sendHeartbeats(ctx context.Context) {
+	for {
+		m.bus.SendHeartbeat(bus.Heartbeat{Worker: m.self.ID, Format: state.Format, Slots: m.self.Slots, Turns: m.leases.Lanes(), Version: m.self.Version})
+		if !clock.Pause(ctx, m.periods.Heartbeat) {
+			return
+		}
+	}
+}
+
+// writeHeartbeats writes heartbeats to the store, which may answer slowly.
+func (m *Members) writeHeartbeats(ctx context.Context) {
+	for {
+		within, cancel := context.WithTimeout(ctx, m.unreachableAfter())
+		debug(m.log, m.store.Heartbeat(within, m.self.ID, m.unreachableAfter()), "heartbeat")
+		cancel()
+		if !clock.Pause(ctx, m.periods.Heartbeat) {
+			return
+		}
+	}
+}
+
+// watch looks for dead workers until ctx ends.
+func (m *Members) watch(ctx context.Context) {
+	defer m.evicts.Wait()
+	every := m.periods.Heartbeat
+	ready, evicted := time.Now().Add(m.unreachableAfter()), false
+	for {
+		began := time.Now()
+		if !clock.Pause(ctx, every) {
+			return
+		}
+		// A worker that was paused, or does not hear itself, cannot know who is silent. It evicts
+		// nobody until it has listened for a while again.
+		if time.Since(began) > 2*every || m.deaf(2*every) {
+			ready, evicted = time.Now().Add(m.unreachableAfter()), false
+		}
+		listened := !time.Now().Before(ready)
+		m.allowEagerClaims(listened)
+		m.formats.Decide(time.Now(), listened)
+		if !listened {
+			continue
+		}
+		if !evicted {
+			// A worker that holds a lease and was never heard died before this one listened.
+			evicted = m.evictUnheard(ctx)
+		}
+		m.evict(ctx, m.unreachable())
+	}
+}
+
+// allowEagerClaims lets the worker claim eagerly if it knows all others, and each can take over what
+// it has claimed.
+func (m *Members) allowEagerClaims(known bool) {
+	m.mu.Lock() // so that the "no" of hear is not overwritten
+	defer m.mu.Unlock()
+	for other := range maps.Values(m.seen) {
+		known = known && other.takesOver
+	}
+	m.leases.AllowEager(known)
+}
+
+// deaf reports whether the worker has not heard its own heartbeats for d.
+func (m *Members) deaf(d time.Duration) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Since(m.seen[m.self.ID].at) > d
+}
+
+// unreachableAfter is how long a live worker may stay unheard.
+func (m *Members) unreachableAfter() time.Duration {
+	return MissedHeartbeats * m.periods.Heartbeat
+}
+
+// unreachable returns the workers that were unheard for too long.
+func (m *Members) unreachable() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var unheard []string
+	for id, other := range m.seen {
+		if id != m.self.ID && time.Since(other.at) > m.unreachableAfter() {
+			unheard = append(unheard, id)
+		}
+	}
+	slices.Sort(unheard)
+	return unheard
+}
+
+// evictUnheard evicts the owners of leases that were never heard. It reports whether it could read the
+// owners.
+func (m *Members) evictUnheard(ctx context.Context) bool {
+	owners, err := m.store.Owners(ctx)
+	if err != nil {
+		m.log.Warn().Err(err).Str("hint", "check that the store is reachable; the worker retries").Msg("owners of leases not read")
+		return false
+	}
+	m.mu.Lock()
+	unheard := slices.DeleteFunc(owners, func(id string) bool { _, heard := m.seen[id]; return heard })
+	m.mu.Unlock()
+	slices.Sort(unheard)
+	m.evict(ctx, unheard)
+	return true
+}
+
+// evict takes up the turns of dead workers, each worker in a goroutine of its own.
+func (m *Members) evict(ctx context.Context, workers []string) {
+	for _, id := range workers {
+		m.mu.Lock()
+		busy := m.evicting[id]
+		m.evicting[id] = true
+		m.mu.Unlock()
+		if busy {
+			continue
+		}
+		m.evicts.Go(func() {
+			done := m.takeUp(ctx, id)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			delete(m.evicting, id)
+			if _, heard := m.seen[id]; !heard && !done {
+				m.seen[id] = member{takesOver: true} // if it does anything at all
+			}
+			if done && m.unheard(id) {
+				delete(m.seen, id)
+			}
+		})
+	}
+}
+
+// unheard reports whether a worker is still unreachable. The caller holds mu.
+func (m *Members) unheard(id string) bool { return time.Since(m.seen[id].at) > m.unreachableAfter() }
+
+// Back reports whether a worker that was found dead is heard again: it was only paused. It may be this
+// worker.
+func (m *Members) Back(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return id != "" && !m.unheard(id)
+}
+
+// dead reports whether a worker is dead, as far as this one can know.
+func (m *Members) dead(ctx context.Context, id string) (bool, error) {
+	if m.deaf(m.unreachableAfter() / 2) {
+		return false, nil
+	}
+	alive, err := m.store.Alive(ctx, id)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return err == nil && !alive && m.unheard(id), err
+}
+
+// takeUp evicts a worker, part by part, as long as it is dead. It reports whether nothing is left.
+func (m *Members) takeUp(ctx context.Context, id string) bool {
+	runs, more := 0, true
+	for more {
+		dead, err := m.dead(ctx, id)
+		var due []state.Due
+		if dead {
+			due, err = m.store.Evict(ctx, id, evictPart, m.periods.RedeliveryDelay)
+			runs += len(due)
+			m.sweeper.Republish(ctx, due, dispatch.Evicted(id))
+		}
+		if err != nil {
+			m.log.Warn().Err(err).Str("dead_worker", id).Str("hint", "check that the store is reachable; the worker retries").Msg("eviction failed")
+			return false
+		}
+		if !dead {
+			m.log.Debug().Str("unheard_worker", id).Msg("worker may be alive, and is not evicted")
+			return false
+		}
+		more = len(due) >= evictPart
+	}
+	m.log.Warn().Str("dead_worker", id).Int("runs", runs).Str("hint", "none needed: other workers continue its turns").Msg("worker is dead")
+	return true
+}
+
+// EvictFormerSelf takes up the turns that a process with this worker's id had in flight when it died.
+// The others hear the id again, and miss nobody.
+func (m *Members) EvictFormerSelf(ctx context.Context) {
+	runs := 0
+	for {
+		due, err := m.store.Evict(ctx, m.self.ID, evictPart, m.periods.RedeliveryDelay)
+		runs += len(due)
+		m.sweeper.Republish(ctx, due, dispatch.Evicted(""))
+		if err != nil {
+			m.log.Warn().Err(err).Str("hint", "leases from before the restart run out by themselves").Msg("eviction failed")
+		}
+		if err != nil || len(due) < evictPart {
+			break
+		}
+	}
+	if runs > 0 {
+		m.log.Info().Int("runs", runs).Msg("turns from before the restart are taken up")
+	}
+}

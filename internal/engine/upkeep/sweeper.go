@@ -1,0 +1,181 @@
+package upkeep
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// sweepBatch is the most due runs that one request takes.
+const sweepBatch = 512
+
+type sweepStore interface {
+	Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error)
+}
+
+type sweepBus interface {
+	Backlog(ctx context.Context) (state.Backlog, error)
+}
+
+// Sweeper is a part of the protocol: it publishes turns whose message or worker was lost, wakes runs at
+// their time, and finalizes runs that came to rest. Any number of workers sweep without coordination. A
+// Sweeper is safe for concurrent use.
+type Sweeper struct {
+	store     sweepStore
+	bus       sweepBus
+	dispatch  *dispatch.Dispatcher
+	finalizer finalizing
+	periods   Periods
+	published prometheus.Counter // turns whose message was lost
+	log       zerolog.Logger
+	refused   refused
+}
+
+// NewSweeper returns a sweeper of the runs in store. published counts the turns that it publishes.
+func NewSweeper(store sweepStore, b sweepBus, d *dispatch.Dispatcher, f finalizing, periods Periods, published prometheus.Counter, log zerolog.Logger) *Sweeper {
+	return &Sweeper{store: store, bus: b, dispatch: d, finalizer: f, periods: periods, published: published, log: log}
+}
+
+// Run sweeps, and calls after behind each sweep, until ctx ends.
+func (s *Sweeper) Run(ctx context.Context, after func(context.Context)) {
+	var backlog state.Backlog
+	var asked time.Time
+	for clock.Pause(ctx, s.periods.Sweep) {
+		if time.Since(asked) >= s.periods.RedeliveryDelay {
+			known, err := s.bus.Backlog(ctx)
+			if err == nil {
+				asked = time.Now()
+			}
+			// An old backlog would explain every wait for ever, so without an answer there is none.
+			debug(s.log, err, "read backlog")
+			backlog = known
+		}
+		s.sweep(ctx, backlog)
+		after(ctx)
+	}
+}
+
+// sweep is one pass. While the bus takes no turns, a pass sweeps one run, which is
+// then put off; the others stay due, and have their turn published as soon as the bus takes turns again.
+func (s *Sweeper) sweep(ctx context.Context, backlog state.Backlog) {
+	limit := sweepBatch
+	if !s.repeatRefused(ctx) {
+		limit = 1
+	}
+	for {
+		due, err := s.store.Sweep(ctx, limit, s.periods.RedeliveryDelay, backlog)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.log.Warn().Err(err).Str("hint", "check that the store is reachable; the worker retries").Msg("sweep failed")
+			}
+			return
+		}
+		refused := s.Republish(ctx, due, dispatch.Swept())
+		if len(due) < limit || refused == len(due) {
+			return
+		}
+		limit = sweepBatch
+	}
+}
+
+// maxRefused bounds the turns that a worker keeps because the bus has not taken them. The store brings
+// up the others again, later.
+const maxRefused = 4096
+
+// refused are turns that were due and that the bus has not taken. The store has put each off for up to
+// 64 redelivery delays, so the worker repeats them.
+type refused struct {
+	mu  sync.Mutex
+	due []dueRun // the oldest first
+}
+
+// dueRun is a due run with the cause of its publication.
+type dueRun struct {
+	state.Due
+
+	cause dispatch.Cause
+}
+
+func (r *refused) add(d dueRun) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.due = append(r.due, d)
+	r.due = r.due[max(0, len(r.due)-maxRefused):]
+}
+
+// take removes and returns up to n turns.
+func (r *refused) take(n int) []dueRun {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n = min(n, len(r.due))
+	taken := r.due[:n:n]
+	r.due = r.due[n:]
+	return taken
+}
+
+// repeatRefused publishes the turns that the bus has not taken, one of them first. It returns false if
+// the bus has not taken that one either.
+func (s *Sweeper) repeatRefused(ctx context.Context) bool {
+	if s.serve(ctx, s.refused.take(1)) > 0 {
+		return false
+	}
+	s.serve(ctx, s.refused.take(maxRefused))
+	return true
+}
+
+// sideBySide is how many due runs are served at once: some 1,000 a second with 50 ms to the bus.
+const sideBySide = 64
+
+// Republish publishes the turn of each due run, or finalizes the run. It returns the number of turns that
+// the bus has not taken; the sweeper repeats those.
+func (s *Sweeper) Republish(ctx context.Context, due []state.Due, cause dispatch.Cause) (refused int) {
+	all := make([]dueRun, len(due))
+	for i, d := range due {
+		all[i] = dueRun{d, cause}
+	}
+	return s.serve(ctx, all)
+}
+
+// serve serves due runs side by side. It keeps the turns that the bus has not taken, and returns their
+// number. Runs whose finalization failed become due again.
+func (s *Sweeper) serve(ctx context.Context, due []dueRun) int {
+	var refused atomic.Int64
+	var serving errgroup.Group
+	serving.SetLimit(sideBySide)
+	for _, d := range due {
+		serving.Go(func() error {
+			err := s.republishOne(ctx, d.Due, d.cause)
+			if err == nil {
+				return nil
+			}
+			s.log.Warn().Err(err).Str("run_id", string(d.Run)).Str("hint", "check NATS and the store; the worker retries").Msg("due run not served")
+			if !d.Finalize {
+				refused.Add(1)
+				s.refused.add(d)
+			}
+			return nil
+		})
+	}
+	_ = serving.Wait()
+	return int(refused.Load())
+}
+
+func (s *Sweeper) republishOne(ctx context.Context, d state.Due, cause dispatch.Cause) error {
+	defer Survive(s.log, d.Run) // it is due again, at this worker or another
+	if d.Finalize {
+		return s.finalizer.FinalizeRun(ctx, d.Run, d.FinalizedSeq)
+	}
+	if !d.Covered { // else the bus probably has its message
+		s.published.Inc()
+	}
+	return s.dispatch.Republish(ctx, d, cause)
+}
