@@ -1,0 +1,175 @@
+package upkeep_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+var periods = upkeep.Periods{
+	Lease: 24 * time.Second, RedeliveryDelay: 5 * time.Second, Sweep: time.Second, Heartbeat: 300 * time.Millisecond, LateResults: 3 * time.Second,
+}
+
+// renewer answers renewals with err.
+type renewer struct {
+	mu       sync.Mutex
+	err      error
+	renewals int
+	released []state.RunID
+}
+
+func (r *renewer) Renew(context.Context, state.Lease, time.Duration, time.Duration) (*state.Abort, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.renewals++
+	return nil, r.err
+}
+
+func (r *renewer) Release(_ context.Context, l state.Lease, _ time.Duration) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.released = append(r.released, l.Run)
+	return nil
+}
+
+func (r *renewer) answer(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
+}
+
+type message struct{}
+
+func (message) Turn() bus.Turn    { return bus.Turn{Run: "r1", Version: 3, Tenant: "acme"} }
+func (message) InProgress() error { return nil }
+
+// held adds the lease of a turn at version 3 of the run r1, and returns the context of the turn.
+func held(t *testing.T, leases *upkeep.Leases) (*upkeep.Lease, context.Context) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	l := upkeep.NewLease(state.Lease{Run: "r1", Version: 3, Token: "t"}, "acme", message{}, false, cancel)
+	leases.Add(l, time.Now(), false)
+	return l, ctx
+}
+
+// An abort that arrives between the claim and Add ends the turn, and no later turn.
+func TestAbortWhileClaiming(t *testing.T) {
+	t.Parallel()
+	leases := upkeep.NewLeases(&renewer{}, periods, true, zerolog.Nop())
+	done := leases.Expect("r1")
+	leases.HearAbort(bus.Abort{Run: "r1", Tenant: "acme", Reason: "enough"})
+	l, ctx := held(t, leases)
+	done()
+	var abort *upkeep.AbortError
+	if cause := context.Cause(ctx); !errors.As(cause, &abort) || abort.Abort.Reason != "enough" {
+		t.Errorf("the turn ended with %v, want the abort", cause)
+	}
+	leases.End(l)
+	if _, ctx = held(t, leases); ctx.Err() != nil {
+		t.Errorf("the next turn ended with %v", context.Cause(ctx))
+	}
+	leases.HearAbort(bus.Abort{Run: "r1", Tenant: "other"})
+	if ctx.Err() != nil {
+		t.Error("another tenant's abort has ended the turn")
+	}
+}
+
+// A lease is renewed until the store says that it is over. While the store does not answer, the turn
+// continues for four fifths of the term.
+func TestRenewals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &renewer{}
+		leases := upkeep.NewLeases(store, periods, true, zerolog.Nop())
+		running, stop := context.WithCancel(t.Context())
+		defer stop()
+		go leases.Run(running)
+
+		l, ctx := held(t, leases)
+		time.Sleep(3 * periods.Lease)
+		if store.renewals < 8 || ctx.Err() != nil {
+			t.Errorf("%d renewals in three terms, and the turn ended with %v", store.renewals, context.Cause(ctx))
+		}
+		store.answer(errors.New("no answer"))
+		time.Sleep(periods.Lease / 3)
+		if ctx.Err() != nil {
+			t.Errorf("the turn ended with %v while its lease was in force", context.Cause(ctx))
+		}
+		time.Sleep(periods.Lease * 4 / 5)
+		if !errors.Is(context.Cause(ctx), state.ErrFenced) {
+			t.Errorf("without an answer of the store the turn ended with %v, want %v", context.Cause(ctx), state.ErrFenced)
+		}
+		leases.End(l)
+
+		store.answer(state.ErrFenced)
+		l, ctx = held(t, leases)
+		l.Calls.Add(1)
+		time.Sleep(periods.Lease/3 + time.Second)
+		if ctx.Err() != nil {
+			t.Error("the turn ended at once, while a call that must not be made twice was in flight")
+		}
+		time.Sleep(periods.LateResults)
+		if !errors.Is(context.Cause(ctx), state.ErrFenced) {
+			t.Errorf("after LateResults the turn ended with %v, want %v", context.Cause(ctx), state.ErrFenced)
+		}
+		leases.End(l)
+	})
+}
+
+// A worker uses an eager claim once and while it is recent, and releases what is left when it stops.
+func TestEagerClaims(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &renewer{}
+		leases := upkeep.NewLeases(store, periods, true, zerolog.Nop())
+		if leases.ClaimsEagerly() {
+			t.Error("the worker claims eagerly before it knows the others")
+		}
+		leases.AllowEager(true)
+		if !leases.ClaimsEagerly() {
+			t.Error("the worker does not claim eagerly")
+		}
+		next := state.Lease{Run: "r1", Version: 3, Token: "t"}
+		leases.NoteEager(next, time.Now())
+		if _, _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 2}); ok {
+			t.Error("an eager claim was used for another turn")
+		}
+		if got, _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); !ok || got != next {
+			t.Errorf("the message of the turn found %+v, %v", got, ok)
+		}
+		if _, _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); ok {
+			t.Error("an eager claim was used twice")
+		}
+		leases.NoteEager(next, time.Now())
+		time.Sleep(2 * time.Second)
+		if _, _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); ok {
+			t.Error("an eager claim was used after two seconds")
+		}
+		done := leases.Expect("r1")
+		leases.HearAbort(bus.Abort{Run: "r1", Tenant: "acme"})
+		leases.NoteEager(next, time.Now())
+		done()
+		if _, _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); ok {
+			t.Error("an eager claim was used although an abort had arrived")
+		}
+		leases.NoteEager(next, time.Now())
+		leases.ReleaseEager(t.Context(), time.Now().Add(-time.Second))
+		if len(store.released) != 1 || store.released[0] != "r1" {
+			t.Errorf("released %q, want r1", store.released)
+		}
+		leases.StopEager()
+		leases.AllowEager(true)
+		if leases.ClaimsEagerly() {
+			t.Error("a worker that stops claims eagerly")
+		}
+	})
+}

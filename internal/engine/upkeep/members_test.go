@@ -1,0 +1,158 @@
+package upkeep_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// deployment is the store and the bus of the other workers.
+type deployment struct {
+	mu        sync.Mutex
+	hear      func(bus.Heartbeat)
+	alive     map[string]bool // as the store has it
+	owners    []string
+	evicted   []string
+	due       []state.Due
+	refuses   bool // the bus takes no turns
+	published []state.RunID
+}
+
+func (d *deployment) SetFormat(int) {}
+
+func (d *deployment) Heartbeat(context.Context, string, time.Duration) error { return nil }
+
+func (d *deployment) Alive(_ context.Context, worker string) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.alive[worker], nil
+}
+
+func (d *deployment) Owners(context.Context) ([]string, error) { return d.owners, nil }
+
+func (d *deployment) Evict(_ context.Context, worker string, _ int, _ time.Duration) ([]state.Due, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.evicted = append(d.evicted, worker)
+	return []state.Due{{Run: "of-" + state.RunID(worker), Version: 1}}, nil
+}
+
+func (d *deployment) Sweep(_ context.Context, limit int, _ time.Duration, _ state.Backlog) ([]state.Due, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := min(limit, len(d.due))
+	swept := d.due[:n]
+	d.due = d.due[n:]
+	return swept, nil
+}
+
+func (d *deployment) Backlog(context.Context) (state.Backlog, error) { return state.Backlog{}, nil }
+
+func (d *deployment) SendHeartbeat(h bus.Heartbeat) { d.hear(h) }
+
+func (d *deployment) Heartbeats(_ context.Context, fn func(bus.Heartbeat)) (func(), error) {
+	d.hear = fn
+	return func() {}, nil
+}
+
+func (d *deployment) PublishTurn(_ context.Context, t bus.Turn, _ string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.refuses {
+		return errors.New("no response from stream")
+	}
+	d.published = append(d.published, t.Run)
+	return nil
+}
+
+func (d *deployment) PublishAbort(context.Context, bus.Abort) error { return nil }
+
+func (d *deployment) FinalizeRun(context.Context, state.RunID, int64) error { return nil }
+
+func (d *deployment) sweeper() *upkeep.Sweeper {
+	count := prometheus.NewCounter(prometheus.CounterOpts{Name: "swept"})
+	return upkeep.NewSweeper(d, d, dispatch.New(d, nil), d, periods, count, zerolog.Nop())
+}
+
+// A worker is evicted if it is silent and has not reached the store either. A worker that leaves, or
+// that the store has heard, is not; one that held a lease before anybody listened is.
+func TestOnlyDeadWorkersAreEvicted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &deployment{alive: map[string]bool{"slow": true}, owners: []string{"before", "me"}}
+		leases := upkeep.NewLeases(&renewer{}, periods, true, zerolog.Nop())
+		members := upkeep.NewMembers(upkeep.Self{ID: "me", Slots: 1}, d, d, leases, d.sweeper(), periods, zerolog.Nop())
+		stop, err := members.Join(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		running, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { members.Run(running); close(ended) }()
+
+		for _, worker := range []string{"dead", "slow", "leaving"} {
+			d.hear(bus.Heartbeat{Worker: worker, Format: state.Format})
+		}
+		d.hear(bus.Heartbeat{Worker: "leaving", Leaving: true})
+		time.Sleep(10 * upkeep.MissedHeartbeats * periods.Heartbeat)
+		end()
+		<-ended
+		slices.Sort(d.evicted)
+		if want := []string{"before", "dead"}; !slices.Equal(slices.Compact(d.evicted), want) {
+			t.Errorf("evicted %q, want %q", d.evicted, want)
+		}
+		slices.Sort(d.published)
+		if want := []state.RunID{"of-before", "of-dead"}; !slices.Equal(slices.Compact(d.published), want) {
+			t.Errorf("published turns of %q, want %q", d.published, want)
+		}
+		if !leases.ClaimsEagerly() {
+			t.Error("the worker knows all others, and does not claim eagerly")
+		}
+	})
+}
+
+// While the bus takes no turns, a sweep takes one due run and not all. The turns that the bus has
+// refused are published as soon as it takes turns.
+func TestRefusedTurnsAreRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &deployment{refuses: true}
+		for _, run := range []state.RunID{"r1", "r2", "r3"} {
+			d.due = append(d.due, state.Due{Run: run, Version: 1})
+		}
+		running, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { d.sweeper().Run(running, func(context.Context) {}); close(ended) }()
+		time.Sleep(periods.Sweep + periods.Sweep/2)
+		d.mu.Lock()
+		d.due = append(d.due, state.Due{Run: "r4", Version: 1}, state.Due{Run: "r5", Version: 1})
+		d.mu.Unlock()
+		time.Sleep(periods.Sweep)
+		d.mu.Lock()
+		if left := len(d.due); left != 1 {
+			t.Errorf("a sweep left %d runs of two while the bus refused turns, want 1", left)
+		}
+		d.refuses = false
+		d.mu.Unlock()
+		time.Sleep(2 * periods.Sweep)
+		end()
+		<-ended
+		slices.Sort(d.published)
+		if want := []state.RunID{"r1", "r2", "r3", "r4", "r5"}; !slices.Equal(d.published, want) {
+			t.Errorf("published %q, want %q", d.published, want)
+		}
+	})
+}
