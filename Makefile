@@ -23,6 +23,9 @@ WITH_SHORT_FORM := TestShort|TestLoad
 # Many tests wait for processes, so one package more than there are processors runs at once.
 AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
+# Packages that CI tests in wider forms: make explore, make race.
+WIDER_IN_CI := /internal/verify/(explore|simulation)$$
+
 .PHONY: test
 test: ## Test every package, some in a short form: 3 to 8 minutes
 	@echo "make test: every package, without the race detector; long tests in their short form. make prove has the rest."
@@ -30,7 +33,7 @@ test: ## Test every package, some in a short form: 3 to 8 minutes
 	@echo "It takes up to three minutes on two cores, eight if nothing is compiled yet. What is unchanged is not tested again."
 	@hack/ensure-redis.sh
 	@$(if $(CI),hack/ensure-languages.sh)
-	go test -p $(AT_ONCE) -short -skip '^($(LONG)|TestRecordedConversations)$$' ./...
+	go test -p $(AT_ONCE) -short -skip '^($(LONG)|TestRecordedConversations)$$' $(if $(CI),-vet=off $$(go list ./... | grep -vE '$(WIDER_IN_CI)'),./...)
 
 .PHONY: prove
 prove: ## Prove more in some 15 minutes: data races, every protocol fault, simulation, chaos, containers
@@ -51,11 +54,13 @@ ONE_GOROUTINE := TestReplay|TestProperties|TestAgree|TestAgreesWithModel|TestQue
 # Tests with thousands of runs or calls, which race as smaller ones do: make race-long has them.
 MANY := Test.*Cost|TestLongLogs|TestOneDeathIsOneEviction|TestTreeLimit|TestCancelledTreeStopsGrowing
 
+SEEDS ?= 1
+
 .PHONY: race
 race: redis ## Test with the race detector where goroutines meet, in random order, with all optimisations of workers at work
 	@hack/ensure-tools.sh
 	TURNPIKE_TEST_ALWAYS=eager_claims,executor go test -race -short -shuffle=on -timeout 20m -skip '^($(ONE_GOROUTINE)|$(MANY))$$' $(RACED)
-	go test -race -shuffle=on -timeout 10m ./internal/verify/simulation -strike 5m
+	go test -race -shuffle=on -timeout 15m ./internal/verify/simulation -strike 5m -seeds $(SEEDS) -seeds-nats 1
 
 .PHONY: race-long
 race-long: redis languages ## The same for every package, without short forms
@@ -201,11 +206,8 @@ generate: page ## Rewrite generated files
 	go test ./pkg/model -run TestWordsDoc -update
 
 .PHONY: verify
-verify: generate ## Fail if anything is not formatted, tidy or generated
+verify: generate ## Fail if anything is not formatted, tidy or generated; make lint has go vet
 	test -z "$$(gofmt -l cmd examples internal pkg turnpiketest *.go)"
-	go vet ./...
-	go vet -tags containers ./internal/verify/containers
-	go vet -tags browser ./internal/verify/browser
 	go mod tidy -diff
 	git diff --stat --exit-code
 
