@@ -61,6 +61,7 @@ type cli struct {
 	Message messageCmd `cmd:"" group:"signals" help:"Say something to a run: steer it, or continue a finished one."`
 
 	Agents agentsCmd `cmd:"" group:"agents" help:"Define, list and remove agents."`
+	Eval   evalCmd   `cmd:"" group:"agents" help:"Run cases against one or two versions of an agent and compare them."`
 	Tools  toolsCmd  `cmd:"" group:"agents" help:"Find and call the tools that NATS services offer."`
 	MCP    mcpCmd    `cmd:"" group:"agents" name:"mcp" help:"Look at MCP servers."`
 

@@ -46,7 +46,7 @@ var floors = [][]string{
 	{"."},
 	{"turnpiketest"},
 	{"internal/arch", "internal/devserver", "internal/mockmodel", "internal/permission", "internal/telemetry"},
-	{"internal/app", "internal/doctor"},
+	{"internal/app", "internal/doctor", "internal/eval"},
 	{"internal/watch"},
 	{"internal/bench", "internal/demo"},
 	{"internal/verify/invariant", "internal/verify/testbed"},

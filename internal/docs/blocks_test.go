@@ -19,6 +19,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/turnpike-dev/turnpike/internal/eval"
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -43,6 +44,8 @@ func inspect(t *testing.T, s *session, b block) {
 		_, err = model.ParsePrices([]byte(b.text))
 	case "yaml rate-limits":
 		_, err = model.ParseRateLimits([]byte(b.text))
+	case "yaml cases":
+		_, err = eval.Parse([]byte(b.text))
 	case "yaml script":
 		err = script(t, b)
 	case "yaml config":

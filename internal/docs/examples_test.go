@@ -26,6 +26,7 @@ var outcomes = map[string]outcome{
 	"approval":    {end: "completed completed", why: "submitted waiting_approval approved next_turn completed", says: "Paid 240 euros back for order A-17."},
 	"async-tool":  {end: "completed completed", why: "submitted waiting_tool tool_results completed", says: "lighthouse.png, 640 x 480"},
 	"batch":       {end: "completed completed", why: "submitted waiting_schedule completed", says: "Noted."},
+	"capitals":    {end: "completed completed", why: "submitted completed", says: "Paris"},
 	"client-tool": {end: "completed completed", why: "submitted waiting_client_tool tool_results completed", says: "notes.txt"},
 	"compaction": {
 		end: "completed completed", why: "submitted next_turn next_turn next_turn completed", events: []string{"message.compacted"},

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/eval"
+)
+
+type evalCmd struct {
+	Run    evalRunCmd    `cmd:"" default:"withargs" help:"Run the cases of a file; exits 0 if all pass, 1 if some fail."`
+	Record evalRecordCmd `cmd:"" help:"Print a file of cases made from runs."`
+}
+
+type evalRunCmd struct {
+	File        string `arg:"" help:"File of cases, YAML or JSON."`
+	Agent       string `help:"Agent, or NAME@VERSION of it; default the agent of the file." placeholder:"NAME@N"`
+	Against     string `help:"Version to compare with." placeholder:"NAME@N"`
+	Repeat      int    `default:"1" help:"Times that each case runs against each version."`
+	MaxParallel int    `default:"10" help:"Most runs in flight at once."`
+	JUnit       string `name:"junit" type:"path" help:"File to write JUnit XML to." placeholder:"FILE"`
+	Fresh       bool   `help:"Start over instead of continuing an evaluation that was interrupted."`
+}
+
+func (c *evalRunCmd) Run(e *env) error {
+	if c.Repeat < 1 || c.MaxParallel < 1 {
+		return usagef("--repeat is %d and --max-parallel %d, want at least 1", c.Repeat, c.MaxParallel)
+	}
+	data, err := os.ReadFile(c.File)
+	if err != nil {
+		return named(err)
+	}
+	file, err := eval.Parse(data)
+	if err != nil {
+		return usagef("%s: %w", c.File, err)
+	}
+	o := eval.Options{Repeat: c.Repeat, MaxParallel: c.MaxParallel}
+	if o.Agents, err = c.versions(file); err != nil {
+		return err
+	}
+	running := c.interrupted(e, data)
+	if o.ID, err = running.id(e, c.Fresh); err != nil {
+		return err
+	}
+	if e.terminal && !e.json {
+		o.Progress = func(ended, all int) { fmt.Fprintf(e.errs, "\r%d of %d runs", ended, all) }
+		defer fmt.Fprintln(e.errs)
+	}
+	report, err := eval.Run(e.ctx, e.client, file, o)
+	if err != nil {
+		if e.ctx.Err() != nil {
+			fmt.Fprintln(e.errs, "interrupted: the same command continues the evaluation")
+			return exitError(130)
+		}
+		return err
+	}
+	running.end()
+	if c.JUnit != "" {
+		if err := writeJUnit(c.JUnit, report); err != nil {
+			return err
+		}
+	}
+	if err := e.print(report, report.Text()); err != nil {
+		return err
+	}
+	if !report.Passed() {
+		return exitError(1)
+	}
+	return nil
+}
+
+// versions returns the versions that the command names, or the agent of the file.
+func (c *evalRunCmd) versions(f *eval.File) ([]eval.Version, error) {
+	name := c.Agent
+	if name == "" {
+		name = f.Agent
+	}
+	if name == "" {
+		return nil, usagef("no agent is named: add agent: NAME to %s, or --agent NAME", c.File)
+	}
+	var all []eval.Version
+	for _, text := range []string{name, c.Against} {
+		if text == "" {
+			continue
+		}
+		v, err := parseVersion(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	if len(all) == 2 && all[0] == all[1] {
+		return nil, usagef("--against is %s, the version that is evaluated: name another one", c.Against)
+	}
+	return all, nil
+}
+
+// parseVersion reads NAME or NAME@N.
+func parseVersion(text string) (eval.Version, error) {
+	name, version, given := strings.Cut(text, "@")
+	if !given {
+		return eval.Version{Agent: name}, nil
+	}
+	n, err := strconv.Atoi(version)
+	if err != nil || n < 1 || name == "" {
+		return eval.Version{}, usagef("%q is no version of an agent: write NAME or NAME@N with N from 1", text)
+	}
+	return eval.Version{Agent: name, Version: n}, nil
+}
+
+func writeJUnit(name string, report *eval.Report) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(report.WriteJUnit(f), f.Close())
+}
+
+// interruptedEval is the file that names an evaluation while it runs. A process that is killed leaves it.
+type interruptedEval string
+
+func (c *evalRunCmd) interrupted(e *env, file []byte) interruptedEval {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%q %q %q %q %d %q", c.Agent, c.Against, e.server, e.tenant, c.Repeat, file)
+	return interruptedEval(filepath.Join(dir, "turnpike", "eval", hex.EncodeToString(sum.Sum(nil)[:16])))
+}
+
+// id returns the id of the evaluation that was interrupted, or a new one. Without a place for the file
+// an evaluation cannot be continued.
+func (f interruptedEval) id(e *env, fresh bool) (string, error) {
+	if f != "" && !fresh {
+		if id, err := os.ReadFile(string(f)); err == nil && len(id) > 0 {
+			fmt.Fprintf(e.errs, "continuing evaluation %s; --fresh starts over\n", id)
+			return string(id), nil
+		}
+	}
+	id := "eval_" + strings.ToLower(rand.Text()[:16])
+	if f != "" {
+		err := os.MkdirAll(filepath.Dir(string(f)), 0o700)
+		if err == nil {
+			err = os.WriteFile(string(f), []byte(id), 0o600)
+		}
+		if err != nil {
+			fmt.Fprintf(e.errs, "this evaluation cannot be continued if it is interrupted: %v\n", err)
+		}
+	}
+	return id, nil
+}
+
+// end removes the file: the evaluation is complete.
+func (f interruptedEval) end() {
+	if f != "" {
+		_ = os.Remove(string(f)) // the next evaluation would continue this one, which has all its results
+	}
+}
+
+type evalRecordCmd struct {
+	Runs []string `arg:"" complete:"run" help:"Ids of runs."`
+}
+
+func (c *evalRecordCmd) Run(e *env) error {
+	text, err := eval.Record(e.ctx, e.client, c.Runs)
+	if err != nil {
+		return err
+	}
+	_, err = e.out.Write(text)
+	return err
+}

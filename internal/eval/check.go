@@ -1,0 +1,105 @@
+package eval
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
+	"github.com/turnpike-dev/turnpike/internal/rule"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// check is a compiled expectation. A judge's is a criterion, which check does not decide.
+type check interface {
+	// fails returns why a run does not meet the expectation, or "".
+	fails(r api.Run, tools []string) string
+}
+
+type condition struct {
+	text  string
+	holds rule.Condition
+}
+
+func (c condition) fails(r api.Run, tools []string) string {
+	values := map[string]any{
+		"output": text(r), "json": value(r), "status": r.Status, "reason": "", "turns": r.TurnCount, "tokens": tokens(r), "cost_usd": cost(r), "seconds": seconds(r),
+		"tools": tools,
+	}
+	if r.Reason != nil {
+		values["reason"] = *r.Reason
+	}
+	yes, err := c.holds(values)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("cel %s: %v", c.text, err)
+	case !yes:
+		return "cel: not " + c.text
+	default:
+		return ""
+	}
+}
+
+type shape json.RawMessage
+
+func (s shape) fails(r api.Run, _ []string) string {
+	output := text(r)
+	if len(r.StructuredOutput) > 0 && string(r.StructuredOutput) != "null" {
+		output = string(r.StructuredOutput)
+	}
+	if _, err := jsonschema.ValidateOutput(json.RawMessage(s), output); err != nil {
+		return fmt.Sprintf("schema: %v", err)
+	}
+	return ""
+}
+
+type pattern struct{ *regexp.Regexp }
+
+func (p pattern) fails(r api.Run, _ []string) string {
+	if p.MatchString(text(r)) {
+		return ""
+	}
+	return "matches: the output does not contain " + p.String()
+}
+
+// criterion is what a judge decides by.
+type criterion string
+
+func (criterion) fails(api.Run, []string) string { return "" }
+
+func text(r api.Run) string {
+	if r.Output == nil {
+		return ""
+	}
+	return *r.Output
+}
+
+// value returns the structured output of a run, or its output as JSON, or nil.
+func value(r api.Run) any {
+	var v any
+	if json.Unmarshal(r.StructuredOutput, &v) == nil && v != nil {
+		return v
+	}
+	if json.Unmarshal([]byte(text(r)), &v) != nil {
+		return nil
+	}
+	return v
+}
+
+func tokens(r api.Run) int64 { return r.Usage.InputTokens + r.Usage.OutputTokens }
+
+func cost(r api.Run) float64 {
+	if r.Usage.CostUSD == nil {
+		return 0
+	}
+	return float64(*r.Usage.CostUSD) / 1e6
+}
+
+// seconds returns how long a run took from its start to its end.
+func seconds(r api.Run) float64 {
+	since := r.StartedAt
+	if since.IsZero() {
+		since = r.CreatedAt
+	}
+	return r.Took(since.Time, r.UpdatedAt.Time).Seconds()
+}

@@ -1,0 +1,183 @@
+package eval
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"sigs.k8s.io/yaml"
+
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
+	"github.com/turnpike-dev/turnpike/internal/rule"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+const (
+	// maxFile bounds a file of cases, in bytes.
+	maxFile = 8 << 20
+
+	// maxCases bounds the cases of a file.
+	maxCases = 10_000
+)
+
+// File is a file of cases.
+type File struct {
+	// Agent is that of cases whose run names none, if the command names none: NAME or NAME@VERSION.
+	Agent string `json:"agent,omitempty"`
+
+	// Judge is the model of judges.
+	Judge *agent.Model `json:"judge,omitempty"`
+
+	Cases []Case `json:"cases"`
+}
+
+// Case is one task and what its answer must be like.
+type Case struct {
+	Name   string          `json:"name"`
+	Input  json.RawMessage `json:"input,omitempty"` // as in a submission
+	Run    json.RawMessage `json:"run,omitempty"`   // a whole submission instead
+	Expect []Expectation   `json:"expect,omitempty"`
+
+	submission api.SubmitRequest
+	checks     []check
+	anyStatus  bool // an expectation looks at how the run ended
+	wantsTools bool // an expectation looks at the calls of tools
+}
+
+// Expectation is a condition of a case. It has exactly one field.
+type Expectation struct {
+	// CEL is an expression over output, json, status, reason, turns, tokens, cost_usd, seconds and tools.
+	CEL string `json:"cel,omitempty"`
+
+	// Schema is a JSON Schema of the structured output, or of the output as JSON.
+	Schema json.RawMessage `json:"schema,omitempty"`
+
+	// Matches is a regular expression that the output contains.
+	Matches string `json:"matches,omitempty"`
+
+	// Judge is a criterion that a model applies to the answer.
+	Judge string `json:"judge,omitempty"`
+}
+
+// Parse reads a file of cases in YAML or JSON. The error names every mistake with its place.
+func Parse(data []byte) (*File, error) {
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("the file has more than %d bytes: split it", maxFile)
+	}
+	text, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, fmt.Errorf("read YAML: %w", err)
+	}
+	var f File
+	if err := api.Decode(text, &f); err != nil {
+		return nil, err
+	}
+	switch n := len(f.Cases); {
+	case n == 0:
+		return nil, errors.New("cases is empty: add at least one case")
+	case n > maxCases:
+		return nil, fmt.Errorf("cases has %d entries, at most %d are allowed: split the file", n, maxCases)
+	}
+	var errs []error
+	if f.Judge != nil {
+		if _, err := agent.Builtin().Compile(judgeDefinition(*f.Judge), 1); err != nil {
+			errs = append(errs, fmt.Errorf("judge: %w", err))
+		}
+	}
+	names := map[string]int{}
+	for i := range f.Cases {
+		c := &f.Cases[i]
+		if first, twice := names[c.Name]; twice && c.Name != "" {
+			errs = append(errs, fmt.Errorf("cases[%d].name: cases[%d] is called %q, too: names must differ", i, first, c.Name))
+		}
+		names[c.Name] = i
+		if err := c.compile(f.Judge != nil); err != nil {
+			errs = append(errs, fmt.Errorf("cases[%d]%w", i, err))
+		}
+	}
+	return &f, errors.Join(errs...)
+}
+
+// placeError is a mistake at a place below the one that is known to the caller.
+func placeError(place, format string, args ...any) error {
+	return fmt.Errorf("%s: %w", place, fmt.Errorf(format, args...))
+}
+
+// ending finds the variables that say how a run ended.
+var ending = regexp.MustCompile(`\b(status|reason)\b`)
+
+// calling finds the variable that says which tools were called.
+var calling = regexp.MustCompile(`\btools\b`)
+
+func (c *Case) compile(judged bool) error {
+	switch {
+	case c.Name == "":
+		return placeError(".name", "it is empty: give each case a name")
+	case (len(c.Input) == 0) == (len(c.Run) == 0):
+		return placeError("", "%s has input and run, or neither: give one of them", c.Name)
+	case len(c.Run) > 0:
+		if err := api.Decode(c.Run, &c.submission); err != nil {
+			return placeError(".run", "%w", err)
+		}
+	default:
+		c.submission.Input = c.Input
+	}
+	for i, e := range c.Expect {
+		place := fmt.Sprintf(".expect[%d]", i)
+		check, err := e.compile(judged)
+		if err != nil {
+			return placeError(place, "%w", err)
+		}
+		c.checks = append(c.checks, check)
+		c.anyStatus = c.anyStatus || ending.MatchString(e.CEL)
+		c.wantsTools = c.wantsTools || calling.MatchString(e.CEL)
+	}
+	return nil
+}
+
+// variables are those of CEL expectations.
+var variables = []cel.EnvOption{
+	cel.Variable("output", cel.StringType), cel.Variable("json", cel.DynType), cel.Variable("status", cel.StringType), cel.Variable("reason", cel.StringType),
+	cel.Variable("turns", cel.IntType), cel.Variable("tokens", cel.IntType), cel.Variable("cost_usd", cel.DoubleType), cel.Variable("seconds", cel.DoubleType),
+	cel.Variable("tools", cel.ListType(cel.StringType)),
+}
+
+func (e Expectation) compile(judged bool) (check, error) {
+	given := 0
+	for _, yes := range []bool{e.CEL != "", len(e.Schema) > 0, e.Matches != "", e.Judge != ""} {
+		if yes {
+			given++
+		}
+	}
+	if given != 1 {
+		return nil, fmt.Errorf("it has %d of cel, schema, matches and judge: give one", given)
+	}
+	switch {
+	case e.CEL != "":
+		holds, err := rule.Compile(e.CEL, variables...)
+		if err != nil {
+			return nil, fmt.Errorf("cel: %w", err)
+		}
+		return condition{e.CEL, holds}, nil
+	case len(e.Schema) > 0:
+		if err := jsonschema.Check(e.Schema); err != nil {
+			return nil, fmt.Errorf("schema: %w", err)
+		}
+		return shape(e.Schema), nil
+	case e.Matches != "":
+		re, err := regexp.Compile(e.Matches)
+		if err != nil {
+			return nil, fmt.Errorf("matches: %w", err)
+		}
+		return pattern{re}, nil
+	default:
+		if !judged {
+			return nil, errors.New("judge: the file names no model for judges: add judge: {provider, name} at the top")
+		}
+		return criterion(strings.TrimSpace(e.Judge)), nil
+	}
+}

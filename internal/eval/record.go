@@ -1,0 +1,65 @@
+package eval
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// maxQuoted bounds the answers that a recorded case expects word for word.
+const maxQuoted = 200
+
+// Record returns a file with a case for each run: its first input, and its answer if it is short.
+// Edit the expectations before you use it: few answers are the same twice.
+func Record(ctx context.Context, client Client, runs []string) ([]byte, error) {
+	var f File
+	for _, id := range runs {
+		r, err := client.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		messages, err := client.AllMessages(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		input := firstInput(messages)
+		if input == "" {
+			return nil, fmt.Errorf("run %s has no text of a user at its beginning: write its case by hand", id)
+		}
+		text, err := json.Marshal(input)
+		if err != nil {
+			return nil, err
+		}
+		if f.Agent == "" {
+			f.Agent = r.Agent
+		}
+		c := Case{Name: id, Input: text}
+		if r.Output != nil && *r.Output != "" && len(*r.Output) <= maxQuoted {
+			c.Expect = append(c.Expect, Expectation{Matches: regexp.QuoteMeta(*r.Output)})
+		}
+		if c.Expect == nil {
+			c.Expect = []Expectation{{CEL: `status == "completed"`}}
+		}
+		f.Cases = append(f.Cases, c)
+	}
+	return yaml.Marshal(f)
+}
+
+// firstInput returns the text that a user said before the model answered.
+func firstInput(messages []api.Message) string {
+	for _, m := range messages {
+		switch m.Role {
+		case state.RoleUser:
+			return m.Text()
+		case state.RoleAssistant:
+			return ""
+		}
+	}
+	return ""
+}

@@ -1,0 +1,299 @@
+package eval
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// Report is what came of an evaluation.
+type Report struct {
+	ID           string          `json:"id"`
+	Repeat       int             `json:"repeat"`
+	Versions     []VersionReport `json:"versions"`
+	Differences  []Difference    `json:"differences,omitempty"`
+	JudgeCostUSD float64         `json:"judge_cost_usd"`
+	Results      []Result        `json:"results"`
+}
+
+// VersionReport sums up the runs of one version. All but Runs, Passed and CostUSD are means of a run,
+// Seconds is the median.
+type VersionReport struct {
+	Version string  `json:"version"`
+	Runs    int     `json:"runs"`
+	Passed  int     `json:"passed"`
+	CostUSD float64 `json:"cost_usd"`
+	Tokens  float64 `json:"tokens"`
+	Turns   float64 `json:"turns"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Difference compares the two versions in one figure. P is the probability of a difference of at least
+// this size if the versions were the same.
+type Difference struct {
+	Figure string  `json:"figure"`
+	First  float64 `json:"first"`
+	Second float64 `json:"second"`
+	P      float64 `json:"p"`
+	Chance bool    `json:"within_chance"` // P is above 0.05
+}
+
+// Result is one run of a case. Without failures it has passed.
+type Result struct {
+	Case     string   `json:"case"`
+	Version  string   `json:"version"`
+	Repeat   int      `json:"repeat"`
+	RunID    string   `json:"run_id"`
+	Status   string   `json:"status"`
+	Failures []string `json:"failures,omitempty"`
+	Turns    int      `json:"turns"`
+	Tokens   int64    `json:"tokens"`
+	CostUSD  float64  `json:"cost_usd"`
+	Seconds  float64  `json:"seconds"`
+
+	of, version int // the places of its case and version
+	run         api.Run
+}
+
+// Passed reports whether all runs of the first version have passed. The second is what it is compared
+// with, and may have failures.
+func (r *Report) Passed() bool {
+	return !slices.ContainsFunc(r.Results, func(x Result) bool { return x.version == 0 && len(x.Failures) > 0 })
+}
+
+// figures are what versions are compared in.
+var figures = []struct {
+	name string
+	of   func(Result) float64
+}{
+	{"passed", func(r Result) float64 {
+		if len(r.Failures) > 0 {
+			return 0
+		}
+		return 1
+	}},
+	{"cost_usd", func(r Result) float64 { return r.CostUSD }},
+	{"tokens", func(r Result) float64 { return float64(r.Tokens) }},
+	{"turns", func(r Result) float64 { return float64(r.Turns) }},
+	{"seconds", func(r Result) float64 { return r.Seconds }},
+}
+
+// summarize fills in the figures of the versions and their differences.
+func (r *Report) summarize() {
+	for v := range r.Versions {
+		sum := &r.Versions[v]
+		var took []float64
+		for _, x := range r.Results {
+			if x.version != v {
+				continue
+			}
+			sum.Runs++
+			if len(x.Failures) == 0 {
+				sum.Passed++
+			}
+			sum.CostUSD += x.CostUSD
+			sum.Tokens += float64(x.Tokens)
+			sum.Turns += float64(x.Turns)
+			took = append(took, x.Seconds)
+		}
+		if sum.Runs > 0 {
+			sum.Tokens /= float64(sum.Runs)
+			sum.Turns /= float64(sum.Runs)
+			sum.Seconds = median(took)
+		}
+	}
+	if len(r.Versions) != 2 {
+		return
+	}
+	for _, f := range figures {
+		first, second := r.means(0, f.of), r.means(1, f.of)
+		p := signFlip(first, second)
+		r.Differences = append(r.Differences, Difference{Figure: f.name, First: mean(first), Second: mean(second), P: p, Chance: p > 0.05})
+	}
+}
+
+// means returns the mean of a figure for each case of a version.
+func (r *Report) means(version int, of func(Result) float64) []float64 {
+	var sums []float64
+	for _, x := range r.Results {
+		if x.version != version {
+			continue
+		}
+		for len(sums) <= x.of {
+			sums = append(sums, 0)
+		}
+		sums[x.of] += of(x) / float64(r.Repeat)
+	}
+	return sums
+}
+
+const (
+	exactCases = 14     // cases up to which signFlip counts all ways to exchange the versions
+	flips      = 20_000 // ways that it tries beyond
+)
+
+// signFlip returns the two-sided p-value of a paired permutation test: if the versions were the same,
+// each case might as well have had their figures exchanged.
+func signFlip(first, second []float64) float64 {
+	differences := make([]float64, len(first))
+	observed := 0.0
+	for i := range first {
+		differences[i] = first[i] - second[i]
+		observed += differences[i]
+	}
+	observed = math.Abs(observed) * (1 - 1e-9) // sums in another order differ in the last bits
+	if observed == 0 {
+		return 1
+	}
+	if n := len(differences); n <= exactCases {
+		extreme := 0
+		for mask := range 1 << n {
+			sum := 0.0
+			for i, d := range differences {
+				if mask>>i&1 == 1 {
+					d = -d
+				}
+				sum += d
+			}
+			if math.Abs(sum) >= observed {
+				extreme++
+			}
+		}
+		return float64(extreme) / float64(int(1)<<n)
+	}
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same figures give the same p-value
+	extreme := 1
+	for range flips {
+		sum := 0.0
+		for _, d := range differences {
+			if random.Uint64()&1 == 1 {
+				d = -d
+			}
+			sum += d
+		}
+		if math.Abs(sum) >= observed {
+			extreme++
+		}
+	}
+	return float64(extreme) / (flips + 1)
+}
+
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(max(1, len(values)))
+}
+
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
+}
+
+// maxShown bounds the failures that a text lists.
+const maxShown = 20
+
+// Text returns the report as a table, followed by failures.
+func (r *Report) Text() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "VERSION\tPASSED\tCOST\tTOKENS\tTURNS\tMEDIAN")
+	for _, v := range r.Versions {
+		fmt.Fprintf(w, "%s\t%d of %d\t$%.4f\t%.0f\t%.1f\t%.1f s\n", v.Version, v.Passed, v.Runs, v.CostUSD, v.Tokens, v.Turns, v.Seconds)
+	}
+	_ = w.Flush() // a strings.Builder takes everything
+	for _, d := range r.Differences {
+		verdict := "differs"
+		if d.Chance {
+			verdict = "within chance"
+		}
+		if d.First == d.Second {
+			verdict = "the same"
+		}
+		fmt.Fprintf(&b, "%s: %s and %s a run, %s (p = %.2f)\n", d.Figure, short(d.First), short(d.Second), verdict, d.P)
+	}
+	if r.JudgeCostUSD > 0 {
+		fmt.Fprintf(&b, "judges cost $%.4f\n", r.JudgeCostUSD)
+	}
+	shown := 0
+	for _, x := range r.Results {
+		if len(x.Failures) == 0 {
+			continue
+		}
+		if shown++; shown > maxShown {
+			continue
+		}
+		fmt.Fprintf(&b, "FAIL %s  %s  %s\n     %s\n", x.Case, x.Version, x.RunID, strings.Join(x.Failures, "\n     "))
+	}
+	if shown > maxShown {
+		fmt.Fprintf(&b, "and %d more failures: use --output json or --junit\n", shown-maxShown)
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// short formats a figure with three significant digits.
+func short(v float64) string { return fmt.Sprintf("%.3g", v) }
+
+type junitSuites struct {
+	XMLName xml.Name     `xml:"testsuites"`
+	Suites  []junitSuite `xml:"testsuite"`
+}
+
+type junitSuite struct {
+	Name     string      `xml:"name,attr"`
+	Tests    int         `xml:"tests,attr"`
+	Failures int         `xml:"failures,attr"`
+	Cases    []junitCase `xml:"testcase"`
+}
+
+type junitCase struct {
+	Name    string        `xml:"name,attr"`
+	Class   string        `xml:"classname,attr"`
+	Seconds string        `xml:"time,attr"`
+	Failure *junitFailure `xml:"failure,omitempty"`
+}
+
+type junitFailure struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+// WriteJUnit writes the report as JUnit XML: a suite for each version, a test case for each run.
+func (r *Report) WriteJUnit(w io.Writer) error {
+	suites := junitSuites{}
+	for v, version := range r.Versions {
+		suite := junitSuite{Name: version.Version, Tests: version.Runs, Failures: version.Runs - version.Passed}
+		for _, x := range r.Results {
+			if x.version != v {
+				continue
+			}
+			c := junitCase{Name: x.Case, Class: version.Version, Seconds: fmt.Sprintf("%.3f", x.Seconds)}
+			if r.Repeat > 1 {
+				c.Name = fmt.Sprintf("%s #%d", x.Case, x.Repeat)
+			}
+			if len(x.Failures) > 0 {
+				c.Failure = &junitFailure{Message: x.Failures[0], Text: x.RunID + "\n" + strings.Join(x.Failures, "\n")}
+			}
+			suite.Cases = append(suite.Cases, c)
+		}
+		suites.Suites = append(suites.Suites, suite)
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	enc := xml.NewEncoder(w)
+	enc.Indent("", "  ")
+	return enc.Encode(suites)
+}

@@ -1,0 +1,232 @@
+package eval
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// maxRepeat bounds how often each case runs against each version.
+const maxRepeat = 1000
+
+// Version is a version of an agent; 0 is the latest.
+type Version struct {
+	Agent   string
+	Version int
+}
+
+func (v Version) String() string {
+	if v.Version == 0 {
+		return v.Agent
+	}
+	return v.Agent + "@" + strconv.Itoa(v.Version)
+}
+
+// Options say what an evaluation runs.
+type Options struct {
+	// ID names the evaluation: one with the same ID, file and versions continues it. Required.
+	ID string
+
+	// Agents are one or two versions; the second is what the first is compared with.
+	Agents []Version
+
+	Repeat      int // runs of each case and version; default 1
+	MaxParallel int // runs in flight at once; default 10
+
+	// Progress, if not nil, is called after each run with the number of runs that have ended, and of all.
+	Progress func(ended, all int)
+}
+
+// Client is what an evaluation needs of a gateway.
+type Client interface {
+	PutAgent(ctx context.Context, name string, definition []byte) (api.SavedAgent, error)
+	Agent(ctx context.Context, name string) (api.Agent, error)
+	SubmitBatch(ctx context.Context, r api.BatchRequest, key string) (api.BatchAccepted, error)
+	WaitBatch(ctx context.Context, id string, each func(api.Batch, api.Run)) (api.Batch, error)
+	Get(ctx context.Context, id string) (api.Run, error)
+	AllMessages(ctx context.Context, id string) ([]api.Message, error)
+	Cancel(ctx context.Context, id, reason string) (api.Run, error)
+}
+
+var _ Client = (*api.Client)(nil)
+
+type evaluation struct {
+	client  Client
+	file    *File
+	id      string
+	options Options
+	report  *Report
+
+	mu    sync.Mutex
+	ended int
+}
+
+// Run runs the cases of a file and returns what came of them. An error says that the evaluation is not
+// complete; a failed case is none.
+func Run(ctx context.Context, client Client, file *File, o Options) (*Report, error) {
+	o.Repeat, o.MaxParallel = max(o.Repeat, 1), o.MaxParallel
+	if o.MaxParallel == 0 {
+		o.MaxParallel = 10
+	}
+	if o.Repeat > maxRepeat {
+		return nil, fmt.Errorf("repeat is %d, at most %d are allowed", o.Repeat, maxRepeat)
+	}
+	e := &evaluation{client: client, file: file, id: o.ID, options: o, report: &Report{ID: o.ID, Repeat: o.Repeat}}
+	requests, err := e.plan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.runAll(ctx, "cases", requests, e.ranCase); err != nil {
+		return nil, err
+	}
+	if err := e.check(ctx); err != nil {
+		return nil, err
+	}
+	if err := e.judge(ctx); err != nil {
+		return nil, err
+	}
+	e.report.summarize()
+	return e.report, nil
+}
+
+// plan returns a submission for each version, repeat and case, and prepares their results. The latest
+// version of an agent is resolved once, so that all runs use the same.
+func (e *evaluation) plan(ctx context.Context) ([]api.SubmitRequest, error) {
+	var requests []api.SubmitRequest
+	for i, v := range e.options.Agents {
+		if v.Version == 0 {
+			latest, err := e.client.Agent(ctx, v.Agent)
+			if err != nil {
+				return nil, fmt.Errorf("agent %s: %w", v.Agent, err)
+			}
+			v.Version = latest.Version
+		}
+		e.report.Versions = append(e.report.Versions, VersionReport{Version: v.String()})
+		for n := range e.options.Repeat {
+			for at, c := range e.file.Cases {
+				r := c.submission
+				r.Agent, r.AgentVersion = v.Agent, v.Version
+				metadata := map[string]string{"eval": e.id, "eval_case": strconv.Itoa(at + 1), "eval_repeat": strconv.Itoa(n + 1)}
+				for key, value := range r.Metadata {
+					metadata[key] = value
+				}
+				r.Metadata = metadata
+				requests = append(requests, r)
+				e.report.Results = append(e.report.Results, Result{Case: c.Name, Version: v.String(), Repeat: n + 1, of: at, version: i})
+			}
+		}
+	}
+	return requests, nil
+}
+
+// ranCase notes the end of a run.
+func (e *evaluation) ranCase(i int, run api.Run) {
+	r := &e.report.Results[i]
+	r.run, r.RunID, r.Status = run, run.ID, run.Status
+	r.Turns, r.Tokens, r.CostUSD, r.Seconds = run.TurnCount, tokens(run), cost(run), seconds(run)
+}
+
+// check applies the expectations to the results.
+func (e *evaluation) check(ctx context.Context) error {
+	for i := range e.report.Results {
+		r := &e.report.Results[i]
+		c := &e.file.Cases[r.of]
+		if r.run.Status != string(state.Completed) && !c.anyStatus {
+			r.Failures = append(r.Failures, ended(r.run))
+			continue
+		}
+		var tools []string
+		if c.wantsTools {
+			messages, err := e.client.AllMessages(ctx, r.RunID)
+			if err != nil {
+				return fmt.Errorf("read the messages of run %s: %w", r.RunID, err)
+			}
+			tools = called(messages)
+		}
+		for _, check := range c.checks {
+			if why := check.fails(r.run, tools); why != "" {
+				r.Failures = append(r.Failures, why)
+			}
+		}
+	}
+	return nil
+}
+
+// ended says how a run ended that did not complete.
+func ended(r api.Run) string {
+	why := "the run ended " + r.Status
+	if r.Reason != nil {
+		why += " (" + *r.Reason + ")"
+	}
+	if r.Error != nil {
+		why += ": " + r.Error.Message
+	}
+	return why
+}
+
+// called returns the tools that the model called, in order.
+func called(messages []api.Message) []string {
+	tools := []string{}
+	for _, m := range messages {
+		for _, p := range m.Parts {
+			if p.Type == state.PartToolCall {
+				tools = append(tools, p.Name)
+			}
+		}
+	}
+	return tools
+}
+
+// runAll runs submissions in batches, and calls done once for each run that has ended, with its place.
+// Batches have idempotency keys, so a repeated evaluation finds the runs of the first.
+func (e *evaluation) runAll(ctx context.Context, what string, requests []api.SubmitRequest, done func(int, api.Run)) error {
+	e.ended = 0
+	for first := 0; first < len(requests); first += chunk {
+		part := requests[first:min(first+chunk, len(requests))]
+		key := fmt.Sprintf("eval:%s:%s:%d", e.id, what, first)
+		accepted, err := e.client.SubmitBatch(ctx, api.BatchRequest{Runs: part, MaxParallel: e.options.MaxParallel}, key)
+		if err != nil {
+			return fmt.Errorf("submit runs: %w", err)
+		}
+		if err := e.wait(ctx, accepted, len(requests), func(i int, r api.Run) { done(first+i, r) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chunk is how many runs a batch has: their submissions fit into one request.
+const chunk = 200
+
+// wait waits for the runs of a batch. A run that waits for a person would wait for ever, so wait cancels
+// it.
+func (e *evaluation) wait(ctx context.Context, accepted api.BatchAccepted, all int, done func(int, api.Run)) error {
+	places := map[string]int{}
+	for i, id := range accepted.RunIDs {
+		places[id] = i
+	}
+	var failed error
+	_, err := e.client.WaitBatch(ctx, accepted.BatchID, func(_ api.Batch, r api.Run) {
+		if !r.Terminal() {
+			if _, err := e.client.Cancel(ctx, r.ID, "an evaluation has nobody who answers"); err != nil {
+				failed = fmt.Errorf("cancel run %s, which waits for a person: %w", r.ID, err)
+			}
+			return
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.ended++
+		done(places[r.ID], r)
+		if e.options.Progress != nil {
+			e.options.Progress(e.ended, all)
+		}
+	})
+	if failed != nil && ctx.Err() == nil && err != nil {
+		return failed
+	}
+	return err
+}
