@@ -231,6 +231,6 @@ func (o Options) config() core.Config {
 		RedisURL: o.Redis.URL, RedisLogin: o.Redis.Login.login(), RedisConfirm: o.Redis.Confirm, Store: o.Store, Bus: o.Bus,
 		Prefix: o.Prefix, Lease: o.LeaseDuration, Retention: o.Retention, MaxResult: o.MaxResult,
 		BusKeys: o.NATS.Keys.value("NATS.Keys"), EventFeed: o.NATS.EventFeed, StreamLimits: o.NATS.Limits, TurnStreams: o.NATS.TurnStreams, MaxAckPending: o.NATS.MaxAckPending,
-		Logger: bridge(o.Logger), Registry: o.Metrics, Tracer: o.Tracer, Meter: o.Meter,
+		Logger: o.Logger, Registry: o.Metrics, Tracer: o.Tracer, Meter: o.Meter,
 	}
 }

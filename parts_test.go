@@ -111,7 +111,7 @@ func TestLogger(t *testing.T) {
 		t.Fatal(err)
 	}
 	testbed.Eventually(t, "the worker starts", func() error {
-		if !strings.Contains(out.String(), `level=INFO msg="worker started" slots=1000 worker=`) {
+		if !strings.Contains(out.String(), `level=INFO msg="worker started" worker=`) {
 			return errors.New(out.String())
 		}
 		return nil

@@ -51,7 +51,7 @@ func run(ctx context.Context, cfg config) error {
 		return err
 	}
 	log := d.Config().Logger
-	log.Info().Str("addr", listener.Addr().String()).Msg("gateway started")
+	log.Info("gateway started", "addr", listener.Addr().String())
 	admin := app.Admin{Addr: cfg.AdminAddr, Hosts: cfg.Hosts, Certificate: certificate, Registry: registry, Ready: d.Store.Ready, Degraded: d.WaitingRestore, Log: d.Config().Logger}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.Serve(ctx, certificate.Wrap(listener)) })

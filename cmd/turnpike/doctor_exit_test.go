@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -14,7 +15,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/app/equipped"
@@ -52,17 +52,17 @@ func startProcesses(t *testing.T) *processes {
 	p.config = app.Config{NATSURL: p.nats.ClientURL(), RedisURL: r.URL, Prefix: "doctor", Confirm: "off", Replicas: 1, Log: app.Log{LogLevel: "error"}}
 	p.config.Streams.SubmitMiB, p.config.Streams.ControlMiB, p.config.Streams.DeadMiB, p.config.Streams.EventsMiB = -1, -1, -1, -1
 	settings := p.config.Deployment()
-	settings.Logger = zerolog.Nop()
+	settings.Logger = slog.New(slog.DiscardHandler)
 	d, err := deploy.Open(t.Context(), settings)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	g, err := d.NewGateway(gateway.Config{Logger: zerolog.Nop()})
+	g, err := d.NewGateway(gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := equipped.Worker(d, worker.Config{ID: "w1", Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond}, standard.Config{}, "")
+	w, err := equipped.Worker(d, worker.Config{ID: "w1", ShutdownGrace: time.Millisecond}, standard.Config{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
@@ -53,7 +52,7 @@ func worked(t *testing.T) *api.Client {
 		t.Fatal(err)
 	}
 	w, err := worker.New(store, b, worker.Config{
-		ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond,
+		ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}, ShutdownGrace: time.Millisecond,
 		Kinds: toolspec.Kinds(map[string]tool.Tool{"echo": tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
 			return tool.Result{Content: string(c.Arguments)}, nil
 		})}),

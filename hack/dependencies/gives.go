@@ -21,7 +21,7 @@ var gives = map[string]string{
 	"github.com/openai/openai-go/v3":                                    "models of OpenAI and compatible servers",
 	"github.com/prometheus/client_golang":                               "`/metrics`",
 	"github.com/redis/go-redis/v9":                                      "the store on Redis",
-	"github.com/rs/zerolog":                                             "the log",
+	"github.com/rs/zerolog":                                             "the log of the commands",
 	"github.com/testcontainers/testcontainers-go":                       "tests: containers",
 	"go.opentelemetry.io/otel":                                          "spans and metrics",
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc": "metrics over OTLP, gRPC",

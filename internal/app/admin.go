@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 )
@@ -28,7 +28,7 @@ type Admin struct {
 	Registry    *prometheus.Registry
 	Ready       func(context.Context) error
 	Degraded    func() error // what is wrong with a process that is ready all the same; may be nil
-	Log         zerolog.Logger
+	Log         *slog.Logger
 }
 
 const (

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -21,7 +21,7 @@ import (
 func TestAdmin(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	certificate, err := p.cfg.Certificate(t.Context(), zerolog.Nop())
+	certificate, err := p.cfg.Certificate(t.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

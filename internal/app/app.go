@@ -106,10 +106,10 @@ func reloadKeys(ctx context.Context, d *deploy.Deployment, file string) {
 		case <-reload:
 		}
 		if err := d.ReloadKeys(); err != nil {
-			log.Error().Err(err).Str("file", file).Str("hint", "the keys of before are still used: mend the file, and send SIGHUP again").Msg("new bus keys refused")
+			log.Error("new bus keys refused", "error", err, "file", file, "hint", "fix the file and send SIGHUP again; the process keeps the previous keys")
 			continue
 		}
-		log.Info().Str("file", file).Msg("bus keys loaded")
+		log.Info("bus keys loaded", "file", file)
 	}
 }
 

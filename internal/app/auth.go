@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -78,19 +77,18 @@ func (c AuthConfig) Callers(store state.Documents) (access.Authenticator, *acces
 
 // WarnOfProvider asks the OpenID provider of a login, if there is one, and logs why nobody can
 // log in through it. It is asked again at each login.
-func WarnOfProvider(ctx context.Context, login *access.Login, log zerolog.Logger) {
+func WarnOfProvider(ctx context.Context, login *access.Login, log *slog.Logger) {
 	if login == nil {
 		return
 	}
 	if err := login.Provider(ctx); err != nil && ctx.Err() == nil {
-		log.Warn().Err(err).Str("hint", "TURNPIKE_OIDC_ISSUER is the issuer letter by letter, as its /.well-known/openid-configuration has it; SSL_CERT_FILE names a private authority").
-			Msg("nobody can log in through the OpenID provider")
+		log.Warn("nobody can log in through the OpenID provider", "error", err, "hint", "set TURNPIKE_OIDC_ISSUER to the exact issuer in its /.well-known/openid-configuration, and SSL_CERT_FILE for a private authority")
 	}
 }
 
 // Guard refuses to serve strangers: an address that others can reach needs callers who say
 // who they are, or somebody who says twice that they need not.
-func (c AuthConfig) Guard(addr net.Addr, log zerolog.Logger) error {
+func (c AuthConfig) Guard(addr net.Addr, log *slog.Logger) error {
 	if !slices.Contains(c.Auth, authNone) && len(c.Auth) > 0 || loopback(addr) {
 		return nil
 	}
@@ -98,7 +96,7 @@ func (c AuthConfig) Guard(addr net.Addr, log zerolog.Logger) error {
 		return fmt.Errorf("refused to serve %s to everybody who reaches it: TURNPIKE_AUTH=keys makes callers say who they are, "+
 			"TURNPIKE_ADDR=127.0.0.1:7070 serves this machine only, and TURNPIKE_INSECURE=1 says that a network in front keeps strangers away", addr)
 	}
-	log.Warn().Str("addr", addr.String()).Str("hint", "TURNPIKE_AUTH=keys makes callers say who they are").Msg("everybody who reaches this address may do everything")
+	log.Warn("everybody who reaches this address may do everything", "addr", addr.String(), "hint", "set TURNPIKE_AUTH=keys to require authentication")
 	return nil
 }
 

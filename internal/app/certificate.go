@@ -6,14 +6,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/signal"
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/rs/zerolog"
 )
 
 // TLSConfig is what a process is told that serves TLS.
@@ -28,7 +27,7 @@ const certificateEvery = time.Second
 // Certificate is what a process shows who connects. Without one (nil) it serves plain TCP.
 type Certificate struct {
 	cert, key string
-	log       zerolog.Logger
+	log       *slog.Logger
 	now       atomic.Pointer[tls.Certificate]
 
 	loaded  []byte // what the files held when they were last taken
@@ -39,7 +38,7 @@ type Certificate struct {
 // Certificate returns the certificate of the two files, nil if none are named. It follows
 // them until ctx ends: a new pair serves the handshakes from the next second on. One that is
 // broken is logged, and the one of before goes on.
-func (c TLSConfig) Certificate(ctx context.Context, log zerolog.Logger) (*Certificate, error) {
+func (c TLSConfig) Certificate(ctx context.Context, log *slog.Logger) (*Certificate, error) {
 	switch {
 	case c.TLSCertFile == "" && c.TLSKeyFile == "":
 		return nil, nil //nolint:nilnil // that is what plain TCP is
@@ -77,7 +76,7 @@ func (p *Certificate) take(text []byte, pair *tls.Certificate) {
 	p.loaded = text
 	p.now.Store(pair)
 	if ends := pair.Leaf.NotAfter; time.Now().After(ends) {
-		p.log.Warn().Str("file", p.cert).Time("not_after", ends).Str("hint", "clients refuse it: replace the files, no restart is needed").Msg("TLS certificate has expired")
+		p.log.Warn("TLS certificate has expired", "file", p.cert, "not_after", ends, "hint", "replace the files: clients refuse the certificate; no restart is needed")
 	}
 }
 
@@ -108,12 +107,12 @@ func (p *Certificate) look() {
 	case err == nil:
 		p.refused = nil
 		p.take(text, pair)
-		p.log.Info().Str("file", p.cert).Time("not_after", pair.Leaf.NotAfter).Msg("TLS certificate loaded")
+		p.log.Info("TLS certificate loaded", "file", p.cert, "not_after", pair.Leaf.NotAfter)
 	case !bytes.Equal(text, p.refused):
 		p.refused, p.told = text, false
 	case !p.told:
 		p.told = true
-		p.log.Error().Err(err).Str("file", p.cert).Str("hint", "the certificate of before is still used: mend the files, no restart is needed").Msg("new TLS certificate refused")
+		p.log.Error("new TLS certificate refused", "error", err, "file", p.cert, "hint", "fix the files; the process keeps the previous certificate, and no restart is needed")
 	}
 }
 

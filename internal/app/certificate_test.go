@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -16,8 +17,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
@@ -55,7 +54,7 @@ func newPlace(t *testing.T) *place {
 	dir := t.TempDir()
 	p := &place{t: t, ca: testbed.NewAuthority(t), cfg: app.TLSConfig{TLSCertFile: filepath.Join(dir, "tls.crt"), TLSKeyFile: filepath.Join(dir, "tls.key")}, log: &log{}}
 	p.install("first")
-	certificate, err := p.cfg.Certificate(t.Context(), zerolog.New(p.log))
+	certificate, err := p.cfg.Certificate(t.Context(), slog.New(slog.NewJSONHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +62,7 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{ErrorLog: gateway.ConnectionLog(zerolog.Nop()), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })}
+	server := &http.Server{ErrorLog: gateway.ConnectionLog(slog.New(slog.DiscardHandler)), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })}
 	go server.Serve(certificate.Wrap(l))
 	t.Cleanup(func() { _ = server.Close() })
 	p.addr = l.Addr().String()
@@ -207,7 +206,7 @@ func TestCertificateRefused(t *testing.T) {
 		"not what it is":  {app.TLSConfig{TLSCertFile: key, TLSKeyFile: cert}, "PEM"},
 		"nothing is said": {app.TLSConfig{}, ""},
 	} {
-		certificate, err := c.cfg.Certificate(t.Context(), zerolog.Nop())
+		certificate, err := c.cfg.Certificate(t.Context(), slog.New(slog.DiscardHandler))
 		if certificate != nil || (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}

@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"strings"
@@ -119,17 +120,14 @@ type Log struct {
 
 // Logger returns a logger on standard error: for people on a terminal, JSON
 // elsewhere.
-func (l Log) Logger() zerolog.Logger {
+func (l Log) Logger() *slog.Logger {
 	var out io.Writer = os.Stderr
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		out = zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}
 	}
-	level, err := zerolog.ParseLevel(l.LogLevel)
-	if err != nil {
-		level = zerolog.InfoLevel
-	}
-	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00" // milliseconds, to order lines of several processes
-	return limitRepeats(zerolog.New(out).Level(level).With().Timestamp().Logger())
+	level := slog.LevelInfo
+	_ = level.UnmarshalText([]byte(l.LogLevel)) // kong has checked it
+	return slog.New(limitRepeats(&handler{out: zerolog.New(out), level: level}))
 }
 
 // GatewayConfig is what a gateway process is told.

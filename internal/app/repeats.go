@@ -1,10 +1,10 @@
 package app
 
 import (
+	"context"
+	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/rs/zerolog"
 )
 
 const (
@@ -14,10 +14,39 @@ const (
 	repeatsInterval = 10 * time.Second
 )
 
-// repeats is a hook that limits warnings with the same message: while a dependency is away, each
-// turn and each request has the same to say. Errors all stay, as some of them replace a record.
+// limited is a handler that limits warnings with the same message: while a dependency is away,
+// each turn and each request reports the same. All errors stay, because some replace a record.
+type limited struct {
+	slog.Handler
+	repeats *repeats
+}
+
+// limitRepeats returns h with a limit on repeated warnings, whatever their attributes are.
+func limitRepeats(h slog.Handler) slog.Handler {
+	return limited{h, &repeats{out: slog.New(h), since: map[string]*repeated{}}}
+}
+
+// Handle implements slog.Handler.
+func (l limited) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level == slog.LevelWarn && l.repeats.hides(r.Message) {
+		return nil
+	}
+	return l.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (l limited) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return limited{l.Handler.WithAttrs(attrs), l.repeats}
+}
+
+// WithGroup implements slog.Handler.
+func (l limited) WithGroup(name string) slog.Handler {
+	return limited{l.Handler.WithGroup(name), l.repeats}
+}
+
+// repeats counts warnings for all loggers of a process.
 type repeats struct {
-	out zerolog.Logger // without this hook
+	out *slog.Logger // without the limit
 
 	mu    sync.Mutex
 	since map[string]*repeated // by message
@@ -26,11 +55,8 @@ type repeats struct {
 // repeated counts a message in an interval.
 type repeated struct{ shown, hidden int }
 
-// Run implements zerolog.Hook.
-func (r *repeats) Run(e *zerolog.Event, level zerolog.Level, message string) {
-	if level != zerolog.WarnLevel || message == "" {
-		return
-	}
+// hides counts a warning and reports whether the log leaves it out.
+func (r *repeats) hides(message string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.since[message]
@@ -41,10 +67,10 @@ func (r *repeats) Run(e *zerolog.Event, level zerolog.Level, message string) {
 	}
 	if m.shown < repeatsShown {
 		m.shown++
-		return
+		return false
 	}
 	m.hidden++
-	e.Discard()
+	return true
 }
 
 // end ends the interval of a message. The next one begins at once if there were too many.
@@ -59,11 +85,6 @@ func (r *repeats) end(message string) {
 	}
 	r.mu.Unlock()
 	if hidden > 0 {
-		r.out.Warn().Int("suppressed", hidden).Dur("interval_ms", repeatsInterval).Msg(message)
+		r.out.Warn(message, "suppressed", hidden, "interval_ms", repeatsInterval.Milliseconds())
 	}
-}
-
-// limitRepeats returns log with a limit on repeated warnings.
-func limitRepeats(log zerolog.Logger) zerolog.Logger {
-	return log.Hook(&repeats{out: log, since: map[string]*repeated{}})
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,13 +18,13 @@ func TestRepeatedWarnings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		log := limitRepeats(zerolog.New(&out)).With().Str("part", "bus").Logger()
+		log := slog.New(limitRepeats(&handler{out: zerolog.New(&out)})).With("part", "bus")
 		for range 1000 {
-			log.Warn().Err(errors.New("away")).Msg("streams not restored")
+			log.Warn("streams not restored", "error", errors.New("away"))
 		}
-		log.Warn().Msg("another")
+		log.Warn("another")
 		for range 20 {
-			log.Error().Msg("not noted in the audit")
+			log.Error("not noted in the audit")
 		}
 		time.Sleep(repeatsInterval + time.Second)
 		synctest.Wait()
@@ -36,7 +37,7 @@ func TestRepeatedWarnings(t *testing.T) {
 		}
 
 		out.Reset()
-		log.Warn().Msg("streams not restored")
+		log.Warn("streams not restored")
 		time.Sleep(10 * repeatsInterval)
 		synctest.Wait()
 		if n := strings.Count(out.String(), "\n"); n != 1 {

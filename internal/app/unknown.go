@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"regexp"
 	"slices"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/keys"
 )
@@ -55,26 +55,28 @@ func UnknownVariables(environ []string) (map[string]string, error) {
 }
 
 // warnOfVariables logs settings that are misspelt, and so are none.
-func warnOfVariables(log zerolog.Logger) error {
+func warnOfVariables(log *slog.Logger) error {
 	unknown, err := UnknownVariables(os.Environ())
 	for name, near := range unknown {
 		hint := "docs/reference/settings.md has all variables"
 		if near != "" {
 			hint = fmt.Sprintf("did you mean %s? %s", near, hint)
 		}
-		log.Warn().Str("variable", name).Str("hint", hint).Msg("a variable of the environment is no setting")
+		log.Warn("a variable of the environment is no setting", "variable", name, "hint", hint)
 	}
 	return err
 }
 
 // redisLog takes what the client of Redis has to say of its connections: calls report
 // their errors themselves.
-type redisLog struct{ log zerolog.Logger }
+type redisLog struct{ log *slog.Logger }
 
-func (l redisLog) Printf(_ context.Context, format string, args ...any) {
-	l.log.Debug().Msg("redis client: " + fmt.Sprintf(format, args...))
+func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
+	if l.log.Enabled(ctx, slog.LevelDebug) {
+		l.log.Debug("redis client: " + fmt.Sprintf(format, args...))
+	}
 }
 
 // QuietRedis has the client of Redis log at level debug, in the whole process. It is called
 // before the first client is made.
-func QuietRedis(log zerolog.Logger) { redis.SetLogger(redisLog{log}) }
+func QuietRedis(log *slog.Logger) { redis.SetLogger(redisLog{log}) }

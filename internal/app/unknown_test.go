@@ -1,6 +1,7 @@
 package app
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -8,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 )
 
 // A setting that is misspelt is named, with the one that was meant.
@@ -41,7 +41,7 @@ func TestSlots(t *testing.T) {
 // A Redis that does not answer is reported by who asks it, and not by its client as well.
 func TestQuietRedis(t *testing.T) {
 	var out lines
-	QuietRedis(zerolog.New(&out))
+	QuietRedis(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: 3, MinIdleConns: 2})
 	defer c.Close() //nolint:errcheck // it never connected
 	if err := c.Ping(t.Context()).Err(); err == nil {
@@ -49,7 +49,7 @@ func TestQuietRedis(t *testing.T) {
 	}
 	out.Lock()
 	defer out.Unlock()
-	if len(out.all) == 0 || slices.ContainsFunc(out.all, func(line string) bool { return !strings.Contains(line, `"level":"debug"`) }) {
+	if len(out.all) == 0 || slices.ContainsFunc(out.all, func(line string) bool { return !strings.Contains(line, `"level":"DEBUG"`) }) {
 		t.Errorf("the client logs %q, want lines of level debug alone", out.all)
 	}
 }

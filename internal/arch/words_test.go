@@ -201,11 +201,6 @@ func literals(args []ast.Expr) (list []string) {
 	return list
 }
 
-// unhinted are the warnings and errors without a hint, by their message.
-var unhinted = map[string]string{
-	"": "the words of the NATS server in this process, as they come",
-}
-
 // What an operator reads in the log uses the words, and a warning or an error says in the
 // field hint what to do, or which page of the docs does.
 func TestLogMessages(t *testing.T) {
@@ -219,13 +214,12 @@ func TestLogMessages(t *testing.T) {
 		if within(f.name, "internal/verify") || within(f.name, "internal/bench") {
 			continue // nobody operates them
 		}
-		seen := map[ast.Node]bool{}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
-			if !ok || seen[call] {
+			if !ok {
 				return true
 			}
-			line, ok := logged(call, seen)
+			line, ok := logged(call)
 			if !ok {
 				return true
 			}
@@ -235,11 +229,11 @@ func TestLogMessages(t *testing.T) {
 					t.Errorf("%s: a log message says %q, a retired word, in %q", f.name, m, s)
 				}
 			}
-			if line.level == "Debug" || line.level == "Info" || line.level == "Trace" {
+			if line.level == "Debug" || line.level == "Info" {
 				return true
 			}
-			if _, known := unhinted[line.message]; !line.hinted && !known {
-				t.Errorf("%s: %q is logged as %s without a hint: say what to do in .Str(\"hint\", …)", f.name, line.message, line.level)
+			if !line.hinted {
+				t.Errorf("%s: %q is logged as %s without a hint: add the attribute \"hint\" with what to do", f.name, line.message, line.level)
 			}
 			for _, m := range regexp.MustCompile(`(docs/\S+?\.md)(?:#([\w-]+))?`).FindAllStringSubmatch(line.hint, -1) {
 				if anchors, ok := docs[m[1]]; !ok || m[2] != "" && !anchors[m[2]] {
@@ -254,34 +248,51 @@ func TestLogMessages(t *testing.T) {
 	}
 }
 
-// logLine is a call chain like log.Warn().Err(err).Str("hint", "…").Msg("…").
+// logLine is a call like log.Warn("…", "error", err, "hint", "…"), or log(slog.LevelWarn, "…").
 type logLine struct {
 	level, message, hint string
 	hinted               bool
 }
 
-// logged reads such a chain from its end, and marks the calls in it as seen.
-func logged(call *ast.CallExpr, seen map[ast.Node]bool) (line logLine, ok bool) {
-	for end := true; ; end = false {
-		sel, is := call.Fun.(*ast.SelectorExpr)
-		if !is {
+var loggers = regexp.MustCompile(`(?i:log|logger)$`)
+
+// logged returns the line of a call that logs.
+func logged(call *ast.CallExpr) (line logLine, ok bool) {
+	args := call.Args
+	switch fun := call.Fun.(type) {
+	case *ast.SelectorExpr:
+		line.level = fun.Sel.Name
+		if !loggers.MatchString(lastName(fun.X)) {
 			return line, false
 		}
-		name := sel.Sel.Name
-		switch {
-		case end && name != "Msg" && name != "Msgf" && name != "Send":
+	case *ast.Ident:
+		if !loggers.MatchString(fun.Name) || len(args) == 0 {
 			return line, false
-		case end:
-			line.message = strings.Join(literals(call.Args), "")
-		case name == "Str" && len(call.Args) == 2 && slices.Equal(literals(call.Args[:1]), []string{"hint"}):
-			line.hinted, line.hint = true, strings.Join(literals(call.Args[1:]), "")
-		case slices.Contains([]string{"Trace", "Debug", "Info", "Warn", "Error"}, name) && len(call.Args) == 0:
-			line.level = name
-			return line, true
 		}
-		seen[call] = true
-		if call, is = sel.X.(*ast.CallExpr); !is {
-			return line, false
+		line.level = strings.TrimPrefix(lastName(args[0]), "Level")
+		args = args[1:]
+	}
+	if !slices.Contains([]string{"Debug", "Info", "Warn", "Error"}, line.level) || len(args) == 0 {
+		return line, false
+	}
+	line.message = strings.Join(literals(args[:1]), "")
+	for pair := range slices.Chunk(args[1:], 2) {
+		if slices.Equal(literals(pair[:1]), []string{"hint"}) {
+			line.hinted, line.hint = true, strings.Join(literals(pair[1:]), "")
 		}
 	}
+	return line, true
+}
+
+// lastName returns the last name in an expression such as w.log or w.runLog(id).
+func lastName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	case *ast.CallExpr:
+		return lastName(e.Fun)
+	}
+	return ""
 }

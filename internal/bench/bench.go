@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
@@ -211,7 +210,7 @@ func openWith(ctx context.Context, servers *servers, as func(*redisstore.Store) 
 		cancel()
 		return nil, err
 	}
-	b, err := natsbus.Open(ctx, nc, natsbus.Config{Logger: zerolog.Nop()})
+	b, err := natsbus.Open(ctx, nc, natsbus.Config{})
 	if err != nil {
 		cancel()
 		return nil, err
@@ -223,7 +222,7 @@ func openWith(ctx context.Context, servers *servers, as func(*redisstore.Store) 
 	}
 	s := &deployment{servers: servers, store: store, model: &benchModel{}}
 	w, err := worker.New(as(store), b, worker.Config{
-		ID: workerID, Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": s.model}, ShutdownGrace: time.Second,
+		ID: workerID, Providers: map[string]model.Provider{"scripted": s.model}, ShutdownGrace: time.Second,
 		Kinds: toolspec.Kinds(map[string]tool.Tool{"noop": noop}), Without: optimisations(),
 	})
 	if err != nil {
@@ -235,7 +234,7 @@ func openWith(ctx context.Context, servers *servers, as func(*redisstore.Store) 
 		cancel()
 		return nil, err
 	}
-	g, err := gateway.New(store, b, gateway.Config{Logger: zerolog.Nop()})
+	g, err := gateway.New(store, b, gateway.Config{})
 	if err != nil {
 		cancel()
 		return nil, err

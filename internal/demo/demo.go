@@ -8,13 +8,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/term"
 
@@ -238,7 +238,7 @@ func (s staff) dismiss() {
 // Worker is one worker process of the demo. Its tools write what they do into the
 // ledger.
 func Worker(ctx context.Context, url, id, ledger string) error {
-	log := zerolog.New(os.Stderr).Level(zerolog.ErrorLevel)
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	d, err := deploy.Open(ctx, deploy.Config{NATSURL: url, Name: id, Logger: log})
 	if err != nil {
 		return err

@@ -1,13 +1,14 @@
 package deploy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
@@ -96,9 +97,8 @@ type Config struct {
 	// Name is what NATS calls the connection. Default "turnpike".
 	Name string
 
-	// Logger gets what the parts of the deployment have to say. The zero value says
-	// nothing.
-	Logger zerolog.Logger
+	// Logger receives the messages of the parts of the deployment. Default: none.
+	Logger *slog.Logger
 
 	// Registry gets the metrics of the worker and of the gateway that this process
 	// has; it has one of each at most. Default: one for each part.
@@ -115,6 +115,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.NATSURL == "" && c.Bus == nil {
 		c.NATSURL = nats.DefaultURL
 	}

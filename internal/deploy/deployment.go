@@ -55,7 +55,7 @@ func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 			return nil, err
 		}
 		nc, err := natsbus.Connect(cfg.NATSURL, cfg.Name, append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			cfg.Logger.Warn().Err(err).Str("hint", "a subscription fell behind or lacks permission: docs/reference/nats.md#permissions").Msg("NATS reports an error")
+			cfg.Logger.Warn("NATS reports an error", "error", err, "hint", "check the permissions of the NATS user (docs/reference/nats.md#permissions) and the load of this process")
 		}))...)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s", err, cmp.Or(natslogin.Remedy(err), fmt.Sprintf("is nats-server running with -js at %s? TURNPIKE_NATS_URL sets the address", natsbus.Hosts(cfg.NATSURL))))
@@ -160,7 +160,7 @@ func (d *Deployment) settled(findings []state.Finding) error {
 	}
 	for _, f := range findings {
 		if !f.OK {
-			d.cfg.Logger.Warn().Str("check", f.Name).Str("found", f.Detail).Str("hint", f.Remedy).Msg("a setting could be better")
+			d.cfg.Logger.Warn("a setting could be better", "check", f.Name, "found", f.Detail, "hint", f.Remedy)
 		}
 	}
 	return nil
@@ -172,7 +172,7 @@ func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *nats
 	d.watch = restore.NewWatch(store, b, d.cfg.Logger)
 	d.review = restore.NewReview(d.watch, store, b)
 	if err := d.watch.Look(ctx); err != nil {
-		d.cfg.Logger.Warn().Err(err).Str("hint", "it is tried again").Msg("mark of the deployment not read")
+		d.cfg.Logger.Warn("mark of the deployment not read", "error", err, "hint", "check that NATS and the store are reachable; the process retries")
 	}
 	d.Store, d.Bus = d.watch.Store(store), d.watch.Bus(b)
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -199,9 +199,7 @@ func (d *Deployment) warnOfTwoStores(ctx context.Context) {
 		return
 	}
 	if stream, err := js.StreamNameBySubject(ctx, d.cfg.Prefix+".state.>"); err == nil {
-		d.cfg.Logger.Warn().Str("prefix", d.cfg.Prefix).Str("stream", stream).
-			Str("hint", "use another TURNPIKE_PREFIX or NATS server, or the same TURNPIKE_REDIS_URL in every process; remove the stream if nobody uses it any more").
-			Msg("this prefix has checkpoints in JetStream, and this process has its own in Redis")
+		d.cfg.Logger.Warn("this prefix has checkpoints in JetStream, and this process has its own in Redis", "prefix", d.cfg.Prefix, "stream", stream, "hint", "use another TURNPIKE_PREFIX or NATS server, or the same TURNPIKE_REDIS_URL in every process; delete the stream if it is unused")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/credential"
 	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
@@ -180,7 +180,7 @@ model:
 func TestParts(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	d, err := deploy.Open(t.Context(), deploy.Config{NATS: testbed.NATS(t), Registry: registry, Logger: zerolog.Nop()})
+	d, err := deploy.Open(t.Context(), deploy.Config{NATS: testbed.NATS(t), Registry: registry})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestTwoStoresUnderOnePrefix(t *testing.T) {
 	url, redis := testbed.NATSServer(t).URL(), testbed.Redis(t)
 	open := func(prefix, redis string) string {
 		var log strings.Builder
-		d, err := deploy.Open(t.Context(), deploy.Config{NATSURL: url, RedisURL: redis, Prefix: prefix, Logger: zerolog.New(&log)})
+		d, err := deploy.Open(t.Context(), deploy.Config{NATSURL: url, RedisURL: redis, Prefix: prefix, Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,8 +3,11 @@
 package devserver
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -13,7 +16,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 )
@@ -34,8 +36,8 @@ type Options struct {
 	// not even a power cut loses it. Without, a killed process loses nothing.
 	SyncAlways bool
 
-	// Logger gets what the server has to say. The zero value says nothing.
-	Logger zerolog.Logger
+	// Logger receives the messages of the server. Default: none.
+	Logger *slog.Logger
 }
 
 // Limits of the embedded server. Without them it would size itself by the host.
@@ -69,6 +71,7 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	// What people say to an agent is nobody else's business.
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
@@ -122,12 +125,12 @@ func options(o Options) (*server.Options, error) {
 	return opts, nil
 }
 
-func start(opts *server.Options, log zerolog.Logger) (*server.Server, error) {
+func start(opts *server.Options, log *slog.Logger) (*server.Server, error) {
 	srv, err := server.NewServer(opts)
 	if err != nil {
 		return nil, err
 	}
-	out := &logger{log: log.With().Str("part", "nats").Logger(), fatal: make(chan error, 1)}
+	out := &logger{log: log.With("part", "nats"), fatal: make(chan error, 1)}
 	srv.SetLogger(out, false, false)
 	ready := make(chan bool, 1)
 	go srv.Start() // ends with Shutdown
@@ -176,19 +179,25 @@ func (s *Server) Close() {
 // logger hands the server's words on. Its Fatalf must return: the process belongs
 // to others.
 type logger struct {
-	log   zerolog.Logger
+	log   *slog.Logger
 	fatal chan error
 }
 
-func (l *logger) Noticef(format string, v ...any) { l.log.Debug().Msgf(format, v...) }
-func (l *logger) Warnf(format string, v ...any)   { l.log.Warn().Msgf(format, v...) }
-func (l *logger) Errorf(format string, v ...any)  { l.log.Error().Msgf(format, v...) }
-func (l *logger) Debugf(format string, v ...any)  { l.log.Debug().Msgf(format, v...) }
-func (l *logger) Tracef(format string, v ...any)  { l.log.Trace().Msgf(format, v...) }
+func (l *logger) Noticef(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
+func (l *logger) Warnf(format string, v ...any)   { l.write(slog.LevelWarn, format, v) }
+func (l *logger) Errorf(format string, v ...any)  { l.write(slog.LevelError, format, v) }
+func (l *logger) Debugf(format string, v ...any)  { l.write(slog.LevelDebug, format, v) }
+func (l *logger) Tracef(format string, v ...any)  { l.write(slog.LevelDebug, format, v) }
+
+func (l *logger) write(level slog.Level, format string, v []any) {
+	if ctx := context.Background(); l.log.Enabled(ctx, level) {
+		l.log.Log(ctx, level, fmt.Sprintf(format, v...))
+	}
+}
 
 func (l *logger) Fatalf(format string, v ...any) {
 	err := fmt.Errorf(format, v...)
-	l.log.Error().Err(err).Str("hint", "is the port taken, or the disk full? start again").Msg("NATS server failed")
+	l.log.Error("NATS server failed", "error", err, "hint", "check that the port is free and the disk has free space, then start again")
 	select {
 	case l.fatal <- err:
 	default:

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
@@ -81,7 +80,7 @@ func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config) (finding
 	}
 	b, err := natsbus.Open(ctx, nc, natsbus.Config{
 		Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
-		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: zerolog.Nop(), ReadOnly: true,
+		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, ReadOnly: true,
 	})
 	if err != nil {
 		return []state.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"}}, named
@@ -122,7 +121,7 @@ func kept(p agent.Period) string {
 // jetStreamFindings looks at a store in JetStream.
 func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, named namedRuns) []state.Finding {
 	f := state.Finding{Name: "store: JetStream"}
-	s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, Logger: zerolog.Nop(), ReadOnly: true})
+	s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, ReadOnly: true})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		f.Detail, f.Remedy = "not there yet", "start a gateway or a worker, which create its streams"
 		return []state.Finding{f}

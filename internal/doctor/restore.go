@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/nats-io/nats.go"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/restore"
@@ -16,7 +15,7 @@ import (
 // restoreFinding reports whether Redis is an older copy than NATS knows of.
 func restoreFinding(ctx context.Context, nc *nats.Conn, cfg deploy.Config, s *redisstore.Store) state.Finding {
 	f := state.Finding{Name: "store: restore", OK: true, Detail: "the store is as new as NATS knows"}
-	b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Logger: zerolog.Nop(), ReadOnly: true})
+	b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, ReadOnly: true})
 	if err != nil {
 		return state.Finding{Name: f.Name, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"}
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
@@ -52,7 +51,7 @@ func (o *order) before(id state.RunID) int {
 // tenant serves the API of one tenant.
 func tenant(t *testing.T, store state.Store, b bus.Bus, name string) *api.Client {
 	t.Helper()
-	g, err := gateway.New(store, b, gateway.Config{Tenant: name, Logger: zerolog.Nop()})
+	g, err := gateway.New(store, b, gateway.Config{Tenant: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +89,7 @@ func TestNoisyTenantIsOvertaken(t *testing.T) {
 			}
 			asked := &order{Provider: scripted.New()}
 			w, err := worker.New(store, b, worker.Config{
-				ID: "w", Slots: 1, Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": asked},
+				ID: "w", Slots: 1, Providers: map[string]model.Provider{"scripted": asked},
 				Kinds: toolspec.Kinds(map[string]tool.Tool{"noop": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "ok"}, nil })}),
 			})
 			if err != nil {

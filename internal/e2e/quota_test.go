@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -95,7 +94,7 @@ func TestSharedRateLimit(t *testing.T) {
 			m := newMeter(t, mockmodel.Response{Scripted: model.Scripted{Text: "done", Usage: &model.ScriptedUsage{InputTokens: 5, OutputTokens: 5}}})
 			nc := testbed.NATS(t)
 			prefix := "q" + ulid.Make().String()
-			b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: prefix, Logger: zerolog.Nop()})
+			b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: prefix})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +138,7 @@ func TestSharedRateLimit(t *testing.T) {
 			t.Cleanup(func() { stop(); group.Wait() })
 			for i := range workers {
 				w, err := worker.New(store, b, worker.Config{
-					ID: fmt.Sprintf("w%d", i), Slots: 4, Logger: zerolog.Nop(), RateLimits: limits, ShutdownGrace: time.Second,
+					ID: fmt.Sprintf("w%d", i), Slots: 4, RateLimits: limits, ShutdownGrace: time.Second,
 					Providers: map[string]model.Provider{"openai": openai.New(openai.Config{})},
 				})
 				if err != nil {

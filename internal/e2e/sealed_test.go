@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -110,7 +109,7 @@ func TestSealedThinking(t *testing.T) {
 				t.Fatal(err)
 			}
 			w, err := worker.New(store, membus.New(), worker.Config{
-				ID: "w", Slots: 4, Logger: zerolog.Nop(), ShutdownGrace: time.Second,
+				ID: "w", Slots: 4, ShutdownGrace: time.Second,
 				Providers: map[string]model.Provider{"openai": openai.New(openai.Config{}), "anthropic": anthropic.New(anthropic.Config{}), "gemini": gemini.New(gemini.Config{})},
 			})
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,7 +22,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -145,7 +145,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	registry := prometheus.NewRegistry()
 	spans, meter := tracetest.NewSpanRecorder(), sdkmetric.NewManualReader()
-	d, err := deploy.Open(ctx, deploy.Config{NATS: conn, RedisURL: redisURL, Prefix: "secrets", EventFeed: true, Logger: zerolog.New(&logs).Level(zerolog.DebugLevel), Registry: registry})
+	d, err := deploy.Open(ctx, deploy.Config{NATS: conn, RedisURL: redisURL, Prefix: "secrets", EventFeed: true, Logger: slog.New(slog.NewJSONHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug})), Registry: registry})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/oklog/ulid/v2"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
@@ -39,7 +38,7 @@ func onEachStore(t *testing.T, test func(t *testing.T, p pair)) {
 			at, prefix := testbed.NATSServer(t).URL(), "p"+ulid.Make().String()
 			one, store, b := gatewayOn(t, kind, at, prefix)
 			other, _, _ := gatewayOn(t, kind, at, prefix)
-			w, err := worker.New(store, b, worker.Config{ID: "w", Slots: 4, Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": scripted.New()}})
+			w, err := worker.New(store, b, worker.Config{ID: "w", Slots: 4, Providers: map[string]model.Provider{"scripted": scripted.New()}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +63,7 @@ func gatewayOn(t *testing.T, kind, at, prefix string) (*api.Client, state.Store,
 	}
 	t.Cleanup(nc.Close)
 	b, store := openOn(t, kind, nc, prefix)
-	g, err := gateway.New(store, b, gateway.Config{Logger: zerolog.Nop()})
+	g, err := gateway.New(store, b, gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +78,7 @@ func gatewayOn(t *testing.T, kind, at, prefix string) (*api.Client, state.Store,
 // openOn opens a bus and a store with checkpoints in Redis or in JetStream.
 func openOn(t *testing.T, kind string, nc *nats.Conn, prefix string) (*natsbus.Bus, state.Store) {
 	t.Helper()
-	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: prefix, Logger: zerolog.Nop()})
+	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
 	}

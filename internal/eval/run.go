@@ -68,7 +68,7 @@ type evaluation struct {
 // Run runs the cases of a file and returns what came of them. An error says that the evaluation is not
 // complete; a failed case is none.
 func Run(ctx context.Context, client Client, file *File, o Options) (*Report, error) {
-	o.Repeat, o.MaxParallel = max(o.Repeat, 1), o.MaxParallel
+	o.Repeat = max(o.Repeat, 1)
 	if o.MaxParallel == 0 {
 		o.MaxParallel = 10
 	}

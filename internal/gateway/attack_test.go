@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -34,7 +32,7 @@ func serveGuarded(t *testing.T, limits gateway.Limits) *served {
 	store := memstore.New(memstore.Config{})
 	keys := access.NewKeys(store)
 	chain := access.Chain{Keys: keys}
-	g, err := gateway.New(store, membus.New(), gateway.Config{Auth: chain, Login: access.NewLogin(store, access.LoginConfig{Keys: keys}), Limits: limits, Logger: zerolog.Nop()})
+	g, err := gateway.New(store, membus.New(), gateway.Config{Auth: chain, Login: access.NewLogin(store, access.LoginConfig{Keys: keys}), Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,8 +71,7 @@ func (g *Gateway) appendEntry(ctx context.Context, c access.Caller, e api.AuditE
 		err = g.store.AppendAudit(ctx, c.Tenant, entry)
 	}
 	if err != nil {
-		g.log.Error().Err(err).Str("principal", c.Principal.Name).Str("tenant", c.Tenant).Str("action", e.Action).Str("target", e.Target).Str("outcome", e.Outcome).
-			Str("hint", "this line stands for the entry that the audit lacks").Msg("not noted in the audit")
+		g.log.Error("not noted in the audit", "error", err, "principal", c.Principal.Name, "tenant", c.Tenant, "action", e.Action, "target", e.Target, "outcome", e.Outcome, "hint", "check that the store is reachable, and keep this line: it replaces the missing audit entry")
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/oklog/ulid/v2"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
@@ -99,7 +98,7 @@ type toolCall struct {
 func newLot(t *testing.T, store state.Store, b bus.Bus) *lot {
 	t.Helper()
 	l := &lot{store: &faulty{Store: store, finalized: map[state.RunID]int64{}}, calls: make(chan toolCall, 100)}
-	g, err := gateway.New(l.store, b, gateway.Config{Logger: zerolog.Nop(), RedeliveryDelay: 50 * time.Millisecond})
+	g, err := gateway.New(l.store, b, gateway.Config{RedeliveryDelay: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +106,7 @@ func newLot(t *testing.T, store state.Store, b bus.Bus) *lot {
 	var wg sync.WaitGroup
 	for i := range 3 {
 		w, err := worker.New(l.store, b, worker.Config{
-			ID: fmt.Sprint("w", i), Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(),
+			ID: fmt.Sprint("w", i), Providers: map[string]model.Provider{"scripted": scripted.New()},
 			Without: plain.Without(), ShutdownGrace: time.Millisecond, SweepInterval: 10 * time.Millisecond, RedeliveryDelay: 50 * time.Millisecond,
 			Kinds: toolspec.Kinds(map[string]tool.Tool{"work": tool.Func(l.work)}),
 		})

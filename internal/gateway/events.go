@@ -94,7 +94,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 	ctx, stop := g.whileAllowed(r)
 	defer stop()
 	if err := s.run(ctx); err != nil {
-		g.log.Debug().Err(err).Str("run_id", string(st.ID)).Msg("event stream ends")
+		g.log.Debug("event stream ends", "error", err, "run_id", st.ID)
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
@@ -106,14 +105,14 @@ type final struct {
 func newFinal(t *testing.T, store state.Store) *final {
 	t.Helper()
 	b := membus.New()
-	g, err := gateway.New(store, b, gateway.Config{Logger: zerolog.Nop()})
+	g, err := gateway.New(store, b, gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &final{t: t, bus: b, store: store, at: map[string]func(state.RunID){}}
 	m := &moments{Store: store, Provider: scripted.New(), at: f.at, done: map[string]bool{}}
 	w, err := worker.New(m, b, worker.Config{
-		ID: "w1", Providers: map[string]model.Provider{"scripted": m}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond, Without: plain.Without(),
+		ID: "w1", Providers: map[string]model.Provider{"scripted": m}, ShutdownGrace: time.Millisecond, Without: plain.Without(),
 	})
 	if err != nil {
 		t.Fatal(err)

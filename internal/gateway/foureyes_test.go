@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
@@ -60,7 +58,7 @@ func newWorkedBy(t *testing.T, provider model.Provider) *guarded {
 		t.Fatal(err)
 	}
 	w, err := worker.New(store, b, worker.Config{
-		ID: "w1", Providers: map[string]model.Provider{"scripted": provider}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond,
+		ID: "w1", Providers: map[string]model.Provider{"scripted": provider}, ShutdownGrace: time.Millisecond,
 		Kinds: toolspec.Kinds(map[string]tool.Tool{"pay": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "paid"}, nil })}),
 	})
 	if err != nil {

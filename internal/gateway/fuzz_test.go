@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
@@ -33,7 +31,7 @@ func newAttacked(f *testing.F) *attacked {
 // fresh is a gateway of which nothing is known yet: what is submitted stays in memory.
 func (a *attacked) fresh(tb testing.TB) {
 	tb.Helper()
-	g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{Logger: zerolog.Nop(), MaxBody: 64 << 10})
+	g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{MaxBody: 64 << 10})
 	if err != nil {
 		tb.Fatal(err)
 	}

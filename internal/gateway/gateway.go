@@ -3,12 +3,14 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,7 +19,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
@@ -129,11 +130,12 @@ type Config struct {
 	// Default crypto/rand.
 	Random io.Reader
 
-	Logger   zerolog.Logger
+	Logger   *slog.Logger         // nil: no log
 	Registry *prometheus.Registry // nil: one of its own
 }
 
 func (c Config) withDefaults() Config {
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	builtin := agent.Builtin()
 	if c.Kinds == nil {
 		c.Kinds = builtin.Tools
@@ -184,7 +186,7 @@ type Gateway struct {
 	known   agent.Known
 	store   state.Store
 	bus     bus.Bus
-	log     zerolog.Logger
+	log     *slog.Logger
 	metrics *metrics
 	tracer  trace.Tracer // nil: no spans
 	ids     ids

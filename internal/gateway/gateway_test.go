@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
@@ -95,12 +94,12 @@ func (f *flaky) AgentNames(ctx context.Context, tenant string) ([]string, error)
 func newDeployment(t *testing.T, edit ...func(*worker.Config)) *deployment {
 	t.Helper()
 	s := &deployment{t: t, bus: membus.New(), store: &flaky{Store: memstore.New(memstore.Config{})}}
-	g, err := gateway.New(s.store, s.bus, gateway.Config{Logger: zerolog.Nop()})
+	g, err := gateway.New(s.store, s.bus, gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := worker.Config{
-		ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}, Logger: zerolog.Nop(), ShutdownGrace: time.Millisecond, Without: plain.Without(),
+		ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}, ShutdownGrace: time.Millisecond, Without: plain.Without(),
 		Kinds: toolspec.Kinds(map[string]tool.Tool{"add": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "42"}, nil })}),
 	}
 	for _, e := range edit {

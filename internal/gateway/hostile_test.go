@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,8 +15,6 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
-
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -98,7 +97,7 @@ type answer struct {
 func TestPanicIsAnswered(t *testing.T) {
 	t.Parallel()
 	log := &syncBuffer{}
-	s := hostileServer(t, gateway.Config{Logger: zerolog.New(log)})
+	s := hostileServer(t, gateway.Config{Logger: slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	resp, _, p := ask(t, http.MethodGet, s.URL+"/v1/runs", "", http.Header{"X-Request-Id": {"mine-1"}})
 	if resp.StatusCode != http.StatusInternalServerError || p.Code != api.CodeInternal || p.RequestID != "mine-1" {
 		t.Errorf("a panic was answered %d %+v", resp.StatusCode, p)

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -253,7 +251,7 @@ func TestTenantsAreApart(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	id := s.submit("gated")
-	other, err := gateway.New(s.store, s.bus, gateway.Config{Logger: zerolog.Nop(), Tenant: "other"})
+	other, err := gateway.New(s.store, s.bus, gateway.Config{Tenant: "other"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +274,7 @@ func TestReadyTellsFindings(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	findings := []state.Finding{{Name: "redis: maxmemory-policy", OK: true}, {Name: "nats: version", Detail: "old"}}
-	g, err := gateway.New(s.store, s.bus, gateway.Config{Logger: zerolog.Nop(), Checks: func(context.Context) []state.Finding { return findings }})
+	g, err := gateway.New(s.store, s.bus, gateway.Config{Checks: func(context.Context) []state.Finding { return findings }})
 	if err != nil {
 		t.Fatal(err)
 	}

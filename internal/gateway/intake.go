@@ -84,7 +84,7 @@ func (g *Gateway) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, tak
 			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
 				return
 			}
-			g.log.Warn().Err(err).Str("hint", "is NATS reachable? it is asked again").Str("queue", string(kind)).Msg("no messages from the bus")
+			g.log.Warn("no messages from the bus", "error", err, "hint", "check that NATS is reachable; the gateway retries", "queue", kind)
 			select {
 			case <-time.After(time.Second):
 			case <-ctx.Done():
@@ -103,13 +103,13 @@ func (g *Gateway) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, tak
 func (g *Gateway) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, err error) {
 	if err == nil {
 		if err := m.Ack(); err != nil {
-			g.log.Debug().Err(err).Msg("ack")
+			g.log.Debug("ack", "error", err)
 		}
 		return
 	}
 	p := problemOf(err)
 	if p.Status >= http.StatusInternalServerError && p.Status != http.StatusNotImplemented {
-		g.log.Warn().Err(err).Str("hint", "are NATS and the store reachable? the message is delivered again").Msg("message not taken")
+		g.log.Warn("message not taken", "error", err, "hint", "check that NATS and the store are reachable; NATS redelivers the message")
 		_ = m.Nak(retryAfter * time.Second) // delivered again in any case
 		return
 	}
@@ -121,7 +121,7 @@ func (g *Gateway) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, 
 		}
 	}
 	if err := g.bus.DeadLetter(ctx, letter); err != nil {
-		g.log.Warn().Err(err).Str("hint", "is NATS reachable? the message is delivered again").Msg("dead letter failed")
+		g.log.Warn("dead letter failed", "error", err, "hint", "check that NATS is reachable; NATS redelivers the message")
 		_ = m.Nak(retryAfter * time.Second) // as above
 		return
 	}
@@ -241,7 +241,7 @@ func (g *Gateway) takeAbort(ctx context.Context, m bus.Message) error {
 	var a state.Abort
 	if len(m.Data()) > 0 {
 		if err := json.Unmarshal(m.Data(), &a); err != nil {
-			g.log.Warn().Err(err).Str("run_id", string(id)).Str("hint", "the run is aborted without a reason; the body stands in docs/reference/nats.md#abort").Msg("abort without a readable reason")
+			g.log.Warn("abort without a readable reason", "error", err, "run_id", id, "hint", "send the body of docs/reference/nats.md#abort; the run is aborted without a reason")
 		}
 	}
 	a.By = caller.By()

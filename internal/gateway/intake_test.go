@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -63,7 +61,7 @@ func (m forgetfulMessage) Ack() error {
 func TestSubmissionDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	b := forgetful{membus.New(), make(chan struct{}, 8)}
-	g, err := gateway.New(memstore.New(memstore.Config{}), b, gateway.Config{Logger: zerolog.Nop()})
+	g, err := gateway.New(memstore.New(memstore.Config{}), b, gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +136,7 @@ func (s *explosive) Create(ctx context.Context, run state.NewRun) (state.Created
 func TestIntakeSurvives(t *testing.T) {
 	t.Parallel()
 	b := membus.New()
-	g, err := gateway.New(&explosive{Store: memstore.New(memstore.Config{})}, b, gateway.Config{Logger: zerolog.Nop()})
+	g, err := gateway.New(&explosive{Store: memstore.New(memstore.Config{})}, b, gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
@@ -47,14 +46,14 @@ func metricsOf(t *testing.T, g *gateway.Gateway) string {
 // no backlog then, because an autoscaler would stop the workers.
 func TestNoLagWithoutWrites(t *testing.T) {
 	t.Parallel()
-	g, err := gateway.New(memstore.New(memstore.Config{}), full{membus.New()}, gateway.Config{Logger: zerolog.Nop()})
+	g, err := gateway.New(memstore.New(memstore.Config{}), full{membus.New()}, gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := metricsOf(t, g); strings.Contains(got, "turnpike_queue_") || !strings.Contains(got, "turnpike_bus_writable 0\n") {
 		t.Errorf("a full bus: %s", got)
 	}
-	if g, err = gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{Logger: zerolog.Nop()}); err != nil {
+	if g, err = gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := metricsOf(t, g); !strings.Contains(got, "turnpike_queue_lag{") || !strings.Contains(got, "turnpike_bus_writable 1\n") {
@@ -81,7 +80,7 @@ func newQueued(t *testing.T, store state.Store, streams int) *queued {
 	}
 	t.Cleanup(func() { _ = b.Close() })
 	q := &queued{t: t, store: store, bus: b, turns: dispatch.New(b, nil), held: map[state.Priority]int{}}
-	if q.gateway, err = gateway.New(store, b, gateway.Config{Logger: zerolog.Nop()}); err != nil {
+	if q.gateway, err = gateway.New(store, b, gateway.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

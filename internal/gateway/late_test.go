@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/retention"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -56,7 +54,7 @@ func (m abortRequest) Ack() error              { close(m.acked); return nil }
 func TestAbortRequestOfADeletedRun(t *testing.T) {
 	t.Parallel()
 	store, b := memstore.New(memstore.Config{}), delayed{membus.New(), make(chan bus.Message)}
-	g, err := gateway.New(store, b, gateway.Config{Logger: zerolog.Nop()})
+	g, err := gateway.New(store, b, gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +64,7 @@ func TestAbortRequestOfADeletedRun(t *testing.T) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 
 	id := ended(t, store)
-	if _, err := retention.New(store, b, retention.Config{Logger: zerolog.Nop()}).Delete(ctx, id); err != nil {
+	if _, err := retention.New(store, b, retention.Config{}).Delete(ctx, id); err != nil {
 		t.Fatal(err)
 	}
 	m := abortRequest{id, make(chan struct{})}

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -44,7 +42,7 @@ func TestTooLargeForTheStore(t *testing.T) {
 	}
 	defer store.Close()
 	b := burial{membus.New(), make(chan bus.DeadLetter, 8)}
-	g, err := gateway.New(store, b, gateway.Config{MaxBody: 4 * nc.MaxPayload(), Logger: zerolog.Nop()})
+	g, err := gateway.New(store, b, gateway.Config{MaxBody: 4 * nc.MaxPayload()})
 	if err != nil {
 		t.Fatal(err)
 	}

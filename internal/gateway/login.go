@@ -123,12 +123,12 @@ func (g *Gateway) postSession(w http.ResponseWriter, r *http.Request) error {
 func (g *Gateway) loggedIn(w http.ResponseWriter, r *http.Request, s access.Session) {
 	if before := sessionOf(r); before != "" {
 		if err := g.cfg.Login.End(r.Context(), before); err != nil {
-			g.log.Warn().Err(err).Str("hint", "it ends when its time is over").Msg("the session before this login goes on")
+			g.log.Warn("the session before this login goes on", "error", err, "hint", "no action needed: the session ends when it expires")
 		}
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	http.SetCookie(w, cookie(cookieSession, s.ID, time.Until(s.ExpiresAt)))
-	g.log.Info().Str("principal", s.Principal.Name).Str("request_id", w.Header().Get(headerRequestID)).Msg("logged in")
+	g.log.Info("logged in", "principal", s.Principal.Name, "request_id", w.Header().Get(headerRequestID))
 }
 
 // deleteSession logs out.

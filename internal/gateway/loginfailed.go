@@ -37,8 +37,7 @@ var failedPage = template.Must(template.New("failed").Parse(`<!doctype html>
 func (g *Gateway) loginFailed(w http.ResponseWriter, r *http.Request, err error, back string) error {
 	p := *problemOf(err)
 	if p.Status < http.StatusInternalServerError { // those are logged as requests that failed
-		g.log.Info().Err(err).Str("code", p.Code).Str("request_id", w.Header().Get(headerRequestID)).
-			Str("hint", "docs/how-to/secure-a-deployment.md has what a login needs").Msg("login refused")
+		g.log.Info("login refused", "error", err, "code", p.Code, "request_id", w.Header().Get(headerRequestID), "hint", "see docs/how-to/secure-a-deployment.md for what a login needs")
 	}
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") || r.Context().Err() != nil {
 		return err

@@ -33,7 +33,7 @@ func (g *Gateway) recordLost(ctx context.Context, known state.State, detail stri
 		return state.State{}, err
 	}
 	if !made.Existing {
-		g.log.Error().Str("run_id", string(known.ID)).Str("tenant", known.Tenant).Str("hint", "docs/how-to/troubleshoot.md#lost-runs").Msg("the store has lost a run")
+		g.log.Error("the store has lost a run", "run_id", known.ID, "tenant", known.Tenant, "hint", "docs/how-to/troubleshoot.md#lost-runs")
 		g.changes.changed(known.Tenant, known.ID)
 	}
 	return made.State, nil

@@ -1,10 +1,9 @@
 package gateway
 
 import (
+	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/rs/zerolog"
 )
 
 // outageRepeat is the time after which the log has another line about a dependency that is still not
@@ -14,7 +13,7 @@ const outageRepeat = time.Minute
 // outages logs when a dependency is lost and when it is back. Probes come every few seconds, so a line
 // for each would hide what else the log has.
 type outages struct {
-	log zerolog.Logger
+	log *slog.Logger
 
 	mu   sync.Mutex
 	lost map[string]*outage // by dependency
@@ -33,7 +32,7 @@ func (o *outages) note(dependency, found string, err error) {
 	switch {
 	case err == nil && lost != nil:
 		delete(o.lost, dependency)
-		o.log.Info().Str("dependency", dependency).Dur("lost_ms", now.Sub(lost.since)).Msg("dependency is ready again")
+		o.log.Info("dependency is ready again", "dependency", dependency, "lost_ms", now.Sub(lost.since).Milliseconds())
 		return
 	case err == nil:
 		return
@@ -48,5 +47,5 @@ func (o *outages) note(dependency, found string, err error) {
 		return
 	}
 	lost.found, lost.logged = found, now
-	o.log.Error().Err(err).Str("dependency", dependency).Dur("lost_ms", now.Sub(lost.since)).Str("hint", "run `turnpike doctor`").Msg("dependency " + found)
+	o.log.Error("dependency "+found, "error", err, "dependency", dependency, "lost_ms", now.Sub(lost.since).Milliseconds(), "hint", "run `turnpike doctor`")
 }

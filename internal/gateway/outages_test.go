@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,8 +14,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
@@ -46,7 +45,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		b := &broken{Bus: membus.New()}
-		g, err := gateway.New(memstore.New(memstore.Config{}), b, gateway.Config{Logger: zerolog.New(&out)})
+		g, err := gateway.New(memstore.New(memstore.Config{}), b, gateway.Config{Logger: slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,20 +65,20 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 			}
 			var have []string
 			for line := range strings.Lines(out.String()) {
-				var l struct{ Level, Message, Dependency string }
+				var l struct{ Level, Msg, Dependency string }
 				if err := json.Unmarshal([]byte(line), &l); err != nil {
 					t.Fatal(err)
 				}
-				have = append(have, l.Level+" "+l.Dependency+": "+l.Message)
+				have = append(have, l.Level+" "+l.Dependency+": "+l.Msg)
 			}
 			if strings.Join(have, ", ") != strings.Join(want, ", ") {
 				t.Errorf("the log has %v, want %v", have, want)
 			}
 		}
 		const (
-			noWrites = "error bus: dependency takes no writes"
-			silent   = "error bus: dependency does not answer"
-			back     = "info bus: dependency is ready again"
+			noWrites = "ERROR bus: dependency takes no writes"
+			silent   = "ERROR bus: dependency does not answer"
+			back     = "INFO bus: dependency is ready again"
 		)
 		probe(10, "ok", "ok")
 		b.intake.Store(&full)
@@ -100,7 +99,7 @@ func TestProberThatLeavesIsNoOutage(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	b := &broken{Bus: membus.New()}
-	g, err := gateway.New(memstore.New(memstore.Config{}), b, gateway.Config{Logger: zerolog.New(&out)})
+	g, err := gateway.New(memstore.New(memstore.Config{}), b, gateway.Config{Logger: slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,12 +3,12 @@ package gateway
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -56,7 +56,7 @@ const (
 // A message waits behind all that wait already: runs that clients submit while the bus is away
 // start before those that come later.
 type outbox struct {
-	log  zerolog.Logger
+	log  *slog.Logger
 	most int // messages that may wait
 
 	sizes prometheus.GaugeFunc
@@ -88,7 +88,7 @@ type letter struct {
 	tried    chan struct{} // closed after the first try; nil if no caller waits for that
 }
 
-func newOutbox(log zerolog.Logger, most int) *outbox {
+func newOutbox(log *slog.Logger, most int) *outbox {
 	o := &outbox{log: log, most: most, quit: make(chan struct{})}
 	o.sizes = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_outbox_messages", Help: "Messages that this gateway repeats until the bus has stored them."}, func() float64 {
 		o.mu.Lock()
@@ -177,7 +177,7 @@ func (o *outbox) drop(l *letter) {
 	o.lost.Inc()
 	if !o.full {
 		o.full = true
-		o.log.Warn().Int("waiting", len(o.waiting)).Str("hint", "the sweeper of a worker publishes the message later; turnpike_outbox_dropped_total counts all").Msg("message left to the sweeper")
+		o.log.Warn("message left to the sweeper", "waiting", len(o.waiting), "hint", "check that NATS is reachable; a worker's sweeper publishes the message, and turnpike_outbox_dropped_total counts all")
 	}
 }
 
@@ -185,7 +185,7 @@ func (o *outbox) drop(l *letter) {
 func (o *outbox) failed(err error) {
 	if !o.away {
 		o.away, o.since = true, time.Now()
-		o.log.Warn().Err(err).Str("hint", "is NATS reachable? this gateway repeats what it could not publish").Msg("bus takes no messages")
+		o.log.Warn("bus takes no messages", "error", err, "hint", "check that NATS is reachable; this gateway publishes its pending messages later")
 	}
 }
 
@@ -295,7 +295,7 @@ func (o *outbox) settle(part []*letter, errs []error) (from uint64, pause bool) 
 	o.slow = false
 	if o.away {
 		o.away, o.full = false, false
-		o.log.Info().Int("waiting", len(o.waiting)).Dur("away_ms", time.Since(o.since)).Msg("bus takes messages again")
+		o.log.Info("bus takes messages again", "waiting", len(o.waiting), "away_ms", time.Since(o.since).Milliseconds())
 	}
 	return 0, failure != nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 )
 
 // mailbox is what an outbox has sent, by number. It takes what take allows.
@@ -69,7 +69,7 @@ func TestOutboxIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		o, m := newOutbox(zerolog.New(zerolog.SyncWriter(&log)), 10), &mailbox{take: none}
+		o, m := newOutbox(slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), 10), &mailbox{take: none}
 		for n := range 25 {
 			<-o.post(m.letter(n))
 		}
@@ -98,7 +98,7 @@ func TestOutboxPassesRefusedMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const letters = 300
-		o, m := newOutbox(zerolog.Nop(), 1000), &mailbox{take: none}
+		o, m := newOutbox(slog.New(slog.DiscardHandler), 1000), &mailbox{take: none}
 		for n := range letters {
 			<-o.post(m.letter(n))
 		}
@@ -122,7 +122,7 @@ func TestOutboxPassesRefusedMessages(t *testing.T) {
 func TestOutboxCloses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o, m := newOutbox(zerolog.Nop(), 1000), &mailbox{take: none}
+		o, m := newOutbox(slog.New(slog.DiscardHandler), 1000), &mailbox{take: none}
 		<-o.post(m.letter(1))
 		o.close()
 		synctest.Wait()

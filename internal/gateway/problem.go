@@ -179,7 +179,7 @@ func encodeProblem(p api.Problem) []byte {
 func (g *Gateway) failHead(w http.ResponseWriter, r *http.Request, p *api.Problem, err error) {
 	p.RequestID = w.Header().Get(headerRequestID)
 	if p.Status >= http.StatusInternalServerError {
-		g.log.Warn().Err(err).Str("hint", "docs/reference/errors.md has the code").Str("path", r.URL.Path).Str("code", p.Code).Str("request_id", p.RequestID).Msg("request failed")
+		g.log.Warn("request failed", "error", err, "hint", "look up the code in docs/reference/errors.md", "path", r.URL.Path, "code", p.Code, "request_id", p.RequestID)
 	}
 	if p.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="turnpike"`)

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -23,7 +21,7 @@ import (
 // over is a second gateway on the same runs.
 func (s *deployment) over(store state.Store, b bus.Bus) *deployment {
 	s.t.Helper()
-	g, err := gateway.New(store, b, gateway.Config{Logger: zerolog.Nop()})
+	g, err := gateway.New(store, b, gateway.Config{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

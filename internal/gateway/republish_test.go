@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -16,7 +17,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -86,7 +86,7 @@ func TestRepeatedSubmissionIsPublished(t *testing.T) {
 	store := memstore.New(memstore.Config{})
 	cut, whole := &interruptedBus{Bus: membus.New(), away: true}, &interruptedBus{Bus: membus.New()}
 	gatewayOn := func(b bus.Bus) *deployment {
-		g, err := gateway.New(store, b, gateway.Config{Logger: zerolog.Nop()})
+		g, err := gateway.New(store, b, gateway.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func exchange(t *testing.T, g *gateway.Gateway, method, path, body string) (*htt
 
 func newHello(t *testing.T, b bus.Bus) *gateway.Gateway {
 	t.Helper()
-	g, err := gateway.New(memstore.New(memstore.Config{}), b, gateway.Config{Logger: zerolog.New(io.Discard)})
+	g, err := gateway.New(memstore.New(memstore.Config{}), b, gateway.Config{Logger: slog.New(slog.NewJSONHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,8 +120,7 @@ func (g *Gateway) calm(h handler, rec *recorder, r *http.Request) (err error) {
 		if p == http.ErrAbortHandler { //nolint:errorlint // it is what was thrown
 			panic(p)
 		}
-		g.log.Error().Interface("panic", p).Str("path", clip(r.URL.Path, maxEcho)).Str("request_id", rec.Header().Get(headerRequestID)).Bytes("stack", debug.Stack()).
-			Str("hint", "this is a mistake in Turnpike: report it with the stack").Msg("request panicked")
+		g.log.Error("request panicked", "panic", p, "path", clip(r.URL.Path, maxEcho), "request_id", rec.Header().Get(headerRequestID), "stack", string(debug.Stack()), "hint", "report this mistake in Turnpike with the stack")
 		if rec.status != 0 {
 			panic(http.ErrAbortHandler)
 		}
@@ -139,7 +138,7 @@ func (g *Gateway) guarded(fn func() error) func() error {
 			if p == nil {
 				return
 			}
-			g.log.Error().Interface("panic", p).Bytes("stack", debug.Stack()).Str("hint", "this is a mistake in Turnpike: report it with the stack").Msg("panicked")
+			g.log.Error("panicked", "panic", p, "stack", string(debug.Stack()), "hint", "report this mistake in Turnpike with the stack")
 			err = problem(http.StatusInternalServerError, api.CodeInternal, "the gateway has made a mistake: its log has it")
 		}()
 		return fn()

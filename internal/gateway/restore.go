@@ -74,7 +74,6 @@ func (g *Gateway) decideRestore(w http.ResponseWriter, r *http.Request, decide f
 	if err != nil {
 		return err
 	}
-	g.log.Warn().Str("decision", decided.Decision).Str("principal", c.Principal.Name).Int64("epoch", decided.Epoch).Int("cancelled", decided.Cancelled).
-		Str("hint", "docs/how-to/restore-the-store.md").Msg("an operator has decided about an older copy of the store")
+	g.log.Warn("an operator decided about an older copy of the store", "decision", decided.Decision, "principal", c.Principal.Name, "epoch", decided.Epoch, "cancelled", decided.Cancelled, "hint", "docs/how-to/restore-the-store.md")
 	return reply(w, http.StatusOK, decided)
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -93,7 +92,7 @@ func TestRoundTripsToRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	g, err := gateway.New(store, membus.New(), gateway.Config{Logger: zerolog.Nop()})
+	g, err := gateway.New(store, membus.New(), gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

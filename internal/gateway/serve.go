@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	stdlog "log"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -52,7 +52,7 @@ func (g *Gateway) awaitDrain(ctx context.Context) {
 		return
 	}
 	g.draining.Store(true)
-	g.log.Info().Dur("drain_ms", g.cfg.ShutdownDelay).Msg("gateway drains")
+	g.log.Info("gateway drains", "drain_ms", g.cfg.ShutdownDelay.Milliseconds())
 	timer := time.NewTimer(g.cfg.ShutdownDelay)
 	defer timer.Stop()
 	select {
@@ -85,13 +85,13 @@ func (g *Gateway) serveHTTP(ctx context.Context, listener net.Listener) error {
 
 // ConnectionLog is where an HTTP server says what is wrong with connections, at level debug:
 // strangers decide how often.
-func ConnectionLog(log zerolog.Logger) *stdlog.Logger {
+func ConnectionLog(log *slog.Logger) *stdlog.Logger {
 	return stdlog.New(connectionLog{log}, "", 0)
 }
 
-type connectionLog struct{ log zerolog.Logger }
+type connectionLog struct{ log *slog.Logger }
 
 func (l connectionLog) Write(b []byte) (int, error) {
-	l.log.Debug().Bytes("what", bytes.TrimSpace(b)).Msg("connection failed")
+	l.log.Debug("connection failed", "what", string(bytes.TrimSpace(b)))
 	return len(b), nil
 }

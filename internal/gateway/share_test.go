@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -51,7 +49,7 @@ func TestListsOfOneTenantWait(t *testing.T) {
 	t.Parallel()
 	const atOnce, asked = 4, 12
 	store := &slowLists{Store: memstore.New(memstore.Config{}), tenant: "greedy", asked: make(chan struct{}, asked), let: make(chan struct{})}
-	g, err := gateway.New(store, membus.New(), gateway.Config{Logger: zerolog.Nop()})
+	g, err := gateway.New(store, membus.New(), gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

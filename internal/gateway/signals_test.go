@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
@@ -41,7 +39,7 @@ func TestSignalUnderAKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store := &unanswered{Store: open(t)}
-			g, err := gateway.New(store, membus.New(), gateway.Config{Logger: zerolog.Nop()})
+			g, err := gateway.New(store, membus.New(), gateway.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -40,7 +38,7 @@ func (d *deaf) Write(b []byte) (int, error) {
 func TestSlowReaderIsBoundedInBytes(t *testing.T) { //nolint:paralleltest // it measures memory
 	s := newDeployment(t)
 	b := muted{s.bus, make(chan func(bus.Notice), 8)}
-	g, err := gateway.New(s.store, b, gateway.Config{Logger: zerolog.Nop()})
+	g, err := gateway.New(s.store, b, gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -151,7 +151,7 @@ func (g *Gateway) reply(ctx context.Context, tenant, subject string, v any) {
 		err = g.bus.Reply(ctx, tenant, subject, b)
 	}
 	if err != nil {
-		g.log.Debug().Err(err).Msg("reply")
+		g.log.Debug("reply", "error", err)
 	}
 }
 

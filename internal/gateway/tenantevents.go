@@ -58,7 +58,7 @@ func (g *Gateway) getChanges(w http.ResponseWriter, r *http.Request) error {
 	ctx, stop := g.whileAllowed(r)
 	defer stop()
 	if err := s.run(ctx, f); err != nil {
-		g.log.Debug().Err(err).Str("tenant", only.Tenant).Msg("stream of changes ends")
+		g.log.Debug("stream of changes ends", "error", err, "tenant", only.Tenant)
 	}
 	return nil
 }

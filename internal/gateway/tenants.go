@@ -91,7 +91,7 @@ func (g *Gateway) deleteTenant(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := g.bus.CloseTenant(r.Context(), name); err != nil {
-		g.log.Warn().Err(err).Str("tenant", name).Str("hint", "delete the tenant again once NATS is reachable: put it first").Msg("tenant not closed for submissions over NATS")
+		g.log.Warn("tenant not closed for submissions over NATS", "error", err, "tenant", name, "hint", "put the tenant, then delete it again once NATS is reachable")
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -111,7 +111,7 @@ func (g *Gateway) openTenant(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(ctx, openTenantTimeout)
 	defer cancel()
 	if err := g.bus.OpenTenant(ctx, name); err != nil {
-		g.log.Warn().Err(err).Str("tenant", name).Str("hint", "check NATS; the gateway tries again").Msg("tenant not open for submissions over NATS")
+		g.log.Warn("tenant not open for submissions over NATS", "error", err, "tenant", name, "hint", "check that NATS is reachable; the gateway retries")
 		g.lookAtTenants("")
 	}
 }
@@ -135,7 +135,7 @@ func (g *Gateway) keepTenants(ctx context.Context) {
 			err = g.bus.KeepTenants(ctx, append(all, g.cfg.Tenant))
 		}
 		if err != nil && !failed && ctx.Err() == nil {
-			g.log.Warn().Err(err).Str("hint", "check NATS and the store; the gateway tries again").Msg("streams of tenants not looked after")
+			g.log.Warn("streams of tenants not looked after", "error", err, "hint", "check that NATS and the store are reachable; the gateway retries")
 		}
 		failed = err != nil
 		select {

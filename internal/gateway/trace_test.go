@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -9,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -26,7 +26,7 @@ const callerIn = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 func newGateway(t *testing.T, cfg gateway.Config) (url string, store state.Store) {
 	t.Helper()
 	store = memstore.New(memstore.Config{})
-	cfg.Logger = zerolog.Nop()
+	cfg.Logger = slog.New(slog.DiscardHandler)
 	g, err := gateway.New(store, membus.New(), cfg)
 	if err != nil {
 		t.Fatal(err)

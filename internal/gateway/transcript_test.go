@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
@@ -87,7 +85,7 @@ func (h *halfway) Write(b []byte) (int, error) {
 // message, not the whole answer.
 func TestExportIsNotHeldInMemory(t *testing.T) { //nolint:paralleltest // it measures memory
 	s := newDeployment(t)
-	g, err := gateway.New(s.store, s.bus, gateway.Config{MaxBody: 64 << 20, Logger: zerolog.Nop()})
+	g, err := gateway.New(s.store, s.bus, gateway.Config{MaxBody: 64 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

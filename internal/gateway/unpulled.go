@@ -46,7 +46,7 @@ func (g *Gateway) lookForUnpulled(ctx context.Context, looks map[string]int) {
 	all, err := g.bus.Unpulled(ctx)
 	g.metrics.unpulled.Reset() // no figure rather than an old one
 	if err != nil {
-		g.log.Debug().Err(err).Msg("messages that no process pulls not counted")
+		g.log.Debug("messages that no process pulls not counted", "error", err)
 		return
 	}
 	for queue, n := range all {
@@ -56,7 +56,7 @@ func (g *Gateway) lookForUnpulled(ctx context.Context, looks map[string]int) {
 			continue
 		}
 		if looks[queue]++; looks[queue]%unpulledEvery == 2 {
-			g.log.Warn().Str("queue", queue).Int64("messages", n).Str("hint", unpulledHint(queue)).Msg("messages wait and no process pulls them")
+			g.log.Warn("messages wait and no process pulls them", "queue", queue, "messages", n, "hint", unpulledHint(queue))
 		}
 	}
 }

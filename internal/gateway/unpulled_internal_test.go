@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
@@ -29,7 +29,7 @@ func TestUnpulledMessages(t *testing.T) {
 	t.Parallel()
 	b := &unpulledBus{Bus: membus.New()}
 	var log bytes.Buffer
-	g := &Gateway{bus: b, log: zerolog.New(&log), metrics: &metrics{unpulled: newUnpulled()}}
+	g := &Gateway{bus: b, log: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), metrics: &metrics{unpulled: newUnpulled()}}
 	looks := map[string]int{}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(g.metrics.unpulled)
@@ -49,7 +49,7 @@ func TestUnpulledMessages(t *testing.T) {
 		b.all, b.err = map[string]int64{bus.UnpulledTurns: turns}, err
 		log.Reset()
 		g.lookForUnpulled(t.Context(), looks)
-		return strings.Count(log.String(), `"level":"warn"`)
+		return strings.Count(log.String(), `"level":"WARN"`)
 	}
 	for i, c := range []struct {
 		turns    int64

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/worker"
@@ -249,7 +247,7 @@ func TestDraftWantsBothRoles(t *testing.T) {
 func TestWorkerHoldsMany(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Config{}) // no other worker evicts this one
-	g, err := gateway.New(store, membus.New(), gateway.Config{Logger: zerolog.Nop()})
+	g, err := gateway.New(store, membus.New(), gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/rs/zerolog"
 )
 
 const (
@@ -93,7 +92,7 @@ func (s Status) String() string {
 type Watch struct {
 	store  Marks
 	ledger Ledger
-	log    zerolog.Logger
+	log    *slog.Logger
 
 	waiting  atomic.Bool
 	epoch    atomic.Int64
@@ -110,7 +109,7 @@ type Watch struct {
 }
 
 // NewWatch returns a watch, which does nothing before Look or Run.
-func NewWatch(store Marks, ledger Ledger, log zerolog.Logger) *Watch {
+func NewWatch(store Marks, ledger Ledger, log *slog.Logger) *Watch {
 	return &Watch{store: store, ledger: ledger, log: log, suspects: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
@@ -163,7 +162,7 @@ func (w *Watch) Run(ctx context.Context) {
 			suspect = true
 		}
 		if err := w.look(ctx, suspect); err != nil && ctx.Err() == nil {
-			w.log.Debug().Err(err).Msg("mark of the deployment not advanced")
+			w.log.Debug("mark of the deployment not advanced", "error", err)
 		}
 	}
 }
@@ -282,10 +281,9 @@ func (w *Watch) found(mark Mark, least int64, at time.Time) {
 	w.mu.Unlock()
 	switch {
 	case turned && waiting:
-		w.log.Error().Dur("behind_ms", status.Behind).Int64("mark", mark.Count).Int64("mark_of_store", least).
-			Str("hint", "docs/how-to/restore-the-store.md: `turnpike restore status`, then accept or abandon").Msg("the store is an older copy: nothing runs until an operator decides")
+		w.log.Error("the store is an older copy: nothing runs until an operator decides", "behind_ms", status.Behind.Milliseconds(), "mark", mark.Count, "mark_of_store", least, "hint", "docs/how-to/restore-the-store.md: `turnpike restore status`, then accept or abandon")
 	case turned:
-		w.log.Info().Int64("epoch", mark.Epoch).Msg("the deployment no longer waits for a decision about the store")
+		w.log.Info("the deployment no longer waits for a decision about the store", "epoch", mark.Epoch)
 	}
 }
 

@@ -3,10 +3,9 @@ package restore_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -68,7 +67,7 @@ type deployment struct {
 func newDeployment(t *testing.T) *deployment { return &deployment{t, &parts{}, &ledger{}} }
 
 func (d *deployment) process() *restore.Watch {
-	return restore.NewWatch(d.store, d.bus, zerolog.Nop())
+	return restore.NewWatch(d.store, d.bus, slog.New(slog.DiscardHandler))
 }
 
 // look has a process look some times.
@@ -255,7 +254,7 @@ func TestRealServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = bus.Close() })
-	a, b := restore.NewWatch(store, bus, zerolog.Nop()), restore.NewWatch(store, bus, zerolog.Nop())
+	a, b := restore.NewWatch(store, bus, slog.New(slog.DiscardHandler)), restore.NewWatch(store, bus, slog.New(slog.DiscardHandler))
 	for range 10 {
 		for _, w := range []*restore.Watch{a, b} {
 			if err := w.Look(t.Context()); err != nil {

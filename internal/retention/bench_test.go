@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/retention"
@@ -101,7 +100,7 @@ func BenchmarkRetention(b *testing.B) {
 				stop := halfLoad(b, near)
 				defer stop()
 			}
-			c := retention.New(store, kept, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: zerolog.Nop()})
+			c := retention.New(store, kept, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}})
 			ctx, cancel := context.WithCancel(b.Context())
 			defer cancel()
 			b.ResetTimer()

@@ -1,15 +1,15 @@
 package retention
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -20,8 +20,8 @@ import (
 type Config struct {
 	Keep   agent.Retention // by the deployment; an agent's own may be shorter
 	Tenant string          // one that has runs without being stored as a tenant; default "default"
-	Logger zerolog.Logger
-	Random io.Reader // for the tokens of seals, read by several goroutines at once; default crypto/rand
+	Logger *slog.Logger    // default: no log
+	Random io.Reader       // for the tokens of seals, read by several goroutines at once; default crypto/rand
 }
 
 // Cleaner deletes runs.
@@ -38,6 +38,7 @@ func New(store state.Store, b bus.Intake, cfg Config) *Cleaner {
 	if cfg.Random == nil {
 		cfg.Random = rand.Reader
 	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Cleaner{cfg: cfg, store: store, bus: b, notes: notes{at: map[string]time.Time{}}}
 }
 
@@ -69,19 +70,18 @@ func (c *Cleaner) Run(ctx context.Context) {
 func (c *Cleaner) passes(ctx context.Context) []rule {
 	rules, err := c.rules(ctx)
 	if err != nil && ctx.Err() == nil {
-		c.cfg.Logger.Warn().Err(err).Str("hint", "is the store reachable? it is tried again").Msg("how long runs are kept not read")
+		c.cfg.Logger.Warn("how long runs are kept not read", "error", err, "hint", "check that the store is reachable; the gateway retries")
 	}
 	for _, r := range rules {
 		now, err := c.store.Now(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				c.cfg.Logger.Warn().Err(err).Str("hint", "is the store reachable? it is tried again").Msg("old runs not deleted")
+				c.cfg.Logger.Warn("old runs not deleted", "error", err, "hint", "check that the store is reachable; the gateway retries")
 			}
 			break
 		}
 		if err := c.pass(ctx, r, now.Add(-r.keep)); err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Warn().Err(err).Str("tenant", r.filter.Tenant).Str("agent", r.filter.Agent).
-				Str("hint", "are the store and NATS reachable? is the run of a newer build? it is tried again").Msg("old runs not deleted")
+			c.cfg.Logger.Warn("old runs not deleted", "error", err, "tenant", r.filter.Tenant, "agent", r.filter.Agent, "hint", "check that the store and NATS are reachable and that no newer build wrote the run; the gateway retries")
 		}
 	}
 	return rules

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/retention"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -88,7 +88,7 @@ func (d *deployment) has(id state.RunID) bool {
 func TestDeleteTree(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
-	c := retention.New(d.store, d.bus, retention.Config{Logger: zerolog.Nop()})
+	c := retention.New(d.store, d.bus, retention.Config{})
 	root := d.run("a", nil, state.EndCompleted)
 	child := d.run("b", &state.Parent{RunID: root, CallID: "c1", Depth: 1}, state.EndCompleted)
 	grandchild := d.run("b", &state.Parent{RunID: child, CallID: "c1", Depth: 2}, "")
@@ -213,7 +213,7 @@ func TestKeep(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		c := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute)}, Tenant: "default", Logger: zerolog.Nop()})
+		c := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute)}, Tenant: "default"})
 		done := make(chan struct{})
 		go func() { c.Run(ctx); close(done) }()
 		defer func() { cancel(); <-done }()
@@ -254,7 +254,7 @@ func TestKeep(t *testing.T) {
 func TestPeriodCountsFromTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeployment(t)
-		c := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute), Failed: agent.Period(30 * time.Minute)}, Logger: zerolog.Nop()})
+		c := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute), Failed: agent.Period(30 * time.Minute)}})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { c.Run(ctx); close(done) }()
@@ -315,7 +315,7 @@ func TestListsOfAPass(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		store := &lists{Store: d.store}
-		c := retention.New(store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: zerolog.Nop()})
+		c := retention.New(store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { c.Run(ctx); close(done) }()
@@ -391,7 +391,7 @@ func TestFailedDeletionsKeepNoOther(t *testing.T) {
 		p := &picky{Store: d.store, Intake: d.bus, newer: above, kept: ids[7], below: ids[5], poisoned: ids[3]}
 		time.Sleep(time.Hour)
 		var log bytes.Buffer
-		c := retention.New(p, p, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: zerolog.New(zerolog.SyncWriter(&log))})
+		c := retention.New(p, p, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { c.Run(ctx); close(done) }()

@@ -405,7 +405,7 @@ func (c *Cleaner) intend(ctx context.Context, name string, in intent) error {
 func (c *Cleaner) resume(ctx context.Context) {
 	warn := func(err error) {
 		if ctx.Err() == nil {
-			c.cfg.Logger.Warn().Err(err).Str("hint", "are the store and NATS reachable? the gateway retries").Msg("deletions not completed")
+			c.cfg.Logger.Warn("deletions not completed", "error", err, "hint", "check that the store and NATS are reachable; the gateway retries")
 		}
 	}
 	documents, err := c.store.Documents(ctx, state.DeletionDocument)

@@ -88,7 +88,7 @@ func (c *Cleaner) pass(ctx context.Context, r rule, until time.Time) error {
 		failed.add(err)
 	}
 	if deleted > 0 {
-		c.cfg.Logger.Info().Int("runs", deleted).Dur("kept", r.keep).Str("agent", f.Agent).Msg("old runs deleted")
+		c.cfg.Logger.Info("old runs deleted", "runs", deleted, "kept", r.keep, "agent", f.Agent)
 	}
 	return failed.err()
 }

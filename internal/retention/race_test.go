@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/retention"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -78,7 +76,7 @@ func TestMessageDuringADeletion(t *testing.T) {
 					}
 				}
 				*map[string]*func(state.RunID){"seal": &b.seal, "remove": &b.remove, "forget": &b.forget}[step] = say
-				n, err := retention.New(b, b, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), root)
+				n, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), root)
 				left := slices.DeleteFunc(slices.Clone(ids), func(id state.RunID) bool { return !d.has(id) })
 				live, refused := errors.AsType[*state.NotEndedError](err)
 				switch {
@@ -108,7 +106,7 @@ func TestAdmittedRunRefusesTheDeletion(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.end(root, state.EndAbortedStreaming)
-		c := retention.New(d.store, d.bus, retention.Config{Logger: zerolog.Nop()})
+		c := retention.New(d.store, d.bus, retention.Config{})
 		_, err := c.Delete(t.Context(), root)
 		if early, ok := errors.AsType[*retention.NotCreatedError](err); !ok || early.ID != child || !d.has(root) {
 			t.Fatalf("Delete = %v", err)
@@ -147,7 +145,7 @@ func TestUnlistedRunOfATree(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.end(root, state.EndAbortedWaiting)
-	c := retention.New(blind{d.store}, d.bus, retention.Config{Logger: zerolog.Nop()})
+	c := retention.New(blind{d.store}, d.bus, retention.Config{})
 	if _, err := c.Delete(t.Context(), root); !errors.As(err, new(*state.NotEndedError)) || !d.has(root) || !d.has(child) {
 		t.Errorf("Delete = %v; the child is live", err)
 	}
@@ -180,14 +178,14 @@ func TestDeletionIsCompleted(t *testing.T) {
 				if live {
 					dead.sealed = func() { _ = d.say(children[1]) }
 				}
-				_, err := retention.New(dead, d.bus, retention.Config{Logger: zerolog.Nop()}).Delete(ctx, root)
+				_, err := retention.New(dead, d.bus, retention.Config{}).Delete(ctx, root)
 				if err == nil && dead.dead() {
 					t.Fatalf("killed at %d, and the deletion is answered", at)
 				}
 				ctx, cancel = context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() {
-					retention.New(d.store, d.bus, retention.Config{Logger: zerolog.Nop()}).Run(ctx)
+					retention.New(d.store, d.bus, retention.Config{}).Run(ctx)
 					close(done)
 				}()
 				time.Sleep(10 * time.Minute)
@@ -293,7 +291,7 @@ func TestBacklog(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		b := &between{Store: d.store, Intake: d.bus}
-		c := retention.New(b, b, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute)}, Logger: zerolog.Nop()})
+		c := retention.New(b, b, retention.Config{Keep: agent.Retention{Completed: agent.Period(10 * time.Minute)}})
 		hold := make(chan struct{})
 		b.seal = func(state.RunID) { <-hold }
 		ctx, cancel := context.WithCancel(t.Context())

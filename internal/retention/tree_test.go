@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/retention"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -27,7 +25,7 @@ func TestDeleteWideTree(t *testing.T) {
 	for i := range children {
 		d.run("b", &state.Parent{RunID: root, CallID: fmt.Sprint("c", i), Depth: 1}, state.EndCompleted)
 	}
-	n, err := retention.New(d.store, d.bus, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), root)
+	n, err := retention.New(d.store, d.bus, retention.Config{}).Delete(t.Context(), root)
 	if n != 1+children || err != nil {
 		t.Errorf("Delete = %d, %v; want %d", n, err, 1+children)
 	}
@@ -63,7 +61,7 @@ func TestDeletionLeavesNothingOnTheBus(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := retention.New(b, b, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), poisoned); err != nil {
+	if _, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), poisoned); err != nil {
 		t.Fatal(err)
 	}
 	if last, err := d.bus.LastEvent(t.Context(), "default", poisoned); err != nil || last != 0 {
@@ -108,7 +106,7 @@ func TestRunThatIsCreatedDuringTheDeletion(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		_, err := retention.New(prevents{d.store, create}, d.bus, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), root)
+		_, err := retention.New(prevents{d.store, create}, d.bus, retention.Config{}).Delete(t.Context(), root)
 		if live, ok := errors.AsType[*state.NotEndedError](err); !ok || live.ID != child || !d.has(root) || !d.has(child) {
 			t.Errorf("Delete = %v; the root is there: %t, its child: %t", err, d.has(root), d.has(child))
 		}
@@ -127,7 +125,7 @@ func TestDeletionInProgressIsLeftAlone(t *testing.T) {
 		mine := &between{Store: d.store, Intake: d.bus, forget: func(state.RunID) { <-hold }}
 		var deleting sync.WaitGroup
 		deleting.Go(func() {
-			if _, err := retention.New(mine, mine, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), root); err != nil {
+			if _, err := retention.New(mine, mine, retention.Config{}).Delete(t.Context(), root); err != nil {
 				t.Error(err)
 			}
 		})
@@ -135,7 +133,7 @@ func TestDeletionInProgressIsLeftAlone(t *testing.T) {
 		other := &between{Store: d.store, Intake: d.bus}
 		other.seal = func(id state.RunID) { t.Errorf("another gateway seals run %s, whose deletion is in progress", id) }
 		ctx, cancel := context.WithCancel(t.Context())
-		deleting.Go(func() { retention.New(other, other, retention.Config{Logger: zerolog.Nop()}).Run(ctx) })
+		deleting.Go(func() { retention.New(other, other, retention.Config{}).Run(ctx) })
 		synctest.Wait()
 		cancel()
 		close(hold)
@@ -166,7 +164,7 @@ func TestDeletionIsNotedBeforeAndAfter(t *testing.T) {
 			before = noted()
 			time.Sleep(10 * time.Second)
 		}
-		if _, err := retention.New(b, b, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), root); err != nil {
+		if _, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), root); err != nil {
 			t.Fatal(err)
 		}
 		if before.IsZero() {
@@ -189,7 +187,7 @@ func TestRulesOfAPass(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Hour)}, Logger: zerolog.Nop()})
+		c := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Hour)}})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { c.Run(ctx); close(done) }()
@@ -227,12 +225,12 @@ func TestCompletedDeletionLeavesNothingOnTheBus(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if _, err := retention.New(b, b, retention.Config{Logger: zerolog.Nop()}).Delete(t.Context(), root); err == nil {
+			if _, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), root); err == nil {
 				t.Fatal("nothing was interrupted")
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
-			go func() { retention.New(d.store, d.bus, retention.Config{Logger: zerolog.Nop()}).Run(ctx); close(done) }()
+			go func() { retention.New(d.store, d.bus, retention.Config{}).Run(ctx); close(done) }()
 			time.Sleep(10 * time.Minute)
 			cancel()
 			<-done

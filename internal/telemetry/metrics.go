@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	prometheusexporter "go.opentelemetry.io/otel/exporters/prometheus"
@@ -19,13 +19,13 @@ import (
 // as well where the environment names one.
 type Meters struct {
 	provider *sdkmetric.MeterProvider
-	log      zerolog.Logger
+	log      *slog.Logger
 }
 
 // StartMeters begins to make metrics of a service, whose name OTEL_SERVICE_NAME
 // overrides. It does not wait for the collector; what that does not take is sent again
 // with the next figures.
-func StartMeters(ctx context.Context, service string, registry *prometheus.Registry, log zerolog.Logger) (*Meters, error) {
+func StartMeters(ctx context.Context, service string, registry *prometheus.Registry, log *slog.Logger) (*Meters, error) {
 	protocol, err := exported(os.Getenv, "METRICS", "prometheus")
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func StartMeters(ctx context.Context, service string, registry *prometheus.Regis
 		}
 		complain(log)
 		options = append(options, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter)))
-		log.Info().Str("protocol", protocol).Msg("metrics are exported")
+		log.Info("metrics are exported", "protocol", protocol)
 	}
 	return &Meters{sdkmetric.NewMeterProvider(options...), log}, nil
 }
@@ -64,6 +64,6 @@ func (m *Meters) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	if err := m.provider.Shutdown(ctx); err != nil && !errors.Is(err, sdkmetric.ErrReaderShutdown) {
-		m.log.Warn().Err(err).Str("hint", "is the collector at OTEL_EXPORTER_OTLP_ENDPOINT reachable?").Msg("last metrics not exported")
+		m.log.Warn("last metrics not exported", "error", err, "hint", "check that the collector at OTEL_EXPORTER_OTLP_ENDPOINT is reachable")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"slices"
@@ -13,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
@@ -102,7 +102,7 @@ func first(getenv func(string) string, names ...string) (name, value string) {
 // Exporter sends spans to a collector.
 type Exporter struct {
 	provider *sdktrace.TracerProvider
-	log      zerolog.Logger
+	log      *slog.Logger
 
 	// Content is as in Settings.
 	Content bool
@@ -112,7 +112,7 @@ type Exporter struct {
 // overrides. It returns nil if the environment asks for no traces. It does not wait
 // for the collector, and spans that it does not take are dropped: a run never waits
 // for its trace.
-func Start(ctx context.Context, service string, log zerolog.Logger) (*Exporter, error) {
+func Start(ctx context.Context, service string, log *slog.Logger) (*Exporter, error) {
 	settings, err := FromEnv(os.Getenv)
 	if err != nil || settings.Protocol == "" {
 		return nil, err
@@ -136,7 +136,7 @@ func Start(ctx context.Context, service string, log zerolog.Logger) (*Exporter, 
 	// The provider is not made the global one: the SDKs of model providers would
 	// begin to make spans of their own, of the same calls and with content.
 	complain(log)
-	log.Info().Str("protocol", settings.Protocol).Bool("content", settings.Content).Msg("traces are exported")
+	log.Info("traces are exported", "protocol", settings.Protocol, "content", settings.Content)
 	return &Exporter{
 		provider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter, batch...), sdktrace.WithResource(of)),
 		log:      log, Content: settings.Content,
@@ -151,7 +151,7 @@ func (e *Exporter) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	if err := e.provider.Shutdown(ctx); err != nil {
-		e.log.Warn().Err(err).Str("hint", "is the collector at OTEL_EXPORTER_OTLP_ENDPOINT reachable?").Msg("last spans not exported")
+		e.log.Warn("last spans not exported", "error", err, "hint", "check that the collector at OTEL_EXPORTER_OTLP_ENDPOINT is reachable")
 	}
 }
 
@@ -168,8 +168,8 @@ func about(ctx context.Context, service string) (*resource.Resource, error) {
 }
 
 // complain has the log say what could not be sent.
-func complain(log zerolog.Logger) {
+func complain(log *slog.Logger) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		log.Warn().Err(err).Str("hint", "is the collector at OTEL_EXPORTER_OTLP_ENDPOINT reachable?").Msg("traces or metrics not exported")
+		log.Warn("traces or metrics not exported", "error", err, "hint", "check that the collector at OTEL_EXPORTER_OTLP_ENDPOINT is reachable")
 	}))
 }

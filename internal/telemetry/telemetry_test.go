@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
 	"github.com/turnpike-dev/turnpike/internal/telemetry"
@@ -73,7 +73,7 @@ func clean(t *testing.T) {
 func TestOff(t *testing.T) {
 	clean(t)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	e, err := telemetry.Start(t.Context(), "s", zerolog.Nop())
+	e, err := telemetry.Start(t.Context(), "s", slog.New(slog.DiscardHandler))
 	if e != nil || err != nil {
 		t.Errorf("Start = %v, %v", e, err)
 	}
@@ -90,7 +90,7 @@ func TestExport(t *testing.T) {
 			}
 			t.Setenv(protocol, kind)
 			t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=mine")
-			e, err := telemetry.Start(t.Context(), "s", zerolog.Nop())
+			e, err := telemetry.Start(t.Context(), "s", slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,7 +116,7 @@ func TestExportInJSON(t *testing.T) {
 	t.Cleanup(c.Close)
 	t.Setenv(endpoint, c.URL)
 	t.Setenv(protocol, "http/json")
-	e, err := telemetry.Start(t.Context(), "s", zerolog.Nop())
+	e, err := telemetry.Start(t.Context(), "s", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestMeters(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			registry := prometheus.NewRegistry()
-			m, err := telemetry.StartMeters(t.Context(), "s", registry, zerolog.Nop())
+			m, err := telemetry.StartMeters(t.Context(), "s", registry, slog.New(slog.DiscardHandler))
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Errorf("StartMeters = %v", err)
@@ -193,7 +193,7 @@ func TestCloseIsBounded(t *testing.T) {
 	}
 	defer silent.Close()
 	t.Setenv(endpoint, "http://"+silent.Addr().String())
-	e, err := telemetry.Start(t.Context(), "s", zerolog.Nop())
+	e, err := telemetry.Start(t.Context(), "s", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

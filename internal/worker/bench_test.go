@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/internal/worker"
@@ -45,7 +44,7 @@ func BenchmarkTurn(b *testing.B) {
 	store.SetFormat(state.Format) // as if a gateway were heard
 	provider := caller{turns, make(chan struct{}, atOnce)}
 	w, err := worker.New(store, events, worker.Config{
-		ID: "w1", Logger: zerolog.Nop(), Providers: map[string]model.Provider{"scripted": provider}, ShutdownGrace: time.Second,
+		ID: "w1", Providers: map[string]model.Provider{"scripted": provider}, ShutdownGrace: time.Second,
 		Kinds: toolspec.Kinds(map[string]tool.Tool{"noop": tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "done"}, nil })}),
 	})
 	if err != nil {

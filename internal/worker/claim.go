@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
@@ -28,7 +29,7 @@ func (w *Worker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.
 	}
 	c, err := w.store.Claim(ctx, ask)
 	if err != nil {
-		w.runLog(msg.Run).Warn().Err(err).Str("hint", "is the store reachable? the turn is tried again").Msg("claim failed")
+		w.runLog(msg.Run).Warn("claim failed", "error", err, "hint", "check that the store is reachable; the worker retries the turn")
 		w.disclaim(ctx, ask)
 		return nil, ctx, d.Nak(w.retryDelay(d.Delivered()))
 	}
@@ -97,10 +98,10 @@ func replayed(c state.Claim) state.State {
 func (w *Worker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
 	log := w.runLog(d.Turn().Run)
 	if err := w.store.Release(ctx, c.Lease, 0); err != nil {
-		log.Warn().Err(err).Str("hint", "the lease runs out by itself").Msg("release failed")
+		log.Warn("release failed", "error", err, "hint", "check that the store is reachable; the lease expires")
 		return nil
 	}
-	log.Info().Int("attempt", c.Attempt).Msg("turn deferred: workers were lost with it, and others like it are in flight here")
+	log.Info("turn deferred: workers were lost with it, and others like it are in flight here", "attempt", c.Attempt)
 	return d.Ack()
 }
 
@@ -142,10 +143,10 @@ func (w *Worker) stillLate(msg bus.Turn, c state.Claim) time.Duration {
 func (w *Worker) postpone(ctx context.Context, d bus.TurnDelivery, c state.Claim, wait time.Duration) error {
 	log := w.runLog(d.Turn().Run)
 	if err := w.store.Release(ctx, c.Lease, wait+w.cfg.RedeliveryDelay); err != nil {
-		log.Warn().Err(err).Str("hint", "the lease runs out by itself").Msg("release failed")
+		log.Warn("release failed", "error", err, "hint", "check that the store is reachable; the lease expires")
 		return nil
 	}
-	log.Info().Msg("turn postponed: its worker was lost during calls, and may hand in what they came to")
+	log.Info("turn postponed: its worker was lost during calls, and may hand in what they came to")
 	return d.Nak(wait)
 }
 
@@ -176,21 +177,25 @@ const patience = 3
 // reject answers a message whose turn this worker may not take.
 func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
 	msg := d.Turn()
-	log := w.runLog(msg.Run).With().Str("outcome", string(c.Outcome)).Int64("message_version", msg.Version).Int64("version", c.Version).Logger()
+	log := func(level slog.Level, message string, more ...any) {
+		if w.log.Enabled(ctx, level) {
+			w.runLog(msg.Run).With("outcome", c.Outcome, "message_version", msg.Version, "version", c.Version).Log(ctx, level, message, more...)
+		}
+	}
 	switch c.Outcome {
 	case state.ClaimBusy:
-		log.Debug().Msg("turn rejected")
+		log(slog.LevelDebug, "turn rejected")
 		return d.Nak(min(c.Busy+w.cfg.SweepInterval, w.cfg.LeaseDuration))
 	case state.ClaimDeferred:
-		log.Info().Msg("turn deferred: workers were lost with it, and others like it are in flight here")
+		log(slog.LevelInfo, "turn deferred: workers were lost with it, and others like it are in flight here")
 		return d.Nak(w.cfg.SweepInterval)
 	case state.ClaimBehind:
-		log.Debug().Msg("turn rejected") // the process logs that it waits
+		log(slog.LevelDebug, "turn rejected") // the process logs that it waits
 		return d.Nak(w.cfg.RedeliveryDelay)
 	case state.ClaimUnsupportedFormat:
 		// Nothing was claimed, so no attempt is counted. It is asked again ever more
 		// slowly: there may be no newer worker for a while.
-		log.Warn().Int("knows_format", state.Format).Str("hint", "upgrade this worker").Msg("run was written by a newer build and is left to its workers")
+		log(slog.LevelWarn, "run was written by a newer build and is left to its workers", "knows_format", state.Format, "hint", "upgrade this worker")
 		return d.Nak(min(time.Duration(d.Delivered())*w.cfg.SweepInterval, w.cfg.LeaseDuration))
 	case state.ClaimStoreBehind, state.ClaimMissing:
 		// The store is older than the message: a replica that was just promoted,
@@ -199,7 +204,7 @@ func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 		if d.Delivered() <= patience {
 			return d.Nak(w.catchUpDelay(d, c))
 		}
-		log.Warn().Str("hint", "docs/how-to/troubleshoot.md#lost-runs").Msg("store is older than the message")
+		log(slog.LevelWarn, "store is older than the message", "hint", "docs/how-to/troubleshoot.md#lost-runs")
 		if c.Outcome == state.ClaimMissing {
 			return w.finalizer.BuryLost(ctx, d)
 		}
@@ -208,20 +213,20 @@ func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 		// published behind the deletion.
 		if w.feed != nil {
 			if err := w.feed.Recheck(ctx, msg.Tenant, msg.Run); err != nil {
-				log.Warn().Err(err).Str("hint", "the message is delivered again").Msg("events of a deleted run not removed")
+				log(slog.LevelWarn, "events of a deleted run not removed", "error", err, "hint", "the message is delivered again")
 				return nil
 			}
 		}
-		log.Debug().Msg("turn rejected")
+		log(slog.LevelDebug, "turn rejected")
 	case state.ClaimStale, state.ClaimTerminal, state.ClaimWaiting:
 		// Whoever took the turn may have died before it published what follows.
 		if err := w.follow(ctx, c, msg); err != nil {
-			log.Warn().Err(err).Str("hint", "the message is delivered again").Msg("publish what follows failed")
+			log(slog.LevelWarn, "publish what follows failed", "error", err, "hint", "check that the store and NATS are reachable; NATS redelivers the message")
 			return nil
 		}
-		log.Debug().Msg("turn rejected")
+		log(slog.LevelDebug, "turn rejected")
 	default:
-		log.Error().Str("hint", "the store is of another build: upgrade this worker").Msg("unknown outcome of a claim")
+		log(slog.LevelError, "unknown outcome of a claim", "hint", "upgrade this worker: another build wrote the store")
 		return nil
 	}
 	return d.Ack()

@@ -82,7 +82,7 @@ func (t *turn) ack() error { return t.delivery.Ack() }
 // somebody who publishes it.
 func (t *turn) leaveToSweeper(err error) error {
 	t.gaveUp = err
-	t.w.runLog(t.s.ID).Warn().Err(err).Str("hint", "is the bus reachable? the turn is committed, and the sweeper publishes what follows").Msg("what follows a turn was not published")
+	t.w.runLog(t.s.ID).Warn("what follows a turn was not published", "error", err, "hint", "check that NATS is reachable; the turn is committed, and the sweeper publishes its follow-up")
 	return nil
 }
 
@@ -96,14 +96,14 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 		t.handIn(ctx, fenced)
 	}
 	if !errors.Is(err, errRelease) && !errors.Is(err, state.ErrFormat) {
-		log.Warn().Err(err).Str("hint", "another worker goes on from the journal").Msg("turn dropped")
+		log.Warn("turn dropped", "error", err, "hint", "no action needed: another worker continues from the journal")
 		return nil
 	}
 	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease, t.putOff); err != nil {
-		log.Warn().Err(err).Str("hint", "the lease runs out by itself").Msg("release failed")
+		log.Warn("release failed", "error", err, "hint", "check that the store is reachable; the lease expires")
 		return nil
 	}
-	log.Info().Err(err).Msg("turn released")
+	log.Info("turn released", "error", err)
 	if errors.Is(err, state.ErrFormat) {
 		return t.delivery.Nak(t.w.cfg.SweepInterval) // else it would come back here as fast as it can
 	}

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
@@ -101,7 +101,7 @@ type Config struct {
 	// crypto/rand.
 	Random io.Reader
 
-	Logger   zerolog.Logger
+	Logger   *slog.Logger         // nil: no log
 	Registry *prometheus.Registry // nil: a registry of its own
 
 	// LeaseDuration is the time for which a claim holds without a renewal. The worker renews
@@ -200,6 +200,7 @@ func (c Config) withDefaults() Config {
 		c.MaxNoisyTurns = max(8, 4*runtime.GOMAXPROCS(0))
 	}
 	c.Version = cmp.Or(c.Version, build.Version())
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.MaxAttempts == 0 {
 		c.MaxAttempts = 5
 	}

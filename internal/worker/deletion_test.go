@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/retention"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -22,7 +21,7 @@ import (
 )
 
 func (s *deployment) cleaner() *retention.Cleaner {
-	return retention.New(s.store, s.bus, retention.Config{Logger: zerolog.Nop()})
+	return retention.New(s.store, s.bus, retention.Config{})
 }
 
 // batchOf stores a batch and starts those of its runs that are not pending.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
@@ -65,7 +64,7 @@ func newDeployment(t *testing.T) *deployment {
 func (s *deployment) config() worker.Config {
 	s.n++
 	return worker.Config{
-		ID: fmt.Sprintf("w%d", s.n), Providers: map[string]model.Provider{"scripted": s.model}, Kinds: toolspec.Kinds(s.tools), Logger: zerolog.Nop(),
+		ID: fmt.Sprintf("w%d", s.n), Providers: map[string]model.Provider{"scripted": s.model}, Kinds: toolspec.Kinds(s.tools),
 		Without: plain.Without(), SweepInterval: 10 * time.Millisecond, RedeliveryDelay: redelivery(), HeartbeatInterval: 20 * time.Millisecond, ShutdownGrace: 20 * time.Millisecond, LateResults: 30 * time.Millisecond,
 	}
 }

@@ -28,7 +28,7 @@ func (w *Worker) ask(ctx context.Context, a *agent.Agent, r hook.Request) hook.A
 	}
 	answer, err := hookcall.Ask(ctx, w.calls, bound, r)
 	if err != nil {
-		w.log.Warn().Err(err).Str("run_id", string(r.Run)).Str("point", string(r.Point)).Str("hint", "docs/how-to/hooks.md#rules").Msg("hook failed")
+		w.log.Warn("hook failed", "error", err, "run_id", r.Run, "point", r.Point, "hint", "docs/how-to/hooks.md#rules")
 	}
 	return answer
 }

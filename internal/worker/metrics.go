@@ -1,7 +1,9 @@
 package worker
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,16 +95,11 @@ func (t *turn) observe(done state.Committed) {
 	reason := string(t.s.Transition.Reason)
 	t.w.metrics.turns.WithLabelValues(reason).Inc()
 	t.w.metrics.turnSeconds.Observe(took.Seconds())
-	t.w.log.Debug().
-		Str("run_id", string(t.s.ID)).
-		Int("turn", t.s.Turn).
-		Int64("version", done.Version).
-		Str("reason", reason).
-		Str("status", string(done.Status)).
-		Int("attempt", t.claim.Attempt).
-		Int64("input_tokens", t.s.Usage.InputTokens-t.claim.Usage.InputTokens).
-		Int64("output_tokens", t.s.Usage.OutputTokens-t.claim.Usage.OutputTokens).
-		Int64("tool_calls", t.s.Usage.ToolCalls-t.claim.Usage.ToolCalls).
-		Dur("duration_ms", took).
-		Msg("turn")
+	if !t.w.log.Enabled(context.Background(), slog.LevelDebug) {
+		return // the arguments cost several allocations
+	}
+	t.w.log.Debug("turn", "run_id", t.s.ID,
+		"turn", t.s.Turn, "version", done.Version, "reason", reason, "status", done.Status, "attempt", t.claim.Attempt,
+		"input_tokens", t.s.Usage.InputTokens-t.claim.Usage.InputTokens, "output_tokens", t.s.Usage.OutputTokens-t.claim.Usage.OutputTokens,
+		"tool_calls", t.s.Usage.ToolCalls-t.claim.Usage.ToolCalls, "duration_ms", took.Seconds()*1000)
 }

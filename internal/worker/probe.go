@@ -202,8 +202,7 @@ func (t *turn) ask(ctx context.Context, l lost) (answer tool.ProbeAnswer, err er
 	ctx, traced := t.traceProbe(ctx, l)
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
-			t.w.runLog(t.s.ID).Error().Interface("panic", p.Value).Str("tool", l.call.Name).Bytes("stack", p.Stack).
-				Str("hint", "a defect of the probe; what became of the call stays unknown").Msg("probe panicked")
+			t.w.runLog(t.s.ID).Error("probe panicked", "panic", p.Value, "tool", l.call.Name, "stack", string(p.Stack), "hint", "fix the probe; the outcome of the call stays unknown")
 			answer, err = unknown, errors.New("it panicked")
 		}
 		if err != nil {
@@ -244,12 +243,10 @@ func (t *turn) ask(ctx context.Context, l lost) (answer tool.ProbeAnswer, err er
 func (t *turn) observeProbe(l lost, f finding) {
 	t.w.metrics.probes.WithLabelValues(string(f.Outcome)).Inc()
 	if f.Outcome == tool.Unknown {
-		t.w.runLog(t.s.ID).Warn().Err(f.err).Str("tool", l.call.Name).Str("call_id", l.call.ID).
-			Str("hint", "the model learns that the outcome is unknown").Msg("probe could not say what became of a call")
+		t.w.runLog(t.s.ID).Warn("probe could not say what became of a call", "error", f.err, "tool", l.call.Name, "call_id", l.call.ID, "hint", "check the probe; the model learns that the outcome is unknown")
 		return
 	}
-	t.w.runLog(t.s.ID).Info().Str("tool", l.call.Name).Str("call_id", l.call.ID).Str("outcome", string(f.Outcome)).Bool("refused", f.Refused).
-		Bool("started_again_before", l.start.Again).Msg("probe said what became of a call")
+	t.w.runLog(t.s.ID).Info("probe said what became of a call", "tool", l.call.Name, "call_id", l.call.ID, "outcome", f.Outcome, "refused", f.Refused, "started_again_before", l.start.Again)
 }
 
 // traceProbe starts the span of a question.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"iter"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/tool/a2atool"
 	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
@@ -104,7 +104,7 @@ func TestHTTPTool(t *testing.T) {
 	cfg := s.config()
 	cfg.Getenv = os.Getenv
 	cfg.Kinds[toolspec.HTTP] = httptool.New(guard)
-	cfg.Logger = zerolog.New(zerolog.SyncWriter(&logged))
+	cfg.Logger = slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	stop := s.work(cfg)
 	weather := agent.Tool{Name: "weather", Kind: toolspec.HTTP, Own: tool.EncodeSettings(toolspec.Request{URL: server.URL + "/in/{city}", Headers: map[string]string{"X-Key": "secret://WEATHER_KEY"}})}
 	id := s.submitTo(agent.Definition{

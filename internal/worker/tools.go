@@ -139,7 +139,7 @@ func (t *turn) marks(a *agent.Agent, calls []state.OpenCall, batch []int) state.
 // warnOver logs that a result has become an error because the store had no capacity for it.
 func (t *turn) warnOver(over error) {
 	if over != nil {
-		t.w.runLog(t.s.ID).Warn().Err(over).Str("hint", "the model gets an error; have the tool answer with less at once").Msg("result over the limit")
+		t.w.runLog(t.s.ID).Warn("result over the limit", "error", over, "hint", "make the tool return less at once; the model gets an error")
 	}
 }
 
@@ -207,8 +207,7 @@ func (t *turn) call(ctx context.Context, a *agent.Agent, c state.OpenCall) (r to
 		switch p := recover().(type) {
 		case nil:
 		case *timelimit.Panic:
-			t.w.runLog(t.s.ID).Error().Interface("panic", p.Value).Str("tool", c.Name).Bytes("stack", p.Stack).
-				Str("hint", "a defect of the tool; the model gets an error as its result").Msg("tool panicked")
+			t.w.runLog(t.s.ID).Error("tool panicked", "panic", p.Value, "tool", c.Name, "stack", string(p.Stack), "hint", "fix the tool; the model gets an error as its result")
 			r, made = tool.Error(fmt.Sprintf("Tool %q failed: it panicked", c.Name)), true
 		default:
 			panic(p)

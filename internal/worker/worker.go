@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
@@ -31,7 +31,7 @@ type Worker struct {
 	cfg     Config
 	store   state.Store
 	bus     bus.Bus
-	log     zerolog.Logger
+	log     *slog.Logger
 	metrics *metrics
 	meters  *meters      // nil: none
 	tracer  trace.Tracer // nil: no spans
@@ -86,7 +86,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		cfg: cfg, bus: b,
-		log:     cfg.Logger.With().Str("worker", cfg.ID).Logger(),
+		log:     cfg.Logger.With("worker", cfg.ID),
 		metrics: m, meters: meters,
 		slots:    admission.NewSlots(cfg.Slots),
 		tenants:  admission.NewTenants(cfg.Slots, cfg.MaxNoisyTurns),
@@ -227,12 +227,12 @@ func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey
 		w.sweeper.Run(pullCtx, w.refreshQuotas)
 		return nil
 	})
-	w.log.Info().Int("slots", w.cfg.Slots).Msg("worker started")
+	w.log.Info("worker started", "slots", w.cfg.Slots)
 	<-ctx.Done()
 	w.leases.StopEager()
 	ended = time.Now()
 	if err := pulling.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		w.log.Warn().Err(err).Str("hint", "messages that were fetched are delivered again").Msg("turn queues not closed")
+		w.log.Warn("turn queues not closed", "error", err, "hint", "no action needed: NATS redelivers the fetched messages")
 	}
 	return ended
 }
@@ -260,7 +260,7 @@ func (w *Worker) finish(ctx context.Context, ended time.Time, stop context.Cance
 		w.feed.FlushAll(ctx)
 	}
 	w.members.Leave()
-	w.log.Info().Msg("worker stopped")
+	w.log.Info("worker stopped")
 }
 
 // pull hands the messages of one queue to turns.
@@ -271,7 +271,7 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
 				return
 			}
-			w.log.Warn().Err(err).Stringer("queue", key).Str("hint", "is NATS reachable? it is asked again").Msg("no turn messages from the bus")
+			w.log.Warn("no turn messages from the bus", "error", err, "queue", key, "hint", "check that NATS is reachable; the worker retries")
 			if !clock.Pause(ctx, w.cfg.SweepInterval) {
 				return
 			}
@@ -350,7 +350,7 @@ func (w *Worker) hasSlot() bool { return w.inFlight.Load() < int64(w.cfg.Slots) 
 // refreshQuotas learns which models other workers were told to leave alone.
 func (w *Worker) refreshQuotas(ctx context.Context) {
 	if err := w.quotas.refresh(ctx); err != nil && ctx.Err() == nil {
-		w.log.Warn().Err(err).Str("hint", "check that the store is reachable; the worker retries").Msg("rate limits not read")
+		w.log.Warn("rate limits not read", "error", err, "hint", "check that the store is reachable; the worker retries")
 	}
 }
 
@@ -367,13 +367,12 @@ func (w *Worker) slot(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 // check logs an error that changes nothing: a lost ack is one more delivery.
 func (w *Worker) check(err error, what string) {
 	if err != nil {
-		w.log.Debug().Err(err).Msg(what)
+		w.log.Debug(what, "error", err)
 	}
 }
 
-// runLog returns the logger of a run. It is made anew each time: a turn logs little and
-// lasts long.
-func (w *Worker) runLog(run state.RunID) *zerolog.Logger {
-	log := w.log.With().Str("run_id", string(run)).Logger()
-	return &log
+// runLog returns the logger of a run. It copies the worker's attributes, so only code that logs
+// calls it.
+func (w *Worker) runLog(run state.RunID) *slog.Logger {
+	return w.log.With("run_id", run)
 }

@@ -31,9 +31,9 @@ func Worker(d *deploy.Deployment, w worker.Config, cfg standard.Config, mock str
 	if len(cfg.MCPCommands) > 0 {
 		log := d.Config().Logger
 		if how, confined := set.Confined(); confined {
-			log.Info().Str("how", how).Msg("programs of MCP tools are confined")
+			log.Info("programs of MCP tools are confined", "how", how)
 		} else {
-			log.Warn().Str("found", how).Str("hint", "docs/how-to/mcp-tools.md#confinement says what a system needs").Msg("programs of MCP tools are not confined, or refused")
+			log.Warn("programs of MCP tools are not confined, or refused", "found", how, "hint", "set up the system as docs/how-to/mcp-tools.md#confinement describes")
 		}
 	}
 	w.Providers, w.Keys = with(set.Models, w.Providers), with(standard.Keys(), w.Keys)

@@ -2,10 +2,9 @@ package monitor
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/rs/zerolog"
 )
 
 const (
@@ -27,7 +26,7 @@ const (
 type Connection struct {
 	dependency, hint string
 
-	log   zerolog.Logger
+	log   *slog.Logger
 	meter *Meter
 
 	mu     sync.Mutex
@@ -37,7 +36,7 @@ type Connection struct {
 }
 
 // NewConnection returns a connection to a dependency that can be reached.
-func NewConnection(dependency, hint string, m *Meter, log zerolog.Logger) *Connection {
+func NewConnection(dependency, hint string, m *Meter, log *slog.Logger) *Connection {
 	m.connected.WithLabelValues(dependency).Set(1)
 	return &Connection{dependency: dependency, hint: hint, log: log, meter: m}
 }
@@ -51,13 +50,13 @@ func (c *Connection) Lost(err error) {
 	}
 	c.lostAt = time.Now()
 	c.meter.connected.WithLabelValues(c.dependency).Set(0)
-	c.log.Warn().Err(err).Str("dependency", c.dependency).Str("hint", "the process connects again by itself").Msg("connection lost")
+	c.log.Warn("connection lost", "error", err, "dependency", c.dependency, "hint", "check that the dependency is reachable; the process reconnects")
 	since := c.lostAt
 	c.outage = time.AfterFunc(outageAfter, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !c.closed && c.lostAt.Equal(since) {
-			c.log.Error().Err(err).Str("dependency", c.dependency).Str("hint", c.hint).Dur("lost_ms", outageAfter).Msg("connection is still lost")
+			c.log.Error("connection is still lost", "error", err, "dependency", c.dependency, "hint", c.hint, "lost_ms", outageAfter.Milliseconds())
 		}
 	})
 }
@@ -71,7 +70,7 @@ func (c *Connection) Regained() {
 	}
 	c.outage.Stop()
 	c.meter.connected.WithLabelValues(c.dependency).Set(1)
-	c.log.Info().Str("dependency", c.dependency).Dur("lost_ms", time.Since(c.lostAt)).Msg("connection regained")
+	c.log.Info("connection regained", "dependency", c.dependency, "lost_ms", time.Since(c.lostAt).Milliseconds())
 	c.lostAt = time.Time{}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/deploy/monitor"
 )
@@ -52,7 +52,7 @@ func levels(out string) string {
 	for line := range strings.Lines(out) {
 		_, rest, _ := strings.Cut(line, `"level":"`)
 		level, _, _ := strings.Cut(rest, `"`)
-		_, rest, _ = strings.Cut(line, `"message":"`)
+		_, rest, _ = strings.Cut(line, `"msg":"`)
 		message, _, _ := strings.Cut(rest, `"`)
 		lines = append(lines, level+" "+message)
 	}
@@ -66,7 +66,7 @@ func TestConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		m, r := meter(t)
-		c := monitor.NewConnection("nats", "", m, zerolog.New(&out))
+		c := monitor.NewConnection("nats", "", m, slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		step := func(lost bool, after time.Duration, want string, up float64) {
 			t.Helper()
 			if lost {
@@ -81,16 +81,16 @@ func TestConnection(t *testing.T) {
 			}
 		}
 		step(false, 0, "", 1)
-		step(true, time.Second, "warn connection lost", 0)
-		step(true, time.Second, "warn connection lost", 0)
-		step(false, time.Minute, "warn connection lost, info connection regained", 1)
+		step(true, time.Second, "WARN connection lost", 0)
+		step(true, time.Second, "WARN connection lost", 0)
+		step(false, time.Minute, "WARN connection lost, INFO connection regained", 1)
 		out.Reset()
-		step(true, 2*time.Minute, "warn connection lost, error connection is still lost", 0)
-		step(false, 0, "warn connection lost, error connection is still lost, info connection regained", 1)
+		step(true, 2*time.Minute, "WARN connection lost, ERROR connection is still lost", 0)
+		step(false, 0, "WARN connection lost, ERROR connection is still lost, INFO connection regained", 1)
 		out.Reset()
-		step(true, 0, "warn connection lost", 0)
+		step(true, 0, "WARN connection lost", 0)
 		c.Close()
-		step(false, time.Minute, "warn connection lost", 0)
+		step(false, time.Minute, "WARN connection lost", 0)
 	})
 }
 
@@ -104,7 +104,7 @@ func TestWatchStore(t *testing.T) {
 		m, r := meter(t)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go m.WatchStore(ctx, monitor.NewConnection("store", "", m, zerolog.New(&out)), func(context.Context) error {
+		go m.WatchStore(ctx, monitor.NewConnection("store", "", m, slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))), func(context.Context) error {
 			probes.Add(1)
 			if away.Load() {
 				return errAway
@@ -119,13 +119,13 @@ func TestWatchStore(t *testing.T) {
 		away.Store(true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got, want := levels(out.String()), "warn connection lost, error connection is still lost"; got != want || connected(t, r, "store") != 0 {
+		if got, want := levels(out.String()), "WARN connection lost, ERROR connection is still lost"; got != want || connected(t, r, "store") != 0 {
 			t.Errorf("log: %s, want %s; connected is %v", got, want, connected(t, r, "store"))
 		}
 		away.Store(false)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if got, want := levels(out.String()), "warn connection lost, error connection is still lost, info connection regained"; got != want || connected(t, r, "store") != 1 {
+		if got, want := levels(out.String()), "WARN connection lost, ERROR connection is still lost, INFO connection regained"; got != want || connected(t, r, "store") != 1 {
 			t.Errorf("log: %s, want %s; connected is %v", got, want, connected(t, r, "store"))
 		}
 	})

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
@@ -46,7 +46,7 @@ type Config struct {
 
 	Patience time.Duration    // for a store that does not answer
 	Calls    *timelimit.Calls // counts calls of kinds that ignore their time limit
-	Log      zerolog.Logger
+	Log      *slog.Logger
 }
 
 // Agents compiles and caches the agents of runs, and says what each may use. It is safe for

@@ -81,8 +81,7 @@ func (a *Agents) ask(ctx context.Context, u undescribed) (said map[string]tool.D
 	defer cancel()
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
-			a.cfg.Log.Error().Interface("panic", p.Value).Str("kind", u.tools[0].Kind).Bytes("stack", p.Stack).
-				Str("hint", "a defect of the kind of tool; its tools are offered as the definition has them").Msg("kind of tool panicked")
+			a.cfg.Log.Error("kind of tool panicked", "panic", p.Value, "kind", u.tools[0].Kind, "stack", string(p.Stack), "hint", "fix the kind of tool; models see its tools as the definition describes them")
 		}
 	}()
 	said, _ = timelimit.Call(ctx, a.cfg.Calls, timelimit.Straggle, func() map[string]tool.Description { return u.kind.Describe(ctx, u.tools) })

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
@@ -39,7 +39,7 @@ const (
 type Feed struct {
 	store feedStore
 	bus   feedBus
-	log   zerolog.Logger
+	log   *slog.Logger
 	wake  chan struct{}
 
 	mu      sync.Mutex
@@ -80,7 +80,7 @@ type feedLock struct {
 }
 
 // NewFeed returns the feed of the runs in store.
-func NewFeed(store feedStore, b feedBus, log zerolog.Logger) *Feed {
+func NewFeed(store feedStore, b feedBus, log *slog.Logger) *Feed {
 	return &Feed{
 		store: store, bus: b, log: log, wake: make(chan struct{}, 1),
 		pending: map[state.RunID]wanted{}, locks: map[state.RunID]*feedLock{}, fed: map[state.RunID]fed{},
@@ -122,7 +122,7 @@ func (f *Feed) FlushAll(ctx context.Context) {
 	for run, w := range pending {
 		group.Go(func() error {
 			if err := f.Flush(ctx, w.tenant, run, w.upTo); err != nil && ctx.Err() == nil {
-				f.log.Warn().Err(err).Str("run_id", string(run)).Str("hint", "the feed gets these events when the run goes on or comes to rest").Msg("events not published")
+				f.log.Warn("events not published", "error", err, "run_id", run, "hint", "check that NATS is reachable; the worker publishes these events when the run continues, waits or ends")
 			}
 			return nil
 		})

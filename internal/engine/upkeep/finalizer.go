@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
@@ -58,7 +58,7 @@ type FinalizerConfig struct {
 
 	RedeliveryDelay time.Duration
 	ToolOutput      int // bytes that a parent gets of a child's answer
-	Log             zerolog.Logger
+	Log             *slog.Logger
 }
 
 // Finalizer does what follows when a run comes to rest. Each step may be repeated, here or at another

@@ -4,12 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -85,7 +84,7 @@ type leaseStore interface {
 type Leases struct {
 	store   leaseStore
 	periods Periods
-	log     zerolog.Logger
+	log     *slog.Logger
 	eager   *eagerClaims
 
 	mu       sync.Mutex
@@ -94,7 +93,7 @@ type Leases struct {
 }
 
 // NewLeases returns an empty set. Without eager the worker never claims eagerly.
-func NewLeases(store leaseStore, periods Periods, eager bool, log zerolog.Logger) *Leases {
+func NewLeases(store leaseStore, periods Periods, eager bool, log *slog.Logger) *Leases {
 	return &Leases{
 		store: store, periods: periods, log: log, runs: map[state.RunID]*Lease{}, claiming: map[state.RunID]*claiming{},
 		eager: &eagerClaims{never: !eager || periods.RedeliveryDelay < 4*eagerFor},
@@ -291,7 +290,7 @@ func (h *Leases) renew(ctx context.Context, l *Lease) {
 		if over = errors.Is(err, errOver); err == nil || over {
 			return
 		}
-		h.log.Warn().Err(err).Str("run_id", string(l.Run)).Str("hint", "check that the store is reachable; the worker retries").Msg("lease not renewed")
+		h.log.Warn("lease not renewed", "error", err, "run_id", l.Run, "hint", "check that the store is reachable; the worker retries")
 		if !clock.Pause(ctx, min(h.periods.Sweep, time.Until(safe))) {
 			return
 		}

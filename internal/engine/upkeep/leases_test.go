@@ -3,12 +3,11 @@ package upkeep_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -64,7 +63,7 @@ func held(t *testing.T, leases *upkeep.Leases) (*upkeep.Lease, context.Context) 
 // An abort that arrives between the claim and Add ends the turn, and no later turn.
 func TestAbortWhileClaiming(t *testing.T) {
 	t.Parallel()
-	leases := upkeep.NewLeases(&renewer{}, periods, true, zerolog.Nop())
+	leases := upkeep.NewLeases(&renewer{}, periods, true, slog.New(slog.DiscardHandler))
 	done := leases.Expect("r1")
 	leases.HearAbort(bus.Abort{Run: "r1", Tenant: "acme", Reason: "enough"})
 	l, ctx := held(t, leases)
@@ -89,7 +88,7 @@ func TestRenewals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &renewer{}
-		leases := upkeep.NewLeases(store, periods, true, zerolog.Nop())
+		leases := upkeep.NewLeases(store, periods, true, slog.New(slog.DiscardHandler))
 		running, stop := context.WithCancel(t.Context())
 		defer stop()
 		go leases.Run(running)
@@ -130,7 +129,7 @@ func TestEagerClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &renewer{}
-		leases := upkeep.NewLeases(store, periods, true, zerolog.Nop())
+		leases := upkeep.NewLeases(store, periods, true, slog.New(slog.DiscardHandler))
 		if leases.ClaimsEagerly() {
 			t.Error("the worker claims eagerly before it knows the others")
 		}

@@ -28,7 +28,7 @@ func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail st
 		return fmt.Errorf("record the loss of run %s: %w", known.ID, err)
 	}
 	if !made.Existing {
-		f.cfg.Log.Error().Str("run_id", string(known.ID)).Str("tenant", lost.Tenant).Str("detail", detail).Str("hint", "docs/how-to/troubleshoot.md#lost-runs").Msg("the store has lost a run")
+		f.cfg.Log.Error("the store has lost a run", "run_id", known.ID, "tenant", lost.Tenant, "detail", detail, "hint", "docs/how-to/troubleshoot.md#lost-runs")
 		f.bus.NotifyAppended(lost.Tenant, lost.ID, 0, lost.LogLen())
 	}
 	return f.FinalizeRun(ctx, known.ID, 0)
@@ -40,7 +40,7 @@ func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail st
 func (f *Finalizer) BuryLost(ctx context.Context, d bus.TurnDelivery) error {
 	msg := d.Turn()
 	if age := f.cfg.Clock.Now().Sub(d.PublishedAt()); age > state.MarkerLifetime {
-		f.cfg.Log.Warn().Str("run_id", string(msg.Run)).Dur("age", age).Str("hint", "docs/how-to/troubleshoot.md#lost-runs").Msg("the store lacks the run of an old message, which is dropped")
+		f.cfg.Log.Warn("the store lacks the run of an old message, which is dropped", "run_id", msg.Run, "age", age, "hint", "docs/how-to/troubleshoot.md#lost-runs")
 		return d.Ack()
 	}
 	known := state.State{ID: msg.Run, Tenant: msg.Tenant, Priority: msg.Priority}
@@ -52,7 +52,7 @@ func (f *Finalizer) BuryLost(ctx context.Context, d bus.TurnDelivery) error {
 		})
 	}
 	if err != nil {
-		f.cfg.Log.Warn().Str("run_id", string(msg.Run)).Err(err).Str("hint", "the message is delivered again").Msg("lost run not recorded")
+		f.cfg.Log.Warn("lost run not recorded", "run_id", msg.Run, "error", err, "hint", "check that the store and NATS are reachable; NATS redelivers the message")
 		return nil
 	}
 	return d.Ack()

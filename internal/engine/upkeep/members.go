@@ -2,12 +2,11 @@ package upkeep
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
@@ -50,7 +49,7 @@ type Members struct {
 	leases  *Leases
 	sweeper *Sweeper
 	periods Periods
-	log     zerolog.Logger
+	log     *slog.Logger
 	formats *bus.Formats
 
 	mu       sync.Mutex
@@ -68,7 +67,7 @@ type Self struct {
 
 // NewMembers returns the members of a deployment, as the worker self sees them. It has heard nobody
 // yet. sweeper publishes the turns of evicted workers.
-func NewMembers(self Self, store memberStore, b memberBus, leases *Leases, sweeper *Sweeper, periods Periods, log zerolog.Logger) *Members {
+func NewMembers(self Self, store memberStore, b memberBus, leases *Leases, sweeper *Sweeper, periods Periods, log *slog.Logger) *Members {
 	return &Members{
 		self: self, store: store, bus: b, leases: leases, sweeper: sweeper, periods: periods, log: log,
 		formats: bus.NewFormats(state.Format, store.SetFormat), seen: map[string]member{}, evicting: map[string]bool{},
@@ -213,7 +212,7 @@ func (m *Members) unreachable() []string {
 func (m *Members) evictUnheard(ctx context.Context) bool {
 	owners, err := m.store.Owners(ctx)
 	if err != nil {
-		m.log.Warn().Err(err).Str("hint", "check that the store is reachable; the worker retries").Msg("owners of leases not read")
+		m.log.Warn("owners of leases not read", "error", err, "hint", "check that the store is reachable; the worker retries")
 		return false
 	}
 	m.mu.Lock()
@@ -283,16 +282,16 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 			m.sweeper.Republish(ctx, due, dispatch.Evicted(id))
 		}
 		if err != nil {
-			m.log.Warn().Err(err).Str("dead_worker", id).Str("hint", "check that the store is reachable; the worker retries").Msg("eviction failed")
+			m.log.Warn("eviction failed", "error", err, "dead_worker", id, "hint", "check that the store is reachable; the worker retries")
 			return false
 		}
 		if !dead {
-			m.log.Debug().Str("unheard_worker", id).Msg("worker may be alive, and is not evicted")
+			m.log.Debug("worker may be alive, and is not evicted", "unheard_worker", id)
 			return false
 		}
 		more = len(due) >= evictPart
 	}
-	m.log.Warn().Str("dead_worker", id).Int("runs", runs).Str("hint", "none needed: other workers continue its turns").Msg("worker is dead")
+	m.log.Warn("worker is dead", "dead_worker", id, "runs", runs, "hint", "check the process; other workers resume its turns")
 	return true
 }
 
@@ -305,13 +304,13 @@ func (m *Members) EvictFormerSelf(ctx context.Context) {
 		runs += len(due)
 		m.sweeper.Republish(ctx, due, dispatch.Evicted(""))
 		if err != nil {
-			m.log.Warn().Err(err).Str("hint", "leases from before the restart run out by themselves").Msg("eviction failed")
+			m.log.Warn("eviction failed", "error", err, "hint", "check that the store is reachable; leases from before the restart expire")
 		}
 		if err != nil || len(due) < evictPart {
 			break
 		}
 	}
 	if runs > 0 {
-		m.log.Info().Int("runs", runs).Msg("turns from before the restart are taken up")
+		m.log.Info("turns from before the restart are taken up", "runs", runs)
 	}
 }

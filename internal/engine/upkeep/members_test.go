@@ -3,6 +3,7 @@ package upkeep_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
@@ -83,7 +83,7 @@ func (d *deployment) FinalizeRun(context.Context, state.RunID, int64) error { re
 
 func (d *deployment) sweeper() *upkeep.Sweeper {
 	count := prometheus.NewCounter(prometheus.CounterOpts{Name: "swept"})
-	return upkeep.NewSweeper(d, d, dispatch.New(d, nil), d, periods, count, zerolog.Nop())
+	return upkeep.NewSweeper(d, d, dispatch.New(d, nil), d, periods, count, slog.New(slog.DiscardHandler))
 }
 
 // A worker is evicted if it is silent and has not reached the store either. A worker that leaves, or
@@ -92,8 +92,8 @@ func TestOnlyDeadWorkersAreEvicted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &deployment{alive: map[string]bool{"slow": true}, owners: []string{"before", "me"}}
-		leases := upkeep.NewLeases(&renewer{}, periods, true, zerolog.Nop())
-		members := upkeep.NewMembers(upkeep.Self{ID: "me", Slots: 1}, d, d, leases, d.sweeper(), periods, zerolog.Nop())
+		leases := upkeep.NewLeases(&renewer{}, periods, true, slog.New(slog.DiscardHandler))
+		members := upkeep.NewMembers(upkeep.Self{ID: "me", Slots: 1}, d, d, leases, d.sweeper(), periods, slog.New(slog.DiscardHandler))
 		stop, err := members.Join(t.Context())
 		if err != nil {
 			t.Fatal(err)

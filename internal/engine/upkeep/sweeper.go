@@ -2,12 +2,12 @@ package upkeep
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
@@ -36,12 +36,12 @@ type Sweeper struct {
 	finalizer finalizing
 	periods   Periods
 	published prometheus.Counter // turns whose message was lost
-	log       zerolog.Logger
+	log       *slog.Logger
 	refused   refused
 }
 
 // NewSweeper returns a sweeper of the runs in store. published counts the turns that it publishes.
-func NewSweeper(store sweepStore, b sweepBus, d *dispatch.Dispatcher, f finalizing, periods Periods, published prometheus.Counter, log zerolog.Logger) *Sweeper {
+func NewSweeper(store sweepStore, b sweepBus, d *dispatch.Dispatcher, f finalizing, periods Periods, published prometheus.Counter, log *slog.Logger) *Sweeper {
 	return &Sweeper{store: store, bus: b, dispatch: d, finalizer: f, periods: periods, published: published, log: log}
 }
 
@@ -75,7 +75,7 @@ func (s *Sweeper) sweep(ctx context.Context, backlog state.Backlog) {
 		due, err := s.store.Sweep(ctx, limit, s.periods.RedeliveryDelay, backlog)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.log.Warn().Err(err).Str("hint", "check that the store is reachable; the worker retries").Msg("sweep failed")
+				s.log.Warn("sweep failed", "error", err, "hint", "check that the store is reachable; the worker retries")
 			}
 			return
 		}
@@ -157,7 +157,7 @@ func (s *Sweeper) serve(ctx context.Context, due []dueRun) int {
 			if err == nil {
 				return nil
 			}
-			s.log.Warn().Err(err).Str("run_id", string(d.Run)).Str("hint", "check NATS and the store; the worker retries").Msg("due run not served")
+			s.log.Warn("due run not served", "error", err, "run_id", d.Run, "hint", "check that NATS and the store are reachable; the worker retries")
 			if !d.Finalize {
 				refused.Add(1)
 				s.refused.add(d)

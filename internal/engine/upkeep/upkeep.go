@@ -3,9 +3,8 @@ package upkeep
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -31,19 +30,18 @@ func LeaseOver(err error) bool {
 
 // Survive is deferred around work for a run. It logs a panic, so that the panic ends that work and
 // nothing else.
-func Survive(log zerolog.Logger, run state.RunID) {
+func Survive(log *slog.Logger, run state.RunID) {
 	p := timelimit.Caught(recover())
 	if p == nil {
 		return
 	}
-	log.Error().Str("run_id", string(run)).Interface("panic", p.Value).Bytes("stack", p.Stack).
-		Str("hint", "a defect of a loop, of a part of your own, or of Turnpike; the worker tries again").Msg("turn panicked")
+	log.Error("turn panicked", "run_id", run, "panic", p.Value, "stack", string(p.Stack), "hint", "report the stack to the author of the loop or tool that it names, else to Turnpike; the worker retries")
 }
 
 // debug logs an error that changes nothing, such as a lost ack: it means one more delivery.
-func debug(log zerolog.Logger, err error, message string) {
+func debug(log *slog.Logger, err error, message string) {
 	if err != nil {
-		log.Debug().Err(err).Msg(message)
+		log.Debug(message, "error", err)
 	}
 }
 

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/internal/state/record"
@@ -123,7 +121,7 @@ func (s *deployment) startWorker(name string) error {
 	p := s.newProcess(name)
 	p.worker = true
 	cfg := worker.Config{
-		ID: name, Random: p, Logger: zerolog.Nop(), LeaseDuration: lease, RedeliveryDelay: redelivery, LateResults: late,
+		ID: name, Random: p, LeaseDuration: lease, RedeliveryDelay: redelivery, LateResults: late,
 		Providers: map[string]model.Provider{"scripted": brain{p}},
 		Kinds:     toolspec.Kinds(map[string]tool.Tool{"pay": deed{p}, "look": deed{p}, "pay_probe": probe{p}}),
 		Hooks:     hookspec.Kinds(map[string]hook.Hook{"guard": guard{p}}),
@@ -141,7 +139,7 @@ func (s *deployment) startWorker(name string) error {
 func (s *deployment) front() (*process, *gateway.Gateway, error) {
 	p := s.newProcess("gateway")
 	p.index = 0 // what people ask for is done before what workers do
-	g, err := gateway.New(store{p: p}, wire{p: p}, gateway.Config{Random: p, Logger: zerolog.Nop(), RedeliveryDelay: redelivery})
+	g, err := gateway.New(store{p: p}, wire{p: p}, gateway.Config{Random: p, RedeliveryDelay: redelivery})
 	if err == nil {
 		s.running.Go(func() {
 			<-p.ctx.Done()

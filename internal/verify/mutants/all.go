@@ -41,7 +41,7 @@ var all = []mutant{
 	{"the next turn is published before this one is committed", turn, []string{
 		"	done, err := t.commit(ctx)\n", "	_ = w.dispatch.Publish(ctx, dispatch.Turn{Run: t.s.ID, Version: t.claim.Version + 1, Priority: t.s.Priority})\n	done, err := t.commit(ctx)\n",
 	}, "TestExplore/^tools$"},
-	{"a worker that has lost its lease acknowledges its message", commit, []string{"Msg(\"turn dropped\")\n		return nil\n", "Msg(\"turn dropped\")\n		return t.delivery.Ack()\n"}, "TestExplore/^tools"},
+	{"a worker that has lost its lease acknowledges its message", commit, []string{"continues from the journal\")\n		return nil\n", "continues from the journal\")\n		return t.delivery.Ack()\n"}, "TestExplore/^tools"},
 
 	// Of the turn.
 	{"the start marks of earlier attempts are not looked at", act, []string{"		if _, done := t.claim.Journal.Results[id]; !done {\n", "		if false {\n"}, "TestExplore/^tools$"},

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
@@ -164,7 +163,7 @@ func (s *Deployment) startWorker(i int) error {
 	}
 	w, err := worker.New(store{p, b.Store}, wire{b.Bus, p}, worker.Config{
 		ID: name, Providers: map[string]model.Provider{"openai": brain{p, newDice(s.cfg.Seed, p.name+" model")}},
-		Kinds: toolspec.Kinds(s.tools(p)), Logger: zerolog.New(logged{s, p}).Level(zerolog.InfoLevel), EventFeed: true,
+		Kinds: toolspec.Kinds(s.tools(p)), Logger: s.log(p), EventFeed: true,
 		Hooks: hookspec.Kinds(map[string]hook.Hook{"watcher": watcher{p, newDice(s.cfg.Seed, p.name+" hooks")}}),
 	})
 	if err != nil {
@@ -194,7 +193,7 @@ func (s *Deployment) startGateway() error {
 	if err != nil {
 		return err
 	}
-	g, err := gateway.New(store{p, b.Store}, wire{b.Bus, p}, gateway.Config{Logger: zerolog.New(logged{s, p}).Level(zerolog.InfoLevel)})
+	g, err := gateway.New(store{p, b.Store}, wire{b.Bus, p}, gateway.Config{Logger: s.log(p)})
 	if err != nil {
 		return err
 	}
@@ -299,6 +298,16 @@ func (s *Deployment) victim(of string, d *dice) *process {
 		return s.workers[n]
 	}
 	return s.gateway
+}
+
+// log returns a logger that writes into the trace, which has its own times.
+func (s *Deployment) log(p *process) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(logged{s, p}, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
 }
 
 // logged puts what a process logs into the trace.

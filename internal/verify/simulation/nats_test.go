@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server/ats"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/verify/simulation"
@@ -46,7 +45,7 @@ func connect(server *devserver.Server) (simulation.Backend, error) {
 	if err != nil {
 		return simulation.Backend{}, err
 	}
-	b, err := natsbus.Open(ctx, nc, natsbus.Config{Logger: zerolog.Nop(), EventFeed: true, TurnStreams: 3})
+	b, err := natsbus.Open(ctx, nc, natsbus.Config{EventFeed: true, TurnStreams: 3})
 	if err != nil {
 		nc.Close()
 		return simulation.Backend{}, err

@@ -60,8 +60,7 @@ func (b *Bus) Reply(_ context.Context, tenant, subject string, data []byte) erro
 	case err == nil:
 		return nil
 	case errors.Is(err, bus.ErrReplySubject), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrMaxPayload):
-		b.log.Warn().Err(err).Str("subject", subject[:min(len(subject), maxLogged)]).
-			Str("hint", "the run goes on; its submitter reads the result over HTTP, or names a shorter subject").Msg("reply dropped")
+		b.log.Warn("reply dropped", "error", err, "subject", subject[:min(len(subject), maxLogged)], "hint", "name a shorter reply subject, or read the result over HTTP; the run continues")
 		return nil
 	default:
 		return fmt.Errorf("reply: %w", err)

@@ -29,13 +29,13 @@ func (b *Bus) drain(ctx context.Context, seen drains) {
 			}
 		}
 		if err != nil {
-			b.log.Debug().Err(err).Str("stream", name).Msg("stream not drained") // somebody looks again
+			b.log.Debug("stream not drained", "error", err, "stream", name) // somebody looks again
 			continue
 		}
 		if gone {
 			delete(seen, number)
 			b.tell()
-			b.log.Info().Str("stream", name).Msg("stream was drained, and is deleted")
+			b.log.Info("stream was drained, and is deleted", "stream", name)
 		}
 	}
 }

@@ -45,14 +45,14 @@ func (b *Bus) NotifyAppended(tenant string, run state.RunID, from, to int64) {
 	data = strconv.AppendInt(append(data, ' '), to, 10)
 	m := &nats.Msg{Subject: b.subject(subjectGrown, token(string(run))), Header: nats.Header{headerTenant: {tenant}}, Data: data}
 	if err := b.nc.PublishMsg(m); err != nil {
-		b.log.Debug().Err(err).Msg("hint that a log has grown")
+		b.log.Debug("hint that a log has grown", "error", err)
 	}
 }
 
 // PublishLive implements bus.Events.
 func (b *Bus) PublishLive(run state.RunID, data []byte) {
 	if err := b.publishSigned(b.subject(subjectLive, token(string(run))), data); err != nil {
-		b.log.Debug().Err(err).Msg("live event")
+		b.log.Debug("live event", "error", err)
 	}
 }
 
@@ -76,7 +76,7 @@ func (b *Bus) Watch(ctx context.Context, run state.RunID, fn func(bus.Notice)) (
 	}
 	leave := b.watching.add(run)
 	if err := b.nc.Publish(b.subject(subjectWatch), []byte(run)); err != nil {
-		b.log.Debug().Err(err).Msg("say which run is watched") // it is said again
+		b.log.Debug("say which run is watched", "error", err) // it is said again
 	}
 	return sync.OnceFunc(func() { leave(); stop() }), nil
 }
@@ -93,7 +93,7 @@ func (b *Bus) WatchAll(ctx context.Context, fn func(string, state.RunID)) (func(
 // Deleted implements bus.Intake.
 func (b *Bus) Deleted(tenant string, run state.RunID) {
 	if err := b.nc.Publish(b.subject(subjectDeleted, token(string(run))), []byte(tenant)); err != nil {
-		b.log.Debug().Err(err).Msg("hint that a run is deleted")
+		b.log.Debug("hint that a run is deleted", "error", err)
 	}
 }
 
@@ -173,7 +173,7 @@ func (b *Bus) repeatWatches(quit <-chan struct{}) {
 		}
 		for _, data := range b.watching.batches() {
 			if err := b.nc.Publish(b.subject(subjectWatch), data); err != nil {
-				b.log.Debug().Err(err).Msg("say which runs are watched")
+				b.log.Debug("say which runs are watched", "error", err)
 			}
 		}
 	}

@@ -40,8 +40,7 @@ func (b *Bus) PublishEvents(ctx context.Context, tenant string, run state.RunID,
 		s := sent{msg: newMsg(subject, e.Data, ids+seq, b.signer.Load().header(senderFeed, e.Seq, subject, e.Data, headerSeq, seq)...)}
 		if int64(s.msg.Size()) > b.nc.MaxPayload()-headerBytes {
 			// Left out: a run must not stop for it, and the log in the store has it.
-			b.log.Warn().Str("run_id", string(run)).Int64("seq", e.Seq).Int("bytes", len(e.Data)).
-				Str("hint", "raise max_payload of the NATS server, or read this event over HTTP").Msg("event is too large for the event feed, left out")
+			b.log.Warn("event is too large for the event feed, left out", "run_id", run, "seq", e.Seq, "bytes", len(e.Data), "hint", "raise max_payload of the NATS server, or read this event over HTTP")
 			continue
 		}
 		if trouble == nil {

@@ -256,7 +256,7 @@ func (b *Bus) spread(ctx context.Context, n int) error {
 			return err
 		}
 		b.tell()
-		b.log.Info().Ints("streams", b.layout.Load().Streams).Msg("turns are spread over these streams")
+		b.log.Info("turns are spread over these streams", "streams", b.layout.Load().Streams)
 	}
 	return errors.New("other processes change the number of streams all the time: is TURNPIKE_TURN_STREAMS the same everywhere?")
 }
@@ -361,7 +361,7 @@ func (b *Bus) followLayout(ctx context.Context) {
 		}
 		changed, err := b.learn(ctx)
 		if err != nil {
-			b.log.Debug().Err(err).Msg("layout of the streams not read")
+			b.log.Debug("layout of the streams not read", "error", err)
 			continue
 		}
 		if changed && !heard {
@@ -384,6 +384,6 @@ func (b *Bus) look() {
 // tell has the others read the layout.
 func (b *Bus) tell() {
 	if err := b.nc.Publish(b.hintSubject(), nil); err != nil {
-		b.log.Debug().Err(err).Msg("layout") // they look themselves
+		b.log.Debug("layout", "error", err) // they look themselves
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -171,7 +170,7 @@ func TestLimitsOfStreamsThatExist(t *testing.T) {
 	}
 	openWith := func(submit, dead int64) []state.Finding {
 		t.Helper()
-		b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Limits: natsbus.Limits{Submit: submit, Control: -1, Dead: dead}, Logger: zerolog.Nop()})
+		b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Limits: natsbus.Limits{Submit: submit, Control: -1, Dead: dead}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ func (b *Bus) SendHeartbeat(h bus.Heartbeat) {
 		err = b.nc.FlushTimeout(time.Second) // the last words before the connection closes
 	}
 	if err != nil {
-		b.log.Debug().Err(err).Msg("heartbeat")
+		b.log.Debug("heartbeat", "error", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strings"
 	"sync"
@@ -15,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -28,7 +28,7 @@ type Config struct {
 	Domain   string        // of JetStream; default that of the server that is spoken to
 	Replicas int           // of each stream; one that exists with fewer is raised; default 1
 	AckWait  time.Duration // until an unacknowledged message is delivered again; default 30 s
-	Logger   zerolog.Logger
+	Logger   *slog.Logger  // default: no log
 
 	// TurnStreams is over how many streams turns are spread, 1 to 64, each shard to one. A bus that
 	// is opened with another number than the deployment has changes it for all processes,
@@ -87,6 +87,7 @@ func (c Config) withDefaults() Config {
 		c.AckWait = 30 * time.Second
 	}
 	c.Limits = c.Limits.withDefaults()
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 
@@ -123,7 +124,7 @@ type Bus struct {
 	nc  *nats.Conn
 	js  jetstream.JetStream
 	api string // what questions to JetStream begin with
-	log zerolog.Logger
+	log *slog.Logger
 
 	answers  *answers
 	signer   atomic.Pointer[signer] // nil without keys
@@ -342,7 +343,7 @@ func (b *Bus) attempt(ctx context.Context, m *nats.Msg, elsewhere string, limit 
 		repair = b.restore(ctx)
 	}
 	if repair != nil {
-		b.log.Warn().Err(repair).Str("hint", "enable JetStream, and let this account create streams; it is tried again").Msg("streams not restored")
+		b.log.Warn("streams not restored", "error", repair, "hint", "enable JetStream, and let this account create streams; the process retries")
 	}
 	return err
 }

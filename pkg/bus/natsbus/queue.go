@@ -213,7 +213,7 @@ func (p *puller) giveBack(m *nats.Msg) {
 		return
 	}
 	if err := m.Nak(); err != nil {
-		p.b.log.Debug().Err(err).Msg("nak") // delivered again after the ack wait
+		p.b.log.Debug("nak", "error", err) // delivered again after the ack wait
 	}
 }
 

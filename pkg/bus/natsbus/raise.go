@@ -24,12 +24,11 @@ func (b *Bus) raise(ctx context.Context, want jetstream.StreamConfig, s jetstrea
 	}
 	if _, err := b.js.UpdateStream(ctx, have); err != nil {
 		if info, infoErr := s.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas || !aged { // else another process did it
-			b.log.Warn().Err(err).Str("stream", want.Name).Int("replicas", want.Replicas).
-				Str("hint", "are enough NATS servers up, and may this process change streams?").Msg("stream not changed")
+			b.log.Warn("stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "hint", "check that enough NATS servers are up and that this process may change streams")
 		}
 		return
 	}
-	b.log.Info().Str("stream", want.Name).Int("replicas", want.Replicas).Msg("stream changed")
+	b.log.Info("stream changed", "stream", want.Name, "replicas", want.Replicas)
 	awaitLeader(ctx, s)
 }
 
@@ -86,8 +85,7 @@ func (b *Bus) limitTo(ctx context.Context, streams []jetstream.StreamConfig) {
 func (b *Bus) update(ctx context.Context, cfg jetstream.StreamConfig) bool {
 	_, err := b.js.UpdateStream(ctx, cfg)
 	if err != nil {
-		b.log.Warn().Err(err).Str("stream", cfg.Name).Int64("max_bytes", cfg.MaxBytes).
-			Str("hint", "is max_file_store of NATS large enough for all limits, and may this process change streams?").Msg("stream has no limit")
+		b.log.Warn("stream has no limit", "error", err, "stream", cfg.Name, "max_bytes", cfg.MaxBytes, "hint", "check that max_file_store of NATS covers all limits and that this process may change streams")
 	}
 	return err == nil
 }

@@ -98,7 +98,7 @@ func (b *Bus) raisePending(ctx context.Context) {
 		specs = append(specs, b.queueSpecs(key, &layout{Streams: b.layout.Load().Streams})...)
 	}
 	if err := b.ensureConsumers(ctx, specs); err != nil {
-		b.log.Warn().Err(err).Str("hint", "may this process change consumers? it is tried again; until then slots may stay empty").Msg("max ack pending not raised")
+		b.log.Warn("max ack pending not raised", "error", err, "hint", "let this process change consumers; it retries, and slots may stay empty until then")
 		b.slots.mu.Lock()
 		b.slots.raised = true
 		b.slots.mu.Unlock()

@@ -238,8 +238,8 @@ func statusOf(m *nats.Msg) string {
 // gone: the sweepers find what was in it.
 func (p *puller) repair(ctx context.Context, spec consumerSpec, status, description string) {
 	b := p.b
-	log := b.log.With().Str("stream", spec.stream).Str("consumer", spec.config.Durable).Logger()
-	log.Debug().Str("status", status).Str("description", description).Msg("pull refused")
+	log := b.log.With("stream", spec.stream, "consumer", spec.config.Durable)
+	log.Debug("pull refused", "status", status, "description", description)
 	if status != "503" && !strings.Contains(description, "Deleted") {
 		return
 	}
@@ -265,10 +265,10 @@ func (p *puller) repair(ctx context.Context, spec consumerSpec, status, descript
 		}
 	}
 	if err != nil {
-		log.Warn().Err(err).Str("hint", "enable JetStream, and let this account create streams; it is tried again").Msg("streams not restored")
+		log.Warn("streams not restored", "error", err, "hint", "enable JetStream, and let this account create streams; the process retries")
 		return
 	}
-	log.Warn().Str("hint", "sweepers publish the turns again; did NATS lose its JetStream directory?").Msg("streams were missing and are created")
+	log.Warn("streams were missing and are created", "hint", "check whether NATS lost its JetStream directory; sweepers republish the turns")
 }
 
 // isMissing reports whether a stream or consumer does not exist.

@@ -279,8 +279,7 @@ func (b *Bus) createTenant(ctx context.Context, want jetstream.StreamConfig) err
 	}
 	_, err := b.js.CreateStream(ctx, want)
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok && limit > 0 && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		b.log.Warn().Err(api).Str("stream", want.Name).Int64("max_bytes", limit).
-			Str("hint", "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB and TURNPIKE_DEAD_MIB").Msg("stream has no limit")
+		b.log.Warn("stream has no limit", "error", api, "stream", want.Name, "max_bytes", limit, "hint", "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB and TURNPIKE_DEAD_MIB")
 		limit, want.MaxBytes = -1, -1
 		_, err = b.js.CreateStream(ctx, want)
 	}
@@ -376,7 +375,7 @@ func (b *Bus) lookForTenants(ctx context.Context) {
 		return
 	}
 	if err := b.followTenants(ctx); err != nil {
-		b.log.Debug().Err(err).Msg("streams of tenants not listed") // it looks again
+		b.log.Debug("streams of tenants not listed", "error", err) // it looks again
 	}
 }
 

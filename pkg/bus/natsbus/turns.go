@@ -190,7 +190,7 @@ func (q turnQueue) reject(ctx context.Context, m *nats.Msg, cause error) {
 		_ = m.NakWithDelay(q.b.cfg.AckWait / 4) // else it comes again after the ack wait
 	}
 	if err != nil {
-		q.b.log.Warn().Err(err).Str("hint", "is NATS reachable? it is delivered again").Msg("malformed turn message not put aside")
+		q.b.log.Warn("malformed turn message not put aside", "error", err, "hint", "check that NATS is reachable; NATS redelivers the message")
 	}
 }
 

@@ -2,8 +2,7 @@ package natsstore
 
 import (
 	"io"
-
-	"github.com/rs/zerolog"
+	"log/slog"
 
 	"github.com/turnpike-dev/turnpike/internal/state/record"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -25,7 +24,7 @@ func (s *Store) Hold(bytes int) { s.maxBytes = bytes }
 
 // Indexed is a store that is an index only.
 func Indexed(log io.Writer) *Store {
-	return &Store{cfg: Config{Logger: zerolog.New(log)}, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}, schedule: newSchedule()}
+	return &Store{cfg: Config{Logger: slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}, schedule: newSchedule()}
 }
 
 // Learn takes a run into the index, as a message with a number says that it stands.

@@ -241,7 +241,7 @@ func (s *Store) tooMany() {
 		return
 	}
 	s.warned = true
-	s.cfg.Logger.Warn().Int("runs", len(s.index)).Str("hint", remedyMany).Msg("JetStream keeps more runs than this store is for")
+	s.cfg.Logger.Warn("JetStream keeps more runs than this store is for", "runs", len(s.index), "hint", remedyMany)
 }
 
 const remedyMany = "keep checkpoints in Redis (TURNPIKE_REDIS_URL), or delete what has ended: TURNPIKE_RETENTION, turnpike gc"

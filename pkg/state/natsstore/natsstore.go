@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/rs/zerolog"
 
 	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/state/record"
@@ -22,10 +22,10 @@ import (
 
 // Config of a Store. The zero value of each field gives its default.
 type Config struct {
-	Prefix   string // default "turnpike"
-	Domain   string // of JetStream; default that of the server that is spoken to
-	Replicas int    // of each stream; one that exists with fewer is raised; default 1
-	Logger   zerolog.Logger
+	Prefix   string       // default "turnpike"
+	Domain   string       // of JetStream; default that of the server that is spoken to
+	Replicas int          // of each stream; one that exists with fewer is raised; default 1
+	Logger   *slog.Logger // default: no log
 
 	// Now is the clock of this process. The store goes by the server's, and measures from time
 	// to time how far this one is from it. Default time.Now.
@@ -99,6 +99,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	var js jetstream.JetStream
 	var err error
 	if cfg.Domain == "" {
@@ -203,7 +204,7 @@ func (s *Store) note(m jetstream.Msg) {
 	case errors.Is(err, state.ErrFormat), errors.Is(err, state.ErrNotFound):
 		s.forget(id)
 	case err != nil:
-		s.cfg.Logger.Error().Err(err).Str("subject", m.Subject()).Str("hint", "another program has written to this stream, or it is damaged: restore it from a backup").Msg("unreadable run")
+		s.cfg.Logger.Error("unreadable run", "error", err, "subject", m.Subject(), "hint", "check that only Turnpike writes to this stream, or restore it from a backup")
 	default:
 		s.learn(id, version{ch.Record, meta.Sequence.Stream})
 	}

@@ -86,8 +86,7 @@ func (s *Store) wentBack(ctx context.Context) (bool, error) {
 
 // readAnew forgets the index and reads it from the stream, until it has or ctx ends.
 func (s *Store) readAnew(ctx context.Context) {
-	s.cfg.Logger.Warn().Str("hint", "was it restored from a backup, or has a server lost its disk? what came after that is lost").
-		Msg("the stream of runs went back in time: it is read anew")
+	s.cfg.Logger.Warn("the stream of runs went back in time: it is read anew", "hint", "check whether the stream was restored from a backup or a server lost its disk; later changes are lost")
 	s.feed.Stop()
 	<-s.feed.Closed()
 	for {
@@ -105,7 +104,7 @@ func (s *Store) readAnew(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		s.cfg.Logger.Warn().Err(err).Str("hint", "is NATS reachable? it is tried again").Msg("runs not read")
+		s.cfg.Logger.Warn("runs not read", "error", err, "hint", "check that NATS is reachable; the process retries")
 		if !pause(ctx, suspectPause) {
 			return
 		}

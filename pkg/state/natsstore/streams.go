@@ -32,12 +32,11 @@ func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstr
 	have.Replicas, have.AllowMsgTTL = max(have.Replicas, want.Replicas), have.AllowMsgTTL || want.AllowMsgTTL
 	if _, err := s.js.UpdateStream(ctx, have); err != nil {
 		if info, infoErr := stream.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas { // else another process did it
-			s.cfg.Logger.Warn().Err(err).Str("stream", want.Name).Int("replicas", want.Replicas).
-				Str("hint", "are enough NATS servers up, and may this process change streams?").Msg("stream not changed")
+			s.cfg.Logger.Warn("stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "hint", "check that enough NATS servers are up and that this process may change streams")
 		}
 		return stream, nil
 	}
-	s.cfg.Logger.Info().Str("stream", want.Name).Int("replicas", want.Replicas).Msg("stream changed")
+	s.cfg.Logger.Info("stream changed", "stream", want.Name, "replicas", want.Replicas)
 	for range 10 { // while the new replicas find each other, nobody answers for the stream
 		once, cancel := context.WithTimeout(ctx, time.Second)
 		_, err = stream.Info(once)
