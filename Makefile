@@ -203,7 +203,7 @@ page-test: page-types ## Test the page in Chromium against a real deployment: PI
 generate: page ## Rewrite generated files
 	go test ./pkg/state -run TestStateMachineDoc -update
 	go test ./pkg/loop -run 'TestScenarios|TestClassesDoc' -update
-	go test ./pkg/model -run TestWordsDoc -update
+	go test ./pkg/model -run "TestWordsDoc|TestTakesDoc" -update
 
 .PHONY: verify
 verify: generate ## Fail if anything is not formatted, tidy or generated; make lint has go vet

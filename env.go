@@ -41,6 +41,9 @@ func FromEnv(o *Options) {
 	parse(o, &o.NATS.Limits.Dead, "DEAD_MIB", mebibytes)
 	parse(o, &o.NATS.Limits.Events, "EVENTS_MIB", mebibytes)
 	parse(o, &o.MaxResult, "MAX_RESULT", strconv.Atoi)
+	if extra := os.Getenv("TURNPIKE_MODEL_EXTRA"); extra != "" && o.ModelExtra == nil {
+		o.ModelExtra = strings.Split(extra, ",")
+	}
 	parse(o, &o.LeaseDuration, "LEASE", time.ParseDuration)
 	parse(o, &o.Retention, "RETENTION", agent.ParseRetention)
 

@@ -107,6 +107,10 @@ type Options struct {
 	// MaxResult bounds the results of tools, in bytes. Default 4 MiB.
 	MaxResult int
 
+	// ModelExtra lists the fields that model.extra of agents may set besides those that the providers
+	// allow, as "PROVIDER:FIELD": "openai:prompt_cache_retention". See model.Extras.
+	ModelExtra []string
+
 	OIDC OIDC // for KeyAuth; default: API keys only
 
 	// Retention bounds the time for which ended runs are kept. The zero value keeps them.
@@ -162,6 +166,9 @@ func (o Options) checked() (*goKind, error) {
 	}
 	if o.MaxResult < 0 {
 		refuse("MaxResult is %d, want at least 1", o.MaxResult)
+	}
+	if _, err := model.NewExtras(model.SpecsOf(o.Models), o.ModelExtra); err != nil {
+		errs = append(errs, fmt.Errorf("ModelExtra: %w", err))
 	}
 	if o.LeaseDuration < 0 {
 		refuse("LeaseDuration is %s, want more than 0", o.LeaseDuration)

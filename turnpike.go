@@ -98,6 +98,7 @@ func (d *Deployment) gatewayConfig() gateway.Config {
 	specs[toolspec.Go] = d.kind.strictSpec()
 	return gateway.Config{
 		Kinds: specs, Hooks: hookspec.Kinds(nil).With(d.o.HookKinds).Specs(), Providers: model.SpecsOf(d.o.Models), Loops: d.loops().Names(), Tenant: d.o.Tenant,
+		ModelExtra: d.o.ModelExtra,
 	}
 }
 

@@ -135,6 +135,8 @@ type GatewayConfig struct {
 	Addr string `env:"TURNPIKE_ADDR" default:"127.0.0.1:7070" help:"Address of the HTTP API."`
 
 	HostsConfig
+	ModelExtra []string `name:"model-extra" env:"TURNPIKE_MODEL_EXTRA" help:"Fields that model.extra of definitions may set beside the built-in ones, by commas: PROVIDER:FIELD, as in openai:prompt_cache_retention."`
+
 	TLSConfig
 	AuthConfig
 	LimitsConfig
@@ -188,7 +190,7 @@ func (c GatewayConfig) Gateway(d *deploy.Deployment, tenant string) (gateway.Con
 		return gateway.Config{}, err
 	}
 	auth, login, err := c.Callers(gateway.Budgeted(d.Store))
-	return gateway.Config{Limits: limits, Hosts: c.Hosts, Tenant: tenant, Auth: auth, Login: login, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
+	return gateway.Config{Limits: limits, Hosts: c.Hosts, Tenant: tenant, Auth: auth, Login: login, ModelExtra: c.ModelExtra, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
 }
 
 // AdminConfig is what a gateway is told about the listener for those who run it.

@@ -25,10 +25,7 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// Only new definitions: one that was stored before the limit runs with less.
-	known := g.known
-	known.MaxResult = g.cfg.MaxResult
-	def, err := known.Parse(b)
+	def, err := g.saving.Parse(b)
 	if err != nil {
 		return invalidAgent(b, err)
 	}
@@ -38,7 +35,7 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	if def.Name != name {
 		return problem(http.StatusBadRequest, api.CodeInvalidAgent, "the definition is named %q, the path says %q", def.Name, name)
 	}
-	compiled, err := known.Compile(def, 0)
+	compiled, err := g.saving.Compile(def, 0)
 	if err != nil {
 		return invalidAgent(b, err)
 	}

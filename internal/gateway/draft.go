@@ -116,14 +116,14 @@ func (g *Gateway) draftOf(r *http.Request, given json.RawMessage) (agent.Definit
 	if json.Unmarshal(given, &yaml) == nil {
 		given = []byte(yaml)
 	}
-	def, err := g.known.Parse(given)
+	def, err := g.saving.Parse(given)
 	if err != nil {
 		return def, nil, invalidAgent(given, err)
 	}
 	if def.Name == "" {
 		def.Name = metadataDraft
 	}
-	compiled, err := g.known.Compile(def, 0)
+	compiled, err := g.saving.Compile(def, 0)
 	if err != nil {
 		return def, nil, invalidAgent(given, err)
 	}

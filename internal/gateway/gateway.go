@@ -79,6 +79,10 @@ type Config struct {
 	// Limits bound the memory of requests, and connections, event streams and waits.
 	Limits Limits
 
+	// ModelExtra lists what model.extra of definitions that are saved may set beside what the
+	// providers allow, as "PROVIDER:FIELD".
+	ModelExtra []string
+
 	// MaxResult bounds the max_result of tools in definitions that are saved. Default
 	// tool.MaxResult, 4 MiB.
 	MaxResult int
@@ -184,6 +188,7 @@ func (c Config) withDefaults() Config {
 type Gateway struct {
 	cfg     Config
 	known   agent.Known
+	saving  agent.Known // checks definitions that are new: those from before a limit keep what they have
 	store   state.Store
 	bus     bus.Bus
 	log     *slog.Logger
@@ -238,6 +243,10 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	if err := checkPublicURL(cfg.PublicURL); err != nil {
 		return nil, err
 	}
+	extra, err := model.NewExtras(cfg.Providers, cfg.ModelExtra)
+	if err != nil {
+		return nil, err
+	}
 	m := newMetrics()
 	heard := &workers{}
 	lag := newLag(b, store, heard)
@@ -246,9 +255,12 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	}
 	own := store // of reads that requests share, which have a limit of their own
 	store = budgetStore{store}
+	known := agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops}
+	saving := known
+	saving.MaxResult, saving.ModelExtra = cfg.MaxResult, extra
 	g := &Gateway{
 		cfg: cfg, store: store, bus: b, workers: heard, lag: lag, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random},
-		known:   agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops},
+		known: known, saving: saving,
 		tenants: access.NewTenants(store, cfg.Tenant), keys: keysOf(cfg.Auth, store), reading: make(chan struct{}, concurrentReads), latest: newLatest(own), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
 		tenantAdded: make(chan struct{}, 1), outages: &outages{log: cfg.Logger},
 	}

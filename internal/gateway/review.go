@@ -162,11 +162,11 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 		return problem(http.StatusForbidden, api.CodeForbidden, "%s wrote this draft of agent %s: somebody else must publish it", c.Principal.Name, d.Name)
 	}
 	// What the tenant may use can have changed since.
-	def, err := g.known.Parse(d.Definition)
+	def, err := g.saving.Parse(d.Definition)
 	if err != nil {
 		return invalidAgent(d.Definition, err)
 	}
-	compiled, err := g.known.Compile(def, 0)
+	compiled, err := g.saving.Compile(def, 0)
 	if err != nil {
 		return invalidAgent(d.Definition, err)
 	}

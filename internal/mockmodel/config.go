@@ -268,6 +268,9 @@ func (r Response) check() error {
 	if !slices.Contains(stops, r.Stop) {
 		return fmt.Errorf("stop %q: want one of %v", r.Stop, stops[1:])
 	}
+	if r.Show != "" && r.Show != model.ShowSettings {
+		return fmt.Errorf("show %q: want settings", r.Show)
+	}
 	if err := r.checkPlay(); err != nil {
 		return err
 	}

@@ -150,6 +150,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, f format) {
 		f.refuse(w, *p)
 		return
 	}
+	if answer.Show == model.ShowSettings {
+		answer.text = settings(body)
+	}
 	if pause(r.Context(), time.Duration(answer.Delay)) != nil {
 		return
 	}
@@ -172,6 +175,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, f format) {
 	if cut, ok := out.(*cutWriter); ok {
 		cut.abort() // the body was shorter than the cut
 	}
+}
+
+// settings returns the body of a request without what was said in it and without tools.
+func settings(body []byte) string {
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal(body, &fields) // it was read before
+	for _, said := range []string{"messages", "input", "contents", "system", "systemInstruction", "instructions", "tools"} {
+		delete(fields, said)
+	}
+	return encode(fields)
 }
 
 func stream(ctx context.Context, w http.ResponseWriter, f format, r reply, q query) {

@@ -285,6 +285,11 @@ func (w *Worker) request(ctx context.Context, tenant string, m agent.Model, effe
 	req := model.Request{
 		Model: m.Name, Messages: effect.Messages, Tools: effect.Tools, OutputSchema: effect.Schema,
 		MaxOutputTokens: m.MaxOutputTokens, Reasoning: m.Reasoning, API: m.API, BaseURL: m.BaseURL, Responses: m.Responses,
+		Settings: m.Settings,
+	}
+	req.ToolChoice = effect.ToolChoice // the loop knows which call it is
+	if effect.Purpose == loop.ForSummary {
+		req.Stop = nil // it would cut the summary
 	}
 	name := m.Provider
 	if w.cfg.MockResponses != nil {

@@ -53,6 +53,7 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 	c.model("model", def.Model)
 	c.tools(a)
 	c.loop(a, known.Loops)
+	c.toolChoices(a)
 	c.hooks(a)
 	c.limits(def.Limits)
 	c.retention(def.Retention)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"reflect"
 	"regexp"
 	"slices"
@@ -112,106 +111,6 @@ func (c *checker) err() error {
 		return errors.Join(append(slices.Clip(c.faults), fmt.Errorf("and %d mistakes more", c.more))...)
 	}
 	return errors.Join(c.faults...)
-}
-
-func (c *checker) model(place string, m Model) {
-	spec, known := c.known.Providers[m.Provider]
-	if !known {
-		names := c.known.Providers.Names()
-		text := fmt.Sprintf("%q is not supported by this build; it has %s%s", m.Provider, strings.Join(names, ", "), meant(m.Provider, names))
-		if _, ok := c.known.Providers["openai"]; ok {
-			text += ": servers that speak its API, such as Ollama and vLLM, are the provider openai with base_url"
-		}
-		c.fault(place+".provider", "%s", text)
-	}
-	if known && !spec.Scripted {
-		if m.Name == "" {
-			c.fault(place+".name", "the model's name is missing")
-		}
-		if len(m.Responses) > 0 || m.ResponsesFile != "" {
-			c.fault(place+".responses", "only the provider scripted has responses")
-		}
-	}
-	if m.ResponsesFile != "" {
-		c.fault(place+".responses_file", "a file is read by the command line only: send its content as responses")
-	}
-	if m.BaseURL != "" {
-		if u, err := url.Parse(m.BaseURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			c.fault(place+".base_url", "%q is not an http or https URL", m.BaseURL)
-		}
-		if strings.Contains(m.BaseURL, secretScheme) {
-			c.fault(place+".base_url", "a secret may stand in api_key only")
-		}
-	}
-	switch {
-	case m.API == "":
-	case len(spec.APIs) == 0:
-		c.fault(place+".api", "only the provider %s has a choice of APIs: leave it out", strings.Join(c.choosers(), ", "))
-	case !slices.Contains(spec.APIs, m.API):
-		c.fault(place+".api", "%q is not one of %s", m.API, strings.Trim(strings.ReplaceAll(fmt.Sprint(spec.APIs), " ", ", "), "[]"))
-	}
-	if m.APIKey != "" && !secretPattern.MatchString(m.APIKey) {
-		// The key itself must not get into an error.
-		c.fault(place+".api_key", "write a reference such as secret://OPENAI_API_KEY, never the key itself")
-	}
-	if m.MaxOutputTokens < 0 {
-		c.fault(place+".max_output_tokens", "%d is negative", m.MaxOutputTokens)
-	}
-	if !slices.Contains([]model.Effort{"", model.EffortNone, model.EffortLow, model.EffortMedium, model.EffortHigh}, m.Reasoning) {
-		c.fault(place+".reasoning", "%q is not one of none, low, medium, high", m.Reasoning)
-	}
-	if m.Timeout < 0 {
-		c.fault(place+".timeout", "%s is negative", time.Duration(m.Timeout))
-	}
-	for i, f := range m.Fallback {
-		inner := fmt.Sprintf("%s.fallback[%d]", place, i)
-		if len(f.Fallback) > 0 {
-			c.fault(inner+".fallback", "a fallback has none of its own: write them one after the other")
-			f.Fallback = nil
-		}
-		c.model(inner, f)
-	}
-	for i, r := range m.Responses {
-		c.response(fmt.Sprintf("%s.responses[%d]", place, i), r)
-	}
-}
-
-// choosers returns the providers that have several APIs.
-func (c *checker) choosers() []string {
-	var names []string
-	for _, name := range c.known.Providers.Names() {
-		if len(c.known.Providers[name].APIs) > 0 {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func (c *checker) response(place string, r model.Scripted) {
-	switch r.Error {
-	case "", model.RateLimited, model.Overloaded, model.PromptTooLong, model.InvalidRequest, model.Auth, model.Transport:
-	default:
-		c.fault(place+".error", "%q is not one of rate_limited, overloaded, prompt_too_long, invalid_request, auth, transport", r.Error)
-	}
-	switch r.Stop {
-	case "", model.StopMaxOutputTokens, model.StopRefusal:
-	default:
-		c.fault(place+".stop", "%q is not one of max_output_tokens, refusal", r.Stop)
-	}
-	if r.Delay < 0 {
-		c.fault(place+".delay", "%s is negative", time.Duration(r.Delay))
-	}
-	if r.RetryAfter < 0 {
-		c.fault(place+".retry_after", "%s is negative", time.Duration(r.RetryAfter))
-	}
-	if u := r.Usage; u != nil && (u.InputTokens < 0 || u.OutputTokens < 0) {
-		c.fault(place+".usage", "a number of tokens is negative")
-	}
-	for i, call := range r.ToolCalls {
-		if call.Name == "" {
-			c.fault(fmt.Sprintf("%s.tool_calls[%d].name", place, i), "it is missing")
-		}
-	}
 }
 
 func (c *checker) loop(a *Agent, loops []string) {

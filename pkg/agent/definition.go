@@ -42,9 +42,12 @@ type Model struct {
 	MaxOutputTokens int64  `json:"max_output_tokens,omitempty"`
 
 	// Reasoning is how much the model should think before it answers: none, low,
-	// medium, high; "" leaves it to the provider.
+	// medium, high, xhigh, max; "" leaves it to the provider.
 	Reasoning model.Effort `json:"reasoning,omitempty"`
 
+	model.Settings
+
+	// Fallback lists the models that take over, each with settings of its own.
 	Fallback []Model `json:"fallback,omitempty"`
 
 	// Timeout of one model call; 0 means 10 minutes.

@@ -22,6 +22,9 @@ type Known struct {
 
 	// MaxResult bounds the max_result of tools; 0 is no bound.
 	MaxResult int
+
+	// ModelExtra is what model.extra may set; nil is anything that Turnpike does not set itself.
+	ModelExtra model.Extras
 }
 
 // Builtin returns what ships with Turnpike, and loops by name.

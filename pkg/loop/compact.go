@@ -98,7 +98,7 @@ func compactedBefore(log []state.Entry) bool {
 		if e.Reason == state.ReactiveCompactRetry {
 			return true
 		}
-		if slices.ContainsFunc(e.Messages, func(m state.Message) bool { return m.Role == state.RoleUser && !m.Synthetic }) && e.Type != state.EntryCompacted {
+		if e.Type != state.EntryCompacted && saidByUser(e.Messages) {
 			return false
 		}
 	}

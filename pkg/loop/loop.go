@@ -196,6 +196,10 @@ type CallModel struct {
 	Schema   []byte // of structured output; nil for none
 	Purpose  Purpose
 
+	// ToolChoice says whether the model may, must or must not call tools. Left empty by a Prompt, it
+	// is what the model's settings want of this call.
+	ToolChoice model.ToolChoice
+
 	// Quiet keeps the pieces of the response from those who watch.
 	Quiet bool
 }

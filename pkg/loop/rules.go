@@ -162,10 +162,47 @@ func (l *ruled) proceed(t *Turn) Decision {
 }
 
 func (l *ruled) ask(t *Turn) Decision {
+	var call CallModel
 	if l.rules.Prompt != nil {
-		return Decision{Next: t.s, Effect: l.rules.Prompt(t)}
+		call = l.rules.Prompt(t)
+	} else {
+		call = CallModel{Messages: state.View(t.s.Log), Tools: l.agent.ToolSpecs()}
 	}
-	return Decision{Next: t.s, Effect: CallModel{Messages: state.View(t.s.Log), Tools: l.agent.ToolSpecs()}}
+	if call.ToolChoice.IsZero() {
+		call.ToolChoice = t.toolChoice()
+	}
+	return Decision{Next: t.s, Effect: call}
+}
+
+// toolChoice returns what the settings of the model in use say of this call. One that forces a call of a
+// tool holds for the first response after input of the user: with the result the model may answer.
+func (t *Turn) toolChoice() model.ToolChoice {
+	m := t.agent.ModelAt(t.s.Fallback)
+	if m == nil || m.ToolChoice.IsZero() {
+		return model.ToolChoice{}
+	}
+	if m.ToolChoice.Forced() && respondedTo(t.s.Log) {
+		return model.ToolChoice{Mode: model.ToolsAuto}
+	}
+	return m.ToolChoice
+}
+
+// respondedTo reports whether the model has responded since the user last said something.
+func respondedTo(log []state.Entry) bool {
+	for i := range slices.Backward(log) {
+		switch e := &log[i]; {
+		case e.Type == state.EntryModel:
+			return true
+		case e.Type != state.EntryCompacted && saidByUser(e.Messages):
+			return false
+		}
+	}
+	return false
+}
+
+// saidByUser reports whether messages have one of the user, heard by the run.
+func saidByUser(messages []state.Message) bool {
+	return slices.ContainsFunc(messages, func(m state.Message) bool { return m.Role == state.RoleUser && !m.Synthetic && !m.Undelivered })
 }
 
 // lastResponse returns the entry of the last model response, or nil.

@@ -8,8 +8,11 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
+
+var docs sync.Mutex
 
 var update = flag.Bool("update", false, "rewrite docs/reference/models.md")
 
@@ -48,23 +51,29 @@ func TestWordsDoc(t *testing.T) {
 	for _, c := range append(order, Transport) {
 		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", c, strings.Join(words[c], " "), strings.Join(statuses[c], ", "))
 	}
-	want := table.String()
+	section(t, "words", table.String())
+}
 
+// section holds a generated part of docs/reference/models.md.
+func section(t *testing.T, name, want string) {
+	t.Helper()
+	docs.Lock()
+	defer docs.Unlock()
 	const path = "../../docs/reference/models.md"
 	doc, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, found := bytes.Cut(doc, []byte("<!-- words: make generate -->\n"))
+	before, rest, found := bytes.Cut(doc, []byte("<!-- "+name+": make generate -->\n"))
 	have, after, closed := bytes.Cut(rest, []byte("<!-- end -->"))
 	switch {
 	case !found || !closed:
-		t.Fatal("docs/reference/models.md has no section words")
+		t.Fatal("docs/reference/models.md has no section " + name)
 	case string(have) == want:
 	case !*update:
 		t.Fatalf("docs/reference/models.md is stale: run `make generate`. Want\n%s", want)
 	default:
-		text := string(before) + "<!-- words: make generate -->\n" + want + "<!-- end -->" + string(after)
+		text := string(before) + "<!-- " + name + ": make generate -->\n" + want + "<!-- end -->" + string(after)
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

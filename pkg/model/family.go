@@ -1,25 +1,12 @@
 package model
 
-import (
-	"regexp"
-	"strings"
-)
-
-// snapshot is what names of models end with where only the date of a build, or its
-// stage, tells them apart.
-var snapshot = regexp.MustCompile(`([-@](\d{8}|\d{4}-\d{2}-\d{2}|\d{2}-\d{2}|\d{3}|latest|preview|exp)(-v\d+)?(:\d+)?)+$`)
+import "github.com/turnpike-dev/turnpike/internal/modelname"
 
 // Family returns the name of a model without the path before it and without the
 // date of its build: "models/claude-haiku-4-5-20251001" is of the family
 // "claude-haiku-4-5". What a model signed or encrypted is replayed within its family
 // only (A12).
-func Family(name string) string {
-	name = strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
-	if short := snapshot.ReplaceAllString(name, ""); short != "" {
-		return short
-	}
-	return name
-}
+func Family(name string) string { return modelname.Family(name) }
 
 // SealedBy is the value of state.Part.OpaqueBy for content that only models of one
 // provider and one family can read.
@@ -35,4 +22,11 @@ const (
 	EffortLow    Effort = "low"
 	EffortMedium Effort = "medium"
 	EffortHigh   Effort = "high"
+	EffortXHigh  Effort = "xhigh"
+	EffortMax    Effort = "max"
 )
+
+// Efforts lists them, the least first.
+func Efforts() []Effort {
+	return []Effort{EffortNone, EffortLow, EffortMedium, EffortHigh, EffortXHigh, EffortMax}
+}

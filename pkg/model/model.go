@@ -57,6 +57,9 @@ type Request struct {
 	Reasoning       Effort
 	OutputSchema    json.RawMessage
 
+	// Settings of the model. ToolChoice is that of this call.
+	Settings
+
 	API     API    // empty: the provider's choice
 	BaseURL string // empty: the provider's own
 	APIKey  string
@@ -201,7 +204,13 @@ type Scripted struct {
 	// invalid_request, auth or transport.
 	Error      Class    `json:"error,omitempty"`
 	RetryAfter Duration `json:"retry_after,omitempty"`
+
+	// Show is ShowSettings, or empty: then the text of the answer says with what the model was called.
+	Show string `json:"show,omitempty"`
 }
+
+// ShowSettings makes a scripted model answer with the settings of its call, as a JSON object.
+const ShowSettings = "settings"
 
 // ScriptedCall is a tool call of a scripted response. Without an ID it gets one
 // from its place.

@@ -16,6 +16,15 @@ type Spec struct {
 	// APIs are those among which a definition may choose; empty: there is no choice.
 	APIs []API
 
+	// Takes lists the settings that the provider's models take; nil: all, and the provider says
+	// itself what it ignores.
+	Takes []Taken
+
+	// Extra lists the fields of a request's body, by dots, that model.extra of a definition may set
+	// without the operator's leave. Own lists those that it may never set: what Turnpike sets itself,
+	// and what would have the provider store something, run tools, or call other servers.
+	Extra, Own []string
+
 	// Host is the "host:port" of the provider's own API, where requests go that name no other
 	// address; empty: it is not known. A secret that is bound to hosts is sent there if it is
 	// one of them.
@@ -60,10 +69,16 @@ func (s Specs) HostsOfKey(key string) (hosts []string) {
 // own to the map; a gateway needs nothing else.
 func BuiltinSpecs() Specs {
 	return Specs{
-		"scripted":  {Scripted: true},
-		"openai":    {APIs: []API{APIResponses, APIChat}, Host: "api.openai.com:443", Key: "OPENAI_API_KEY", KeyHosts: []string{"*.api.openai.com"}},
-		"anthropic": {Host: "api.anthropic.com:443", Key: "ANTHROPIC_API_KEY"},
-		"gemini":    {Host: "generativelanguage.googleapis.com:443", Key: "GEMINI_API_KEY", System: "gcp.gemini"},
+		"scripted": {Scripted: true},
+		"openai": {
+			APIs: []API{APIResponses, APIChat}, Host: "api.openai.com:443", Key: "OPENAI_API_KEY", KeyHosts: []string{"*.api.openai.com"},
+			Takes: openAITakes, Extra: openAIExtra, Own: openAIOwn,
+		},
+		"anthropic": {Host: "api.anthropic.com:443", Key: "ANTHROPIC_API_KEY", Takes: anthropicTakes, Extra: anthropicExtra, Own: anthropicOwn},
+		"gemini": {
+			Host: "generativelanguage.googleapis.com:443", Key: "GEMINI_API_KEY", System: "gcp.gemini",
+			Takes: geminiTakes, Extra: geminiExtra, Own: geminiOwn,
+		},
 	}
 }
 

@@ -1,6 +1,7 @@
 package looptest
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -20,6 +21,9 @@ func (s *script) write() {
 		what := "call model"
 		if effect.Purpose != loop.ForTurn {
 			what += " for a " + string(effect.Purpose)
+		}
+		if c := effect.ToolChoice; !c.IsZero() {
+			what += " (tools: " + cmp.Or(c.Tool, string(c.Mode)) + ")"
 		}
 		fmt.Fprintf(&s.out, "  < %s: %s\n", what, history(effect.Messages))
 	case loop.RunTools:

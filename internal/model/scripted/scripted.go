@@ -57,6 +57,9 @@ func answer(ctx context.Context, r *model.Request, onDelta func(model.Delta)) (m
 		}
 		return spent, e
 	}
+	if s.Show == model.ShowSettings {
+		s.Text = settings(r)
+	}
 	resp := response(s, r.Call)
 	resp.Model = r.Model
 	if resp.Model == "" {
@@ -77,6 +80,25 @@ func answer(ctx context.Context, r *model.Request, onDelta func(model.Delta)) (m
 		return partial, e
 	}
 	return resp, nil
+}
+
+// settings says with what a model was called.
+func settings(r *model.Request) string {
+	shown := struct {
+		model.Settings
+		Reasoning       model.Effort    `json:"reasoning,omitempty"`
+		MaxOutputTokens int64           `json:"max_output_tokens,omitempty"`
+		Tools           []string        `json:"tools,omitempty"`
+		OutputSchema    json.RawMessage `json:"output_schema,omitempty"`
+	}{Settings: r.Settings, Reasoning: r.Reasoning, MaxOutputTokens: r.MaxOutputTokens, OutputSchema: r.OutputSchema}
+	for _, t := range r.Tools {
+		shown.Tools = append(shown.Tools, t.Name)
+	}
+	text, err := json.Marshal(shown)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // heard is what has been passed on of a response.

@@ -61,7 +61,7 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 		return model.Response{}, err
 	}
 	u.Path = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1") + "/"
-	service := sdk.NewMessageService(
+	options := []option.RequestOption{
 		option.WithoutEnvironmentDefaults(),
 		option.WithoutOpenTelemetry(), // a span a call is the worker's
 		option.WithBaseURL(u.String()),
@@ -84,7 +84,11 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 			resp.Body = withNames(resp.Body)
 			return resp, nil
 		}),
-	)
+	}
+	for _, f := range r.ExtraFields(provider) {
+		options = append(options, option.WithJSONSet(f.Path, f.Value))
+	}
+	service := sdk.NewMessageService(options...)
 	a := &answer{onDelta: onDelta, call: r.Call, asked: r.Model, model: r.Model, blocks: newBlocks(r.Call, r.Model)}
 	stream := service.NewStreaming(ctx, params(r))
 	defer func() { _ = stream.Close() }()

@@ -31,6 +31,7 @@ func params(r model.Request) sdk.MessageNewParams {
 		}
 		p.Tools = append(p.Tools, sdk.ToolUnionParam{OfTool: tool})
 	}
+	tune(&p, r)
 	switch {
 	case len(r.OutputSchema) == 0:
 	case formats(r.Model) && enforceable(r.OutputSchema):

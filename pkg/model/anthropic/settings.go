@@ -1,19 +1,63 @@
 package anthropic
 
 import (
-	"regexp"
 	"slices"
-	"strconv"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
+	"github.com/turnpike-dev/turnpike/internal/modelname"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
 // Tokens that models up to 4.5 may think with; the API's least is 1024.
 const leastBudget = 1024
 
-var budgets = map[model.Effort]int64{model.EffortLow: 2048, model.EffortMedium: 8192, model.EffortHigh: 16384}
+var budgets = map[model.Effort]int64{
+	model.EffortLow: 2048, model.EffortMedium: 8192, model.EffortHigh: 16384, model.EffortXHigh: 16384, model.EffortMax: 16384,
+}
+
+// tune sets what the definition says of sampling, tools and service.
+func tune(p *sdk.MessageNewParams, r model.Request) {
+	if r.Temperature != nil {
+		p.Temperature = param.NewOpt(*r.Temperature)
+	}
+	if r.TopP != nil {
+		p.TopP = param.NewOpt(*r.TopP)
+	}
+	if r.TopK != nil {
+		p.TopK = param.NewOpt(*r.TopK)
+	}
+	p.StopSequences = r.Stop
+	switch r.ServiceTier {
+	case model.TierStandard:
+		p.ServiceTier = sdk.MessageNewParamsServiceTierStandardOnly
+	case model.TierPriority:
+		p.ServiceTier = sdk.MessageNewParamsServiceTierAuto // where the organisation has capacity with priority
+	default:
+	}
+	if len(r.Tools) > 0 {
+		p.ToolChoice = toolChoice(r.ToolChoice, r.ParallelToolCalls)
+	}
+}
+
+func toolChoice(c model.ToolChoice, parallel *bool) (out sdk.ToolChoiceUnionParam) {
+	var one param.Opt[bool]
+	if parallel != nil {
+		one = param.NewOpt(!*parallel)
+	}
+	switch {
+	case c.Tool != "":
+		out.OfTool = &sdk.ToolChoiceToolParam{Name: c.Tool, DisableParallelToolUse: one}
+	case c.Mode == model.ToolsAny:
+		out.OfAny = &sdk.ToolChoiceAnyParam{DisableParallelToolUse: one}
+	case c.Mode == model.ToolsNone:
+		out.OfNone = &sdk.ToolChoiceNoneParam{}
+	case c.Mode == model.ToolsAuto || parallel != nil:
+		out.OfAuto = &sdk.ToolChoiceAutoParam{DisableParallelToolUse: one}
+	}
+	return out
+}
 
 // reason asks for thinking. Models from 4.6 on take an effort and refuse a budget,
 // the older ones take a budget only.
@@ -41,18 +85,11 @@ func reason(p *sdk.MessageNewParams, e model.Effort) {
 	}
 }
 
-var version = regexp.MustCompile(`claude-(?:[a-z]+-)?(\d)(?:-(\d))?\b`)
-
-// since reports whether a model is of a version or a later one. A Claude without a
-// version is newer than those that had one in their names.
+// since reports whether a model is of a version or a later one. A model that is no Claude counts as
+// the newest.
 func since(name string, major, minor int) bool {
-	m := version.FindStringSubmatch(model.Family(name))
-	if m == nil {
-		return true
-	}
-	first, _ := strconv.Atoi(m[1])  // a digit
-	second, _ := strconv.Atoi(m[2]) // a digit or nothing
-	return first > major || first == major && second >= minor
+	v := modelname.Claude(name)
+	return !v.Known() || v.Since(major, minor)
 }
 
 // adapts reports whether a model takes an effort.

@@ -19,6 +19,7 @@ import (
 type question struct {
 	contents []*sdk.Content
 	config   *sdk.GenerateContentConfig
+	extra    []model.Field
 }
 
 func newQuestion(r model.Request) question {
@@ -36,6 +37,8 @@ func newQuestion(r model.Request) question {
 		}
 		q.config.Tools = []*sdk.Tool{{FunctionDeclarations: list}}
 	}
+	tune(q.config, r)
+	q.extra = r.ExtraFields(provider)
 	if len(r.OutputSchema) > 0 {
 		q.config.ResponseMIMEType, q.config.ResponseJsonSchema = "application/json", r.OutputSchema
 	}
@@ -53,7 +56,24 @@ func (q question) exact(body map[string]any) map[string]any {
 	if c, ok := body["generationConfig"].(map[string]any); ok && q.config.ResponseJsonSchema != nil {
 		c["responseJsonSchema"] = q.config.ResponseJsonSchema
 	}
+	for _, f := range q.extra {
+		set(body, strings.Split(f.Path, "."), f.Value)
+	}
 	return body
+}
+
+// set puts a value into nested objects, which it makes where they are missing.
+func set(body map[string]any, path []string, value json.RawMessage) {
+	if len(path) == 1 {
+		body[path[0]] = value
+		return
+	}
+	inner, ok := body[path[0]].(map[string]any)
+	if !ok {
+		inner = map[string]any{}
+		body[path[0]] = inner
+	}
+	set(inner, path[1:], value)
 }
 
 // messages translates a transcript. System messages become the system instruction.
@@ -112,7 +132,7 @@ func parts(in []state.Part, name string, names map[string]string) (answers, said
 				said = append(said, &sdk.Part{Text: p.Text, Thought: true, ThoughtSignature: signature})
 			}
 		case state.PartToolCall:
-			if signature == nil && !called && wantsSignatures(name) {
+			if signature == nil && !called && three(name) {
 				signature = []byte(foreignSignature)
 			}
 			called = true
@@ -169,7 +189,7 @@ func result(p state.Part, tool, name string) (answer *sdk.Part, beside []*sdk.Pa
 	}
 	for _, i := range images {
 		for _, part := range image(i) {
-			if part.InlineData != nil && generation(name) >= 3 {
+			if part.InlineData != nil && three(name) {
 				r.Parts = append(r.Parts, &sdk.FunctionResponsePart{InlineData: &sdk.FunctionResponseBlob{
 					Data: part.InlineData.Data, MIMEType: part.InlineData.MIMEType,
 				}})

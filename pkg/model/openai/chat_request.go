@@ -37,6 +37,7 @@ func chatParams(r model.Request, official bool) sdk.ChatCompletionNewParams {
 	for _, t := range r.Tools {
 		p.Tools = append(p.Tools, tool(t))
 	}
+	tuneChat(&p, r)
 	if len(r.OutputSchema) > 0 {
 		p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
 			JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{

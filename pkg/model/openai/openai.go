@@ -79,7 +79,7 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 }
 
 func (p *Provider) options(r model.Request, base, key string) []option.RequestOption {
-	return []option.RequestOption{
+	options := []option.RequestOption{
 		option.WithBaseURL(base),
 		option.WithHTTPClient(p.client),
 		option.WithMaxRetries(0),
@@ -101,6 +101,10 @@ func (p *Provider) options(r model.Request, base, key string) []option.RequestOp
 			return resp, nil
 		}),
 	}
+	for _, f := range r.ExtraFields(provider) {
+		options = append(options, option.WithJSONSet(f.Path, f.Value))
+	}
+	return options
 }
 
 // failure reads an error event too.

@@ -8,6 +8,7 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/openai/openai-go/v3/shared"
 
+	"github.com/turnpike-dev/turnpike/internal/modelname"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -22,7 +23,7 @@ func responsesParams(r model.Request) responses.ResponseNewParams {
 		Model: r.Model, Store: param.NewOpt(false),
 		Input: responses.ResponseNewParamsInputUnion{OfInputItemList: input(r.Messages, r.Model)},
 	}
-	if reasons(r.Model) {
+	if modelname.Reasons(r.Model) {
 		p.Include = []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent}
 	}
 	if e := effort(r); e != "" {
@@ -42,6 +43,7 @@ func responsesParams(r model.Request) responses.ResponseNewParams {
 		}{"function", t.Name, t.Description, t.Schema, false})
 		p.Tools = append(p.Tools, responses.ToolUnionParam{OfFunction: &f})
 	}
+	tuneResponses(&p, r)
 	if len(r.OutputSchema) > 0 {
 		f := param.Override[responses.ResponseFormatTextJSONSchemaConfigParam](struct {
 			Type   string          `json:"type"`

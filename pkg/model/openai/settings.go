@@ -2,30 +2,28 @@ package openai
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/responses"
 	"github.com/openai/openai-go/v3/shared"
 
+	"github.com/turnpike-dev/turnpike/internal/modelname"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
-
-// unreasoning are OpenAI's models that do not reason and refuse to be asked.
-var unreasoning = regexp.MustCompile(`^(gpt-3|gpt-4|chatgpt-|gpt-5[0-9.]*-chat)`)
-
-// reasons reports whether a model may reason: all do that are newer than those
-// known not to.
-func reasons(name string) bool { return !unreasoning.MatchString(model.Family(name)) }
 
 // effort is the word for how much to reason: the nearest that the family takes.
 // Empty is not to say.
 func effort(r model.Request) shared.ReasoningEffort {
 	family := model.Family(r.Model)
 	switch {
-	case r.Reasoning == "" || !reasons(r.Model):
+	case r.Reasoning == "" || !modelname.Reasons(r.Model):
 		return ""
 	case family == "gpt-5-pro" && r.Reasoning != model.EffortHigh:
 		return "" // it takes high only, and takes it by itself
-	case laterPro.MatchString(family) && r.Reasoning != model.EffortHigh:
+	case laterPro.MatchString(family) && slices.Index(model.Efforts(), r.Reasoning) < slices.Index(model.Efforts(), model.EffortHigh):
 		return shared.ReasoningEffortMedium
 	case r.Reasoning == model.EffortNone:
 		return least(family)
@@ -52,4 +50,55 @@ func least(family string) shared.ReasoningEffort {
 	default:
 		return shared.ReasoningEffortNone
 	}
+}
+
+// tiers are the words of both APIs.
+var tiers = map[model.ServiceTier]string{model.TierStandard: "default", model.TierFlex: "flex", model.TierPriority: "priority"}
+
+// tuneResponses sets what the definition says of sampling, tools and service.
+func tuneResponses(p *responses.ResponseNewParams, r model.Request) {
+	p.Temperature, p.TopP = optional(r.Temperature), optional(r.TopP)
+	p.ServiceTier = responses.ResponseNewParamsServiceTier(tiers[r.ServiceTier])
+	if len(r.Tools) == 0 {
+		return // without tools the API refuses what follows
+	}
+	p.ParallelToolCalls = optional(r.ParallelToolCalls)
+	switch c := r.ToolChoice; {
+	case c.Tool != "":
+		p.ToolChoice.OfFunctionTool = &responses.ToolChoiceFunctionParam{Name: c.Tool}
+	case c.Mode != "":
+		p.ToolChoice.OfToolChoiceMode = param.NewOpt(responses.ToolChoiceOptions(mode(c.Mode)))
+	}
+}
+
+// tuneChat does so with chat completions.
+func tuneChat(p *sdk.ChatCompletionNewParams, r model.Request) {
+	p.Temperature, p.TopP, p.Seed = optional(r.Temperature), optional(r.TopP), optional(r.Seed)
+	p.Stop.OfStringArray = r.Stop
+	p.ServiceTier = sdk.ChatCompletionNewParamsServiceTier(tiers[r.ServiceTier])
+	if len(r.Tools) == 0 {
+		return
+	}
+	p.ParallelToolCalls = optional(r.ParallelToolCalls)
+	switch c := r.ToolChoice; {
+	case c.Tool != "":
+		p.ToolChoice.OfFunctionToolChoice = &sdk.ChatCompletionNamedToolChoiceParam{Function: sdk.ChatCompletionNamedToolChoiceFunctionParam{Name: c.Tool}}
+	case c.Mode != "":
+		p.ToolChoice.OfAuto = param.NewOpt(mode(c.Mode))
+	}
+}
+
+// mode is OpenAI's word.
+func mode(m model.ToolMode) string {
+	if m == model.ToolsAny {
+		return "required"
+	}
+	return string(m)
+}
+
+func optional[T comparable](v *T) param.Opt[T] {
+	if v == nil {
+		return param.Opt[T]{}
+	}
+	return param.NewOpt(*v)
 }

@@ -1,0 +1,147 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Fields of the bodies of requests that definitions may set, and those that they may never set.
+var (
+	anthropicExtra = []string{"inference_geo", "metadata.user_id"}
+	anthropicOwn   = []string{
+		"model", "messages", "system", "tools", "tool_choice", "stream", "max_tokens", "temperature", "top_p", "top_k", "stop_sequences", "thinking",
+		"output_config.effort", "output_config.format", "output_format", "service_tier", "cache_control", "container", "mcp_servers", "context_management", "diagnostics", "betas",
+	}
+	openAIExtra = []string{
+		"frequency_penalty", "presence_penalty", "logit_bias", "verbosity", "text.verbosity", "reasoning.summary", "prompt_cache_key", "safety_identifier",
+	}
+	openAIOwn = []string{
+		"model", "messages", "input", "instructions", "prompt", "tools", "tool_choice", "tool_resources", "functions", "function_call", "parallel_tool_calls", "max_tool_calls",
+		"stream", "stream_options", "max_tokens", "max_completion_tokens", "max_output_tokens", "temperature", "top_p", "stop", "seed", "service_tier",
+		"response_format", "text.format", "reasoning_effort", "reasoning.effort", "include", "n", "modalities", "audio",
+		"store", "metadata", "background", "conversation", "previous_response_id", "context_management", "web_search_options", "access_programs",
+	}
+	geminiExtra = []string{"generationConfig.presencePenalty", "generationConfig.frequencyPenalty", "generationConfig.mediaResolution"}
+	geminiOwn   = []string{
+		"model", "contents", "systemInstruction", "tools", "toolConfig", "cachedContent", "store", "serviceTier",
+		"generationConfig.temperature", "generationConfig.topP", "generationConfig.topK", "generationConfig.stopSequences", "generationConfig.seed",
+		"generationConfig.maxOutputTokens", "generationConfig.thinkingConfig", "generationConfig.candidateCount", "generationConfig.responseModalities",
+		"generationConfig.responseMimeType", "generationConfig.responseSchema", "generationConfig.responseJsonSchema", "generationConfig.routingConfig", "generationOutputConfig",
+	}
+)
+
+// Extras are the fields that model.extra of a definition may set, by provider. The zero value checks
+// nothing but that Turnpike does not set the field itself.
+type Extras map[string][]string
+
+// NewExtras returns what the providers allow by themselves and what the operator allows beside it:
+// entries "PROVIDER:FIELD", such as "openai:prompt_cache_retention", with a FIELD by dots.
+func NewExtras(specs Specs, allow []string) (Extras, error) {
+	e := Extras{}
+	for name, spec := range specs {
+		e[name] = slices.Clone(spec.Extra)
+	}
+	for _, entry := range allow {
+		name, field, ok := strings.Cut(strings.TrimSpace(entry), ":")
+		switch {
+		case !ok || name == "" || !fieldPath.MatchString(field):
+			return nil, fmt.Errorf("model extra %q: write PROVIDER:FIELD, such as openai:prompt_cache_retention", entry)
+		case specs[name].owns(field) != apart:
+			return nil, fmt.Errorf("model extra %q: Turnpike sets the field, or it would make the provider store something, run tools or call other servers: remove it", entry)
+		}
+		e[name] = append(e[name], field)
+	}
+	return e, nil
+}
+
+var (
+	fieldPath = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+	fieldName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// relation is how a field lies to a list of fields.
+type relation int
+
+const (
+	apart  relation = iota
+	inside          // it is one of them, or a part of one
+	above           // one of them is a part of it
+)
+
+// lies finds path among fields. Providers take the names in camel case and with underscores alike.
+func lies(path string, fields []string) relation {
+	path = plainName(path)
+	found := apart
+	for _, f := range fields {
+		f = plainName(f)
+		switch {
+		case path == f || strings.HasPrefix(path, f+"."):
+			return inside
+		case strings.HasPrefix(f, path+"."):
+			found = above
+		}
+	}
+	return found
+}
+
+func plainName(path string) string { return strings.ToLower(strings.ReplaceAll(path, "_", "")) }
+
+func (s Spec) owns(path string) relation { return lies(path, s.Own) }
+
+// CheckExtra returns what is wrong with the extra fields of a definition's model, whose provider the
+// specs call name.
+func (e Extras) CheckExtra(name string, s Spec, extra map[string]json.RawMessage) []Refusal {
+	if s.Scripted {
+		return nil // nobody gets them
+	}
+	var wrong []Refusal
+	s.walkExtra("", extra, e[name], func(path string, _ json.RawMessage) {
+		at := "extra." + path
+		switch {
+		case !fieldPath.MatchString(path):
+			wrong = append(wrong, Refusal{at, "it is no field: write letters, digits and _"})
+		case s.owns(path) != apart:
+			wrong = append(wrong, Refusal{at, "Turnpike sets it, or it would make the provider store something, run tools or call other servers: remove it"})
+		case e != nil && lies(path, e[name]) != inside:
+			wrong = append(wrong, Refusal{at, fmt.Sprintf("this deployment does not allow it: remove it, or have the operator add %s:%s to TURNPIKE_MODEL_EXTRA", name, path)})
+		}
+	})
+	return wrong
+}
+
+// Field is a field of a request's body, by dots, and its value.
+type Field struct {
+	Path  string
+	Value json.RawMessage
+}
+
+// ExtraFields returns the fields that Extra sets in the body of a request, sorted, and none that
+// Turnpike sets itself.
+func (s Settings) ExtraFields(provider string) []Field {
+	var fields []Field
+	spec := BuiltinSpecs()[provider]
+	spec.walkExtra("", s.Extra, nil, func(path string, value json.RawMessage) {
+		if fieldPath.MatchString(path) && spec.owns(path) == apart {
+			fields = append(fields, Field{path, value})
+		}
+	})
+	return fields
+}
+
+// walkExtra calls each for every field that extra sets. It goes into those objects that hold fields
+// which are Turnpike's or allowed on their own, and takes others whole.
+func (s Spec) walkExtra(prefix string, extra map[string]json.RawMessage, allowed []string, each func(path string, value json.RawMessage)) {
+	for _, key := range slices.Sorted(maps.Keys(extra)) {
+		path := prefix + key
+		var object map[string]json.RawMessage
+		if fieldName.MatchString(key) && (s.owns(path) == above || lies(path, allowed) == above) && json.Unmarshal(extra[key], &object) == nil && len(object) > 0 {
+			s.walkExtra(path+".", object, allowed, each)
+			continue
+		}
+		each(path, extra[key])
+	}
+}

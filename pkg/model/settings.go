@@ -1,0 +1,207 @@
+package model
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Settings tune the answers of a model. What is not set is left to the provider. Gateways refuse what
+// the family of models is known not to take: see Spec.Takes.
+type Settings struct {
+	Temperature *float64 `json:"temperature,omitempty"`
+	TopP        *float64 `json:"top_p,omitempty"`
+	TopK        *int64   `json:"top_k,omitempty"`
+	Stop        []string `json:"stop,omitempty"` // texts at which an answer ends
+	Seed        *int64   `json:"seed,omitempty"`
+
+	// ToolChoice that forces a call holds for the first model call after input of the user, so that
+	// the model can answer when it has the result.
+	ToolChoice        ToolChoice  `json:"tool_choice,omitzero"`
+	ParallelToolCalls *bool       `json:"parallel_tool_calls,omitempty"`
+	ServiceTier       ServiceTier `json:"service_tier,omitempty"`
+
+	// Extra is merged into the body of a request. Gateways take only the fields that the operator
+	// allows, and none that Turnpike sets itself: see Extras.
+	Extra map[string]json.RawMessage `json:"extra,omitempty"`
+}
+
+// ToolMode says whether a model may, must or must not call tools. Empty is ToolsAuto.
+type ToolMode string
+
+// The modes.
+const (
+	ToolsAuto ToolMode = "auto"
+	ToolsNone ToolMode = "none" // the model sees its tools and calls none
+	ToolsAny  ToolMode = "any"  // it calls one at least
+)
+
+// ToolChoice is a mode, or the name of the tool that a model must call. In JSON it is a text, or
+// {"name": TOOL}.
+type ToolChoice struct {
+	Mode ToolMode
+	Tool string
+}
+
+// Forced reports whether the model must call a tool.
+func (c ToolChoice) Forced() bool { return c.Mode == ToolsAny || c.Tool != "" }
+
+// IsZero reports whether nothing was chosen.
+func (c ToolChoice) IsZero() bool { return c == ToolChoice{} }
+
+// MarshalJSON encodes c as UnmarshalJSON reads it.
+func (c ToolChoice) MarshalJSON() ([]byte, error) {
+	if c.Tool != "" {
+		return json.Marshal(map[string]string{"name": c.Tool})
+	}
+	return json.Marshal(c.Mode)
+}
+
+// UnmarshalJSON reads auto, none, any, {"name": TOOL}, or the name of a tool alone.
+func (c *ToolChoice) UnmarshalJSON(b []byte) error {
+	var text string
+	var named map[string]string
+	switch {
+	case json.Unmarshal(b, &text) == nil:
+	case json.Unmarshal(b, &named) == nil && len(named) == 1 && named["name"] != "":
+		*c = ToolChoice{Tool: named["name"]}
+		return nil
+	default:
+		return errors.New("write auto, none, any or {name: TOOL}")
+	}
+	switch m := ToolMode(text); m {
+	case "", ToolsAuto, ToolsNone, ToolsAny:
+		*c = ToolChoice{Mode: m}
+	default:
+		*c = ToolChoice{Tool: text}
+	}
+	return nil
+}
+
+// ServiceTier is how fast, and for which price, a provider serves a request. Empty is the
+// provider's default.
+type ServiceTier string
+
+// The tiers.
+const (
+	TierStandard ServiceTier = "standard"
+	TierFlex     ServiceTier = "flex"
+	TierPriority ServiceTier = "priority"
+)
+
+// Refusal is a setting that a model does not take: its key, and what is wrong.
+type Refusal struct{ Key, Text string }
+
+// Choice is a model with the settings that a definition gives it.
+type Choice struct {
+	Provider  string // as the definition names it
+	Model     string
+	API       API // empty: the provider's choice
+	BaseURL   string
+	Reasoning Effort
+	Settings
+}
+
+// given returns the keys of the settings that c has.
+func (c Choice) given() []string {
+	var keys []string
+	for _, k := range []struct {
+		key string
+		is  bool
+	}{
+		{"temperature", c.Temperature != nil},
+		{"top_p", c.TopP != nil},
+		{"top_k", c.TopK != nil},
+		{"stop", len(c.Stop) > 0},
+		{"seed", c.Seed != nil},
+		{"tool_choice", !c.ToolChoice.IsZero()},
+		{"parallel_tool_calls", c.ParallelToolCalls != nil},
+		{"service_tier", c.ServiceTier != ""},
+		{"reasoning", c.Reasoning != ""},
+	} {
+		if k.is {
+			keys = append(keys, k.key)
+		}
+	}
+	return keys
+}
+
+// Check returns what is wrong with c whoever serves it, and what models of s do not take of it.
+func (s Spec) Check(c Choice) []Refusal {
+	wrong := c.outOfRange()
+	if s.Takes == nil {
+		return wrong
+	}
+	if c.API == "" && len(s.APIs) > 0 {
+		if c.API = APIResponses; c.BaseURL != "" {
+			c.API = APIChat
+		}
+	}
+	for _, key := range c.given() {
+		if text := s.refuses(c, key); text != "" {
+			wrong = append(wrong, Refusal{key, text})
+		}
+	}
+	return wrong
+}
+
+// refuses returns why a model does not take a setting; "" if it does.
+func (s Spec) refuses(c Choice, key string) string {
+	var elsewhere API
+	for _, t := range s.Takes {
+		if t.Setting != key {
+			continue
+		}
+		if t.API != "" && t.API != c.API {
+			elsewhere = t.API
+			continue
+		}
+		for _, e := range t.Not {
+			if e.Refuses(c) {
+				return e.Text
+			}
+		}
+		return ""
+	}
+	if elsewhere != "" {
+		return fmt.Sprintf("the API %s of %s does not take it: remove it, or write api: %s", c.API, c.Provider, elsewhere)
+	}
+	return c.Provider + " does not take it: remove it"
+}
+
+// maxStops and maxStop bound the texts that end an answer.
+const (
+	maxStops = 16
+	maxStop  = 256
+)
+
+// outOfRange returns the values that no model takes.
+func (c Choice) outOfRange() (wrong []Refusal) {
+	refuse := func(key, format string, args ...any) {
+		wrong = append(wrong, Refusal{key, fmt.Sprintf(format, args...)})
+	}
+	if v := c.Temperature; v != nil && !(*v >= 0 && *v <= 2) {
+		refuse("temperature", "%v is not between 0 and 2", *v)
+	}
+	if v := c.TopP; v != nil && !(*v >= 0 && *v <= 1) {
+		refuse("top_p", "%v is not between 0 and 1", *v)
+	}
+	if v := c.TopK; v != nil && *v < 1 {
+		refuse("top_k", "%d is below 1", *v)
+	}
+	if len(c.Stop) > maxStops {
+		refuse("stop", "there are %d, at most %d are allowed", len(c.Stop), maxStops)
+	}
+	for i, text := range c.Stop {
+		if strings.TrimSpace(text) == "" || len(text) > maxStop {
+			refuse(fmt.Sprintf("stop[%d]", i), "it is blank, or longer than %d bytes", maxStop)
+		}
+	}
+	switch c.ServiceTier {
+	case "", TierStandard, TierFlex, TierPriority:
+	default:
+		refuse("service_tier", "%q is not one of standard, flex, priority", c.ServiceTier)
+	}
+	return wrong
+}
